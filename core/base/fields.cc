@@ -1,0 +1,45 @@
+#include "core/base/fields.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_join.h"
+
+namespace anyorder {
+namespace {
+
+size_t EditDistance(absl::string_view a, absl::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::string NearestName(absl::string_view word, const std::vector<std::string>& candidates) {
+  std::string nearest;
+  size_t best = word.size() / 2 + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t distance = EditDistance(word, candidate);
+    if (distance < best) {
+      best = distance;
+      nearest = candidate;
+    }
+  }
+  return nearest;
+}
+
+std::string FaultList::Joined() const {
+  return absl::StrJoin(faults_, "; ");
+}
+
+}  // namespace anyorder

@@ -1,0 +1,69 @@
+#include "core/base/status.h"
+
+#include <cstdio>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace anyorder {
+
+int ExitStatusFor(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return kExitDone;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kUnimplemented:
+      return kExitUsage;
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kFailedPrecondition:
+      return kExitData;
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+      return kExitIo;
+    case absl::StatusCode::kCancelled:
+      return kExitRequeue;
+    case absl::StatusCode::kAborted:
+      return kExitDoNotRestart;
+    default:
+      return kExitInternal;
+  }
+}
+
+absl::Status ErrnoStatus(absl::string_view operation, absl::string_view path, int error_number) {
+  const std::string message =
+      absl::StrCat(operation, " '", path, "': ", std::strerror(error_number));
+  switch (error_number) {
+    case ENOENT:
+      return absl::NotFoundError(message);
+    case EACCES:
+    case EPERM:
+      return absl::PermissionDeniedError(message);
+    case ENOSPC:
+    case EDQUOT:
+      return absl::ResourceExhaustedError(message);
+    case EEXIST:
+      return absl::AlreadyExistsError(message);
+    default:
+      return absl::UnavailableError(message);
+  }
+}
+
+absl::Status Annotate(const absl::Status& status, absl::string_view context) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
+}
+
+int ReportAndExitStatus(absl::string_view program, const absl::Status& status) {
+  if (!status.ok()) {
+    std::fprintf(
+        stderr, "%s: %s\n", std::string(program).c_str(), std::string(status.message()).c_str());
+  }
+  return ExitStatusFor(status);
+}
+
+}  // namespace anyorder

@@ -1,0 +1,40 @@
+#include "core/base/status.h"
+
+#include <gtest/gtest.h>
+
+#include "core/base/dtype.h"
+#include "core/base/fields.h"
+
+namespace anyorder {
+namespace {
+
+TEST(StatusTest, ExitStatusesFollowTheTable) {
+  EXPECT_EQ(ExitStatusFor(absl::OkStatus()), 0);
+  EXPECT_EQ(ExitStatusFor(absl::InvalidArgumentError("")), 64);
+  EXPECT_EQ(ExitStatusFor(absl::DataLossError("")), 65);
+  EXPECT_EQ(ExitStatusFor(ErrnoStatus("write", "x", ENOSPC)), 74);
+  EXPECT_EQ(ExitStatusFor(absl::CancelledError("")), 75);
+  EXPECT_EQ(ExitStatusFor(absl::InternalError("")), 70);
+}
+
+TEST(StatusTest, ErrnoMessageNamesOperationPathAndCause) {
+  EXPECT_EQ(ErrnoStatus("open", "/a/b", ENOENT).message(),
+            "open '/a/b': No such file or directory");
+}
+
+TEST(BFloat16Test, RoundsToNearestEven) {
+  EXPECT_EQ(BFloat16(1.0f).bits, 0x3f80);
+  EXPECT_EQ(BFloat16(1.00390625f).bits, 0x3f80);  // half way: to the even neighbour, down
+  EXPECT_EQ(BFloat16(1.01171875f).bits, 0x3f82);  // half way: to the even neighbour, up
+  EXPECT_TRUE(static_cast<float>(BFloat16(__builtin_nanf(""))) !=
+              static_cast<float>(BFloat16(__builtin_nanf(""))));
+}
+
+TEST(NearestNameTest, SuggestsOnlyLikelyTypos) {
+  const std::vector<std::string> names = {"seq_len", "mem_len", "num_layers"};
+  EXPECT_EQ(NearestName("seqlen", names), "seq_len");
+  EXPECT_EQ(NearestName("completely_else", names), "");
+}
+
+}  // namespace
+}  // namespace anyorder
