@@ -1,0 +1,58 @@
+// One microbatch in the form the network takes: slots, visibility arrays and a readout list.
+//
+// B lanes; S content slots, Q query slots and M memory slots a lane; K = M + S keys a lane (memory first).
+// Rows are ordered as in kernels/attention.h: all content rows lane by lane, then all query rows.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/visibility.h"
+
+namespace anyorder {
+
+struct BatchShape {
+  int64_t batch_size = 0;    // B
+  int64_t content_rows = 0;  // S
+  int64_t query_rows = 0;    // Q, 0 for single-stream objectives
+  int64_t memory_rows = 0;   // M
+  int64_t targets = 0;       // readout rows a lane, padding included
+  int64_t advance = 0;       // U: memory takes the states of the first U content slots
+  // Distances pos_i - pos_j that visible pairs can have: [min_distance, min_distance + num_distances).
+  int64_t min_distance = 0;
+  int64_t num_distances = 0;
+  bool query_is_key = false;  // query slots get keys and values too (grp > 0): then K = M + S + Q
+
+  int64_t num_rows() const { return batch_size * (content_rows + query_rows); }
+  int64_t num_keys() const { return memory_rows + content_rows + (query_is_key ? query_rows : 0); }
+};
+
+struct Batch {
+  explicit Batch(const BatchShape& shape);
+
+  BatchShape shape;
+  int64_t step = 0;
+  std::vector<int64_t> lanes;      // [B] global lane ids
+  std::vector<int32_t> direction;  // [B] 0 forward, 1 backward: which relative table
+  std::vector<int32_t> tokens;     // [B * S] ids of content slots
+  std::vector<int32_t> row_ids;  // [num_rows] logical row ids (lane * (S + Q) + slot), for dropout
+
+  // Visibility of rows, each [num_rows], and of keys, each [B * K].
+  std::vector<int32_t> row_pos, row_lim, row_grp, row_doc, row_seg;
+  std::vector<uint8_t> row_glob;
+  std::vector<int32_t> key_pos, key_key, key_grp, key_doc, key_seg;
+  std::vector<uint8_t> key_glob;
+
+  // Readout: targets * B entries. `readout_rows` index rows in row order; padding has weight 0.
+  std::vector<int32_t> readout_rows;
+  std::vector<int32_t> labels;
+  std::vector<float> weights;
+
+  // Sum of weights.
+  double TargetWeight() const;
+  kernels::RowVisibility rows() const;
+  kernels::KeyVisibility keys() const;
+};
+
+}  // namespace anyorder

@@ -1,0 +1,38 @@
+// A pretraining objective is data for the network: it turns sampled text into slots, visibility arrays and a
+// readout list. A new objective is one file in core/model/objectives/ and one line in its registry; no kernel
+// and no layer changes.
+
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "core/model/batch.h"
+#include "core/model/model_config.h"
+#include "core/model/text_sample.h"
+
+namespace anyorder {
+
+class Objective {
+ public:
+  virtual ~Objective() = default;
+
+  virtual std::string name() const = 0;
+  virtual SampleKind sample_kind() const = 0;
+  // Shape of a microbatch of `batch_size` lanes.
+  virtual BatchShape Shape(int64_t batch_size) const = 0;
+  // Fills lane `b` of `batch` from `sample`. `batch` has Shape(...).
+  virtual void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const = 0;
+};
+
+// Names: "permutation_lm" (XLNet) and "causal_lm" (Transformer-XL). An unknown name is InvalidArgument with the
+// nearest known one; so is a setting that the objective cannot use.
+absl::StatusOr<std::unique_ptr<Objective>> MakeObjective(const std::string& name,
+                                                         const ModelConfig& model,
+                                                         const SamplingConfig& sampling);
+std::vector<std::string> ObjectiveNames();
+
+}  // namespace anyorder

@@ -1,0 +1,51 @@
+// All parameters of a model live in one flat space in a fixed order, without padding, so that sharding and
+// checkpoints speak of element ranges and never of ranks.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+#include "core/base/tensor.h"
+#include "core/model/model_config.h"
+
+namespace anyorder {
+
+enum class ParameterInit { kWeights, kZeros, kOnes };  // kWeights: ModelConfig::initializer
+
+struct ParameterInfo {
+  std::string name;    // Hugging Face's name, e.g. "transformer.layer.0.rel_attn.q"
+  Shape shape;         // Hugging Face's shape
+  int64_t offset = 0;  // first element in the flat space
+  ParameterInit init = ParameterInit::kWeights;
+  bool decays = true;  // whether weight decay applies (all but LayerNorm and dense biases)
+
+  int64_t end() const { return offset + shape.num_elements(); }
+};
+
+class ParameterLayout {
+ public:
+  explicit ParameterLayout(const ModelConfig& config, int64_t vocab_size);
+
+  const std::vector<ParameterInfo>& parameters() const { return parameters_; }
+  int64_t num_elements() const { return num_elements_; }
+  // REQUIRES: the name exists.
+  const ParameterInfo& Find(absl::string_view name) const;
+
+ private:
+  std::vector<ParameterInfo> parameters_;
+  int64_t num_elements_ = 0;
+};
+
+// Writes elements [begin, end) of the initial flat space to `out`: a pure function of (layout, seed, element).
+void InitializeParameters(const ParameterLayout& layout,
+                          const ModelConfig& config,
+                          uint64_t seed,
+                          int64_t begin,
+                          int64_t end,
+                          float* out);
+
+}  // namespace anyorder

@@ -1,0 +1,57 @@
+// The network: Transformer-XL backbone with XLNet's two streams (Yang et al. 2019, sections 2.3-2.6), written
+// against kernels::Backend. One object serves one microbatch shape; it owns all activations and workspaces,
+// allocated once. Both streams are rows of the same activations, so that they share every GEMM.
+//
+// B lanes, S content and Q query slots, M memory slots, L layers, V vocabulary, d = model_dim.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "core/model/batch.h"
+#include "core/model/model_config.h"
+#include "core/model/parameters.h"
+#include "kernels/backend.h"
+
+namespace anyorder {
+
+struct StepArgs {
+  const Batch* batch = nullptr;
+  ConstTensorView weights;    // [layout.num_elements()]  activation dtype, whole flat space
+  ConstTensorView memory_in;  // [B, L, M, d]  activation dtype; null if M = 0
+  TensorView memory_out;      // [B, L, M, d]  may not overlap memory_in; null if M = 0
+  uint64_t seed = 0;          // dropout
+  bool training = true;       // false: no dropout, no gradients
+  TensorView
+      gradients;  // [layout.num_elements()] fp32 (fp64): d(sum of weighted losses), overwritten;
+                  // null in evaluation
+};
+
+struct StepResult {
+  double loss_sum = 0;       // sum of weight * nll over the readout, in nats
+  double target_weight = 0;  // sum of weights
+};
+
+class Transformer {
+ public:
+  // ResourceExhausted if activations do not fit, InvalidArgument for shapes the backend cannot run.
+  static absl::StatusOr<std::unique_ptr<Transformer>> Create(const ModelConfig& config,
+                                                             int64_t vocab_size,
+                                                             const BatchShape& shape,
+                                                             kernels::Backend& backend);
+  virtual ~Transformer() = default;
+
+  virtual const ParameterLayout& layout() const = 0;
+  // Forward, and with gradients backward. Deterministic: the same arguments give the same bits.
+  virtual StepResult Run(const StepArgs& args, StreamView stream) = 0;
+  // Loss of each readout entry of the last Run, [B * targets]: evaluation splits by half and direction.
+  virtual const std::vector<float>& readout_losses() const = 0;
+  // Bytes of activations and workspaces.
+  virtual int64_t activation_bytes() const = 0;
+};
+
+}  // namespace anyorder

@@ -1,0 +1,18 @@
+// Section [data] of a run's configuration.
+
+#pragma once
+
+#include <string>
+
+namespace anyorder::data {
+
+struct DataConfig {
+  std::string shards;  // directory that `anyorder prep` wrote
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("shards", self.shards);
+  }
+};
+
+}  // namespace anyorder::data
