@@ -1,0 +1,64 @@
+// Turns a silent hang into a message and an exit. MPI does not notice a peer that was lost with its node
+// or its network (it waits for ever), so every rank times its own collectives.
+
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace anyorder::dist {
+
+struct CollectiveWatchOptions {
+  // A collective longer than this is reported, once.
+  absl::Duration report_after = absl::Seconds(60);
+  // And longer than this ends the process. The slowest step of any rank must fit, since the others wait.
+  absl::Duration exit_after = absl::Minutes(10);
+
+  // Where the line goes. Default: Log (which names host and rank).
+  std::function<void(const std::string&)> report;
+  // What ends the process. Default: _exit(kExitIo) at once, without MPI_Finalize or destructors, because
+  // those may wait for the lost peer too; the launcher sees the status and restarts.
+  std::function<void()> exit;
+};
+
+// Thread-safe between the one thread that calls collectives and its own; that thread sleeps unless a
+// limit passes. Begin and End are called by Communicator.
+class CollectiveWatch {
+ public:
+  CollectiveWatch(CollectiveWatchOptions options, int rank, std::string host);
+  ~CollectiveWatch();
+  CollectiveWatch(const CollectiveWatch&) = delete;
+  CollectiveWatch& operator=(const CollectiveWatch&) = delete;
+
+  // What the program is doing ("step 12, gradients"): appears in the report.
+  void SetPhase(absl::string_view phase);
+
+  void Begin(const char* collective);
+  void End();
+
+ private:
+  void Run();
+  std::string Describe(absl::Duration elapsed) const;
+
+  const CollectiveWatchOptions options_;
+  const int rank_;
+  const std::string host_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  const char* collective_ = nullptr;  // null: between collectives
+  int64_t number_ = 0;                // collectives begun; equal on all ranks in the same place
+  absl::Time begun_;
+  std::string phase_ = "start";
+  std::thread thread_;  // last: uses all of the above
+};
+
+}  // namespace anyorder::dist

@@ -1,0 +1,126 @@
+// What ranks say to each other. The only abstract class between the system and MPI: real ranks use
+// mpi_communicator.h, unit tests run ranks as threads (tests/testing/thread_communicator.h).
+//
+// Every member is collective: all ranks call the same members in the same order. A rank that leaves this
+// order alone hangs the rest, so code between collectives never returns early; it collects its error and
+// lets AllAgree make it everyone's. A failure inside a collective cannot be repaired and aborts the job.
+//
+// Sums of doubles are not offered: added in rank order they depend on how many ranks there are. Sum over
+// leaves with GradientReducer instead. Not thread-safe; buffers belong to the call until it returns.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace anyorder::dist {
+
+class CollectiveWatch;
+
+struct SendBlock {
+  int to = 0;
+  absl::Span<const char> bytes;
+};
+struct ReceiveBlock {
+  int from = 0;
+  absl::Span<char> bytes;
+};
+
+// `values` as the bytes that carry them.
+template <typename T>
+absl::Span<const char> BytesOf(absl::Span<const T> values) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+template <typename T>
+absl::Span<char> MutableBytesOf(absl::Span<T> values) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  return {reinterpret_cast<char*>(values.data()), values.size() * sizeof(T)};
+}
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
+  const std::string& host() const { return host_; }
+
+  void Barrier();
+
+  // Every rank's `bytes`, equally long everywhere, become those of `root`.
+  void Broadcast(absl::Span<char> bytes, int root);
+
+  // all = mine of rank 0, mine of rank 1, ...; `mine` is equally long everywhere. For small blocks.
+  void AllGather(absl::Span<const char> mine, absl::Span<char> all);
+
+  // Rank r's part of `all` is the bytes [offsets[r], offsets[r + 1]): on entry each rank has its own, on
+  // return everyone has all. For large, unequal blocks. offsets: [world_size + 1], the same everywhere.
+  void AllGatherInPlace(absl::Span<char> all, absl::Span<const int64_t> offsets);
+
+  // `mine` of every rank, of any lengths, in rank order.
+  std::vector<std::string> AllGatherStrings(absl::string_view mine);
+
+  // All-to-all of lists of blocks: my k-th block to rank q arrives in q's k-th block from me. Lengths must
+  // match pairwise (a broken one aborts). Blocks to and from oneself are copied.
+  void Exchange(absl::Span<const SendBlock> send, absl::Span<const ReceiveBlock> receive);
+
+  // owned = sum over ranks of mine[offsets[rank], offsets[rank + 1]), added in an order of the library's
+  // choosing, so the bits depend on the number of ranks. offsets: [world_size + 1] elements.
+  void ReduceScatterAnyOrder(absl::Span<const float> mine,
+                             absl::Span<const int64_t> offsets,
+                             absl::Span<float> owned);
+
+  // Element-wise over ranks, in place, the same on every rank and for every grouping of the same
+  // values. A NaN anywhere makes that element NaN everywhere. Sums wrap around on overflow.
+  void AllReduceSum(absl::Span<int64_t> values);
+  void AllReduceMin(absl::Span<int64_t> values);
+  void AllReduceMax(absl::Span<int64_t> values);
+  void AllReduceMin(absl::Span<double> values);
+  void AllReduceMax(absl::Span<double> values);
+
+  // OK if all ranks pass OK. Otherwise every rank returns the error of the lowest rank that failed, with
+  // "rank 3 on node7: " before its message and the number of other failed ranks after it.
+  absl::Status AllAgree(const absl::Status& mine);
+
+  // Payload that this rank has sent to other ranks through AllGatherInPlace and Exchange so far.
+  int64_t bytes_sent() const { return bytes_sent_; }
+
+  // Reports collectives that take too long; borrowed, may be null.
+  void set_watch(CollectiveWatch* watch) { watch_ = watch; }
+
+ protected:
+  Communicator(int rank, int world_size, std::string host)
+      : rank_(rank), world_size_(world_size), host_(std::move(host)) {}
+
+ private:
+  // Arguments are checked, own blocks are copied and world_size > 1 when these are called.
+  virtual void DoBarrier() = 0;
+  virtual void DoBroadcast(absl::Span<char> bytes, int root) = 0;
+  virtual void DoAllGather(absl::Span<const char> mine, absl::Span<char> all) = 0;
+  virtual void DoExchange(absl::Span<const SendBlock> send,
+                          absl::Span<const ReceiveBlock> receive) = 0;
+  virtual void DoReduceScatterAnyOrder(absl::Span<const float> mine,
+                                       absl::Span<const int64_t> offsets,
+                                       absl::Span<float> owned) = 0;
+
+  void ExchangeUnwatched(absl::Span<const SendBlock> send, absl::Span<const ReceiveBlock> receive);
+  template <typename T, typename Combine>
+  void AllReduce(absl::Span<T> values, const char* name, Combine combine);
+
+  const int rank_;
+  const int world_size_;
+  const std::string host_;
+  int64_t bytes_sent_ = 0;
+  CollectiveWatch* watch_ = nullptr;
+};
+
+}  // namespace anyorder::dist

@@ -1,0 +1,112 @@
+// Sums the gradients of a step's microbatches over all ranks, each rank keeping the range it owns.
+//
+// Microbatch i of W (a power of two) is leaf i of a complete binary tree; the result is the tree's sum, left
+// child plus right child, in fp32. A *node* (level, index) is the sum of leaves [index << level,
+// (index + 1) << level). A rank adds its leaves up to the largest nodes that lie inside its leaf range (one
+// if W / world_size is a power of two, at most 2 log2 W otherwise), sends each owner that owner's range of
+// them, and finishes the tree for its own range. Which additions are made does not depend on the number of
+// ranks, only where, so every number of ranks gives the same bits.
+//
+// With one node per rank a rank sends N * 4 * (R - 1) / R bytes, as a ring reduce-scatter does.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+#include "dist/communicator.h"
+#include "dist/parameter_partition.h"
+#include "kernels/backend.h"
+
+namespace anyorder::dist {
+
+enum class Reduction {
+  kTree,  // the same bits for any number of ranks
+  kFast,  // a running sum per rank, then the library's order: fewer buffers, bits depend on the ranks
+};
+
+struct GradientReducerOptions {
+  int64_t num_elements = 0;  // N, size of the flat parameter space
+  int64_t num_leaves = 1;  // W, microbatches per step over all ranks; a power of two, >= world_size
+  int num_scalars = 0;  // doubles summed beside the gradient: loss, target weight, NaN count, ...
+  Reduction reduction = Reduction::kTree;
+};
+
+// Inner or leaf node of the sum tree; see above.
+struct TreeNode {
+  int level = 0;
+  int64_t index = 0;
+  bool operator==(const TreeNode&) const = default;
+};
+
+// The largest nodes inside [leaves.begin, leaves.end), from left to right.
+std::vector<TreeNode> MaximalNodes(Range leaves);
+
+class GradientReducer {
+ public:
+  // Allocates all it will ever need: in tree mode a buffer of N floats per pending node, at most
+  // log2(W / world_size) + 2 of them where ranks divide W into powers of two, plus world_size buckets.
+  // InvalidArgument if the options do not fit each other or `communicator`; ResourceExhausted from
+  // the allocator. Both arguments are borrowed and must outlive the reducer.
+  static absl::StatusOr<std::unique_ptr<GradientReducer>> Create(
+      Communicator& communicator, kernels::Backend& backend, const GradientReducerOptions& options);
+
+  // The leaves this rank must add, in increasing order, in each step.
+  Range leaves() const { return leaves_; }
+  const Partition& partition() const { return partition_; }
+  Range owned() const { return partition_.OwnedBy(communicator_.rank()); }
+
+  // Where the gradient of the next leaf goes: [N], 64-byte aligned, old contents undefined. Valid until
+  // CommitLeaf, which takes it over.
+  float* LeafBuffer();
+  // The leaf buffer and scalars: [num_scalars] are leaf `leaf`. REQUIRES: leaves come in order.
+  void CommitLeaf(int64_t leaf, absl::Span<const double> scalars);
+  // LeafBuffer, a copy and CommitLeaf.
+  void AddLeaf(int64_t leaf, absl::Span<const float> gradient, absl::Span<const double> scalars);
+
+  // Collective, after the last leaf. gradient_owned: [owned().size()]; scalars: [num_scalars], the sums over
+  // all leaves by the same tree in double, in both modes, on every rank. Then the next step may begin.
+  void ReduceScatter(absl::Span<float> gradient_owned, absl::Span<double> scalars);
+
+  // Gradient bytes that this rank sent to others in the last ReduceScatter.
+  int64_t last_bytes_sent() const { return last_bytes_sent_; }
+
+ private:
+  struct Partial {
+    TreeNode node;
+    float* gradient = nullptr;  // null in fast mode
+    std::vector<double> scalars;
+  };
+
+  GradientReducer(Communicator& communicator,
+                  kernels::Backend& backend,
+                  const GradientReducerOptions& options);
+  absl::Status AllocateBuffers();
+  float* TakeFree();
+  void AddInto(float* sum, const float* term, int64_t count);
+  void FinishTree(absl::Span<float> gradient_owned);
+  void FinishWindow(Range window, float* out);
+  void FinishScalars(absl::Span<double> scalars);
+
+  Communicator& communicator_;
+  kernels::Backend& backend_;
+  const GradientReducerOptions options_;
+  const Partition partition_;
+  const Range leaves_;
+  std::vector<std::vector<TreeNode>> nodes_of_rank_;  // [world_size]
+
+  std::vector<std::unique_ptr<kernels::Buffer>> memory_;
+  std::vector<float*> free_;       // buffers of N floats nobody uses
+  std::vector<float*> buckets_;    // one per node of another rank, kBucketElements each
+  float* leaf_buffer_ = nullptr;   // handed to the model, not committed yet
+  float* running_sum_ = nullptr;   // fast mode
+  std::vector<Partial> partials_;  // left to right, no two of them siblings
+  int64_t next_leaf_ = 0;
+  int64_t last_bytes_sent_ = 0;
+};
+
+}  // namespace anyorder::dist

@@ -1,0 +1,67 @@
+// Who owns what. Pure functions of sizes, so that every rank, and a later run with another number of
+// ranks, computes the same answer without talking.
+
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "core/base/check.h"
+#include "kernels/backend.h"
+
+namespace anyorder::dist {
+
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+  bool operator==(const Range&) const = default;
+};
+
+// Part `part` of [0, count) cut into `parts` contiguous parts whose sizes differ by at most one.
+inline Range EvenPart(int64_t count, int64_t parts, int64_t part) {
+  return {count * part / parts, count * (part + 1) / parts};
+}
+
+// Which microbatches rank runs of the num_leaves of a step. REQUIRES: num_leaves >= world_size, a power of two.
+inline Range LeafRange(int64_t num_leaves, int world_size, int rank) {
+  ANYORDER_CHECK(num_leaves > 0 && (num_leaves & (num_leaves - 1)) == 0 && num_leaves >= world_size)
+      << num_leaves << " microbatches for " << world_size << " ranks";
+  return EvenPart(num_leaves, world_size, rank);
+}
+
+// The flat parameter space [0, num_elements) cut into one contiguous range per rank. Boundaries are
+// multiples of the block over which squares are summed, so that every block has one owner and the gradient
+// norm is the same sum for any number of ranks. A rank may own nothing.
+class Partition {
+ public:
+  static constexpr int64_t kBlockElements = kernels::kNormBlockElements;
+
+  Partition(int64_t num_elements, int world_size) : num_elements_(num_elements) {
+    ANYORDER_CHECK(num_elements >= 0 && world_size >= 1);
+    for (int rank = 0; rank <= world_size; ++rank) {
+      const int64_t block = EvenPart(num_blocks(), world_size, rank).begin;
+      offsets_.push_back(std::min(num_elements, block * kBlockElements));
+    }
+  }
+
+  int64_t num_elements() const { return num_elements_; }
+  int64_t num_blocks() const { return (num_elements_ + kBlockElements - 1) / kBlockElements; }
+  int world_size() const { return static_cast<int>(offsets_.size()) - 1; }
+  // [world_size + 1]; rank r owns [offsets[r], offsets[r + 1]).
+  const std::vector<int64_t>& offsets() const { return offsets_; }
+  Range OwnedBy(int rank) const { return {offsets_[rank], offsets_[rank + 1]}; }
+  int64_t largest() const {
+    int64_t size = 0;
+    for (int rank = 0; rank < world_size(); ++rank)
+      size = std::max(size, OwnedBy(rank).size());
+    return size;
+  }
+
+ private:
+  int64_t num_elements_;
+  std::vector<int64_t> offsets_;
+};
+
+}  // namespace anyorder::dist

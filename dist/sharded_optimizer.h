@@ -1,0 +1,99 @@
+// AdamW with its state cut over the ranks (ZeRO stage 1, Rajbhandari et al. 2020): each rank keeps fp32 master
+// weights and both moments of the range it owns, updates them, and all ranks gather the new weights.
+//
+// Everything global is computed in an order that does not depend on the number of ranks: the gradient norm
+// is the sum of per-block sums of squares in block order. With a tree-reduced gradient the whole step gives
+// the same bits on any number of ranks.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+#include "core/base/tensor.h"
+#include "core/optim/optimizer_config.h"
+#include "dist/communicator.h"
+#include "dist/parameter_partition.h"
+#include "kernels/backend.h"
+
+namespace anyorder::dist {
+
+// Parameters [begin, end) of the flat space, all decayed or none.
+struct DecaySegment {
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool decays = true;
+};
+
+struct StepInfo {
+  int64_t step = 0;          // 0-based; only bias correction uses it
+  double learning_rate = 0;  // of this step (core/optim/schedule.h)
+  double grad_scale =
+      1;  // multiplies the gradient before norm and clipping: 1 / total target weight
+};
+
+struct StepResult {
+  double grad_norm = 0;    // of grad_scale * gradient, over all parameters, before clipping
+  double clip_factor = 1;  // what clipping multiplied the gradient with
+  bool skipped = false;  // gradient, norm or scale was not finite: nothing was changed, on any rank
+};
+
+class ShardedOptimizer {
+ public:
+  // `segments` cover [0, num_elements) from left to right without gaps (ANYORDER_CHECK). InvalidArgument from
+  // config.Validate; ResourceExhausted from the allocator. Communicator and backend are borrowed.
+  static absl::StatusOr<std::unique_ptr<ShardedOptimizer>> Create(
+      Communicator& communicator,
+      kernels::Backend& backend,
+      int64_t num_elements,
+      std::vector<DecaySegment> segments,
+      const OptimizerConfig& config);
+
+  const Partition& partition() const { return partition_; }
+  Range owned() const { return partition_.OwnedBy(communicator_.rank()); }
+
+  // The state of the owned range, [owned().size()] fp32 each: what a checkpoint saves and loads (a load
+  // writes here and then calls GatherWeights) and what initialisation writes.
+  absl::Span<float> master() { return master_; }
+  absl::Span<float> first_moment() { return first_moment_; }
+  absl::Span<float> second_moment() { return second_moment_; }
+
+  // Collective. weights: [num_elements] fp32 or bf16, gets every rank's master weights, rounded to its dtype.
+  void GatherWeights(TensorView weights);
+
+  // Collective. gradient: [owned().size()], summed over all microbatches and ranks. Clips by the global norm,
+  // updates the owned range, then does what GatherWeights does.
+  StepResult Step(absl::Span<const float> gradient, const StepInfo& info, TensorView weights);
+
+ private:
+  ShardedOptimizer(Communicator& communicator,
+                   kernels::Backend& backend,
+                   int64_t num_elements,
+                   std::vector<DecaySegment> segments,
+                   const OptimizerConfig& config);
+  absl::Status AllocateState();
+  double GradientNorm(absl::Span<const float> gradient);
+  void Update(absl::Span<const float> gradient,
+              double grad_scale,
+              const StepInfo& info,
+              TensorView weights);
+  void AllGather(TensorView weights);
+
+  Communicator& communicator_;
+  kernels::Backend& backend_;
+  const OptimizerConfig config_;
+  const Partition partition_;
+  const std::vector<DecaySegment> segments_;
+
+  std::unique_ptr<kernels::Buffer> memory_;
+  absl::Span<float> master_;
+  absl::Span<float> first_moment_;
+  absl::Span<float> second_moment_;
+  std::vector<double> block_sums_;  // [num_blocks]
+};
+
+}  // namespace anyorder::dist

@@ -1,0 +1,34 @@
+// Refuses a job whose ranks did not find each other. A program linked against one MPI and started by
+// another runs as N separate "rank 0 of 1", each training alone into the same directory.
+
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace anyorder::dist {
+
+// getenv, or a fake in tests. Null where the variable is not set.
+using EnvironmentLookup = std::function<const char*(const char* name)>;
+
+// How many ranks whoever started this process promised, and where that is written.
+struct StartPromise {
+  std::string variable;  // "" if nobody promised anything: a program started by hand
+  std::string value;
+};
+
+// The first of these that is set. Must be read before MPI_Init, which sets some itself.
+//   ANYORDER_WORLD_SIZE    our launcher
+//   OMPI_COMM_WORLD_SIZE   mpirun; before Slurm's, because under mpirun those count mpirun's own daemons
+//   SLURM_STEP_NUM_TASKS   srun
+//   SLURM_NTASKS           the allocation: a bare start inside sbatch or salloc
+//   PMI_SIZE               another library's mpiexec
+StartPromise ReadStartPromise(const EnvironmentLookup& environment);
+
+// OK if MPI sees what was promised. Otherwise InvalidArgument, one line with the fix. Local: no communication,
+// because ranks that do not see each other cannot agree on anything.
+absl::Status CheckStart(const StartPromise& promise, int mpi_world_size);
+
+}  // namespace anyorder::dist
