@@ -1,0 +1,110 @@
+// The trainer's side of the checkpoint service: one Client per rank.
+//
+// A save costs the trainer one memory copy (which also takes the checksums). Everything after that - disk, votes,
+// commit - happens in anyorder-ckptd and goes on even if every trainer is killed. Only a COMMITTED event means "saved".
+//
+// Thread-compatible: one thread at a time.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "core/base/dtype.h"
+#include "core/base/tensor.h"
+
+namespace anyorder::ckpt {
+
+// One rank's part of one logical tensor. The ranges of all ranks must cover [0, elements) exactly once. A rank may give
+// several ranges of one name, and empty ranges.
+struct TensorRange {
+  std::string
+      name;  // "master", "adam_m", "memory.0", or a parameter's name; must be a UTF-8 string
+  DType dtype = DType::kFloat32;
+  Shape global_shape;
+  int64_t begin = 0;  // flat elements [begin, end) of the global tensor
+  int64_t end = 0;
+  const void* data = nullptr;  // end - begin elements in host memory, valid until Save returns
+};
+
+struct ClientOptions {
+  std::string run_dir;
+  std::string socket_path;  // empty: DefaultSocketPath(run_dir, node)
+  std::string run_id;
+  int64_t incarnation = 0;  // raised at every start of the run; must equal the service's
+  int rank = 0;
+  int world_size = 1;
+  int node = 0;
+  int num_nodes = 1;
+  int local_world_size = 0;  // ranks on this node; 0 means all (one node only)
+  absl::Duration connect_limit = absl::Seconds(30);
+};
+
+struct SaveResult {
+  bool accepted = false;
+  std::string skip_reason;  // set when not accepted
+  int64_t generation = 0;   // names this attempt; the same on all ranks
+  double stall_ms = 0;      // how long Save kept the caller
+  int64_t bytes = 0;        // this rank's file
+};
+
+// State is one of COPYING STAGED WRITING DURABLE COMMITTED VERIFIED ABANDONED.
+struct SaveEvent {
+  int64_t step = 0;
+  int64_t generation = 0;
+  std::string state;
+  std::string reason;  // of ABANDONED
+  int64_t bytes = 0;   // of all ranks on this node; of the whole checkpoint from COMMITTED on
+  double seconds_to_commit = 0;  // from the first rank's COPYING; set from COMMITTED on
+};
+
+class Client {
+ public:
+  // Waits up to `connect_limit` for the service to listen.
+  // Errors: Unavailable if it never does; FailedPrecondition if it serves another run or incarnation.
+  static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // Allocates and touches both staging buffers for saves of this size, so that the first Save is as quick as the rest
+  // (fresh memory costs about ten times the copy). Optional: Save does it when needed.
+  // Errors: ResourceExhausted with the numbers if the machine cannot hold twice the state of all ranks on this node.
+  absl::Status Prepare(const std::vector<TensorRange>& ranges);
+
+  // Whether a Save now would be accepted by this rank's service: it is alive and a buffer is free. Never waits for a
+  // disk. Ranks combine their answers with a collective of their own, then all call Save or none does.
+  bool CanSave(std::string* skip_reason = nullptr);
+
+  // Copies `ranges` into a free buffer and returns once the service holds them as STAGED. The skipped outcome
+  // (both buffers busy, service gone) is not an error. `metadata_json` is kept in the manifest as it is; it must be
+  // equal on all ranks, or empty on ranks other than 0. All ranks must call Save the same number of times.
+  // Errors: InvalidArgument for ranges that make no sense; ResourceExhausted as in Prepare.
+  absl::StatusOr<SaveResult> Save(int64_t step,
+                                  const std::vector<TensorRange>& ranges,
+                                  const std::string& metadata_json);
+
+  // What happened since the last call, oldest first. Never blocks.
+  std::vector<SaveEvent> PollEvents();
+
+  // Blocks until `step` is committed. Events stay available to PollEvents.
+  // Errors: Unavailable with the reason if it was abandoned or the service died before the commit;
+  // DeadlineExceeded after `limit`.
+  absl::Status WaitCommitted(int64_t step, absl::Duration limit);
+
+  // Asks the service to finish what is staged and exit. Any rank may ask; the service refuses later saves.
+  absl::Status RequestShutdown();
+
+ private:
+  class Impl;
+  explicit Client(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace anyorder::ckpt

@@ -1,0 +1,81 @@
+// The one seam for all file calls of ckpt/: every write, sync and rename can fail, or lose power, in a test
+// (tests/testing/model_file_system.h).
+//
+// Errors are ErrnoStatus: "operation 'path': reason". A failed sync must never be repeated: the kernel may have
+// dropped the pages and would report success (https://wiki.postgresql.org/wiki/Fsync_Errors).
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace anyorder::ckpt {
+
+// A new file being written. The destructor closes it; only Close reports what closing found.
+class WritableFile {
+ public:
+  virtual ~WritableFile() = default;
+  // Reserves disk space, so that a full disk shows before the writing.
+  virtual absl::Status Preallocate(int64_t bytes) = 0;
+  // Thread-safe for ranges that do not overlap.
+  virtual absl::Status WriteAt(int64_t offset, const void* data, int64_t bytes) = 0;
+  virtual absl::Status SyncData() = 0;
+  virtual absl::Status Close() = 0;
+};
+
+// Thread-safe.
+class ReadableFile {
+ public:
+  virtual ~ReadableFile() = default;
+  virtual int64_t size() const = 0;
+  // Exactly `bytes` bytes, or OutOfRange if the file is shorter.
+  virtual absl::Status ReadAt(int64_t offset, void* dst, int64_t bytes) const = 0;
+};
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+
+  // The real one. Never null, never deleted.
+  static FileSystem* Posix();
+
+  // Creates `path`, which must not exist. `large` files may bypass the page cache (O_DIRECT): measured faster for
+  // checkpoint payload, and it leaves the trainer's memory alone.
+  virtual absl::StatusOr<std::unique_ptr<WritableFile>> CreateNew(const std::string& path,
+                                                                  bool large) = 0;
+  virtual absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) = 0;
+  virtual absl::Status MakeDirectory(const std::string& path) = 0;  // AlreadyExists if it is there
+  // Atomic. Replaces a file; fails on a directory that is not empty.
+  virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
+  virtual absl::Status RemoveFile(const std::string& path) = 0;
+  virtual absl::Status RemoveDirectory(const std::string& path) = 0;  // must be empty
+  virtual absl::Status SyncDirectory(const std::string& path) = 0;
+  // Sorted names without "." and "..".
+  virtual absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path) = 0;
+  virtual absl::StatusOr<int64_t> FreeBytes(const std::string& path) = 0;
+};
+
+// "a/b"; `name` must not start with "/".
+std::string JoinPath(absl::string_view directory, absl::string_view name);
+std::string ParentPath(absl::string_view path);  // "." when there is none
+std::string BaseName(absl::string_view path);
+
+// Whole small files (manifest, votes, leases).
+absl::StatusOr<std::string> ReadSmallFile(FileSystem* fs, const std::string& path);
+
+// write "path.tmp", sync, rename to `path`, sync the directory: after an OK the new content survives a power cut,
+// after an error or a crash the old content is whole. A left-over "path.tmp" is replaced.
+absl::Status WriteSmallFileAtomically(FileSystem* fs,
+                                      const std::string& path,
+                                      absl::string_view content);
+
+// Removes a directory and the files in it (one level). NotFound is not an error.
+absl::Status RemoveDirectoryWithFiles(FileSystem* fs, const std::string& path);
+
+}  // namespace anyorder::ckpt

@@ -1,0 +1,101 @@
+// Reading committed checkpoints: any element range of any tensor, at any world size, every byte checked.
+//
+// Nothing here needs the service, MPI or a lease. Format: ckpt/FORMAT.md.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "ckpt/file_system.h"
+#include "core/base/dtype.h"
+#include "core/base/tensor.h"
+
+namespace anyorder::ckpt {
+
+struct Manifest;
+
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  Shape shape;
+};
+
+// One committed checkpoint, open for reading. Movable; reads are thread-safe.
+class Checkpoint {
+ public:
+  // Checks the manifest's CRC and that every file is there with its exact size; payload is checked as it is read.
+  // Errors: NotFound if `dir` holds no manifest; DataLoss naming the file otherwise.
+  static absl::StatusOr<Checkpoint> Open(const std::string& dir,
+                                         FileSystem* fs = FileSystem::Posix());
+  Checkpoint(Checkpoint&&) noexcept;
+  Checkpoint& operator=(Checkpoint&&) noexcept;
+  ~Checkpoint();
+
+  const std::string& directory() const { return dir_; }
+  int64_t step() const;
+  int64_t generation() const;
+  int world_size() const;  // ranks that wrote it
+  int64_t num_bytes() const;
+  const std::string& run_id() const;
+  const std::string& metadata_json() const;  // what rank 0 gave to Client::Save
+  std::vector<TensorInfo> tensors() const;   // sorted by name
+
+  // Reads flat elements [begin, end) of the global tensor into `dst`, in the tensor's dtype. Every chunk touched is
+  // read whole and its CRC compared.
+  // Errors: NotFound for an unknown name, OutOfRange for a bad range, DataLoss naming file, tensor and offset.
+  absl::Status Read(absl::string_view name, int64_t begin, int64_t end, void* dst) const;
+
+  // Reads everything once and compares all checksums.
+  absl::Status Verify() const;
+
+  // XXH3-128 in hex over (name, dtype, shape, bytes) of all tensors in name order: equal training state means equal
+  // digests, whatever the number of ranks that wrote it.
+  absl::StatusOr<std::string> StateDigest() const;
+
+ private:
+  Checkpoint();
+  absl::Status ReadFileRange(
+      int file, int64_t offset, int64_t bytes, void* dst, absl::string_view tensor) const;
+
+  std::string dir_;
+  std::unique_ptr<Manifest> manifest_;
+  std::vector<std::unique_ptr<ReadableFile>> files_;  // in the manifest's order
+};
+
+struct CheckpointInfo {
+  std::string directory;
+  int64_t step = 0;
+  int64_t generation = 0;  // 0 when the manifest cannot be read
+  int world_size = 0;
+  int64_t num_bytes = 0;
+  bool opens = false;  // manifest and file sizes are right; says nothing about payload
+  std::string fault;   // why it does not open
+};
+
+// "run-dir/checkpoints/step-000000200"
+std::string CheckpointPath(absl::string_view run_dir, int64_t step);
+
+// The committed checkpoints of a run, newest (highest step) first. Empty if there is no such directory.
+absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& run_dir,
+                                                            FileSystem* fs = FileSystem::Posix());
+
+// The newest checkpoint whose every byte passes Verify, so the later load comes from the page cache. Bad ones on the
+// way are renamed to "<name>.quarantine" if `quarantine_bad`, and skipped with a warning either way. One process of a
+// job calls this and tells the others.
+// Errors: NotFound if the run never committed one; DataLoss if it did but none is good (a fresh start would then
+// silently throw the run away).
+absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir,
+                                           bool quarantine_bad,
+                                           FileSystem* fs = FileSystem::Posix());
+
+// Renames a bad checkpoint aside; nothing is deleted.
+absl::Status Quarantine(const std::string& dir, FileSystem* fs = FileSystem::Posix());
+
+}  // namespace anyorder::ckpt
