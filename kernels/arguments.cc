@@ -1,0 +1,296 @@
+#include "kernels/arguments.h"
+
+#include "core/base/check.h"
+
+namespace anyorder::kernels {
+
+namespace {
+
+bool IsActivationDType(DType dtype) {
+  return dtype == DType::kFloat64 || dtype == DType::kFloat32 || dtype == DType::kBFloat16;
+}
+
+// `x` is given, of `dtype` and of `elements` elements.
+void CheckTensor(const ConstTensorView& x, const char* name, DType dtype, int64_t elements) {
+  ANYORDER_CHECK(elements == 0 || !x.is_null()) << name << " is missing";
+  ANYORDER_CHECK(elements == 0 || x.dtype() == dtype)
+      << name << " is " << Name(x.dtype()) << ", expected " << Name(dtype);
+  ANYORDER_CHECK(x.is_null() || x.num_elements() == elements)
+      << name << " has shape " << x.shape().ToString() << ", expected " << elements << " elements";
+}
+void CheckOptionalTensor(const ConstTensorView& x,
+                         const char* name,
+                         DType dtype,
+                         int64_t elements) {
+  if (!x.is_null()) CheckTensor(x, name, dtype, elements);
+}
+
+void CheckActivationDType(const ConstTensorView& x, const char* name) {
+  ANYORDER_CHECK(IsActivationDType(x.dtype())) << name << " is " << Name(x.dtype());
+}
+
+void CheckDropout(const Dropout& dropout, const int32_t* row_ids, int64_t rows) {
+  ANYORDER_CHECK(dropout.threshold < 65536) << "dropout threshold " << dropout.threshold;
+  ANYORDER_CHECK(!dropout.enabled() || rows == 0 || row_ids != nullptr)
+      << "dropout needs logical row ids";
+}
+
+}  // namespace
+
+GemmSizes CheckArguments(const GemmArgs& args) {
+  GemmSizes sizes;
+  sizes.m = args.transpose_a ? NumColumns(args.a) : NumRows(args.a);
+  sizes.k = args.transpose_a ? NumRows(args.a) : NumColumns(args.a);
+  sizes.n = args.transpose_b ? NumRows(args.b) : NumColumns(args.b);
+  const int64_t k_of_b = args.transpose_b ? NumColumns(args.b) : NumRows(args.b);
+  ANYORDER_CHECK(sizes.k == k_of_b)
+      << "inner sizes of a " << args.a.shape().ToString() << (args.transpose_a ? "^T" : "")
+      << " and b " << args.b.shape().ToString() << (args.transpose_b ? "^T" : "") << " differ";
+  const DType dtype = args.a.dtype();
+  CheckActivationDType(args.a, "a");
+  CheckTensor(args.b, "b", dtype, sizes.k * sizes.n);
+  CheckOptionalTensor(args.bias, "bias", dtype, sizes.n);
+  ANYORDER_CHECK(args.c.dtype() == dtype || args.c.dtype() == GradientDType(dtype))
+      << "c is " << Name(args.c.dtype()) << " for operands of " << Name(dtype);
+  CheckTensor(args.c, "c", args.c.dtype(), sizes.m * sizes.n);
+  ANYORDER_CHECK(args.beta == 0.0f || args.beta == 1.0f) << "beta=" << args.beta;
+  return sizes;
+}
+
+void CheckArguments(const ColumnSumArgs& args) {
+  CheckActivationDType(args.x, "x");
+  CheckTensor(args.y, "y", GradientDType(args.x.dtype()), NumColumns(args.x));
+  ANYORDER_CHECK(args.beta == 0.0f || args.beta == 1.0f) << "beta=" << args.beta;
+}
+
+void CheckArguments(const AttentionInputs& in) {
+  const AttentionShape& s = in.shape;
+  ANYORDER_CHECK(s.batch_size >= 0 && s.content_rows >= 0 && s.query_rows >= 0 && s.num_keys >= 0 &&
+                 s.num_heads >= 1 && s.head_dim >= 1 && s.num_tables >= 0 && s.num_distances >= 0)
+      << "attention shape";
+  const DType dtype = in.q.dtype();
+  const int64_t m = s.model_dim();
+  const int64_t keys = s.batch_size * s.num_keys * m;
+  CheckActivationDType(in.q, "q");
+  CheckTensor(in.q, "q", dtype, s.num_rows() * m);
+  CheckTensor(in.k, "k", dtype, keys);
+  CheckTensor(in.v, "v", dtype, keys);
+  CheckTensor(in.relative, "relative", dtype, s.num_tables * s.num_distances * m);
+  ANYORDER_CHECK(s.num_tables == 0 || s.batch_size == 0 || in.table_of_lane != nullptr)
+      << "table_of_lane is missing";
+  CheckOptionalTensor(in.content_bias, "content_bias", dtype, m);
+  CheckOptionalTensor(in.position_bias, "position_bias", dtype, m);
+  CheckOptionalTensor(in.segment_bias, "segment_bias", dtype, m);
+  CheckOptionalTensor(in.segment_embedding, "segment_embedding", dtype, 2 * m);
+  ANYORDER_CHECK(in.scale > 0.0f) << "scale=" << in.scale;
+  const RowVisibility& r = in.rows;
+  ANYORDER_CHECK(s.num_rows() == 0 || (r.pos && r.lim && r.grp && r.doc && r.seg && r.glob))
+      << "visibility of rows is missing";
+  const KeyVisibility& k = in.keys;
+  ANYORDER_CHECK(keys == 0 || (k.pos && k.key && k.grp && k.doc && k.seg && k.glob))
+      << "visibility of keys is missing";
+  CheckDropout(in.dropout, in.row_ids, s.num_rows());
+}
+
+void CheckArguments(const AttentionForwardArgs& args) {
+  CheckArguments(args.in);
+  const AttentionShape& s = args.in.shape;
+  const DType dtype = args.in.q.dtype();
+  CheckTensor(args.out, "out", dtype, s.num_rows() * s.model_dim());
+  CheckTensor(args.lse, "lse", GradientDType(dtype), s.num_rows() * s.num_heads);
+}
+
+void CheckArguments(const AttentionBackwardArgs& args, int64_t workspace_bytes) {
+  CheckArguments(args.in);
+  const AttentionInputs& in = args.in;
+  const AttentionShape& s = in.shape;
+  const DType dtype = in.q.dtype();
+  const DType gradient = GradientDType(dtype);
+  const int64_t m = s.model_dim();
+  CheckTensor(args.out, "out", dtype, s.num_rows() * m);
+  CheckTensor(args.lse, "lse", gradient, s.num_rows() * s.num_heads);
+  CheckTensor(args.dout, "dout", dtype, s.num_rows() * m);
+  CheckTensor(args.dq, "dq", dtype, s.num_rows() * m);
+  CheckTensor(args.dk, "dk", dtype, s.batch_size * s.num_keys * m);
+  CheckTensor(args.dv, "dv", dtype, s.batch_size * s.num_keys * m);
+  CheckTensor(
+      args.drelative, "drelative", dtype, in.relative.is_null() ? 0 : in.relative.num_elements());
+  CheckTensor(args.dcontent_bias, "dcontent_bias", gradient, in.content_bias.is_null() ? 0 : m);
+  CheckTensor(args.dposition_bias, "dposition_bias", gradient, in.position_bias.is_null() ? 0 : m);
+  CheckTensor(args.dsegment_bias, "dsegment_bias", gradient, in.segment_bias.is_null() ? 0 : m);
+  CheckTensor(args.dsegment_embedding,
+              "dsegment_embedding",
+              gradient,
+              in.segment_embedding.is_null() ? 0 : 2 * m);
+  ANYORDER_CHECK(workspace_bytes == 0 ||
+                 (!args.workspace.is_null() && args.workspace.num_bytes() >= workspace_bytes))
+      << "workspace smaller than " << workspace_bytes << " bytes";
+}
+
+void CheckArguments(const ActivationForwardArgs& args) {
+  CheckActivationDType(args.x, "x");
+  CheckTensor(args.y, "y", args.x.dtype(), args.x.num_elements());
+  CheckDropout(args.dropout, args.row_ids, NumRows(args.x));
+}
+
+void CheckArguments(const ActivationBackwardArgs& args) {
+  CheckActivationDType(args.x, "x");
+  CheckTensor(args.dy, "dy", args.x.dtype(), args.x.num_elements());
+  CheckTensor(args.dx, "dx", args.x.dtype(), args.x.num_elements());
+  CheckDropout(args.dropout, args.row_ids, NumRows(args.x));
+}
+
+void CheckArguments(const DropoutArgs& args) {
+  CheckActivationDType(args.x, "x");
+  CheckTensor(args.y, "y", args.x.dtype(), args.x.num_elements());
+  CheckDropout(args.dropout, args.row_ids, NumRows(args.x));
+}
+
+void CheckArguments(const LayerNormForwardArgs& args) {
+  CheckActivationDType(args.x, "x");
+  const DType dtype = args.x.dtype();
+  const int64_t rows = NumRows(args.x);
+  const int64_t columns = NumColumns(args.x);
+  CheckOptionalTensor(args.residual, "residual", dtype, rows * columns);
+  CheckTensor(args.gamma, "gamma", dtype, columns);
+  CheckTensor(args.beta, "beta", dtype, columns);
+  CheckTensor(args.sum, "sum", dtype, rows * columns);
+  CheckTensor(args.mean, "mean", GradientDType(dtype), rows);
+  CheckTensor(args.rstd, "rstd", GradientDType(dtype), rows);
+  CheckTensor(args.y, "y", dtype, rows * columns);
+  CheckDropout(args.dropout, args.row_ids, rows);
+}
+
+void CheckArguments(const LayerNormBackwardArgs& args) {
+  CheckActivationDType(args.dy, "dy");
+  const DType dtype = args.dy.dtype();
+  const int64_t rows = NumRows(args.dy);
+  const int64_t columns = NumColumns(args.dy);
+  CheckTensor(args.sum, "sum", dtype, rows * columns);
+  CheckTensor(args.mean, "mean", GradientDType(dtype), rows);
+  CheckTensor(args.rstd, "rstd", GradientDType(dtype), rows);
+  CheckTensor(args.gamma, "gamma", dtype, columns);
+  CheckTensor(args.dx, "dx", dtype, rows * columns);
+  CheckOptionalTensor(args.dresidual, "dresidual", dtype, rows * columns);
+  CheckTensor(args.dgamma, "dgamma", GradientDType(dtype), columns);
+  CheckTensor(args.dbeta, "dbeta", GradientDType(dtype), columns);
+  CheckDropout(args.dropout, args.row_ids, rows);
+}
+
+namespace {
+void CheckIds(const int32_t* ids, int64_t rows, int64_t vocab) {
+  ANYORDER_CHECK(rows == 0 || ids != nullptr) << "ids are missing";
+  for (int64_t r = 0; r < rows; ++r) {
+    ANYORDER_CHECK(ids[r] >= 0 && ids[r] < vocab)
+        << "id " << ids[r] << " of row " << r << " is outside [0, " << vocab << ")";
+  }
+}
+}  // namespace
+
+void CheckArguments(const EmbeddingForwardArgs& args) {
+  CheckActivationDType(args.table, "table");
+  const int64_t rows = NumRows(args.y);
+  CheckTensor(args.y, "y", args.table.dtype(), rows * NumColumns(args.table));
+  CheckIds(args.ids, rows, NumRows(args.table));
+  CheckDropout(args.dropout, args.row_ids, rows);
+}
+
+void CheckArguments(const EmbeddingBackwardArgs& args) {
+  CheckActivationDType(args.dy, "dy");
+  const int64_t rows = NumRows(args.dy);
+  CheckTensor(args.dtable,
+              "dtable",
+              GradientDType(args.dy.dtype()),
+              NumRows(args.dtable) * NumColumns(args.dy));
+  CheckIds(args.ids, rows, NumRows(args.dtable));
+  CheckDropout(args.dropout, args.row_ids, rows);
+}
+
+void CheckArguments(const LinearCrossEntropyArgs& args, int64_t workspace_bytes) {
+  CheckActivationDType(args.x, "x");
+  const DType dtype = args.x.dtype();
+  const DType gradient = GradientDType(dtype);
+  const int64_t rows = NumRows(args.x);
+  const int64_t columns = NumColumns(args.x);
+  const int64_t vocab = NumRows(args.weight);
+  CheckTensor(args.weight, "weight", dtype, vocab * columns);
+  CheckOptionalTensor(args.bias, "bias", dtype, vocab);
+  CheckTensor(args.loss, "loss", gradient, rows);
+  ANYORDER_CHECK(rows == 0 || (args.labels != nullptr && args.row_weights != nullptr))
+      << "labels or row weights are missing";
+  for (int64_t r = 0; r < rows; ++r) {
+    ANYORDER_CHECK(args.row_weights[r] == 0.0f || (args.labels[r] >= 0 && args.labels[r] < vocab))
+        << "label " << args.labels[r] << " of row " << r << " is outside [0, " << vocab << ")";
+  }
+  if (!args.dx.is_null() || !args.dweight.is_null() || !args.dbias.is_null()) {
+    CheckTensor(args.dx, "dx", dtype, rows * columns);
+    CheckTensor(args.dweight, "dweight", gradient, vocab * columns);
+    CheckTensor(args.dbias, "dbias", gradient, args.bias.is_null() ? 0 : vocab);
+  }
+  ANYORDER_CHECK(workspace_bytes == 0 ||
+                 (!args.workspace.is_null() && args.workspace.num_bytes() >= workspace_bytes))
+      << "workspace smaller than " << workspace_bytes << " bytes";
+}
+
+void CheckArguments(const AdamWArgs& args) {
+  const DType dtype = args.grad.dtype();
+  ANYORDER_CHECK(dtype == DType::kFloat64 || dtype == DType::kFloat32) << "grad is " << Name(dtype);
+  const int64_t n = args.grad.num_elements();
+  CheckTensor(args.master, "master", dtype, n);
+  CheckTensor(args.m, "m", dtype, n);
+  CheckTensor(args.v, "v", dtype, n);
+  if (!args.weights.is_null()) {
+    CheckActivationDType(args.weights, "weights");
+    CheckTensor(args.weights, "weights", args.weights.dtype(), n);
+    ANYORDER_CHECK(GradientDType(args.weights.dtype()) == dtype)
+        << "weights are " << Name(args.weights.dtype());
+  }
+  ANYORDER_CHECK(args.step >= 0) << "step=" << args.step;
+}
+
+void CheckArguments(const CopyRowsArgs& args) {
+  ANYORDER_CHECK(args.source.dtype() == args.destination.dtype()) << "dtypes differ";
+  ANYORDER_CHECK(args.rows >= 0 && args.columns >= 0) << "rows or columns negative";
+  if (args.rows == 0 || args.columns == 0) return;
+  const auto inside = [&](const ConstTensorView& x, int64_t begin, int64_t stride) {
+    const int64_t last = begin + (args.rows - 1) * stride;
+    return begin >= 0 && last >= 0 && begin + args.columns <= x.num_elements() &&
+           last + args.columns <= x.num_elements();
+  };
+  ANYORDER_CHECK(inside(args.source, args.source_begin, args.source_stride)) << "source rows";
+  ANYORDER_CHECK(inside(args.destination, args.destination_begin, args.destination_stride))
+      << "destination rows";
+}
+
+void CheckArguments(const GatherRowsArgs& args) {
+  CheckActivationDType(args.x, "x");
+  ANYORDER_CHECK(args.y.dtype() == args.x.dtype()) << "dtypes differ";
+  ANYORDER_CHECK(NumColumns(args.y) == NumColumns(args.x)) << "columns differ";
+  const int64_t x_rows = NumRows(args.x);
+  const int64_t y_rows = NumRows(args.y);
+  ANYORDER_CHECK((args.scatter_add ? x_rows : y_rows) >= args.num_rows) << "num_rows";
+  CheckIds(args.rows, args.num_rows, args.scatter_add ? y_rows : x_rows);
+}
+
+void CheckSumOfSquares(const ConstTensorView& x, const TensorView& sums) {
+  ANYORDER_CHECK(x.dtype() == DType::kFloat64 || x.dtype() == DType::kFloat32)
+      << "x is " << Name(x.dtype());
+  CheckTensor(sums,
+              "sums",
+              DType::kFloat64,
+              (x.num_elements() + kNormBlockElements - 1) / kNormBlockElements);
+}
+
+void CheckAdd(const ConstTensorView& a, const ConstTensorView& b, const TensorView& y) {
+  CheckActivationDType(a, "a");
+  CheckTensor(b, "b", a.dtype(), a.num_elements());
+  CheckTensor(y, "y", a.dtype(), a.num_elements());
+}
+
+void CheckCast(const ConstTensorView& x, const TensorView& y) {
+  CheckActivationDType(x, "x");
+  CheckActivationDType(y, "y");
+  CheckTensor(y, "y", y.dtype(), x.num_elements());
+}
+
+}  // namespace anyorder::kernels

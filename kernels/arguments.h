@@ -1,0 +1,55 @@
+// Checks of the arguments that every backend makes before it touches memory: shapes that agree, dtypes that
+// the contract allows, pointers that are there. A violation is our own mistake and aborts.
+
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/backend.h"
+
+namespace anyorder::kernels {
+
+// The dtype of parameter gradients and statistics beside activations of `dtype`.
+constexpr DType GradientDType(DType dtype) {
+  return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
+
+// A tensor of any rank seen as a matrix: the leading dimensions are rows.
+inline int64_t NumColumns(const ConstTensorView& x) {
+  return x.shape().rank() == 0 ? 1 : x.dim(x.shape().rank() - 1);
+}
+inline int64_t NumRows(const ConstTensorView& x) {
+  int64_t rows = 1;
+  for (int i = 0; i + 1 < x.shape().rank(); ++i)
+    rows *= x.dim(i);
+  return rows;
+}
+
+struct GemmSizes {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+};
+
+GemmSizes CheckArguments(const GemmArgs& args);
+void CheckArguments(const ColumnSumArgs& args);
+void CheckArguments(const AttentionInputs& in);
+void CheckArguments(const AttentionForwardArgs& args);
+// `workspace_bytes` is what the backend asked for.
+void CheckArguments(const AttentionBackwardArgs& args, int64_t workspace_bytes);
+void CheckArguments(const ActivationForwardArgs& args);
+void CheckArguments(const ActivationBackwardArgs& args);
+void CheckArguments(const DropoutArgs& args);
+void CheckArguments(const LayerNormForwardArgs& args);
+void CheckArguments(const LayerNormBackwardArgs& args);
+void CheckArguments(const EmbeddingForwardArgs& args);
+void CheckArguments(const EmbeddingBackwardArgs& args);
+void CheckArguments(const LinearCrossEntropyArgs& args, int64_t workspace_bytes);
+void CheckArguments(const AdamWArgs& args);
+void CheckArguments(const CopyRowsArgs& args);
+void CheckArguments(const GatherRowsArgs& args);
+void CheckSumOfSquares(const ConstTensorView& x, const TensorView& sums);
+void CheckAdd(const ConstTensorView& a, const ConstTensorView& b, const TensorView& y);
+void CheckCast(const ConstTensorView& x, const TensorView& y);
+
+}  // namespace anyorder::kernels

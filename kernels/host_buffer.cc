@@ -1,0 +1,53 @@
+#include "kernels/host_buffer.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace anyorder::kernels {
+
+namespace {
+
+constexpr int64_t kCacheLine = 64;
+constexpr int64_t kHugePage = int64_t{2} << 20;
+
+class HostBuffer : public Buffer {
+ public:
+  HostBuffer(void* data, int64_t size_bytes) : data_(data), size_bytes_(size_bytes) {}
+  HostBuffer(const HostBuffer&) = delete;
+  HostBuffer& operator=(const HostBuffer&) = delete;
+  ~HostBuffer() override { std::free(data_); }
+
+  void* data() const override { return data_; }
+  int64_t size_bytes() const override { return size_bytes_; }
+
+ private:
+  void* data_;
+  int64_t size_bytes_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Buffer>> AllocateHostBuffer(int64_t bytes) {
+  if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("allocate ", bytes, " bytes"));
+  const int64_t alignment = bytes >= 2 * kHugePage ? kHugePage : kCacheLine;
+  // At least one unit, so that a buffer of size 0 still has an address.
+  const int64_t rounded = (bytes / alignment + 1) * alignment;
+  void* data = rounded > bytes ? std::aligned_alloc(alignment, rounded) : nullptr;
+  if (data == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("allocate ",
+                     bytes,
+                     " bytes of host memory: none left; use a smaller model or "
+                     "microbatch, or more memory"));
+  }
+  // Advice only: where it is refused, the memory has small pages.
+  if (alignment == kHugePage) madvise(data, rounded, MADV_HUGEPAGE);
+  std::memset(data, 0, rounded);
+  return std::make_unique<HostBuffer>(data, bytes);
+}
+
+}  // namespace anyorder::kernels

@@ -1,0 +1,98 @@
+// Operations on flat ranges and on rows: AdamW, sums of squares, add, cast, copies.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/arguments.h"
+#include "kernels/reference/operations.h"
+#include "kernels/reference/storage.h"
+
+namespace anyorder::kernels::reference {
+
+void AdamW(const AdamWArgs& args) {
+  CheckArguments(args);
+  const double t = static_cast<double>(args.step) + 1;
+  const double correction =
+      args.bias_correction ? std::sqrt(1 - std::pow(args.beta2, t)) / (1 - std::pow(args.beta1, t))
+                           : 1.0;
+  WithStorage(args.grad.dtype(), [&]<typename G>() {
+    for (int64_t i = 0; i < args.grad.num_elements(); ++i) {
+      const double g = args.grad_scale * Load(args.grad.data<G>()[i]);
+      const double m = args.beta1 * Load(args.m.data<G>()[i]) + (1 - args.beta1) * g;
+      const double v = args.beta2 * Load(args.v.data<G>()[i]) + (1 - args.beta2) * g * g;
+      const double old = Load(args.master.data<G>()[i]);
+      const double step = correction * m / (std::sqrt(v) + args.epsilon) + args.weight_decay * old;
+      args.m.data<G>()[i] = Round<G>(m);
+      args.v.data<G>()[i] = Round<G>(v);
+      args.master.data<G>()[i] = Round<G>(old - args.learning_rate * step);
+    }
+  });
+  // From the master as stored, so that weights can be rebuilt from a checkpoint bit for bit.
+  if (!args.weights.is_null()) Cast(args.master, args.weights);
+}
+
+void CopyRows(const CopyRowsArgs& args) {
+  CheckArguments(args);
+  const int64_t size = SizeOf(args.source.dtype());
+  const char* source = static_cast<const char*>(args.source.raw());
+  char* destination = static_cast<char*>(args.destination.raw());
+  for (int64_t r = 0; r < args.rows; ++r) {
+    std::memcpy(destination + (args.destination_begin + r * args.destination_stride) * size,
+                source + (args.source_begin + r * args.source_stride) * size,
+                args.columns * size);
+  }
+}
+
+void GatherRows(const GatherRowsArgs& args) {
+  CheckArguments(args);
+  WithStorage(args.x.dtype(), [&]<typename T>() {
+    const int64_t columns = NumColumns(args.x);
+    const T* x = args.x.data<T>();
+    T* y = args.y.data<T>();
+    for (int64_t r = 0; r < args.num_rows; ++r) {
+      for (int64_t c = 0; c < columns; ++c) {
+        if (args.scatter_add) {
+          T& element = y[args.rows[r] * columns + c];
+          element = Round<T>(Load(element) + Load(x[r * columns + c]));
+        } else {
+          y[r * columns + c] = x[args.rows[r] * columns + c];
+        }
+      }
+    }
+  });
+}
+
+void SumOfSquares(const ConstTensorView& x, const TensorView& sums) {
+  CheckSumOfSquares(x, sums);
+  WithStorage(x.dtype(), [&]<typename G>() {
+    for (int64_t block = 0; block < sums.num_elements(); ++block) {
+      const int64_t begin = block * kNormBlockElements;
+      const int64_t end = std::min(begin + kNormBlockElements, x.num_elements());
+      double sum = 0;
+      for (int64_t i = begin; i < end; ++i)
+        sum += Load(x.data<G>()[i]) * Load(x.data<G>()[i]);
+      sums.data<double>()[block] = sum;
+    }
+  });
+}
+
+void Add(const ConstTensorView& a, const ConstTensorView& b, const TensorView& y) {
+  CheckAdd(a, b, y);
+  WithStorage(a.dtype(), [&]<typename T>() {
+    for (int64_t i = 0; i < a.num_elements(); ++i)
+      y.data<T>()[i] = Round<T>(Load(a.data<T>()[i]) + Load(b.data<T>()[i]));
+  });
+}
+
+void Cast(const ConstTensorView& x, const TensorView& y) {
+  CheckCast(x, y);
+  WithStorage(x.dtype(), [&]<typename From>() {
+    WithStorage(y.dtype(), [&]<typename To>() {
+      for (int64_t i = 0; i < x.num_elements(); ++i)
+        y.data<To>()[i] = Round<To>(Load(x.data<From>()[i]));
+    });
+  });
+}
+
+}  // namespace anyorder::kernels::reference
