@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Installs the Debian/Ubuntu packages that are missing, and nothing when none is: then no network and no root is needed.
+#
+# Usage: install_packages.sh build|quickstart|tests
+# Why each is needed: README.md, "Dependencies".
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build ccache pkg-config
+  openmpi-bin libopenmpi-dev
+  libhdf5-dev libsentencepiece-dev libabsl-dev libdnnl-dev
+  libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libprotobuf-dev protobuf-compiler
+  libisal-dev zlib1g-dev libzstd-dev libxxhash-dev libutf8proc-dev
+)
+case "${1:?usage: install_packages.sh build|quickstart|tests}" in
+  build) ;;
+  quickstart) packages+=(perl perl-doc) ;;
+  tests) packages+=(libgtest-dev libgmock-dev libbenchmark-dev clang-format git perl python3 python3-numpy python3-h5py) ;;
+  *) echo "install_packages.sh: unknown set '$1'; use build, quickstart or tests" >&2; exit 64 ;;
+esac
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q '^install ok installed$' || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+echo "Installing ${#missing[@]} missing packages: ${missing[*]}"
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || { echo "install_packages.sh: not root and no sudo; ask an administrator to install: ${missing[*]}" >&2; exit 74; }
+  as_root=(sudo)
+fi
+export DEBIAN_FRONTEND=noninteractive
+# Package lists may be absent or old; an update that fails (no network) still lets cached packages install.
+"${as_root[@]}" apt-get update -qq || true
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null || {
+  echo "install_packages.sh: could not install: ${missing[*]}; check the network or install them by hand" >&2
+  exit 74
+}

@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+"""Each lint rule is shown a file that breaks it, so that a rule that never fires is noticed."""
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.dont_write_bytecode = True
+import check_includes  # noqa: E402
+import check_source  # noqa: E402
+
+CASES = [
+    (check_includes.faults_of, "kernels/a.cc", '#include "core/model/batch.h"\n', "may not include"),
+    (check_includes.faults_of, "ckpt/a.cc", "#include <mpi.h>\n", "belongs in dist/"),
+    (check_includes.faults_of, "data/a.cc", "#include <hdf5.h>\n", "belongs in data/hdf5_file."),
+    (check_includes.faults_of, "data/b.cc", '#include <sentencepiece_processor.h>\n#include "absl/status/status.h"\n',
+     "does not compile beside"),
+    (check_includes.faults_of, "dist/a.cc", '#include "tests/testing/x.h"\n', "nothing outside tests/"),
+    (check_source.source_faults, "core/base/a.h", "int a;\n", "without #pragma once"),
+    (check_source.source_faults, "core/base/a.cc", "\n" * 601, "split it by concern"),
+    (check_source.source_faults, "core/base/a.cc", "throw std::runtime_error(a);\n", "throws no exceptions"),
+    (check_source.source_faults, "core/base/a.cc", "int a; \n", "trailing blank"),
+]
+CLEAN = '#pragma once\n#include "core/base/status.h"\nint a;\n'
+
+failures = 0
+for rule, path, text, expected in CASES:
+    if not any(expected in fault for fault in rule(path, text)):
+        print(f"{rule.__module__}: no fault '{expected}' in {path}")
+        failures += 1
+for rule in (check_includes.faults_of, check_source.source_faults):
+    if list(rule("kernels/clean.h", CLEAN)):
+        print(f"{rule.__module__}: a clean file is blamed")
+        failures += 1
+print(f"{len(CASES) + 2 - failures} passed, {failures} failed")
+sys.exit(1 if failures else 0)

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds everything with tests, runs them.
+#
+# Usage: tests/run.sh [ctest arguments]     e.g. tests/run.sh -L mpi      tests/run.sh -R Attention
+# Build folder: build/ (ANYORDER_BUILD_DIR overrides).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=${ANYORDER_BUILD_DIR:-build}
+bash launcher/install_packages.sh tests
+cmake --preset release -B "$build" -DANYORDER_BUILD_TESTS=ON >"${TMPDIR:-/tmp}/anyorder-configure.log" || {
+  tail -n 30 "${TMPDIR:-/tmp}/anyorder-configure.log" >&2
+  exit 70
+}
+cmake --build "$build"
+exec ctest --test-dir "$build" --output-on-failure --no-tests=error -j 2 "$@"
