@@ -1,0 +1,248 @@
+#include "data/dataset_index.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+#include "data/digest.h"
+#include "data/shard_format.h"
+
+namespace anyorder::data {
+namespace {
+
+using Json = nlohmann::json;  // std::map inside: keys come out sorted, which dataset_digest needs
+
+constexpr std::pair<const char*, int32_t VocabIds::*> kVocabIdFields[] = {
+    {"unk", &VocabIds::unk},
+    {"bos", &VocabIds::bos},
+    {"eos", &VocabIds::eos},
+    {"cls", &VocabIds::cls},
+    {"sep", &VocabIds::sep},
+    {"pad", &VocabIds::pad},
+    {"mask", &VocabIds::mask},
+    {"eod", &VocabIds::eod},
+    {"eop", &VocabIds::eop},
+};
+
+constexpr std::pair<const char*, uint64_t DatasetIndex::*> kIntegerFields[] = {
+    {"num_tokens", &DatasetIndex::num_tokens},
+    {"num_documents", &DatasetIndex::num_documents},
+    {"num_sentences", &DatasetIndex::num_sentences},
+    {"token_bytes", &DatasetIndex::token_bytes},
+    {"shard_tokens", &DatasetIndex::shard_tokens},
+    {"chunk_bytes", &DatasetIndex::chunk_bytes},
+    {"vocab_size", &DatasetIndex::vocab_size},
+};
+
+constexpr std::pair<const char*, std::string DatasetIndex::*> kStringFields[] = {
+    {"tokenizer_digest", &DatasetIndex::tokenizer_digest},
+    {"corpus_digest", &DatasetIndex::corpus_digest},
+    {"dataset_digest", &DatasetIndex::dataset_digest},
+};
+
+// Reads members of one JSON object and remembers the first that is missing or of the wrong type.
+class MemberReader {
+ public:
+  explicit MemberReader(const Json& object) : object_(object) {
+    if (!object_.is_object()) bad_ = "(not an object)";
+  }
+
+  template <typename Integer>
+  void ReadInteger(const std::string& key, Integer& value) {
+    const Json* member = Find(key);
+    if (member != nullptr && member->is_number_unsigned()) {
+      value = member->get<Integer>();
+    } else {
+      Note(key);
+    }
+  }
+  void ReadString(const std::string& key, std::string& value) {
+    const Json* member = Find(key);
+    if (member != nullptr && member->is_string()) {
+      value = member->get<std::string>();
+    } else {
+      Note(key);
+    }
+  }
+  // The member `key` if it exists; otherwise null and noted.
+  const Json* Require(const std::string& key) {
+    const Json* member = Find(key);
+    if (member == nullptr) Note(key);
+    return member;
+  }
+  void Note(const std::string& key) {
+    if (bad_.empty()) bad_ = key;
+  }
+  const std::string& bad() const { return bad_; }
+
+ private:
+  const Json* Find(const std::string& key) const {
+    if (!object_.is_object()) return nullptr;
+    const auto found = object_.find(key);
+    return found == object_.end() ? nullptr : &*found;
+  }
+
+  const Json& object_;
+  std::string bad_;
+};
+
+void ReadFileEntry(const Json* object, bool is_shard, DatasetFile& entry, MemberReader& parent) {
+  if (object == nullptr) return;
+  MemberReader reader(*object);
+  reader.ReadString("file", entry.file);
+  reader.ReadString("digest", entry.digest);
+  reader.ReadInteger("bytes", entry.bytes);
+  if (is_shard) {
+    reader.ReadInteger("first_token", entry.first_token);
+    reader.ReadInteger("num_tokens", entry.num_tokens);
+  }
+  if (entry.file.empty() || entry.file.find('/') != std::string::npos) reader.Note("file");
+  if (!reader.bad().empty())
+    parent.Note(absl::StrCat("shards, lanes or tokenizer: ", reader.bad()));
+}
+
+// Fills `index` from `root`. Returns the name of the first bad member, "" if all are good.
+std::string ReadMembers(const Json& root, DatasetIndex& index) {
+  MemberReader reader(root);
+  for (const auto& [key, member] : kIntegerFields)
+    reader.ReadInteger(key, index.*member);
+  for (const auto& [key, member] : kStringFields)
+    reader.ReadString(key, index.*member);
+  if (const Json* ids = reader.Require("vocab_ids")) {
+    MemberReader id_reader(*ids);
+    for (const auto& [key, member] : kVocabIdFields) {
+      id_reader.ReadInteger(key, index.vocab_ids.*member);
+    }
+    if (!id_reader.bad().empty()) reader.Note(absl::StrCat("vocab_ids.", id_reader.bad()));
+  }
+  if (const Json* lanes = reader.Require("lanes")) {
+    ReadFileEntry(lanes, false, index.lanes, reader);
+    MemberReader(*lanes).ReadInteger("num_cells", index.num_lane_cells);
+  }
+  ReadFileEntry(reader.Require("tokenizer"), false, index.tokenizer, reader);
+  const Json* shards = reader.Require("shards");
+  if (shards == nullptr || !shards->is_array()) {
+    reader.Note("shards");
+    return reader.bad();
+  }
+  for (const Json& shard : *shards) {
+    ReadFileEntry(&shard, true, index.shards.emplace_back(), reader);
+  }
+  if (const Json* settings = reader.Require("settings"); settings && settings->is_object()) {
+    for (const auto& [key, value] : settings->items()) {
+      if (value.is_string()) index.settings[key] = value.get<std::string>();
+    }
+  }
+  if (const Json* counts = reader.Require("counts"); counts && counts->is_object()) {
+    for (const auto& [key, value] : counts->items()) {
+      if (value.is_number_unsigned()) index.counts[key] = value.get<uint64_t>();
+    }
+  }
+  return reader.bad();
+}
+
+// "" if the numbers of `index` fit together; otherwise what does not.
+std::string FindInconsistency(const DatasetIndex& index) {
+  if (index.shard_tokens == 0 || index.shard_tokens % kShardTokensMultiple != 0) {
+    return absl::StrCat("shard_tokens ", index.shard_tokens, " is not a positive multiple of ", 64);
+  }
+  if (index.token_bytes != TokenBytes(index.vocab_size))
+    return "token_bytes does not fit vocab_size";
+  if (index.chunk_bytes != kChunkBytes) return "chunk_bytes is not 65536";
+  if (index.num_lane_cells != NumLaneCells(index.num_tokens)) return "lanes.num_cells is wrong";
+  uint64_t next = 0;
+  for (const DatasetFile& shard : index.shards) {
+    const bool is_last = &shard == &index.shards.back();
+    if (shard.first_token != next || shard.num_tokens == 0 ||
+        shard.num_tokens > index.shard_tokens ||
+        (!is_last && shard.num_tokens != index.shard_tokens)) {
+      return absl::StrCat("shard list has a gap at ", shard.file);
+    }
+    next += shard.num_tokens;
+  }
+  if (next != index.num_tokens) return "shards do not add up to num_tokens";
+  for (const auto& [key, member] : kVocabIdFields) {
+    const int32_t id = index.vocab_ids.*member;
+    if (id < 0 || static_cast<uint64_t>(id) >= index.vocab_size) {
+      return absl::StrCat("vocab_ids.", key, " is outside the vocabulary");
+    }
+  }
+  return "";
+}
+
+Json FileEntry(const DatasetFile& entry) {
+  return Json{{"file", entry.file}, {"bytes", entry.bytes}, {"digest", entry.digest}};
+}
+
+}  // namespace
+
+absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory) {
+  const std::string path = absl::StrCat(directory, "/", kIndexFile);
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return Annotate(ErrnoStatus("open", path, errno == 0 ? ENOENT : errno),
+                    "not a finished dataset (run anyorder-prep to make or finish it)");
+  }
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const auto damaged = [&](absl::string_view why) {
+    return absl::DataLossError(
+        absl::StrCat("'", path, "': ", why, "; restore it or prepare the data again"));
+  };
+  Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!root.is_object()) return damaged("not a JSON object");
+  if (root.value("format", Json()) != kFormatName) return damaged("not an anyorder dataset");
+  if (root.value("format_version", Json()) != kFormatVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("'",
+                                                      path,
+                                                      "' has format version ",
+                                                      root.value("format_version", Json()).dump(),
+                                                      ", this program reads ",
+                                                      kFormatVersion,
+                                                      "; prepare the data again"));
+  }
+  DatasetIndex index;
+  const std::string bad = ReadMembers(root, index);
+  if (!bad.empty()) return damaged(absl::StrCat("missing or ill-typed: ", bad));
+  root.erase("dataset_digest");
+  // Only the digest's own value can differ after a faithful rewrite of the file.
+  if (DigestOf(root.dump()).Hex() != index.dataset_digest) {
+    return damaged("does not match its dataset_digest");
+  }
+  const std::string fault = FindInconsistency(index);
+  if (!fault.empty()) return damaged(fault);
+  return index;
+}
+
+std::string SerializeDatasetIndex(const DatasetIndex& index) {
+  Json root{{"format", kFormatName}, {"format_version", kFormatVersion}};
+  for (const auto& [key, member] : kIntegerFields)
+    root[key] = index.*member;
+  for (const auto& [key, member] : kVocabIdFields) {
+    root["vocab_ids"][key] = static_cast<uint32_t>(index.vocab_ids.*member);
+  }
+  root["shards"] = Json::array();
+  for (const DatasetFile& shard : index.shards) {
+    Json entry = FileEntry(shard);
+    entry["first_token"] = shard.first_token;
+    entry["num_tokens"] = shard.num_tokens;
+    root["shards"].push_back(std::move(entry));
+  }
+  root["lanes"] = FileEntry(index.lanes);
+  root["lanes"]["num_cells"] = index.num_lane_cells;
+  root["tokenizer"] = FileEntry(index.tokenizer);
+  root["settings"] = index.settings;
+  root["counts"] = index.counts;
+  root["tokenizer_digest"] = index.tokenizer_digest;
+  root["corpus_digest"] = index.corpus_digest;
+  root["dataset_digest"] = DigestOf(root.dump()).Hex();
+  return root.dump(2) + "\n";
+}
+
+}  // namespace anyorder::data

@@ -1,0 +1,66 @@
+// dataset.json: what a dataset directory holds (FORMAT.md). Trainers read it without SentencePiece.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace anyorder::data {
+
+// Ids of the special pieces, read from the SentencePiece model.
+struct VocabIds {
+  int32_t unk = -1;  // unknown
+  int32_t bos = -1;  // <s>, unused in pretraining
+  int32_t eos = -1;  // </s>, unused in pretraining
+  int32_t cls = -1;
+  int32_t sep = -1;
+  int32_t pad = -1;
+  int32_t mask = -1;
+  int32_t eod = -1;  // end of document
+  int32_t eop = -1;  // end of paragraph
+
+  friend bool operator==(const VocabIds&, const VocabIds&) = default;
+};
+
+// One file of the dataset. For files that hold no tokens, first_token and num_tokens are 0.
+struct DatasetFile {
+  std::string file;  // name inside the directory
+  uint64_t first_token = 0;
+  uint64_t num_tokens = 0;
+  uint64_t bytes = 0;
+  std::string digest;  // XXH3-128 of the whole file, hex
+};
+
+struct DatasetIndex {
+  uint64_t num_tokens = 0;
+  uint64_t num_documents = 0;
+  uint64_t num_sentences = 0;
+  uint64_t token_bytes = 0;   // 2 or 4
+  uint64_t shard_tokens = 0;  // tokens in every shard but the last
+  uint64_t chunk_bytes = 0;
+  uint64_t vocab_size = 0;
+  VocabIds vocab_ids;
+  uint64_t num_lane_cells = 0;
+  std::vector<DatasetFile> shards;  // in stream order, without gaps
+  DatasetFile lanes;
+  DatasetFile tokenizer;
+  std::string tokenizer_digest;
+  std::string corpus_digest;
+  std::string dataset_digest;  // names the whole dataset; runs and checkpoints record it
+  std::map<std::string, std::string> settings;
+  std::map<std::string, uint64_t> counts;
+};
+
+// Reads and checks DIR/dataset.json: version, types, consistency of the shard list, dataset_digest. It does not open
+// the shards. Errors: NotFound (no such directory or no dataset.json: preparation unfinished), DataLoss
+// (damaged or inconsistent), FailedPrecondition (another format version).
+absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory);
+
+// The bytes of dataset.json for `index`; computes dataset_digest and ignores the member.
+std::string SerializeDatasetIndex(const DatasetIndex& index);
+
+}  // namespace anyorder::data

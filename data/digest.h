@@ -1,0 +1,54 @@
+// Digests that name data (XXH3-128) and checksums that guard it (CRC32C).
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace anyorder::data {
+
+// XXH3-128 with seed 0. Not cryptographic: it tells accidents apart, not attackers.
+struct Digest128 {
+  uint64_t lo = 0;
+  uint64_t hi = 0;
+
+  // 32 lower-case hexadecimal digits, most significant first (xxhsum -H2 prints the same).
+  std::string Hex() const;
+
+  friend bool operator==(const Digest128&, const Digest128&) = default;
+  template <typename H>
+  friend H AbslHashValue(H state, const Digest128& digest) {
+    return H::combine(std::move(state), digest.lo, digest.hi);
+  }
+};
+
+Digest128 DigestOf(absl::string_view bytes);
+
+// DigestOf the concatenation of everything passed to Update.
+class StreamingDigest {
+ public:
+  StreamingDigest();
+  ~StreamingDigest();
+  StreamingDigest(StreamingDigest&&) noexcept;
+  StreamingDigest& operator=(StreamingDigest&&) noexcept;
+
+  void Update(absl::string_view bytes);
+  Digest128 Value() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// DigestOf the file's content. Errors: those of open and read.
+absl::StatusOr<Digest128> DigestOfFile(const std::string& path);
+
+// CRC32C (Castagnoli), the value that RFC 3720 defines: "123456789" gives 0xE3069283.
+uint32_t Crc32c(const void* bytes, size_t size);
+
+}  // namespace anyorder::data

@@ -1,0 +1,76 @@
+// Names and constants of the dataset on disk; FORMAT.md is the full description. Change one, change both.
+
+#pragma once
+
+#include <cstdint>
+
+namespace anyorder::data {
+
+inline constexpr uint64_t kFormatVersion = 1;
+inline constexpr char kFormatName[] = "anyorder-dataset";
+
+inline constexpr char kIndexFile[] = "dataset.json";
+inline constexpr char kTokenizerFile[] = "spiece.model";
+inline constexpr char kLanesFile[] = "lanes.h5";
+inline constexpr char kShardFilePattern[] = "shard-%05d.h5";
+
+// Datasets of a shard. The checksums of /NAME are in /checksums/NAME.
+inline constexpr char kTokens[] = "tokens";
+inline constexpr char kSentenceFlags[] = "sentence_flags";
+inline constexpr char kDocumentStarts[] = "document_starts";
+inline constexpr char kWordStarts[] = "word_starts";
+inline constexpr char kChecksumsGroup[] = "checksums";
+
+// Datasets of lanes.h5, uint64 [num_cells, 2].
+inline constexpr char kLanesForward[] = "lanes/forward";
+inline constexpr char kLanesBackward[] = "lanes/backward";
+
+// Attributes of the root group.
+inline constexpr char kAttrFormatVersion[] = "format_version";
+inline constexpr char kAttrShardIndex[] = "shard_index";
+inline constexpr char kAttrFirstToken[] = "first_token";
+inline constexpr char kAttrNumTokens[] = "num_tokens";
+inline constexpr char kAttrChunkBytes[] = "chunk_bytes";
+inline constexpr char kAttrVocabSize[] = "vocab_size";
+inline constexpr char kAttrNumCells[] = "num_cells";
+inline constexpr char kAttrTokenizerDigest[] = "tokenizer_digest";
+inline constexpr char kAttrCorpusDigest[] = "corpus_digest";
+
+// One CRC32C guards this many bytes: small enough that checking one costs a reader of a single row
+// little (3 us), large enough that the tables stay below 0.01 % of the data.
+inline constexpr uint64_t kChunkBytes = 64 << 10;
+
+// 8 MiB of uint16 tokens: small enough to build in memory, large enough that files stay few.
+inline constexpr uint64_t kDefaultShardTokens = 4 << 20;
+inline constexpr uint64_t kShardTokensMultiple = 64;
+
+inline constexpr uint64_t kMaxLaneCells = 4096;
+inline constexpr uint64_t kMinCellTokens = 64;
+
+// Bytes per token on disk.
+constexpr uint64_t TokenBytes(uint64_t vocab_size) {
+  return vocab_size <= 65536 ? 2 : 4;
+}
+
+constexpr uint64_t NumChunks(uint64_t bytes) {
+  return (bytes + kChunkBytes - 1) / kChunkBytes;
+}
+
+constexpr uint64_t BitmapBytes(uint64_t num_tokens) {
+  return (num_tokens + 7) / 8;
+}
+
+// G: the largest power of two up to kMaxLaneCells that leaves kMinCellTokens tokens in every cell.
+constexpr uint64_t NumLaneCells(uint64_t num_tokens) {
+  uint64_t cells = kMaxLaneCells;
+  while (cells > 1 && num_tokens / cells < kMinCellTokens)
+    cells /= 2;
+  return cells;
+}
+
+// First token of cell g, 0 <= g <= num_cells. Written so that g * num_tokens cannot overflow.
+constexpr uint64_t LaneCellBegin(uint64_t g, uint64_t num_cells, uint64_t num_tokens) {
+  return g * (num_tokens / num_cells) + g * (num_tokens % num_cells) / num_cells;
+}
+
+}  // namespace anyorder::data
