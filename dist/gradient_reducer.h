@@ -49,7 +49,8 @@ std::vector<TreeNode> MaximalNodes(Range leaves);
 class GradientReducer {
  public:
   // Allocates all it will ever need: in tree mode a buffer of N floats per pending node, at most
-  // log2(W / world_size) + 2 of them where ranks divide W into powers of two, plus world_size buckets.
+  // log2(W / world_size) + 2 of them where ranks divide W into powers of two, plus at most 64 MiB
+  // of receive buckets (more beyond 1024 nodes).
   // InvalidArgument if the options do not fit each other or `communicator`; ResourceExhausted from
   // the allocator. Both arguments are borrowed and must outlive the reducer.
   static absl::StatusOr<std::unique_ptr<GradientReducer>> Create(
@@ -72,7 +73,8 @@ class GradientReducer {
   // all leaves by the same tree in double, in both modes, on every rank. Then the next step may begin.
   void ReduceScatter(absl::Span<float> gradient_owned, absl::Span<double> scalars);
 
-  // Gradient bytes that this rank sent to others in the last ReduceScatter.
+  // Gradient bytes that this rank sent to others in the last ReduceScatter. 0 in fast mode, where they are
+  // the library's business.
   int64_t last_bytes_sent() const { return last_bytes_sent_; }
 
  private:
@@ -86,9 +88,11 @@ class GradientReducer {
                   kernels::Backend& backend,
                   const GradientReducerOptions& options);
   absl::Status AllocateBuffers();
-  float* TakeFree();
-  void AddInto(float* sum, const float* term, int64_t count);
+  void Add(const float* left, const float* right, float* sum, int64_t count);
   void FinishTree(absl::Span<float> gradient_owned);
+  // window_of(rank): the elements that rank finishes in this round; `mine` is this rank's.
+  template <typename WindowOf>
+  void ExchangeWindow(Range mine, WindowOf window_of);
   void FinishWindow(Range window, float* out);
   void FinishScalars(absl::Span<double> scalars);
 
@@ -98,10 +102,11 @@ class GradientReducer {
   const Partition partition_;
   const Range leaves_;
   std::vector<std::vector<TreeNode>> nodes_of_rank_;  // [world_size]
+  int64_t bucket_elements_ = 0;                       // the same on every rank
 
   std::vector<std::unique_ptr<kernels::Buffer>> memory_;
   std::vector<float*> free_;       // buffers of N floats nobody uses
-  std::vector<float*> buckets_;    // one per node of another rank, kBucketElements each
+  std::vector<float*> buckets_;    // one per node of another rank, bucket_elements_ each
   float* leaf_buffer_ = nullptr;   // handed to the model, not committed yet
   float* running_sum_ = nullptr;   // fast mode
   std::vector<Partial> partials_;  // left to right, no two of them siblings

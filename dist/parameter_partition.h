@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/base/check.h"
-#include "kernels/backend.h"
+#include "kernels/adamw.h"
 
 namespace anyorder::dist {
 

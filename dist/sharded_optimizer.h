@@ -50,7 +50,7 @@ class ShardedOptimizer {
       Communicator& communicator,
       kernels::Backend& backend,
       int64_t num_elements,
-      std::vector<DecaySegment> segments,
+      const std::vector<DecaySegment>& segments,
       const OptimizerConfig& config);
 
   const Partition& partition() const { return partition_; }
@@ -73,10 +73,10 @@ class ShardedOptimizer {
   ShardedOptimizer(Communicator& communicator,
                    kernels::Backend& backend,
                    int64_t num_elements,
-                   std::vector<DecaySegment> segments,
+                   const std::vector<DecaySegment>& segments,
                    const OptimizerConfig& config);
   absl::Status AllocateState();
-  double GradientNorm(absl::Span<const float> gradient);
+  double UnscaledNorm(absl::Span<const float> gradient);
   void Update(absl::Span<const float> gradient,
               double grad_scale,
               const StepInfo& info,
@@ -89,7 +89,7 @@ class ShardedOptimizer {
   const Partition partition_;
   const std::vector<DecaySegment> segments_;
 
-  std::unique_ptr<kernels::Buffer> memory_;
+  std::vector<std::unique_ptr<kernels::Buffer>> memory_;
   absl::Span<float> master_;
   absl::Span<float> first_moment_;
   absl::Span<float> second_moment_;

@@ -1,0 +1,305 @@
+#include "dist/gradient_reducer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/base/tensor.h"
+
+namespace anyorder::dist {
+namespace {
+
+// Gradients travel in windows of at most this many elements per node, small enough to be added while they
+// are in cache and large enough to hide a message's latency.
+constexpr int64_t kMaxBucketElements = int64_t{1} << 20;
+// Receive buckets of all nodes together: many ranks get smaller windows, not more memory.
+constexpr int64_t kAllBucketsElements = int64_t{1} << 24;
+constexpr int64_t kMinBucketElements = int64_t{1} << 14;
+
+bool AreSiblings(const TreeNode& left, const TreeNode& right) {
+  return left.level == right.level && left.index % 2 == 0 && right.index == left.index + 1;
+}
+
+// Pushes `item`, which lies right of all of `stack`, and joins siblings for as long as there are any:
+// combine(left, right) adds right into left.
+template <typename Item, typename Combine>
+void PushAndJoin(std::vector<Item>& stack, Item item, Combine combine) {
+  stack.push_back(std::move(item));
+  while (stack.size() >= 2 && AreSiblings(stack.end()[-2].node, stack.back().node)) {
+    Item& left = stack.end()[-2];
+    combine(left, stack.back());
+    left.node = {left.node.level + 1, left.node.index / 2};
+    stack.pop_back();
+  }
+}
+
+// Buffers in use at the worst moment: when a leaf is being filled beside the nodes that wait.
+int64_t NumTreeBuffers(Range leaves) {
+  struct Item {
+    TreeNode node;
+  };
+  std::vector<Item> stack;
+  size_t most = 0;
+  for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
+    most = std::max(most, stack.size() + 1);
+    PushAndJoin(stack, Item{{0, leaf}}, [](Item&, Item&) {});
+  }
+  return static_cast<int64_t>(most);
+}
+
+absl::Status CheckOptions(const GradientReducerOptions& options, int world_size) {
+  const int64_t leaves = options.num_leaves;
+  if (leaves < 1 || (leaves & (leaves - 1)) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        leaves, " microbatches per step: must be a power of two; change lanes or microbatch size"));
+  }
+  if (world_size > leaves) {
+    return absl::InvalidArgumentError(absl::StrCat(world_size,
+                                                   " ranks but only ",
+                                                   leaves,
+                                                   " microbatches per step; start at most ",
+                                                   leaves,
+                                                   " ranks or make microbatches smaller"));
+  }
+  if (options.num_elements < 1 || options.num_scalars < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("gradient reduction of ",
+                                                   options.num_elements,
+                                                   " elements and ",
+                                                   options.num_scalars,
+                                                   " scalars: nothing to sum"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<TreeNode> MaximalNodes(Range leaves) {
+  std::vector<TreeNode> nodes;
+  for (int64_t leaf = leaves.begin; leaf < leaves.end;) {
+    int level = 0;
+    while (leaf % (int64_t{2} << level) == 0 && leaf + (int64_t{2} << level) <= leaves.end)
+      ++level;
+    nodes.push_back({level, leaf >> level});
+    leaf += int64_t{1} << level;
+  }
+  return nodes;
+}
+
+absl::StatusOr<std::unique_ptr<GradientReducer>> GradientReducer::Create(
+    Communicator& communicator, kernels::Backend& backend, const GradientReducerOptions& options) {
+  ANYORDER_RETURN_IF_ERROR(CheckOptions(options, communicator.world_size()));
+  auto reducer =
+      std::unique_ptr<GradientReducer>(new GradientReducer(communicator, backend, options));
+  ANYORDER_RETURN_IF_ERROR(reducer->AllocateBuffers());
+  return reducer;
+}
+
+GradientReducer::GradientReducer(Communicator& communicator,
+                                 kernels::Backend& backend,
+                                 const GradientReducerOptions& options)
+    : communicator_(communicator),
+      backend_(backend),
+      options_(options),
+      partition_(options.num_elements, communicator.world_size()),
+      leaves_(LeafRange(options.num_leaves, communicator.world_size(), communicator.rank())),
+      next_leaf_(leaves_.begin) {
+  int64_t num_nodes = 0;
+  for (int rank = 0; rank < communicator.world_size(); ++rank) {
+    nodes_of_rank_.push_back(
+        MaximalNodes(LeafRange(options.num_leaves, communicator.world_size(), rank)));
+    num_nodes += static_cast<int64_t>(nodes_of_rank_.back().size());
+  }
+  bucket_elements_ =
+      std::min(partition_.largest(),
+               std::clamp(kAllBucketsElements / num_nodes, kMinBucketElements, kMaxBucketElements));
+}
+
+absl::Status GradientReducer::AllocateBuffers() {
+  const auto allocate = [this](int64_t elements, std::vector<float*>& list) -> absl::Status {
+    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Buffer> buffer,
+                              backend_.Allocate(elements * static_cast<int64_t>(sizeof(float))));
+    list.push_back(static_cast<float*>(buffer->data()));
+    memory_.push_back(std::move(buffer));
+    return absl::OkStatus();
+  };
+  const bool tree = options_.reduction == Reduction::kTree;
+  const int64_t num_buffers = tree ? NumTreeBuffers(leaves_) : std::min<int64_t>(2, leaves_.size());
+  for (int64_t i = 0; i < num_buffers; ++i)
+    ANYORDER_RETURN_IF_ERROR(allocate(options_.num_elements, free_));
+  if (!tree) return absl::OkStatus();
+  for (int rank = 0; rank < communicator_.world_size(); ++rank) {
+    if (rank == communicator_.rank()) continue;
+    for (size_t i = 0; i < nodes_of_rank_[rank].size(); ++i)
+      ANYORDER_RETURN_IF_ERROR(allocate(bucket_elements_, buckets_));
+  }
+  return absl::OkStatus();
+}
+
+float* GradientReducer::LeafBuffer() {
+  if (leaf_buffer_ == nullptr) {
+    ANYORDER_CHECK(next_leaf_ < leaves_.end) << "all leaves are in; ReduceScatter comes next";
+    leaf_buffer_ = free_.back();
+    free_.pop_back();
+  }
+  return leaf_buffer_;
+}
+
+void GradientReducer::CommitLeaf(int64_t leaf, absl::Span<const double> scalars) {
+  ANYORDER_CHECK(leaf == next_leaf_ && leaf < leaves_.end)
+      << "leaf " << leaf << " where " << next_leaf_ << " was due";
+  ANYORDER_CHECK(leaf_buffer_ != nullptr) << "CommitLeaf without LeafBuffer";
+  ANYORDER_CHECK(static_cast<int>(scalars.size()) == options_.num_scalars);
+  float* gradient = std::exchange(leaf_buffer_, nullptr);
+  if (options_.reduction == Reduction::kFast) {
+    if (running_sum_ == nullptr) {
+      running_sum_ = gradient;
+    } else {
+      Add(running_sum_, gradient, running_sum_, options_.num_elements);
+      free_.push_back(gradient);
+    }
+    gradient = nullptr;
+  }
+  ++next_leaf_;
+  Partial partial{{0, leaf}, gradient, {scalars.begin(), scalars.end()}};
+  PushAndJoin(partials_, std::move(partial), [this](Partial& left, Partial& right) {
+    for (size_t i = 0; i < left.scalars.size(); ++i)
+      left.scalars[i] += right.scalars[i];
+    if (left.gradient == nullptr) return;
+    Add(left.gradient, right.gradient, left.gradient, options_.num_elements);
+    free_.push_back(right.gradient);
+  });
+}
+
+void GradientReducer::AddLeaf(int64_t leaf,
+                              absl::Span<const float> gradient,
+                              absl::Span<const double> scalars) {
+  ANYORDER_CHECK(static_cast<int64_t>(gradient.size()) == options_.num_elements);
+  std::copy(gradient.begin(), gradient.end(), LeafBuffer());
+  CommitLeaf(leaf, scalars);
+}
+
+void GradientReducer::ReduceScatter(absl::Span<float> gradient_owned, absl::Span<double> scalars) {
+  ANYORDER_CHECK(next_leaf_ == leaves_.end && leaf_buffer_ == nullptr)
+      << "leaf " << next_leaf_ << " of [" << leaves_.begin << ", " << leaves_.end << ") is missing";
+  ANYORDER_CHECK(static_cast<int64_t>(gradient_owned.size()) == owned().size());
+  ANYORDER_CHECK(static_cast<int>(scalars.size()) == options_.num_scalars);
+  const int64_t sent_before = communicator_.bytes_sent();
+  if (options_.reduction == Reduction::kTree) {
+    FinishTree(gradient_owned);
+  } else {
+    communicator_.ReduceScatterAnyOrder(absl::MakeConstSpan(running_sum_, options_.num_elements),
+                                        partition_.offsets(),
+                                        gradient_owned);
+    free_.push_back(std::exchange(running_sum_, nullptr));
+  }
+  last_bytes_sent_ = communicator_.bytes_sent() - sent_before;
+  FinishScalars(scalars);
+  for (const Partial& partial : partials_) {
+    if (partial.gradient != nullptr) free_.push_back(partial.gradient);
+  }
+  partials_.clear();
+  next_leaf_ = leaves_.begin;
+}
+
+void GradientReducer::FinishTree(absl::Span<float> gradient_owned) {
+  // Owners with small ranges take part in every window, with empty blocks.
+  for (int64_t begin = 0; begin < partition_.largest(); begin += bucket_elements_) {
+    const auto window_of = [&](int rank) {
+      const Range range = partition_.OwnedBy(rank);
+      return Range{std::min(range.begin + begin, range.end),
+                   std::min(range.begin + begin + bucket_elements_, range.end)};
+    };
+    const Range mine = window_of(communicator_.rank());
+    ExchangeWindow(mine, window_of);
+    if (mine.size() > 0) FinishWindow(mine, gradient_owned.data() + begin);
+  }
+}
+
+template <typename WindowOf>
+void GradientReducer::ExchangeWindow(Range mine, WindowOf window_of) {
+  std::vector<SendBlock> send;
+  std::vector<ReceiveBlock> receive;
+  size_t bucket = 0;
+  for (int peer = 0; peer < communicator_.world_size(); ++peer) {
+    if (peer == communicator_.rank()) continue;
+    const Range theirs = window_of(peer);
+    for (const Partial& partial : partials_) {
+      send.push_back(
+          {peer, BytesOf(absl::MakeConstSpan(partial.gradient + theirs.begin, theirs.size()))});
+    }
+    for (size_t i = 0; i < nodes_of_rank_[peer].size(); ++i) {
+      receive.push_back({peer, MutableBytesOf(absl::MakeSpan(buckets_[bucket++], mine.size()))});
+    }
+  }
+  communicator_.Exchange(send, receive);
+}
+
+void GradientReducer::FinishWindow(Range window, float* out) {
+  struct Item {
+    TreeNode node;
+    float* gradient;
+  };
+  // The last addition goes straight to `out`.
+  const auto join = [&](Item& left, Item& right) {
+    const bool is_root = (int64_t{2} << left.node.level) == options_.num_leaves;
+    float* sum = is_root ? out : left.gradient;
+    Add(left.gradient, right.gradient, sum, window.size());
+    left.gradient = sum;
+  };
+  std::vector<Item> stack;
+  size_t bucket = 0;
+  for (int rank = 0; rank < communicator_.world_size(); ++rank) {
+    for (size_t i = 0; i < nodes_of_rank_[rank].size(); ++i) {
+      float* gradient =
+          rank == communicator_.rank() ? partials_[i].gradient + window.begin : buckets_[bucket++];
+      PushAndJoin(stack, Item{nodes_of_rank_[rank][i], gradient}, join);
+    }
+  }
+  ANYORDER_CHECK(stack.size() == 1);
+  if (stack[0].gradient != out) std::copy_n(stack[0].gradient, window.size(), out);
+}
+
+void GradientReducer::FinishScalars(absl::Span<double> scalars) {
+  if (scalars.empty()) return;
+  struct Item {
+    TreeNode node;
+    double value;
+  };
+  const int64_t width = options_.num_scalars;
+  std::vector<int64_t> offsets = {0};
+  for (const std::vector<TreeNode>& nodes : nodes_of_rank_) {
+    const int64_t bytes = static_cast<int64_t>(nodes.size() * width * sizeof(double));
+    offsets.push_back(offsets.back() + bytes);
+  }
+  std::vector<double> all(offsets.back() / sizeof(double));
+  auto mine = all.begin() + offsets[communicator_.rank()] / sizeof(double);
+  for (const Partial& partial : partials_)
+    mine = std::copy(partial.scalars.begin(), partial.scalars.end(), mine);
+  communicator_.AllGatherInPlace(MutableBytesOf(absl::MakeSpan(all)), offsets);
+
+  for (int64_t i = 0; i < width; ++i) {
+    std::vector<Item> stack;
+    int64_t at = i;
+    for (const std::vector<TreeNode>& nodes : nodes_of_rank_) {
+      for (const TreeNode& node : nodes) {
+        PushAndJoin(
+            stack, Item{node, all[at]}, [](Item& left, Item& right) { left.value += right.value; });
+        at += width;
+      }
+    }
+    ANYORDER_CHECK(stack.size() == 1);
+    scalars[i] = stack[0].value;
+  }
+}
+
+void GradientReducer::Add(const float* left, const float* right, float* sum, int64_t count) {
+  backend_.Add(ConstTensorView(left, {count}),
+               ConstTensorView(right, {count}),
+               TensorView(sum, {count}),
+               StreamView{});
+}
+
+}  // namespace anyorder::dist

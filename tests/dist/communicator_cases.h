@@ -1,0 +1,154 @@
+// What every communicator must do, run on thread ranks and on MPI ranks alike.
+
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "dist/communicator.h"
+
+namespace anyorder::dist {
+
+inline void BroadcastCase(Communicator& comm) {
+  for (int root = 0; root < comm.world_size(); ++root) {
+    std::vector<int64_t> values = {comm.rank() + 10, comm.rank() + 20};
+    comm.Broadcast(MutableBytesOf(absl::MakeSpan(values)), root);
+    EXPECT_EQ(values, (std::vector<int64_t>{root + 10, root + 20}));
+  }
+}
+
+inline void AllGatherCase(Communicator& comm) {
+  const std::vector<int32_t> mine = {comm.rank(), -comm.rank()};
+  std::vector<int32_t> all(2 * comm.world_size(), 77);
+  comm.AllGather(BytesOf(absl::MakeConstSpan(mine)), MutableBytesOf(absl::MakeSpan(all)));
+  for (int rank = 0; rank < comm.world_size(); ++rank) {
+    EXPECT_EQ(all[2 * rank], rank);
+    EXPECT_EQ(all[2 * rank + 1], -rank);
+  }
+}
+
+// Rank r owns r blocks of `unit` elements: rank 0 owns nothing.
+inline void AllGatherInPlaceCase(Communicator& comm, int64_t unit) {
+  std::vector<int64_t> offsets = {0};
+  for (int rank = 0; rank < comm.world_size(); ++rank)
+    offsets.push_back(offsets.back() + rank * unit);
+  const auto value = [](int rank, int64_t i) { return static_cast<char>(rank * 31 + i * 7); };
+  std::vector<char> all(offsets.back(), 0);
+  for (int64_t i = offsets[comm.rank()]; i < offsets[comm.rank() + 1]; ++i)
+    all[i] = value(comm.rank(), i);
+  comm.AllGatherInPlace(absl::MakeSpan(all), offsets);
+  int64_t num_wrong = 0;
+  for (int rank = 0; rank < comm.world_size(); ++rank) {
+    for (int64_t i = offsets[rank]; i < offsets[rank + 1]; ++i)
+      num_wrong += all[i] != value(rank, i);
+  }
+  EXPECT_EQ(num_wrong, 0);
+}
+
+inline void AllGatherStringsCase(Communicator& comm) {
+  const std::vector<std::string> all = comm.AllGatherStrings(std::string(3 * comm.rank(), 'x'));
+  ASSERT_EQ(static_cast<int>(all.size()), comm.world_size());
+  for (int rank = 0; rank < comm.world_size(); ++rank)
+    EXPECT_EQ(all[rank], std::string(3 * rank, 'x'));
+}
+
+// Two blocks for every pair, oneself included, of lengths that depend on both ends; some are empty.
+inline void ExchangeCase(Communicator& comm, int64_t unit) {
+  const int n = comm.world_size();
+  const auto length = [unit](int from, int to, int k) { return unit * ((from + 2 * to + k) % 3); };
+  const auto fill = [](int from, int to, int k) {
+    return static_cast<char>(from * 9 + to * 3 + k);
+  };
+  std::vector<std::vector<char>> outgoing;
+  std::vector<std::vector<char>> incoming;
+  for (int peer = 0; peer < n; ++peer) {
+    for (int k = 0; k < 2; ++k) {
+      outgoing.emplace_back(length(comm.rank(), peer, k), fill(comm.rank(), peer, k));
+      incoming.emplace_back(length(peer, comm.rank(), k), '?');
+    }
+  }
+  std::vector<SendBlock> send;
+  std::vector<ReceiveBlock> receive;
+  for (int i = 0; i < 2 * n; ++i) {
+    send.push_back({i / 2, outgoing[i]});
+    receive.push_back({i / 2, absl::MakeSpan(incoming[i])});
+  }
+  comm.Exchange(send, receive);
+  for (int i = 0; i < 2 * n; ++i) {
+    const char expected = fill(i / 2, comm.rank(), i % 2);
+    EXPECT_EQ(incoming[i], std::vector<char>(incoming[i].size(), expected));
+  }
+}
+
+inline void AllReduceCase(Communicator& comm) {
+  const int n = comm.world_size();
+  std::vector<int64_t> sum = {1, comm.rank(), std::numeric_limits<int64_t>::min()};
+  comm.AllReduceSum(absl::MakeSpan(sum));
+  EXPECT_EQ(sum[0], n);
+  EXPECT_EQ(sum[1], n * (n - 1) / 2);
+  EXPECT_EQ(sum[2], n % 2 == 0 ? 0 : std::numeric_limits<int64_t>::min());
+
+  std::vector<int64_t> low = {comm.rank() + 5};
+  comm.AllReduceMin(absl::MakeSpan(low));
+  EXPECT_EQ(low[0], 5);
+  std::vector<int64_t> high = {comm.rank() + 5};
+  comm.AllReduceMax(absl::MakeSpan(high));
+  EXPECT_EQ(high[0], n + 4);
+
+  // The last rank brings a NaN.
+  const double odd = comm.rank() == n - 1 ? std::nan("") : 1.0;
+  std::vector<double> largest = {0.5 * comm.rank(), odd};
+  comm.AllReduceMax(absl::MakeSpan(largest));
+  EXPECT_EQ(largest[0], 0.5 * (n - 1));
+  EXPECT_TRUE(std::isnan(largest[1]));
+  std::vector<double> smallest = {0.5 * comm.rank(), odd};
+  comm.AllReduceMin(absl::MakeSpan(smallest));
+  EXPECT_EQ(smallest[0], 0.0);
+  EXPECT_TRUE(std::isnan(smallest[1]));
+}
+
+// Small integers: every order of adding gives the same bits.
+inline void ReduceScatterAnyOrderCase(Communicator& comm) {
+  const int n = comm.world_size();
+  std::vector<int64_t> offsets = {0};
+  for (int rank = 0; rank < n; ++rank)
+    offsets.push_back(offsets.back() + 3 * rank);
+  std::vector<float> mine(offsets.back());
+  for (size_t i = 0; i < mine.size(); ++i)
+    mine[i] = static_cast<float>((comm.rank() + 1) * i);
+  std::vector<float> owned(3 * comm.rank());
+  comm.ReduceScatterAnyOrder(mine, offsets, absl::MakeSpan(owned));
+  for (size_t i = 0; i < owned.size(); ++i)
+    EXPECT_EQ(owned[i], static_cast<float>(n * (n + 1) / 2 * (offsets[comm.rank()] + i)));
+}
+
+inline void AllAgreeCase(Communicator& comm) {
+  EXPECT_TRUE(comm.AllAgree(absl::OkStatus()).ok());
+  const int last = comm.world_size() - 1;
+
+  const absl::Status one_failed = comm.AllAgree(
+      comm.rank() == last ? absl::DataLossError("shard 3 is torn") : absl::OkStatus());
+  EXPECT_EQ(one_failed.code(), absl::StatusCode::kDataLoss);
+  // The host is that of the failed rank, which each rank can only know from the message.
+  const std::vector<std::string> hosts = comm.AllGatherStrings(comm.host());
+  EXPECT_EQ(one_failed.message(),
+            absl::StrCat("rank ", last, " on ", hosts[last], ": shard 3 is torn"));
+
+  const absl::Status all_failed =
+      comm.AllAgree(absl::NotFoundError(absl::StrCat("file ", comm.rank())));
+  EXPECT_EQ(all_failed.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(all_failed.message(),
+            absl::StrCat("rank 0 on ",
+                         hosts[0],
+                         ": file 0",
+                         last == 0 ? "" : absl::StrCat(" (and ", last, " other failed ranks)")));
+}
+
+}  // namespace anyorder::dist

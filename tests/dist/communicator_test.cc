@@ -1,0 +1,52 @@
+#include "dist/communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "tests/dist/communicator_cases.h"
+#include "tests/testing/thread_communicator.h"
+
+namespace anyorder::dist {
+namespace {
+
+void ForRanks(const std::function<void(Communicator&)>& body) {
+  for (const int ranks : {1, 2, 3, 5})
+    testing::RunThreadRanks(ranks, body);
+}
+
+TEST(CommunicatorTest, BroadcastTakesTheRootsBytes) {
+  ForRanks(BroadcastCase);
+}
+TEST(CommunicatorTest, AllGatherIsInRankOrder) {
+  ForRanks(AllGatherCase);
+}
+TEST(CommunicatorTest, AllGatherInPlaceTakesUnequalAndEmptyBlocks) {
+  ForRanks([](Communicator& comm) { AllGatherInPlaceCase(comm, 100); });
+}
+TEST(CommunicatorTest, AllGatherStringsTakesAnyLengths) {
+  ForRanks(AllGatherStringsCase);
+}
+TEST(CommunicatorTest, ExchangePairsBlocksInOrder) {
+  ForRanks([](Communicator& comm) { ExchangeCase(comm, 40); });
+}
+TEST(CommunicatorTest, AllReduceIsElementWiseAndSpreadsNan) {
+  ForRanks(AllReduceCase);
+}
+TEST(CommunicatorTest, ReduceScatterSumsTheOwnedRange) {
+  ForRanks(ReduceScatterAnyOrderCase);
+}
+TEST(CommunicatorTest, AllAgreeGivesEveryRankTheFirstFailure) {
+  ForRanks(AllAgreeCase);
+}
+
+TEST(CommunicatorTest, BytesSentCountsWhatGoesToOthers) {
+  testing::RunThreadRanks(3, [](Communicator& comm) {
+    std::vector<char> all(60);
+    comm.AllGatherInPlace(absl::MakeSpan(all), {0, 10, 30, 60});
+    EXPECT_EQ(comm.bytes_sent(), 2 * (comm.rank() + 1) * 10);
+  });
+}
+
+}  // namespace
+}  // namespace anyorder::dist

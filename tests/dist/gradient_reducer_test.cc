@@ -1,0 +1,226 @@
+#include "dist/gradient_reducer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <vector>
+
+#include "core/base/philox.h"
+#include "tests/testing/thread_communicator.h"
+
+namespace anyorder::dist {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kBlock = Partition::kBlockElements;
+// Four blocks, the last of them short: three ranks own unequal ranges, five leave one with nothing.
+constexpr int64_t kSize = 3 * kBlock + 77;
+
+// Magnitudes from 2^-10 to 2^10, so that another order of additions gives other bits.
+std::vector<float> LeafGradient(int64_t leaf, int64_t size) {
+  RandomStream random(7, RandomPurpose::kInit, leaf, 0);
+  std::vector<float> values(size);
+  for (float& value : values)
+    value = static_cast<float>(random.Normal() * std::exp2(20 * random.Uniform() - 10));
+  return values;
+}
+std::vector<double> LeafScalars(int64_t leaf) {
+  RandomStream random(8, RandomPurpose::kInit, leaf, 0);
+  return {random.Normal(), random.Uniform() * 1e6};
+}
+
+// The definition: a node is its left half plus its right half.
+template <typename T>
+std::vector<T> TreeSum(const std::vector<std::vector<T>>& leaves, size_t begin, size_t end) {
+  if (end - begin == 1) return leaves[begin];
+  std::vector<T> left = TreeSum(leaves, begin, (begin + end) / 2);
+  const std::vector<T> right = TreeSum(leaves, (begin + end) / 2, end);
+  for (size_t i = 0; i < left.size(); ++i)
+    left[i] = static_cast<T>(left[i] + right[i]);
+  return left;
+}
+
+template <typename T>
+bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+struct Reduced {
+  std::vector<float> gradient;  // of all ranks, put together
+  std::vector<std::vector<double>> scalars_of_rank;
+  std::vector<int64_t> bytes_of_rank;
+};
+
+// `rounds` steps with the same leaves through one reducer; the result of the last.
+Reduced Reduce(const std::vector<std::vector<float>>& leaves,
+               int ranks,
+               Reduction mode,
+               int rounds = 1) {
+  const int64_t size = static_cast<int64_t>(leaves[0].size());
+  Reduced reduced{std::vector<float>(size),
+                  std::vector<std::vector<double>>(ranks),
+                  std::vector<int64_t>(ranks)};
+  testing::RunThreadRanks(ranks, [&](Communicator& comm) {
+    const auto backend = kernels::MakeReferenceBackend();
+    const GradientReducerOptions options{
+        size, static_cast<int64_t>(leaves.size()), /*num_scalars=*/2, mode};
+    const auto reducer = GradientReducer::Create(comm, *backend, options);
+    ASSERT_TRUE(reducer.ok()) << reducer.status();
+    const Range owned = (*reducer)->owned();
+    std::vector<double> scalars(2);
+    for (int round = 0; round < rounds; ++round) {
+      const Range mine = (*reducer)->leaves();
+      for (int64_t leaf = mine.begin; leaf < mine.end; ++leaf)
+        (*reducer)->AddLeaf(leaf, leaves[leaf], LeafScalars(leaf));
+      (*reducer)->ReduceScatter(absl::MakeSpan(reduced.gradient.data() + owned.begin, owned.size()),
+                                absl::MakeSpan(scalars));
+    }
+    reduced.scalars_of_rank[comm.rank()] = scalars;
+    reduced.bytes_of_rank[comm.rank()] = (*reducer)->last_bytes_sent();
+  });
+  return reduced;
+}
+
+std::vector<std::vector<float>> Leaves(int64_t count, int64_t size) {
+  std::vector<std::vector<float>> leaves;
+  for (int64_t leaf = 0; leaf < count; ++leaf)
+    leaves.push_back(LeafGradient(leaf, size));
+  return leaves;
+}
+
+TEST(MaximalNodesTest, AreFewDisjointAndCoverTheLeaves) {
+  EXPECT_EQ(MaximalNodes({0, 8}), (std::vector<TreeNode>{{3, 0}}));
+  EXPECT_EQ(MaximalNodes({3, 6}), (std::vector<TreeNode>{{0, 3}, {1, 2}}));
+  EXPECT_EQ(MaximalNodes({1, 8}), (std::vector<TreeNode>{{0, 1}, {1, 1}, {2, 1}}));
+  for (int64_t begin = 0; begin < 32; ++begin) {
+    for (int64_t end = begin + 1; end <= 32; ++end) {
+      int64_t leaf = begin;
+      const std::vector<TreeNode> nodes = MaximalNodes({begin, end});
+      for (const TreeNode& node : nodes) {
+        EXPECT_EQ(node.index << node.level, leaf);
+        leaf += int64_t{1} << node.level;
+      }
+      EXPECT_EQ(leaf, end);
+      EXPECT_LE(nodes.size(), 2u * 5u);
+    }
+  }
+}
+
+TEST(GradientReducerTest, TreeSumHasTheSameBitsForAnyNumberOfRanks) {
+  for (const int64_t num_leaves : {1, 2, 4, 8, 16}) {
+    const auto leaves = Leaves(num_leaves, num_leaves <= 8 ? kSize : 300);
+    const std::vector<float> expected = TreeSum(leaves, 0, leaves.size());
+    std::vector<std::vector<double>> leaf_scalars;
+    for (int64_t leaf = 0; leaf < num_leaves; ++leaf)
+      leaf_scalars.push_back(LeafScalars(leaf));
+    const std::vector<double> expected_scalars = TreeSum(leaf_scalars, 0, leaf_scalars.size());
+    for (int ranks = 1; ranks <= num_leaves; ++ranks) {
+      const Reduced reduced = Reduce(leaves, ranks, Reduction::kTree);
+      EXPECT_TRUE(SameBits(reduced.gradient, expected)) << num_leaves << " on " << ranks;
+      for (const std::vector<double>& scalars : reduced.scalars_of_rank)
+        EXPECT_TRUE(SameBits(scalars, expected_scalars)) << num_leaves << " on " << ranks;
+    }
+  }
+}
+
+// Guards the test above: with these leaves, adding from left to right gives other bits than the tree.
+TEST(GradientReducerTest, TheLeavesTellOrdersApart) {
+  const auto leaves = Leaves(8, kSize);
+  std::vector<float> running(kSize, 0.0f);
+  for (const std::vector<float>& leaf : leaves) {
+    for (int64_t i = 0; i < kSize; ++i)
+      running[i] += leaf[i];
+  }
+  EXPECT_FALSE(SameBits(running, TreeSum(leaves, 0, leaves.size())));
+}
+
+TEST(GradientReducerTest, BuffersServeEveryStepAnew) {
+  const auto leaves = Leaves(8, kSize);
+  const std::vector<float> expected = TreeSum(leaves, 0, leaves.size());
+  EXPECT_TRUE(SameBits(Reduce(leaves, 3, Reduction::kTree, 3).gradient, expected));
+  EXPECT_TRUE(SameBits(Reduce(leaves, 2, Reduction::kTree, 3).gradient, expected));
+}
+
+// More elements than one exchange window, and ranks with ranges of different length.
+TEST(GradientReducerTest, LargeRangesTravelInWindows) {
+  const int64_t size = (int64_t{2} << 20) + 2 * kBlock + 5;
+  std::vector<std::vector<float>> leaves(2, std::vector<float>(size));
+  for (int64_t i = 0; i < size; ++i) {
+    leaves[0][i] = static_cast<float>(i % 1000003);
+    leaves[1][i] = 0.25f * static_cast<float>(i % 977);
+  }
+  EXPECT_TRUE(SameBits(Reduce(leaves, 1, Reduction::kTree).gradient, TreeSum(leaves, 0, 2)));
+  EXPECT_TRUE(SameBits(Reduce(leaves, 2, Reduction::kTree).gradient, TreeSum(leaves, 0, 2)));
+}
+
+// Small integers: the sum is exact in any order.
+TEST(GradientReducerTest, FastModeSumsTheSameLeaves) {
+  std::vector<std::vector<float>> leaves;
+  for (int64_t leaf = 0; leaf < 8; ++leaf) {
+    leaves.push_back(LeafGradient(leaf, kSize));
+    for (float& value : leaves.back())
+      value = std::trunc(value);
+  }
+  const std::vector<float> expected = TreeSum(leaves, 0, leaves.size());
+  for (const int ranks : {1, 2, 3, 8})
+    EXPECT_TRUE(SameBits(Reduce(leaves, ranks, Reduction::kFast, 2).gradient, expected)) << ranks;
+}
+
+TEST(GradientReducerTest, SendsNoMoreThanARing) {
+  const auto leaves = Leaves(8, 8 * kBlock);
+  for (const int ranks : {1, 2, 4, 8}) {
+    const Reduced reduced = Reduce(leaves, ranks, Reduction::kTree);
+    for (const int64_t bytes : reduced.bytes_of_rank)
+      EXPECT_EQ(bytes, 8 * kBlock * 4 * (ranks - 1) / ranks) << ranks;
+  }
+}
+
+TEST(GradientReducerTest, NanReachesTheSum) {
+  auto leaves = Leaves(4, kSize);
+  leaves[2][kSize - 1] = std::nanf("");
+  const Reduced reduced = Reduce(leaves, 3, Reduction::kTree);
+  EXPECT_TRUE(std::isnan(reduced.gradient[kSize - 1]));
+  EXPECT_FALSE(std::isnan(reduced.gradient[0]));
+}
+
+TEST(GradientReducerTest, RefusesOptionsThatDoNotFit) {
+  testing::RunThreadRanks(3, [](Communicator& comm) {
+    const auto backend = kernels::MakeReferenceBackend();
+    const auto message = [&](const GradientReducerOptions& options) {
+      const auto reducer = GradientReducer::Create(comm, *backend, options);
+      EXPECT_EQ(reducer.status().code(), absl::StatusCode::kInvalidArgument);
+      return std::string(reducer.status().message());
+    };
+    EXPECT_THAT(message({100, 6}), HasSubstr("6 microbatches per step: must be a power of two"));
+    EXPECT_THAT(message({100, 2}), HasSubstr("3 ranks but only 2 microbatches"));
+    EXPECT_THAT(message({0, 4}), HasSubstr("0 elements"));
+  });
+}
+
+TEST(GradientReducerDeathTest, LeavesComeInOrderAndComplete) {
+  const auto with_reducer = [](auto body) {
+    testing::RunThreadRanks(1, [&](Communicator& comm) {
+      const auto backend = kernels::MakeReferenceBackend();
+      body(*GradientReducer::Create(comm, *backend, {4, 2}).value());
+    });
+  };
+  const std::vector<float> leaf(4);
+  EXPECT_DEATH(with_reducer([&](GradientReducer& r) { r.AddLeaf(1, leaf, {}); }),
+               "leaf 1 where 0 was due");
+  EXPECT_DEATH(with_reducer([&](GradientReducer& r) { r.CommitLeaf(0, {}); }),
+               "without LeafBuffer");
+  EXPECT_DEATH(with_reducer([&](GradientReducer& r) {
+                 std::vector<float> out(4);
+                 r.AddLeaf(0, leaf, {});
+                 r.ReduceScatter(absl::MakeSpan(out), {});
+               }),
+               "leaf 1 of \\[0, 2\\) is missing");
+}
+
+}  // namespace
+}  // namespace anyorder::dist

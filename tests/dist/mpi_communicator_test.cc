@@ -1,0 +1,80 @@
+// Runs under mpiexec with 1 to 4 ranks; every rank runs the same cases and they exit alike.
+
+#include "dist/mpi_communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "core/base/status.h"
+#include "tests/dist/communicator_cases.h"
+#include "tests/dist/training_run.h"
+#include "tests/testing/thread_communicator.h"
+
+namespace anyorder::dist {
+namespace {
+
+Communicator* world = nullptr;  // set by main, which owns MPI
+
+TEST(MpiCommunicatorTest, BroadcastTakesTheRootsBytes) {
+  BroadcastCase(*world);
+}
+TEST(MpiCommunicatorTest, AllGatherIsInRankOrder) {
+  AllGatherCase(*world);
+}
+// The large cases need several messages per block.
+TEST(MpiCommunicatorTest, AllGatherInPlaceTakesUnequalAndEmptyBlocks) {
+  AllGatherInPlaceCase(*world, 100);
+  AllGatherInPlaceCase(*world, (int64_t{5} << 20) + 1);
+}
+TEST(MpiCommunicatorTest, AllGatherStringsTakesAnyLengths) {
+  AllGatherStringsCase(*world);
+}
+TEST(MpiCommunicatorTest, ExchangePairsBlocksInOrder) {
+  ExchangeCase(*world, 40);
+  ExchangeCase(*world, (int64_t{5} << 20) + 1);
+}
+TEST(MpiCommunicatorTest, AllReduceIsElementWiseAndSpreadsNan) {
+  AllReduceCase(*world);
+}
+TEST(MpiCommunicatorTest, ReduceScatterSumsTheOwnedRange) {
+  ReduceScatterAnyOrderCase(*world);
+}
+TEST(MpiCommunicatorTest, AllAgreeGivesEveryRankTheFirstFailure) {
+  AllAgreeCase(*world);
+}
+
+// The run on MPI ranks ends in the bits of the run on one rank without MPI.
+template <typename Weight>
+void ExpectDigestOfOneRank() {
+  const auto backend = kernels::MakeReferenceBackend();
+  uint64_t expected = 0;
+  testing::RunThreadRanks(1,
+                          [&](Communicator& one) { expected = RunDigest<Weight>(one, *backend); });
+  EXPECT_EQ(RunDigest<Weight>(*world, *backend), expected);
+}
+TEST(MpiCommunicatorTest, AnyNumberOfRanksEndsInTheSameDigest) {
+  ExpectDigestOfOneRank<float>();
+}
+TEST(MpiCommunicatorTest, AnyNumberOfRanksEndsInTheSameDigestInBFloat16) {
+  ExpectDigestOfOneRank<BFloat16>();
+}
+
+}  // namespace
+
+int Main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  auto environment = MpiEnvironment::Create(&argc, &argv);
+  if (!environment.ok()) return ReportAndExitStatus("mpi_communicator_test", environment.status());
+  const auto communicator = (*environment)->World();
+  world = communicator.get();
+  int64_t failed = RUN_ALL_TESTS();
+  world->AllReduceMax(absl::MakeSpan(&failed, 1));
+  return static_cast<int>(failed);
+}
+
+}  // namespace anyorder::dist
+
+int main(int argc, char** argv) {
+  return anyorder::dist::Main(argc, argv);
+}

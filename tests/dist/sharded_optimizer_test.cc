@@ -1,0 +1,219 @@
+#include "dist/sharded_optimizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "tests/dist/training_run.h"
+#include "tests/testing/thread_communicator.h"
+
+namespace anyorder::dist {
+namespace {
+
+constexpr double kEpsilon = 0x1p-24;  // rounding of one fp32 operation, relative
+
+// Runs body(optimizer, weights view) on one rank.
+void WithOptimizer(const OptimizerConfig& config,
+                   const std::vector<DecaySegment>& segments,
+                   const std::function<void(ShardedOptimizer&, TensorView)>& body) {
+  testing::RunThreadRanks(1, [&](Communicator& comm) {
+    const auto backend = kernels::MakeReferenceBackend();
+    const int64_t size = segments.back().end;
+    const auto optimizer = ShardedOptimizer::Create(comm, *backend, size, segments, config);
+    ASSERT_TRUE(optimizer.ok()) << optimizer.status();
+    std::vector<float> weights(size);
+    body(**optimizer, TensorView(weights.data(), {size}));
+  });
+}
+
+std::vector<float> RandomValues(int64_t size, uint64_t lane) {
+  RandomStream random(5, RandomPurpose::kInit, 0, lane);
+  std::vector<float> values(size);
+  for (float& value : values)
+    value = static_cast<float>(random.Normal());
+  return values;
+}
+
+// Spec: without bias correction the first step is (1 - b1) / sqrt(1 - b2) = 3.1623 learning rates, with
+// it one. From zero weights, so that decay adds nothing.
+TEST(ShardedOptimizerTest, FirstStepHasTheKnownLength) {
+  const int64_t size = 1000;
+  const std::vector<float> gradient = RandomValues(size, 1);
+  for (const bool correct : {false, true}) {
+    OptimizerConfig config;
+    config.bias_correction = correct;
+    config.clip_norm = 0;
+    const double length = correct ? 1.0 : 0.1 / std::sqrt(0.001);
+    WithOptimizer(config, {{0, size, true}}, [&](ShardedOptimizer& optimizer, TensorView weights) {
+      const StepResult result = optimizer.Step(gradient, {0, 0.5, 1.0}, weights);
+      EXPECT_EQ(result.clip_factor, 1.0);
+      for (int64_t i = 0; i < size; ++i) {
+        const double expected = -0.5 * length * (gradient[i] > 0 ? 1 : -1);
+        // epsilon shortens the step by epsilon / (sqrt(v) + epsilon); ten roundings at most besides.
+        const double root_v = std::sqrt(0.001) * std::abs(gradient[i]);
+        const double bound = std::abs(expected) * (config.adam_epsilon / root_v + 10 * kEpsilon);
+        EXPECT_NEAR(optimizer.master()[i], expected, bound) << i;
+      }
+    });
+  }
+  EXPECT_NEAR(0.1 / std::sqrt(0.001), 3.1623, 5e-5);
+}
+
+// Each step is compared with AdamW in double from the same fp32 state, so errors do not add up.
+TEST(ShardedOptimizerTest, FollowsAdamWInDouble) {
+  const std::vector<DecaySegment> segments = {{0, 300, true}, {300, 700, false}, {700, 1000, true}};
+  for (const bool correct : {false, true}) {
+    OptimizerConfig config;
+    config.bias_correction = correct;
+    config.weight_decay = 0.1;
+    config.clip_norm = 2.0;
+    WithOptimizer(config, segments, [&](ShardedOptimizer& optimizer, TensorView weights) {
+      const std::vector<float> start = RandomValues(1000, 2);
+      std::copy(start.begin(), start.end(), optimizer.master().begin());
+      for (int64_t step = 0; step < 6; ++step) {
+        const std::vector<float> old_w(optimizer.master().begin(), optimizer.master().end());
+        const std::vector<float> old_m(optimizer.first_moment().begin(),
+                                       optimizer.first_moment().end());
+        const std::vector<float> old_v(optimizer.second_moment().begin(),
+                                       optimizer.second_moment().end());
+        const std::vector<float> gradient = RandomValues(1000, 10 + step);
+        const StepInfo info{step, 0.01 * (1 + step), 0.25};
+        const StepResult result = optimizer.Step(gradient, info, weights);
+
+        double squares = 0;
+        for (const float g : gradient)
+          squares += static_cast<double>(g) * g;
+        const double norm = 0.25 * std::sqrt(squares);
+        EXPECT_NEAR(result.grad_norm, norm, norm * 1000 * 0x1p-53);
+        const double clip = 2.0 / std::max(norm, 2.0);
+        EXPECT_LT(clip, 1.0);
+        EXPECT_NEAR(result.clip_factor, clip, clip * 1000 * 0x1p-53);
+        for (int64_t i = 0; i < 1000; ++i) {
+          const double g = clip * 0.25 * gradient[i];
+          const double m = 0.9 * old_m[i] + 0.1 * g;
+          const double v = 0.999 * old_v[i] + 0.001 * g * g;
+          const double t = static_cast<double>(step + 1);
+          const double correction =
+              correct ? std::sqrt(1 - std::pow(0.999, t)) / (1 - std::pow(0.9, t)) : 1.0;
+          const double decay = i >= 300 && i < 700 ? 0.0 : 0.1;
+          const double adam = correction * m / (std::sqrt(v) + 1e-6);
+          // Roundings of constants, products and sums in fp32: at most 4 per moment. In the update the moment's
+          // error is relative to its terms (they may cancel), the root halves v's.
+          const double m_error = 4 * kEpsilon * (std::abs(0.9 * old_m[i]) + std::abs(0.1 * g));
+          const double m_gain = correction / (std::sqrt(v) + 1e-6);
+          EXPECT_NEAR(optimizer.first_moment()[i], m, m_error);
+          EXPECT_NEAR(optimizer.second_moment()[i], v, 5 * kEpsilon * v);
+          const double update_error = m_error * m_gain + 8 * kEpsilon * std::abs(adam) +
+                                      3 * kEpsilon * decay * std::abs(old_w[i]);
+          const double w = old_w[i] - info.learning_rate * (adam + decay * old_w[i]);
+          EXPECT_NEAR(
+              optimizer.master()[i],
+              w,
+              info.learning_rate * update_error + kEpsilon * (std::abs(w) + std::abs(old_w[i])));
+        }
+      }
+    });
+  }
+}
+
+TEST(ShardedOptimizerTest, ComputeWeightsAreTheRoundedMasterWeights) {
+  testing::RunThreadRanks(3, [](Communicator& comm) {
+    const auto backend = kernels::MakeReferenceBackend();
+    const int64_t size = 2 * Partition::kBlockElements + 9;
+    const auto optimizer =
+        ShardedOptimizer::Create(comm, *backend, size, {{0, size, true}}, OptimizerConfig())
+            .value();
+    const Range owned = optimizer->owned();
+    const std::vector<float> all = RandomValues(size, 3);
+    std::copy_n(all.begin() + owned.begin, owned.size(), optimizer->master().begin());
+    std::vector<BFloat16> weights(size);
+    const TensorView view(weights.data(), {size});
+    optimizer->GatherWeights(view);
+    for (int64_t i = 0; i < size; ++i)
+      ASSERT_EQ(weights[i].bits, BFloat16(all[i]).bits) << i;
+
+    const std::vector<float> gradient(all.begin() + owned.begin, all.begin() + owned.end);
+    EXPECT_FALSE(optimizer->Step(gradient, {0, 0.1, 1.0}, view).skipped);
+    const std::vector<float> master =
+        GatherState(comm, optimizer->partition(), optimizer->master());
+    for (int64_t i = 0; i < size; ++i)
+      ASSERT_EQ(weights[i].bits, BFloat16(master[i]).bits) << i;
+  });
+}
+
+// One bad element on one rank, or a bad scale on all, leaves every rank's state and weights as they were.
+TEST(ShardedOptimizerTest, NonFiniteStepsAreSkippedEverywhere) {
+  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    testing::RunThreadRanks(3, [bad](Communicator& comm) {
+      const auto backend = kernels::MakeReferenceBackend();
+      const int64_t size = 3 * Partition::kBlockElements;
+      const auto optimizer =
+          ShardedOptimizer::Create(comm, *backend, size, {{0, size, true}}, OptimizerConfig())
+              .value();
+      std::fill(optimizer->master().begin(), optimizer->master().end(), 1.0f);
+      std::vector<float> weights(size);
+      const TensorView view(weights.data(), {size});
+      optimizer->GatherWeights(view);
+
+      std::vector<float> gradient(optimizer->owned().size(), 0.5f);
+      if (comm.rank() == 1) gradient[17] = bad;
+      const StepResult result = optimizer->Step(gradient, {0, 0.1, 1.0}, view);
+      EXPECT_TRUE(result.skipped);
+      EXPECT_FALSE(std::isfinite(result.grad_norm));
+      if (comm.rank() == 1) gradient[17] = 0.5f;
+      // No targets at all: 1 / 0.
+      EXPECT_TRUE(optimizer->Step(gradient, {0, 0.1, std::numeric_limits<double>::infinity()}, view)
+                      .skipped);
+      EXPECT_EQ(std::set<float>(optimizer->master().begin(), optimizer->master().end()),
+                std::set<float>{1.0f});
+      EXPECT_EQ(std::set<float>(optimizer->first_moment().begin(), optimizer->first_moment().end()),
+                std::set<float>{0.0f});
+      EXPECT_EQ(std::set<float>(weights.begin(), weights.end()), std::set<float>{1.0f});
+
+      EXPECT_FALSE(optimizer->Step(gradient, {0, 0.1, 1.0}, view).skipped);
+      EXPECT_NE(weights[0], 1.0f);
+    });
+  }
+}
+
+TEST(ShardedOptimizerTest, AnyNumberOfRanksEndsInTheSameDigest) {
+  std::vector<uint64_t> digests;
+  for (int ranks = 1; ranks <= 5; ++ranks) {
+    std::vector<uint64_t> of_rank(ranks);
+    testing::RunThreadRanks(ranks, [&](Communicator& comm) {
+      const auto backend = kernels::MakeReferenceBackend();
+      of_rank[comm.rank()] = RunDigest<float>(comm, *backend);
+    });
+    digests.insert(digests.end(), of_rank.begin(), of_rank.end());
+  }
+  EXPECT_EQ(std::set<uint64_t>(digests.begin(), digests.end()).size(), 1u);
+}
+
+TEST(ShardedOptimizerTest, RefusesABrokenConfig) {
+  testing::RunThreadRanks(1, [](Communicator& comm) {
+    const auto backend = kernels::MakeReferenceBackend();
+    OptimizerConfig config;
+    config.adam_beta2 = 1.0;
+    EXPECT_EQ(ShardedOptimizer::Create(comm, *backend, 4, {{0, 4, true}}, config).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  });
+}
+
+TEST(ShardedOptimizerDeathTest, SegmentsCoverTheParametersWithoutGaps) {
+  const auto create = [](const std::vector<DecaySegment>& segments) {
+    testing::RunThreadRanks(1, [&](Communicator& comm) {
+      const auto backend = kernels::MakeReferenceBackend();
+      (void)ShardedOptimizer::Create(comm, *backend, 10, segments, OptimizerConfig());
+    });
+  };
+  EXPECT_DEATH(create({{0, 4, true}, {5, 10, true}}), "decay segment \\[5, 10\\) after 4");
+  EXPECT_DEATH(create({{0, 9, true}}), "decay segments end at 9 of 10");
+}
+
+}  // namespace
+}  // namespace anyorder::dist

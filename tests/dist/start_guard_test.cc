@@ -1,0 +1,82 @@
+#include "dist/start_guard.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "dist/mpi_communicator.h"
+
+namespace anyorder::dist {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+absl::Status Start(const std::map<std::string, std::string>& environment, int mpi_world_size) {
+  return CheckStart(ReadStartPromise([&environment](const char* name) {
+                      const auto found = environment.find(name);
+                      return found == environment.end() ? nullptr : found->second.c_str();
+                    }),
+                    mpi_world_size);
+}
+
+TEST(StartGuardTest, AProgramStartedByHandIsFine) {
+  EXPECT_TRUE(Start({}, 1).ok());
+  EXPECT_TRUE(Start({{"ANYORDER_WORLD_SIZE", ""}}, 1).ok());
+}
+
+TEST(StartGuardTest, TheSizeThatWasPromisedIsFine) {
+  for (const char* variable : {"ANYORDER_WORLD_SIZE",
+                               "OMPI_COMM_WORLD_SIZE",
+                               "SLURM_STEP_NUM_TASKS",
+                               "SLURM_NTASKS",
+                               "PMI_SIZE"})
+    EXPECT_TRUE(Start({{variable, "4"}}, 4).ok()) << variable;
+}
+
+TEST(StartGuardTest, SingletonsAreRefusedWithTheFix) {
+  for (const char* variable : {"ANYORDER_WORLD_SIZE",
+                               "OMPI_COMM_WORLD_SIZE",
+                               "SLURM_STEP_NUM_TASKS",
+                               "SLURM_NTASKS",
+                               "PMI_SIZE"}) {
+    const absl::Status status = Start({{variable, "4"}}, 1);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << variable;
+    const std::string message(status.message());
+    EXPECT_THAT(message, HasSubstr(std::string(variable) + "=4"));
+    EXPECT_THAT(message, HasSubstr("srun --mpi=pmix"));
+    EXPECT_THAT(message, Not(HasSubstr("\n")));
+  }
+}
+
+TEST(StartGuardTest, AnotherSizeIsRefused) {
+  EXPECT_EQ(Start({{"SLURM_NTASKS", "4"}}, 2).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Start({{"ANYORDER_WORLD_SIZE", "2"}}, 4).code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Under mpirun inside a Slurm job, Slurm counts mpirun's daemons (one per node), not the ranks.
+TEST(StartGuardTest, TheNearestStarterCounts) {
+  EXPECT_TRUE(Start({{"OMPI_COMM_WORLD_SIZE", "8"}, {"SLURM_STEP_NUM_TASKS", "2"}}, 8).ok());
+  EXPECT_TRUE(Start({{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_NTASKS", "4"}}, 2).ok());
+  EXPECT_FALSE(Start({{"ANYORDER_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_SIZE", "8"}}, 8).ok());
+}
+
+TEST(StartGuardTest, ANumberOfRanksThatIsNoneIsRefused) {
+  for (const char* value : {"four", "0", "-2", "4x"})
+    EXPECT_EQ(Start({{"SLURM_NTASKS", value}}, 1).code(), absl::StatusCode::kInvalidArgument)
+        << value;
+}
+
+// CTest runs each case in its own process, so MPI starts once: as a singleton that was promised peers.
+TEST(StartGuardTest, MpiRefusesToStartAlone) {
+  setenv("ANYORDER_WORLD_SIZE", "4", 1);
+  const auto environment = MpiEnvironment::Create(nullptr, nullptr);
+  EXPECT_EQ(environment.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(environment.status().message()), HasSubstr("MPI sees 1"));
+}
+
+}  // namespace
+}  // namespace anyorder::dist

@@ -1,0 +1,105 @@
+// A small run of the real reducer and optimizer on made-up gradients, and the digest of where it ends.
+
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/base/philox.h"
+#include "dist/gradient_reducer.h"
+#include "dist/sharded_optimizer.h"
+
+namespace anyorder::dist {
+
+inline constexpr int64_t kRunElements = 3 * Partition::kBlockElements + 1234;
+inline constexpr int64_t kRunLeaves = 8;
+inline constexpr int kRunSteps = 5;
+
+// Boundaries that divide no vector width, inside blocks and across them.
+inline std::vector<DecaySegment> RunSegments() {
+  return {{0, 1003, true},
+          {1003, 1010, false},
+          {1010, 20001, true},
+          {20001, 40007, false},
+          {40007, kRunElements, true}};
+}
+
+// FNV-1a, 64 bits.
+inline uint64_t Digest(absl::Span<const char> bytes, uint64_t digest = 0xcbf29ce484222325u) {
+  for (const char byte : bytes)
+    digest = (digest ^ static_cast<uint8_t>(byte)) * 0x100000001b3u;
+  return digest;
+}
+
+// All ranks' ranges of a sharded array put together.
+inline std::vector<float> GatherState(Communicator& comm,
+                                      const Partition& partition,
+                                      absl::Span<const float> mine) {
+  std::vector<float> all(partition.num_elements());
+  std::copy(mine.begin(), mine.end(), all.begin() + partition.OwnedBy(comm.rank()).begin);
+  std::vector<int64_t> offsets = partition.offsets();
+  for (int64_t& offset : offsets)
+    offset *= sizeof(float);
+  comm.AllGatherInPlace(MutableBytesOf(absl::MakeSpan(all)), offsets);
+  return all;
+}
+
+// The gradient of a leaf: random, plus a pull by the current weights, so that one wrong bit anywhere in a
+// step changes all later ones.
+template <typename Weight>
+void WriteLeafGradient(int64_t step,
+                       int64_t leaf,
+                       absl::Span<const Weight> weights,
+                       float* gradient) {
+  RandomStream random(11, RandomPurpose::kInit, step, leaf);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const float noise = static_cast<float>(random.Normal() * std::exp2(8 * random.Uniform()));
+    gradient[i] = noise + 0.125f * static_cast<float>(weights[i]);
+  }
+}
+
+// Digest of master weights, moments and compute weights after kRunSteps steps; the same on every rank.
+template <typename Weight>
+uint64_t RunDigest(Communicator& comm, kernels::Backend& backend) {
+  OptimizerConfig config;
+  config.bias_correction = true;
+  config.clip_norm = 50.0;  // the first norms are larger
+  const GradientReducerOptions options{kRunElements, kRunLeaves, /*num_scalars=*/1};
+  const auto reducer = GradientReducer::Create(comm, backend, options).value();
+  const auto optimizer =
+      ShardedOptimizer::Create(comm, backend, kRunElements, RunSegments(), config).value();
+  const Range owned = optimizer->owned();
+  for (int64_t i = owned.begin; i < owned.end; ++i)
+    optimizer->master()[i - owned.begin] = static_cast<float>(std::sin(static_cast<double>(i)));
+  std::vector<Weight> weights(kRunElements);
+  const TensorView weights_view(weights.data(), {kRunElements});
+  optimizer->GatherWeights(weights_view);
+
+  std::vector<float> gradient(owned.size());
+  double target_weight = 0;
+  for (int64_t step = 0; step < kRunSteps; ++step) {
+    const Range leaves = reducer->leaves();
+    for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
+      WriteLeafGradient(step, leaf, absl::MakeConstSpan(weights), reducer->LeafBuffer());
+      reducer->CommitLeaf(leaf, {static_cast<double>(1 + leaf % 3)});
+    }
+    reducer->ReduceScatter(absl::MakeSpan(gradient), absl::MakeSpan(&target_weight, 1));
+    const StepResult result =
+        optimizer->Step(gradient, {step, 0.01 * (step + 1), 1.0 / target_weight}, weights_view);
+    EXPECT_FALSE(result.skipped);
+    EXPECT_LT(result.clip_factor, 1.0);
+  }
+  uint64_t digest = Digest(BytesOf(absl::MakeConstSpan(weights)));
+  for (const absl::Span<float> state :
+       {optimizer->master(), optimizer->first_moment(), optimizer->second_moment()}) {
+    const std::vector<float> all = GatherState(comm, optimizer->partition(), state);
+    digest = Digest(BytesOf(absl::MakeConstSpan(all)), digest);
+  }
+  return digest;
+}
+
+}  // namespace anyorder::dist
