@@ -1,0 +1,61 @@
+#include "core/optim/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace anyorder {
+namespace {
+
+OptimizerConfig Config(LearningRateDecay decay, int64_t warmup_steps) {
+  OptimizerConfig config;
+  config.learning_rate = 4e-4;
+  config.min_learning_rate_ratio = 0.001;
+  config.warmup_steps = warmup_steps;
+  config.decay = decay;
+  return config;
+}
+
+// A product and two sums in double.
+constexpr double kBound = 4 * 4e-4 * 0x1p-53;
+
+TEST(LearningRateTest, ConformsAtTheCornersOfThePublishedSchedule) {
+  for (const auto decay : {LearningRateDecay::kLinear, LearningRateDecay::kCosine}) {
+    const OptimizerConfig config = Config(decay, 40000);
+    EXPECT_EQ(LearningRate(config, 500000, 0), 0.0);
+    EXPECT_NEAR(LearningRate(config, 500000, 10000), 1e-4, kBound);
+    EXPECT_NEAR(LearningRate(config, 500000, 40000), 4e-4, kBound);
+    EXPECT_NEAR(LearningRate(config, 500000, 500000), 4e-7, kBound);
+    EXPECT_EQ(LearningRate(config, 500000, 500001), LearningRate(config, 500000, 500000));
+    EXPECT_EQ(LearningRate(config, 500000, 9000000), LearningRate(config, 500000, 500000));
+    // Half way both shapes are at the middle of peak and floor.
+    EXPECT_NEAR(LearningRate(config, 500000, 270000), (4e-4 + 4e-7) / 2, kBound);
+  }
+}
+
+TEST(LearningRateTest, LinearAndCosineDifferBetweenTheCorners) {
+  const double linear = LearningRate(Config(LearningRateDecay::kLinear, 0), 1000, 250);
+  const double cosine = LearningRate(Config(LearningRateDecay::kCosine, 0), 1000, 250);
+  EXPECT_NEAR(linear, 4e-4 * (0.001 + 0.999 * 0.75), kBound);
+  EXPECT_NEAR(cosine, 4e-4 * (0.001 + 0.999 * 0.5 * (1 + std::sqrt(0.5))), kBound);
+}
+
+TEST(LearningRateTest, ConstantStaysAtThePeak) {
+  const OptimizerConfig config = Config(LearningRateDecay::kConstant, 10);
+  EXPECT_EQ(LearningRate(config, 100, 0), 0.0);
+  EXPECT_EQ(LearningRate(config, 100, 10), 4e-4);
+  EXPECT_EQ(LearningRate(config, 100, 1000), 4e-4);
+}
+
+TEST(LearningRateTest, WithoutWarmUpTheFirstStepIsAtThePeak) {
+  EXPECT_NEAR(LearningRate(Config(LearningRateDecay::kLinear, 0), 100, 0), 4e-4, kBound);
+}
+
+TEST(LearningRateTest, ARunShorterThanItsWarmUpNeverDecaysBelowTheFloor) {
+  const OptimizerConfig config = Config(LearningRateDecay::kLinear, 100);
+  EXPECT_NEAR(LearningRate(config, 50, 49), 4e-4 * 0.49, kBound);
+  EXPECT_NEAR(LearningRate(config, 100, 100), 4e-7, kBound);
+}
+
+}  // namespace
+}  // namespace anyorder
