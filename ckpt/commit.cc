@@ -1,0 +1,295 @@
+#include "ckpt/commit.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+#include "ckpt/crc32c.h"
+#include "ckpt/json_values.h"
+#include "ckpt/layout.h"
+#include "ckpt/reader.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+
+namespace anyorder::ckpt {
+namespace {
+
+// One write call. 8 MiB keeps a disk busy; a multiple of the CRC chunk and of what O_DIRECT wants.
+constexpr int64_t kBlockBytes = 8 * kCrcChunkBytes;
+// Room for votes, manifest and directory blocks.
+constexpr int64_t kSpaceMargin = int64_t{16} << 20;
+
+double Seconds(absl::Time from, absl::Time to) {
+  return absl::ToDoubleSeconds(to - from);
+}
+
+// Compares the staged bytes with the CRCs that the client took while it copied them: host memory that changed in
+// between must not be committed.
+absl::Status CheckStaged(const StagedFile& file, int64_t begin, int64_t bytes) {
+  for (int64_t done = 0; done < bytes; done += kCrcChunkBytes) {
+    const int64_t chunk_bytes = std::min(kCrcChunkBytes, bytes - done);
+    if (Crc32c(file.data + begin + done, chunk_bytes) ==
+        file.crcs[(begin + done) / kCrcChunkBytes]) {
+      continue;
+    }
+    return absl::DataLossError(absl::StrCat("staged bytes of rank ",
+                                            file.rank,
+                                            " changed in memory, at bytes [",
+                                            begin + done,
+                                            ", ",
+                                            begin + done + chunk_bytes,
+                                            "); check this machine's memory"));
+  }
+  return absl::OkStatus();
+}
+
+// The blocks of all files of a job, handed out to threads; checking one block overlaps writing another.
+class BlockQueue {
+ public:
+  explicit BlockQueue(const SaveJob& job) {
+    for (size_t f = 0; f < job.files.size(); ++f) {
+      for (int64_t begin = 0; begin < job.files[f].bytes; begin += kBlockBytes)
+        blocks_.push_back({f, begin, std::min(kBlockBytes, job.files[f].bytes - begin)});
+    }
+  }
+
+  void Drain(const SaveJob& job, const std::vector<std::unique_ptr<WritableFile>>& files) {
+    for (size_t i = next_++; i < blocks_.size(); i = next_++) {
+      const auto& [f, begin, bytes] = blocks_[i];
+      absl::Status status = CheckStaged(job.files[f], begin, bytes);
+      if (status.ok()) status = files[f]->WriteAt(begin, job.files[f].data + begin, bytes);
+      if (status.ok()) continue;
+      next_ = blocks_.size();  // the other threads stop after their block
+      const std::lock_guard<std::mutex> lock(mutex_);
+      status_.Update(status);
+      return;
+    }
+  }
+
+  const absl::Status& status() const { return status_; }
+
+ private:
+  struct Block {
+    size_t file;
+    int64_t begin;
+    int64_t bytes;
+  };
+  std::vector<Block> blocks_;
+  std::atomic<size_t> next_ = 0;
+  std::mutex mutex_;
+  absl::Status status_;
+};
+
+}  // namespace
+
+CommitLog::CommitLog(FileSystem* fs, std::string run_dir, int num_threads)
+    : fs_(fs), run_dir_(std::move(run_dir)), num_threads_(num_threads) {}
+
+absl::Status CommitLog::PrepareRunDirectory() {
+  const absl::Status made = fs_->MakeDirectory(CheckpointsPath(run_dir_));
+  if (absl::IsAlreadyExists(made)) return absl::OkStatus();
+  ANYORDER_RETURN_IF_ERROR(made);
+  return fs_->SyncDirectory(run_dir_);
+}
+
+absl::Status CommitLog::CheckSpace(const SaveJob& job) {
+  int64_t wanted = kSpaceMargin;
+  for (const StagedFile& file : job.files)
+    wanted += file.bytes;
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t free, fs_->FreeBytes(run_dir_));
+  if (free >= wanted) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("'",
+                                                   run_dir_,
+                                                   "' has ",
+                                                   free >> 20,
+                                                   " MiB free, this save needs ",
+                                                   wanted >> 20,
+                                                   " MiB; free some space or keep fewer"));
+}
+
+absl::Status CommitLog::RefuseCommittedStep(const SaveIdentity& id) {
+  const absl::StatusOr<Checkpoint> existing =
+      Checkpoint::Open(CheckpointPath(run_dir_, id.step), fs_);
+  if (!existing.ok() || existing->generation() == id.generation) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat(
+      "step ", id.step, " is committed already, as generation ", existing->generation()));
+}
+
+absl::Status CommitLog::WriteFiles(const SaveJob& job,
+                                   const std::string& directory,
+                                   WriteTimes* times) {
+  std::vector<std::unique_ptr<WritableFile>> files;
+  const absl::Time start = absl::Now();
+  for (const StagedFile& staged : job.files) {
+    const std::string path = JoinPath(directory, RankFileName(staged.rank, job.id.world_size));
+    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,
+                              fs_->CreateNew(path, /*large=*/true));
+    ANYORDER_RETURN_IF_ERROR(file->Preallocate(staged.bytes));
+    files.push_back(std::move(file));
+  }
+  BlockQueue blocks(job);
+  std::vector<std::thread> threads;
+  for (int i = 1; i < num_threads_; ++i)
+    threads.emplace_back([&] { blocks.Drain(job, files); });
+  blocks.Drain(job, files);
+  for (std::thread& thread : threads)
+    thread.join();
+  ANYORDER_RETURN_IF_ERROR(blocks.status());
+  const absl::Time written = absl::Now();
+  for (const std::unique_ptr<WritableFile>& file : files) {
+    ANYORDER_RETURN_IF_ERROR(file->SyncData());
+    ANYORDER_RETURN_IF_ERROR(file->Close());
+  }
+  ANYORDER_RETURN_IF_ERROR(fs_->SyncDirectory(directory));
+  times->write_seconds = Seconds(start, written);
+  times->sync_seconds = Seconds(written, absl::Now());
+  return absl::OkStatus();
+}
+
+absl::Status CommitLog::WriteAndVote(const SaveJob& job, WriteTimes* times) {
+  ANYORDER_RETURN_IF_ERROR(RefuseCommittedStep(job.id));
+  ANYORDER_RETURN_IF_ERROR(CheckSpace(job));
+  const std::string directory = TemporaryPath(run_dir_, job.id);
+  const absl::Status made = fs_->MakeDirectory(directory);
+  // Another node may have made it; rank files are created exclusively, so nothing is overwritten.
+  if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
+  ANYORDER_RETURN_IF_ERROR(fs_->SyncDirectory(CheckpointsPath(run_dir_)));
+  ANYORDER_RETURN_IF_ERROR(WriteFiles(job, directory, times));
+  Vote vote;
+  vote.id = job.id;
+  vote.node = job.node;
+  vote.metadata = job.metadata;
+  for (const StagedFile& file : job.files) {
+    vote.files.push_back({{RankFileName(file.rank, job.id.world_size), file.bytes, file.crcs},
+                          file.rank,
+                          file.pieces});
+  }
+  return WriteSmallFileAtomically(
+      fs_, JoinPath(directory, VoteName(job.node)), SerializeVote(vote));
+}
+
+absl::StatusOr<Manifest> CommitLog::CollectVotes(const SaveIdentity& id) {
+  const std::string directory = TemporaryPath(run_dir_, id);
+  std::vector<Vote> votes;
+  std::string missing;
+  for (int node = 0; node < id.num_nodes; ++node) {
+    // By name, not by listing: network file systems serve listings from an old cache.
+    const absl::StatusOr<std::string> given_up =
+        ReadSmallFile(fs_, JoinPath(directory, AbandonedName(node)));
+    if (given_up.ok()) return absl::AbortedError(absl::StrCat("node ", node, ": ", *given_up));
+    const std::string path = JoinPath(directory, VoteName(node));
+    const absl::StatusOr<std::string> text = ReadSmallFile(fs_, path);
+    if (absl::IsNotFound(text.status())) {
+      absl::StrAppend(&missing, missing.empty() ? "" : ", ", node);
+      continue;
+    }
+    ANYORDER_RETURN_IF_ERROR(text.status());
+    ANYORDER_ASSIGN_OR_RETURN(Vote vote, ParseVote(*text, path));
+    if (!(vote.id == id) || vote.node != node) {
+      return absl::DataLossError(absl::StrCat("'", path, "' is the vote of another save"));
+    }
+    votes.push_back(std::move(vote));
+  }
+  if (!missing.empty()) return absl::UnavailableError(absl::StrCat("no vote of node ", missing));
+  return MergeVotes(votes);
+}
+
+absl::Status CommitLog::Commit(const Manifest& manifest,
+                               const std::function<absl::Status()>& fence) {
+  const SaveIdentity& id = manifest.id;
+  const std::string directory = TemporaryPath(run_dir_, id);
+  const std::string target = CheckpointPath(run_dir_, id.step);
+  ANYORDER_RETURN_IF_ERROR(WriteSmallFileAtomically(
+      fs_, JoinPath(directory, kManifestName), SerializeManifest(manifest)));
+  ANYORDER_RETURN_IF_ERROR(RefuseCommittedStep(id));
+  if (fs_->ListDirectory(target).ok()) {
+    // The step is there but does not open: it must not block its own replacement.
+    ANYORDER_RETURN_IF_ERROR(Quarantine(target, fs_));
+  }
+  ANYORDER_RETURN_IF_ERROR(fence());
+  ANYORDER_RETURN_IF_ERROR(fs_->Rename(directory, target));
+  ANYORDER_RETURN_IF_ERROR(fs_->SyncDirectory(CheckpointsPath(run_dir_)));
+  // From here on it is committed; CURRENT is only a hint, so its failure is only worth a line.
+  const Json current = {{"checkpoint", StepName(id.step)}, {"generation", id.generation}};
+  const absl::Status hinted =
+      WriteSmallFileAtomically(fs_, JoinPath(run_dir_, kCurrentName), SealJson(current));
+  if (!hinted.ok()) LogWarning(absl::StrCat("CURRENT not updated: ", hinted.message()));
+  return absl::OkStatus();
+}
+
+absl::Status CommitLog::ReadOutcome(const SaveIdentity& id) {
+  const absl::StatusOr<Checkpoint> committed =
+      Checkpoint::Open(CheckpointPath(run_dir_, id.step), fs_);
+  if (committed.ok() && committed->generation() == id.generation) return absl::OkStatus();
+  const std::string directory = TemporaryPath(run_dir_, id);
+  for (int node = 0; node < id.num_nodes; ++node) {
+    const absl::StatusOr<std::string> given_up =
+        ReadSmallFile(fs_, JoinPath(directory, AbandonedName(node)));
+    if (given_up.ok()) return absl::AbortedError(absl::StrCat("node ", node, ": ", *given_up));
+  }
+  return absl::UnavailableError("the coordinator has not decided yet");
+}
+
+void CommitLog::Abandon(const SaveIdentity& id,
+                        int node,
+                        const std::vector<int>& ranks,
+                        const std::string& reason) {
+  const std::string directory = TemporaryPath(run_dir_, id);
+  absl::Status status;
+  if (id.num_nodes == 1) {
+    status = RemoveDirectoryWithFiles(fs_, directory);
+  } else {
+    // The others may still be writing: only our own files go, and the record tells them why. The directory is removed
+    // after a later commit.
+    for (const int rank : ranks)
+      fs_->RemoveFile(JoinPath(directory, RankFileName(rank, id.world_size))).IgnoreError();
+    fs_->MakeDirectory(directory).IgnoreError();
+    status = WriteSmallFileAtomically(fs_, JoinPath(directory, AbandonedName(node)), reason);
+  }
+  if (!status.ok()) LogWarning(absl::StrCat("cleaning '", directory, "': ", status.message()));
+}
+
+absl::Status CommitLog::RemoveAttempts(int64_t below_generation) {
+  const std::string parent = CheckpointsPath(run_dir_);
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->ListDirectory(parent));
+  absl::Status status;
+  for (const std::string& name : names) {
+    const std::optional<int64_t> generation = ParseTemporaryName(name);
+    if ((generation && *generation < below_generation) || absl::StartsWith(name, kTrashPrefix)) {
+      status.Update(RemoveDirectoryWithFiles(fs_, JoinPath(parent, name)));
+    }
+  }
+  return status;
+}
+
+absl::Status CommitLog::Retire(int keep_last, int64_t keep_every, int64_t generation) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> infos,
+                            ListCheckpoints(run_dir_, fs_));
+  const std::string parent = CheckpointsPath(run_dir_);
+  int kept = 0;
+  bool moved = false;
+  for (const CheckpointInfo& info : infos) {
+    if (!info.opens) continue;  // evidence, not garbage
+    if (kept++ < std::max(keep_last, 2) || (keep_every > 0 && info.step % keep_every == 0)) {
+      continue;
+    }
+    const std::string trash = JoinPath(parent, absl::StrCat(kTrashPrefix, info.generation));
+    ANYORDER_RETURN_IF_ERROR(fs_->Rename(info.directory, trash));
+    moved = true;
+  }
+  if (moved) ANYORDER_RETURN_IF_ERROR(fs_->SyncDirectory(parent));
+  return RemoveAttempts(generation);
+}
+
+absl::Status CommitLog::RemoveLeftovers(int64_t incarnation) {
+  return RemoveAttempts(incarnation * kGenerationsPerIncarnation);
+}
+
+}  // namespace anyorder::ckpt

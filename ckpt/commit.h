@@ -1,0 +1,95 @@
+// The two-phase commit as plain functions over a FileSystem: no sockets, no threads that outlive a call.
+//
+// One save, in this order (PROTOCOL.md, "Write order"); an error anywhere abandons the generation for good:
+//   WriteAndVote   on every node: rank files, then this node's vote
+//   CollectVotes   on the coordinator, until all votes are there and agree
+//   Commit         on the coordinator: manifest, then the rename that is the commit point
+//   ReadOutcome    on the other nodes, until it is decided
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "ckpt/file_system.h"
+#include "ckpt/manifest.h"
+
+namespace anyorder::ckpt {
+
+// One rank's file, complete in memory, as the client staged it.
+struct StagedFile {
+  int rank = 0;
+  const uint8_t* data = nullptr;
+  int64_t bytes = 0;
+  std::vector<uint32_t> crcs;
+  std::vector<TensorPiece> pieces;
+};
+
+struct SaveJob {
+  SaveIdentity id;
+  int node = 0;
+  std::string metadata;
+  std::vector<StagedFile> files;
+};
+
+struct WriteTimes {
+  double write_seconds = 0;
+  double sync_seconds = 0;
+};
+
+class CommitLog {
+ public:
+  // `num_threads` write one save's files.
+  CommitLog(FileSystem* fs, std::string run_dir, int num_threads);
+
+  // Creates run-dir/checkpoints if needed.
+  absl::Status PrepareRunDirectory();
+
+  // Space check, rank files, syncs, vote. Payload is compared with the client's CRCs on the way.
+  // Errors: ResourceExhausted with the numbers when the disk is full; DataLoss if staged memory changed;
+  // AlreadyExists if the step is committed already; otherwise what the file system says.
+  absl::Status WriteAndVote(const SaveJob& job, WriteTimes* times);
+
+  // Unavailable while votes are missing; Aborted with the reason if a node gave up; DataLoss if votes do not agree.
+  absl::StatusOr<Manifest> CollectVotes(const SaveIdentity& id);
+
+  // `fence` is asked right before the commit point and must fail if another incarnation owns the run.
+  absl::Status Commit(const Manifest& manifest, const std::function<absl::Status()>& fence);
+
+  // OK once committed; Unavailable while undecided; Aborted with the reason if given up.
+  absl::Status ReadOutcome(const SaveIdentity& id);
+
+  // Frees the disk space and, with several nodes, leaves a record for the others. Best effort.
+  void Abandon(const SaveIdentity& id,
+               int node,
+               const std::vector<int>& ranks,
+               const std::string& reason);
+
+  // Keeps the newest `keep_last` (>= 2), every step divisible by `keep_every` (0: none), and whatever does not open.
+  // Goes through a trash name, so that a half-deleted checkpoint never looks whole. Also removes attempts older than
+  // `generation`, which is the newest committed.
+  absl::Status Retire(int keep_last, int64_t keep_every, int64_t generation);
+
+  // Removes what dead incarnations (< `incarnation`) left half-made. Only with the lease in hand.
+  absl::Status RemoveLeftovers(int64_t incarnation);
+
+  absl::StatusOr<int64_t> FreeBytes() { return fs_->FreeBytes(run_dir_); }
+
+ private:
+  absl::Status CheckSpace(const SaveJob& job);
+  absl::Status WriteFiles(const SaveJob& job, const std::string& directory, WriteTimes* times);
+  absl::Status RefuseCommittedStep(const SaveIdentity& id);
+  absl::Status RemoveAttempts(int64_t below_generation);
+
+  FileSystem* const fs_;
+  const std::string run_dir_;
+  const int num_threads_;
+};
+
+}  // namespace anyorder::ckpt

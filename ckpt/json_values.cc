@@ -1,0 +1,152 @@
+#include "ckpt/json_values.h"
+
+#include <limits>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "ckpt/crc32c.h"
+#include "core/base/status.h"
+
+namespace anyorder::ckpt {
+namespace {
+
+constexpr char kSealPrefix[] = "\"crc32c\": \"";
+constexpr char kSealSuffix[] = "\"}\n";
+
+absl::Status Missing(const char* key, const char* type) {
+  return absl::DataLossError(absl::StrCat("key '", key, "' is missing or not ", type));
+}
+
+// The member, or null.
+const Json* Find(const Json& json, const char* key) {
+  if (!json.is_object()) return nullptr;
+  const auto it = json.find(key);
+  return it == json.end() ? nullptr : &*it;
+}
+
+bool IsCount(const Json& value) {
+  return value.is_number_unsigned()
+             ? value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()}
+             : value.is_number_integer() && value.get<int64_t>() >= 0;
+}
+
+Shape MakeShape(const std::vector<int64_t>& d) {
+  switch (d.size()) {
+    case 0:
+      return Shape();
+    case 1:
+      return Shape({d[0]});
+    case 2:
+      return Shape({d[0], d[1]});
+    case 3:
+      return Shape({d[0], d[1], d[2]});
+    case 4:
+      return Shape({d[0], d[1], d[2], d[3]});
+    default:
+      static_assert(Shape::kMaxRank == 5);
+      return Shape({d[0], d[1], d[2], d[3], d[4]});
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Json> ParseJsonObject(absl::string_view text) {
+  Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return absl::DataLossError("not a JSON object");
+  return json;
+}
+
+std::string DumpJson(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+absl::StatusOr<int64_t> GetInt(const Json& json, const char* key) {
+  const Json* const value = Find(json, key);
+  if (value == nullptr || !IsCount(*value)) return Missing(key, "a count");
+  return value->get<int64_t>();
+}
+
+absl::StatusOr<double> GetDouble(const Json& json, const char* key) {
+  const Json* const value = Find(json, key);
+  if (value == nullptr || !value->is_number()) return Missing(key, "a number");
+  return value->get<double>();
+}
+
+absl::StatusOr<std::string> GetString(const Json& json, const char* key) {
+  const Json* const value = Find(json, key);
+  if (value == nullptr || !value->is_string()) return Missing(key, "a string");
+  return value->get<std::string>();
+}
+
+absl::StatusOr<const Json*> GetArray(const Json& json, const char* key) {
+  const Json* const value = Find(json, key);
+  if (value == nullptr || !value->is_array()) return Missing(key, "an array");
+  return value;
+}
+
+absl::StatusOr<const Json*> GetObject(const Json& json, const char* key) {
+  const Json* const value = Find(json, key);
+  if (value == nullptr || !value->is_object()) return Missing(key, "an object");
+  return value;
+}
+
+absl::StatusOr<DType> GetDType(const Json& json, const char* key) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::string name, GetString(json, key));
+  for (const DType dtype : {DType::kFloat64,
+                            DType::kFloat32,
+                            DType::kBFloat16,
+                            DType::kInt64,
+                            DType::kInt32,
+                            DType::kUint16,
+                            DType::kUint8}) {
+    if (Name(dtype) == name) return dtype;
+  }
+  return absl::DataLossError(absl::StrCat("dtype '", name, "' is not one of ours"));
+}
+
+absl::StatusOr<Shape> GetShape(const Json& json, const char* key) {
+  ANYORDER_ASSIGN_OR_RETURN(const Json* const array, GetArray(json, key));
+  if (array->size() > Shape::kMaxRank) {
+    return absl::DataLossError(absl::StrCat("shape has more than ", Shape::kMaxRank, " dims"));
+  }
+  std::vector<int64_t> dims;
+  int64_t room = std::numeric_limits<int64_t>::max() / 8;
+  for (const Json& dim : *array) {
+    if (!IsCount(dim)) return absl::DataLossError("shape holds something that is no count");
+    dims.push_back(dim.get<int64_t>());
+    if (dims.back() > room) return absl::DataLossError("shape is too large");
+    if (dims.back() > 0) room /= dims.back();
+  }
+  return MakeShape(dims);
+}
+
+std::string SealJson(const Json& json) {
+  std::string text = "{\n";
+  for (const auto& [key, value] : json.items())
+    absl::StrAppend(&text, DumpJson(Json(key)), ": ", DumpJson(value), ",\n");
+  const uint32_t crc = Crc32c(text.data(), static_cast<int64_t>(text.size()));
+  absl::StrAppend(&text, kSealPrefix, absl::Hex(crc, absl::kZeroPad8), kSealSuffix);
+  return text;
+}
+
+absl::StatusOr<Json> OpenSealedJson(absl::string_view text) {
+  const size_t seal_bytes = sizeof(kSealPrefix) - 1 + 8 + sizeof(kSealSuffix) - 1;
+  if (text.size() <= seal_bytes) return absl::DataLossError("too short for its checksum line");
+  const absl::string_view body = text.substr(0, text.size() - seal_bytes);
+  const uint32_t crc = Crc32c(body.data(), static_cast<int64_t>(body.size()));
+  if (text.substr(body.size()) !=
+      absl::StrCat(kSealPrefix, absl::Hex(crc, absl::kZeroPad8), kSealSuffix)) {
+    return absl::DataLossError("checksum on the last line does not match the text");
+  }
+  return ParseJsonObject(text);
+}
+
+Json ShapeToJson(const Shape& shape) {
+  Json dims = Json::array();
+  for (int i = 0; i < shape.rank(); ++i)
+    dims.push_back(shape[i]);
+  return dims;
+}
+
+}  // namespace anyorder::ckpt

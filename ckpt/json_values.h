@@ -1,0 +1,46 @@
+// Strict reading of JSON that others may have damaged: every access checks type and sign, nothing throws.
+//
+// Include only in .cc files: nlohmann/json.hpp is slow to compile.
+
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "core/base/dtype.h"
+#include "core/base/tensor.h"
+
+namespace anyorder::ckpt {
+
+using Json = nlohmann::ordered_json;
+
+// DataLoss if `text` is not one JSON object. Duplicate keys and depth are nlohmann's business.
+absl::StatusOr<Json> ParseJsonObject(absl::string_view text);
+
+// One line; invalid UTF-8 is replaced rather than fatal.
+std::string DumpJson(const Json& json);
+
+// Errors: DataLoss naming `key`. Integers must be >= 0.
+absl::StatusOr<int64_t> GetInt(const Json& json, const char* key);
+absl::StatusOr<double> GetDouble(const Json& json, const char* key);
+absl::StatusOr<std::string> GetString(const Json& json, const char* key);
+absl::StatusOr<const Json*> GetArray(const Json& json, const char* key);
+absl::StatusOr<const Json*> GetObject(const Json& json, const char* key);
+absl::StatusOr<DType> GetDType(const Json& json, const char* key);
+// At most Shape::kMaxRank dims whose product fits in an int64 with 8 bytes an element.
+absl::StatusOr<Shape> GetShape(const Json& json, const char* key);
+
+// Small files that must not be believed when damaged (manifest, votes, CURRENT): one member a line, and on the last line
+// "crc32c" over all bytes before that line. Still plain JSON for everyone else.
+std::string SealJson(const Json& json);
+// Errors: DataLoss if the seal is missing or does not match.
+absl::StatusOr<Json> OpenSealedJson(absl::string_view text);
+
+Json ShapeToJson(const Shape& shape);
+
+}  // namespace anyorder::ckpt

@@ -1,0 +1,68 @@
+#include "ckpt/layout.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "ckpt/reader.h"
+
+namespace anyorder::ckpt {
+namespace {
+
+constexpr char kStepPrefix[] = "step-";
+constexpr char kTemporarySuffix[] = ".tmp";
+
+std::optional<int64_t> ParseDigits(absl::string_view text) {
+  int64_t value = 0;
+  if (text.empty() || text.find_first_not_of("0123456789") != absl::string_view::npos ||
+      !absl::SimpleAtoi(text, &value)) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+}  // namespace
+
+std::string CheckpointsPath(absl::string_view run_dir) {
+  return JoinPath(run_dir, "checkpoints");
+}
+std::string StepName(int64_t step) {
+  return absl::StrFormat("%s%09d", kStepPrefix, step);
+}
+std::string CheckpointPath(absl::string_view run_dir, int64_t step) {
+  return JoinPath(CheckpointsPath(run_dir), StepName(step));
+}
+std::string TemporaryName(const SaveIdentity& id) {
+  return absl::StrCat(StepName(id.step), ".g", id.generation, kTemporarySuffix);
+}
+std::string TemporaryPath(absl::string_view run_dir, const SaveIdentity& id) {
+  return JoinPath(CheckpointsPath(run_dir), TemporaryName(id));
+}
+std::string RankFileName(int rank, int world_size) {
+  return absl::StrFormat("rank-%05d-of-%05d.safetensors", rank, world_size);
+}
+std::string VoteName(int node) {
+  return absl::StrFormat("prepared.%02d", node);
+}
+std::string AbandonedName(int node) {
+  return absl::StrFormat("abandoned.%02d", node);
+}
+
+std::optional<int64_t> ParseStepName(absl::string_view name) {
+  if (!absl::StartsWith(name, kStepPrefix)) return std::nullopt;
+  return ParseDigits(name.substr(sizeof(kStepPrefix) - 1));
+}
+
+std::optional<int64_t> ParseTemporaryName(absl::string_view name) {
+  const size_t generation = name.find(".g");
+  if (generation == absl::string_view::npos || !absl::EndsWith(name, kTemporarySuffix) ||
+      !ParseStepName(name.substr(0, generation))) {
+    return std::nullopt;
+  }
+  absl::string_view digits = name.substr(generation + 2);
+  digits.remove_suffix(sizeof(kTemporarySuffix) - 1);
+  return ParseDigits(digits);
+}
+
+}  // namespace anyorder::ckpt

@@ -1,0 +1,44 @@
+// Names inside a run directory (FORMAT.md, "Layout").
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace anyorder::ckpt {
+
+inline constexpr char kManifestName[] = "MANIFEST.json";
+inline constexpr char kCurrentName[] = "CURRENT";
+inline constexpr char kLeaseName[] = "LEASE";
+inline constexpr char kTrashPrefix[] = ".trash-";
+
+// What names one attempt to save.
+struct SaveIdentity {
+  std::string run_id;
+  int64_t incarnation = 0;
+  int64_t generation = 0;
+  int64_t step = 0;
+  int world_size = 0;
+  int num_nodes = 0;
+
+  bool operator==(const SaveIdentity&) const = default;
+};
+
+// Generations of one run never repeat: each start of the run has its own million.
+inline constexpr int64_t kGenerationsPerIncarnation = 1'000'000;
+
+std::string CheckpointsPath(absl::string_view run_dir);  // run-dir/checkpoints
+std::string StepName(int64_t step);                      // step-000000200
+std::string TemporaryName(const SaveIdentity& id);       // step-000000200.g3000001.tmp
+std::string TemporaryPath(absl::string_view run_dir, const SaveIdentity& id);
+std::string RankFileName(int rank, int world_size);  // rank-00003-of-00008.safetensors
+std::string VoteName(int node);                      // prepared.00
+std::string AbandonedName(int node);                 // abandoned.00
+
+std::optional<int64_t> ParseStepName(absl::string_view name);
+std::optional<int64_t> ParseTemporaryName(absl::string_view name);  // its generation
+
+}  // namespace anyorder::ckpt

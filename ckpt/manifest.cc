@@ -1,0 +1,386 @@
+#include "ckpt/manifest.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+#include "ckpt/crc32c.h"
+#include "ckpt/json_values.h"
+#include "core/base/status.h"
+
+namespace anyorder::ckpt {
+namespace {
+
+constexpr char kManifestFormat[] = "anyorder-checkpoint";
+constexpr char kVoteFormat[] = "anyorder-vote";
+constexpr int64_t kFormatVersion = 1;
+constexpr char kRangePrefix[] = "range.";
+
+Json IdentityToJson(const char* format, const SaveIdentity& id) {
+  return {{"format", format},
+          {"version", kFormatVersion},
+          {"run_id", id.run_id},
+          {"incarnation", id.incarnation},
+          {"generation", id.generation},
+          {"step", id.step},
+          {"world_size", id.world_size},
+          {"num_nodes", id.num_nodes},
+          {"chunk_bytes", kCrcChunkBytes}};
+}
+
+absl::StatusOr<SaveIdentity> IdentityFromJson(const char* format, const Json& json) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::string found, GetString(json, "format"));
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t version, GetInt(json, "version"));
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t chunk_bytes, GetInt(json, "chunk_bytes"));
+  if (found != format || version != kFormatVersion || chunk_bytes != kCrcChunkBytes) {
+    return absl::DataLossError(absl::StrCat("is '",
+                                            found,
+                                            "' version ",
+                                            version,
+                                            " with chunks of ",
+                                            chunk_bytes,
+                                            " bytes; this program reads '",
+                                            format,
+                                            "' version ",
+                                            kFormatVersion));
+  }
+  SaveIdentity id;
+  ANYORDER_ASSIGN_OR_RETURN(id.run_id, GetString(json, "run_id"));
+  ANYORDER_ASSIGN_OR_RETURN(id.incarnation, GetInt(json, "incarnation"));
+  ANYORDER_ASSIGN_OR_RETURN(id.generation, GetInt(json, "generation"));
+  ANYORDER_ASSIGN_OR_RETURN(id.step, GetInt(json, "step"));
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t world_size, GetInt(json, "world_size"));
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t num_nodes, GetInt(json, "num_nodes"));
+  id.world_size = static_cast<int>(world_size);
+  id.num_nodes = static_cast<int>(num_nodes);
+  return id;
+}
+
+Json FileToJson(const FileRecord& file) {
+  return {{"name", file.name}, {"bytes", file.bytes}, {"crc32c", CrcsToHex(file.crcs)}};
+}
+
+absl::StatusOr<FileRecord> FileFromJson(const Json& json) {
+  FileRecord file;
+  ANYORDER_ASSIGN_OR_RETURN(file.name, GetString(json, "name"));
+  ANYORDER_ASSIGN_OR_RETURN(file.bytes, GetInt(json, "bytes"));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string hex, GetString(json, "crc32c"));
+  ANYORDER_ASSIGN_OR_RETURN(file.crcs, CrcsFromHex(hex));
+  // A name with a slash could point outside the checkpoint.
+  if (file.name.empty() || absl::StrContains(file.name, "/")) {
+    return absl::DataLossError(absl::StrCat("file name '", file.name, "' is not a plain name"));
+  }
+  if (static_cast<int64_t>(file.crcs.size()) != NumCrcChunks(file.bytes)) {
+    return absl::DataLossError(absl::StrCat("file '", file.name, "' has the wrong number of CRCs"));
+  }
+  return file;
+}
+
+absl::StatusOr<TensorPiece> PieceFromJson(const Json& json) {
+  TensorPiece piece;
+  ANYORDER_ASSIGN_OR_RETURN(piece.name, GetString(json, "name"));
+  ANYORDER_ASSIGN_OR_RETURN(piece.global_shape, GetShape(json, "shape"));
+  ANYORDER_ASSIGN_OR_RETURN(piece.begin, GetInt(json, "begin"));
+  ANYORDER_ASSIGN_OR_RETURN(piece.end, GetInt(json, "end"));
+  if (piece.begin > piece.end || piece.end > piece.global_shape.num_elements()) {
+    return absl::DataLossError(absl::StrCat("tensor '", piece.name, "' has a bad range"));
+  }
+  return piece;
+}
+
+Json PieceToJson(const TensorPiece& piece) {
+  return {{"name", piece.name},
+          {"shape", ShapeToJson(piece.global_shape)},
+          {"begin", piece.begin},
+          {"end", piece.end}};
+}
+
+absl::StatusOr<VotedFile> VotedFileFromJson(const Json& json) {
+  VotedFile file;
+  ANYORDER_ASSIGN_OR_RETURN(file.record, FileFromJson(json));
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t rank, GetInt(json, "rank"));
+  file.rank = static_cast<int>(rank);
+  ANYORDER_ASSIGN_OR_RETURN(const Json* const pieces, GetArray(json, "pieces"));
+  for (const Json& item : *pieces) {
+    ANYORDER_ASSIGN_OR_RETURN(TensorPiece piece, PieceFromJson(item));
+    ANYORDER_ASSIGN_OR_RETURN(piece.dtype, GetDType(item, "dtype"));
+    ANYORDER_ASSIGN_OR_RETURN(piece.offset, GetInt(item, "offset"));
+    file.pieces.push_back(std::move(piece));
+  }
+  return file;
+}
+
+// Segments must tile [0, elements), and lie inside their files.
+absl::Status CheckTensor(const std::string& name,
+                         const LogicalTensor& tensor,
+                         const std::vector<FileRecord>& files) {
+  int64_t covered = 0;
+  for (const Segment& segment : tensor.segments) {
+    if (segment.begin != covered || segment.end <= segment.begin) {
+      return absl::DataLossError(absl::StrCat("tensor '",
+                                              name,
+                                              "' has ",
+                                              segment.begin > covered ? "a gap" : "an overlap",
+                                              " at element ",
+                                              std::min(covered, segment.begin)));
+    }
+    covered = segment.end;
+    const int64_t bytes = (segment.end - segment.begin) * SizeOf(tensor.dtype);
+    if (segment.file < 0 || segment.file >= static_cast<int>(files.size()) ||
+        segment.offset > files[segment.file].bytes - bytes) {
+      return absl::DataLossError(
+          absl::StrCat("tensor '", name, "' points outside the checkpoint's files"));
+    }
+  }
+  if (covered != tensor.shape.num_elements()) {
+    return absl::DataLossError(absl::StrCat(
+        "tensor '", name, "' ends at element ", covered, " of ", tensor.shape.num_elements()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LogicalTensor> TensorFromJson(const Json& json) {
+  LogicalTensor tensor;
+  ANYORDER_ASSIGN_OR_RETURN(tensor.dtype, GetDType(json, "dtype"));
+  ANYORDER_ASSIGN_OR_RETURN(tensor.shape, GetShape(json, "shape"));
+  ANYORDER_ASSIGN_OR_RETURN(const Json* const segments, GetArray(json, "segments"));
+  for (const Json& item : *segments) {
+    Segment segment;
+    ANYORDER_ASSIGN_OR_RETURN(segment.begin, GetInt(item, "begin"));
+    ANYORDER_ASSIGN_OR_RETURN(segment.end, GetInt(item, "end"));
+    ANYORDER_ASSIGN_OR_RETURN(const int64_t file, GetInt(item, "file"));
+    ANYORDER_ASSIGN_OR_RETURN(segment.offset, GetInt(item, "offset"));
+    if (file > 1 << 24) return absl::DataLossError("file index is out of range");
+    segment.file = static_cast<int>(file);
+    tensor.segments.push_back(segment);
+  }
+  return tensor;
+}
+
+absl::Status AddPieces(const VotedFile& file, int index, Manifest* manifest) {
+  for (const TensorPiece& piece : file.pieces) {
+    const auto [it, is_new] = manifest->tensors.try_emplace(piece.name);
+    LogicalTensor& tensor = it->second;
+    if (is_new) {
+      tensor.dtype = piece.dtype;
+      tensor.shape = piece.global_shape;
+    }
+    if (tensor.dtype != piece.dtype || !(tensor.shape == piece.global_shape)) {
+      return absl::DataLossError(absl::StrCat("tensor '",
+                                              piece.name,
+                                              "' is ",
+                                              Name(tensor.dtype),
+                                              tensor.shape.ToString(),
+                                              " on one rank and ",
+                                              Name(piece.dtype),
+                                              piece.global_shape.ToString(),
+                                              " on rank ",
+                                              file.rank));
+    }
+    if (piece.begin == piece.end) continue;
+    tensor.segments.push_back({piece.begin, piece.end, index, piece.offset});
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Manifest> ManifestFromJson(const Json& json) {
+  Manifest manifest;
+  ANYORDER_ASSIGN_OR_RETURN(manifest.id, IdentityFromJson(kManifestFormat, json));
+  ANYORDER_ASSIGN_OR_RETURN(manifest.metadata, GetString(json, "metadata"));
+  ANYORDER_ASSIGN_OR_RETURN(manifest.created, GetString(json, "created"));
+  ANYORDER_ASSIGN_OR_RETURN(const Json* const files, GetArray(json, "files"));
+  for (const Json& item : *files) {
+    ANYORDER_ASSIGN_OR_RETURN(FileRecord file, FileFromJson(item));
+    manifest.files.push_back(std::move(file));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const Json* const tensors, GetObject(json, "tensors"));
+  for (const auto& [name, item] : tensors->items()) {
+    ANYORDER_ASSIGN_OR_RETURN(LogicalTensor tensor, TensorFromJson(item));
+    ANYORDER_RETURN_IF_ERROR(CheckTensor(name, tensor, manifest.files));
+    manifest.tensors[name] = std::move(tensor);
+  }
+  return manifest;
+}
+
+absl::StatusOr<Vote> VoteFromJson(const Json& json) {
+  Vote vote;
+  ANYORDER_ASSIGN_OR_RETURN(vote.id, IdentityFromJson(kVoteFormat, json));
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t node, GetInt(json, "node"));
+  vote.node = static_cast<int>(node);
+  ANYORDER_ASSIGN_OR_RETURN(vote.metadata, GetString(json, "metadata"));
+  ANYORDER_ASSIGN_OR_RETURN(const Json* const files, GetArray(json, "files"));
+  for (const Json& item : *files) {
+    ANYORDER_ASSIGN_OR_RETURN(VotedFile file, VotedFileFromJson(item));
+    vote.files.push_back(std::move(file));
+  }
+  return vote;
+}
+
+// Every error of a file of ours names the file and is DataLoss.
+absl::Status BadFile(absl::string_view path, const absl::Status& status) {
+  return absl::DataLossError(absl::StrCat("'", path, "': ", status.message()));
+}
+
+}  // namespace
+
+int64_t Manifest::num_bytes() const {
+  int64_t bytes = 0;
+  for (const FileRecord& file : files)
+    bytes += file.bytes;
+  return bytes;
+}
+
+SafetensorsMetadata MetadataFor(const SaveIdentity& id,
+                                int rank,
+                                const std::vector<std::string>& keys,
+                                const std::vector<TensorPiece>& pieces) {
+  // The identity makes files of two generations differ even when their tensors are equal.
+  SafetensorsMetadata metadata = {{"anyorder.run_id", id.run_id},
+                                  {"anyorder.generation", absl::StrCat(id.generation)},
+                                  {"anyorder.step", absl::StrCat(id.step)},
+                                  {"anyorder.rank", absl::StrCat(rank)},
+                                  {"anyorder.world_size", absl::StrCat(id.world_size)}};
+  for (size_t i = 0; i < keys.size(); ++i)
+    metadata[kRangePrefix + keys[i]] = DumpJson(PieceToJson(pieces[i]));
+  return metadata;
+}
+
+absl::StatusOr<std::vector<TensorPiece>> PiecesOf(const SafetensorsHeader& header,
+                                                  absl::string_view path) {
+  std::vector<TensorPiece> pieces;
+  for (const SafetensorsTensor& tensor : header.tensors) {
+    const auto range = header.metadata.find(kRangePrefix + tensor.entry.name);
+    if (range == header.metadata.end()) {
+      return absl::DataLossError(
+          absl::StrCat("'", path, "': tensor '", tensor.entry.name, "' has no range"));
+    }
+    const absl::StatusOr<Json> json = ParseJsonObject(range->second);
+    if (!json.ok()) return BadFile(path, json.status());
+    absl::StatusOr<TensorPiece> piece = PieceFromJson(*json);
+    if (!piece.ok()) return BadFile(path, piece.status());
+    if (piece->end - piece->begin != tensor.entry.shape.num_elements()) {
+      return absl::DataLossError(absl::StrCat(
+          "'", path, "': tensor '", tensor.entry.name, "' and its range differ in size"));
+    }
+    piece->dtype = tensor.entry.dtype;
+    piece->offset = tensor.offset;
+    pieces.push_back(*std::move(piece));
+  }
+  return pieces;
+}
+
+absl::StatusOr<Manifest> MergeVotes(const std::vector<Vote>& votes) {
+  if (votes.empty()) return absl::DataLossError("no votes");
+  Manifest manifest;
+  manifest.id = votes.front().id;
+  manifest.created = absl::FormatTime(absl::RFC3339_full, absl::Now(), absl::UTCTimeZone());
+  std::set<int> nodes;
+  std::map<int, const VotedFile*>
+      ranks;  // in rank order, so that the manifest does not depend on the nodes
+  for (const Vote& vote : votes) {
+    if (!(vote.id == manifest.id) || !nodes.insert(vote.node).second) {
+      return absl::DataLossError(
+          absl::StrCat("the vote of node ", vote.node, " belongs to another save"));
+    }
+    if (manifest.metadata.empty()) manifest.metadata = vote.metadata;
+    if (!vote.metadata.empty() && vote.metadata != manifest.metadata) {
+      return absl::DataLossError(
+          absl::StrCat("node ", vote.node, " gives other metadata than the first node"));
+    }
+    for (const VotedFile& file : vote.files) {
+      if (!ranks.try_emplace(file.rank, &file).second) {
+        return absl::DataLossError(absl::StrCat("two nodes voted for rank ", file.rank));
+      }
+    }
+  }
+  if (static_cast<int>(nodes.size()) != manifest.id.num_nodes ||
+      static_cast<int>(ranks.size()) != manifest.id.world_size || ranks.begin()->first != 0 ||
+      ranks.rbegin()->first != manifest.id.world_size - 1) {
+    return absl::DataLossError(absl::StrCat("votes of ",
+                                            nodes.size(),
+                                            " of ",
+                                            manifest.id.num_nodes,
+                                            " nodes hold ",
+                                            ranks.size(),
+                                            " of ",
+                                            manifest.id.world_size,
+                                            " ranks"));
+  }
+  for (const auto& [rank, file] : ranks) {
+    const int index = static_cast<int>(manifest.files.size());
+    manifest.files.push_back(file->record);
+    ANYORDER_RETURN_IF_ERROR(AddPieces(*file, index, &manifest));
+  }
+  for (auto& [name, tensor] : manifest.tensors) {
+    std::sort(tensor.segments.begin(),
+              tensor.segments.end(),
+              [](const Segment& a, const Segment& b) { return a.begin < b.begin; });
+    ANYORDER_RETURN_IF_ERROR(CheckTensor(name, tensor, manifest.files));
+  }
+  return manifest;
+}
+
+std::string SerializeVote(const Vote& vote) {
+  Json json = IdentityToJson(kVoteFormat, vote.id);
+  json["node"] = vote.node;
+  json["metadata"] = vote.metadata;
+  json["files"] = Json::array();
+  for (const VotedFile& file : vote.files) {
+    Json item = FileToJson(file.record);
+    item["rank"] = file.rank;
+    item["pieces"] = Json::array();
+    for (const TensorPiece& piece : file.pieces) {
+      item["pieces"].push_back(PieceToJson(piece));
+      item["pieces"].back()["dtype"] = std::string(Name(piece.dtype));
+      item["pieces"].back()["offset"] = piece.offset;
+    }
+    json["files"].push_back(std::move(item));
+  }
+  return SealJson(json);
+}
+
+std::string SerializeManifest(const Manifest& manifest) {
+  Json json = IdentityToJson(kManifestFormat, manifest.id);
+  json["created"] = manifest.created;
+  json["metadata"] = manifest.metadata;
+  json["files"] = Json::array();
+  for (const FileRecord& file : manifest.files)
+    json["files"].push_back(FileToJson(file));
+  json["tensors"] = Json::object();
+  for (const auto& [name, tensor] : manifest.tensors) {
+    Json segments = Json::array();
+    for (const Segment& segment : tensor.segments) {
+      segments.push_back({{"begin", segment.begin},
+                          {"end", segment.end},
+                          {"file", segment.file},
+                          {"offset", segment.offset}});
+    }
+    json["tensors"][name] = {{"dtype", std::string(Name(tensor.dtype))},
+                             {"shape", ShapeToJson(tensor.shape)},
+                             {"segments", std::move(segments)}};
+  }
+  return SealJson(json);
+}
+
+absl::StatusOr<Vote> ParseVote(absl::string_view text, absl::string_view path) {
+  const absl::StatusOr<Json> json = OpenSealedJson(text);
+  if (!json.ok()) return BadFile(path, json.status());
+  absl::StatusOr<Vote> vote = VoteFromJson(*json);
+  if (!vote.ok()) return BadFile(path, vote.status());
+  return vote;
+}
+
+absl::StatusOr<Manifest> ParseManifest(absl::string_view text, absl::string_view path) {
+  const absl::StatusOr<Json> json = OpenSealedJson(text);
+  if (!json.ok()) return BadFile(path, json.status());
+  absl::StatusOr<Manifest> manifest = ManifestFromJson(*json);
+  if (!manifest.ok()) return BadFile(path, manifest.status());
+  return manifest;
+}
+
+}  // namespace anyorder::ckpt

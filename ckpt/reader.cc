@@ -1,0 +1,312 @@
+#include "ckpt/reader.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "ckpt/crc32c.h"
+#include "ckpt/layout.h"
+#include "ckpt/manifest.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+
+namespace anyorder::ckpt {
+namespace {
+
+// Pieces for sequential passes over everything: long enough for the disk, short enough for the cache.
+constexpr int64_t kPassBytes = 4 * kCrcChunkBytes;
+
+absl::Status CheckChunk(const FileRecord& file,
+                        int64_t chunk,
+                        const void* data,
+                        int64_t bytes,
+                        absl::string_view what) {
+  const uint32_t found = Crc32c(data, bytes);
+  if (found == file.crcs[chunk]) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrFormat("'%s': CRC %08x instead of %08x in bytes [%d, %d) (%s)",
+                      file.name,
+                      found,
+                      file.crcs[chunk],
+                      chunk * kCrcChunkBytes,
+                      chunk * kCrcChunkBytes + bytes,
+                      what));
+}
+
+std::string DigestHex(const XXH128_hash_t& hash) {
+  return absl::StrCat(absl::Hex(hash.high64, absl::kZeroPad16),
+                      absl::Hex(hash.low64, absl::kZeroPad16));
+}
+
+// The tensors with bytes in [begin, end) of a file, for messages.
+std::string TensorsIn(const Manifest& manifest, int file, int64_t begin, int64_t end) {
+  std::string names;
+  for (const auto& [name, tensor] : manifest.tensors) {
+    for (const Segment& segment : tensor.segments) {
+      const int64_t bytes = (segment.end - segment.begin) * SizeOf(tensor.dtype);
+      if (segment.file == file && segment.offset < end && segment.offset + bytes > begin) {
+        absl::StrAppend(&names, names.empty() ? "" : ", ", "tensor '", name, "'");
+        break;
+      }
+    }
+  }
+  return names.empty() ? "header" : names;
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint() = default;
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+Checkpoint::~Checkpoint() = default;
+
+absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir, FileSystem* fs) {
+  const std::string path = JoinPath(dir, kManifestName);
+  absl::StatusOr<std::string> text = ReadSmallFile(fs, path);
+  if (absl::IsNotFound(text.status())) {
+    return absl::NotFoundError(
+        absl::StrCat("'", dir, "' is no checkpoint: it has no ", kManifestName));
+  }
+  ANYORDER_RETURN_IF_ERROR(text.status());
+  Checkpoint checkpoint;
+  checkpoint.dir_ = dir;
+  ANYORDER_ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(*text, path));
+  checkpoint.manifest_ = std::make_unique<Manifest>(std::move(manifest));
+  for (const FileRecord& file : checkpoint.manifest_->files) {
+    absl::StatusOr<std::unique_ptr<ReadableFile>> opened =
+        fs->OpenForRead(JoinPath(dir, file.name));
+    if (absl::IsNotFound(opened.status())) {
+      return absl::DataLossError(absl::StrCat("'", dir, "': file '", file.name, "' is missing"));
+    }
+    ANYORDER_RETURN_IF_ERROR(opened.status());
+    if ((*opened)->size() != file.bytes) {
+      return absl::DataLossError(absl::StrCat("'",
+                                              dir,
+                                              "': file '",
+                                              file.name,
+                                              "' has ",
+                                              (*opened)->size(),
+                                              " bytes instead of ",
+                                              file.bytes));
+    }
+    checkpoint.files_.push_back(*std::move(opened));
+  }
+  return checkpoint;
+}
+
+int64_t Checkpoint::step() const {
+  return manifest_->id.step;
+}
+int64_t Checkpoint::generation() const {
+  return manifest_->id.generation;
+}
+int Checkpoint::world_size() const {
+  return manifest_->id.world_size;
+}
+int64_t Checkpoint::num_bytes() const {
+  return manifest_->num_bytes();
+}
+const std::string& Checkpoint::run_id() const {
+  return manifest_->id.run_id;
+}
+const std::string& Checkpoint::metadata_json() const {
+  return manifest_->metadata;
+}
+
+std::vector<TensorInfo> Checkpoint::tensors() const {
+  std::vector<TensorInfo> infos;
+  for (const auto& [name, tensor] : manifest_->tensors)
+    infos.push_back({name, tensor.dtype, tensor.shape});
+  return infos;
+}
+
+absl::Status Checkpoint::ReadFileRange(
+    int file, int64_t offset, int64_t bytes, void* dst, absl::string_view tensor) const {
+  const FileRecord& record = manifest_->files[file];
+  const std::string what = absl::StrCat("tensor '", tensor, "', checkpoint '", dir_, "'");
+  char* to = static_cast<char*>(dst);
+  std::string scratch;
+  while (bytes > 0) {
+    const int64_t chunk = offset / kCrcChunkBytes;
+    const int64_t chunk_begin = chunk * kCrcChunkBytes;
+    const int64_t chunk_bytes = std::min(kCrcChunkBytes, record.bytes - chunk_begin);
+    const int64_t skip = offset - chunk_begin;
+    const int64_t wanted = std::min(bytes, chunk_bytes - skip);
+    // Whole chunks land in place; the two ends go through a scratch chunk.
+    const bool in_place = wanted == chunk_bytes;
+    if (!in_place) scratch.resize(static_cast<size_t>(kCrcChunkBytes));
+    char* const chunk_data = in_place ? to : scratch.data();
+    ANYORDER_RETURN_IF_ERROR(
+        Annotate(files_[file]->ReadAt(chunk_begin, chunk_data, chunk_bytes), what));
+    ANYORDER_RETURN_IF_ERROR(CheckChunk(record, chunk, chunk_data, chunk_bytes, what));
+    if (!in_place) std::memcpy(to, chunk_data + skip, static_cast<size_t>(wanted));
+    to += wanted;
+    offset += wanted;
+    bytes -= wanted;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::Read(absl::string_view name, int64_t begin, int64_t end, void* dst) const {
+  const auto it = manifest_->tensors.find(std::string(name));
+  if (it == manifest_->tensors.end()) {
+    return absl::NotFoundError(absl::StrCat("checkpoint '", dir_, "' has no tensor '", name, "'"));
+  }
+  const LogicalTensor& tensor = it->second;
+  const int64_t count = tensor.shape.num_elements();
+  if (begin < 0 || end < begin || end > count) {
+    return absl::OutOfRangeError(
+        absl::StrCat("tensor '", name, "': [", begin, ", ", end, ") of ", count, " elements"));
+  }
+  const int64_t width = SizeOf(tensor.dtype);
+  char* to = static_cast<char*>(dst);
+  auto segment = std::upper_bound(
+      tensor.segments.begin(), tensor.segments.end(), begin, [](int64_t element, const Segment& s) {
+        return element < s.end;
+      });
+  for (; begin < end; ++segment) {
+    const int64_t stop = std::min(end, segment->end);
+    const int64_t offset = segment->offset + (begin - segment->begin) * width;
+    ANYORDER_RETURN_IF_ERROR(
+        ReadFileRange(segment->file, offset, (stop - begin) * width, to, name));
+    to += (stop - begin) * width;
+    begin = stop;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::Verify() const {
+  std::string buffer(static_cast<size_t>(kPassBytes), '\0');
+  for (size_t f = 0; f < files_.size(); ++f) {
+    const FileRecord& file = manifest_->files[f];
+    for (int64_t begin = 0; begin < file.bytes; begin += kPassBytes) {
+      const int64_t bytes = std::min(kPassBytes, file.bytes - begin);
+      ANYORDER_RETURN_IF_ERROR(Annotate(files_[f]->ReadAt(begin, buffer.data(), bytes), dir_));
+      for (int64_t done = 0; done < bytes; done += kCrcChunkBytes) {
+        const int64_t chunk_bytes = std::min(kCrcChunkBytes, bytes - done);
+        const int64_t chunk = (begin + done) / kCrcChunkBytes;
+        const absl::Status status =
+            CheckChunk(file, chunk, buffer.data() + done, chunk_bytes, "checkpoint");
+        if (status.ok()) continue;
+        // Naming the tensors is a search, so it is made only for a fault.
+        const std::string what = absl::StrCat(
+            TensorsIn(*manifest_, static_cast<int>(f), begin + done, begin + done + chunk_bytes),
+            ", checkpoint '",
+            dir_,
+            "'");
+        return CheckChunk(file, chunk, buffer.data() + done, chunk_bytes, what);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Checkpoint::StateDigest() const {
+  XXH3_state_t* const state = XXH3_createState();
+  XXH3_128bits_reset(state);
+  absl::Status status;
+  std::string buffer(static_cast<size_t>(kPassBytes), '\0');
+  for (const auto& [name, tensor] : manifest_->tensors) {
+    // The terminating zero keeps "ab" + "c" apart from "a" + "bc".
+    const std::string head =
+        absl::StrCat(name, " ", Name(tensor.dtype), " ", tensor.shape.ToString());
+    XXH3_128bits_update(state, head.c_str(), head.size() + 1);
+    const int64_t count = tensor.shape.num_elements();
+    const int64_t width = SizeOf(tensor.dtype);
+    const int64_t piece = kPassBytes / width;
+    for (int64_t begin = 0; begin < count && status.ok(); begin += piece) {
+      const int64_t end = std::min(count, begin + piece);
+      status = Read(name, begin, end, buffer.data());
+      XXH3_128bits_update(state, buffer.data(), static_cast<size_t>((end - begin) * width));
+    }
+  }
+  const std::string digest = DigestHex(XXH3_128bits_digest(state));
+  XXH3_freeState(state);
+  if (!status.ok()) return status;
+  return digest;
+}
+
+absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& run_dir,
+                                                            FileSystem* fs) {
+  std::vector<CheckpointInfo> infos;
+  const std::string parent = CheckpointsPath(run_dir);
+  const absl::StatusOr<std::vector<std::string>> names = fs->ListDirectory(parent);
+  if (absl::IsNotFound(names.status())) return infos;
+  ANYORDER_RETURN_IF_ERROR(names.status());
+  for (const std::string& name : *names) {
+    const std::optional<int64_t> step = ParseStepName(name);
+    if (!step) continue;
+    CheckpointInfo info;
+    info.directory = JoinPath(parent, name);
+    info.step = *step;
+    const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(info.directory, fs);
+    if (!checkpoint.ok()) {
+      info.fault = std::string(checkpoint.status().message());
+    } else if (checkpoint->step() != *step) {
+      info.fault = absl::StrCat("'", info.directory, "' holds step ", checkpoint->step());
+    } else {
+      info.opens = true;
+      info.generation = checkpoint->generation();
+      info.world_size = checkpoint->world_size();
+      info.num_bytes = checkpoint->num_bytes();
+    }
+    infos.push_back(std::move(info));
+  }
+  std::sort(infos.begin(), infos.end(), [](const CheckpointInfo& a, const CheckpointInfo& b) {
+    return a.step > b.step;
+  });
+  return infos;
+}
+
+absl::Status Quarantine(const std::string& dir, FileSystem* fs) {
+  const std::string base = dir + ".quarantine";
+  std::string target = base;
+  for (int copy = 2; fs->ListDirectory(target).ok(); ++copy)
+    target = absl::StrCat(base, "-", copy);
+  ANYORDER_RETURN_IF_ERROR(fs->Rename(dir, target));
+  return fs->SyncDirectory(ParentPath(dir));
+}
+
+absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir,
+                                           bool quarantine_bad,
+                                           FileSystem* fs) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> infos, ListCheckpoints(run_dir, fs));
+  std::string last_fault;
+  for (const CheckpointInfo& info : infos) {
+    std::string fault = info.fault;
+    if (info.opens) {
+      ANYORDER_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(info.directory, fs));
+      const absl::Status verified = checkpoint.Verify();
+      if (verified.ok()) return info.directory;
+      // Anything but bad bytes is the machine's trouble: calling the checkpoint bad would be rash.
+      if (!absl::IsDataLoss(verified) && !absl::IsOutOfRange(verified)) return verified;
+      fault = std::string(verified.message());
+    }
+    LogWarning(absl::StrCat("checkpoint of step ", info.step, " is bad: ", fault));
+    if (quarantine_bad) ANYORDER_RETURN_IF_ERROR(Quarantine(info.directory, fs));
+    last_fault = fault;
+  }
+  // CURRENT is only a hint about names, but it proves that there was a commit.
+  bool ever_committed = !infos.empty() || fs->OpenForRead(JoinPath(run_dir, kCurrentName)).ok();
+  const absl::StatusOr<std::vector<std::string>> names =
+      fs->ListDirectory(CheckpointsPath(run_dir));
+  for (size_t i = 0; names.ok() && i < names->size(); ++i)
+    ever_committed = ever_committed || (*names)[i].find(".quarantine") != std::string::npos;
+  if (!ever_committed) {
+    return absl::NotFoundError(absl::StrCat("run '", run_dir, "' has no checkpoint yet"));
+  }
+  return absl::DataLossError(absl::StrCat("run '",
+                                          run_dir,
+                                          "' has committed checkpoints but none is good",
+                                          last_fault.empty() ? "" : "; the last one tried: ",
+                                          last_fault,
+                                          "; restore one, or start a new run directory"));
+}
+
+}  // namespace anyorder::ckpt
