@@ -22,13 +22,18 @@ struct BatchShape {
   // Distances pos_i - pos_j that visible pairs can have: [min_distance, min_distance + num_distances).
   int64_t min_distance = 0;
   int64_t num_distances = 0;
-  bool query_is_key = false;  // query slots get keys and values too (grp > 0): then K = M + S + Q
+  bool query_is_key = false;  // query slots get keys and values too (grp >= 0): then K = M + S + Q
+  // Whether the readout names content rows beside query rows. Without query rows it always does. If it
+  // does not, the last layer computes no content rows: nothing would read them.
+  bool content_readout = false;
 
   int64_t num_rows() const { return batch_size * (content_rows + query_rows); }
   int64_t num_keys() const { return memory_rows + content_rows + (query_is_key ? query_rows : 0); }
+  bool operator==(const BatchShape& other) const = default;
 };
 
 struct Batch {
+  // All arrays sized for `shape`: one document, no groups, no globals, everything else 0.
   explicit Batch(const BatchShape& shape);
 
   BatchShape shape;

@@ -14,7 +14,12 @@
 
 namespace anyorder {
 
-enum class ParameterInit { kWeights, kZeros, kOnes };  // kWeights: ModelConfig::initializer
+enum class ParameterInit {
+  kWeights,        // ModelConfig::initializer and init_range
+  kZeros,          // dense biases, LayerNorm beta
+  kOnes,           // LayerNorm gamma
+  kGlorotUniform,  // mask_emb: uniform within sqrt(6 / (1 + model_dim)), as the released code leaves it
+};
 
 struct ParameterInfo {
   std::string name;    // Hugging Face's name, e.g. "transformer.layer.0.rel_attn.q"
@@ -26,12 +31,16 @@ struct ParameterInfo {
   int64_t end() const { return offset + shape.num_elements(); }
 };
 
+// The order: mask_emb, word embedding, (shared biases where untie_r is off,) layer after layer, lm_loss.bias.
+// The softmax weight is tied to the word embedding and takes no room. Models without a segment term have no
+// r_s_bias and no seg_embed: an exporter writes zeros, which is the same function.
 class ParameterLayout {
  public:
   explicit ParameterLayout(const ModelConfig& config, int64_t vocab_size);
 
   const std::vector<ParameterInfo>& parameters() const { return parameters_; }
   int64_t num_elements() const { return num_elements_; }
+  bool Contains(absl::string_view name) const;
   // REQUIRES: the name exists.
   const ParameterInfo& Find(absl::string_view name) const;
 

@@ -1,0 +1,116 @@
+#include "core/model/activations.h"
+
+#include <algorithm>
+
+#include "core/base/status.h"
+
+namespace anyorder {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+// Collects tensors, then places them one behind the other in a single buffer.
+class Arena {
+ public:
+  void Add(TensorView* view, DType dtype, Shape shape) {
+    entries_.push_back({view, dtype, shape, bytes_});
+    const int64_t bytes = shape.num_elements() * SizeOf(dtype);
+    bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+
+  absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(kernels::Backend& backend) const {
+    absl::StatusOr<std::unique_ptr<kernels::Buffer>> buffer =
+        backend.Allocate(std::max(bytes_, kAlignment));
+    if (!buffer.ok()) return Annotate(buffer.status(), "activations of one microbatch");
+    for (const Entry& entry : entries_) {
+      if (entry.shape.num_elements() == 0) continue;
+      char* const place = static_cast<char*>((*buffer)->data()) + entry.begin;
+      *entry.view = TensorView(place, entry.dtype, entry.shape);
+    }
+    return buffer;
+  }
+
+ private:
+  struct Entry {
+    TensorView* view;
+    DType dtype;
+    Shape shape;
+    int64_t begin;
+  };
+  std::vector<Entry> entries_;
+  int64_t bytes_ = 0;
+};
+
+void AddLayer(const NetworkShape& shape, int64_t layer, LayerActivations& tensors, Arena& arena) {
+  const DType t = shape.dtype();
+  const DType g = shape.gradient_dtype();
+  const int64_t dim = shape.model.model_dim;
+  const int64_t rows = shape.num_rows(layer);
+  const int64_t keys = shape.batch.batch_size * shape.batch.num_keys();
+  const int64_t heads_dim = shape.heads_dim();
+  arena.Add(&tensors.input, t, {shape.batch.num_rows(), dim});
+  arena.Add(&tensors.q, t, {rows, heads_dim});
+  arena.Add(&tensors.k, t, {keys, heads_dim});
+  arena.Add(&tensors.v, t, {keys, heads_dim});
+  arena.Add(&tensors.relative, t, {2, shape.batch.num_distances, heads_dim});
+  arena.Add(&tensors.attended, t, {rows, heads_dim});
+  arena.Add(&tensors.lse, g, {rows, shape.model.num_heads});
+  arena.Add(&tensors.attention_sum, t, {rows, dim});
+  arena.Add(&tensors.attention_mean, g, {rows});
+  arena.Add(&tensors.attention_rstd, g, {rows});
+  arena.Add(&tensors.attention_output, t, {rows, dim});
+  arena.Add(&tensors.ffn_inner, t, {rows, shape.model.ffn_dim});
+  arena.Add(&tensors.ffn_hidden, t, {rows, shape.model.ffn_dim});
+  arena.Add(&tensors.ffn_sum, t, {rows, dim});
+  arena.Add(&tensors.ffn_mean, g, {rows});
+  arena.Add(&tensors.ffn_rstd, g, {rows});
+}
+
+int64_t WorkspaceBytes(const NetworkShape& shape, const kernels::Backend& backend) {
+  int64_t bytes = backend.LinearCrossEntropyWorkspaceBytes(
+      shape.num_targets(), shape.model.model_dim, shape.vocab_size, shape.dtype());
+  for (const int64_t layer : {int64_t{0}, shape.model.num_layers - 1}) {
+    for (const int64_t num_tables : {1, 2}) {
+      bytes = std::max(bytes,
+                       backend.AttentionBackwardWorkspaceBytes(
+                           shape.AttentionShapeOf(layer, num_tables), shape.dtype()));
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+absl::Status Activations::Allocate(const NetworkShape& shape, kernels::Backend& backend) {
+  const DType t = shape.dtype();
+  const DType g = shape.gradient_dtype();
+  const int64_t dim = shape.model.model_dim;
+  const int64_t rows = shape.batch.num_rows();
+  const int64_t keys = shape.batch.batch_size * shape.batch.num_keys();
+  const int64_t heads_dim = shape.heads_dim();
+  const int64_t targets = shape.num_targets();
+  Arena arena;
+  layers.resize(static_cast<size_t>(shape.model.num_layers));
+  for (size_t layer = 0; layer < layers.size(); ++layer)
+    AddLayer(shape, static_cast<int64_t>(layer), layers[layer], arena);
+  arena.Add(&output, t, {shape.num_rows(shape.model.num_layers - 1), dim});
+  arena.Add(&readout, t, {targets, dim});
+  arena.Add(&losses, g, {targets});
+  arena.Add(&keys_input, t, {keys, dim});
+  arena.Add(&branch, t, {rows, dim});
+  arena.Add(&dinput, t, {rows, dim});
+  arena.Add(&dmiddle, t, {rows, dim});
+  arena.Add(&dffn, t, {rows, shape.model.ffn_dim});
+  arena.Add(&dattended, t, {rows, heads_dim});
+  arena.Add(&dq, t, {rows, heads_dim});
+  arena.Add(&dk, t, {keys, heads_dim});
+  arena.Add(&dv, t, {keys, heads_dim});
+  arena.Add(&drelative, t, {2, shape.batch.num_distances, heads_dim});
+  if (!shape.model.untie_r) arena.Add(&dbiases, g, {3, heads_dim});
+  arena.Add(&dreadout, t, {targets, dim});
+  arena.Add(&workspace, DType::kUint8, {WorkspaceBytes(shape, backend)});
+  ANYORDER_ASSIGN_OR_RETURN(storage, arena.Allocate(backend));
+  return absl::OkStatus();
+}
+
+}  // namespace anyorder

@@ -1,0 +1,65 @@
+// Everything a microbatch's forward leaves for its backward, and the scratch that layers share: one allocation for
+// the life of the network. Letters as in network_shape.h; n is the number of rows that the layer computes.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "core/base/tensor.h"
+#include "core/model/network_shape.h"
+#include "kernels/backend.h"
+
+namespace anyorder {
+
+struct LayerActivations {
+  TensorView input;  // [N, d] T
+  TensorView q;      // [n, HD] T
+  TensorView k;      // [B * K, HD] T
+  TensorView v;      // [B * K, HD] T
+  TensorView
+      relative;  // [2, R, HD] T, the position table projected; the second only in mixed batches
+  TensorView attended;  // [n, HD] T
+  TensorView lse;       // [n, H] G
+  // Residual sums, and what LayerNorm made of them.
+  TensorView attention_sum;                   // [n, d] T
+  TensorView attention_mean, attention_rstd;  // [n] G
+  TensorView attention_output;                // [n, d] T
+  TensorView ffn_inner;                       // [n, F] T, before the activation
+  TensorView ffn_hidden;                      // [n, F] T, after activation and dropout
+  TensorView ffn_sum;                         // [n, d] T
+  TensorView ffn_mean, ffn_rstd;              // [n] G
+};
+
+struct Activations {
+  std::vector<LayerActivations> layers;
+  TensorView output;   // [n of the last layer, d] T
+  TensorView readout;  // [targets, d] T, readout rows after dropout
+  TensorView losses;   // [targets] G
+
+  // Scratch of one layer at a time.
+  TensorView keys_input;  // [B * K, d] T, memory and content of each lane side by side
+  TensorView branch;      // [N, d] T, a residual branch before its sum, or its gradient
+  // Scratch of backward.
+  TensorView dinput;     // [N, d] T, gradient of a layer's output, then of its input
+  TensorView dmiddle;    // [N, d] T, gradient between attention and feed-forward
+  TensorView dffn;       // [N, F] T
+  TensorView dattended;  // [N, HD] T
+  TensorView dq;         // [N, HD] T
+  TensorView dk, dv;     // [B * K, HD] T
+  TensorView drelative;  // [2, R, HD] T
+  TensorView dbiases;    // [3, HD] G, one layer's share of biases that all layers share
+  TensorView dreadout;   // [targets, d] T
+  TensorView workspace;  // bytes, the largest that any operation asks for
+
+  // Sizes every tensor and allocates them together. ResourceExhausted if they do not fit.
+  absl::Status Allocate(const NetworkShape& shape, kernels::Backend& backend);
+  int64_t bytes() const { return storage == nullptr ? 0 : storage->size_bytes(); }
+
+  std::unique_ptr<kernels::Buffer> storage;
+};
+
+}  // namespace anyorder

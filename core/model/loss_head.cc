@@ -1,0 +1,103 @@
+#include "core/model/loss_head.h"
+
+#include "core/base/check.h"
+
+namespace anyorder {
+
+LossHead::LossHead(const NetworkShape& shape)
+    : output_rows_(static_cast<size_t>(shape.num_targets())),
+      row_ids_(static_cast<size_t>(shape.num_targets())),
+      losses_(static_cast<size_t>(shape.num_targets())) {}
+
+void LossHead::LocateRows(const StepContext& context) {
+  const Batch& batch = context.batch();
+  const NetworkShape& shape = context.shape;
+  const int64_t last = shape.model.num_layers - 1;
+  const auto first = static_cast<int32_t>(shape.first_row(last));
+  const int64_t num_rows = shape.num_rows(last);
+  contiguous_ = num_rows == shape.num_targets();
+  for (size_t i = 0; i < output_rows_.size(); ++i) {
+    const int32_t row = batch.readout_rows[i] - first;
+    ANYORDER_CHECK(row >= 0 && row < num_rows)
+        << "readout row " << batch.readout_rows[i] << " is not among the " << num_rows
+        << " rows from " << first << " that the last layer computes";
+    output_rows_[i] = row;
+    row_ids_[i] = batch.row_ids[batch.readout_rows[i]];
+    contiguous_ = contiguous_ && row == static_cast<int32_t>(i);
+  }
+}
+
+void LossHead::ReadLosses(const StepContext& context) {
+  const TensorView losses = context.activations.losses;
+  const bool is_double = losses.dtype() == DType::kFloat64;
+  loss_sum_ = 0;
+  for (size_t i = 0; i < losses_.size(); ++i) {
+    const double loss =
+        is_double ? losses.data<double>()[i] : static_cast<double>(losses.data<float>()[i]);
+    losses_[i] = static_cast<float>(loss);
+    loss_sum_ += static_cast<double>(context.batch().weights[i]) * loss;
+  }
+}
+
+void LossHead::Run(const StepContext& context,
+                   const NetworkWeights& weights,
+                   const NetworkGradients* gradients) {
+  LocateRows(context);
+  if (losses_.empty()) {
+    loss_sum_ = 0;
+    if (gradients != nullptr) context.backend.FillZero(context.activations.dinput, context.stream);
+    return;
+  }
+  kernels::Backend& backend = context.backend;
+  Activations& a = context.activations;
+  const kernels::Dropout dropout = context.Dropout(kReadoutSite);
+  TensorView rows = a.output;
+  if (!contiguous_) {
+    backend.GatherRows({.x = a.output,
+                        .rows = output_rows_.data(),
+                        .num_rows = static_cast<int64_t>(output_rows_.size()),
+                        .y = a.readout},
+                       context.stream);
+    rows = a.readout;
+  }
+  if (dropout.enabled()) {
+    backend.DropoutApply(
+        {.x = rows, .dropout = dropout, .row_ids = row_ids_.data(), .y = a.readout},
+        context.stream);
+    rows = a.readout;
+  }
+  // The gradient goes straight to its place where the readout is the whole output.
+  const TensorView dinput = Rows(a.dinput, 0, a.output.dim(0));
+  const TensorView dreadout = contiguous_ ? dinput : a.dreadout;
+  kernels::LinearCrossEntropyArgs args;
+  args.x = rows;
+  args.weight = weights.embedding;
+  args.bias = weights.softmax_bias;
+  args.labels = context.batch().labels.data();
+  args.row_weights = context.batch().weights.data();
+  args.loss = a.losses;
+  args.workspace = a.workspace;
+  if (gradients != nullptr) {
+    args.dx = dreadout;
+    args.dweight = gradients->embedding;
+    args.dbias = gradients->softmax_bias;
+  }
+  backend.LinearCrossEntropy(args, context.stream);
+  ReadLosses(context);
+  if (gradients == nullptr) return;
+  if (dropout.enabled()) {
+    backend.DropoutApply(
+        {.x = dreadout, .dropout = dropout, .row_ids = row_ids_.data(), .y = dreadout},
+        context.stream);
+  }
+  if (contiguous_) return;
+  backend.FillZero(dinput, context.stream);
+  backend.GatherRows({.x = a.dreadout,
+                      .rows = output_rows_.data(),
+                      .num_rows = static_cast<int64_t>(output_rows_.size()),
+                      .scatter_add = true,
+                      .y = dinput},
+                     context.stream);
+}
+
+}  // namespace anyorder

@@ -1,0 +1,39 @@
+// Readout: dropout, the softmax over the vocabulary with the tied embedding and its own bias, cross-entropy. Only
+// rows of the readout list are multiplied with the vocabulary.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/model/layer_tensors.h"
+#include "core/model/step_context.h"
+
+namespace anyorder {
+
+class LossHead {
+ public:
+  explicit LossHead(const NetworkShape& shape);
+
+  // Losses of the readout entries from activations.output. With gradients also activations.dinput (gradient of
+  // the last layer's output) and the sums in embedding and softmax bias.
+  void Run(const StepContext& context,
+           const NetworkWeights& weights,
+           const NetworkGradients* gradients);
+  // Weighted sum, and what it is made of, [B * targets]; entries of weight 0 are 0.
+  double loss_sum() const { return loss_sum_; }
+  const std::vector<float>& losses() const { return losses_; }
+
+ private:
+  // Finds the readout's rows in the last layer's output.
+  void LocateRows(const StepContext& context);
+  void ReadLosses(const StepContext& context);
+
+  std::vector<int32_t> output_rows_;  // [targets] rows of activations.output
+  std::vector<int32_t> row_ids_;      // [targets] their logical ids
+  bool contiguous_ = false;           // the readout is the whole output in order: no gather
+  double loss_sum_ = 0;
+  std::vector<float> losses_;
+};
+
+}  // namespace anyorder

@@ -1,0 +1,67 @@
+#include "core/model/model_config.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+
+namespace anyorder {
+namespace {
+
+std::string Fault(const char* key, double value, const char* bound) {
+  return absl::StrCat("model.", key, " is ", value, " but must be ", bound);
+}
+
+}  // namespace
+
+absl::Status ModelConfig::Validate() const {
+  FaultList faults;
+  const auto positive = [&faults](const char* key, int64_t value) {
+    faults.Require(value >= 1, Fault(key, static_cast<double>(value), "at least 1"));
+  };
+  const auto rate = [&faults](const char* key, double value) {
+    faults.Require(value >= 0 && value < 1, Fault(key, value, "in [0, 1)"));
+  };
+  positive("num_layers", num_layers);
+  positive("model_dim", model_dim);
+  positive("num_heads", num_heads);
+  positive("head_dim", head_dim);
+  positive("ffn_dim", ffn_dim);
+  // The sinusoids come in pairs of a sine and a cosine.
+  faults.Require(model_dim % 2 == 0,
+                 Fault("model_dim", static_cast<double>(model_dim), "an even number"));
+  if (num_heads >= 1) {
+    faults.Require(
+        model_dim % num_heads == 0,
+        absl::StrCat(
+            "model.num_heads is ", num_heads, " but must divide model.model_dim = ", model_dim));
+  }
+  faults.Require(std::isfinite(layer_norm_epsilon) && layer_norm_epsilon > 0,
+                 Fault("layer_norm_epsilon", layer_norm_epsilon, "positive"));
+  faults.Require(mem_len >= 0, Fault("mem_len", static_cast<double>(mem_len), "0 or more"));
+  faults.Require(
+      clamp_len == -1 || clamp_len >= 1,
+      Fault("clamp_len", static_cast<double>(clamp_len), "at least 1, or -1 for no limit"));
+  rate("dropout", dropout);
+  rate("attention_dropout", attention_dropout);
+  faults.Require(std::isfinite(init_range) && init_range > 0,
+                 Fault("init_range", init_range, "positive"));
+  if (faults.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(faults.Joined());
+}
+
+DType ToDType(ComputeType type) {
+  switch (type) {
+    case ComputeType::kFloat32:
+      return DType::kFloat32;
+    case ComputeType::kBFloat16:
+      return DType::kBFloat16;
+    case ComputeType::kFloat64:
+      return DType::kFloat64;
+  }
+  ANYORDER_CHECK(false) << "unknown compute type " << static_cast<int>(type);
+  return DType::kFloat32;
+}
+
+}  // namespace anyorder

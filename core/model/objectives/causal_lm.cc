@@ -1,0 +1,73 @@
+#include "core/model/objectives/causal_lm.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/model/objectives/lane_frame.h"
+
+namespace anyorder {
+namespace {
+
+class CausalLm final : public Objective {
+ public:
+  CausalLm(const ModelConfig& model, const SamplingConfig& sampling)
+      : initial_memory_(model.initial_memory),
+        memory_rows_(model.mem_len),
+        seq_len_(sampling.seq_len) {}
+
+  std::string name() const override { return "causal_lm"; }
+  SampleKind sample_kind() const override { return SampleKind::kContiguous; }
+
+  BatchShape Shape(int64_t batch_size) const override {
+    BatchShape shape;
+    shape.batch_size = batch_size;
+    shape.content_rows = seq_len_;
+    shape.memory_rows = memory_rows_;
+    shape.targets = seq_len_;
+    shape.advance = seq_len_;
+    shape.min_distance = 0;  // nobody looks ahead
+    shape.num_distances = seq_len_ + memory_rows_;
+    shape.content_readout = true;
+    return shape;
+  }
+
+  void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
+    ANYORDER_CHECK(static_cast<int64_t>(sample.next_tokens.size()) == seq_len_)
+        << "sample has " << sample.next_tokens.size() << " next tokens, expected " << seq_len_;
+    FillLaneIdentity(sample, b, batch);
+    FillMemoryKeys(sample, initial_memory_, b, batch);
+    for (int64_t slot = 0; slot < seq_len_; ++slot) {
+      const int64_t row = ContentRow(batch.shape, b) + slot;
+      const int64_t key = ContentKey(batch.shape, b) + slot;
+      const auto position = static_cast<int32_t>(slot);
+      batch.row_pos[row] = batch.key_pos[key] = position;
+      batch.row_lim[row] = batch.key_key[key] = position;
+      batch.row_seg[row] = batch.key_seg[key] = 0;
+      batch.row_doc[row] = batch.key_doc[key] = 0;
+      batch.readout_rows[row] = static_cast<int32_t>(row);
+      batch.labels[row] = sample.next_tokens[slot];
+      batch.weights[row] = 1.0f;
+    }
+  }
+
+ private:
+  InitialMemory initial_memory_;
+  int64_t memory_rows_;
+  int64_t seq_len_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Objective>> MakeCausalLm(const ModelConfig& model,
+                                                        const SamplingConfig& sampling) {
+  if (sampling.seq_len < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sampling.seq_len is ", sampling.seq_len, " but causal_lm needs at least 1"));
+  }
+  std::unique_ptr<Objective> objective = std::make_unique<CausalLm>(model, sampling);
+  return objective;
+}
+
+}  // namespace anyorder

@@ -1,0 +1,17 @@
+// Transformer-XL's causal language modelling (Dai et al. 2019, section 3): one content stream, every slot
+// predicts the token after it, and each segment attends to the states of the segments before it.
+
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+
+#include "core/model/objective.h"
+
+namespace anyorder {
+
+absl::StatusOr<std::unique_ptr<Objective>> MakeCausalLm(const ModelConfig& model,
+                                                        const SamplingConfig& sampling);
+
+}  // namespace anyorder

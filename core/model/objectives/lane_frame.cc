@@ -1,0 +1,44 @@
+#include "core/model/objectives/lane_frame.h"
+
+#include <algorithm>
+
+#include "core/base/check.h"
+
+namespace anyorder {
+
+void FillLaneIdentity(const TextSample& sample, int64_t b, Batch& batch) {
+  const BatchShape& shape = batch.shape;
+  ANYORDER_CHECK(b >= 0 && b < shape.batch_size) << "lane " << b << " of " << shape.batch_size;
+  ANYORDER_CHECK(static_cast<int64_t>(sample.tokens.size()) == shape.content_rows)
+      << sample.tokens.size() << " tokens for " << shape.content_rows << " slots";
+  batch.step = sample.step;
+  batch.lanes[b] = sample.lane;
+  batch.direction[b] = sample.backward ? 1 : 0;
+  std::copy(
+      sample.tokens.begin(), sample.tokens.end(), batch.tokens.begin() + ContentRow(shape, b));
+
+  const int64_t slots = shape.content_rows + shape.query_rows;
+  for (int64_t slot = 0; slot < shape.content_rows; ++slot)
+    batch.row_ids[ContentRow(shape, b) + slot] = static_cast<int32_t>(sample.lane * slots + slot);
+  for (int64_t slot = 0; slot < shape.query_rows; ++slot) {
+    batch.row_ids[QueryRow(shape, b) + slot] =
+        static_cast<int32_t>(sample.lane * slots + shape.content_rows + slot);
+  }
+}
+
+void FillMemoryKeys(const TextSample& sample, InitialMemory initial, int64_t b, Batch& batch) {
+  const BatchShape& shape = batch.shape;
+  const int64_t first = b * shape.num_keys();
+  for (int64_t slot = 0; slot < shape.memory_rows; ++slot) {
+    const int64_t age = shape.memory_rows - slot;  // 1: the newest state
+    const bool holds_state = sample.step * shape.advance >= age;
+    const int64_t key = first + slot;
+    batch.key_pos[key] = static_cast<int32_t>(-age);
+    batch.key_key[key] = kMemoryRank;
+    batch.key_seg[key] = 0;
+    batch.key_doc[key] =
+        holds_state || initial == InitialMemory::kZeros ? kernels::kDocAny : kernels::kDocPad;
+  }
+}
+
+}  // namespace anyorder

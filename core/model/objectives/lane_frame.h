@@ -1,0 +1,36 @@
+// What every objective writes the same way into its lane of a batch: identity, and recurrence memory.
+
+#pragma once
+
+#include <cstdint>
+
+#include "core/model/batch.h"
+#include "core/model/model_config.h"
+#include "core/model/text_sample.h"
+
+namespace anyorder {
+
+// Memory ranks below every slot that an objective may number from 0 on, so that each row sees all of it.
+inline constexpr int32_t kMemoryRank = -1;
+// A row that may see nothing at all, memory included.
+inline constexpr int32_t kSeesNothing = kMemoryRank - 1;
+
+// Lane id, direction, step, tokens and logical row ids of lane `b`.
+void FillLaneIdentity(const TextSample& sample, int64_t b, Batch& batch);
+
+// Memory keys of lane `b`: positions -M..-1, segment 0, visible across documents. While a lane is younger than
+// its memory is long, slots that hold no state yet are hidden, or seen as zeros (ModelConfig::initial_memory).
+void FillMemoryKeys(const TextSample& sample, InitialMemory initial, int64_t b, Batch& batch);
+
+// Index of lane b's first content row, query row, content key.
+inline int64_t ContentRow(const BatchShape& shape, int64_t b) {
+  return b * shape.content_rows;
+}
+inline int64_t QueryRow(const BatchShape& shape, int64_t b) {
+  return shape.batch_size * shape.content_rows + b * shape.query_rows;
+}
+inline int64_t ContentKey(const BatchShape& shape, int64_t b) {
+  return b * shape.num_keys() + shape.memory_rows;
+}
+
+}  // namespace anyorder

@@ -1,0 +1,135 @@
+#include "core/model/objectives/permutation_lm.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/model/objectives/lane_frame.h"
+
+namespace anyorder {
+namespace {
+
+class PermutationLm final : public Objective {
+ public:
+  PermutationLm(const ModelConfig& model, const SamplingConfig& sampling)
+      : initial_memory_(model.initial_memory),
+        memory_rows_(model.mem_len),
+        seq_len_(sampling.seq_len),
+        half_len_(sampling.reuse_len),
+        num_predict_(sampling.num_predict) {}
+
+  std::string name() const override { return "permutation_lm"; }
+  SampleKind sample_kind() const override { return SampleKind::kPairs; }
+
+  BatchShape Shape(int64_t batch_size) const override {
+    BatchShape shape;
+    shape.batch_size = batch_size;
+    shape.content_rows = seq_len_;
+    shape.query_rows = num_predict_;
+    shape.memory_rows = memory_rows_;
+    shape.targets = num_predict_;
+    shape.advance = half_len_;
+    // From the first slot looking at the last one, to the last slot looking at the oldest memory.
+    shape.min_distance = -(seq_len_ - 1);
+    shape.num_distances = 2 * seq_len_ - 1 + memory_rows_;
+    return shape;
+  }
+
+  void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
+    const auto slots = static_cast<size_t>(seq_len_);
+    ANYORDER_CHECK(sample.is_masked.size() == slots && sample.is_functional.size() == slots &&
+                   sample.order.size() == slots && sample.segment.size() == slots)
+        << "sample of " << sample.is_masked.size() << " slots, expected " << seq_len_;
+    FillLaneIdentity(sample, b, batch);
+    FillMemoryKeys(sample, initial_memory_, b, batch);
+    FillContent(sample, b, batch);
+    FillQueries(sample, b, batch);
+  }
+
+ private:
+  // The place of slot `slot` in the factorisation order. First half: 0 for context, 1 + order otherwise;
+  // the second half goes on above the first half's largest rank.
+  int32_t Rank(const TextSample& sample, int64_t slot) const {
+    const bool second_half = slot >= half_len_;
+    const bool is_context = sample.is_masked[slot] == 0 && sample.is_functional[slot] == 0;
+    const int32_t in_half = is_context ? 0 : 1 + sample.order[slot];
+    return in_half + (second_half ? static_cast<int32_t>(half_len_) + 1 : 0);
+  }
+
+  void FillContent(const TextSample& sample, int64_t b, Batch& batch) const {
+    for (int64_t slot = 0; slot < seq_len_; ++slot) {
+      const int64_t row = ContentRow(batch.shape, b) + slot;
+      const int64_t key = ContentKey(batch.shape, b) + slot;
+      const int32_t rank = Rank(sample, slot);
+      batch.row_pos[row] = batch.key_pos[key] = static_cast<int32_t>(slot);
+      batch.row_seg[row] = batch.key_seg[key] = sample.segment[slot];
+      batch.row_lim[row] = batch.key_key[key] = rank;
+      batch.row_doc[row] = batch.key_doc[key] = 0;
+    }
+  }
+
+  // Targets in increasing position. A masked SEP or CLS is no target, so that slots may be left over.
+  void FillQueries(const TextSample& sample, int64_t b, Batch& batch) const {
+    int64_t query = 0;
+    for (int64_t slot = 0; slot < seq_len_; ++slot) {
+      if (sample.is_masked[slot] == 0 || sample.is_functional[slot] != 0) continue;
+      ANYORDER_CHECK(query < num_predict_) << "lane " << sample.lane << " step " << sample.step
+                                           << " has more than " << num_predict_ << " targets";
+      const int64_t row = QueryRow(batch.shape, b) + query;
+      batch.row_pos[row] = static_cast<int32_t>(slot);
+      batch.row_seg[row] = sample.segment[slot];
+      batch.row_lim[row] = Rank(sample, slot) - 1;
+      batch.row_doc[row] = 0;
+      SetReadout(b, query, row, sample.tokens[slot], 1.0f, batch);
+      ++query;
+    }
+    for (; query < num_predict_; ++query) {
+      const int64_t row = QueryRow(batch.shape, b) + query;
+      batch.row_pos[row] = 0;
+      batch.row_seg[row] = 0;
+      batch.row_lim[row] = kSeesNothing;
+      batch.row_doc[row] = 0;
+      SetReadout(b, query, row, 0, 0.0f, batch);
+    }
+  }
+
+  void SetReadout(
+      int64_t b, int64_t query, int64_t row, int32_t label, float weight, Batch& batch) const {
+    const int64_t entry = b * num_predict_ + query;
+    batch.readout_rows[entry] = static_cast<int32_t>(row);
+    batch.labels[entry] = label;
+    batch.weights[entry] = weight;
+  }
+
+  InitialMemory initial_memory_;
+  int64_t memory_rows_;
+  int64_t seq_len_;
+  int64_t half_len_;
+  int64_t num_predict_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Objective>> MakePermutationLm(const ModelConfig& model,
+                                                             const SamplingConfig& sampling) {
+  FaultList faults;
+  faults.Require(sampling.seq_len >= 2 && sampling.reuse_len * 2 == sampling.seq_len,
+                 absl::StrCat("sampling.reuse_len is ",
+                              sampling.reuse_len,
+                              " but permutation_lm needs half of sampling.seq_len = ",
+                              sampling.seq_len));
+  faults.Require(sampling.num_predict >= 1 && sampling.num_predict <= sampling.seq_len,
+                 absl::StrCat("sampling.num_predict is ",
+                              sampling.num_predict,
+                              " but permutation_lm needs 1 to sampling.seq_len = ",
+                              sampling.seq_len));
+  if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
+  std::unique_ptr<Objective> objective = std::make_unique<PermutationLm>(model, sampling);
+  return objective;
+}
+
+}  // namespace anyorder

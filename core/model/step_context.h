@@ -1,0 +1,45 @@
+// What every part of the network needs while one microbatch runs.
+
+#pragma once
+
+#include <cstdint>
+
+#include "core/model/activations.h"
+#include "core/model/batch.h"
+#include "core/model/dropout_sites.h"
+#include "core/model/network_shape.h"
+#include "core/model/transformer.h"
+#include "kernels/backend.h"
+
+namespace anyorder {
+
+struct StepContext {
+  const NetworkShape& shape;
+  const StepArgs& args;
+  Activations& activations;
+  kernels::Backend& backend;
+  StreamView stream;
+
+  const Batch& batch() const { return *args.batch; }
+  int64_t model_dim() const { return shape.model.model_dim; }
+
+  // The network's dropout, and that of attention probabilities; off in evaluation.
+  kernels::Dropout Dropout(uint32_t site) const { return Make(site, shape.model.dropout); }
+  kernels::Dropout AttentionDropout(uint32_t site) const {
+    return Make(site, shape.model.attention_dropout);
+  }
+
+ private:
+  kernels::Dropout Make(uint32_t site, double rate) const {
+    if (!args.training) return {};
+    return kernels::MakeDropout(args.seed, static_cast<uint64_t>(batch().step), site, rate);
+  }
+};
+
+// The first `rows` rows of a scratch matrix, or `rows` rows from `first` on.
+inline TensorView Rows(const TensorView& matrix, int64_t first, int64_t rows) {
+  const int64_t columns = matrix.dim(1);
+  return matrix.Slice(first * columns, {rows, columns});
+}
+
+}  // namespace anyorder

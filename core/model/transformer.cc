@@ -1,0 +1,180 @@
+#include "core/model/transformer.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/model/activations.h"
+#include "core/model/attention_block.h"
+#include "core/model/embedding_block.h"
+#include "core/model/feed_forward_block.h"
+#include "core/model/layer_tensors.h"
+#include "core/model/loss_head.h"
+#include "core/model/positions.h"
+#include "core/model/recurrence.h"
+#include "core/model/step_context.h"
+
+namespace anyorder {
+namespace {
+
+class TransformerNetwork final : public Transformer {
+ public:
+  TransformerNetwork(const NetworkShape& shape, kernels::Backend& backend)
+      : shape_(shape),
+        backend_(backend),
+        layout_(shape.model, shape.vocab_size),
+        binder_(shape_, layout_),
+        embedding_(shape_),
+        loss_head_(shape_) {}
+
+  absl::Status Allocate() {
+    ANYORDER_RETURN_IF_ERROR(activations_.Allocate(shape_, backend_));
+    return positions_.Allocate(shape_, backend_);
+  }
+
+  const ParameterLayout& layout() const override { return layout_; }
+  const std::vector<float>& readout_losses() const override { return loss_head_.losses(); }
+  int64_t activation_bytes() const override { return activations_.bytes() + positions_.bytes(); }
+
+  StepResult Run(const StepArgs& args, StreamView stream) override {
+    CheckArguments(args);
+    const StepContext context{shape_, args, activations_, backend_, stream};
+    binder_.Bind(args.weights, &weights_);
+    positions_.Prepare(context);
+    Forward(context);
+    const bool learns = args.training && !args.gradients.is_null();
+    if (learns) {
+      binder_.Bind(args.gradients, &gradients_);
+      ClearSums(context);
+    }
+    loss_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
+    if (learns) Backward(context);
+    return {loss_head_.loss_sum(), args.batch->TargetWeight()};
+  }
+
+ private:
+  void CheckArguments(const StepArgs& args) const {
+    ANYORDER_CHECK(args.batch != nullptr && args.batch->shape == shape_.batch)
+        << "the batch is not of the shape that the network was made for";
+    ANYORDER_CHECK(args.weights.dtype() == shape_.dtype() &&
+                   args.weights.num_elements() == layout_.num_elements())
+        << "weights " << args.weights.shape().ToString() << " of "
+        << std::string(Name(args.weights.dtype()));
+    const int64_t memory_elements = shape_.batch.batch_size * shape_.model.num_layers *
+                                    shape_.batch.memory_rows * shape_.model.model_dim;
+    ANYORDER_CHECK(memory_elements == 0 ||
+                   (!args.memory_in.is_null() && args.memory_in.dtype() == shape_.dtype() &&
+                    args.memory_in.num_elements() == memory_elements))
+        << "memory_in " << args.memory_in.shape().ToString();
+    ANYORDER_CHECK(memory_elements == 0 || args.memory_out.is_null() ||
+                   (args.memory_out.dtype() == shape_.dtype() &&
+                    args.memory_out.num_elements() == memory_elements &&
+                    args.memory_out.raw() != args.memory_in.raw()))
+        << "memory_out " << args.memory_out.shape().ToString();
+    ANYORDER_CHECK(args.gradients.is_null() ||
+                   (args.gradients.dtype() == shape_.gradient_dtype() &&
+                    args.gradients.num_elements() == layout_.num_elements()))
+        << "gradients " << args.gradients.shape().ToString() << " of "
+        << std::string(Name(args.gradients.dtype()));
+  }
+
+  void Forward(const StepContext& context) {
+    embedding_.Forward(context, weights_);
+    const int64_t num_layers = shape_.model.num_layers;
+    for (int64_t layer = 0; layer < num_layers; ++layer) {
+      const LayerTensors<ConstTensorView>& weights = weights_.layers[layer];
+      const bool last = layer == num_layers - 1;
+      AdvanceMemory(context, layer);
+      AttentionBlockForward(context, positions_, layer, weights);
+      FeedForwardBlockForward(context,
+                              layer,
+                              weights,
+                              last ? activations_.output : activations_.layers[layer + 1].input);
+    }
+  }
+
+  // Gradients that more than one place adds to; all others are overwritten.
+  void ClearSums(const StepContext& context) {
+    backend_.FillZero(gradients_.mask_embedding, context.stream);
+    backend_.FillZero(gradients_.embedding, context.stream);
+    backend_.FillZero(gradients_.softmax_bias, context.stream);
+    if (shape_.model.untie_r) return;
+    const LayerTensors<TensorView>& shared = gradients_.layers.front();
+    backend_.FillZero(shared.content_bias, context.stream);
+    backend_.FillZero(shared.position_bias, context.stream);
+    if (shape_.model.segment_term) backend_.FillZero(shared.segment_bias, context.stream);
+  }
+
+  void Backward(const StepContext& context) {
+    for (int64_t layer = shape_.model.num_layers - 1; layer >= 0; --layer) {
+      FeedForwardBlockBackward(context, layer, weights_.layers[layer], gradients_.layers[layer]);
+      AttentionBlockBackward(
+          context, positions_, layer, weights_.layers[layer], gradients_.layers[layer]);
+    }
+    embedding_.Backward(context, gradients_);
+  }
+
+  NetworkShape shape_;
+  kernels::Backend& backend_;
+  ParameterLayout layout_;
+  TensorBinder binder_;
+  PositionTables positions_;
+  EmbeddingBlock embedding_;
+  LossHead loss_head_;
+  Activations activations_;
+  NetworkWeights weights_;
+  NetworkGradients gradients_;
+};
+
+absl::Status CheckShape(const NetworkShape& shape, const kernels::Backend& backend) {
+  FaultList faults;
+  const BatchShape& batch = shape.batch;
+  faults.Require(backend.Supports(shape.dtype()),
+                 absl::StrCat("model.dtype ",
+                              std::string(Name(shape.dtype())),
+                              " is not supported by the ",
+                              backend.name(),
+                              " backend; choose fp32"));
+  faults.Require(shape.vocab_size >= 1,
+                 absl::StrCat("vocabulary size is ", shape.vocab_size, " but must be at least 1"));
+  faults.Require(batch.batch_size >= 1 && batch.content_rows >= 1 && batch.query_rows >= 0 &&
+                     batch.targets >= 0,
+                 absl::StrCat("a microbatch of ",
+                              batch.batch_size,
+                              " lanes, ",
+                              batch.content_rows,
+                              " content and ",
+                              batch.query_rows,
+                              " query slots cannot run"));
+  faults.Require(batch.memory_rows == shape.model.mem_len,
+                 absl::StrCat("the batch has ",
+                              batch.memory_rows,
+                              " memory slots but model.mem_len is ",
+                              shape.model.mem_len));
+  faults.Require(
+      batch.advance >= 1 && batch.advance <= batch.content_rows,
+      absl::StrCat(
+          "lanes advance by ", batch.advance, " of ", batch.content_rows, " content slots"));
+  faults.Require(batch.num_distances >= 1,
+                 absl::StrCat("num_distances is ", batch.num_distances, " but must be positive"));
+  if (faults.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(faults.Joined());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(const ModelConfig& config,
+                                                                 int64_t vocab_size,
+                                                                 const BatchShape& shape,
+                                                                 kernels::Backend& backend) {
+  ANYORDER_RETURN_IF_ERROR(config.Validate());
+  const NetworkShape network_shape{config, shape, vocab_size};
+  ANYORDER_RETURN_IF_ERROR(CheckShape(network_shape, backend));
+  auto network = std::make_unique<TransformerNetwork>(network_shape, backend);
+  ANYORDER_RETURN_IF_ERROR(network->Allocate());
+  return std::unique_ptr<Transformer>(std::move(network));
+}
+
+}  // namespace anyorder

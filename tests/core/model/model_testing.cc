@@ -1,0 +1,242 @@
+#include "tests/core/model/model_testing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/base/check.h"
+#include "core/base/philox.h"
+
+namespace anyorder::testing {
+namespace {
+
+constexpr int32_t kSep = 4;
+constexpr int32_t kCls = 3;
+
+// Fisher-Yates with the run's own generator.
+std::vector<int32_t> RandomPermutation(int64_t size, RandomStream& random) {
+  std::vector<int32_t> order(static_cast<size_t>(size));
+  std::iota(order.begin(), order.end(), 0);
+  for (size_t i = order.size(); i > 1; --i)
+    std::swap(order[i - 1], order[random.Below(static_cast<uint32_t>(i))]);
+  return order;
+}
+
+void AddPairs(const SamplingConfig& sampling, RandomStream& random, TextSample& sample) {
+  const int64_t size = sampling.seq_len;
+  const int64_t half = sampling.reuse_len;
+  sample.is_masked.assign(static_cast<size_t>(size), 0);
+  sample.is_functional.assign(static_cast<size_t>(size), 0);
+  sample.order.assign(static_cast<size_t>(size), 0);
+  const int64_t first_sep = half + 1 + random.Below(static_cast<uint32_t>(size - half - 4));
+  for (const int64_t slot : {first_sep, size - 2, size - 1}) {
+    sample.is_functional[slot] = 1;
+    sample.tokens[slot] = slot == size - 1 ? kCls : kSep;
+  }
+  for (int64_t slot = first_sep + 1; slot < size; ++slot)
+    sample.segment[slot] = slot == size - 1 ? 2 : 1;
+  for (int64_t begin = 0; begin < size; begin += half) {
+    const std::vector<int32_t> order = RandomPermutation(sampling.perm_size, random);
+    for (int64_t offset = 0; offset < half; ++offset) {
+      sample.order[begin + offset] = static_cast<int32_t>(
+          offset / sampling.perm_size * sampling.perm_size + order[offset % sampling.perm_size]);
+    }
+    const int64_t goal =
+        begin == 0 ? sampling.num_predict - sampling.num_predict / 2 : sampling.num_predict / 2;
+    const std::vector<int32_t> positions = RandomPermutation(half, random);
+    for (int64_t i = 0; i < goal; ++i)
+      sample.is_masked[begin + positions[i]] = 1;
+  }
+}
+
+}  // namespace
+
+ModelConfig SmallModel() {
+  ModelConfig model;
+  model.num_layers = 2;
+  model.model_dim = 8;
+  model.num_heads = 2;
+  model.head_dim = 4;
+  model.ffn_dim = 12;
+  model.mem_len = 12;
+  model.dropout = 0.0;
+  model.attention_dropout = 0.0;
+  model.init_range = 0.4;
+  model.dtype = ComputeType::kFloat64;
+  return model;
+}
+
+SamplingConfig SmallSampling() {
+  SamplingConfig sampling;
+  sampling.seq_len = 16;
+  sampling.reuse_len = 8;
+  sampling.num_predict = 5;
+  sampling.perm_size = 8;
+  return sampling;
+}
+
+TextSample RandomSample(const SamplingConfig& sampling,
+                        SampleKind kind,
+                        int64_t vocab_size,
+                        int64_t lane,
+                        int64_t step,
+                        bool backward) {
+  RandomStream random(99, RandomPurpose::kPairs, step, lane);
+  TextSample sample;
+  sample.lane = lane;
+  sample.step = step;
+  sample.backward = backward;
+  sample.tokens.resize(static_cast<size_t>(sampling.seq_len));
+  sample.segment.assign(sample.tokens.size(), 0);
+  for (int32_t& token : sample.tokens)
+    token = 5 + static_cast<int32_t>(random.Below(static_cast<uint32_t>(vocab_size - 5)));
+  if (kind == SampleKind::kPairs) {
+    AddPairs(sampling, random, sample);
+  } else {
+    sample.next_tokens.assign(sample.tokens.begin() + 1, sample.tokens.end());
+    sample.next_tokens.push_back(5);
+  }
+  return sample;
+}
+
+Batch RandomBatch(const Objective& objective,
+                  const SamplingConfig& sampling,
+                  int64_t vocab_size,
+                  const std::vector<int64_t>& lanes,
+                  const std::vector<bool>& backward,
+                  int64_t step) {
+  Batch batch(objective.Shape(static_cast<int64_t>(lanes.size())));
+  for (size_t b = 0; b < lanes.size(); ++b) {
+    const TextSample sample =
+        RandomSample(sampling, objective.sample_kind(), vocab_size, lanes[b], step, backward[b]);
+    objective.BuildLane(sample, static_cast<int64_t>(b), batch);
+  }
+  return batch;
+}
+
+std::unique_ptr<Objective> MakeObjectiveOrDie(const std::string& name,
+                                              const ModelConfig& model,
+                                              const SamplingConfig& sampling) {
+  absl::StatusOr<std::unique_ptr<Objective>> objective = MakeObjective(name, model, sampling);
+  ANYORDER_CHECK_OK(objective.status());
+  return *std::move(objective);
+}
+
+std::vector<double> InitialWeights(const ModelConfig& model, int64_t vocab_size, uint64_t seed) {
+  const ParameterLayout layout(model, vocab_size);
+  std::vector<float> weights(static_cast<size_t>(layout.num_elements()));
+  InitializeParameters(layout, model, seed, 0, layout.num_elements(), weights.data());
+  // Zeros and ones would hide what depends on biases and gains: move everything a little.
+  std::vector<double> result(weights.begin(), weights.end());
+  const std::vector<double> noise = RandomVector(layout.num_elements(), seed + 1);
+  for (size_t i = 0; i < result.size(); ++i)
+    result[i] += 0.1 * noise[i];
+  return result;
+}
+
+AnyVector::AnyVector(DType dtype, int64_t size)
+    : dtype_(dtype), size_(size), bytes_(static_cast<size_t>(size * SizeOf(dtype))) {}
+
+void AnyVector::Assign(const std::vector<double>& values) {
+  ANYORDER_CHECK(static_cast<int64_t>(values.size()) == size_);
+  for (int64_t i = 0; i < size_; ++i) {
+    if (dtype_ == DType::kFloat64) view().data<double>()[i] = values[i];
+    if (dtype_ == DType::kFloat32) view().data<float>()[i] = static_cast<float>(values[i]);
+    if (dtype_ == DType::kBFloat16)
+      view().data<BFloat16>()[i] = BFloat16(static_cast<float>(values[i]));
+  }
+}
+
+std::vector<double> AnyVector::ToDouble() const {
+  std::vector<double> values(static_cast<size_t>(size_));
+  const ConstTensorView view(bytes_.data(), dtype_, {size_});
+  for (int64_t i = 0; i < size_; ++i) {
+    if (dtype_ == DType::kFloat64) values[i] = view.data<double>()[i];
+    if (dtype_ == DType::kFloat32) values[i] = view.data<float>()[i];
+    if (dtype_ == DType::kBFloat16) values[i] = static_cast<float>(view.data<BFloat16>()[i]);
+  }
+  return values;
+}
+
+TensorView AnyVector::view() {
+  return size_ == 0 ? TensorView() : TensorView(bytes_.data(), dtype_, {size_});
+}
+
+namespace {
+
+std::unique_ptr<Transformer> CreateOrDie(const ModelConfig& model,
+                                         int64_t vocab_size,
+                                         const BatchShape& shape,
+                                         kernels::Backend& backend) {
+  absl::StatusOr<std::unique_ptr<Transformer>> transformer =
+      Transformer::Create(model, vocab_size, shape, backend);
+  ANYORDER_CHECK_OK(transformer.status());
+  return *std::move(transformer);
+}
+
+DType GradientType(const ModelConfig& model) {
+  return model.dtype == ComputeType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
+
+}  // namespace
+
+ModelRunner::ModelRunner(const ModelConfig& model,
+                         int64_t vocab_size,
+                         const BatchShape& shape,
+                         kernels::Backend& backend)
+    : transformer_(CreateOrDie(model, vocab_size, shape, backend)),
+      memory_size_(shape.batch_size * model.num_layers * shape.memory_rows * model.model_dim),
+      weights_(ToDType(model.dtype), transformer_->layout().num_elements()),
+      memory_in_(ToDType(model.dtype), memory_size_),
+      memory_out_(ToDType(model.dtype), memory_size_),
+      gradients_(GradientType(model), transformer_->layout().num_elements()) {}
+
+ModelRunner::Result ModelRunner::Run(const Batch& batch,
+                                     const std::vector<double>& weights,
+                                     const std::vector<double>& memory,
+                                     bool training,
+                                     uint64_t dropout_seed) {
+  weights_.Assign(weights);
+  memory_in_.Assign(memory.empty() ? std::vector<double>(static_cast<size_t>(memory_size_))
+                                   : memory);
+  // Whatever is to be overwritten holds rubbish before.
+  const double rubbish = std::nan("");
+  gradients_.Assign(std::vector<double>(weights.size(), rubbish));
+  memory_out_.Assign(std::vector<double>(static_cast<size_t>(memory_size_), rubbish));
+  StepArgs args;
+  args.batch = &batch;
+  args.weights = weights_.view();
+  args.memory_in = memory_in_.view();
+  args.memory_out = memory_out_.view();
+  args.seed = dropout_seed;
+  args.training = training;
+  if (training) args.gradients = gradients_.view();
+  Result result;
+  result.step = transformer_->Run(args, {});
+  result.losses = transformer_->readout_losses();
+  if (training) result.gradients = gradients_.ToDouble();
+  result.memory = memory_out_.ToDouble();
+  return result;
+}
+
+std::vector<double> RandomVector(int64_t size, uint64_t seed) {
+  RandomStream random(seed, RandomPurpose::kInit, 0, 0);
+  std::vector<double> values(static_cast<size_t>(size));
+  for (double& value : values)
+    value = random.Normal();
+  return values;
+}
+
+double Norm(const std::vector<double>& x) {
+  return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0));
+}
+
+double Distance(const std::vector<double>& a, const std::vector<double>& b) {
+  ANYORDER_CHECK(a.size() == b.size());
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(sum);
+}
+
+}  // namespace anyorder::testing

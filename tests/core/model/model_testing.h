@@ -1,0 +1,93 @@
+// Small networks and random text for the tests of core/model.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/model/objective.h"
+#include "core/model/transformer.h"
+
+namespace anyorder::testing {
+
+// A network of a few thousand parameters with every feature on. Weights are drawn wide, so that no gradient
+// is too small to be told from rounding. head_dim is 4, so that 1 / sqrt(head_dim) is exact in fp32.
+ModelConfig SmallModel();
+// 16 slots, two halves of 8, five targets.
+SamplingConfig SmallSampling();
+inline constexpr int64_t kSmallVocab = 13;
+
+// Random text of one lane and step: [reuse][A][SEP][B][SEP][CLS], spans replaced by random positions (one of
+// which may hit a SEP, which leaves a query slot unused), and block-wise factorisation orders.
+TextSample RandomSample(const SamplingConfig& sampling,
+                        SampleKind kind,
+                        int64_t vocab_size,
+                        int64_t lane,
+                        int64_t step,
+                        bool backward);
+
+// A microbatch of random lanes; lane i is lanes[i], backward where backward[i].
+Batch RandomBatch(const Objective& objective,
+                  const SamplingConfig& sampling,
+                  int64_t vocab_size,
+                  const std::vector<int64_t>& lanes,
+                  const std::vector<bool>& backward,
+                  int64_t step);
+
+std::unique_ptr<Objective> MakeObjectiveOrDie(const std::string& name,
+                                              const ModelConfig& model,
+                                              const SamplingConfig& sampling);
+
+std::vector<double> InitialWeights(const ModelConfig& model, int64_t vocab_size, uint64_t seed);
+
+// A vector of any activation dtype, filled from and read as double.
+class AnyVector {
+ public:
+  AnyVector(DType dtype, int64_t size);
+  void Assign(const std::vector<double>& values);
+  std::vector<double> ToDouble() const;
+  TensorView view();
+
+ private:
+  DType dtype_;
+  int64_t size_;
+  std::vector<char> bytes_;
+};
+
+// Runs a Transformer on doubles, whatever its dtype.
+class ModelRunner {
+ public:
+  ModelRunner(const ModelConfig& model,
+              int64_t vocab_size,
+              const BatchShape& shape,
+              kernels::Backend& backend);
+
+  struct Result {
+    StepResult step;
+    std::vector<float> losses;      // [B * targets]
+    std::vector<double> gradients;  // empty in evaluation
+    std::vector<double> memory;     // [B, L, M, d]
+  };
+  // `memory` may be empty: zeros.
+  Result Run(const Batch& batch,
+             const std::vector<double>& weights,
+             const std::vector<double>& memory,
+             bool training,
+             uint64_t dropout_seed = 7);
+  const ParameterLayout& layout() const { return transformer_->layout(); }
+  int64_t memory_size() const { return memory_size_; }
+
+ private:
+  std::unique_ptr<Transformer> transformer_;
+  int64_t memory_size_;
+  AnyVector weights_, memory_in_, memory_out_, gradients_;
+};
+
+// Standard normal numbers from a fixed seed.
+std::vector<double> RandomVector(int64_t size, uint64_t seed);
+double Norm(const std::vector<double>& x);
+double Distance(const std::vector<double>& a, const std::vector<double>& b);
+
+}  // namespace anyorder::testing
