@@ -34,12 +34,13 @@ inline void AllGatherCase(Communicator& comm) {
   }
 }
 
-// Rank r owns r blocks of `unit` elements: rank 0 owns nothing.
+// Rank r owns r blocks of `unit` elements: rank 0 owns nothing. Contents repeat with a period that divides
+// no message size, so that pieces in the wrong place are seen.
 inline void AllGatherInPlaceCase(Communicator& comm, int64_t unit) {
   std::vector<int64_t> offsets = {0};
   for (int rank = 0; rank < comm.world_size(); ++rank)
     offsets.push_back(offsets.back() + rank * unit);
-  const auto value = [](int rank, int64_t i) { return static_cast<char>(rank * 31 + i * 7); };
+  const auto value = [](int rank, int64_t i) { return static_cast<char>(rank * 31 + i % 251); };
   std::vector<char> all(offsets.back(), 0);
   for (int64_t i = offsets[comm.rank()]; i < offsets[comm.rank() + 1]; ++i)
     all[i] = value(comm.rank(), i);

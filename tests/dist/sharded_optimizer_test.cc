@@ -121,6 +121,21 @@ TEST(ShardedOptimizerTest, FollowsAdamWInDouble) {
   }
 }
 
+TEST(ShardedOptimizerTest, GradientsWithinTheClipNormKeepTheirLength) {
+  OptimizerConfig config;
+  config.clip_norm = 2.0;
+  WithOptimizer(config, {{0, 4, true}}, [](ShardedOptimizer& optimizer, TensorView weights) {
+    const StepResult small =
+        optimizer.Step(std::vector<float>{0.5f, 0.5f, 0.5f, 0.5f}, {}, weights);
+    EXPECT_EQ(small.grad_norm, 1.0);
+    EXPECT_EQ(small.clip_factor, 1.0);
+    const StepResult large =
+        optimizer.Step(std::vector<float>{4.0f, 4.0f, 4.0f, 4.0f}, {}, weights);
+    EXPECT_EQ(large.grad_norm, 8.0);
+    EXPECT_EQ(large.clip_factor, 0.25);
+  });
+}
+
 TEST(ShardedOptimizerTest, ComputeWeightsAreTheRoundedMasterWeights) {
   testing::RunThreadRanks(3, [](Communicator& comm) {
     const auto backend = kernels::MakeReferenceBackend();
