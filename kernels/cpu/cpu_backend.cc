@@ -1,0 +1,400 @@
+// The product's embedded backend: oneDNN for matrix products, vector kernels for the rest.
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "kernels/arguments.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/cross_entropy.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vector_kernels.h"
+#include "kernels/host_buffer.h"
+#include "kernels/reference/operations.h"
+
+namespace anyorder::kernels {
+
+namespace {
+
+using cpu::Element;
+using cpu::ParallelFor;
+using cpu::ParallelForRanges;
+using cpu::RowGrain;
+
+// Elements of a flat range that make a piece worth a thread's while.
+constexpr int64_t kFlatGrain = 65536;
+
+Element ElementOf(DType dtype) {
+  ANYORDER_CHECK(dtype == DType::kFloat32 || dtype == DType::kBFloat16)
+      << "the cpu backend computes in F32 and BF16, not " << Name(dtype);
+  return dtype == DType::kBFloat16 ? Element::kBFloat16 : Element::kFloat32;
+}
+
+cpu::DropoutJob JobOf(const Dropout& dropout, const int32_t* row_ids) {
+  cpu::DropoutJob job;
+  job.key0 = dropout.key0;
+  job.key1 = dropout.key1;
+  job.site = dropout.site;
+  job.threshold = dropout.threshold;
+  job.scale = dropout.scale();
+  job.row_ids = row_ids;
+  return job;
+}
+
+cpu::Pointwise PointwiseOf(Activation activation) {
+  switch (activation) {
+    case Activation::kGeluTanh:
+      return cpu::Pointwise::kGeluTanh;
+    case Activation::kGeluErf:
+      return cpu::Pointwise::kGeluErf;
+    case Activation::kRelu:
+      return cpu::Pointwise::kRelu;
+  }
+  return cpu::Pointwise::kIdentity;
+}
+
+class CpuBackend : public Backend {
+ public:
+  explicit CpuBackend(const CpuBackendOptions& options)
+      : num_threads_(options.num_threads),
+        gemm_(options.num_threads),
+        vector_(cpu::SelectVectorKernels()) {}
+
+  std::string name() const override {
+    return absl::StrCat("cpu (", vector_.name, gemm_.SupportsBFloat16() ? ", bf16)" : ")");
+  }
+  bool Supports(DType dtype) const override {
+    return dtype == DType::kFloat32 || (dtype == DType::kBFloat16 && gemm_.SupportsBFloat16());
+  }
+
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override {
+    return AllocateHostBuffer(bytes);
+  }
+  int64_t AttentionBackwardWorkspaceBytes(const AttentionShape&, DType) const override { return 0; }
+  int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows,
+                                           int64_t,
+                                           int64_t vocab,
+                                           DType dtype) const override {
+    return cpu::CrossEntropyWorkspaceBytes(rows, vocab, dtype);
+  }
+
+  void Gemm(const GemmArgs& args, StreamView) override { gemm_.Run(args); }
+  void ColumnSum(const ColumnSumArgs& args, StreamView) override;
+  void AttentionForward(const AttentionForwardArgs& args, StreamView) override {
+    reference::AttentionForward(args);
+  }
+  void AttentionBackward(const AttentionBackwardArgs& args, StreamView) override {
+    reference::AttentionBackward(args);
+  }
+  void ActivationForward(const ActivationForwardArgs& args, StreamView) override;
+  void ActivationBackward(const ActivationBackwardArgs& args, StreamView) override;
+  void DropoutApply(const DropoutArgs& args, StreamView) override;
+  void LayerNormForward(const LayerNormForwardArgs& args, StreamView) override;
+  void LayerNormBackward(const LayerNormBackwardArgs& args, StreamView) override;
+  void EmbeddingForward(const EmbeddingForwardArgs& args, StreamView) override;
+  void EmbeddingBackward(const EmbeddingBackwardArgs& args, StreamView) override;
+  void LinearCrossEntropy(const LinearCrossEntropyArgs& args, StreamView) override {
+    cpu::LinearCrossEntropy(args, vector_, num_threads_, &gemm_);
+  }
+  void AdamW(const AdamWArgs& args, StreamView) override;
+  void CopyRows(const CopyRowsArgs& args, StreamView) override;
+  void GatherRows(const GatherRowsArgs& args, StreamView) override;
+  void SumOfSquares(ConstTensorView x, TensorView sums, StreamView) override;
+  void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView) override;
+  void Cast(ConstTensorView x, TensorView y, StreamView) override;
+  void FillZero(TensorView x, StreamView) override;
+
+ private:
+  void RunPointwise(const cpu::PointwiseJob& job, int64_t rows) {
+    ParallelForRanges(rows, RowGrain(job.columns), num_threads_, [&](int64_t begin, int64_t end) {
+      vector_.pointwise(job, begin, end);
+    });
+  }
+  // Grows only, so that a step allocates nothing after its first run.
+  float* Partials(int64_t elements) {
+    if (static_cast<int64_t>(partials_.size()) < elements) partials_.resize(elements);
+    return partials_.data();
+  }
+
+  const int num_threads_;
+  cpu::Gemm gemm_;
+  const cpu::VectorKernels& vector_;
+  std::vector<float> partials_;
+};
+
+// Rows whose sums make one partial; by size only, and at most kMaxPartials of them.
+int64_t PartialGrain(int64_t rows) {
+  constexpr int64_t kFewestRows = 32;
+  constexpr int64_t kMaxPartials = 64;
+  return std::max(kFewestRows, (rows + kMaxPartials - 1) / kMaxPartials);
+}
+
+// y[c] = (accumulate ? y[c] : 0) + sum of partials [count, stride] in order.
+void AddPartials(const float* partials,
+                 int64_t count,
+                 int64_t stride,
+                 int64_t columns,
+                 bool accumulate,
+                 float* y) {
+  if (!accumulate) std::fill_n(y, columns, 0.0f);
+  for (int64_t p = 0; p < count; ++p) {
+    for (int64_t c = 0; c < columns; ++c)
+      y[c] += partials[p * stride + c];
+  }
+}
+
+void CpuBackend::ColumnSum(const ColumnSumArgs& args, StreamView) {
+  CheckArguments(args);
+  const Element element = ElementOf(args.x.dtype());
+  const int64_t rows = NumRows(args.x);
+  const int64_t columns = NumColumns(args.x);
+  const int64_t grain = PartialGrain(rows);
+  const int64_t count = (rows + grain - 1) / grain;
+  float* partials = Partials(count * columns);
+  ParallelForRanges(rows, grain, num_threads_, [&](int64_t begin, int64_t end) {
+    vector_.column_sum(
+        element, args.x.raw(), columns, begin, end, partials + begin / grain * columns);
+  });
+  AddPartials(partials, count, columns, columns, args.beta != 0.0f, args.y.data<float>());
+}
+
+void CpuBackend::ActivationForward(const ActivationForwardArgs& args, StreamView) {
+  CheckArguments(args);
+  cpu::PointwiseJob job;
+  job.element = ElementOf(args.x.dtype());
+  job.function = PointwiseOf(args.activation);
+  job.x = args.x.raw();
+  job.y = args.y.raw();
+  job.columns = NumColumns(args.x);
+  job.dropout = JobOf(args.dropout, args.row_ids);
+  RunPointwise(job, NumRows(args.x));
+}
+
+void CpuBackend::ActivationBackward(const ActivationBackwardArgs& args, StreamView) {
+  CheckArguments(args);
+  cpu::PointwiseJob job;
+  job.element = ElementOf(args.x.dtype());
+  job.function = PointwiseOf(args.activation);
+  job.x = args.x.raw();
+  job.dy = args.dy.raw();
+  job.y = args.dx.raw();
+  job.columns = NumColumns(args.x);
+  job.dropout = JobOf(args.dropout, args.row_ids);
+  RunPointwise(job, NumRows(args.x));
+}
+
+void CpuBackend::DropoutApply(const DropoutArgs& args, StreamView) {
+  CheckArguments(args);
+  cpu::PointwiseJob job;
+  job.element = ElementOf(args.x.dtype());
+  job.x = args.x.raw();
+  job.y = args.y.raw();
+  job.columns = NumColumns(args.x);
+  job.dropout = JobOf(args.dropout, args.row_ids);
+  RunPointwise(job, NumRows(args.x));
+}
+
+void CpuBackend::LayerNormForward(const LayerNormForwardArgs& args, StreamView) {
+  CheckArguments(args);
+  cpu::LayerNormForwardJob job;
+  job.element = ElementOf(args.x.dtype());
+  job.x = args.x.raw();
+  job.residual = args.residual.raw();
+  job.gamma = args.gamma.raw();
+  job.beta = args.beta.raw();
+  job.epsilon = args.epsilon;
+  job.sum = args.sum.raw();
+  job.mean = args.mean.data<float>();
+  job.rstd = args.rstd.data<float>();
+  job.y = args.y.raw();
+  job.columns = NumColumns(args.x);
+  job.dropout = JobOf(args.dropout, args.row_ids);
+  ParallelForRanges(
+      NumRows(args.x), RowGrain(job.columns), num_threads_, [&](int64_t begin, int64_t end) {
+        vector_.layer_norm_forward(job, begin, end);
+      });
+}
+
+void CpuBackend::LayerNormBackward(const LayerNormBackwardArgs& args, StreamView) {
+  CheckArguments(args);
+  cpu::LayerNormBackwardJob job;
+  job.element = ElementOf(args.dy.dtype());
+  job.dy = args.dy.raw();
+  job.sum = args.sum.raw();
+  job.mean = args.mean.data<float>();
+  job.rstd = args.rstd.data<float>();
+  job.gamma = args.gamma.raw();
+  job.dx = args.dx.raw();
+  job.dresidual = args.dresidual.raw();
+  job.columns = NumColumns(args.dy);
+  job.dropout = JobOf(args.dropout, args.row_ids);
+  const int64_t rows = NumRows(args.dy);
+  const int64_t grain = PartialGrain(rows);
+  const int64_t count = (rows + grain - 1) / grain;
+  float* partials = Partials(2 * count * job.columns);
+  ParallelForRanges(rows, grain, num_threads_, [&](int64_t begin, int64_t end) {
+    float* dgamma = partials + 2 * (begin / grain) * job.columns;
+    vector_.layer_norm_backward(job, begin, end, dgamma, dgamma + job.columns);
+  });
+  const int64_t stride = 2 * job.columns;
+  AddPartials(partials, count, stride, job.columns, false, args.dgamma.data<float>());
+  AddPartials(partials + job.columns, count, stride, job.columns, false, args.dbeta.data<float>());
+}
+
+void CpuBackend::EmbeddingForward(const EmbeddingForwardArgs& args, StreamView) {
+  CheckArguments(args);
+  cpu::EmbeddingJob job;
+  job.element = ElementOf(args.table.dtype());
+  job.source = args.table.raw();
+  job.target = args.y.raw();
+  job.ids = args.ids;
+  job.scale = args.scale;
+  job.rows = NumRows(args.y);
+  job.columns = NumColumns(args.table);
+  job.dropout = JobOf(args.dropout, args.row_ids);
+  ParallelForRanges(job.rows, RowGrain(job.columns), num_threads_, [&](int64_t begin, int64_t end) {
+    vector_.embedding_forward(job, begin, end);
+  });
+}
+
+void CpuBackend::EmbeddingBackward(const EmbeddingBackwardArgs& args, StreamView) {
+  CheckArguments(args);
+  cpu::EmbeddingJob job;
+  job.element = ElementOf(args.dy.dtype());
+  job.source = args.dy.raw();
+  job.target = args.dtable.raw();
+  job.ids = args.ids;
+  job.scale = args.scale;
+  job.rows = NumRows(args.dy);
+  job.columns = NumColumns(args.dy);
+  job.dropout = JobOf(args.dropout, args.row_ids);
+  // Split by columns: every entry of the table has one writer, which adds rows in order, and a batch whose
+  // ids are all alike (the query stream's mask embedding) is shared out as well as any other.
+  constexpr int64_t kColumnsPerPiece = 64;
+  ParallelForRanges(job.columns, kColumnsPerPiece, num_threads_, [&](int64_t begin, int64_t end) {
+    vector_.embedding_backward(job, begin, end);
+  });
+}
+
+void CpuBackend::AdamW(const AdamWArgs& args, StreamView) {
+  CheckArguments(args);
+  const double t = static_cast<double>(args.step) + 1;
+  cpu::AdamWJob job;
+  job.grad = args.grad.data<float>();
+  job.master = args.master.data<float>();
+  job.m = args.m.data<float>();
+  job.v = args.v.data<float>();
+  job.weights = args.weights.raw();
+  if (job.weights != nullptr) job.weights_element = ElementOf(args.weights.dtype());
+  job.grad_scale = static_cast<float>(args.grad_scale);
+  job.beta1 = static_cast<float>(args.beta1);
+  job.one_minus_beta1 = static_cast<float>(1 - args.beta1);
+  job.beta2 = static_cast<float>(args.beta2);
+  job.one_minus_beta2 = static_cast<float>(1 - args.beta2);
+  job.learning_rate = static_cast<float>(args.learning_rate);
+  job.epsilon = static_cast<float>(args.epsilon);
+  job.weight_decay = static_cast<float>(args.weight_decay);
+  if (args.bias_correction) {
+    job.correction =
+        static_cast<float>(std::sqrt(1 - std::pow(args.beta2, t)) / (1 - std::pow(args.beta1, t)));
+  }
+  ParallelForRanges(
+      args.grad.num_elements(), kFlatGrain, num_threads_, [&](int64_t begin, int64_t end) {
+        vector_.adamw(job, begin, end);
+      });
+}
+
+void CpuBackend::CopyRows(const CopyRowsArgs& args, StreamView) {
+  CheckArguments(args);
+  const int64_t size = SizeOf(args.source.dtype());
+  const char* source = static_cast<const char*>(args.source.raw()) + args.source_begin * size;
+  char* destination = static_cast<char*>(args.destination.raw()) + args.destination_begin * size;
+  ParallelForRanges(
+      args.rows, RowGrain(args.columns), num_threads_, [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) {
+          std::memcpy(destination + r * args.destination_stride * size,
+                      source + r * args.source_stride * size,
+                      args.columns * size);
+        }
+      });
+}
+
+void CpuBackend::GatherRows(const GatherRowsArgs& args, StreamView) {
+  CheckArguments(args);
+  const Element element = ElementOf(args.x.dtype());
+  const int64_t columns = NumColumns(args.x);
+  const int64_t row_bytes = columns * SizeOf(args.x.dtype());
+  const char* x = static_cast<const char*>(args.x.raw());
+  char* y = static_cast<char*>(args.y.raw());
+  ParallelForRanges(
+      args.num_rows, RowGrain(columns), num_threads_, [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) {
+          if (args.scatter_add) {
+            char* row = y + args.rows[r] * row_bytes;
+            vector_.add(element, row, x + r * row_bytes, row, 0, columns);
+          } else {
+            std::memcpy(y + r * row_bytes, x + args.rows[r] * row_bytes, row_bytes);
+          }
+        }
+      });
+}
+
+void CpuBackend::SumOfSquares(ConstTensorView x, TensorView sums, StreamView) {
+  CheckSumOfSquares(x, sums);
+  const float* data = x.data<float>();
+  double* result = sums.data<double>();
+  ParallelForRanges(
+      x.num_elements(), kNormBlockElements, num_threads_, [&](int64_t begin, int64_t end) {
+        result[begin / kNormBlockElements] = vector_.sum_of_squares(data + begin, end - begin);
+      });
+}
+
+void CpuBackend::Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView) {
+  CheckAdd(a, b, y);
+  const Element element = ElementOf(a.dtype());
+  ParallelForRanges(a.num_elements(), kFlatGrain, num_threads_, [&](int64_t begin, int64_t end) {
+    vector_.add(element, a.raw(), b.raw(), y.raw(), begin, end);
+  });
+}
+
+void CpuBackend::Cast(ConstTensorView x, TensorView y, StreamView) {
+  CheckCast(x, y);
+  const Element from = ElementOf(x.dtype());
+  const Element to = ElementOf(y.dtype());
+  ParallelForRanges(x.num_elements(), kFlatGrain, num_threads_, [&](int64_t begin, int64_t end) {
+    if (from == to) {
+      const int64_t size = SizeOf(x.dtype());
+      std::memmove(static_cast<char*>(y.raw()) + begin * size,
+                   static_cast<const char*>(x.raw()) + begin * size,
+                   (end - begin) * size);
+    } else {
+      vector_.cast(to, x.raw(), y.raw(), begin, end);
+    }
+  });
+}
+
+void CpuBackend::FillZero(TensorView x, StreamView) {
+  char* data = static_cast<char*>(x.raw());
+  ParallelForRanges(x.num_bytes(), 4 * kFlatGrain, num_threads_, [&](int64_t begin, int64_t end) {
+    std::memset(data + begin, 0, end - begin);
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& options) {
+  constexpr int kMostThreads = 4096;
+  if (options.num_threads < 1 || options.num_threads > kMostThreads) {
+    return absl::InvalidArgumentError(absl::StrCat("threads of the cpu backend: ",
+                                                   options.num_threads,
+                                                   ", must be in [1, ",
+                                                   kMostThreads,
+                                                   "]"));
+  }
+  return std::make_unique<CpuBackend>(options);
+}
+
+}  // namespace anyorder::kernels

@@ -1,0 +1,317 @@
+#include "kernels/cpu/gemm.h"
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+
+#include "core/base/check.h"
+#include "kernels/arguments.h"
+#include "kernels/cpu/parallel.h"
+
+namespace anyorder::kernels::cpu {
+
+namespace {
+
+using dnnl::memory;
+
+memory::data_type DataType(DType dtype) {
+  return dtype == DType::kBFloat16 ? memory::data_type::bf16 : memory::data_type::f32;
+}
+
+// What oneDNN compiles a block for. Strides are part of it.
+struct BlockKind {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  int64_t a_stride = 0;
+  int64_t b_stride = 0;
+  int64_t c_stride = 0;
+  DType dtype = DType::kFloat32;
+  DType c_dtype = DType::kFloat32;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool bias = false;
+  bool accumulate = false;
+
+  auto Tie() const {
+    return std::tie(m,
+                    n,
+                    k,
+                    a_stride,
+                    b_stride,
+                    c_stride,
+                    dtype,
+                    c_dtype,
+                    transpose_a,
+                    transpose_b,
+                    bias,
+                    accumulate);
+  }
+  bool operator==(const BlockKind& other) const { return Tie() == other.Tie(); }
+  template <typename H>
+  friend H AbslHashValue(H state, const BlockKind& kind) {
+    return H::combine(std::move(state),
+                      kind.m,
+                      kind.n,
+                      kind.k,
+                      kind.a_stride,
+                      kind.b_stride,
+                      kind.c_stride,
+                      static_cast<int>(kind.dtype),
+                      static_cast<int>(kind.c_dtype),
+                      kind.transpose_a,
+                      kind.transpose_b,
+                      kind.bias,
+                      kind.accumulate);
+  }
+};
+
+// Within its scope oneDNN, in this thread, sees one OpenMP thread.
+class OneThreadScope {
+ public:
+  OneThreadScope() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThreadScope() { omp_set_num_threads(before_); }
+  OneThreadScope(const OneThreadScope&) = delete;
+  OneThreadScope& operator=(const OneThreadScope&) = delete;
+
+ private:
+  int before_;
+};
+
+struct Primitive {
+  memory::desc a;
+  memory::desc b;
+  memory::desc bias;
+  memory::desc c;
+  memory::desc scratch;
+  dnnl::matmul matmul;
+};
+
+memory::desc Matrix(int64_t rows, int64_t columns, int64_t stride, bool transposed, DType dtype) {
+  // oneDNN refuses a stride below the row's length, which the caller may give for a single row.
+  return transposed
+             ? memory::desc({rows, columns}, DataType(dtype), {1, std::max(stride, rows)})
+             : memory::desc({rows, columns}, DataType(dtype), {std::max(stride, columns), 1});
+}
+
+Primitive MakePrimitive(const BlockKind& kind, const dnnl::engine& engine) {
+  Primitive primitive;
+  primitive.a = Matrix(kind.m, kind.k, kind.a_stride, kind.transpose_a, kind.dtype);
+  primitive.b = Matrix(kind.k, kind.n, kind.b_stride, kind.transpose_b, kind.dtype);
+  primitive.c = Matrix(kind.m, kind.n, kind.c_stride, false, kind.c_dtype);
+  if (kind.bias) primitive.bias = Matrix(1, kind.n, kind.n, false, kind.dtype);
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (kind.accumulate) {
+    dnnl::post_ops post_ops;
+    post_ops.append_sum(1.0f);
+    attributes.set_post_ops(post_ops);
+  }
+#if DNNL_VERSION_MAJOR >= 3
+  const dnnl::matmul::primitive_desc primitive_desc =
+      kind.bias
+          ? dnnl::matmul::primitive_desc(
+                engine, primitive.a, primitive.b, primitive.bias, primitive.c, attributes)
+          : dnnl::matmul::primitive_desc(engine, primitive.a, primitive.b, primitive.c, attributes);
+#else
+  const dnnl::matmul::desc desc =
+      kind.bias ? dnnl::matmul::desc(primitive.a, primitive.b, primitive.bias, primitive.c)
+                : dnnl::matmul::desc(primitive.a, primitive.b, primitive.c);
+  const dnnl::matmul::primitive_desc primitive_desc(desc, attributes, engine);
+#endif
+  primitive.scratch = primitive_desc.scratchpad_desc();
+  primitive.matmul = dnnl::matmul(primitive_desc);
+  return primitive;
+}
+
+// How C is cut: rows_per_block x columns_per_block, by shape only. Blocks are large enough that packing
+// their operands costs little, and small enough that a dozen threads have something to do.
+struct Cut {
+  int64_t rows = 0;
+  int64_t columns = 0;
+};
+Cut CutOf(const GemmSizes& size) {
+  constexpr int64_t kRows = 256;
+  constexpr int64_t kColumns = 1024;
+  return {std::min(size.m, kRows), std::min(size.n, kColumns)};
+}
+
+struct FreeDeleter {
+  void operator()(void* p) const { std::free(p); }
+};
+
+// What one OpenMP thread needs of its own.
+struct Worker {
+  explicit Worker(const dnnl::engine& engine) : stream(engine) {}
+
+  void* Scratch(size_t bytes) {
+    if (bytes > scratch_bytes) {
+      constexpr size_t kPage = 4096;
+      scratch_bytes = (bytes / kPage + 1) * kPage;
+      scratch.reset(std::aligned_alloc(kPage, scratch_bytes));
+      ANYORDER_CHECK(scratch != nullptr) << "no memory for " << bytes << " bytes of GEMM scratch";
+    }
+    return scratch.get();
+  }
+
+  dnnl::stream stream;
+  std::unique_ptr<void, FreeDeleter> scratch;
+  size_t scratch_bytes = 0;
+};
+
+const char* Address(const ConstTensorView& x, int64_t element) {
+  return static_cast<const char*>(x.raw()) + element * SizeOf(x.dtype());
+}
+
+void RunWithoutInnerDimension(const GemmArgs& args, const GemmSizes& size) {
+  const auto fill = [&]<typename T>(T* c) {
+    for (int64_t i = 0; i < size.m * size.n; ++i) {
+      float value = 0.0f;
+      if (!args.bias.is_null()) {
+        value = args.bias.dtype() == DType::kBFloat16
+                    ? static_cast<float>(args.bias.data<BFloat16>()[i % size.n])
+                    : args.bias.data<float>()[i % size.n];
+      }
+      if (args.beta != 0.0f) value += static_cast<float>(c[i]);
+      c[i] = T(value);
+    }
+  };
+  if (args.c.dtype() == DType::kBFloat16) return fill(args.c.data<BFloat16>());
+  fill(args.c.data<float>());
+}
+
+}  // namespace
+
+class Gemm::Impl {
+ public:
+  explicit Impl(int num_threads) : engine_(dnnl::engine::kind::cpu, 0) {
+    for (int i = 0; i < num_threads; ++i)
+      workers_.push_back(std::make_unique<Worker>(engine_));
+    bfloat16_ = ProbeBFloat16();
+  }
+
+  bool supports_bfloat16() const { return bfloat16_; }
+
+  void Run(const GemmArgs& args) {
+    const GemmSizes size = CheckArguments(args);
+    if (size.m == 0 || size.n == 0) return;
+    if (size.k == 0) return RunWithoutInnerDimension(args, size);
+    const Cut cut = CutOf(size);
+    const int64_t row_blocks = (size.m + cut.rows - 1) / cut.rows;
+    const int64_t column_blocks = (size.n + cut.columns - 1) / cut.columns;
+    // At most four kinds: inner, right edge, bottom edge, corner.
+    const Primitive* kinds[2][2];
+    for (const int bottom : {0, 1}) {
+      for (const int right : {0, 1}) {
+        const int64_t m = bottom ? size.m - (row_blocks - 1) * cut.rows : cut.rows;
+        const int64_t n = right ? size.n - (column_blocks - 1) * cut.columns : cut.columns;
+        kinds[bottom][right] = &Find(KindOf(args, size, m, n));
+      }
+    }
+    const int threads = static_cast<int>(workers_.size());
+    ParallelFor(row_blocks * column_blocks, threads, [&](int64_t block) {
+      const int64_t i = block % row_blocks;
+      const int64_t j = block / row_blocks;
+      const Primitive& primitive = *kinds[i == row_blocks - 1][j == column_blocks - 1];
+      RunBlock(args, size, primitive, i * cut.rows, j * cut.columns);
+    });
+  }
+
+ private:
+  static BlockKind KindOf(const GemmArgs& args, const GemmSizes& size, int64_t m, int64_t n) {
+    BlockKind kind;
+    kind.m = m;
+    kind.n = n;
+    kind.k = size.k;
+    kind.a_stride = args.transpose_a ? size.m : size.k;
+    kind.b_stride = args.transpose_b ? size.k : size.n;
+    kind.c_stride = size.n;
+    kind.dtype = args.a.dtype();
+    kind.c_dtype = args.c.dtype();
+    kind.transpose_a = args.transpose_a;
+    kind.transpose_b = args.transpose_b;
+    kind.bias = !args.bias.is_null();
+    kind.accumulate = args.beta != 0.0f;
+    return kind;
+  }
+
+  // Node-based, so that a reference stays while others are added.
+  const Primitive& Find(const BlockKind& kind) {
+    std::unique_ptr<Primitive>& slot = primitives_[kind];
+    if (slot == nullptr) {
+      const OneThreadScope one_thread;
+      try {
+        slot = std::make_unique<Primitive>(MakePrimitive(kind, engine_));
+      } catch (const dnnl::error& error) {
+        ANYORDER_CHECK(false) << "oneDNN refuses a product of " << kind.m << "x" << kind.k << "x"
+                              << kind.n << " in " << Name(kind.dtype) << ": " << error.what();
+      }
+    }
+    return *slot;
+  }
+
+  void RunBlock(const GemmArgs& args,
+                const GemmSizes& size,
+                const Primitive& primitive,
+                int64_t row,
+                int64_t column) {
+    Worker& worker = *workers_[omp_get_thread_num()];
+    const OneThreadScope one_thread;
+    const auto view = [&](const memory::desc& desc, const ConstTensorView& x, int64_t element) {
+      return memory(desc, engine_, const_cast<char*>(Address(x, element)));
+    };
+    try {
+      std::unordered_map<int, memory> operands;
+      operands.emplace(DNNL_ARG_SRC,
+                       view(primitive.a, args.a, args.transpose_a ? row : row * size.k));
+      operands.emplace(DNNL_ARG_WEIGHTS,
+                       view(primitive.b, args.b, args.transpose_b ? column * size.k : column));
+      operands.emplace(DNNL_ARG_DST, view(primitive.c, args.c, row * size.n + column));
+      if (!args.bias.is_null()) {
+        operands.emplace(DNNL_ARG_BIAS, view(primitive.bias, args.bias, column));
+      }
+      operands.emplace(
+          DNNL_ARG_SCRATCHPAD,
+          memory(primitive.scratch, engine_, worker.Scratch(primitive.scratch.get_size())));
+      primitive.matmul.execute(worker.stream, operands);
+      worker.stream.wait();
+    } catch (const dnnl::error& error) {
+      ANYORDER_CHECK(false) << "oneDNN failed: " << error.what();
+    }
+  }
+
+  bool ProbeBFloat16() const {
+    BlockKind kind;
+    kind.m = kind.n = kind.k = kind.a_stride = kind.b_stride = kind.c_stride = 32;
+    kind.dtype = DType::kBFloat16;
+    const OneThreadScope one_thread;
+    try {
+      MakePrimitive(kind, engine_);
+      return true;
+    } catch (const dnnl::error&) {
+      return false;
+    }
+  }
+
+  dnnl::engine engine_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  absl::flat_hash_map<BlockKind, std::unique_ptr<Primitive>> primitives_;
+  bool bfloat16_ = false;
+};
+
+Gemm::Gemm(int num_threads) : impl_(std::make_unique<Impl>(num_threads)) {}
+Gemm::~Gemm() = default;
+bool Gemm::SupportsBFloat16() const {
+  return impl_->supports_bfloat16();
+}
+void Gemm::Run(const GemmArgs& args) {
+  impl_->Run(args);
+}
+
+}  // namespace anyorder::kernels::cpu

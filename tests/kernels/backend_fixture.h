@@ -1,0 +1,66 @@
+// The one suite that every backend must pass: each test compares an operation with the reference, run on the
+// same values in fp64. A new backend is one more line in backend_test.cc.
+
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "kernels/arguments.h"
+#include "kernels/backend.h"
+#include "tests/testing/expect_close.h"
+#include "tests/testing/host_tensor.h"
+
+namespace anyorder::kernels {
+
+struct BackendCase {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  std::function<std::unique_ptr<Backend>()> make;
+
+  friend std::ostream& operator<<(std::ostream& out, const BackendCase& backend_case) {
+    return out << backend_case.name;
+  }
+};
+
+// Rows x columns that cover one element, odd sizes, the edges of the vector kernels' blocks of 512 columns,
+// and more rows than one piece of work has.
+struct MatrixSize {
+  int64_t rows;
+  int64_t columns;
+};
+inline const std::vector<MatrixSize> kMatrixSizes = {
+    {1, 1}, {3, 7}, {5, 64}, {1, 511}, {2, 513}, {71, 33}, {300, 96}, {3, 4099}};
+
+class BackendTest : public ::testing::TestWithParam<BackendCase> {
+ protected:
+  void SetUp() override {
+    backend_ = GetParam().make();
+    if (!backend_->Supports(dtype())) {
+      GTEST_SKIP() << backend_->name() << " has no " << Name(dtype()) << " on this machine";
+    }
+  }
+
+  DType dtype() const { return GetParam().dtype; }
+  DType gradient_dtype() const { return GradientDType(dtype()); }
+  Backend& backend() { return *backend_; }
+  Backend& reference() { return *reference_; }
+
+  static test::HostTensor Wide(const test::HostTensor& x) {
+    return test::ToDType(x, DType::kFloat64);
+  }
+  // A dropout with rate 0.1, or none.
+  static Dropout TestDropout(bool enabled) {
+    return enabled ? MakeDropout(11, 5, 3, 0.1) : Dropout{};
+  }
+
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Backend> reference_ = MakeReferenceBackend();
+};
+
+}  // namespace anyorder::kernels

@@ -1,0 +1,157 @@
+// Products and column sums against the reference.
+//
+// Bound of a product: K products and K + 2 additions (bias, old c) in fp32 give Gamma(K + 3) times the same
+// sum over magnitudes, which the reference computes from |a|, |b|, |bias|, |c|; then c is rounded to its dtype.
+
+#include "tests/kernels/backend_fixture.h"
+
+namespace anyorder::kernels {
+namespace {
+
+using test::Absolute;
+using test::ExpectClose;
+using test::Gamma;
+using test::HostTensor;
+using test::RandomTensor;
+
+struct GemmCase {
+  GemmSizes size;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool bias = false;
+  float beta = 0.0f;
+  DType c_dtype = DType::kFloat32;
+
+  std::string ToString() const {
+    return "m=" + std::to_string(size.m) + " n=" + std::to_string(size.n) +
+           " k=" + std::to_string(size.k) + (transpose_a ? " a^T" : "") +
+           (transpose_b ? " b^T" : "") + (bias ? " bias" : "") + (beta != 0 ? " +=" : "") +
+           " c=" + std::string(Name(c_dtype));
+  }
+};
+
+HostTensor RunGemm(Backend& backend,
+                   const GemmCase& gemm,
+                   const HostTensor& a,
+                   const HostTensor& b,
+                   const HostTensor& bias,
+                   HostTensor c) {
+  GemmArgs args;
+  args.a = a.view();
+  args.b = b.view();
+  args.transpose_a = gemm.transpose_a;
+  args.transpose_b = gemm.transpose_b;
+  args.bias = bias.view();
+  args.beta = gemm.beta;
+  args.c = c.view();
+  backend.Gemm(args, {});
+  return c;
+}
+
+void CheckGemm(Backend& backend, Backend& reference, const GemmCase& gemm, DType dtype) {
+  const auto [m, n, k] = gemm.size;
+  const HostTensor a = RandomTensor(dtype, gemm.transpose_a ? Shape{k, m} : Shape{m, k}, 1);
+  const HostTensor b = RandomTensor(dtype, gemm.transpose_b ? Shape{n, k} : Shape{k, n}, 2);
+  const HostTensor bias = gemm.bias ? RandomTensor(dtype, {n}, 3) : HostTensor();
+  HostTensor c = RandomTensor(gemm.c_dtype, {m, n}, 4);
+  const HostTensor old = ToDType(c, DType::kFloat64);
+  // With beta 0 the old value must not be read.
+  if (gemm.beta == 0) {
+    for (int64_t i = 0; i < c.size(); ++i)
+      c.Set(i, NAN);
+  }
+  const auto wide = [](const HostTensor& x) { return ToDType(x, DType::kFloat64); };
+  const auto actual = RunGemm(backend, gemm, a, b, bias, c).Values();
+  const auto expected = RunGemm(reference, gemm, wide(a), wide(b), wide(bias), old).Values();
+  const auto magnitude = RunGemm(reference,
+                                 gemm,
+                                 Absolute(wide(a)),
+                                 Absolute(wide(b)),
+                                 Absolute(wide(bias)),
+                                 Absolute(old))
+                             .Values();
+  const auto bound =
+      test::WithOutputRounding(test::Scaled(magnitude, Gamma(k + 3)), expected, gemm.c_dtype);
+  ExpectClose(actual, expected, bound, gemm.ToString());
+}
+
+TEST_P(BackendTest, GemmMatchesReferenceForAllTransposesBiasAndBeta) {
+  for (const GemmSizes size : {GemmSizes{3, 5, 7}, GemmSizes{40, 65, 33}}) {
+    for (int options = 0; options < 32; ++options) {
+      GemmCase gemm{size, (options & 1) != 0, (options & 2) != 0, (options & 4) != 0};
+      gemm.beta = (options & 8) != 0 ? 1.0f : 0.0f;
+      gemm.c_dtype = (options & 16) != 0 ? gradient_dtype() : dtype();
+      CheckGemm(backend(), reference(), gemm, dtype());
+    }
+  }
+}
+
+// Sizes around the CPU's blocks of C (256 rows, 1024 columns), vectors, and extreme proportions.
+TEST_P(BackendTest, GemmMatchesReferenceForOddSizes) {
+  for (const GemmSizes size : {GemmSizes{1, 1, 1},
+                               GemmSizes{1, 1, 3000},
+                               GemmSizes{1, 700, 1},
+                               GemmSizes{700, 1, 5},
+                               GemmSizes{85, 1030, 16},
+                               GemmSizes{257, 9, 21},
+                               GemmSizes{300, 1100, 10},
+                               GemmSizes{255, 1023, 8}}) {
+    for (const bool transpose : {false, true}) {
+      GemmCase gemm{size, transpose, !transpose, true};
+      gemm.c_dtype = dtype();
+      CheckGemm(backend(), reference(), gemm, dtype());
+    }
+  }
+}
+
+TEST_P(BackendTest, GemmWithoutInnerDimensionIsBiasPlusOld) {
+  // A zero-sized tensor still has a place.
+  const HostTensor place(dtype(), {1});
+  const HostTensor bias = RandomTensor(dtype(), {3}, 3);
+  HostTensor c = RandomTensor(dtype(), {4, 3}, 4);
+  const HostTensor old = c;
+  GemmArgs args;
+  args.a = ConstTensorView(place.view().raw(), dtype(), {4, 0});
+  args.b = ConstTensorView(place.view().raw(), dtype(), {0, 3});
+  args.bias = bias.view();
+  args.beta = 1.0f;
+  args.c = c.view();
+  backend().Gemm(args, {});
+  for (int64_t i = 0; i < c.size(); ++i) {
+    const double expected = old.At(i) + bias.At(i % 3);
+    EXPECT_NEAR(c.At(i), expected, 2 * test::UnitRoundoff(dtype()) * std::fabs(expected));
+  }
+}
+
+TEST_P(BackendTest, GemmWithoutRowsWritesNothing) {
+  const HostTensor b = RandomTensor(dtype(), {5, 3}, 2);
+  const HostTensor place(dtype(), {1});
+  HostTensor c(dtype(), {1});
+  GemmArgs args;
+  args.a = ConstTensorView(place.view().raw(), dtype(), {0, 5});
+  args.b = b.view();
+  args.c = TensorView(c.view().raw(), dtype(), {0, 3});
+  backend().Gemm(args, {});
+  EXPECT_EQ(c.At(0), 0);
+}
+
+// Bound: as of a sum of `rows` terms and the old value.
+TEST_P(BackendTest, ColumnSumMatchesReference) {
+  for (const MatrixSize& size : kMatrixSizes) {
+    for (const float beta : {0.0f, 1.0f}) {
+      const HostTensor x = RandomTensor(dtype(), {size.rows, size.columns}, 1);
+      const HostTensor old = RandomTensor(gradient_dtype(), {size.columns}, 2);
+      const auto run = [&](Backend& on, const HostTensor& of, HostTensor y) {
+        on.ColumnSum({of.view(), beta, y.view()}, {});
+        return y.Values();
+      };
+      const auto actual = run(backend(), x, old);
+      const auto expected = run(reference(), Wide(x), Wide(old));
+      const auto magnitude = run(reference(), Absolute(Wide(x)), Absolute(Wide(old)));
+      ExpectClose(actual, expected, test::Scaled(magnitude, Gamma(size.rows + 2)), "column sum");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::kernels
