@@ -1,0 +1,211 @@
+#include "data/sampler.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+
+#include "core/base/check.h"
+#include "core/base/philox.h"
+#include "core/base/status.h"
+#include "data/sampling/lane_streams.h"
+#include "data/sampling/pair_sampler.h"
+#include "data/sampling/permutation.h"
+#include "data/sampling/span_sampler.h"
+
+namespace anyorder::data {
+
+namespace {
+
+constexpr int64_t kNumFunctional = 3;  // SEP after A, SEP and CLS after B
+
+// Tokens a stream must have for one step. kContiguous needs the token after the last one, too.
+int64_t StreamNeed(const SamplingConfig& config, SampleKind kind) {
+  return config.seq_len + (kind == SampleKind::kContiguous ? 1 : 0);
+}
+
+class LaneSampler : public Sampler {
+ public:
+  LaneSampler(const TextSource& text,
+              const SamplingConfig& config,
+              SampleKind kind,
+              uint64_t seed,
+              const std::vector<LaneStream>& streams)
+      : text_(text),
+        config_(config),
+        kind_(kind),
+        seed_(seed),
+        span_lengths_(config.max_span),
+        advance_(kind == SampleKind::kPairs ? config.reuse_len : config.seq_len),
+        steps_per_epoch_((streams[0].length - StreamNeed(config, kind)) / advance_ + 1) {
+    for (const LaneStream& stream : streams)
+      lanes_.emplace_back(text, stream);
+  }
+
+  bool IsBackward(int64_t lane) const override { return lanes_[lane].backward(); }
+  int64_t steps_per_epoch() const override { return steps_per_epoch_; }
+
+  absl::StatusOr<TextSample> Sample(int64_t lane, int64_t step) const override {
+    ANYORDER_CHECK(lane >= 0 && lane < static_cast<int64_t>(lanes_.size()) && step >= 0)
+        << "lane " << lane << " of " << lanes_.size() << ", step " << step;
+    TextSample sample;
+    sample.lane = lane;
+    sample.step = step;
+    sample.backward = lanes_[lane].backward();
+    sample.tokens.resize(config_.seq_len);
+    sample.segment.resize(config_.seq_len);
+    const int64_t begin = step % steps_per_epoch_ * advance_;
+    ANYORDER_RETURN_IF_ERROR(kind_ == SampleKind::kPairs
+                                 ? FillPairs(lanes_[lane], begin, sample)
+                                 : FillContiguous(lanes_[lane], begin, sample));
+    return sample;
+  }
+
+ private:
+  absl::Status FillContiguous(const LaneText& lane, int64_t begin, TextSample& sample) const {
+    std::vector<int32_t> tokens(config_.seq_len + 1);
+    ANYORDER_RETURN_IF_ERROR(lane.ReadTokens(begin, begin + config_.seq_len + 1, tokens.data()));
+    sample.next_tokens.assign(tokens.begin() + 1, tokens.end());
+    tokens.pop_back();
+    sample.tokens = std::move(tokens);
+    return absl::OkStatus();
+  }
+
+  // [reuse][A][SEP][B][SEP][CLS], then masks and orders of its two halves.
+  absl::Status FillPairs(const LaneText& lane, int64_t begin, TextSample& sample) const {
+    const int64_t reuse = config_.reuse_len;
+    sample.is_functional.resize(config_.seq_len);
+    std::vector<uint8_t> word_starts(config_.seq_len);
+    ANYORDER_RETURN_IF_ERROR(lane.ReadTokens(begin, begin + reuse, sample.tokens.data()));
+    ANYORDER_RETURN_IF_ERROR(lane.ReadWordStarts(begin, begin + reuse, word_starts.data()));
+    ANYORDER_RETURN_IF_ERROR(AppendPair(lane, begin + reuse, word_starts, sample));
+    DrawMasks(word_starts, sample);
+    DrawOrders(sample);
+    return absl::OkStatus();
+  }
+
+  absl::Status AppendPair(const LaneText& lane,
+                          int64_t begin,
+                          std::vector<uint8_t>& word_starts,
+                          TextSample& sample) const {
+    RandomStream random(seed_, RandomPurpose::kPairs, sample.step, sample.lane);
+    const int64_t total = config_.seq_len - config_.reuse_len - kNumFunctional;
+    ANYORDER_ASSIGN_OR_RETURN(const SegmentPair pair, DrawSegmentPair(lane, begin, total, random));
+    sample.b_follows_a = pair.b_follows_a;
+    int64_t slot = config_.reuse_len;
+    const auto add_text = [&](int64_t from, int64_t to, int32_t segment) -> absl::Status {
+      ANYORDER_RETURN_IF_ERROR(lane.ReadTokens(from, to, &sample.tokens[slot]));
+      ANYORDER_RETURN_IF_ERROR(lane.ReadWordStarts(from, to, &word_starts[slot]));
+      std::fill_n(sample.segment.begin() + slot, to - from, segment);
+      slot += to - from;
+      return absl::OkStatus();
+    };
+    const auto add_functional = [&](int32_t id, int32_t segment) {
+      sample.tokens[slot] = id;
+      sample.segment[slot] = segment;
+      sample.is_functional[slot] = 1;
+      word_starts[slot] = 1;  // their pieces begin with '<'
+      ++slot;
+    };
+    ANYORDER_RETURN_IF_ERROR(add_text(pair.a_begin, pair.a_end, 0));
+    add_functional(text_.separator_id(), 0);
+    ANYORDER_RETURN_IF_ERROR(add_text(pair.b_begin, pair.b_end, 1));
+    add_functional(text_.separator_id(), 1);
+    add_functional(text_.class_id(), 2);
+    return absl::OkStatus();
+  }
+
+  // Spans are drawn in reading order of the text, so that they begin at word starts in backward lanes, too.
+  void DrawMasks(std::vector<uint8_t>& word_starts, TextSample& sample) const {
+    RandomStream random(seed_, RandomPurpose::kSpans, sample.step, sample.lane);
+    const int64_t half_len = config_.reuse_len;
+    sample.is_masked.reserve(config_.seq_len);
+    std::vector<uint8_t> functional(sample.is_functional);
+    for (const int64_t half : {0, 1}) {
+      const auto text_begin = word_starts.begin() + half * half_len;
+      const auto functional_begin = functional.begin() + half * half_len;
+      if (sample.backward) {
+        std::reverse(text_begin, text_begin + half_len);
+        std::reverse(functional_begin, functional_begin + half_len);
+      }
+      const HalfText text = {
+          .word_starts = absl::MakeConstSpan(&*text_begin, half_len),
+          .functional = absl::MakeConstSpan(&*functional_begin, half_len),
+      };
+      const int64_t goal =
+          half == 0 ? config_.num_predict - config_.num_predict / 2 : config_.num_predict / 2;
+      std::vector<uint8_t> mask = DrawSpanMask(text, goal, config_, span_lengths_, random);
+      if (sample.backward) std::reverse(mask.begin(), mask.end());
+      sample.is_masked.insert(sample.is_masked.end(), mask.begin(), mask.end());
+    }
+  }
+
+  void DrawOrders(TextSample& sample) const {
+    RandomStream random(seed_, RandomPurpose::kPermutation, sample.step, sample.lane);
+    const int64_t half_len = config_.reuse_len;
+    sample.order.resize(config_.seq_len);
+    for (const int64_t half : {0, 1}) {
+      const std::vector<int32_t> permutation = DrawPermutation(config_.perm_size, random);
+      FillOrder(permutation, absl::MakeSpan(&sample.order[half * half_len], half_len));
+    }
+  }
+
+  const TextSource& text_;
+  const SamplingConfig config_;
+  const SampleKind kind_;
+  const uint64_t seed_;
+  const SpanLengths span_lengths_;
+  const int64_t advance_;
+  const int64_t steps_per_epoch_;
+  std::vector<LaneText> lanes_;
+};
+
+// "N lanes of at least ... do not fit": with the largest number that does.
+absl::Status TooShort(const TextSource& text,
+                      const SamplingConfig& config,
+                      int64_t need,
+                      int64_t num_lanes) {
+  const int64_t lanes_per_stream = config.bidirectional ? 2 : 1;
+  int64_t fitting = std::min(num_lanes, text.num_tokens() / need * lanes_per_stream);
+  for (; fitting > 0; fitting -= lanes_per_stream) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<LaneStream> streams,
+                              PlaceLanes(text, RunLayout(fitting, config.bidirectional)));
+    if (streams[0].length >= need) break;
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "dataset of ",
+      text.num_tokens(),
+      " tokens is too short for ",
+      num_lanes,
+      " lanes of ",
+      need,
+      " tokens each; at most ",
+      fitting,
+      " lanes fit: prepare more text, or lower the number of lanes or sampling.seq_len"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
+                                                         const SamplingConfig& config,
+                                                         SampleKind kind,
+                                                         uint64_t seed,
+                                                         int64_t num_lanes) {
+  ANYORDER_RETURN_IF_ERROR(config.Validate(kind));
+  if (num_lanes < 1 || (config.bidirectional && num_lanes % 2 != 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("number of lanes ",
+                     num_lanes,
+                     " must be positive",
+                     config.bidirectional ? " and even, because sampling.bidirectional=true" : ""));
+  }
+  const int64_t need = StreamNeed(config, kind);
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LaneStream> streams,
+                            PlaceLanes(text, RunLayout(num_lanes, config.bidirectional)));
+  if (streams[0].length < need) return TooShort(text, config, need, num_lanes);
+  return std::make_unique<LaneSampler>(text, config, kind, seed, streams);
+}
+
+}  // namespace anyorder::data

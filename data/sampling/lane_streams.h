@@ -1,0 +1,79 @@
+// Which part of the corpus a lane reads, and in which direction.
+//
+// The corpus is cut into contiguous streams at the places that its lane tables say (data/FORMAT.md).
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "data/sampling/text_source.h"
+
+namespace anyorder::data {
+
+// Which stream a lane reads, and whether from its end to its begin.
+struct LanePlace {
+  int64_t stream = 0;
+  bool backward = false;
+
+  friend bool operator==(const LanePlace&, const LanePlace&) = default;
+};
+
+// The layout of a run: with `bidirectional`, lanes [0, n/2) read streams 0..n/2-1 forward and lanes [n/2, n)
+// the same streams backward; otherwise lane i reads stream i forward.
+// REQUIRES num_lanes >= 1, and even if bidirectional.
+std::vector<LanePlace> RunLayout(int64_t num_lanes, bool bidirectional);
+
+// The released data_utils.py layout, for comparisons with it: `num_rows` rows in one block per core, and in
+// every block first the block's streams forward, then the same streams backward.
+// REQUIRES num_rows % (2 * num_cores) == 0.
+std::vector<LanePlace> PublishedLayout(int64_t num_rows, int64_t num_cores);
+
+// A contiguous range of the corpus and the direction in which it is read.
+struct LaneStream {
+  int64_t begin = 0;   // position of its first token in the corpus
+  int64_t length = 0;  // tokens
+  bool backward = false;
+
+  friend bool operator==(const LaneStream&, const LaneStream&) = default;
+};
+
+// The streams of `layout`, whose num_streams is 1 + the largest stream in it. All get the length of the shortest, so that
+// lanes step together; a longer one loses its last tokens in the lane's direction. DataLoss from the source.
+absl::StatusOr<std::vector<LaneStream>> PlaceLanes(const TextSource& source,
+                                                   const std::vector<LanePlace>& layout);
+
+// A stream addressed in the lane's own order: position 0 is what the lane reads first, which for a backward
+// lane is the stream's last token. Borrows `source`.
+class LaneText {
+ public:
+  LaneText(const TextSource& source, const LaneStream& stream) : source_(source), stream_(stream) {}
+
+  int64_t length() const { return stream_.length; }
+  bool backward() const { return stream_.backward; }
+
+  // As TextSource's, for lane positions [begin, end).
+  absl::Status ReadTokens(int64_t begin, int64_t end, int32_t* out) const;
+  absl::Status ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const;
+  absl::Status ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const;
+
+  // The first position of the sentence that holds `position`.
+  absl::StatusOr<int64_t> SentenceBegin(int64_t position) const;
+  // The first position e in [position, limit] with e == limit or a sentence boundary just before e.
+  // REQUIRES 1 <= position <= limit <= length().
+  absl::StatusOr<int64_t> NextBoundary(int64_t position, int64_t limit) const;
+
+ private:
+  // Corpus range of lane positions [begin, end).
+  int64_t SourceBegin(int64_t begin, int64_t end) const {
+    return stream_.begin + (stream_.backward ? stream_.length - end : begin);
+  }
+
+  const TextSource& source_;
+  LaneStream stream_;
+};
+
+}  // namespace anyorder::data

@@ -1,0 +1,33 @@
+// Segment pairs: which text follows the reuse part of a lane's sequence (XLNet, section 2.4; the procedure of
+// the released data_utils.py).
+
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+
+#include "core/base/philox.h"
+#include "data/sampling/lane_streams.h"
+
+namespace anyorder::data {
+
+// Two non-empty ranges of lane positions.
+struct SegmentPair {
+  int64_t a_begin = 0;
+  int64_t a_end = 0;
+  int64_t b_begin = 0;
+  int64_t b_end = 0;
+  bool b_follows_a = false;
+};
+
+// A begins at `begin` and ends at a sentence end; B is, with equal chance, what follows A or text that begins
+// a sentence anywhere in the lane's stream. Both are then cut from the right until |A| + |B| == total. If no
+// sentence ends within reach, A is cut from one long sentence and B is text from anywhere.
+// REQUIRES total >= 2 and begin + total < text.length(). DataLoss from the source.
+absl::StatusOr<SegmentPair> DrawSegmentPair(const LaneText& text,
+                                            int64_t begin,
+                                            int64_t total,
+                                            RandomStream& random);
+
+}  // namespace anyorder::data

@@ -1,0 +1,82 @@
+// A text source over vectors. Token ids are their positions plus kFirstId, so that a test sees where a token
+// came from.
+
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "core/base/philox.h"
+#include "data/sampling/text_source.h"
+
+namespace anyorder::data {
+
+class MemoryText : public TextSource {
+ public:
+  static constexpr int32_t kClassId = 3;
+  static constexpr int32_t kSeparatorId = 4;
+  static constexpr int32_t kFirstId = 100;
+
+  // Sentences of 1..2 * mean_sentence - 1 tokens; every second token, on average, starts a word.
+  static MemoryText Random(int64_t num_tokens, int64_t mean_sentence, uint64_t seed) {
+    RandomStream random(seed, RandomPurpose::kPrep, 0, 0);
+    MemoryText text;
+    uint8_t flag = 1;
+    for (int64_t left = 0; static_cast<int64_t>(text.tokens.size()) < num_tokens; --left) {
+      if (left == 0) {
+        left = 1 + static_cast<int64_t>(random.Below64(2 * mean_sentence - 1));
+        flag ^= 1;
+      }
+      text.tokens.push_back(kFirstId + static_cast<int32_t>(text.tokens.size()));
+      text.flags.push_back(flag);
+      text.starts.push_back(random.Below(2) == 0);
+    }
+    return text;
+  }
+
+  MemoryText Reversed() const {
+    MemoryText text = *this;
+    std::reverse(text.tokens.begin(), text.tokens.end());
+    std::reverse(text.flags.begin(), text.flags.end());
+    std::reverse(text.starts.begin(), text.starts.end());
+    return text;
+  }
+
+  int64_t num_tokens() const override { return static_cast<int64_t>(tokens.size()); }
+  int32_t separator_id() const override { return kSeparatorId; }
+  int32_t class_id() const override { return kClassId; }
+  absl::Status ReadTokens(int64_t begin, int64_t end, int32_t* out) const override {
+    return Copy(tokens, begin, end, out);
+  }
+  absl::Status ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const override {
+    return Copy(flags, begin, end, out);
+  }
+  absl::Status ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const override {
+    return Copy(starts, begin, end, out);
+  }
+  absl::StatusOr<LaneRange> ReadLaneRange(int64_t stream,
+                                          int64_t num_streams,
+                                          bool backward) const override {
+    const int64_t begin = stream * num_tokens() / num_streams;
+    const int64_t end = (stream + 1) * num_tokens() / num_streams;
+    if (!backward) return LaneRange{.begin = begin, .end = end};
+    return LaneRange{.begin = num_tokens() - end, .end = num_tokens() - begin};
+  }
+
+  std::vector<int32_t> tokens;
+  std::vector<uint8_t> flags;
+  std::vector<uint8_t> starts;
+  absl::Status failure;  // what every read returns, if not OK
+
+ private:
+  template <typename Value>
+  absl::Status Copy(const std::vector<Value>& from, int64_t begin, int64_t end, Value* out) const {
+    if (begin < 0 || begin > end || end > num_tokens()) return absl::InternalError("range");
+    std::copy(from.begin() + begin, from.begin() + end, out);
+    return failure;
+  }
+};
+
+}  // namespace anyorder::data
