@@ -1,0 +1,110 @@
+// Time of one step's gradient reduction, tree beside fast, and of the optimizer step that follows.
+// Usage: mpiexec -n R gradient_reducer_bench [elements [leaves [repeats]]]
+// One JSON line per mode from rank 0: medians over the repeats of the slowest rank, bytes sent per rank.
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "absl/time/clock.h"
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "dist/gradient_reducer.h"
+#include "dist/mpi_communicator.h"
+#include "dist/sharded_optimizer.h"
+
+namespace anyorder::dist {
+namespace {
+
+struct Sizes {
+  int64_t elements = 5500000;
+  int64_t leaves = 8;
+  int64_t repeats = 15;
+};
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Seconds from the moment all ranks are there until the last one is done.
+template <typename Work>
+double SlowestRank(Communicator& comm, Work work) {
+  comm.Barrier();
+  const absl::Time start = absl::Now();
+  work();
+  double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  comm.AllReduceMax(absl::MakeSpan(&seconds, 1));
+  return seconds;
+}
+
+void Measure(Communicator& comm, kernels::Backend& backend, const Sizes& sizes, Reduction mode) {
+  const auto reducer =
+      GradientReducer::Create(comm, backend, {sizes.elements, sizes.leaves, 2, mode}).value();
+  const auto optimizer =
+      ShardedOptimizer::Create(
+          comm, backend, sizes.elements, {{0, sizes.elements, true}}, OptimizerConfig())
+          .value();
+  std::vector<float> weights(sizes.elements);
+  std::vector<float> gradient(reducer->owned().size());
+  std::vector<double> scalars(2);
+  std::vector<double> add_ms;
+  std::vector<double> reduce_ms;
+  std::vector<double> step_ms;
+  for (int64_t repeat = 0; repeat < sizes.repeats; ++repeat) {
+    double add = 0;
+    for (int64_t leaf = reducer->leaves().begin; leaf < reducer->leaves().end; ++leaf) {
+      float* buffer = reducer->LeafBuffer();
+      std::fill_n(buffer, sizes.elements, 1e-3f * static_cast<float>(leaf + 1));
+      const absl::Time start = absl::Now();
+      reducer->CommitLeaf(leaf, {1.0, 2.0});
+      add += absl::ToDoubleMilliseconds(absl::Now() - start);
+    }
+    add_ms.push_back(add);
+    reduce_ms.push_back(1e3 * SlowestRank(comm, [&] {
+                          reducer->ReduceScatter(absl::MakeSpan(gradient), absl::MakeSpan(scalars));
+                        }));
+    step_ms.push_back(1e3 * SlowestRank(comm, [&] {
+                        optimizer->Step(gradient,
+                                        {repeat, 1e-4, 1.0},
+                                        TensorView(weights.data(), {sizes.elements}));
+                      }));
+  }
+  if (comm.rank() != 0) return;
+  std::printf(
+      "{\"name\": \"gradient_reducer\", \"mode\": \"%s\", \"backend\": \"%s\", \"ranks\": %d, "
+      "\"elements\": %lld, \"leaves\": %lld, \"local_add_ms\": %.2f, \"reduce_scatter_ms\": %.2f, "
+      "\"optimizer_step_ms\": %.2f, \"bytes_sent\": %lld}\n",
+      mode == Reduction::kTree ? "tree" : "fast",
+      backend.name().c_str(),
+      comm.world_size(),
+      static_cast<long long>(sizes.elements),
+      static_cast<long long>(sizes.leaves),
+      Median(add_ms),
+      Median(reduce_ms),
+      Median(step_ms),
+      static_cast<long long>(reducer->last_bytes_sent()));
+}
+
+int Main(int argc, char** argv) {
+  auto environment = MpiEnvironment::Create(&argc, &argv);
+  if (!environment.ok()) return ReportAndExitStatus("gradient_reducer_bench", environment.status());
+  Sizes sizes;
+  if (argc > 1) sizes.elements = std::atoll(argv[1]);
+  if (argc > 2) sizes.leaves = std::atoll(argv[2]);
+  if (argc > 3) sizes.repeats = std::atoll(argv[3]);
+  const auto world = (*environment)->World();
+  const auto backend = kernels::MakeReferenceBackend();
+  for (const Reduction mode : {Reduction::kTree, Reduction::kFast})
+    Measure(*world, *backend, sizes, mode);
+  return 0;
+}
+
+}  // namespace
+}  // namespace anyorder::dist
+
+int main(int argc, char** argv) {
+  return anyorder::dist::Main(argc, argv);
+}
