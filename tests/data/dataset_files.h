@@ -1,0 +1,35 @@
+// Writes small datasets straight from FORMAT.md, without the program that makes real ones.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace anyorder::data {
+
+// One value a token each; bits are 0 or 1.
+struct TestStream {
+  std::vector<uint32_t> tokens;
+  std::vector<uint8_t> sentence_flags, document_starts, word_starts;
+
+  // Random values below `vocab_size`.
+  static TestStream Random(int64_t num_tokens, uint64_t vocab_size, uint64_t seed);
+};
+
+struct TestDataset {
+  uint64_t vocab_size = 1000;
+  uint64_t shard_tokens = 64;
+  std::string tokenizer = "a tokenizer";
+  std::string corpus_digest = "0123456789abcdef0123456789abcdef";
+
+  // Writes `stream` to the existing directory. Aborts if it cannot.
+  void Write(const std::string& directory, const TestStream& stream) const;
+};
+
+// A fresh directory under the test's temporary one.
+std::string MakeTestDirectory(const std::string& name);
+std::string ReadFile(const std::string& path);
+void WriteFile(const std::string& path, const std::string& bytes);
+
+}  // namespace anyorder::data

@@ -1,0 +1,276 @@
+#include "data/dataset.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <thread>
+#include <vector>
+
+#include "data/hdf5_file.h"
+#include "data/sampler.h"
+#include "data/sampling/lane_streams.h"
+#include "tests/data/dataset_files.h"
+
+namespace anyorder::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+
+// Damages a dataset of four shards, the last one short: 64 + 64 + 64 + 8 tokens.
+class DatasetTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = MakeTestDirectory("dataset");
+    stream_ = TestStream::Random(200, 1000, 1);
+    TestDataset().Write(directory_, stream_);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  std::string Path(const std::string& file) const { return directory_ + "/" + file; }
+  absl::Status OpenStatus(bool verify = false) const {
+    return Dataset::Open(directory_, {.verify = verify}).status();
+  }
+  // Flips one bit of the first byte of a dataset.
+  void FlipBit(const std::string& file, const std::string& dataset) {
+    const auto extent = Hdf5Reader::Open(Path(file)).value().Locate(dataset);
+    ASSERT_TRUE(extent.ok()) << extent.status();
+    std::string bytes = ReadFile(Path(file));
+    bytes[extent->offset] = static_cast<char>(bytes[extent->offset] ^ 1);
+    WriteFile(Path(file), bytes);
+  }
+  // Writes another dataset beside this one and takes `file` from it.
+  void ReplaceFrom(const TestDataset& other, const std::string& file) {
+    const std::string from = directory_ + "/other";
+    std::filesystem::create_directories(from);
+    other.Write(from, stream_);
+    WriteFile(Path(file), ReadFile(from + "/" + file));
+  }
+
+  std::string directory_;
+  TestStream stream_;
+};
+
+TEST_F(DatasetTest, AnyRangeReadsWhatWasWritten) {
+  const auto dataset = Dataset::Open(directory_);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->num_tokens(), 200);
+  EXPECT_EQ((*dataset)->separator_id(), 4);
+  EXPECT_EQ((*dataset)->class_id(), 3);
+  for (int64_t begin = 0; begin <= 200; begin += 3) {
+    for (int64_t end = begin; end <= 200; end += 7) {
+      const int64_t n = end - begin;
+      std::vector<int32_t> tokens(n);
+      std::vector<uint8_t> flags(n);
+      std::vector<uint8_t> documents(n);
+      std::vector<uint8_t> words(n);
+      ASSERT_TRUE((*dataset)->ReadTokens(begin, end, tokens.data()).ok());
+      ASSERT_TRUE((*dataset)->ReadSentenceFlags(begin, end, flags.data()).ok());
+      ASSERT_TRUE((*dataset)->ReadDocumentStarts(begin, end, documents.data()).ok());
+      ASSERT_TRUE((*dataset)->ReadWordStarts(begin, end, words.data()).ok());
+      ASSERT_THAT(tokens, ElementsAreArray(stream_.tokens.data() + begin, n));
+      ASSERT_THAT(flags, ElementsAreArray(stream_.sentence_flags.data() + begin, n));
+      ASSERT_THAT(documents, ElementsAreArray(stream_.document_starts.data() + begin, n));
+      ASSERT_THAT(words, ElementsAreArray(stream_.word_starts.data() + begin, n));
+    }
+  }
+}
+
+TEST_F(DatasetTest, LargeVocabulariesHaveFourByteTokens) {
+  const TestStream stream = TestStream::Random(200, 100000, 2);
+  TestDataset{.vocab_size = 100000}.Write(directory_, stream);
+  const auto dataset = Dataset::Open(directory_, {.verify = true});
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  std::vector<int32_t> tokens(200);
+  ASSERT_TRUE((*dataset)->ReadTokens(0, 200, tokens.data()).ok());
+  EXPECT_THAT(tokens, ElementsAreArray(stream.tokens));
+}
+
+TEST_F(DatasetTest, LaneRangesCoverTheStreamInBothDirections) {
+  const TestStream stream = TestStream::Random(4200, 1000, 3);
+  TestDataset{.shard_tokens = 1024}.Write(directory_, stream);  // 64 cells of 65 or 66 tokens
+  const auto dataset = Dataset::Open(directory_);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  for (const int64_t streams : {1, 2, 3, 5, 64}) {
+    int64_t next = 0;
+    for (int64_t s = 0; s < streams; ++s) {
+      const auto forward = (*dataset)->ReadLaneRange(s, streams, false);
+      const auto backward = (*dataset)->ReadLaneRange(s, streams, true);
+      ASSERT_TRUE(forward.ok() && backward.ok());
+      ASSERT_EQ(forward->begin, next);
+      ASSERT_GT(forward->end, forward->begin);
+      ASSERT_EQ(backward->begin, 4200 - forward->end);
+      ASSERT_EQ(backward->end, 4200 - forward->begin);
+      next = forward->end;
+    }
+    ASSERT_EQ(next, 4200);
+  }
+  // More streams than cells: some have none, and a sampler says so.
+  const auto empty = (*dataset)->ReadLaneRange(0, 65, false);
+  ASSERT_TRUE(empty.ok());
+  EXPECT_EQ(empty->begin, empty->end);
+}
+
+TEST_F(DatasetTest, BackwardLaneOfASamplerReadsItsStreamFromTheEnd) {
+  const TestStream stream = TestStream::Random(4096, 1000, 4);
+  TestDataset{.shard_tokens = 1024}.Write(directory_, stream);
+  const auto dataset = Dataset::Open(directory_);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  SamplingConfig config;
+  config.seq_len = 128;
+  config.reuse_len = 64;
+  config.perm_size = 64;
+  config.num_predict = 21;
+  const auto sampler = Sampler::Create(**dataset, config, SampleKind::kPairs, 1, 4);
+  ASSERT_TRUE(sampler.ok()) << sampler.status();
+  const auto forward = (*sampler)->Sample(1, 0);
+  const auto backward = (*sampler)->Sample(2, 0);
+  ASSERT_TRUE(forward.ok() && backward.ok());
+  for (int64_t i = 0; i < 64; ++i) {
+    ASSERT_EQ(forward->tokens[i], stream.tokens[2048 + i]);
+    ASSERT_EQ(backward->tokens[i], stream.tokens[2047 - i]);
+  }
+  EXPECT_EQ(forward->tokens[127], 3);
+  EXPECT_EQ(forward->tokens[126], 4);
+}
+
+TEST_F(DatasetTest, FlippedBitIsFoundWhenItsChunkIsFirstRead) {
+  for (const char* name : {"tokens", "sentence_flags", "document_starts", "word_starts"}) {
+    SetUp();
+    FlipBit("shard-00001.h5", name);
+    const auto dataset = Dataset::Open(directory_);
+    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    const auto read = [&](int64_t begin, int64_t end) {
+      std::vector<int32_t> tokens(end - begin);
+      std::vector<uint8_t> bits(end - begin);
+      absl::Status status = (*dataset)->ReadTokens(begin, end, tokens.data());
+      status.Update((*dataset)->ReadSentenceFlags(begin, end, bits.data()));
+      status.Update((*dataset)->ReadDocumentStarts(begin, end, bits.data()));
+      status.Update((*dataset)->ReadWordStarts(begin, end, bits.data()));
+      return status;
+    };
+    EXPECT_TRUE(read(0, 64).ok());
+    // Another token of the chunk than the damaged one, and twice: damage is never remembered as checked.
+    for (int i = 0; i < 2; ++i) {
+      const absl::Status status = read(120, 121);
+      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << name;
+      EXPECT_THAT(std::string(status.message()),
+                  AllOf(HasSubstr(Path("shard-00001.h5")),
+                        HasSubstr(std::string("dataset '") + name + "' chunk 0"),
+                        HasSubstr("CRC32C")));
+    }
+    EXPECT_THAT(std::string(OpenStatus(true).message()), HasSubstr("chunk 0"));
+  }
+}
+
+TEST_F(DatasetTest, DamagedSecondChunkIsNamedAndTheFirstStaysReadable) {
+  const TestStream stream = TestStream::Random(70000, 1000, 5);  // 140000 bytes: three chunks
+  TestDataset{.shard_tokens = 1 << 17}.Write(directory_, stream);
+  const auto extent = Hdf5Reader::Open(Path("shard-00000.h5")).value().Locate("tokens").value();
+  std::string bytes = ReadFile(Path("shard-00000.h5"));
+  bytes[extent.offset + 65536] = static_cast<char>(bytes[extent.offset + 65536] ^ 0x80);
+  WriteFile(Path("shard-00000.h5"), bytes);
+  const auto dataset = Dataset::Open(directory_);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  std::vector<int32_t> tokens(70000);
+  EXPECT_TRUE((*dataset)->ReadTokens(0, 32768, tokens.data()).ok());
+  EXPECT_TRUE((*dataset)->ReadTokens(65536, 70000, tokens.data()).ok());
+  EXPECT_THAT(std::string((*dataset)->ReadTokens(32767, 32769, tokens.data()).message()),
+              HasSubstr("'tokens' chunk 1"));
+}
+
+TEST_F(DatasetTest, DamageOutsideTheArraysIsFoundByVerify) {
+  std::string bytes = ReadFile(Path("shard-00002.h5"));
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  WriteFile(Path("shard-00002.h5"), bytes);
+  const absl::Status status = OpenStatus(true);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("shard-00002.h5"));
+}
+
+TEST_F(DatasetTest, DamagedLaneTableIsReported) {
+  FlipBit("lanes.h5", "lanes/backward");
+  const auto dataset = Dataset::Open(directory_);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_TRUE((*dataset)->ReadLaneRange(0, 1, false).ok());
+  EXPECT_THAT(std::string((*dataset)->ReadLaneRange(0, 1, true).status().message()),
+              AllOf(HasSubstr("lanes.h5"), HasSubstr("lanes/backward")));
+}
+
+TEST_F(DatasetTest, TruncatedFilesAreRefused) {
+  for (const char* file : {"shard-00000.h5", "shard-00003.h5", "lanes.h5"}) {
+    const std::string bytes = ReadFile(Path(file));
+    for (const size_t size : {bytes.size() - 1, bytes.size() / 2, size_t{0}}) {
+      WriteFile(Path(file), bytes.substr(0, size));
+      const absl::Status status = OpenStatus();
+      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << file << " " << size;
+      EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(Path(file)), HasSubstr(" bytes")));
+    }
+    WriteFile(Path(file), bytes);
+  }
+  EXPECT_TRUE(OpenStatus(true).ok());
+}
+
+TEST_F(DatasetTest, MissingFilesAreNamed) {
+  for (const char* file : {"shard-00002.h5", "lanes.h5", "spiece.model", "dataset.json"}) {
+    const std::string bytes = ReadFile(Path(file));
+    std::filesystem::remove(Path(file));
+    const absl::Status status = OpenStatus();
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << file;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(Path(file)));
+    WriteFile(Path(file), bytes);
+  }
+}
+
+TEST_F(DatasetTest, ShardOfAnotherTokenizerIsRefused) {
+  ReplaceFrom({.tokenizer = "b tokenizer"}, "shard-00001.h5");
+  const absl::Status status = OpenStatus();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr(Path("shard-00001.h5")), HasSubstr("tokenizer_digest=")));
+}
+
+TEST_F(DatasetTest, ShardOfAnotherCorpusIsRefused) {
+  ReplaceFrom({.corpus_digest = "ffffffffffffffffffffffffffffffff"}, "shard-00001.h5");
+  EXPECT_THAT(std::string(OpenStatus().message()), HasSubstr("corpus_digest=ffff"));
+}
+
+TEST_F(DatasetTest, ShardsInAnotherOrderAreRefused) {
+  WriteFile(Path("shard-00001.h5"), ReadFile(Path("shard-00000.h5")));
+  EXPECT_THAT(std::string(OpenStatus().message()),
+              AllOf(HasSubstr(Path("shard-00001.h5")), HasSubstr("shard_index=0")));
+}
+
+TEST_F(DatasetTest, AnotherTokenizerModelIsRefused) {
+  WriteFile(Path("spiece.model"), "b tokenizer");
+  const absl::Status status = OpenStatus();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("spiece.model"));
+}
+
+TEST_F(DatasetTest, ThreadsThatTouchTheSameChunksFirstReadTheSame) {
+  const TestStream stream = TestStream::Random(300000, 1000, 6);
+  TestDataset{.shard_tokens = 1 << 16}.Write(directory_, stream);
+  const auto dataset = Dataset::Open(directory_);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  std::vector<int> failures(4);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      std::vector<int32_t> tokens(1000);
+      for (int64_t begin = 0; begin + 1000 <= 300000; begin += 1000) {
+        const bool ok = (*dataset)->ReadTokens(begin, begin + 1000, tokens.data()).ok();
+        if (!ok || !std::equal(tokens.begin(), tokens.end(), stream.tokens.begin() + begin))
+          ++failures[t];
+      }
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_EQ(failures, std::vector<int>(4));
+}
+
+}  // namespace
+}  // namespace anyorder::data
