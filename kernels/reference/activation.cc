@@ -12,12 +12,24 @@ namespace {
 constexpr double kCubic = 0.044715;
 const double kRootTwoOverPi = std::sqrt(2.0 / std::numbers::pi);
 
+// Both forms of GELU are x times a distribution function, computed so that the left tail does not cancel:
+// (1 + tanh v) / 2 = 1 / (1 + exp(-2 v)) and (1 + erf z) / 2 = erfc(-z) / 2.
+double TanhArgument(double x) {
+  return kRootTwoOverPi * (x + kCubic * x * x * x);
+}
+double TanhDistribution(double x) {
+  return 1 / (1 + std::exp(-2 * TanhArgument(x)));
+}
+double ErfDistribution(double x) {
+  return 0.5 * std::erfc(-x / std::numbers::sqrt2);
+}
+
 double Activate(Activation activation, double x) {
   switch (activation) {
     case Activation::kGeluTanh:
-      return 0.5 * x * (1 + std::tanh(kRootTwoOverPi * (x + kCubic * x * x * x)));
+      return x * TanhDistribution(x);
     case Activation::kGeluErf:
-      return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
+      return x * ErfDistribution(x);
     case Activation::kRelu:
       return x > 0 ? x : 0;
   }
@@ -27,13 +39,13 @@ double Activate(Activation activation, double x) {
 double ActivateDerivative(Activation activation, double x) {
   switch (activation) {
     case Activation::kGeluTanh: {
-      const double t = std::tanh(kRootTwoOverPi * (x + kCubic * x * x * x));
-      return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kRootTwoOverPi * (1 + 3 * kCubic * x * x);
+      const double below = TanhDistribution(x);
+      const double above = TanhDistribution(-x);
+      const double slope = 2 * kRootTwoOverPi * (1 + 3 * kCubic * x * x);
+      return below + x * below * above * slope;
     }
-    case Activation::kGeluErf: {
-      const double density = std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi);
-      return 0.5 * (1 + std::erf(x / std::numbers::sqrt2)) + x * density;
-    }
+    case Activation::kGeluErf:
+      return ErfDistribution(x) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi);
     case Activation::kRelu:
       return x > 0 ? 1 : 0;
   }

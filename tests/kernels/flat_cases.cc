@@ -1,0 +1,229 @@
+// AdamW, sums of squares, add, cast and copies against the reference.
+
+#include <limits>
+
+#include "tests/kernels/backend_fixture.h"
+
+namespace anyorder::kernels {
+namespace {
+
+using test::ExpectClose;
+using test::Gamma;
+using test::HostTensor;
+using test::RandomTensor;
+
+constexpr double kU = 0x1p-24;
+
+struct Optimizer {
+  HostTensor grad, master, m, v, weights;
+};
+
+Optimizer MakeOptimizer(DType dtype, int64_t n) {
+  Optimizer state{RandomTensor(DType::kFloat32, {n}, 1, 0.1),
+                  RandomTensor(DType::kFloat32, {n}, 2),
+                  RandomTensor(DType::kFloat32, {n}, 3, 0.1),
+                  RandomTensor(DType::kFloat32, {n}, 4, 0.01),
+                  HostTensor(dtype, {n})};
+  state.v = Absolute(state.v);
+  return state;
+}
+
+AdamWArgs Arguments(Optimizer* state, bool bias_correction) {
+  AdamWArgs args;
+  args.grad = state->grad.view();
+  args.master = state->master.view();
+  args.m = state->m.view();
+  args.v = state->v.view();
+  args.weights = state->weights.view();
+  args.grad_scale = 0.37;
+  args.learning_rate = 3e-3;
+  args.weight_decay = 0.01;
+  args.bias_correction = bias_correction;
+  args.step = 3;
+  return args;
+}
+
+// Bounds: m and v are sums of two products whose factors are themselves rounded (6 roundings); v's terms are
+// positive, so sqrt(v) is off by half of v's factor; the quotient has m's absolute and v's relative error and
+// four roundings more; master then adds rounded products.
+TEST_P(BackendTest, AdamWMatchesReference) {
+  for (const int64_t n : {int64_t{1}, int64_t{17}, int64_t{70001}}) {
+    for (const bool correction : {false, true}) {
+      const Optimizer old = MakeOptimizer(dtype(), n);
+      Optimizer actual = old;
+      backend().AdamW(Arguments(&actual, correction), {});
+      Optimizer exact{Wide(old.grad), Wide(old.master), Wide(old.m), Wide(old.v), HostTensor()};
+      const AdamWArgs args = Arguments(&exact, correction);
+      reference().AdamW(args, {});
+      const double c =
+          correction ? std::sqrt(1 - std::pow(0.999, 4)) / (1 - std::pow(0.9, 4)) : 1.0;
+      std::vector<double> m_bound(n);
+      std::vector<double> v_bound(n);
+      std::vector<double> master_bound(n);
+      for (int64_t i = 0; i < n; ++i) {
+        const double g = args.grad_scale * old.grad.At(i);
+        m_bound[i] = 6 * kU * (0.9 * std::fabs(old.m.At(i)) + 0.1 * std::fabs(g));
+        v_bound[i] = 7 * kU * exact.v.At(i);
+        const double root = std::sqrt(exact.v.At(i)) + args.epsilon;
+        const double ratio = std::fabs(c * exact.m.At(i) / root);
+        const double ratio_error = c * m_bound[i] / root + 10 * kU * ratio;
+        const double decay = args.weight_decay * std::fabs(old.master.At(i));
+        master_bound[i] = args.learning_rate * (ratio_error + 4 * kU * (ratio + decay)) +
+                          2 * kU * std::fabs(exact.master.At(i));
+      }
+      ExpectClose(actual.m.Values(), exact.m.Values(), m_bound, "m");
+      ExpectClose(actual.v.Values(), exact.v.Values(), v_bound, "v");
+      ExpectClose(actual.master.Values(), exact.master.Values(), master_bound, "master");
+      // Weights are the stored master, rounded: nothing else could be rebuilt from a checkpoint.
+      EXPECT_TRUE(actual.weights.SameBits(test::ToDType(actual.master, dtype())));
+    }
+  }
+}
+
+TEST_P(BackendTest, AdamWWithoutWeightsMovesTheSameMaster) {
+  const Optimizer old = MakeOptimizer(dtype(), 1000);
+  Optimizer with = old;
+  Optimizer without = old;
+  without.weights = HostTensor();
+  backend().AdamW(Arguments(&with, false), {});
+  backend().AdamW(Arguments(&without, false), {});
+  EXPECT_TRUE(with.master.SameBits(without.master));
+}
+
+// Bound: a sum of at most 16384 squares in fp64.
+TEST_P(BackendTest, SumOfSquaresMatchesReferenceBlockByBlock) {
+  for (const int64_t n : {int64_t{1}, kNormBlockElements, 3 * kNormBlockElements + 5}) {
+    const HostTensor x = RandomTensor(DType::kFloat32, {n}, 1);
+    const int64_t blocks = (n + kNormBlockElements - 1) / kNormBlockElements;
+    HostTensor sums(DType::kFloat64, {blocks});
+    HostTensor exact(DType::kFloat64, {blocks});
+    backend().SumOfSquares(x.view(), sums.view(), {});
+    reference().SumOfSquares(x.view(), exact.view(), {});
+    ExpectClose(sums.Values(),
+                exact.Values(),
+                test::Scaled(exact.Values(), 2 * Gamma(kNormBlockElements, 0x1p-53)),
+                "sum of squares");
+  }
+}
+
+TEST_P(BackendTest, SumOfSquaresShowsTheBlockThatIsNotFinite) {
+  for (const double bad : {double{NAN}, double{INFINITY}, -double{INFINITY}}) {
+    for (const int64_t place : {int64_t{0}, kNormBlockElements - 1, kNormBlockElements + 3}) {
+      HostTensor x = RandomTensor(DType::kFloat32, {2 * kNormBlockElements}, 1);
+      x.Set(place, bad);
+      HostTensor sums(DType::kFloat64, {2});
+      backend().SumOfSquares(x.view(), sums.view(), {});
+      EXPECT_EQ(std::isfinite(sums.At(0)), place >= kNormBlockElements);
+      EXPECT_EQ(std::isfinite(sums.At(1)), place < kNormBlockElements);
+    }
+  }
+}
+
+// The largest floats: their squares overflow fp32 but not the sum's fp64.
+TEST_P(BackendTest, SumOfSquaresOfLargeNumbersIsFinite) {
+  HostTensor x(DType::kFloat32, {100});
+  for (int64_t i = 0; i < 100; ++i)
+    x.Set(i, 3e38);
+  HostTensor sums(DType::kFloat64, {1});
+  backend().SumOfSquares(x.view(), sums.view(), {});
+  EXPECT_TRUE(std::isfinite(sums.At(0)));
+}
+
+// One correctly rounded sum per element: the reference's bits. In place, as the gradient tree uses it.
+TEST_P(BackendTest, AddHasTheBitsOfTheReference) {
+  for (const int64_t n : {int64_t{1}, int64_t{1001}, int64_t{200003}}) {
+    HostTensor a = RandomTensor(dtype(), {n}, 1);
+    const HostTensor b = RandomTensor(dtype(), {n}, 2);
+    HostTensor expected(dtype(), {n});
+    reference().Add(a.view(), b.view(), expected.view(), {});
+    backend().Add(a.view(), b.view(), a.view(), {});
+    EXPECT_TRUE(a.SameBits(expected));
+  }
+}
+
+TEST_P(BackendTest, CastRoundsLikeTheReference) {
+  HostTensor x = RandomTensor(DType::kFloat32, {70001}, 1);
+  const float special[] = {0.0f,
+                           -0.0f,
+                           INFINITY,
+                           -INFINITY,
+                           1.00390625f,                        // half way between two bf16 numbers
+                           1.01171875f,                        // half way, the other parity
+                           std::numeric_limits<float>::max(),  // rounds to infinity
+                           std::numeric_limits<float>::denorm_min(),
+                           1e-39f};
+  for (size_t i = 0; i < std::size(special); ++i)
+    x.Set(static_cast<int64_t>(i), special[i]);
+  HostTensor narrow(dtype(), x.shape());
+  HostTensor expected(dtype(), x.shape());
+  backend().Cast(x.view(), narrow.view(), {});
+  reference().Cast(x.view(), expected.view(), {});
+  EXPECT_TRUE(narrow.SameBits(expected));
+  HostTensor wide(DType::kFloat32, x.shape());
+  backend().Cast(narrow.view(), wide.view(), {});
+  EXPECT_EQ(wide.Values(), narrow.Values());
+}
+
+TEST_P(BackendTest, CastKeepsNotANumber) {
+  HostTensor x(DType::kFloat32, {33});
+  x.Set(5, NAN);
+  HostTensor y(dtype(), {33});
+  backend().Cast(x.view(), y.view(), {});
+  for (int64_t i = 0; i < 33; ++i)
+    EXPECT_EQ(std::isnan(y.At(i)), i == 5);
+}
+
+TEST_P(BackendTest, CopyRowsMovesStridedRowsAndNothingElse) {
+  for (const auto& [rows, columns] : kMatrixSizes) {
+    const HostTensor source = RandomTensor(dtype(), {rows * (columns + 3) + 2}, 1);
+    const HostTensor before = RandomTensor(dtype(), {rows * (columns + 5) + 4}, 2);
+    HostTensor after = before;
+    CopyRowsArgs args;
+    args.source = source.view();
+    args.source_begin = 2;
+    args.source_stride = columns + 3;
+    args.destination = after.view();
+    args.destination_begin = 1;
+    args.destination_stride = columns + 5;
+    args.rows = rows;
+    args.columns = columns;
+    backend().CopyRows(args, {});
+    HostTensor expected = before;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < columns; ++c)
+        expected.Set(1 + r * (columns + 5) + c, source.At(2 + r * (columns + 3) + c));
+    }
+    EXPECT_TRUE(after.SameBits(expected));
+  }
+}
+
+TEST_P(BackendTest, GatherTakesRowsAndScatterAddsThem) {
+  constexpr int64_t kRows = 40;
+  for (const int64_t columns : {1, 65}) {
+    const HostTensor x = RandomTensor(dtype(), {kRows, columns}, 1);
+    // Every second row, last first.
+    std::vector<int32_t> rows;
+    for (int32_t r = kRows - 1; r >= 0; r -= 2)
+      rows.push_back(r);
+    const auto count = static_cast<int64_t>(rows.size());
+    HostTensor gathered(dtype(), {count, columns});
+    backend().GatherRows({x.view(), rows.data(), count, false, gathered.view()}, {});
+    for (int64_t i = 0; i < gathered.size(); ++i)
+      EXPECT_EQ(gathered.At(i), x.At(rows[i / columns] * columns + i % columns));
+
+    HostTensor y = RandomTensor(dtype(), {kRows, columns}, 2);
+    HostTensor expected = y;
+    backend().GatherRows({gathered.view(), rows.data(), count, true, y.view()}, {});
+    reference().GatherRows({gathered.view(), rows.data(), count, true, expected.view()}, {});
+    EXPECT_TRUE(y.SameBits(expected));
+  }
+}
+
+TEST_P(BackendTest, FillZeroClearsEverything) {
+  HostTensor x = RandomTensor(dtype(), {300001}, 1);
+  backend().FillZero(x.view(), {});
+  EXPECT_TRUE(x.SameBits(HostTensor(dtype(), {300001})));
+}
+
+}  // namespace
+}  // namespace anyorder::kernels

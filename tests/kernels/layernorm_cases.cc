@@ -1,0 +1,263 @@
+// LayerNorm against the reference.
+//
+// Forward is checked in two steps, so that the rounding of `sum` to its dtype, which moves everything after
+// it, is not counted twice: first sum against residual + dropout(x), then mean, rstd and y against the
+// reference's LayerNorm of the sum that was stored.
+
+#include <numeric>
+
+#include "tests/kernels/backend_fixture.h"
+
+namespace anyorder::kernels {
+namespace {
+
+using test::ExpectClose;
+using test::Gamma;
+using test::HostTensor;
+using test::RandomTensor;
+
+constexpr double kU = 0x1p-24;
+
+struct Result {
+  HostTensor sum, mean, rstd, y;
+};
+
+struct Inputs {
+  HostTensor x, residual, gamma, beta;
+  Dropout dropout;
+  std::vector<int32_t> row_ids;
+};
+
+Result Forward(Backend& backend, const Inputs& in, float epsilon) {
+  const DType dtype = in.x.dtype();
+  const int64_t rows = in.x.shape()[0];
+  Result result{HostTensor(dtype, in.x.shape()),
+                HostTensor(GradientDType(dtype), {rows}),
+                HostTensor(GradientDType(dtype), {rows}),
+                HostTensor(dtype, in.x.shape())};
+  LayerNormForwardArgs args;
+  args.x = in.x.view();
+  args.residual = in.residual.view();
+  args.gamma = in.gamma.view();
+  args.beta = in.beta.view();
+  args.epsilon = epsilon;
+  args.dropout = in.dropout;
+  args.row_ids = in.row_ids.data();
+  args.sum = result.sum.view();
+  args.mean = result.mean.view();
+  args.rstd = result.rstd.view();
+  args.y = result.y.view();
+  backend.LayerNormForward(args, {});
+  return result;
+}
+
+Inputs Widened(const Inputs& in) {
+  const auto wide = [](const HostTensor& x) { return ToDType(x, DType::kFloat64); };
+  return {wide(in.x), wide(in.residual), wide(in.gamma), wide(in.beta), in.dropout, in.row_ids};
+}
+
+// Bounds of mean, rstd and y of one row of n stored sums.
+//
+// The first mean is off by e0 <= Gamma(n) mean|x|; the corrected one by the rounding of n deviations and of
+// its own sum. The variance, a sum of n squares less the square of the correction, is off by a factor
+// Gamma(n + 6) of both; rstd by half of that and three roundings.
+struct RowBounds {
+  double mean;
+  double rstd;
+  std::vector<double> y;
+};
+RowBounds BoundsOf(
+    const Inputs& wide, const Result& exact, int64_t row, double epsilon, DType dtype) {
+  const int64_t n = wide.x.shape()[1];
+  const double mean = exact.mean.At(row);
+  const double rstd = exact.rstd.At(row);
+  double mean_abs = 0;
+  double mean_deviation = 0;
+  for (int64_t c = 0; c < n; ++c) {
+    mean_abs += std::fabs(wide.x.At(row * n + c)) / static_cast<double>(n);
+    mean_deviation += std::fabs(wide.x.At(row * n + c) - mean) / static_cast<double>(n);
+  }
+  const double first = Gamma(n + 1) * mean_abs;
+  RowBounds bounds;
+  bounds.mean = 2 * kU * (mean_abs + first) + Gamma(n + 2) * (mean_deviation + first);
+  const double variance = 1 / (rstd * rstd) - epsilon;
+  const double relative =
+      Gamma(n + 6) * (std::max(variance, 0.0) + 2 * first * first) * rstd * rstd;
+  bounds.rstd = rstd * (0.5 * relative / (1 - relative) + 4 * kU);
+  for (int64_t c = 0; c < n; ++c) {
+    const double gamma = std::fabs(wide.gamma.At(c));
+    const double deviation = std::fabs(wide.x.At(row * n + c) - mean);
+    const double xhat = bounds.mean * rstd + deviation * bounds.rstd + 3 * kU * deviation * rstd;
+    const double y = exact.y.At(row * n + c);
+    const double error = gamma * xhat + 2 * kU * (gamma * deviation * rstd + std::fabs(y));
+    bounds.y.push_back(error + test::UnitRoundoff(dtype) * (std::fabs(y) + error));
+  }
+  return bounds;
+}
+
+void CheckForward(
+    Backend& backend, Backend& reference, const Inputs& in, float epsilon, DType dtype) {
+  const Result actual = Forward(backend, in, epsilon);
+  const Inputs wide = Widened(in);
+  const auto sum = Forward(reference, wide, epsilon).sum.Values();
+  std::vector<double> sum_error(sum.size());
+  for (size_t i = 0; i < sum.size(); ++i) {
+    const double residual = in.residual.size() > 0 ? std::fabs(in.residual.At(i)) : 0;
+    sum_error[i] = 2 * kU * (residual + 1.2 * std::fabs(in.x.At(i)));
+  }
+  ExpectClose(actual.sum.Values(), sum, test::WithOutputRounding(sum_error, sum, dtype), "sum");
+
+  const Inputs stored{ToDType(actual.sum, DType::kFloat64), {}, wide.gamma, wide.beta, {}, {}};
+  const Result exact = Forward(reference, stored, epsilon);
+  RowBounds all{0, 0, {}};
+  std::vector<double> mean_bound;
+  std::vector<double> rstd_bound;
+  for (int64_t row = 0; row < in.x.shape()[0]; ++row) {
+    const RowBounds bounds = BoundsOf(stored, exact, row, epsilon, dtype);
+    mean_bound.push_back(bounds.mean);
+    rstd_bound.push_back(bounds.rstd);
+    all.y.insert(all.y.end(), bounds.y.begin(), bounds.y.end());
+  }
+  ExpectClose(actual.mean.Values(), exact.mean.Values(), mean_bound, "mean");
+  ExpectClose(actual.rstd.Values(), exact.rstd.Values(), rstd_bound, "rstd");
+  ExpectClose(actual.y.Values(), exact.y.Values(), all.y, "y");
+}
+
+Inputs MakeInputs(DType dtype, const MatrixSize& size, bool residual, bool dropout, double shift) {
+  Inputs in;
+  const Shape shape{size.rows, size.columns};
+  in.x = RandomTensor(dtype, shape, 1);
+  for (int64_t i = 0; i < in.x.size(); ++i)
+    in.x.Set(i, in.x.At(i) + shift);
+  if (residual) in.residual = RandomTensor(dtype, shape, 2);
+  in.gamma = RandomTensor(dtype, {size.columns}, 3);
+  in.beta = RandomTensor(dtype, {size.columns}, 4);
+  in.dropout = dropout ? MakeDropout(11, 5, 3, 0.1) : Dropout{};
+  in.row_ids = test::RowIds(size.rows);
+  return in;
+}
+
+TEST_P(BackendTest, LayerNormForwardMatchesReference) {
+  for (const MatrixSize& size : kMatrixSizes) {
+    for (const bool residual : {false, true}) {
+      for (const bool dropout : {false, true}) {
+        SCOPED_TRACE(std::to_string(size.rows) + "x" + std::to_string(size.columns));
+        const Inputs in = MakeInputs(dtype(), size, residual, dropout, 0);
+        CheckForward(backend(), reference(), in, 1e-12f, dtype());
+      }
+    }
+  }
+}
+
+// A mean far above the deviations is where a one-pass variance in fp32 would lose every digit.
+TEST_P(BackendTest, LayerNormForwardSurvivesALargeMean) {
+  const Inputs in = MakeInputs(dtype(), {5, 700}, false, false, 1000);
+  CheckForward(backend(), reference(), in, 1e-12f, dtype());
+}
+
+TEST_P(BackendTest, LayerNormOfAConstantRowIsBeta) {
+  Inputs in = MakeInputs(dtype(), {2, 64}, false, false, 0);
+  for (int64_t i = 0; i < in.x.size(); ++i)
+    in.x.Set(i, 3.0);
+  const Result result = Forward(backend(), in, 1e-12f);
+  for (int64_t i = 0; i < in.x.size(); ++i)
+    EXPECT_EQ(result.y.At(i), in.beta.At(i % 64));
+}
+
+struct Gradients {
+  HostTensor dx, dresidual, dgamma, dbeta;
+};
+Gradients Backward(Backend& backend,
+                   const HostTensor& dy,
+                   const Result& forward,
+                   const HostTensor& gamma,
+                   const Dropout& dropout,
+                   const std::vector<int32_t>& row_ids,
+                   bool residual) {
+  const DType dtype = dy.dtype();
+  const int64_t columns = dy.shape()[1];
+  Gradients gradients{HostTensor(dtype, dy.shape()),
+                      residual ? HostTensor(dtype, dy.shape()) : HostTensor(),
+                      HostTensor(GradientDType(dtype), {columns}),
+                      HostTensor(GradientDType(dtype), {columns})};
+  LayerNormBackwardArgs args;
+  args.dy = dy.view();
+  args.sum = forward.sum.view();
+  args.mean = forward.mean.view();
+  args.rstd = forward.rstd.view();
+  args.gamma = gamma.view();
+  args.dropout = dropout;
+  args.row_ids = row_ids.data();
+  args.dx = gradients.dx.view();
+  args.dresidual = gradients.dresidual.view();
+  args.dgamma = gradients.dgamma.view();
+  args.dbeta = gradients.dbeta.view();
+  backend.LayerNormBackward(args, {});
+  return gradients;
+}
+
+// Bounds: dsum is three terms, two of them means of n products of up to four roundings each; dgamma and
+// dbeta are sums over the rows.
+TEST_P(BackendTest, LayerNormBackwardMatchesReference) {
+  for (const MatrixSize& size : kMatrixSizes) {
+    // With one column rstd is 1 / sqrt(epsilon): of no use as a scale. The forward tests cover it.
+    const float epsilon = size.columns == 1 ? 1.0f : 1e-12f;
+    const auto [rows, n] = size;
+    const Inputs in = MakeInputs(dtype(), size, true, true, 0);
+    const Result forward = Forward(backend(), in, epsilon);
+    const HostTensor dy = RandomTensor(dtype(), {rows, n}, 9);
+    const Gradients actual =
+        Backward(backend(), dy, forward, in.gamma, in.dropout, in.row_ids, true);
+    const Result wide{Wide(forward.sum), Wide(forward.mean), Wide(forward.rstd), Wide(forward.y)};
+    const Gradients exact =
+        Backward(reference(), Wide(dy), wide, Wide(in.gamma), in.dropout, in.row_ids, true);
+    std::vector<double> dsum_error(rows * n);
+    std::vector<double> dgamma_bound(n, 0.0);
+    std::vector<double> dbeta_bound(n, 0.0);
+    for (int64_t r = 0; r < rows; ++r) {
+      const double rstd = wide.rstd.At(r);
+      double mean_g = 0;
+      double mean_g_xhat = 0;
+      const auto xhat_of = [&](int64_t c) {
+        return std::fabs(wide.sum.At(r * n + c) - wide.mean.At(r)) * rstd;
+      };
+      for (int64_t c = 0; c < n; ++c) {
+        const double g = std::fabs(in.gamma.At(c) * dy.At(r * n + c));
+        mean_g += g / static_cast<double>(n);
+        mean_g_xhat += g * xhat_of(c) / static_cast<double>(n);
+        dgamma_bound[c] += Gamma(rows + 4) * std::fabs(dy.At(r * n + c)) * xhat_of(c);
+        dbeta_bound[c] += Gamma(rows + 1) * std::fabs(dy.At(r * n + c));
+      }
+      for (int64_t c = 0; c < n; ++c) {
+        const double g = std::fabs(in.gamma.At(c) * dy.At(r * n + c));
+        dsum_error[r * n + c] =
+            rstd * (5 * kU * g + Gamma(n + 6) * mean_g + Gamma(n + 12) * xhat_of(c) * mean_g_xhat);
+      }
+    }
+    const std::string what = std::to_string(rows) + "x" + std::to_string(n);
+    const auto dresidual = exact.dresidual.Values();
+    ExpectClose(actual.dresidual.Values(),
+                dresidual,
+                test::WithOutputRounding(dsum_error, dresidual, dtype()),
+                "dresidual " + what);
+    const auto dx = exact.dx.Values();
+    for (size_t i = 0; i < dx.size(); ++i)
+      dsum_error[i] = dx[i] == 0 ? 0 : in.dropout.scale() * dsum_error[i] + kU * std::fabs(dx[i]);
+    ExpectClose(
+        actual.dx.Values(), dx, test::WithOutputRounding(dsum_error, dx, dtype()), "dx " + what);
+    ExpectClose(actual.dgamma.Values(), exact.dgamma.Values(), dgamma_bound, "dgamma " + what);
+    ExpectClose(actual.dbeta.Values(), exact.dbeta.Values(), dbeta_bound, "dbeta " + what);
+  }
+}
+
+TEST_P(BackendTest, LayerNormBackwardWithoutResidualGivesTheSameDx) {
+  const Inputs in = MakeInputs(dtype(), {9, 130}, false, true, 0);
+  const Result forward = Forward(backend(), in, 1e-12f);
+  const HostTensor dy = RandomTensor(dtype(), {9, 130}, 9);
+  const auto with = Backward(backend(), dy, forward, in.gamma, in.dropout, in.row_ids, true);
+  const auto without = Backward(backend(), dy, forward, in.gamma, in.dropout, in.row_ids, false);
+  EXPECT_TRUE(with.dx.SameBits(without.dx));
+}
+
+}  // namespace
+}  // namespace anyorder::kernels
