@@ -1,0 +1,35 @@
+// Cleaning of one line of text before SentencePiece, as XLNet's preprocessing does it:
+//   1. strip, and turn every run of Unicode white space into one space;
+//   2. `` and '' become ";
+//   3. NFKD, then drop every code point whose canonical combining class is not 0 (accents);
+//   4. lower case, only when uncased.
+
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace anyorder::data {
+
+enum class LetterCase { kCased, kUncased };
+
+// Replaces `out` by the cleaned `line`. REQUIRES: line is valid UTF-8. ASCII lines, most of English
+// text, take a path that never decodes.
+void CleanLine(std::string_view line, LetterCase letter_case, std::string& out);
+
+// Offset of the first byte that is not part of well-formed UTF-8 (RFC 3629: no surrogates, no overlong
+// forms, nothing above U+10FFFF) or is NUL; `text.size()` if there is none.
+size_t FirstInvalidByte(std::string_view text);
+
+// Appends `text` to `out` with U+FFFD for each NUL and each byte that starts no well-formed
+// sequence. Returns how many were replaced.
+size_t AppendWithReplacements(std::string_view text, std::string& out);
+
+// Decodes the code point at `text[offset]`; advances `offset`. REQUIRES: well-formed there.
+char32_t NextCodePoint(std::string_view text, size_t& offset);
+
+// Python's str.isspace() set, which XLNet's split() uses.
+bool IsUnicodeSpace(char32_t code_point);
+
+}  // namespace anyorder::data

@@ -1,0 +1,58 @@
+// The only home of SentencePiece. Its header and Abseil's clash in one file on Debian 12, so neither this header
+// nor its source includes Abseil: errors are strings here ("" is success), and tokenizer.h turns them into Status.
+// libsentencepiece carries an old protobuf: no program may link both it and the system's protobuf.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace anyorder::data {
+
+// Not safe for use by two threads at once: Encode reuses one result buffer.
+class SentencePieceBridge {
+ public:
+  SentencePieceBridge();
+  ~SentencePieceBridge();
+  SentencePieceBridge(const SentencePieceBridge&) = delete;
+  SentencePieceBridge& operator=(const SentencePieceBridge&) = delete;
+
+  // Loads a serialised model. Returns the library's error, or "".
+  std::string Load(const std::string& model);
+
+  int32_t vocab_size() const;
+  std::string piece(int32_t id) const;
+  bool IsUnknown(int32_t id) const;
+  bool IsControl(int32_t id) const;  // never produced from text
+  // The id of exactly `piece`, or -1.
+  int32_t FindPiece(const std::string& piece) const;
+
+  // Appends the ids of `text`: the library's deterministic segmentation, without the digit-comma rule.
+  // REQUIRES: Load succeeded.
+  std::string EncodePlain(std::string_view text, std::vector<int32_t>& ids) const;
+
+  // Appends the ids of `text` under XLNet's digit-comma rule: a piece longer than one character that ends
+  // in a digit and a comma is encoded again without the comma and without word marks, then the comma
+  // follows as a piece of its own. So "2000," and "2000" share their pieces.
+  std::string Encode(std::string_view text, std::vector<int32_t>& ids) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+struct SentencePieceTraining {
+  int64_t vocab_size = 0;
+  // Fills its argument with the next sentence; false at the end.
+  std::function<bool(std::string&)> next_sentence;
+};
+
+// Trains a unigram model with XLNet's published settings; the same sentences give the same model. Puts the serialised
+// model in `model`. Returns the library's error, or "".
+std::string TrainSentencePiece(const SentencePieceTraining& training, std::string& model);
+
+}  // namespace anyorder::data

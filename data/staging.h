@@ -1,0 +1,70 @@
+// The hidden folder OUTPUT/.anyorder-prep of an unfinished preparation: what belongs to it, who works on it, and whether a
+// later run may go on from it.
+//
+//   lock           held by the running program
+//   plan.json      options and input digests; a run with others is refused
+//   spiece.model   the vocabulary, once there is one
+//   unit-NNNNNN    finished work units
+//   out/           the dataset's files before they are moved into OUTPUT
+
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace anyorder::data {
+
+// What makes two runs the same work.
+struct PlanIdentity {
+  std::map<std::string, std::string> options;
+  struct Input {
+    std::string path;  // for messages; not compared
+    std::string digest;
+  };
+  std::vector<Input> inputs;
+};
+
+class Staging {
+ public:
+  // Takes OUTPUT, which must be absent, empty, or hold an unfinished preparation, and locks it. Errors: AlreadyExists
+  // if it holds anything else or another process works on it; those of the file system. Nothing in OUTPUT is changed on error.
+  static absl::StatusOr<Staging> Open(const std::string& output);
+  ~Staging();
+  Staging(Staging&& other) noexcept;
+  Staging& operator=(Staging&&) = delete;
+
+  // Whether an earlier run left a plan here.
+  bool has_plan() const { return has_plan_; }
+  // Stores `identity`, or compares it with the one stored. Errors: InvalidArgument for other options, FailedPrecondition for
+  // other input.
+  absl::Status BindPlan(const PlanIdentity& identity);
+
+  std::string ModelPath() const { return folder_ + "/spiece.model"; }
+  std::string SamplePath(size_t unit) const;
+  std::string UnitPath(size_t unit) const;
+  std::string OutFolder() const { return folder_ + "/out"; }
+  bool Exists(const std::string& path) const;
+
+  // Whether OUTPUT/dataset.json is there: the work is done, only the folder was not removed.
+  bool IsPublished() const;
+  // Moves everything from OutFolder into OUTPUT, dataset.json last, and makes it durable.
+  absl::Status Publish();
+  // Removes the folder: after Publish, or to give up work of which nothing is worth keeping. Then OUTPUT is removed too if Open made it.
+  absl::Status Remove();
+
+ private:
+  Staging(std::string output, int lock_fd) : output_(std::move(output)), lock_fd_(lock_fd) {}
+
+  std::string output_;
+  std::string folder_;
+  int lock_fd_;
+  bool has_plan_ = false;
+  bool made_output_ = false;
+};
+
+}  // namespace anyorder::data

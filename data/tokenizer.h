@@ -1,0 +1,56 @@
+// A SentencePiece model with XLNet's vocabulary layout, checked when loaded.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "data/dataset_index.h"
+#include "data/sentencepiece_bridge.h"
+
+namespace anyorder::data {
+
+// Ids that XLNet's published vocabulary gives its special pieces.
+inline constexpr VocabIds kXlnetVocabIds{
+    .unk = 0, .bos = 1, .eos = 2, .cls = 3, .sep = 4, .pad = 5, .mask = 6, .eod = 7, .eop = 8};
+
+// Whether word spans may begin at this piece: it begins with U+2581 or '<', or is one of a fixed list of
+// punctuation marks (FORMAT.md, "start piece").
+bool IsStartPiece(std::string_view piece);
+
+class Tokenizer {
+ public:
+  // `model` is a serialised SentencePiece model; `name` names it in errors. Checks that every special piece exists, is of its
+  // kind and has its id of kXlnetVocabIds. Errors: FailedPrecondition, listing every difference.
+  static absl::StatusOr<Tokenizer> Load(const std::string& model, const std::string& name);
+  Tokenizer(Tokenizer&&) = default;
+
+  const VocabIds& vocab_ids() const { return vocab_ids_; }
+  uint64_t vocab_size() const { return is_start_piece_.size(); }
+  // Indexed by id.
+  const std::vector<bool>& is_start_piece() const { return is_start_piece_; }
+  const SentencePieceBridge& bridge() const { return *bridge_; }
+
+  // Appends the ids of one cleaned line, digit-comma rule included. Not thread-safe.
+  absl::Status Encode(std::string_view line, std::vector<int32_t>& ids) const;
+
+ private:
+  Tokenizer() = default;
+  std::unique_ptr<SentencePieceBridge> bridge_;
+  VocabIds vocab_ids_;
+  std::vector<bool> is_start_piece_;
+};
+
+// Trains a model on the sentences that `next_sentence` yields (false: no more). Errors: FailedPrecondition if the text supports no
+// vocabulary of that size; the message then names the largest one it does.
+absl::StatusOr<std::string> TrainTokenizer(uint64_t vocab_size,
+                                           std::function<bool(std::string&)> next_sentence);
+
+}  // namespace anyorder::data

@@ -1,0 +1,29 @@
+// Runs tasks in worker processes. Processes, not threads: SentencePiece's allocations do not contend, a worker that runs out of
+// memory takes nothing with it, and kill -9 of the parent ends them all.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace anyorder::data {
+
+// Runs in a worker. `progress` is shared with the parent; increase it atomically by the bytes done.
+using WorkerTask = std::function<absl::StatusOr<std::string>(size_t task, uint64_t* progress)>;
+// Called in the parent about twice a second.
+using ProgressCallback = std::function<void(uint64_t progress)>;
+
+// Runs task(i) for every i of `tasks`, in that order as workers become free, and returns the results in the same order. After
+// the first failure the other workers are stopped and its error is returned. REQUIRES: the calling process has one thread.
+// Errors: those of the task; Unavailable or Internal if a worker process dies.
+absl::StatusOr<std::vector<std::string>> RunInWorkers(int num_workers,
+                                                      const std::vector<size_t>& tasks,
+                                                      const WorkerTask& task,
+                                                      const ProgressCallback& on_progress);
+
+}  // namespace anyorder::data

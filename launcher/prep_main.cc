@@ -1,0 +1,176 @@
+// anyorder-prep: corpus -> vocabulary -> HDF5 shards (data/README.md). The one program that links SentencePiece.
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <sched.h>
+#include <signal.h>
+
+#include <cstdio>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+#include "data/prep.h"
+
+namespace {
+
+using anyorder::data::InvalidUtf8;
+using anyorder::data::LetterCase;
+using anyorder::data::PrepOptions;
+using anyorder::data::PrepSummary;
+
+constexpr char kProgram[] = "anyorder-prep";
+
+int UsableCores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+struct CommandLine {
+  PrepOptions prep;
+  std::string letter_case = "cased";
+  std::string invalid_utf8 = "error";
+  bool no_filter = false;
+  bool no_dedup = false;
+  bool json = false;
+  uint64_t vocab_sample_mb = 32;
+};
+
+void Declare(CLI::App& app, CommandLine& line) {
+  PrepOptions& prep = line.prep;
+  app.add_option(
+         "--input", prep.inputs, "files or directories of .txt, .jsonl, each also .gz, .zst")
+      ->required();
+  app.add_option("--output", prep.output, "directory to make the dataset in; absent or empty")
+      ->required();
+  auto* vocab = app.add_option("--vocab", prep.vocab, "SentencePiece model to use");
+  app.add_option("--vocab-size", prep.vocab_size, "pieces of the vocabulary to train")
+      ->capture_default_str()
+      ->excludes(vocab);
+  app.add_option(
+         "--vocab-sample-mb", line.vocab_sample_mb, "text the vocabulary is trained on, MiB")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  app.add_option(
+         "--workers", prep.workers, "worker processes; the result is the same for any number")
+      ->capture_default_str();
+  app.add_option("--case", line.letter_case, "keep letters as they are, or lower-case them")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cased", "uncased"}));
+  app.add_option(
+         "--invalid-utf8", line.invalid_utf8, "stop at invalid UTF-8 and NUL, or put U+FFFD")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"error", "replace"}));
+  app.add_option("--shard-tokens", prep.shard_tokens, "tokens per shard, a multiple of 64")
+      ->capture_default_str();
+  app.add_flag("--no-filter", line.no_filter, "keep documents of low quality");
+  app.add_flag("--no-dedup", line.no_dedup, "keep exact duplicates of documents");
+  anyorder::data::FilterOptions& filter = prep.text.filter;
+  app.add_option("--min-words", filter.min_words, "drop shorter documents")->capture_default_str();
+  app.add_option("--min-letters", filter.min_letter_fraction, "least fraction of letters")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--max-word-length", filter.max_mean_word_chars, "greatest mean word length")
+      ->capture_default_str();
+  app.add_option("--max-repeated-lines", filter.max_repeated_lines, "greatest fraction of lines")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_flag("--quiet", prep.quiet, "no progress");
+  app.add_flag("--json", line.json, "print the summary as one JSON object");
+}
+
+double MegabytesPerSecond(uint64_t bytes, double seconds) {
+  return seconds > 0 ? static_cast<double>(bytes) / 1e6 / seconds : 0.0;
+}
+
+void PrintJson(const PrepSummary& summary) {
+  const nlohmann::json root{
+      {"counts", summary.counts},
+      {"num_tokens", summary.num_tokens},
+      {"num_sentences", summary.num_sentences},
+      {"num_documents", summary.num_documents},
+      {"num_shards", summary.num_shards},
+      {"dataset_bytes", summary.dataset_bytes},
+      {"vocab_size", summary.vocab_size},
+      {"text_bytes", summary.text_bytes},
+      {"encoded_bytes", summary.encoded_bytes},
+      {"total_seconds", summary.total_seconds},
+      {"encode_seconds", summary.encode_seconds},
+      {"encode_mb_per_s", MegabytesPerSecond(summary.encoded_bytes, summary.encode_seconds)},
+      {"workers", summary.workers},
+      {"resumed", summary.resumed},
+      {"dataset_digest", summary.dataset_digest},
+      {"corpus_digest", summary.corpus_digest},
+      {"tokenizer_digest", summary.tokenizer_digest},
+  };
+  std::printf("%s\n", root.dump().c_str());
+}
+
+void PrintText(const PrepSummary& summary, const std::string& output) {
+  const auto count = [&](const char* name) {
+    const auto found = summary.counts.find(name);
+    return static_cast<unsigned long long>(found == summary.counts.end() ? 0 : found->second);
+  };
+  std::printf("documents: %llu read, %llu kept", count("documents_read"), count("documents_kept"));
+  for (const auto& [name, value] : summary.counts) {
+    const bool is_reason = name.starts_with("documents_") && name != "documents_read" &&
+                           name != "documents_kept" && value > 0;
+    if (!is_reason) continue;
+    std::printf(", %llu %s", static_cast<unsigned long long>(value), name.substr(10).c_str());
+  }
+  std::printf("\ntokens: %llu in %llu sentences, vocabulary %llu\n",
+              static_cast<unsigned long long>(summary.num_tokens),
+              static_cast<unsigned long long>(summary.num_sentences),
+              static_cast<unsigned long long>(summary.vocab_size));
+  if (count("long_lines_cut") > 0) std::printf("long lines cut: %llu\n", count("long_lines_cut"));
+  if (count("invalid_utf8_replaced") > 0) {
+    std::printf("invalid UTF-8 replaced: %llu\n", count("invalid_utf8_replaced"));
+  }
+  const double rate = MegabytesPerSecond(summary.encoded_bytes, summary.encode_seconds);
+  std::printf("text: %.1f MB in %.1f s; encoding %.2f MB/s, %.2f MB/s for each of %d workers\n",
+              static_cast<double>(summary.text_bytes) / 1e6,
+              summary.total_seconds,
+              rate,
+              rate / summary.workers,
+              summary.workers);
+  std::printf("dataset: %s, %llu shards, %.1f MB, digest %s\n",
+              output.c_str(),
+              static_cast<unsigned long long>(summary.num_shards),
+              static_cast<double>(summary.dataset_bytes) / 1e6,
+              summary.dataset_digest.c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // A file size limit must come back from write() as an error, not as a signal.
+  ::signal(SIGXFSZ, SIG_IGN);
+  CommandLine line;
+  line.prep.workers = UsableCores();
+  CLI::App app("Turns text into a vocabulary and HDF5 shards for anyorder-train.", kProgram);
+  Declare(app, line);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    return anyorder::ReportAndExitStatus(
+        kProgram, absl::InvalidArgumentError(absl::StrCat(error.what(), "; see --help")));
+  }
+  PrepOptions& prep = line.prep;
+  prep.text.letter_case = line.letter_case == "cased" ? LetterCase::kCased : LetterCase::kUncased;
+  prep.text.invalid_utf8 =
+      line.invalid_utf8 == "error" ? InvalidUtf8::kError : InvalidUtf8::kReplace;
+  prep.text.filter.enabled = !line.no_filter;
+  prep.text.drop_duplicates = !line.no_dedup;
+  prep.vocab_sample_bytes = line.vocab_sample_mb << 20;
+  const absl::StatusOr<PrepSummary> summary = anyorder::data::RunPrep(prep);
+  if (!summary.ok()) return anyorder::ReportAndExitStatus(kProgram, summary.status());
+  if (line.json) {
+    PrintJson(*summary);
+  } else {
+    PrintText(*summary, prep.output);
+  }
+  return anyorder::kExitDone;
+}
