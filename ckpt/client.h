@@ -98,13 +98,18 @@ class Client {
   // DeadlineExceeded after `limit`.
   absl::Status WaitCommitted(int64_t step, absl::Duration limit);
 
-  // Asks the service to finish what is staged and exit. Any rank may ask; the service refuses later saves.
-  absl::Status RequestShutdown();
-
  private:
   class Impl;
   explicit Client(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+// Asks the service behind `socket_path` to finish what is staged and exit; needs no Client. With `only_if_idle` it
+// refuses while a trainer is connected. Returns once it has agreed, not once it is gone.
+// Errors: FailedPrecondition if it refuses, or serves another run or incarnation; Unavailable if nobody answers.
+absl::Status ShutDownService(const std::string& socket_path,
+                             const std::string& run_id,
+                             int64_t incarnation,
+                             bool only_if_idle);
 
 }  // namespace anyorder::ckpt

@@ -1,0 +1,497 @@
+#include "ckpt/client.h"
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <fstream>
+#include <map>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+
+#include "ckpt/crc32c.h"
+#include "ckpt/layout.h"
+#include "ckpt/manifest.h"
+#include "ckpt/protocol.h"
+#include "ckpt/reader.h"
+#include "ckpt/safetensors.h"
+#include "ckpt/staging_buffer.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+
+namespace anyorder::ckpt {
+namespace {
+
+// The service never waits for a disk before it answers, so this long means that it hangs.
+constexpr absl::Duration kAnswerLimit = absl::Seconds(20);
+constexpr int64_t kBufferUnit = int64_t{2} << 20;
+// The header may grow by a few digits from one save to the next.
+constexpr int64_t kHeaderRoom = int64_t{64} << 10;
+
+bool IsUtf8(const std::string& text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    const int extra = lead < 0x80   ? 0
+                      : lead < 0xc2 ? -1
+                      : lead < 0xe0 ? 1
+                      : lead < 0xf0 ? 2
+                      : lead < 0xf5 ? 3
+                                    : -1;
+    if (extra < 0 || i + extra >= text.size()) return false;
+    for (int j = 1; j <= extra; ++j) {
+      if ((static_cast<unsigned char>(text[i + j]) & 0xc0) != 0x80) return false;
+    }
+    i += extra + 1;
+  }
+  return true;
+}
+
+absl::Status CheckRanges(const std::vector<TensorRange>& ranges, const std::string& metadata) {
+  for (const TensorRange& range : ranges) {
+    const int64_t count = range.global_shape.num_elements();
+    const bool is_empty = range.begin == range.end;
+    if (range.begin < 0 || range.end < range.begin || range.end > count ||
+        (range.data == nullptr && !is_empty) || range.name.empty() || !IsUtf8(range.name)) {
+      return absl::InvalidArgumentError(absl::StrCat("checkpoint tensor '",
+                                                     range.name,
+                                                     "': range [",
+                                                     range.begin,
+                                                     ", ",
+                                                     range.end,
+                                                     ") of ",
+                                                     count,
+                                                     " elements, ",
+                                                     range.data == nullptr ? "without" : "with",
+                                                     " data, makes no sense"));
+    }
+  }
+  if (!IsUtf8(metadata)) return absl::InvalidArgumentError("checkpoint metadata is not UTF-8");
+  return absl::OkStatus();
+}
+
+// How one rank's ranges become one file: keys, shapes, places.
+struct FilePlan {
+  std::vector<TensorPiece> pieces;  // in the order of the ranges
+  SafetensorsLayout layout;
+};
+
+absl::StatusOr<FilePlan> PlanFile(const SaveIdentity& id,
+                                  int rank,
+                                  const std::vector<TensorRange>& ranges) {
+  FilePlan plan;
+  std::vector<SafetensorsEntry> entries;
+  std::vector<std::string> keys;
+  std::set<std::string> used;
+  for (const TensorRange& range : ranges) {
+    plan.pieces.push_back({range.name, range.dtype, range.global_shape, range.begin, range.end, 0});
+    std::string key = range.name;
+    for (int copy = 1; !used.insert(key).second; ++copy)
+      key = absl::StrCat(range.name, "#", copy);
+    const int64_t count = range.end - range.begin;
+    const bool is_whole = count == range.global_shape.num_elements();
+    entries.push_back({key, range.dtype, is_whole ? range.global_shape : Shape({count})});
+    keys.push_back(std::move(key));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(plan.layout,
+                            LayOutSafetensors(entries, MetadataFor(id, rank, keys, plan.pieces)));
+  return plan;
+}
+
+// Copies header and tensors into `buffer` in file order and returns the CRCs of the chunks.
+std::vector<uint32_t> CopyFile(const FilePlan& plan,
+                               const std::vector<TensorRange>& ranges,
+                               uint8_t* buffer) {
+  std::vector<size_t> order(ranges.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return plan.layout.offsets[a] < plan.layout.offsets[b];
+  });
+  ChunkedCrc32c crc;
+  crc.Append(buffer, plan.layout.header.data(), static_cast<int64_t>(plan.layout.header.size()));
+  for (const size_t i : order) {
+    const TensorRange& range = ranges[i];
+    if (range.begin == range.end) continue;
+    crc.Append(buffer + plan.layout.offsets[i],
+               range.data,
+               (range.end - range.begin) * SizeOf(range.dtype));
+  }
+  return crc.Finish();
+}
+
+// "MemAvailable" of /proc/meminfo in bytes, or -1.
+int64_t AvailableMemory() {
+  std::ifstream in("/proc/meminfo");
+  std::string line;
+  while (std::getline(in, line)) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    int64_t kib = 0;
+    if (words.size() >= 2 && words[0] == "MemAvailable:" && absl::SimpleAtoi(words[1], &kib)) {
+      return kib << 10;
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+
+class Client::Impl {
+ public:
+  explicit Impl(ClientOptions options) : options_(std::move(options)) {}
+
+  absl::Status Connect(absl::Time deadline);
+  absl::Status Prepare(const std::vector<TensorRange>& ranges);
+  bool CanSave(std::string* skip_reason);
+  absl::StatusOr<SaveResult> Save(int64_t step,
+                                  const std::vector<TensorRange>& ranges,
+                                  const std::string& metadata);
+  std::vector<SaveEvent> PollEvents();
+  absl::Status WaitCommitted(int64_t step, absl::Duration limit);
+
+ private:
+  struct Buffer {
+    std::unique_ptr<StagingBuffer> memory;
+    int64_t generation = 0;  // that uses it; 0: free
+  };
+
+  Message NewMessage(MessageType type) const;
+  SaveIdentity IdentityOf(int64_t step, int64_t generation) const;
+  void Drain();
+  void Take(const Message& message);
+  void LoseService(const absl::Status& why);
+  absl::Status Await(MessageType type, Message* reply);
+  absl::Status Reserve(int64_t file_bytes);
+  absl::Status Register(int index);
+  absl::Status Stage(int index,
+                     const SaveIdentity& id,
+                     const FilePlan& plan,
+                     const std::vector<TensorRange>& ranges,
+                     const std::string& metadata);
+  int FreeBuffer() const;
+
+  const ClientOptions options_;
+  std::unique_ptr<Channel> channel_;  // null: the service is gone
+  std::array<Buffer, 2> buffers_;
+  int64_t attempts_ = 0;
+  std::deque<SaveEvent> events_;               // not yet given to PollEvents
+  std::map<int64_t, SaveEvent> last_of_step_;  // newest decision of each recent step
+};
+
+Message Client::Impl::NewMessage(MessageType type) const {
+  Message message;
+  message.type = type;
+  message.run_id = options_.run_id;
+  message.incarnation = options_.incarnation;
+  return message;
+}
+
+SaveIdentity Client::Impl::IdentityOf(int64_t step, int64_t generation) const {
+  return {options_.run_id,
+          options_.incarnation,
+          generation,
+          step,
+          options_.world_size,
+          options_.num_nodes};
+}
+
+absl::Status Client::Impl::Connect(absl::Time deadline) {
+  const std::string path = options_.socket_path.empty()
+                               ? DefaultSocketPath(options_.run_dir, options_.node)
+                               : options_.socket_path;
+  absl::StatusOr<Channel> channel = ConnectChannel(path);
+  // The service may still be starting.
+  while (absl::IsUnavailable(channel.status()) && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(20));
+    channel = ConnectChannel(path);
+  }
+  ANYORDER_RETURN_IF_ERROR(channel.status());
+  channel_ = std::make_unique<Channel>(*std::move(channel));
+  Message hello = NewMessage(MessageType::kHello);
+  hello.rank = options_.rank;
+  hello.world_size = options_.world_size;
+  hello.local_world_size =
+      options_.local_world_size > 0 ? options_.local_world_size : options_.world_size;
+  hello.node = options_.node;
+  hello.num_nodes = options_.num_nodes;
+  absl::Status sent = channel_->Send(hello, absl::Now() + kAnswerLimit);
+  Message welcome;
+  if (sent.ok()) sent = Await(MessageType::kWelcome, &welcome);
+  for (size_t i = 0; i < buffers_.size() && sent.ok(); ++i) {
+    // Whoever we lost may still be writing from a busy buffer: leave that memory to it.
+    if (buffers_[i].generation != 0) buffers_[i].memory.reset();
+    buffers_[i].generation = 0;
+    if (buffers_[i].memory != nullptr) sent = Register(static_cast<int>(i));
+  }
+  if (!sent.ok()) channel_.reset();
+  return sent;
+}
+
+void Client::Impl::LoseService(const absl::Status& why) {
+  if (channel_ == nullptr) return;
+  LogWarning(absl::StrCat("checkpoint service lost: ", why.message(), "; training goes on"));
+  channel_.reset();
+}
+
+// Receives until `type`; what comes before it is taken in. The reply's refusal becomes FailedPrecondition.
+absl::Status Client::Impl::Await(MessageType type, Message* reply) {
+  const absl::Time deadline = absl::Now() + kAnswerLimit;
+  while (true) {
+    ANYORDER_ASSIGN_OR_RETURN(*reply, channel_->Receive(deadline));
+    if (reply->type == type) break;
+    Take(*reply);
+  }
+  return reply->ok ? absl::OkStatus() : absl::FailedPreconditionError(reply->reason);
+}
+
+void Client::Impl::Take(const Message& message) {
+  if (message.run_id != options_.run_id || message.incarnation != options_.incarnation) return;
+  if (message.type == MessageType::kBufferFree && message.buffer < 2) {
+    Buffer& buffer = buffers_[message.buffer];
+    if (buffer.generation == message.generation) buffer.generation = 0;
+  } else if (message.type == MessageType::kEvent) {
+    const SaveEvent event = {message.step,
+                             message.generation,
+                             message.state,
+                             message.reason,
+                             message.bytes,
+                             message.seconds};
+    events_.push_back(event);
+    if (event.state == "COMMITTED" || event.state == "ABANDONED") {
+      last_of_step_[event.step] = event;
+      if (last_of_step_.size() > 64) last_of_step_.erase(last_of_step_.begin());
+    }
+  }
+}
+
+void Client::Impl::Drain() {
+  while (channel_ != nullptr) {
+    const absl::StatusOr<std::optional<Message>> message = channel_->TryReceive();
+    if (!message.ok()) return LoseService(message.status());
+    if (!message->has_value()) return;
+    Take(**message);
+  }
+}
+
+int Client::Impl::FreeBuffer() const {
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].generation == 0) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+bool Client::Impl::CanSave(std::string* skip_reason) {
+  Drain();
+  std::string reason;
+  // A launcher may have started it again; connecting to a socket nobody serves fails at once.
+  if (channel_ == nullptr) Connect(absl::InfinitePast()).IgnoreError();
+  if (channel_ == nullptr) {
+    reason = "the checkpoint service is gone";
+  } else if (FreeBuffer() < 0) {
+    reason = "both staging buffers are busy: saves come faster than the disk takes them";
+  }
+  if (skip_reason != nullptr) *skip_reason = reason;
+  return reason.empty();
+}
+
+absl::Status Client::Impl::Register(int index) {
+  Message message = NewMessage(MessageType::kRegister);
+  message.buffer = index;
+  message.bytes = buffers_[index].memory->bytes();
+  ANYORDER_ASSIGN_OR_RETURN(message.fd, buffers_[index].memory->Duplicate());
+  ANYORDER_RETURN_IF_ERROR(channel_->Send(message, absl::Now() + kAnswerLimit));
+  Message reply;
+  return Await(MessageType::kRegistered, &reply);
+}
+
+// Makes every free buffer large enough; a busy one has to wait until it is free.
+absl::Status Client::Impl::Reserve(int64_t file_bytes) {
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    Buffer& buffer = buffers_[i];
+    if (buffer.generation != 0) continue;
+    if (buffer.memory != nullptr && buffer.memory->bytes() >= file_bytes) continue;
+    const int64_t bytes = (file_bytes + kHeaderRoom + kBufferUnit - 1) / kBufferUnit * kBufferUnit;
+    buffer.memory.reset();
+    const int64_t available = AvailableMemory();
+    const int64_t ranks = std::max(options_.local_world_size, 1);
+    if (available >= 0 && bytes * 2 * ranks > available && i == 0) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("checkpoints need two buffers of ",
+                       bytes >> 20,
+                       " MiB for each of ",
+                       ranks,
+                       " ranks here, the machine has ",
+                       available >> 20,
+                       " MiB left; use more nodes or fewer ranks on each"));
+    }
+    ANYORDER_ASSIGN_OR_RETURN(buffer.memory, StagingBuffer::Create(bytes));
+    const absl::Status registered = Register(static_cast<int>(i));
+    if (!registered.ok()) {
+      buffer.memory.reset();
+      return registered;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Client::Impl::Prepare(const std::vector<TensorRange>& ranges) {
+  if (channel_ == nullptr) return absl::UnavailableError("the checkpoint service is gone");
+  ANYORDER_ASSIGN_OR_RETURN(const FilePlan plan, PlanFile(IdentityOf(0, 0), options_.rank, ranges));
+  return Reserve(plan.layout.file_bytes);
+}
+
+absl::Status Client::Impl::Stage(int index,
+                                 const SaveIdentity& id,
+                                 const FilePlan& plan,
+                                 const std::vector<TensorRange>& ranges,
+                                 const std::string& metadata) {
+  const absl::Time deadline = absl::Now() + kAnswerLimit;
+  Message begin = NewMessage(MessageType::kBegin);
+  begin.generation = id.generation;
+  begin.step = id.step;
+  begin.buffer = index;
+  ANYORDER_RETURN_IF_ERROR(channel_->Send(begin, deadline));
+  buffers_[index].generation = id.generation;
+
+  const absl::Time start = absl::Now();
+  Message stage = NewMessage(MessageType::kStage);
+  stage.crcs = CrcsToHex(CopyFile(plan, ranges, buffers_[index].memory->data()));
+  stage.generation = id.generation;
+  stage.step = id.step;
+  stage.buffer = index;
+  stage.bytes = plan.layout.file_bytes;
+  stage.metadata = metadata;
+  stage.copy_ms = absl::ToDoubleMilliseconds(absl::Now() - start);
+  ANYORDER_RETURN_IF_ERROR(channel_->Send(stage, absl::Now() + kAnswerLimit));
+  Message reply;
+  const absl::Status staged = Await(MessageType::kStaged, &reply);
+  if (absl::IsFailedPrecondition(staged)) buffers_[index].generation = 0;
+  return staged;
+}
+
+absl::StatusOr<SaveResult> Client::Impl::Save(int64_t step,
+                                              const std::vector<TensorRange>& ranges,
+                                              const std::string& metadata) {
+  const absl::Time start = absl::Now();
+  SaveResult result;
+  // Counted whether or not it is accepted, so that the ranks' generations stay equal.
+  result.generation = options_.incarnation * kGenerationsPerIncarnation + ++attempts_;
+  if (step < 0) return absl::InvalidArgumentError(absl::StrCat("step ", step, " is negative"));
+  ANYORDER_RETURN_IF_ERROR(CheckRanges(ranges, metadata));
+  if (!CanSave(&result.skip_reason)) return result;
+  last_of_step_.erase(step);  // an earlier attempt at this step
+  const SaveIdentity id = IdentityOf(step, result.generation);
+  ANYORDER_ASSIGN_OR_RETURN(const FilePlan plan, PlanFile(id, options_.rank, ranges));
+  absl::Status staged = Reserve(plan.layout.file_bytes);
+  if (absl::IsResourceExhausted(staged)) return staged;
+  if (staged.ok()) staged = Stage(FreeBuffer(), id, plan, ranges, metadata);
+  result.stall_ms = absl::ToDoubleMilliseconds(absl::Now() - start);
+  result.bytes = plan.layout.file_bytes;
+  result.accepted = staged.ok();
+  result.skip_reason = std::string(staged.message());
+  // A refusal is an answer; anything else means that the connection is of no more use.
+  if (!staged.ok() && !absl::IsFailedPrecondition(staged)) LoseService(staged);
+  return result;
+}
+
+std::vector<SaveEvent> Client::Impl::PollEvents() {
+  Drain();
+  std::vector<SaveEvent> events(events_.begin(), events_.end());
+  events_.clear();
+  return events;
+}
+
+absl::Status Client::Impl::WaitCommitted(int64_t step, absl::Duration limit) {
+  const absl::Time deadline = absl::Now() + limit;
+  const std::string path = CheckpointPath(options_.run_dir, step);
+  while (true) {
+    Drain();
+    const auto it = last_of_step_.find(step);
+    if (it != last_of_step_.end() && it->second.state == "COMMITTED") return absl::OkStatus();
+    const bool is_abandoned = it != last_of_step_.end();
+    if (is_abandoned || channel_ == nullptr) {
+      // It may be on disk all the same: committed by an earlier attempt, or by a service that died a moment later.
+      const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(path);
+      if (checkpoint.ok() && checkpoint->run_id() == options_.run_id) return absl::OkStatus();
+      return absl::UnavailableError(
+          absl::StrCat("checkpoint of step ",
+                       step,
+                       " was not committed: ",
+                       is_abandoned ? it->second.reason : "the checkpoint service is gone"));
+    }
+    const absl::StatusOr<Message> message = channel_->Receive(deadline);
+    if (absl::IsDeadlineExceeded(message.status())) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "checkpoint of step ", step, " was not committed within ", absl::FormatDuration(limit)));
+    }
+    if (message.ok()) {
+      Take(*message);
+    } else {
+      LoseService(message.status());
+    }
+  }
+}
+
+Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Client::~Client() = default;
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
+  if (options.run_id.empty() || options.incarnation < 1 || options.rank < 0 ||
+      options.rank >= options.world_size || options.node < 0 || options.node >= options.num_nodes ||
+      (options.num_nodes > 1 && options.local_world_size < 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("checkpoint client needs run_id, incarnation >= 1, 0 <= rank < world_size, "
+                     "0 <= node < num_nodes, and local_world_size with several nodes; got rank ",
+                     options.rank,
+                     " of ",
+                     options.world_size,
+                     ", node ",
+                     options.node,
+                     " of ",
+                     options.num_nodes));
+  }
+  auto impl = std::make_unique<Impl>(options);
+  ANYORDER_RETURN_IF_ERROR(impl->Connect(absl::Now() + options.connect_limit));
+  return std::unique_ptr<Client>(new Client(std::move(impl)));
+}
+
+absl::Status Client::Prepare(const std::vector<TensorRange>& ranges) {
+  ANYORDER_RETURN_IF_ERROR(CheckRanges(ranges, ""));
+  return impl_->Prepare(ranges);
+}
+bool Client::CanSave(std::string* skip_reason) {
+  return impl_->CanSave(skip_reason);
+}
+absl::StatusOr<SaveResult> Client::Save(int64_t step,
+                                        const std::vector<TensorRange>& ranges,
+                                        const std::string& metadata_json) {
+  return impl_->Save(step, ranges, metadata_json);
+}
+std::vector<SaveEvent> Client::PollEvents() {
+  return impl_->PollEvents();
+}
+absl::Status Client::WaitCommitted(int64_t step, absl::Duration limit) {
+  return impl_->WaitCommitted(step, limit);
+}
+
+absl::Status ShutDownService(const std::string& socket_path,
+                             const std::string& run_id,
+                             int64_t incarnation,
+                             bool only_if_idle) {
+  ANYORDER_ASSIGN_OR_RETURN(Channel channel, ConnectChannel(socket_path));
+  Message message;
+  message.type = MessageType::kShutdown;
+  message.run_id = run_id;
+  message.incarnation = incarnation;
+  message.only_if_idle = only_if_idle;
+  const absl::Time deadline = absl::Now() + kAnswerLimit;
+  ANYORDER_RETURN_IF_ERROR(channel.Send(message, deadline));
+  ANYORDER_ASSIGN_OR_RETURN(const Message reply, channel.Receive(deadline));
+  return reply.ok ? absl::OkStatus() : absl::FailedPreconditionError(reply.reason);
+}
+
+}  // namespace anyorder::ckpt

@@ -1,0 +1,90 @@
+#include "ckpt/event_log.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+
+#include "ckpt/json_values.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+
+namespace anyorder::ckpt {
+namespace {
+
+double Rate(int64_t bytes, double seconds) {
+  return seconds > 0 ? static_cast<double>(bytes) / seconds / 1e9 : 0;
+}
+
+void PrintLine(const SaveProgress& p, int64_t lag_steps) {
+  if (p.state == "COMMITTED") {
+    Log(absl::StrFormat(
+        "step %d COMMITTED as generation %d: %.1f MB, stall %.1f ms (%.1f GB/s), write %.2f GB/s, "
+        "sync %.1f ms, %.3f s in all, lag %d steps, %d MiB free",
+        p.id.step,
+        p.id.generation,
+        static_cast<double>(p.bytes) / 1e6,
+        p.stall_ms,
+        Rate(p.node_bytes, p.stall_ms / 1e3),
+        Rate(p.node_bytes, p.times.write_seconds + p.times.sync_seconds),
+        p.times.sync_seconds * 1e3,
+        p.seconds,
+        lag_steps,
+        p.free_bytes >> 20));
+  } else if (p.state == "ABANDONED" || p.state == "DAMAGED") {
+    LogWarning(absl::StrCat("step ",
+                            p.id.step,
+                            " ",
+                            p.state,
+                            ", generation ",
+                            p.id.generation,
+                            ": ",
+                            p.reason,
+                            "; older checkpoints are untouched"));
+  }
+}
+
+}  // namespace
+
+EventLog::EventLog(UniqueFd fd) : fd_(std::move(fd)) {}
+
+absl::StatusOr<EventLog> EventLog::Open(const std::string& run_dir, int node) {
+  const std::string path = absl::StrFormat("%s/ckptd.node%02d.jsonl", run_dir, node);
+  UniqueFd fd(open(path.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0644));
+  if (!fd.valid()) return ErrnoStatus("open", path);
+  return EventLog(std::move(fd));
+}
+
+void EventLog::Write(const SaveProgress& p, int64_t lag_steps) {
+  Json json = {{"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone())},
+               {"state", p.state},
+               {"step", p.id.step},
+               {"generation", p.id.generation},
+               {"incarnation", p.id.incarnation},
+               {"bytes", p.bytes},
+               {"seconds", p.seconds}};
+  if (!p.reason.empty()) json["reason"] = p.reason;
+  if (p.state == "STAGED" || p.state == "COMMITTED") {
+    json["stall_ms"] = p.stall_ms;
+    json["copy_gb_per_s"] = Rate(p.node_bytes, p.stall_ms / 1e3);
+  }
+  if (p.state == "DURABLE" || p.state == "COMMITTED") {
+    json["write_gb_per_s"] = Rate(p.node_bytes, p.times.write_seconds + p.times.sync_seconds);
+    json["sync_ms"] = p.times.sync_seconds * 1e3;
+  }
+  if (p.state == "COMMITTED") {
+    json["lag_steps"] = lag_steps;
+    json["free_bytes"] = p.free_bytes;
+  }
+  if (p.verify_seconds > 0) json["verify_seconds"] = p.verify_seconds;
+  const std::string line = DumpJson(json) + "\n";
+  // A full disk must not stop the service; stderr still has the line below.
+  [[maybe_unused]] const ssize_t written = write(fd_.get(), line.data(), line.size());
+  PrintLine(p, lag_steps);
+}
+
+}  // namespace anyorder::ckpt

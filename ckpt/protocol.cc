@@ -1,0 +1,352 @@
+#include "ckpt/protocol.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+
+#include "ckpt/crc32c.h"
+#include "ckpt/file_system.h"
+#include "ckpt/json_values.h"
+#include "core/base/status.h"
+
+namespace anyorder::ckpt {
+namespace {
+
+constexpr uint32_t kMagic = 0x4b434f41;  // "AOCK"
+constexpr size_t kFrameHeaderBytes = 12;
+
+// The list of fields, once, for both directions.
+template <typename Self, typename Visitor>
+void VisitMessage(Self& m, Visitor&& visit) {
+  visit("run_id", m.run_id);
+  visit("incarnation", m.incarnation);
+  visit("rank", m.rank);
+  visit("world_size", m.world_size);
+  visit("local_world_size", m.local_world_size);
+  visit("node", m.node);
+  visit("num_nodes", m.num_nodes);
+  visit("generation", m.generation);
+  visit("step", m.step);
+  visit("buffer", m.buffer);
+  visit("bytes", m.bytes);
+  visit("crcs", m.crcs);
+  visit("metadata", m.metadata);
+  visit("state", m.state);
+  visit("reason", m.reason);
+  visit("copy_ms", m.copy_ms);
+  visit("seconds", m.seconds);
+  visit("ok", m.ok);
+  visit("only_if_idle", m.only_if_idle);
+}
+
+struct FieldWriter {
+  Json& json;
+  template <typename T>
+  void operator()(const char* key, const T& value) {
+    if (value != T()) json[key] = value;
+  }
+};
+
+struct FieldReader {
+  const Json& json;
+  absl::Status status;
+
+  template <typename T>
+  void operator()(const char* key, T& value) {
+    if (json.contains(key)) Take(Get(key, value), value);
+  }
+  absl::StatusOr<std::string> Get(const char* key, const std::string&) {
+    return GetString(json, key);
+  }
+  absl::StatusOr<int64_t> Get(const char* key, const int64_t&) { return GetInt(json, key); }
+  absl::StatusOr<double> Get(const char* key, const double&) { return GetDouble(json, key); }
+  absl::StatusOr<bool> Get(const char* key, const bool&) {
+    if (!json[key].is_boolean()) return absl::DataLossError(absl::StrCat(key, " is no boolean"));
+    return json[key].get<bool>();
+  }
+  template <typename T>
+  void Take(absl::StatusOr<T> found, T& value) {
+    if (found.ok()) {
+      value = *std::move(found);
+    } else {
+      status.Update(found.status());
+    }
+  }
+};
+
+void AppendWord(uint32_t word, std::string* out) {
+  for (int byte = 0; byte < 4; ++byte)
+    out->push_back(static_cast<char>(word >> (8 * byte)));
+}
+
+uint32_t WordAt(const std::string& text, size_t at) {
+  uint32_t word = 0;
+  for (int byte = 3; byte >= 0; --byte)
+    word = word << 8 | static_cast<unsigned char>(text[at + byte]);
+  return word;
+}
+
+absl::Status PeerGone(absl::string_view why) {
+  return absl::UnavailableError(absl::StrCat("the other end of the socket is gone: ", why));
+}
+
+bool IsSameUser(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+}
+
+absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    return absl::InvalidArgumentError(absl::StrCat("socket path '",
+                                                   path,
+                                                   "' has ",
+                                                   path.size(),
+                                                   " characters, the limit is ",
+                                                   sizeof(address.sun_path) - 1,
+                                                   "; give a shorter --socket"));
+  }
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  return address;
+}
+
+// Creates `directory` and missing parents; the last one must be private to this user.
+absl::Status MakePrivateDirectory(const std::string& directory) {
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+    return ErrnoStatus("mkdir", directory);
+  }
+  struct stat info {};
+  if (lstat(directory.c_str(), &info) != 0) return ErrnoStatus("stat", directory);
+  if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "socket directory '", directory, "' must be ours with mode 0700; remove it or fix it"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
+  if (this != &other) {
+    if (fd_ >= 0) close(fd_);
+    fd_ = std::exchange(other.fd_, -1);
+  }
+  return *this;
+}
+
+UniqueFd::~UniqueFd() {
+  if (fd_ >= 0) close(fd_);
+}
+
+std::string SerializeMessage(const Message& message) {
+  Json json = {{"type", static_cast<int>(message.type)}};
+  VisitMessage(message, FieldWriter{json});
+  return DumpJson(json);
+}
+
+absl::StatusOr<Message> ParseMessage(absl::string_view body) {
+  ANYORDER_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(body));
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t type, GetInt(json, "type"));
+  if (type < 1 || type > static_cast<int64_t>(MessageType::kShuttingDown)) {
+    return absl::DataLossError(absl::StrCat("message type ", type, " is unknown"));
+  }
+  Message message;
+  message.type = static_cast<MessageType>(type);
+  FieldReader reader{json, {}};
+  VisitMessage(message, reader);
+  if (!reader.status.ok()) return reader.status;
+  return message;
+}
+
+Channel::Channel(UniqueFd socket) : socket_(std::move(socket)) {}
+
+absl::Status Channel::Post(const Message& message) {
+  if (!send_fault_.ok()) return send_fault_;
+  const std::string body = SerializeMessage(message);
+  if (body.size() > kMaxMessageBytes) return absl::InvalidArgumentError("message is too long");
+  AppendWord(kMagic, &out_);
+  AppendWord(static_cast<uint32_t>(body.size()), &out_);
+  AppendWord(Crc32c(body.data(), static_cast<int64_t>(body.size())), &out_);
+  out_ += body;
+  if (message.fd.valid()) out_fd_ = message.fd.get();
+  return Flush();
+}
+
+absl::Status Channel::Flush() {
+  while (send_fault_.ok() && has_unsent()) {
+    iovec piece = {out_.data() + sent_, out_.size() - sent_};
+    msghdr header{};
+    header.msg_iov = &piece;
+    header.msg_iovlen = 1;
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    if (out_fd_ >= 0) {
+      header.msg_control = control.data();
+      header.msg_controllen = control.size();
+      cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+      rights->cmsg_level = SOL_SOCKET;
+      rights->cmsg_type = SCM_RIGHTS;
+      rights->cmsg_len = CMSG_LEN(sizeof(int));
+      std::memcpy(CMSG_DATA(rights), &out_fd_, sizeof(int));
+    }
+    const ssize_t sent = sendmsg(socket_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return absl::OkStatus();
+    if (sent < 0) {
+      send_fault_ = PeerGone(std::strerror(errno));
+      break;
+    }
+    out_fd_ = -1;
+    sent_ += static_cast<size_t>(sent);
+  }
+  if (!has_unsent()) {
+    out_.clear();
+    sent_ = 0;
+  }
+  return send_fault_;
+}
+
+absl::Status Channel::Wait(short events, absl::Time deadline) {
+  const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
+  if (left_ms <= 0) return absl::DeadlineExceededError("the checkpoint service does not answer");
+  pollfd item = {socket_.get(), events, 0};
+  const int ready = poll(&item, 1, static_cast<int>(std::min<int64_t>(left_ms, 1'000'000)));
+  if (ready < 0 && errno != EINTR) return PeerGone(std::strerror(errno));
+  return absl::OkStatus();
+}
+
+absl::Status Channel::Send(const Message& message, absl::Time deadline) {
+  ANYORDER_RETURN_IF_ERROR(Post(message));
+  while (has_unsent()) {
+    ANYORDER_RETURN_IF_ERROR(Wait(POLLOUT, deadline));
+    ANYORDER_RETURN_IF_ERROR(Flush());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Channel::ReadAvailable() {
+  std::array<char, 65536> bytes;
+  while (true) {
+    iovec piece = {bytes.data(), bytes.size()};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(4 * sizeof(int))> control{};
+    msghdr header{};
+    header.msg_iov = &piece;
+    header.msg_iovlen = 1;
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+    const ssize_t got = recvmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return absl::OkStatus();
+    if (got < 0) return PeerGone(std::strerror(errno));
+    for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+      if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+      const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (size_t i = 0; i < count; ++i) {
+        int fd = -1;
+        std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+        in_fds_.push_back(UniqueFd(fd));
+      }
+    }
+    if (got == 0) return PeerGone("closed");
+    in_.append(bytes.data(), static_cast<size_t>(got));
+    if (in_.size() > 2 * size_t{kMaxMessageBytes}) return absl::OkStatus();
+  }
+}
+
+absl::StatusOr<std::optional<Message>> Channel::TakeMessage() {
+  if (in_.size() < kFrameHeaderBytes) return std::nullopt;
+  const uint32_t length = WordAt(in_, 4);
+  if (WordAt(in_, 0) != kMagic || length > kMaxMessageBytes) {
+    return absl::DataLossError("the other end does not speak this protocol");
+  }
+  if (in_.size() < kFrameHeaderBytes + length) return std::nullopt;
+  const absl::string_view body(in_.data() + kFrameHeaderBytes, length);
+  if (Crc32c(body.data(), length) != WordAt(in_, 8)) {
+    return absl::DataLossError("a message has a wrong checksum");
+  }
+  ANYORDER_ASSIGN_OR_RETURN(Message message, ParseMessage(body));
+  if (message.type == MessageType::kRegister) {
+    if (in_fds_.empty()) return absl::DataLossError("a Register message came without its memory");
+    message.fd = std::move(in_fds_.front());
+    in_fds_.pop_front();
+  }
+  in_.erase(0, kFrameHeaderBytes + length);
+  return message;
+}
+
+absl::StatusOr<std::optional<Message>> Channel::TryReceive() {
+  // What arrived before the peer went away still counts: a trainer may be killed right after it sent Stage.
+  if (receive_fault_.ok()) receive_fault_ = ReadAvailable();
+  ANYORDER_ASSIGN_OR_RETURN(std::optional<Message> message, TakeMessage());
+  if (!message.has_value() && !receive_fault_.ok()) return receive_fault_;
+  return message;
+}
+
+absl::StatusOr<Message> Channel::Receive(absl::Time deadline) {
+  while (true) {
+    ANYORDER_ASSIGN_OR_RETURN(std::optional<Message> message, TryReceive());
+    if (message.has_value()) return *std::move(message);
+    ANYORDER_RETURN_IF_ERROR(Wait(POLLIN, deadline));
+  }
+}
+
+std::string DefaultSocketPath(absl::string_view run_dir, int node) {
+  const std::string name = absl::StrFormat("node%02d.sock", node);
+  const std::string inside = absl::StrCat(run_dir, "/.ckptd/", name);
+  if (inside.size() < sizeof(sockaddr_un::sun_path)) return inside;
+  const uint32_t hash = Crc32c(run_dir.data(), static_cast<int64_t>(run_dir.size()));
+  return absl::StrFormat("/tmp/anyorder-%d/%08x-%s", geteuid(), hash, name);
+}
+
+absl::StatusOr<Channel> ConnectChannel(const std::string& socket_path) {
+  ANYORDER_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(socket_path));
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return ErrnoStatus("socket", socket_path);
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("connect to '", socket_path, "': ", std::strerror(errno)));
+  }
+  if (!IsSameUser(fd.get())) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("'", socket_path, "' is served by another user"));
+  }
+  return Channel(std::move(fd));
+}
+
+absl::StatusOr<UniqueFd> ListenOn(const std::string& socket_path) {
+  ANYORDER_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(socket_path));
+  ANYORDER_RETURN_IF_ERROR(MakePrivateDirectory(ParentPath(socket_path)));
+  if (ConnectChannel(socket_path).ok()) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("a checkpoint service listens on '", socket_path, "' already"));
+  }
+  unlink(socket_path.c_str());
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return ErrnoStatus("socket", socket_path);
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return ErrnoStatus("bind", socket_path);
+  }
+  if (listen(fd.get(), SOMAXCONN) != 0) return ErrnoStatus("listen", socket_path);
+  return fd;
+}
+
+absl::StatusOr<Channel> AcceptChannel(int listener) {
+  UniqueFd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd.valid()) return PeerGone(std::strerror(errno));
+  if (!IsSameUser(fd.get())) return PeerGone("it belongs to another user");
+  return Channel(std::move(fd));
+}
+
+}  // namespace anyorder::ckpt

@@ -1,0 +1,175 @@
+#include "ckpt/save_writer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+#include "ckpt/layout.h"
+#include "ckpt/reader.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+
+namespace anyorder::ckpt {
+namespace {
+
+// Polling the votes: quick while a commit takes milliseconds, gentle on a shared file system later.
+constexpr absl::Duration kFirstPoll = absl::Milliseconds(2);
+constexpr absl::Duration kLongestPoll = absl::Milliseconds(500);
+
+std::vector<int> RanksOf(const SaveJob& job) {
+  std::vector<int> ranks;
+  for (const StagedFile& file : job.files)
+    ranks.push_back(file.rank);
+  return ranks;
+}
+
+}  // namespace
+
+SaveWriter::SaveWriter(CommitLog* log,
+                       SaveWriterOptions options,
+                       std::function<absl::Status()> fence,
+                       std::function<void(const SaveProgress&)> report)
+    : log_(log),
+      options_(std::move(options)),
+      fence_(std::move(fence)),
+      report_(std::move(report)),
+      thread_([this] { Loop(); }) {}
+
+SaveWriter::~SaveWriter() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void SaveWriter::Enqueue(QueuedSave save) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    queue_.push_back(std::move(save));
+  }
+  changed_.notify_all();
+}
+
+int SaveWriter::num_pending() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return static_cast<int>(queue_.size()) + (is_busy_ ? 1 : 0);
+}
+
+void SaveWriter::Cancel() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    cancelled_ = true;
+    queue_.clear();
+  }
+  changed_.notify_all();
+}
+
+void SaveWriter::Loop() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    QueuedSave save = std::move(queue_.front());
+    queue_.pop_front();
+    is_busy_ = true;
+    lock.unlock();
+    Run(std::move(save));
+    lock.lock();
+    is_busy_ = false;
+  }
+}
+
+void SaveWriter::Report(SaveProgress* progress, const char* state, absl::Time began) {
+  progress->state = state;
+  progress->seconds = absl::ToDoubleSeconds(absl::Now() - began);
+  report_(*progress);
+}
+
+void SaveWriter::Run(QueuedSave save) {
+  SaveProgress progress;
+  progress.id = save.job.id;
+  progress.stall_ms = save.stall_ms;
+  for (const StagedFile& file : save.job.files)
+    progress.bytes += file.bytes;
+  progress.node_bytes = progress.bytes;
+  const std::vector<int> ranks = RanksOf(save.job);
+  absl::Status status;
+  if (save.abandon_reason.empty()) {
+    status = WriteAndDecide(&save, &progress);
+  } else {
+    status = absl::AbortedError(save.abandon_reason);
+  }
+  if (!status.ok()) {
+    // Never retried: after a failed sync the kernel may have dropped the pages and would call the next one a success.
+    log_->Abandon(save.job.id, options_.node, ranks, std::string(status.message()));
+    save.buffers.clear();
+    progress.reason = std::string(status.message());
+    Report(&progress, "ABANDONED", save.began);
+    return;
+  }
+  const absl::StatusOr<int64_t> free = log_->FreeBytes();
+  progress.free_bytes = free.ok() ? *free : 0;
+  Report(&progress, "COMMITTED", save.began);
+  if (save.is_coordinator) VerifyAndRetire(std::move(progress));
+}
+
+absl::Status SaveWriter::WriteAndDecide(QueuedSave* save, SaveProgress* progress) {
+  Report(progress, "WRITING", save->began);
+  ANYORDER_RETURN_IF_ERROR(log_->WriteAndVote(save->job, &progress->times));
+  save->buffers.clear();  // the trainers may fill them again
+  Report(progress, "DURABLE", save->began);
+  return AwaitDecision(*save, progress);
+}
+
+absl::Status SaveWriter::AwaitDecision(const QueuedSave& save, SaveProgress* progress) {
+  const absl::Time deadline = absl::Now() + options_.vote_limit;
+  for (absl::Duration pause = kFirstPoll;; pause = std::min(pause * 2, kLongestPoll)) {
+    absl::Status undecided;
+    if (save.is_coordinator) {
+      const absl::StatusOr<Manifest> manifest = log_->CollectVotes(save.job.id);
+      if (manifest.ok()) {
+        progress->bytes = manifest->num_bytes();
+        return log_->Commit(*manifest, fence_);
+      }
+      undecided = manifest.status();
+    } else {
+      undecided = log_->ReadOutcome(save.job.id);
+      if (undecided.ok()) return undecided;
+    }
+    if (!absl::IsUnavailable(undecided)) return undecided;
+    ANYORDER_RETURN_IF_ERROR(fence_());
+    if (absl::Now() > deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat(undecided.message(), " after ", absl::FormatDuration(options_.vote_limit)));
+    }
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (changed_.wait_for(lock, absl::ToChronoMilliseconds(pause), [this] { return cancelled_; })) {
+      return absl::CancelledError("the service lost the run directory");
+    }
+  }
+}
+
+void SaveWriter::VerifyAndRetire(SaveProgress progress) {
+  const absl::Time start = absl::Now();
+  if (options_.verify_after_commit) {
+    const std::string path = CheckpointPath(options_.run_dir, progress.id.step);
+    const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(path, options_.fs);
+    const absl::Status verified = checkpoint.ok() ? checkpoint->Verify() : checkpoint.status();
+    progress.verify_seconds = absl::ToDoubleSeconds(absl::Now() - start);
+    progress.reason = std::string(verified.message());
+    Report(&progress, verified.ok() ? "VERIFIED" : "DAMAGED", start);
+    if (!verified.ok()) return;  // the older ones are worth more than the space
+  }
+  absl::Status retired = fence_();
+  if (retired.ok()) {
+    retired = log_->Retire(options_.keep_last, options_.keep_every, progress.id.generation);
+  }
+  if (!retired.ok()) LogWarning(absl::StrCat("old checkpoints stay: ", retired.message()));
+}
+
+}  // namespace anyorder::ckpt

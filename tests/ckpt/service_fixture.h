@@ -1,0 +1,201 @@
+// A run directory, services in threads, and trainers with a known state, for tests of the whole path.
+
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "ckpt/client.h"
+#include "ckpt/reader.h"
+#include "ckpt/service.h"
+#include "core/base/philox.h"
+
+namespace anyorder::ckpt {
+
+// A fresh directory under the test's temporary one, removed at the end.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    std::string pattern = ::testing::TempDir() + "ckpt-XXXXXX";
+    path_ = mkdtemp(pattern.data());
+  }
+  ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// A training state as a function of `seed`: three tensors of three dtypes, the first over several CRC chunks.
+struct State {
+  explicit State(uint64_t seed) {
+    RandomStream random(seed, RandomPurpose::kInit, 0, 0);
+    master.resize(700'001);
+    for (float& value : master)
+      value = static_cast<float>(random.Uniform());
+    lanes.resize(6 * 35);
+    for (uint16_t& value : lanes)
+      value = static_cast<uint16_t>(random.Next());
+    counts = {static_cast<int64_t>(seed), 7, -1};
+  }
+
+  // Rank `rank`'s parts when `world_size` ranks share the state unevenly; rank 1 gets nothing of "counts".
+  std::vector<TensorRange> Ranges(int rank, int world_size) const {
+    std::vector<TensorRange> ranges;
+    Add("master", DType::kFloat32, {700'001}, master.data(), rank, world_size, &ranges);
+    Add("memory.0", DType::kBFloat16, {6, 35}, lanes.data(), rank, world_size, &ranges);
+    const int64_t all = rank == 0 ? 3 : 0;
+    ranges.push_back({"counts", DType::kInt64, {3}, 0, all, counts.data()});
+    return ranges;
+  }
+
+  std::vector<float> master;
+  std::vector<uint16_t> lanes;
+  std::vector<int64_t> counts;
+
+ private:
+  // Cuts at total * (r/n)^2: every rank has another size.
+  static int64_t Cut(int64_t total, int rank, int world_size) {
+    return total * rank * rank / (int64_t{world_size} * world_size);
+  }
+  template <typename T>
+  static void Add(const char* name,
+                  DType dtype,
+                  Shape shape,
+                  const T* data,
+                  int rank,
+                  int world_size,
+                  std::vector<TensorRange>* ranges) {
+    const int64_t begin = Cut(shape.num_elements(), rank, world_size);
+    const int64_t end = Cut(shape.num_elements(), rank + 1, world_size);
+    ranges->push_back({name, dtype, shape, begin, end, data + begin});
+  }
+};
+
+class ServiceTest : public ::testing::Test {
+ protected:
+  ~ServiceTest() override { StopAll(); }
+
+  std::string run_dir() const { return directory_.path(); }
+
+  ServiceOptions Options(int64_t incarnation = 1, int node = 0, int num_nodes = 1) const {
+    ServiceOptions options;
+    options.run_dir = run_dir();
+    options.run_id = "test";
+    options.incarnation = incarnation;
+    options.node = node;
+    options.num_nodes = num_nodes;
+    return options;
+  }
+
+  // Starts a service and serves in a thread.
+  void Serve(const ServiceOptions& options) {
+    absl::StatusOr<std::unique_ptr<Service>> service = Service::Start(options);
+    ASSERT_TRUE(service.ok()) << service.status();
+    services_.push_back(*std::move(service));
+    Service* const running = services_.back().get();
+    threads_.emplace_back([running, this] { run_status_ = running->Run(); });
+  }
+
+  // Waits for all services to finish what is staged; the last Run's status is run_status().
+  void StopAll() {
+    for (const auto& service : services_)
+      service->RequestStop();
+    for (std::thread& thread : threads_)
+      thread.join();
+    threads_.clear();
+    services_.clear();
+  }
+  const absl::Status& run_status() const { return run_status_; }
+
+  ClientOptions Trainer(int rank, int world_size, int64_t incarnation = 1) const {
+    ClientOptions options;
+    options.run_dir = run_dir();
+    options.run_id = "test";
+    options.incarnation = incarnation;
+    options.rank = rank;
+    options.world_size = world_size;
+    options.connect_limit = absl::Seconds(5);
+    return options;
+  }
+
+  std::vector<std::unique_ptr<Client>> ConnectAll(int world_size, int64_t incarnation = 1) const {
+    std::vector<std::unique_ptr<Client>> clients;
+    for (int rank = 0; rank < world_size; ++rank) {
+      absl::StatusOr<std::unique_ptr<Client>> client =
+          Client::Connect(Trainer(rank, world_size, incarnation));
+      EXPECT_TRUE(client.ok()) << client.status();
+      if (!client.ok()) return {};
+      clients.push_back(*std::move(client));
+    }
+    return clients;
+  }
+
+  static void SaveAll(const std::vector<std::unique_ptr<Client>>& clients,
+                      int64_t step,
+                      const State& state) {
+    const int world_size = static_cast<int>(clients.size());
+    for (int rank = 0; rank < world_size; ++rank) {
+      const absl::StatusOr<SaveResult> saved =
+          clients[rank]->Save(step, state.Ranges(rank, world_size), rank == 0 ? "{\"k\":1}" : "");
+      ASSERT_TRUE(saved.ok()) << saved.status();
+      ASSERT_TRUE(saved->accepted) << saved->skip_reason;
+    }
+  }
+
+  // One service, one save by `world_size` ranks, all the way to the commit.
+  void CommitStep(int64_t step, const State& state, int world_size, int64_t incarnation = 1) {
+    Serve(Options(incarnation));
+    if (HasFatalFailure()) return;
+    auto clients = ConnectAll(world_size, incarnation);
+    SaveAll(clients, step, state);
+    const absl::Status committed = clients[0]->WaitCommitted(step, absl::Seconds(30));
+    ASSERT_TRUE(committed.ok()) << committed;
+    clients.clear();
+    StopAll();
+  }
+
+  std::string StepPath(int64_t step) const { return CheckpointPath(run_dir(), step); }
+
+  static void FlipByte(const std::string& path, int64_t offset) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(offset);
+    const char byte = static_cast<char>(file.get() ^ 0x10);
+    file.seekp(offset);
+    file.put(byte);
+    ASSERT_TRUE(file.good()) << path;
+  }
+
+ private:
+  TemporaryDirectory directory_;
+  std::vector<std::unique_ptr<Service>> services_;
+  std::vector<std::thread> threads_;
+  absl::Status run_status_;
+};
+
+// The checkpoint holds exactly `state`, read in pieces as `world_size` ranks would.
+inline void ExpectHolds(const Checkpoint& checkpoint, const State& state, int world_size) {
+  for (int rank = 0; rank < world_size; ++rank) {
+    for (const TensorRange& range : state.Ranges(rank, world_size)) {
+      const int64_t bytes = (range.end - range.begin) * SizeOf(range.dtype);
+      std::string read(static_cast<size_t>(bytes), '\0');
+      const absl::Status status = checkpoint.Read(range.name, range.begin, range.end, read.data());
+      ASSERT_TRUE(status.ok()) << status;
+      const std::string expected(static_cast<const char*>(range.data), bytes);
+      ASSERT_TRUE(read == expected) << range.name << " of rank " << rank;
+    }
+  }
+}
+
+}  // namespace anyorder::ckpt
