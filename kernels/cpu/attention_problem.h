@@ -1,0 +1,101 @@
+// What the dispatcher (attention.cc) hands to the instruction-set specific code: plain pointers and numbers.
+//
+// The hot sources are compiled once per instruction set. An inline function or template of a shared header
+// that such a file emits could be the copy the linker keeps for everyone, and then an old CPU would meet
+// AVX-512 in code that never asked for it. So the hot sources see only this struct and their own namespace:
+// no containers, no tensor views, no checks.
+
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/visibility.h"
+
+namespace anyorder::kernels::cpu {
+
+struct AttentionProblem {
+  // Shape, as in AttentionShape. row_stride = H * D elements.
+  int64_t batch_size = 0;
+  int64_t content_rows = 0;
+  int64_t query_rows = 0;
+  int64_t num_keys = 0;
+  int64_t num_heads = 0;
+  int64_t head_dim = 0;
+  int64_t num_distances = 0;  // 0: no position term
+  int64_t row_stride = 0;
+
+  // Activations: float or bf16 bits. Null where the tensor is null.
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  const void* relative = nullptr;
+  const void* content_bias = nullptr;
+  const void* position_bias = nullptr;
+  const void* segment_bias = nullptr;
+  const void* segment_embedding = nullptr;
+  int64_t min_distance = 0;
+  const int32_t* table_of_lane = nullptr;
+  float scale = 0.0f;
+
+  RowVisibility rows;
+  KeyVisibility keys;
+  const Band* bands = nullptr;
+
+  // Dropout, taken apart (kernels/dropout.h). threshold 0: off.
+  uint32_t dropout_key0 = 0;
+  uint32_t dropout_key1 = 0;
+  uint32_t dropout_site = 0;
+  uint32_t dropout_threshold = 0;
+  float dropout_scale = 1.0f;
+  const int32_t* row_ids = nullptr;
+
+  void* out = nullptr;   // forward writes, backward reads
+  float* lse = nullptr;  // likewise
+  const void* dout = nullptr;
+  void* dq = nullptr;
+  void* dk = nullptr;
+  void* dv = nullptr;
+  float* slabs = nullptr;  // [B * H] gradient slabs, see SlabLayout
+};
+
+// Gradients of one (lane, head) that several tasks add to: relative rows in packed (reversed) order, then
+// content bias, position bias, segment bias and "different" segment embedding. Width: padded head size.
+struct SlabLayout {
+  int64_t padded_dim = 0;  // head_dim rounded up to 16
+  int64_t num_distances = 0;
+
+  explicit SlabLayout(int64_t head_dim, int64_t distances)
+      : padded_dim((head_dim + 15) / 16 * 16), num_distances(distances) {}
+  int64_t content_bias() const { return num_distances * padded_dim; }
+  int64_t position_bias() const { return content_bias() + padded_dim; }
+  int64_t segment_bias() const { return position_bias() + padded_dim; }
+  int64_t segment_embedding() const { return segment_bias() + padded_dim; }
+  int64_t num_floats() const { return segment_embedding() + padded_dim; }
+};
+
+// One instruction set's kernels. `bf16` says what the activations are. Tasks are independent.
+struct AttentionIsa {
+  const char* name;
+  int64_t (*scratch_bytes)(const AttentionProblem& problem, bool bf16, bool backward);
+  void (*forward)(
+      const AttentionProblem& problem, bool bf16, int64_t lane, int64_t head, void* scratch);
+  void (*backward)(
+      const AttentionProblem& problem, bool bf16, int64_t lane, int64_t head, void* scratch);
+};
+
+namespace attention_base {
+extern const AttentionIsa kIsa;
+}
+#ifdef ANYORDER_ATTENTION_X86
+namespace attention_avx2 {
+extern const AttentionIsa kIsa;
+}
+namespace attention_avx512 {
+extern const AttentionIsa kIsa;
+}
+namespace attention_avx512_bf16 {
+extern const AttentionIsa kIsa;
+}
+#endif
+
+}  // namespace anyorder::kernels::cpu

@@ -1,0 +1,232 @@
+// How far a correct attention of a given precision may be from the exact one: first-order error analysis, one
+// bound for each element of each output.
+//
+// u is the unit roundoff of operands (2^-24 for fp32, 2^-8 where products take bf16), e = 2^-24 that of
+// accumulation; a sum of n terms of absolute sum A is off by at most n e A. Errors of the scores become
+// relative errors of the probabilities; probabilities and their gradients are rounded to u before the second
+// products. Nothing here is tuned: the only slack is the factor 2 for terms of second order.
+
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "tests/kernels/attention_case.h"
+
+namespace anyorder::kernels::testing {
+
+struct AttentionBounds {
+  std::vector<double> out, lse, dq, dk, dv, drelative;
+  std::vector<double> dcontent_bias, dposition_bias, dsegment_bias, dsegment_embedding;
+};
+
+// `exact` holds results of the reference. unit: u above.
+class AttentionErrorAnalysis {
+ public:
+  using Data = AttentionData<double, double>;
+
+  AttentionErrorAnalysis(const Data& exact, double unit) : x_(exact), s_(exact.shape), u_(unit) {
+    const Data& d = exact;
+    b_.out.assign(d.out.size(), 0);
+    b_.lse.assign(d.lse.size(), 0);
+    b_.dq.assign(d.dq.size(), 0);
+    b_.dk.assign(d.dk.size(), 0);
+    b_.dv.assign(d.dv.size(), 0);
+    b_.drelative.assign(d.drelative.size(), 0);
+    b_.dcontent_bias.assign(d.dcontent_bias.size(), 0);
+    b_.dposition_bias.assign(d.dposition_bias.size(), 0);
+    b_.dsegment_bias.assign(d.dsegment_bias.size(), 0);
+    b_.dsegment_embedding.assign(d.dsegment_embedding.size(), 0);
+    in_ = exact.Inputs();
+    for (int64_t row = 0; row < s_.num_rows(); ++row) {
+      for (int64_t head = 0; head < s_.num_heads; ++head)
+        AddRow(row, head);
+    }
+    Finish();
+  }
+  const AttentionBounds& bounds() const { return b_; }
+
+ private:
+  // One pair's absolute sums and exact values.
+  struct Pair {
+    int64_t key = 0;  // global
+    int64_t distance = -1;
+    bool other_segment = false;
+    double magnitude = 0;  // of the score's terms
+    double probability = 0;
+    double factor = 1;  // of dropout
+    double dp = 0, dp_magnitude = 0;
+    double ds = 0, ds_error = 0;
+  };
+
+  static double At(const std::vector<double>& x, int64_t i) {
+    return x.empty() ? 0.0 : x[static_cast<size_t>(i)];
+  }
+  static void Add(std::vector<double>* x, int64_t i, double value) {
+    if (!x->empty()) (*x)[static_cast<size_t>(i)] += value;
+  }
+
+  int64_t Column(int64_t head, int64_t d) const { return head * s_.head_dim + d; }
+
+  Pair MakePair(int64_t row, int64_t head, int64_t j) const {
+    const int64_t lane = s_.LaneOfRow(row);
+    const int64_t m = s_.model_dim();
+    Pair p;
+    p.key = lane * s_.num_keys + j;
+    if (s_.num_tables > 0)
+      p.distance = x_.table_of_lane[static_cast<size_t>(lane)] * s_.num_distances +
+                   (int64_t{in_.rows.pos[row]} - in_.keys.pos[p.key] - x_.min_distance);
+    p.other_segment = in_.rows.seg[row] != in_.keys.seg[p.key];
+    double score = 0;
+    for (int64_t d = 0; d < s_.head_dim; ++d) {
+      const int64_t c = Column(head, d);
+      const double q = At(x_.q, row * m + c);
+      const double content = (q + At(x_.content_bias, c)) * At(x_.k, p.key * m + c);
+      const double position =
+          p.distance < 0 ? 0 : (q + At(x_.position_bias, c)) * At(x_.relative, p.distance * m + c);
+      const double biased = q + At(x_.segment_bias, c);
+      const double same = At(x_.segment_embedding, c);
+      const double other = At(x_.segment_embedding, m + c);
+      score += content + position + biased * (p.other_segment ? other : same);
+      p.magnitude += std::abs(content) + std::abs(position) +
+                     std::abs(biased) * (2 * std::abs(same) + std::abs(other));
+      p.dp += x_.dout[static_cast<size_t>(row * m + c)] * At(x_.v, p.key * m + c);
+      p.dp_magnitude +=
+          std::abs(x_.dout[static_cast<size_t>(row * m + c)] * At(x_.v, p.key * m + c));
+    }
+    p.magnitude *= in_.scale;
+    p.probability =
+        std::exp(score * in_.scale - x_.lse[static_cast<size_t>(row * s_.num_heads + head)]);
+    if (x_.dropout.enabled())
+      p.factor = KeepAttention(x_.dropout,
+                               static_cast<uint32_t>(x_.row_ids[static_cast<size_t>(row)]),
+                               static_cast<uint32_t>(head),
+                               static_cast<uint32_t>(j))
+                     ? double{x_.dropout.scale()}
+                     : 0.0;
+    p.dp *= p.factor;
+    p.dp_magnitude *= p.factor;
+    return p;
+  }
+
+  void AddRow(int64_t row, int64_t head) {
+    const Band band = in_.bands == nullptr ? Band{} : in_.bands[head];
+    const int64_t lane = s_.LaneOfRow(row);
+    std::vector<Pair> pairs;
+    for (int64_t j = 0; j < s_.num_keys; ++j) {
+      if (IsVisible(in_.rows, row, in_.keys, lane * s_.num_keys + j, band))
+        pairs.push_back(MakePair(row, head, j));
+    }
+    if (pairs.empty()) return;
+    const int64_t m = s_.model_dim();
+    const double dim = static_cast<double>(s_.head_dim);
+    const double n = static_cast<double>(pairs.size());
+    double largest = 0;
+    for (const Pair& p : pairs)
+      largest = std::max(largest, p.magnitude);
+    // q plus bias and times scale * log2(e) is rounded; products and sums of 3 D terms; exp's argument.
+    const double score_error = largest * (u_ + (3 * dim + 24) * kAccumulation);
+    const double relative = std::expm1(2 * score_error) + (n + 16) * kAccumulation;
+    const int64_t stat = row * s_.num_heads + head;
+    const double lse_error = score_error + (n + 16) * kAccumulation +
+                             4 * kAccumulation * std::abs(x_.lse[static_cast<size_t>(stat)]);
+    b_.lse[static_cast<size_t>(stat)] = 2 * lse_error;
+
+    double delta = 0;
+    double delta_error = 0;
+    for (int64_t d = 0; d < s_.head_dim; ++d) {
+      const int64_t at = row * m + Column(head, d);
+      double magnitude = 0;
+      for (const Pair& p : pairs)
+        magnitude += p.probability * p.factor * std::abs(At(x_.v, p.key * m + Column(head, d)));
+      const double out = x_.out[static_cast<size_t>(at)];
+      const double error =
+          magnitude * (relative + u_ + (n + 16) * kAccumulation) + u_ * std::abs(out);
+      b_.out[static_cast<size_t>(at)] = 2 * error;
+      const double dout = x_.dout[static_cast<size_t>(at)];
+      delta += dout * out;
+      delta_error += std::abs(dout) * (error + (dim + 4) * kAccumulation * std::abs(out));
+    }
+    // Backward takes p from its own lse, so both errors count.
+    const double p_error = std::expm1(score_error + lse_error) + 16 * kAccumulation;
+    for (Pair& p : pairs) {
+      p.ds = p.probability * (p.dp - delta);
+      const double size = p.probability * (std::abs(p.dp) + std::abs(delta));
+      p.ds_error = size * (p_error + u_) +
+                   p.probability * (p.dp_magnitude * (dim + 8) * kAccumulation + delta_error);
+    }
+    AddGradients(row, head, pairs, p_error);
+  }
+
+  void AddGradients(int64_t row, int64_t head, const std::vector<Pair>& pairs, double p_error) {
+    const int64_t m = s_.model_dim();
+    const double scale = in_.scale;
+    const double sums = static_cast<double>(pairs.size()) + static_cast<double>(s_.num_rows()) + 32;
+    const double rounding = sums * kAccumulation;
+    double other = 0;
+    for (const Pair& p : pairs) {
+      if (x_.segment_embedding.empty()) break;
+      // "Same" is taken as minus "different": the error of all pairs counts.
+      other += p.ds_error + std::abs(p.ds) * rounding;
+    }
+    for (int64_t d = 0; d < s_.head_dim; ++d) {
+      const int64_t c = Column(head, d);
+      const int64_t at = row * m + c;
+      const double q = std::abs(At(x_.q, at));
+      const double content_query = scale * (q + std::abs(At(x_.content_bias, c)));
+      const double position_query = scale * (q + std::abs(At(x_.position_bias, c)));
+      const double segment_query = scale * (q + std::abs(At(x_.segment_bias, c)));
+      double content = 0;
+      double position = 0;
+      for (const Pair& p : pairs) {
+        const double error = p.ds_error + std::abs(p.ds) * rounding;
+        content += scale * error * std::abs(At(x_.k, p.key * m + c));
+        if (p.distance >= 0)
+          position += scale * error * std::abs(At(x_.relative, p.distance * m + c));
+        const double query_error = error + std::abs(p.ds) * u_;
+        Add(&b_.dk, p.key * m + c, content_query * query_error);
+        if (p.distance >= 0) Add(&b_.drelative, p.distance * m + c, position_query * query_error);
+        Add(&b_.dv,
+            p.key * m + c,
+            p.probability * p.factor * (p_error + u_ + rounding) *
+                std::abs(x_.dout[static_cast<size_t>(at)]));
+      }
+      const double segment =
+          scale * other *
+          (std::abs(At(x_.segment_embedding, c)) + std::abs(At(x_.segment_embedding, m + c)));
+      Add(&b_.dq, at, content + position + segment);
+      Add(&b_.dcontent_bias, c, content);
+      Add(&b_.dposition_bias, c, position);
+      Add(&b_.dsegment_bias, c, segment);
+      Add(&b_.dsegment_embedding, c, segment_query * other);
+      Add(&b_.dsegment_embedding, m + c, segment_query * other);
+    }
+  }
+
+  // Rounding of the stored result, and the slack for second order.
+  void Finish() {
+    const auto finish = [&](const std::vector<double>& value, std::vector<double>* bound) {
+      for (size_t i = 0; i < bound->size(); ++i)
+        (*bound)[i] = 2 * ((*bound)[i] + u_ * std::abs(value[i]));
+    };
+    finish(x_.dq, &b_.dq);
+    finish(x_.dk, &b_.dk);
+    finish(x_.dv, &b_.dv);
+    finish(x_.drelative, &b_.drelative);
+    finish(x_.dcontent_bias, &b_.dcontent_bias);
+    finish(x_.dposition_bias, &b_.dposition_bias);
+    finish(x_.dsegment_bias, &b_.dsegment_bias);
+    finish(x_.dsegment_embedding, &b_.dsegment_embedding);
+  }
+
+  static constexpr double kAccumulation = 1.0 / 16777216.0;
+
+  const Data& x_;
+  AttentionShape s_;
+  double u_;
+  AttentionInputs in_;
+  AttentionBounds b_;
+};
+
+}  // namespace anyorder::kernels::testing

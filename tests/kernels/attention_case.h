@@ -1,0 +1,251 @@
+// Attention problems for tests: a shape, the visibility integers of one objective, random tensors, and the
+// argument structs over them for any element type.
+
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "core/base/philox.h"
+#include "kernels/attention.h"
+
+namespace anyorder::kernels::testing {
+
+// Slots of rows or keys, as kernels/visibility.h names them.
+struct Slots {
+  std::vector<int32_t> pos, order, grp, doc, seg;  // order: lim of rows, key of keys
+  std::vector<uint8_t> glob;
+
+  void Add(int32_t p, int32_t o, int32_t g = -1, int32_t d = 0, int32_t s = 0, uint8_t global = 0) {
+    pos.push_back(p);
+    order.push_back(o);
+    grp.push_back(g);
+    doc.push_back(d);
+    seg.push_back(s);
+    glob.push_back(global);
+  }
+  void Append(const Slots& other) {
+    for (size_t i = 0; i < other.pos.size(); ++i)
+      Add(other.pos[i], other.order[i], other.grp[i], other.doc[i], other.seg[i], other.glob[i]);
+  }
+};
+
+// What the shape does not say. Content rows of all lanes come before query rows, as in the contract.
+struct AttentionCase {
+  std::string name;
+  AttentionShape shape;
+  int64_t min_distance = 0;
+  std::vector<Slots> content, query, keys;  // one for each lane
+  std::vector<Band> bands;                  // empty: null
+  std::vector<int32_t> table_of_lane;
+  bool biases = true;
+  bool segments = true;
+  double dropout_rate = 0.0;
+
+  // Sets the shape from the slots, and a table that holds every distance of any two slots (or none).
+  void Finish(int64_t heads, int64_t head_dim, int64_t tables) {
+    shape.batch_size = static_cast<int64_t>(keys.size());
+    shape.content_rows = static_cast<int64_t>(content[0].pos.size());
+    shape.query_rows = static_cast<int64_t>(query[0].pos.size());
+    shape.num_keys = static_cast<int64_t>(keys[0].pos.size());
+    shape.num_heads = heads;
+    shape.head_dim = head_dim;
+    shape.num_tables = tables;
+    for (int64_t lane = 0; lane < shape.batch_size; ++lane)
+      table_of_lane.push_back(static_cast<int32_t>(tables > 0 ? (lane + 1) % tables : 0));
+    int64_t low = std::numeric_limits<int64_t>::max();
+    int64_t high = std::numeric_limits<int64_t>::min();
+    for (size_t lane = 0; lane < keys.size(); ++lane) {
+      for (const int32_t j : keys[lane].pos) {
+        for (const std::vector<Slots>* rows : {&content, &query}) {
+          for (const int32_t i : (*rows)[lane].pos) {
+            low = std::min(low, int64_t{i} - j);
+            high = std::max(high, int64_t{i} - j);
+          }
+        }
+      }
+    }
+    if (tables == 0 || low > high) {
+      shape.num_tables = 0;
+      return;
+    }
+    min_distance = low;
+    shape.num_distances = high - low + 1;
+  }
+};
+
+// Tensors of a case in element type T, statistics and parameter gradients in G.
+template <typename T, typename G>
+struct AttentionData {
+  AttentionShape shape;
+  Slots rows, keys;
+  std::vector<Band> bands;
+  std::vector<int32_t> table_of_lane, row_ids;
+  int64_t min_distance = 0;
+  Dropout dropout;
+  std::vector<T> q, k, v, relative, content_bias, position_bias, segment_bias, segment_embedding;
+  std::vector<T> out, dout, dq, dk, dv, drelative;
+  std::vector<G> lse, dcontent_bias, dposition_bias, dsegment_bias, dsegment_embedding;
+  std::vector<uint8_t> workspace;
+
+  template <typename Element>
+  static ConstTensorView View(const std::vector<Element>& x) {
+    if (x.empty()) return {};
+    return ConstTensorView(x.data(), {static_cast<int64_t>(x.size())});
+  }
+  template <typename Element>
+  static TensorView MutableView(std::vector<Element>& x) {
+    if (x.empty()) return {};
+    return TensorView(x.data(), {static_cast<int64_t>(x.size())});
+  }
+
+  AttentionInputs Inputs() const {
+    AttentionInputs in;
+    in.shape = shape;
+    in.q = View(q);
+    in.k = View(k);
+    in.v = View(v);
+    in.relative = View(relative);
+    in.min_distance = min_distance;
+    in.table_of_lane = table_of_lane.data();
+    in.content_bias = View(content_bias);
+    in.position_bias = View(position_bias);
+    in.segment_bias = View(segment_bias);
+    in.segment_embedding = View(segment_embedding);
+    in.scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
+    in.rows = {rows.pos.data(),
+               rows.order.data(),
+               rows.grp.data(),
+               rows.doc.data(),
+               rows.seg.data(),
+               rows.glob.data()};
+    in.keys = {keys.pos.data(),
+               keys.order.data(),
+               keys.grp.data(),
+               keys.doc.data(),
+               keys.seg.data(),
+               keys.glob.data()};
+    in.bands = bands.empty() ? nullptr : bands.data();
+    in.dropout = dropout;
+    in.row_ids = row_ids.data();
+    return in;
+  }
+  AttentionForwardArgs Forward() { return {Inputs(), MutableView(out), MutableView(lse)}; }
+  AttentionBackwardArgs Backward() {
+    AttentionBackwardArgs args;
+    args.in = Inputs();
+    args.out = View(out);
+    args.lse = View(lse);
+    args.dout = View(dout);
+    args.dq = MutableView(dq);
+    args.dk = MutableView(dk);
+    args.dv = MutableView(dv);
+    args.drelative = MutableView(drelative);
+    args.dcontent_bias = MutableView(dcontent_bias);
+    args.dposition_bias = MutableView(dposition_bias);
+    args.dsegment_bias = MutableView(dsegment_bias);
+    args.dsegment_embedding = MutableView(dsegment_embedding);
+    args.workspace = MutableView(workspace);
+    return args;
+  }
+
+  // Outputs and workspace start as NaN: whatever is not written shows.
+  void Poison(int64_t workspace_bytes) {
+    for (std::vector<T>* x : {&out, &dq, &dk, &dv, &drelative})
+      x->assign(x->size(), static_cast<T>(std::numeric_limits<float>::quiet_NaN()));
+    for (std::vector<G>* x :
+         {&lse, &dcontent_bias, &dposition_bias, &dsegment_bias, &dsegment_embedding})
+      x->assign(x->size(), std::numeric_limits<G>::quiet_NaN());
+    workspace.assign(static_cast<size_t>(workspace_bytes), 0xff);
+  }
+};
+
+template <typename T, typename G>
+void SizeOutputs(AttentionData<T, G>* data) {
+  data->out.resize(data->q.size());
+  data->dq.resize(data->q.size());
+  data->dk.resize(data->k.size());
+  data->dv.resize(data->v.size());
+  data->drelative.resize(data->relative.size());
+  data->lse.resize(static_cast<size_t>(data->shape.num_rows() * data->shape.num_heads));
+  data->dcontent_bias.resize(data->content_bias.size());
+  data->dposition_bias.resize(data->position_bias.size());
+  data->dsegment_bias.resize(data->segment_bias.size());
+  data->dsegment_embedding.resize(data->segment_embedding.size());
+}
+
+// Normal tensors, representable in T.
+template <typename T, typename G>
+AttentionData<T, G> MakeData(const AttentionCase& c, uint64_t seed) {
+  AttentionData<T, G> data;
+  data.shape = c.shape;
+  data.min_distance = c.min_distance;
+  data.bands = c.bands;
+  data.table_of_lane = c.table_of_lane;
+  for (const Slots& lane : c.content)
+    data.rows.Append(lane);
+  for (const Slots& lane : c.query)
+    data.rows.Append(lane);
+  for (const Slots& lane : c.keys)
+    data.keys.Append(lane);
+  RandomStream random(seed, RandomPurpose::kInit, 0, 0);
+  const auto fill = [&](std::vector<T>* x, int64_t count) {
+    x->resize(static_cast<size_t>(count));
+    for (T& value : *x)
+      value = static_cast<T>(static_cast<float>(random.Normal()));
+  };
+  const int64_t width = c.shape.model_dim();
+  fill(&data.q, c.shape.num_rows() * width);
+  fill(&data.k, c.shape.batch_size * c.shape.num_keys * width);
+  fill(&data.v, c.shape.batch_size * c.shape.num_keys * width);
+  fill(&data.dout, c.shape.num_rows() * width);
+  fill(&data.relative, c.shape.num_tables * c.shape.num_distances * width);
+  if (c.biases) {
+    fill(&data.content_bias, width);
+    if (c.shape.num_tables > 0) fill(&data.position_bias, width);
+  }
+  if (c.segments) {
+    fill(&data.segment_embedding, 2 * width);
+    if (c.biases) fill(&data.segment_bias, width);
+  }
+  // Logical row ids are nobody's index.
+  for (int64_t i = 0; i < c.shape.num_rows(); ++i)
+    data.row_ids.push_back(static_cast<int32_t>(7 + 3 * i));
+  if (c.dropout_rate > 0) data.dropout = MakeDropout(seed, 5, 3, c.dropout_rate);
+  SizeOutputs(&data);
+  return data;
+}
+
+// The same problem in double.
+template <typename T, typename G>
+AttentionData<double, double> InDouble(const AttentionData<T, G>& data) {
+  AttentionData<double, double> exact;
+  exact.shape = data.shape;
+  exact.rows = data.rows;
+  exact.keys = data.keys;
+  exact.bands = data.bands;
+  exact.table_of_lane = data.table_of_lane;
+  exact.row_ids = data.row_ids;
+  exact.min_distance = data.min_distance;
+  exact.dropout = data.dropout;
+  const auto copy = [](const std::vector<T>& from, std::vector<double>* to) {
+    for (const T& value : from)
+      to->push_back(static_cast<double>(static_cast<float>(value)));
+  };
+  copy(data.q, &exact.q);
+  copy(data.k, &exact.k);
+  copy(data.v, &exact.v);
+  copy(data.dout, &exact.dout);
+  copy(data.relative, &exact.relative);
+  copy(data.content_bias, &exact.content_bias);
+  copy(data.position_bias, &exact.position_bias);
+  copy(data.segment_bias, &exact.segment_bias);
+  copy(data.segment_embedding, &exact.segment_embedding);
+  SizeOutputs(&exact);
+  return exact;
+}
+
+}  // namespace anyorder::kernels::testing

@@ -1,0 +1,243 @@
+// Visibility arrays of the objectives that the fused attention must serve, as test cases.
+
+#pragma once
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "tests/kernels/attention_case.h"
+
+namespace anyorder::kernels::testing {
+
+inline std::vector<int32_t> Permutation(int64_t count, RandomStream* random) {
+  std::vector<int32_t> order(static_cast<size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  for (int64_t i = count - 1; i > 0; --i)
+    std::swap(order[static_cast<size_t>(i)], order[random->Below(static_cast<uint32_t>(i + 1))]);
+  return order;
+}
+
+inline void AddMemory(int32_t memory, Slots* keys) {
+  for (int32_t j = 0; j < memory; ++j)
+    keys->Add(j - memory, -1, -1, kDocAny, 0);
+}
+
+// XLNet pretraining: two halves with a factorisation order each (the second half sees the first), memory,
+// about a sixth of the slots as query rows, three segments. Lane 1 reads the other direction's table.
+inline AttentionCase XlnetCase(int32_t memory, int32_t length, int64_t heads, int64_t head_dim) {
+  AttentionCase c;
+  c.name = "xlnet";
+  RandomStream random(11, RandomPurpose::kPermutation, 0, 0);
+  for (int lane = 0; lane < 2; ++lane) {
+    Slots content, query, keys;
+    AddMemory(memory, &keys);
+    const int32_t half = length / 2;
+    std::vector<int32_t> rank = Permutation(half, &random);
+    for (const int32_t r : Permutation(length - half, &random))
+      rank.push_back(half + r);
+    for (int32_t i = 0; i < length; ++i) {
+      const int32_t segment = i < length / 3 ? 0 : i < length - 1 ? 1 : 2;
+      content.Add(i, rank[static_cast<size_t>(i)], -1, 0, segment);
+      keys.Add(i, rank[static_cast<size_t>(i)], -1, 0, segment);
+      if (i % 6 == (i / 7) % 3) query.Add(i, rank[static_cast<size_t>(i)] - 1, -1, 0, segment);
+    }
+    c.content.push_back(content);
+    c.query.push_back(query);
+    c.keys.push_back(keys);
+  }
+  c.Finish(heads, head_dim, 2);
+  return c;
+}
+
+// Rows of one stream over their own slots: `order(i)` is lim and key of slot i.
+template <typename Order>
+AttentionCase OneStreamCase(const char* name, int32_t memory, int32_t length, Order order) {
+  AttentionCase c;
+  c.name = name;
+  for (int lane = 0; lane < 2; ++lane) {
+    Slots content, keys;
+    AddMemory(memory, &keys);
+    for (int32_t i = 0; i < length; ++i) {
+      content.Add(i, order(i));
+      keys.Add(i, order(i));
+    }
+    c.content.push_back(content);
+    c.query.emplace_back();
+    c.keys.push_back(keys);
+  }
+  return c;
+}
+
+inline AttentionCase CausalCase(int32_t memory, int32_t length) {
+  AttentionCase c = OneStreamCase("causal", memory, length, [](int32_t i) { return i; });
+  c.segments = false;
+  c.Finish(2, 64, 1);
+  // A table of past distances only: what lies ahead is never seen, so it needs no rows.
+  c.shape.num_distances = memory + length;
+  c.min_distance = 0;
+  return c;
+}
+
+inline AttentionCase BidirectionalCase(int32_t length) {
+  AttentionCase c = OneStreamCase("bidirectional", 0, length, [](int32_t) { return 0; });
+  c.biases = false;
+  c.segments = false;
+  c.Finish(2, 32, 0);
+  return c;
+}
+
+inline AttentionCase SequenceToSequenceCase(int32_t source, int32_t length) {
+  AttentionCase c = OneStreamCase(
+      "seq2seq", 0, length, [source](int32_t i) { return std::max(0, i - source + 1); });
+  c.Finish(1, 24, 1);
+  return c;
+}
+
+// Three documents in a row and padding at the end; positions start anew in each.
+inline AttentionCase PackedCase() {
+  AttentionCase c;
+  c.name = "packed";
+  for (int lane = 0; lane < 2; ++lane) {
+    Slots content, query, keys;
+    for (int32_t doc = 0; doc < 4; ++doc) {
+      const int32_t length = doc == 3 ? 23 : 40 + 30 * doc;
+      for (int32_t i = 0; i < length; ++i) {
+        const int32_t id = doc == 3 ? kDocPad : doc;
+        content.Add(i, i, -1, id, i % 3);
+        keys.Add(i, i, -1, id, i % 3);
+        if (i % 9 == 4) query.Add(i, i - 1, -1, id, i % 3);
+      }
+    }
+    c.content.push_back(content);
+    c.query.push_back(query);
+    c.keys.push_back(keys);
+  }
+  c.Finish(2, 48, 2);
+  return c;
+}
+
+// UniLMv2 and block diffusion: query slots are keys too, seen only by their own group.
+inline AttentionCase GroupCase() {
+  AttentionCase c;
+  c.name = "groups";
+  RandomStream random(12, RandomPurpose::kSpans, 0, 0);
+  for (int lane = 0; lane < 2; ++lane) {
+    Slots content, query, keys, masks;
+    for (int32_t i = 0; i < 130; ++i) {
+      const bool predicted = random.Below(3) == 0;
+      const int32_t rank = predicted ? 1 + static_cast<int32_t>(random.Below(9)) : 0;
+      content.Add(i, rank);
+      keys.Add(i, rank);
+      if (i % 4 == 1) {
+        query.Add(i, std::max(rank, 1) - 1, i / 8);
+        masks.Add(i, kKeyNever, i / 8);
+      }
+    }
+    keys.Append(masks);
+    c.content.push_back(content);
+    c.query.push_back(query);
+    c.keys.push_back(keys);
+  }
+  c.Finish(2, 64, 1);
+  return c;
+}
+
+// Longformer: a window per head, one of them dilated, one to the past only, and a few global slots.
+inline AttentionCase BandCase() {
+  AttentionCase c = OneStreamCase("bands", 0, 300, [](int32_t) { return 0; });
+  for (size_t lane = 0; lane < 2; ++lane) {
+    for (const size_t slot : {size_t{3}, size_t{200}}) {
+      if (lane == 1 && slot == 200) continue;
+      c.content[lane].glob[slot] = 1;
+      c.keys[lane].glob[slot] = 1;
+    }
+  }
+  c.segments = false;
+  c.Finish(4, 32, 1);
+  c.bands = {{16, 16, 1}, {5, 7, 3}, {40, 0, 1}, {-1, 3, 2}};
+  return c;
+}
+
+// Everything at random, positions too: what holds here holds for any objective.
+inline AttentionCase RandomCase(uint64_t seed) {
+  AttentionCase c;
+  c.name = "random" + std::to_string(seed);
+  RandomStream random(seed, RandomPurpose::kCorruption, 0, 0);
+  const auto below = [&](uint32_t bound) { return static_cast<int32_t>(random.Below(bound)); };
+  const int32_t num_content = below(90);
+  const int32_t num_query = below(60) + (num_content == 0 ? 1 : 0);
+  const int32_t num_keys = 1 + below(200);
+  const bool ordered = below(2) == 0;  // contiguous stretches with jumps, else any positions
+  const auto slots = [&](int32_t count) {
+    Slots s;
+    int32_t pos = below(20) - 10;
+    for (int32_t i = 0; i < count; ++i) {
+      pos = ordered ? pos + 1 + (below(40) == 0 ? below(9) - 4 : 0) : below(100) - 50;
+      const int32_t doc = below(12);
+      s.Add(pos,
+            below(12),
+            below(4) - 1,
+            doc == 0   ? kDocPad
+            : doc == 1 ? kDocAny
+                       : doc % 3,
+            below(3),
+            below(15) == 0);
+    }
+    return s;
+  };
+  for (int lane = 0; lane < 1 + static_cast<int>(seed % 3); ++lane) {
+    c.content.push_back(slots(num_content));
+    c.query.push_back(slots(num_query));
+    c.keys.push_back(slots(num_keys));
+  }
+  c.biases = below(4) != 0;
+  c.segments = below(3) != 0;
+  c.dropout_rate = below(2) == 0 ? 0.0 : 0.25;
+  constexpr int64_t kHeadDims[] = {1, 16, 24, 41, 64, 80};
+  const int64_t heads = 1 + below(3);
+  c.Finish(heads, kHeadDims[below(6)], below(4));
+  for (int64_t head = 0; head < heads && seed % 2 == 0; ++head)
+    c.bands.push_back({below(60) - 10, below(60) - 10, 1 + below(3) / 2});
+  for (Band& band : c.bands) {
+    band.left = std::max(band.left, -1);
+    band.right = std::max(band.right, -1);
+  }
+  return c;
+}
+
+// Contiguous keys, rows in any order and far apart.
+inline AttentionCase ShuffledRowsCase() {
+  AttentionCase c = XlnetCase(64, 150, 2, 32);
+  c.name = "shuffled rows";
+  RandomStream random(13, RandomPurpose::kPermutation, 0, 0);
+  for (std::vector<Slots>* streams : {&c.content, &c.query}) {
+    for (Slots& rows : *streams) {
+      Slots shuffled;
+      for (const int32_t i : Permutation(static_cast<int64_t>(rows.pos.size()), &random)) {
+        const size_t at = static_cast<size_t>(i);
+        shuffled.Add(rows.pos[at], rows.order[at], rows.grp[at], rows.doc[at], rows.seg[at]);
+      }
+      rows = shuffled;
+    }
+  }
+  return c;
+}
+
+// Shuffled keys as well.
+inline AttentionCase ShuffledKeysCase() {
+  AttentionCase c = ShuffledRowsCase();
+  c.name = "shuffled keys";
+  RandomStream random(14, RandomPurpose::kPermutation, 0, 0);
+  for (Slots& keys : c.keys) {
+    Slots shuffled;
+    for (const int32_t j : Permutation(static_cast<int64_t>(keys.pos.size()), &random)) {
+      const size_t at = static_cast<size_t>(j);
+      shuffled.Add(keys.pos[at], keys.order[at], keys.grp[at], keys.doc[at], keys.seg[at]);
+    }
+    keys = shuffled;
+  }
+  return c;
+}
+
+}  // namespace anyorder::kernels::testing

@@ -1,0 +1,244 @@
+// The fused CPU attention against the reference in double, within bounds from error analysis
+// (attention_bounds.h), for every instruction set that this machine has.
+
+#include "kernels/cpu/attention.h"
+
+#include <cmath>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "tests/kernels/attention_bounds.h"
+#include "tests/kernels/attention_scenarios.h"
+
+#include "gtest/gtest.h"
+
+namespace anyorder::kernels::testing {
+namespace {
+
+constexpr double kUnitFp32 = 1.0 / 16777216.0;
+constexpr double kUnitBf16 = 1.0 / 256.0;
+
+std::vector<std::string> Isas() {
+  std::vector<std::string> names;
+  for (const char* name : {"avx512_bf16", "avx512", "avx2", "base"}) {
+    if (cpu::AttentionIsaAvailable(name)) names.push_back(name);
+  }
+  return names;
+}
+
+template <typename T>
+double ToDouble(T x) {
+  if constexpr (std::is_same_v<T, BFloat16>)
+    return static_cast<double>(static_cast<float>(x));
+  else
+    return static_cast<double>(x);
+}
+
+// Worst element, both values and the bound.
+template <typename T>
+void ExpectWithin(const char* name,
+                  const std::vector<T>& actual,
+                  const std::vector<double>& expected,
+                  const std::vector<double>& bound) {
+  ASSERT_EQ(actual.size(), expected.size()) << name;
+  double worst = 0;
+  size_t at = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    const double a = ToDouble(actual[i]);
+    if (a == expected[i]) continue;  // also -inf
+    const double ratio = std::abs(a - expected[i]) / bound[i];
+    if (!(ratio <= worst)) {
+      worst = ratio;
+      at = i;
+      if (std::isnan(ratio)) break;
+    }
+  }
+  EXPECT_LE(worst, 1.0) << name << "[" << at << "] is " << ToDouble(actual[at]) << ", expected "
+                        << expected[at] << " within " << bound[at];
+}
+
+AttentionData<double, double> RunReference(AttentionData<double, double> data) {
+  const std::unique_ptr<Backend> reference = MakeReferenceBackend();
+  data.Poison(reference->AttentionBackwardWorkspaceBytes(data.shape, DType::kFloat64));
+  reference->AttentionForward(data.Forward(), StreamView());
+  reference->AttentionBackward(data.Backward(), StreamView());
+  return data;
+}
+
+template <typename T>
+void RunCpu(AttentionData<T, float>* data, int num_threads) {
+  data->Poison(
+      cpu::CpuAttentionBackwardWorkspaceBytes(data->shape, DTypeOf<T>::kValue, num_threads));
+  cpu::CpuAttentionForward(data->Forward(), num_threads);
+  cpu::CpuAttentionBackward(data->Backward(), num_threads);
+}
+
+template <typename T>
+void ExpectAgrees(const AttentionCase& c, uint64_t seed) {
+  AttentionData<T, float> data = MakeData<T, float>(c, seed);
+  const AttentionData<double, double> exact = RunReference(InDouble(data));
+  const AttentionErrorAnalysis analysis(exact, std::is_same_v<T, BFloat16> ? kUnitBf16 : kUnitFp32);
+  const AttentionBounds& bounds = analysis.bounds();
+  for (const std::string& isa : Isas()) {
+    SCOPED_TRACE(c.name + ", " + std::string(Name(DTypeOf<T>::kValue)) + ", " + isa);
+    cpu::ForceAttentionIsa(isa);
+    RunCpu(&data, 1);
+    ExpectWithin("lse", data.lse, exact.lse, bounds.lse);
+    ExpectWithin("out", data.out, exact.out, bounds.out);
+    ExpectWithin("dq", data.dq, exact.dq, bounds.dq);
+    ExpectWithin("dk", data.dk, exact.dk, bounds.dk);
+    ExpectWithin("dv", data.dv, exact.dv, bounds.dv);
+    ExpectWithin("drelative", data.drelative, exact.drelative, bounds.drelative);
+    ExpectWithin("dcontent_bias", data.dcontent_bias, exact.dcontent_bias, bounds.dcontent_bias);
+    ExpectWithin(
+        "dposition_bias", data.dposition_bias, exact.dposition_bias, bounds.dposition_bias);
+    ExpectWithin("dsegment_bias", data.dsegment_bias, exact.dsegment_bias, bounds.dsegment_bias);
+    ExpectWithin("dsegment_embedding",
+                 data.dsegment_embedding,
+                 exact.dsegment_embedding,
+                 bounds.dsegment_embedding);
+  }
+  cpu::ForceAttentionIsa("");
+}
+
+// Both precisions, with and without dropout.
+void ExpectAgreesEverywhere(AttentionCase c) {
+  for (const double rate : {0.0, 0.1}) {
+    c.dropout_rate = rate;
+    ExpectAgrees<float>(c, 21);
+    ExpectAgrees<BFloat16>(c, 22);
+  }
+}
+
+TEST(AttentionTest, XlnetWithMemoryAndBothDirections) {
+  ExpectAgreesEverywhere(XlnetCase(96, 130, 2, 64));
+}
+
+TEST(AttentionTest, XlnetWithoutMemory) {
+  ExpectAgreesEverywhere(XlnetCase(0, 101, 2, 64));
+}
+
+TEST(AttentionTest, MoreKeysThanOneChunk) {
+  AttentionCase c = XlnetCase(517, 150, 1, 64);
+  c.dropout_rate = 0.1;
+  ExpectAgrees<float>(c, 23);
+  ExpectAgrees<BFloat16>(c, 23);
+}
+
+TEST(AttentionTest, CausalWithMemoryAndPastDistancesOnly) {
+  ExpectAgreesEverywhere(CausalCase(70, 140));
+}
+
+TEST(AttentionTest, BidirectionalWithoutRelativeTerm) {
+  ExpectAgreesEverywhere(BidirectionalCase(150));
+}
+
+TEST(AttentionTest, SequenceToSequence) {
+  ExpectAgreesEverywhere(SequenceToSequenceCase(60, 120));
+}
+
+TEST(AttentionTest, PackedDocumentsAndPadding) {
+  ExpectAgreesEverywhere(PackedCase());
+}
+
+TEST(AttentionTest, GroupsSeeEachOther) {
+  ExpectAgreesEverywhere(GroupCase());
+}
+
+TEST(AttentionTest, BandsWithDilationAndGlobals) {
+  ExpectAgreesEverywhere(BandCase());
+}
+
+TEST(AttentionTest, ShuffledRows) {
+  ExpectAgreesEverywhere(ShuffledRowsCase());
+}
+
+TEST(AttentionTest, ShuffledKeys) {
+  ExpectAgreesEverywhere(ShuffledKeysCase());
+}
+
+TEST(AttentionTest, QueryRowsOnly) {
+  AttentionCase c = XlnetCase(40, 90, 2, 64);
+  for (Slots& rows : c.content)
+    rows = Slots();
+  c.shape.content_rows = 0;
+  ExpectAgreesEverywhere(c);
+}
+
+TEST(AttentionTest, HeadSizesThatAreNotMultiplesOfSixteen) {
+  for (const int64_t head_dim : {1, 24, 41, 72, 130}) {
+    AttentionCase c = XlnetCase(20, 60, 2, head_dim);
+    c.dropout_rate = 0.1;
+    ExpectAgrees<float>(c, 24);
+    ExpectAgrees<BFloat16>(c, 24);
+  }
+}
+
+TEST(AttentionTest, SizesAroundTileEdges) {
+  for (const int32_t length : {1, 5, 6, 7, 47, 48, 49, 63, 64, 65, 97}) {
+    AttentionCase c = CausalCase(length % 3, length);
+    ExpectAgrees<float>(c, 25);
+    ExpectAgrees<BFloat16>(c, 25);
+  }
+  for (const int32_t memory : {511, 512, 513}) {
+    ExpectAgrees<float>(CausalCase(memory, 7), 26);
+    ExpectAgrees<BFloat16>(CausalCase(memory, 7), 26);
+  }
+}
+
+TEST(AttentionTest, RowsThatSeeNothing) {
+  AttentionCase c = XlnetCase(0, 100, 2, 64);
+  for (size_t i = 10; i < 70; ++i)
+    c.content[0].order[i] = -5;
+  for (int32_t& doc : c.content[1].doc)
+    doc = 9;
+  ExpectAgreesEverywhere(c);
+}
+
+TEST(AttentionTest, RandomArrays) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const AttentionCase c = RandomCase(seed);
+    ExpectAgrees<float>(c, seed);
+    ExpectAgrees<BFloat16>(c, seed);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+template <typename T>
+void ExpectSameBitsForAnyThreads(const AttentionCase& c) {
+  const auto bits = [&](int num_threads) {
+    AttentionData<T, float> data = MakeData<T, float>(c, 31);
+    RunCpu(&data, num_threads);
+    std::string all;
+    const auto append = [&](const auto& x) {
+      all.append(reinterpret_cast<const char*>(x.data()), x.size() * sizeof(x[0]));
+    };
+    append(data.out);
+    append(data.lse);
+    append(data.dq);
+    append(data.dk);
+    append(data.dv);
+    append(data.drelative);
+    append(data.dcontent_bias);
+    append(data.dposition_bias);
+    append(data.dsegment_bias);
+    append(data.dsegment_embedding);
+    return all;
+  };
+  const std::string one = bits(1);
+  EXPECT_TRUE(one == bits(2)) << c.name;
+  EXPECT_TRUE(one == bits(3)) << c.name;
+}
+
+TEST(AttentionTest, BitsDoNotDependOnThreads) {
+  AttentionCase c = XlnetCase(96, 130, 3, 64);
+  c.dropout_rate = 0.1;
+  ExpectSameBitsForAnyThreads<float>(c);
+  ExpectSameBitsForAnyThreads<BFloat16>(c);
+  ExpectSameBitsForAnyThreads<float>(ShuffledKeysCase());
+}
+
+}  // namespace
+}  // namespace anyorder::kernels::testing
