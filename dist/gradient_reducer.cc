@@ -264,35 +264,41 @@ void GradientReducer::FinishWindow(Range window, float* out) {
 
 void GradientReducer::FinishScalars(absl::Span<double> scalars) {
   if (scalars.empty()) return;
-  struct Item {
-    TreeNode node;
-    double value;
-  };
-  const int64_t width = options_.num_scalars;
-  std::vector<int64_t> offsets = {0};
-  for (const std::vector<TreeNode>& nodes : nodes_of_rank_) {
-    const int64_t bytes = static_cast<int64_t>(nodes.size() * width * sizeof(double));
-    offsets.push_back(offsets.back() + bytes);
-  }
-  std::vector<double> all(offsets.back() / sizeof(double));
-  auto mine = all.begin() + offsets[communicator_.rank()] / sizeof(double);
-  for (const Partial& partial : partials_)
-    mine = std::copy(partial.scalars.begin(), partial.scalars.end(), mine);
-  communicator_.AllGatherInPlace(MutableBytesOf(absl::MakeSpan(all)), offsets);
-
-  for (int64_t i = 0; i < width; ++i) {
+  const std::vector<double> all = GatherScalars();
+  for (size_t i = 0; i < scalars.size(); ++i) {
+    struct Item {
+      TreeNode node;
+      double value;
+    };
     std::vector<Item> stack;
-    int64_t at = i;
+    const double* value = all.data() + i;
     for (const std::vector<TreeNode>& nodes : nodes_of_rank_) {
       for (const TreeNode& node : nodes) {
         PushAndJoin(
-            stack, Item{node, all[at]}, [](Item& left, Item& right) { left.value += right.value; });
-        at += width;
+            stack, Item{node, *value}, [](Item& left, Item& right) { left.value += right.value; });
+        value += scalars.size();
       }
     }
     ANYORDER_CHECK(stack.size() == 1);
     scalars[i] = stack[0].value;
   }
+}
+
+std::vector<double> GradientReducer::GatherScalars() {
+  std::vector<double> mine;
+  for (const Partial& partial : partials_)
+    mine.insert(mine.end(), partial.scalars.begin(), partial.scalars.end());
+  std::vector<int64_t> offsets = {0};
+  for (const std::vector<TreeNode>& nodes : nodes_of_rank_) {
+    const int64_t count = static_cast<int64_t>(nodes.size()) * options_.num_scalars;
+    offsets.push_back(offsets.back() + count);
+  }
+  std::vector<double> all(offsets.back());
+  std::copy(mine.begin(), mine.end(), all.begin() + offsets[communicator_.rank()]);
+  for (int64_t& offset : offsets)
+    offset *= static_cast<int64_t>(sizeof(double));
+  communicator_.AllGatherInPlace(MutableBytesOf(absl::MakeSpan(all)), offsets);
+  return all;
 }
 
 void GradientReducer::Add(const float* left, const float* right, float* sum, int64_t count) {

@@ -95,6 +95,7 @@ class GradientReducer {
   void ExchangeWindow(Range mine, WindowOf window_of);
   void FinishWindow(Range window, float* out);
   void FinishScalars(absl::Span<double> scalars);
+  std::vector<double> GatherScalars();  // [nodes of all ranks, num_scalars]
 
   Communicator& communicator_;
   kernels::Backend& backend_;

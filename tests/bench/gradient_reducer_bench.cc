@@ -96,9 +96,10 @@ int Main(int argc, char** argv) {
   if (argc > 2) sizes.leaves = std::atoll(argv[2]);
   if (argc > 3) sizes.repeats = std::atoll(argv[3]);
   const auto world = (*environment)->World();
-  const auto backend = kernels::MakeReferenceBackend();
+  auto backend = kernels::MakeCpuBackend({});
+  if (!backend.ok()) return ReportAndExitStatus("gradient_reducer_bench", backend.status());
   for (const Reduction mode : {Reduction::kTree, Reduction::kFast})
-    Measure(*world, *backend, sizes, mode);
+    Measure(*world, **backend, sizes, mode);
   return 0;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -18,6 +19,14 @@ namespace anyorder::dist {
 inline constexpr int64_t kRunElements = 3 * Partition::kBlockElements + 1234;
 inline constexpr int64_t kRunLeaves = 8;
 inline constexpr int kRunSteps = 5;
+
+// Both backends that a machine without a GPU has.
+inline std::vector<std::unique_ptr<kernels::Backend>> HostBackends() {
+  std::vector<std::unique_ptr<kernels::Backend>> backends;
+  backends.push_back(kernels::MakeReferenceBackend());
+  backends.push_back(kernels::MakeCpuBackend({}).value());
+  return backends;
+}
 
 // Boundaries that divide no vector width, inside blocks and across them.
 inline std::vector<DecaySegment> RunSegments() {
