@@ -15,7 +15,8 @@
 namespace anyorder::data {
 namespace {
 
-// Tells where documents begin among the parts of all units. Both passes number documents with it, so they agree.
+// Tells where documents begin among the parts of all units. Both passes number documents with it,
+// so they agree.
 class DocumentCounter {
  public:
   // Whether `part` begins a new document. Call for every part, in order.

@@ -1,8 +1,10 @@
-// Joins finished work units into the token stream: documents that reach over a cut become one, duplicates go, shards are written.
+// Joins finished work units into the token stream: documents that reach over a cut become one,
+// duplicates go, shards are written.
 //
-// Two passes over the units. The first reads only their tables: it decides which documents stay, which gives the corpus digest that
-// every shard carries. The second copies tokens. Memory: 16 bytes and some (at most 40) for each distinct document, to find
-// duplicates, plus one bit a document, one unit's table and one shard.
+// Two passes over the units. The first reads only their tables: it decides which documents stay,
+// which gives the corpus digest that every shard carries. The second copies tokens. Memory: 16
+// bytes and some (at most 40) for each distinct document, to find duplicates, plus one bit a
+// document, one unit's table and one shard.
 
 #pragma once
 
@@ -39,7 +41,8 @@ struct AssemblyOutput {
   std::string tokenizer_digest;
 };
 
-// Second pass. Writes shards and lanes and fills the token-related members of the index: counts of tokens, shards, lanes, vocabulary.
+// Second pass. Writes shards and lanes and fills the token-related members of the index: counts of
+// tokens, shards, lanes, vocabulary.
 absl::StatusOr<DatasetIndex> WriteDataset(const std::vector<std::string>& unit_paths,
                                           const AssemblyDecisions& decisions,
                                           const Tokenizer& tokenizer,

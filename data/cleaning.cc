@@ -45,7 +45,8 @@ void AppendUtf8(char32_t code_point, std::string& out) {
   out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(length));
 }
 
-// Steps 1 and 2. Quotes pair up from the left: three apostrophes become one quote and one apostrophe.
+// Steps 1 and 2. Quotes pair up from the left: three apostrophes become one quote and one
+// apostrophe.
 void CollapseAndQuote(std::string_view line, std::string& out) {
   bool pending_space = false;
   char half_quote = 0;  // an unpaired ` or ' that is the last byte of `out`

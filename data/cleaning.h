@@ -18,8 +18,8 @@ enum class LetterCase { kCased, kUncased };
 // text, take a path that never decodes.
 void CleanLine(std::string_view line, LetterCase letter_case, std::string& out);
 
-// Offset of the first byte that is not part of well-formed UTF-8 (RFC 3629: no surrogates, no overlong
-// forms, nothing above U+10FFFF) or is NUL; `text.size()` if there is none.
+// Offset of the first byte that is not part of well-formed UTF-8 (RFC 3629: no surrogates, no
+// overlong forms, nothing above U+10FFFF) or is NUL; `text.size()` if there is none.
 size_t FirstInvalidByte(std::string_view text);
 
 // Appends `text` to `out` with U+FFFD for each NUL and each byte that starts no well-formed

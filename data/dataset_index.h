@@ -55,9 +55,9 @@ struct DatasetIndex {
   std::map<std::string, uint64_t> counts;
 };
 
-// Reads and checks DIR/dataset.json: version, types, consistency of the shard list, dataset_digest. It does not open
-// the shards. Errors: NotFound (no such directory or no dataset.json: preparation unfinished), DataLoss
-// (damaged or inconsistent), FailedPrecondition (another format version).
+// Reads and checks DIR/dataset.json: version, types, consistency of the shard list, dataset_digest.
+// It does not open the shards. Errors: NotFound (no such directory or no dataset.json: preparation
+// unfinished), DataLoss (damaged or inconsistent), FailedPrecondition (another format version).
 absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory);
 
 // The bytes of dataset.json for `index`; computes dataset_digest and ignores the member.

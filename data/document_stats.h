@@ -1,5 +1,6 @@
-// What is known of a document besides its tokens: its hash, and the numbers the quality filter judges it by. All of
-// it can be computed for two consecutive parts of a document and joined, so that workers may split one.
+// What is known of a document besides its tokens: its hash, and the numbers the quality filter
+// judges it by. All of it can be computed for two consecutive parts of a document and joined, so
+// that workers may split one.
 
 #pragma once
 

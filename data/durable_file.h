@@ -1,4 +1,5 @@
-// Files that exist whole or not at all, also after a power cut: write NAME.tmp, fsync, rename, fsync the directory.
+// Files that exist whole or not at all, also after a power cut: write NAME.tmp, fsync, rename,
+// fsync the directory.
 
 #pragma once
 
@@ -11,7 +12,8 @@
 
 namespace anyorder::data {
 
-// Appends to PATH.tmp until Commit makes it PATH. Destroyed without Commit, it leaves PATH untouched and removes PATH.tmp.
+// Appends to PATH.tmp until Commit makes it PATH. Destroyed without Commit, it leaves PATH
+// untouched and removes PATH.tmp.
 class DurableFile {
  public:
   // Replaces a PATH.tmp that an earlier run left.

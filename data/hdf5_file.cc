@@ -75,8 +75,8 @@ hid_t UnsignedType(uint32_t element_bytes) {
 
 absl::StatusOr<Hdf5ImageWriter> Hdf5ImageWriter::Create() {
   SilenceHdf5();
-  // The newer superblock carries a checksum that H5Fget_file_image of 1.10.8 does not update; the oldest
-  // format has none, and every HDF5 reads it.
+  // The newer superblock carries a checksum that H5Fget_file_image of 1.10.8 does not update; the
+  // oldest format has none, and every HDF5 reads it.
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   const Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
   if (!access.ok() || !creation.ok() ||

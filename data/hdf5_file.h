@@ -1,8 +1,10 @@
-// The only home of hdf5.h. Writing makes a whole file in memory, because then the caller can store it
-// with the same write, fsync and rename as any other file and see the disk's own error. Reading only locates
-// things: the bytes are read by mmap at the offsets found here (78 times faster than H5Dread for rows).
+// The only home of hdf5.h. Writing makes a whole file in memory, because then the caller can store
+// it with the same write, fsync and rename as any other file and see the disk's own error. Reading
+// only locates things: the bytes are read by mmap at the offsets found here (78 times faster than
+// H5Dread for rows).
 //
-// Neither class may be used from two threads at once; HDF5 itself is serial, so neither may two objects.
+// Neither class may be used from two threads at once; HDF5 itself is serial, so neither may two
+// objects.
 
 #pragma once
 
@@ -16,8 +18,8 @@
 
 namespace anyorder::data {
 
-// Builds an HDF5 file in memory. Same calls, same bytes: object times off, library format fixed at the
-// oldest, every dataset contiguous and aligned to 64 bytes.
+// Builds an HDF5 file in memory. Same calls, same bytes: object times off, library format fixed at
+// the oldest, every dataset contiguous and aligned to 64 bytes.
 class Hdf5ImageWriter {
  public:
   static absl::StatusOr<Hdf5ImageWriter> Create();
@@ -59,8 +61,8 @@ class Hdf5Reader {
   Hdf5Reader(Hdf5Reader&& other) noexcept;
   Hdf5Reader& operator=(Hdf5Reader&&) = delete;
 
-  // Errors: DataLoss, naming file and dataset, if it is missing, not contiguous, not a little-endian
-  // unsigned integer type, or reaches past the end of the file.
+  // Errors: DataLoss, naming file and dataset, if it is missing, not contiguous, not a
+  // little-endian unsigned integer type, or reaches past the end of the file.
   absl::StatusOr<Hdf5Extent> Locate(const std::string& name) const;
   // Errors: DataLoss if missing or of another type.
   absl::StatusOr<uint64_t> ReadUint64Attribute(const std::string& name) const;

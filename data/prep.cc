@@ -1,6 +1,5 @@
 #include "data/prep.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -144,7 +143,8 @@ absl::Status Preparation::Work() {
 }
 
 void Preparation::ForgetEmptyWork() {
-  if (staging_->Exists(staging_->ModelPath()) || staging_->IsPublished()) return;
+  const bool has_trained_model = given_model_.empty() && staging_->Exists(staging_->ModelPath());
+  if (has_trained_model || staging_->HasUnits() || staging_->IsPublished()) return;
   // The error that led here matters more than one of the clean-up.
   staging_->Remove().IgnoreError();
 }
@@ -224,7 +224,8 @@ absl::StatusOr<std::string> Preparation::TrainModel() {
           progress.Update(bytes);
         }).status());
   }
-  // In a process of its own, so that its memory, 25 times the sample, is given back before encoding.
+  // In a process of its own, so that its memory, 25 times the sample, is given back before
+  // encoding.
   const auto train = [&](size_t, uint64_t*) -> absl::StatusOr<std::string> {
     size_t unit = 0;
     std::ifstream sample;

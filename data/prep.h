@@ -1,8 +1,9 @@
 // anyorder-prep as a function: text files in, a dataset directory (FORMAT.md) out.
 //
-// Phases: scan (digest and cut the input), vocabulary (sample, train; or load), encode (workers, one work unit at a time), assemble
-// (documents kept, shards), publish (rename into place, dataset.json last). All but the last write to OUTPUT/.anyorder-prep. Each finished
-// unit is durable, so the same command goes on after any crash; changed input or options are refused.
+// Phases: scan (digest and cut the input), vocabulary (sample, train; or load), encode (workers,
+// one work unit at a time), assemble (documents kept, shards), publish (rename into place,
+// dataset.json last). All but the last write to OUTPUT/.anyorder-prep. Each finished unit is
+// durable, so the same command goes on after any crash; changed input or options are refused.
 
 #pragma once
 

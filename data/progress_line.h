@@ -16,7 +16,8 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  // Call often. Prints at most twice a second on a terminal, where the line replaces itself, and every ten seconds elsewhere.
+  // Call often. Prints at most twice a second on a terminal, where the line replaces itself, and
+  // every ten seconds elsewhere.
   void Update(uint64_t bytes);
   double Seconds() const;
 

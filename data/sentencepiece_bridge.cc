@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::string_view kWordMark = "\xE2\x96\x81";  // U+2581
 
-// Thread sums are added in thread order, so the number of threads is part of the result: it is fixed
-// here, whatever the machine has.
+// Thread sums are added in thread order, so the number of threads is part of the result: it is
+// fixed here, whatever the machine has.
 constexpr char kTrainerThreads[] = "4";
 
 bool IsDigit(int32_t code_point) {
@@ -66,6 +66,7 @@ struct SentencePieceBridge::Impl {
   sentencepiece::SentencePieceProcessor processor;
   // Kept between calls, so that its many small messages are allocated once (the library clears it).
   sentencepiece::ImmutableSentencePieceText found;
+  std::vector<int> found_ids;
   int32_t unknown_id = 0;
   // What the digit-comma rule makes of each piece it applies to.
   std::unordered_map<int32_t, std::vector<int32_t>> digit_comma;
@@ -132,7 +133,7 @@ int32_t SentencePieceBridge::FindPiece(const std::string& piece) const {
 
 std::string SentencePieceBridge::EncodePlain(std::string_view text,
                                              std::vector<int32_t>& ids) const {
-  std::vector<int> found;
+  std::vector<int>& found = impl_->found_ids;
   const auto status = impl_->processor.Encode({text.data(), text.size()}, &found);
   if (!status.ok()) return status.ToString();
   ids.insert(ids.end(), found.begin(), found.end());

@@ -1,6 +1,7 @@
-// The only home of SentencePiece. Its header and Abseil's clash in one file on Debian 12, so neither this header
-// nor its source includes Abseil: errors are strings here ("" is success), and tokenizer.h turns them into Status.
-// libsentencepiece carries an old protobuf: no program may link both it and the system's protobuf.
+// The only home of SentencePiece. Its header and Abseil's clash in one file on Debian 12, so
+// neither this header nor its source includes Abseil: errors are strings here ("" is success), and
+// tokenizer.h turns them into Status. libsentencepiece carries an old protobuf: no program may link
+// both it and the system's protobuf.
 
 #pragma once
 
@@ -31,13 +32,13 @@ class SentencePieceBridge {
   // The id of exactly `piece`, or -1.
   int32_t FindPiece(const std::string& piece) const;
 
-  // Appends the ids of `text`: the library's deterministic segmentation, without the digit-comma rule.
-  // REQUIRES: Load succeeded.
+  // Appends the ids of `text`: the library's deterministic segmentation, without the digit-comma
+  // rule. REQUIRES: Load succeeded.
   std::string EncodePlain(std::string_view text, std::vector<int32_t>& ids) const;
 
-  // Appends the ids of `text` under XLNet's digit-comma rule: a piece longer than one character that ends
-  // in a digit and a comma is encoded again without the comma and without word marks, then the comma
-  // follows as a piece of its own. So "2000," and "2000" share their pieces.
+  // Appends the ids of `text` under XLNet's digit-comma rule: a piece longer than one character
+  // that ends in a digit and a comma is encoded again without the comma and without word marks,
+  // then the comma follows as a piece of its own. So "2000," and "2000" share their pieces.
   std::string Encode(std::string_view text, std::vector<int32_t>& ids) const;
 
  private:
@@ -51,8 +52,8 @@ struct SentencePieceTraining {
   std::function<bool(std::string&)> next_sentence;
 };
 
-// Trains a unigram model with XLNet's published settings; the same sentences give the same model. Puts the serialised
-// model in `model`. Returns the library's error, or "".
+// Trains a unigram model with XLNet's published settings; the same sentences give the same model.
+// Puts the serialised model in `model`. Returns the library's error, or "".
 std::string TrainSentencePiece(const SentencePieceTraining& training, std::string& model);
 
 }  // namespace anyorder::data

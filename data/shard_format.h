@@ -1,4 +1,5 @@
-// Names and constants of the dataset on disk; FORMAT.md is the full description. Change one, change both.
+// Names and constants of the dataset on disk; FORMAT.md is the full description. Change one, change
+// both.
 
 #pragma once
 

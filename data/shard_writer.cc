@@ -57,8 +57,8 @@ absl::StatusOr<DatasetFile> StoreImage(Hdf5ImageWriter& image,
   return DatasetFile{.file = file, .bytes = bytes.size(), .digest = DigestOf(bytes).Hex()};
 }
 
-// Sets the word-start bits of `ids`, the first of which is bit `at`. Tokens are read by memcpy because work units do not align
-// them. Returns the first id outside the vocabulary, or -1.
+// Sets the word-start bits of `ids`, the first of which is bit `at`. Tokens are read by memcpy
+// because work units do not align them. Returns the first id outside the vocabulary, or -1.
 template <typename Token>
 int64_t MarkWordStarts(absl::Span<const char> ids,
                        uint64_t at,

@@ -24,13 +24,14 @@ struct ShardWriterOptions {
   std::string corpus_digest;
 };
 
-// Takes sentences in stream order. Holds one shard in memory (about 2.4 bytes per uint16 token, twice that while it is written).
+// Takes sentences in stream order. Holds one shard in memory (about 2.4 bytes per uint16 token,
+// twice that while it is written).
 class ShardWriter {
  public:
   explicit ShardWriter(ShardWriterOptions options);
 
-  // `ids`: token_bytes each, little-endian, as the shard stores them. Errors: DataLoss for an id outside the vocabulary; those of
-  // the disk.
+  // `ids`: token_bytes each, little-endian, as the shard stores them. Errors: DataLoss for an id
+  // outside the vocabulary; those of the disk.
   absl::Status AddSentence(absl::Span<const char> ids);
   // Ends the document: one <eod> with the flag of the sentence before it.
   absl::Status EndDocument();

@@ -67,7 +67,8 @@ absl::Status CheckOutput(const std::string& output) {
   return error ? ErrnoStatus("read directory", output, error.value()) : absl::OkStatus();
 }
 
-// The lock's descriptor. Workers inherit it, so it is held until the last of them is gone; that takes a moment after a crash.
+// The lock's descriptor. Workers inherit it, so it is held until the last of them is gone; that
+// takes a moment after a crash.
 absl::StatusOr<int> TakeLock(const std::string& path, const std::string& output) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) return ErrnoStatus("create", path);
@@ -192,6 +193,16 @@ std::string Staging::UnitPath(size_t unit) const {
 bool Staging::Exists(const std::string& path) const {
   struct stat info {};
   return ::stat(path.c_str(), &info) == 0;
+}
+
+bool Staging::HasUnits() const {
+  std::error_code error;
+  fs::directory_iterator entry(folder_, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with("unit-") && !name.ends_with(".tmp")) return true;
+  }
+  return false;
 }
 
 bool Staging::IsPublished() const {

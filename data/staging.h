@@ -1,5 +1,5 @@
-// The hidden folder OUTPUT/.anyorder-prep of an unfinished preparation: what belongs to it, who works on it, and whether a
-// later run may go on from it.
+// The hidden folder OUTPUT/.anyorder-prep of an unfinished preparation: what belongs to it, who
+// works on it, and whether a later run may go on from it.
 //
 //   lock           held by the running program
 //   plan.json      options and input digests; a run with others is refused
@@ -31,8 +31,9 @@ struct PlanIdentity {
 
 class Staging {
  public:
-  // Takes OUTPUT, which must be absent, empty, or hold an unfinished preparation, and locks it. Errors: AlreadyExists
-  // if it holds anything else or another process works on it; those of the file system. Nothing in OUTPUT is changed on error.
+  // Takes OUTPUT, which must be absent, empty, or hold an unfinished preparation, and locks it.
+  // Errors: AlreadyExists if it holds anything else or another process works on it; those of the
+  // file system. Nothing in OUTPUT is changed on error.
   static absl::StatusOr<Staging> Open(const std::string& output);
   ~Staging();
   Staging(Staging&& other) noexcept;
@@ -40,8 +41,8 @@ class Staging {
 
   // Whether an earlier run left a plan here.
   bool has_plan() const { return has_plan_; }
-  // Stores `identity`, or compares it with the one stored. Errors: InvalidArgument for other options, FailedPrecondition for
-  // other input.
+  // Stores `identity`, or compares it with the one stored. Errors: InvalidArgument for other
+  // options, FailedPrecondition for other input.
   absl::Status BindPlan(const PlanIdentity& identity);
 
   std::string ModelPath() const { return folder_ + "/spiece.model"; }
@@ -49,12 +50,15 @@ class Staging {
   std::string UnitPath(size_t unit) const;
   std::string OutFolder() const { return folder_ + "/out"; }
   bool Exists(const std::string& path) const;
+  // Whether any work unit is finished.
+  bool HasUnits() const;
 
   // Whether OUTPUT/dataset.json is there: the work is done, only the folder was not removed.
   bool IsPublished() const;
   // Moves everything from OutFolder into OUTPUT, dataset.json last, and makes it durable.
   absl::Status Publish();
-  // Removes the folder: after Publish, or to give up work of which nothing is worth keeping. Then OUTPUT is removed too if Open made it.
+  // Removes the folder: after Publish, or to give up work of which nothing is worth keeping. Then
+  // OUTPUT is removed too if Open made it.
   absl::Status Remove();
 
  private:

@@ -19,8 +19,8 @@ using Json = nlohmann::json;
 constexpr size_t kReadBytes = 256 << 10;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-// How much of `text`, which is longer than kMaxSentenceBytes, the next sentence takes: up to the last white space, otherwise
-// up to the last whole code point, within the limit.
+// How much of `text`, which is longer than kMaxSentenceBytes, the next sentence takes: up to the
+// last white space, otherwise up to the last whole code point, within the limit.
 size_t CutLength(std::string_view text) {
   const std::string_view window = text.substr(0, kMaxSentenceBytes);
   const size_t space = window.find_last_of(" \t\r\v\f");
@@ -51,7 +51,8 @@ class SentenceMaker {
         absl::StrCat(options_.path, ":", line_, ": byte ", byte_, ": ", what));
   }
 
-  // Makes `text` valid: itself if it is, otherwise an error or a copy with replacements. `byte_` must be its offset.
+  // Makes `text` valid: itself if it is, otherwise an error or a copy with replacements. `byte_`
+  // must be its offset.
   absl::Status Validate(std::string_view& text) {
     const size_t invalid = FirstInvalidByte(text);
     if (invalid == text.size()) return absl::OkStatus();
@@ -91,7 +92,8 @@ class SentenceMaker {
   std::string cleaned_;
 };
 
-// Receives a file piece by piece. A piece is a line, or part of a line that is longer than the limit asked for.
+// Receives a file piece by piece. A piece is a line, or part of a line that is longer than the
+// limit asked for.
 class PieceHandler {
  public:
   explicit PieceHandler(SentenceMaker& maker) : maker_(maker) {}

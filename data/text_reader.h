@@ -1,8 +1,10 @@
 // From the bytes of a .txt or .jsonl file to cleaned sentences and document ends.
 //
-// .txt: a line is a sentence; a line of white space ends a document. .jsonl: each line is an object whose string field
-// `text` is a document; line ends inside it end sentences. In both, CRLF counts as LF, a byte order mark at the start of the file is
-// skipped, and a line longer than kMaxSentenceBytes is cut, at white space where there is some, into several sentences: memory stays bounded.
+// .txt: a line is a sentence; a line of white space ends a document. .jsonl: each line is an object
+// whose string field `text` is a document; line ends inside it end sentences. In both, CRLF counts
+// as LF, a byte order mark at the start of the file is skipped, and a line longer than
+// kMaxSentenceBytes is cut, at white space where there is some, into several sentences: memory
+// stays bounded.
 
 #pragma once
 
@@ -40,7 +42,8 @@ struct TextReadOptions {
   TextKind kind = TextKind::kTxt;
   LetterCase letter_case = LetterCase::kCased;
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
-  // Where the source begins in the (decompressed) file, for errors; a byte order mark is only looked for at 0.
+  // Where the source begins in the (decompressed) file, for errors; a byte order mark is only
+  // looked for at 0.
   uint64_t first_byte = 0;
   uint64_t first_line = 1;
 };
@@ -51,9 +54,10 @@ struct TextReadCounts {
   uint64_t long_lines = 0;  // lines that were cut
 };
 
-// Reads `source` to its end. `progress`, if not null, is increased by the bytes read as they are read; another process may look
-// at it. Errors: DataLoss, naming file, line and byte, for invalid UTF-8 or NUL (unless replaced), for a .jsonl line
-// that is no object with a string `text`, or longer than kMaxJsonLineBytes; those of `source` and `sink`.
+// Reads `source` to its end. `progress`, if not null, is increased by the bytes read as they are
+// read; another process may look at it. Errors: DataLoss, naming file, line and byte, for invalid
+// UTF-8 or NUL (unless replaced), for a .jsonl line that is no object with a string `text`, or
+// longer than kMaxJsonLineBytes; those of `source` and `sink`.
 absl::Status ReadText(ByteSource& source,
                       const TextReadOptions& options,
                       SentenceSink& sink,

@@ -21,14 +21,15 @@ namespace anyorder::data {
 inline constexpr VocabIds kXlnetVocabIds{
     .unk = 0, .bos = 1, .eos = 2, .cls = 3, .sep = 4, .pad = 5, .mask = 6, .eod = 7, .eop = 8};
 
-// Whether word spans may begin at this piece: it begins with U+2581 or '<', or is one of a fixed list of
-// punctuation marks (FORMAT.md, "start piece").
+// Whether word spans may begin at this piece: it begins with U+2581 or '<', or is one of a fixed
+// list of punctuation marks (FORMAT.md, "start piece").
 bool IsStartPiece(std::string_view piece);
 
 class Tokenizer {
  public:
-  // `model` is a serialised SentencePiece model; `name` names it in errors. Checks that every special piece exists, is of its
-  // kind and has its id of kXlnetVocabIds. Errors: FailedPrecondition, listing every difference.
+  // `model` is a serialised SentencePiece model; `name` names it in errors. Checks that every
+  // special piece exists, is of its kind and has its id of kXlnetVocabIds. Errors:
+  // FailedPrecondition, listing every difference.
   static absl::StatusOr<Tokenizer> Load(const std::string& model, const std::string& name);
   Tokenizer(Tokenizer&&) = default;
 
@@ -48,8 +49,9 @@ class Tokenizer {
   std::vector<bool> is_start_piece_;
 };
 
-// Trains a model on the sentences that `next_sentence` yields (false: no more). Errors: FailedPrecondition if the text supports no
-// vocabulary of that size; the message then names the largest one it does.
+// Trains a model on the sentences that `next_sentence` yields (false: no more). Errors:
+// FailedPrecondition if the text supports no vocabulary of that size; the message then names the
+// largest one it does.
 absl::StatusOr<std::string> TrainTokenizer(uint64_t vocab_size,
                                            std::function<bool(std::string&)> next_sentence);
 

@@ -1,4 +1,5 @@
-// What a worker does with a unit of text: clean, judge, encode, store; or sample lines for the vocabulary.
+// What a worker does with a unit of text: clean, judge, encode, store; or sample lines for the
+// vocabulary.
 
 #pragma once
 
@@ -21,11 +22,13 @@ struct UnitOptions {
   bool drop_duplicates = true;
 };
 
-// Documents up to this size are judged before they are encoded; longer ones are encoded as they are read.
+// Documents up to this size are judged before they are encoded; longer ones are encoded as they are
+// read.
 inline constexpr size_t kMaxBufferedDocumentBytes = 1 << 20;
 
-// Encodes the documents of `unit` of `file` into the work unit file `out_path` (work_unit.h). Errors: those of ReadText and of the
-// disk; FailedPrecondition if the bytes are no longer those that were planned with.
+// Encodes the documents of `unit` of `file` into the work unit file `out_path` (work_unit.h).
+// Errors: those of ReadText and of the disk; FailedPrecondition if the bytes are no longer those
+// that were planned with.
 absl::Status EncodeUnit(const InputFile& file,
                         const UnitRange& unit,
                         const UnitOptions& options,
@@ -36,8 +39,8 @@ absl::Status EncodeUnit(const InputFile& file,
 // SentencePiece skips longer training sentences, so they are cut.
 inline constexpr size_t kMaxTrainingBytes = 4000;
 
-// Writes each cleaned line of the unit to `out_path` with probability `fraction`. Whether a line is taken depends on its words alone, so
-// the sample depends neither on cuts nor on workers.
+// Writes each cleaned line of the unit to `out_path` with probability `fraction`. Whether a line is
+// taken depends on its words alone, so the sample depends neither on cuts nor on workers.
 absl::Status SampleUnit(const InputFile& file,
                         const UnitRange& unit,
                         const UnitOptions& options,

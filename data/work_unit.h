@@ -1,5 +1,6 @@
-// The result of one work unit, a range of one input file: its kept parts of documents, encoded. Workers write these files
-// into the staging folder; assembly (assembler.h) joins them. Private to one version of the program.
+// The result of one work unit, a range of one input file: its kept parts of documents, encoded.
+// Workers write these files into the staging folder; assembly (assembler.h) joins them. Private to
+// one version of the program.
 //
 //   token region: for each sentence uint32 count, then count ids of token_bytes each
 //   table: for each part of a document Record, then num_line_hashes uint64
@@ -27,7 +28,8 @@ struct DocumentPart {
   uint64_t bytes = 0;
   uint64_t num_tokens = 0;
   uint64_t num_sentences = 0;  // that have tokens
-  // Whether the document may have begun before the unit (assembly joins it with an open part before it), or ends here.
+  // Whether the document may have begun before the unit (assembly joins it with an open part before
+  // it), or ends here.
   bool is_continuation = false;
   bool is_closed = false;
   DocumentStats stats;  // line_hashes only for parts that are not whole documents
@@ -45,7 +47,8 @@ class WorkUnitWriter {
  public:
   static absl::StatusOr<WorkUnitWriter> Create(const std::string& path, uint64_t token_bytes);
 
-  // Sentences first, then the part they belong to (its offset, bytes and counts are filled in here).
+  // Sentences first, then the part they belong to (its offset, bytes and counts are filled in
+  // here).
   absl::Status AddSentence(absl::Span<const int32_t> ids);
   void ClosePart(DocumentPart part);
   // Forgets the sentences since the last ClosePart; their bytes stay in the file, unused.
@@ -68,7 +71,8 @@ class WorkUnitWriter {
 // A mapped unit file.
 class WorkUnit {
  public:
-  // Reads the footer and the table. Checks the digest of all bytes only when `verify`. Errors: DataLoss.
+  // Reads the footer and the table. Checks the digest of all bytes only when `verify`. Errors:
+  // DataLoss.
   static absl::StatusOr<WorkUnit> Open(const std::string& path, bool verify);
   ~WorkUnit();
   WorkUnit(WorkUnit&& other) noexcept;

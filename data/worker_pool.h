@@ -1,5 +1,6 @@
-// Runs tasks in worker processes. Processes, not threads: SentencePiece's allocations do not contend, a worker that runs out of
-// memory takes nothing with it, and kill -9 of the parent ends them all.
+// Runs tasks in worker processes. Processes, not threads: SentencePiece's allocations do not
+// contend, a worker that runs out of memory takes nothing with it, and kill -9 of the parent ends
+// them all.
 
 #pragma once
 
@@ -18,9 +19,10 @@ using WorkerTask = std::function<absl::StatusOr<std::string>(size_t task, uint64
 // Called in the parent about twice a second.
 using ProgressCallback = std::function<void(uint64_t progress)>;
 
-// Runs task(i) for every i of `tasks`, in that order as workers become free, and returns the results in the same order. After
-// the first failure the other workers are stopped and its error is returned. REQUIRES: the calling process has one thread.
-// Errors: those of the task; Unavailable or Internal if a worker process dies.
+// Runs task(i) for every i of `tasks`, in that order as workers become free, and returns the
+// results in the same order. After the first failure the other workers are stopped and its error is
+// returned. REQUIRES: the calling process has one thread. Errors: those of the task; Unavailable or
+// Internal if a worker process dies.
 absl::StatusOr<std::vector<std::string>> RunInWorkers(int num_workers,
                                                       const std::vector<size_t>& tasks,
                                                       const WorkerTask& task,
