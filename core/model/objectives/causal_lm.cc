@@ -2,9 +2,8 @@
 
 #include <string>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/check.h"
+#include "core/base/status.h"
 #include "core/model/objectives/lane_frame.h"
 
 namespace anyorder {
@@ -62,10 +61,7 @@ class CausalLm final : public Objective {
 
 absl::StatusOr<std::unique_ptr<Objective>> MakeCausalLm(const ModelConfig& model,
                                                         const SamplingConfig& sampling) {
-  if (sampling.seq_len < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("sampling.seq_len is ", sampling.seq_len, " but causal_lm needs at least 1"));
-  }
+  ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kContiguous));
   std::unique_ptr<Objective> objective = std::make_unique<CausalLm>(model, sampling);
   return objective;
 }

@@ -1,13 +1,9 @@
 #include "core/model/objectives/permutation_lm.h"
 
-#include <algorithm>
 #include <string>
-#include <utility>
-#include <vector>
-
-#include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
+#include "core/base/status.h"
 #include "core/model/objectives/lane_frame.h"
 
 namespace anyorder {
@@ -116,18 +112,7 @@ class PermutationLm final : public Objective {
 
 absl::StatusOr<std::unique_ptr<Objective>> MakePermutationLm(const ModelConfig& model,
                                                              const SamplingConfig& sampling) {
-  FaultList faults;
-  faults.Require(sampling.seq_len >= 2 && sampling.reuse_len * 2 == sampling.seq_len,
-                 absl::StrCat("sampling.reuse_len is ",
-                              sampling.reuse_len,
-                              " but permutation_lm needs half of sampling.seq_len = ",
-                              sampling.seq_len));
-  faults.Require(sampling.num_predict >= 1 && sampling.num_predict <= sampling.seq_len,
-                 absl::StrCat("sampling.num_predict is ",
-                              sampling.num_predict,
-                              " but permutation_lm needs 1 to sampling.seq_len = ",
-                              sampling.seq_len));
-  if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
+  ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kPairs));
   std::unique_ptr<Objective> objective = std::make_unique<PermutationLm>(model, sampling);
   return objective;
 }

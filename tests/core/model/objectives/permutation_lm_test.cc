@@ -182,7 +182,7 @@ TEST(ObjectiveRegistryTest, UnknownNamesGetAHintAndUnusableSettingsAreRefused) {
   uneven.reuse_len = 5;
   const absl::Status refused = MakeObjective("permutation_lm", SmallModel(), uneven).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(refused.message().find("reuse_len is 5"), absl::string_view::npos);
+  EXPECT_NE(refused.message().find("reuse_len=5"), absl::string_view::npos);
 }
 
 }  // namespace
