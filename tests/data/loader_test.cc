@@ -105,7 +105,9 @@ TEST(BatchLoaderTest, ErrorComesAtItsStepAndStays) {
   CountingSampler sampler;
   sampler.failing_step = 2;
   const OneTokenObjective objective;
-  BatchLoader loader(sampler, objective, {.end_leaf = 2});
+  BatchLoader loader(sampler, objective, {.end_leaf = 2, .prefetch_steps = 5});
+  // The thread has met the error before the first step is taken, and still gives the steps before it.
+  EXPECT_EQ(SamplesAtRest(sampler, 5), 5);
   EXPECT_TRUE(loader.Next().ok());
   EXPECT_TRUE(loader.Next().ok());
   EXPECT_EQ(loader.Next().status(), absl::DataLossError("chunk 3"));

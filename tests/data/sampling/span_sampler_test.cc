@@ -157,6 +157,25 @@ TEST(SpanSamplerTest, WordLongerThanTheGoalIsNotCut) {
   EXPECT_GT(stopped, 0);
 }
 
+TEST(SpanSamplerTest, LastWordOfAHalfIsNeverASpan) {
+  SamplingConfig config;
+  config.spans = SpanKind::kWord;
+  const std::vector<uint8_t> functional(32);
+  std::vector<uint8_t> starts(32);
+  starts[0] = starts[20] = 1;
+  int64_t spans_seen = 0;
+  for (uint64_t draw = 0; draw < 200; ++draw) {
+    RandomStream random = Spans(draw);
+    const HalfText half = {.word_starts = starts, .functional = functional};
+    for (const TokenSpan& span : DrawSpans(half, 31, config, SpanLengths(5), random)) {
+      ASSERT_EQ(span.begin, 0);
+      ASSERT_EQ(span.end, 20);
+      ++spans_seen;
+    }
+  }
+  EXPECT_GT(spans_seen, 0);
+}
+
 TEST(SpanSamplerTest, SpansStopBeforeFunctionalTokensWhenTheyAreNoTargets) {
   SamplingConfig config;
   config.functional_targets = false;
