@@ -1,0 +1,151 @@
+#include "core/train/run_config.h"
+
+#include <bit>
+#include <map>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "core/model/objective.h"
+#include "core/train/field_text.h"
+#include "data/digest.h"
+
+namespace anyorder {
+namespace {
+
+// Keys that may change between starts of one run. The dataset is compared by its digest, not by where it lies.
+bool DecidesResult(absl::string_view section, absl::string_view key) {
+  if (section == "checkpoint" || section == "cpu" || section == "data") return false;
+  if (section == "dist") return key == "reduction";
+  return key != "log_every" && key != "prefetch_steps";
+}
+
+// Calls emit(section, key, text of the value) for each field in order.
+template <typename Emit>
+void ForEachField(const RunConfig& config, Emit emit) {
+  auto visit_section = [&emit](const char* section, const auto& fields) {
+    auto visit = [&](const char* key, const auto& value, auto&&...) {
+      emit(section, key, field_text::Format(value));
+    };
+    std::decay_t<decltype(fields)>::VisitFields(fields, visit);
+  };
+  RunConfig::VisitSections(config, visit_section);
+}
+
+void CheckTrain(const TrainConfig& train, FaultList& faults) {
+  const auto at_least = [&faults](const char* key, int64_t value, int64_t bound) {
+    faults.Require(value >= bound,
+                   absl::StrCat("train.", key, " is ", value, " but must be at least ", bound));
+  };
+  at_least("steps", train.steps, 1);
+  at_least("seed", train.seed, 0);
+  at_least("lanes", train.lanes, 1);
+  at_least("microbatch_lanes", train.microbatch_lanes, 1);
+  at_least("prefetch_steps", train.prefetch_steps, 1);
+  at_least("log_every", train.log_every, 1);
+  if (train.lanes < 1 || train.microbatch_lanes < 1) return;
+  const bool whole = train.lanes % train.microbatch_lanes == 0;
+  faults.Require(whole && std::has_single_bit(static_cast<uint64_t>(train.num_microbatches())),
+                 absl::StrCat("train.lanes is ",
+                              train.lanes,
+                              " but must be train.microbatch_lanes = ",
+                              train.microbatch_lanes,
+                              " times a power of two"));
+}
+
+void CheckRest(const RunConfig& config, FaultList& faults) {
+  const auto at_least = [&faults](const char* key, int64_t value, int64_t bound) {
+    faults.Require(value >= bound,
+                   absl::StrCat(key, " is ", value, " but must be at least ", bound));
+  };
+  at_least("dist.hang_report_seconds", config.dist.hang_report_seconds, 1);
+  at_least("dist.hang_exit_seconds", config.dist.hang_exit_seconds, 1);
+  at_least("checkpoint.every", config.checkpoint.every, 0);
+  at_least("checkpoint.keep_last", config.checkpoint.keep_last, 2);
+  at_least("checkpoint.keep_every", config.checkpoint.keep_every, 0);
+  at_least("checkpoint.max_failed_saves", config.checkpoint.max_failed_saves, 1);
+  at_least("checkpoint.commit_seconds", config.checkpoint.commit_seconds, 1);
+  at_least("cpu.threads", config.cpu.threads, 0);
+  faults.Require(config.sampling.bidirectional ? config.train.lanes % 2 == 0 : true,
+                 absl::StrCat("train.lanes is ",
+                              config.train.lanes,
+                              " but must be even: half of the lanes read backwards "
+                              "(sampling.bidirectional)"));
+  faults.Require(config.model.dtype != ComputeType::kFloat64,
+                 "model.dtype is \"fp64\", which only tests of the network use; use fp32 or bf16");
+  faults.Require(!config.data.shards.empty(),
+                 "data.shards is missing: the directory that `anyorder prep` wrote");
+}
+
+}  // namespace
+
+absl::Status RunConfig::Validate() const {
+  FaultList faults;
+  const auto add = [&faults](const absl::Status& status) {
+    if (!status.ok()) faults.Add(std::string(status.message()));
+  };
+  add(model.Validate());
+  add(optimizer.Validate());
+  const absl::StatusOr<std::unique_ptr<Objective>> made =
+      MakeObjective(objective.name, model, sampling);
+  add(made.status());
+  if (made.ok()) add(sampling.Validate((*made)->sample_kind()));
+  CheckTrain(train, faults);
+  CheckRest(*this, faults);
+  if (faults.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(faults.Joined());
+}
+
+absl::Status RunConfig::ValidateWorldSize(int64_t ranks) const {
+  if (ranks >= 1 && ranks <= train.num_microbatches()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(ranks,
+                   " ranks for ",
+                   train.num_microbatches(),
+                   " microbatches a step (train.lanes / train.microbatch_lanes); use 1 to ",
+                   train.num_microbatches(),
+                   " ranks or smaller microbatches"));
+}
+
+std::string RunConfig::ToText() const {
+  std::string text;
+  std::string current;
+  ForEachField(*this, [&](const char* section, const char* key, const std::string& value) {
+    if (current != section) {
+      absl::StrAppend(&text, current.empty() ? "" : "\n", "[", section, "]\n");
+      current = section;
+    }
+    absl::StrAppend(&text, key, " = ", value, "\n");
+  });
+  return text;
+}
+
+std::vector<std::string> RunConfig::IdentityLines() const {
+  std::vector<std::string> lines;
+  ForEachField(*this, [&lines](const char* section, const char* key, const std::string& value) {
+    if (DecidesResult(section, key)) lines.push_back(absl::StrCat(section, ".", key, " = ", value));
+  });
+  return lines;
+}
+
+std::string RunConfig::IdentityDigest() const {
+  return data::DigestOf(absl::StrJoin(IdentityLines(), "\n")).Hex();
+}
+
+absl::Status CheckSameRun(const RunConfig& started, const RunConfig& now) {
+  const std::vector<std::string> before = started.IdentityLines();
+  const std::vector<std::string> after = now.IdentityLines();
+  for (size_t i = 0; i < before.size(); ++i) {
+    if (before[i] == after[i]) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the run was started with ",
+                     before[i],
+                     " and cannot go on with ",
+                     after[i],
+                     "; use the same value, or another run directory for another run"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace anyorder

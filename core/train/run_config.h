@@ -1,0 +1,144 @@
+// One run's complete configuration: the sections that live beside the code they configure, and the trainer's own.
+//
+// A run is a pure function of (configuration, dataset, seed). Keys that cannot change its result (log and checkpoint
+// intervals, threads, where the dataset lies) may change between starts of a run; the others may not.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+#include "core/base/fields.h"
+#include "core/model/model_config.h"
+#include "core/model/text_sample.h"
+#include "core/optim/optimizer_config.h"
+#include "data/data_config.h"
+#include "dist/gradient_reducer.h"
+
+namespace anyorder {
+
+// Section [objective].
+struct ObjectiveConfig {
+  std::string name = "permutation_lm";
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("name", self.name);
+  }
+};
+
+// Section [train]. A step is `lanes` rows in lanes / microbatch_lanes microbatches, on any number of ranks.
+struct TrainConfig {
+  int64_t steps = 1000;
+  int64_t seed = 1;
+  int64_t lanes = 16;            // rows of the global batch
+  int64_t microbatch_lanes = 2;  // rows computed at once; bounds activation memory
+  int64_t prefetch_steps = 2;    // steps of data prepared ahead
+  int64_t log_every = 10;        // steps between log lines, where progress is not a terminal line
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("steps", self.steps);
+    visit("seed", self.seed);
+    visit("lanes", self.lanes);
+    visit("microbatch_lanes", self.microbatch_lanes);
+    visit("prefetch_steps", self.prefetch_steps);
+    visit("log_every", self.log_every);
+  }
+  int64_t num_microbatches() const { return lanes / microbatch_lanes; }
+};
+
+// Section [dist].
+struct DistConfig {
+  dist::Reduction reduction = dist::Reduction::kTree;
+  int64_t hang_report_seconds = 60;  // a collective this long is reported
+  int64_t hang_exit_seconds = 900;   // and this long ends the rank, so that the launcher restarts
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("reduction", self.reduction);
+    visit("hang_report_seconds", self.hang_report_seconds);
+    visit("hang_exit_seconds", self.hang_exit_seconds);
+  }
+};
+
+// Section [checkpoint].
+struct CheckpointConfig {
+  int64_t every = 200;           // steps between checkpoints; 0: only when the run stops
+  int64_t keep_last = 2;         // newest ones kept; at least 2
+  int64_t keep_every = 0;        // steps whose checkpoints are kept for ever; 0: none
+  int64_t max_failed_saves = 3;  // in a row; then the run stops, rather than train unsaved for days
+  int64_t commit_seconds = 300;  // how long the end of a run waits for its last checkpoint
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("every", self.every);
+    visit("keep_last", self.keep_last);
+    visit("keep_every", self.keep_every);
+    visit("max_failed_saves", self.max_failed_saves);
+    visit("commit_seconds", self.commit_seconds);
+  }
+};
+
+// Section [cpu].
+struct CpuConfig {
+  int64_t threads = 0;  // of each rank; 0: usable cores / ranks on this machine
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("threads", self.threads);
+  }
+};
+
+struct RunConfig {
+  ModelConfig model;
+  SamplingConfig sampling;
+  ObjectiveConfig objective;
+  OptimizerConfig optimizer;
+  data::DataConfig data;
+  TrainConfig train;
+  DistConfig dist;
+  CheckpointConfig checkpoint;
+  CpuConfig cpu;
+
+  // visit(section name, section struct, whether it takes part in the run's identity)
+  template <typename Self, typename Visitor>
+  static void VisitSections(Self& self, Visitor& visit) {
+    visit("model", self.model);
+    visit("sampling", self.sampling);
+    visit("objective", self.objective);
+    visit("optimizer", self.optimizer);
+    visit("data", self.data);
+    visit("train", self.train);
+    visit("dist", self.dist);
+    visit("checkpoint", self.checkpoint);
+    visit("cpu", self.cpu);
+  }
+
+  // InvalidArgument listing every fault of every section.
+  absl::Status Validate() const;
+  // InvalidArgument if `ranks` ranks cannot share the microbatches of a step.
+  absl::Status ValidateWorldSize(int64_t ranks) const;
+
+  // Every key with its value, as TOML; parsing it gives the same configuration.
+  std::string ToText() const;
+  // "section.key = value" of each key that decides the result of the run.
+  std::vector<std::string> IdentityLines() const;
+  // XXH3-128 over IdentityLines: equal digests (and datasets) mean equal training.
+  std::string IdentityDigest() const;
+};
+
+// FailedPrecondition naming the first key on which the identities differ.
+absl::Status CheckSameRun(const RunConfig& started, const RunConfig& now);
+
+template <>
+inline constexpr auto kEnumNames<dist::Reduction> =
+    std::to_array<std::pair<dist::Reduction, const char*>>({{dist::Reduction::kTree, "tree"},
+                                                            {dist::Reduction::kFast, "fast"}});
+
+}  // namespace anyorder
