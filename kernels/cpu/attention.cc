@@ -24,7 +24,7 @@ constexpr float kLn2 = 0.6931471805599453f;
 const std::vector<const AttentionIsa*>& AvailableIsas() {
   static const std::vector<const AttentionIsa*>* const isas = [] {
     auto* list = new std::vector<const AttentionIsa*>;
-#ifdef ANYORDER_ATTENTION_X86
+#ifdef ANYORDER_X86_VARIANTS
     const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     if (avx512 && __builtin_cpu_supports("avx512bf16"))

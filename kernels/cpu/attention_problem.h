@@ -86,7 +86,7 @@ struct AttentionIsa {
 namespace attention_base {
 extern const AttentionIsa kIsa;
 }
-#ifdef ANYORDER_ATTENTION_X86
+#ifdef ANYORDER_X86_VARIANTS
 namespace attention_avx2 {
 extern const AttentionIsa kIsa;
 }

@@ -8,12 +8,12 @@
 
 #include "kernels/arguments.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/cross_entropy.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector_kernels.h"
 #include "kernels/host_buffer.h"
-#include "kernels/reference/operations.h"
 
 namespace anyorder::kernels {
 
@@ -73,7 +73,10 @@ class CpuBackend : public Backend {
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override {
     return AllocateHostBuffer(bytes);
   }
-  int64_t AttentionBackwardWorkspaceBytes(const AttentionShape&, DType) const override { return 0; }
+  int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape,
+                                          DType dtype) const override {
+    return cpu::CpuAttentionBackwardWorkspaceBytes(shape, dtype, num_threads_);
+  }
   int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows,
                                            int64_t,
                                            int64_t vocab,
@@ -84,10 +87,10 @@ class CpuBackend : public Backend {
   void Gemm(const GemmArgs& args, StreamView) override { gemm_.Run(args); }
   void ColumnSum(const ColumnSumArgs& args, StreamView) override;
   void AttentionForward(const AttentionForwardArgs& args, StreamView) override {
-    reference::AttentionForward(args);
+    cpu::CpuAttentionForward(args, num_threads_);
   }
   void AttentionBackward(const AttentionBackwardArgs& args, StreamView) override {
-    reference::AttentionBackward(args);
+    cpu::CpuAttentionBackward(args, num_threads_);
   }
   void ActivationForward(const ActivationForwardArgs& args, StreamView) override;
   void ActivationBackward(const ActivationBackwardArgs& args, StreamView) override;
