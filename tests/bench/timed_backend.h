@@ -1,0 +1,139 @@
+// A backend that passes every call on and adds up where the time goes, and how much arithmetic was asked for.
+
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "kernels/backend.h"
+
+namespace anyorder::bench {
+
+enum class Part { kGemm, kAttention, kSoftmax, kOptimizer, kRest };
+inline constexpr std::array<const char*, 5> kPartNames = {
+    "gemm", "attention", "softmax", "optimizer", "rest"};
+
+class TimedBackend final : public kernels::Backend {
+ public:
+  // Without `timed` only arithmetic is counted.
+  TimedBackend(kernels::Backend& inner, bool timed) : inner_(inner), timed_(timed) {}
+
+  void Reset() {
+    seconds_ = {};
+    gemm_flops_ = attention_flops_ = 0;
+  }
+  double seconds(Part part) const { return seconds_[static_cast<size_t>(part)]; }
+  // Multiplications and additions that the definitions need; nothing that a kernel computes again counts.
+  double gemm_flops() const { return gemm_flops_; }
+  double attention_flops() const { return attention_flops_; }
+
+  std::string name() const override { return inner_.name(); }
+  bool Supports(DType dtype) const override { return inner_.Supports(dtype); }
+  absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(int64_t bytes) override {
+    return inner_.Allocate(bytes);
+  }
+  int64_t AttentionBackwardWorkspaceBytes(const kernels::AttentionShape& shape,
+                                          DType dtype) const override {
+    return inner_.AttentionBackwardWorkspaceBytes(shape, dtype);
+  }
+  int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows,
+                                           int64_t columns,
+                                           int64_t vocab,
+                                           DType dtype) const override {
+    return inner_.LinearCrossEntropyWorkspaceBytes(rows, columns, vocab, dtype);
+  }
+
+  void Gemm(const kernels::GemmArgs& args, StreamView stream) override {
+    const int64_t inner = args.transpose_a ? args.a.dim(0) : args.a.dim(1);
+    gemm_flops_ += 2.0 * static_cast<double>(args.c.num_elements()) * static_cast<double>(inner);
+    Time(Part::kGemm, [&] { inner_.Gemm(args, stream); });
+  }
+  void ColumnSum(const kernels::ColumnSumArgs& args, StreamView stream) override {
+    Time(Part::kRest, [&] { inner_.ColumnSum(args, stream); });
+  }
+  void AttentionForward(const kernels::AttentionForwardArgs& args, StreamView stream) override {
+    attention_flops_ += 3 * ProductFlops(args.in.shape);
+    Time(Part::kAttention, [&] { inner_.AttentionForward(args, stream); });
+  }
+  void AttentionBackward(const kernels::AttentionBackwardArgs& args, StreamView stream) override {
+    attention_flops_ += 6 * ProductFlops(args.in.shape);
+    Time(Part::kAttention, [&] { inner_.AttentionBackward(args, stream); });
+  }
+  void ActivationForward(const kernels::ActivationForwardArgs& args, StreamView stream) override {
+    Time(Part::kRest, [&] { inner_.ActivationForward(args, stream); });
+  }
+  void ActivationBackward(const kernels::ActivationBackwardArgs& args, StreamView stream) override {
+    Time(Part::kRest, [&] { inner_.ActivationBackward(args, stream); });
+  }
+  void DropoutApply(const kernels::DropoutArgs& args, StreamView stream) override {
+    Time(Part::kRest, [&] { inner_.DropoutApply(args, stream); });
+  }
+  void LayerNormForward(const kernels::LayerNormForwardArgs& args, StreamView stream) override {
+    Time(Part::kRest, [&] { inner_.LayerNormForward(args, stream); });
+  }
+  void LayerNormBackward(const kernels::LayerNormBackwardArgs& args, StreamView stream) override {
+    Time(Part::kRest, [&] { inner_.LayerNormBackward(args, stream); });
+  }
+  void EmbeddingForward(const kernels::EmbeddingForwardArgs& args, StreamView stream) override {
+    Time(Part::kRest, [&] { inner_.EmbeddingForward(args, stream); });
+  }
+  void EmbeddingBackward(const kernels::EmbeddingBackwardArgs& args, StreamView stream) override {
+    Time(Part::kRest, [&] { inner_.EmbeddingBackward(args, stream); });
+  }
+  void LinearCrossEntropy(const kernels::LinearCrossEntropyArgs& args, StreamView stream) override {
+    const double products = args.dx.is_null() ? 1 : 3;
+    gemm_flops_ += products * 2.0 * static_cast<double>(args.x.num_elements()) *
+                   static_cast<double>(args.weight.dim(0));
+    Time(Part::kSoftmax, [&] { inner_.LinearCrossEntropy(args, stream); });
+  }
+  void AdamW(const kernels::AdamWArgs& args, StreamView stream) override {
+    Time(Part::kOptimizer, [&] { inner_.AdamW(args, stream); });
+  }
+  void CopyRows(const kernels::CopyRowsArgs& args, StreamView stream) override {
+    Time(Part::kRest, [&] { inner_.CopyRows(args, stream); });
+  }
+  void GatherRows(const kernels::GatherRowsArgs& args, StreamView stream) override {
+    Time(Part::kRest, [&] { inner_.GatherRows(args, stream); });
+  }
+  void SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) override {
+    Time(Part::kOptimizer, [&] { inner_.SumOfSquares(x, sums, stream); });
+  }
+  void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) override {
+    Time(Part::kRest, [&] { inner_.Add(a, b, y, stream); });
+  }
+  void Cast(ConstTensorView x, TensorView y, StreamView stream) override {
+    Time(Part::kRest, [&] { inner_.Cast(x, y, stream); });
+  }
+  void FillZero(TensorView x, StreamView stream) override {
+    Time(Part::kRest, [&] { inner_.FillZero(x, stream); });
+  }
+
+ private:
+  // One [rows, keys] by head_dim product in every head. Forward needs three (content and position scores,
+  // values), backward six (dV, dP, and two factors for each kind of score).
+  static double ProductFlops(const kernels::AttentionShape& shape) {
+    return 2.0 * static_cast<double>(shape.num_rows() * shape.num_keys * shape.model_dim());
+  }
+
+  template <typename Call>
+  void Time(Part part, const Call& call) {
+    if (!timed_) {
+      call();
+      return;
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    call();
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+    seconds_[static_cast<size_t>(part)] += elapsed.count();
+  }
+
+  kernels::Backend& inner_;
+  bool timed_;
+  std::array<double, 5> seconds_{};
+  double gemm_flops_ = 0;
+  double attention_flops_ = 0;
+};
+
+}  // namespace anyorder::bench
