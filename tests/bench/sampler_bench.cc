@@ -1,0 +1,67 @@
+// Samples per second of one core at the published setting (S = 512, P = 85), read from shards on disk through
+// every check. One JSON line per case. Usage: sampler_bench [seconds per case]
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/base/check.h"
+#include "data/dataset.h"
+#include "data/sampler.h"
+#include "tests/data/dataset_files.h"
+
+namespace anyorder::data {
+namespace {
+
+constexpr int64_t kTokens = int64_t{4} << 20;
+constexpr int64_t kLanes = 64;
+
+void Measure(const Dataset& dataset, SampleKind kind, const char* name, double seconds) {
+  const SamplingConfig config;
+  const auto sampler = Sampler::Create(dataset, config, kind, 1, kLanes);
+  ANYORDER_CHECK_OK(sampler.status());
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  double elapsed = 0;
+  int64_t samples = 0;
+  for (int64_t step = 0; elapsed < seconds; ++step) {
+    for (int64_t lane = 0; lane < kLanes; ++lane, ++samples)
+      ANYORDER_CHECK_OK((*sampler)->Sample(lane, step).status());
+    elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+  }
+  std::printf(
+      "{\"name\": \"%s\", \"seq_len\": %lld, \"num_predict\": %lld, \"lanes\": %lld, "
+      "\"samples\": %lld, \"samples_per_second\": %.0f, \"microseconds\": %.1f}\n",
+      name,
+      static_cast<long long>(config.seq_len),
+      static_cast<long long>(config.num_predict),
+      static_cast<long long>(kLanes),
+      static_cast<long long>(samples),
+      static_cast<double>(samples) / elapsed,
+      1e6 * elapsed / static_cast<double>(samples));
+}
+
+void Run(double seconds) {
+  const std::filesystem::path directory = std::filesystem::temp_directory_path() /
+                                          ("anyorder_sampler_bench_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(directory);
+  TestDataset{.vocab_size = 32000, .shard_tokens = 1 << 20}.Write(
+      directory, TestStream::Random(kTokens, 32000, 1));
+  const auto dataset = Dataset::Open(directory);
+  ANYORDER_CHECK_OK(dataset.status());
+  Measure(**dataset, SampleKind::kPairs, "pairs", seconds);
+  Measure(**dataset, SampleKind::kContiguous, "contiguous", seconds);
+  std::filesystem::remove_all(directory);
+}
+
+}  // namespace
+}  // namespace anyorder::data
+
+int main(int argc, char** argv) {
+  anyorder::data::Run(argc > 1 ? std::atof(argv[1]) : 2.0);
+}
