@@ -1,5 +1,7 @@
 // The product's embedded backend: oneDNN for matrix products, vector kernels for the rest.
 
+#include "kernels/cpu/cpu_backend.h"
+
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -58,10 +60,8 @@ cpu::Pointwise PointwiseOf(Activation activation) {
 
 class CpuBackend : public Backend {
  public:
-  explicit CpuBackend(const CpuBackendOptions& options)
-      : num_threads_(options.num_threads),
-        gemm_(options.num_threads),
-        vector_(cpu::SelectVectorKernels()) {}
+  CpuBackend(const CpuBackendOptions& options, const cpu::VectorKernels& vector)
+      : num_threads_(options.num_threads), gemm_(options.num_threads), vector_(vector) {}
 
   std::string name() const override {
     return absl::StrCat("cpu (", vector_.name, gemm_.SupportsBFloat16() ? ", bf16)" : ")");
@@ -397,7 +397,15 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions&
                                                    kMostThreads,
                                                    "]"));
   }
-  return std::make_unique<CpuBackend>(options);
+  return cpu::MakeCpuBackendWith(options, cpu::SelectVectorKernels());
 }
 
+namespace cpu {
+
+std::unique_ptr<Backend> MakeCpuBackendWith(const CpuBackendOptions& options,
+                                            const VectorKernels& vector) {
+  return std::make_unique<CpuBackend>(options, vector);
+}
+
+}  // namespace cpu
 }  // namespace anyorder::kernels

@@ -1,22 +1,33 @@
 // Which backends and dtypes the suite of backend_fixture.h runs on.
 
+#include "kernels/cpu/cpu_backend.h"
 #include "tests/kernels/backend_fixture.h"
 
 namespace anyorder::kernels {
 namespace {
 
-std::unique_ptr<Backend> TwoThreads() {
-  return MakeCpuBackend({.num_threads = 2}).value();
+std::vector<BackendCase> AllCases() {
+  std::vector<BackendCase> cases;
+  const auto add = [&](const std::string& name, std::function<std::unique_ptr<Backend>()> make) {
+    cases.push_back({name + "F32", DType::kFloat32, make});
+    cases.push_back({name + "BF16", DType::kBFloat16, make});
+  };
+  add("Cpu", [] { return MakeCpuBackend({.num_threads = 2}).value(); });
+  const cpu::VectorVariants runnable = cpu::RunnableVectorVariants();
+  for (const cpu::VectorKernels* variant : runnable.variant) {
+    // The widest one is the plain Cpu case.
+    if (variant == nullptr || variant == &cpu::SelectVectorKernels()) continue;
+    add(std::string("Cpu_") + variant->name,
+        [variant] { return cpu::MakeCpuBackendWith({.num_threads = 1}, *variant); });
+  }
+  add("Reference", MakeReferenceBackend);
+  return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Backends,
-    BackendTest,
-    ::testing::Values(BackendCase{"CpuF32", DType::kFloat32, TwoThreads},
-                      BackendCase{"CpuBF16", DType::kBFloat16, TwoThreads},
-                      BackendCase{"ReferenceF32", DType::kFloat32, MakeReferenceBackend},
-                      BackendCase{"ReferenceBF16", DType::kBFloat16, MakeReferenceBackend}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Backends,
+                         BackendTest,
+                         ::testing::ValuesIn(AllCases()),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_P(BackendTest, AllocatesZeroedAlignedMemory) {
   for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{100}, int64_t{5} << 20}) {

@@ -1,0 +1,386 @@
+// The reference's attention itself: gradients by finite differences, visibility by an independent formula,
+// the relative shift by the published pad-reshape-slice.
+
+#include <algorithm>
+
+#include "kernels/backend.h"
+#include "tests/testing/finite_difference.h"
+
+namespace anyorder::kernels {
+namespace {
+
+using test::HostTensor;
+using test::RandomTensor;
+
+constexpr DType kF64 = DType::kFloat64;
+
+// Attention with every term, whose visibility a test then sets.
+struct Problem {
+  AttentionShape shape;
+  HostTensor q, k, v, relative, content_bias, position_bias, segment_bias, segment_embedding;
+  int64_t min_distance = 0;
+  std::vector<int32_t> table_of_lane, row_ids;
+  std::vector<int32_t> row_pos, row_lim, row_grp, row_doc, row_seg;
+  std::vector<int32_t> key_pos, key_key, key_grp, key_doc, key_seg;
+  std::vector<uint8_t> row_glob, key_glob;
+  std::vector<Band> bands;
+  Dropout dropout;
+  float scale = 0.5f;
+
+  AttentionInputs Inputs() const {
+    AttentionInputs in;
+    in.shape = shape;
+    in.q = q.view();
+    in.k = k.view();
+    in.v = v.view();
+    in.relative = relative.view();
+    in.min_distance = min_distance;
+    in.table_of_lane = table_of_lane.data();
+    in.content_bias = content_bias.view();
+    in.position_bias = position_bias.view();
+    in.segment_bias = segment_bias.view();
+    in.segment_embedding = segment_embedding.view();
+    in.scale = scale;
+    in.rows = {row_pos.data(),
+               row_lim.data(),
+               row_grp.data(),
+               row_doc.data(),
+               row_seg.data(),
+               row_glob.data()};
+    in.keys = {key_pos.data(),
+               key_key.data(),
+               key_grp.data(),
+               key_doc.data(),
+               key_seg.data(),
+               key_glob.data()};
+    in.bands = bands.empty() ? nullptr : bands.data();
+    in.dropout = dropout;
+    in.row_ids = row_ids.data();
+    return in;
+  }
+};
+
+// Everything visible; positions in order: key j at j, row i after the keys that precede it.
+Problem MakeProblem(AttentionShape shape) {
+  Problem p;
+  p.shape = shape;
+  const int64_t n = shape.num_rows();
+  const int64_t keys = shape.batch_size * shape.num_keys;
+  const int64_t m = shape.model_dim();
+  const Shape heads{m};
+  p.min_distance = -shape.num_keys;
+  p.shape.num_tables = 2;
+  p.shape.num_distances = 2 * shape.num_keys + 1;
+  p.q = RandomTensor(kF64, {n, m}, 1);
+  p.k = RandomTensor(kF64, {shape.batch_size, shape.num_keys, m}, 2);
+  p.v = RandomTensor(kF64, {shape.batch_size, shape.num_keys, m}, 3);
+  p.relative = RandomTensor(kF64, {2, p.shape.num_distances, m}, 4);
+  p.content_bias = RandomTensor(kF64, heads, 5);
+  p.position_bias = RandomTensor(kF64, heads, 6);
+  p.segment_bias = RandomTensor(kF64, heads, 7);
+  p.segment_embedding = RandomTensor(kF64, {2, m}, 8);
+  p.row_ids = test::RowIds(n);
+  for (int64_t lane = 0; lane < shape.batch_size; ++lane)
+    p.table_of_lane.push_back(static_cast<int32_t>(lane % 2));
+  for (int64_t row = 0; row < n; ++row)
+    p.row_pos.push_back(static_cast<int32_t>(row % shape.num_keys));
+  for (int64_t key = 0; key < keys; ++key)
+    p.key_pos.push_back(static_cast<int32_t>(key % shape.num_keys));
+  p.row_lim.assign(n, 0);
+  p.row_grp.assign(n, -1);
+  p.row_doc.assign(n, 0);
+  p.row_seg = test::RandomIds(n, 2, 9);
+  p.row_glob.assign(n, 0);
+  p.key_key.assign(keys, 0);
+  p.key_grp.assign(keys, -1);
+  p.key_doc.assign(keys, 0);
+  p.key_seg = test::RandomIds(keys, 2, 10);
+  p.key_glob.assign(keys, 0);
+  return p;
+}
+
+struct Output {
+  HostTensor out, lse;
+};
+Output Forward(const Problem& p) {
+  Output output{HostTensor(kF64, p.q.shape()),
+                HostTensor(kF64, {p.shape.num_rows(), p.shape.num_heads})};
+  MakeReferenceBackend()->AttentionForward({p.Inputs(), output.out.view(), output.lse.view()}, {});
+  return output;
+}
+
+struct Gradients {
+  HostTensor dq, dk, dv, drelative, dcontent_bias, dposition_bias, dsegment_bias;
+  HostTensor dsegment_embedding;
+};
+Gradients Backward(const Problem& p, const HostTensor& dout) {
+  const Output output = Forward(p);
+  // Filled with rubbish: every gradient is overwritten.
+  const auto like = [](const HostTensor& x) {
+    return x.size() == 0 ? HostTensor() : RandomTensor(kF64, x.shape(), 99);
+  };
+  Gradients g{like(p.q),
+              like(p.k),
+              like(p.v),
+              like(p.relative),
+              like(p.content_bias),
+              like(p.position_bias),
+              like(p.segment_bias),
+              like(p.segment_embedding)};
+  AttentionBackwardArgs args;
+  args.in = p.Inputs();
+  args.out = output.out.view();
+  args.lse = output.lse.view();
+  args.dout = dout.view();
+  args.dq = g.dq.view();
+  args.dk = g.dk.view();
+  args.dv = g.dv.view();
+  args.drelative = g.drelative.view();
+  args.dcontent_bias = g.dcontent_bias.view();
+  args.dposition_bias = g.dposition_bias.view();
+  args.dsegment_bias = g.dsegment_bias.view();
+  args.dsegment_embedding = g.dsegment_embedding.view();
+  MakeReferenceBackend()->AttentionBackward(args, {});
+  return g;
+}
+
+void CheckGradients(Problem p) {
+  const HostTensor dout = RandomTensor(kF64, p.q.shape(), 20);
+  const Gradients g = Backward(p, dout);
+  const auto loss = [&] { return test::WeightedSum(Forward(p).out, dout); };
+  // Outputs are means of v, at most doubled by dropout.
+  const double magnitude = 10 * test::SumOfMagnitudes(dout);
+  test::ExpectGradient(&p.q, g.dq, loss, magnitude, "q");
+  test::ExpectGradient(&p.k, g.dk, loss, magnitude, "k");
+  test::ExpectGradient(&p.v, g.dv, loss, magnitude, "v");
+  test::ExpectGradient(&p.relative, g.drelative, loss, magnitude, "relative");
+  test::ExpectGradient(&p.content_bias, g.dcontent_bias, loss, magnitude, "content bias");
+  test::ExpectGradient(&p.position_bias, g.dposition_bias, loss, magnitude, "position bias");
+  test::ExpectGradient(&p.segment_bias, g.dsegment_bias, loss, magnitude, "segment bias");
+  test::ExpectGradient(&p.segment_embedding, g.dsegment_embedding, loss, magnitude, "segments");
+}
+
+const AttentionShape kSmall{.batch_size = 2,
+                            .content_rows = 3,
+                            .query_rows = 2,
+                            .num_keys = 5,
+                            .num_heads = 2,
+                            .head_dim = 3};
+
+// The ways in which visibility is limited, one bit each.
+enum Limit { kOrder = 1, kGroups = 2, kDocuments = 4, kBands = 8, kGlobals = 16, kAll = 31 };
+
+Problem LimitedProblem(int limits, const AttentionShape& shape = kSmall) {
+  Problem p = MakeProblem(shape);
+  const int64_t n = shape.num_rows();
+  const int64_t keys = shape.batch_size * shape.num_keys;
+  if ((limits & kOrder) != 0) {
+    p.row_lim = test::RandomIds(n, 5, 31);
+    p.key_key = test::RandomIds(keys, 5, 32);
+    p.key_key[1] = kKeyNever;
+  }
+  if ((limits & kGroups) != 0) {
+    p.row_grp = test::RandomIds(n, 2, 33);
+    p.key_grp = test::RandomIds(keys, 3, 34);
+    p.row_grp[0] = -1;
+    p.key_grp[0] = -1;
+  }
+  if ((limits & kDocuments) != 0) {
+    p.row_doc = test::RandomIds(n, 2, 35);
+    p.key_doc = test::RandomIds(keys, 2, 36);
+    p.key_doc[0] = kDocAny;
+    p.key_doc[2] = kDocPad;
+  }
+  if ((limits & kBands) != 0) p.bands = {{1, 0, 2}, {2, 1, 1}};
+  if ((limits & kGlobals) != 0) {
+    p.row_glob[0] = 1;
+    p.key_glob[3] = 1;
+  }
+  return p;
+}
+
+TEST(ReferenceAttentionTest, GradientsMatchFiniteDifferencesForEveryLimitOfVisibility) {
+  for (const int limits : {0, +kOrder, kOrder | kGroups, +kDocuments, +kBands, +kAll}) {
+    SCOPED_TRACE(limits);
+    CheckGradients(LimitedProblem(limits));
+  }
+}
+
+TEST(ReferenceAttentionTest, GradientsMatchFiniteDifferencesWithDropout) {
+  Problem p = LimitedProblem(kOrder | kDocuments);
+  p.dropout = MakeDropout(3, 4, 5, 0.3);
+  CheckGradients(p);
+}
+
+TEST(ReferenceAttentionTest, GradientsMatchFiniteDifferencesWithoutOptionalTerms) {
+  Problem p = LimitedProblem(kOrder);
+  p.relative = p.content_bias = p.position_bias = p.segment_bias = p.segment_embedding = {};
+  p.shape.num_tables = 0;
+  p.shape.num_distances = 0;
+  CheckGradients(p);
+}
+
+TEST(ReferenceAttentionTest, GradientsMatchFiniteDifferencesWithOneStreamOnly) {
+  AttentionShape content = kSmall;
+  content.query_rows = 0;
+  CheckGradients(LimitedProblem(kOrder, content));
+  AttentionShape query = kSmall;
+  query.content_rows = 0;
+  CheckGradients(LimitedProblem(kOrder, query));
+}
+
+TEST(ReferenceAttentionTest, RowThatSeesNothingGivesZero) {
+  Problem p = MakeProblem(kSmall);
+  constexpr int64_t kBlind = 4;
+  p.row_lim[kBlind] = -1;
+  const Output output = Forward(p);
+  const HostTensor dout = RandomTensor(kF64, p.q.shape(), 20);
+  const Gradients g = Backward(p, dout);
+  const int64_t m = p.shape.model_dim();
+  for (int64_t i = kBlind * m; i < (kBlind + 1) * m; ++i) {
+    EXPECT_EQ(output.out.At(i), 0);
+    EXPECT_EQ(g.dq.At(i), 0);
+  }
+  for (int64_t head = 0; head < p.shape.num_heads; ++head)
+    EXPECT_EQ(output.lse.At(kBlind * p.shape.num_heads + head), -INFINITY);
+  // Its dout reaches nothing: the other gradients are those of a problem in which it is 0.
+  HostTensor without = dout;
+  for (int64_t i = kBlind * m; i < (kBlind + 1) * m; ++i)
+    without.Set(i, 0);
+  const Gradients expected = Backward(p, without);
+  EXPECT_TRUE(g.dk.SameBits(expected.dk));
+  EXPECT_TRUE(g.dv.SameBits(expected.dv));
+  EXPECT_TRUE(g.drelative.SameBits(expected.drelative));
+}
+
+// With zero queries every visible key has the same weight, and one-hot values tell which keys those are.
+TEST(ReferenceAttentionTest, WeightsAreUniformOverExactlyTheVisibleKeys) {
+  for (const int limits : {0, +kOrder, +kGroups, +kDocuments, +kBands, +kGlobals, +kAll}) {
+    AttentionShape shape = kSmall;
+    shape.head_dim = shape.num_keys;
+    Problem p = LimitedProblem(limits, shape);
+    p.relative = p.content_bias = p.position_bias = p.segment_bias = p.segment_embedding = {};
+    p.shape.num_tables = 0;
+    p.q = HostTensor(kF64, p.q.shape());
+    const int64_t m = shape.model_dim();
+    for (int64_t i = 0; i < p.v.size(); ++i)
+      p.v.Set(i, (i / m) % shape.num_keys == i % shape.head_dim ? 1 : 0);
+    const Output output = Forward(p);
+    for (int64_t row = 0; row < shape.num_rows(); ++row) {
+      const int64_t lane = shape.LaneOfRow(row);
+      for (int64_t head = 0; head < shape.num_heads; ++head) {
+        std::vector<bool> sees;
+        for (int64_t j = lane * shape.num_keys; j < (lane + 1) * shape.num_keys; ++j) {
+          const bool document =
+              p.key_doc[j] == -2 || (p.key_doc[j] != -1 && p.key_doc[j] == p.row_doc[row]);
+          const bool order = p.key_key[j] <= p.row_lim[row];
+          const bool group = p.row_grp[row] != -1 && p.row_grp[row] == p.key_grp[j];
+          const int distance = p.row_pos[row] - p.key_pos[j];
+          bool near = true;
+          if (!p.bands.empty()) {
+            const Band& band = p.bands[head];
+            near = distance % band.stride == 0 && distance <= band.left * band.stride &&
+                   -distance <= band.right * band.stride;
+          }
+          sees.push_back(document && (order || group) &&
+                         (near || p.row_glob[row] == 1 || p.key_glob[j] == 1));
+        }
+        const auto count = std::count(sees.begin(), sees.end(), true);
+        for (int64_t j = 0; j < shape.num_keys; ++j) {
+          const double weight = output.out.At(row * m + head * shape.head_dim + j);
+          const double expected = sees[j] ? 1.0 / static_cast<double>(count) : 0;
+          EXPECT_NEAR(weight, expected, 8 * 0x1p-53) << "row " << row << " key " << j;
+        }
+      }
+    }
+  }
+}
+
+// XLNet's own way to the position scores (rel_shift of modeling.py, spelled out): scores of all distances
+// K, K-1, ..., -Q+1, reshape [Q, R] to [R, Q], drop the first row, reshape to [Q, R-1], keep K columns.
+std::vector<double> PadReshapeSlice(const std::vector<double>& scores, int64_t q, int64_t k) {
+  const int64_t r = k + q;
+  const std::vector<double> dropped(scores.begin() + q, scores.end());
+  std::vector<double> shifted;
+  for (int64_t i = 0; i < q; ++i) {
+    for (int64_t j = 0; j < k; ++j)
+      shifted.push_back(dropped[i * (r - 1) + j]);
+  }
+  return shifted;
+}
+
+// Lane 0 reads forward: distance x has encoding e(x). Lane 1 reads backward: e(-x).
+TEST(ReferenceAttentionTest, RelativeScoresEqualPadReshapeSliceInBothDirections) {
+  constexpr int64_t kRows = 4;
+  constexpr int64_t kMemory = 3;
+  constexpr int64_t kKeys = kRows + kMemory;
+  constexpr int64_t kDim = kKeys;
+  Problem p = MakeProblem({.batch_size = 2,
+                           .content_rows = kRows,
+                           .query_rows = 0,
+                           .num_keys = kKeys,
+                           .num_heads = 1,
+                           .head_dim = kDim});
+  p.k = HostTensor(kF64, p.k.shape());
+  p.content_bias = p.segment_bias = p.segment_embedding = {};
+  for (int64_t i = 0; i < p.v.size(); ++i)
+    p.v.Set(i, (i / kDim) % kKeys == i % kDim ? 1 : 0);
+  for (int64_t row = 0; row < 2 * kRows; ++row)
+    p.row_pos[row] = static_cast<int32_t>(row % kRows + kMemory);
+  const HostTensor encoding = RandomTensor(kF64, {2 * kKeys + 1, kDim}, 40);
+  const auto encode = [&](int64_t x, int64_t d) { return encoding.At((x + kKeys) * kDim + d); };
+  for (int64_t r = 0; r < p.shape.num_distances; ++r) {
+    for (int64_t d = 0; d < kDim; ++d) {
+      const int64_t x = p.min_distance + r;
+      p.relative.Set(r * kDim + d, encode(x, d));
+      p.relative.Set((p.shape.num_distances + r) * kDim + d, encode(-x, d));
+    }
+  }
+  const Output output = Forward(p);
+  for (const int64_t lane : {0, 1}) {
+    std::vector<double> scores;
+    for (int64_t i = 0; i < kRows; ++i) {
+      for (int64_t x = kKeys; x > -kRows; --x) {
+        double score = 0;
+        for (int64_t d = 0; d < kDim; ++d) {
+          score += (p.q.At((lane * kRows + i) * kDim + d) + p.position_bias.At(d)) *
+                   encode(lane == 0 ? x : -x, d);
+        }
+        scores.push_back(p.scale * score);
+      }
+    }
+    const auto shifted = PadReshapeSlice(scores, kRows, kKeys);
+    for (int64_t i = 0; i < kRows; ++i) {
+      const double lse = output.lse.At(lane * kRows + i);
+      for (int64_t j = 0; j < kKeys; ++j) {
+        const double expected = std::exp(shifted[i * kKeys + j] - lse);
+        const double weight = output.out.At((lane * kRows + i) * kDim + j);
+        // Scores of magnitude below 32 are off by 2 * kDim roundings, and so is their exponential.
+        EXPECT_NEAR(weight, expected, expected * 32 * test::Gamma(4 * kDim, 0x1p-53));
+      }
+    }
+  }
+}
+
+TEST(ReferenceAttentionTest, DropoutKeepsExpectedWeightAndFollowsTheKeepFunction) {
+  AttentionShape shape = kSmall;
+  shape.head_dim = shape.num_keys;
+  Problem p = MakeProblem(shape);
+  const int64_t m = shape.model_dim();
+  for (int64_t i = 0; i < p.v.size(); ++i)
+    p.v.Set(i, (i / m) % shape.num_keys == i % shape.head_dim ? 1 : 0);
+  const Output plain = Forward(p);
+  p.dropout = MakeDropout(3, 4, 5, 0.4);
+  const Output dropped = Forward(p);
+  EXPECT_TRUE(plain.lse.SameBits(dropped.lse));
+  for (int64_t i = 0; i < dropped.out.size(); ++i) {
+    const auto row = static_cast<uint32_t>(p.row_ids[i / m]);
+    const auto head = static_cast<uint32_t>(i % m / shape.head_dim);
+    const auto key = static_cast<uint32_t>(i % shape.head_dim);
+    const double factor = KeepAttention(p.dropout, row, head, key) ? p.dropout.scale() : 0;
+    EXPECT_NEAR(dropped.out.At(i), factor * plain.out.At(i), 4 * 0x1p-53);
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::kernels
