@@ -4,7 +4,6 @@
 
 #include <omp.h>
 
-#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <new>
@@ -128,54 +127,11 @@ SlabLayout Slabs(const AttentionShape& shape) {
 // Sums what the tasks left in their slabs, lanes in increasing order.
 class SlabSums {
  public:
-  SlabSums(const AttentionBackwardArgs& args, const float* slabs)
-      : args_(args), shape_(args.in.shape), layout_(Slabs(shape_)), slabs_(slabs) {}
-
-  // sum[0..head_dim) = sum over lanes of the slabs' row at `offset`; only lanes of `table` if >= 0.
-  void Sum(int64_t head, int64_t offset, int64_t table, float* sum) const {
-    std::fill(sum, sum + shape_.head_dim, 0.0f);
-    for (int64_t lane = 0; lane < shape_.batch_size; ++lane) {
-      if (table >= 0 && args_.in.table_of_lane[lane] != table) continue;
-      const float* row = slabs_ + (lane * shape_.num_heads + head) * layout_.num_floats() + offset;
-      for (int64_t d = 0; d < shape_.head_dim; ++d)
-        sum[d] += row[d];
-    }
-  }
-
-  template <typename T>
-  void WriteTable(int num_threads) const {
-    T* const out = args_.drelative.data<T>();
-    const int64_t rows = shape_.num_tables * shape_.num_distances;
-#pragma omp parallel num_threads(num_threads) if (num_threads > 1)
-    {
-      std::vector<float> sum(static_cast<size_t>(shape_.head_dim));
-#pragma omp for schedule(static)
-      for (int64_t row = 0; row < rows; ++row) {
-        // Slabs hold the table reversed, and in units of the packed queries (log2(e)).
-        const int64_t reversed = shape_.num_distances - 1 - row % shape_.num_distances;
-        for (int64_t head = 0; head < shape_.num_heads; ++head) {
-          Sum(head, reversed * layout_.padded_dim, row / shape_.num_distances, sum.data());
-          T* const dst = out + (row * shape_.num_heads + head) * shape_.head_dim;
-          for (int64_t d = 0; d < shape_.head_dim; ++d)
-            dst[d] = T(sum[static_cast<size_t>(d)] * kLn2);
-        }
-      }
-    }
-  }
-
-  void WriteBias(TensorView bias, int64_t offset) const {
-    if (bias.is_null()) return;
-    for (int64_t head = 0; head < shape_.num_heads; ++head)
-      Sum(head, offset, -1, bias.data<float>() + head * shape_.head_dim);
-  }
+  SlabSums(const AttentionBackwardArgs& args, const AttentionIsa& isa, const float* slabs)
+      : args_(args), shape_(args.in.shape), layout_(Slabs(shape_)), isa_(isa), slabs_(slabs) {}
 
   void Write(int num_threads) const {
-    if (!args_.drelative.is_null()) {
-      if (args_.drelative.dtype() == DType::kBFloat16)
-        WriteTable<BFloat16>(num_threads);
-      else
-        WriteTable<float>(num_threads);
-    }
+    if (!args_.drelative.is_null()) WriteTables(num_threads);
     WriteBias(args_.dcontent_bias, layout_.content_bias());
     WriteBias(args_.dposition_bias, layout_.position_bias());
     WriteBias(args_.dsegment_bias, layout_.segment_bias());
@@ -189,9 +145,51 @@ class SlabSums {
   }
 
  private:
+  const float* Row(int64_t lane, int64_t head, int64_t offset) const {
+    return slabs_ + (lane * shape_.num_heads + head) * layout_.num_floats() + offset;
+  }
+
+  void WriteTables(int num_threads) const {
+    const int64_t num_distances = shape_.num_distances;
+    const bool bf16 = args_.drelative.dtype() == DType::kBFloat16;
+    char* const out = static_cast<char*>(args_.drelative.raw());
+    const int64_t row_bytes = shape_.head_dim * SizeOf(args_.drelative.dtype());
+#pragma omp parallel num_threads(num_threads) if (num_threads > 1)
+    {
+      std::vector<const float*> rows(static_cast<size_t>(shape_.batch_size));
+      // Slabs hold the table reversed, and in units of the packed queries (log2(e)).
+      RowSum sum{rows.data(), 0, shape_.head_dim, kLn2};
+#pragma omp for schedule(static)
+      for (int64_t row = 0; row < shape_.num_tables * num_distances; ++row) {
+        const int64_t reversed = num_distances - 1 - row % num_distances;
+        for (int64_t head = 0; head < shape_.num_heads; ++head) {
+          sum.num_rows = 0;
+          for (int64_t lane = 0; lane < shape_.batch_size; ++lane) {
+            if (args_.in.table_of_lane[lane] == row / num_distances)
+              rows[static_cast<size_t>(sum.num_rows++)] =
+                  Row(lane, head, reversed * layout_.padded_dim);
+          }
+          isa_.sum_rows(sum, bf16, out + (row * shape_.num_heads + head) * row_bytes);
+        }
+      }
+    }
+  }
+
+  void WriteBias(TensorView bias, int64_t offset) const {
+    if (bias.is_null()) return;
+    std::vector<const float*> rows(static_cast<size_t>(shape_.batch_size));
+    const RowSum sum{rows.data(), shape_.batch_size, shape_.head_dim, 1.0f};
+    for (int64_t head = 0; head < shape_.num_heads; ++head) {
+      for (int64_t lane = 0; lane < shape_.batch_size; ++lane)
+        rows[static_cast<size_t>(lane)] = Row(lane, head, offset);
+      isa_.sum_rows(sum, /*bf16=*/false, bias.data<float>() + head * shape_.head_dim);
+    }
+  }
+
   const AttentionBackwardArgs& args_;
   const AttentionShape& shape_;
   SlabLayout layout_;
+  const AttentionIsa& isa_;
   const float* slabs_;
 };
 
@@ -228,7 +226,7 @@ void CpuAttentionBackward(const AttentionBackwardArgs& args, int num_threads) {
   const AttentionIsa& isa = ChosenIsa();
   const bool bf16 = dtype == DType::kBFloat16;
   RunTasks(p, isa.backward, bf16, isa.scratch_bytes(p, bf16, /*backward=*/true), num_threads);
-  SlabSums(args, p.slabs).Write(num_threads);
+  SlabSums(args, isa, p.slabs).Write(num_threads);
 }
 
 bool AttentionIsaAvailable(const std::string& name) {

@@ -42,13 +42,13 @@ class BackwardTask {
       dout_pairs_ = arena_.template Take<float>(row_floats / 2);
       content_pairs_ = arena_.template Take<float>(row_floats / 2);
       position_pairs_ = arena_.template Take<float>(row_floats / 2);
-      ds_rows_ = arena_.template Take<Element>(kRowBlock * kChunkKeys);
-      ds_pairs_ = arena_.template Take<float>(kRowBlock / 2 * kChunkKeys);
-      probability_pairs_ = arena_.template Take<float>(kRowBlock / 2 * kChunkKeys);
+      ds_rows_ = arena_.template Take<Element>(kRowBlock * kScoreStride);
+      ds_pairs_ = arena_.template Take<float>(kRowBlock / 2 * kScoreStride);
+      probability_pairs_ = arena_.template Take<float>(kRowBlock / 2 * kScoreStride);
       window_rows_ = arena_.template Take<Element>(window_floats_);
       // A group may start and end in the middle of a pair: one pair more than half the rows.
-      window_pairs_ = arena_.template Take<float>(window_floats_ / 2 +
-                                                  Max(kWindowStride, task_.distance_columns));
+      window_pairs_ = arena_.template Take<float>((kRowBlock / 2 + 1) * (kWindowStride + 16) +
+                                                  4 * (task_.distance_columns + 16));
       zeros_ = arena_.template Take<float>(Max(kWindowStride, task_.distance_columns));
     }
   }
@@ -111,13 +111,11 @@ class BackwardTask {
 
   // Row form -> step form of the block's rows.
   void PairElements(const Element* rows, float* pairs) const {
-    for (int64_t r = 0; r < block_.count; r += 2) {
-      const Element* first = rows + r * task_.padded;
-      for (int64_t d = 0; d < task_.padded; ++d) {
-        const Element pair[2] = {first[d], first[task_.padded + d]};
-        std::memcpy(pairs + r / 2 * task_.padded + d, pair, 4);
-      }
-    }
+    for (int64_t r = 0; r < block_.count; r += 2)
+      InterleaveElements<Number>(rows + r * task_.padded,
+                                 rows + (r + 1) * task_.padded,
+                                 task_.padded,
+                                 pairs + r / 2 * task_.padded);
   }
   const float* Steps(const Element* rows, const float* pairs) const {
     if constexpr (kPairs)
@@ -181,6 +179,9 @@ class BackwardTask {
   void GradientRow(const KeyChunk& chunk, int64_t begin, int64_t end, int64_t r) {
     const int64_t row = block_.row + r;
     float* scores = block_.ScoreRow(r);
+    // The band reads beyond both ends.
+    std::memset(scores + begin * kTileKeys - kScorePadLeft, 0, kScorePadLeft * 4);
+    std::memset(scores + end * kTileKeys, 0, kScorePadRight * 4);
     Floats other{};
     for (int64_t t = begin; t < end; ++t) {
       if (block_.views[t] == TileView::kSkip) {  // the band reads the range as a whole
@@ -200,30 +201,30 @@ class BackwardTask {
     other_[r] += Sum(other);
   }
 
-  // bf16 forms of ds and of the dropped probabilities, columns [begin, end) of the chunk.
+  // bf16 forms of ds and of the dropped probabilities, columns [begin, end) of the chunk; ds with its padding.
   void PairScores(int64_t begin, int64_t end) {
-    const int64_t columns = end - begin;
+    const int64_t left = begin - kScorePadLeft;
+    const int64_t columns = end + kScorePadRight - left;
     if (block_.count % 2 == 1) {
-      std::memset(block_.ScoreRow(block_.count) + begin, 0, static_cast<size_t>(columns) * 4);
-      std::memset(DpRow(block_.count) + begin, 0, static_cast<size_t>(columns) * 4);
+      std::memset(block_.ScoreRow(block_.count) + left, 0, static_cast<size_t>(columns) * 4);
+      std::memset(DpRow(block_.count) + begin, 0, static_cast<size_t>(end - begin) * 4);
     }
     for (int64_t r = 0; r < block_.count; r += 2) {
-      const float* first = block_.ScoreRow(r) + begin;
-      const float* second = first + kScoreStride;
-      const int64_t at = r / 2 * kChunkKeys + begin;
-      RoundRow(first, columns, ds_rows_ + r * kChunkKeys + begin);
-      RoundRow(second, columns, ds_rows_ + (r + 1) * kChunkKeys + begin);
-      InterleaveRows<Number>(first, second, columns, ds_pairs_ + at);
+      const float* const ds[2] = {block_.ScoreRow(r) + left, block_.ScoreRow(r + 1) + left};
+      Element* const rows[2] = {DsElements(r) + left, DsElements(r + 1) + left};
+      const int64_t at = r / 2 * kScoreStride + kScorePadLeft;
+      RoundAndInterleave<Number>(ds, columns, rows, ds_pairs_ + at + left);
       InterleaveRows<Number>(
-          DpRow(r) + begin, DpRow(r + 1) + begin, columns, probability_pairs_ + at);
+          DpRow(r) + begin, DpRow(r + 1) + begin, end - begin, probability_pairs_ + at + begin);
     }
   }
+  Element* DsElements(int64_t r) const { return ds_rows_ + r * kScoreStride + kScorePadLeft; }
 
   // dv += p^T dout and dk += ds^T (q + u)
   void AddKeys(const KeyChunk& chunk) {
     GemmOperands x;
     x.a_row_bytes = 4;
-    x.a_step_bytes = (kPairs ? kChunkKeys : kScoreStride) * 4;
+    x.a_step_bytes = kScoreStride * 4;
     x.steps = StepRows(block_.count);
     x.b_step = task_.padded;
     x.c_row = task_.padded;
@@ -231,11 +232,11 @@ class BackwardTask {
     for (int64_t t = 0; t < chunk.end_tile - chunk.begin_tile; ++t) {
       if (block_.views[t] == TileView::kSkip) continue;
       const int64_t key = (chunk.begin_tile + t) * kTileKeys;
-      x.a = (kPairs ? probability_pairs_ : DpRow(0)) + t * kTileKeys;
+      x.a = (kPairs ? probability_pairs_ + kScorePadLeft : DpRow(0)) + t * kTileKeys;
       x.b = Steps(dout_, dout_pairs_);
       x.c = task_.dv + key * task_.padded;
       Gemm<Number>(kTileKeys, x, task_.padded);
-      x.a = (kPairs ? ds_pairs_ : block_.ScoreRow(0)) + t * kTileKeys;
+      x.a = (kPairs ? ds_pairs_ + kScorePadLeft : block_.ScoreRow(0)) + t * kTileKeys;
       x.b = Steps(block_.content_query, content_pairs_);
       x.c = task_.dk + key * task_.padded;
       Gemm<Number>(kTileKeys, x, task_.padded);
@@ -244,7 +245,7 @@ class BackwardTask {
 
   const Element* DsRow(int64_t r) const {
     if constexpr (kPairs)
-      return ds_rows_ + r * kChunkKeys;
+      return DsElements(r);
     else
       return block_.ScoreRow(r);
   }
@@ -252,7 +253,7 @@ class BackwardTask {
   // d(q + u) += ds k
   void AddContentQueries(const KeyChunk& chunk) {
     GemmOperands x;
-    x.a_row_bytes = (kPairs ? kChunkKeys : kScoreStride) * kElementBytes;
+    x.a_row_bytes = kScoreStride * kElementBytes;
     x.a_step_bytes = 4;
     x.steps = kTileKeys / Number::kPerWord;
     x.b_step = task_.padded;
@@ -267,13 +268,16 @@ class BackwardTask {
     }
   }
 
-  // A group of rows laid out by table column: window column 0 is column `group.low` of the table, row m's
-  // first key stands at shift[m] and `keys` columns from there on can be other than zero.
+  // A group of rows laid out by table column: column 0 is column `group.low` of the table, row m's first key
+  // stands at shift[m] and `keys` columns from there on can be other than zero.
   struct Window {
     RowGroup group;
-    int64_t stride = 0;
+    const float* rows = nullptr;        // Z
+    const Element* elements = nullptr;  // Z, rounded
+    int64_t stride = 0;                 // of both
     int64_t keys = 0;
-    int64_t shift[kRowBlock];
+    int64_t shift[kRowBlock] = {};
+    int64_t width() const { return group.high - group.low; }
   };
 
   void AddSkewedBand(const BandPlace& place) {
@@ -287,24 +291,43 @@ class BackwardTask {
       Window window;
       window.group = groups[g];
       window.group.low = groups[g].low / 2 * 2;
-      window.stride = kWindowStride;
       window.keys = place.keys;
-      const int64_t width = window.group.high - window.group.low;
-      const int64_t columns = RoundUpColumns(width);
+      bool consecutive = true;
       for (int64_t m = 0; m < window.group.count; ++m) {
-        const int64_t shift =
-            first - pos[window.group.row + m] + TableOrigin(p_) - window.group.low;
-        const float* ds = block_.ScoreRow(window.group.row + m) + place.column;
-        float* row = window_ + m * kWindowStride;
-        const int64_t begin = Min(columns, Max(0, shift));
-        const int64_t end = Max(begin, Min(width, shift + place.keys));
-        std::memset(row, 0, static_cast<size_t>(begin) * 4);
-        std::memcpy(row + begin, ds + (begin - shift), static_cast<size_t>(end - begin) * 4);
-        std::memset(row + end, 0, static_cast<size_t>(columns - end) * 4);
-        window.shift[m] = shift;
+        window.shift[m] = first - pos[window.group.row + m] + TableOrigin(p_) - window.group.low;
+        consecutive &= window.shift[m] == window.shift[0] - m;
       }
+      if (consecutive)
+        TakeDiagonals(place, &window);
+      else
+        CopyShifted(place, &window);
       AddWindow(window);
     }
+  }
+
+  // Positions that rise by one: Z is the score buffer itself, read along its diagonals.
+  void TakeDiagonals(const BandPlace& place, Window* window) const {
+    const int64_t column = place.column - window->shift[0];
+    window->rows = block_.ScoreRow(window->group.row) + column;
+    window->stride = kScoreStride + 1;
+    if constexpr (kPairs) window->elements = DsElements(window->group.row) + column;
+  }
+
+  void CopyShifted(const BandPlace& place, Window* window) {
+    const int64_t width = window->width();
+    const int64_t columns = RoundUpColumns(width);
+    for (int64_t m = 0; m < window->group.count; ++m) {
+      const int64_t shift = window->shift[m];
+      const float* ds = block_.ScoreRow(window->group.row + m) + place.column;
+      float* row = window_ + m * kWindowStride;
+      const int64_t begin = Min(columns, Max(0, shift));
+      const int64_t end = Max(begin, Min(width, shift + place.keys));
+      std::memset(row, 0, static_cast<size_t>(begin) * 4);
+      std::memcpy(row + begin, ds + (begin - shift), static_cast<size_t>(end - begin) * 4);
+      std::memset(row + end, 0, static_cast<size_t>(columns - end) * 4);
+    }
+    window->rows = window_;
+    window->stride = kWindowStride;
   }
 
   void AddScatteredBand(const BandPlace& place) {
@@ -324,6 +347,7 @@ class BackwardTask {
       window.group.high = Min(p_.num_distances, positions.max + 1 - rows.min + TableOrigin(p_));
       const int64_t width = window.group.high - window.group.low;
       if (width <= 0) continue;
+      window.rows = window_;
       window.stride = task_.distance_columns;
       window.keys = width;
       for (int64_t m = 0; m < window.group.count; ++m) {
@@ -341,24 +365,28 @@ class BackwardTask {
     }
   }
 
-  void AddWindow(const Window& window) {
-    if constexpr (kPairs) PairWindow(window);
+  void AddWindow(Window window) {
+    if constexpr (kPairs) PairWindow(&window);
     AddPositionQueries(window);
     AddTable(window);
   }
 
   // bf16 forms of the window. Pairs are those of the block (rows 2i and 2i + 1), as in position_pairs_.
-  void PairWindow(const Window& window) {
-    const int64_t count = window.group.count;
-    const int64_t columns = RoundUpColumns(window.group.high - window.group.low);
-    for (int64_t m = 0; m < count; ++m)
-      RoundRow(window_ + m * window.stride, columns, window_rows_ + m * window.stride);
+  void PairWindow(Window* window) {
+    const int64_t count = window->group.count;
+    const int64_t columns = RoundUpColumns(window->width());
+    if (window->elements == nullptr) {
+      for (int64_t m = 0; m < count; ++m)
+        RoundRow(window->rows + m * window->stride, columns, window_rows_ + m * window->stride);
+      window->elements = window_rows_;
+    }
+    pair_stride_ = columns + 16;  // not a power of two
     float* words = window_pairs_;
-    for (int64_t m = -(window.group.row % 2); m < count; m += 2) {
-      const float* first = m >= 0 ? window_ + m * window.stride : zeros_;
-      const float* second = m + 1 < count ? window_ + (m + 1) * window.stride : zeros_;
+    for (int64_t m = -(window->group.row % 2); m < count; m += 2) {
+      const float* first = m >= 0 ? window->rows + m * window->stride : zeros_;
+      const float* second = m + 1 < count ? window->rows + (m + 1) * window->stride : zeros_;
       InterleaveRows<Number>(first, second, columns, words);
-      words += window.stride;
+      words += pair_stride_;
     }
   }
 
@@ -366,12 +394,12 @@ class BackwardTask {
   // the table's rows stay in the first-level cache from panel to panel.
   void AddPositionQueries(const Window& window) {
     constexpr int64_t kBlockColumns = 128;
-    const int64_t width = window.group.high - window.group.low;
+    const int64_t width = window.width();
     const Element* rows = nullptr;
     if constexpr (kPairs)
-      rows = window_rows_;
+      rows = window.elements;
     else
-      rows = window_;
+      rows = window.rows;
     for (int64_t block = 0; block < width; block += kBlockColumns) {
       for (int64_t m = 0; m < window.group.count; m += kPanelRows) {
         const int64_t count = Min(kPanelRows, window.group.count - m);
@@ -398,11 +426,13 @@ class BackwardTask {
 
   // drelative += Z^T (q + v): panels of distances; at the window's ends only the rows that reach them.
   void AddTable(const Window& window) {
-    const int64_t width = window.group.high - window.group.low;
+    const int64_t width = window.width();
+    const float* rows = kPairs ? window_pairs_ : window.rows;
+    const int64_t stride = kPairs ? pair_stride_ : window.stride;
     const int64_t offset = kPairs ? window.group.row % 2 : 0;
     GemmOperands x;
     x.a_row_bytes = 4;
-    x.a_step_bytes = window.stride * 4;
+    x.a_step_bytes = stride * 4;
     x.b_step = task_.padded;
     x.c_row = task_.padded;
     x.accumulate = true;
@@ -420,7 +450,7 @@ class BackwardTask {
       if (begin == end) continue;
       const int64_t first = (begin + offset) / Number::kPerWord;
       x.steps = StepRows(end + offset) - first;
-      x.a = (kPairs ? window_pairs_ : window_) + first * window.stride + column;
+      x.a = rows + first * stride + column;
       x.b = Steps(block_.position_query, position_pairs_) +
             (window.group.row / Number::kPerWord + first) * task_.padded;
       x.c = slab_ + (window.group.low + column) * task_.padded;
@@ -486,11 +516,12 @@ class BackwardTask {
   float* dout_pairs_ = nullptr;  // [24][padded] words; the rest are bf16 only, too
   float* content_pairs_ = nullptr;
   float* position_pairs_ = nullptr;
-  Element* ds_rows_ = nullptr;  // [48][kChunkKeys]
-  float* ds_pairs_ = nullptr;   // [24][kChunkKeys]
+  Element* ds_rows_ = nullptr;  // [48][kScoreStride], as the scores
+  float* ds_pairs_ = nullptr;   // [24][kScoreStride]
   float* probability_pairs_ = nullptr;
   Element* window_rows_ = nullptr;
   float* window_pairs_ = nullptr;
+  int64_t pair_stride_ = 0;  // of window_pairs_
   float* zeros_ = nullptr;
 };
 

@@ -33,4 +33,24 @@ inline int64_t AnyScratchBytes(const AttentionProblem& p, bool bf16, bool backwa
   return backward ? ScratchBytes<BackwardTask>(p, bf16) : ScratchBytes<ForwardTask>(p, bf16);
 }
 
+template <typename T>
+void SumRowsTo(const RowSum& x, T* dst) {
+  const Floats factor = Set(x.factor);
+  for (int64_t d = 0; d < x.dim; d += kLanes) {
+    Floats sum{};
+    for (int64_t row = 0; row < x.num_rows; ++row)
+      sum = Add(sum, Load(x.rows[row] + d));
+    float last[kLanes];
+    Store(last, Mul(sum, factor));
+    FromFloatRow(last, Min(kLanes, x.dim - d), dst + d);
+  }
+}
+
+inline void SumRows(const RowSum& x, bool bf16, void* dst) {
+  if (bf16)
+    SumRowsTo(x, static_cast<uint16_t*>(dst));
+  else
+    SumRowsTo(x, static_cast<float*>(dst));
+}
+
 }  // namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA

@@ -52,6 +52,20 @@ inline void RoundRow(const float* src, int64_t columns, Element* dst) {
     StoreAs(dst + c, Load(src + c));
 }
 
+#ifdef __AVX512BF16__
+// Sixteen columns of two float rows as bf16: first in the low half, second in the high half.
+ANYORDER_SIMD __m512i RoundTwo(const float* first, const float* second) {
+  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(Load(second), Load(first)));
+}
+// The two halves of 16-bit elements taken in turn: words of (first, second).
+ANYORDER_SIMD __m512i InTurn(__m512i halves) {
+  const __m512i words = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512i index =
+      _mm512_or_si512(words, _mm512_slli_epi32(_mm512_add_epi32(words, _mm512_set1_epi32(16)), 16));
+  return _mm512_permutexvar_epi16(index, halves);
+}
+#endif
+
 // Step form of two float rows (the second unused when a word holds one row).
 template <class Number>
 inline void InterleaveRows(const float* first, const float* second, int64_t columns, float* words) {
@@ -61,15 +75,48 @@ inline void InterleaveRows(const float* first, const float* second, int64_t colu
       Store(words + c, Load(first + c));
   } else {
 #ifdef __AVX512BF16__
-    for (int64_t c = 0; c < columns; c += kLanes) {
-      const __m512i low =
-          _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(Load(first + c))));
-      const __m512i high =
-          _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(Load(second + c))));
-      Store(words + c, _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32(high, 16))));
-    }
+    for (int64_t c = 0; c < columns; c += kLanes)
+      Store(words + c, _mm512_castsi512_ps(InTurn(RoundTwo(first + c, second + c))));
 #endif
   }
+}
+
+// Both forms of two float rows at once: rounded rows and their words.
+template <class Number>
+inline void RoundAndInterleave(const float* const src[2],
+                               int64_t columns,
+                               typename Number::Element* const rows[2],
+                               float* words) {
+#ifdef __AVX512BF16__
+  for (int64_t c = 0; c < columns; c += kLanes) {
+    const __m512i halves = RoundTwo(src[0] + c, src[1] + c);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(rows[0] + c), _mm512_castsi512_si256(halves));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(rows[1] + c),
+                        _mm512_extracti64x4_epi64(halves, 1));
+    Store(words + c, _mm512_castsi512_ps(InTurn(halves)));
+  }
+#else
+  (void)src, (void)columns, (void)rows, (void)words;
+#endif
+}
+
+// Step form of two rows that are elements already.
+template <class Number>
+inline void InterleaveElements(const typename Number::Element* first,
+                               const typename Number::Element* second,
+                               int64_t columns,
+                               float* words) {
+#ifdef __AVX512BF16__
+  for (int64_t c = 0; c < columns; c += kLanes) {
+    const __m512i halves = _mm512_inserti64x4(
+        _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(first + c))),
+        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(second + c)),
+        1);
+    Store(words + c, _mm512_castsi512_ps(InTurn(halves)));
+  }
+#else
+  (void)first, (void)second, (void)columns, (void)words;
+#endif
 }
 
 // dst[c * dst_stride + r] = src[r * src_stride + c] for a block of 16 x 16 words.

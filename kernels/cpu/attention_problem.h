@@ -73,6 +73,15 @@ struct SlabLayout {
   int64_t num_floats() const { return segment_embedding() + padded_dim; }
 };
 
+// dst[0..dim) = factor * (rows[0] + rows[1] + ...), added in this order; rows are padded to a multiple of 16
+// floats, dst is float or bf16.
+struct RowSum {
+  const float* const* rows = nullptr;
+  int64_t num_rows = 0;
+  int64_t dim = 0;
+  float factor = 1.0f;
+};
+
 // One instruction set's kernels. `bf16` says what the activations are. Tasks are independent.
 struct AttentionIsa {
   const char* name;
@@ -81,6 +90,7 @@ struct AttentionIsa {
       const AttentionProblem& problem, bool bf16, int64_t lane, int64_t head, void* scratch);
   void (*backward)(
       const AttentionProblem& problem, bool bf16, int64_t lane, int64_t head, void* scratch);
+  void (*sum_rows)(const RowSum& sum, bool bf16, void* dst);
 };
 
 namespace attention_base {

@@ -13,12 +13,13 @@ namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA {
 
 inline constexpr int64_t kRowBlock = 48;
 // Rows whose positions lie this close share one window of the relative table.
-inline constexpr int64_t kMaxSpan = 64;
-// A score row: room for what a skewed store spills on either side, an odd number of cache lines long so that
-// a column of rows spreads over all cache sets.
-inline constexpr int64_t kScorePadLeft = kMaxSpan;
-inline constexpr int64_t kScoreStride = kScorePadLeft + kChunkKeys + 80;
-inline constexpr int64_t kWindowStride = kChunkKeys + kMaxSpan + 16;
+inline constexpr int64_t kMaxSpan = 62;
+// A score row: room for what a skewed store spills on either side (the span, an even start, a last vector), an
+// odd number of cache lines long so that a column of rows spreads over all cache sets.
+inline constexpr int64_t kScorePadLeft = 64;
+inline constexpr int64_t kScorePadRight = 80;
+inline constexpr int64_t kScoreStride = kScorePadLeft + kChunkKeys + kScorePadRight;
+inline constexpr int64_t kWindowStride = kChunkKeys + 80;
 
 // Hands out 64-byte aligned pieces of one allocation; with a null base it only counts.
 class Arena {
@@ -220,21 +221,22 @@ inline void LoadRowBlock(const AttentionProblem& p,
   const int64_t padded = task.padded;
   const Floats factor = Set(p.scale * kLog2E);
   float* q = block->buffer;
-  float* sum = block->buffer + padded;
-  const auto pack = [&](const float* bias, Element* dst) {
-    for (int64_t d = 0; d < padded; d += kLanes)
-      Store(sum + d, Mul(Add(Load(q + d), Load(bias + d)), factor));
-    RoundRow(sum, padded, dst);
-  };
   for (int64_t r = 0; r < count; ++r) {
     const T* src = static_cast<const T*>(p.q) + (row + r) * p.row_stride + task.head * p.head_dim;
     ToFloatRow(src, p.head_dim, padded, q);
-    pack(task.content_bias, block->content_query + r * padded);
-    pack(task.position_bias, block->position_query + r * padded);
-    for (int64_t d = 0; d < padded; d += kLanes)
-      Store(sum + d, Mul(Add(Load(q + d), Load(task.segment_bias + d)), factor));
-    block->same[r] = Dot(sum, task.segment_same, padded);
-    block->difference[r] = Dot(sum, task.segment_difference, padded);
+    Floats same{};
+    Floats difference{};
+    for (int64_t d = 0; d < padded; d += kLanes) {
+      const Floats x = Load(q + d);
+      const auto biased = [&](const float* bias) { return Mul(Add(x, Load(bias + d)), factor); };
+      StoreAs(block->content_query + r * padded + d, biased(task.content_bias));
+      StoreAs(block->position_query + r * padded + d, biased(task.position_bias));
+      const Floats segment = biased(task.segment_bias);
+      same = Fma(segment, Load(task.segment_same + d), same);
+      difference = Fma(segment, Load(task.segment_difference + d), difference);
+    }
+    block->same[r] = Sum(same);
+    block->difference[r] = Sum(difference);
   }
   if (count % 2 == 1) {
     const size_t bytes = static_cast<size_t>(padded) * sizeof(Element);
