@@ -200,7 +200,8 @@ Problem LimitedProblem(int limits, const AttentionShape& shape = kSmall) {
 }
 
 TEST(ReferenceAttentionTest, GradientsMatchFiniteDifferencesForEveryLimitOfVisibility) {
-  for (const int limits : {0, +kOrder, kOrder | kGroups, +kDocuments, +kBands, +kAll}) {
+  for (const int limits :
+       {0, +kOrder, kOrder | kGroups, +kDocuments, +kBands, kBands | kGlobals, +kAll}) {
     SCOPED_TRACE(limits);
     CheckGradients(LimitedProblem(limits));
   }
@@ -255,7 +256,7 @@ TEST(ReferenceAttentionTest, RowThatSeesNothingGivesZero) {
 
 // With zero queries every visible key has the same weight, and one-hot values tell which keys those are.
 TEST(ReferenceAttentionTest, WeightsAreUniformOverExactlyTheVisibleKeys) {
-  for (const int limits : {0, +kOrder, +kGroups, +kDocuments, +kBands, +kGlobals, +kAll}) {
+  for (const int limits : {0, +kOrder, +kGroups, +kDocuments, +kBands, kBands | kGlobals, +kAll}) {
     AttentionShape shape = kSmall;
     shape.head_dim = shape.num_keys;
     Problem p = LimitedProblem(limits, shape);
