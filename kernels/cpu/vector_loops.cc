@@ -16,26 +16,33 @@ ANYORDER_INLINE int64_t Min(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-// factors[i] = 0 or `scale` for columns [begin, begin + count) of a row; begin is a multiple of 8 and
-// factors has room for count rounded up to a multiple of 8.
+// factors[i] = 0 or `scale` for columns [begin, begin + count) of a row; begin is a multiple of 8, count at
+// most kBlock, and factors has room for kBlock.
 ANYORDER_INLINE void DropoutFactors(
     const DropoutJob& job, int64_t row, int64_t begin, int64_t count, float* factors) {
-  alignas(64) uint32_t words[kBlock / 2];
+  constexpr int kDrawsPerWide = 4;
+  alignas(64) uint64_t wide[kBlock / kDrawsPerWide];
   const auto row_id = static_cast<uint32_t>(job.row_ids[row]);
   const auto first = static_cast<uint32_t>(begin >> 3);
   const int64_t groups = (count + 7) >> 3;
-  for (int64_t i = 0; i < groups; ++i) {
-    const Draws draws = Philox7(
-        first + static_cast<uint32_t>(i), row_id, 0xffffffffu, job.site, job.key0, job.key1);
-    words[4 * i + 0] = draws.word[0];
-    words[4 * i + 1] = draws.word[1];
-    words[4 * i + 2] = draws.word[2];
-    words[4 * i + 3] = draws.word[3];
+  for (int64_t i = 0; i < groups; i += kWideLanes) {
+    const PhiloxOutput block = Philox7(
+        {first + static_cast<uint32_t>(i), row_id, 0xffffffffu, job.site, job.key0, job.key1});
+#pragma GCC unroll 8
+    for (int lane = 0; lane < kWideLanes; ++lane) {
+      wide[2 * (i + lane) + 0] = block.words01[lane];
+      wide[2 * (i + lane) + 1] = block.words23[lane];
+    }
   }
-  for (int64_t i = 0; i < 4 * groups; ++i) {
-    factors[2 * i + 0] = (words[i] & 0xffffu) >= job.threshold ? job.scale : 0.0f;
-    factors[2 * i + 1] = (words[i] >> 16) >= job.threshold ? job.scale : 0.0f;
-  }
+  // The draws in order: 16-bit pieces of the words, low half first.
+  static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
+  typedef uint16_t __attribute__((may_alias)) Draw;  // NOLINT(modernize-use-using)
+  const Draw* draws = reinterpret_cast<const Draw*>(wide);
+  // Copies, because for all the compiler knows a store to factors could change the job.
+  const uint32_t threshold = job.threshold;
+  const float scale = job.scale;
+  for (int64_t i = 0; i < 8 * groups; ++i)
+    factors[i] = uint32_t{draws[i]} >= threshold ? scale : 0.0f;
 }
 
 // Calls body(row, column_begin, count, factors) for every block; factors is null without dropout.
