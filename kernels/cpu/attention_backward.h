@@ -150,7 +150,9 @@ class BackwardTask {
     }
     if constexpr (kPairs) PairScores(begin * kTileKeys, end * kTileKeys);
     AddKeys(chunk);
-    AddContentQueries(chunk);
+    // d(q + u) += ds k
+    AddKeyProduct<Number>(
+        task_, block_, chunk, {DsRow(0), kScoreStride, task_.keys_steps, dq_content_});
     if (p_.num_distances == 0) return;
     if (chunk.contiguous)
       AddSkewedBand(place);
@@ -248,24 +250,6 @@ class BackwardTask {
       return DsElements(r);
     else
       return block_.ScoreRow(r);
-  }
-
-  // d(q + u) += ds k
-  void AddContentQueries(const KeyChunk& chunk) {
-    GemmOperands x;
-    x.a_row_bytes = kScoreStride * kElementBytes;
-    x.a_step_bytes = 4;
-    x.steps = kTileKeys / Number::kPerWord;
-    x.b_step = task_.padded;
-    x.c = dq_content_;
-    x.c_row = task_.padded;
-    x.accumulate = true;
-    for (int64_t t = 0; t < chunk.end_tile - chunk.begin_tile; ++t) {
-      if (block_.views[t] == TileView::kSkip) continue;
-      x.a = DsRow(0) + t * kTileKeys;
-      x.b = task_.keys_steps + (chunk.begin_tile + t) * x.steps * task_.padded;
-      Gemm<Number>(block_.count, x, task_.padded);
-    }
   }
 
   // A group of rows laid out by table column: column 0 is column `group.low` of the table, row m's first key

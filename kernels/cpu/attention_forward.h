@@ -70,7 +70,9 @@ class ForwardTask {
       else
         SoftmaxRow<false>(chunk, r);
     }
-    AddValues(chunk);
+    constexpr int64_t kRowElements = Number::kPerWord == 2 ? kChunkKeys : kScoreStride;
+    AddKeyProduct<Number>(
+        task_, block_, chunk, {ProbabilityRow(0), kRowElements, task_.values_steps, block_.out});
   }
 
   Element* ProbabilityRow(int64_t r) const {
@@ -122,24 +124,6 @@ class ForwardTask {
     float* out = block_.out + r * task_.padded;
     for (int64_t d = 0; d < task_.padded; d += kLanes)
       Store(out + d, Mul(Load(out + d), factor));
-  }
-
-  void AddValues(const KeyChunk& chunk) {
-    constexpr int64_t kElementBytes = sizeof(Element);
-    GemmOperands x;
-    x.a_row_bytes = (Number::kPerWord == 2 ? kChunkKeys : kScoreStride) * kElementBytes;
-    x.a_step_bytes = 4;
-    x.b_step = task_.padded;
-    x.c = block_.out;
-    x.c_row = task_.padded;
-    x.steps = kTileKeys / Number::kPerWord;
-    x.accumulate = true;
-    for (int64_t t = 0; t < chunk.end_tile - chunk.begin_tile; ++t) {
-      if (block_.views[t] == TileView::kSkip) continue;
-      x.a = ProbabilityRow(0) + t * kTileKeys;
-      x.b = task_.values_steps + (chunk.begin_tile + t) * x.steps * task_.padded;
-      Gemm<Number>(block_.count, x, task_.padded);
-    }
   }
 
   void WriteRows() {

@@ -283,6 +283,50 @@ inline TileRow MakeTileRow(const AttentionProblem& p,
   return row;
 }
 
+// Tiles from `begin` on that are seen and lie side by side, at most `most`; begin is advanced to the first.
+template <typename Element>
+inline int64_t NextRun(const RowBlock<Element>& block, int64_t end, int64_t most, int64_t* begin) {
+  while (*begin < end && block.views[*begin] == TileView::kSkip)
+    ++*begin;
+  int64_t count = 0;
+  while (*begin + count < end && count < most && block.views[*begin + count] != TileView::kSkip)
+    ++count;
+  return count;
+}
+
+// c += a . b over the keys of a chunk. As many keys at a time as leave b in the first-level cache, because each
+// pass loads and stores all of c.
+template <typename Element>
+struct KeyProduct {
+  const Element* rows = nullptr;  // a: score rows or their like
+  int64_t row_elements = 0;       // from one to the next
+  const float* steps = nullptr;   // b: keys or values of the whole lane in step form
+  float* c = nullptr;             // [48][padded]
+};
+
+template <class Number>
+inline void AddKeyProduct(const HeadTask& task,
+                          const RowBlock<typename Number::Element>& block,
+                          const KeyChunk& chunk,
+                          const KeyProduct<typename Number::Element>& product) {
+  GemmOperands x;
+  x.a_row_bytes = product.row_elements * static_cast<int64_t>(sizeof(typename Number::Element));
+  x.a_step_bytes = 4;
+  x.b_step = task.padded;
+  x.c = product.c;
+  x.c_row = task.padded;
+  x.accumulate = true;
+  const int64_t end = chunk.end_tile - chunk.begin_tile;
+  int64_t t = 0;
+  while (const int64_t count = NextRun(block, end, 2 * Number::kPerWord, &t)) {
+    x.a = product.rows + t * kTileKeys;
+    x.b = product.steps + (chunk.begin_tile + t) * kTileKeys / Number::kPerWord * task.padded;
+    x.steps = count * kTileKeys / Number::kPerWord;
+    Gemm<Number>(block.count, x, task.padded);
+    t += count;
+  }
+}
+
 // Scores of the content term: s (+)= (q + u) . k for every tile that is seen.
 template <class Number>
 inline void ContentScores(const HeadTask& task,
