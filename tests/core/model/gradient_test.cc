@@ -24,10 +24,54 @@ struct Case {
   ModelConfig model = SmallModel();
   std::vector<bool> backward = {false, true};
   int64_t step = 1;  // half of the memory of the permutation LM holds states
+  bool grouped_queries = false;
 };
 
 void PrintTo(const Case& value, std::ostream* out) {
   *out << value.name;
+}
+
+// The same lanes with queries that are keys to the queries of their group (two groups a lane), and a readout
+// that names content rows too: what pseudo-masked language models and block diffusion ask for.
+Batch WithGroupedQueries(const Batch& plain) {
+  BatchShape shape = plain.shape;
+  shape.query_is_key = true;
+  shape.content_readout = true;
+  Batch batch(shape);
+  const int64_t old_keys = plain.shape.num_keys();
+  const int64_t queries = plain.shape.query_rows;
+  const int64_t content = shape.batch_size * shape.content_rows;
+  batch.step = plain.step;
+  batch.lanes = plain.lanes;
+  batch.direction = plain.direction;
+  batch.tokens = plain.tokens;
+  batch.row_ids = plain.row_ids;
+  batch.row_pos = plain.row_pos;
+  batch.row_lim = plain.row_lim;
+  batch.row_seg = plain.row_seg;
+  batch.readout_rows = plain.readout_rows;
+  batch.labels = plain.labels;
+  batch.weights = plain.weights;
+  for (int64_t b = 0; b < shape.batch_size; ++b) {
+    for (int64_t key = 0; key < shape.num_keys(); ++key) {
+      const int64_t to = b * shape.num_keys() + key;
+      if (key < old_keys) {
+        const int64_t from = b * old_keys + key;
+        batch.key_pos[to] = plain.key_pos[from];
+        batch.key_key[to] = plain.key_key[from];
+        batch.key_doc[to] = plain.key_doc[from];
+        batch.key_seg[to] = plain.key_seg[from];
+        continue;
+      }
+      const int64_t row = content + b * queries + key - old_keys;
+      batch.key_pos[to] = plain.row_pos[row];
+      batch.key_key[to] = kernels::kKeyNever;
+      batch.key_seg[to] = plain.row_seg[row];
+      batch.key_grp[to] = batch.row_grp[row] = static_cast<int32_t>(key % 2);
+    }
+    batch.readout_rows[b * shape.targets] = static_cast<int32_t>(b * shape.content_rows + 3);
+  }
+  return batch;
 }
 
 class GradientTest : public ::testing::TestWithParam<Case> {
@@ -39,6 +83,7 @@ class GradientTest : public ::testing::TestWithParam<Case> {
         MakeObjectiveOrDie(param.objective, param.model, sampling);
     batch_ = std::make_unique<Batch>(
         RandomBatch(*objective, sampling, kSmallVocab, {3, 8}, param.backward, param.step));
+    if (param.grouped_queries) batch_ = std::make_unique<Batch>(WithGroupedQueries(*batch_));
     runner_ = std::make_unique<ModelRunner>(param.model, kSmallVocab, batch_->shape, *backend_);
     weights_ = InitialWeights(param.model, kSmallVocab, 21);
     memory_ = RandomVector(runner_->memory_size(), 22);
@@ -127,6 +172,9 @@ std::vector<Case> Cases() {
   cases.push_back({"permutation_without_segments"});
   cases.back().model.segment_term = false;
   cases.back().model.activation = kernels::Activation::kGeluErf;
+  cases.push_back({"permutation_with_grouped_queries_and_content_readout"});
+  cases.back().grouped_queries = true;
+  cases.back().model.dropout = 0.125;
   // No segment term where all segments are equal: it shifts every score alike and has no gradient.
   cases.push_back({"causal"});
   cases.back().objective = "causal_lm";
