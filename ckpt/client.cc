@@ -5,11 +5,8 @@
 #include <deque>
 #include <fstream>
 #include <map>
-#include <numeric>
-#include <set>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -17,10 +14,9 @@
 
 #include "ckpt/crc32c.h"
 #include "ckpt/layout.h"
-#include "ckpt/manifest.h"
 #include "ckpt/protocol.h"
+#include "ckpt/rank_file.h"
 #include "ckpt/reader.h"
-#include "ckpt/safetensors.h"
 #include "ckpt/staging_buffer.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
@@ -75,55 +71,6 @@ absl::Status CheckRanges(const std::vector<TensorRange>& ranges, const std::stri
   return absl::OkStatus();
 }
 
-// How one rank's ranges become one file: keys, shapes, places.
-struct FilePlan {
-  std::vector<TensorPiece> pieces;  // in the order of the ranges
-  SafetensorsLayout layout;
-};
-
-absl::StatusOr<FilePlan> PlanFile(const SaveIdentity& id,
-                                  int rank,
-                                  const std::vector<TensorRange>& ranges) {
-  FilePlan plan;
-  std::vector<SafetensorsEntry> entries;
-  std::vector<std::string> keys;
-  std::set<std::string> used;
-  for (const TensorRange& range : ranges) {
-    plan.pieces.push_back({range.name, range.dtype, range.global_shape, range.begin, range.end, 0});
-    std::string key = range.name;
-    for (int copy = 1; !used.insert(key).second; ++copy)
-      key = absl::StrCat(range.name, "#", copy);
-    const int64_t count = range.end - range.begin;
-    const bool is_whole = count == range.global_shape.num_elements();
-    entries.push_back({key, range.dtype, is_whole ? range.global_shape : Shape({count})});
-    keys.push_back(std::move(key));
-  }
-  ANYORDER_ASSIGN_OR_RETURN(plan.layout,
-                            LayOutSafetensors(entries, MetadataFor(id, rank, keys, plan.pieces)));
-  return plan;
-}
-
-// Copies header and tensors into `buffer` in file order and returns the CRCs of the chunks.
-std::vector<uint32_t> CopyFile(const FilePlan& plan,
-                               const std::vector<TensorRange>& ranges,
-                               uint8_t* buffer) {
-  std::vector<size_t> order(ranges.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return plan.layout.offsets[a] < plan.layout.offsets[b];
-  });
-  ChunkedCrc32c crc;
-  crc.Append(buffer, plan.layout.header.data(), static_cast<int64_t>(plan.layout.header.size()));
-  for (const size_t i : order) {
-    const TensorRange& range = ranges[i];
-    if (range.begin == range.end) continue;
-    crc.Append(buffer + plan.layout.offsets[i],
-               range.data,
-               (range.end - range.begin) * SizeOf(range.dtype));
-  }
-  return crc.Finish();
-}
-
 // "MemAvailable" of /proc/meminfo in bytes, or -1.
 int64_t AvailableMemory() {
   std::ifstream in("/proc/meminfo");
@@ -169,7 +116,7 @@ class Client::Impl {
   absl::Status Register(int index);
   absl::Status Stage(int index,
                      const SaveIdentity& id,
-                     const FilePlan& plan,
+                     const RankFilePlan& plan,
                      const std::vector<TensorRange>& ranges,
                      const std::string& metadata);
   int FreeBuffer() const;
@@ -340,13 +287,14 @@ absl::Status Client::Impl::Reserve(int64_t file_bytes) {
 
 absl::Status Client::Impl::Prepare(const std::vector<TensorRange>& ranges) {
   if (channel_ == nullptr) return absl::UnavailableError("the checkpoint service is gone");
-  ANYORDER_ASSIGN_OR_RETURN(const FilePlan plan, PlanFile(IdentityOf(0, 0), options_.rank, ranges));
+  ANYORDER_ASSIGN_OR_RETURN(const RankFilePlan plan,
+                            PlanRankFile(IdentityOf(0, 0), options_.rank, ranges));
   return Reserve(plan.layout.file_bytes);
 }
 
 absl::Status Client::Impl::Stage(int index,
                                  const SaveIdentity& id,
-                                 const FilePlan& plan,
+                                 const RankFilePlan& plan,
                                  const std::vector<TensorRange>& ranges,
                                  const std::string& metadata) {
   const absl::Time deadline = absl::Now() + kAnswerLimit;
@@ -359,7 +307,7 @@ absl::Status Client::Impl::Stage(int index,
 
   const absl::Time start = absl::Now();
   Message stage = NewMessage(MessageType::kStage);
-  stage.crcs = CrcsToHex(CopyFile(plan, ranges, buffers_[index].memory->data()));
+  stage.crcs = CrcsToHex(CopyRankFile(plan, ranges, buffers_[index].memory->data()));
   stage.generation = id.generation;
   stage.step = id.step;
   stage.buffer = index;
@@ -385,7 +333,7 @@ absl::StatusOr<SaveResult> Client::Impl::Save(int64_t step,
   if (!CanSave(&result.skip_reason)) return result;
   last_of_step_.erase(step);  // an earlier attempt at this step
   const SaveIdentity id = IdentityOf(step, result.generation);
-  ANYORDER_ASSIGN_OR_RETURN(const FilePlan plan, PlanFile(id, options_.rank, ranges));
+  ANYORDER_ASSIGN_OR_RETURN(const RankFilePlan plan, PlanRankFile(id, options_.rank, ranges));
   absl::Status staged = Reserve(plan.layout.file_bytes);
   if (absl::IsResourceExhausted(staged)) return staged;
   if (staged.ok()) staged = Stage(FreeBuffer(), id, plan, ranges, metadata);

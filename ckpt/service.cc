@@ -18,7 +18,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
-#include "ckpt/client.h"
 #include "ckpt/commit.h"
 #include "ckpt/crc32c.h"
 #include "ckpt/event_log.h"
@@ -27,6 +26,7 @@
 #include "ckpt/protocol.h"
 #include "ckpt/save_assembly.h"
 #include "ckpt/save_writer.h"
+#include "ckpt/takeover.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 
@@ -80,48 +80,6 @@ absl::Status CheckOptions(const ServiceOptions& o) {
                      o.keep_every));
   }
   return absl::OkStatus();
-}
-
-// If an earlier start's service still runs on this machine but its trainers are gone, asks it to finish and waits, so
-// that a restart right after a kill finds the last staged checkpoint committed.
-absl::Status RetirePredecessor(const ServiceOptions& o) {
-  const absl::Time deadline = absl::Now() + o.predecessor_limit;
-  bool has_asked = false;
-  while (absl::Now() < deadline) {
-    const absl::StatusOr<LeaseOwner> owner = ReadLease(o.fs, o.run_dir);
-    if (!owner.ok() || owner->run_id != o.run_id || owner->incarnation >= o.incarnation ||
-        owner->machine != DescribeThisProcess("", 0, "").machine || IsKnownDead(*owner)) {
-      return absl::OkStatus();  // nobody to ask; Lease::Acquire judges the rest
-    }
-    if (!has_asked) {
-      const absl::Status asked = ShutDownService(
-          owner->socket_path, owner->run_id, owner->incarnation, /*only_if_idle=*/true);
-      if (absl::IsFailedPrecondition(asked)) {
-        return absl::AlreadyExistsError(absl::StrCat(
-            "'", o.run_dir, "' is in use by ", owner->ToString(), ": ", asked.message()));
-      }
-      has_asked = asked.ok();
-      if (has_asked) Log(absl::StrCat("waiting for the saves of ", owner->ToString()));
-    }
-    absl::SleepFor(absl::Milliseconds(20));
-  }
-  return absl::OkStatus();
-}
-
-// Nodes other than 0 do not own the lease; they work under node 0's.
-absl::Status AwaitLeaseOfNode0(const ServiceOptions& o) {
-  const absl::Time deadline = absl::Now() + o.predecessor_limit + o.lease_lifetime;
-  while (true) {
-    const absl::StatusOr<LeaseOwner> owner = ReadLease(o.fs, o.run_dir);
-    if (owner.ok() && owner->run_id == o.run_id && owner->incarnation == o.incarnation) {
-      return absl::OkStatus();
-    }
-    if (absl::Now() > deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("the service of node 0 did not take the lease on '", o.run_dir, "'"));
-    }
-    absl::SleepFor(absl::Milliseconds(50));
-  }
 }
 
 }  // namespace

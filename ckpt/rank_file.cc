@@ -1,0 +1,58 @@
+#include "ckpt/rank_file.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "ckpt/crc32c.h"
+#include "core/base/status.h"
+
+namespace anyorder::ckpt {
+
+absl::StatusOr<RankFilePlan> PlanRankFile(const SaveIdentity& id,
+                                          int rank,
+                                          const std::vector<TensorRange>& ranges) {
+  RankFilePlan plan;
+  std::vector<SafetensorsEntry> entries;
+  std::vector<std::string> keys;
+  std::set<std::string> used;
+  for (const TensorRange& range : ranges) {
+    plan.pieces.push_back({range.name, range.dtype, range.global_shape, range.begin, range.end, 0});
+    std::string key = range.name;
+    for (int copy = 1; !used.insert(key).second; ++copy)
+      key = absl::StrCat(range.name, "#", copy);
+    const int64_t count = range.end - range.begin;
+    const bool is_whole = count == range.global_shape.num_elements();
+    entries.push_back({key, range.dtype, is_whole ? range.global_shape : Shape({count})});
+    keys.push_back(std::move(key));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(plan.layout,
+                            LayOutSafetensors(entries, MetadataFor(id, rank, keys, plan.pieces)));
+  return plan;
+}
+
+std::vector<uint32_t> CopyRankFile(const RankFilePlan& plan,
+                                   const std::vector<TensorRange>& ranges,
+                                   uint8_t* buffer) {
+  std::vector<size_t> order(ranges.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return plan.layout.offsets[a] < plan.layout.offsets[b];
+  });
+  ChunkedCrc32c crc;
+  crc.Append(buffer, plan.layout.header.data(), static_cast<int64_t>(plan.layout.header.size()));
+  for (const size_t i : order) {
+    const TensorRange& range = ranges[i];
+    if (range.begin == range.end) continue;
+    crc.Append(buffer + plan.layout.offsets[i],
+               range.data,
+               (range.end - range.begin) * SizeOf(range.dtype));
+  }
+  return crc.Finish();
+}
+
+}  // namespace anyorder::ckpt

@@ -1,0 +1,53 @@
+#include "ckpt/takeover.h"
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+#include "ckpt/client.h"
+#include "ckpt/lease.h"
+#include "core/base/log.h"
+
+namespace anyorder::ckpt {
+
+absl::Status RetirePredecessor(const ServiceOptions& o) {
+  const absl::Time deadline = absl::Now() + o.predecessor_limit;
+  bool has_asked = false;
+  while (absl::Now() < deadline) {
+    const absl::StatusOr<LeaseOwner> owner = ReadLease(o.fs, o.run_dir);
+    if (!owner.ok() || owner->run_id != o.run_id || owner->incarnation >= o.incarnation ||
+        owner->machine != DescribeThisProcess("", 0, "").machine || IsKnownDead(*owner)) {
+      return absl::OkStatus();  // nobody to ask; Lease::Acquire judges the rest
+    }
+    if (!has_asked) {
+      const absl::Status asked = ShutDownService(
+          owner->socket_path, owner->run_id, owner->incarnation, /*only_if_idle=*/true);
+      if (absl::IsFailedPrecondition(asked)) {
+        return absl::AlreadyExistsError(absl::StrCat(
+            "'", o.run_dir, "' is in use by ", owner->ToString(), ": ", asked.message()));
+      }
+      has_asked = asked.ok();
+      if (has_asked) Log(absl::StrCat("waiting for the saves of ", owner->ToString()));
+    }
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AwaitLeaseOfNode0(const ServiceOptions& o) {
+  const absl::Time deadline = absl::Now() + o.predecessor_limit + o.lease_lifetime;
+  while (true) {
+    const absl::StatusOr<LeaseOwner> owner = ReadLease(o.fs, o.run_dir);
+    if (owner.ok() && owner->run_id == o.run_id && owner->incarnation == o.incarnation) {
+      return absl::OkStatus();
+    }
+    if (absl::Now() > deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("the service of node 0 did not take the lease on '", o.run_dir, "'"));
+    }
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+}
+
+}  // namespace anyorder::ckpt

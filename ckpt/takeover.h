@@ -1,0 +1,19 @@
+// How a new start of a run takes over from the one before.
+
+#pragma once
+
+#include "absl/status/status.h"
+
+#include "ckpt/service.h"
+
+namespace anyorder::ckpt {
+
+// If an earlier start's service still runs on this machine but its trainers are gone, asks it to finish and waits, so
+// that a restart right after a kill finds the last staged checkpoint committed.
+// Errors: AlreadyExists naming the owner if it still has trainers.
+absl::Status RetirePredecessor(const ServiceOptions& options);
+
+// Nodes other than 0 do not own the lease; they work under node 0's. Errors: DeadlineExceeded.
+absl::Status AwaitLeaseOfNode0(const ServiceOptions& options);
+
+}  // namespace anyorder::ckpt

@@ -1,0 +1,253 @@
+#include "tests/testing/model_file_system.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace anyorder::ckpt {
+namespace {
+
+constexpr size_t kSectorBytes = 512;
+
+absl::Status PowerCut() {
+  return absl::UnavailableError("model: the power is gone");
+}
+absl::Status Missing(const std::string& path) {
+  return absl::NotFoundError(absl::StrCat("model: no '", path, "'"));
+}
+
+}  // namespace
+
+struct ModelFileSystem::Node {
+  bool is_directory = false;
+  std::string content;
+  std::string durable;
+  std::map<std::string, NodePtr> entries;
+  std::map<std::string, NodePtr> durable_entries;
+  std::vector<Change> unsynced;  // since the last SyncDirectory, oldest first
+};
+
+class ModelFileSystem::File final : public WritableFile, public ReadableFile {
+ public:
+  File(ModelFileSystem* fs, NodePtr node) : fs_(fs), node_(std::move(node)) {}
+
+  absl::Status Preallocate(int64_t bytes) override {
+    return Mutate([&] {
+      if (node_->content.size() < static_cast<size_t>(bytes)) node_->content.resize(bytes);
+    });
+  }
+  absl::Status WriteAt(int64_t offset, const void* data, int64_t bytes) override {
+    return Mutate([&] {
+      if (node_->content.size() < static_cast<size_t>(offset + bytes)) {
+        node_->content.resize(offset + bytes);
+      }
+      node_->content.replace(offset, bytes, static_cast<const char*>(data), bytes);
+    });
+  }
+  absl::Status SyncData() override {
+    return Mutate([&] { node_->durable = node_->content; });
+  }
+  absl::Status Close() override {
+    return Mutate([] {});
+  }
+
+  int64_t size() const override { return static_cast<int64_t>(node_->content.size()); }
+  absl::Status ReadAt(int64_t offset, void* dst, int64_t bytes) const override {
+    const std::lock_guard<std::mutex> lock(fs_->mutex_);
+    if (offset + bytes > size()) return absl::OutOfRangeError("model: the file ends too early");
+    node_->content.copy(static_cast<char*>(dst), bytes, offset);
+    return absl::OkStatus();
+  }
+
+ private:
+  template <typename Change>
+  absl::Status Mutate(const Change& change) {
+    const std::lock_guard<std::mutex> lock(fs_->mutex_);
+    bool reaches_disk = true;
+    const bool has_power = fs_->Step(&reaches_disk);
+    if (reaches_disk) change();
+    return has_power ? absl::OkStatus() : PowerCut();
+  }
+
+  ModelFileSystem* const fs_;
+  const NodePtr node_;
+};
+
+ModelFileSystem::ModelFileSystem() : root_(std::make_shared<Node>()) {
+  root_->is_directory = true;
+}
+ModelFileSystem::~ModelFileSystem() = default;
+
+bool ModelFileSystem::Step(bool* reaches_disk) {
+  const int64_t operation = num_operations_++;
+  if (!is_down_ && operation == crash_at_) {
+    // The call in flight when the power goes may have been done or not; both happen over the crash points.
+    is_down_ = true;
+    *reaches_disk = operation % 2 == 0;
+    return false;
+  }
+  *reaches_disk = !is_down_;
+  return !is_down_;
+}
+
+absl::StatusOr<ModelFileSystem::NodePtr> ModelFileSystem::Find(const std::string& path) const {
+  NodePtr node = root_;
+  for (const absl::string_view name : absl::StrSplit(path, '/', absl::SkipEmpty())) {
+    const auto it = node->entries.find(std::string(name));
+    if (it == node->entries.end()) return Missing(path);
+    node = it->second;
+  }
+  return node;
+}
+
+absl::StatusOr<ModelFileSystem::NodePtr> ModelFileSystem::FindDirectory(
+    const std::string& path) const {
+  absl::StatusOr<NodePtr> node = Find(path);
+  if (node.ok() && !(*node)->is_directory) return Missing(path);
+  return node;
+}
+
+absl::Status ModelFileSystem::ChangeDirectory(const std::string& directory, const Change& change) {
+  const absl::StatusOr<NodePtr> node = FindDirectory(directory);
+  if (!node.ok()) return node.status();
+  bool reaches_disk = true;
+  const bool has_power = Step(&reaches_disk);
+  if (reaches_disk) {
+    for (const auto& [name, target] : change) {
+      if (target == nullptr) {
+        (*node)->entries.erase(name);
+      } else {
+        (*node)->entries[name] = target;
+      }
+    }
+    (*node)->unsynced.push_back(change);
+  }
+  return has_power ? absl::OkStatus() : PowerCut();
+}
+
+absl::StatusOr<std::unique_ptr<WritableFile>> ModelFileSystem::CreateNew(const std::string& path,
+                                                                         bool) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (Find(path).ok()) return absl::AlreadyExistsError(path);
+  const NodePtr node = std::make_shared<Node>();
+  const absl::Status status = ChangeDirectory(ParentPath(path), {{BaseName(path), node}});
+  if (!status.ok()) return status;
+  return std::make_unique<File>(this, node);
+}
+
+absl::StatusOr<std::unique_ptr<ReadableFile>> ModelFileSystem::OpenForRead(
+    const std::string& path) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  absl::StatusOr<NodePtr> node = Find(path);
+  if (!node.ok()) return node.status();
+  if ((*node)->is_directory) return absl::InvalidArgumentError(path);
+  return std::make_unique<File>(this, *node);
+}
+
+absl::Status ModelFileSystem::MakeDirectory(const std::string& path) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (Find(path).ok()) return absl::AlreadyExistsError(path);
+  const NodePtr node = std::make_shared<Node>();
+  node->is_directory = true;
+  return ChangeDirectory(ParentPath(path), {{BaseName(path), node}});
+}
+
+absl::Status ModelFileSystem::Rename(const std::string& from, const std::string& to) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::StatusOr<NodePtr> node = Find(from);
+  if (!node.ok()) return node.status();
+  if (ParentPath(from) != ParentPath(to)) {
+    return absl::UnimplementedError("model: rename stays within a directory");
+  }
+  const absl::StatusOr<NodePtr> target = Find(to);
+  if (target.ok() && (*target)->is_directory && !(*target)->entries.empty()) {
+    return absl::AlreadyExistsError(to);
+  }
+  return ChangeDirectory(ParentPath(to), {{BaseName(from), nullptr}, {BaseName(to), *node}});
+}
+
+absl::Status ModelFileSystem::RemoveFile(const std::string& path) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::StatusOr<NodePtr> node = Find(path);
+  if (!node.ok()) return node.status();
+  return ChangeDirectory(ParentPath(path), {{BaseName(path), nullptr}});
+}
+
+absl::Status ModelFileSystem::RemoveDirectory(const std::string& path) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::StatusOr<NodePtr> node = FindDirectory(path);
+  if (!node.ok()) return node.status();
+  if (!(*node)->entries.empty()) return absl::FailedPreconditionError(path);
+  return ChangeDirectory(ParentPath(path), {{BaseName(path), nullptr}});
+}
+
+absl::Status ModelFileSystem::SyncDirectory(const std::string& path) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::StatusOr<NodePtr> node = FindDirectory(path);
+  if (!node.ok()) return node.status();
+  bool reaches_disk = true;
+  const bool has_power = Step(&reaches_disk);
+  if (reaches_disk) {
+    (*node)->durable_entries = (*node)->entries;
+    (*node)->unsynced.clear();
+  }
+  return has_power ? absl::OkStatus() : PowerCut();
+}
+
+absl::StatusOr<std::vector<std::string>> ModelFileSystem::ListDirectory(const std::string& path) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::StatusOr<NodePtr> node = FindDirectory(path);
+  if (!node.ok()) return node.status();
+  std::vector<std::string> names;
+  for (const auto& [name, child] : (*node)->entries)
+    names.push_back(name);
+  return names;
+}
+
+absl::StatusOr<int64_t> ModelFileSystem::FreeBytes(const std::string&) {
+  return int64_t{1} << 40;
+}
+
+void ModelFileSystem::CrashNode(Node* node, CrashMode mode, std::mt19937_64* random) {
+  if (mode == CrashMode::kTear) {
+    const size_t kept = (*random)() % (node->unsynced.size() + 1);
+    for (size_t i = 0; i < kept; ++i) {
+      for (const auto& [name, target] : node->unsynced[i]) {
+        if (target == nullptr) {
+          node->durable_entries.erase(name);
+        } else {
+          node->durable_entries[name] = target;
+        }
+      }
+    }
+    // The length may be the old or the new one; each sector has the old bytes, the new ones, or none.
+    std::string torn = (*random)() % 2 == 0 ? node->durable : node->content;
+    for (size_t at = 0; at < torn.size(); at += kSectorBytes) {
+      const std::string& from = (*random)() % 2 == 0 ? node->durable : node->content;
+      for (size_t i = at; i < std::min(at + kSectorBytes, torn.size()); ++i)
+        torn[i] = i < from.size() ? from[i] : '\0';
+    }
+    node->durable = torn;
+  }
+  if (mode == CrashMode::kKeepAll) {
+    node->durable_entries = node->entries;
+    node->durable = node->content;
+  }
+  node->entries = node->durable_entries;
+  node->content = node->durable;
+  node->unsynced.clear();
+  for (const auto& [name, child] : node->entries)
+    CrashNode(child.get(), mode, random);
+}
+
+void ModelFileSystem::Restart(CrashMode mode, uint64_t seed) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::mt19937_64 random(seed);
+  CrashNode(root_.get(), mode, &random);
+  is_down_ = false;
+  crash_at_ = -1;
+}
+
+}  // namespace anyorder::ckpt

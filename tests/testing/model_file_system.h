@@ -1,0 +1,68 @@
+// A file system in memory that forgets what was never synced, for crash tests of ckpt/.
+//
+// The model is the strictest reading of POSIX: file content survives only from SyncData, names only from SyncDirectory
+// of their directory. Every mutating call is a numbered operation; one can be made the last before a power cut.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ckpt/file_system.h"
+
+namespace anyorder::ckpt {
+
+enum class CrashMode {
+  kLoseUnsynced,  // nothing but what was synced is left
+  kKeepAll,       // the disk happened to have written everything
+  kTear,          // a random part: sectors of files, a prefix of each directory's changes
+};
+
+class ModelFileSystem final : public FileSystem {
+ public:
+  ModelFileSystem();
+  ~ModelFileSystem() override;
+
+  int64_t num_operations() const { return num_operations_; }
+  // The power goes at operation `operation` (counted from 0 over the life of the object): it and all later calls fail.
+  void CrashAt(int64_t operation) { crash_at_ = operation; }
+  // What a machine finds when it comes up again; open files are gone.
+  void Restart(CrashMode mode, uint64_t seed);
+
+  absl::StatusOr<std::unique_ptr<WritableFile>> CreateNew(const std::string& path,
+                                                          bool large) override;
+  absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override;
+  absl::Status MakeDirectory(const std::string& path) override;
+  absl::Status Rename(const std::string& from, const std::string& to) override;
+  absl::Status RemoveFile(const std::string& path) override;
+  absl::Status RemoveDirectory(const std::string& path) override;
+  absl::Status SyncDirectory(const std::string& path) override;
+  absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path) override;
+  absl::StatusOr<int64_t> FreeBytes(const std::string& path) override;
+
+ private:
+  struct Node;
+  class File;
+  using NodePtr = std::shared_ptr<Node>;  // shared by a directory and open files, as inodes are
+  using Change = std::vector<std::pair<std::string, NodePtr>>;  // null: the name goes
+
+  absl::StatusOr<NodePtr> Find(const std::string& path) const;
+  absl::StatusOr<NodePtr> FindDirectory(const std::string& path) const;
+  // Counts an operation. False: the power is gone, and `*reaches_disk` says whether this call still got to the drive.
+  bool Step(bool* reaches_disk);
+  absl::Status ChangeDirectory(const std::string& directory, const Change& change);
+  void CrashNode(Node* node, CrashMode mode, std::mt19937_64* random);
+
+  mutable std::mutex mutex_;
+  NodePtr root_;
+  int64_t num_operations_ = 0;
+  int64_t crash_at_ = -1;
+  bool is_down_ = false;
+};
+
+}  // namespace anyorder::ckpt
