@@ -124,7 +124,8 @@ class Client::Impl {
   const ClientOptions options_;
   std::unique_ptr<Channel> channel_;  // null: the service is gone
   std::array<Buffer, 2> buffers_;
-  int64_t attempts_ = 0;
+  int64_t last_step_ = -1;
+  int64_t attempts_ = 0;                       // at last_step_, before the current one
   std::deque<SaveEvent> events_;               // not yet given to PollEvents
   std::map<int64_t, SaveEvent> last_of_step_;  // newest decision of each recent step
 };
@@ -326,9 +327,15 @@ absl::StatusOr<SaveResult> Client::Impl::Save(int64_t step,
                                               const std::string& metadata) {
   const absl::Time start = absl::Now();
   SaveResult result;
+  if (step < 0 || step > kMaxStep) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("step ", step, " is not in [0, ", kMaxStep, "]"));
+  }
   // Counted whether or not it is accepted, so that the ranks' generations stay equal.
-  result.generation = options_.incarnation * kGenerationsPerIncarnation + ++attempts_;
-  if (step < 0) return absl::InvalidArgumentError(absl::StrCat("step ", step, " is negative"));
+  attempts_ = step == last_step_ ? std::min(attempts_ + 1, kAttemptsPerStep - 1) : 0;
+  last_step_ = step;
+  result.generation =
+      options_.incarnation * kGenerationsPerIncarnation + step * kAttemptsPerStep + attempts_;
   ANYORDER_RETURN_IF_ERROR(CheckRanges(ranges, metadata));
   if (!CanSave(&result.skip_reason)) return result;
   last_of_step_.erase(step);  // an earlier attempt at this step

@@ -84,7 +84,7 @@ class Client {
 
   // Copies `ranges` into a free buffer and returns once the service holds them as STAGED. The skipped outcome
   // (both buffers busy, service gone) is not an error. `metadata_json` is kept in the manifest as it is; it must be
-  // equal on all ranks, or empty on ranks other than 0. All ranks must call Save the same number of times.
+  // equal on all ranks, or empty on ranks other than 0. All ranks must call Save equally often for a step.
   // Errors: InvalidArgument for ranges that make no sense; ResourceExhausted as in Prepare.
   absl::StatusOr<SaveResult> Save(int64_t step,
                                   const std::vector<TensorRange>& ranges,

@@ -27,12 +27,15 @@ struct SaveIdentity {
   bool operator==(const SaveIdentity&) const = default;
 };
 
-// Generations of one run never repeat: each start of the run has its own million.
-inline constexpr int64_t kGenerationsPerIncarnation = 1'000'000;
+// Generations of one run never repeat, grow with incarnation and step, and need no talk between ranks:
+// incarnation * 10^11 + step * 10 + attempt at this step (0 to 9).
+inline constexpr int64_t kGenerationsPerIncarnation = 100'000'000'000;
+inline constexpr int64_t kAttemptsPerStep = 10;
+inline constexpr int64_t kMaxStep = kGenerationsPerIncarnation / kAttemptsPerStep - 1;
 
 std::string CheckpointsPath(absl::string_view run_dir);  // run-dir/checkpoints
 std::string StepName(int64_t step);                      // step-000000200
-std::string TemporaryName(const SaveIdentity& id);       // step-000000200.g3000001.tmp
+std::string TemporaryName(const SaveIdentity& id);       // step-000000200.g300000002000.tmp
 std::string TemporaryPath(absl::string_view run_dir, const SaveIdentity& id);
 std::string RankFileName(int rank, int world_size);  // rank-00003-of-00008.safetensors
 std::string VoteName(int node);                      // prepared.00

@@ -42,6 +42,7 @@ absl::StatusOr<bool> SaveAssembly::Begin(const SaveIdentity& id,
     Abandon(it, reason);
     return absl::FailedPreconditionError(reason);
   }
+  AbandonMissing();
   return is_new;
 }
 
@@ -62,10 +63,17 @@ absl::Status SaveAssembly::Stage(const SaveIdentity& id, int rank, StagedRank st
 }
 
 void SaveAssembly::RankGone(int rank) {
+  gone_.insert(rank);
+  AbandonMissing();
+}
+
+void SaveAssembly::AbandonMissing() {
   for (auto it = open_.begin(); it != open_.end();) {
-    it = it->second.ranks.count(rank) == 0
-             ? Abandon(it, absl::StrCat("rank ", rank, " went away before it had staged"))
-             : std::next(it);
+    const auto missing = std::find_if(
+        gone_.begin(), gone_.end(), [&](int rank) { return it->second.ranks.count(rank) == 0; });
+    it = missing == gone_.end()
+             ? std::next(it)
+             : Abandon(it, absl::StrCat("rank ", *missing, " went away before it had staged"));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,8 +42,10 @@ class SaveAssembly {
   // `rank` has staged. Errors: FailedPrecondition with the reason if the generation is no longer open.
   absl::Status Stage(const SaveIdentity& id, int rank, StagedRank staged);
 
-  // The trainer's connection ended: open generations that it has not staged cannot complete.
+  // The trainer's connection ended: generations that it has not staged, open now or begun later, cannot complete until
+  // it comes again.
   void RankGone(int rank);
+  void RankCame(int rank) { gone_.erase(rank); }
   // Abandons generations that began before `limit`.
   void AbandonBegunBefore(absl::Time limit, const std::string& reason);
 
@@ -61,11 +64,13 @@ class SaveAssembly {
   };
   using OpenSaves = std::map<int64_t, OpenSave>;
 
+  void AbandonMissing();
   OpenSaves::iterator Abandon(OpenSaves::iterator save, const std::string& reason);
   void Complete(OpenSaves::iterator save);
   void Remember(int64_t generation, const std::string& reason);
 
   const int node_;
+  std::set<int> gone_;                      // ranks that were here and left
   OpenSaves open_;                          // by generation
   std::map<int64_t, std::string> decided_;  // reason, empty for complete; bounded
   std::vector<QueuedSave> newly_decided_;

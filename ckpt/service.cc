@@ -36,7 +36,8 @@ namespace {
 constexpr int kNumBuffers = 2;
 // A trainer that does not read its events for this long is broken.
 constexpr int64_t kMaxUnsentBytes = 4 << 20;
-constexpr absl::Duration kTick = absl::Milliseconds(200);
+// How late limits and the end of background work are noticed.
+constexpr absl::Duration kTick = absl::Milliseconds(50);
 // After a stop request, ranks in the middle of a copy may still finish it.
 constexpr absl::Duration kStopGrace = absl::Seconds(10);
 constexpr absl::Duration kFarewell = absl::Seconds(1);
@@ -59,29 +60,6 @@ struct Connection {
   absl::Status fault;  // not OK: to be closed
 };
 
-absl::Status CheckOptions(const ServiceOptions& o) {
-  if (o.run_dir.empty() || o.run_id.empty() || o.incarnation < 1 || o.node < 0 ||
-      o.node >= o.num_nodes || o.keep_last < 2 || o.keep_every < 0 || o.num_writer_threads < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("checkpoint service needs run_dir, run_id, incarnation >= 1, 0 <= node < "
-                     "num_nodes, keep_last >= 2, keep_every >= 0; got run_dir '",
-                     o.run_dir,
-                     "', run_id '",
-                     o.run_id,
-                     "', incarnation ",
-                     o.incarnation,
-                     ", node ",
-                     o.node,
-                     " of ",
-                     o.num_nodes,
-                     ", keep_last ",
-                     o.keep_last,
-                     ", keep_every ",
-                     o.keep_every));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 class Service::Impl {
@@ -103,6 +81,7 @@ class Service::Impl {
   // Main thread
   void PollSockets();
   void Accept();
+  void StopListening();
   void ServeConnection(Connection* connection);
   void Handle(Connection* connection, Message* message);
   void HandleHello(Connection* connection, const Message& message);
@@ -158,7 +137,14 @@ Service::Impl::~Impl() {
   closing_changed_.notify_all();
   if (lease_thread_.joinable()) lease_thread_.join();
   writer_.reset();
-  if (listener_.valid()) unlink(options_.socket_path.c_str());
+  StopListening();
+}
+
+// Before the lease is released: afterwards the path may already be the next service's.
+void Service::Impl::StopListening() {
+  if (!listener_.valid()) return;
+  unlink(options_.socket_path.c_str());
+  listener_ = UniqueFd();
 }
 
 absl::Status Service::Impl::Start() {
@@ -250,6 +236,8 @@ absl::Status Service::Impl::Run() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!lease_fault_.ok()) {
       writer_->Cancel();
+      connections_.clear();
+      listener_ = UniqueFd();  // the path may be the new owner's by now
       return lease_fault_;
     }
   }
@@ -262,6 +250,7 @@ absl::Status Service::Impl::Run() {
     }
   }
   connections_.clear();
+  StopListening();
   if (lease_ != nullptr) return lease_->Release();
   return absl::OkStatus();
 }
@@ -390,6 +379,7 @@ void Service::Impl::HandleHello(Connection* connection, const Message& message) 
   connection->world_size = static_cast<int>(message.world_size);
   connection->local_world_size = static_cast<int>(message.local_world_size);
   had_trainer_ = true;
+  assembly_.RankCame(connection->rank);
   Reply(connection, MessageType::kWelcome, 0, absl::OkStatus());
 }
 
@@ -514,8 +504,19 @@ void Service::Impl::CloseBroken() {
     if (absl::IsDataLoss(it->fault)) {
       LogWarning(absl::StrCat("closed a connection: ", it->fault.message()));
     }
-    if (it->is_trainer) assembly_.RankGone(it->rank);
+    const int rank = it->is_trainer ? it->rank : -1;
     it = connections_.erase(it);
+    if (rank < 0) continue;
+    assembly_.RankGone(rank);
+    // Its new connection may have come before the old one was seen to be broken.
+    const bool is_back = std::any_of(connections_.begin(), connections_.end(), [&](auto& other) {
+      return other.is_trainer && other.rank == rank;
+    });
+    if (is_back) assembly_.RankCame(rank);
+  }
+  // Ranks that never came cannot be told from ranks that are late, unless nobody is left.
+  if (assembly_.has_open() && num_trainers() == 0) {
+    assembly_.AbandonBegunBefore(absl::InfiniteFuture(), "all trainers went away");
   }
 }
 
@@ -585,7 +586,7 @@ Service::Service(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Service::~Service() = default;
 
 absl::StatusOr<std::unique_ptr<Service>> Service::Start(const ServiceOptions& options) {
-  ANYORDER_RETURN_IF_ERROR(CheckOptions(options));
+  ANYORDER_RETURN_IF_ERROR(options.Validate());
   ServiceOptions resolved = options;
   if (resolved.socket_path.empty()) {
     resolved.socket_path = DefaultSocketPath(options.run_dir, options.node);

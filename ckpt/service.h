@@ -37,6 +37,8 @@ struct ServiceOptions {
   absl::Duration first_client_limit = absl::Minutes(10);  // the same, before the first trainer came
 
   FileSystem* fs = FileSystem::Posix();
+
+  absl::Status Validate() const;  // InvalidArgument with all values
 };
 
 class Service {

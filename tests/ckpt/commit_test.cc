@@ -21,7 +21,8 @@ constexpr char kRunDir[] = "/run";
 constexpr int kWorldSize = 3;
 
 SaveIdentity IdentityOf(int64_t step, int num_nodes) {
-  return {"test", 1, kGenerationsPerIncarnation + step, step, kWorldSize, num_nodes};
+  return {
+      "test", 1, kGenerationsPerIncarnation + step * kAttemptsPerStep, step, kWorldSize, num_nodes};
 }
 
 // A save of three ranks whose values tell the step.
@@ -136,6 +137,10 @@ TEST_P(CrashPointTest, EveryCrashLeavesTheNewestCommittedOrTheOneBefore) {
       fs.CrashAt(crash);
       const absl::Status saved = Save(&fs, 200, num_nodes);
       fs.Restart(mode, static_cast<uint64_t>(crash * 10 + round));
+      const absl::StatusOr<std::vector<CheckpointInfo>> infos = ListCheckpoints(kRunDir, &fs);
+      ASSERT_TRUE(infos.ok());
+      for (const CheckpointInfo& info : *infos)
+        ASSERT_TRUE(info.opens) << "half made or half deleted: " << info.fault;
       const int64_t loaded = LoadNewest(&fs);
       ASSERT_TRUE(loaded == 200 || (loaded == 100 && !saved.ok())) << "loaded " << loaded;
       (loaded == 200 ? num_new : num_old)++;

@@ -11,12 +11,17 @@
 #include "absl/time/clock.h"
 
 #include "ckpt/layout.h"
+#include "ckpt/lease.h"
+#include "ckpt/protocol.h"
 #include "tests/ckpt/service_fixture.h"
+#include "tests/testing/fault_file_system.h"
 
 namespace anyorder::ckpt {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 TEST_F(ServiceTest, StateComesBackWhateverTheNumberOfRanks) {
   const State first(11);
@@ -41,6 +46,321 @@ TEST_F(ServiceTest, StateComesBackWhateverTheNumberOfRanks) {
     if (digest.empty()) digest = *found;
     EXPECT_EQ(*found, digest);
   }
+}
+
+TEST_F(ServiceTest, ASkippedSaveNeverWaitsForTheDisk) {
+  // Two saves are staged while the disk hangs, the third is refused.
+  FaultFileSystem hanging;
+  ServiceOptions options = Options();
+  options.fs = &hanging;
+  Serve(options);
+  const State state(1);
+  auto clients = ConnectAll(2);
+  hanging.Hang();
+  SaveAll(clients, 100, state);
+  SaveAll(clients, 200, state);
+  for (const auto& client : clients) {
+    std::string reason;
+    EXPECT_FALSE(client->CanSave(&reason));
+    EXPECT_THAT(reason, HasSubstr("buffers are busy"));
+  }
+  const absl::StatusOr<SaveResult> third = clients[0]->Save(300, state.Ranges(0, 2), "");
+  ASSERT_TRUE(third.ok()) << third.status();
+  EXPECT_FALSE(third->accepted);
+  hanging.Continue();
+  for (const int64_t step : {100, 200}) {
+    const absl::Status committed = clients[1]->WaitCommitted(step, absl::Seconds(30));
+    EXPECT_TRUE(committed.ok()) << committed;
+  }
+  EXPECT_TRUE(clients[0]->CanSave());
+  SaveAll(clients, 400, State(4));
+  EXPECT_TRUE(clients[0]->WaitCommitted(400, absl::Seconds(30)).ok());
+}
+
+TEST_F(ServiceTest, EventsTellTheStatesInOrder) {
+  Serve(Options());
+  auto clients = ConnectAll(1);
+  SaveAll(clients, 100, State(1));
+  ASSERT_TRUE(clients[0]->WaitCommitted(100, absl::Seconds(30)).ok());
+  std::vector<std::string> states;
+  for (const SaveEvent& event : clients[0]->PollEvents()) {
+    EXPECT_EQ(event.step, 100);
+    EXPECT_EQ(event.generation, 100'000'001'000);
+    states.push_back(event.state);
+  }
+  EXPECT_THAT(states, ElementsAre("COPYING", "STAGED", "WRITING", "DURABLE", "COMMITTED"));
+}
+
+TEST_F(ServiceTest, ALostTrainerBeforeStagedAbandonsTheSave) {
+  Serve(Options());
+  const State state(1);
+  auto clients = ConnectAll(3);
+  const absl::StatusOr<SaveResult> saved = clients[0]->Save(100, state.Ranges(0, 3), "");
+  ASSERT_TRUE(saved.ok() && saved->accepted);
+  clients[2].reset();
+  const absl::Status committed = clients[0]->WaitCommitted(100, absl::Seconds(30));
+  EXPECT_THAT(committed.message(), HasSubstr("rank 2 went away before it had staged"));
+  EXPECT_TRUE(absl::IsNotFound(FindNewestGood(run_dir(), true).status()));
+  EXPECT_TRUE(clients[0]->CanSave());  // its buffer came back
+}
+
+TEST_F(ServiceTest, ALostTrainerAfterStagedOnAllRanksChangesNothing) {
+  FaultFileSystem hanging;
+  ServiceOptions options = Options();
+  options.fs = &hanging;
+  Serve(options);
+  hanging.Hang();
+  auto clients = ConnectAll(3);
+  SaveAll(clients, 100, State(1));
+  clients.clear();
+  hanging.Continue();
+  StopAll();
+  EXPECT_TRUE(run_status().ok()) << run_status();
+  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(StepPath(100));
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  ExpectHolds(*checkpoint, State(1), 3);
+}
+
+TEST_F(ServiceTest, ARankThatGoesOnAbandonsTheSaveItSkipped) {
+  Serve(Options());
+  const State state(1);
+  auto clients = ConnectAll(2);
+  ASSERT_TRUE(clients[0]->Save(100, state.Ranges(0, 2), "").ok());
+  SaveAll(clients, 200, state);
+  EXPECT_TRUE(clients[1]->WaitCommitted(200, absl::Seconds(30)).ok());
+  const absl::Status first = clients[1]->WaitCommitted(100, absl::Seconds(30));
+  EXPECT_THAT(first.message(), HasSubstr("rank 1 went on to generation"));
+}
+
+TEST_F(ServiceTest, AnotherIncarnationIsRefused) {
+  Serve(Options(/*incarnation=*/2));
+  for (const int64_t incarnation : {1, 3}) {
+    const auto client = Client::Connect(Trainer(0, 1, incarnation));
+    EXPECT_TRUE(absl::IsFailedPrecondition(client.status())) << client.status();
+    EXPECT_THAT(client.status().message(), HasSubstr("incarnation 2, not run 'test' incarnation"));
+  }
+}
+
+TEST_F(ServiceTest, AStaleMessageOnAGoodConnectionIsDropped) {
+  Serve(Options(/*incarnation=*/2));
+  absl::StatusOr<Channel> channel = ConnectChannel(DefaultSocketPath(run_dir(), 0));
+  ASSERT_TRUE(channel.ok());
+  Message message;
+  message.type = MessageType::kShutdown;
+  message.run_id = "test";
+  message.incarnation = 1;
+  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  ASSERT_TRUE(channel->Send(message, deadline).ok());
+  const absl::StatusOr<Message> reply = channel->Receive(deadline);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_FALSE(reply->ok);
+  EXPECT_EQ(ConnectAll(1, 2).size(), 1u);  // it still serves
+}
+
+struct DiskFault {
+  FaultyCall call;
+  const char* path_part;
+  int error_number;
+  const char* message;
+};
+
+class DiskFaultTest : public ServiceTest, public ::testing::WithParamInterface<DiskFault> {};
+
+TEST_P(DiskFaultTest, AbandonsTheSaveKeepsTheOldOneAndGoesOn) {
+  FaultFileSystem fs;
+  ServiceOptions options = Options();
+  options.fs = &fs;
+  Serve(options);
+  auto clients = ConnectAll(2);
+  SaveAll(clients, 100, State(1));
+  ASSERT_TRUE(clients[0]->WaitCommitted(100, absl::Seconds(30)).ok());
+  // Once only: a service that tried again would succeed, and must not.
+  fs.Break(GetParam().call, GetParam().path_part, GetParam().error_number, 1);
+  SaveAll(clients, 200, State(2));
+  const absl::Status second = clients[0]->WaitCommitted(200, absl::Seconds(30));
+  EXPECT_THAT(second.message(), HasSubstr(GetParam().message));
+  EXPECT_EQ(fs.num_faults(), 1);
+  const absl::StatusOr<std::string> newest = FindNewestGood(run_dir(), true);
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(*newest, StepPath(100));
+  SaveAll(clients, 300, State(3));
+  EXPECT_TRUE(clients[0]->WaitCommitted(300, absl::Seconds(30)).ok());
+  EXPECT_FALSE(std::filesystem::exists(StepPath(200)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Faults,
+    DiskFaultTest,
+    ::testing::Values(
+        DiskFault{FaultyCall::kSync, "rank-00001", EIO, "Input/output error"},
+        DiskFault{FaultyCall::kWrite, "rank-00000", ENOSPC, "No space left on device"},
+        DiskFault{FaultyCall::kCreate, "rank-00001", EDQUOT, "Disk quota exceeded"},
+        DiskFault{FaultyCall::kSync, "prepared.00", EIO, "Input/output error"},
+        DiskFault{FaultyCall::kSync, "MANIFEST", EIO, "Input/output error"},
+        DiskFault{FaultyCall::kSyncDirectory, "step-000000200.g", EIO, "Input/output error"},
+        DiskFault{FaultyCall::kRename, "step-000000200", EIO, "Input/output error"}));
+
+TEST_F(ServiceTest, TooLittleSpaceIsSeenBeforeWriting) {
+  FaultFileSystem fs;
+  ServiceOptions options = Options();
+  options.fs = &fs;
+  Serve(options);
+  auto clients = ConnectAll(1);
+  fs.set_free_bytes(3 << 20);
+  SaveAll(clients, 100, State(1));
+  const absl::Status committed = clients[0]->WaitCommitted(100, absl::Seconds(30));
+  EXPECT_THAT(committed.message(), HasSubstr("has 3 MiB free, this save needs 18 MiB"));
+}
+
+TEST_F(ServiceTest, KeepsTheNewestCheckpointsOnly) {
+  ServiceOptions options = Options();
+  options.keep_every = 300;
+  Serve(options);
+  auto clients = ConnectAll(1);
+  for (int64_t step = 100; step <= 600; step += 100) {
+    SaveAll(clients, step, State(1));
+    ASSERT_TRUE(clients[0]->WaitCommitted(step, absl::Seconds(30)).ok());
+  }
+  clients.clear();
+  StopAll();
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(CheckpointsPath(run_dir())))
+    names.push_back(entry.path().filename());
+  EXPECT_THAT(names, UnorderedElementsAre("step-000000300", "step-000000500", "step-000000600"));
+}
+
+TEST_F(ServiceTest, SeveralNodesCommitTogetherByFiles) {
+  for (int node = 0; node < 3; ++node)
+    Serve(Options(1, node, 3));
+  const State state(5);
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int rank = 0; rank < 4; ++rank) {
+    ClientOptions options = Trainer(rank, 4);
+    options.num_nodes = 3;
+    options.node = std::min(rank, 2);  // ranks 2 and 3 share node 2
+    options.local_world_size = options.node == 2 ? 2 : 1;
+    auto client = Client::Connect(options);
+    ASSERT_TRUE(client.ok()) << client.status();
+    clients.push_back(*std::move(client));
+  }
+  SaveAll(clients, 100, state);
+  for (const auto& client : clients) {
+    const absl::Status committed = client->WaitCommitted(100, absl::Seconds(30));
+    EXPECT_TRUE(committed.ok()) << committed;
+  }
+  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(StepPath(100));
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  ExpectHolds(*checkpoint, state, 2);
+
+  // A trainer lost on one node takes the save down on all of them.
+  for (int rank = 0; rank < 3; ++rank)
+    ASSERT_TRUE(clients[rank]->Save(200, state.Ranges(rank, 4), "").ok());
+  clients.pop_back();
+  for (const auto& client : clients) {
+    const absl::Status committed = client->WaitCommitted(200, absl::Seconds(30));
+    EXPECT_THAT(committed.message(), HasSubstr("rank 3 went away"));
+  }
+}
+
+TEST_F(ServiceTest, ASecondStartIsRefusedWhileTrainersRun) {
+  Serve(Options(1));
+  auto clients = ConnectAll(1);
+  const auto second = Service::Start(Options(2));
+  ASSERT_TRUE(absl::IsAlreadyExists(second.status())) << second.status();
+  EXPECT_THAT(second.status().message(), HasSubstr("in use by run 'test', incarnation 1, process"));
+  EXPECT_THAT(second.status().message(), HasSubstr("1 trainers are connected"));
+  EXPECT_TRUE(clients[0]->CanSave());
+}
+
+TEST_F(ServiceTest, ANewStartWaitsForTheOldOnesStagedSaves) {
+  Serve(Options(1));
+  auto clients = ConnectAll(2, 1);
+  SaveAll(clients, 100, State(1));
+  clients.clear();    // the trainers are killed; their service works on
+  Serve(Options(2));  // returns when the old service has finished
+  const absl::StatusOr<std::string> newest = FindNewestGood(run_dir(), true);
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(*newest, StepPath(100));
+}
+
+TEST_F(ServiceTest, AServiceThatLostItsLeaseWritesNothingMore) {
+  FaultFileSystem hanging;
+  ServiceOptions options = Options();
+  options.fs = &hanging;
+  options.lease_lifetime = absl::Milliseconds(300);
+  Serve(options);
+  auto clients = ConnectAll(1);
+  hanging.Hang();
+  SaveAll(clients, 100, State(1));
+  // Another machine judged us dead and took over.
+  LeaseOwner other = DescribeThisProcess("test", 2, "elsewhere");
+  other.machine = "other";
+  std::filesystem::remove(run_dir() + "/LEASE");
+  const auto lease = Lease::Acquire(FileSystem::Posix(), run_dir(), other, absl::Seconds(1));
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  hanging.Continue();
+  const absl::Status committed = clients[0]->WaitCommitted(100, absl::Seconds(30));
+  EXPECT_FALSE(committed.ok());
+  StopAll();
+  EXPECT_TRUE(absl::IsAborted(run_status())) << run_status();
+  EXPECT_FALSE(std::filesystem::exists(StepPath(100)));
+}
+
+TEST_F(ServiceTest, TheServiceLeavesWhenNobodyComes) {
+  ServiceOptions options = Options();
+  options.first_client_limit = absl::Milliseconds(50);
+  const auto service = Service::Start(options);
+  ASSERT_TRUE(service.ok());
+  EXPECT_TRUE((*service)->Run().ok());
+  EXPECT_FALSE(std::filesystem::exists(run_dir() + "/LEASE"));
+}
+
+TEST_F(ServiceTest, TrainingGoesOnWithoutTheService) {
+  Serve(Options());
+  const State state(1);
+  auto clients = ConnectAll(1);
+  SaveAll(clients, 100, state);
+  ASSERT_TRUE(clients[0]->WaitCommitted(100, absl::Seconds(30)).ok());
+  StopAll();
+  const absl::StatusOr<SaveResult> saved = clients[0]->Save(200, state.Ranges(0, 1), "");
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_FALSE(saved->accepted);
+  EXPECT_THAT(saved->skip_reason, HasSubstr("service is gone"));
+  // Started again under the same incarnation, it is found without a word from the trainer.
+  Serve(Options());
+  SaveAll(clients, 300, state);
+  EXPECT_TRUE(clients[0]->WaitCommitted(300, absl::Seconds(30)).ok());
+}
+
+TEST_F(ServiceTest, SenselessRangesAreRefused) {
+  Serve(Options());
+  auto clients = ConnectAll(1);
+  const std::vector<float> data(10);
+  TensorRange range = {"x", DType::kFloat32, {10}, 0, 11, data.data()};
+  EXPECT_TRUE(absl::IsInvalidArgument(clients[0]->Save(1, {range}, "").status()));
+  range.end = 10;
+  range.data = nullptr;
+  EXPECT_TRUE(absl::IsInvalidArgument(clients[0]->Save(1, {range}, "").status()));
+  range.data = data.data();
+  range.name = "\xff";
+  EXPECT_TRUE(absl::IsInvalidArgument(clients[0]->Save(1, {range}, "").status()));
+}
+
+TEST_F(ServiceTest, OneRankMayGiveSeveralRangesOfATensor) {
+  Serve(Options());
+  auto clients = ConnectAll(1);
+  const std::vector<int32_t> data = {0, 1, 2, 3, 4, 5};
+  const auto saved = clients[0]->Save(1,
+                                      {{"lanes", DType::kInt32, {6}, 4, 6, data.data() + 4},
+                                       {"lanes", DType::kInt32, {6}, 0, 4, data.data()}},
+                                      "");
+  ASSERT_TRUE(saved.ok() && saved->accepted);
+  ASSERT_TRUE(clients[0]->WaitCommitted(1, absl::Seconds(30)).ok());
+  const auto checkpoint = Checkpoint::Open(StepPath(1));
+  ASSERT_TRUE(checkpoint.ok());
+  std::vector<int32_t> read(6);
+  ASSERT_TRUE(checkpoint->Read("lanes", 0, 6, read.data()).ok());
+  EXPECT_EQ(read, data);
 }
 
 }  // namespace

@@ -1,0 +1,149 @@
+// Real processes and SIGKILL: anyorder-ckptd on one side, forked trainers on the other.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+
+#include "ckpt/protocol.h"
+#include "tests/ckpt/service_fixture.h"
+
+namespace anyorder::ckpt {
+namespace {
+
+constexpr int kWorldSize = 3;
+
+class CrashTest : public ServiceTest {
+ protected:
+  ~CrashTest() override {
+    for (const pid_t pid : processes_) {
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+  }
+
+  pid_t StartService(int64_t incarnation) {
+    const std::string program = std::string(std::getenv("ANYORDER_BIN")) + "/anyorder-ckptd";
+    const std::string number = std::to_string(incarnation);
+    const pid_t pid = fork();
+    if (pid == 0) {
+      execl(program.c_str(),
+            program.c_str(),
+            "--run-dir",
+            run_dir().c_str(),
+            "--run-id",
+            "test",
+            "--incarnation",
+            number.c_str(),
+            nullptr);
+      _exit(127);
+    }
+    processes_.push_back(pid);
+    return pid;
+  }
+
+  // A trainer that saves step 100 and is killed at once, or is killed before it saves.
+  pid_t StartTrainer(int rank, bool saves, const State& state) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      auto client = Client::Connect(Trainer(rank, kWorldSize));
+      if (!client.ok()) _exit(1);
+      if (saves) {
+        const auto saved = (*client)->Save(100, state.Ranges(rank, kWorldSize), "");
+        if (!saved.ok()) _exit(2);
+      }
+      raise(SIGKILL);  // no destructor, no goodbye: the kernel closes the socket
+    }
+    return pid;
+  }
+
+  static void ExpectKilled(pid_t pid) {
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "exit " << status;
+  }
+
+  int ExitStatusOf(pid_t pid) {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    processes_.erase(std::remove(processes_.begin(), processes_.end(), pid), processes_.end());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+
+ private:
+  std::vector<pid_t> processes_;
+};
+
+TEST_F(CrashTest, TheSaveCommitsAfterAllTrainersWereKilledOnceStaged) {
+  const pid_t service = StartService(1);
+  const State state(3);
+  std::vector<pid_t> trainers;
+  for (int rank = 0; rank < kWorldSize; ++rank)
+    trainers.push_back(StartTrainer(rank, true, state));
+  for (const pid_t pid : trainers)
+    ExpectKilled(pid);
+  kill(service, SIGTERM);
+  EXPECT_EQ(ExitStatusOf(service), 0);
+  const absl::StatusOr<std::string> newest = FindNewestGood(run_dir(), true);
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(*newest);
+  ASSERT_TRUE(checkpoint.ok());
+  EXPECT_EQ(checkpoint->step(), 100);
+  ExpectHolds(*checkpoint, state, 2);
+  EXPECT_FALSE(std::filesystem::exists(run_dir() + "/LEASE"));
+}
+
+TEST_F(CrashTest, TheSaveIsAbandonedWhenOneWasKilledBeforeItStaged) {
+  const pid_t service = StartService(1);
+  const State state(3);
+  std::vector<pid_t> trainers;
+  for (int rank = 0; rank < kWorldSize; ++rank)
+    trainers.push_back(StartTrainer(rank, rank != 1, state));
+  for (const pid_t pid : trainers)
+    ExpectKilled(pid);
+  kill(service, SIGTERM);
+  EXPECT_EQ(ExitStatusOf(service), 0);
+  EXPECT_TRUE(absl::IsNotFound(FindNewestGood(run_dir(), true).status()));
+  EXPECT_TRUE(std::filesystem::is_empty(run_dir() + "/checkpoints"));
+}
+
+TEST_F(CrashTest, AKilledServiceIsReplacedAndItsHalfWorkRemoved) {
+  const pid_t first = StartService(1);
+  auto clients = ConnectAll(1);
+  SaveAll(clients, 100, State(1));
+  ASSERT_TRUE(clients[0]->WaitCommitted(100, absl::Seconds(30)).ok());
+  kill(first, SIGKILL);
+  EXPECT_EQ(ExitStatusOf(first), -SIGKILL);
+  std::filesystem::create_directory(run_dir() + "/checkpoints/step-000000200.g100000002000.tmp");
+  // The lease of a dead process on this machine is taken at once.
+  const pid_t second = StartService(2);
+  auto next = ConnectAll(1, 2);
+  ASSERT_EQ(next.size(), 1u);
+  SaveAll(next, 300, State(3));
+  EXPECT_TRUE(next[0]->WaitCommitted(300, absl::Seconds(30)).ok());
+  EXPECT_FALSE(
+      std::filesystem::exists(run_dir() + "/checkpoints/step-000000200.g100000002000.tmp"));
+  // An orderly request ends it, with everything committed.
+  ASSERT_TRUE(ShutDownService(DefaultSocketPath(run_dir(), 0), "test", 2, false).ok());
+  EXPECT_EQ(ExitStatusOf(second), 0);
+}
+
+TEST_F(CrashTest, ASecondServiceStopsWithTheOwnersName) {
+  StartService(1);
+  auto clients = ConnectAll(1);
+  ASSERT_EQ(clients.size(), 1u);
+  EXPECT_EQ(ExitStatusOf(StartService(2)), 64);
+  EXPECT_TRUE(clients[0]->CanSave());
+}
+
+}  // namespace
+}  // namespace anyorder::ckpt

@@ -1,0 +1,113 @@
+#include "ckpt/lease.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/ckpt/service_fixture.h"
+
+namespace anyorder::ckpt {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLifetime = absl::Milliseconds(100);
+
+class LeaseTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<std::unique_ptr<Lease>> Acquire(const LeaseOwner& owner) {
+    return Lease::Acquire(FileSystem::Posix(), directory_.path(), owner, kLifetime);
+  }
+  static LeaseOwner Owner(int64_t incarnation) {
+    return DescribeThisProcess("test", incarnation, "socket");
+  }
+  // One that this machine cannot look at.
+  static LeaseOwner Stranger(int64_t incarnation) {
+    LeaseOwner owner = Owner(incarnation);
+    owner.machine = "another machine";
+    owner.host = "node7";
+    owner.job = "4711";
+    return owner;
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_F(LeaseTest, ALivingOwnerIsNamed) {
+  const auto first = Acquire(Owner(1));
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto second = Acquire(Owner(2));
+  ASSERT_TRUE(absl::IsAlreadyExists(second.status()));
+  EXPECT_THAT(
+      second.status().message(),
+      HasSubstr("in use by run 'test', incarnation 1, process " + std::to_string(getpid())));
+  EXPECT_TRUE((*first)->Renew().ok());
+}
+
+TEST_F(LeaseTest, ALivingOwnerElsewhereIsSeenByItsHeartbeat) {
+  const auto first = Acquire(Stranger(1));
+  ASSERT_TRUE(first.ok());
+  std::thread heart([&] {
+    for (int beat = 0; beat < 10; ++beat) {
+      EXPECT_TRUE((*first)->Renew().ok());
+      absl::SleepFor(kLifetime / 10);
+    }
+  });
+  const auto second = Acquire(Owner(2));
+  heart.join();
+  ASSERT_TRUE(absl::IsAlreadyExists(second.status()));
+  EXPECT_THAT(second.status().message(), HasSubstr("on node7 (job 4711)"));
+}
+
+TEST_F(LeaseTest, ASilentOwnerElsewhereLosesItAndNotices) {
+  const auto first = Acquire(Stranger(1));
+  ASSERT_TRUE(first.ok());
+  const auto second = Acquire(Owner(2));
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_TRUE((*second)->CheckHeld().ok());
+  const absl::Status lost = (*first)->Renew();
+  EXPECT_TRUE(absl::IsAborted(lost)) << lost;
+  EXPECT_THAT(lost.message(), HasSubstr("was taken by run 'test', incarnation 2"));
+  // The loser's goodbye must not remove the winner's lease.
+  EXPECT_FALSE((*first)->Release().ok());
+  EXPECT_TRUE((*second)->CheckHeld().ok());
+}
+
+TEST_F(LeaseTest, ADeadProcessOfThisMachineIsReplacedAtOnce) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    auto lease = Acquire(Owner(1));
+    if (lease.ok()) lease->release();  // dies without a goodbye
+    _exit(lease.ok() ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  ASSERT_EQ(status, 0);
+  ASSERT_TRUE(std::filesystem::exists(directory_.path() + "/LEASE"));
+  EXPECT_TRUE(Acquire(Owner(2)).ok());
+}
+
+TEST_F(LeaseTest, AnOlderStartNeverTakesOverFromALaterOne) {
+  const auto first = Acquire(Stranger(5));
+  ASSERT_TRUE(first.ok());
+  const auto second = Acquire(Owner(4));
+  EXPECT_THAT(second.status().message(), HasSubstr("claimed by a later start"));
+}
+
+TEST_F(LeaseTest, ADamagedLeaseIsWatchedThenReplaced) {
+  std::ofstream(directory_.path() + "/LEASE") << "{\"run_id\"";
+  EXPECT_TRUE(absl::IsDataLoss(ReadLease(FileSystem::Posix(), directory_.path()).status()));
+  EXPECT_TRUE(Acquire(Owner(2)).ok());
+}
+
+TEST_F(LeaseTest, ReleaseLeavesNothing) {
+  ASSERT_TRUE((*Acquire(Owner(1)))->Release().ok());
+  EXPECT_TRUE(std::filesystem::is_empty(directory_.path()));
+}
+
+}  // namespace
+}  // namespace anyorder::ckpt

@@ -1,0 +1,173 @@
+// Damage of every kind to a committed checkpoint, and what loading makes of it.
+
+#include "ckpt/reader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "ckpt/layout.h"
+#include "ckpt/manifest.h"
+#include "tests/ckpt/service_fixture.h"
+
+namespace anyorder::ckpt {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ReaderTest : public ServiceTest {
+ protected:
+  // Two commits by two ranks: step 100 is what loading falls back to, step 200 is damaged.
+  void SetUp() override {
+    CommitStep(100, State(1), 2, 1);
+    CommitStep(200, State(2), 2, 2);
+  }
+
+  std::string FileOf(const std::string& name) const { return StepPath(200) + "/" + name; }
+  std::string RankFile(int rank) const { return FileOf(RankFileName(rank, 2)); }
+
+  void ExpectFallback(const std::string& fault) {
+    const absl::StatusOr<Checkpoint> named = Checkpoint::Open(StepPath(200));
+    const absl::Status status = named.ok() ? named->Verify() : named.status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    EXPECT_THAT(status.message(), HasSubstr(fault));
+    // Looking does not touch it; quarantining moves it aside and deletes nothing.
+    EXPECT_EQ(*FindNewestGood(run_dir(), false), StepPath(100));
+    EXPECT_TRUE(std::filesystem::exists(StepPath(200)));
+    EXPECT_EQ(*FindNewestGood(run_dir(), true), StepPath(100));
+    EXPECT_FALSE(std::filesystem::exists(StepPath(200)));
+    EXPECT_TRUE(std::filesystem::exists(StepPath(200) + ".quarantine/MANIFEST.json"));
+    const absl::StatusOr<Checkpoint> good = Checkpoint::Open(StepPath(100));
+    ASSERT_TRUE(good.ok());
+    ExpectHolds(*good, State(1), 3);
+  }
+};
+
+TEST_F(ReaderTest, UndamagedTheNewestLoads) {
+  EXPECT_EQ(*FindNewestGood(run_dir(), true), StepPath(200));
+}
+
+TEST_F(ReaderTest, AFlippedPayloadBitNamesFileAndTensor) {
+  FlipByte(RankFile(1), 1'500'000);
+  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(StepPath(200));
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  // Reading the chunk finds it, and reading elsewhere does not.
+  float value = 0;
+  const int64_t first_of_rank1 = 700'001 / 4;
+  const absl::Status bad = checkpoint->Read("master", 600'000, 600'001, &value);
+  EXPECT_TRUE(absl::IsDataLoss(bad)) << bad;
+  EXPECT_THAT(bad.message(), HasSubstr("'rank-00001-of-00002.safetensors': CRC"));
+  EXPECT_THAT(bad.message(), HasSubstr("bytes [1048576, 2097152) (tensor 'master'"));
+  EXPECT_TRUE(checkpoint->Read("master", first_of_rank1, first_of_rank1 + 1, &value).ok());
+  ExpectFallback("tensor 'master'");
+}
+
+TEST_F(ReaderTest, AFlippedHeaderBitIsFound) {
+  FlipByte(RankFile(0), 40);
+  ExpectFallback("rank-00000");
+}
+
+TEST_F(ReaderTest, EveryFlippedManifestByteIsFound) {
+  const std::string path = FileOf(kManifestName);
+  for (int64_t offset = 0; offset < static_cast<int64_t>(std::filesystem::file_size(path));
+       offset += 7) {
+    FlipByte(path, offset);
+    EXPECT_TRUE(absl::IsDataLoss(Checkpoint::Open(StepPath(200)).status())) << offset;
+    FlipByte(path, offset);
+  }
+  FlipByte(path, 20);
+  ExpectFallback(kManifestName);
+}
+
+TEST_F(ReaderTest, ATruncatedFileIsFoundWithoutReadingIt) {
+  std::filesystem::resize_file(RankFile(1), std::filesystem::file_size(RankFile(1)) - 1);
+  EXPECT_FALSE(Checkpoint::Open(StepPath(200)).ok());
+  ExpectFallback("bytes instead of");
+}
+
+TEST_F(ReaderTest, AFileWithExtraBytesIsFound) {
+  std::filesystem::resize_file(RankFile(1), std::filesystem::file_size(RankFile(1)) + 1);
+  ExpectFallback("bytes instead of");
+}
+
+TEST_F(ReaderTest, AZeroFilledFileIsFound) {
+  const auto size = std::filesystem::file_size(RankFile(1));
+  std::filesystem::resize_file(RankFile(1), 0);
+  std::filesystem::resize_file(RankFile(1), size);
+  ExpectFallback("CRC");
+}
+
+TEST_F(ReaderTest, AMissingFileIsFound) {
+  std::filesystem::remove(RankFile(0));
+  ExpectFallback("is missing");
+}
+
+TEST_F(ReaderTest, AFileOfAnotherGenerationIsFound) {
+  std::filesystem::copy_file(StepPath(100) + "/" + RankFileName(0, 2),
+                             RankFile(0),
+                             std::filesystem::copy_options::overwrite_existing);
+  ExpectFallback("CRC");
+}
+
+TEST_F(ReaderTest, ACheckpointUnderAnotherStepsNameIsNotLoaded) {
+  std::filesystem::rename(StepPath(200), StepPath(300));
+  EXPECT_EQ(*FindNewestGood(run_dir(), false), StepPath(100));
+}
+
+TEST_F(ReaderTest, FilesThatTheManifestDoesNotNameAreIgnored) {
+  std::ofstream(FileOf("rank-00002-of-00003.safetensors")) << "junk";
+  std::ofstream(run_dir() + "/checkpoints/notes.txt") << "junk";
+  EXPECT_EQ(*FindNewestGood(run_dir(), true), StepPath(200));
+}
+
+TEST_F(ReaderTest, CurrentIsOnlyAHint) {
+  std::ofstream(run_dir() + "/CURRENT") << "step-000000100";
+  EXPECT_EQ(*FindNewestGood(run_dir(), true), StepPath(200));
+}
+
+TEST_F(ReaderTest, WithNoGoodCheckpointLeftNobodyStartsAfresh) {
+  FlipByte(RankFile(0), 5000);
+  std::filesystem::remove(StepPath(100) + "/" + kManifestName);
+  EXPECT_TRUE(absl::IsDataLoss(FindNewestGood(run_dir(), true).status()));
+  // Also when all that is left is quarantined, or only CURRENT tells of a commit.
+  EXPECT_TRUE(absl::IsDataLoss(FindNewestGood(run_dir(), true).status()));
+  std::filesystem::remove_all(run_dir() + "/checkpoints");
+  EXPECT_TRUE(absl::IsDataLoss(FindNewestGood(run_dir(), true).status()));
+  std::filesystem::remove(run_dir() + "/CURRENT");
+  EXPECT_TRUE(absl::IsNotFound(FindNewestGood(run_dir(), true).status()));
+}
+
+TEST_F(ReaderTest, BadRequestsAreRefused) {
+  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(StepPath(200));
+  ASSERT_TRUE(checkpoint.ok());
+  float value = 0;
+  EXPECT_TRUE(absl::IsNotFound(checkpoint->Read("nothing", 0, 1, &value)));
+  EXPECT_TRUE(absl::IsOutOfRange(checkpoint->Read("master", 0, 700'002, &value)));
+  EXPECT_TRUE(absl::IsOutOfRange(checkpoint->Read("master", 2, 1, &value)));
+  EXPECT_TRUE(absl::IsNotFound(Checkpoint::Open(run_dir()).status()));
+}
+
+TEST_F(ReaderTest, DifferentStatesHaveDifferentDigests) {
+  EXPECT_NE(*Checkpoint::Open(StepPath(100))->StateDigest(),
+            *Checkpoint::Open(StepPath(200))->StateDigest());
+}
+
+TEST(VoteTest, EveryFlippedByteOfAVoteIsFound) {
+  Vote vote;
+  vote.id = {"test", 1, 2, 3, 1, 1};
+  vote.files.push_back({{"f", 10, {7}}, 0, {{"x", DType::kUint8, {6}, 0, 6, 4}}});
+  const std::string text = SerializeVote(vote);
+  ASSERT_TRUE(ParseVote(text, "vote").ok());
+  for (size_t i = 0; i < text.size(); ++i) {
+    std::string bad = text;
+    bad[i] = static_cast<char>(bad[i] ^ 0x08);
+    EXPECT_TRUE(absl::IsDataLoss(ParseVote(bad, "vote").status())) << i;
+    EXPECT_TRUE(absl::IsDataLoss(ParseVote(text.substr(0, i), "vote").status())) << i;
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::ckpt

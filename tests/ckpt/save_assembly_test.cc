@@ -1,0 +1,109 @@
+#include "ckpt/save_assembly.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace anyorder::ckpt {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Time kStart = absl::UnixEpoch();
+
+class SaveAssemblyTest : public ::testing::Test {
+ protected:
+  static SaveIdentity Id(int64_t step) { return {"test", 1, step, step, 3, 1}; }
+  absl::Status Begin(int rank, int64_t step) {
+    return assembly_.Begin(Id(step), rank, 3, kStart).status();
+  }
+  absl::Status Stage(int rank, int64_t step, const std::string& metadata = "") {
+    StagedRank staged;
+    staged.file.rank = rank;
+    staged.metadata = metadata;
+    return assembly_.Stage(Id(step), rank, std::move(staged));
+  }
+  // "200" for a complete save, "200: reason" for an abandoned one.
+  std::vector<std::string> Decided() {
+    std::vector<std::string> decided;
+    for (const QueuedSave& save : assembly_.TakeDecided()) {
+      decided.push_back(std::to_string(save.job.id.step));
+      if (!save.abandon_reason.empty()) decided.back() += ": " + save.abandon_reason;
+    }
+    return decided;
+  }
+
+  SaveAssembly assembly_{0};
+};
+
+TEST_F(SaveAssemblyTest, IsCompleteWhenTheLastRankStagesAndNotBefore) {
+  for (const int rank : {2, 0, 1}) {
+    EXPECT_THAT(Decided(), ::testing::IsEmpty());
+    ASSERT_TRUE(Begin(rank, 200).ok());
+    ASSERT_TRUE(Stage(rank, 200).ok());
+  }
+  EXPECT_THAT(Decided(), ::testing::ElementsAre("200"));
+  assembly_.RankGone(0);  // too late to matter
+  EXPECT_THAT(Decided(), ::testing::IsEmpty());
+}
+
+TEST_F(SaveAssemblyTest, TwoGenerationsMayBeOpenAtOnce) {
+  for (const int64_t step : {200, 300}) {
+    for (const int rank : {0, 1}) {
+      ASSERT_TRUE(Begin(rank, step).ok());
+      ASSERT_TRUE(Stage(rank, step).ok());
+    }
+  }
+  ASSERT_TRUE(Begin(2, 200).ok());
+  ASSERT_TRUE(Stage(2, 200).ok());
+  ASSERT_TRUE(Begin(2, 300).ok());
+  ASSERT_TRUE(Stage(2, 300).ok());
+  EXPECT_THAT(Decided(), ::testing::ElementsAre("200", "300"));
+}
+
+TEST_F(SaveAssemblyTest, ARankThatLeftBeforeTheSaveBeganCountsToo) {
+  assembly_.RankGone(1);
+  EXPECT_TRUE(Begin(0, 200).ok());
+  EXPECT_THAT(Decided(), ::testing::ElementsAre("200: rank 1 went away before it had staged"));
+  const absl::Status staged = Stage(0, 200);
+  EXPECT_TRUE(absl::IsFailedPrecondition(staged));
+  EXPECT_THAT(staged.message(), HasSubstr("rank 1 went away"));
+  assembly_.RankCame(1);
+  EXPECT_TRUE(Begin(0, 300).ok());
+  EXPECT_THAT(Decided(), ::testing::IsEmpty());
+}
+
+TEST_F(SaveAssemblyTest, RanksMustMeanTheSameStep) {
+  ASSERT_TRUE(Begin(0, 200).ok());
+  SaveIdentity other = Id(200);
+  other.step = 201;
+  EXPECT_FALSE(assembly_.Begin(other, 1, 3, kStart).ok());
+  EXPECT_THAT(Decided(), ::testing::ElementsAre(HasSubstr("means step 201")));
+}
+
+TEST_F(SaveAssemblyTest, MetadataMustAgree) {
+  for (const int rank : {0, 1, 2})
+    ASSERT_TRUE(Begin(rank, 200).ok());
+  ASSERT_TRUE(Stage(0, 200, "{}").ok());
+  ASSERT_TRUE(Stage(1, 200).ok());
+  Stage(2, 200, "{1}").IgnoreError();
+  EXPECT_THAT(Decided(), ::testing::ElementsAre(HasSubstr("rank 2 gives other metadata")));
+}
+
+TEST_F(SaveAssemblyTest, StagingTwiceOrUnasked) {
+  EXPECT_FALSE(Stage(0, 200).ok());
+  ASSERT_TRUE(Begin(0, 200).ok());
+  ASSERT_TRUE(Stage(0, 200).ok());
+  EXPECT_FALSE(Stage(0, 200).ok());
+  EXPECT_THAT(Decided(), ::testing::IsEmpty());
+}
+
+TEST_F(SaveAssemblyTest, LateSavesAreAbandoned) {
+  ASSERT_TRUE(Begin(0, 200).ok());
+  assembly_.AbandonBegunBefore(kStart, "late");
+  EXPECT_THAT(Decided(), ::testing::IsEmpty());
+  assembly_.AbandonBegunBefore(kStart + absl::Seconds(1), "late");
+  EXPECT_THAT(Decided(), ::testing::ElementsAre("200: late"));
+}
+
+}  // namespace
+}  // namespace anyorder::ckpt
