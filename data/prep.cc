@@ -108,6 +108,7 @@ class Preparation {
   std::string tokenizer_digest_;
   uint64_t tokenizer_bytes_ = 0;
   PrepSummary summary_;
+  bool is_hopeless_ = false;  // running again cannot help: nothing is worth keeping
 };
 
 absl::StatusOr<PrepSummary> Preparation::Run() {
@@ -144,7 +145,8 @@ absl::Status Preparation::Work() {
 
 void Preparation::ForgetEmptyWork() {
   const bool has_trained_model = given_model_.empty() && staging_->Exists(staging_->ModelPath());
-  if (has_trained_model || staging_->HasUnits() || staging_->IsPublished()) return;
+  const bool has_work = has_trained_model || staging_->HasUnits() || staging_->IsPublished();
+  if (has_work && !is_hopeless_) return;
   // The error that led here matters more than one of the clean-up.
   staging_->Remove().IgnoreError();
 }
@@ -304,6 +306,7 @@ absl::Status Preparation::Assemble() {
   }
   counts["documents_read"] = read;
   if (decisions.num_documents == 0) {
+    is_hopeless_ = true;
     return absl::DataLossError(
         read == 0 ? std::string("the input holds no document: every line is blank")
                   : absl::StrCat("no document is left of ",

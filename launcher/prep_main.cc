@@ -36,7 +36,7 @@ struct CommandLine {
   bool no_filter = false;
   bool no_dedup = false;
   bool json = false;
-  uint64_t vocab_sample_mb = 32;
+  double vocab_sample_mb = 32;
 };
 
 void Declare(CLI::App& app, CommandLine& line) {
@@ -53,7 +53,7 @@ void Declare(CLI::App& app, CommandLine& line) {
   app.add_option(
          "--vocab-sample-mb", line.vocab_sample_mb, "text the vocabulary is trained on, MiB")
       ->capture_default_str()
-      ->check(CLI::Range(1, 4096));
+      ->check(CLI::Range(0.01, 65536.0));
   app.add_option(
          "--workers", prep.workers, "worker processes; the result is the same for any number")
       ->capture_default_str();
@@ -165,7 +165,7 @@ int main(int argc, char** argv) {
       line.invalid_utf8 == "error" ? InvalidUtf8::kError : InvalidUtf8::kReplace;
   prep.text.filter.enabled = !line.no_filter;
   prep.text.drop_duplicates = !line.no_dedup;
-  prep.vocab_sample_bytes = line.vocab_sample_mb << 20;
+  prep.vocab_sample_bytes = static_cast<uint64_t>(line.vocab_sample_mb * 1048576.0);
   const absl::StatusOr<PrepSummary> summary = anyorder::data::RunPrep(prep);
   if (!summary.ok()) return anyorder::ReportAndExitStatus(kProgram, summary.status());
   if (line.json) {

@@ -152,7 +152,8 @@ TEST_F(DatasetTest, FlippedBitIsFoundWhenItsChunkIsFirstRead) {
       return status;
     };
     EXPECT_TRUE(read(0, 64).ok());
-    // Another token of the chunk than the damaged one, and twice: damage is never remembered as checked.
+    // Another token of the chunk than the damaged one, and twice: damage is never remembered as
+    // checked.
     for (int i = 0; i < 2; ++i) {
       const absl::Status status = read(120, 121);
       EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << name;

@@ -106,7 +106,8 @@ TEST(BatchLoaderTest, ErrorComesAtItsStepAndStays) {
   sampler.failing_step = 2;
   const OneTokenObjective objective;
   BatchLoader loader(sampler, objective, {.end_leaf = 2, .prefetch_steps = 5});
-  // The thread has met the error before the first step is taken, and still gives the steps before it.
+  // The thread has met the error before the first step is taken, and still gives the steps before
+  // it.
   EXPECT_EQ(SamplesAtRest(sampler, 5), 5);
   EXPECT_TRUE(loader.Next().ok());
   EXPECT_TRUE(loader.Next().ok());
@@ -123,7 +124,8 @@ TEST(BatchLoaderTest, RankWithoutLeavesGetsEmptySteps) {
   EXPECT_TRUE(next->microbatches.empty());
 }
 
-// The real parts together: every target of a microbatch is a real token of its lane, whatever rank asks.
+// The real parts together: every target of a microbatch is a real token of its lane, whatever rank
+// asks.
 TEST(BatchLoaderTest, FeedsPermutationObjectiveTheSameOnAnyRank) {
   const MemoryText text = MemoryText::Random(4000, 12, 1);
   SamplingConfig sampling;

@@ -1,0 +1,47 @@
+// Made-up text for preprocessing tests, and the ways to store it.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace anyorder::data {
+
+// A document is its lines.
+using TestDocument = std::vector<std::string>;
+
+// Sentences of invented words with punctuation, numbers such as "2,000," and now and then an
+// accent. The same seed gives the same text. No two documents are equal, and every one passes the
+// default quality filter.
+std::vector<TestDocument> MakeDocuments(int count, uint64_t seed);
+
+std::string AsTxt(const std::vector<TestDocument>& documents);
+std::string AsJsonl(const std::vector<TestDocument>& documents);
+std::string Gzip(const std::string& bytes);
+std::string Zstd(const std::string& bytes);
+
+// What a finished program left.
+struct ProgramResult {
+  int exit_status = -1;  // -1: ended by a signal
+  std::string out;
+  std::string error;
+  int64_t max_resident_bytes = 0;  // the largest of the program and its workers
+};
+
+// Runs build/bin/anyorder-prep. `max_file_bytes` > 0 limits the size of every file it writes.
+ProgramResult RunPrepProgram(const std::vector<std::string>& arguments,
+                             uint64_t max_file_bytes = 0);
+
+// Starts it and returns its process id; output goes nowhere.
+int StartPrepProgram(const std::vector<std::string>& arguments);
+
+// The name and content of every file under `directory`, hidden ones included.
+std::vector<std::pair<std::string, std::string>> ReadTree(const std::string& directory);
+
+// A small model with XLNet's vocabulary layout, trained once per process on MakeDocuments.
+const std::string& TestModel();
+// The same, as a file.
+std::string TestModelPath();
+
+}  // namespace anyorder::data

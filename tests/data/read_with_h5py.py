@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Reads a dataset with nothing but h5py, numpy and FORMAT.md, and checks it against itself.
+
+Usage: read_with_h5py.py DATASET_DIRECTORY   (exit 0 good, 1 a fault, 77 h5py is not installed)
+Prints the tokens' sum, so that the caller can compare it with its own reading.
+"""
+import json
+import sys
+from pathlib import Path
+
+try:
+    import h5py
+    import numpy as np
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+
+def crc32c_table():
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
+        table.append(value)
+    return table
+
+
+TABLE = crc32c_table()
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = (crc >> 8) ^ TABLE[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+def check_sums(file, name, chunk_bytes):
+    data = file[name][...].tobytes()
+    expected = [crc32c(data[at:at + chunk_bytes]) for at in range(0, len(data), chunk_bytes)]
+    assert list(file["checksums"][name][:]) == expected, f"checksums of {name}"
+    assert file[name].chunks is None and file[name].compression is None, f"layout of {name}"
+    assert file[name].id.get_offset() % 64 == 0, f"alignment of {name}"
+
+
+def main():
+    directory = Path(sys.argv[1])
+    index = json.loads((directory / "dataset.json").read_text())
+    assert index["format"] == "anyorder-dataset" and index["format_version"] == 1
+    tokens, flags, starts, words = [], [], [], []
+    for number, shard in enumerate(index["shards"]):
+        with h5py.File(directory / shard["file"], "r") as file:
+            n = shard["num_tokens"]
+            assert file.attrs["shard_index"] == number and file.attrs["num_tokens"] == n
+            assert file.attrs["first_token"] == shard["first_token"] == sum(len(t) for t in tokens)
+            for key in ("tokenizer_digest", "corpus_digest"):
+                assert file.attrs[key].decode() == index[key], key
+            assert file["tokens"].dtype == np.dtype("<u2") and file["tokens"].shape == (n,)
+            for name in ("tokens", "sentence_flags", "document_starts", "word_starts"):
+                check_sums(file, name, index["chunk_bytes"])
+            tokens.append(file["tokens"][:])
+            for name, out in (("sentence_flags", flags), ("document_starts", starts), ("word_starts", words)):
+                bits = np.unpackbits(file[name][:], bitorder="little")
+                assert not bits[n:].any(), "bits past the end"
+                out.append(bits[:n])
+    tokens, flags, starts, words = (np.concatenate(x) for x in (tokens, flags, starts, words))
+    eod = index["vocab_ids"]["eod"]
+    assert len(tokens) == index["num_tokens"] and tokens.max() < index["vocab_size"]
+    assert starts[0] == 1 and tokens[-1] == eod
+    # A document starts right after each <eod>, with the other flag.
+    ends = np.flatnonzero(tokens == eod)
+    assert len(ends) == starts.sum() == index["num_documents"]
+    assert np.array_equal(np.flatnonzero(starts)[1:], ends[:-1] + 1)
+    assert (flags[ends[:-1]] != flags[ends[:-1] + 1]).all()
+    assert flags[0] == 1 and (np.diff(flags.astype(int)) != 0).sum() + 1 == index["num_sentences"]
+    with h5py.File(directory / "lanes.h5", "r") as file:
+        forward, backward = file["lanes/forward"][:], file["lanes/backward"][:]
+        for name in ("lanes/forward", "lanes/backward"):
+            check_sums(file, name, index["chunk_bytes"])
+    cells = index["lanes"]["num_cells"]
+    edges = [g * len(tokens) // cells for g in range(cells + 1)]
+    assert np.array_equal(forward, np.stack([edges[:-1], edges[1:]], 1))
+    assert np.array_equal(backward, len(tokens) - forward[:, ::-1])
+    print(int(tokens.astype(np.int64).sum()))
+
+
+if __name__ == "__main__":
+    main()
