@@ -28,7 +28,7 @@ struct StepArgs {
   bool training = true;       // false: no dropout, no gradients
   TensorView
       gradients;  // [layout.num_elements()] fp32 (fp64): d(sum of weighted losses), overwritten;
-                  // null in evaluation
+                  // null: forward only
 };
 
 struct StepResult {
