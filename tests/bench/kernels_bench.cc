@@ -1,11 +1,12 @@
 // Speed of the CPU backend's operations, one JSON line a case:
 //   {"name":"gemm","shape":"1024x3072x768","dtype":"F32","threads":2,"best":105.2,"median":103.9,"unit":"GFLOP/s"}
-// Usage: kernels_bench [threads [substring of a name]]. Bytes of GB/s count each tensor read or written once.
+// Usage: kernels_bench [threads [gemm|layernorm|pointwise|adamw|cross entropy]]. Bytes of GB/s count each tensor read or written once.
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -17,7 +18,6 @@ namespace anyorder::kernels {
 namespace {
 
 using test::HostTensor;
-using test::RandomTensor;
 
 class Bench {
  public:
@@ -27,7 +27,19 @@ class Bench {
         backend_(MakeCpuBackend({.num_threads = threads}).value()) {}
 
   Backend& backend() { return *backend_; }
-  bool Wanted(const std::string& name) const { return name.find(filter_) != std::string::npos; }
+  // Tensors live in the backend's own memory, as in training: huge pages matter for products.
+  TensorView Tensor(DType dtype, Shape shape) {
+    buffers_.push_back(backend_->Allocate(shape.num_elements() * SizeOf(dtype)).value());
+    return TensorView(buffers_.back()->data(), dtype, shape);
+  }
+  TensorView Random(DType dtype, Shape shape, uint64_t seed, double deviation = 1.0) {
+    const HostTensor values = test::RandomTensor(dtype, shape, seed, deviation);
+    const TensorView tensor = Tensor(dtype, shape);
+    std::memcpy(tensor.raw(), values.view().raw(), tensor.num_bytes());
+    return tensor;
+  }
+  void FreeTensors() { buffers_.clear(); }
+  bool Wanted(const std::string& group) const { return filter_.empty() || filter_ == group; }
 
   // Repeats `operation`, which does `work` units (flops or bytes), for about a third of a second.
   void Report(const std::string& name,
@@ -64,6 +76,7 @@ class Bench {
   int threads_;
   std::string filter_;
   std::unique_ptr<Backend> backend_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
 };
 
 struct GemmShape {
@@ -87,133 +100,130 @@ const GemmShape kGemmShapes[] = {{1024, 256, 256},
 
 void BenchGemm(Bench& bench, DType dtype) {
   for (const GemmShape& s : kGemmShapes) {
-    const HostTensor a = RandomTensor(dtype, s.transpose_a ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1);
-    const HostTensor b = RandomTensor(dtype, s.transpose_b ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2);
-    // Weight gradients are summed in fp32.
-    HostTensor c(s.transpose_a ? DType::kFloat32 : dtype, {s.m, s.n});
     GemmArgs args;
-    args.a = a.view();
-    args.b = b.view();
+    args.a = bench.Random(dtype, s.transpose_a ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1);
+    args.b = bench.Random(dtype, s.transpose_b ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2);
     args.transpose_a = s.transpose_a;
     args.transpose_b = s.transpose_b;
+    // Weight gradients are added up in fp32.
     args.beta = s.transpose_a ? 1.0f : 0.0f;
-    args.c = c.view();
+    args.c = bench.Tensor(s.transpose_a ? DType::kFloat32 : dtype, {s.m, s.n});
     const std::string shape = std::to_string(s.m) + "x" + std::to_string(s.n) + "x" +
                               std::to_string(s.k) + (s.transpose_a ? " a^T" : "") +
                               (s.transpose_b ? " b^T" : "");
     const double flops = 2.0 * static_cast<double>(s.m * s.n * s.k);
     bench.Report("gemm", shape, dtype, flops, "GFLOP/s", [&] { bench.backend().Gemm(args, {}); });
+    bench.FreeTensors();
   }
 }
 
-void BenchRows(Bench& bench, DType dtype) {
-  constexpr int64_t kRows = 1194;
-  constexpr int64_t kColumns = 768;
-  const Shape shape{kRows, kColumns};
-  const HostTensor x = RandomTensor(dtype, shape, 1);
-  const HostTensor residual = RandomTensor(dtype, shape, 2);
-  const HostTensor gamma = RandomTensor(dtype, {kColumns}, 3);
-  HostTensor sum(dtype, shape), y(dtype, shape), dx(dtype, shape), dresidual(dtype, shape);
-  HostTensor mean(DType::kFloat32, {kRows}), rstd(DType::kFloat32, {kRows});
-  HostTensor dgamma(DType::kFloat32, {kColumns}), dbeta(DType::kFloat32, {kColumns});
-  const auto row_ids = test::RowIds(kRows);
-  const Dropout dropout = MakeDropout(1, 2, 3, 0.1);
-  const double tensor_bytes = static_cast<double>(x.view().num_bytes());
-  const LayerNormForwardArgs forward{x.view(),
-                                     residual.view(),
-                                     gamma.view(),
-                                     gamma.view(),
-                                     1e-12f,
-                                     dropout,
-                                     row_ids.data(),
-                                     sum.view(),
-                                     mean.view(),
-                                     rstd.view(),
-                                     y.view()};
-  bench.Report("layernorm forward", "1194x768", dtype, 4 * tensor_bytes, "GB/s", [&] {
+// 2 x 512 content rows and 2 x 85 query rows of xlnet-base.
+constexpr int64_t kRows = 1194;
+constexpr int64_t kColumns = 768;
+
+void BenchLayerNorm(Bench& bench, DType dtype) {
+  const std::vector<int32_t> row_ids = test::RowIds(kRows);
+  LayerNormForwardArgs forward;
+  forward.x = bench.Random(dtype, {kRows, kColumns}, 1);
+  forward.residual = bench.Random(dtype, {kRows, kColumns}, 2);
+  forward.gamma = forward.beta = bench.Random(dtype, {kColumns}, 3);
+  forward.dropout = MakeDropout(1, 2, 3, 0.1);
+  forward.row_ids = row_ids.data();
+  forward.sum = bench.Tensor(dtype, {kRows, kColumns});
+  forward.mean = bench.Tensor(DType::kFloat32, {kRows});
+  forward.rstd = bench.Tensor(DType::kFloat32, {kRows});
+  forward.y = bench.Tensor(dtype, {kRows, kColumns});
+  const double bytes = 4.0 * static_cast<double>(forward.x.num_bytes());
+  bench.Report("layernorm forward", "1194x768", dtype, bytes, "GB/s", [&] {
     bench.backend().LayerNormForward(forward, {});
   });
-  const LayerNormBackwardArgs backward{x.view(),
-                                       sum.view(),
-                                       mean.view(),
-                                       rstd.view(),
-                                       gamma.view(),
-                                       dropout,
-                                       row_ids.data(),
-                                       dx.view(),
-                                       dresidual.view(),
-                                       dgamma.view(),
-                                       dbeta.view()};
-  bench.Report("layernorm backward", "1194x768", dtype, 4 * tensor_bytes, "GB/s", [&] {
+  LayerNormBackwardArgs backward;
+  backward.dy = forward.x;
+  backward.sum = forward.sum;
+  backward.mean = forward.mean;
+  backward.rstd = forward.rstd;
+  backward.gamma = forward.gamma;
+  backward.dropout = forward.dropout;
+  backward.row_ids = row_ids.data();
+  backward.dx = bench.Tensor(dtype, {kRows, kColumns});
+  backward.dresidual = bench.Tensor(dtype, {kRows, kColumns});
+  backward.dgamma = bench.Tensor(DType::kFloat32, {kColumns});
+  backward.dbeta = bench.Tensor(DType::kFloat32, {kColumns});
+  bench.Report("layernorm backward", "1194x768", dtype, bytes, "GB/s", [&] {
     bench.backend().LayerNormBackward(backward, {});
   });
-  bench.Report("gelu forward", "1194x768", dtype, 2 * tensor_bytes, "GB/s", [&] {
-    bench.backend().ActivationForward(
-        {Activation::kGeluTanh, x.view(), dropout, row_ids.data(), y.view()}, {});
+  bench.FreeTensors();
+}
+
+void BenchPointwise(Bench& bench, DType dtype) {
+  const std::vector<int32_t> row_ids = test::RowIds(kRows);
+  const Dropout dropout = MakeDropout(1, 2, 3, 0.1);
+  const TensorView x = bench.Random(dtype, {kRows, kColumns}, 1);
+  const TensorView dy = bench.Random(dtype, {kRows, kColumns}, 2);
+  const TensorView y = bench.Tensor(dtype, {kRows, kColumns});
+  const double bytes = static_cast<double>(x.num_bytes());
+  bench.Report("gelu forward", "1194x768", dtype, 2 * bytes, "GB/s", [&] {
+    bench.backend().ActivationForward({Activation::kGeluTanh, x, dropout, row_ids.data(), y}, {});
   });
-  bench.Report("gelu backward", "1194x768", dtype, 3 * tensor_bytes, "GB/s", [&] {
-    bench.backend().ActivationBackward(
-        {Activation::kGeluTanh, x.view(), residual.view(), dropout, row_ids.data(), dx.view()}, {});
+  bench.Report("gelu backward", "1194x768", dtype, 3 * bytes, "GB/s", [&] {
+    bench.backend().ActivationBackward({Activation::kGeluTanh, x, dy, dropout, row_ids.data(), y},
+                                       {});
   });
-  bench.Report("dropout", "1194x768", dtype, 2 * tensor_bytes, "GB/s", [&] {
-    bench.backend().DropoutApply({x.view(), dropout, row_ids.data(), y.view()}, {});
+  bench.Report("dropout", "1194x768", dtype, 2 * bytes, "GB/s", [&] {
+    bench.backend().DropoutApply({x, dropout, row_ids.data(), y}, {});
   });
+  bench.FreeTensors();
 }
 
 void BenchAdamW(Bench& bench, DType dtype) {
   constexpr int64_t kCount = 8 << 20;
-  const HostTensor grad = RandomTensor(DType::kFloat32, {kCount}, 1);
-  HostTensor master = grad, m = grad, v(DType::kFloat32, {kCount}), weights(dtype, {kCount});
   AdamWArgs args;
-  args.grad = grad.view();
-  args.master = master.view();
-  args.m = m.view();
-  args.v = v.view();
-  args.weights = weights.view();
+  args.grad = bench.Random(DType::kFloat32, {kCount}, 1);
+  args.master = bench.Tensor(DType::kFloat32, {kCount});
+  args.m = bench.Tensor(DType::kFloat32, {kCount});
+  args.v = bench.Tensor(DType::kFloat32, {kCount});
+  args.weights = bench.Tensor(dtype, {kCount});
   args.learning_rate = 1e-4;
   const double bytes = static_cast<double>(kCount * (7 * 4 + SizeOf(dtype)));
   bench.Report("adamw", "8Mi", dtype, bytes, "GB/s", [&] { bench.backend().AdamW(args, {}); });
-  HostTensor sums(DType::kFloat64, {kCount / kNormBlockElements});
+  const TensorView sums = bench.Tensor(DType::kFloat64, {kCount / kNormBlockElements});
   bench.Report("sum of squares", "8Mi", DType::kFloat32, 4.0 * kCount, "GB/s", [&] {
-    bench.backend().SumOfSquares(grad.view(), sums.view(), {});
+    bench.backend().SumOfSquares(args.grad, sums, {});
   });
+  bench.FreeTensors();
 }
 
 void BenchCrossEntropy(Bench& bench, DType dtype) {
-  constexpr int64_t kRows = 170;
-  constexpr int64_t kColumns = 768;
+  constexpr int64_t kTargets = 170;
   constexpr int64_t kVocab = 32000;
-  const HostTensor x = RandomTensor(dtype, {kRows, kColumns}, 1);
-  const HostTensor weight = RandomTensor(dtype, {kVocab, kColumns}, 2, 0.02);
-  const HostTensor bias = RandomTensor(dtype, {kVocab}, 3, 0.02);
-  const auto labels = test::RandomIds(kRows, kVocab, 4);
-  const std::vector<float> row_weights(kRows, 1.0f);
-  HostTensor loss(DType::kFloat32, {kRows}), dx(dtype, {kRows, kColumns});
-  HostTensor dweight(DType::kFloat32, {kVocab, kColumns}), dbias(DType::kFloat32, {kVocab});
-  HostTensor workspace(
+  const std::vector<int32_t> labels = test::RandomIds(kTargets, kVocab, 4);
+  const std::vector<float> row_weights(kTargets, 1.0f);
+  LinearCrossEntropyArgs args;
+  args.x = bench.Random(dtype, {kTargets, kColumns}, 1);
+  args.weight = bench.Random(dtype, {kVocab, kColumns}, 2, 0.02);
+  args.bias = bench.Random(dtype, {kVocab}, 3, 0.02);
+  args.labels = labels.data();
+  args.row_weights = row_weights.data();
+  args.loss = bench.Tensor(DType::kFloat32, {kTargets});
+  args.dx = bench.Tensor(dtype, {kTargets, kColumns});
+  args.dweight = bench.Tensor(DType::kFloat32, {kVocab, kColumns});
+  args.dbias = bench.Tensor(DType::kFloat32, {kVocab});
+  args.workspace = bench.Tensor(
       DType::kUint8,
-      {bench.backend().LinearCrossEntropyWorkspaceBytes(kRows, kColumns, kVocab, dtype)});
-  const LinearCrossEntropyArgs args{x.view(),
-                                    weight.view(),
-                                    bias.view(),
-                                    labels.data(),
-                                    row_weights.data(),
-                                    loss.view(),
-                                    dx.view(),
-                                    dweight.view(),
-                                    dbias.view(),
-                                    workspace.view()};
-  bench.Report(
-      "cross entropy", "170x32000x768", dtype, 6.0 * kRows * kColumns * kVocab, "GFLOP/s", [&] {
-        bench.backend().LinearCrossEntropy(args, {});
-      });
+      {bench.backend().LinearCrossEntropyWorkspaceBytes(kTargets, kColumns, kVocab, dtype)});
+  const double flops = 6.0 * kTargets * kColumns * kVocab;
+  bench.Report("cross entropy", "170x32000x768", dtype, flops, "GFLOP/s", [&] {
+    bench.backend().LinearCrossEntropy(args, {});
+  });
+  bench.FreeTensors();
 }
 
 void RunAll(Bench& bench) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     if (!bench.backend().Supports(dtype)) continue;
     if (bench.Wanted("gemm")) BenchGemm(bench, dtype);
-    if (bench.Wanted("rows")) BenchRows(bench, dtype);
+    if (bench.Wanted("layernorm")) BenchLayerNorm(bench, dtype);
+    if (bench.Wanted("pointwise")) BenchPointwise(bench, dtype);
     if (bench.Wanted("adamw")) BenchAdamW(bench, dtype);
     if (bench.Wanted("cross entropy")) BenchCrossEntropy(bench, dtype);
   }
