@@ -73,8 +73,7 @@ class CpuBackend : public Backend {
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override {
     return AllocateHostBuffer(bytes);
   }
-  int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape,
-                                          DType dtype) const override {
+  int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape, DType dtype) const override {
     return cpu::CpuAttentionBackwardWorkspaceBytes(shape, dtype, num_threads_);
   }
   int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows,
