@@ -26,6 +26,8 @@ namespace {
 
 // The service never waits for a disk before it answers, so this long means that it hangs.
 constexpr absl::Duration kAnswerLimit = absl::Seconds(20);
+// Once lost, a service that is back answers at once; one that hangs must not cost every step of training.
+constexpr absl::Duration kReconnectLimit = absl::Milliseconds(200);
 constexpr int64_t kBufferUnit = int64_t{2} << 20;
 // The header may grow by a few digits from one save to the next.
 constexpr int64_t kHeaderRoom = int64_t{64} << 10;
@@ -91,7 +93,7 @@ class Client::Impl {
  public:
   explicit Impl(ClientOptions options) : options_(std::move(options)) {}
 
-  absl::Status Connect(absl::Time deadline);
+  absl::Status Connect(absl::Time deadline, absl::Duration answer_limit);
   absl::Status Prepare(const std::vector<TensorRange>& ranges);
   bool CanSave(std::string* skip_reason);
   absl::StatusOr<SaveResult> Save(int64_t step,
@@ -111,7 +113,7 @@ class Client::Impl {
   void Drain();
   void Take(const Message& message);
   void LoseService(const absl::Status& why);
-  absl::Status Await(MessageType type, Message* reply);
+  absl::Status Await(MessageType type, absl::Duration limit, Message* reply);
   absl::Status Reserve(int64_t file_bytes);
   absl::Status Register(int index);
   absl::Status Stage(int index,
@@ -147,7 +149,7 @@ SaveIdentity Client::Impl::IdentityOf(int64_t step, int64_t generation) const {
           options_.num_nodes};
 }
 
-absl::Status Client::Impl::Connect(absl::Time deadline) {
+absl::Status Client::Impl::Connect(absl::Time deadline, absl::Duration answer_limit) {
   const std::string path = options_.socket_path.empty()
                                ? DefaultSocketPath(options_.run_dir, options_.node)
                                : options_.socket_path;
@@ -166,9 +168,9 @@ absl::Status Client::Impl::Connect(absl::Time deadline) {
       options_.local_world_size > 0 ? options_.local_world_size : options_.world_size;
   hello.node = options_.node;
   hello.num_nodes = options_.num_nodes;
-  absl::Status sent = channel_->Send(hello, absl::Now() + kAnswerLimit);
+  absl::Status sent = channel_->Send(hello, absl::Now() + answer_limit);
   Message welcome;
-  if (sent.ok()) sent = Await(MessageType::kWelcome, &welcome);
+  if (sent.ok()) sent = Await(MessageType::kWelcome, answer_limit, &welcome);
   for (size_t i = 0; i < buffers_.size() && sent.ok(); ++i) {
     // Whoever we lost may still be writing from a busy buffer: leave that memory to it.
     if (buffers_[i].generation != 0) buffers_[i].memory.reset();
@@ -186,8 +188,8 @@ void Client::Impl::LoseService(const absl::Status& why) {
 }
 
 // Receives until `type`; what comes before it is taken in. The reply's refusal becomes FailedPrecondition.
-absl::Status Client::Impl::Await(MessageType type, Message* reply) {
-  const absl::Time deadline = absl::Now() + kAnswerLimit;
+absl::Status Client::Impl::Await(MessageType type, absl::Duration limit, Message* reply) {
+  const absl::Time deadline = absl::Now() + limit;
   while (true) {
     ANYORDER_ASSIGN_OR_RETURN(*reply, channel_->Receive(deadline));
     if (reply->type == type) break;
@@ -236,7 +238,7 @@ bool Client::Impl::CanSave(std::string* skip_reason) {
   Drain();
   std::string reason;
   // A launcher may have started it again; connecting to a socket nobody serves fails at once.
-  if (channel_ == nullptr) Connect(absl::InfinitePast()).IgnoreError();
+  if (channel_ == nullptr) Connect(absl::InfinitePast(), kReconnectLimit).IgnoreError();
   if (channel_ == nullptr) {
     reason = "the checkpoint service is gone";
   } else if (FreeBuffer() < 0) {
@@ -253,7 +255,7 @@ absl::Status Client::Impl::Register(int index) {
   ANYORDER_ASSIGN_OR_RETURN(message.fd, buffers_[index].memory->Duplicate());
   ANYORDER_RETURN_IF_ERROR(channel_->Send(message, absl::Now() + kAnswerLimit));
   Message reply;
-  return Await(MessageType::kRegistered, &reply);
+  return Await(MessageType::kRegistered, kAnswerLimit, &reply);
 }
 
 // Makes every free buffer large enough; a busy one has to wait until it is free.
@@ -265,16 +267,14 @@ absl::Status Client::Impl::Reserve(int64_t file_bytes) {
     const int64_t bytes = (file_bytes + kHeaderRoom + kBufferUnit - 1) / kBufferUnit * kBufferUnit;
     buffer.memory.reset();
     const int64_t available = AvailableMemory();
-    const int64_t ranks = std::max(options_.local_world_size, 1);
-    if (available >= 0 && bytes * 2 * ranks > available && i == 0) {
+    // The other ranks' buffers count as used memory once they are allocated.
+    if (available >= 0 && bytes * 2 > available && i == 0) {
       return absl::ResourceExhaustedError(
           absl::StrCat("checkpoints need two buffers of ",
                        bytes >> 20,
-                       " MiB for each of ",
-                       ranks,
-                       " ranks here, the machine has ",
+                       " MiB for each rank, the machine has ",
                        available >> 20,
-                       " MiB left; use more nodes or fewer ranks on each"));
+                       " MiB left for this one; use more nodes or fewer ranks on each"));
     }
     ANYORDER_ASSIGN_OR_RETURN(buffer.memory, StagingBuffer::Create(bytes));
     const absl::Status registered = Register(static_cast<int>(i));
@@ -317,7 +317,7 @@ absl::Status Client::Impl::Stage(int index,
   stage.copy_ms = absl::ToDoubleMilliseconds(absl::Now() - start);
   ANYORDER_RETURN_IF_ERROR(channel_->Send(stage, absl::Now() + kAnswerLimit));
   Message reply;
-  const absl::Status staged = Await(MessageType::kStaged, &reply);
+  const absl::Status staged = Await(MessageType::kStaged, kAnswerLimit, &reply);
   if (absl::IsFailedPrecondition(staged)) buffers_[index].generation = 0;
   return staged;
 }
@@ -410,7 +410,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
                      options.num_nodes));
   }
   auto impl = std::make_unique<Impl>(options);
-  ANYORDER_RETURN_IF_ERROR(impl->Connect(absl::Now() + options.connect_limit));
+  ANYORDER_RETURN_IF_ERROR(impl->Connect(absl::Now() + options.connect_limit, kAnswerLimit));
   return std::unique_ptr<Client>(new Client(std::move(impl)));
 }
 

@@ -117,7 +117,10 @@ absl::Status CommitLog::CheckSpace(const SaveJob& job) {
 absl::Status CommitLog::RefuseCommittedStep(const SaveIdentity& id) {
   const absl::StatusOr<Checkpoint> existing =
       Checkpoint::Open(CheckpointPath(run_dir_, id.step), fs_);
-  if (!existing.ok() || existing->generation() == id.generation) return absl::OkStatus();
+  if (absl::IsNotFound(existing.status()) || absl::IsDataLoss(existing.status())) {
+    return absl::OkStatus();
+  }
+  ANYORDER_RETURN_IF_ERROR(existing.status());
   return absl::AlreadyExistsError(absl::StrCat(
       "step ", id.step, " is committed already, as generation ", existing->generation()));
 }
@@ -210,7 +213,7 @@ absl::Status CommitLog::Commit(const Manifest& manifest,
       fs_, JoinPath(directory, kManifestName), SerializeManifest(manifest)));
   ANYORDER_RETURN_IF_ERROR(RefuseCommittedStep(id));
   if (fs_->ListDirectory(target).ok()) {
-    // The step is there but does not open: it must not block its own replacement.
+    // The step is there but bad: it must not block its own replacement.
     ANYORDER_RETURN_IF_ERROR(Quarantine(target, fs_));
   }
   ANYORDER_RETURN_IF_ERROR(fence());

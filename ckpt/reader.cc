@@ -246,11 +246,13 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& r
     info.directory = JoinPath(parent, name);
     info.step = *step;
     const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(info.directory, fs);
-    if (!checkpoint.ok()) {
-      info.fault = std::string(checkpoint.status().message());
-    } else if (checkpoint->step() != *step) {
-      info.fault = absl::StrCat("'", info.directory, "' holds step ", checkpoint->step());
-    } else {
+    info.status = checkpoint.status();
+    if (checkpoint.ok() && checkpoint->step() != *step) {
+      info.status = absl::DataLossError(
+          absl::StrCat("'", info.directory, "' holds step ", checkpoint->step()));
+    }
+    info.fault = std::string(info.status.message());
+    if (info.status.ok()) {
       info.opens = true;
       info.generation = checkpoint->generation();
       info.world_size = checkpoint->world_size();
@@ -279,15 +281,17 @@ absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir,
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> infos, ListCheckpoints(run_dir, fs));
   std::string last_fault;
   for (const CheckpointInfo& info : infos) {
-    std::string fault = info.fault;
-    if (info.opens) {
+    absl::Status status = info.status;
+    if (status.ok()) {
       ANYORDER_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(info.directory, fs));
-      const absl::Status verified = checkpoint.Verify();
-      if (verified.ok()) return info.directory;
-      // Anything but bad bytes is the machine's trouble: calling the checkpoint bad would be rash.
-      if (!absl::IsDataLoss(verified) && !absl::IsOutOfRange(verified)) return verified;
-      fault = std::string(verified.message());
+      status = checkpoint.Verify();
     }
+    if (status.ok()) return info.directory;
+    // Anything but bad bytes is the machine's trouble: calling the checkpoint bad would be rash.
+    if (!absl::IsDataLoss(status) && !absl::IsNotFound(status) && !absl::IsOutOfRange(status)) {
+      return status;
+    }
+    const std::string fault(status.message());
     LogWarning(absl::StrCat("checkpoint of step ", info.step, " is bad: ", fault));
     if (quarantine_bad) ANYORDER_RETURN_IF_ERROR(Quarantine(info.directory, fs));
     last_fault = fault;

@@ -77,6 +77,8 @@ struct CheckpointInfo {
   int64_t num_bytes = 0;
   bool opens = false;  // manifest and file sizes are right; says nothing about payload
   std::string fault;   // why it does not open
+  absl::Status
+      status;  // the same as a status: DataLoss and NotFound mean bad, others that it could not be looked at
 };
 
 // "run-dir/checkpoints/step-000000200"

@@ -196,7 +196,9 @@ void Service::Impl::KeepLease() {
   while (!closing_changed_.wait_for(
       lock, absl::ToChronoMilliseconds(options_.lease_lifetime / 3), [this] { return closing_; })) {
     lock.unlock();
-    const absl::Status held = lease_ != nullptr ? lease_->Renew() : CheckFence();
+    absl::Status held = lease_ != nullptr ? lease_->Renew() : CheckFence();
+    // A full disk stops the heartbeat, not the ownership: what counts is the name in the file.
+    if (!held.ok() && !absl::IsAborted(held)) held = CheckFence();
     if (held.ok()) last_good = absl::Now();
     lock.lock();
     // An unreadable file may be a hiccup of the file system, but not for longer than others wait.

@@ -306,6 +306,21 @@ TEST_F(ServiceTest, AServiceThatLostItsLeaseWritesNothingMore) {
   EXPECT_FALSE(std::filesystem::exists(StepPath(100)));
 }
 
+TEST_F(ServiceTest, AFullDiskThatStopsTheHeartbeatDoesNotStopTheService) {
+  FaultFileSystem fs;
+  ServiceOptions options = Options();
+  options.fs = &fs;
+  options.lease_lifetime = absl::Milliseconds(60);
+  Serve(options);
+  auto clients = ConnectAll(1);
+  fs.Break(FaultyCall::kCreate, "LEASE", ENOSPC, 1 << 20);
+  while (fs.num_faults() < 10)
+    absl::SleepFor(absl::Milliseconds(5));
+  SaveAll(clients, 100, State(1));
+  const absl::Status committed = clients[0]->WaitCommitted(100, absl::Seconds(30));
+  EXPECT_TRUE(committed.ok()) << committed;
+}
+
 TEST_F(ServiceTest, TheServiceLeavesWhenNobodyComes) {
   ServiceOptions options = Options();
   options.first_client_limit = absl::Milliseconds(50);
