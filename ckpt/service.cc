@@ -19,6 +19,7 @@
 #include "absl/time/clock.h"
 
 #include "ckpt/commit.h"
+#include "ckpt/connection.h"
 #include "ckpt/crc32c.h"
 #include "ckpt/event_log.h"
 #include "ckpt/layout.h"
@@ -33,7 +34,6 @@
 namespace anyorder::ckpt {
 namespace {
 
-constexpr int kNumBuffers = 2;
 // A trainer that does not read its events for this long is broken.
 constexpr int64_t kMaxUnsentBytes = 4 << 20;
 // How late limits and the end of background work are noticed.
@@ -41,24 +41,6 @@ constexpr absl::Duration kTick = absl::Milliseconds(50);
 // After a stop request, ranks in the middle of a copy may still finish it.
 constexpr absl::Duration kStopGrace = absl::Seconds(10);
 constexpr absl::Duration kFarewell = absl::Seconds(1);
-
-struct Connection {
-  explicit Connection(Channel c) : channel(std::move(c)) {}
-
-  struct Buffer {
-    // Shared with the save that was staged in it, which outlives the connection.
-    std::shared_ptr<StagingBuffer> memory;
-    int64_t generation = 0;  // that uses it; 0: free
-  };
-
-  Channel channel;
-  bool is_trainer = false;  // has been welcomed
-  int rank = -1;
-  int world_size = 0;
-  int local_world_size = 0;
-  std::array<Buffer, kNumBuffers> buffers;
-  absl::Status fault;  // not OK: to be closed
-};
 
 }  // namespace
 

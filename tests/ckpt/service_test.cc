@@ -314,8 +314,9 @@ TEST_F(ServiceTest, AFullDiskThatStopsTheHeartbeatDoesNotStopTheService) {
   Serve(options);
   auto clients = ConnectAll(1);
   fs.Break(FaultyCall::kCreate, "LEASE", ENOSPC, 1 << 20);
-  while (fs.num_faults() < 10)
+  for (int wait = 0; fs.num_faults() < 10 && wait < 1000; ++wait)
     absl::SleepFor(absl::Milliseconds(5));
+  ASSERT_TRUE(clients[0]->CanSave());
   SaveAll(clients, 100, State(1));
   const absl::Status committed = clients[0]->WaitCommitted(100, absl::Seconds(30));
   EXPECT_TRUE(committed.ok()) << committed;
