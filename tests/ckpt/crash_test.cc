@@ -137,6 +137,42 @@ TEST_F(CrashTest, AKilledServiceIsReplacedAndItsHalfWorkRemoved) {
   EXPECT_EQ(ExitStatusOf(second), 0);
 }
 
+TEST_F(CrashTest, WhateverWasReportedCommittedLoadsAfterTheServiceIsKilledAnywhere) {
+  RandomStream random(17, RandomPurpose::kPermutation, 0, 0);
+  int64_t newest_committed = 0;
+  int64_t step = 0;
+  for (int64_t incarnation = 1; incarnation <= 8; ++incarnation) {
+    const pid_t service = StartService(incarnation);
+    auto clients = ConnectAll(1, incarnation);
+    ASSERT_EQ(clients.size(), 1u);
+    const absl::Time end = absl::Now() + absl::Milliseconds(5 + random.Below(150));
+    while (absl::Now() < end) {
+      step += 100;
+      clients[0]->Save(step, State(step).Ranges(0, 1), "").IgnoreError();
+      for (const SaveEvent& event : clients[0]->PollEvents()) {
+        if (event.state == "COMMITTED") newest_committed = event.step;
+      }
+    }
+    kill(service, SIGKILL);
+    ASSERT_EQ(ExitStatusOf(service), -SIGKILL);
+    for (const SaveEvent& event : clients[0]->PollEvents()) {
+      if (event.state == "COMMITTED") newest_committed = event.step;
+    }
+    const absl::StatusOr<std::string> newest = FindNewestGood(run_dir(), false);
+    if (newest_committed == 0 && absl::IsNotFound(newest.status())) continue;
+    ASSERT_TRUE(newest.ok()) << newest.status();
+    const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(*newest);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+    ASSERT_GE(checkpoint->step(), newest_committed);
+    ExpectHolds(*checkpoint, State(checkpoint->step()), 1);
+  }
+  EXPECT_GT(newest_committed, 0);
+}
+
+TEST_F(CrashTest, BadOptionsAreUsageErrors) {
+  EXPECT_EQ(ExitStatusOf(StartService(0)), 64);
+}
+
 TEST_F(CrashTest, ASecondServiceStopsWithTheOwnersName) {
   StartService(1);
   auto clients = ConnectAll(1);
