@@ -1,0 +1,112 @@
+#include "core/train/metrics.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+
+#include "ckpt/file_system.h"
+#include "core/base/status.h"
+
+namespace anyorder {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <typename Metrics, typename Visitor>
+void VisitMembers(Metrics& metrics, Visitor visit) {
+  visit("step", metrics.step);
+  visit("loss", metrics.loss);
+  visit("lr", metrics.lr);
+  visit("grad_norm", metrics.grad_norm);
+  visit("tokens_per_second", metrics.tokens_per_second);
+  visit("data_wait_ms", metrics.data_wait_ms);
+  visit("ckpt_stall_ms", metrics.ckpt_stall_ms);
+  visit("step_ms", metrics.step_ms);
+  visit("compute_ms", metrics.compute_ms);
+  visit("reduce_ms", metrics.reduce_ms);
+  visit("optimizer_ms", metrics.optimizer_ms);
+  visit("tokens", metrics.tokens);
+  visit("targets", metrics.targets);
+  visit("skipped", metrics.skipped);
+  visit("incarnation", metrics.incarnation);
+  visit("peak_rss_bytes", metrics.peak_rss_bytes);
+}
+
+bool ParseLine(absl::string_view line, StepMetrics& metrics) {
+  const Json json = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("step")) return false;
+  VisitMembers(metrics, [&json](const char* key, auto& value) {
+    const auto it = json.find(key);
+    if (it == json.end()) return;
+    using Value = std::decay_t<decltype(value)>;
+    if constexpr (std::is_same_v<Value, bool>) {
+      if (it->is_boolean()) value = it->template get<bool>();
+    } else if (it->is_number()) {
+      value = it->template get<Value>();
+    } else if constexpr (std::is_same_v<Value, double>) {
+      value = std::nan("");  // JSON has no NaN: null stands for it
+    }
+  });
+  return true;
+}
+
+struct MetricsFile {
+  std::vector<std::string> lines;  // without newline
+  std::vector<StepMetrics> metrics;
+};
+
+absl::StatusOr<MetricsFile> ReadFile(const std::string& path) {
+  MetricsFile result;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    if (errno == ENOENT) return result;
+    return ErrnoStatus("open", path);
+  }
+  std::string line;
+  while (std::getline(file, line)) {
+    StepMetrics metrics;
+    if (file.eof() || !ParseLine(line, metrics)) continue;  // torn by a crash
+    result.lines.push_back(line);
+    result.metrics.push_back(metrics);
+  }
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& path) {
+  ANYORDER_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
+  return MetricsLog(std::move(file));
+}
+
+absl::Status MetricsLog::Append(const StepMetrics& metrics) {
+  Json json;
+  VisitMembers(metrics, [&json](const char* key, const auto& value) { json[key] = value; });
+  return file_.Append(json.dump() + "\n");
+}
+
+absl::StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path) {
+  ANYORDER_ASSIGN_OR_RETURN(MetricsFile file, ReadFile(path));
+  return std::move(file.metrics);
+}
+
+absl::Status SetAsideLaterSteps(const std::string& path,
+                                const std::string& redone_path,
+                                int64_t step) {
+  ANYORDER_ASSIGN_OR_RETURN(const MetricsFile file, ReadFile(path));
+  std::string kept;
+  std::string later;
+  for (size_t i = 0; i < file.lines.size(); ++i)
+    absl::StrAppend(file.metrics[i].step <= step ? &kept : &later, file.lines[i], "\n");
+  if (later.empty()) return absl::OkStatus();
+  ANYORDER_ASSIGN_OR_RETURN(AppendFile redone, AppendFile::Open(redone_path));
+  ANYORDER_RETURN_IF_ERROR(redone.Append(later));
+  ANYORDER_RETURN_IF_ERROR(redone.Sync());
+  return ckpt::WriteSmallFileAtomically(ckpt::FileSystem::Posix(), path, kept);
+}
+
+}  // namespace anyorder

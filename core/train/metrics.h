@@ -1,0 +1,55 @@
+// run-dir/metrics.jsonl: one JSON object per finished step (FORMAT.md), for people, scripts and `anyorder status`.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/train/append_file.h"
+
+namespace anyorder {
+
+struct StepMetrics {
+  int64_t step = 0;  // steps finished, this one included
+  int64_t incarnation = 0;
+  double loss = 0;  // nats a target, over all ranks and targets
+  double lr = 0;
+  double grad_norm = 0;  // before clipping
+  double targets = 0;    // total target weight
+  int64_t tokens = 0;    // content tokens of the step
+  bool skipped = false;  // something was not finite: weights and memory are as before
+  double tokens_per_second = 0;
+  // Rank 0's wall time of the step and its parts, in ms.
+  double step_ms = 0;
+  double data_wait_ms = 0;
+  double compute_ms = 0;    // forward and backward of this rank's microbatches
+  double reduce_ms = 0;     // gradient reduce-scatter, waiting for slower ranks included
+  double optimizer_ms = 0;  // update and all-gather of weights
+  double ckpt_stall_ms = 0;
+  int64_t peak_rss_bytes = 0;  // of rank 0
+};
+
+class MetricsLog {
+ public:
+  static absl::StatusOr<MetricsLog> Open(const std::string& path);
+  absl::Status Append(const StepMetrics& metrics);
+
+ private:
+  explicit MetricsLog(AppendFile file) : file_(std::move(file)) {}
+  AppendFile file_;
+};
+
+// All whole lines, in file order. Empty if there is no such file; lines that do not parse are left out.
+absl::StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path);
+
+// Before a run goes on from `step`: moves the lines of later steps, whose work was lost, from `path` to the end of
+// `redone_path`, so that `path` keeps one line a step.
+absl::Status SetAsideLaterSteps(const std::string& path,
+                                const std::string& redone_path,
+                                int64_t step);
+
+}  // namespace anyorder

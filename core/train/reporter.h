@@ -1,0 +1,68 @@
+// Rank 0's written account of a run: metrics, TensorBoard, ledger, live progress, loss curve.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "ckpt/client.h"
+#include "core/train/ledger.h"
+#include "core/train/metrics.h"
+#include "core/train/progress.h"
+#include "core/train/run_config.h"
+#include "core/train/run_directory.h"
+#include "core/train/tensorboard_writer.h"
+
+namespace anyorder {
+
+class Reporter {
+ public:
+  struct Start {
+    std::string run_id;
+    int64_t incarnation = 0;
+    int ranks = 0;
+    int64_t step = 0;        // steps that are already trained
+    std::string checkpoint;  // where they came from; "" for a fresh start
+    std::string dataset_digest;
+    bool on_terminal = false;
+  };
+
+  static absl::StatusOr<std::unique_ptr<Reporter>> Open(const std::string& run_dir,
+                                                        const RunConfig& config,
+                                                        const Start& start);
+
+  absl::Status Step(const StepMetrics& metrics);
+  // Writes down commits, and the loss curve with them.
+  absl::Status Saves(const std::vector<ckpt::SaveEvent>& events, int64_t step);
+  // The end of this start, whatever its reason.
+  absl::Status Stop(int64_t step, int exit_status, const std::string& reason);
+  // Ends the live line before something else is printed.
+  void EndLine() { progress_.Finish(); }
+
+ private:
+  Reporter(const std::string& run_dir,
+           const RunConfig& config,
+           const Start& start,
+           MetricsLog metrics,
+           TensorboardWriter tensorboard,
+           Ledger ledger);
+  absl::Status RecordTrained(int64_t step);
+  absl::Status DrawLoss();
+
+  const RunDirectory paths_;
+  const Start start_;
+  const std::string title_;
+  MetricsLog metrics_;
+  TensorboardWriter tensorboard_;
+  Ledger ledger_;
+  Progress progress_;
+  std::vector<StepMetrics> history_;  // the whole run's, for the curve
+  int64_t recorded_step_ = 0;         // the ledger's `trained` records reach to here
+};
+
+}  // namespace anyorder

@@ -1,0 +1,184 @@
+#include "core/train/trainer.h"
+
+#include <sys/resource.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/optim/schedule.h"
+#include "core/train/stop_signal.h"
+
+namespace anyorder {
+namespace {
+
+double MillisecondsSince(absl::Time start) {
+  return absl::ToDoubleMilliseconds(absl::Now() - start);
+}
+
+int64_t PeakRssBytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+}  // namespace
+
+struct Trainer::StepOutcome {
+  bool stop = false;
+};
+
+absl::StatusOr<TrainEnd> Trainer::Run() {
+  bool stop = false;
+  while (step_ < config_.train.steps && !stop) {
+    ANYORDER_ASSIGN_OR_RETURN(const StepOutcome outcome, RunStep());
+    stop = outcome.stop;
+  }
+  return Finish(step_ < config_.train.steps);
+}
+
+absl::StatusOr<Trainer::StepOutcome> Trainer::RunStep() {
+  if (watch_ != nullptr) watch_->SetPhase(absl::StrCat("step ", step_ + 1));
+  const absl::Time started = absl::Now();
+  // Finish saves the last step, and waits for it.
+  const bool save_is_due = saver_->IsDue(step_ + 1) && step_ + 1 < config_.train.steps;
+  StepMetrics metrics;
+  ComputeMicrobatches(save_is_due, metrics);
+
+  const absl::Time reduce_started = absl::Now();
+  std::array<double, kNumScalars> totals{};
+  reducer_->ReduceScatter(absl::MakeSpan(gradient_), absl::MakeSpan(totals));
+  metrics.reduce_ms = MillisecondsSince(reduce_started);
+  if (totals[kFaults] > 0) return communicator_.AllAgree(fault_);
+
+  UpdateWeights(totals, metrics);
+  ++step_;
+  if (save_is_due) SaveOrSkip(totals[kSaveRefusals] == 0, metrics);
+  metrics.step_ms = MillisecondsSince(started);
+  Report(metrics);
+  return StepOutcome{totals[kStopWishes] > 0};
+}
+
+// This rank's microbatches, each into its leaf of the reduction tree.
+void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
+  absl::StatusOr<data::StepBatches> batches = loader_->Next();
+  Note(batches.status());
+  if (batches.ok()) metrics.data_wait_ms = batches->wait_ms;
+
+  const absl::Time started = absl::Now();
+  const dist::Range leaves = reducer_->leaves();
+  for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
+    const int64_t index = leaf - leaves.begin;
+    float* gradient = reducer_->LeafBuffer();
+    std::array<double, kNumScalars> scalars{};
+    if (batches.ok()) {
+      StepArgs args;
+      args.batch = &batches->microbatches[index];
+      args.weights = state_->weights();
+      args.memory_in = state_->memory_in(index);
+      args.memory_out = state_->memory_out(index);
+      args.seed = static_cast<uint64_t>(config_.train.seed);
+      args.gradients = TensorView(gradient, Shape{transformer_->layout().num_elements()});
+      const StepResult result = transformer_->Run(args, {});
+      scalars[kLossSum] = result.loss_sum;
+      scalars[kTargetWeight] = result.target_weight;
+    }
+    if (leaf + 1 == leaves.end) {
+      scalars[kStopWishes] = StopSignal() != 0 ? 1 : 0;
+      scalars[kFaults] = fault_.ok() ? 0 : 1;
+      scalars[kSaveRefusals] = save_is_due && !saver_->CanSave() ? 1 : 0;
+    }
+    reducer_->CommitLeaf(leaf, scalars);
+  }
+  metrics.compute_ms = MillisecondsSince(started);
+}
+
+// The optimizer's step, unless something is not finite: then weights, moments and memory stay as they are.
+void Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics& metrics) {
+  const absl::Time started = absl::Now();
+  dist::StepInfo info;
+  info.step = step_;
+  info.learning_rate = LearningRate(config_.optimizer, config_.train.steps, step_);
+  info.grad_scale = 1 / totals[kTargetWeight];
+  if (!std::isfinite(totals[kLossSum])) info.grad_scale = std::numeric_limits<double>::quiet_NaN();
+  const dist::StepResult update = state_->optimizer().Step(gradient_, info, state_->weights());
+  if (update.skipped) {
+    ++skipped_steps_;
+  } else {
+    state_->AdvanceMemory();
+  }
+  metrics.optimizer_ms = MillisecondsSince(started);
+  metrics.loss = totals[kLossSum] / totals[kTargetWeight];
+  metrics.targets = totals[kTargetWeight];
+  metrics.lr = info.learning_rate;
+  metrics.grad_norm = update.grad_norm;
+  metrics.skipped = update.skipped;
+}
+
+void Trainer::SaveOrSkip(bool all_can_save, StepMetrics& metrics) {
+  if (!all_can_save) return saver_->SkipSave(step_);
+  Note(saver_->Save(step_, state_->Ranges(), Metadata()));
+  metrics.ckpt_stall_ms = saver_->last_stall_ms();
+}
+
+void Trainer::Report(StepMetrics& metrics) {
+  const std::vector<ckpt::SaveEvent> events = saver_->Poll();
+  Note(saver_->fault());
+  if (reporter_ == nullptr) return;
+  metrics.step = step_;
+  metrics.incarnation = options_.incarnation;
+  metrics.tokens = config_.train.lanes * config_.sampling.seq_len;
+  metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.step_ms * 1000;
+  metrics.peak_rss_bytes = PeakRssBytes();
+  Note(reporter_->Step(metrics));
+  Note(reporter_->Saves(events, step_));
+  if (metrics.skipped) {
+    reporter_->EndLine();
+    LogWarning(absl::StrCat("step ", step_, " is skipped: its loss or gradient is not finite"));
+  }
+}
+
+absl::StatusOr<TrainEnd> Trainer::Finish(bool stopped) {
+  if (watch_ != nullptr) watch_->SetPhase("last checkpoint");
+  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(fault_));
+  absl::Status status = saver_->Finish(step_, state_->Ranges(), Metadata());
+  const std::vector<ckpt::SaveEvent> events = saver_->Poll();
+  const TrainEnd end = stopped ? TrainEnd::kStopped : TrainEnd::kFinished;
+  if (reporter_ != nullptr) {
+    Note(reporter_->Saves(events, step_));
+    const int exit_status = !status.ok() ? ExitStatusFor(status)
+                            : stopped    ? kExitRequeue
+                                         : kExitDone;
+    Note(reporter_->Stop(step_,
+                         exit_status,
+                         !status.ok() ? std::string(status.message())
+                         : stopped    ? absl::StrCat("signal ", StopSignal())
+                                      : "finished"));
+  }
+  if (status.ok()) status = communicator_.AllAgree(fault_);
+  if (!status.ok()) return status;
+  return end;
+}
+
+// Equal on all ranks is what the checkpoint asks for; only rank 0's copy is used.
+std::string Trainer::Metadata() const {
+  if (communicator_.rank() != 0) return "";
+  TrainMetadata metadata;
+  metadata.step = step_;
+  metadata.skipped_steps = skipped_steps_;
+  metadata.world_size = communicator_.world_size();
+  metadata.config_digest = config_.IdentityDigest();
+  metadata.dataset_digest = dataset_->index().dataset_digest;
+  metadata.tokenizer_digest = dataset_->index().tokenizer_digest;
+  metadata.config_text = config_.ToText();
+  return SerializeMetadata(metadata, transformer_->layout());
+}
+
+}  // namespace anyorder

@@ -1,0 +1,121 @@
+// A training run: the step loop and what it needs, on one rank of many.
+//
+// All ranks go through every member alike; a rank with a problem of its own carries it to the others in the step's reduction,
+// so that none returns early alone.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+#include "core/model/objective.h"
+#include "core/model/parameters.h"
+#include "core/model/transformer.h"
+#include "core/train/reporter.h"
+#include "core/train/resume.h"
+#include "core/train/run_config.h"
+#include "core/train/saver.h"
+#include "core/train/training_state.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "data/sampler.h"
+#include "dist/collective_watch.h"
+#include "dist/communicator.h"
+#include "dist/gradient_reducer.h"
+#include "kernels/backend.h"
+
+namespace anyorder {
+
+struct TrainerOptions {
+  std::string run_dir;
+  std::string run_id;
+  int64_t incarnation = 0;
+  ResumeMode resume = ResumeMode::kAuto;
+  bool progress_on_terminal = false;
+};
+
+enum class TrainEnd {
+  kFinished,  // all steps are done, the last checkpoint is committed
+  kStopped,   // a signal asked for it; a checkpoint of where it stopped is committed
+};
+
+class Trainer {
+ public:
+  // Collective. Opens the dataset, builds the network, finds where to begin and connects to the checkpoint service. Errors are
+  // the same on all ranks. Arguments are borrowed; `watch` may be null.
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(const RunConfig& config,
+                                                         const TrainerOptions& options,
+                                                         dist::Communicator& communicator,
+                                                         dist::CollectiveWatch* watch);
+
+  // Collective. Trains to the last step or until a stop signal, then waits for the last checkpoint.
+  absl::StatusOr<TrainEnd> Run();
+
+ private:
+  struct StepOutcome;
+
+  // What travels beside the gradient in each step's reduction; sums over all microbatches.
+  enum Scalar : int {
+    kLossSum,
+    kTargetWeight,
+    kStopWishes,    // ranks that got a stop signal
+    kFaults,        // ranks with a problem of their own
+    kSaveRefusals,  // ranks that cannot take the save that is due
+    kNumScalars,
+  };
+
+  Trainer(const RunConfig& config,
+          const TrainerOptions& options,
+          dist::Communicator& communicator,
+          dist::CollectiveWatch* watch)
+      : config_(config), options_(options), communicator_(communicator), watch_(watch) {}
+
+  // Set-up, in this order. Those named Local need no other rank.
+  absl::Status OpenLocalData();
+  absl::Status BuildLocalNetwork();
+  absl::Status CheckSameInputs();
+  absl::StatusOr<std::string> AgreeOnCheckpoint();
+  absl::Status LoadLocalState(const std::string& checkpoint);
+  absl::Status ConnectLocalService();
+  absl::Status OpenLocalReport(const std::string& checkpoint);
+
+  absl::StatusOr<StepOutcome> RunStep();
+  void ComputeMicrobatches(bool save_is_due, StepMetrics& metrics);
+  void UpdateWeights(absl::Span<const double> totals, StepMetrics& metrics);
+  void SaveOrSkip(bool all_can_save, StepMetrics& metrics);
+  void Report(StepMetrics& metrics);
+  absl::StatusOr<TrainEnd> Finish(bool stopped);
+  std::string Metadata() const;
+  // Remembers the first local problem for the next reduction.
+  void Note(const absl::Status& status) {
+    if (fault_.ok()) fault_ = status;
+  }
+
+  const RunConfig& config_;
+  const TrainerOptions options_;
+  dist::Communicator& communicator_;
+  dist::CollectiveWatch* const watch_;
+
+  std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<data::Dataset> dataset_;
+  std::unique_ptr<Objective> objective_;
+  std::unique_ptr<data::Sampler> sampler_;
+  std::unique_ptr<Transformer> transformer_;
+  std::unique_ptr<dist::GradientReducer> reducer_;
+  std::unique_ptr<TrainingState> state_;
+  std::vector<float> gradient_;  // of the owned range, summed over all microbatches
+  std::unique_ptr<Saver> saver_;
+  std::unique_ptr<Reporter> reporter_;  // rank 0 only
+  std::unique_ptr<data::BatchLoader> loader_;
+
+  int64_t step_ = 0;           // steps finished
+  int64_t skipped_steps_ = 0;  // of them not finite
+  absl::Status fault_;         // this rank's own problem, not yet told to the others
+};
+
+}  // namespace anyorder

@@ -1,0 +1,189 @@
+// How a Trainer comes to be: everything before the first step (trainer.h).
+
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/train/trainer.h"
+
+namespace anyorder {
+namespace {
+
+int UsableCores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+// Ranks on this machine. Collective.
+int LocalRanks(dist::Communicator& communicator) {
+  const std::vector<std::string> hosts = communicator.AllGatherStrings(communicator.host());
+  return static_cast<int>(std::count(hosts.begin(), hosts.end(), communicator.host()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config,
+                                                         const TrainerOptions& options,
+                                                         dist::Communicator& communicator,
+                                                         dist::CollectiveWatch* watch) {
+  ANYORDER_RETURN_IF_ERROR(config.ValidateWorldSize(communicator.world_size()));
+  std::unique_ptr<Trainer> trainer(new Trainer(config, options, communicator, watch));
+  if (watch != nullptr) watch->SetPhase("set-up");
+  kernels::CpuBackendOptions cpu;
+  const int local_ranks = LocalRanks(communicator);
+  cpu.num_threads = config.cpu.threads > 0 ? static_cast<int>(config.cpu.threads)
+                                           : std::max(1, UsableCores() / local_ranks);
+  absl::StatusOr<std::unique_ptr<kernels::Backend>> backend = kernels::MakeCpuBackend(cpu);
+  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(backend.status()));
+  trainer->backend_ = *std::move(backend);
+
+  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->OpenLocalData()));
+  ANYORDER_RETURN_IF_ERROR(trainer->CheckSameInputs());
+  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->BuildLocalNetwork()));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string checkpoint, trainer->AgreeOnCheckpoint());
+  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->LoadLocalState(checkpoint)));
+  trainer->state_->GatherWeights();
+  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->ConnectLocalService()));
+  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->OpenLocalReport(checkpoint)));
+
+  const dist::Range leaves = trainer->reducer_->leaves();
+  trainer->loader_ =
+      std::make_unique<data::BatchLoader>(*trainer->sampler_,
+                                          *trainer->objective_,
+                                          data::LoaderOptions{leaves.begin,
+                                                              leaves.end,
+                                                              config.train.microbatch_lanes,
+                                                              trainer->step_,
+                                                              config.train.prefetch_steps});
+  if (communicator.rank() == 0) {
+    Log(absl::StrCat(communicator.world_size(),
+                     " ranks, ",
+                     cpu.num_threads,
+                     " threads each, ",
+                     trainer->backend_->name(),
+                     ", ",
+                     trainer->transformer_->layout().num_elements(),
+                     " parameters; ",
+                     checkpoint.empty() ? "starting at" : "resuming after",
+                     " step ",
+                     trainer->step_,
+                     " of ",
+                     config.train.steps));
+  }
+  return trainer;
+}
+
+absl::Status Trainer::OpenLocalData() {
+  if (!backend_->Supports(ToDType(config_.model.dtype))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "this processor has no native bf16 (", backend_->name(), "); set model.dtype = \"fp32\""));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(dataset_, data::Dataset::Open(config_.data.shards));
+  ANYORDER_ASSIGN_OR_RETURN(objective_,
+                            MakeObjective(config_.objective.name, config_.model, config_.sampling));
+  ANYORDER_ASSIGN_OR_RETURN(sampler_,
+                            data::Sampler::Create(*dataset_,
+                                                  config_.sampling,
+                                                  objective_->sample_kind(),
+                                                  static_cast<uint64_t>(config_.train.seed),
+                                                  config_.train.lanes));
+  return absl::OkStatus();
+}
+
+// Nodes may see different files under one path.
+absl::Status Trainer::CheckSameInputs() {
+  const std::string mine =
+      absl::StrCat(config_.IdentityDigest(), " ", dataset_->index().dataset_digest);
+  const std::vector<std::string> all = communicator_.AllGatherStrings(mine);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ",
+                     rank,
+                     " has another configuration or dataset than rank 0 (",
+                     all[rank],
+                     " and ",
+                     all[0],
+                     "); all nodes must see the same files"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::BuildLocalNetwork() {
+  ANYORDER_ASSIGN_OR_RETURN(transformer_,
+                            Transformer::Create(config_.model,
+                                                static_cast<int64_t>(dataset_->index().vocab_size),
+                                                objective_->Shape(config_.train.microbatch_lanes),
+                                                *backend_));
+  dist::GradientReducerOptions reduction;
+  reduction.num_elements = transformer_->layout().num_elements();
+  reduction.num_leaves = config_.train.num_microbatches();
+  reduction.num_scalars = kNumScalars;
+  reduction.reduction = config_.dist.reduction;
+  ANYORDER_ASSIGN_OR_RETURN(reducer_,
+                            dist::GradientReducer::Create(communicator_, *backend_, reduction));
+  gradient_.resize(reducer_->owned().size());
+  const int64_t lanes = config_.train.microbatch_lanes;
+  const dist::Range leaves = reducer_->leaves();
+  ANYORDER_ASSIGN_OR_RETURN(state_,
+                            TrainingState::Create(config_,
+                                                  transformer_->layout(),
+                                                  {leaves.begin * lanes, leaves.end * lanes},
+                                                  communicator_,
+                                                  *backend_));
+  return absl::OkStatus();
+}
+
+// Rank 0 looks and verifies; the others take its word, so that all begin at the same step.
+absl::StatusOr<std::string> Trainer::AgreeOnCheckpoint() {
+  absl::StatusOr<std::string> chosen = std::string();
+  if (communicator_.rank() == 0) chosen = ChooseCheckpoint(options_.run_dir, options_.resume);
+  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(chosen.status()));
+  return communicator_.AllGatherStrings(*chosen)[0];
+}
+
+absl::Status Trainer::LoadLocalState(const std::string& directory) {
+  if (directory.empty()) {
+    state_->Initialize();
+    return absl::OkStatus();
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint, ckpt::Checkpoint::Open(directory));
+  ANYORDER_ASSIGN_OR_RETURN(const TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
+  ANYORDER_RETURN_IF_ERROR(Annotate(CheckMetadata(saved, config_, dataset_->index()), directory));
+  ANYORDER_RETURN_IF_ERROR(state_->Load(checkpoint));
+  step_ = saved.step;
+  skipped_steps_ = saved.skipped_steps;
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::ConnectLocalService() {
+  ckpt::ClientOptions client;
+  client.run_dir = options_.run_dir;
+  client.run_id = options_.run_id;
+  client.incarnation = options_.incarnation;
+  ANYORDER_ASSIGN_OR_RETURN(saver_, Saver::Connect(config_.checkpoint, client, communicator_));
+  if (step_ > 0) saver_->set_saved_step(step_);
+  return saver_->Prepare(state_->Ranges());
+}
+
+absl::Status Trainer::OpenLocalReport(const std::string& checkpoint) {
+  if (communicator_.rank() != 0) return absl::OkStatus();
+  Reporter::Start start;
+  start.run_id = options_.run_id;
+  start.incarnation = options_.incarnation;
+  start.ranks = communicator_.world_size();
+  start.step = step_;
+  start.checkpoint = checkpoint;
+  start.dataset_digest = dataset_->index().dataset_digest;
+  start.on_terminal = options_.progress_on_terminal;
+  ANYORDER_ASSIGN_OR_RETURN(reporter_, Reporter::Open(options_.run_dir, config_, start));
+  return absl::OkStatus();
+}
+
+}  // namespace anyorder

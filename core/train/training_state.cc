@@ -1,0 +1,128 @@
+#include "core/train/training_state.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+
+namespace anyorder {
+namespace {
+
+constexpr char kMaster[] = "master";
+constexpr char kFirstMoment[] = "adam_m";
+constexpr char kSecondMoment[] = "adam_v";
+constexpr char kMemory[] = "memory";
+
+}  // namespace
+
+std::vector<dist::DecaySegment> DecaySegmentsOf(const ParameterLayout& layout) {
+  std::vector<dist::DecaySegment> segments;
+  for (const ParameterInfo& info : layout.parameters()) {
+    if (!segments.empty() && segments.back().decays == info.decays) {
+      segments.back().end = info.end();
+    } else {
+      segments.push_back({info.offset, info.end(), info.decays});
+    }
+  }
+  return segments;
+}
+
+absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
+    const RunConfig& config,
+    const ParameterLayout& layout,
+    dist::Range lanes,
+    dist::Communicator& communicator,
+    kernels::Backend& backend) {
+  std::unique_ptr<TrainingState> state(new TrainingState(config, layout, lanes));
+  ANYORDER_ASSIGN_OR_RETURN(
+      state->optimizer_,
+      dist::ShardedOptimizer::Create(
+          communicator, backend, layout.num_elements(), DecaySegmentsOf(layout), config.optimizer));
+  const DType dtype = ToDType(config.model.dtype);
+  const auto allocate = [&](Shape shape) -> absl::StatusOr<TensorView> {
+    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Buffer> buffer,
+                              backend.Allocate(shape.num_elements() * SizeOf(dtype)));
+    state->buffers_.push_back(std::move(buffer));
+    return TensorView(state->buffers_.back()->data(), dtype, shape);
+  };
+  ANYORDER_ASSIGN_OR_RETURN(state->weights_, allocate({layout.num_elements()}));
+  if (config.model.mem_len > 0) {
+    for (TensorView& memory : state->memory_) {
+      ANYORDER_ASSIGN_OR_RETURN(memory, allocate(state->MemoryShape(lanes.size())));
+    }
+  }
+  return state;
+}
+
+void TrainingState::Initialize() {
+  const dist::Range owned = optimizer_->owned();
+  InitializeParameters(layout_,
+                       config_.model,
+                       static_cast<uint64_t>(config_.train.seed),
+                       owned.begin,
+                       owned.end,
+                       optimizer_->master().data());
+}
+
+absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint) {
+  for (const ckpt::TensorRange& range : Ranges()) {
+    const std::vector<ckpt::TensorInfo> tensors = checkpoint.tensors();
+    const auto it = std::find_if(tensors.begin(), tensors.end(), [&](const ckpt::TensorInfo& info) {
+      return info.name == range.name;
+    });
+    if (it == tensors.end() || !(it->shape == range.global_shape) || it->dtype != range.dtype) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          checkpoint.directory(),
+          " holds '",
+          range.name,
+          "' as ",
+          it == tensors.end() ? "nothing" : absl::StrCat(Name(it->dtype), it->shape.ToString()),
+          " but the run needs ",
+          Name(range.dtype),
+          range.global_shape.ToString()));
+    }
+    // Ranges point into this object's own, mutable state.
+    ANYORDER_RETURN_IF_ERROR(
+        checkpoint.Read(range.name, range.begin, range.end, const_cast<void*>(range.data)));
+  }
+  return absl::OkStatus();
+}
+
+void TrainingState::GatherWeights() {
+  optimizer_->GatherWeights(weights_);
+}
+
+std::vector<ckpt::TensorRange> TrainingState::Ranges() {
+  const dist::Range owned = optimizer_->owned();
+  std::vector<ckpt::TensorRange> ranges;
+  const auto add_flat = [&](const char* name, absl::Span<float> values) {
+    ranges.push_back({name,
+                      DType::kFloat32,
+                      Shape{layout_.num_elements()},
+                      owned.begin,
+                      owned.end,
+                      values.data()});
+  };
+  add_flat(kMaster, optimizer_->master());
+  add_flat(kFirstMoment, optimizer_->first_moment());
+  add_flat(kSecondMoment, optimizer_->second_moment());
+  if (config_.model.mem_len > 0) {
+    const TensorView& memory = memory_[current_];
+    ranges.push_back({kMemory,
+                      memory.dtype(),
+                      MemoryShape(config_.train.lanes),
+                      lanes_.begin * lane_elements(),
+                      lanes_.end * lane_elements(),
+                      memory.raw()});
+  }
+  return ranges;
+}
+
+TensorView TrainingState::Memory(int side, int64_t index) const {
+  if (config_.model.mem_len == 0) return {};
+  const int64_t lanes = config_.train.microbatch_lanes;
+  return memory_[side].Slice(index * lanes * lane_elements(), MemoryShape(lanes));
+}
+
+}  // namespace anyorder

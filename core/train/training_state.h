@@ -1,0 +1,79 @@
+// Everything a run is at one moment besides its step number: weights, Adam moments, recurrence memory. This rank holds the
+// compute weights whole, its range of master weights and moments, and the memory of its own lanes.
+//
+// A checkpoint holds the same as global tensors "master", "adam_m", "adam_v" [parameters] and "memory" [lanes, L, M, d],
+// so that any number of ranks can load what any other number saved.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "ckpt/client.h"
+#include "ckpt/reader.h"
+#include "core/base/tensor.h"
+#include "core/model/parameters.h"
+#include "core/train/run_config.h"
+#include "dist/communicator.h"
+#include "dist/parameter_partition.h"
+#include "dist/sharded_optimizer.h"
+#include "kernels/backend.h"
+
+namespace anyorder {
+
+class TrainingState {
+ public:
+  // Allocates; nothing is initialised but memory, which is zero. `lanes`: this rank's rows of the global batch.
+  static absl::StatusOr<std::unique_ptr<TrainingState>> Create(const RunConfig& config,
+                                                               const ParameterLayout& layout,
+                                                               dist::Range lanes,
+                                                               dist::Communicator& communicator,
+                                                               kernels::Backend& backend);
+
+  // This rank's part of the initial state.
+  void Initialize();
+  // This rank's part of `checkpoint`. FailedPrecondition if its tensors have other shapes; DataLoss.
+  absl::Status Load(const ckpt::Checkpoint& checkpoint);
+  // Collective, after either: the compute weights of all ranks' master weights.
+  void GatherWeights();
+
+  // What this rank saves; points into this object.
+  std::vector<ckpt::TensorRange> Ranges();
+
+  dist::ShardedOptimizer& optimizer() { return *optimizer_; }
+  TensorView weights() { return weights_; }
+  // Of microbatch `index` of this rank, [microbatch_lanes, L, M, d]; null without memory.
+  ConstTensorView memory_in(int64_t index) const { return Memory(current_, index); }
+  TensorView memory_out(int64_t index) { return Memory(1 - current_, index); }
+  // What the step wrote becomes what the next one reads. A skipped step does not call it.
+  void AdvanceMemory() { current_ = 1 - current_; }
+
+ private:
+  TrainingState(const RunConfig& config, const ParameterLayout& layout, dist::Range lanes)
+      : config_(config), layout_(layout), lanes_(lanes) {}
+  int64_t lane_elements() const {
+    return config_.model.num_layers * config_.model.mem_len * config_.model.model_dim;
+  }
+  Shape MemoryShape(int64_t lanes) const {
+    return {lanes, config_.model.num_layers, config_.model.mem_len, config_.model.model_dim};
+  }
+  TensorView Memory(int side, int64_t index) const;
+
+  const RunConfig& config_;
+  const ParameterLayout& layout_;
+  const dist::Range lanes_;
+  std::unique_ptr<dist::ShardedOptimizer> optimizer_;
+  std::vector<std::unique_ptr<kernels::Buffer>> buffers_;
+  TensorView weights_;
+  TensorView memory_[2];  // [lanes, L, M, d] each, one read while the other is written
+  int current_ = 0;
+};
+
+// Runs of parameters that all decay, or none of which does.
+std::vector<dist::DecaySegment> DecaySegmentsOf(const ParameterLayout& layout);
+
+}  // namespace anyorder

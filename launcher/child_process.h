@@ -1,0 +1,44 @@
+// A program started and watched by the launcher.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace anyorder::launcher {
+
+struct SpawnOptions {
+  std::vector<std::string> arguments;    // [0] is the program, looked up in PATH if it has no slash
+  std::vector<std::string> environment;  // "NAME=value", where the launcher has no NAME
+  int output_fd = -1;                    // stdout and stderr; -1: the launcher's own
+  // Its own session: signals of the terminal do not reach it, and it may outlive the launcher.
+  bool own_session = false;
+  // The kernel kills it when the launcher dies, however that happens.
+  bool die_with_launcher = false;
+};
+
+// stdin is /dev/null. The destructor does not end the process.
+class ChildProcess {
+ public:
+  static absl::StatusOr<ChildProcess> Spawn(const SpawnOptions& options);
+
+  pid_t pid() const { return pid_; }
+  // Its exit status, or 128 + signal number; nothing while it runs. Never blocks.
+  std::optional<int> Poll();
+  void Signal(int signal_number) const;
+
+ private:
+  explicit ChildProcess(pid_t pid) : pid_(pid) {}
+  pid_t pid_ = -1;
+  std::optional<int> exit_status_;
+};
+
+// The directory of the running program, where its siblings are.
+std::string ProgramDirectory();
+
+}  // namespace anyorder::launcher

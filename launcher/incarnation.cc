@@ -1,0 +1,231 @@
+#include "launcher/incarnation.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+#include "ckpt/file_system.h"
+#include "ckpt/lease.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/train/run_directory.h"
+#include "launcher/child_process.h"
+
+namespace anyorder::launcher {
+namespace {
+
+constexpr absl::Duration kServiceStartLimit =
+    absl::Minutes(3);  // it may finish its predecessor's saves first
+constexpr absl::Duration kServiceRetryLimit = absl::Seconds(10);
+constexpr absl::Duration kServiceEndLimit = absl::Minutes(5);
+constexpr int kPollMs = 50;
+
+// A signal handler can reach nothing but globals.
+volatile std::sig_atomic_t num_signals = 0;
+
+void CountSignal(int) {
+  num_signals = num_signals + 1;
+}
+
+const char* NameOf(ResumeMode mode) {
+  switch (mode) {
+    case ResumeMode::kAuto:
+      return "auto";
+    case ResumeMode::kRequired:
+      return "required";
+    case ResumeMode::kNever:
+      return "never";
+  }
+  return "auto";
+}
+
+// The last line that the service logged.
+std::string LastLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string last;
+  for (std::string line; std::getline(file, line);)
+    last = line;
+  return last;
+}
+
+absl::StatusOr<ChildProcess> SpawnService(const IncarnationOptions& options) {
+  const std::string log = RunDirectory(options.run_dir).service_log;
+  const int log_fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (log_fd < 0) return ErrnoStatus("open", log);
+  SpawnOptions spawn;
+  spawn.arguments = {ProgramDirectory() + "/anyorder-ckptd",
+                     "--run-dir",
+                     options.run_dir,
+                     "--run-id",
+                     options.identity.run_id,
+                     "--incarnation",
+                     absl::StrCat(options.identity.incarnation),
+                     "--keep-last",
+                     absl::StrCat(options.checkpoint.keep_last),
+                     "--keep-every",
+                     absl::StrCat(options.checkpoint.keep_every)};
+  spawn.output_fd = log_fd;
+  spawn.own_session = true;
+  absl::StatusOr<ChildProcess> service = ChildProcess::Spawn(spawn);
+  ::close(log_fd);
+  return service;
+}
+
+bool HoldsLease(const IncarnationOptions& options, const ChildProcess& service) {
+  const auto owner = ckpt::ReadLease(ckpt::FileSystem::Posix(), options.run_dir);
+  return owner.ok() && owner->pid == service.pid() &&
+         owner->incarnation == options.identity.incarnation;
+}
+
+// Starts it and waits until it owns the run directory. Ranks of a killed launcher may be connected to the service before for
+// a moment longer, so a refusal is not final at once.
+absl::StatusOr<ChildProcess> StartService(const IncarnationOptions& options) {
+  const absl::Time started = absl::Now();
+  while (true) {
+    ANYORDER_ASSIGN_OR_RETURN(ChildProcess service, SpawnService(options));
+    while (!service.Poll() && !HoldsLease(options, service)) {
+      if (absl::Now() - started > kServiceStartLimit) {
+        service.Signal(SIGTERM);
+        return absl::UnavailableError("the checkpoint service does not start; see ckptd.log");
+      }
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    const std::optional<int> ended = service.Poll();
+    if (!ended) return service;
+    const std::string why = LastLine(RunDirectory(options.run_dir).service_log);
+    if (*ended != kExitUsage) return absl::UnavailableError(why);
+    if (absl::Now() - started > kServiceRetryLimit) return absl::AlreadyExistsError(why);
+    absl::SleepFor(absl::Milliseconds(200));
+  }
+}
+
+absl::StatusOr<ChildProcess> StartRanks(const IncarnationOptions& options, OutputRelay& output) {
+  ANYORDER_RETURN_IF_ERROR(output.NewPipe());
+  SpawnOptions spawn;
+  spawn.arguments = {
+      "mpirun",
+      "--quiet",
+      "-n",
+      absl::StrCat(options.ranks),
+      "--bind-to",
+      "none",
+      "--oversubscribe",
+      // A rank that ends with a status of ours has told the others; none must be killed for it.
+      "--mca",
+      "orte_abort_on_non_zero_status",
+      "0",
+      "-x",
+      "ANYORDER_WORLD_SIZE",
+      ProgramDirectory() + "/anyorder-train",
+      "--run-dir",
+      options.run_dir,
+      "--run-id",
+      options.identity.run_id,
+      "--incarnation",
+      absl::StrCat(options.identity.incarnation),
+      "--resume",
+      NameOf(options.resume),
+      "--progress",
+      options.progress_on_terminal ? "terminal" : "lines"};
+  // Containers run as root and forbid ptrace; ranks may outnumber cores. All ranks are on this machine.
+  spawn.environment = {
+      absl::StrCat("ANYORDER_WORLD_SIZE=", options.ranks),
+      "OMPI_ALLOW_RUN_AS_ROOT=1",
+      "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+      "OMPI_MCA_pml=ob1",
+      "OMPI_MCA_btl=self,vader",
+      "OMPI_MCA_btl_vader_single_copy_mechanism=none",
+      "OMPI_MCA_mpi_yield_when_idle=1",
+      // OpenMP's default spins for milliseconds; where cores are shared that costs tenfold (measured:
+      // 12 tiny steps in 9.1 s instead of 0.8 s on two busy cores).
+      "GOMP_SPINCOUNT=1000"};
+  spawn.output_fd = output.write_end();
+  spawn.own_session = true;  // the terminal's Ctrl-C must reach only the launcher
+  spawn.die_with_launcher = true;
+  absl::StatusOr<ChildProcess> ranks = ChildProcess::Spawn(spawn);
+  output.CloseWriteEnd();
+  return ranks;
+}
+
+// Passes signals on: the first as a wish (mpirun forwards SIGUSR1 to every rank), the second as an end.
+class SignalForwarder {
+ public:
+  explicit SignalForwarder(const ChildProcess& ranks) : ranks_(ranks) {}
+
+  void Forward() {
+    if (num_signals >= 1 && sent_ == 0) {
+      Log("stopping: the ranks save a checkpoint first; a second signal ends them at once");
+      ranks_.Signal(SIGUSR1);
+      sent_ = 1;
+    }
+    if (num_signals >= 2 && sent_ == 1) {
+      LogWarning("ending the ranks without a checkpoint");
+      ranks_.Signal(SIGKILL);  // and they die with mpirun
+      sent_ = 2;
+    }
+  }
+
+ private:
+  const ChildProcess& ranks_;
+  int sent_ = 0;
+};
+
+// The service finishes what is staged, then goes.
+void EndService(ChildProcess& service) {
+  service.Signal(SIGTERM);
+  const absl::Time deadline = absl::Now() + kServiceEndLimit;
+  while (!service.Poll()) {
+    if (absl::Now() > deadline) {
+      LogWarning("the checkpoint service is still writing; it ends by itself");
+      return;
+    }
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+}
+
+}  // namespace
+
+void CatchLaunchSignals() {
+  struct sigaction action {};
+  action.sa_handler = CountSignal;
+  for (const int signal_number : {SIGTERM, SIGINT, SIGUSR1})
+    sigaction(signal_number, &action, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+absl::StatusOr<int> RunIncarnation(const IncarnationOptions& options, OutputRelay& output) {
+  ANYORDER_ASSIGN_OR_RETURN(ChildProcess service, StartService(options));
+  absl::StatusOr<ChildProcess> ranks = StartRanks(options, output);
+  if (!ranks.ok()) {
+    EndService(service);
+    return ranks.status();
+  }
+  SignalForwarder signals(*ranks);
+  while (!ranks->Poll()) {
+    output.Pump(kPollMs);
+    signals.Forward();
+    if (service.Poll()) {
+      LogWarning(absl::StrCat(
+          "the checkpoint service ended with status ", *service.Poll(), "; starting it again"));
+      absl::StatusOr<ChildProcess> again = SpawnService(options);
+      if (again.ok()) service = *std::move(again);
+    }
+  }
+  output.Pump(0);
+  EndService(service);
+  const int exit_status = *ranks->Poll();
+  // A signal during start-up ends ranks that had nothing to save yet.
+  const bool was_ended = num_signals > 0 && exit_status > 128;
+  return was_ended ? static_cast<int>(kExitRequeue) : exit_status;
+}
+
+}  // namespace anyorder::launcher

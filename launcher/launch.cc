@@ -1,0 +1,164 @@
+#include "launcher/launch.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+#include "ckpt/file_system.h"
+#include "ckpt/lease.h"
+#include "ckpt/reader.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/train/config_file.h"
+#include "core/train/ledger.h"
+#include "core/train/run_config.h"
+#include "core/train/run_directory.h"
+#include "data/dataset_index.h"
+#include "launcher/incarnation.h"
+#include "launcher/output_relay.h"
+#include "launcher/run_identity.h"
+
+namespace anyorder::launcher {
+namespace {
+
+constexpr int kMaxStartsWithoutCommit = 3;
+constexpr absl::Duration kLeaseLifetime = absl::Seconds(15);
+
+absl::StatusOr<RunConfig> ResolveConfig(const LaunchOptions& options) {
+  const RunDirectory paths(options.run_dir);
+  const std::string file = options.config.empty() ? paths.config : options.config;
+  ANYORDER_ASSIGN_OR_RETURN(RunConfig config, LoadRunConfig(file, options.overrides));
+  ANYORDER_RETURN_IF_ERROR(config.ValidateWorldSize(options.ranks));
+  // Ranks may start in another directory, and so may the next launch.
+  std::error_code error;
+  const std::filesystem::path shards = std::filesystem::absolute(config.data.shards, error);
+  if (!error) config.data.shards = shards.lexically_normal().string();
+  ANYORDER_RETURN_IF_ERROR(data::ReadDatasetIndex(config.data.shards).status());
+  if (std::filesystem::exists(paths.config, error)) {
+    ANYORDER_ASSIGN_OR_RETURN(const RunConfig started, LoadRunConfig(paths.config, {}));
+    ANYORDER_RETURN_IF_ERROR(Annotate(CheckSameRun(started, config), paths.config));
+  }
+  return config;
+}
+
+absl::Status MakeDirectories(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  return error ? ErrnoStatus("mkdir", path, error.value()) : absl::OkStatus();
+}
+
+int64_t NewestCommittedStep(const std::string& run_dir) {
+  const auto found = ckpt::ListCheckpoints(run_dir);
+  return found.ok() && !found->empty() ? found->front().step : -1;
+}
+
+// Whether starting again may help: not for a bad configuration or bad data.
+bool MayRestart(int exit_status) {
+  return exit_status != kExitUsage && exit_status != kExitData && exit_status != kExitDoNotRestart;
+}
+
+class Run {
+ public:
+  Run(const LaunchOptions& options, RunConfig config, RunIdentity identity, Ledger ledger)
+      : options_(options),
+        config_(std::move(config)),
+        identity_(std::move(identity)),
+        ledger_(std::move(ledger)) {}
+
+  absl::StatusOr<int> UntilDone() {
+    ANYORDER_ASSIGN_OR_RETURN(OutputRelay output,
+                              OutputRelay::Open(RunDirectory(options_.run_dir).train_log));
+    int64_t committed = NewestCommittedStep(options_.run_dir);
+    for (int fruitless = 0;;) {
+      ANYORDER_ASSIGN_OR_RETURN(const int exit_status, RunOnce(output));
+      if (exit_status == kExitDone || exit_status == kExitRequeue) return exit_status;
+      const int64_t now_committed = NewestCommittedStep(options_.run_dir);
+      fruitless = now_committed > committed ? 0 : fruitless + 1;
+      committed = now_committed;
+      const std::string why = absl::StrCat("exit status ",
+                                           exit_status,
+                                           output.last_error().empty() ? "" : ": ",
+                                           output.last_error());
+      if (!MayRestart(exit_status)) return exit_status;
+      if (fruitless >= kMaxStartsWithoutCommit) {
+        return absl::AbortedError(
+            absl::StrCat(fruitless,
+                         " starts in a row ended without a new checkpoint, the last with ",
+                         why,
+                         "; see ",
+                         RunDirectory(options_.run_dir).train_log));
+      }
+      LogWarning(absl::StrCat("the ranks ended with ", why, "; starting again"));
+      ++identity_.incarnation;
+      options_.resume = ResumeMode::kAuto;
+    }
+  }
+
+ private:
+  absl::StatusOr<int> RunOnce(OutputRelay& output) {
+    LedgerRecord start;
+    start.event = "start";
+    start.run_id = identity_.run_id;
+    start.incarnation = identity_.incarnation;
+    start.ranks = options_.ranks;
+    ANYORDER_RETURN_IF_ERROR(ledger_.Append(start));
+    IncarnationOptions incarnation;
+    incarnation.run_dir = options_.run_dir;
+    incarnation.identity = identity_;
+    incarnation.ranks = options_.ranks;
+    incarnation.resume = options_.resume;
+    incarnation.checkpoint = config_.checkpoint;
+    incarnation.progress_on_terminal = options_.progress_on_terminal;
+    const absl::StatusOr<int> exit_status = RunIncarnation(incarnation, output);
+    LedgerRecord stop;
+    stop.event = "exit";
+    stop.incarnation = identity_.incarnation;
+    stop.exit_status = exit_status.ok() ? *exit_status : ExitStatusFor(exit_status.status());
+    ANYORDER_RETURN_IF_ERROR(ledger_.Append(stop));
+    return exit_status;
+  }
+
+  LaunchOptions options_;
+  const RunConfig config_;
+  RunIdentity identity_;
+  Ledger ledger_;
+};
+
+}  // namespace
+
+absl::StatusOr<int> Launch(const LaunchOptions& options) {
+  // Everything that can be refused is refused before anything is written.
+  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ResolveConfig(options));
+  ANYORDER_RETURN_IF_ERROR(CheckResume(options.run_dir, options.resume));
+
+  const RunDirectory paths(options.run_dir);
+  ANYORDER_RETURN_IF_ERROR(MakeDirectories(paths.launch));
+  ANYORDER_ASSIGN_OR_RETURN(RunIdentity identity, NextIdentity(paths));
+  ANYORDER_ASSIGN_OR_RETURN(
+      const std::unique_ptr<ckpt::Lease> lease,
+      ckpt::Lease::Acquire(ckpt::FileSystem::Posix(),
+                           paths.launch,
+                           ckpt::DescribeThisProcess(identity.run_id, identity.incarnation, ""),
+                           kLeaseLifetime));
+  const LeaseKeeper keeper(*lease, kLeaseLifetime / 3);
+  ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
+  ANYORDER_RETURN_IF_ERROR(RecordCreation(paths, identity, config, ledger));
+  ANYORDER_RETURN_IF_ERROR(
+      ckpt::WriteSmallFileAtomically(ckpt::FileSystem::Posix(), paths.config, config.ToText()));
+  CatchLaunchSignals();
+  absl::StatusOr<int> result = Run(options, config, identity, std::move(ledger)).UntilDone();
+  const absl::Status released = lease->Release();
+  if (!released.ok()) LogWarning(released.message());
+  return result;
+}
+
+}  // namespace anyorder::launcher

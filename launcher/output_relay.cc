@@ -1,0 +1,82 @@
+#include "launcher/output_relay.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+
+namespace anyorder::launcher {
+
+absl::StatusOr<OutputRelay> OutputRelay::Open(const std::string& log_path) {
+  ANYORDER_ASSIGN_OR_RETURN(AppendFile log, AppendFile::Open(log_path));
+  return OutputRelay(std::move(log));
+}
+
+OutputRelay::OutputRelay(OutputRelay&& other) noexcept
+    : log_(std::move(other.log_)),
+      read_end_(std::exchange(other.read_end_, -1)),
+      write_end_(std::exchange(other.write_end_, -1)),
+      partial_(std::move(other.partial_)),
+      last_error_(std::move(other.last_error_)) {}
+
+OutputRelay::~OutputRelay() {
+  if (read_end_ >= 0) ::close(read_end_);
+  CloseWriteEnd();
+}
+
+absl::Status OutputRelay::NewPipe() {
+  if (read_end_ >= 0) ::close(read_end_);
+  CloseWriteEnd();
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus("pipe", "output of the ranks");
+  read_end_ = ends[0];
+  write_end_ = ends[1];
+  ::fcntl(read_end_, F_SETFL, O_NONBLOCK);
+  return absl::OkStatus();
+}
+
+void OutputRelay::CloseWriteEnd() {
+  if (write_end_ >= 0) ::close(write_end_);
+  write_end_ = -1;
+}
+
+void OutputRelay::Pump(int timeout_ms) {
+  pollfd wanted{read_end_, POLLIN, 0};
+  if (::poll(&wanted, read_end_ >= 0 ? 1 : 0, timeout_ms) <= 0) return;
+  char bytes[4096];
+  ssize_t got = 0;
+  while ((got = ::read(read_end_, bytes, sizeof bytes)) > 0) {
+    // A terminal that went away must not stop the run.
+    [[maybe_unused]] const ssize_t shown = ::write(STDERR_FILENO, bytes, static_cast<size_t>(got));
+    partial_.append(bytes, static_cast<size_t>(got));
+    size_t begin = 0;
+    for (size_t end = partial_.find('\n'); end != std::string::npos;
+         end = partial_.find('\n', begin)) {
+      TakeLine(absl::string_view(partial_).substr(begin, end - begin));
+      begin = end + 1;
+    }
+    partial_.erase(0, begin);
+  }
+  if (got == 0) {  // every writer is gone
+    ::close(read_end_);
+    read_end_ = -1;
+  }
+}
+
+void OutputRelay::TakeLine(absl::string_view line) {
+  // Of a line that was redrawn, the last state is what stayed on the screen.
+  const size_t redrawn = line.rfind('\r');
+  if (redrawn != absl::string_view::npos) line.remove_prefix(redrawn + 1);
+  log_.Append(absl::StrCat(line, "\n")).IgnoreError();
+  if (absl::StartsWith(line, "anyorder-train: ") || absl::StrContains(line, "CHECK")) {
+    last_error_ = std::string(line);
+  }
+}
+
+}  // namespace anyorder::launcher

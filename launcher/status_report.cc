@@ -1,0 +1,115 @@
+#include "launcher/status_report.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "ckpt/file_system.h"
+#include "ckpt/lease.h"
+#include "ckpt/reader.h"
+#include "core/base/status.h"
+#include "core/train/config_file.h"
+#include "core/train/ledger.h"
+#include "core/train/metrics.h"
+#include "core/train/run_directory.h"
+
+namespace anyorder::launcher {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The launcher that has the run directory, if it still lives.
+std::string LiveOwner(const RunDirectory& paths) {
+  const auto owner = ckpt::ReadLease(ckpt::FileSystem::Posix(), paths.launch);
+  return owner.ok() && !ckpt::IsKnownDead(*owner) ? owner->ToString() : "";
+}
+
+Json Describe(const std::string& run_dir,
+              const RunConfig& config,
+              const std::vector<LedgerRecord>& ledger,
+              const std::vector<StepMetrics>& metrics,
+              const std::vector<ckpt::CheckpointInfo>& checkpoints) {
+  const LedgerSummary summary = Summarize(ledger);
+  const std::string owner = LiveOwner(RunDirectory(run_dir));
+  Json json = {{"run_dir", run_dir},
+               {"run_id", summary.run_id},
+               {"state", "stopped"},
+               {"owner", owner},
+               {"step", 0},
+               {"steps", config.train.steps},
+               {"starts", summary.incarnations}};
+  if (!owner.empty()) json["state"] = "running";
+  if (!metrics.empty()) {
+    const StepMetrics& last = metrics.back();
+    json["step"] = last.step;
+    json["loss"] = last.loss;
+    json["tokens_per_second"] = last.tokens_per_second;
+    if (last.step == config.train.steps && owner.empty()) json["state"] = "finished";
+  }
+  json["checkpoints"] = Json::array();
+  for (const ckpt::CheckpointInfo& info : checkpoints)
+    json["checkpoints"].push_back(
+        {{"step", info.step}, {"bytes", info.num_bytes}, {"opens", info.opens}});
+  return json;
+}
+
+void PrintForPeople(const Json& json, const std::vector<LedgerRecord>& ledger) {
+  std::string text =
+      absl::StrFormat("run          %s (%s), %d starts\nstate        %s\nstep         %d of %d\n",
+                      json["run_dir"].get<std::string>(),
+                      json["run_id"].get<std::string>(),
+                      json["starts"].get<int64_t>(),
+                      json["state"].get<std::string>(),
+                      json["step"].get<int64_t>(),
+                      json["steps"].get<int64_t>());
+  if (!json["owner"].get<std::string>().empty())
+    absl::StrAppend(&text, "owner        ", json["owner"].get<std::string>(), "\n");
+  if (json.contains("loss") && json["loss"].is_number()) {
+    absl::StrAppendFormat(&text,
+                          "loss         %.4f\nspeed        %.0f tokens/s\n",
+                          json["loss"].get<double>(),
+                          json["tokens_per_second"].get<double>());
+  }
+  for (const Json& checkpoint : json["checkpoints"]) {
+    absl::StrAppendFormat(&text,
+                          "checkpoint   step %d, %.1f MiB%s\n",
+                          checkpoint["step"].get<int64_t>(),
+                          static_cast<double>(checkpoint["bytes"].get<int64_t>()) / (1 << 20),
+                          checkpoint["opens"].get<bool>() ? "" : "  DAMAGED");
+  }
+  if (json["checkpoints"].empty()) absl::StrAppend(&text, "checkpoint   none committed\n");
+  // The end of the story is what a reader wants; the ledger has the rest.
+  const size_t shown = std::min<size_t>(ledger.size(), 5);
+  for (size_t i = ledger.size() - shown; i < ledger.size(); ++i) {
+    absl::StrAppend(&text, "ledger       ", ledger[i].time, " ", ledger[i].event);
+    if (ledger[i].step >= 0) absl::StrAppend(&text, " step ", ledger[i].step);
+    if (ledger[i].exit_status >= 0) absl::StrAppend(&text, " status ", ledger[i].exit_status);
+    absl::StrAppend(&text, ledger[i].detail.empty() ? "" : " ", ledger[i].detail, "\n");
+  }
+  std::fputs(text.c_str(), stdout);
+}
+
+}  // namespace
+
+absl::Status PrintStatus(const StatusOptions& options) {
+  const RunDirectory paths(options.run_dir);
+  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(paths.config, {}));
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> ledger, ReadLedger(paths.ledger));
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<StepMetrics> metrics, ReadMetrics(paths.metrics));
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<ckpt::CheckpointInfo> checkpoints,
+                            ckpt::ListCheckpoints(options.run_dir));
+  const Json json = Describe(options.run_dir, config, ledger, metrics, checkpoints);
+  if (options.json) {
+    std::puts(json.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+  } else {
+    PrintForPeople(json, ledger);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace anyorder::launcher

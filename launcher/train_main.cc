@@ -1,0 +1,106 @@
+// anyorder-train: one trainer rank. Started by mpirun or srun, normally through `anyorder launch`.
+
+#include <CLI/CLI.hpp>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/train/config_file.h"
+#include "core/train/run_directory.h"
+#include "core/train/stop_signal.h"
+#include "core/train/trainer.h"
+#include "dist/collective_watch.h"
+#include "dist/mpi_communicator.h"
+
+namespace anyorder {
+namespace {
+
+constexpr char kProgram[] = "anyorder-train";
+
+struct CommandLine {
+  TrainerOptions trainer;
+  std::string resume = "auto";
+  std::string progress = "lines";
+};
+
+void Declare(CLI::App& app, CommandLine& line) {
+  app.add_option("--run-dir", line.trainer.run_dir, "run directory with a frozen config.toml")
+      ->required();
+  app.add_option("--run-id", line.trainer.run_id, "name of the run")->required();
+  app.add_option("--incarnation", line.trainer.incarnation, "number of this start of the run")
+      ->required();
+  app.add_option("--resume", line.resume, "auto, required or never")->capture_default_str();
+  app.add_option("--progress", line.progress, "a redrawn line, or one every few seconds")
+      ->check(CLI::IsMember({"terminal", "lines"}))
+      ->capture_default_str();
+}
+
+// Ranks that outlive their mpirun would train on against the next start of the run.
+void DieWithMpirun() {
+  if (::getenv("ANYORDER_WORLD_SIZE") == nullptr) return;  // started by hand
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() == 1) ::_exit(kExitIo);
+}
+
+absl::StatusOr<TrainEnd> TrainOnRank(const TrainerOptions& options,
+                                     dist::Communicator& communicator) {
+  const absl::StatusOr<RunConfig> config = LoadRunConfig(RunDirectory(options.run_dir).config, {});
+  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(config.status()));
+  dist::CollectiveWatchOptions limits;
+  limits.report_after = absl::Seconds(config->dist.hang_report_seconds);
+  limits.exit_after = absl::Seconds(config->dist.hang_exit_seconds);
+  dist::CollectiveWatch watch(limits, communicator.rank(), communicator.host());
+  communicator.set_watch(&watch);
+  absl::StatusOr<TrainEnd> end = absl::InternalError("not trained");
+  {
+    absl::StatusOr<std::unique_ptr<Trainer>> trainer =
+        Trainer::Create(*config, options, communicator, &watch);
+    end = trainer.ok() ? (*trainer)->Run() : absl::StatusOr<TrainEnd>(trainer.status());
+  }
+  communicator.set_watch(nullptr);
+  return end;
+}
+
+int Main(int argc, char** argv) {
+  CommandLine line;
+  CLI::App app("One trainer rank; started by `anyorder launch`, mpirun or srun.", kProgram);
+  Declare(app, line);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitDone : kExitUsage;
+  }
+  const absl::StatusOr<ResumeMode> resume = ParseResumeMode(line.resume);
+  if (!resume.ok()) return ReportAndExitStatus(kProgram, resume.status());
+  line.trainer.resume = *resume;
+  line.trainer.progress_on_terminal = line.progress == "terminal";
+  DieWithMpirun();
+  InstallStopSignals();
+
+  const auto environment = dist::MpiEnvironment::Create(&argc, &argv);
+  if (!environment.ok()) return ReportAndExitStatus(kProgram, environment.status());
+  const std::unique_ptr<dist::Communicator> world = (*environment)->World();
+  SetLogName(absl::StrCat("rank ", world->rank()));
+  const absl::StatusOr<TrainEnd> end = TrainOnRank(line.trainer, *world);
+  if (end.ok()) return *end == TrainEnd::kStopped ? kExitRequeue : kExitDone;
+  // All ranks hold the same error; one line is enough.
+  return world->rank() == 0 ? ReportAndExitStatus(kProgram, end.status())
+                            : ExitStatusFor(end.status());
+}
+
+}  // namespace
+}  // namespace anyorder
+
+int main(int argc, char** argv) {
+  return anyorder::Main(argc, argv);
+}
