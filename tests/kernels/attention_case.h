@@ -93,12 +93,10 @@ struct AttentionData {
 
   template <typename Element>
   static ConstTensorView View(const std::vector<Element>& x) {
-    if (x.empty()) return {};
     return ConstTensorView(x.data(), {static_cast<int64_t>(x.size())});
   }
   template <typename Element>
   static TensorView MutableView(std::vector<Element>& x) {
-    if (x.empty()) return {};
     return TensorView(x.data(), {static_cast<int64_t>(x.size())});
   }
 

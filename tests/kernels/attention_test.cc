@@ -197,6 +197,31 @@ TEST(AttentionTest, RowsThatSeeNothing) {
   ExpectAgreesEverywhere(c);
 }
 
+TEST(AttentionTest, WithoutAnyKeys) {
+  AttentionCase c = BidirectionalCase(10);
+  for (Slots& keys : c.keys)
+    keys = Slots();
+  c.shape.num_keys = 0;
+  ExpectAgrees<float>(c, 27);
+}
+
+// Differences of such positions overflow 32 bits; the band must still be exact.
+TEST(AttentionTest, PositionsAtTheEndsOfTheirType) {
+  AttentionCase c = OneStreamCase("far", 0, 70, [](int32_t) { return 0; });
+  for (size_t lane = 0; lane < 2; ++lane) {
+    for (size_t i = 0; i < 70; ++i) {
+      const int32_t offset = static_cast<int32_t>(i);
+      const int32_t pos = i % 2 == 0 ? std::numeric_limits<int32_t>::max() - offset
+                                     : std::numeric_limits<int32_t>::min() + offset;
+      c.content[lane].pos[i] = pos;
+      c.keys[lane].pos[i] = pos;
+    }
+  }
+  c.Finish(2, 16, 0);
+  c.bands = {{10, 10, 1}, {std::numeric_limits<int32_t>::max(), 0, 1}};
+  ExpectAgrees<float>(c, 28);
+}
+
 TEST(AttentionTest, RandomArrays) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const AttentionCase c = RandomCase(seed);
