@@ -126,7 +126,7 @@ class ServiceTest : public ::testing::Test {
     options.incarnation = incarnation;
     options.rank = rank;
     options.world_size = world_size;
-    options.connect_limit = absl::Seconds(5);
+    options.connect_limit = absl::Seconds(30);
     return options;
   }
 

@@ -292,7 +292,10 @@ TEST_F(ServiceTest, AServiceThatLostItsLeaseWritesNothingMore) {
   auto clients = ConnectAll(1);
   hanging.Hang();
   SaveAll(clients, 100, State(1));
-  // Another machine judged us dead and took over.
+  // Another machine judged us dead, since our heartbeats did not reach the disk, and took over.
+  hanging.Break(FaultyCall::kCreate, "LEASE", EIO, 1 << 20);
+  for (int wait = 0; hanging.num_faults() == 0 && wait < 1000; ++wait)
+    absl::SleepFor(absl::Milliseconds(5));
   LeaseOwner other = DescribeThisProcess("test", 2, "elsewhere");
   other.machine = "other";
   std::filesystem::remove(run_dir() + "/LEASE");
