@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -13,6 +14,8 @@ namespace {
 
 constexpr int64_t kCacheLine = 64;
 constexpr int64_t kHugePage = int64_t{2} << 20;
+// More than a 64-bit machine can address; not worth asking the allocator, which may answer by aborting.
+constexpr int64_t kTooManyBytes = int64_t{1} << 47;
 
 class HostBuffer : public Buffer {
  public:
@@ -35,8 +38,8 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocateHostBuffer(int64_t bytes) {
   if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("allocate ", bytes, " bytes"));
   const int64_t alignment = bytes >= 2 * kHugePage ? kHugePage : kCacheLine;
   // At least one unit, so that a buffer of size 0 still has an address.
-  const int64_t rounded = (bytes / alignment + 1) * alignment;
-  void* data = rounded > bytes ? std::aligned_alloc(alignment, rounded) : nullptr;
+  const int64_t rounded = (std::min(bytes, kTooManyBytes) / alignment + 1) * alignment;
+  void* data = bytes < kTooManyBytes ? std::aligned_alloc(alignment, rounded) : nullptr;
   if (data == nullptr) {
     return absl::ResourceExhaustedError(
         absl::StrCat("allocate ",
