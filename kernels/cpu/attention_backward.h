@@ -269,7 +269,7 @@ class BackwardTask {
     const int64_t first = task_.keys.pos[place.key];
     RowGroup groups[kRowBlock];
     const int64_t num_groups = MakeRowGroups(
-        p_, pos, 0, block_.count, kRowBlock, Range{first, first + place.keys - 1}, groups);
+        p_, pos, block_.count, kRowBlock, Range{first, first + place.keys - 1}, groups);
     for (int64_t g = 0; g < num_groups; ++g) {
       if (groups[g].low >= groups[g].high) continue;
       Window window;

@@ -27,17 +27,16 @@ inline int64_t TableOrigin(const AttentionProblem& p) {
   return p.num_distances - 1 + p.min_distance;
 }
 
-// Cuts rows [begin, end) of a block into groups of at most `most` rows within kMaxSpan of positions, for keys
-// at positions [first, first + num_keys). groups: [end - begin]; returns how many.
+// Cuts the first `end` rows of a block into groups of at most `most` rows within kMaxSpan of positions, for keys
+// at positions [first, first + num_keys). groups: [end]; returns how many.
 inline int64_t MakeRowGroups(const AttentionProblem& p,
                              const int32_t* pos,
-                             int64_t begin,
                              int64_t end,
                              int64_t most,
                              const Range& key_positions,
                              RowGroup* groups) {
   int64_t count = 0;
-  int64_t row = begin;
+  int64_t row = 0;
   while (row < end) {
     Range span;
     span.Include(pos[row]);
@@ -93,8 +92,8 @@ inline void SkewedBandScores(const AttentionProblem& p,
   const int64_t first = task.keys.pos[place.key];
   const int64_t origin = TableOrigin(p);
   RowGroup groups[kRowBlock];
-  const int64_t num_groups = MakeRowGroups(
-      p, pos, 0, block.count, kPanelRows, Range{first, first + place.keys - 1}, groups);
+  const int64_t num_groups =
+      MakeRowGroups(p, pos, block.count, kPanelRows, Range{first, first + place.keys - 1}, groups);
   // Columns outside, groups inside: neighbouring groups want nearly the same panel of the table, which then
   // is in the first-level cache.
   bool more = true;
