@@ -145,13 +145,18 @@ TEST_F(CrashTest, WhateverWasReportedCommittedLoadsAfterTheServiceIsKilledAnywhe
     const pid_t service = StartService(incarnation);
     auto clients = ConnectAll(1, incarnation);
     ASSERT_EQ(clients.size(), 1u);
-    const absl::Time end = absl::Now() + absl::Milliseconds(5 + random.Below(150));
-    while (absl::Now() < end) {
-      step += 100;
-      clients[0]->Save(step, State(step).Ranges(0, 1), "").IgnoreError();
+    // After a random number of state changes, so that every state is hit on fast and slow machines.
+    const uint32_t last_event = 1 + random.Below(20);
+    for (uint32_t num_events = 0; num_events < last_event;) {
+      if (clients[0]->CanSave()) {
+        step += 100;
+        ASSERT_TRUE(clients[0]->Save(step, State(step).Ranges(0, 1), "").ok());
+      }
       for (const SaveEvent& event : clients[0]->PollEvents()) {
+        ++num_events;
         if (event.state == "COMMITTED") newest_committed = event.step;
       }
+      absl::SleepFor(absl::Microseconds(200));
     }
     kill(service, SIGKILL);
     ASSERT_EQ(ExitStatusOf(service), -SIGKILL);

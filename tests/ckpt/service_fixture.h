@@ -20,6 +20,7 @@
 #include "ckpt/reader.h"
 #include "ckpt/service.h"
 #include "core/base/philox.h"
+#include "tests/testing/fault_file_system.h"
 
 namespace anyorder::ckpt {
 
@@ -176,6 +177,9 @@ class ServiceTest : public ::testing::Test {
     file.put(byte);
     ASSERT_TRUE(file.good()) << path;
   }
+
+  // Here and not in the tests, because services use it until the fixture has stopped them.
+  FaultFileSystem fault_fs_;
 
  private:
   TemporaryDirectory directory_;

@@ -14,7 +14,6 @@
 #include "ckpt/lease.h"
 #include "ckpt/protocol.h"
 #include "tests/ckpt/service_fixture.h"
-#include "tests/testing/fault_file_system.h"
 
 namespace anyorder::ckpt {
 namespace {
@@ -50,7 +49,7 @@ TEST_F(ServiceTest, StateComesBackWhateverTheNumberOfRanks) {
 
 TEST_F(ServiceTest, ASkippedSaveNeverWaitsForTheDisk) {
   // Two saves are staged while the disk hangs, the third is refused.
-  FaultFileSystem hanging;
+  FaultFileSystem& hanging = fault_fs_;
   ServiceOptions options = Options();
   options.fs = &hanging;
   Serve(options);
@@ -105,7 +104,7 @@ TEST_F(ServiceTest, ALostTrainerBeforeStagedAbandonsTheSave) {
 }
 
 TEST_F(ServiceTest, ALostTrainerAfterStagedOnAllRanksChangesNothing) {
-  FaultFileSystem hanging;
+  FaultFileSystem& hanging = fault_fs_;
   ServiceOptions options = Options();
   options.fs = &hanging;
   Serve(options);
@@ -167,7 +166,7 @@ struct DiskFault {
 class DiskFaultTest : public ServiceTest, public ::testing::WithParamInterface<DiskFault> {};
 
 TEST_P(DiskFaultTest, AbandonsTheSaveKeepsTheOldOneAndGoesOn) {
-  FaultFileSystem fs;
+  FaultFileSystem& fs = fault_fs_;
   ServiceOptions options = Options();
   options.fs = &fs;
   Serve(options);
@@ -201,7 +200,7 @@ INSTANTIATE_TEST_SUITE_P(
         DiskFault{FaultyCall::kRename, "step-000000200", EIO, "Input/output error"}));
 
 TEST_F(ServiceTest, TooLittleSpaceIsSeenBeforeWriting) {
-  FaultFileSystem fs;
+  FaultFileSystem& fs = fault_fs_;
   ServiceOptions options = Options();
   options.fs = &fs;
   Serve(options);
@@ -284,7 +283,7 @@ TEST_F(ServiceTest, ANewStartWaitsForTheOldOnesStagedSaves) {
 }
 
 TEST_F(ServiceTest, AServiceThatLostItsLeaseWritesNothingMore) {
-  FaultFileSystem hanging;
+  FaultFileSystem& hanging = fault_fs_;
   ServiceOptions options = Options();
   options.fs = &hanging;
   options.lease_lifetime = absl::Milliseconds(300);
@@ -310,7 +309,7 @@ TEST_F(ServiceTest, AServiceThatLostItsLeaseWritesNothingMore) {
 }
 
 TEST_F(ServiceTest, AFullDiskThatStopsTheHeartbeatDoesNotStopTheService) {
-  FaultFileSystem fs;
+  FaultFileSystem& fs = fault_fs_;
   ServiceOptions options = Options();
   options.fs = &fs;
   options.lease_lifetime = absl::Milliseconds(60);
