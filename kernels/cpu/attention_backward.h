@@ -131,15 +131,8 @@ class BackwardTask {
     int64_t begin = 0;
     int64_t end = 0;
     if (!ViewChunk(task_, chunk, &block_, &begin, &end)) return;
-    const int64_t key = (chunk.begin_tile + begin) * kTileKeys;
-    const BandPlace place{
-        key, Min((end - begin) * kTileKeys, task_.keys.count - key), begin * kTileKeys};
-    if (p_.num_distances > 0) {
-      if (chunk.contiguous)
-        SkewedBandScores<Number>(p_, task_, block_, place);
-      else
-        GatheredBandScores<Number>(p_, task_, block_, place, window_);
-    }
+    const BandPlace place =
+        PositionScores<Number>(p_, task_, block_, chunk, Range{begin, end - 1}, window_);
     ContentScores<Number>(task_, block_, chunk, /*accumulate=*/p_.num_distances > 0);
     ValueScores(chunk);
     for (int64_t r = 0; r < block_.count; ++r) {

@@ -156,4 +156,25 @@ inline void GatheredBandScores(const AttentionProblem& p,
   }
 }
 
+// Overwrites the scores of a chunk's `tiles` with the position term, by the road that fits (or leaves them
+// where there is no table); returns where they are. window: scratch of GatheredBandScores.
+template <class Number>
+inline BandPlace PositionScores(const AttentionProblem& p,
+                                const HeadTask& task,
+                                const RowBlock<typename Number::Element>& block,
+                                const KeyChunk& chunk,
+                                const Range& tiles,
+                                float* window) {
+  const int64_t key = (chunk.begin_tile + tiles.min) * kTileKeys;
+  const int64_t keys = (tiles.max + 1 - tiles.min) * kTileKeys;
+  const BandPlace place{key, Min(keys, task.keys.count - key), tiles.min * kTileKeys};
+  if (p.num_distances > 0) {
+    if (chunk.contiguous)
+      SkewedBandScores<Number>(p, task, block, place);
+    else
+      GatheredBandScores<Number>(p, task, block, place, window);
+  }
+  return place;
+}
+
 }  // namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA

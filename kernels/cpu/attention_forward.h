@@ -54,15 +54,7 @@ class ForwardTask {
     int64_t begin = 0;
     int64_t end = 0;
     if (!ViewChunk(task_, chunk, &block_, &begin, &end)) return;
-    if (p_.num_distances > 0) {
-      const int64_t key = (chunk.begin_tile + begin) * kTileKeys;
-      const BandPlace place{
-          key, Min((end - begin) * kTileKeys, task_.keys.count - key), begin * kTileKeys};
-      if (chunk.contiguous)
-        SkewedBandScores<Number>(p_, task_, block_, place);
-      else
-        GatheredBandScores<Number>(p_, task_, block_, place, window_);
-    }
+    PositionScores<Number>(p_, task_, block_, chunk, Range{begin, end - 1}, window_);
     ContentScores<Number>(task_, block_, chunk, /*accumulate=*/p_.num_distances > 0);
     for (int64_t r = 0; r < block_.count; ++r) {
       if (p_.segment_embedding != nullptr)
