@@ -112,6 +112,7 @@ absl::Status Saver::SaveAndAgree(int64_t step,
 absl::Status Saver::Finish(int64_t step,
                            const std::vector<ckpt::TensorRange>& ranges,
                            const std::string& metadata) {
+  if (step == loaded_step_) return absl::OkStatus();
   TakeEvents();
   int64_t all_saved[] = {saved_step_ == step ? 1 : 0};
   communicator_.AllReduceMin(absl::MakeSpan(all_saved));

@@ -52,7 +52,7 @@ class Saver {
   const absl::Status& fault() const { return fault_; }
 
   // A step that needs no saving: it was just loaded.
-  void set_saved_step(int64_t step) { saved_step_ = step; }
+  void set_loaded_step(int64_t step) { loaded_step_ = step; }
   double last_stall_ms() const { return last_stall_ms_; }
 
  private:
@@ -71,6 +71,7 @@ class Saver {
   std::unique_ptr<ckpt::Client> client_;
   dist::Communicator& communicator_;
   std::string skip_reason_;
+  int64_t loaded_step_ = -1;
   int64_t saved_step_ = -1;  // of the last save that this rank's service took
   int64_t failures_ = 0;     // in a row
   double last_stall_ms_ = 0;

@@ -168,7 +168,7 @@ absl::Status Trainer::ConnectLocalService() {
   client.run_id = options_.run_id;
   client.incarnation = options_.incarnation;
   ANYORDER_ASSIGN_OR_RETURN(saver_, Saver::Connect(config_.checkpoint, client, communicator_));
-  if (step_ > 0) saver_->set_saved_step(step_);
+  if (step_ > 0) saver_->set_loaded_step(step_);
   return saver_->Prepare(state_->Ranges());
 }
 
