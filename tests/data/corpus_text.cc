@@ -69,7 +69,7 @@ std::string ProgramPath() {
 int Start(const std::vector<std::string>& arguments,
           const std::string& out_path,
           const std::string& error_path,
-          uint64_t max_file_bytes) {
+          const ProgramLimits& limits) {
   std::vector<std::string> all{ProgramPath()};
   all.insert(all.end(), arguments.begin(), arguments.end());
   const std::vector<char*> argv = Argv(all);
@@ -78,10 +78,12 @@ int Start(const std::vector<std::string>& arguments,
   if (pid > 0) return pid;
   ::dup2(::open(out_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), STDOUT_FILENO);
   ::dup2(::open(error_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), STDERR_FILENO);
-  if (max_file_bytes > 0) {
-    const rlimit limit{max_file_bytes, max_file_bytes};
+  if (limits.max_file_bytes > 0) {
+    const rlimit limit{limits.max_file_bytes, limits.max_file_bytes};
     ::setrlimit(RLIMIT_FSIZE, &limit);
   }
+  constexpr uid_t kNobody = 65534;
+  if (limits.as_nobody && ::setresuid(kNobody, kNobody, kNobody) != 0) ::_exit(127);
   ::execv(argv[0], argv.data());
   ::_exit(127);
 }
@@ -144,11 +146,12 @@ std::string Zstd(const std::string& bytes) {
   return out;
 }
 
-ProgramResult RunPrepProgram(const std::vector<std::string>& arguments, uint64_t max_file_bytes) {
+ProgramResult RunPrepProgram(const std::vector<std::string>& arguments,
+                             const ProgramLimits& limits) {
   const std::string folder = MakeTestDirectory("prep_program_output");
   const std::string out_path = folder + "/out";
   const std::string error_path = folder + "/error";
-  const int pid = Start(arguments, out_path, error_path, max_file_bytes);
+  const int pid = Start(arguments, out_path, error_path, limits);
   int status = 0;
   rusage usage{};
   ANYORDER_CHECK(::wait4(pid, &status, 0, &usage) == pid);
@@ -162,7 +165,7 @@ ProgramResult RunPrepProgram(const std::vector<std::string>& arguments, uint64_t
 }
 
 int StartPrepProgram(const std::vector<std::string>& arguments) {
-  return Start(arguments, "/dev/null", "/dev/null", 0);
+  return Start(arguments, "/dev/null", "/dev/null", {});
 }
 
 std::vector<std::pair<std::string, std::string>> ReadTree(const std::string& directory) {

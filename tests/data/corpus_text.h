@@ -29,9 +29,15 @@ struct ProgramResult {
   int64_t max_resident_bytes = 0;  // the largest of the program and its workers
 };
 
-// Runs build/bin/anyorder-prep. `max_file_bytes` > 0 limits the size of every file it writes.
+struct ProgramLimits {
+  uint64_t max_file_bytes = 0;  // of every file it writes; 0: no limit
+  bool as_nobody = false;       // without root's right to read every file
+};
+
+// Runs build/bin/anyorder-prep. Exit status 127: the program could not be started (as_nobody, where
+// nobody may not reach it).
 ProgramResult RunPrepProgram(const std::vector<std::string>& arguments,
-                             uint64_t max_file_bytes = 0);
+                             const ProgramLimits& limits = {});
 
 // Starts it and returns its process id; output goes nowhere.
 int StartPrepProgram(const std::vector<std::string>& arguments);
