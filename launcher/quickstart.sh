@@ -62,6 +62,7 @@ launch() {
 say "Pretraining on $ranks MPI ranks; everything will be killed (kill -9) half way"
 setsid bash -c "$(declare -f launch); $(declare -p anyorder root run ranks dir steps); launch never" &
 job=$!
+trap 'kill -9 -- "-$job" 2>/dev/null || true' INT TERM
 committed() { ls -d "$run"/checkpoints/step-*[0-9] 2>/dev/null | tail -n 1; }
 logged_step() { tail -n 1 "$run/metrics.jsonl" 2>/dev/null | grep -o '"step": *[0-9]*' | grep -o '[0-9]*$' || echo 0; }
 while kill -0 "$job" 2>/dev/null; do
@@ -70,9 +71,10 @@ while kill -0 "$job" 2>/dev/null; do
   sleep 0.5
 done
 kill -0 "$job" 2>/dev/null || { wait "$job" || fail $? "training ended early; see the messages above"; }
-# Launcher, mpirun and ranks are one process group; the checkpoint service is in its own and survives.
+# Launcher and mpirun die here and take their ranks along; the checkpoint service is a session of its own and survives.
 kill -9 -- "-$job" 2>/dev/null || true
 wait "$job" 2>/dev/null || true
+trap - INT TERM
 printf '\n'
 say "Killed after step $(logged_step); newest committed checkpoint: $(basename "$(committed)")"
 
