@@ -111,31 +111,26 @@ absl::StatusOr<ChildProcess> StartService(const IncarnationOptions& options) {
 absl::StatusOr<ChildProcess> StartRanks(const IncarnationOptions& options, OutputRelay& output) {
   ANYORDER_RETURN_IF_ERROR(output.NewPipe());
   SpawnOptions spawn;
-  spawn.arguments = {
-      "mpirun",
-      "--quiet",
-      "-n",
-      absl::StrCat(options.ranks),
-      "--bind-to",
-      "none",
-      "--oversubscribe",
-      // A rank that ends with a status of ours has told the others; none must be killed for it.
-      "--mca",
-      "orte_abort_on_non_zero_status",
-      "0",
-      "-x",
-      "ANYORDER_WORLD_SIZE",
-      ProgramDirectory() + "/anyorder-train",
-      "--run-dir",
-      options.run_dir,
-      "--run-id",
-      options.identity.run_id,
-      "--incarnation",
-      absl::StrCat(options.identity.incarnation),
-      "--resume",
-      NameOf(options.resume),
-      "--progress",
-      options.progress_on_terminal ? "terminal" : "lines"};
+  spawn.arguments = {"mpirun",
+                     "--quiet",
+                     "-n",
+                     absl::StrCat(options.ranks),
+                     "--bind-to",
+                     "none",
+                     "--oversubscribe",
+                     "-x",
+                     "ANYORDER_WORLD_SIZE",
+                     ProgramDirectory() + "/anyorder-train",
+                     "--run-dir",
+                     options.run_dir,
+                     "--run-id",
+                     options.identity.run_id,
+                     "--incarnation",
+                     absl::StrCat(options.identity.incarnation),
+                     "--resume",
+                     NameOf(options.resume),
+                     "--progress",
+                     options.progress_on_terminal ? "terminal" : "lines"};
   // Containers run as root and forbid ptrace; ranks may outnumber cores. All ranks are on this machine.
   spawn.environment = {
       absl::StrCat("ANYORDER_WORLD_SIZE=", options.ranks),
@@ -210,14 +205,17 @@ absl::StatusOr<int> RunIncarnation(const IncarnationOptions& options, OutputRela
     return ranks.status();
   }
   SignalForwarder signals(*ranks);
+  bool service_is_lost = false;
   while (!ranks->Poll()) {
     output.Pump(kPollMs);
     signals.Forward();
-    if (service.Poll()) {
-      LogWarning(absl::StrCat(
-          "the checkpoint service ended with status ", *service.Poll(), "; starting it again"));
-      absl::StatusOr<ChildProcess> again = SpawnService(options);
-      if (again.ok()) service = *std::move(again);
+    if (service.Poll() && !service_is_lost) {
+      // Its incarnation ends with it: another service could not tell its half-made saves from its own.
+      LogWarning(absl::StrCat("the checkpoint service ended with status ",
+                              *service.Poll(),
+                              "; ending the ranks, which could not save any more"));
+      ranks->Signal(SIGKILL);
+      service_is_lost = true;
     }
   }
   output.Pump(0);

@@ -26,8 +26,8 @@ struct IncarnationOptions {
 // From now on SIGTERM, SIGINT and SIGUSR1 ask the ranks to checkpoint and stop; the second one ends them at once.
 void CatchLaunchSignals();
 
-// The exit status of the ranks, when they are gone and the service has finished what they had staged. A service that dies is
-// started again. Errors: AlreadyExists if someone else's service owns the run directory; Unavailable if none can be started.
+// The exit status of the ranks, when they are gone and the service has finished what they had staged. If the service
+// dies, the ranks are ended (137). Errors: AlreadyExists if someone else's service owns the run directory; Unavailable if none can be started.
 absl::StatusOr<int> RunIncarnation(const IncarnationOptions& options, OutputRelay& output);
 
 }  // namespace anyorder::launcher

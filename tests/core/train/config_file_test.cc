@@ -1,0 +1,168 @@
+// Strictness of configuration files, and the identity of a run.
+
+#include "core/train/config_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace anyorder {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string FaultOf(absl::string_view text) {
+  const absl::StatusOr<RunConfig> config = ParseRunConfig(text, "run.toml");
+  EXPECT_TRUE(absl::IsInvalidArgument(config.status())) << config.status();
+  return std::string(config.status().message());
+}
+
+RunConfig ValidConfig() {
+  RunConfig config;
+  config.data.shards = "shards";
+  return config;
+}
+
+TEST(ConfigFileTest, EmptyTextGivesTheDefaults) {
+  const absl::StatusOr<RunConfig> config = ParseRunConfig("", "run.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->ToText(), RunConfig().ToText());
+}
+
+TEST(ConfigFileTest, UnknownKeyIsNamedWithLineAndNearestKey) {
+  EXPECT_THAT(FaultOf("[model]\nnum_layers = 2\nnum_head = 4\n"),
+              AllOf(HasSubstr("run.toml:3:"),
+                    HasSubstr("'model.num_head'"),
+                    HasSubstr("did you mean 'model.num_heads'?")));
+}
+
+TEST(ConfigFileTest, KeyOfAnotherSectionIsSuggestedThere) {
+  EXPECT_THAT(FaultOf("[model]\nseq_len = 128\n"), HasSubstr("did you mean 'sampling.seq_len'?"));
+}
+
+TEST(ConfigFileTest, UnknownSectionIsNamedWithTheNearestOne) {
+  EXPECT_THAT(FaultOf("[optimiser]\n"), AllOf(HasSubstr("run.toml:1:"), HasSubstr("'optimizer'")));
+}
+
+TEST(ConfigFileTest, WrongTypesSayWhatIsExpected) {
+  EXPECT_THAT(FaultOf("[train]\nsteps = \"many\"\n"),
+              AllOf(HasSubstr("run.toml:2:"), HasSubstr("train.steps"), HasSubstr("whole number")));
+  EXPECT_THAT(FaultOf("[train]\nsteps = 1.5\n"), HasSubstr("whole number"));
+  EXPECT_THAT(FaultOf("[model]\nuntie_r = 1\n"), HasSubstr("true or false"));
+  EXPECT_THAT(FaultOf("[model]\ndtype = \"fp16\"\n"), HasSubstr("\"fp32\" or \"bf16\""));
+  EXPECT_THAT(FaultOf("model = 3\n"), HasSubstr("[model]"));
+}
+
+TEST(ConfigFileTest, WholeNumberServesWhereANumberIsExpected) {
+  const absl::StatusOr<RunConfig> config =
+      ParseRunConfig("[optimizer]\nclip_norm = 2\n", "run.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->optimizer.clip_norm, 2.0);
+}
+
+TEST(ConfigFileTest, DuplicateKeysAndBrokenSyntaxNameTheLine) {
+  EXPECT_THAT(FaultOf("[train]\nsteps = 1\nsteps = 2\n"), HasSubstr("run.toml:3:"));
+  EXPECT_THAT(FaultOf("[train\n"), HasSubstr("run.toml:1:"));
+}
+
+TEST(ConfigFileTest, AllFaultsOfAFileComeAtOnce) {
+  EXPECT_THAT(FaultOf("[model]\nnum_layer = 2\n[train]\nsteps = true\n"),
+              AllOf(HasSubstr("num_layer"), HasSubstr("train.steps")));
+}
+
+TEST(ConfigFileTest, TextOfAConfigParsesBackToTheSame) {
+  RunConfig config = ValidConfig();
+  config.data.shards = "a \"quoted\" \\ path\n";
+  config.optimizer.learning_rate = 0.1 + 0.2;  // has no short decimal form
+  config.model.dtype = ComputeType::kBFloat16;
+  const absl::StatusOr<RunConfig> parsed = ParseRunConfig(config.ToText(), "frozen");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->ToText(), config.ToText());
+  EXPECT_EQ(parsed->optimizer.learning_rate, config.optimizer.learning_rate);
+  EXPECT_EQ(parsed->data.shards, config.data.shards);
+}
+
+TEST(ConfigFileTest, OverridesTakeWordsWithAndWithoutQuotes) {
+  RunConfig config;
+  ASSERT_TRUE(ApplyOverride("train.steps=7", config).ok());
+  ASSERT_TRUE(ApplyOverride("model.dtype=bf16", config).ok());
+  ASSERT_TRUE(ApplyOverride("data.shards=\"/a=b.c\"", config).ok());
+  ASSERT_TRUE(ApplyOverride("optimizer.learning_rate=1e-3", config).ok());
+  EXPECT_EQ(config.train.steps, 7);
+  EXPECT_EQ(config.model.dtype, ComputeType::kBFloat16);
+  EXPECT_EQ(config.data.shards, "/a=b.c");
+  EXPECT_EQ(config.optimizer.learning_rate, 1e-3);
+}
+
+TEST(ConfigFileTest, BadOverridesAreRefused) {
+  RunConfig config;
+  EXPECT_THAT(std::string(ApplyOverride("train.step=7", config).message()),
+              HasSubstr("did you mean 'train.steps'?"));
+  EXPECT_THAT(std::string(ApplyOverride("train.steps=x", config).message()),
+              HasSubstr("whole number"));
+  EXPECT_TRUE(absl::IsInvalidArgument(ApplyOverride("steps=7", config)));
+  EXPECT_TRUE(absl::IsInvalidArgument(ApplyOverride("train.steps", config)));
+}
+
+TEST(ConfigFileTest, MissingFileIsNotFound) {
+  EXPECT_TRUE(absl::IsNotFound(LoadRunConfig("no/such/file.toml", {}).status()));
+}
+
+TEST(RunConfigTest, ValidationListsFaultsOfAllSections) {
+  RunConfig config = ValidConfig();
+  config.model.num_heads = 5;
+  config.train.lanes = 12;
+  config.train.microbatch_lanes = 4;
+  config.checkpoint.keep_last = 1;
+  const std::string faults(config.Validate().message());
+  EXPECT_THAT(faults,
+              AllOf(HasSubstr("model.num_heads is 5"),
+                    HasSubstr("times a power of two"),
+                    HasSubstr("checkpoint.keep_last is 1")));
+}
+
+TEST(RunConfigTest, DatasetAndKnownObjectiveAreRequired) {
+  RunConfig config = ValidConfig();
+  ASSERT_TRUE(config.Validate().ok()) << config.Validate();
+  config.data.shards = "";
+  EXPECT_THAT(std::string(config.Validate().message()), HasSubstr("data.shards"));
+  config = ValidConfig();
+  config.objective.name = "permutation";
+  EXPECT_THAT(std::string(config.Validate().message()), HasSubstr("permutation_lm"));
+}
+
+TEST(RunConfigTest, RanksMustShareTheMicrobatches) {
+  const RunConfig config = ValidConfig();
+  EXPECT_TRUE(config.ValidateWorldSize(1).ok());
+  EXPECT_TRUE(config.ValidateWorldSize(config.train.num_microbatches()).ok());
+  EXPECT_FALSE(config.ValidateWorldSize(config.train.num_microbatches() + 1).ok());
+  EXPECT_FALSE(config.ValidateWorldSize(0).ok());
+}
+
+TEST(RunConfigTest, IdentityIgnoresWhatCannotChangeTheResult) {
+  const RunConfig config = ValidConfig();
+  RunConfig other = config;
+  other.checkpoint.every = 7;
+  other.cpu.threads = 3;
+  other.data.shards = "moved";
+  other.train.log_every = 99;
+  EXPECT_EQ(other.IdentityDigest(), config.IdentityDigest());
+  EXPECT_TRUE(CheckSameRun(config, other).ok());
+}
+
+TEST(RunConfigTest, IdentityHoldsWhatDoes) {
+  const RunConfig config = ValidConfig();
+  RunConfig other = config;
+  other.train.seed = 2;
+  EXPECT_NE(other.IdentityDigest(), config.IdentityDigest());
+  EXPECT_THAT(std::string(CheckSameRun(config, other).message()),
+              AllOf(HasSubstr("train.seed = 1"), HasSubstr("train.seed = 2")));
+  other = config;
+  other.dist.reduction = dist::Reduction::kFast;
+  EXPECT_NE(other.IdentityDigest(), config.IdentityDigest());
+}
+
+}  // namespace
+}  // namespace anyorder

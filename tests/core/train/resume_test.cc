@@ -1,0 +1,124 @@
+// Where a run may begin, and what a checkpoint must agree with.
+
+#include "core/train/resume.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "core/train/ledger.h"
+#include "core/train/run_directory.h"
+#include "core/train/training_state.h"
+
+namespace anyorder {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class ResumeTest : public ::testing::Test {
+ protected:
+  ResumeTest() {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    run_ = (fs::path(::testing::TempDir()) / (std::string("resume.") + info->name())).string();
+    fs::remove_all(run_);
+    fs::create_directories(run_);
+    config_.data.shards = "shards";
+    dataset_.dataset_digest = "data1";
+    dataset_.tokenizer_digest = "tokens1";
+    saved_.config_digest = config_.IdentityDigest();
+    saved_.config_text = config_.ToText();
+    saved_.dataset_digest = "data1";
+    saved_.tokenizer_digest = "tokens1";
+  }
+  ~ResumeTest() override { fs::remove_all(run_); }
+
+  void RecordCommit() const {
+    absl::StatusOr<Ledger> ledger = Ledger::Open(RunDirectory(run_).ledger);
+    LedgerRecord record;
+    record.event = "commit";
+    record.step = 10;
+    ASSERT_TRUE(ledger->Append(record).ok());
+  }
+
+  std::string run_;
+  RunConfig config_;
+  data::DatasetIndex dataset_;
+  TrainMetadata saved_;
+};
+
+TEST_F(ResumeTest, FreshRunMayStartUnlessACheckpointIsRequired) {
+  EXPECT_TRUE(CheckResume(run_, ResumeMode::kAuto).ok());
+  EXPECT_TRUE(CheckResume(run_, ResumeMode::kNever).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(CheckResume(run_, ResumeMode::kRequired)));
+  const absl::StatusOr<std::string> chosen = ChooseCheckpoint(run_, ResumeMode::kAuto);
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(*chosen, "");
+}
+
+TEST_F(ResumeTest, LostCheckpointsAreNeverAFreshStart) {
+  RecordCommit();
+  EXPECT_TRUE(absl::IsDataLoss(CheckResume(run_, ResumeMode::kAuto)));
+  EXPECT_TRUE(absl::IsDataLoss(CheckResume(run_, ResumeMode::kRequired)));
+  EXPECT_TRUE(absl::IsAlreadyExists(CheckResume(run_, ResumeMode::kNever)));
+}
+
+TEST_F(ResumeTest, ModesAreSpelledAsDocumented) {
+  EXPECT_EQ(*ParseResumeMode("auto"), ResumeMode::kAuto);
+  EXPECT_EQ(*ParseResumeMode("required"), ResumeMode::kRequired);
+  EXPECT_EQ(*ParseResumeMode("never"), ResumeMode::kNever);
+  EXPECT_TRUE(absl::IsInvalidArgument(ParseResumeMode("yes").status()));
+}
+
+TEST_F(ResumeTest, MetadataComesBackWhole) {
+  saved_.step = 77;
+  saved_.skipped_steps = 2;
+  saved_.world_size = 3;
+  const ParameterLayout layout(config_.model, 100);
+  const auto parsed = ParseMetadata(SerializeMetadata(saved_, layout));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->step, 77);
+  EXPECT_EQ(parsed->skipped_steps, 2);
+  EXPECT_EQ(parsed->world_size, 3);
+  EXPECT_EQ(parsed->config_text, saved_.config_text);
+  EXPECT_TRUE(CheckMetadata(*parsed, config_, dataset_).ok());
+  EXPECT_FALSE(ParseMetadata("not json").ok());
+}
+
+TEST_F(ResumeTest, OtherDatasetTokenizerOrConfigurationIsRefused) {
+  data::DatasetIndex other = dataset_;
+  other.dataset_digest = "data2";
+  EXPECT_THAT(std::string(CheckMetadata(saved_, config_, other).message()), HasSubstr("data2"));
+  other = dataset_;
+  other.tokenizer_digest = "tokens2";
+  EXPECT_THAT(std::string(CheckMetadata(saved_, config_, other).message()), HasSubstr("tokens2"));
+  config_.train.lanes = 32;
+  const absl::Status refused = CheckMetadata(saved_, config_, dataset_);
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("train.lanes = 32"));
+}
+
+TEST(DecaySegmentsTest, SegmentsCoverAllParametersAndFollowTheirFlags) {
+  const ParameterLayout layout(ModelConfig(), 50);
+  const std::vector<dist::DecaySegment> segments = DecaySegmentsOf(layout);
+  int64_t at = 0;
+  for (const dist::DecaySegment& segment : segments) {
+    EXPECT_EQ(segment.begin, at);
+    EXPECT_LT(segment.begin, segment.end);
+    at = segment.end;
+  }
+  EXPECT_EQ(at, layout.num_elements());
+  for (const ParameterInfo& info : layout.parameters()) {
+    for (const dist::DecaySegment& segment : segments) {
+      if (info.offset >= segment.begin && info.offset < segment.end) {
+        EXPECT_EQ(info.decays, segment.decays) << info.name;
+        EXPECT_LE(info.end(), segment.end) << info.name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace anyorder

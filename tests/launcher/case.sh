@@ -1,0 +1,172 @@
+#!/usr/bin/env bash
+# One end-to-end case: real programs, real signals, a tiny model on generated text.
+#
+# Usage: case.sh BIN_DIR WORK_DIR CASE      `prepare` first: it makes the dataset and the undisturbed run that others compare with.
+set -u
+bin=$1 work=$2 name=$3
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+anyorder=$bin/anyorder
+steps=300
+last=step-000000300  # name of the last checkpoint
+mkdir -p "$work" && cd "$work" || exit 1
+rm -rf "$name" && { [ "$name" = prepare ] || mkdir "$name"; }
+
+fail() { echo "FAILED: $*" >&2; [ -f "$name/log" ] && tail -n 15 "$name/log" >&2; exit 1; }
+expect_status() { [ "$1" -eq "$2" ] || fail "exit status $1, expected $2 ($3)"; }
+expect_text() { grep -q -- "$1" "$2" || fail "'$1' is not in $2: $(tail -n 3 "$2")"; }
+
+# launch RUN [options...]: the tiny run in directory RUN.
+compose() {
+  local run=$1; shift
+  command=("$anyorder" launch --config "$here/tiny.toml" --run-dir "$run" --set data.shards="$work/shards" --set train.steps=$steps "$@")
+}
+launch() { compose "$@"; "${command[@]}"; }
+digest() { "$anyorder" inspect "$1/checkpoints/$last" --json | sed -n 's/.*"state_digest": "\(.*\)".*/\1/p'; }
+losses() { sed 's/.*"step":\([0-9]*\),"loss":\([^,]*\),.*/\1 \2/' "$1/metrics.jsonl"; }
+expect_same_run() {
+  [ -n "$(digest "$1")" ] && [ "$(digest "$1")" = "$(cat reference.digest)" ] || fail "$1 ends in another state than the undisturbed run"
+  losses "$1" | diff -q - reference.losses >/dev/null || fail "$1 has other losses than the undisturbed run: $(losses "$1" | diff - reference.losses | head -n 4)"
+}
+commits() { ls -d "$1"/checkpoints/step-*[0-9] 2>/dev/null | wc -l; }
+# await COMMAND...: until it succeeds.
+await() { local i; for i in $(seq 600); do "$@" && return; sleep 0.05; done; fail "waited in vain for: $*"; }
+has_commit() { [ "$(commits "$1")" -ge 1 ]; }
+rank_pids() { pgrep -f -- "^$bin/anyorder-train --run-dir $work/$1 " || true; }
+service_pids() { pgrep -f -- "^$bin/anyorder-ckptd --run-dir $work/$1 " || true; }
+mpirun_pids() { pgrep -f -- "^mpirun .* --run-dir $work/$1 " || true; }
+# start RUN [options...]: launch in the background, until a checkpoint is committed. Sets $job.
+start() {
+  local run=$1; shift
+  compose "$work/$run" "$@"
+  "${command[@]}" >"$name/log" 2>&1 &
+  job=$!  # of the launcher itself, not of a shell around it
+  await has_commit "$run"
+  kill -0 "$job" 2>/dev/null || fail "the run ended before it could be disturbed"
+}
+
+case $name in
+prepare)
+  rm -rf shards other-shards reference reference.*
+  python3 "$here/make_text.py" 1 >corpus.txt && python3 "$here/make_text.py" 2 >other.txt
+  "$anyorder" prep --input corpus.txt --output shards --vocab-size 300 --no-filter --no-dedup || fail "prep"
+  "$anyorder" prep --input other.txt --output other-shards --vocab shards/spiece.model --no-filter --no-dedup || fail "prep"
+  launch "$work/reference" --ranks 1 || fail "the undisturbed run"
+  digest reference >reference.digest && losses reference >reference.losses
+  [ "$(wc -l <reference.losses)" -eq $steps ] || fail "metrics.jsonl does not have one line a step" ;;
+
+ranks)
+  for ranks in 2 3 4; do
+    launch "$name/run$ranks" --ranks $ranks >"$name/log" 2>&1; expect_status $? 0 "$ranks ranks"
+    expect_same_run "$name/run$ranks"
+    "$anyorder" inspect "$name/run$ranks/checkpoints/$last" --json >"$name/json"
+    expect_text "\"world_size\": $ranks," "$name/json"
+  done ;;
+
+killed_rank)
+  start $name/run --ranks 2
+  kill -9 "$(rank_pids $name/run | tail -n 1)"
+  wait $job; expect_status $? 0 "after a killed rank"
+  expect_text "starting again" $name/log
+  expect_same_run $name/run ;;
+
+killed_all)
+  start $name/run --ranks 2
+  kill -9 $job $(mpirun_pids $name/run) $(rank_pids $name/run) $(service_pids $name/run)
+  wait $job 2>/dev/null
+  no_ranks() { [ -z "$(rank_pids $name/run)" ]; }
+  await no_ranks
+  # Another number of ranks goes on with the same run.
+  launch "$work/$name/run" --ranks 3 --resume required >>$name/log 2>&1; expect_status $? 0 "resuming"
+  expect_text "3 ranks.*resuming after step" $name/log
+  expect_same_run $name/run ;;
+
+killed_launcher)
+  start $name/run --ranks 2
+  kill -9 $job; wait $job 2>/dev/null
+  no_ranks() { [ -z "$(rank_pids $name/run)$(mpirun_pids $name/run)" ]; }
+  await no_ranks
+  launch "$work/$name/run" --ranks 2 --resume required >>$name/log 2>&1; expect_status $? 0 "resuming"
+  expect_same_run $name/run ;;
+
+killed_service)
+  start $name/run --ranks 2
+  kill -9 $(service_pids $name/run)
+  wait $job; expect_status $? 0 "after a killed service"
+  expect_text "checkpoint service ended" $name/log
+  expect_same_run $name/run ;;
+
+stopped)
+  start $name/run --ranks 2
+  kill -TERM $job
+  wait $job; expect_status $? 75 "after SIGTERM"
+  # The newest checkpoint is where it stopped: nothing is trained twice.
+  stopped=$(tail -n 1 $name/run/metrics.jsonl | sed 's/.*"step":\([0-9]*\),.*/\1/')
+  [ -d "$name/run/checkpoints/$(printf 'step-%09d' "$stopped")" ] || fail "no checkpoint of step $stopped, where it stopped"
+  expect_text '"event":"stop".*"exit_status":75' $name/run/ledger.jsonl
+  launch "$work/$name/run" --ranks 2 >>$name/log 2>&1; expect_status $? 0 "going on"
+  [ ! -e $name/run/metrics.redone.jsonl ] || fail "steps were trained twice"
+  expect_same_run $name/run ;;
+
+nothing_to_resume)
+  launch "$name/run" --resume required >$name/log 2>&1; expect_status $? 65 "required without a checkpoint"
+  expect_text "no committed checkpoint" $name/log
+  [ ! -e $name/run ] || fail "something was written" ;;
+
+refused)
+  # A second launch on a live run directory, by name of the owner.
+  start $name/run --ranks 1
+  launch "$work/$name/run" >$name/second 2>&1; expect_status $? 64 "a second launch"
+  expect_text "process $job" $name/second
+  wait $job; expect_status $? 0 "the first launch"
+  launch "$name/run" --resume never >$name/never 2>&1; expect_status $? 64 "never beside checkpoints"
+  launch "$name/run" --set model.ffn_dim=96 >$name/changed 2>&1; expect_status $? 64 "another model"
+  expect_text "model.ffn_dim" $name/changed
+  launch "$name/run" --set data.shards="$work/other-shards" >$name/data 2>&1; expect_status $? 65 "another dataset"
+  expect_text "trained on dataset" $name/data
+  launch "$name/new" --ranks 9 >$name/many 2>&1; expect_status $? 64 "more ranks than microbatches"
+  launch "$name/new" --set train.lane=8 >$name/key 2>&1; expect_status $? 64 "an unknown key"
+  expect_text "did you mean 'train.lanes'" $name/key
+  launch "$name/new" --set data.shards=nowhere >$name/shards 2>&1; expect_status $? 74 "no dataset"
+  [ ! -e $name/new ] || fail "something was written"
+  expect_same_run $name/run ;;
+
+singletons)
+  mkdir $name/run && cp reference/config.toml $name/run/
+  ANYORDER_WORLD_SIZE=2 mpirun -n 1 "$bin/anyorder-train" --run-dir $name/run --run-id x --incarnation 1 >$name/log 2>&1
+  expect_status $? 64 "one rank where two were promised"
+  expect_text "anyorder-train: " $name/log
+  [ "$(ls $name/run)" = config.toml ] || fail "something was written" ;;
+
+crash_loop)
+  # Every start fails: TensorBoard's directory is a file.
+  mkdir $name/run && touch $name/run/tensorboard
+  launch "$name/run" --ranks 2 >$name/log 2>&1; expect_status $? 93 "a crash loop"
+  expect_text "3 starts in a row.*tensorboard" $name/log
+  [ "$(grep -c '"event":"start"' $name/run/ledger.jsonl)" -eq 3 ] || fail "not three starts" ;;
+
+exported)
+  "$anyorder" export --run-dir reference --format hf --output $name/hf >$name/log 2>&1; expect_status $? 0 "export"
+  python3 "$here/check_export.py" $name/hf reference shards || fail "the exported files are wrong"
+  "$anyorder" export --run-dir reference --output $name/hf >$name/again 2>&1; expect_status $? 64 "output not empty"
+  "$anyorder" export --run-dir reference --step 7 --output $name/hf7 >$name/step 2>&1; expect_status $? 74 "no such step"
+  [ ! -e $name/hf7 ] && [ ! -e $name/hf7.tmp ] || fail "something was left behind"
+  launch "$name/run" --set model.head_dim=8 --set train.steps=2 >>$name/log 2>&1; expect_status $? 0 "a model of another form"
+  "$anyorder" export --run-dir $name/run --output $name/hf2 >$name/refused 2>&1; expect_status $? 65 "not representable"
+  expect_text "head_dim" $name/refused ;;
+
+reported)
+  "$anyorder" status --run-dir reference >$name/log || fail "status"
+  expect_text "finished" $name/log
+  "$anyorder" inspect reference/checkpoints/$last --verify --json >$name/json || fail "inspect"
+  "$anyorder" inspect shards --verify >$name/dataset || fail "inspect of a dataset"
+  expect_text "tokens" $name/dataset
+  "$anyorder" inspect "$here" >$name/none 2>&1; expect_status $? 74 "inspect of something else"
+  python3 "$here/check_run.py" reference $steps || fail "the run directory is wrong"
+  cp -r reference $name/run
+  payload=$(ls $name/run/checkpoints/$last/*.safetensors)
+  printf x | dd of="$payload" bs=1 seek=20000 conv=notrunc 2>/dev/null
+  "$anyorder" inspect $name/run/checkpoints/$last --verify >$name/damaged 2>&1; expect_status $? 65 "a damaged checkpoint" ;;
+
+*) fail "no such case" ;;
+esac
+echo "$name: passed"

@@ -1,0 +1,56 @@
+"""Reads exported files with nothing but json and struct: check_export.py HF_DIR RUN_DIR SHARDS."""
+import filecmp
+import glob
+import json
+import struct
+import sys
+
+hf, run, shards = sys.argv[1:]
+
+
+def read(path):
+    with open(path, "rb") as file:
+        (size,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(size))
+        return header, file.read()
+
+
+header, data = read(f"{hf}/model.safetensors")
+assert header.pop("__metadata__")["format"] == "pt"
+config = json.load(open(f"{hf}/config.json"))
+vocab, d, heads, head, ffn, layers = (
+    config[key] for key in ("vocab_size", "d_model", "n_head", "d_head", "d_inner", "n_layer"))
+assert config["architectures"] == ["XLNetLMHeadModel"] and config["model_type"] == "xlnet"
+assert config["n_token"] == vocab and config["ff_activation"] == "gelu_new" and heads * head == d
+assert (config["mem_len"], config["reuse_len"]) == (48, 32)
+
+expected = {"transformer.mask_emb": [1, 1, d], "transformer.word_embedding.weight": [vocab, d], "lm_loss.bias": [vocab]}
+for i in range(layers):
+    attention, feed = f"transformer.layer.{i}.rel_attn.", f"transformer.layer.{i}.ff."
+    expected.update({attention + name: [d, heads, head] for name in "qkvor"})
+    expected.update({attention + f"r_{name}_bias": [heads, head] for name in "wrs"})
+    expected[attention + "seg_embed"] = [2, heads, head]
+    for part in (attention, feed):
+        expected.update({part + "layer_norm.weight": [d], part + "layer_norm.bias": [d]})
+    expected.update({feed + "layer_1.weight": [ffn, d], feed + "layer_1.bias": [ffn],
+                     feed + "layer_2.weight": [d, ffn], feed + "layer_2.bias": [d]})
+assert {name: entry["shape"] for name, entry in header.items()} == expected
+assert all(entry["dtype"] == "F32" for entry in header.values())
+
+# Every tensor is the named piece of the checkpoint's flat parameter space.
+checkpoint = sorted(glob.glob(f"{run}/checkpoints/step-*[0-9]"))[-1]
+manifest = "".join(open(f"{checkpoint}/MANIFEST.json"))
+saved, saved_data = read(glob.glob(f"{checkpoint}/*.safetensors")[0])
+begin, end = next(entry["data_offsets"] for name, entry in saved.items() if name.startswith("master"))
+master = saved_data[begin:end]
+meta = json.loads(manifest)["metadata"]
+meta = json.loads(meta) if isinstance(meta, str) else meta
+for parameter in meta["parameters"]:
+    first, last = header[parameter["name"]]["data_offsets"]
+    offset = 4 * parameter["offset"]
+    assert data[first:last] == master[offset:offset + last - first], parameter["name"]
+
+assert filecmp.cmp(f"{hf}/spiece.model", f"{shards}/spiece.model", shallow=False)
+tokenizer = json.load(open(f"{hf}/tokenizer_config.json"))
+assert tokenizer["tokenizer_class"] == "XLNetTokenizer" and tokenizer["padding_side"] == "left"
+assert json.load(open(f"{hf}/special_tokens_map.json"))["mask_token"] == "<mask>"

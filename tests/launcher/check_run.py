@@ -1,0 +1,88 @@
+"""Reads a run directory as an outsider would: check_run.py RUN_DIR STEPS. TensorBoard's records with struct alone."""
+import glob
+import json
+import struct
+import sys
+import xml.etree.ElementTree
+
+run, steps = sys.argv[1], int(sys.argv[2])
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def masked(data):
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def records(blob):
+    while blob:
+        head, (size, check) = blob[:8], struct.unpack("<QI", blob[:12])
+        data, (data_check,) = blob[12:12 + size], struct.unpack("<I", blob[12 + size:16 + size])
+        assert check == masked(head) and data_check == masked(data)
+        yield data
+        blob = blob[16 + size:]
+
+
+def fields(message):
+    """(number, value) of each field of a protobuf message."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(message):
+        tag = varint()
+        if tag & 7 == 0:
+            value = varint()
+        else:
+            size = {1: 8, 5: 4}.get(tag & 7) or varint()
+            value = message[at:at + size]
+            at += size
+        yield tag >> 3, value
+
+
+metrics = [json.loads(line) for line in open(f"{run}/metrics.jsonl")]
+assert [m["step"] for m in metrics] == list(range(1, steps + 1))
+for key in ("loss", "lr", "grad_norm", "tokens_per_second", "data_wait_ms", "ckpt_stall_ms"):
+    assert all(isinstance(m[key], (int, float)) for m in metrics), key
+
+(events,) = glob.glob(f"{run}/tensorboard/events.out.tfevents.*")
+parsed = [dict(fields(r)) for r in records(open(events, "rb").read())]
+assert parsed[0][3] == b"brain.Event:2"
+losses = {}
+for event in parsed[2:]:
+    for number, value in fields(event[5]):
+        entry = dict(fields(value))
+        if entry[1] == b"train/loss":
+            losses[event[2]] = struct.unpack("<f", entry[2])[0]
+assert losses == {m["step"]: struct.unpack("<f", struct.pack("<f", m["loss"]))[0] for m in metrics}
+
+ledger = []
+for line in open(f"{run}/ledger.jsonl"):
+    record = json.loads(line)
+    body = line[:line.rindex(',"crc32c"')].encode()
+    assert f"{crc32c(body):08x}" == record["crc32c"]
+    ledger.append(record)
+ranges = [(r["first_step"], r["last_step"]) for r in ledger if r["event"] == "trained"]
+assert ranges[0][0] == 0 and ranges[-1][1] == steps
+assert all(a[1] == b[0] for a, b in zip(ranges, ranges[1:]))
+
+svg = xml.etree.ElementTree.parse(f"{run}/loss.svg").getroot()
+curves = [e for e in svg if e.tag.endswith("polyline")]
+assert len(curves) == 2 and len(curves[0].get("points").split()) == steps
