@@ -9,13 +9,13 @@ packages=(
   g++ cmake ninja-build ccache pkg-config
   openmpi-bin libopenmpi-dev
   libhdf5-dev libsentencepiece-dev libabsl-dev libdnnl-dev
-  libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libprotobuf-dev protobuf-compiler
+  libtomlplusplus-dev libcli11-dev nlohmann-json3-dev
   libisal-dev zlib1g-dev libzstd-dev libxxhash-dev libutf8proc-dev
 )
 case "${1:?usage: install_packages.sh build|quickstart|tests}" in
   build) ;;
   quickstart) packages+=(perl perl-doc) ;;
-  tests) packages+=(libgtest-dev libgmock-dev libbenchmark-dev clang-format git perl python3 python3-numpy python3-h5py) ;;
+  tests) packages+=(libgtest-dev libgmock-dev clang-format git perl python3 python3-numpy python3-h5py) ;;
   *) echo "install_packages.sh: unknown set '$1'; use build, quickstart or tests" >&2; exit 64 ;;
 esac
 

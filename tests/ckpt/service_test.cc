@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <ostream>
 #include <string>
 
 #include "absl/time/clock.h"
@@ -162,6 +163,11 @@ struct DiskFault {
   int error_number;
   const char* message;
 };
+
+void PrintTo(const DiskFault& fault, std::ostream* out) {
+  *out << "call " << static_cast<int>(fault.call) << " on " << fault.path_part << ": "
+       << fault.message;
+}
 
 class DiskFaultTest : public ServiceTest, public ::testing::WithParamInterface<DiskFault> {};
 
