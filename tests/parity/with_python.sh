@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# Runs a comparison of this folder with the interpreter that has the other implementation.
+set -euo pipefail
+cd "$(dirname "$0")"
+exec "${ANYORDER_PARITY_PYTHON:-python3}" "$@"
