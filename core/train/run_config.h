@@ -106,7 +106,7 @@ struct RunConfig {
   CheckpointConfig checkpoint;
   CpuConfig cpu;
 
-  // visit(section name, section struct, whether it takes part in the run's identity)
+  // visit(section name, section struct)
   template <typename Self, typename Visitor>
   static void VisitSections(Self& self, Visitor& visit) {
     visit("model", self.model);
