@@ -103,6 +103,7 @@ StepResult ShardedOptimizer::Step(absl::Span<const float> gradient,
     result.clip_factor = config_.clip_norm / std::max(result.grad_norm, config_.clip_norm);
   }
   Update(gradient, result.clip_factor * info.grad_scale, info, weights);
+  ++updates_;
   AllGather(weights);
   return result;
 }
@@ -151,7 +152,7 @@ void ShardedOptimizer::Update(absl::Span<const float> gradient,
     args.epsilon = config_.adam_epsilon;
     args.weight_decay = segment.decays ? config_.weight_decay : 0.0;
     args.bias_correction = config_.bias_correction;
-    args.step = info.step;
+    args.step = updates_;
     backend_.AdamW(args, StreamView{});
   }
 }

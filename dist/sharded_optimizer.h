@@ -30,7 +30,6 @@ struct DecaySegment {
 };
 
 struct StepInfo {
-  int64_t step = 0;          // 0-based; only bias correction uses it
   double learning_rate = 0;  // of this step (core/optim/schedule.h)
   double grad_scale =
       1;  // multiplies the gradient before norm and clipping: 1 / total target weight
@@ -61,6 +60,11 @@ class ShardedOptimizer {
   absl::Span<float> master() { return master_; }
   absl::Span<float> first_moment() { return first_moment_; }
   absl::Span<float> second_moment() { return second_moment_; }
+
+  // Steps that were not skipped, which is what bias correction counts: a skipped one leaves the moments as they are.
+  // Whoever loads the moments sets it.
+  int64_t updates() const { return updates_; }
+  void set_updates(int64_t updates) { updates_ = updates; }
 
   // Collective. weights: [num_elements] fp32 or bf16, gets every rank's master weights, rounded to its dtype.
   void GatherWeights(TensorView weights);
@@ -94,6 +98,7 @@ class ShardedOptimizer {
   absl::Span<float> first_moment_;
   absl::Span<float> second_moment_;
   std::vector<double> block_sums_;  // [num_blocks]
+  int64_t updates_ = 0;
 };
 
 }  // namespace anyorder::dist

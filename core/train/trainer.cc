@@ -104,7 +104,6 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
 void Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics& metrics) {
   const absl::Time started = absl::Now();
   dist::StepInfo info;
-  info.step = step_;
   info.learning_rate = LearningRate(config_.optimizer, config_.train.steps, step_);
   info.grad_scale = 1 / totals[kTargetWeight];
   if (!std::isfinite(totals[kLossSum])) info.grad_scale = std::numeric_limits<double>::quiet_NaN();

@@ -159,6 +159,7 @@ absl::Status Trainer::LoadLocalState(const std::string& directory) {
   ANYORDER_RETURN_IF_ERROR(state_->Load(checkpoint));
   step_ = saved.step;
   skipped_steps_ = saved.skipped_steps;
+  state_->optimizer().set_updates(step_ - skipped_steps_);
   return absl::OkStatus();
 }
 

@@ -52,7 +52,7 @@ TEST(ShardedOptimizerTest, FirstStepHasTheKnownLength) {
     config.clip_norm = 0;
     const double length = correct ? 1.0 : 0.1 / std::sqrt(0.001);
     WithOptimizer(config, {{0, size, true}}, [&](ShardedOptimizer& optimizer, TensorView weights) {
-      const StepResult result = optimizer.Step(gradient, {0, 0.5, 1.0}, weights);
+      const StepResult result = optimizer.Step(gradient, {0.5, 1.0}, weights);
       EXPECT_EQ(result.clip_factor, 1.0);
       for (int64_t i = 0; i < size; ++i) {
         const double expected = -0.5 * length * (gradient[i] > 0 ? 1 : -1);
@@ -84,7 +84,7 @@ TEST(ShardedOptimizerTest, FollowsAdamWInDouble) {
         const std::vector<float> old_v(optimizer.second_moment().begin(),
                                        optimizer.second_moment().end());
         const std::vector<float> gradient = RandomValues(1000, 10 + step);
-        const StepInfo info{step, 0.01 * (1 + step), 0.25};
+        const StepInfo info{0.01 * (1 + step), 0.25};
         const StepResult result = optimizer.Step(gradient, info, weights);
 
         double squares = 0;
@@ -155,7 +155,7 @@ TEST(ShardedOptimizerTest, ComputeWeightsAreTheRoundedMasterWeights) {
       ASSERT_EQ(weights[i].bits, BFloat16(all[i]).bits) << i;
 
     const std::vector<float> gradient(all.begin() + owned.begin, all.begin() + owned.end);
-    EXPECT_FALSE(optimizer->Step(gradient, {0, 0.1, 1.0}, view).skipped);
+    EXPECT_FALSE(optimizer->Step(gradient, {0.1, 1.0}, view).skipped);
     const std::vector<float> master =
         GatherState(comm, optimizer->partition(), optimizer->master());
     for (int64_t i = 0; i < size; ++i)
@@ -179,23 +179,48 @@ TEST(ShardedOptimizerTest, NonFiniteStepsAreSkippedEverywhere) {
 
       std::vector<float> gradient(optimizer->owned().size(), 0.5f);
       if (comm.rank() == 1) gradient[17] = bad;
-      const StepResult result = optimizer->Step(gradient, {0, 0.1, 1.0}, view);
+      const StepResult result = optimizer->Step(gradient, {0.1, 1.0}, view);
       EXPECT_TRUE(result.skipped);
       EXPECT_FALSE(std::isfinite(result.grad_norm));
       if (comm.rank() == 1) gradient[17] = 0.5f;
       // No targets at all: 1 / 0.
-      EXPECT_TRUE(optimizer->Step(gradient, {0, 0.1, std::numeric_limits<double>::infinity()}, view)
-                      .skipped);
+      EXPECT_TRUE(
+          optimizer->Step(gradient, {0.1, std::numeric_limits<double>::infinity()}, view).skipped);
       EXPECT_EQ(std::set<float>(optimizer->master().begin(), optimizer->master().end()),
                 std::set<float>{1.0f});
       EXPECT_EQ(std::set<float>(optimizer->first_moment().begin(), optimizer->first_moment().end()),
                 std::set<float>{0.0f});
       EXPECT_EQ(std::set<float>(weights.begin(), weights.end()), std::set<float>{1.0f});
 
-      EXPECT_FALSE(optimizer->Step(gradient, {0, 0.1, 1.0}, view).skipped);
+      EXPECT_FALSE(optimizer->Step(gradient, {0.1, 1.0}, view).skipped);
       EXPECT_NE(weights[0], 1.0f);
     });
   }
+}
+
+// Bias correction is by the number of updates in the moments, so that skipped steps change nothing after them.
+TEST(ShardedOptimizerTest, SkippedStepsDoNotCountForBiasCorrection) {
+  OptimizerConfig config;
+  config.bias_correction = true;
+  const std::vector<float> good = RandomValues(4, 5);
+  const std::vector<float> bad(4, std::nanf(""));
+  WithOptimizer(config, {{0, 4, true}}, [&](ShardedOptimizer& optimizer, TensorView weights) {
+    const auto two_updates = [&](bool with_skips) {
+      for (const absl::Span<float> state :
+           {optimizer.master(), optimizer.first_moment(), optimizer.second_moment()})
+        std::fill(state.begin(), state.end(), 0.0f);
+      optimizer.set_updates(0);
+      for (int update = 0; update < 2; ++update) {
+        if (with_skips) {
+          EXPECT_TRUE(optimizer.Step(bad, {0.1, 1.0}, weights).skipped);
+        }
+        EXPECT_FALSE(optimizer.Step(good, {0.1, 1.0}, weights).skipped);
+      }
+      EXPECT_EQ(optimizer.updates(), 2);
+      return std::vector<float>(optimizer.master().begin(), optimizer.master().end());
+    };
+    EXPECT_EQ(two_updates(true), two_updates(false));
+  });
 }
 
 TEST(ShardedOptimizerTest, AnyNumberOfRanksEndsInTheSameDigest) {

@@ -98,7 +98,7 @@ uint64_t RunDigest(Communicator& comm, kernels::Backend& backend) {
     }
     reducer->ReduceScatter(absl::MakeSpan(gradient), absl::MakeSpan(&target_weight, 1));
     const StepResult result =
-        optimizer->Step(gradient, {step, 0.01 * (step + 1), 1.0 / target_weight}, weights_view);
+        optimizer->Step(gradient, {0.01 * (step + 1), 1.0 / target_weight}, weights_view);
     EXPECT_FALSE(result.skipped);
     EXPECT_LT(result.clip_factor, 1.0);
   }
