@@ -2,8 +2,9 @@
 //
 // Usage: parity_dump RUN_DIR STEPS OUTPUT
 // The weights are those of the run's newest checkpoint; the first STEPS steps of the run's own data go through the
-// network in evaluation, all lanes in one microbatch, each step reading the memory that the step before wrote.
-// OUTPUT is one safetensors file with tensors "STEP.NAME": the sampler's facts, as drawn, and the results.
+// network without dropout, all lanes in one microbatch, each step reading the memory that the step before wrote.
+// OUTPUT is one safetensors file with tensors "STEP.NAME": the sampler's facts, as drawn, and the results; gradients
+// of the sum of losses are "STEP.gradient/PARAMETER".
 
 #include <cstdio>
 #include <cstdlib>
@@ -137,7 +138,8 @@ absl::StatusOr<std::vector<DumpedTensor>> RunStep(Run& run,
     args.memory_in = ConstTensorView(memory.data(), memory_shape);
     args.memory_out = TensorView(memory_out.data(), memory_shape);
   }
-  args.training = false;
+  std::vector<float> gradients(run.weights.size());
+  args.gradients = TensorView(gradients.data(), args.weights.shape());
   run.transformer->Run(args, {});
   memory = std::move(memory_out);
 
@@ -147,14 +149,20 @@ absl::StatusOr<std::vector<DumpedTensor>> RunStep(Run& run,
   dump.Add("weights", DType::kFloat32, {lanes, targets}, batch.weights);
   dump.Add("losses", DType::kFloat32, {lanes, targets}, run.transformer->readout_losses());
   if (!memory.empty()) dump.Add("memory", DType::kFloat32, memory_shape, memory);
+  for (const ParameterInfo& info : run.transformer->layout().parameters()) {
+    dump.Add(absl::StrCat("gradient/", info.name),
+             DType::kFloat32,
+             info.shape,
+             std::vector<float>(gradients.begin() + info.offset, gradients.begin() + info.end()));
+  }
   return dump.Take();
 }
 
 absl::Status DumpRun(const std::string& run_dir, int64_t steps, const std::string& output) {
   ANYORDER_ASSIGN_OR_RETURN(Run run, OpenRun(run_dir));
   const ModelConfig& model = run.config.model;
-  if (model.dtype != ComputeType::kFloat32)
-    return absl::InvalidArgumentError("parity_dump compares fp32 runs; this one is not");
+  if (model.dtype != ComputeType::kFloat32 || model.dropout > 0 || model.attention_dropout > 0)
+    return absl::InvalidArgumentError("parity_dump takes fp32 runs without dropout");
   std::vector<float> memory(run.config.train.lanes * model.num_layers * model.mem_len *
                             model.model_dim);
   std::vector<DumpedTensor> tensors;

@@ -27,11 +27,13 @@ STEPS = 4  # no memory, part of it, all of it, all of it with rows from two step
 # Two fp32 implementations sum in different orders: 3 layers of some 10 rounded operations on sums of up to 128 products
 # differ by about 3 * 10 * sqrt(128) * 2^-24 = 2e-5. A wrong mask, sign or position moves losses by 1e-3 and more.
 TOLERANCE = 2e-5
+# Where attention is sharp, the gradient of its scores is a difference of nearly equal numbers.
+GRADIENT_TOLERANCE = 10 * TOLERANCE
 
 SETTINGS = {
     "model.num_layers": 3, "model.model_dim": 64, "model.num_heads": 4, "model.head_dim": 16, "model.ffn_dim": 128,
     "model.mem_len": 48, "model.init_range": 0.2,  # wide, so that attention is far from uniform
-    "model.dropout": 0.1, "model.attention_dropout": 0.1,
+    "model.dropout": 0.0, "model.attention_dropout": 0.0,
     "sampling.seq_len": 64, "sampling.reuse_len": 32, "sampling.num_predict": 11,
     "train.lanes": 4, "train.microbatch_lanes": 2, "train.steps": 12,
     "optimizer.warmup_steps": 2, "optimizer.learning_rate": 3e-3,
@@ -125,18 +127,33 @@ def inputs_of(facts, reuse_len):
         labels, weights
 
 
+def gradient_differences(facts, model):
+    """Each parameter of ours, and how far its gradient is from transformers'. Biases that all layers share are copied
+    to every layer there."""
+    theirs = {name: parameter.grad for name, parameter in model.named_parameters()}
+    for name, gradient in facts.items():
+        if not name.startswith("gradient/"):
+            continue
+        name = name.removeprefix("gradient/")
+        if name in theirs:
+            yield name, relative_difference(gradient, theirs[name])
+        else:
+            copies = [theirs[other] for other in theirs if other.endswith(name.removeprefix("transformer."))]
+            yield name, relative_difference(gradient, sum(copies))
+
+
 def compare(export, dump):
-    """Largest relative differences of losses (forward lanes, backward lanes) and memory; and what is simply wrong."""
+    """The largest relative differences of each kind; and what is simply wrong."""
     # Only the comparison has both directions in a batch: half of its rows forward, half backward, as ours.
     config = XLNetConfig.from_pretrained(export, bi_data=True)
     model, info = XLNetLMHeadModel.from_pretrained(export, config=config, output_loading_info=True)
     faults = [f"{key}: {value}" for key, value in info.items() if value]
     model.eval().float()
     reuse_len = config.reuse_len
-    worst = {"forward losses": 0.0, "backward losses": 0.0, "memory": 0.0}
+    worst = {"forward losses": 0.0, "backward losses": 0.0, "memory": 0.0, "gradients": 0.0}
     mems = None
     with safe_open(dump, "pt") as file:
-        steps = [{name.split(".")[1]: file.get_tensor(name) for name in file.keys() if name.startswith(f"{t}.")}
+        steps = [{name.split(".", 1)[1]: file.get_tensor(name) for name in file.keys() if name.startswith(f"{t}.")}
                  for t in range(STEPS)]
     for t, facts in enumerate(steps):
         half = len(facts["backward"]) // 2
@@ -148,15 +165,19 @@ def compare(export, dump):
         inputs, labels, weights = inputs_of(facts, reuse_len)
         if not torch.equal(weights, facts["weights"]) or not torch.equal(labels, facts["labels"].long()):
             faults.append(f"step {t}: labels or weights differ")
-        with torch.no_grad():
-            result = model(**inputs, mems=mems, use_mems=config.mem_len > 0)
+        result = model(**inputs, mems=mems, use_mems=config.mem_len > 0)
         losses = torch.nn.functional.cross_entropy(result.logits.transpose(1, 2), labels, reduction="none") * weights
+        model.zero_grad()
+        losses.sum().backward()
+        for name, difference in gradient_differences(facts, model):
+            worst["gradients"] = max(worst["gradients"], difference)
+        losses = losses.detach()
         ours = facts["losses"] * weights
         for name, rows in (("forward losses", slice(0, half)), ("backward losses", slice(half, None))):
             worst[name] = max(worst[name], relative_difference(ours[rows], losses[rows]))
         if config.mem_len > 0:
             mems = result.mems
-            theirs = torch.stack(list(mems)).permute(2, 0, 1, 3)  # [lanes, layers, rows, d]
+            theirs = torch.stack(list(mems)).detach().permute(2, 0, 1, 3)  # [lanes, layers, rows, d]
             held = theirs.shape[2]
             if held != min(config.mem_len, (t + 1) * reuse_len):
                 faults.append(f"step {t}: transformers keeps {held} rows of memory")
@@ -185,8 +206,9 @@ def main():
             print(f"{name}: " + ", ".join(f"{key} {value:.1e}" for key, value in worst.items()))
             for fault in faults:
                 print(f"  {fault}")
-            failed |= bool(faults) or max(worst.values()) > TOLERANCE
-    print("FAILED" if failed else f"all agree within {TOLERANCE:g}")
+            gradients = worst.pop("gradients")
+            failed |= bool(faults) or max(worst.values()) > TOLERANCE or gradients > GRADIENT_TOLERANCE
+    print("FAILED" if failed else f"all agree within {TOLERANCE:g}, gradients within {GRADIENT_TOLERANCE:g}")
     return 1 if failed else 0
 
 
