@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -66,6 +67,15 @@ bool MayRestart(int exit_status) {
   return exit_status != kExitUsage && exit_status != kExitData && exit_status != kExitDoNotRestart;
 }
 
+// Whether rank 0 wrote down that another start would end the same way.
+bool EndIsFinal(const std::string& run_dir, int64_t incarnation) {
+  const auto records = ReadLedger(RunDirectory(run_dir).ledger);
+  return records.ok() &&
+         std::any_of(records->begin(), records->end(), [incarnation](const LedgerRecord& record) {
+           return record.incarnation == incarnation && record.may_restart == 0;
+         });
+}
+
 class Run {
  public:
   Run(const LaunchOptions& options, RunConfig config, RunIdentity identity, Ledger ledger)
@@ -88,7 +98,8 @@ class Run {
                                            exit_status,
                                            output.last_error().empty() ? "" : ": ",
                                            output.last_error());
-      if (!MayRestart(exit_status)) return exit_status;
+      if (!MayRestart(exit_status) || EndIsFinal(options_.run_dir, identity_.incarnation))
+        return exit_status;
       if (fruitless >= kMaxStartsWithoutCommit) {
         return absl::AbortedError(
             absl::StrCat(fruitless,

@@ -34,6 +34,7 @@ void VisitMembers(Record& record, Visitor visit) {
   visit("last_step", record.last_step);
   visit("generation", record.generation);
   visit("exit_status", record.exit_status);
+  visit("may_restart", record.may_restart);
   visit("config_digest", record.config_digest);
   visit("dataset_digest", record.dataset_digest);
   visit("detail", record.detail);

@@ -18,7 +18,7 @@ namespace anyorder {
 
 // Members that an event does not use stay at their defaults and are not written.
 struct LedgerRecord {
-  std::string event;  // created, start, train, commit, trained, stop
+  std::string event;  // FORMAT.md lists them
   std::string time;   // RFC 3339, filled in by Append
   std::string run_id;
   int64_t incarnation = -1;
@@ -28,6 +28,7 @@ struct LedgerRecord {
   int64_t last_step = -1;
   int64_t generation = -1;
   int64_t exit_status = -1;
+  int64_t may_restart = -1;  // stop: 0 if another start would end the same way
   std::string config_digest;
   std::string dataset_digest;
   std::string detail;

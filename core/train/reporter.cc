@@ -65,6 +65,16 @@ absl::Status Reporter::Step(const StepMetrics& metrics) {
   history_.push_back(metrics);
   progress_.Update(metrics);
   ANYORDER_RETURN_IF_ERROR(metrics_.Append(metrics));
+  if (metrics.skipped) {
+    progress_.Finish();
+    LogWarning(
+        absl::StrCat("step ", metrics.step, " is skipped: its loss or gradient is not finite"));
+    LedgerRecord record;
+    record.event = "skipped";
+    record.incarnation = start_.incarnation;
+    record.step = metrics.step;
+    ANYORDER_RETURN_IF_ERROR(ledger_.Append(record));
+  }
   return tensorboard_.Write(metrics.step,
                             {{"train/loss", metrics.loss},
                              {"train/learning_rate", metrics.lr},
@@ -110,16 +120,12 @@ absl::Status Reporter::Saves(const std::vector<ckpt::SaveEvent>& events, int64_t
   return absl::OkStatus();
 }
 
-absl::Status Reporter::Stop(int64_t step, int exit_status, const std::string& reason) {
+absl::Status Reporter::Stop(LedgerRecord record) {
   progress_.Finish();
-  ANYORDER_RETURN_IF_ERROR(RecordTrained(step));
-  LedgerRecord record;
+  ANYORDER_RETURN_IF_ERROR(RecordTrained(record.step));
   record.event = "stop";
   record.incarnation = start_.incarnation;
-  record.step = step;
-  record.exit_status = exit_status;
-  record.detail = reason;
-  ANYORDER_RETURN_IF_ERROR(ledger_.Append(record));
+  ANYORDER_RETURN_IF_ERROR(ledger_.Append(std::move(record)));
   return DrawLoss();
 }
 

@@ -39,10 +39,8 @@ class Reporter {
   absl::Status Step(const StepMetrics& metrics);
   // Writes down commits, and the loss curve with them.
   absl::Status Saves(const std::vector<ckpt::SaveEvent>& events, int64_t step);
-  // The end of this start, whatever its reason.
-  absl::Status Stop(int64_t step, int exit_status, const std::string& reason);
-  // Ends the live line before something else is printed.
-  void EndLine() { progress_.Finish(); }
+  // The end of this start, whatever its reason: `record` with step, exit status and detail.
+  absl::Status Stop(LedgerRecord record);
 
  private:
   Reporter(const std::string& run_dir,

@@ -58,7 +58,9 @@ void Saver::CountFailure(int64_t step, const std::string& reason) {
                                                "(checkpoint.max_failed_saves), the last of step ",
                                                step,
                                                ": ",
-                                               reason));
+                                               reason,
+                                               "; mend that (ckptd.log has all of it) and launch "
+                                               "again: the run goes on from its last checkpoint"));
 }
 
 void Saver::TakeEvents() {

@@ -16,6 +16,7 @@ void Remember(int signal_number) {
 }  // namespace
 
 void InstallStopSignals() {
+  stop_signal = 0;
   struct sigaction action {};
   action.sa_handler = Remember;
   action.sa_flags = SA_RESTART;  // reads and writes of the run go on

@@ -5,7 +5,7 @@
 
 namespace anyorder {
 
-// From now on those signals only set a flag.
+// From now on those signals only set a flag, which is cleared.
 void InstallStopSignals();
 // The signal that came first, or 0.
 int StopSignal();

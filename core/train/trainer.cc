@@ -36,18 +36,28 @@ struct Trainer::StepOutcome {
 };
 
 absl::StatusOr<TrainEnd> Trainer::Run() {
+  absl::StatusOr<TrainEnd> end = TrainAndSave();
+  RecordEnd(end);
+  if (end.ok()) ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(fault_));
+  return end;
+}
+
+absl::StatusOr<TrainEnd> Trainer::TrainAndSave() {
   bool stop = false;
   while (step_ < config_.train.steps && !stop) {
     ANYORDER_ASSIGN_OR_RETURN(const StepOutcome outcome, RunStep());
     stop = outcome.stop;
   }
-  return Finish(step_ < config_.train.steps);
+  if (watch_ != nullptr) watch_->SetPhase("last checkpoint");
+  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(fault_));
+  ANYORDER_RETURN_IF_ERROR(saver_->Finish(step_, state_->Ranges(), Metadata()));
+  return step_ < config_.train.steps ? TrainEnd::kStopped : TrainEnd::kFinished;
 }
 
 absl::StatusOr<Trainer::StepOutcome> Trainer::RunStep() {
   if (watch_ != nullptr) watch_->SetPhase(absl::StrCat("step ", step_ + 1));
   const absl::Time started = absl::Now();
-  // Finish saves the last step, and waits for it.
+  // TrainAndSave saves the last step, and waits for it.
   const bool save_is_due = saver_->IsDue(step_ + 1) && step_ + 1 < config_.train.steps;
   StepMetrics metrics;
   ComputeMicrobatches(save_is_due, metrics);
@@ -138,32 +148,27 @@ void Trainer::Report(StepMetrics& metrics) {
   metrics.peak_rss_bytes = PeakRssBytes();
   Note(reporter_->Step(metrics));
   Note(reporter_->Saves(events, step_));
-  if (metrics.skipped) {
-    reporter_->EndLine();
-    LogWarning(absl::StrCat("step ", step_, " is skipped: its loss or gradient is not finite"));
-  }
 }
 
-absl::StatusOr<TrainEnd> Trainer::Finish(bool stopped) {
-  if (watch_ != nullptr) watch_->SetPhase("last checkpoint");
-  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(fault_));
-  absl::Status status = saver_->Finish(step_, state_->Ranges(), Metadata());
+void Trainer::RecordEnd(const absl::StatusOr<TrainEnd>& end) {
   const std::vector<ckpt::SaveEvent> events = saver_->Poll();
-  const TrainEnd end = stopped ? TrainEnd::kStopped : TrainEnd::kFinished;
-  if (reporter_ != nullptr) {
-    Note(reporter_->Saves(events, step_));
-    const int exit_status = !status.ok() ? ExitStatusFor(status)
-                            : stopped    ? kExitRequeue
-                                         : kExitDone;
-    Note(reporter_->Stop(step_,
-                         exit_status,
-                         !status.ok() ? std::string(status.message())
-                         : stopped    ? absl::StrCat("signal ", StopSignal())
-                                      : "finished"));
+  if (reporter_ == nullptr) return;
+  Note(reporter_->Saves(events, step_));
+  LedgerRecord record;
+  record.step = step_;
+  if (!end.ok()) {
+    record.exit_status = ExitStatusFor(end.status());
+    record.detail = std::string(end.status().message());
+    // The next start would train the same steps and lose them, too.
+    if (!saver_->fault().ok()) record.may_restart = 0;
+  } else if (*end == TrainEnd::kStopped) {
+    record.exit_status = kExitRequeue;
+    record.detail = absl::StrCat("signal ", StopSignal());
+  } else {
+    record.exit_status = kExitDone;
+    record.detail = "finished";
   }
-  if (status.ok()) status = communicator_.AllAgree(fault_);
-  if (!status.ok()) return status;
-  return end;
+  Note(reporter_->Stop(std::move(record)));
 }
 
 // Equal on all ranks is what the checkpoint asks for; only rank 0's copy is used.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +38,10 @@ struct TrainerOptions {
   int64_t incarnation = 0;
   ResumeMode resume = ResumeMode::kAuto;
   bool progress_on_terminal = false;
+  // What computes. Tests put faults in here.
+  std::function<absl::StatusOr<std::unique_ptr<kernels::Backend>>(
+      const kernels::CpuBackendOptions&)>
+      make_backend = kernels::MakeCpuBackend;
 };
 
 enum class TrainEnd {
@@ -53,7 +58,8 @@ class Trainer {
                                                          dist::Communicator& communicator,
                                                          dist::CollectiveWatch* watch);
 
-  // Collective. Trains to the last step or until a stop signal, then waits for the last checkpoint.
+  // Collective. Trains to the last step or until a stop signal, then waits for the last checkpoint. Errors are the same on all
+  // ranks and in the ledger: DataLoss for damaged data; Unavailable if checkpoints come to nothing (config.checkpoint).
   absl::StatusOr<TrainEnd> Run();
 
  private:
@@ -84,12 +90,13 @@ class Trainer {
   absl::Status ConnectLocalService();
   absl::Status OpenLocalReport(const std::string& checkpoint);
 
+  absl::StatusOr<TrainEnd> TrainAndSave();
   absl::StatusOr<StepOutcome> RunStep();
   void ComputeMicrobatches(bool save_is_due, StepMetrics& metrics);
   void UpdateWeights(absl::Span<const double> totals, StepMetrics& metrics);
   void SaveOrSkip(bool all_can_save, StepMetrics& metrics);
   void Report(StepMetrics& metrics);
-  absl::StatusOr<TrainEnd> Finish(bool stopped);
+  void RecordEnd(const absl::StatusOr<TrainEnd>& end);
   std::string Metadata() const;
   // Remembers the first local problem for the next reduction.
   void Note(const absl::Status& status) {

@@ -39,7 +39,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
   const int local_ranks = LocalRanks(communicator);
   cpu.num_threads = config.cpu.threads > 0 ? static_cast<int>(config.cpu.threads)
                                            : std::max(1, UsableCores() / local_ranks);
-  absl::StatusOr<std::unique_ptr<kernels::Backend>> backend = kernels::MakeCpuBackend(cpu);
+  absl::StatusOr<std::unique_ptr<kernels::Backend>> backend = options.make_backend(cpu);
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(backend.status()));
   trainer->backend_ = *std::move(backend);
 
