@@ -107,6 +107,43 @@ stopped)
   [ ! -e $name/run/metrics.redone.jsonl ] || fail "steps were trained twice"
   expect_same_run $name/run ;;
 
+damaged_data)
+  cp -r shards $name/shards
+  # A whole chunk of tokens; every lane of this small dataset reads it.
+  python3 - $name/shards/shard-00000.h5 shards/shard-00000.h5 <<'PYTHON'
+import sys
+data = bytearray(open(sys.argv[2], "rb").read())
+data[len(data) // 3] ^= 4
+open(sys.argv[1], "wb").write(data)
+PYTHON
+  launch "$name/run" --ranks 2 --set data.shards="$work/$name/shards" >$name/log 2>&1; expect_status $? 65 "damaged data"
+  expect_text "shard-00000.h5" $name/log
+  [ "$(grep -c '"event":"start"' $name/run/ledger.jsonl)" -eq 1 ] || fail "started again on damaged data" ;;
+
+full_disk)
+  [ "$(id -u)" -eq 0 ] && mkdir $name/disk && mount -t tmpfs -o size=24m tmpfs $name/disk 2>/dev/null || {
+    echo "SKIPPED: $name needs root and a tmpfs"; exit 77; }
+  trap 'umount "$work/$name/disk"' EXIT
+  start $name/disk/run --ranks 2 --set train.steps=1000000 --set checkpoint.max_failed_saves=2
+  # Room for the logs, none for another checkpoint.
+  free=$(($(stat -f -c '%a * %S' $name/disk) / 1024))
+  dd if=/dev/zero of=$name/disk/ballast bs=1K count=$((free - 256)) 2>/dev/null
+  wait $job; expect_status $? 74 "a full disk"
+  expect_text "max_failed_saves.*launch again" $name/log
+  [ "$(grep -c '"event":"start"' $name/disk/run/ledger.jsonl)" -eq 1 ] || fail "started again on a full disk"
+  rm $name/disk/ballast
+  "$anyorder" inspect $name/disk/run/CURRENT --verify >/dev/null 2>&1 || "$anyorder" inspect $name/disk/run --verify >$name/inspect 2>&1 || fail "the old checkpoint is damaged"
+  compose "$work/$name/disk/run" --ranks 2 --set train.steps=1000000 --resume required
+  "${command[@]}" >$name/again 2>&1 & job=$!
+  goes_on() { grep -q "resuming after step" $name/again; }
+  await goes_on
+  kill -TERM $job; wait $job; expect_status $? 75 "going on with room" ;;
+
+long_path)
+  long=$name/$(printf 'a-run-directory-with-a-long-name-%.0s' 1 2 3 4 5)
+  launch "$work/$long" --ranks 2 --set train.steps=5 >$name/log 2>&1; expect_status $? 0 "a path that no socket address holds"
+  expect_text "COMMITTED" $name/log ;;
+
 nothing_to_resume)
   launch "$name/run" --resume required >$name/log 2>&1; expect_status $? 65 "required without a checkpoint"
   expect_text "no committed checkpoint" $name/log
