@@ -82,10 +82,13 @@ killed_all)
 
 killed_launcher)
   start $name/run --ranks 2
+  scratch=$(tr '\0' '\n' <"/proc/$(mpirun_pids $name/run | head -n 1)/environ" | sed -n 's/^OMPI_MCA_\(orte_tmpdir_base\|btl_vader_backing_directory\)=//p')
+  [ -n "$scratch" ] || fail "mpirun has no directory of its own"
   kill -9 $job; wait $job 2>/dev/null
   no_ranks() { [ -z "$(rank_pids $name/run)$(mpirun_pids $name/run)" ]; }
   await no_ranks
   launch "$work/$name/run" --ranks 2 --resume required >>$name/log 2>&1; expect_status $? 0 "resuming"
+  for directory in $scratch; do [ ! -e "$directory" ] || fail "$directory stays"; done
   expect_same_run $name/run ;;
 
 killed_service)
