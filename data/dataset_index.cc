@@ -2,14 +2,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include <cerrno>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
+#include "core/base/whole_file.h"
 #include "data/digest.h"
 #include "data/shard_format.h"
 
@@ -184,18 +182,16 @@ Json FileEntry(const DatasetFile& entry) {
 
 absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory) {
   const std::string path = absl::StrCat(directory, "/", kIndexFile);
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    return Annotate(ErrnoStatus("open", path, errno == 0 ? ENOENT : errno),
+  const absl::StatusOr<std::string> text = ReadWholeFile(path);
+  if (!text.ok()) {
+    return Annotate(text.status(),
                     "not a finished dataset (run anyorder-prep to make or finish it)");
   }
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   const auto damaged = [&](absl::string_view why) {
     return absl::DataLossError(
         absl::StrCat("'", path, "': ", why, "; restore it or prepare the data again"));
   };
-  Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Json root = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!root.is_object()) return damaged("not a JSON object");
   if (root.value("format", Json()) != kFormatName) return damaged("not an anyorder dataset");
   if (root.value("format_version", Json()) != kFormatVersion) {

@@ -43,6 +43,4 @@ absl::Status WriteFileDurably(const std::string& path, absl::string_view bytes);
 // Makes renames and removals inside `directory` survive a power cut.
 absl::Status SyncDirectory(const std::string& directory);
 
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
-
 }  // namespace anyorder::data

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
+#include "core/base/whole_file.h"
 #include "data/assembler.h"
 #include "data/dataset_index.h"
 #include "data/digest.h"

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
+#include "core/base/whole_file.h"
 #include "data/durable_file.h"
 #include "data/shard_format.h"
 

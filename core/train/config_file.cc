@@ -3,8 +3,6 @@
 #define TOML_EXCEPTIONS 0
 #include <toml++/toml.h>
 
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <type_traits>
 #include <utility>
@@ -13,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
+#include "core/base/whole_file.h"
 #include "core/train/field_text.h"
 
 namespace anyorder {
@@ -154,9 +153,11 @@ absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_vi
     };
     RunConfig::VisitSections(config, visit);
     if (known) continue;
-    const std::string what = node.is_table() ? "section" : "key";
-    reader.Add(node,
-               absl::StrCat("unknown ", what, " '", name, "'", Suggestion(name, SectionNames())));
+    const std::string text =
+        node.is_table()
+            ? absl::StrCat("unknown section '", name, "'", Suggestion(name, SectionNames()))
+            : absl::StrCat("key '", name, "' is in no section", SuggestKey("", name, {}));
+    reader.Add(node, text);
   }
   if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
   return config;
@@ -201,10 +202,7 @@ absl::Status ApplyOverride(absl::string_view assignment, RunConfig& config) {
 
 absl::StatusOr<RunConfig> LoadRunConfig(const std::string& path,
                                         const std::vector<std::string>& overrides) {
-  std::ifstream file(path);
-  if (!file) return ErrnoStatus("open", path);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad()) return ErrnoStatus("read", path);
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   ANYORDER_ASSIGN_OR_RETURN(RunConfig config, ParseRunConfig(text, path));
   for (const std::string& assignment : overrides)
     ANYORDER_RETURN_IF_ERROR(ApplyOverride(assignment, config));

@@ -3,8 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -13,6 +11,7 @@
 
 #include "ckpt/crc32c.h"
 #include "core/base/status.h"
+#include "core/base/whole_file.h"
 
 namespace anyorder {
 namespace {
@@ -93,12 +92,10 @@ absl::Status Ledger::Append(LedgerRecord record) {
 
 absl::StatusOr<std::vector<LedgerRecord>> ReadLedger(const std::string& path) {
   std::vector<LedgerRecord> records;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    if (errno == ENOENT) return records;
-    return ErrnoStatus("open", path);
-  }
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const absl::StatusOr<std::string> whole = ReadWholeFile(path);
+  if (absl::IsNotFound(whole.status())) return records;
+  ANYORDER_RETURN_IF_ERROR(whole.status());
+  const std::string& text = *whole;
   int64_t number = 1;
   size_t begin = 0;
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {

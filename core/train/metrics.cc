@@ -3,13 +3,13 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
-#include <fstream>
-#include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/file_system.h"
 #include "core/base/status.h"
+#include "core/base/whole_file.h"
 
 namespace anyorder {
 namespace {
@@ -61,16 +61,16 @@ struct MetricsFile {
 
 absl::StatusOr<MetricsFile> ReadFile(const std::string& path) {
   MetricsFile result;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    if (errno == ENOENT) return result;
-    return ErrnoStatus("open", path);
-  }
-  std::string line;
-  while (std::getline(file, line)) {
+  const absl::StatusOr<std::string> text = ReadWholeFile(path);
+  if (absl::IsNotFound(text.status())) return result;
+  ANYORDER_RETURN_IF_ERROR(text.status());
+  size_t begin = 0;
+  for (size_t end = text->find('\n'); end != std::string::npos; end = text->find('\n', begin)) {
+    std::string line = text->substr(begin, end - begin);
+    begin = end + 1;
     StepMetrics metrics;
-    if (file.eof() || !ParseLine(line, metrics)) continue;  // torn by a crash
-    result.lines.push_back(line);
+    if (!ParseLine(line, metrics)) continue;  // torn by a crash
+    result.lines.push_back(std::move(line));
     result.metrics.push_back(metrics);
   }
   return result;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "core/base/whole_file.h"
 #include "data/durable_file.h"
 #include "data/prep.h"
 #include "data/sentencepiece_bridge.h"
@@ -101,8 +102,8 @@ int main(int argc, char** argv) {
   }
   const int workers = argc > 3 ? std::atoi(argv[3]) : 1;
   const int repeats = argc > 4 ? std::atoi(argv[4]) : 3;
-  const auto text = anyorder::data::ReadWholeFile(argv[1]);
-  const auto model = anyorder::data::ReadWholeFile(argv[2]);
+  const auto text = anyorder::ReadWholeFile(argv[1]);
+  const auto model = anyorder::ReadWholeFile(argv[2]);
   ANYORDER_CHECK_OK(text.status());
   ANYORDER_CHECK_OK(model.status());
   anyorder::data::SentencePieceBridge bridge;

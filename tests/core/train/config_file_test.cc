@@ -5,7 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <string>
+
+#include "core/base/status.h"
 
 namespace anyorder {
 namespace {
@@ -107,7 +110,34 @@ TEST(ConfigFileTest, BadOverridesAreRefused) {
 }
 
 TEST(ConfigFileTest, MissingFileIsNotFound) {
-  EXPECT_TRUE(absl::IsNotFound(LoadRunConfig("no/such/file.toml", {}).status()));
+  const absl::Status status = LoadRunConfig("no/such/file.toml", {}).status();
+  EXPECT_TRUE(absl::IsNotFound(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no/such/file.toml"));
+}
+
+TEST(ConfigFileTest, DirectoryIsNamedAsOne) {
+  const absl::Status status = LoadRunConfig(testing::TempDir(), {}).status();
+  EXPECT_EQ(ExitStatusFor(status), 74) << status;
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr(testing::TempDir()), HasSubstr("Is a directory")));
+}
+
+TEST(ConfigFileTest, KeysThatDoNotFitTogetherNameTheFileAndTheKeys) {
+  const std::string path = testing::TempDir() + "/heads.toml";
+  std::ofstream(path) << "[model]\nmodel_dim = 100\nnum_heads = 3\n[data]\nshards = \"shards\"\n";
+  const absl::Status status = LoadRunConfig(path, {}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(
+      std::string(status.message()),
+      AllOf(
+          HasSubstr(path), HasSubstr("model.num_heads is 3"), HasSubstr("model.model_dim = 100")));
+}
+
+TEST(ConfigFileTest, KeyOutsideEverySectionIsTakenToItsSection) {
+  EXPECT_THAT(FaultOf("num_layers = 2\n"),
+              AllOf(HasSubstr("run.toml:1:"),
+                    HasSubstr("'num_layers' is in no section"),
+                    HasSubstr("did you mean 'model.num_layers'?")));
 }
 
 TEST(RunConfigTest, ValidationListsFaultsOfAllSections) {
