@@ -59,11 +59,17 @@ absl::Status Annotate(const absl::Status& status, absl::string_view context) {
 }
 
 int ReportAndExitStatus(absl::string_view program, const absl::Status& status) {
-  if (!status.ok()) {
-    std::fprintf(
-        stderr, "%s: %s\n", std::string(program).c_str(), std::string(status.message()).c_str());
+  absl::Status outcome = status;
+  if (outcome.ok()) {
+    errno = 0;
+    const bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+    if (!is_written) outcome = ErrnoStatus("write", "standard output", errno == 0 ? EIO : errno);
   }
-  return ExitStatusFor(status);
+  if (!outcome.ok()) {
+    std::fprintf(
+        stderr, "%s: %s\n", std::string(program).c_str(), std::string(outcome.message()).c_str());
+  }
+  return ExitStatusFor(outcome);
 }
 
 }  // namespace anyorder

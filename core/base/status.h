@@ -41,8 +41,8 @@ absl::Status ErrnoStatus(absl::string_view operation,
 // `status` with `context: ` put before its message; OK stays OK.
 absl::Status Annotate(const absl::Status& status, absl::string_view context);
 
-// Prints the one line that a program owes its user on failure: "PROGRAM: message". Nothing when OK.
-// Returns the exit status.
+// Prints the one line that a program owes its user on failure: "PROGRAM: message". When OK it prints nothing, but what was
+// printed before must reach its reader: a full disk behind stdout is a failure, too. Returns the exit status.
 int ReportAndExitStatus(absl::string_view program, const absl::Status& status);
 
 }  // namespace anyorder

@@ -1,6 +1,10 @@
 #include "core/base/status.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
 
 #include "core/base/dtype.h"
 #include "core/base/fields.h"
@@ -20,6 +24,20 @@ TEST(StatusTest, ExitStatusesFollowTheTable) {
 TEST(StatusTest, ErrnoMessageNamesOperationPathAndCause) {
   EXPECT_EQ(ErrnoStatus("open", "/a/b", ENOENT).message(),
             "open '/a/b': No such file or directory");
+}
+
+// Prints to `device` and ends as a program that believes that all went well.
+[[noreturn]] void PrintTo(const char* device) {
+  ::dup2(::open(device, O_WRONLY), STDOUT_FILENO);
+  std::puts("the result");
+  ::_exit(ReportAndExitStatus("program", absl::OkStatus()));
+}
+
+TEST(StatusDeathTest, ResultThatDidNotReachItsReaderIsAFailure) {
+  EXPECT_EXIT(PrintTo("/dev/null"), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(PrintTo("/dev/full"),
+              testing::ExitedWithCode(74),
+              "program: write 'standard output': No space left on device");
 }
 
 TEST(BFloat16Test, RoundsToNearestEven) {
