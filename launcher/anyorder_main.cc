@@ -12,6 +12,7 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "launcher/child_process.h"
+#include "launcher/command_line.h"
 #include "launcher/export_hf.h"
 #include "launcher/inspect.h"
 #include "launcher/launch.h"
@@ -84,8 +85,9 @@ CLI::App* DeclareInspect(CLI::App& app, CommandLine& line) {
 CLI::App* DeclareExport(CLI::App& app, CommandLine& line) {
   CLI::App* command = app.add_subcommand("export", "write weights for other programs");
   command->add_option("--run-dir", line.export_options.run_dir, "run directory")->required();
-  command->add_option(
-      "--step", line.export_options.step, "checkpoint (default: the newest good one)");
+  command
+      ->add_option("--step", line.export_options.step, "checkpoint (default: the newest good one)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command->add_option("--format", line.format, "hf: Hugging Face XLNetLMHeadModel")
       ->check(CLI::IsMember({"hf"}))
       ->capture_default_str();
@@ -104,11 +106,7 @@ int Main(int argc, char** argv) {
   CLI::App* status = DeclareStatus(app, line);
   CLI::App* inspect = DeclareInspect(app, line);
   CLI::App* export_command = DeclareExport(app, line);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitDone : kExitUsage;
-  }
+  if (const auto ended = ParseCommandLine(app, argc, argv)) return *ended;
   if (launch->parsed()) return RunLaunch(line.launch, line.resume);
   if (status->parsed()) return Report(PrintStatus(line.status));
   if (inspect->parsed()) return Report(Inspect(line.inspect));

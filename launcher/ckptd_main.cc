@@ -15,6 +15,7 @@
 #include "ckpt/service.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "launcher/command_line.h"
 
 namespace anyorder {
 namespace {
@@ -67,11 +68,7 @@ int Main(int argc, char** argv) {
       "--idle-seconds", idle_seconds, "exit so long after the last trainer (default 60)");
   app.add_flag(
       "--skip-verify", skip_verify, "do not read checkpoints back before retiring older ones");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitDone : kExitUsage;
-  }
+  if (const auto ended = launcher::ParseCommandLine(app, argc, argv)) return *ended;
   options.idle_limit = absl::Seconds(idle_seconds);
   options.verify_after_commit = !skip_verify;
   SetLogName(absl::StrCat("ckptd ", options.node));

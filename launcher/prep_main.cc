@@ -9,10 +9,9 @@
 #include <cstdio>
 #include <string>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/status.h"
 #include "data/prep.h"
+#include "launcher/command_line.h"
 
 namespace {
 
@@ -41,6 +40,8 @@ struct CommandLine {
 
 void Declare(CLI::App& app, CommandLine& line) {
   PrepOptions& prep = line.prep;
+  // CLI11 would read -5 as an enormous unsigned number.
+  const CLI::Range whole_number(int64_t{0}, int64_t{1} << 40);
   app.add_option(
          "--input", prep.inputs, "files or directories of .txt, .jsonl, each also .gz, .zst")
       ->required();
@@ -49,10 +50,12 @@ void Declare(CLI::App& app, CommandLine& line) {
   auto* vocab = app.add_option("--vocab", prep.vocab, "SentencePiece model to use");
   app.add_option("--vocab-size", prep.vocab_size, "pieces of the vocabulary to train")
       ->capture_default_str()
+      ->check(whole_number)
       ->excludes(vocab);
   app.add_option(
          "--vocab-sample-mb", line.vocab_sample_mb, "text the vocabulary is trained on, MiB")
       ->capture_default_str()
+      ->check(anyorder::launcher::IsNumber())
       ->check(CLI::Range(0.01, 65536.0));
   app.add_option(
          "--workers", prep.workers, "worker processes; the result is the same for any number")
@@ -65,18 +68,24 @@ void Declare(CLI::App& app, CommandLine& line) {
       ->capture_default_str()
       ->check(CLI::IsMember({"error", "replace"}));
   app.add_option("--shard-tokens", prep.shard_tokens, "tokens per shard, a multiple of 64")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole_number);
   app.add_flag("--no-filter", line.no_filter, "keep documents of low quality");
   app.add_flag("--no-dedup", line.no_dedup, "keep exact duplicates of documents");
   anyorder::data::FilterOptions& filter = prep.text.filter;
-  app.add_option("--min-words", filter.min_words, "drop shorter documents")->capture_default_str();
+  app.add_option("--min-words", filter.min_words, "drop shorter documents")
+      ->capture_default_str()
+      ->check(whole_number);
   app.add_option("--min-letters", filter.min_letter_fraction, "least fraction of letters")
       ->capture_default_str()
+      ->check(anyorder::launcher::IsNumber())
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--max-word-length", filter.max_mean_word_chars, "greatest mean word length")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(anyorder::launcher::IsNumber());
   app.add_option("--max-repeated-lines", filter.max_repeated_lines, "greatest fraction of lines")
       ->capture_default_str()
+      ->check(anyorder::launcher::IsNumber())
       ->check(CLI::Range(0.0, 1.0));
   app.add_flag("--quiet", prep.quiet, "no progress");
   app.add_flag("--json", line.json, "print the summary as one JSON object");
@@ -152,13 +161,7 @@ int main(int argc, char** argv) {
   line.prep.workers = UsableCores();
   CLI::App app("Turns text into a vocabulary and HDF5 shards for anyorder-train.", kProgram);
   Declare(app, line);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help
-    return anyorder::ReportAndExitStatus(
-        kProgram, absl::InvalidArgumentError(absl::StrCat(error.what(), "; see --help")));
-  }
+  if (const auto ended = anyorder::launcher::ParseCommandLine(app, argc, argv)) return *ended;
   PrepOptions& prep = line.prep;
   prep.text.letter_case = line.letter_case == "cased" ? LetterCase::kCased : LetterCase::kUncased;
   prep.text.invalid_utf8 =
@@ -173,5 +176,5 @@ int main(int argc, char** argv) {
   } else {
     PrintText(*summary, prep.output);
   }
-  return anyorder::kExitDone;
+  return anyorder::ReportAndExitStatus(kProgram, absl::OkStatus());
 }

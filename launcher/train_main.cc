@@ -21,6 +21,7 @@
 #include "core/train/trainer.h"
 #include "dist/collective_watch.h"
 #include "dist/mpi_communicator.h"
+#include "launcher/command_line.h"
 
 namespace anyorder {
 namespace {
@@ -75,11 +76,7 @@ int Main(int argc, char** argv) {
   CommandLine line;
   CLI::App app("One trainer rank; started by `anyorder launch`, mpirun or srun.", kProgram);
   Declare(app, line);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitDone : kExitUsage;
-  }
+  if (const auto ended = launcher::ParseCommandLine(app, argc, argv)) return *ended;
   const absl::StatusOr<ResumeMode> resume = ParseResumeMode(line.resume);
   if (!resume.ok()) return ReportAndExitStatus(kProgram, resume.status());
   line.trainer.resume = *resume;

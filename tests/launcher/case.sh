@@ -166,6 +166,10 @@ refused)
   launch "$name/new" --ranks 9 >$name/many 2>&1; expect_status $? 64 "more ranks than microbatches"
   launch "$name/new" --set train.lane=8 >$name/key 2>&1; expect_status $? 64 "an unknown key"
   expect_text "did you mean 'train.lanes'" $name/key
+  "$anyorder" launch --config "$here" --run-dir $name/new >$name/folder 2>&1; expect_status $? 74 "a directory for a configuration"
+  expect_text "Is a directory" $name/folder
+  "$anyorder" launch --config "$here/tiny.toml" --rnu-dir $name/new >$name/option 2>&1; expect_status $? 64 "an unknown option"
+  expect_text "unknown option '--rnu-dir'; did you mean '--run-dir'" $name/option
   launch "$name/new" --set data.shards=nowhere >$name/shards 2>&1; expect_status $? 74 "no dataset"
   [ ! -e $name/new ] || fail "something was written"
   expect_same_run $name/run ;;
@@ -189,6 +193,7 @@ exported)
   python3 "$here/check_export.py" $name/hf reference shards || fail "the exported files are wrong"
   "$anyorder" export --run-dir reference --output $name/hf >$name/again 2>&1; expect_status $? 64 "output not empty"
   "$anyorder" export --run-dir reference --step 7 --output $name/hf7 >$name/step 2>&1; expect_status $? 74 "no such step"
+  "$anyorder" export --run-dir reference --step -5 --output $name/hf7 >$name/step 2>&1; expect_status $? 64 "a negative step"
   [ ! -e $name/hf7 ] && [ ! -e $name/hf7.tmp ] || fail "something was left behind"
   launch "$name/run" --set model.head_dim=8 --set train.steps=2 >>$name/log 2>&1; expect_status $? 0 "a model of another form"
   "$anyorder" export --run-dir $name/run --output $name/hf2 >$name/refused 2>&1; expect_status $? 65 "not representable"
@@ -200,6 +205,8 @@ reported)
   "$anyorder" inspect reference/checkpoints/$last --verify --json >$name/json || fail "inspect"
   "$anyorder" inspect shards --verify >$name/dataset || fail "inspect of a dataset"
   expect_text "tokens" $name/dataset
+  "$anyorder" inspect shards 2>$name/full >/dev/full; expect_status $? 74 "a full disk behind standard output"
+  expect_text "standard output" $name/full
   "$anyorder" inspect "$here" >$name/none 2>&1; expect_status $? 74 "inspect of something else"
   python3 "$here/check_run.py" reference $steps || fail "the run directory is wrong"
   cp -r reference $name/run
