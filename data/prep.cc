@@ -24,9 +24,6 @@
 namespace anyorder::data {
 namespace {
 
-// Smaller vocabularies do not even hold the special pieces and one letter.
-constexpr uint64_t kMinVocabSize = 18;
-
 std::vector<size_t> AllOf(size_t count) {
   std::vector<size_t> indexes(count);
   std::iota(indexes.begin(), indexes.end(), size_t{0});
@@ -40,9 +37,15 @@ absl::Status Validate(const PrepOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--workers ", options.workers, " is below 1; leave it out to use every core"));
   }
-  if (options.vocab.empty() && options.vocab_size < kMinVocabSize) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--vocab-size ", options.vocab_size, " is below ", kMinVocabSize, "; 32000 is usual"));
+  if (options.vocab.empty() &&
+      (options.vocab_size < kMinVocabSize || options.vocab_size > kMaxVocabSize)) {
+    return absl::InvalidArgumentError(absl::StrCat("--vocab-size ",
+                                                   options.vocab_size,
+                                                   " is not in the range ",
+                                                   kMinVocabSize,
+                                                   " to ",
+                                                   kMaxVocabSize,
+                                                   "; 32000 is usual"));
   }
   if (options.shard_tokens == 0 || options.shard_tokens % kShardTokensMultiple != 0) {
     return absl::InvalidArgumentError(absl::StrCat("--shard-tokens ",

@@ -46,6 +46,17 @@ std::string WithoutWordMarks(std::string_view text) {
   return out;
 }
 
+// What the library says, without its code names, source files and conditions: "Internal: ./src/x.cc(580) [a <= b] Message".
+// "" if nothing else is left.
+std::string PlainError(const sentencepiece::util::Status& status) {
+  const std::string_view text = status.error_message();
+  if (text.find(".cc(") == std::string_view::npos) return std::string(text);
+  const size_t condition_end = text.rfind(']');
+  if (condition_end == std::string_view::npos) return "";
+  const size_t begin = text.find_first_not_of(' ', condition_end + 1);
+  return begin == std::string_view::npos ? "" : std::string(text.substr(begin));
+}
+
 class SentenceSource : public sentencepiece::SentenceIterator {
  public:
   explicit SentenceSource(const std::function<bool(std::string&)>& next) : next_(next) { Next(); }
@@ -98,7 +109,10 @@ SentencePieceBridge::~SentencePieceBridge() = default;
 
 std::string SentencePieceBridge::Load(const std::string& model) {
   const auto status = impl_->processor.LoadFromSerializedProto(model);
-  if (!status.ok()) return status.ToString();
+  if (!status.ok()) {
+    const std::string error = PlainError(status);
+    return error.empty() ? "damaged or cut off" : error;
+  }
   impl_->unknown_id = impl_->processor.unk_id();
   const int32_t size = vocab_size();
   impl_->has_digit_comma.assign(static_cast<size_t>(size), false);
@@ -184,7 +198,9 @@ std::string TrainSentencePiece(const SentencePieceTraining& training, std::strin
   };
   SentenceSource source(training.next_sentence);
   const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &source, &model);
-  return status.ok() ? "" : status.ToString();
+  if (status.ok()) return "";
+  const std::string error = PlainError(status);
+  return error.empty() ? status.ToString() : error;
 }
 
 }  // namespace anyorder::data

@@ -51,12 +51,12 @@ void CheckSpecialPiece(const SentencePieceBridge& bridge,
   }
 }
 
-// SentencePiece says "... Please set it to a value <= 5000." The number, or 0.
-uint64_t LargestSupportedSize(const std::string& error) {
-  const size_t at = error.rfind("<= ");
+// The number that follows `words` in a message of SentencePiece, or 0.
+uint64_t NumberAfter(const std::string& error, std::string_view words) {
+  const size_t at = error.rfind(words);
   if (at == std::string::npos) return 0;
   uint64_t value = 0;
-  for (size_t i = at + 3; i < error.size() && error[i] >= '0' && error[i] <= '9'; ++i) {
+  for (size_t i = at + words.size(); i < error.size() && error[i] >= '0' && error[i] <= '9'; ++i) {
     value = value * 10 + static_cast<uint64_t>(error[i] - '0');
   }
   return value;
@@ -113,7 +113,8 @@ absl::StatusOr<std::string> TrainTokenizer(uint64_t vocab_size,
       {.vocab_size = static_cast<int64_t>(vocab_size), .next_sentence = std::move(next_sentence)},
       model);
   if (error.empty()) return model;
-  if (const uint64_t largest = LargestSupportedSize(error); largest > 0) {
+  // "... Please set it to a value <= 5000."
+  if (const uint64_t largest = NumberAfter(error, "<= "); largest > 0) {
     return absl::FailedPreconditionError(absl::StrCat("the text supports no vocabulary of ",
                                                       vocab_size,
                                                       " pieces; the largest it supports is ",
@@ -121,6 +122,17 @@ absl::StatusOr<std::string> TrainTokenizer(uint64_t vocab_size,
                                                       ": pass --vocab-size ",
                                                       largest,
                                                       " or less, or more text"));
+  }
+  // "Vocabulary size is smaller than required_chars. 20 vs 40. ..."
+  if (const uint64_t smallest = NumberAfter(error, " vs "); smallest > 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the text needs a vocabulary of at least ",
+                     smallest,
+                     " pieces, for its characters and the special pieces; --vocab-size ",
+                     vocab_size,
+                     " is too small: pass ",
+                     smallest,
+                     " or more"));
   }
   return absl::FailedPreconditionError(absl::StrCat(
       "SentencePiece could not train a vocabulary of ", vocab_size, " pieces: ", error));

@@ -49,9 +49,14 @@ class Tokenizer {
   std::vector<bool> is_start_piece_;
 };
 
+// What may be asked of TrainTokenizer: smaller ones do not even hold the special pieces and one letter, and SentencePiece
+// counts pieces in 32 bits. How many pieces a text supports shows only when it is read.
+inline constexpr uint64_t kMinVocabSize = 18;
+inline constexpr uint64_t kMaxVocabSize = 0x7FFFFFFF;
+
 // Trains a model on the sentences that `next_sentence` yields (false: no more). Errors:
 // FailedPrecondition if the text supports no vocabulary of that size; the message then names the
-// largest one it does.
+// largest or the smallest one it does. REQUIRES: vocab_size within the bounds above.
 absl::StatusOr<std::string> TrainTokenizer(uint64_t vocab_size,
                                            std::function<bool(std::string&)> next_sentence);
 

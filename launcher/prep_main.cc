@@ -11,6 +11,7 @@
 
 #include "core/base/status.h"
 #include "data/prep.h"
+#include "data/tokenizer.h"
 #include "launcher/command_line.h"
 
 namespace {
@@ -50,7 +51,7 @@ void Declare(CLI::App& app, CommandLine& line) {
   auto* vocab = app.add_option("--vocab", prep.vocab, "SentencePiece model to use");
   app.add_option("--vocab-size", prep.vocab_size, "pieces of the vocabulary to train")
       ->capture_default_str()
-      ->check(whole_number)
+      ->check(CLI::Range(anyorder::data::kMinVocabSize, anyorder::data::kMaxVocabSize))
       ->excludes(vocab);
   app.add_option(
          "--vocab-sample-mb", line.vocab_sample_mb, "text the vocabulary is trained on, MiB")

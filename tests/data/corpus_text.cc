@@ -140,7 +140,11 @@ std::string Gzip(const std::string& bytes) {
 
 std::string Zstd(const std::string& bytes) {
   std::string out(ZSTD_compressBound(bytes.size()), '\0');
-  const size_t size = ZSTD_compress(out.data(), out.size(), bytes.data(), bytes.size(), 3);
+  ZSTD_CCtx* const context = ZSTD_createCCtx();
+  // As the program zstd does: the library alone leaves the checksum out.
+  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
+  const size_t size = ZSTD_compress2(context, out.data(), out.size(), bytes.data(), bytes.size());
+  ZSTD_freeCCtx(context);
   ANYORDER_CHECK(!ZSTD_isError(size));
   out.resize(size);
   return out;

@@ -22,6 +22,12 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+using testing::Not;
+
+std::string WithFlippedBit(std::string bytes) {
+  bytes[bytes.size() / 2] ^= 1;
+  return bytes;
+}
 
 class PrepProgramTest : public testing::Test {
  protected:
@@ -63,6 +69,21 @@ TEST_F(PrepProgramTest, BadInputEndsInOneLineAndADocumentedStatus) {
       Store("nofield.jsonl", "{\"text\":\"a\"}\n{\"body\":\"a\"}\n"), 65, "nofield.jsonl:2: ");
   const std::string gz = Gzip(AsTxt(MakeDocuments(50, 31)));
   ExpectRefused(Store("cut.txt.gz", gz.substr(0, gz.size() / 2)), 65, "cut.txt.gz' is truncated");
+  const std::string zst = Zstd(AsTxt(MakeDocuments(50, 31)));
+  ExpectRefused(
+      Store("cut.txt.zst", zst.substr(0, zst.size() / 2)), 65, "cut.txt.zst' is truncated");
+  ExpectRefused(
+      Store("flipped.txt.gz", WithFlippedBit(gz)), 65, "flipped.txt.gz' is not intact gzip data");
+  ExpectRefused(Store("flipped.txt.zst", WithFlippedBit(zst)),
+                65,
+                "flipped.txt.zst' is not intact zstd data");
+  ExpectRefused(Store("list.jsonl", "[\"text\"]\n"), 65, "list.jsonl:1: ");
+  ExpectRefused(Store("torn.jsonl", "{\"text\":\"a\"}\n{\"text\":\n"), 65, "torn.jsonl:2: ");
+  ExpectRefused(Store("number.jsonl", "{\"text\":7}\n"), 65, "number.jsonl:1: ");
+  ASSERT_EQ(::mkfifo((folder_ + "/pipe.txt").c_str(), 0600), 0);
+  ExpectRefused(folder_ + "/pipe.txt", 64, "pipe.txt' is not a regular file");
+  fs::create_symlink("/dev/zero", folder_ + "/device.txt");
+  ExpectRefused(folder_ + "/device.txt", 64, "device.txt' is not a regular file");
   ExpectRefused(Store("text.pdf", good), 64, "text.pdf' is of no known kind");
   ExpectRefused(folder_ + "/absent.txt", 74, "absent.txt': No such file");
   fs::create_directory(folder_ + "/hollow");
@@ -88,10 +109,17 @@ TEST_F(PrepProgramTest, UnreadableInputIsAnInputOutputError) {
 TEST_F(PrepProgramTest, BadUsageIsNamed) {
   EXPECT_EQ(RunPrepProgram({"--help"}).exit_status, 0);
   EXPECT_EQ(RunPrepProgram({}).exit_status, 64);
+  EXPECT_THAT(RunPrepProgram({"--inptu", "a.txt"}).error,
+              HasSubstr("unknown option '--inptu'; did you mean '--input'?"));
   const std::string input = Store("a.txt", "a good document of several words\n");
   for (const std::vector<std::string>& extra : {std::vector<std::string>{"--workers", "0"},
                                                 {"--case", "upper"},
                                                 {"--shard-tokens", "100"},
+                                                {"--shard-tokens", "-64"},
+                                                {"--min-words", "-1"},
+                                                {"--min-letters", "nan"},
+                                                {"--max-word-length", "nan"},
+                                                {"--vocab-sample-mb", "nan"},
                                                 {"--vocab-size", "300"},  // beside --vocab
                                                 {"--no-such-option"}}) {
     std::vector<std::string> arguments = Arguments(input, output_);
@@ -101,15 +129,37 @@ TEST_F(PrepProgramTest, BadUsageIsNamed) {
     EXPECT_THAT(result.error, HasSubstr(extra[0]));
     EXPECT_EQ(std::count(result.error.begin(), result.error.end(), '\n'), 1) << result.error;
   }
-  const ProgramResult large =
-      RunPrepProgram({"--input", input, "--output", output_, "--vocab-size", "32000", "--quiet"});
-  EXPECT_EQ(large.exit_status, 65);
-  EXPECT_THAT(large.error, HasSubstr("the largest it supports is "));
-  EXPECT_FALSE(fs::exists(output_));
-  const ProgramResult garbage = RunPrepProgram(
-      {"--input", input, "--output", output_, "--vocab", Store("bad.model", "no model")});
-  EXPECT_EQ(garbage.exit_status, 65);
-  EXPECT_THAT(garbage.error, HasSubstr("bad.model"));
+}
+
+TEST_F(PrepProgramTest, BadVocabulariesAreNamedWithoutTheInsidesOfSentencePiece) {
+  const std::string input = Store("a.txt", AsTxt(MakeDocuments(20, 34)));
+  const std::string cut = TestModel().substr(0, TestModel().size() / 2 + 1);
+  struct Case {
+    std::vector<std::string> option;
+    int status;
+    const char* message;
+  };
+  const Case cases[] = {
+      {{"--vocab-size", "99999999999999"}, 64, "not in range 18 to 2147483647"},
+      {{"--vocab-size", "-5"}, 64, "not in range 18 to 2147483647"},
+      {{"--vocab-size", "20"}, 65, "the text needs a vocabulary of at least "},
+      {{"--vocab-size", "32000"}, 65, "the largest it supports is "},
+      {{"--vocab", Store("cut.model", cut)}, 65, "cut.model' is not a SentencePiece model"},
+      {{"--vocab", Store("bad.model", "no model")}, 65, "bad.model' is not a SentencePiece model"},
+      {{"--vocab", Store("empty.model", "")}, 65, "empty.model' is not a SentencePiece model"},
+      {{"--vocab", folder_}, 74, "Is a directory"},
+      {{"--vocab", folder_ + "/absent.model"}, 74, "absent.model': No such file"},
+  };
+  for (const Case& bad : cases) {
+    std::vector<std::string> arguments{"--input", input, "--output", output_, "--quiet"};
+    arguments.insert(arguments.end(), bad.option.begin(), bad.option.end());
+    const ProgramResult result = RunPrepProgram(arguments);
+    EXPECT_EQ(result.exit_status, bad.status) << result.error;
+    EXPECT_THAT(result.error, HasSubstr(bad.message));
+    EXPECT_THAT(result.error, Not(HasSubstr(".cc")));
+    EXPECT_EQ(std::count(result.error.begin(), result.error.end(), '\n'), 1) << result.error;
+    EXPECT_FALSE(fs::exists(output_)) << result.error;
+  }
 }
 
 TEST_F(PrepProgramTest, OutputThatHoldsSomethingIsLeftAlone) {

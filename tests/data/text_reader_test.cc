@@ -98,6 +98,13 @@ TEST(TextReaderTest, JsonLinesAreDocumentsAndTheirLineEndsSentences) {
   }
 }
 
+TEST(TextReaderTest, ByteOrderMarkAndWindowsLineEndsAreNoPartOfJsonLines) {
+  const Outcome outcome =
+      Read("\xEF\xBB\xBF{\"text\":\"a\"}\r\n\r\n{\"text\":\"b\"}\r\n", TextKind::kJsonl);
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_EQ(outcome.log, "a|/b|/");
+}
+
 TEST(TextReaderTest, BadJsonLinesNameFileAndLine) {
   const std::string good = "{\"text\":\"a\"}\n";
   const std::pair<const char*, const char*> cases[] = {
@@ -160,6 +167,27 @@ TEST(TextReaderTest, LongLinesAreCutAtWhiteSpaceOrBetweenCharacters) {
   // The same line inside JSON is cut alike.
   const Outcome json = Read("{\"text\":\"" + euros + "\"}", TextKind::kJsonl);
   EXPECT_EQ(json.log, outcome.log + "/");
+}
+
+TEST(ByteSourceTest, EveryFlippedBitOfCompressedDataIsFound) {
+  const std::string text = AsTxt(MakeDocuments(40, 2));
+  const std::string folder = MakeTestDirectory("flipped");
+  for (const Compression compression : {Compression::kGzip, Compression::kZstd}) {
+    const std::string stored = compression == Compression::kGzip ? Gzip(text) : Zstd(text);
+    // Headers hold bits that mean nothing for the text; the longest, with zstd's block header, has 21 bytes.
+    for (size_t at = 21; at < stored.size(); at += 37) {
+      std::string flipped = stored;
+      flipped[at] ^= static_cast<char>(1 << at % 8);
+      WriteFile(folder + "/file", flipped);
+      auto source = OpenByteSource(folder + "/file", compression, 0, flipped.size());
+      ASSERT_TRUE(source.ok());
+      char buffer[1000];
+      absl::StatusOr<size_t> got = size_t{0};
+      while ((got = (*source)->Read(buffer, sizeof buffer)).ok() && *got > 0) {
+      }
+      EXPECT_EQ(got.status().code(), absl::StatusCode::kDataLoss) << "byte " << at;
+    }
+  }
 }
 
 TEST(ByteSourceTest, CompressedFilesGiveTheirTextAndEveryTruncationIsFound) {

@@ -191,6 +191,19 @@ TEST(TokenizerTest, TooLargeVocabularyNamesTheLargestPossibleWhichThenWorks) {
   EXPECT_TRUE(Train(largest, text).ok());
 }
 
+TEST(TokenizerTest, TooSmallVocabularyNamesTheSmallestPossibleWhichThenWorks) {
+  const std::string text = AsTxt(MakeDocuments(20, 5));
+  const auto refused = Train(20, text);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  const std::string message(refused.status().message());
+  const std::string words = "needs a vocabulary of at least ";
+  const size_t at = message.find(words);
+  ASSERT_NE(at, std::string::npos) << message;
+  const uint64_t smallest = std::stoull(message.substr(at + words.size()));
+  EXPECT_TRUE(Train(smallest, text).ok());
+  EXPECT_FALSE(Train(smallest - 1, text).ok());
+}
+
 TEST(TokenizerTest, ModelsWithOtherSpecialPiecesAreRefused) {
   EXPECT_EQ(Tokenizer::Load("", "empty.model").status().code(),
             absl::StatusCode::kFailedPrecondition);
