@@ -79,7 +79,12 @@ class AttributeChecker {
 };
 
 absl::Status CheckDigest(const std::string& path, const std::string& expected) {
-  ANYORDER_ASSIGN_OR_RETURN(const Digest128 digest, DigestOfFile(path));
+  const absl::StatusOr<Digest128> found = DigestOfFile(path);
+  if (absl::IsNotFound(found.status())) {
+    return absl::DataLossError(absl::StrCat(
+        "'", path, "' is missing but dataset.json lists it; restore it or prepare the data again"));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const Digest128 digest, found);
   if (digest.Hex() == expected) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("'",
                                           path,

@@ -26,9 +26,9 @@ struct DatasetOptions {
 // Thread-safe after Open.
 class Dataset : public TextSource {
  public:
-  // Errors: NotFound (no dataset.json, missing file); FailedPrecondition (another format version);
-  // DataLoss, naming file, HDF5 dataset and chunk (truncated or damaged, or a file of another dataset or
-  // tokenizer).
+  // Errors: NotFound (no dataset.json); FailedPrecondition (another format version);
+  // DataLoss, naming file, HDF5 dataset and chunk (missing, truncated or damaged, or a file of
+  // another dataset or tokenizer).
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& directory,
                                                        const DatasetOptions& options = {});
   ~Dataset() override;

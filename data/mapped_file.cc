@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -27,10 +28,16 @@ absl::Status WrongSize(const std::string& path, int64_t bytes, uint64_t expected
       "'", path, "' has ", bytes, " bytes but dataset.json says ", expected_bytes, kAdvice));
 }
 
+absl::Status Missing(const std::string& path) {
+  return absl::DataLossError(
+      absl::StrCat("'", path, "' is missing but dataset.json lists it", kAdvice));
+}
+
 }  // namespace
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path, uint64_t expected_bytes) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT) return Missing(path);
   if (fd < 0) return ErrnoStatus("open", path);
   struct stat info {};
   if (::fstat(fd, &info) != 0) {

@@ -1,6 +1,8 @@
 #include "launcher/export_hf.h"
 
 #include <nlohmann/json.hpp>
+#include <stdlib.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -208,6 +210,7 @@ absl::StatusOr<ckpt::Checkpoint> OpenCheckpoint(const ExportOptions& options) {
 }
 
 absl::Status RefuseUnlessAbsentOrEmpty(const fs::path& output) {
+  if (output.empty()) return absl::InvalidArgumentError("--output is empty; name a directory");
   std::error_code error;
   if (!fs::exists(output, error) ||
       (fs::is_directory(output, error) && fs::is_empty(output, error)))
@@ -218,7 +221,8 @@ absl::Status RefuseUnlessAbsentOrEmpty(const fs::path& output) {
                    "' is not an empty directory; name another (nothing was changed)"));
 }
 
-absl::Status WriteAll(const ExportOptions& options, const fs::path& directory) {
+// Writes the files of the export into `directory`, which exists; returns the step they hold.
+absl::StatusOr<int64_t> WriteAll(const ExportOptions& options, const fs::path& directory) {
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig config,
                             LoadRunConfig(RunDirectory(options.run_dir).config, {}));
   ANYORDER_RETURN_IF_ERROR(CheckRepresentable(config));
@@ -228,10 +232,6 @@ absl::Status WriteAll(const ExportOptions& options, const fs::path& directory) {
   ANYORDER_ASSIGN_OR_RETURN(const TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
   ANYORDER_RETURN_IF_ERROR(CheckMetadata(saved, config, dataset));
 
-  std::error_code error;
-  fs::remove_all(directory, error);
-  fs::create_directories(directory, error);
-  if (error) return ErrnoStatus("mkdir", directory.string(), error.value());
   const ParameterLayout layout(config.model, static_cast<int64_t>(dataset.vocab_size));
   ANYORDER_RETURN_IF_ERROR(WriteWeights(
       checkpoint, ExportTensors(config, layout), (directory / "model.safetensors").string()));
@@ -240,7 +240,27 @@ absl::Status WriteAll(const ExportOptions& options, const fs::path& directory) {
       WriteJson(directory / "tokenizer_config.json", TokenizerJson(dataset, config)));
   ANYORDER_RETURN_IF_ERROR(WriteJson(directory / "special_tokens_map.json", SpecialTokensJson()));
   ANYORDER_RETURN_IF_ERROR(CopyTokenizer(config, dataset, directory));
-  return absl::OkStatus();
+  return checkpoint.step();
+}
+
+// umask can only be read by setting it; no other thread of this program makes files.
+mode_t CurrentUmask() {
+  const mode_t mask = umask(0);
+  umask(mask);
+  return mask;
+}
+
+// A new directory beside `output`, so that a rename puts the finished export in place. Its name is nobody's: what
+// an earlier export or the user left there stays.
+absl::StatusOr<fs::path> MakeTemporaryBeside(const fs::path& output) {
+  std::error_code error;
+  if (output.has_parent_path()) fs::create_directories(output.parent_path(), error);
+  if (error) return ErrnoStatus("mkdir", output.parent_path().string(), error.value());
+  std::string name = output.string() + ".partial-XXXXXX";
+  if (mkdtemp(name.data()) == nullptr) return ErrnoStatus("mkdir", name);
+  // mkdtemp makes it private; an export is as readable as any other directory of the user.
+  fs::permissions(name, fs::perms(0777 & ~CurrentUmask()), error);
+  return fs::path(name);
 }
 
 }  // namespace
@@ -249,18 +269,19 @@ absl::Status ExportHuggingFace(const ExportOptions& options) {
   fs::path output = fs::path(options.output).lexically_normal();
   if (!output.has_filename()) output = output.parent_path();  // "dir/"
   ANYORDER_RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(output));
-  const fs::path temporary = output.string() + ".tmp";
+  ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
+  ANYORDER_ASSIGN_OR_RETURN(const fs::path temporary, MakeTemporaryBeside(output));
   std::error_code error;
-  const absl::Status written = WriteAll(options, temporary);
-  if (!written.ok()) {
+  const absl::StatusOr<int64_t> step = WriteAll(options, temporary);
+  if (!step.ok()) {
     fs::remove_all(temporary, error);
-    return written;
+    return step.status();
   }
   fs::rename(temporary, output, error);  // replaces an empty directory
   if (error) return ErrnoStatus("rename", output.string(), error.value());
   const std::string parent = output.has_parent_path() ? output.parent_path().string() : ".";
   ANYORDER_RETURN_IF_ERROR(ckpt::FileSystem::Posix()->SyncDirectory(parent));
-  std::printf("exported to %s\n", output.string().c_str());
+  std::printf("exported step %lld to %s\n", static_cast<long long>(*step), output.string().c_str());
   return absl::OkStatus();
 }
 

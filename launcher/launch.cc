@@ -7,8 +7,10 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -23,7 +25,7 @@
 #include "core/train/ledger.h"
 #include "core/train/run_config.h"
 #include "core/train/run_directory.h"
-#include "data/dataset_index.h"
+#include "data/dataset.h"
 #include "launcher/incarnation.h"
 #include "launcher/output_relay.h"
 #include "launcher/run_identity.h"
@@ -34,7 +36,27 @@ namespace {
 constexpr int kMaxStartsWithoutCommit = 3;
 constexpr absl::Duration kLeaseLifetime = absl::Seconds(15);
 
+// FailedPrecondition if an earlier start of this run trained on another dataset.
+absl::Status CheckSameDataset(const RunDirectory& paths, const data::DatasetIndex& index) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  for (const LedgerRecord& record : records) {
+    if (record.dataset_digest.empty() || record.dataset_digest == index.dataset_digest) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("run '",
+                     paths.root,
+                     "' was trained on dataset ",
+                     record.dataset_digest,
+                     ", but data.shards now holds dataset ",
+                     index.dataset_digest,
+                     "; set data.shards to the old one, or start a new run directory"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RunConfig> ResolveConfig(const LaunchOptions& options) {
+  if (options.run_dir.empty())
+    return absl::InvalidArgumentError("--run-dir is empty; name a directory");
+  if (options.config.empty()) ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
   const RunDirectory paths(options.run_dir);
   const std::string file = options.config.empty() ? paths.config : options.config;
   ANYORDER_ASSIGN_OR_RETURN(RunConfig config, LoadRunConfig(file, options.overrides));
@@ -43,7 +65,10 @@ absl::StatusOr<RunConfig> ResolveConfig(const LaunchOptions& options) {
   std::error_code error;
   const std::filesystem::path shards = std::filesystem::absolute(config.data.shards, error);
   if (!error) config.data.shards = shards.lexically_normal().string();
-  ANYORDER_RETURN_IF_ERROR(data::ReadDatasetIndex(config.data.shards).status());
+  // Here, not only in the ranks: a dataset that cannot be used is refused once, and nothing is written.
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> dataset,
+                            data::Dataset::Open(config.data.shards));
+  ANYORDER_RETURN_IF_ERROR(CheckSameDataset(paths, dataset->index()));
   if (std::filesystem::exists(paths.config, error)) {
     ANYORDER_ASSIGN_OR_RETURN(const RunConfig started, LoadRunConfig(paths.config, {}));
     ANYORDER_RETURN_IF_ERROR(Annotate(CheckSameRun(started, config), paths.config));

@@ -158,6 +158,7 @@ void PrintForPeople(const Json& json, const std::vector<LedgerRecord>& ledger) {
 }  // namespace
 
 absl::Status PrintStatus(const StatusOptions& options) {
+  ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
   const RunDirectory paths(options.run_dir);
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(paths.config, {}));
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> ledger, ReadLedger(paths.ledger));

@@ -1,5 +1,8 @@
 #include "core/train/run_directory.h"
 
+#include <filesystem>
+#include <system_error>
+
 #include "absl/strings/str_cat.h"
 
 namespace anyorder {
@@ -15,5 +18,17 @@ RunDirectory::RunDirectory(absl::string_view directory)
       launch(absl::StrCat(root, "/.launch")),
       train_log(absl::StrCat(root, "/train.log")),
       service_log(absl::StrCat(root, "/ckptd.log")) {}
+
+absl::Status CheckIsRun(absl::string_view directory) {
+  if (directory.empty()) return absl::InvalidArgumentError("--run-dir is empty; name a directory");
+  std::error_code error;
+  if (std::filesystem::is_regular_file(RunDirectory(directory).config, error))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'",
+      directory,
+      "' is not a run directory: it has no config.toml; 'anyorder launch --config FILE "
+      "--run-dir DIR' starts a run"));
+}
 
 }  // namespace anyorder

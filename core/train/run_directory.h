@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 namespace anyorder {
@@ -23,5 +24,8 @@ struct RunDirectory {
   std::string train_log;    // train.log: what the ranks printed
   std::string service_log;  // ckptd.log
 };
+
+// InvalidArgument unless `directory` is named and holds a run: what was looked for and how a run is started.
+absl::Status CheckIsRun(absl::string_view directory);
 
 }  // namespace anyorder

@@ -161,8 +161,25 @@ refused)
   launch "$name/run" --resume never >$name/never 2>&1; expect_status $? 64 "never beside checkpoints"
   launch "$name/run" --set model.ffn_dim=96 >$name/changed 2>&1; expect_status $? 64 "another model"
   expect_text "model.ffn_dim" $name/changed
+  cp $name/run/config.toml $name/frozen
   launch "$name/run" --set data.shards="$work/other-shards" >$name/data 2>&1; expect_status $? 65 "another dataset"
   expect_text "trained on dataset" $name/data
+  cmp $name/frozen $name/run/config.toml || fail "a refused launch changed config.toml"
+  # Parts of a dataset that are not there are bad data, not the machine's fault; no rank is started for them.
+  for part in shard-00000.h5 lanes.h5 spiece.model; do
+    rm -rf $name/part && cp -r shards $name/part && rm $name/part/$part
+    launch "$name/new" --set data.shards="$work/$name/part" >$name/missing 2>&1; expect_status $? 65 "no $part"
+    expect_text "$part' is missing" $name/missing
+  done
+  cp -r shards/. $name/part && truncate -s -1 $name/part/shard-00000.h5
+  launch "$name/new" --set data.shards="$work/$name/part" >$name/cut 2>&1; expect_status $? 65 "a truncated shard"
+  expect_text "shard-00000.h5' has" $name/cut
+  cp shards/shard-00000.h5 $name/part && cp other-shards/lanes.h5 $name/part
+  launch "$name/new" --set data.shards="$work/$name/part" >$name/mixed 2>&1; expect_status $? 65 "a file of another dataset"
+  expect_text "lanes.h5" $name/mixed
+  (cd $name && launch "" >empty 2>&1; expect_status $? 64 "an empty --run-dir"); [ ! -e /config.toml ] || fail "wrote into /"
+  "$anyorder" status --run-dir "$here" >$name/status 2>&1; expect_status $? 64 "status of something else"
+  expect_text "is not a run directory" $name/status
   launch "$name/new" --ranks 9 >$name/many 2>&1; expect_status $? 64 "more ranks than microbatches"
   launch "$name/new" --set train.lane=8 >$name/key 2>&1; expect_status $? 64 "an unknown key"
   expect_text "did you mean 'train.lanes'" $name/key
@@ -189,12 +206,16 @@ crash_loop)
   [ "$(grep -c '"event":"start"' $name/run/ledger.jsonl)" -eq 3 ] || fail "not three starts" ;;
 
 exported)
+  mkdir $name/hf.tmp && touch $name/hf.tmp/precious
   "$anyorder" export --run-dir reference --format hf --output $name/hf >$name/log 2>&1; expect_status $? 0 "export"
+  expect_text "exported step $steps to" $name/log
+  [ -e $name/hf.tmp/precious ] || fail "export removed a directory of the user"
+  "$anyorder" export --run-dir reference --output "" >$name/empty 2>&1; expect_status $? 64 "an empty --output"
   python3 "$here/check_export.py" $name/hf reference shards || fail "the exported files are wrong"
   "$anyorder" export --run-dir reference --output $name/hf >$name/again 2>&1; expect_status $? 64 "output not empty"
   "$anyorder" export --run-dir reference --step 7 --output $name/hf7 >$name/step 2>&1; expect_status $? 74 "no such step"
   "$anyorder" export --run-dir reference --step -5 --output $name/hf7 >$name/step 2>&1; expect_status $? 64 "a negative step"
-  [ ! -e $name/hf7 ] && [ ! -e $name/hf7.tmp ] || fail "something was left behind"
+  [ -z "$(ls -d $name/hf7* 2>/dev/null)" ] || fail "something was left behind"
   launch "$name/run" --set model.head_dim=8 --set train.steps=2 >>$name/log 2>&1; expect_status $? 0 "a model of another form"
   "$anyorder" export --run-dir $name/run --output $name/hf2 >$name/refused 2>&1; expect_status $? 65 "not representable"
   expect_text "head_dim" $name/refused ;;
