@@ -57,9 +57,11 @@ struct CommandLine {
 CLI::App* DeclareLaunch(CLI::App& app, CommandLine& line) {
   CLI::App* launch =
       app.add_subcommand("launch", "train on this machine, and start again after crashes");
-  launch->add_option("--config", line.launch.config, "TOML file (default: the run's frozen one)");
+  launch->add_option("--config", line.launch.config, "TOML file (default: the run's frozen one)")
+      ->check(IsNotEmpty());
   launch->add_option("--run-dir", line.launch.run_dir, "where everything of the run is written")
-      ->required();
+      ->required()
+      ->check(IsNotEmpty());
   launch->add_option("--ranks", line.launch.ranks, "MPI trainer ranks")->capture_default_str();
   launch->add_option("--resume", line.resume, "auto, required or never")->capture_default_str();
   launch->add_option("--set", line.launch.overrides, "section.key=value, over the file")
@@ -69,14 +71,16 @@ CLI::App* DeclareLaunch(CLI::App& app, CommandLine& line) {
 
 CLI::App* DeclareStatus(CLI::App& app, CommandLine& line) {
   CLI::App* status = app.add_subcommand("status", "what a run is doing");
-  status->add_option("--run-dir", line.status.run_dir, "run directory")->required();
+  status->add_option("--run-dir", line.status.run_dir, "run directory")
+      ->required()
+      ->check(IsNotEmpty());
   status->add_flag("--json", line.status.json, "one JSON object");
   return status;
 }
 
 CLI::App* DeclareInspect(CLI::App& app, CommandLine& line) {
   CLI::App* inspect = app.add_subcommand("inspect", "what a checkpoint, run or dataset holds");
-  inspect->add_option("path", line.inspect.path, "directory")->required();
+  inspect->add_option("path", line.inspect.path, "directory")->required()->check(IsNotEmpty());
   inspect->add_flag("--verify", line.inspect.verify, "read everything and compare checksums");
   inspect->add_flag("--json", line.inspect.json, "one JSON object");
   return inspect;
@@ -84,7 +88,9 @@ CLI::App* DeclareInspect(CLI::App& app, CommandLine& line) {
 
 CLI::App* DeclareExport(CLI::App& app, CommandLine& line) {
   CLI::App* command = app.add_subcommand("export", "write weights for other programs");
-  command->add_option("--run-dir", line.export_options.run_dir, "run directory")->required();
+  command->add_option("--run-dir", line.export_options.run_dir, "run directory")
+      ->required()
+      ->check(IsNotEmpty());
   command
       ->add_option("--step", line.export_options.step, "checkpoint (default: the newest good one)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
@@ -92,7 +98,8 @@ CLI::App* DeclareExport(CLI::App& app, CommandLine& line) {
       ->check(CLI::IsMember({"hf"}))
       ->capture_default_str();
   command->add_option("--output", line.export_options.output, "directory to make; absent or empty")
-      ->required();
+      ->required()
+      ->check(IsNotEmpty());
   return command;
 }
 

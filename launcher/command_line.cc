@@ -73,6 +73,14 @@ std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
   }
 }
 
+CLI::Validator IsNotEmpty() {
+  return CLI::Validator(
+      [](std::string& text) {
+        return text.empty() ? std::string("must name a path, not be empty") : std::string();
+      },
+      "");
+}
+
 CLI::Validator IsNumber() {
   return CLI::Validator(
       [](std::string& text) {

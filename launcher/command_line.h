@@ -12,6 +12,9 @@ namespace anyorder::launcher {
 // that names the fault, the nearest known option or subcommand, and where help is. `app` needs a name.
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv);
 
+// An option's value must not be empty: "" would become the root directory when a file name is put after it.
+CLI::Validator IsNotEmpty();
+
 // An option's value must not be NaN, which CLI::Range lets pass.
 CLI::Validator IsNumber();
 

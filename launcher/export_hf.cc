@@ -198,10 +198,24 @@ absl::Status CopyTokenizer(const RunConfig& config,
   return error ? ErrnoStatus("copy", source.string(), error.value()) : absl::OkStatus();
 }
 
+// Damage of any part counts, also of tensors that are not exported, as it does when the newest good one is looked for.
+absl::StatusOr<ckpt::Checkpoint> OpenWhole(const std::string& directory) {
+  absl::StatusOr<ckpt::Checkpoint> checkpoint = ckpt::Checkpoint::Open(directory);
+  absl::Status status = checkpoint.status();
+  std::error_code error;
+  if (absl::IsNotFound(status) && fs::exists(directory, error))
+    status = absl::DataLossError(status.message());
+  if (status.ok()) status = checkpoint->Verify();
+  if (status.ok()) return checkpoint;
+  if (!absl::IsDataLoss(status)) return status;
+  return absl::DataLossError(absl::StrCat(
+      status.message(), "; export another step, or leave --step out for the newest good one"));
+}
+
 absl::StatusOr<ckpt::Checkpoint> OpenCheckpoint(const ExportOptions& options) {
   std::string directory;
   if (options.step >= 0) {
-    directory = ckpt::CheckpointPath(options.run_dir, options.step);
+    return OpenWhole(ckpt::CheckpointPath(options.run_dir, options.step));
   } else {
     ANYORDER_ASSIGN_OR_RETURN(directory,
                               ckpt::FindNewestGood(options.run_dir, /*quarantine_bad=*/false));
@@ -278,7 +292,11 @@ absl::Status ExportHuggingFace(const ExportOptions& options) {
     return step.status();
   }
   fs::rename(temporary, output, error);  // replaces an empty directory
-  if (error) return ErrnoStatus("rename", output.string(), error.value());
+  if (error) {
+    const absl::Status failed = ErrnoStatus("rename", output.string(), error.value());
+    fs::remove_all(temporary, error);
+    return failed;
+  }
   const std::string parent = output.has_parent_path() ? output.parent_path().string() : ".";
   ANYORDER_RETURN_IF_ERROR(ckpt::FileSystem::Posix()->SyncDirectory(parent));
   std::printf("exported step %lld to %s\n", static_cast<long long>(*step), output.string().c_str());

@@ -23,10 +23,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+absl::Status WithNextStep(const absl::Status& status) {
+  if (!absl::IsDataLoss(status)) return status;
+  return absl::DataLossError(absl::StrCat(
+      status.message(), "; rename or remove this checkpoint, and older ones are used"));
+}
+
 absl::StatusOr<Json> DescribeCheckpoint(const InspectOptions& options) {
-  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
-                            ckpt::Checkpoint::Open(options.path));
-  if (options.verify) ANYORDER_RETURN_IF_ERROR(checkpoint.Verify());
+  const absl::StatusOr<ckpt::Checkpoint> opened = ckpt::Checkpoint::Open(options.path);
+  ANYORDER_RETURN_IF_ERROR(WithNextStep(opened.status()));
+  const ckpt::Checkpoint& checkpoint = *opened;
+  if (options.verify) ANYORDER_RETURN_IF_ERROR(WithNextStep(checkpoint.Verify()));
   ANYORDER_ASSIGN_OR_RETURN(const std::string digest, checkpoint.StateDigest());
   Json json = {{"kind", "checkpoint"},
                {"path", options.path},
@@ -83,9 +90,9 @@ absl::Status InspectRun(const InspectOptions& options) {
   if (options.verify) {
     ANYORDER_ASSIGN_OR_RETURN(const auto checkpoints, ckpt::ListCheckpoints(options.path));
     for (const ckpt::CheckpointInfo& info : checkpoints) {
-      ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
-                                ckpt::Checkpoint::Open(info.directory));
-      ANYORDER_RETURN_IF_ERROR(checkpoint.Verify());
+      const absl::StatusOr<ckpt::Checkpoint> checkpoint = ckpt::Checkpoint::Open(info.directory);
+      ANYORDER_RETURN_IF_ERROR(WithNextStep(checkpoint.status()));
+      ANYORDER_RETURN_IF_ERROR(WithNextStep(checkpoint->Verify()));
     }
   }
   return PrintStatus({options.path, options.json});

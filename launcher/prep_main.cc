@@ -45,9 +45,11 @@ void Declare(CLI::App& app, CommandLine& line) {
   const CLI::Range whole_number(int64_t{0}, int64_t{1} << 40);
   app.add_option(
          "--input", prep.inputs, "files or directories of .txt, .jsonl, each also .gz, .zst")
-      ->required();
+      ->required()
+      ->check(anyorder::launcher::IsNotEmpty());
   app.add_option("--output", prep.output, "directory to make the dataset in; absent or empty")
-      ->required();
+      ->required()
+      ->check(anyorder::launcher::IsNotEmpty());
   auto* vocab = app.add_option("--vocab", prep.vocab, "SentencePiece model to use");
   app.add_option("--vocab-size", prep.vocab_size, "pieces of the vocabulary to train")
       ->capture_default_str()

@@ -121,7 +121,17 @@ open(sys.argv[1], "wb").write(data)
 PYTHON
   launch "$name/run" --ranks 2 --set data.shards="$work/$name/shards" >$name/log 2>&1; expect_status $? 65 "damaged data"
   expect_text "shard-00000.h5" $name/log
-  [ "$(grep -c '"event":"start"' $name/run/ledger.jsonl)" -eq 1 ] || fail "started again on damaged data" ;;
+  [ "$(grep -c '"event":"start"' $name/run/ledger.jsonl)" -eq 1 ] || fail "started again on damaged data"
+  expect_text "chunk" $name/log
+  # A shard and a vocabulary of another tokenizer.
+  "$anyorder" prep --input other.txt --output $name/foreign --vocab-size 290 --no-filter --no-dedup >$name/prep 2>&1 || fail "prep"
+  for file in shard-00000.h5 spiece.model; do
+    cp shards/* $name/shards && cp $name/foreign/$file $name/shards
+    launch "$name/new" --ranks 2 --set data.shards="$work/$name/shards" >$name/log 2>&1; expect_status $? 65 "foreign $file"
+    expect_text "$file" $name/log
+    [ "$(wc -l <$name/log)" -eq 1 ] || fail "foreign $file: more than one line"
+    [ ! -e $name/new ] || fail "foreign $file: something was written"
+  done ;;
 
 full_disk)
   [ "$(id -u)" -eq 0 ] && mkdir $name/disk && mount -t tmpfs -o size=24m tmpfs $name/disk 2>/dev/null || {
@@ -180,6 +190,12 @@ refused)
   (cd $name && launch "" >empty 2>&1; expect_status $? 64 "an empty --run-dir"); [ ! -e /config.toml ] || fail "wrote into /"
   "$anyorder" status --run-dir "$here" >$name/status 2>&1; expect_status $? 64 "status of something else"
   expect_text "is not a run directory" $name/status
+  mkdir $name/bare
+  for command in "prep --input $work/corpus.txt --output" "export --run-dir $work/reference --output" "status --run-dir" "inspect"; do
+    (cd $name/bare && "$anyorder" $command "" >../empty 2>&1); expect_status $? 64 "$command with an empty path"
+    expect_text "not be empty" $name/empty
+  done
+  [ -z "$(ls -A $name/bare)" ] || fail "something was written for an empty path"
   launch "$name/new" --ranks 9 >$name/many 2>&1; expect_status $? 64 "more ranks than microbatches"
   launch "$name/new" --set train.lane=8 >$name/key 2>&1; expect_status $? 64 "an unknown key"
   expect_text "did you mean 'train.lanes'" $name/key
@@ -216,6 +232,15 @@ exported)
   "$anyorder" export --run-dir reference --step 7 --output $name/hf7 >$name/step 2>&1; expect_status $? 74 "no such step"
   "$anyorder" export --run-dir reference --step -5 --output $name/hf7 >$name/step 2>&1; expect_status $? 64 "a negative step"
   [ -z "$(ls -d $name/hf7* 2>/dev/null)" ] || fail "something was left behind"
+  cp -r reference $name/damaged
+  printf x | dd of="$(ls $name/damaged/checkpoints/$last/*.safetensors)" bs=1 seek=20000 conv=notrunc 2>/dev/null
+  "$anyorder" export --run-dir $name/damaged --step $steps --output $name/hf300 >$name/step 2>&1; expect_status $? 65 "a damaged step"
+  expect_text "$last.*export another step" $name/step
+  [ ! -e $name/hf300 ] || fail "a damaged step was exported"
+  "$anyorder" export --run-dir $name/damaged --output $name/older >$name/out 2>$name/err; expect_status $? 0 "an older step"
+  expect_text "exported step 270 to" $name/out
+  [ "$(wc -l <$name/err)" -eq 1 ] || fail "not one line of warning: $(cat $name/err)"
+  expect_text "step $steps is bad" $name/err
   launch "$name/run" --set model.head_dim=8 --set train.steps=2 >>$name/log 2>&1; expect_status $? 0 "a model of another form"
   "$anyorder" export --run-dir $name/run --output $name/hf2 >$name/refused 2>&1; expect_status $? 65 "not representable"
   expect_text "head_dim" $name/refused ;;
@@ -233,7 +258,8 @@ reported)
   cp -r reference $name/run
   payload=$(ls $name/run/checkpoints/$last/*.safetensors)
   printf x | dd of="$payload" bs=1 seek=20000 conv=notrunc 2>/dev/null
-  "$anyorder" inspect $name/run/checkpoints/$last --verify >$name/damaged 2>&1; expect_status $? 65 "a damaged checkpoint" ;;
+  "$anyorder" inspect $name/run/checkpoints/$last --verify >$name/damaged 2>&1; expect_status $? 65 "a damaged checkpoint"
+  expect_text "rename or remove" $name/damaged ;;
 
 *) fail "no such case" ;;
 esac
