@@ -49,10 +49,11 @@ class Tokenizer {
   std::vector<bool> is_start_piece_;
 };
 
-// What may be asked of TrainTokenizer: smaller ones do not even hold the special pieces and one letter, and SentencePiece
-// counts pieces in 32 bits. How many pieces a text supports shows only when it is read.
+// What may be asked of TrainTokenizer: smaller ones do not even hold the special pieces and one letter; SentencePiece counts
+// in 32 bits, and its time grows with what is asked even where the text supports less. How many pieces a text supports
+// shows only when it is read.
 inline constexpr uint64_t kMinVocabSize = 18;
-inline constexpr uint64_t kMaxVocabSize = 0x7FFFFFFF;
+inline constexpr uint64_t kMaxVocabSize = 1 << 24;
 
 // Trains a model on the sentences that `next_sentence` yields (false: no more). Errors:
 // FailedPrecondition if the text supports no vocabulary of that size; the message then names the

@@ -140,8 +140,9 @@ TEST_F(PrepProgramTest, BadVocabulariesAreNamedWithoutTheInsidesOfSentencePiece)
     const char* message;
   };
   const Case cases[] = {
-      {{"--vocab-size", "99999999999999"}, 64, "not in range 18 to 2147483647"},
-      {{"--vocab-size", "-5"}, 64, "not in range 18 to 2147483647"},
+      {{"--vocab-size", "99999999999999"}, 64, "not in range 18 to 16777216"},
+      {{"--vocab-size", "-5"}, 64, "not in range 18 to 16777216"},
+      {{"--vocab-size", "16777216"}, 65, "the largest it supports is "},
       {{"--vocab-size", "20"}, 65, "the text needs a vocabulary of at least "},
       {{"--vocab-size", "32000"}, 65, "the largest it supports is "},
       {{"--vocab", Store("cut.model", cut)}, 65, "cut.model' is not a SentencePiece model"},
