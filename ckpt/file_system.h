@@ -2,7 +2,7 @@
 // (tests/testing/model_file_system.h).
 //
 // Errors are ErrnoStatus: "operation 'path': reason". A failed sync must never be repeated: the kernel may have
-// dropped the pages and would report success (https://wiki.postgresql.org/wiki/Fsync_Errors).
+// dropped the pages and would report success (PostgreSQL wiki, "Fsync Errors").
 
 #pragma once
 
