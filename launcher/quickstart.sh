@@ -72,8 +72,9 @@ while kill -0 "$job" 2>/dev/null; do
 done
 kill -0 "$job" 2>/dev/null || { wait "$job" || fail $? "training ended early; see the messages above"; }
 # Launcher and mpirun die here and take their ranks along; the checkpoint service is a session of its own and survives.
+disown "$job"  # or bash reports the death of its job in the middle of ours
 kill -9 -- "-$job" 2>/dev/null || true
-wait "$job" 2>/dev/null || true
+while kill -0 "$job" 2>/dev/null; do sleep 0.1; done
 trap - INT TERM
 printf '\n'
 say "Killed after step $(logged_step); newest committed checkpoint: $(basename "$(committed)")"
