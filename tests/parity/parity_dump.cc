@@ -17,7 +17,6 @@
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/reader.h"
-#include "ckpt/safetensors.h"
 #include "core/base/status.h"
 #include "core/model/objective.h"
 #include "core/model/transformer.h"
@@ -26,35 +25,10 @@
 #include "data/dataset.h"
 #include "data/sampler.h"
 #include "kernels/backend.h"
+#include "tests/parity/tensor_dump.h"
 
 namespace anyorder {
 namespace {
-
-struct DumpedTensor {
-  std::string name;
-  DType dtype;
-  Shape shape;
-  std::vector<char> bytes;
-};
-
-class Dump {
- public:
-  explicit Dump(int64_t step) : step_(step) {}
-
-  template <typename T>
-  void Add(const std::string& name, DType dtype, Shape shape, const std::vector<T>& values) {
-    const char* const bytes = reinterpret_cast<const char*>(values.data());
-    tensors_.push_back({absl::StrCat(step_, ".", name),
-                        dtype,
-                        shape,
-                        std::vector<char>(bytes, bytes + values.size() * sizeof(T))});
-  }
-  std::vector<DumpedTensor> Take() { return std::move(tensors_); }
-
- private:
-  int64_t step_;
-  std::vector<DumpedTensor> tensors_;
-};
 
 // The run's network, data and weights.
 struct Run {
@@ -96,28 +70,8 @@ absl::StatusOr<Run> OpenRun(const std::string& run_dir) {
   return run;
 }
 
-void AddSamples(const std::vector<TextSample>& samples, int64_t seq_len, Dump& dump) {
-  std::vector<int32_t> tokens, segment, order, masked, backward;
-  for (const TextSample& sample : samples) {
-    tokens.insert(tokens.end(), sample.tokens.begin(), sample.tokens.end());
-    segment.insert(segment.end(), sample.segment.begin(), sample.segment.end());
-    order.insert(order.end(), sample.order.begin(), sample.order.end());
-    masked.insert(masked.end(), sample.is_masked.begin(), sample.is_masked.end());
-    backward.push_back(sample.backward ? 1 : 0);
-  }
-  const auto lanes = static_cast<int64_t>(samples.size());
-  const Shape rows{lanes, seq_len};
-  dump.Add("tokens", DType::kInt32, rows, tokens);
-  dump.Add("segment", DType::kInt32, rows, segment);
-  dump.Add("order", DType::kInt32, rows, order);
-  dump.Add("masked", DType::kInt32, rows, masked);
-  dump.Add("backward", DType::kInt32, Shape{lanes}, backward);
-}
-
 // One step of all lanes; `memory` is read, then replaced by what the step leaves.
-absl::StatusOr<std::vector<DumpedTensor>> RunStep(Run& run,
-                                                  int64_t step,
-                                                  std::vector<float>& memory) {
+absl::Status RunStep(Run& run, int64_t step, std::vector<float>& memory, TensorDump& dump) {
   const RunConfig& config = run.config;
   const int64_t lanes = config.train.lanes;
   const int64_t targets = run.objective->Shape(lanes).targets;
@@ -143,19 +97,18 @@ absl::StatusOr<std::vector<DumpedTensor>> RunStep(Run& run,
   run.transformer->Run(args, {});
   memory = std::move(memory_out);
 
-  Dump dump(step);
-  AddSamples(samples, config.sampling.seq_len, dump);
-  dump.Add("labels", DType::kInt32, {lanes, targets}, batch.labels);
-  dump.Add("weights", DType::kFloat32, {lanes, targets}, batch.weights);
-  dump.Add("losses", DType::kFloat32, {lanes, targets}, run.transformer->readout_losses());
-  if (!memory.empty()) dump.Add("memory", DType::kFloat32, memory_shape, memory);
+  dump.AddSamples(step, samples);
+  dump.Add(step, "labels", {lanes, targets}, batch.labels);
+  dump.Add(step, "weights", {lanes, targets}, batch.weights);
+  dump.Add(step, "losses", {lanes, targets}, run.transformer->readout_losses());
+  if (!memory.empty()) dump.Add(step, "memory", memory_shape, memory);
   for (const ParameterInfo& info : run.transformer->layout().parameters()) {
-    dump.Add(absl::StrCat("gradient/", info.name),
-             DType::kFloat32,
+    dump.Add(step,
+             absl::StrCat("gradient/", info.name),
              info.shape,
              std::vector<float>(gradients.begin() + info.offset, gradients.begin() + info.end()));
   }
-  return dump.Take();
+  return absl::OkStatus();
 }
 
 absl::Status DumpRun(const std::string& run_dir, int64_t steps, const std::string& output) {
@@ -165,24 +118,11 @@ absl::Status DumpRun(const std::string& run_dir, int64_t steps, const std::strin
     return absl::InvalidArgumentError("parity_dump takes fp32 runs without dropout");
   std::vector<float> memory(run.config.train.lanes * model.num_layers * model.mem_len *
                             model.model_dim);
-  std::vector<DumpedTensor> tensors;
+  TensorDump dump;
   for (int64_t step = 0; step < steps; ++step) {
-    ANYORDER_ASSIGN_OR_RETURN(std::vector<DumpedTensor> of_step, RunStep(run, step, memory));
-    for (DumpedTensor& tensor : of_step)
-      tensors.push_back(std::move(tensor));
+    ANYORDER_RETURN_IF_ERROR(RunStep(run, step, memory, dump));
   }
-  std::vector<ckpt::SafetensorsEntry> entries;
-  for (const DumpedTensor& tensor : tensors)
-    entries.push_back({tensor.name, tensor.dtype, tensor.shape});
-  ANYORDER_ASSIGN_OR_RETURN(
-      ckpt::SafetensorsWriter writer,
-      ckpt::SafetensorsWriter::Create(
-          output, entries, {{"perm_size", absl::StrCat(run.config.sampling.perm_size)}}));
-  for (const DumpedTensor& tensor : tensors) {
-    ANYORDER_RETURN_IF_ERROR(
-        writer.WriteRange(tensor.name, 0, tensor.shape.num_elements(), tensor.bytes.data()));
-  }
-  return writer.Finish();
+  return dump.Write(output, {{"perm_size", absl::StrCat(run.config.sampling.perm_size)}});
 }
 
 }  // namespace
