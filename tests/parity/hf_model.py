@@ -1,0 +1,60 @@
+"""Exported networks in transformers, and how far their numbers are from ours.
+
+Importing this ends the program with 77 (CTest: skipped) where torch, transformers or safetensors is missing.
+"""
+import sys
+
+try:
+    import torch
+    import transformers
+    from safetensors import safe_open
+    from transformers import XLNetConfig, XLNetLMHeadModel
+except ImportError as missing:
+    print(f"SKIPPED: {missing}; name an interpreter that has torch and transformers in ANYORDER_PARITY_PYTHON")
+    sys.exit(77)
+
+
+def versions():
+    return f"torch {torch.__version__}, transformers {transformers.__version__}"
+
+
+def load_model(export):
+    """The exported network in fp32 without dropout, and a list of parameters that did not match.
+
+    Its batches hold both directions: the first half of the rows forward, the second backward.
+    """
+    config = XLNetConfig.from_pretrained(export, bi_data=True)
+    model, info = XLNetLMHeadModel.from_pretrained(export, config=config, output_loading_info=True)
+    return model.eval().float(), [f"{key}: {value}" for key, value in info.items() if value]
+
+
+def read_steps(dump, steps):
+    """The tensors of each step of a file that parity_dump wrote, by name."""
+    with safe_open(dump, "pt") as file:
+        return [{name.split(".", 1)[1]: file.get_tensor(name) for name in file.keys() if name.startswith(f"{t}.")}
+                for t in range(steps)]
+
+
+def relative_difference(ours, theirs):
+    """Largest difference, relative to the largest value."""
+    return float((ours.double() - theirs.double()).abs().max() / theirs.double().abs().max())
+
+
+def weighted_losses(logits, labels, weights):
+    """Cross entropy of each target, [lanes, targets]; 0 where the weight is."""
+    return torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none") * weights
+
+
+def gradient_pairs(facts, model):
+    """(name, ours, theirs) of each of our parameters after backward. Biases that all our layers share are copied to
+    every layer there, so that their gradients add up."""
+    theirs = {name: parameter.grad for name, parameter in model.named_parameters()}
+    for name, gradient in facts.items():
+        if not name.startswith("gradient/"):
+            continue
+        name = name[len("gradient/"):]
+        if name in theirs:
+            yield name, gradient, theirs[name]
+        else:
+            copies = [theirs[other] for other in theirs if other.endswith(name[len("transformer."):])]
+            yield name, gradient, sum(copies)
