@@ -13,6 +13,7 @@
 #include "core/base/status.h"
 #include "launcher/child_process.h"
 #include "launcher/command_line.h"
+#include "launcher/eval.h"
 #include "launcher/export_hf.h"
 #include "launcher/inspect.h"
 #include "launcher/launch.h"
@@ -51,6 +52,7 @@ struct CommandLine {
   StatusOptions status;
   InspectOptions inspect;
   ExportOptions export_options;
+  EvalOptions eval;
   std::string format = "hf";
 };
 
@@ -103,6 +105,54 @@ CLI::App* DeclareExport(CLI::App& app, CommandLine& line) {
   return command;
 }
 
+CLI::App* DeclareEval(CLI::App& app, CommandLine& line) {
+  EvalOptions& eval = line.eval;
+  CLI::App* command = app.add_subcommand("eval", "loss and perplexity on held-out text");
+  const CLI::Range count(int64_t{0}, int64_t{1} << 40);
+  const CLI::Range positive(int64_t{1}, int64_t{1} << 30);
+  command->add_option("--run-dir", eval.run_dir, "run directory")->required()->check(IsNotEmpty());
+  command->add_option("--step", eval.step, "checkpoint (default: the newest good one)")
+      ->check(count);
+  command->add_option("--data", eval.data, "held-out dataset (default: eval.shards of the run)")
+      ->check(IsNotEmpty());
+  command
+      ->add_option("--objective",
+                   eval.objective,
+                   "own: as the run trains; causal: perplexity of the whole text, left to right")
+      ->check(CLI::IsMember({"own", "causal"}))
+      ->capture_default_str();
+  command
+      ->add_option("--batches",
+                   eval.batches,
+                   "scored batches a lane, 0: all (default: own: eval.batches, causal: 0)")
+      ->check(count);
+  command
+      ->add_option("--lanes",
+                   eval.lanes,
+                   "streams the text is cut into (default: own: as configured, causal: 1)")
+      ->check(positive);
+  command->add_option("--seed", eval.seed, "own: masks, orders and pairs (default: eval.seed)")
+      ->check(count);
+  command->add_option("--mem-len", eval.mem_len, "causal: memory (default: model.mem_len)")
+      ->check(count);
+  command
+      ->add_option(
+          "--target-len", eval.target_len, "causal: tokens a segment (default: sampling.seq_len)")
+      ->check(positive);
+  command->add_flag(
+      "--same-length", eval.same_length, "causal: every token sees mem-len tokens, no more");
+  command
+      ->add_option("--clamp-len",
+                   eval.clamp_len,
+                   "causal: largest encoded distance, -1: no limit (default: model.clamp_len)")
+      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 30));
+  command->add_option("--threads", eval.threads, "0: all cores; no digit depends on it")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  command->add_flag("--json", eval.json, "one JSON object");
+  return command;
+}
+
 int Main(int argc, char** argv) {
   if (argc >= 2 && std::strcmp(argv[1], "prep") == 0) return ExecPrep(argv);
   CommandLine line;
@@ -113,10 +163,12 @@ int Main(int argc, char** argv) {
   CLI::App* status = DeclareStatus(app, line);
   CLI::App* inspect = DeclareInspect(app, line);
   CLI::App* export_command = DeclareExport(app, line);
+  CLI::App* eval = DeclareEval(app, line);
   if (const auto ended = ParseCommandLine(app, argc, argv)) return *ended;
   if (launch->parsed()) return RunLaunch(line.launch, line.resume);
   if (status->parsed()) return Report(PrintStatus(line.status));
   if (inspect->parsed()) return Report(Inspect(line.inspect));
+  if (eval->parsed()) return Report(Evaluate(line.eval));
   if (export_command->parsed()) return Report(ExportHuggingFace(line.export_options));
   return kExitUsage;
 }

@@ -23,6 +23,7 @@
 #include "core/train/run_directory.h"
 #include "data/dataset_index.h"
 #include "data/digest.h"
+#include "launcher/saved_step.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -198,31 +199,6 @@ absl::Status CopyTokenizer(const RunConfig& config,
   return error ? ErrnoStatus("copy", source.string(), error.value()) : absl::OkStatus();
 }
 
-// Damage of any part counts, also of tensors that are not exported, as it does when the newest good one is looked for.
-absl::StatusOr<ckpt::Checkpoint> OpenWhole(const std::string& directory) {
-  absl::StatusOr<ckpt::Checkpoint> checkpoint = ckpt::Checkpoint::Open(directory);
-  absl::Status status = checkpoint.status();
-  std::error_code error;
-  if (absl::IsNotFound(status) && fs::exists(directory, error))
-    status = absl::DataLossError(status.message());
-  if (status.ok()) status = checkpoint->Verify();
-  if (status.ok()) return checkpoint;
-  if (!absl::IsDataLoss(status)) return status;
-  return absl::DataLossError(absl::StrCat(
-      status.message(), "; export another step, or leave --step out for the newest good one"));
-}
-
-absl::StatusOr<ckpt::Checkpoint> OpenCheckpoint(const ExportOptions& options) {
-  std::string directory;
-  if (options.step >= 0) {
-    return OpenWhole(ckpt::CheckpointPath(options.run_dir, options.step));
-  } else {
-    ANYORDER_ASSIGN_OR_RETURN(directory,
-                              ckpt::FindNewestGood(options.run_dir, /*quarantine_bad=*/false));
-  }
-  return ckpt::Checkpoint::Open(directory);
-}
-
 absl::Status RefuseUnlessAbsentOrEmpty(const fs::path& output) {
   if (output.empty()) return absl::InvalidArgumentError("--output is empty; name a directory");
   std::error_code error;
@@ -242,7 +218,8 @@ absl::StatusOr<int64_t> WriteAll(const ExportOptions& options, const fs::path& d
   ANYORDER_RETURN_IF_ERROR(CheckRepresentable(config));
   ANYORDER_ASSIGN_OR_RETURN(const data::DatasetIndex dataset,
                             data::ReadDatasetIndex(config.data.shards));
-  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint, OpenCheckpoint(options));
+  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
+                            OpenSavedStep(options.run_dir, options.step));
   ANYORDER_ASSIGN_OR_RETURN(const TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
   ANYORDER_RETURN_IF_ERROR(CheckMetadata(saved, config, dataset));
 

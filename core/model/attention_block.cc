@@ -37,6 +37,7 @@ kernels::AttentionInputs MakeInputs(const StepContext& context,
              rows.seg + first,
              rows.glob + first};
   in.keys = batch.keys();
+  if (!batch.bands.empty()) in.bands = batch.bands.data() + layer * shape.model.num_heads;
   in.dropout = context.AttentionDropout(DropoutSite(layer, DropoutPlace::kAttentionProbabilities));
   in.row_ids = batch.row_ids.data() + first;
   return in;

@@ -48,6 +48,7 @@ struct Batch {
   std::vector<uint8_t> row_glob;
   std::vector<int32_t> key_pos, key_key, key_grp, key_doc, key_seg;
   std::vector<uint8_t> key_glob;
+  std::vector<kernels::Band> bands;  // [layers * heads] windows, or empty: all unlimited
 
   // Readout: targets * B entries. `readout_rows` index rows in row order; padding has weight 0.
   std::vector<int32_t> readout_rows;

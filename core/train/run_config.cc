@@ -16,7 +16,8 @@ namespace {
 
 // Keys that may change between starts of one run. The dataset is compared by its digest, not by where it lies.
 bool DecidesResult(absl::string_view section, absl::string_view key) {
-  if (section == "checkpoint" || section == "cpu" || section == "data") return false;
+  if (section == "checkpoint" || section == "cpu" || section == "data" || section == "eval")
+    return false;
   if (section == "dist") return key == "reduction";
   return key != "log_every" && key != "prefetch_steps";
 }
@@ -52,6 +53,26 @@ void CheckTrain(const TrainConfig& train, FaultList& faults) {
                               " but must be train.microbatch_lanes = ",
                               train.microbatch_lanes,
                               " times a power of two"));
+}
+
+void CheckEval(const RunConfig& config, FaultList& faults) {
+  const EvalConfig& eval = config.eval;
+  for (const auto& [key, value] : {std::pair{"every", eval.every},
+                                   {"batches", eval.batches},
+                                   {"lanes", eval.lanes},
+                                   {"seed", eval.seed}}) {
+    faults.Require(value >= 0, absl::StrCat("eval.", key, " is ", value, " but must be 0 or more"));
+  }
+  faults.Require(eval.every == 0 || !eval.shards.empty(),
+                 absl::StrCat("eval.every is ",
+                              eval.every,
+                              " but eval.shards is missing: the directory of held-out text that "
+                              "`anyorder prep --vocab` wrote"));
+  faults.Require(!config.sampling.bidirectional || eval.lanes % 2 == 0,
+                 absl::StrCat("eval.lanes is ",
+                              eval.lanes,
+                              " but must be even: half of the lanes read backwards "
+                              "(sampling.bidirectional)"));
 }
 
 void CheckRest(const RunConfig& config, FaultList& faults) {
@@ -93,6 +114,7 @@ absl::Status RunConfig::Validate() const {
   if (made.ok()) add(sampling.Validate((*made)->sample_kind()));
   CheckTrain(train, faults);
   CheckRest(*this, faults);
+  CheckEval(*this, faults);
   if (faults.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(faults.Joined());
 }

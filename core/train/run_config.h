@@ -85,6 +85,24 @@ struct CheckpointConfig {
   }
 };
 
+// Section [eval]: held-out loss. It changes nothing of the training.
+struct EvalConfig {
+  std::string shards;    // dataset of held-out text, by the tokenizer of data.shards; "": none
+  int64_t every = 0;     // steps between evaluations during training; 0: none
+  int64_t batches = 16;  // scored ones a lane; 0: the whole text
+  int64_t lanes = 0;     // streams that the text is cut into; 0: train.lanes
+  int64_t seed = 1;      // of masks, orders and pairs; not of the training
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("shards", self.shards);
+    visit("every", self.every);
+    visit("batches", self.batches);
+    visit("lanes", self.lanes);
+    visit("seed", self.seed);
+  }
+};
+
 // Section [cpu].
 struct CpuConfig {
   int64_t threads = 0;  // of each rank; 0: usable cores / ranks on this machine
@@ -104,6 +122,7 @@ struct RunConfig {
   TrainConfig train;
   DistConfig dist;
   CheckpointConfig checkpoint;
+  EvalConfig eval;
   CpuConfig cpu;
 
   // visit(section name, section struct)
@@ -117,6 +136,7 @@ struct RunConfig {
     visit("train", self.train);
     visit("dist", self.dist);
     visit("checkpoint", self.checkpoint);
+    visit("eval", self.eval);
     visit("cpu", self.cpu);
   }
 

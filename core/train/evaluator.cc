@@ -1,0 +1,149 @@
+#include "core/train/evaluator.h"
+
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+
+namespace anyorder {
+
+Evaluator::Evaluator(const RunConfig& config,
+                     const EvaluatorOptions& options,
+                     kernels::Backend& backend)
+    : config_(config),
+      options_(options),
+      backend_(backend),
+      microbatch_lanes_(std::gcd(options.lanes, config.train.microbatch_lanes)) {
+  // Unlike in training, there may be fewer microbatches than ranks: then some have nothing to do.
+  leaves_ = dist::EvenPart(options.lanes / microbatch_lanes_, options.world_size, options.rank);
+  lanes_ = {leaves_.begin * microbatch_lanes_, leaves_.end * microbatch_lanes_};
+}
+
+absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const RunConfig& config,
+                                                             const data::Dataset& text,
+                                                             const EvaluatorOptions& options,
+                                                             Transformer* shared,
+                                                             kernels::Backend& backend) {
+  std::unique_ptr<Evaluator> evaluator(new Evaluator(config, options, backend));
+  ANYORDER_ASSIGN_OR_RETURN(evaluator->objective_,
+                            MakeObjective(config.objective.name, config.model, config.sampling));
+  ANYORDER_ASSIGN_OR_RETURN(evaluator->sampler_,
+                            data::Sampler::Create(text,
+                                                  config.sampling,
+                                                  evaluator->objective_->sample_kind(),
+                                                  static_cast<uint64_t>(options.seed),
+                                                  options.lanes));
+  ANYORDER_RETURN_IF_ERROR(evaluator->PlanBatches(text));
+  evaluator->transformer_ = shared;
+  if (shared == nullptr || evaluator->microbatch_lanes_ != config.train.microbatch_lanes) {
+    ANYORDER_ASSIGN_OR_RETURN(
+        evaluator->own_transformer_,
+        Transformer::Create(config.model,
+                            static_cast<int64_t>(text.index().vocab_size),
+                            evaluator->objective_->Shape(evaluator->microbatch_lanes_),
+                            backend));
+    evaluator->transformer_ = evaluator->own_transformer_.get();
+  }
+  ANYORDER_RETURN_IF_ERROR(evaluator->AllocateMemory());
+  evaluator->Restart();
+  return evaluator;
+}
+
+absl::Status Evaluator::PlanBatches(const data::Dataset& text) {
+  const int64_t advance = objective_->Shape(microbatch_lanes_).advance;
+  warmup_batches_ = (config_.model.mem_len + advance - 1) / advance;
+  const int64_t available = sampler_->steps_per_epoch();
+  scored_batches_ = options_.batches > 0 ? options_.batches : available - warmup_batches_;
+  if (scored_batches_ >= 1 && num_batches() <= available) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("held-out dataset of ",
+                   text.num_tokens(),
+                   " tokens gives each of ",
+                   options_.lanes,
+                   " lanes ",
+                   available,
+                   " batches, but ",
+                   warmup_batches_,
+                   " fill the memory and ",
+                   options_.batches > 0 ? options_.batches : 1,
+                   " more are to be scored; use fewer lanes or batches, or more text"));
+}
+
+absl::Status Evaluator::AllocateMemory() {
+  const int64_t elements =
+      lanes_.size() * config_.model.num_layers * config_.model.mem_len * config_.model.model_dim;
+  if (elements == 0) return absl::OkStatus();
+  ANYORDER_ASSIGN_OR_RETURN(memory_,
+                            backend_.Allocate(2 * elements * SizeOf(ToDType(config_.model.dtype))));
+  return absl::OkStatus();
+}
+
+TensorView Evaluator::AllMemory() const {
+  const ModelConfig& model = config_.model;
+  return {memory_->data(),
+          ToDType(model.dtype),
+          {2 * lanes_.size(), model.num_layers, model.mem_len, model.model_dim}};
+}
+
+TensorView Evaluator::Memory(int64_t side, int64_t index) const {
+  if (memory_ == nullptr) return {};
+  const ModelConfig& model = config_.model;
+  const int64_t lane_elements = model.num_layers * model.mem_len * model.model_dim;
+  return AllMemory().Slice((side * lanes_.size() + index * microbatch_lanes_) * lane_elements,
+                           {microbatch_lanes_, model.num_layers, model.mem_len, model.model_dim});
+}
+
+void Evaluator::Restart() {
+  next_batch_ = 0;
+  losses_.assign(static_cast<size_t>(lanes_.size()), SplitLosses{});
+  loader_ = nullptr;
+  if (memory_ != nullptr) backend_.FillZero(AllMemory(), {});
+}
+
+absl::Status Evaluator::RunBatch(ConstTensorView weights) {
+  ANYORDER_CHECK(next_batch_ < num_batches()) << next_batch_ << " batches are done";
+  if (leaves_.size() == 0) {
+    ++next_batch_;
+    return absl::OkStatus();
+  }
+  if (loader_ == nullptr) {
+    loader_ = std::make_unique<data::BatchLoader>(
+        *sampler_,
+        *objective_,
+        data::LoaderOptions{leaves_.begin, leaves_.end, microbatch_lanes_, 0, 1});
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const data::StepBatches batches, loader_->Next());
+  const int64_t side = next_batch_ % 2;
+  const bool is_scored = next_batch_ >= warmup_batches_;
+  const bool has_parts = objective_->sample_kind() == SampleKind::kPairs;
+  for (int64_t index = 0; index < leaves_.size(); ++index) {
+    StepArgs args;
+    args.batch = &batches.microbatches[index];
+    args.weights = weights;
+    args.memory_in = Memory(side, index);
+    args.memory_out = Memory(1 - side, index);
+    args.training = false;
+    transformer_->Run(args, {});
+    for (int64_t b = 0; is_scored && b < microbatch_lanes_; ++b) {
+      losses_[index * microbatch_lanes_ + b].Add(
+          SampleLosses(*args.batch,
+                       transformer_->readout_losses(),
+                       b,
+                       has_parts ? config_.sampling.reuse_len : 0));
+    }
+  }
+  ++next_batch_;
+  return absl::OkStatus();
+}
+
+SplitLosses SumOverLanes(const std::vector<SplitLosses>& lanes) {
+  SplitLosses sum;
+  for (const SplitLosses& lane : lanes)
+    sum.Add(lane);
+  return sum;
+}
+
+}  // namespace anyorder

@@ -1,0 +1,75 @@
+#include "core/train/saved_weights.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+
+namespace anyorder {
+namespace {
+
+// Read and rounded at once, so that fp32 and bf16 weights never lie in memory together.
+constexpr int64_t kPieceElements = 4 << 20;
+
+absl::Status CheckSize(const ckpt::Checkpoint& checkpoint, const ParameterLayout& layout) {
+  for (const ckpt::TensorInfo& info : checkpoint.tensors()) {
+    if (info.name != "master") continue;
+    if (info.shape == Shape{layout.num_elements()} && info.dtype == DType::kFloat32)
+      return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(checkpoint.directory(),
+                                                      " holds weights ",
+                                                      info.shape.ToString(),
+                                                      " but the model has ",
+                                                      layout.num_elements(),
+                                                      " parameters"));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(checkpoint.directory(), " holds no tensor 'master': not a training checkpoint"));
+}
+
+}  // namespace
+
+absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
+                                         const RunConfig& config,
+                                         const ParameterLayout& layout,
+                                         kernels::Backend& backend) {
+  ANYORDER_RETURN_IF_ERROR(CheckSize(checkpoint, layout));
+  const DType dtype = ToDType(config.model.dtype);
+  const int64_t elements = layout.num_elements();
+  SavedWeights weights;
+  ANYORDER_ASSIGN_OR_RETURN(weights.storage, backend.Allocate(elements * SizeOf(dtype)));
+  const TensorView values(weights.storage->data(), dtype, {elements});
+  std::vector<float> piece;
+  for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
+    const int64_t count = std::min(kPieceElements, elements - begin);
+    piece.resize(static_cast<size_t>(count));
+    ANYORDER_RETURN_IF_ERROR(checkpoint.Read("master", begin, begin + count, piece.data()));
+    backend.Cast(ConstTensorView(piece.data(), {count}), values.Slice(begin, {count}), {});
+  }
+  weights.values = values;
+  return weights;
+}
+
+absl::Status CheckFitsText(const TrainMetadata& saved,
+                           const RunConfig& config,
+                           const data::DatasetIndex& text) {
+  if (saved.config_digest != config.IdentityDigest()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the checkpoint was trained with configuration ",
+                     saved.config_digest,
+                     ", but config.toml beside it is ",
+                     config.IdentityDigest(),
+                     "; restore the config.toml of the run"));
+  }
+  if (saved.tokenizer_digest == text.tokenizer_digest) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the held-out text was made by tokenizer ",
+      text.tokenizer_digest,
+      ", but the run was trained with ",
+      saved.tokenizer_digest,
+      "; prepare it with `anyorder prep --vocab MODEL`, the spiece.model of the training data"));
+}
+
+}  // namespace anyorder

@@ -1,0 +1,192 @@
+#include "launcher/eval.h"
+
+#include <sched.h>
+
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+#include "ckpt/reader.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "core/train/causal_score.h"
+#include "core/train/causal_walk.h"
+#include "core/train/config_file.h"
+#include "core/train/evaluator.h"
+#include "core/train/piece_lengths.h"
+#include "core/train/resume.h"
+#include "core/train/run_directory.h"
+#include "core/train/saved_weights.h"
+#include "data/dataset.h"
+#include "launcher/eval_report.h"
+#include "launcher/saved_step.h"
+
+namespace anyorder::launcher {
+namespace {
+
+// What every kind of evaluation needs.
+struct Subject {
+  RunConfig config;
+  std::string data_path;
+  std::unique_ptr<data::Dataset> text;
+  std::unique_ptr<kernels::Backend> backend;
+  int64_t step = 0;
+  bool is_training_data = false;
+  SavedWeights weights;
+};
+
+int UsableCores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+absl::Status CheckOptions(const EvalOptions& options) {
+  const bool is_causal = options.objective == "causal";
+  const auto refuse = [](const char* option, const char* objective, const char* other) {
+    return absl::InvalidArgumentError(absl::StrCat(option,
+                                                   " means nothing with --objective ",
+                                                   objective,
+                                                   "; leave it out, or use --objective ",
+                                                   other));
+  };
+  if (!is_causal) {
+    if (options.mem_len) return refuse("--mem-len", "own", "causal");
+    if (options.target_len) return refuse("--target-len", "own", "causal");
+    if (options.clamp_len) return refuse("--clamp-len", "own", "causal");
+    if (options.same_length) return refuse("--same-length", "own", "causal");
+  } else if (options.seed) {
+    return refuse("--seed", "causal", "own");
+  }
+  if (options.clamp_len && *options.clamp_len == 0)
+    return absl::InvalidArgumentError(
+        "--clamp-len is 0 but must be at least 1, or -1 for no limit");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Subject> OpenSubject(const EvalOptions& options) {
+  ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
+  Subject subject;
+  ANYORDER_ASSIGN_OR_RETURN(subject.config,
+                            LoadRunConfig(RunDirectory(options.run_dir).config, {}));
+  subject.data_path = options.data.empty() ? subject.config.eval.shards : options.data;
+  if (subject.data_path.empty()) {
+    return absl::InvalidArgumentError(
+        "no held-out text: the run's configuration has no eval.shards; give --data SHARDS, a "
+        "directory "
+        "that `anyorder prep --vocab` wrote");
+  }
+  ANYORDER_ASSIGN_OR_RETURN(subject.text, data::Dataset::Open(subject.data_path));
+  kernels::CpuBackendOptions cpu;
+  cpu.num_threads = options.threads > 0 ? static_cast<int>(options.threads) : UsableCores();
+  ANYORDER_ASSIGN_OR_RETURN(subject.backend, kernels::MakeCpuBackend(cpu));
+  if (!subject.backend->Supports(ToDType(subject.config.model.dtype))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the run computes in bf16, which this processor (",
+                     subject.backend->name(),
+                     ") does not have; evaluate on one that has"));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
+                            OpenSavedStep(options.run_dir, options.step));
+  ANYORDER_ASSIGN_OR_RETURN(const TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
+  ANYORDER_RETURN_IF_ERROR(CheckFitsText(saved, subject.config, subject.text->index()));
+  subject.step = saved.step;
+  subject.is_training_data = saved.dataset_digest == subject.text->index().dataset_digest;
+  const ParameterLayout layout(subject.config.model,
+                               static_cast<int64_t>(subject.text->index().vocab_size));
+  ANYORDER_ASSIGN_OR_RETURN(subject.weights,
+                            LoadWeights(checkpoint, subject.config, layout, *subject.backend));
+  return subject;
+}
+
+absl::StatusOr<EvalJson> EvaluateOwn(const EvalOptions& options, const Subject& subject) {
+  const RunConfig& config = subject.config;
+  EvaluatorOptions evaluation;
+  evaluation.lanes =
+      options.lanes.value_or(config.eval.lanes > 0 ? config.eval.lanes : config.train.lanes);
+  evaluation.batches = options.batches.value_or(config.eval.batches);
+  evaluation.seed = options.seed.value_or(config.eval.seed);
+  ANYORDER_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Evaluator> evaluator,
+      Evaluator::Create(config, *subject.text, evaluation, nullptr, *subject.backend));
+  for (int64_t batch = 0; batch < evaluator->num_batches(); ++batch)
+    ANYORDER_RETURN_IF_ERROR(evaluator->RunBatch(subject.weights.values));
+  return OwnLossReport(config, evaluation, *evaluator, SumOverLanes(evaluator->lane_losses()));
+}
+
+absl::StatusOr<EvalJson> EvaluateCausally(const EvalOptions& options, const Subject& subject) {
+  const RunConfig& config = subject.config;
+  CausalWalkOptions walk_options;
+  if (config.objective.name == "permutation_lm") {
+    walk_options.two_streams = true;
+  } else if (config.objective.name != "causal_lm") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a model trained with ",
+                     config.objective.name,
+                     " has no left-to-right likelihood; leave --objective out for its own loss"));
+  }
+  walk_options.target_len = options.target_len.value_or(config.sampling.seq_len);
+  walk_options.lanes = options.lanes.value_or(1);
+  walk_options.same_length = options.same_length;
+  ModelConfig model = config.model;
+  model.mem_len = options.mem_len.value_or(model.mem_len);
+  model.clamp_len = options.clamp_len.value_or(model.clamp_len);
+  ANYORDER_ASSIGN_OR_RETURN(const CausalWalk walk,
+                            CausalWalk::Create(*subject.text, model, walk_options));
+  const data::DatasetIndex& index = subject.text->index();
+  ANYORDER_ASSIGN_OR_RETURN(const CausalScore score,
+                            ScoreCausally(walk,
+                                          model,
+                                          subject.weights.values,
+                                          static_cast<int64_t>(index.vocab_size),
+                                          options.batches.value_or(0),
+                                          *subject.backend));
+  // Without the piece list only bits per character are unknown.
+  std::vector<TextLength> lengths;
+  const absl::StatusOr<std::string> tokenizer =
+      ReadWholeFile(absl::StrCat(subject.data_path, "/", index.tokenizer.file));
+  if (tokenizer.ok()) {
+    absl::StatusOr<std::vector<TextLength>> read = PieceLengths(*tokenizer, index.vocab_ids);
+    if (read.ok() && read->size() == index.vocab_size) lengths = *std::move(read);
+  }
+  return CausalReport(config, model, walk_options, score, lengths);
+}
+
+}  // namespace
+
+absl::Status Evaluate(const EvalOptions& options) {
+  SetLogName("eval");
+  ANYORDER_RETURN_IF_ERROR(CheckOptions(options));
+  ANYORDER_ASSIGN_OR_RETURN(const Subject subject, OpenSubject(options));
+  if (subject.is_training_data) {
+    LogWarning(absl::StrCat("'",
+                            subject.data_path,
+                            "' is the dataset that the run trained on: this is no held-out loss"));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const EvalJson measured,
+                            options.objective == "causal" ? EvaluateCausally(options, subject)
+                                                          : EvaluateOwn(options, subject));
+  EvalJson report = {{"kind", "eval"},
+                     {"run_dir", options.run_dir},
+                     {"step", subject.step},
+                     {"objective", subject.config.objective.name},
+                     {"data",
+                      {{"path", subject.data_path},
+                       {"tokens", subject.text->index().num_tokens},
+                       {"dataset_digest", subject.text->index().dataset_digest},
+                       {"is_training_data", subject.is_training_data}}}};
+  for (const auto& [key, value] : measured.items())
+    report[key] = value;
+  if (options.json) {
+    std::puts(report.dump(2, ' ', false, EvalJson::error_handler_t::replace).c_str());
+  } else {
+    PrintEvalForPeople(report);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace anyorder::launcher
