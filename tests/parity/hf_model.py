@@ -14,16 +14,19 @@ except ImportError as missing:
     sys.exit(77)
 
 
+transformers.utils.logging.disable_progress_bar()
+
+
 def versions():
     return f"torch {torch.__version__}, transformers {transformers.__version__}"
 
 
-def load_model(export):
+def load_model(export, both_directions=True):
     """The exported network in fp32 without dropout, and a list of parameters that did not match.
 
-    Its batches hold both directions: the first half of the rows forward, the second backward.
+    With both directions in its batches, the first half of the rows reads forward, the second backward.
     """
-    config = XLNetConfig.from_pretrained(export, bi_data=True)
+    config = XLNetConfig.from_pretrained(export, bi_data=both_directions)
     model, info = XLNetLMHeadModel.from_pretrained(export, config=config, output_loading_info=True)
     return model.eval().float(), [f"{key}: {value}" for key, value in info.items() if value]
 
@@ -58,3 +61,23 @@ def gradient_pairs(facts, model):
         else:
             copies = [theirs[other] for other in theirs if other.endswith(name[len("transformer."):])]
             yield name, gradient, sum(copies)
+
+
+def exact_position_tables(model):
+    """Makes the model's sinusoids in double and rounds them once, as ours are. Transformers, like the original, rounds
+    distance * frequency to fp32 first, which at distance 1000 moves a sinusoid by up to 3e-5."""
+    transformer = model.transformer
+
+    def encode(qlen, klen, bsz=None, device=None):
+        frequencies = 10000.0 ** (-torch.arange(0, transformer.d_model, 2, dtype=torch.float64) / transformer.d_model)
+        tables = []
+        for sign in (1, -1) if transformer.bi_data else (1,):
+            distances = sign * torch.arange(klen, -qlen, -1, dtype=torch.float64)
+            if transformer.clamp_len > 0:
+                distances = distances.clamp(-transformer.clamp_len, transformer.clamp_len)
+            angles = distances[:, None] * frequencies
+            tables.append(torch.cat([angles.sin(), angles.cos()], dim=-1).float())
+        lanes = bsz // len(tables)
+        return torch.cat([table[:, None].expand(-1, lanes, -1) for table in tables], dim=1)
+
+    transformer.relative_positional_encoding = encode

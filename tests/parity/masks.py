@@ -1,7 +1,9 @@
-"""What attention may see, as the published code builds it: from the sampler's facts, not from the network's batch."""
+"""What attention may see, twice: as the published code builds it from the sampler's facts, and from the O(T) integers
+that our network is given. Neither shares code with the product or with the other; they must be equal."""
 import torch
 
 SEP, CLS = 4, 3
+DOC_PAD, DOC_ANY = -1, -2  # kernels/visibility.h
 
 
 def permutation_mask(tokens, masked, order, reuse_len):
@@ -40,6 +42,64 @@ def model_inputs(facts, reuse_len):
     inputs = dict(
         input_ids=tokens, token_type_ids=facts["segment"].long(), perm_mask=masks, target_mapping=mapping)
     return inputs, labels, weights
+
+
+def visible_keys(facts):
+    """Our visibility arrays, expanded: content rows [lanes, S, K] and query rows [lanes, Q, K], K keys memory first."""
+    lanes, slots = facts["tokens"].shape
+    rows = {name: facts["row_" + name] for name in ("lim", "grp", "doc")}
+    result = []
+    for first, count in ((0, slots), (lanes * slots, facts["labels"].shape[1])):
+        limit, group, document = (
+            rows[name][first:first + lanes * count].reshape(lanes, count, 1) for name in ("lim", "grp", "doc"))
+        key, key_group, key_document = (facts[name][:, None, :] for name in ("key_key", "key_grp", "key_doc"))
+        same_document = (key_document != DOC_PAD) & ((key_document == DOC_ANY) | (key_document == document))
+        in_order = (key <= limit) | ((group >= 0) & (group == key_group))
+        result.append(same_document & in_order)
+    return result
+
+
+def dense_inputs(facts, held):
+    """perm_mask, target_mapping and faults, from our visibility arrays. `held`: memory rows that must be visible."""
+    lanes, slots = facts["tokens"].shape
+    queries = facts["labels"].shape[1]
+    content, query = visible_keys(facts)
+    memory_rows = content.shape[2] - slots
+    perm_mask = 1 - content[:, :, memory_rows:].float()
+    mapping = torch.zeros(lanes, queries, slots)
+    faults = []
+    expected_memory = torch.arange(memory_rows) >= memory_rows - held
+    if not (content[:, :, :memory_rows] == expected_memory).all():
+        faults.append(f"content rows do not see exactly the newest {held} rows of memory")
+    for b in range(lanes):
+        for entry in range(queries):
+            row = int(facts["readout_rows"][b, entry])
+            slot = row - lanes * slots - b * queries
+            if not 0 <= slot < queries:
+                faults.append(f"lane {b} reads out row {row}, which is no query row of its own")
+                continue
+            if facts["weights"][b, entry] == 0:
+                if query[b, slot].any():
+                    faults.append(f"lane {b}: the unused query slot {slot} sees something")
+                continue
+            position = int(facts["row_pos"][row])
+            mapping[b, entry, position] = 1
+            if not torch.equal(query[b, slot, :memory_rows], expected_memory):
+                faults.append(f"lane {b}: query slot {slot} does not see the memory that content rows see")
+            perm_mask[b, position] = 1 - query[b, slot, memory_rows:].float()
+            opened = query[b, slot].clone()
+            opened[memory_rows + position] = True
+            if query[b, slot, memory_rows + position] or not torch.equal(opened, content[b, position]):
+                faults.append(f"lane {b}: the streams of position {position} differ by more than itself")
+    return perm_mask, mapping, faults
+
+
+def drop_blind_targets(perm_mask, mapping):
+    """Number of targets that may see nothing. Theirs would attend to everything alike, having subtracted the same 1e30 from
+    each score; ours attends to nothing. Without its target mapping such a slot's attention is zero there, too."""
+    blind = (mapping @ perm_mask).sum(-1) == perm_mask.shape[-1]
+    mapping[blind] = 0
+    return int(blind.sum())
 
 
 def layout_faults(facts, reuse_len):

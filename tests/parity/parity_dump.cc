@@ -1,15 +1,18 @@
 // Writes what the network makes of real batches, so that another implementation can be asked the same.
 //
-// Usage: parity_dump RUN_DIR STEPS OUTPUT
+// Usage: parity_dump RUN_DIR STEPS OUTPUT [--forward-only]
 // The weights are those of the run's newest checkpoint; the first STEPS steps of the run's own data go through the
 // network without dropout, all lanes in one microbatch, each step reading the memory that the step before wrote.
-// OUTPUT is one safetensors file with tensors "STEP.NAME": the sampler's facts, as drawn, and the results; gradients
-// of the sum of losses are "STEP.gradient/PARAMETER".
+// OUTPUT is one safetensors file with tensors "STEP.NAME": the sampler's facts, as drawn; the batch's visibility arrays;
+// hidden states "STEP.content/LEVEL" and "STEP.query/LEVEL", logits, losses and memory; and, unless --forward-only,
+// gradients of the sum of losses, "STEP.gradient/PARAMETER".
 
+#include <algorithm>
 #include <cstdio>
-#include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,13 +22,12 @@
 #include "ckpt/reader.h"
 #include "core/base/status.h"
 #include "core/model/objective.h"
-#include "core/model/transformer.h"
 #include "core/train/config_file.h"
 #include "core/train/run_directory.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
-#include "kernels/backend.h"
 #include "tests/parity/tensor_dump.h"
+#include "tests/parity/traced_network.h"
 
 namespace anyorder {
 namespace {
@@ -36,8 +38,7 @@ struct Run {
   std::unique_ptr<data::Dataset> dataset;
   std::unique_ptr<Objective> objective;
   std::unique_ptr<data::Sampler> sampler;
-  std::unique_ptr<kernels::Backend> backend;
-  std::unique_ptr<Transformer> transformer;
+  std::unique_ptr<TracedNetwork> network;
   std::vector<float> weights;
 };
 
@@ -54,27 +55,84 @@ absl::StatusOr<Run> OpenRun(const std::string& run_dir) {
                                                   run.objective->sample_kind(),
                                                   static_cast<uint64_t>(config.train.seed),
                                                   config.train.lanes));
-  ANYORDER_ASSIGN_OR_RETURN(run.backend, kernels::MakeCpuBackend({}));
   ANYORDER_ASSIGN_OR_RETURN(
-      run.transformer,
-      Transformer::Create(config.model,
-                          static_cast<int64_t>(run.dataset->index().vocab_size),
-                          run.objective->Shape(config.train.lanes),
-                          *run.backend));
+      run.network,
+      TracedNetwork::Create(config.model,
+                            static_cast<int64_t>(run.dataset->index().vocab_size),
+                            run.objective->Shape(config.train.lanes),
+                            static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))));
   ANYORDER_ASSIGN_OR_RETURN(const std::string newest,
                             ckpt::FindNewestGood(run_dir, /*quarantine_bad=*/false));
   ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint, ckpt::Checkpoint::Open(newest));
-  run.weights.resize(run.transformer->layout().num_elements());
+  run.weights.resize(run.network->layout().num_elements());
   ANYORDER_RETURN_IF_ERROR(
       checkpoint.Read("master", 0, static_cast<int64_t>(run.weights.size()), run.weights.data()));
   return run;
 }
 
+std::vector<int32_t> Widen(const std::vector<uint8_t>& flags) {
+  return std::vector<int32_t>(flags.begin(), flags.end());
+}
+
+void AddBatch(int64_t step, const Batch& batch, TensorDump& dump) {
+  const BatchShape& shape = batch.shape;
+  const Shape rows{shape.num_rows()};
+  const Shape keys{shape.batch_size, shape.num_keys()};
+  const Shape targets{shape.batch_size, shape.targets};
+  dump.Add(step, "row_pos", rows, batch.row_pos);
+  dump.Add(step, "row_lim", rows, batch.row_lim);
+  dump.Add(step, "row_grp", rows, batch.row_grp);
+  dump.Add(step, "row_doc", rows, batch.row_doc);
+  dump.Add(step, "row_seg", rows, batch.row_seg);
+  dump.Add(step, "row_glob", rows, Widen(batch.row_glob));
+  dump.Add(step, "key_pos", keys, batch.key_pos);
+  dump.Add(step, "key_key", keys, batch.key_key);
+  dump.Add(step, "key_grp", keys, batch.key_grp);
+  dump.Add(step, "key_doc", keys, batch.key_doc);
+  dump.Add(step, "key_seg", keys, batch.key_seg);
+  dump.Add(step, "key_glob", keys, Widen(batch.key_glob));
+  dump.Add(step, "readout_rows", targets, batch.readout_rows);
+  dump.Add(step, "labels", targets, batch.labels);
+  dump.Add(step, "weights", targets, batch.weights);
+}
+
+void AddTrace(int64_t step, const Run& run, const StepTrace& trace, TensorDump& dump) {
+  const ModelConfig& model = run.config.model;
+  const int64_t lanes = run.config.train.lanes;
+  const BatchShape shape = run.objective->Shape(lanes);
+  for (size_t level = 0; level < trace.query.size(); ++level) {
+    if (level < trace.content.size()) {
+      dump.Add(step,
+               absl::StrCat("content/", level),
+               {lanes, shape.content_rows, model.model_dim},
+               trace.content[level]);
+    }
+    dump.Add(step,
+             absl::StrCat("query/", level),
+             {lanes, shape.query_rows, model.model_dim},
+             trace.query[level]);
+  }
+  const int64_t vocab_size = static_cast<int64_t>(trace.logits.size()) / (lanes * shape.targets);
+  dump.Add(step, "logits", {lanes, shape.targets, vocab_size}, trace.logits);
+  dump.Add(step, "losses", {lanes, shape.targets}, trace.losses);
+  if (!trace.memory.empty()) {
+    dump.Add(
+        step, "memory", {lanes, model.num_layers, model.mem_len, model.model_dim}, trace.memory);
+  }
+  if (trace.gradients.empty()) return;
+  for (const ParameterInfo& info : run.network->layout().parameters()) {
+    const auto begin = trace.gradients.begin() + info.offset;
+    dump.Add(step,
+             absl::StrCat("gradient/", info.name),
+             info.shape,
+             std::vector<float>(begin, begin + info.shape.num_elements()));
+  }
+}
+
 // One step of all lanes; `memory` is read, then replaced by what the step leaves.
-absl::Status RunStep(Run& run, int64_t step, std::vector<float>& memory, TensorDump& dump) {
-  const RunConfig& config = run.config;
-  const int64_t lanes = config.train.lanes;
-  const int64_t targets = run.objective->Shape(lanes).targets;
+absl::Status RunStep(
+    Run& run, int64_t step, bool with_gradients, std::vector<float>& memory, TensorDump& dump) {
+  const int64_t lanes = run.config.train.lanes;
   Batch batch(run.objective->Shape(lanes));
   std::vector<TextSample> samples;
   for (int64_t lane = 0; lane < lanes; ++lane) {
@@ -82,47 +140,27 @@ absl::Status RunStep(Run& run, int64_t step, std::vector<float>& memory, TensorD
     run.objective->BuildLane(sample, lane, batch);
     samples.push_back(std::move(sample));
   }
-  const Shape memory_shape{
-      lanes, config.model.num_layers, config.model.mem_len, config.model.model_dim};
-  std::vector<float> memory_out(memory.size());
-  StepArgs args;
-  args.batch = &batch;
-  args.weights = ConstTensorView(run.weights.data(), {static_cast<int64_t>(run.weights.size())});
-  if (!memory.empty()) {
-    args.memory_in = ConstTensorView(memory.data(), memory_shape);
-    args.memory_out = TensorView(memory_out.data(), memory_shape);
-  }
-  std::vector<float> gradients(run.weights.size());
-  args.gradients = TensorView(gradients.data(), args.weights.shape());
-  run.transformer->Run(args, {});
-  memory = std::move(memory_out);
-
+  const StepTrace trace = run.network->Run(batch, run.weights, memory, with_gradients);
+  memory = trace.memory;
   dump.AddSamples(step, samples);
-  dump.Add(step, "labels", {lanes, targets}, batch.labels);
-  dump.Add(step, "weights", {lanes, targets}, batch.weights);
-  dump.Add(step, "losses", {lanes, targets}, run.transformer->readout_losses());
-  if (!memory.empty()) dump.Add(step, "memory", memory_shape, memory);
-  for (const ParameterInfo& info : run.transformer->layout().parameters()) {
-    dump.Add(step,
-             absl::StrCat("gradient/", info.name),
-             info.shape,
-             std::vector<float>(gradients.begin() + info.offset, gradients.begin() + info.end()));
-  }
+  AddBatch(step, batch, dump);
+  AddTrace(step, run, trace, dump);
   return absl::OkStatus();
 }
 
-absl::Status DumpRun(const std::string& run_dir, int64_t steps, const std::string& output) {
+absl::Status DumpRun(const std::string& run_dir,
+                     int64_t steps,
+                     const std::string& output,
+                     bool with_gradients) {
   ANYORDER_ASSIGN_OR_RETURN(Run run, OpenRun(run_dir));
   const ModelConfig& model = run.config.model;
-  if (model.dtype != ComputeType::kFloat32 || model.dropout > 0 || model.attention_dropout > 0)
-    return absl::InvalidArgumentError("parity_dump takes fp32 runs without dropout");
   std::vector<float> memory(run.config.train.lanes * model.num_layers * model.mem_len *
                             model.model_dim);
   TensorDump dump;
   for (int64_t step = 0; step < steps; ++step) {
-    ANYORDER_RETURN_IF_ERROR(RunStep(run, step, memory, dump));
+    ANYORDER_RETURN_IF_ERROR(RunStep(run, step, with_gradients, memory, dump));
   }
-  return dump.Write(output, {{"perm_size", absl::StrCat(run.config.sampling.perm_size)}});
+  return dump.Write(output, {});
 }
 
 }  // namespace
@@ -130,11 +168,12 @@ absl::Status DumpRun(const std::string& run_dir, int64_t steps, const std::strin
 
 int main(int argc, char** argv) {
   int64_t steps = 0;
-  if (argc != 4 || !absl::SimpleAtoi(argv[2], &steps) || steps < 1) {
-    std::fprintf(stderr, "usage: parity_dump RUN_DIR STEPS OUTPUT\n");
+  const bool forward_only = argc == 5 && std::strcmp(argv[4], "--forward-only") == 0;
+  if ((argc != 4 && !forward_only) || !absl::SimpleAtoi(argv[2], &steps) || steps < 1) {
+    std::fprintf(stderr, "usage: parity_dump RUN_DIR STEPS OUTPUT [--forward-only]\n");
     return 64;
   }
-  const absl::Status status = anyorder::DumpRun(argv[1], steps, argv[3]);
+  const absl::Status status = anyorder::DumpRun(argv[1], steps, argv[3], !forward_only);
   if (status.ok()) return 0;
   std::fprintf(stderr, "parity_dump: %s\n", std::string(status.message()).c_str());
   return anyorder::ExitStatusFor(status);

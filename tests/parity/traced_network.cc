@@ -1,0 +1,154 @@
+#include "tests/parity/traced_network.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "tests/testing/forwarding_backend.h"
+
+namespace anyorder {
+namespace {
+
+std::vector<float> Copy(const TensorView& view) {
+  const float* const values = view.data<float>();
+  return std::vector<float>(values, values + view.num_elements());
+}
+
+// Recognises the calls that make a level by the weights that they are given.
+class TracingBackend final : public testing::ForwardingBackend {
+ public:
+  explicit TracingBackend(std::unique_ptr<kernels::Backend> inner)
+      : ForwardingBackend(std::move(inner)) {}
+
+  // Before a run with these weights.
+  void Expect(const ParameterLayout& layout, const float* weights, int64_t num_layers) {
+    word_embedding_ = weights + layout.Find("transformer.word_embedding.weight").offset;
+    levels_.assign(static_cast<size_t>(num_layers) + 1, {});
+    gammas_.clear();
+    for (int64_t layer = 0; layer < num_layers; ++layer) {
+      const std::string name = absl::StrCat("transformer.layer.", layer, ".ff.layer_norm.weight");
+      gammas_.push_back(weights + layout.Find(name).offset);
+    }
+  }
+  // Rows of a level as the network orders them: content, then query.
+  const std::vector<float>& level(size_t index) const { return levels_[index]; }
+  std::vector<float> TakeLogits() { return std::move(logits_); }
+
+  void EmbeddingForward(const kernels::EmbeddingForwardArgs& args, StreamView stream) override {
+    ForwardingBackend::EmbeddingForward(args, stream);
+    const bool is_content = args.table.raw() == word_embedding_;
+    ANYORDER_CHECK(is_content == levels_[0].empty()) << "content rows are embedded first";
+    const std::vector<float> rows = Copy(args.y);
+    levels_[0].insert(levels_[0].end(), rows.begin(), rows.end());
+  }
+  void LayerNormForward(const kernels::LayerNormForwardArgs& args, StreamView stream) override {
+    ForwardingBackend::LayerNormForward(args, stream);
+    for (size_t layer = 0; layer < gammas_.size(); ++layer) {
+      if (args.gamma.raw() == gammas_[layer]) levels_[layer + 1] = Copy(args.y);
+    }
+  }
+  // The fused operation never holds the logits: the same product, once more.
+  void LinearCrossEntropy(const kernels::LinearCrossEntropyArgs& args, StreamView stream) override {
+    const Shape shape{args.x.dim(0), args.weight.dim(0)};
+    logits_.resize(static_cast<size_t>(shape.num_elements()));
+    Gemm({.a = args.x,
+          .b = args.weight,
+          .transpose_b = true,
+          .bias = args.bias,
+          .c = TensorView(logits_.data(), shape)},
+         stream);
+    ForwardingBackend::LinearCrossEntropy(args, stream);
+  }
+
+ private:
+  const void* word_embedding_ = nullptr;
+  std::vector<const void*> gammas_;
+  std::vector<std::vector<float>> levels_;
+  std::vector<float> logits_;
+};
+
+class TracedTransformer final : public TracedNetwork {
+ public:
+  TracedTransformer(const ModelConfig& config,
+                    const BatchShape& shape,
+                    std::unique_ptr<TracingBackend> backend,
+                    std::unique_ptr<Transformer> transformer)
+      : config_(config),
+        shape_(shape),
+        backend_(std::move(backend)),
+        transformer_(std::move(transformer)) {}
+
+  const ParameterLayout& layout() const override { return transformer_->layout(); }
+
+  StepTrace Run(const Batch& batch,
+                const std::vector<float>& weights,
+                const std::vector<float>& memory,
+                bool with_gradients) override {
+    const Shape memory_shape{
+        shape_.batch_size, config_.num_layers, shape_.memory_rows, config_.model_dim};
+    StepTrace trace;
+    StepArgs args;
+    args.batch = &batch;
+    args.weights = ConstTensorView(weights.data(), {layout().num_elements()});
+    args.training = with_gradients;
+    if (shape_.memory_rows > 0) {
+      ANYORDER_CHECK(static_cast<int64_t>(memory.size()) == memory_shape.num_elements())
+          << memory.size() << " elements of memory";
+      trace.memory.resize(memory.size());
+      args.memory_in = ConstTensorView(memory.data(), memory_shape);
+      args.memory_out = TensorView(trace.memory.data(), memory_shape);
+    }
+    if (with_gradients) {
+      trace.gradients.resize(weights.size());
+      args.gradients = TensorView(trace.gradients.data(), args.weights.shape());
+    }
+    backend_->Expect(layout(), weights.data(), config_.num_layers);
+    transformer_->Run(args, {});
+    trace.losses = transformer_->readout_losses();
+    trace.logits = backend_->TakeLogits();
+    SplitLevels(trace);
+    return trace;
+  }
+
+ private:
+  void SplitLevels(StepTrace& trace) const {
+    const auto last = static_cast<size_t>(config_.num_layers);
+    const int64_t content = shape_.batch_size * shape_.content_rows * config_.model_dim;
+    for (size_t index = 0; index <= last; ++index) {
+      const std::vector<float>& rows = backend_->level(index);
+      const int64_t split = index < last ? content : 0;
+      ANYORDER_CHECK(static_cast<int64_t>(rows.size()) ==
+                     split + shape_.batch_size * shape_.query_rows * config_.model_dim)
+          << "level " << index << " has " << rows.size() << " elements";
+      if (index < last) trace.content.emplace_back(rows.begin(), rows.begin() + split);
+      trace.query.emplace_back(rows.begin() + split, rows.end());
+    }
+  }
+
+  ModelConfig config_;
+  BatchShape shape_;
+  std::unique_ptr<TracingBackend> backend_;
+  std::unique_ptr<Transformer> transformer_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TracedNetwork>> TracedNetwork::Create(const ModelConfig& config,
+                                                                     int64_t vocab_size,
+                                                                     const BatchShape& shape,
+                                                                     int num_threads) {
+  if (config.dtype != ComputeType::kFloat32 || config.dropout > 0 || config.attention_dropout > 0)
+    return absl::InvalidArgumentError("comparisons take fp32 models without dropout");
+  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> inner,
+                            kernels::MakeCpuBackend({.num_threads = num_threads}));
+  auto backend = std::make_unique<TracingBackend>(std::move(inner));
+  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> transformer,
+                            Transformer::Create(config, vocab_size, shape, *backend));
+  return std::make_unique<TracedTransformer>(
+      config, shape, std::move(backend), std::move(transformer));
+}
+
+}  // namespace anyorder

@@ -1,0 +1,50 @@
+// The network, and everything that another implementation can be asked for: hidden states of both streams, logits, losses,
+// memory and gradients. The product keeps none of the first two; they are read off the calls that it makes to its backend.
+//
+// B lanes, S content and Q query slots, M memory slots, L layers, d = model_dim, V vocabulary.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "core/model/batch.h"
+#include "core/model/model_config.h"
+#include "core/model/transformer.h"
+#include "kernels/backend.h"
+
+namespace anyorder {
+
+// What one step of all lanes computes, in fp32.
+struct StepTrace {
+  // Level 0 is what layer 0 reads, level l what layer l - 1 gives. The last layer computes no content rows: nothing
+  // would read them.
+  std::vector<std::vector<float>> content;  // L times [B, S, d]
+  std::vector<std::vector<float>> query;    // L + 1 times [B, Q, d]
+  std::vector<float> logits;                // [B, targets, V]
+  std::vector<float> losses;                // [B, targets]
+  std::vector<float> memory;                // [B, L, M, d], after the step
+  std::vector<float> gradients;  // of the sum of weighted losses, flat; empty unless asked for
+};
+
+class TracedNetwork {
+ public:
+  // The CPU backend with one thread count for all. `config` is fp32 without dropout. Errors: those of Transformer::Create.
+  static absl::StatusOr<std::unique_ptr<TracedNetwork>> Create(const ModelConfig& config,
+                                                               int64_t vocab_size,
+                                                               const BatchShape& shape,
+                                                               int num_threads);
+  virtual ~TracedNetwork() = default;
+
+  virtual const ParameterLayout& layout() const = 0;
+  // `memory`: what the step before left, or zeros, [B, L, M, d].
+  virtual StepTrace Run(const Batch& batch,
+                        const std::vector<float>& weights,
+                        const std::vector<float>& memory,
+                        bool with_gradients) = 0;
+};
+
+}  // namespace anyorder
