@@ -17,6 +17,7 @@
 #include "core/train/causal_walk.h"
 #include "core/train/config_file.h"
 #include "core/train/evaluator.h"
+#include "core/train/held_out.h"
 #include "core/train/piece_lengths.h"
 #include "core/train/resume.h"
 #include "core/train/run_directory.h"
@@ -105,11 +106,10 @@ absl::StatusOr<Subject> OpenSubject(const EvalOptions& options) {
 
 absl::StatusOr<EvalJson> EvaluateOwn(const EvalOptions& options, const Subject& subject) {
   const RunConfig& config = subject.config;
-  EvaluatorOptions evaluation;
-  evaluation.lanes =
-      options.lanes.value_or(config.eval.lanes > 0 ? config.eval.lanes : config.train.lanes);
-  evaluation.batches = options.batches.value_or(config.eval.batches);
-  evaluation.seed = options.seed.value_or(config.eval.seed);
+  EvaluatorOptions evaluation = HeldOutOptions(config);
+  evaluation.lanes = options.lanes.value_or(evaluation.lanes);
+  evaluation.batches = options.batches.value_or(evaluation.batches);
+  evaluation.seed = options.seed.value_or(evaluation.seed);
   ANYORDER_ASSIGN_OR_RETURN(
       const std::unique_ptr<Evaluator> evaluator,
       Evaluator::Create(config, *subject.text, evaluation, nullptr, *subject.backend));

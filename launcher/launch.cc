@@ -22,6 +22,7 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/train/config_file.h"
+#include "core/train/held_out.h"
 #include "core/train/ledger.h"
 #include "core/train/run_config.h"
 #include "core/train/run_directory.h"
@@ -69,6 +70,12 @@ absl::StatusOr<RunConfig> ResolveConfig(const LaunchOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> dataset,
                             data::Dataset::Open(config.data.shards));
   ANYORDER_RETURN_IF_ERROR(CheckSameDataset(paths, dataset->index()));
+  if (!config.eval.shards.empty()) {
+    const std::filesystem::path held_out = std::filesystem::absolute(config.eval.shards, error);
+    if (!error) config.eval.shards = held_out.lexically_normal().string();
+  }
+  if (config.eval.every > 0)
+    ANYORDER_RETURN_IF_ERROR(OpenHeldOutText(config, dataset->index()).status());
   if (std::filesystem::exists(paths.config, error)) {
     ANYORDER_ASSIGN_OR_RETURN(const RunConfig started, LoadRunConfig(paths.config, {}));
     ANYORDER_RETURN_IF_ERROR(Annotate(CheckSameRun(started, config), paths.config));

@@ -35,6 +35,7 @@ std::string LiveOwner(const RunDirectory& paths) {
 struct Goodput {
   absl::Duration wall;      // from each start to the last that is known of it
   absl::Duration training;  // in steps that still count
+  absl::Duration evaluation;
   int64_t restarts = 0;
   int64_t redone_steps = 0;  // trained, lost in a crash and trained again
   int64_t skipped_steps = 0;
@@ -64,6 +65,7 @@ Goodput MeasureGoodput(const std::vector<LedgerRecord>& ledger,
   if (is_running && starts > 0) result.wall += absl::Now() - last;
   for (const StepMetrics& step : metrics) {
     result.training += absl::Milliseconds(step.step_ms);
+    if (step.held_out) result.evaluation += absl::Milliseconds(step.held_out->ms);
     result.skipped_steps += step.skipped ? 1 : 0;
   }
   result.restarts = std::max<int64_t>(0, starts - 1);
@@ -94,12 +96,18 @@ Json Describe(const std::string& run_dir,
     json["tokens_per_second"] = last.tokens_per_second;
     if (last.step == config.train.steps && owner.empty()) json["state"] = "finished";
   }
+  for (const StepMetrics& step : metrics) {
+    if (!step.held_out) continue;
+    json["eval_loss"] = step.held_out->loss;
+    json["eval_step"] = step.step;
+  }
   const Goodput goodput = MeasureGoodput(ledger, metrics, redone, !owner.empty());
   json["restarts"] = goodput.restarts;
   json["redone_steps"] = goodput.redone_steps;
   json["skipped_steps"] = goodput.skipped_steps;
   json["wall_seconds"] = absl::ToDoubleSeconds(goodput.wall);
   json["training_seconds"] = absl::ToDoubleSeconds(goodput.training);
+  json["evaluation_seconds"] = absl::ToDoubleSeconds(goodput.evaluation);
   json["goodput"] = goodput.fraction();
   json["checkpoints"] = Json::array();
   for (const ckpt::CheckpointInfo& info : checkpoints)
@@ -124,6 +132,13 @@ void PrintForPeople(const Json& json, const std::vector<LedgerRecord>& ledger) {
                           "loss         %.4f\nspeed        %.0f tokens/s\n",
                           json["loss"].get<double>(),
                           json["tokens_per_second"].get<double>());
+  }
+  if (json.contains("eval_loss") && json["eval_loss"].is_number()) {
+    absl::StrAppendFormat(&text,
+                          "held-out     %.4f after step %d (%.1f s in evaluations)\n",
+                          json["eval_loss"].get<double>(),
+                          json["eval_step"].get<int64_t>(),
+                          json["evaluation_seconds"].get<double>());
   }
   absl::StrAppendFormat(
       &text,

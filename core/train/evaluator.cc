@@ -12,7 +12,7 @@ namespace anyorder {
 
 Evaluator::Evaluator(const RunConfig& config,
                      const EvaluatorOptions& options,
-                     kernels::Backend& backend)
+                     kernels::Backend* backend)
     : config_(config),
       options_(options),
       backend_(backend),
@@ -27,16 +27,8 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const RunConfig& co
                                                              const EvaluatorOptions& options,
                                                              Transformer* shared,
                                                              kernels::Backend& backend) {
-  std::unique_ptr<Evaluator> evaluator(new Evaluator(config, options, backend));
-  ANYORDER_ASSIGN_OR_RETURN(evaluator->objective_,
-                            MakeObjective(config.objective.name, config.model, config.sampling));
-  ANYORDER_ASSIGN_OR_RETURN(evaluator->sampler_,
-                            data::Sampler::Create(text,
-                                                  config.sampling,
-                                                  evaluator->objective_->sample_kind(),
-                                                  static_cast<uint64_t>(options.seed),
-                                                  options.lanes));
-  ANYORDER_RETURN_IF_ERROR(evaluator->PlanBatches(text));
+  std::unique_ptr<Evaluator> evaluator(new Evaluator(config, options, &backend));
+  ANYORDER_RETURN_IF_ERROR(evaluator->Plan(text));
   evaluator->transformer_ = shared;
   if (shared == nullptr || evaluator->microbatch_lanes_ != config.train.microbatch_lanes) {
     ANYORDER_ASSIGN_OR_RETURN(
@@ -52,7 +44,21 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const RunConfig& co
   return evaluator;
 }
 
-absl::Status Evaluator::PlanBatches(const data::Dataset& text) {
+absl::Status Evaluator::Check(const RunConfig& config,
+                              const data::Dataset& text,
+                              const EvaluatorOptions& options) {
+  return Evaluator(config, options, nullptr).Plan(text);
+}
+
+absl::Status Evaluator::Plan(const data::Dataset& text) {
+  ANYORDER_ASSIGN_OR_RETURN(objective_,
+                            MakeObjective(config_.objective.name, config_.model, config_.sampling));
+  ANYORDER_ASSIGN_OR_RETURN(sampler_,
+                            data::Sampler::Create(text,
+                                                  config_.sampling,
+                                                  objective_->sample_kind(),
+                                                  static_cast<uint64_t>(options_.seed),
+                                                  options_.lanes));
   const int64_t advance = objective_->Shape(microbatch_lanes_).advance;
   warmup_batches_ = (config_.model.mem_len + advance - 1) / advance;
   const int64_t available = sampler_->steps_per_epoch();
@@ -76,8 +82,8 @@ absl::Status Evaluator::AllocateMemory() {
   const int64_t elements =
       lanes_.size() * config_.model.num_layers * config_.model.mem_len * config_.model.model_dim;
   if (elements == 0) return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(memory_,
-                            backend_.Allocate(2 * elements * SizeOf(ToDType(config_.model.dtype))));
+  ANYORDER_ASSIGN_OR_RETURN(
+      memory_, backend_->Allocate(2 * elements * SizeOf(ToDType(config_.model.dtype))));
   return absl::OkStatus();
 }
 
@@ -100,7 +106,7 @@ void Evaluator::Restart() {
   next_batch_ = 0;
   losses_.assign(static_cast<size_t>(lanes_.size()), SplitLosses{});
   loader_ = nullptr;
-  if (memory_ != nullptr) backend_.FillZero(AllMemory(), {});
+  if (memory_ != nullptr) backend_->FillZero(AllMemory(), {});
 }
 
 absl::Status Evaluator::RunBatch(ConstTensorView weights) {

@@ -43,6 +43,11 @@ class Evaluator {
                                                            Transformer* shared,
                                                            kernels::Backend& backend);
 
+  // Create's answer about config, text and options, without making a network.
+  static absl::Status Check(const RunConfig& config,
+                            const data::Dataset& text,
+                            const EvaluatorOptions& options);
+
   // Forgets all sums and states and goes to the first batch.
   void Restart();
   // Computes the next batch of this process's lanes with `weights` (StepArgs). REQUIRES: called num_batches() times at most.
@@ -57,15 +62,15 @@ class Evaluator {
   const Transformer& network() const { return *transformer_; }
 
  private:
-  Evaluator(const RunConfig& config, const EvaluatorOptions& options, kernels::Backend& backend);
-  absl::Status PlanBatches(const data::Dataset& text);
+  Evaluator(const RunConfig& config, const EvaluatorOptions& options, kernels::Backend* backend);
+  absl::Status Plan(const data::Dataset& text);
   absl::Status AllocateMemory();
   TensorView AllMemory() const;
   TensorView Memory(int64_t side, int64_t index) const;
 
   const RunConfig& config_;
   const EvaluatorOptions options_;
-  kernels::Backend& backend_;
+  kernels::Backend* const backend_;  // null: only planning
   const int64_t microbatch_lanes_;
   dist::Range leaves_;  // microbatches of this process
   dist::Range lanes_;

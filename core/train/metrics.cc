@@ -36,10 +36,23 @@ void VisitMembers(Metrics& metrics, Visitor visit) {
   visit("peak_rss_bytes", metrics.peak_rss_bytes);
 }
 
+template <typename Metrics, typename Visitor>
+void VisitHeldOut(Metrics& metrics, Visitor visit) {
+  visit("eval_loss", metrics.loss);
+  visit("eval_standard_error", metrics.standard_error);
+  visit("eval_loss_forward", metrics.loss_forward);
+  visit("eval_loss_backward", metrics.loss_backward);
+  visit("eval_loss_reuse", metrics.loss_reuse);
+  visit("eval_loss_a", metrics.loss_a);
+  visit("eval_loss_b", metrics.loss_b);
+  visit("eval_targets", metrics.targets);
+  visit("eval_ms", metrics.ms);
+}
+
 bool ParseLine(absl::string_view line, StepMetrics& metrics) {
   const Json json = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("step")) return false;
-  VisitMembers(metrics, [&json](const char* key, auto& value) {
+  const auto read = [&json](const char* key, auto& value) {
     const auto it = json.find(key);
     if (it == json.end()) return;
     using Value = std::decay_t<decltype(value)>;
@@ -50,7 +63,9 @@ bool ParseLine(absl::string_view line, StepMetrics& metrics) {
     } else if constexpr (std::is_same_v<Value, double>) {
       value = std::nan("");  // JSON has no NaN: null stands for it
     }
-  });
+  };
+  VisitMembers(metrics, read);
+  if (json.contains("eval_loss")) VisitHeldOut(metrics.held_out.emplace(), read);
   return true;
 }
 
@@ -85,7 +100,16 @@ absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& path) {
 
 absl::Status MetricsLog::Append(const StepMetrics& metrics) {
   Json json;
-  VisitMembers(metrics, [&json](const char* key, const auto& value) { json[key] = value; });
+  const auto write = [&json](const char* key, const auto& value) { json[key] = value; };
+  VisitMembers(metrics, write);
+  if (metrics.held_out) {
+    VisitHeldOut(*metrics.held_out, write);
+    // Splits that the objective does not have. A loss that is not a number stays, as null.
+    for (const char* split : {"forward", "backward", "reuse", "a", "b"}) {
+      const auto it = json.find(absl::StrCat("eval_loss_", split));
+      if (std::isnan(it->get<double>()) && !std::isnan(metrics.held_out->loss)) json.erase(it);
+    }
+  }
   return file_.Append(json.dump() + "\n");
 }
 

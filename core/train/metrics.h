@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,19 @@
 #include "core/train/append_file.h"
 
 namespace anyorder {
+
+// Held-out loss after a step, in nats a target; NaN for a split without targets.
+struct HeldOutMetrics {
+  double loss = 0;
+  double standard_error = 0;
+  double loss_forward = std::numeric_limits<double>::quiet_NaN();
+  double loss_backward = std::numeric_limits<double>::quiet_NaN();
+  double loss_reuse = std::numeric_limits<double>::quiet_NaN();
+  double loss_a = std::numeric_limits<double>::quiet_NaN();
+  double loss_b = std::numeric_limits<double>::quiet_NaN();
+  int64_t targets = 0;
+  double ms = 0;  // wall time of the evaluation on rank 0
+};
 
 struct StepMetrics {
   int64_t step = 0;  // steps finished, this one included
@@ -30,7 +45,8 @@ struct StepMetrics {
   double reduce_ms = 0;     // gradient reduce-scatter, waiting for slower ranks included
   double optimizer_ms = 0;  // update and all-gather of weights
   double ckpt_stall_ms = 0;
-  int64_t peak_rss_bytes = 0;  // of rank 0
+  int64_t peak_rss_bytes = 0;              // of rank 0
+  std::optional<HeldOutMetrics> held_out;  // where the step was followed by an evaluation
 };
 
 class MetricsLog {

@@ -1,5 +1,6 @@
 #include "core/train/reporter.h"
 
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -75,6 +76,7 @@ absl::Status Reporter::Step(const StepMetrics& metrics) {
     record.step = metrics.step;
     ANYORDER_RETURN_IF_ERROR(ledger_.Append(record));
   }
+  if (metrics.held_out) ANYORDER_RETURN_IF_ERROR(ReportHeldOut(metrics.step, *metrics.held_out));
   return tensorboard_.Write(metrics.step,
                             {{"train/loss", metrics.loss},
                              {"train/learning_rate", metrics.lr},
@@ -85,6 +87,22 @@ absl::Status Reporter::Step(const StepMetrics& metrics) {
                              {"time/optimizer_ms", metrics.optimizer_ms},
                              {"time/data_wait_ms", metrics.data_wait_ms},
                              {"time/ckpt_stall_ms", metrics.ckpt_stall_ms}});
+}
+
+absl::Status Reporter::ReportHeldOut(int64_t step, const HeldOutMetrics& held_out) {
+  progress_.Finish();
+  Log(absl::StrCat("step ", step, " held-out loss ", held_out.loss));
+  Scalars scalars;
+  for (const auto& [tag, value] : {std::pair{"eval/loss", held_out.loss},
+                                   {"eval/loss_forward", held_out.loss_forward},
+                                   {"eval/loss_backward", held_out.loss_backward},
+                                   {"eval/loss_reuse", held_out.loss_reuse},
+                                   {"eval/loss_a", held_out.loss_a},
+                                   {"eval/loss_b", held_out.loss_b},
+                                   {"time/eval_ms", held_out.ms}}) {
+    if (!std::isnan(value)) scalars.emplace_back(tag, value);
+  }
+  return tensorboard_.Write(step, scalars);
 }
 
 absl::Status Reporter::RecordTrained(int64_t step) {

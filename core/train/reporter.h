@@ -49,6 +49,7 @@ class Reporter {
            MetricsLog metrics,
            TensorboardWriter tensorboard,
            Ledger ledger);
+  absl::Status ReportHeldOut(int64_t step, const HeldOutMetrics& held_out);
   absl::Status RecordTrained(int64_t step);
   absl::Status DrawLoss();
 

@@ -70,10 +70,15 @@ absl::StatusOr<Trainer::StepOutcome> Trainer::RunStep() {
 
   UpdateWeights(totals, metrics);
   ++step_;
+  StepOutcome outcome{totals[kStopWishes] > 0};
+  const absl::Time trained = absl::Now();
+  // Before the save: a run that dies in between does the step again, and its line in the metrics is complete.
+  if (!outcome.stop) outcome.stop = EvaluateIfDue(metrics);
+  const absl::Duration evaluating = absl::Now() - trained;
   if (save_is_due) SaveOrSkip(totals[kSaveRefusals] == 0, metrics);
-  metrics.step_ms = MillisecondsSince(started);
+  metrics.step_ms = MillisecondsSince(started + evaluating);
   Report(metrics);
-  return StepOutcome{totals[kStopWishes] > 0};
+  return outcome;
 }
 
 // This rank's microbatches, each into its leaf of the reduction tree.
@@ -129,6 +134,15 @@ void Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics& metric
   metrics.lr = info.learning_rate;
   metrics.grad_norm = update.grad_norm;
   metrics.skipped = update.skipped;
+}
+
+// Whether a rank got a stop signal meanwhile.
+bool Trainer::EvaluateIfDue(StepMetrics& metrics) {
+  if (held_out_ == nullptr || !held_out_->IsDue(step_)) return false;
+  if (watch_ != nullptr) watch_->SetPhase(absl::StrCat("evaluation after step ", step_));
+  const HeldOut::Outcome outcome = held_out_->Evaluate(state_->weights());
+  metrics.held_out = outcome.metrics;
+  return outcome.stop;
 }
 
 void Trainer::SaveOrSkip(bool all_can_save, StepMetrics& metrics) {

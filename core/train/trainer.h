@@ -17,6 +17,7 @@
 #include "core/model/objective.h"
 #include "core/model/parameters.h"
 #include "core/model/transformer.h"
+#include "core/train/held_out.h"
 #include "core/train/reporter.h"
 #include "core/train/resume.h"
 #include "core/train/run_config.h"
@@ -94,6 +95,7 @@ class Trainer {
   absl::StatusOr<StepOutcome> RunStep();
   void ComputeMicrobatches(bool save_is_due, StepMetrics& metrics);
   void UpdateWeights(absl::Span<const double> totals, StepMetrics& metrics);
+  bool EvaluateIfDue(StepMetrics& metrics);
   void SaveOrSkip(bool all_can_save, StepMetrics& metrics);
   void Report(StepMetrics& metrics);
   void RecordEnd(const absl::StatusOr<TrainEnd>& end);
@@ -119,6 +121,7 @@ class Trainer {
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<Reporter> reporter_;  // rank 0 only
   std::unique_ptr<data::BatchLoader> loader_;
+  std::unique_ptr<HeldOut> held_out_;  // null: no evaluations
 
   int64_t step_ = 0;           // steps finished
   int64_t skipped_steps_ = 0;  // of them not finite

@@ -46,6 +46,12 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->OpenLocalData()));
   ANYORDER_RETURN_IF_ERROR(trainer->CheckSameInputs());
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->BuildLocalNetwork()));
+  ANYORDER_ASSIGN_OR_RETURN(trainer->held_out_,
+                            HeldOut::Create(config,
+                                            trainer->dataset_->index(),
+                                            communicator,
+                                            *trainer->transformer_,
+                                            *trainer->backend_));
   ANYORDER_ASSIGN_OR_RETURN(const std::string checkpoint, trainer->AgreeOnCheckpoint());
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->LoadLocalState(checkpoint)));
   trainer->state_->GatherWeights();
