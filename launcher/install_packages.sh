@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs the Debian/Ubuntu packages that are missing, and nothing when none is: then no network and no root is needed.
 #
-# Usage: install_packages.sh build|quickstart|tests
-# Why each is needed: README.md, "Dependencies".
+# Usage: install_packages.sh build|quickstart|tests|parity
+# Why each is needed: README.md, "Dependencies". `parity` is for comparisons with other implementations, which skip without
+# it: 200 MB to download, 830 MB installed, because the distribution's torch depends on OpenCV.
 set -euo pipefail
 
 packages=(
@@ -12,11 +13,12 @@ packages=(
   libtomlplusplus-dev libcli11-dev nlohmann-json3-dev
   libisal-dev zlib1g-dev libzstd-dev libxxhash-dev libutf8proc-dev
 )
-case "${1:?usage: install_packages.sh build|quickstart|tests}" in
+case "${1:?usage: install_packages.sh build|quickstart|tests|parity}" in
   build) ;;
   quickstart) packages+=(perl perl-doc) ;;
   tests) packages+=(libgtest-dev libgmock-dev clang-format git perl python3 python3-numpy python3-h5py) ;;
-  *) echo "install_packages.sh: unknown set '$1'; use build, quickstart or tests" >&2; exit 64 ;;
+  parity) packages=(python3-torch python3-venv) ;;
+  *) echo "install_packages.sh: unknown set '$1'; use build, quickstart, tests or parity" >&2; exit 64 ;;
 esac
 
 missing=()
@@ -33,7 +35,17 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 export DEBIAN_FRONTEND=noninteractive
 # Package lists may be absent or old; an update that fails (no network) still lets cached packages install.
-"${as_root[@]}" apt-get update -qq || true
+if [ "$1" = parity ]; then
+  # Nobody waits for what is optional. Only downloads may be cut short: dpkg does not like it.
+  once=(-qq -o Acquire::Retries=1 -o Acquire::http::Timeout=15 -o Acquire::https::Timeout=15)
+  "${as_root[@]}" timeout 60 apt-get "${once[@]}" update || true
+  "${as_root[@]}" timeout 180 apt-get "${once[@]}" install -y --no-install-recommends --download-only "${missing[@]}" >/dev/null || {
+    echo "install_packages.sh: could not download: ${missing[*]}; comparisons that need them will skip" >&2
+    exit 74
+  }
+else
+  "${as_root[@]}" apt-get update -qq || true
+fi
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null || {
   echo "install_packages.sh: could not install: ${missing[*]}; check the network or install them by hand" >&2
   exit 74
