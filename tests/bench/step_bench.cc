@@ -25,6 +25,7 @@
 #include "core/base/status.h"
 #include "core/model/objective.h"
 #include "core/model/transformer.h"
+#include "tests/bench/flat_tensor.h"
 #include "tests/bench/timed_backend.h"
 #include "tests/core/model/model_testing.h"
 
@@ -115,37 +116,6 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const Options& opt
     return absl::InvalidArgumentError("--backend must be cpu or reference");
   }
   return kernels::MakeCpuBackend({.num_threads = options.threads});
-}
-
-// Device memory of one flat tensor.
-struct FlatTensor {
-  FlatTensor(kernels::Backend& backend, DType dtype, int64_t elements) {
-    absl::StatusOr<std::unique_ptr<kernels::Buffer>> allocated =
-        backend.Allocate(elements * SizeOf(dtype));
-    ANYORDER_CHECK_OK(allocated.status());
-    buffer = *std::move(allocated);
-    view = TensorView(buffer->data(), dtype, {elements});
-  }
-  std::unique_ptr<kernels::Buffer> buffer;
-  TensorView view;
-};
-
-// Elements [begin, end) of the flat space that are updated alike.
-struct DecayRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-  bool decays = false;
-};
-
-std::vector<DecayRange> DecayRanges(const ParameterLayout& layout) {
-  std::vector<DecayRange> ranges;
-  for (const ParameterInfo& info : layout.parameters()) {
-    if (ranges.empty() || ranges.back().decays != info.decays) {
-      ranges.push_back({info.offset, info.offset, info.decays});
-    }
-    ranges.back().end = info.end();
-  }
-  return ranges;
 }
 
 class StepBench {

@@ -1,0 +1,193 @@
+// What recurrence memory lets a causal model see (Transformer-XL, Dai et al. 2019, section 3.2), on text whose only
+// regularity is a copy at a known distance (lag_text.h): loss by position inside a segment, with memory and without.
+//
+//   lag_bench [--mem N] [--lag N] [--seq-len T] [--seed N] [--steps N] [--every N] [--dim N] [--layers N] [--lanes N]
+//             [--symbols V] [--copies P] [--lr RATE]
+//
+// Where lag > T no target's source is in its segment: without memory the loss of every position stays at ln V. Where lag <= T
+// the first lag - 1 targets of a segment have theirs in the segment before. Prints one JSON object for each
+// evaluation, on fresh text; the last one has the closed forms and the loss of each position.
+
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+#include "core/base/status.h"
+#include "core/model/objective.h"
+#include "tests/bench/learning/lag_text.h"
+#include "tests/bench/learning/learner.h"
+#include "tests/bench/learning/options.h"
+
+namespace anyorder::bench {
+namespace {
+
+struct Options {
+  int64_t mem_len = 32;
+  int64_t seq_len = 16;
+  int64_t seed = 1;
+  int64_t steps = 1000;
+  int64_t every = 100;
+  int64_t dim = 64;
+  int64_t layers = 2;
+  int64_t lanes = 32;
+  int64_t eval_steps = 32;
+  int64_t threads = 1;
+  double learning_rate = 2e-3;
+  LagText text;
+};
+
+// Evaluation reads other texts than training, of as many lanes.
+constexpr uint64_t kEvalSeed = uint64_t{1} << 40;
+
+class LagBench {
+ public:
+  static absl::Status Run(const Options& options) {
+    LagBench bench(options);
+    ANYORDER_RETURN_IF_ERROR(bench.SetUp());
+    return bench.Train();
+  }
+
+ private:
+  explicit LagBench(const Options& options) : options_(options) {}
+
+  absl::Status SetUp() {
+    if (options_.text.lag < 1 || options_.text.symbols < 2 || options_.every < 1 ||
+        options_.steps < 1 || options_.text.copies < 0 || options_.text.copies >= 1) {
+      return absl::InvalidArgumentError(
+          "--lag, --every and --steps must be at least 1, --symbols at least 2, --copies in [0, "
+          "1)");
+    }
+    model_.num_layers = options_.layers;
+    model_.model_dim = options_.dim;
+    model_.head_dim = 32;
+    model_.num_heads = std::max<int64_t>(1, options_.dim / 32);
+    model_.ffn_dim = 4 * options_.dim;
+    model_.mem_len = options_.mem_len;
+    model_.segment_term = false;
+    model_.dropout = model_.attention_dropout = 0.0;
+    model_.init_range = 1.0 / std::sqrt(static_cast<double>(options_.dim));
+    SamplingConfig sampling;
+    sampling.seq_len = options_.seq_len;
+    sampling.bidirectional = false;
+    ANYORDER_ASSIGN_OR_RETURN(
+        backend_, kernels::MakeCpuBackend({.num_threads = static_cast<int>(options_.threads)}));
+    ANYORDER_ASSIGN_OR_RETURN(objective_, MakeObjective("causal_lm", model_, sampling));
+    ANYORDER_ASSIGN_OR_RETURN(learner_,
+                              Learner::Create(model_,
+                                              options_.text.vocab_size(),
+                                              objective_->Shape(options_.lanes),
+                                              options_.seed,
+                                              *backend_));
+    return absl::OkStatus();
+  }
+
+  absl::Status Train() {
+    OptimizerConfig optimizer;
+    optimizer.learning_rate = options_.learning_rate;
+    optimizer.warmup_steps = options_.steps / 10;
+    optimizer.weight_decay = 0.0;
+    optimizer.bias_correction = true;
+    double loss = 0;
+    for (int64_t step = 0; step < options_.steps; ++step) {
+      if (step % options_.every == 0) ANYORDER_RETURN_IF_ERROR(Report(step, loss));
+      loss = learner_->Step(MakeBatch(options_.seed, step), optimizer, options_.steps);
+    }
+    return Report(options_.steps, loss);
+  }
+
+  Batch MakeBatch(uint64_t seed, int64_t step) const {
+    Batch batch(objective_->Shape(options_.lanes));
+    for (int64_t lane = 0; lane < options_.lanes; ++lane)
+      objective_->BuildLane(options_.text.Segment(options_.seq_len, seed, lane, step), lane, batch);
+    return batch;
+  }
+
+  // Mean loss of each position of a segment, over segments that have a whole lag and a whole memory before them.
+  absl::StatusOr<std::vector<double>> Evaluate() {
+    ANYORDER_ASSIGN_OR_RETURN(
+        const std::unique_ptr<MemoryRunner> runner,
+        MemoryRunner::Create(
+            model_, options_.text.vocab_size(), objective_->Shape(options_.lanes), *backend_));
+    const int64_t first =
+        (std::max(options_.text.lag, options_.mem_len) + options_.seq_len - 1) / options_.seq_len;
+    std::vector<double> sums(static_cast<size_t>(options_.seq_len));
+    for (int64_t step = 0; step < first + options_.eval_steps; ++step) {
+      runner->Run(MakeBatch(kEvalSeed + options_.seed, step), learner_->weights());
+      if (step < first) continue;
+      for (size_t i = 0; i < runner->losses().size(); ++i)
+        sums[i % sums.size()] += runner->losses()[i];
+    }
+    for (double& sum : sums)
+      sum /= static_cast<double>(options_.eval_steps * options_.lanes);
+    return sums;
+  }
+
+  absl::Status Report(int64_t step, double train_loss) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<double> losses, Evaluate());
+    double mean = 0;
+    for (const double loss : losses)
+      mean += loss / static_cast<double>(losses.size());
+    std::string line = absl::StrFormat(
+        "{\"bench\": \"lag\", \"mem_len\": %d, \"lag\": %d, \"seq_len\": %d, \"seed\": %d, "
+        "\"step\": %d, \"train_loss\": %.5f, \"loss\": %.5f",
+        options_.mem_len,
+        options_.text.lag,
+        options_.seq_len,
+        options_.seed,
+        step,
+        train_loss,
+        mean);
+    if (step == options_.steps) {
+      absl::StrAppendFormat(
+          &line,
+          ", \"final\": true, \"blind_entropy\": %.5f, \"informed_entropy\": %.5f, "
+          "\"loss_by_position\": [%s]",
+          options_.text.BlindEntropy(),
+          options_.text.InformedEntropy(),
+          absl::StrJoin(losses, ", ", [](std::string* out, double loss) {
+            absl::StrAppendFormat(out, "%.4f", loss);
+          }));
+    }
+    std::cout << line << "}" << std::endl;
+    return absl::OkStatus();
+  }
+
+  Options options_;
+  ModelConfig model_;
+  std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<Objective> objective_;
+  std::unique_ptr<Learner> learner_;
+};
+
+absl::Status RunProgram(int argc, char** argv) {
+  Options options;
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
+                                        argv,
+                                        {{"--mem", &options.mem_len},
+                                         {"--lag", &options.text.lag},
+                                         {"--seq-len", &options.seq_len},
+                                         {"--seed", &options.seed},
+                                         {"--steps", &options.steps},
+                                         {"--every", &options.every},
+                                         {"--dim", &options.dim},
+                                         {"--layers", &options.layers},
+                                         {"--lanes", &options.lanes},
+                                         {"--eval-steps", &options.eval_steps},
+                                         {"--threads", &options.threads},
+                                         {"--symbols", &options.text.symbols},
+                                         {"--copies", &options.text.copies},
+                                         {"--lr", &options.learning_rate}}));
+  return LagBench::Run(options);
+}
+
+}  // namespace
+}  // namespace anyorder::bench
+
+int main(int argc, char** argv) {
+  return anyorder::ReportAndExitStatus("lag_bench", anyorder::bench::RunProgram(argc, argv));
+}

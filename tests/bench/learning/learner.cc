@@ -1,0 +1,104 @@
+#include "tests/bench/learning/learner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/base/status.h"
+#include "core/optim/schedule.h"
+
+namespace anyorder::bench {
+
+absl::StatusOr<std::unique_ptr<MemoryRunner>> MemoryRunner::Create(const ModelConfig& model,
+                                                                   int64_t vocab_size,
+                                                                   const BatchShape& shape,
+                                                                   kernels::Backend& backend) {
+  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> transformer,
+                            Transformer::Create(model, vocab_size, shape, backend));
+  const int64_t memory_elements =
+      shape.batch_size * model.num_layers * shape.memory_rows * model.model_dim;
+  return std::unique_ptr<MemoryRunner>(
+      new MemoryRunner(std::move(transformer), backend, ToDType(model.dtype), memory_elements));
+}
+
+MemoryRunner::MemoryRunner(std::unique_ptr<Transformer> transformer,
+                           kernels::Backend& backend,
+                           DType dtype,
+                           int64_t memory_elements)
+    : transformer_(std::move(transformer)),
+      memory_{FlatTensor(backend, dtype, memory_elements),
+              FlatTensor(backend, dtype, memory_elements)} {}
+
+StepResult MemoryRunner::Run(const Batch& batch, ConstTensorView weights, TensorView gradients) {
+  StepArgs args;
+  args.batch = &batch;
+  args.weights = weights;
+  args.memory_in = memory_[runs_ % 2].view;
+  args.memory_out = memory_[(runs_ + 1) % 2].view;
+  args.training = !gradients.is_null();
+  args.gradients = gradients;
+  ++runs_;
+  return transformer_->Run(args, {});
+}
+
+absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(const ModelConfig& model,
+                                                         int64_t vocab_size,
+                                                         const BatchShape& shape,
+                                                         uint64_t seed,
+                                                         kernels::Backend& backend) {
+  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<MemoryRunner> runner,
+                            MemoryRunner::Create(model, vocab_size, shape, backend));
+  std::unique_ptr<Learner> learner(new Learner(std::move(runner), backend));
+  InitializeParameters(learner->runner_->layout(),
+                       model,
+                       seed,
+                       0,
+                       learner->size_,
+                       learner->master_.view.data<float>());
+  return learner;
+}
+
+Learner::Learner(std::unique_ptr<MemoryRunner> runner, kernels::Backend& backend)
+    : backend_(backend),
+      runner_(std::move(runner)),
+      size_(runner_->layout().num_elements()),
+      master_(backend, DType::kFloat32, size_),
+      gradients_(backend, DType::kFloat32, size_),
+      m_(backend, DType::kFloat32, size_),
+      v_(backend, DType::kFloat32, size_),
+      sums_(backend,
+            DType::kFloat64,
+            (size_ + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements),
+      ranges_(DecayRanges(runner_->layout())) {}
+
+double Learner::Step(const Batch& batch, const OptimizerConfig& optimizer, int64_t train_steps) {
+  const StepResult result = runner_->Run(batch, master_.view, gradients_.view);
+  backend_.SumOfSquares(gradients_.view, sums_.view, {});
+  double squares = 0;
+  for (int64_t i = 0; i < sums_.view.num_elements(); ++i)
+    squares += sums_.view.data<double>()[i];
+  // The gradient is that of the summed loss.
+  const double norm = std::sqrt(squares) / result.target_weight;
+  const double clip = optimizer.clip_norm > 0 ? std::min(1.0, optimizer.clip_norm / norm) : 1.0;
+  for (const DecayRange& range : ranges_) {
+    const Shape shape{range.end - range.begin};
+    kernels::AdamWArgs args;
+    args.grad = gradients_.view.Slice(range.begin, shape);
+    args.master = master_.view.Slice(range.begin, shape);
+    args.m = m_.view.Slice(range.begin, shape);
+    args.v = v_.view.Slice(range.begin, shape);
+    args.grad_scale = clip / result.target_weight;
+    args.learning_rate = LearningRate(optimizer, train_steps, step_);
+    args.beta1 = optimizer.adam_beta1;
+    args.beta2 = optimizer.adam_beta2;
+    args.epsilon = optimizer.adam_epsilon;
+    args.weight_decay = range.decays ? optimizer.weight_decay : 0.0;
+    args.bias_correction = optimizer.bias_correction;
+    args.step = step_;
+    backend_.AdamW(args, {});
+  }
+  ++step_;
+  return result.loss_sum / result.target_weight;
+}
+
+}  // namespace anyorder::bench

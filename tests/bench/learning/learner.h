@@ -1,0 +1,71 @@
+// Training in one process, for experiments whose text is made on the spot: the product's network, backend, learning
+// rate and AdamW, without files, ranks or checkpoints.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "core/model/batch.h"
+#include "core/model/transformer.h"
+#include "core/optim/optimizer_config.h"
+#include "kernels/backend.h"
+#include "tests/bench/flat_tensor.h"
+
+namespace anyorder::bench {
+
+// A network of one microbatch shape, and the recurrence memory of that microbatch's lanes.
+class MemoryRunner {
+ public:
+  static absl::StatusOr<std::unique_ptr<MemoryRunner>> Create(const ModelConfig& model,
+                                                              int64_t vocab_size,
+                                                              const BatchShape& shape,
+                                                              kernels::Backend& backend);
+
+  // Runs `batch` on the memory that the last call left, with gradients where `gradients` is not null. Batches come in
+  // the order of their steps: the first has step 0, or its memory keys are visible although nothing is in them.
+  StepResult Run(const Batch& batch, ConstTensorView weights, TensorView gradients = {});
+  // Of each readout entry of the last Run.
+  const std::vector<float>& losses() const { return transformer_->readout_losses(); }
+  const ParameterLayout& layout() const { return transformer_->layout(); }
+
+ private:
+  MemoryRunner(std::unique_ptr<Transformer> transformer,
+               kernels::Backend& backend,
+               DType dtype,
+               int64_t memory_elements);
+
+  std::unique_ptr<Transformer> transformer_;
+  FlatTensor memory_[2];
+  int64_t runs_ = 0;
+};
+
+// fp32 weights with their optimizer state.
+class Learner {
+ public:
+  // `seed` decides the initial weights.
+  static absl::StatusOr<std::unique_ptr<Learner>> Create(const ModelConfig& model,
+                                                         int64_t vocab_size,
+                                                         const BatchShape& shape,
+                                                         uint64_t seed,
+                                                         kernels::Backend& backend);
+
+  // One update of a run of `train_steps`; the mean loss before it.
+  double Step(const Batch& batch, const OptimizerConfig& optimizer, int64_t train_steps);
+  ConstTensorView weights() const { return master_.view; }
+
+ private:
+  Learner(std::unique_ptr<MemoryRunner> runner, kernels::Backend& backend);
+
+  kernels::Backend& backend_;
+  std::unique_ptr<MemoryRunner> runner_;
+  int64_t size_;
+  FlatTensor master_, gradients_, m_, v_, sums_;
+  std::vector<DecayRange> ranges_;
+  int64_t step_ = 0;
+};
+
+}  // namespace anyorder::bench
