@@ -133,6 +133,10 @@ CLI::App* DeclareEval(CLI::App& app, CommandLine& line) {
       ->check(positive);
   command->add_option("--seed", eval.seed, "own: masks, orders and pairs (default: eval.seed)")
       ->check(count);
+  command
+      ->add_option(
+          "--set", eval.overrides, "own: sampling.key=value or model.mem_len=N, over the run")
+      ->allow_extra_args(false);
   command->add_option("--mem-len", eval.mem_len, "causal: memory (default: model.mem_len)")
       ->check(count);
   command

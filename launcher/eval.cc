@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/reader.h"
@@ -62,6 +63,17 @@ absl::Status CheckOptions(const EvalOptions& options) {
     if (options.same_length) return refuse("--same-length", "own", "causal");
   } else if (options.seed) {
     return refuse("--seed", "causal", "own");
+  } else if (!options.overrides.empty()) {
+    return refuse("--set", "causal", "own");
+  }
+  for (const std::string& override : options.overrides) {
+    // The weights are what they are: only what is asked of them may differ.
+    if (absl::StartsWith(override, "sampling.") || absl::StartsWith(override, "model.mem_len="))
+      continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--set ",
+        override,
+        " is not possible in an evaluation; set keys of [sampling], or model.mem_len"));
   }
   if (options.clamp_len && *options.clamp_len == 0)
     return absl::InvalidArgumentError(
@@ -95,6 +107,10 @@ absl::StatusOr<Subject> OpenSubject(const EvalOptions& options) {
                             OpenSavedStep(options.run_dir, options.step));
   ANYORDER_ASSIGN_OR_RETURN(const TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
   ANYORDER_RETURN_IF_ERROR(CheckFitsText(saved, subject.config, subject.text->index()));
+  if (!options.overrides.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(
+        subject.config, LoadRunConfig(RunDirectory(options.run_dir).config, options.overrides));
+  }
   subject.step = saved.step;
   subject.is_training_data = saved.dataset_digest == subject.text->index().dataset_digest;
   const ParameterLayout layout(subject.config.model,
@@ -179,6 +195,7 @@ absl::Status Evaluate(const EvalOptions& options) {
                        {"tokens", subject.text->index().num_tokens},
                        {"dataset_digest", subject.text->index().dataset_digest},
                        {"is_training_data", subject.is_training_data}}}};
+  if (!options.overrides.empty()) report["overrides"] = options.overrides;
   for (const auto& [key, value] : measured.items())
     report[key] = value;
   if (options.json) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -19,6 +20,9 @@ struct EvalOptions {
   std::optional<int64_t> batches;  // scored ones a lane, 0: all; own: eval.batches, causal: 0
   std::optional<int64_t> lanes;    // own: eval.lanes or train.lanes, causal: 1
   std::optional<int64_t> seed;     // own only: eval.seed
+  // Own only, "key=value" over the run's configuration: other targets or less memory for the same weights. Keys of
+  // [sampling], and model.mem_len.
+  std::vector<std::string> overrides;
   // Causal only; absent: as the run trains.
   std::optional<int64_t> mem_len;
   std::optional<int64_t> target_len;
