@@ -53,11 +53,18 @@ struct Fault {
 // Puts the fault into the step's last microbatch on this rank, so that the earlier ones are as they should be.
 class FaultyBackend final : public testing::ForwardingBackend {
  public:
-  FaultyBackend(std::unique_ptr<kernels::Backend> inner, const Fault& fault, int64_t microbatches)
-      : ForwardingBackend(std::move(inner)), fault_(fault), call_(fault.step * microbatches - 1) {}
+  FaultyBackend(std::unique_ptr<kernels::Backend> inner,
+                const Fault& fault,
+                int64_t microbatches,
+                int64_t* total_calls)
+      : ForwardingBackend(std::move(inner)),
+        fault_(fault),
+        call_(fault.step * microbatches - 1),
+        total_calls_(total_calls) {}
 
   void LinearCrossEntropy(const kernels::LinearCrossEntropyArgs& args, StreamView stream) override {
     ForwardingBackend::LinearCrossEntropy(args, stream);
+    ++*total_calls_;
     if (num_calls_++ != call_) return;
     if (fault_.poison == Poison::kLoss)
       args.loss.data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
@@ -69,6 +76,7 @@ class FaultyBackend final : public testing::ForwardingBackend {
  private:
   const Fault fault_;
   const int64_t call_;
+  int64_t* const total_calls_;
   int64_t num_calls_ = 0;
 };
 
@@ -129,8 +137,10 @@ class TrainerTest : public ::testing::Test {
         options.make_backend = [&](const kernels::CpuBackendOptions& cpu)
             -> absl::StatusOr<std::unique_ptr<kernels::Backend>> {
           ANYORDER_ASSIGN_OR_RETURN(auto inner, kernels::MakeCpuBackend(cpu));
-          return std::make_unique<FaultyBackend>(
-              std::move(inner), *fault, dist::LeafRange(kLanes, ranks, fault->rank).size());
+          return std::make_unique<FaultyBackend>(std::move(inner),
+                                                 *fault,
+                                                 dist::LeafRange(kLanes, ranks, fault->rank).size(),
+                                                 &faulty_rank_calls_);
         };
       }
       auto trainer = Trainer::Create(config_, options, communicator, nullptr);
@@ -174,13 +184,35 @@ class TrainerTest : public ::testing::Test {
     EXPECT_EQ(skipped[0].step, step);
   }
 
+  // Held-out text of its own, evaluated after every second step: 1 batch fills the memory, 3 are scored.
+  void EvaluateHeldOut() {
+    held_out_ = root_ + "/held-out";
+    fs::create_directories(held_out_);
+    data::TestDataset dataset;
+    dataset.vocab_size = kVocabulary;
+    dataset.shard_tokens = 64'000;
+    held_out_stream_ = data::TestStream::Random(40'000, kVocabulary, 2);
+    dataset.Write(held_out_, held_out_stream_);
+    config_.eval.shards = held_out_;
+    config_.eval.every = 2;
+    config_.eval.batches = 3;
+  }
+  std::vector<StepMetrics> Metrics(int ranks) const {
+    const auto metrics = ReadMetrics(RunDirectory(RunDir(ranks)).metrics);
+    EXPECT_TRUE(metrics.ok()) << metrics.status();
+    return metrics.ok() ? *metrics : std::vector<StepMetrics>();
+  }
+
   // Changes one bit of token `position`, in place.
-  void DamageToken(int64_t position) const {
-    const std::string path = shards_ + "/shard-00000.h5";
+  void DamageToken(int64_t position) const { DamageToken(shards_, stream_, position); }
+  static void DamageToken(const std::string& directory,
+                          const data::TestStream& stream,
+                          int64_t position) {
+    const std::string path = directory + "/shard-00000.h5";
     std::string bytes = data::ReadFile(path);
     std::string around;
     for (int64_t i = position; i < position + 16; ++i) {
-      around.push_back(static_cast<char>(stream_.tokens[i]));
+      around.push_back(static_cast<char>(stream.tokens[i]));
       around.push_back('\0');
     }
     const size_t at = bytes.find(around);
@@ -189,8 +221,10 @@ class TrainerTest : public ::testing::Test {
     data::WriteFile(path, bytes);
   }
 
-  std::string root_, shards_;
-  data::TestStream stream_;
+  std::string root_, shards_, held_out_;
+  data::TestStream stream_, held_out_stream_;
+  int64_t faulty_rank_calls_ =
+      0;  // loss heads computed by the rank with the fault, over all starts
   RunConfig config_;
   ckpt::FaultFileSystem disk_;
   int64_t incarnation_ = 0;
@@ -261,6 +295,106 @@ TEST_F(TrainerTest, DamagedDataOfOneRankStopsAllRanksWithItsMessage) {
       EXPECT_EQ(stops[0].step, 0);  // at once, not when the run is over
     }
   }
+}
+
+// With memory, dropout and several ranks: the training ends in the same bits whether and wherever its loss is looked at.
+TEST_F(TrainerTest, EvaluationChangesNothingAndIsTheSameOnAnyNumberOfRanks) {
+  config_.train.steps = 6;
+  config_.model.dropout = 0.1;
+  ExpectAllOk(Train(1));
+  const std::string digest = Digest(1, 6);
+  const std::vector<StepMetrics> without = Metrics(1);
+  fs::remove_all(RunDir(1));
+  EvaluateHeldOut();
+  std::vector<double> losses;
+  for (int ranks = 1; ranks <= 3; ++ranks) {
+    SCOPED_TRACE(::testing::Message() << ranks << " ranks");
+    ExpectAllOk(Train(ranks));
+    EXPECT_EQ(Digest(ranks, 6), digest);
+    const std::vector<StepMetrics> metrics = Metrics(ranks);
+    ASSERT_EQ(metrics.size(), 6u);
+    for (size_t i = 0; i < metrics.size(); ++i) {
+      EXPECT_EQ(metrics[i].loss, without[i].loss);
+      ASSERT_EQ(metrics[i].held_out.has_value(), metrics[i].step % 2 == 0) << metrics[i].step;
+      if (!metrics[i].held_out) continue;
+      EXPECT_EQ(metrics[i].held_out->targets, kLanes * 3 * 16);
+      if (ranks == 1) losses.push_back(metrics[i].held_out->loss);
+      EXPECT_EQ(metrics[i].held_out->loss, losses[i / 2]);
+      EXPECT_EQ(metrics[i].held_out->loss, metrics[i].held_out->loss_forward);
+      EXPECT_TRUE(std::isnan(metrics[i].held_out->loss_reuse));  // causal text has no parts
+    }
+  }
+  EXPECT_NE(losses[0], losses[2]);
+}
+
+// More ranks than microbatches of held-out text: some ranks have nothing to evaluate.
+TEST_F(TrainerTest, EvaluationOfFewLanesLeavesRanksIdle) {
+  config_.train.steps = 2;
+  EvaluateHeldOut();
+  config_.eval.lanes = 2;
+  ExpectAllOk(Train(1));
+  ExpectAllOk(Train(3));
+  EXPECT_EQ(Metrics(3)[1].held_out->loss, Metrics(1)[1].held_out->loss);
+  EXPECT_EQ(Metrics(3)[1].held_out->targets, 2 * 3 * 16);
+}
+
+TEST_F(TrainerTest, StopSignalEndsAnEvaluationAtOnce) {
+  config_.train.steps = 6;
+  EvaluateHeldOut();
+  config_.eval.batches = 100;
+  for (int ranks = 1; ranks <= 3; ++ranks) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      SCOPED_TRACE(::testing::Message() << "rank " << rank << " of " << ranks);
+      fs::remove_all(RunDir(ranks));
+      faulty_rank_calls_ = 0;
+      // Two steps, then the signal in the first batch of the evaluation after them.
+      ExpectAllOk(Train(ranks, Fault{Poison::kNone, rank, 3, true}));
+      EXPECT_EQ(faulty_rank_calls_, 3 * dist::LeafRange(kLanes, ranks, rank).size());
+      EXPECT_EQ(Saved(ranks, 2)->step, 2);
+      const std::vector<StepMetrics> metrics = Metrics(ranks);
+      ASSERT_EQ(metrics.size(), 2u);
+      EXPECT_FALSE(metrics[1].held_out.has_value());
+      EXPECT_EQ(Events(ranks, "stop").back().exit_status, kExitRequeue);
+    }
+  }
+  ExpectAllOk(Train(3));
+  EXPECT_EQ(Saved(3, 6)->step, 6);
+  EXPECT_EQ(Metrics(3).size(), 6u);
+  EXPECT_TRUE(Metrics(3)[3].held_out.has_value());
+}
+
+TEST_F(TrainerTest, DamagedHeldOutTextEndsEvaluationsAndNotTheRun) {
+  config_.train.steps = 4;
+  ExpectAllOk(Train(1));
+  const std::string digest = Digest(1, 4);
+  EvaluateHeldOut();
+  DamageToken(held_out_, held_out_stream_, 30);  // lane 0 of rank 0
+  ExpectAllOk(Train(2));
+  EXPECT_EQ(Digest(2, 4), digest);
+  for (const StepMetrics& metrics : Metrics(2))
+    EXPECT_FALSE(metrics.held_out.has_value());
+}
+
+TEST_F(TrainerTest, HeldOutTextThatDoesNotFitIsRefusedByAllRanks) {
+  config_.train.steps = 4;
+  EvaluateHeldOut();
+  config_.eval.batches = 10'000;
+  std::vector<absl::Status> ends = Train(2);
+  ExpectAllEqual(ends);
+  EXPECT_EQ(ExitStatusFor(ends[0]), kExitData) << ends[0];
+  EXPECT_THAT(std::string(ends[0].message()), HasSubstr("eval.shards"));
+  config_.eval.batches = 3;
+  data::TestDataset other;
+  other.vocab_size = kVocabulary;
+  other.shard_tokens = 64'000;
+  other.tokenizer = "another tokenizer";
+  fs::remove_all(held_out_);
+  fs::create_directories(held_out_);
+  other.Write(held_out_, held_out_stream_);
+  ends = Train(2);
+  ExpectAllEqual(ends);
+  EXPECT_EQ(ExitStatusFor(ends[0]), kExitData) << ends[0];
+  EXPECT_THAT(std::string(ends[0].message()), HasSubstr("anyorder prep --vocab"));
 }
 
 TEST_F(TrainerTest, FullDiskCostsACheckpointAndNotTheRun) {
