@@ -39,6 +39,8 @@ class Dataset : public TextSource {
   int64_t num_tokens() const override { return static_cast<int64_t>(index_.num_tokens); }
   int32_t separator_id() const override { return index_.vocab_ids.sep; }
   int32_t class_id() const override { return index_.vocab_ids.cls; }
+  int32_t mask_id() const override { return index_.vocab_ids.mask; }
+  int64_t vocab_size() const override { return static_cast<int64_t>(index_.vocab_size); }
   absl::Status ReadTokens(int64_t begin, int64_t end, int32_t* out) const override;
   absl::Status ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const override;
   absl::Status ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const override;

@@ -10,6 +10,7 @@
 #include "core/base/check.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
+#include "data/sampling/corruption.h"
 #include "data/sampling/lane_streams.h"
 #include "data/sampling/pair_sampler.h"
 #include "data/sampling/permutation.h"
@@ -34,11 +35,11 @@ class LaneSampler : public Sampler {
               uint64_t seed,
               const std::vector<LaneStream>& streams)
       : text_(text),
-        config_(config),
+        config_(Effective(config, kind)),
         kind_(kind),
         seed_(seed),
         span_lengths_(config.max_span),
-        advance_(kind == SampleKind::kPairs ? config.reuse_len : config.seq_len),
+        advance_(kind == SampleKind::kContiguous ? config.seq_len : config.reuse_len),
         steps_per_epoch_((streams[0].length - StreamNeed(config, kind)) / advance_ + 1) {
     for (const LaneStream& stream : streams)
       lanes_.emplace_back(text, stream);
@@ -57,13 +58,19 @@ class LaneSampler : public Sampler {
     sample.tokens.resize(config_.seq_len);
     sample.segment.resize(config_.seq_len);
     const int64_t begin = step % steps_per_epoch_ * advance_;
-    ANYORDER_RETURN_IF_ERROR(kind_ == SampleKind::kPairs
-                                 ? FillPairs(lanes_[lane], begin, sample)
-                                 : FillContiguous(lanes_[lane], begin, sample));
+    ANYORDER_RETURN_IF_ERROR(kind_ == SampleKind::kContiguous
+                                 ? FillContiguous(lanes_[lane], begin, sample)
+                                 : FillPairs(lanes_[lane], begin, sample));
     return sample;
   }
 
  private:
+  // A denoising target is never SEP or CLS.
+  static SamplingConfig Effective(SamplingConfig config, SampleKind kind) {
+    if (kind == SampleKind::kMaskedPairs) config.functional_targets = false;
+    return config;
+  }
+
   absl::Status FillContiguous(const LaneText& lane, int64_t begin, TextSample& sample) const {
     std::vector<int32_t> tokens(config_.seq_len + 1);
     ANYORDER_RETURN_IF_ERROR(lane.ReadTokens(begin, begin + config_.seq_len + 1, tokens.data()));
@@ -73,7 +80,7 @@ class LaneSampler : public Sampler {
     return absl::OkStatus();
   }
 
-  // [reuse][A][SEP][B][SEP][CLS], then masks and orders of its two halves.
+  // [reuse][A][SEP][B][SEP][CLS]; then masks and orders of its two halves, or masks and what is read in their place.
   absl::Status FillPairs(const LaneText& lane, int64_t begin, TextSample& sample) const {
     const int64_t reuse = config_.reuse_len;
     sample.is_functional.resize(config_.seq_len);
@@ -81,8 +88,18 @@ class LaneSampler : public Sampler {
     ANYORDER_RETURN_IF_ERROR(lane.ReadTokens(begin, begin + reuse, sample.tokens.data()));
     ANYORDER_RETURN_IF_ERROR(lane.ReadWordStarts(begin, begin + reuse, word_starts.data()));
     ANYORDER_RETURN_IF_ERROR(AppendPair(lane, begin + reuse, word_starts, sample));
-    DrawMasks(word_starts, sample);
-    DrawOrders(sample);
+    if (kind_ == SampleKind::kMaskedPairs && config_.spans != SpanKind::kSubword) {
+      DrawTokensOrWords(word_starts, sample);
+    } else {
+      DrawMasks(word_starts, sample);
+    }
+    if (kind_ == SampleKind::kMaskedPairs) {
+      RandomStream random(seed_, RandomPurpose::kCorruption, sample.step, sample.lane);
+      sample.input_tokens = CorruptTokens(
+          sample.tokens, sample.is_masked, config_, text_.mask_id(), text_.vocab_size(), random);
+    } else {
+      DrawOrders(sample);
+    }
     return absl::OkStatus();
   }
 
@@ -122,6 +139,7 @@ class LaneSampler : public Sampler {
     RandomStream random(seed_, RandomPurpose::kSpans, sample.step, sample.lane);
     const int64_t half_len = config_.reuse_len;
     sample.is_masked.reserve(config_.seq_len);
+    const int64_t targets = config_.NumTargets(kind_);
     std::vector<uint8_t> functional(sample.is_functional);
     for (const int64_t half : {0, 1}) {
       const auto text_begin = word_starts.begin() + half * half_len;
@@ -134,12 +152,24 @@ class LaneSampler : public Sampler {
           .word_starts = absl::MakeConstSpan(&*text_begin, half_len),
           .functional = absl::MakeConstSpan(&*functional_begin, half_len),
       };
-      const int64_t goal =
-          half == 0 ? config_.num_predict - config_.num_predict / 2 : config_.num_predict / 2;
+      const int64_t goal = half == 0 ? targets - targets / 2 : targets / 2;
       std::vector<uint8_t> mask = DrawSpanMask(text, goal, config_, span_lengths_, random);
       if (sample.backward) std::reverse(mask.begin(), mask.end());
       sample.is_masked.insert(sample.is_masked.end(), mask.begin(), mask.end());
     }
+  }
+
+  // BERT's choice from the sequence as a whole; words, too, are those of the text in its reading order.
+  void DrawTokensOrWords(std::vector<uint8_t>& word_starts, TextSample& sample) const {
+    RandomStream random(seed_, RandomPurpose::kSpans, sample.step, sample.lane);
+    std::vector<uint8_t> functional(sample.is_functional);
+    if (sample.backward) {
+      std::reverse(word_starts.begin(), word_starts.end());
+      std::reverse(functional.begin(), functional.end());
+    }
+    sample.is_masked =
+        DrawUnitMask(word_starts, functional, config_.spans, config_.NumTargets(kind_), random);
+    if (sample.backward) std::reverse(sample.is_masked.begin(), sample.is_masked.end());
   }
 
   void DrawOrders(TextSample& sample) const {

@@ -28,7 +28,7 @@ class Objective {
   virtual void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const = 0;
 };
 
-// Names: "permutation_lm" (XLNet) and "causal_lm" (Transformer-XL). An unknown name is InvalidArgument with the
+// Names: "permutation_lm" (XLNet), "causal_lm" (Transformer-XL) and "dae" (BERT's on XLNet's backbone). An unknown name is InvalidArgument with the
 // nearest known one; so is a setting that the objective cannot use.
 absl::StatusOr<std::unique_ptr<Objective>> MakeObjective(const std::string& name,
                                                          const ModelConfig& model,

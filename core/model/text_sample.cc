@@ -1,5 +1,8 @@
 #include "core/model/text_sample.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 
 namespace anyorder {
@@ -11,7 +14,8 @@ constexpr int64_t kMaxSeqLen = int64_t{1} << 24;
 // [SEP] after A, [SEP] and [CLS] after B.
 constexpr int64_t kNumFunctional = 3;
 
-void CheckPairs(const SamplingConfig& config, FaultList& faults) {
+// What both kinds of pairs ask for.
+void CheckHalves(const SamplingConfig& config, FaultList& faults) {
   const int64_t half = config.seq_len / 2;
   // A and B need one token each beside the three functional ones.
   faults.Require(
@@ -20,18 +24,6 @@ void CheckPairs(const SamplingConfig& config, FaultList& faults) {
           "seq_len=", config.seq_len, " must be even and at least ", 2 * kNumFunctional + 4));
   faults.Require(config.reuse_len == half,
                  absl::StrCat("reuse_len=", config.reuse_len, " must be seq_len / 2 = ", half));
-  faults.Require(config.perm_size >= 1 && half % config.perm_size == 0,
-                 absl::StrCat("perm_size=", config.perm_size, " must divide reuse_len = ", half));
-  // The first half predicts the larger part, the second may have three tokens that cannot be chosen.
-  const int64_t choosable = half - (config.functional_targets ? 0 : kNumFunctional);
-  const int64_t most = half > choosable ? 2 * choosable + 1 : 2 * half;
-  faults.Require(config.num_predict >= 1 && config.num_predict <= most,
-                 absl::StrCat("num_predict=",
-                              config.num_predict,
-                              " must be in [1, ",
-                              most,
-                              "] for seq_len=",
-                              config.seq_len));
   faults.Require(config.mask_beta >= 1 && config.mask_alpha >= config.mask_beta,
                  absl::StrCat("mask_alpha=",
                               config.mask_alpha,
@@ -45,13 +37,73 @@ void CheckPairs(const SamplingConfig& config, FaultList& faults) {
       absl::StrCat("max_span=", config.max_span, " must be in [1, seq_len / 2 = ", half, "]"));
 }
 
+// Most targets if the first half predicts the larger part and the second has tokens that cannot be chosen.
+int64_t MostTargets(int64_t half, bool functional_targets) {
+  return functional_targets ? 2 * half : 2 * (half - kNumFunctional) + 1;
+}
+
+void CheckPairs(const SamplingConfig& config, FaultList& faults) {
+  const int64_t half = config.seq_len / 2;
+  faults.Require(config.perm_size >= 1 && half % config.perm_size == 0,
+                 absl::StrCat("perm_size=", config.perm_size, " must divide reuse_len = ", half));
+  const int64_t most = MostTargets(half, config.functional_targets);
+  faults.Require(config.num_predict >= 1 && config.num_predict <= most,
+                 absl::StrCat("num_predict=",
+                              config.num_predict,
+                              " must be in [1, ",
+                              most,
+                              "] for seq_len=",
+                              config.seq_len));
+}
+
+void CheckMaskedPairs(const SamplingConfig& config, FaultList& faults) {
+  const int64_t half = config.seq_len / 2;
+  faults.Require(
+      config.num_predict >= 1,
+      absl::StrCat("num_predict=", config.num_predict, " (the most targets) must be at least 1"));
+  const bool is_fraction = config.mask_fraction > 0 && config.mask_fraction <= 1;
+  faults.Require(is_fraction,
+                 absl::StrCat("mask_fraction=", config.mask_fraction, " must be in (0, 1]"));
+  const int64_t most = config.spans == SpanKind::kSubword ? MostTargets(half, false)
+                                                          : config.seq_len - kNumFunctional;
+  const int64_t targets = is_fraction ? config.NumTargets(SampleKind::kMaskedPairs) : 0;
+  faults.Require(targets <= most,
+                 absl::StrCat("mask_fraction=",
+                              config.mask_fraction,
+                              " and num_predict=",
+                              config.num_predict,
+                              " ask for ",
+                              targets,
+                              " targets, but seq_len=",
+                              config.seq_len,
+                              " has at most ",
+                              most));
+  faults.Require(config.mask_token_prob >= 0 && config.random_token_prob >= 0 &&
+                     config.mask_token_prob + config.random_token_prob <= 1,
+                 absl::StrCat("mask_token_prob=",
+                              config.mask_token_prob,
+                              ", random_token_prob=",
+                              config.random_token_prob,
+                              " must be 0 or more and together at most 1"));
+}
+
 }  // namespace
+
+int64_t SamplingConfig::NumTargets(SampleKind kind) const {
+  if (kind == SampleKind::kContiguous) return seq_len;
+  if (kind == SampleKind::kPairs) return num_predict;
+  // nearbyint rounds halves to even, as Python's round does in BERT's code.
+  const double share = std::nearbyint(mask_fraction * static_cast<double>(seq_len));
+  return std::min(num_predict, std::max(int64_t{1}, static_cast<int64_t>(share)));
+}
 
 absl::Status SamplingConfig::Validate(SampleKind kind) const {
   FaultList faults;
   faults.Require(seq_len >= 1 && seq_len <= kMaxSeqLen,
                  absl::StrCat("seq_len=", seq_len, " must be in [1, ", kMaxSeqLen, "]"));
+  if (kind != SampleKind::kContiguous) CheckHalves(*this, faults);
   if (kind == SampleKind::kPairs) CheckPairs(*this, faults);
+  if (kind == SampleKind::kMaskedPairs) CheckMaskedPairs(*this, faults);
   if (faults.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("[sampling] ", faults.Joined()));
 }

@@ -26,15 +26,16 @@ enum class SpanKind {
 
 // What text an objective needs.
 enum class SampleKind {
-  kPairs,       // [reuse][A][SEP][B][SEP][CLS] with span masks and a factorisation order per half
-  kContiguous,  // seq_len consecutive tokens and the one after each (causal language modelling)
+  kPairs,        // [reuse][A][SEP][B][SEP][CLS] with span masks and a factorisation order per half
+  kContiguous,   // seq_len consecutive tokens and the one after each (causal language modelling)
+  kMaskedPairs,  // the same text as kPairs, with BERT's targets and a corrupted copy of it to read
 };
 
 // Section [sampling]. Defaults: the published XLNet setting.
 struct SamplingConfig {
   int64_t seq_len = 512;     // S, slots of the content stream
-  int64_t reuse_len = 256;   // tokens a lane advances by each step; kPairs: must be seq_len / 2
-  int64_t num_predict = 85;  // targets a lane and step; kPairs
+  int64_t reuse_len = 256;   // tokens a lane advances by each step; with pairs: must be seq_len / 2
+  int64_t num_predict = 85;  // targets a lane and step; kMaskedPairs: at most, see NumTargets
   int64_t perm_size = 256;   // block length of the factorisation order; divides both halves
   int64_t mask_alpha = 6;    // a span of l tokens sits in a context of l * mask_alpha / mask_beta
   int64_t mask_beta = 1;
@@ -44,6 +45,11 @@ struct SamplingConfig {
       true;                   // spans may hit SEP / CLS, which then are no target (released code);
                               // false: never, so that num_predict targets always remain
   bool bidirectional = true;  // half of the lanes read backwards
+  // kMaskedPairs (Devlin et al. 2019, section 3.1): how many tokens are targets, and what stands in the input for one:
+  // `<mask>`, else a random token, else the token itself.
+  double mask_fraction = 0.15;
+  double mask_token_prob = 0.8;
+  double random_token_prob = 0.1;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
@@ -57,7 +63,14 @@ struct SamplingConfig {
     visit("spans", self.spans);
     visit("functional_targets", self.functional_targets);
     visit("bidirectional", self.bidirectional);
+    visit("mask_fraction", self.mask_fraction);
+    visit("mask_token_prob", self.mask_token_prob);
+    visit("random_token_prob", self.random_token_prob);
   }
+
+  // Targets of a lane and step. kPairs: num_predict. kMaskedPairs: BERT's min(num_predict, max(1, round(mask_fraction *
+  // seq_len))), halves rounded to even. kContiguous: seq_len.
+  int64_t NumTargets(SampleKind kind) const;
 
   // InvalidArgument listing every fault. `kind` decides which fields matter.
   absl::Status Validate(SampleKind kind) const;
@@ -70,16 +83,17 @@ inline constexpr auto kEnumNames<SpanKind> = std::to_array<std::pair<SpanKind, c
 struct TextSample {
   int64_t lane = 0;
   int64_t step = 0;
-  bool backward = false;             // reading direction of the lane
-  std::vector<int32_t> tokens;       // [S] vocabulary ids, uncorrupted
-  std::vector<int32_t> next_tokens;  // [S] kContiguous: the token after each
+  bool backward = false;              // reading direction of the lane
+  std::vector<int32_t> tokens;        // [S] vocabulary ids, uncorrupted
+  std::vector<int32_t> input_tokens;  // [S] kMaskedPairs: what the network reads instead
+  std::vector<int32_t> next_tokens;   // [S] kContiguous: the token after each
   std::vector<int32_t>
-      segment;  // [S] kPairs: 0 reuse, A and its SEP; 1 B and its SEP; 2 CLS. Else 0
-  // kPairs only:
-  std::vector<uint8_t> is_masked;      // [S] exactly num_predict ones
+      segment;  // [S] pairs: 0 reuse, A and its SEP; 1 B and its SEP; 2 CLS. Else 0
+  // kPairs and kMaskedPairs only:
+  std::vector<uint8_t> is_masked;      // [S] NumTargets ones (whole words: or a few less)
   std::vector<uint8_t> is_functional;  // [S] SEP and CLS
-  std::vector<int32_t> order;          // [S] rank of each position inside its own half (0-based)
-  bool b_follows_a = false;            // the next-sentence label
+  std::vector<int32_t> order;  // [S] kPairs: rank of each position inside its own half (0-based)
+  bool b_follows_a = false;    // the next-sentence label
 };
 
 }  // namespace anyorder

@@ -17,6 +17,7 @@ class MemoryText : public TextSource {
  public:
   static constexpr int32_t kClassId = 3;
   static constexpr int32_t kSeparatorId = 4;
+  static constexpr int32_t kMaskId = 6;
   static constexpr int32_t kFirstId = 100;
 
   // Sentences of 1..2 * mean_sentence - 1 tokens; every second token, on average, starts a word.
@@ -47,6 +48,8 @@ class MemoryText : public TextSource {
   int64_t num_tokens() const override { return static_cast<int64_t>(tokens.size()); }
   int32_t separator_id() const override { return kSeparatorId; }
   int32_t class_id() const override { return kClassId; }
+  int32_t mask_id() const override { return kMaskId; }
+  int64_t vocab_size() const override { return kFirstId + num_tokens(); }
   absl::Status ReadTokens(int64_t begin, int64_t end, int32_t* out) const override {
     return Copy(tokens, begin, end, out);
   }

@@ -7,6 +7,7 @@
 
 #include "core/model/objective.h"
 #include "core/model/objectives/causal_lm.h"
+#include "core/model/objectives/dae.h"
 #include "core/model/objectives/permutation_lm.h"
 
 namespace anyorder {
@@ -20,6 +21,7 @@ struct Entry {
 constexpr std::array kObjectives = {
     Entry{"permutation_lm", MakePermutationLm},
     Entry{"causal_lm", MakeCausalLm},
+    Entry{"dae", MakeDae},
 };
 
 }  // namespace

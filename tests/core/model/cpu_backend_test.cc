@@ -21,6 +21,10 @@ struct Case {
   std::string name;
   std::string objective;
   ComputeType dtype;
+  // Gradients of scores add up to zero in every row, so that little is left of the segment term's. What the backend rounds in
+  // between then counts for more than what the reference stores, by a factor of 0.4 to 2.4 from batch to batch:
+  // tests/kernels measures it at its own scale.
+  bool drops_segments = false;
 };
 
 void PrintTo(const Case& value, std::ostream* out) {
@@ -39,7 +43,7 @@ class CpuBackendTest : public ::testing::TestWithParam<Case> {
     model_.dropout = 0.125;
     model_.attention_dropout = 0.125;
     // Causal text is one segment: the term would have no gradient, and its error nothing to be compared with.
-    model_.segment_term = GetParam().objective != "causal_lm";
+    model_.segment_term = GetParam().objective != "causal_lm" && !GetParam().drops_segments;
     sampling_.seq_len = 64;
     sampling_.reuse_len = 32;
     sampling_.num_predict = 11;
@@ -130,6 +134,8 @@ INSTANTIATE_TEST_SUITE_P(
     CpuBackendTest,
     ::testing::Values(Case{"permutation_fp32", "permutation_lm", ComputeType::kFloat32},
                       Case{"permutation_bf16", "permutation_lm", ComputeType::kBFloat16},
+                      Case{"dae_fp32", "dae", ComputeType::kFloat32},
+                      Case{"dae_bf16", "dae", ComputeType::kBFloat16, true},
                       Case{"causal_fp32", "causal_lm", ComputeType::kFloat32},
                       Case{"causal_bf16", "causal_lm", ComputeType::kBFloat16}),
     [](const auto& info) { return info.param.name; });

@@ -175,6 +175,15 @@ std::vector<Case> Cases() {
   cases.push_back({"permutation_with_grouped_queries_and_content_readout"});
   cases.back().grouped_queries = true;
   cases.back().model.dropout = 0.125;
+  cases.push_back({"dae"});
+  cases.back().objective = "dae";
+  cases.back().model.dropout = 0.125;
+  cases.back().model.attention_dropout = 0.125;
+  cases.push_back({"dae_one_layer_without_memory"});
+  cases.back().objective = "dae";
+  cases.back().model.num_layers = 1;
+  cases.back().model.mem_len = 0;
+  cases.back().backward = {true, true};
   // No segment term where all segments are equal: it shifts every score alike and has no gradient.
   cases.push_back({"causal"});
   cases.back().objective = "causal_lm";

@@ -49,6 +49,26 @@ void AddPairs(const SamplingConfig& sampling, RandomStream& random, TextSample& 
   }
 }
 
+// BERT's targets among tokens that are not functional; lanes of odd number have one less, as whole words may. Half of the
+// targets are hidden from the input.
+void AddCorruption(const SamplingConfig& sampling,
+                   int64_t vocab_size,
+                   RandomStream& random,
+                   TextSample& sample) {
+  sample.order.clear();
+  sample.is_masked.assign(sample.tokens.size(), 0);
+  sample.input_tokens = sample.tokens;
+  int64_t left = sampling.NumTargets(SampleKind::kMaskedPairs) - sample.lane % 2;
+  for (const int32_t slot : RandomPermutation(sampling.seq_len, random)) {
+    if (left == 0) break;
+    if (sample.is_functional[slot] != 0) continue;
+    sample.is_masked[slot] = 1;
+    if (left-- % 2 == 0) continue;
+    sample.input_tokens[slot] =
+        static_cast<int32_t>(random.Below(static_cast<uint32_t>(vocab_size)));
+  }
+}
+
 }  // namespace
 
 ModelConfig SmallModel() {
@@ -72,6 +92,7 @@ SamplingConfig SmallSampling() {
   sampling.reuse_len = 8;
   sampling.num_predict = 5;
   sampling.perm_size = 8;
+  sampling.mask_fraction = 0.3;  // five of 16
   return sampling;
 }
 
@@ -90,8 +111,10 @@ TextSample RandomSample(const SamplingConfig& sampling,
   sample.segment.assign(sample.tokens.size(), 0);
   for (int32_t& token : sample.tokens)
     token = 5 + static_cast<int32_t>(random.Below(static_cast<uint32_t>(vocab_size - 5)));
-  if (kind == SampleKind::kPairs) {
+  if (kind != SampleKind::kContiguous) {
     AddPairs(sampling, random, sample);
+    sample.b_follows_a = random.Below(2) == 1;
+    if (kind == SampleKind::kMaskedPairs) AddCorruption(sampling, vocab_size, random, sample);
   } else {
     sample.next_tokens.assign(sample.tokens.begin() + 1, sample.tokens.end());
     sample.next_tokens.push_back(5);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 
 namespace anyorder {
@@ -58,6 +59,45 @@ TEST(SamplingConfigTest, TargetsMustFitIntoBothHalves) {
   }
   config.num_predict = 0;
   EXPECT_THAT(Fault(config), HasSubstr("num_predict=0"));
+}
+
+TEST(SamplingConfigTest, MaskedPairsCountTargetsAsBertDoes) {
+  SamplingConfig config;
+  config.num_predict = 1000;
+  // Python's int(round(0.15 * n)): 1.5 to 2 and 4.5 to 4.
+  for (const auto& [seq_len, targets] :
+       {std::pair{512, 77}, {128, 19}, {10, 2}, {30, 4}, {64, 10}, {2, 1}}) {
+    config.seq_len = seq_len;
+    EXPECT_EQ(config.NumTargets(SampleKind::kMaskedPairs), targets) << seq_len;
+  }
+  config.seq_len = 512;
+  config.num_predict = 76;
+  EXPECT_EQ(config.NumTargets(SampleKind::kMaskedPairs), 76);
+  EXPECT_EQ(config.NumTargets(SampleKind::kPairs), 76);
+  EXPECT_EQ(config.NumTargets(SampleKind::kContiguous), 512);
+}
+
+TEST(SamplingConfigTest, MaskedPairsRefuseSharesThatAreNone) {
+  SamplingConfig config;
+  config.num_predict = 512;
+  EXPECT_EQ(Fault(config, SampleKind::kMaskedPairs), "");
+  for (const double fraction : {0.0, -0.1, 1.1, std::nan("")}) {
+    config.mask_fraction = fraction;
+    EXPECT_THAT(Fault(config, SampleKind::kMaskedPairs), HasSubstr("mask_fraction="));
+  }
+  // Three slots of the second half are SEP and CLS; spans split the targets between the halves, single tokens do not.
+  config.mask_fraction = 1;
+  EXPECT_THAT(Fault(config, SampleKind::kMaskedPairs), HasSubstr("512 targets, but"));
+  config.num_predict = 509;
+  EXPECT_THAT(Fault(config, SampleKind::kMaskedPairs), HasSubstr("at most 507"));
+  config.spans = SpanKind::kSingle;
+  EXPECT_EQ(Fault(config, SampleKind::kMaskedPairs), "");
+  config.mask_token_prob = 0.95;
+  EXPECT_THAT(Fault(config, SampleKind::kMaskedPairs), HasSubstr("together at most 1"));
+  config.mask_token_prob = -0.1;
+  EXPECT_THAT(Fault(config, SampleKind::kMaskedPairs), HasSubstr("mask_token_prob=-0.1"));
+  config.num_predict = 0;
+  EXPECT_THAT(Fault(config, SampleKind::kMaskedPairs), HasSubstr("num_predict=0"));
 }
 
 TEST(SamplingConfigTest, ContiguousTextIgnoresWhatOnlyPairsUse) {

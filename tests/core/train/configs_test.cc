@@ -1,4 +1,4 @@
-// Every file in configs/ is a valid run.
+// Every file in configs/ and its folders is a valid run.
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 std::vector<std::string> ConfigFiles() {
   std::vector<std::string> files;
   const std::string source = std::getenv("ANYORDER_SOURCE") ? std::getenv("ANYORDER_SOURCE") : ".";
-  for (const auto& entry : std::filesystem::directory_iterator(source + "/configs")) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(source + "/configs")) {
     if (entry.path().extension() == ".toml") files.push_back(entry.path().string());
   }
   return files;

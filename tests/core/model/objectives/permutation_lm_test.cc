@@ -145,7 +145,7 @@ TEST(PermutationLmTest, MemoryBecomesVisibleAsItFills) {
 
 TEST(PermutationLmTest, EveryVisiblePairHasADistanceInTheTable) {
   const SamplingConfig sampling = SmallSampling();
-  for (const char* const name : {"permutation_lm", "causal_lm"}) {
+  for (const char* const name : {"permutation_lm", "causal_lm", "dae"}) {
     const std::unique_ptr<Objective> objective = MakeObjectiveOrDie(name, SmallModel(), sampling);
     const Batch batch = RandomBatch(*objective, sampling, kSmallVocab, {0}, {false}, 9);
     for (int64_t row = 0; row < batch.shape.num_rows(); ++row) {
