@@ -109,7 +109,7 @@ CLI::App* DeclareEval(CLI::App& app, CommandLine& line) {
   EvalOptions& eval = line.eval;
   CLI::App* command = app.add_subcommand("eval", "loss and perplexity on held-out text");
   const CLI::Range count(int64_t{0}, int64_t{1} << 40);
-  const CLI::Range positive(int64_t{1}, int64_t{1} << 30);
+  const CLI::Range positive(int64_t{1}, int64_t{1} << 20);
   command->add_option("--run-dir", eval.run_dir, "run directory")->required()->check(IsNotEmpty());
   command->add_option("--step", eval.step, "checkpoint (default: the newest good one)")
       ->check(count);

@@ -21,6 +21,12 @@ absl::StatusOr<CausalWalk> CausalWalk::Create(const data::TextSource& text,
   at_least("target length", options.target_len, 1);
   at_least("number of lanes", options.lanes, 1);
   at_least("memory length", model.mem_len, options.same_length ? 1 : 0);
+  faults.Require(model.mem_len <= text.num_tokens(),
+                 absl::StrCat("memory length ",
+                              model.mem_len,
+                              " must be at most the length of the text, ",
+                              text.num_tokens(),
+                              " tokens"));
   if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
   CausalWalk walk(text, model, options);
   if (walk.num_predictions() < options.lanes) {

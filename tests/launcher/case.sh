@@ -27,6 +27,7 @@ expect_same_run() {
   [ -n "$(digest "$1")" ] && [ "$(digest "$1")" = "$(cat reference.digest)" ] || fail "$1 ends in another state than the undisturbed run"
   losses "$1" | diff -q - reference.losses >/dev/null || fail "$1 has other losses than the undisturbed run: $(losses "$1" | diff - reference.losses | head -n 4)"
 }
+evaluate() { "$anyorder" eval --run-dir "$@"; }
 commits() { ls -d "$1"/checkpoints/step-*[0-9] 2>/dev/null | wc -l; }
 # await COMMAND...: until it succeeds.
 await() { local i; for i in $(seq 600); do "$@" && return; sleep 0.05; done; fail "waited in vain for: $*"; }
@@ -244,6 +245,79 @@ exported)
   launch "$name/run" --set model.head_dim=8 --set train.steps=2 >>$name/log 2>&1; expect_status $? 0 "a model of another form"
   "$anyorder" export --run-dir $name/run --output $name/hf2 >$name/refused 2>&1; expect_status $? 65 "not representable"
   expect_text "head_dim" $name/refused ;;
+
+evaluated)
+  # In training: the same losses on any number of ranks, and the same as afterwards.
+  for ranks in 1 2 3; do
+    launch "$name/run$ranks" --ranks $ranks --set train.steps=60 --set eval.shards="$work/other-shards" --set eval.every=20 --set eval.batches=2 >$name/log 2>&1
+    expect_status $? 0 "evaluations on $ranks ranks"
+    grep -o '"eval_loss":.*"eval_targets":[0-9]*' $name/run$ranks/metrics.jsonl >$name/losses$ranks
+    cmp $name/losses1 $name/losses$ranks || fail "$ranks ranks have other held-out losses"
+  done
+  [ "$(wc -l <$name/losses1)" -eq 3 ] || fail "not three evaluations"
+  grep -aq eval/loss $name/run2/tensorboard/events* || fail "TensorBoard has no held-out loss"
+  "$anyorder" status --run-dir $name/run2 >$name/log; expect_text "^held-out .* after step 60" $name/log
+  for threads in 1 2; do
+    evaluate $name/run2 --json --threads $threads >$name/own$threads || fail "eval"
+    evaluate $name/run2 --json --objective causal --same-length --mem-len 100 --target-len 20 --lanes 3 --threads $threads >$name/causal$threads || fail "eval of the causal objective"
+  done
+  cmp $name/own1 $name/own2 && cmp $name/causal1 $name/causal2 || fail "the number of threads changes digits"
+  launch "$name/causal" --set train.steps=60 --set objective.name=causal_lm >$name/log 2>&1 || fail "a causal run"
+  evaluate $name/causal --data other-shards --json --objective causal --mem-len 128 >$name/one-stream || fail "eval of a causal run"
+  python3 "$here/check_eval.py" $name other.txt || fail "the reports are wrong"
+  evaluate $name/run2 >$name/table && expect_text "^backward  *reuse" $name/table && expect_text "no perplexity" $name/table
+  evaluate $name/causal --data other-shards --objective causal >$name/table && expect_text "^perplexity" $name/table && expect_text "^definition " $name/table
+  # Older steps, and text that is not held out.
+  evaluate $name/run2 --step 30 --json >$name/json && expect_text '"step": 30,' $name/json
+  evaluate $name/run2 --data shards --json >$name/json 2>$name/err && expect_text '"is_training_data": true' $name/json
+  expect_text "trained on: this is no held-out loss" $name/err
+  # A signal in the middle of a long evaluation: the run stops at once, at that step.
+  "$anyorder" launch --config "$here/tiny.toml" --run-dir "$work/$name/long" --ranks 2 --set data.shards="$work/shards" --set train.steps=1000000 \
+    --set eval.shards="$work/shards" --set eval.every=1 --set eval.batches=0 --set eval.lanes=2 --set checkpoint.every=0 >$name/log 2>&1 & job=$!
+  evaluates() { grep -q "step 1 held-out loss" $name/log; }
+  await evaluates
+  kill -TERM $job; wait $job; expect_status $? 75 "after SIGTERM"
+  stopped=$(tail -n 1 $name/long/metrics.jsonl | sed 's/.*"step":\([0-9]*\),.*/\1/')
+  [ -d "$name/long/checkpoints/$(printf 'step-%09d' "$stopped")" ] || fail "no checkpoint of step $stopped, where it stopped" ;;
+
+eval_refused)
+  touch $name/begin
+  refused() {  # STATUS TEXT WHAT [options of eval...]
+    local status=$1 text=$2 what=$3; shift 3
+    evaluate "$@" >$name/out 2>$name/err; expect_status $? $status "$what"
+    [ "$(wc -l <$name/err)" -eq 1 ] && [ ! -s $name/out ] || fail "$what: not one line: $(cat $name/err)"
+    expect_text "$text" $name/err
+  }
+  refused 64 "is not a run directory" "no run" "$here"
+  refused 64 "give --data" "no text" reference
+  refused 74 "nowhere" "a dataset that is not there" reference --data nowhere
+  refused 74 "step-000000007" "no such step" reference --data other-shards --step 7
+  mkdir $name/new && cp reference/config.toml $name/new
+  refused 74 "checkpoint" "a run without checkpoints" $name/new --data other-shards
+  "$anyorder" prep --input other.txt --output $name/foreign --vocab-size 290 --no-filter --no-dedup >$name/prep 2>&1 || fail "prep"
+  refused 65 "prep --vocab" "text of another tokenizer" reference --data $name/foreign
+  refused 65 "fill the memory and 5000 more" "too many batches" reference --data other-shards --batches 5000
+  refused 65 "too short for 4000 lanes" "too many lanes" reference --data other-shards --lanes 4000
+  refused 65 "too short for 99999 lanes" "too many lanes of a text" reference --data other-shards --objective causal --lanes 99999
+  refused 64 "even" "an odd number of lanes in two directions" reference --data other-shards --lanes 3
+  for option in "--mem-len 5" "--target-len 5" "--clamp-len 5" --same-length "--objective causal --seed 2"; do
+    refused 64 "means nothing with" "an option of the other objective" reference --data other-shards $option
+  done
+  refused 64 "memory length 0" "same length without memory" reference --data other-shards --objective causal --same-length --mem-len 0
+  refused 64 "at most the length of the text" "a memory longer than the text" reference --data other-shards --objective causal --mem-len 1000000
+  refused 64 "clamp-len is 0" "no distance at all" reference --data other-shards --objective causal --clamp-len 0
+  refused 64 "lanes" "no lanes" reference --data other-shards --lanes 0
+  refused 64 "objective" "an unknown objective" reference --data other-shards --objective bert
+  cp -r reference $name/damaged
+  printf x | dd of="$(ls $name/damaged/checkpoints/$last/*.safetensors)" bs=1 seek=20000 conv=notrunc 2>/dev/null
+  refused 65 "name another step" "a damaged step" $name/damaged --data other-shards --step $steps
+  [ -z "$(find reference -newer $name/begin)" ] || fail "eval changed the run directory"
+  # And what launch refuses, before it writes.
+  for set in eval.shards="$work/$name/foreign" eval.batches=5000 eval.lanes=3 eval.shards=; do
+    launch "$name/none" --set eval.shards="$work/other-shards" --set eval.every=5 --set $set >$name/log 2>&1
+    [ $? -ge 64 ] && [ "$(wc -l <$name/log)" -eq 1 ] && [ ! -e $name/none ] || fail "launched with $set: $(cat $name/log)"
+    expect_text "eval\." $name/log
+  done ;;
 
 reported)
   "$anyorder" status --run-dir reference >$name/log || fail "status"

@@ -99,7 +99,7 @@ struct WalkCase {
 // Calls check(WalkCase) for texts, segments, memories and lanes that do and do not divide each other.
 template <typename Check>
 void ForEachWalk(Check check) {
-  for (const int64_t tokens : {7, 40, 64, 65}) {
+  for (const int64_t tokens : {21, 40, 64, 65}) {
     for (const int64_t target_len : {1, 5, 16}) {
       for (const int64_t mem_len : {3, 16, 21}) {
         for (const int64_t lanes : {1, 3, 6}) {
@@ -250,6 +250,7 @@ TEST(CausalWalkErrorTest, NamesWhatDoesNotFit) {
   EXPECT_TRUE(status(4, {4, 4, false, false}).ok());
   EXPECT_TRUE(absl::IsInvalidArgument(status(0, {4, 1, true, false})));
   EXPECT_TRUE(absl::IsInvalidArgument(status(4, {0, 1, false, false})));
+  EXPECT_TRUE(absl::IsInvalidArgument(status(6, {4, 1, false, false})));
 }
 
 }  // namespace
