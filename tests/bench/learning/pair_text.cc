@@ -5,6 +5,7 @@
 
 #include "core/base/check.h"
 #include "core/base/philox.h"
+#include "data/sampling/corruption.h"
 #include "data/sampling/permutation.h"
 
 namespace anyorder::bench {
@@ -12,6 +13,7 @@ namespace {
 
 constexpr int32_t kClassId = 3;
 constexpr int32_t kSeparatorId = 4;
+constexpr int32_t kMaskId = 6;
 constexpr int64_t kNamesPerTarget = 4;
 
 // SEP in the middle and SEP, SEP, CLS at the end: the rest of a half is names.
@@ -112,6 +114,9 @@ TextSample PairText::Draw(const SamplingConfig& sampling,
     const std::vector<int32_t> order = data::DrawPermutation(half, orders);
     std::copy(order.begin(), order.end(), sample.order.begin() + begin);
   }
+  RandomStream corruption(seed, RandomPurpose::kCorruption, step, lane);
+  sample.input_tokens = data::CorruptTokens(
+      sample.tokens, sample.is_masked, sampling, kMaskId, vocab_size(), corruption);
   return sample;
 }
 
@@ -121,6 +126,7 @@ SamplingConfig PairSampling(int64_t seq_len) {
   sampling.reuse_len = seq_len / 2;
   sampling.perm_size = seq_len / 2;
   sampling.num_predict = seq_len / kNamesPerTarget;
+  sampling.mask_fraction = 1.0 / kNamesPerTarget;
   sampling.bidirectional = false;
   return sampling;
 }

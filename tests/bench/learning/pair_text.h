@@ -36,7 +36,7 @@ struct PairText {
   double CorruptedEntropy(double mask_rate, double random_rate) const;
 
   // [names][names SEP names SEP SEP CLS]. Of every four names of a half one is a target in both members; the orders are
-  // uniformly random. One SEP more than usual, since names need an even number of slots. `sampling` is PairSampling's.
+  // uniformly random; input_tokens are corrupted at targets. One SEP more than usual, since names need an even number of slots. `sampling` is PairSampling's.
   TextSample Draw(const SamplingConfig& sampling, uint64_t seed, int64_t lane, int64_t step) const;
 };
 

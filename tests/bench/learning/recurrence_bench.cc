@@ -2,18 +2,20 @@
 // pass, and how much faster is it than computing a window anew for each token?
 //
 //   recurrence_bench --mode exactness [--tokens N] [--dim N] [--layers N] [--seed N]
-//   recurrence_bench --mode speed     [--dim N] [--layers N] [--rounds N] [--threads N] [--attend N]
+//   recurrence_bench --mode speed     [--dim N] [--layers N] [--rounds N] [--attend N]
 //
 // exactness: losses of all tokens, in segments with a memory that holds everything before them, against one causal pass:
 //   the largest relative difference, and that of the sums.
-// speed: seconds a token of  window  - A tokens computed for each token, the last one scored;
+//   A control with a quarter of that memory shows that the comparison sees what is missing.
+// speed: processor time a token of  window  - A tokens computed for each token, the last one scored;
 //                            segment - segments of A tokens, memory A, every token attends to A keys (same length);
 //                            single  - segments of one token, memory A - 1: the same keys, too.
 //   Rounds are interleaved; every round is printed. One lane, random weights, 256 pieces: the softmax costs next to nothing.
 //   --attend A measures that A only; default 32, 64 ... 512.
 
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <iostream>
 #include <memory>
@@ -40,7 +42,6 @@ struct Options {
   int64_t layers = 4;
   int64_t seed = 1;
   int64_t rounds = 3;
-  int64_t threads = 1;
   int64_t attend = 0;  // 0: several
 };
 
@@ -155,14 +156,16 @@ class Scorer {
 
 absl::Status CompareWithOnePass(const Options& options,
                                 int64_t segment_len,
+                                int64_t memory_divisor,
                                 ComputeType dtype,
                                 kernels::Backend& backend) {
   const int64_t segments = options.tokens / segment_len;
   const int64_t size = segments * segment_len;
+  const int64_t mem_len = (size - segment_len) / memory_divisor;
   const std::vector<int32_t> tokens = RandomTokens(options, size + 1);
   ANYORDER_ASSIGN_OR_RETURN(const auto whole, Scorer::Create(options, size, 0, dtype, backend));
-  ANYORDER_ASSIGN_OR_RETURN(
-      const auto parts, Scorer::Create(options, segment_len, size - segment_len, dtype, backend));
+  ANYORDER_ASSIGN_OR_RETURN(const auto parts,
+                            Scorer::Create(options, segment_len, mem_len, dtype, backend));
   ANYORDER_RETURN_IF_ERROR(whole->Prepare());
   ANYORDER_RETURN_IF_ERROR(parts->Prepare());
   const double whole_sum = whole->Run(tokens, 0, 0);
@@ -175,41 +178,52 @@ absl::Status CompareWithOnePass(const Options& options,
       largest = std::max(largest, std::abs(parts->losses()[i] - expected) / expected);
     }
   }
-  std::cout << absl::StrFormat(
-                   "{\"bench\": \"exactness\", \"backend\": \"%s\", \"dtype\": \"%s\", \"dim\": "
-                   "%d, \"layers\": %d, \"tokens\": %d, \"segment\": %d, \"seed\": %d, "
-                   "\"mean_loss\": %.6f, \"largest_relative_difference\": %.3g, "
-                   "\"relative_difference_of_sums\": %.3g}",
-                   backend.name(),
-                   dtype == ComputeType::kFloat64 ? "fp64" : "fp32",
-                   options.dim,
-                   options.layers,
-                   size,
-                   segment_len,
-                   options.seed,
-                   whole_sum / static_cast<double>(size),
-                   largest,
-                   std::abs(parts_sum - whole_sum) / whole_sum)
-            << std::endl;
+  std::cout
+      << absl::StrFormat(
+             "{\"bench\": \"exactness\", \"backend\": \"%s\", \"dtype\": \"%s\", \"dim\": "
+             "%d, \"layers\": %d, \"tokens\": %d, \"segment\": %d, \"mem_len\": %d, \"seed\": %d, "
+             "\"mean_loss\": %.6f, \"largest_relative_difference\": %.3g, "
+             "\"relative_difference_of_sums\": %.3g}",
+             backend.name(),
+             dtype == ComputeType::kFloat64 ? "fp64" : "fp32",
+             options.dim,
+             options.layers,
+             size,
+             segment_len,
+             mem_len,
+             options.seed,
+             whole_sum / static_cast<double>(size),
+             largest,
+             std::abs(parts_sum - whole_sum) / whole_sum)
+      << std::endl;
   return absl::OkStatus();
 }
 
 absl::Status MeasureExactness(const Options& options) {
-  ANYORDER_ASSIGN_OR_RETURN(
-      const std::unique_ptr<kernels::Backend> cpu,
-      kernels::MakeCpuBackend({.num_threads = static_cast<int>(options.threads)}));
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> cpu,
+                            kernels::MakeCpuBackend({.num_threads = 1}));
   const std::unique_ptr<kernels::Backend> reference = kernels::MakeReferenceBackend();
   for (const int64_t segment_len : {1, 37, 64, 128}) {
     if (segment_len > options.tokens) continue;
-    ANYORDER_RETURN_IF_ERROR(CompareWithOnePass(options, segment_len, ComputeType::kFloat32, *cpu));
+    ANYORDER_RETURN_IF_ERROR(
+        CompareWithOnePass(options, segment_len, 1, ComputeType::kFloat32, *cpu));
   }
+  ANYORDER_RETURN_IF_ERROR(CompareWithOnePass(
+      options, std::min<int64_t>(64, options.tokens), 4, ComputeType::kFloat32, *cpu));
   // The reference is slow: two layers and few tokens show the same.
   Options small = options;
   small.dim = 32;
   small.layers = 2;
   small.tokens = std::min<int64_t>(options.tokens, 96);
   return CompareWithOnePass(
-      small, std::min<int64_t>(16, small.tokens), ComputeType::kFloat64, *reference);
+      small, std::min<int64_t>(16, small.tokens), 1, ComputeType::kFloat64, *reference);
+}
+
+// Processor time of this process, which other processes of a busy machine disturb least.
+double CpuSeconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 // Median seconds of one call. Calls repeat for 50 ms at least, so that the clock's own error does not matter.
@@ -219,11 +233,10 @@ double MedianSeconds(Call call) {
   std::vector<double> seconds;
   double total = 0;
   while (total < 0.05 || seconds.size() < 3) {
-    const auto begin = std::chrono::steady_clock::now();
+    const double begin = CpuSeconds();
     call();
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-    seconds.push_back(elapsed.count());
-    total += elapsed.count();
+    seconds.push_back(CpuSeconds() - begin);
+    total += seconds.back();
   }
   std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
   return seconds[seconds.size() / 2];
@@ -251,12 +264,11 @@ absl::Status MeasureRound(const Options& options,
       MedianSeconds([&] { segment->Run(tokens, 0, step); }) / static_cast<double>(attend);
   const double single_seconds = MedianSeconds([&] { single->Run(tokens, 0, step); });
   std::cout << absl::StrFormat(
-                   "{\"bench\": \"speed\", \"backend\": \"%s\", \"threads\": %d, \"dim\": %d, "
+                   "{\"bench\": \"speed\", \"backend\": \"%s\", \"dim\": %d, "
                    "\"layers\": %d, \"attend\": %d, \"round\": %d, \"window_us\": %.3f, "
                    "\"segment_us\": %.3f, \"single_us\": %.3f, \"speedup\": %.3f, "
                    "\"single_speedup\": %.3f}",
                    backend.name(),
-                   options.threads,
                    options.dim,
                    options.layers,
                    attend,
@@ -271,9 +283,8 @@ absl::Status MeasureRound(const Options& options,
 }
 
 absl::Status MeasureSpeed(const Options& options) {
-  ANYORDER_ASSIGN_OR_RETURN(
-      const std::unique_ptr<kernels::Backend> backend,
-      kernels::MakeCpuBackend({.num_threads = static_cast<int>(options.threads)}));
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> backend,
+                            kernels::MakeCpuBackend({.num_threads = 1}));
   std::vector<int64_t> lengths = {32, 64, 128, 256, 512};
   if (options.attend > 0) lengths = {options.attend};
   for (int64_t round = 0; round < options.rounds; ++round) {
@@ -293,7 +304,6 @@ absl::Status RunProgram(int argc, char** argv) {
                                          {"--layers", &options.layers},
                                          {"--seed", &options.seed},
                                          {"--rounds", &options.rounds},
-                                         {"--threads", &options.threads},
                                          {"--attend", &options.attend}}));
   if (options.tokens < 2 || options.dim < 32 || options.layers < 1 || options.attend == 1) {
     return absl::InvalidArgumentError(

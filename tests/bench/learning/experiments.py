@@ -1,0 +1,224 @@
+"""What is run: a list of experiments, each a list of jobs. A job has a key, and a function that returns its records."""
+
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import Callable
+
+# The network and the batch of the real-text experiments: configs/xlnet-tiny.toml made smaller.
+VOCAB_SIZE = 2000
+MODEL = {
+    "model.num_layers": 3, "model.model_dim": 128, "model.num_heads": 4, "model.head_dim": 32,
+    "model.ffn_dim": 512, "model.init_range": 0.09,
+}
+TRAINING = {
+    "train.lanes": 16, "train.microbatch_lanes": 8, "cpu.threads": 1, "checkpoint.every": 0,
+    "optimizer.learning_rate": "1e-3", "optimizer.warmup_steps": 80,
+}
+SPANS_6 = {"sampling.spans": '"subword"', "sampling.num_predict": 21, "sampling.mask_alpha": 6}
+SINGLE_6 = SPANS_6 | {"sampling.spans": '"single"'}
+SPANS_7 = SPANS_6 | {"sampling.num_predict": 18, "sampling.mask_alpha": 7}
+# BERT's input with 21 of 128 tokens as targets: as many as the permutation objective has with K = 6.
+DENOISING = {"sampling.mask_fraction": 0.1640625}
+
+# One row of the paper's ablation table each: what differs from the first.
+VARIANTS = {
+    "k6": {},
+    "no memory": {"model.mem_len": 0},
+    "single tokens": SINGLE_6,
+    "one direction": {"sampling.bidirectional": "false"},
+    "k7": SPANS_7,
+    "dae": DENOISING | {"objective.name": '"dae"'},
+}
+# What every variant is asked: 21 or 18 real tokens of a sequence, in both directions, with its own memory.
+ALWAYS = {"sampling.functional_targets": "false", "sampling.bidirectional": "true"}
+QUESTIONS = {"spans K=6": SPANS_6, "single K=6": SINGLE_6, "spans K=7": SPANS_7}
+ALL_MASKED = {"sampling.mask_token_prob": 1, "sampling.random_token_prob": 0}
+
+
+@dataclass
+class Job:
+    key: str
+    run: Callable
+    alone: bool = False  # measures time: nothing beside it
+
+
+@dataclass
+class Setting:
+    binaries: object
+    source: object
+    out: object
+    seeds: list
+    smoke: bool  # tiny sizes: does it run, and do the certain things hold?
+
+
+def output_of(command):
+    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"run.py: '{' '.join(map(str, command))}' ended with {done.returncode}: {done.stderr[-2000:]}")
+    return done.stdout
+
+
+def bench_job(setting, key, program, arguments, labels=None, alone=False):
+    """A program of this folder; its JSON lines are the records."""
+    def run():
+        lines = output_of([setting.binaries / program, *arguments]).splitlines()
+        return [json.loads(line) | (labels or {}) for line in lines]
+    return Job(f"{key} {program} {' '.join(map(str, arguments))}", run, alone)
+
+
+def pair(setting):
+    steps, every, size = (400, 100, ["--firsts", 8, "--branches", 2, "--dim", 32, "--seq-len", 32, "--lr", 4e-3]) \
+        if setting.smoke else (3000, 100, [])
+    for seed in setting.seeds:
+        common = ["--seed", seed, "--steps", steps, "--every", every, *size]
+        for name, extra in (("permutation_lm", []), ("dae", ["--mask-token-prob", 1, "--random-token-prob", 0]),
+                            ("dae", [])):
+            yield bench_job(setting, "pair", "pair_bench", ["--objective", name, *extra, *common])
+
+
+def lag(setting):
+    steps, every, size = (250, 50, ["--symbols", 8, "--dim", 32]) if setting.smoke else (1500, 50, [])
+    for seed in setting.seeds:
+        for distance in (24, 10):
+            for memory in (0, 32):
+                yield bench_job(setting, "lag", "lag_bench",
+                                ["--mem", memory, "--lag", distance, "--seed", seed, "--steps", steps, "--every", every,
+                                 *size])
+
+
+def exactness(setting):
+    size = ["--tokens", 256, "--dim", 32, "--layers", 2] if setting.smoke else []
+    for seed in setting.seeds:
+        yield bench_job(setting, "exactness", "recurrence_bench", ["--mode", "exactness", "--seed", seed, *size])
+
+
+def speed(setting):
+    for dim in [32] if setting.smoke else [64, 128, 256]:
+        rounds = ["--rounds", 1, "--attend", 32] if setting.smoke else ["--rounds", 5]
+        yield bench_job(setting, "speed", "recurrence_bench", ["--mode", "speed", "--dim", dim, *rounds], alone=True)
+
+
+def shards(setting):
+    return ["--train", setting.out / "text/train", "--heldout", setting.out / "text/heldout"]
+
+
+def unigram(setting):
+    for spans in ("subword", "single"):
+        yield bench_job(setting, "unigram", "unigram_bench", [*shards(setting), "--spans", spans])
+
+
+def position(setting):
+    size = ["--steps", 5, "--dim", 32, "--layers", 1] if setting.smoke else ["--steps", 1500]
+    for seed in setting.seeds:
+        for memory in (0, 64):
+            yield bench_job(setting, "position", "position_bench",
+                            [*shards(setting), "--mem", memory, "--seed", seed, *size])
+
+
+def as_options(values):
+    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+
+
+def launch(setting, config, run_dir, values):
+    """Trains from the beginning and returns the metrics of all steps."""
+    shutil.rmtree(run_dir, ignore_errors=True)
+    output_of([setting.binaries / "anyorder", "launch", "--config", setting.source / "configs" / config, "--run-dir",
+               run_dir, "--ranks", 1, "--resume", "never", *as_options(values)])
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def evaluate(setting, run_dir, values, *options):
+    return json.loads(output_of(
+        [setting.binaries / "anyorder", "eval", "--run-dir", run_dir, "--data", setting.out / "text/heldout", "--json",
+         "--threads", 1, *options, *as_options(values)]))
+
+
+def sums(report):
+    """{(direction, part): (targets, loss sum)}"""
+    return {(split["direction"], split["part"]): (split["targets"], split["loss_sum"]) for split in report["losses"]}
+
+
+def own_losses(setting, run_dir, values, first):
+    """Mean losses of batches `first` and later. A model whose memory needs `first` batches to fill scores just these; one
+    without memory scores all, from which its loss of the first ones is taken away."""
+    report = evaluate(setting, run_dir, values, "--batches", 2 if setting.smoke else 0, "--seed", 1, "--lanes", 16)
+    found = sums(report)
+    surplus = first - report["settings"]["warmup_batches"]
+    if surplus > 0 and not setting.smoke:
+        early = sums(evaluate(setting, run_dir, values, "--batches", surplus, "--seed", 1, "--lanes", 16))
+        found = {key: (n - early[key][0], loss - early[key][1]) for key, (n, loss) in found.items()}
+    return [{"direction": d, "part": p, "targets": n, "nats": loss / n} for (d, p), (n, loss) in found.items() if n]
+
+
+def curve(metrics, window=20):
+    """Mean training loss of each `window` steps."""
+    return [[m[-1]["step"], sum(x["loss"] for x in m) / len(m)]
+            for m in (metrics[i:i + window] for i in range(0, len(metrics), window))]
+
+
+def train_and_ask(setting, variant, seed, steps):
+    differences = VARIANTS[variant]
+    memory = differences.get("model.mem_len", 96)
+    size = {"model.num_layers": 1, "model.model_dim": 32, "model.num_heads": 1, "model.ffn_dim": 32} if setting.smoke else {}
+    run_dir = setting.out / "runs" / f"{variant.replace(' ', '-')}-{seed}"
+    values = MODEL | size | TRAINING | {"data.shards": setting.out / "text/train", "train.steps": steps, "train.seed": seed}
+    metrics = launch(setting, "xlnet-tiny.toml", run_dir, values | SPANS_6 | {"model.mem_len": memory} | differences)
+    about = {"bench": "ablation", "variant": variant, "seed": seed, "steps": steps}
+    records = [about | {"curve": curve(metrics), "targets_a_step": metrics[-1]["targets"]}]
+
+    def ask(question, values):
+        for split in own_losses(setting, run_dir, values, first=2):
+            records.append(about | {"question": question} | split)
+
+    if variant == "dae":
+        ask("spans K=6", ALWAYS | SPANS_6 | DENOISING | ALL_MASKED)
+        ask("spans K=6, 80/10/10", ALWAYS | SPANS_6 | DENOISING)
+    else:
+        for name, question in QUESTIONS.items():
+            ask(name, ALWAYS | question)
+    if variant == "k6":
+        ask("spans K=6, memory off", ALWAYS | SPANS_6 | {"model.mem_len": 0})
+    shutil.rmtree(run_dir / "checkpoints")
+    return records
+
+
+def ablation(setting):
+    steps = 4 if setting.smoke else 800
+    for seed in setting.seeds:
+        for variant in VARIANTS:
+            yield Job(f"ablation {variant} {seed} {steps}",
+                      lambda variant=variant, seed=seed: train_and_ask(setting, variant, seed, steps))
+
+
+def train_causally(setting, seed, steps):
+    """Transformer-XL: perplexity of the held-out text read from left to right, by memory at evaluation."""
+    size = {"model.num_layers": 1, "model.model_dim": 32, "model.num_heads": 1, "model.ffn_dim": 32} if setting.smoke else {}
+    run_dir = setting.out / "runs" / f"transformer-xl-{seed}"
+    values = MODEL | size | TRAINING | {"data.shards": setting.out / "text/train", "train.steps": steps, "train.seed": seed,
+                                        "sampling.seq_len": 64, "model.mem_len": 64}
+    metrics = launch(setting, "transformer-xl-tiny.toml", run_dir, values)
+    about = {"bench": "causal", "seed": seed, "steps": steps}
+    records = [about | {"curve": curve(metrics)}]
+    for memory in (0, 64, 128, 256, 512):
+        same = ["--same-length"] if memory else []
+        report = evaluate(setting, run_dir, {}, "--objective", "causal", "--mem-len", memory, "--target-len", 64, *same,
+                          "--lanes", 4, "--batches", 2 if setting.smoke else 0)
+        records.append(about | {"eval_mem_len": memory, "report": report})
+    shutil.rmtree(run_dir / "checkpoints")
+    return records
+
+
+def causal(setting):
+    steps = 4 if setting.smoke else 800
+    for seed in setting.seeds:
+        yield Job(f"causal {seed} {steps}", lambda seed=seed: train_causally(setting, seed, steps))
+
+
+# In the order of running; the last ones measure time.
+EXPERIMENTS = {
+    "unigram": unigram, "pair": pair, "lag": lag, "position": position, "causal": causal, "ablation": ablation,
+    "exactness": exactness, "speed": speed,
+}
+NEEDS_TEXT = {"unigram", "position", "causal", "ablation"}

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Runs every learning experiment at a tiny size and asserts what is certain there: closed forms, and that nothing rots.
+
+   smoke_test.py RUN.PY        programs from $ANYORDER_BIN
+"""
+
+import json
+import math
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+# Losses are reported as fp32; that is how far two equal fp64 losses may seem apart.
+FLOAT_STEP = 2.0 ** -23
+
+
+def write_corpus(path):
+    """24 documents of a made-up language: words of few syllables, frequent ones first."""
+    draw = random.Random(1)
+    syllables = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]
+    words = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(400)]
+    weights = [1 / (i + 1) for i in range(len(words))]
+    sentence = lambda: " ".join(draw.choices(words, weights, k=draw.randint(5, 15))).capitalize() + " ."
+    path.write_text("\n\n".join("\n".join(sentence() for _ in range(60)) for _ in range(24)) + "\n")
+
+
+def expect(condition, what):
+    if not condition:
+        raise SystemExit(f"smoke_test.py: {what}")
+
+
+def of(records, **values):
+    found = [r for r in records if all(r.get(k) == v for k, v in values.items())]
+    expect(found, f"no record of {values}")
+    return found
+
+
+def check_pair(records):
+    (ordered,) = of(records, bench="pair", objective="permutation_lm", final=True)
+    (masked,) = of(records, bench="pair", objective="dae", mask_token_prob=1, final=True)
+    middle = ordered["sum_of_marginals"] - ordered["mutual_information"] / 2
+    expect(ordered["joint_nll"] < middle, f"in sequence, names cost {ordered['joint_nll']}, more than {middle}")
+    expect(masked["joint_nll"] > middle, f"independently, names cost {masked['joint_nll']}, less than {middle}")
+    expect(ordered["without_order_joint_nll"] > middle, "the order's gain remained where no target was visible")
+
+
+def check_lag(records):
+    for lag in (24, 10):
+        (blind,) = of(records, bench="lag", lag=lag, mem_len=0, final=True)
+        (informed,) = of(records, bench="lag", lag=lag, mem_len=32, final=True)
+        middle = (blind["blind_entropy"] + blind["informed_entropy"]) / 2
+        outside = blind["loss_by_position"][:lag - 1]
+        inside = blind["loss_by_position"][lag - 1:]
+        expect(min(outside) > middle, f"lag {lag}: a source outside the segment was seen without memory: {outside}")
+        # Fewer positions teach it, so it takes longer than with memory.
+        learned = blind["blind_entropy"] - (blind["blind_entropy"] - blind["informed_entropy"]) / 5
+        expect(not inside or sum(inside) / len(inside) < learned, f"lag {lag}: nothing was learned inside the segment")
+        expect(informed["loss"] < middle, f"lag {lag}: memory did not help: {informed['loss']} is above {middle}")
+
+
+def check_exactness(records):
+    control = of(records, bench="exactness", dtype="fp32", segment=64, mem_len=48)[0]["largest_relative_difference"]
+    expect(control > 1000 * FLOAT_STEP, f"a memory of a quarter changed nothing: {control}")
+    for record in of(records, bench="exactness", dtype="fp32"):
+        full = record["mem_len"] == record["tokens"] - record["segment"]
+        expect(not full or record["largest_relative_difference"] < control / 100, f"not one causal pass: {record}")
+    (reference,) = of(records, bench="exactness", dtype="fp64")
+    expect(reference["largest_relative_difference"] <= FLOAT_STEP, f"not one causal pass: {reference}")
+
+
+def check_text(records):
+    for unigram in of(records, bench="unigram"):
+        # Gibbs: no distribution scores counts better than their own.
+        expect(0 < unigram["target_entropy"] <= unigram["target_cross_entropy"], f"entropies: {unigram}")
+        expect(unigram["heldout_entropy"] <= math.log(unigram["vocab_size"]), f"entropies: {unigram}")
+    asked = of(records, bench="ablation", direction="both", part="all")
+    expect(all(math.isfinite(r["nats"]) for r in asked), "a loss is not finite")
+    count = lambda question: of(asked, variant="k6", question=question)[0]["targets"]
+    # 2 batches of 16 lanes; SEP and CLS are never targets.
+    expect(count("spans K=6") == 2 * 16 * 21, f"{count('spans K=6')} targets with K = 6")
+    expect(count("spans K=7") == 2 * 16 * 18, f"{count('spans K=7')} targets with K = 7")
+    dae = of(asked, variant="dae", question="spans K=6")[0]["targets"]
+    expect(dae == count("spans K=6"), f"dae was asked for {dae} targets")
+    expect(len(of(records, bench="position")) == 2 and len(of(records, bench="speed")) == 1, "records are missing")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_corpus(folder / "corpus.txt")
+        command = [sys.executable, sys.argv[1], "--corpus", folder / "corpus.txt", "--out", folder / "out", "--smoke", "--seeds",
+                   "1", "--jobs", "2"]
+        subprocess.run(command, check=True)
+        jobs = [json.loads(line) for line in (folder / "out/results.jsonl").read_text().splitlines()]
+        records = [record for job in jobs for record in job["records"]]
+        for check in (check_pair, check_lag, check_exactness, check_text):
+            check(records)
+        tables = (folder / "out/tables.md").read_text()
+        expect(tables.count("###") >= 9, "tables are missing")
+        for figure in ("ablation-training", "position-gap", "lag", "new-york"):
+            size = (folder / f"out/{figure}.svg").stat().st_size
+            expect(0 < size <= 60_000, f"{figure}.svg has {size} bytes")
+        again = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        expect("done:" not in again, "jobs with results ran again")
+    print("smoke_test.py: all hold")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,295 @@
+"""What the records say: Markdown tables and figures."""
+
+import math
+from statistics import linear_regression, mean, median, stdev
+
+import charts
+
+# Two-sided 95 % points of Student's t by degrees of freedom.
+STUDENT = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+
+
+def spread(values, digits=3):
+    """'mean ± sd'"""
+    if len(values) < 2:
+        return f"{mean(values):.{digits}f}"
+    return f"{mean(values):.{digits}f} ± {stdev(values):.{digits}f}"
+
+
+def each(values, digits=3):
+    return ", ".join(f"{v:.{digits}f}" for v in values)
+
+
+def verdict(differences):
+    """Whether the mean of paired differences is told from 0 by a t test at 5 %."""
+    if len(differences) < 2:
+        return "one seed"
+    half_width = STUDENT[min(9, len(differences) - 1)] * stdev(differences) / math.sqrt(len(differences))
+    return f"{'told from 0' if abs(mean(differences)) > half_width else 'within noise'} (± {half_width:.3f})"
+
+
+def table(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows])
+
+
+def select(records, **values):
+    return [r for r in records if all(r.get(key) == value for key, value in values.items())]
+
+
+def mean_curve(lines):
+    """Curves of several seeds with the same steps, averaged."""
+    return [(points[0][0], mean(y for _, y in points)) for points in zip(*lines)]
+
+
+def unigram_tables(records, out):
+    rows = [[r["spans"], r["targets"], *(f"{r[k]:.3f}" for k in ("train_entropy", "heldout_entropy", "heldout_cross_entropy",
+                                                               "target_entropy", "target_cross_entropy"))]
+            for r in select(records, bench="unigram")]
+    yield "Unigram plateau, nats", table(
+        ["targets", "number", "training text", "held-out text", "held-out by training counts", "held-out targets",
+         "held-out targets by training counts"], rows)
+
+
+def final_training_loss(record):
+    return mean(y for _, y in record["curve"][-5:])
+
+
+def ablation_losses(records, variant, question, direction="both", part="all"):
+    found = select(records, bench="ablation", variant=variant, question=question, direction=direction, part=part)
+    return {r["seed"]: r["nats"] for r in found}
+
+
+def variants_of(records):
+    return list(dict.fromkeys(r["variant"] for r in select(records, bench="ablation")))
+
+
+def ablation_tables(records, out):
+    curves = {v: [r for r in select(records, bench="ablation", variant=v) if "curve" in r] for v in variants_of(records)}
+    questions = ["spans K=6", "single K=6", "spans K=7"]
+    rows = []
+    for variant, found in curves.items():
+        row = [variant, spread([final_training_loss(r) for r in found])]
+        for question in questions:
+            values = ablation_losses(records, variant, question)
+            row.append(spread(list(values.values())) if values else "-")
+        for direction in ("forward", "backward"):
+            row.append(spread(list(ablation_losses(records, variant, "spans K=6", direction).values())))
+        rows.append(row)
+    yield "Ablations: held-out nats a target by what is asked (training: mean of the last 100 steps, its own targets)", table(
+        ["trained as", "training loss", *questions, "spans K=6, forward lanes", "spans K=6, backward lanes"], rows)
+
+    rows = []
+    for variant in variants_of(records):
+        for question, direction, part in [("spans K=6", "both", "all"), ("single K=6", "both", "all"),
+                                          ("spans K=7", "both", "all"), ("spans K=6", "forward", "all"),
+                                          ("spans K=6", "backward", "all"), ("spans K=6", "both", "reuse"),
+                                          ("spans K=6", "both", "A"), ("spans K=6", "both", "B")]:
+            base = ablation_losses(records, "k6", question, direction, part)
+            other = ablation_losses(records, variant, question, direction, part)
+            seeds = sorted(set(base) & set(other))
+            if variant == "k6" or not seeds:
+                continue
+            differences = [other[s] - base[s] for s in seeds]
+            rows.append([variant, question, direction, part, spread(differences), each(differences), verdict(differences)])
+    yield "Ablations: difference from k6 of the same seed, nats (positive: worse than k6)", table(
+        ["trained as", "asked", "lanes", "part", "mean ± sd", "each seed", "t test, 95 %"], rows)
+
+    extra = []
+    for variant, question in (("k6", "spans K=6, memory off"), ("dae", "spans K=6, 80/10/10")):
+        values = ablation_losses(records, variant, question)
+        if values:
+            extra.append([variant, question, spread(list(values.values())), each(values.values())])
+    yield "Other questions", table(["trained as", "asked", "mean ± sd", "each seed"], extra)
+
+    unigram = select(records, bench="unigram", spans="subword")
+    if curves:
+        series = [(v, mean_curve([r["curve"] for r in found]), "solid") for v, found in curves.items()]
+        # The first points would hide the rest.
+        series = [(v, line[2:] or line, style) for v, line, style in series]
+        charts.line_chart(out / "ablation-training.svg", "Training loss on real text, mean of seeds (each on its own targets)",
+                          "step", "nats a target", series, [("unigram plateau", r["target_cross_entropy"]) for r in unigram])
+
+
+def plateau_tables(records, out):
+    rows = []
+    for found in select(records, bench="unigram", spans="subword"):
+        held_out = ablation_losses(records, "k6", "spans K=6")
+        training = {r["seed"]: final_training_loss(r) for r in select(records, bench="ablation", variant="k6") if "curve" in r}
+        if held_out:
+            rows.append(["permutation LM", f"{found['target_entropy']:.3f}", spread(list(training.values())),
+                         spread(list(held_out.values())), each(held_out.values())])
+        causal = [r for r in select(records, bench="causal", eval_mem_len=64)]
+        training = [final_training_loss(r) for r in select(records, bench="causal") if "curve" in r]
+        if causal:
+            values = [r["report"]["nats_per_token"] for r in causal]
+            rows.append(["causal LM", f"{found['heldout_entropy']:.3f}", spread(training), spread(values), each(values)])
+    yield "Beneath the unigram plateau, nats a target", table(
+        ["objective", "held-out unigram entropy", "training, last 100 steps", "held-out", "each seed"], rows)
+
+
+def causal_tables(records, out):
+    rows = []
+    for memory in sorted({r["eval_mem_len"] for r in select(records, bench="causal") if "eval_mem_len" in r}):
+        reports = [r["report"] for r in select(records, bench="causal", eval_mem_len=memory)]
+        rows.append([memory, f"{mean(r['context_average'] for r in reports):.1f}", min(r["context_min"] for r in reports),
+                     spread([r["nats_per_token"] for r in reports]), spread([r["perplexity"] for r in reports], 2)])
+    yield "Causal LM trained with segments and memory of 64: memory at evaluation", table(
+        ["memory", "context, average", "context, least", "nats a token", "perplexity (pieces)"], rows)
+
+
+def position_tables(records, out):
+    found = select(records, bench="position")
+    memories = sorted({r["mem_len"] for r in found})
+    if len(memories) < 2:
+        return
+    without, having = ({r["seed"]: r for r in found if r["mem_len"] == m} for m in (memories[0], memories[-1]))
+    seeds = sorted(set(without) & set(having))
+    gaps = {s: [a - b for a, b in zip(without[s]["loss_by_position"], having[s]["loss_by_position"])] for s in seeds}
+    size = len(gaps[seeds[0]])
+    rows = []
+    for begin, end in [(0, 1), (1, 2), (2, 4), (4, 8), (8, 16), (16, size)]:
+        values = [mean(gaps[s][begin:end]) for s in seeds]
+        rows.append([f"{begin}" if end == begin + 1 else f"{begin}-{end - 1}",
+                     spread([mean(without[s]["loss_by_position"][begin:end]) for s in seeds]),
+                     spread([mean(having[s]["loss_by_position"][begin:end]) for s in seeds]),
+                     spread(values), each(values), verdict(values)])
+    rows.append(["all", spread([without[s]["loss"] for s in seeds]), spread([having[s]["loss"] for s in seeds]),
+                 *((lambda d: (spread(d), each(d), verdict(d)))([without[s]["loss"] - having[s]["loss"] for s in seeds]))])
+    yield f"Real text by position in a segment of {size}: memory {memories[0]} against {memories[-1]}", table(
+        ["position", "without", "with", "gap", "each seed", "t test, 95 %"], rows)
+    series = [(f"seed {s}", list(enumerate(gaps[s])), "dots") for s in seeds]
+    series.append(("mean", list(enumerate(map(mean, zip(*gaps.values())))), "solid"))
+    charts.line_chart(out / "position-gap.svg", "What memory gains, by position in the segment (held-out real text)",
+                      "position", "loss without - with memory, nats", series, [("no gain", 0.0)])
+
+
+def lag_tables(records, out):
+    rows, series = [], []
+    finals = [r for r in select(records, bench="lag") if r.get("final")]
+    for lag in sorted({r["lag"] for r in finals}, reverse=True):
+        for memory in sorted({r["mem_len"] for r in finals}):
+            found = select(finals, lag=lag, mem_len=memory)
+            if not found:
+                continue
+            blind = min(lag - 1, found[0]["seq_len"])
+            inside = lambda r, low, high: mean(r["loss_by_position"][low:high])
+            early = [inside(r, 0, blind) for r in found]
+            late = [inside(r, blind, None) for r in found] if blind < found[0]["seq_len"] else None
+            rows.append([lag, memory, spread([r["loss"] for r in found]), each([r["loss"] for r in found]),
+                         f"0-{blind - 1}: {spread(early)}", f"{blind}-{found[0]['seq_len'] - 1}: {spread(late)}" if late else "-"])
+            if lag > found[0]["seq_len"]:
+                lines = [[(r["step"], r["loss"]) for r in select(records, bench="lag", lag=lag, mem_len=memory, seed=f["seed"])]
+                         for f in found]
+                series += [(f"memory {memory}", line, "solid") for line in lines]
+    if not finals:
+        return
+    yield (f"Copy at a distance, segments of {finals[0]['seq_len']}: ln V = {finals[0]['blind_entropy']:.3f}, entropy rate "
+           f"{finals[0]['informed_entropy']:.3f} nats"), table(
+        ["distance", "memory", "loss", "each seed", "positions whose source is outside the segment", "inside"], rows)
+    charts.line_chart(out / "lag.svg", "Copy from beyond the segment, fresh text (a line a seed)", "step", "nats a token", series,
+                      [("ln V", finals[0]["blind_entropy"]), ("entropy rate", finals[0]["informed_entropy"])])
+
+
+PAIR_NAMES = {"permutation_lm": "permutation LM", "dae": "dae, all targets <mask>", "dae 80/10/10": "dae, 80/10/10"}
+
+
+def pair_variant(record):
+    corrupted = record["objective"] == "dae" and record["mask_token_prob"] < 1
+    return PAIR_NAMES["dae 80/10/10" if corrupted else record["objective"]]
+
+
+def pair_tables(records, out):
+    finals = [r for r in select(records, bench="pair") if r.get("final")]
+    if not finals:
+        return
+    rows, series = [], []
+    for variant in PAIR_NAMES.values():
+        found = [r for r in finals if pair_variant(r) == variant]
+        if not found:
+            continue
+        rows.append([variant, spread([r["joint_nll"] for r in found]), each([r["joint_nll"] for r in found]),
+                     f"{found[0]['bound']:.3f}"])
+        for final in found:
+            line = [(r["step"], r["joint_nll"]) for r in select(records, bench="pair", seed=final["seed"])
+                    if pair_variant(r) == variant]
+            series.append((variant, line[1:], "solid"))
+        if "without_order_joint_nll" in found[0]:
+            values = [r["without_order_joint_nll"] for r in found]
+            rows.append(["the same weights, order not used", spread(values), each(values),
+                         f"{found[0]['sum_of_marginals']:.3f}"])
+            for name, bound in (("sooner_nll", found[0]["sum_of_marginals"] / 2),
+                                ("later_nll", found[0]["joint_entropy"] - found[0]["sum_of_marginals"] / 2)):
+                values = [r[name] for r in found]
+                rows.append([f"permutation LM, member predicted {name[:-4]}", spread(values), each(values), f"{bound:.3f}"])
+    yield f"New York: nats a name; mutual information {finals[0]['mutual_information']:.3f}", table(
+        ["prediction", "held-out joint NLL", "each seed", "closed-form bound"], rows)
+    charts.line_chart(out / "new-york.svg", "Both members of a name: joint NLL (a line a seed)", "step", "nats a name", series,
+                      [("joint entropy", finals[0]["joint_entropy"]), ("sum of marginals", finals[0]["sum_of_marginals"])])
+
+
+def exactness_tables(records, out):
+    rows = []
+    found = select(records, bench="exactness")
+    shape = lambda r: (r["backend"], r["dtype"], r["dim"], r["layers"], r["tokens"], r["segment"], r["mem_len"])
+    for key in dict.fromkeys(map(shape, found)):
+        same = [r for r in found if shape(r) == key]
+        rows.append([*key, f"{max(r['largest_relative_difference'] for r in same):.3g}",
+                     f"{max(r['relative_difference_of_sums'] for r in same):.3g}"])
+    yield "Segments with memory against one causal pass: largest relative difference over tokens and seeds", table(
+        ["backend", "dtype", "d", "layers", "tokens", "segment", "memory", "of a token's loss", "of the sum (fp64)"], rows)
+
+
+def predicted(dim, attend):
+    """(as published: 12 d^2 and 2 d; counted for this code)."""
+    published = attend * (12 * dim**2 + 2 * dim * attend / 2) / (12 * dim**2 + 2 * dim * attend)
+    # A window computes q, k, v, o, position table (5 d^2) and the feed-forward (8 d^2) for A tokens; a segment keys and values
+    # of A memory slots and A more distances (3 d^2 a token) besides. Content, position and value terms: 3 d a key.
+    counted = attend * (13 * dim**2 + 3 * dim * attend / 2) / (16 * dim**2 + 3 * dim * attend)
+    return published, counted
+
+
+def slope(points):
+    return linear_regression([math.log(x) for x, _ in points], [math.log(y) for _, y in points]).slope
+
+
+def speed_tables(records, out):
+    found = select(records, bench="speed")
+    rows, fits, series = [], [], []
+    for dim in sorted({r["dim"] for r in found}):
+        measured, published, counted = [], [], []
+        for attend in sorted({r["attend"] for r in found if r["dim"] == dim}):
+            same = select(found, dim=dim, attend=attend)
+            ratios = [r["speedup"] for r in same]
+            singles = [r["single_speedup"] for r in same]
+            guess = predicted(dim, attend)
+            measured.append((attend, median(ratios)))
+            published.append((attend, guess[0]))
+            counted.append((attend, guess[1]))
+            rows.append([dim, attend, *(f"{median(r[k] for r in same):.1f}" for k in ("window_us", "segment_us", "single_us")),
+                         f"{median(ratios):.1f} [{min(ratios):.1f}-{max(ratios):.1f}]", f"{guess[0]:.1f}", f"{guess[1]:.1f}",
+                         f"{median(singles):.2f}"])
+        if len(measured) > 1:
+            fits.append([dim, f"{slope(measured):.3f}", f"{slope(published):.3f}", f"{slope(counted):.3f}",
+                         f"{measured[-1][1] / measured[-1][0]:.3f}", f"{published[-1][1] / published[-1][0]:.3f}",
+                         f"{counted[-1][1] / counted[-1][0]:.3f}"])
+            series += [(f"d {dim}", measured, "dots"), (f"d {dim}", measured, "solid"),
+                       (f"d {dim}, predicted (12 d², 2 d)", published, "dashed")]
+    if not found:
+        return
+    yield "Microseconds a token, and speed-up against recomputation: median [least-most] of rounds", table(
+        ["d", "A", "window", "segment", "one token", "window / segment", "predicted, 12 d² and 2 d",
+         "predicted, this code's operations", "window / one token"], rows)
+    yield "Exponent of the speed-up in A (log-log fit), and speed-up / A at the largest A", table(
+        ["d", "measured", "12 d², 2 d", "this code's operations", "measured / A", "12 d², 2 d", "this code's operations"], fits)
+    if series:
+        charts.line_chart(out / "speed-up.svg", "Scoring with memory against a window for each token", "attention length A",
+                          "speed-up", series, log=True)
+
+
+def write(records, out):
+    sections = []
+    for part in (unigram_tables, plateau_tables, ablation_tables, position_tables, causal_tables, lag_tables, pair_tables,
+                 exactness_tables, speed_tables):
+        sections += [f"### {title}\n\n{body}\n" for title, body in part(records, out) if body.count("\n") > 1]
+    (out / "tables.md").write_text("\n".join(sections), encoding="utf-8")
