@@ -46,6 +46,8 @@ EvalJson LossTable(const SplitLosses& losses) {
 std::string OwnQuantity(const RunConfig& config) {
   if (config.objective.name == "permutation_lm")
     return "conditional NLL of partially predicted targets (no perplexity)";
+  if (config.objective.name == "dae")
+    return "NLL of corrupted tokens, each predicted alone (no perplexity)";
   if (config.objective.name == "causal_lm") return "NLL of next tokens, read as in training";
   return absl::StrCat("training loss of ", config.objective.name);
 }
@@ -205,6 +207,7 @@ void PrintEvalForPeople(const EvalJson& report) {
   for (const auto& [key, value] : report["settings"].items())
     absl::StrAppend(&settings, settings.empty() ? "" : ", ", key, " ", value.dump());
   PrintLine("settings", settings);
+  if (report.contains("overrides")) PrintLine("overrides", report["overrides"].dump());
   if (report.contains("losses")) return PrintTable(report["losses"]);
   PrintLine("targets", NumberText(report["targets"]));
   PrintLine(

@@ -303,6 +303,7 @@ eval_refused)
   for option in "--mem-len 5" "--target-len 5" "--clamp-len 5" --same-length "--objective causal --seed 2"; do
     refused 64 "means nothing with" "an option of the other objective" reference --data other-shards $option
   done
+  refused 64 "not possible in an evaluation" "another model" reference --data other-shards --set model.num_layers=1
   refused 64 "memory length 0" "same length without memory" reference --data other-shards --objective causal --same-length --mem-len 0
   refused 64 "at most the length of the text" "a memory longer than the text" reference --data other-shards --objective causal --mem-len 1000000
   refused 64 "clamp-len is 0" "no distance at all" reference --data other-shards --objective causal --clamp-len 0
