@@ -6,17 +6,17 @@ import sys
 from pathlib import Path
 
 PROGRAMS = Path(os.environ["ANYORDER_BIN"])
-TINY = Path(os.environ["ANYORDER_SOURCE"]) / "configs" / "xlnet-tiny.toml"
+CONFIGS = Path(os.environ["ANYORDER_SOURCE"]) / "configs"
 
 
-def write_text(path, documents=60, sentences=(4, 12)):
-    """Documents of sentences of made-up words: enough for four streams."""
+def write_text(path, documents, num_words, syllables):
+    """Documents of sentences of made-up words."""
     rng = random.Random(3)
-    words = ["".join(rng.choice("bdfgklmnprst") + rng.choice("aeiou") for _ in range(rng.randint(1, 4)))
-             for _ in range(400)]
+    words = ["".join(rng.choice("bdfgklmnprst") + rng.choice("aeiou") for _ in range(rng.randint(*syllables)))
+             for _ in range(num_words)]
     with open(path, "w", encoding="utf-8") as out:
         for _ in range(documents):
-            for _ in range(rng.randint(*sentences)):
+            for _ in range(rng.randint(4, 12)):
                 out.write(" ".join(rng.choice(words) for _ in range(rng.randint(3, 14))).capitalize() + ".\n")
             out.write("\n")
 
@@ -28,23 +28,24 @@ def run(*command):
     return result.stdout
 
 
-def prepare_text(folder, vocab_size=300):
-    """Shards of made-up text, in `folder`/shards."""
-    write_text(folder / "text.txt")
+def prepare_text(folder, vocab_size=300, documents=60, num_words=400, syllables=(1, 4)):
+    """Shards of made-up text, in `folder`/shards: enough for four streams of a tiny network."""
+    write_text(folder / "text.txt", documents, num_words, syllables)
     run(PROGRAMS / "anyorder", "prep", "--input", folder / "text.txt", "--output", folder / "shards",
         "--vocab-size", vocab_size, "--workers", 1, "--quiet")
     return folder / "shards"
 
 
-def launch(run_dir, settings):
-    """A run of the tiny configuration with `settings` changed."""
+def launch(run_dir, settings, config="xlnet-tiny"):
+    """A run of one of the configurations with `settings` changed."""
     overrides = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-    run(PROGRAMS / "anyorder", "launch", "--config", TINY, "--run-dir", run_dir, "--ranks", 1, *overrides)
+    run(PROGRAMS / "anyorder", "launch", "--config", CONFIGS / f"{config}.toml", "--run-dir", run_dir, "--ranks", 1,
+        *overrides)
 
 
 def export(run_dir, output):
     run(PROGRAMS / "anyorder", "export", "--run-dir", run_dir, "--format", "hf", "--output", output)
 
 
-def dump(run_dir, steps, output):
-    run(PROGRAMS / "parity_dump", run_dir, steps, output)
+def dump(run_dir, steps, output, *options):
+    run(PROGRAMS / "parity_dump", run_dir, steps, output, *options)
