@@ -96,6 +96,7 @@ absl::StatusOr<DType> GetDType(const Json& json, const char* key) {
   for (const DType dtype : {DType::kFloat64,
                             DType::kFloat32,
                             DType::kBFloat16,
+                            DType::kFloat16,
                             DType::kInt64,
                             DType::kInt32,
                             DType::kUint16,

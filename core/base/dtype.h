@@ -9,7 +9,17 @@
 
 namespace anyorder {
 
-enum class DType : uint8_t { kFloat64, kFloat32, kBFloat16, kInt64, kInt32, kUint16, kUint8 };
+// kFloat16 is only read from other people's files; no kernel computes in it.
+enum class DType : uint8_t {
+  kFloat64,
+  kFloat32,
+  kBFloat16,
+  kFloat16,
+  kInt64,
+  kInt32,
+  kUint16,
+  kUint8
+};
 
 constexpr int64_t SizeOf(DType dtype) {
   switch (dtype) {
@@ -20,6 +30,7 @@ constexpr int64_t SizeOf(DType dtype) {
     case DType::kInt32:
       return 4;
     case DType::kBFloat16:
+    case DType::kFloat16:
     case DType::kUint16:
       return 2;
     case DType::kUint8:
@@ -28,7 +39,7 @@ constexpr int64_t SizeOf(DType dtype) {
   return 0;
 }
 
-// The safetensors spelling: "F64", "F32", "BF16", "I64", "I32", "U16", "U8".
+// The safetensors spelling: "F64", "F32", "BF16", "F16", "I64", "I32", "U16", "U8".
 constexpr absl::string_view Name(DType dtype) {
   switch (dtype) {
     case DType::kFloat64:
@@ -37,6 +48,8 @@ constexpr absl::string_view Name(DType dtype) {
       return "F32";
     case DType::kBFloat16:
       return "BF16";
+    case DType::kFloat16:
+      return "F16";
     case DType::kInt64:
       return "I64";
     case DType::kInt32:
