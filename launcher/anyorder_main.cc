@@ -15,6 +15,7 @@
 #include "launcher/command_line.h"
 #include "launcher/eval.h"
 #include "launcher/export_hf.h"
+#include "launcher/import_hf.h"
 #include "launcher/inspect.h"
 #include "launcher/launch.h"
 #include "launcher/status_report.h"
@@ -53,6 +54,7 @@ struct CommandLine {
   InspectOptions inspect;
   ExportOptions export_options;
   EvalOptions eval;
+  ImportOptions import_options;
   std::string format = "hf";
 };
 
@@ -157,6 +159,27 @@ CLI::App* DeclareEval(CLI::App& app, CommandLine& line) {
   return command;
 }
 
+CLI::App* DeclareImport(CLI::App& app, CommandLine& line) {
+  CLI::App* command = app.add_subcommand("import", "make a run of another program's weights");
+  command->add_option("--input", line.import_options.input, "model directory of Hugging Face")
+      ->required()
+      ->check(IsNotEmpty());
+  command
+      ->add_option("--output", line.import_options.output, "run directory to make; absent or empty")
+      ->required()
+      ->check(IsNotEmpty());
+  command->add_option("--format", line.format, "hf: Hugging Face XLNetLMHeadModel, safetensors")
+      ->check(CLI::IsMember({"hf"}))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--config", line.import_options.config, "TOML file (default: continued pretraining)")
+      ->check(IsNotEmpty());
+  command->add_option("--set", line.import_options.overrides, "section.key=value, over the file")
+      ->allow_extra_args(false);
+  return command;
+}
+
 int Main(int argc, char** argv) {
   if (argc >= 2 && std::strcmp(argv[1], "prep") == 0) return ExecPrep(argv);
   CommandLine line;
@@ -168,12 +191,14 @@ int Main(int argc, char** argv) {
   CLI::App* inspect = DeclareInspect(app, line);
   CLI::App* export_command = DeclareExport(app, line);
   CLI::App* eval = DeclareEval(app, line);
+  CLI::App* import_command = DeclareImport(app, line);
   if (const auto ended = ParseCommandLine(app, argc, argv)) return *ended;
   if (launch->parsed()) return RunLaunch(line.launch, line.resume);
   if (status->parsed()) return Report(PrintStatus(line.status));
   if (inspect->parsed()) return Report(Inspect(line.inspect));
   if (eval->parsed()) return Report(Evaluate(line.eval));
   if (export_command->parsed()) return Report(ExportHuggingFace(line.export_options));
+  if (import_command->parsed()) return Report(ImportHuggingFace(line.import_options));
   return kExitUsage;
 }
 

@@ -1,8 +1,6 @@
 #include "launcher/export_hf.h"
 
 #include <nlohmann/json.hpp>
-#include <stdlib.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -17,13 +15,18 @@
 #include "ckpt/reader.h"
 #include "ckpt/safetensors.h"
 #include "core/base/status.h"
+#include "core/base/whole_file.h"
 #include "core/model/parameters.h"
 #include "core/train/config_file.h"
 #include "core/train/resume.h"
 #include "core/train/run_directory.h"
 #include "data/dataset_index.h"
 #include "data/digest.h"
+#include "launcher/hf_config.h"
+#include "launcher/imported_run.h"
+#include "launcher/new_directory.h"
 #include "launcher/saved_step.h"
+#include "launcher/spiece_file.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -107,55 +110,6 @@ absl::Status WriteWeights(const ckpt::Checkpoint& checkpoint,
   return writer.Finish();
 }
 
-const char* HuggingFaceActivation(kernels::Activation activation) {
-  switch (activation) {
-    case kernels::Activation::kGeluTanh:
-      return "gelu_new";
-    case kernels::Activation::kGeluErf:
-      return "gelu";
-    case kernels::Activation::kRelu:
-      return "relu";
-  }
-  return "gelu_new";
-}
-
-Json ModelJson(const RunConfig& config, const data::DatasetIndex& dataset) {
-  const ModelConfig& model = config.model;
-  return {{"architectures", {"XLNetLMHeadModel"}},
-          {"model_type", "xlnet"},
-          {"vocab_size", dataset.vocab_size},
-          {"n_token", dataset.vocab_size},
-          {"d_model", model.model_dim},
-          {"n_layer", model.num_layers},
-          {"n_head", model.num_heads},
-          {"d_head", model.head_dim},
-          {"d_inner", model.ffn_dim},
-          {"ff_activation", HuggingFaceActivation(model.activation)},
-          {"untie_r", model.untie_r},
-          {"attn_type", "bi"},
-          {"bi_data", false},
-          {"clamp_len", model.clamp_len},
-          {"same_length", false},
-          {"mem_len", model.mem_len},
-          {"reuse_len", config.sampling.reuse_len},
-          {"use_mems_eval", true},
-          {"use_mems_train", false},
-          {"dropout", model.dropout},
-          {"initializer_range", model.init_range},
-          {"layer_norm_eps", model.layer_norm_epsilon},
-          {"summary_type", "last"},
-          {"summary_use_proj", true},
-          {"summary_activation", "tanh"},
-          {"summary_last_dropout", 0.1},
-          {"start_n_top", 5},
-          {"end_n_top", 5},
-          {"tie_word_embeddings", true},
-          {"torch_dtype", "float32"},
-          {"bos_token_id", dataset.vocab_ids.bos},
-          {"eos_token_id", dataset.vocab_ids.eos},
-          {"pad_token_id", dataset.vocab_ids.pad}};
-}
-
 Json SpecialTokensJson() {
   return {{"bos_token", "<s>"},
           {"eos_token", "</s>"},
@@ -167,12 +121,10 @@ Json SpecialTokensJson() {
           {"additional_special_tokens", {"<eop>", "<eod>"}}};
 }
 
-Json TokenizerJson(const data::DatasetIndex& dataset, const RunConfig& config) {
-  const auto letter_case = dataset.settings.find("case");
-  const bool lower = letter_case != dataset.settings.end() && letter_case->second == "uncased";
+Json TokenizerJson(bool is_uncased, const RunConfig& config) {
   Json json = SpecialTokensJson();
   json["tokenizer_class"] = "XLNetTokenizer";
-  json["do_lower_case"] = lower;
+  json["do_lower_case"] = is_uncased;
   json["remove_space"] = true;
   json["keep_accents"] = false;  // data/cleaning.h drops them always
   json["padding_side"] = "left";
@@ -180,18 +132,24 @@ Json TokenizerJson(const data::DatasetIndex& dataset, const RunConfig& config) {
   return json;
 }
 
-absl::Status WriteJson(const fs::path& path, const Json& json) {
-  return ckpt::WriteSmallFileAtomically(
-      ckpt::FileSystem::Posix(), path.string(), json.dump(2) + "\n");
+absl::Status WriteText(const fs::path& path, const std::string& text) {
+  return ckpt::WriteSmallFileAtomically(ckpt::FileSystem::Posix(), path.string(), text);
 }
 
-// The tokenizer that the run was trained with, checked.
-absl::Status CopyTokenizer(const RunConfig& config,
-                           const data::DatasetIndex& dataset,
-                           const fs::path& directory) {
-  const fs::path source = fs::path(config.data.shards) / dataset.tokenizer.file;
+absl::Status WriteTokenizerJson(const fs::path& directory,
+                                bool is_uncased,
+                                const RunConfig& config) {
+  ANYORDER_RETURN_IF_ERROR(WriteText(directory / "tokenizer_config.json",
+                                     TokenizerJson(is_uncased, config).dump(2) + "\n"));
+  return WriteText(directory / "special_tokens_map.json", SpecialTokensJson().dump(2) + "\n");
+}
+
+// The vocabulary that the run was trained with, checked.
+absl::Status CopyVocabulary(const fs::path& source,
+                            const std::string& expected_digest,
+                            const fs::path& directory) {
   ANYORDER_ASSIGN_OR_RETURN(const data::Digest128 digest, data::DigestOfFile(source.string()));
-  if (digest.Hex() != dataset.tokenizer.digest)
+  if (digest.Hex() != expected_digest)
     return absl::DataLossError(
         absl::StrCat(source.string(), " is damaged: its digest does not match"));
   std::error_code error;
@@ -199,16 +157,48 @@ absl::Status CopyTokenizer(const RunConfig& config,
   return error ? ErrnoStatus("copy", source.string(), error.value()) : absl::OkStatus();
 }
 
-absl::Status RefuseUnlessAbsentOrEmpty(const fs::path& output) {
-  if (output.empty()) return absl::InvalidArgumentError("--output is empty; name a directory");
-  std::error_code error;
-  if (!fs::exists(output, error) ||
-      (fs::is_directory(output, error) && fs::is_empty(output, error)))
-    return absl::OkStatus();
-  return absl::AlreadyExistsError(
-      absl::StrCat("--output '",
-                   output.string(),
-                   "' is not an empty directory; name another (nothing was changed)"));
+// What surrounds the weights comes from the dataset that the run was trained on. Returns the vocabulary's size.
+absl::StatusOr<int64_t> WriteFilesOfDataset(const RunConfig& config,
+                                            const TrainMetadata& saved,
+                                            const fs::path& directory) {
+  ANYORDER_ASSIGN_OR_RETURN(const data::DatasetIndex dataset,
+                            data::ReadDatasetIndex(config.data.shards));
+  ANYORDER_RETURN_IF_ERROR(CheckMetadata(saved, config, dataset));
+  const auto vocab_size = static_cast<int64_t>(dataset.vocab_size);
+  ANYORDER_RETURN_IF_ERROR(
+      WriteText(directory / "config.json", HfConfigText(config, vocab_size, dataset.vocab_ids)));
+  const auto letter_case = dataset.settings.find("case");
+  const bool is_uncased = letter_case != dataset.settings.end() && letter_case->second == "uncased";
+  ANYORDER_RETURN_IF_ERROR(WriteTokenizerJson(directory, is_uncased, config));
+  ANYORDER_RETURN_IF_ERROR(CopyVocabulary(
+      fs::path(config.data.shards) / dataset.tokenizer.file, dataset.tokenizer.digest, directory));
+  return vocab_size;
+}
+
+// The same for a run that was imported: what came with the weights goes with them again, and no dataset is needed.
+absl::StatusOr<int64_t> WriteFilesOfImport(const ImportedRun& imported,
+                                           const RunConfig& config,
+                                           const TrainMetadata& saved,
+                                           const fs::path& directory) {
+  ANYORDER_RETURN_IF_ERROR(CheckMetadataConfig(saved, config));
+  ANYORDER_RETURN_IF_ERROR(CopyVocabulary(imported.vocabulary, saved.tokenizer_digest, directory));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string model, ReadWholeFile(imported.vocabulary));
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<VocabularyPiece> pieces,
+                            ParsePieces(model, imported.vocabulary));
+  const auto vocab_size = static_cast<int64_t>(pieces.size());
+  ANYORDER_RETURN_IF_ERROR(WriteTokenizerJson(directory, /*is_uncased=*/false, config));
+  for (const std::string& name : KeptFiles()) {
+    const absl::StatusOr<std::string> text =
+        ReadWholeFile(absl::StrCat(imported.directory, "/", name));
+    if (absl::IsNotFound(text.status())) continue;
+    ANYORDER_RETURN_IF_ERROR(text.status());
+    ANYORDER_RETURN_IF_ERROR(WriteText(directory / name, *text));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const std::string original, ReadWholeFile(imported.config));
+  ANYORDER_RETURN_IF_ERROR(
+      WriteText(directory / "config.json",
+                UpdatedHfConfigText(original, config, vocab_size, !saved.is_imported())));
+  return vocab_size;
 }
 
 // Writes the files of the export into `directory`, which exists; returns the step they hold.
@@ -216,67 +206,33 @@ absl::StatusOr<int64_t> WriteAll(const ExportOptions& options, const fs::path& d
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig config,
                             LoadRunConfig(RunDirectory(options.run_dir).config, {}));
   ANYORDER_RETURN_IF_ERROR(CheckRepresentable(config));
-  ANYORDER_ASSIGN_OR_RETURN(const data::DatasetIndex dataset,
-                            data::ReadDatasetIndex(config.data.shards));
   ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
                             OpenSavedStep(options.run_dir, options.step));
   ANYORDER_ASSIGN_OR_RETURN(const TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
-  ANYORDER_RETURN_IF_ERROR(CheckMetadata(saved, config, dataset));
-
-  const ParameterLayout layout(config.model, static_cast<int64_t>(dataset.vocab_size));
+  const ImportedRun imported(options.run_dir);
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t vocab_size,
+                            imported.exists()
+                                ? WriteFilesOfImport(imported, config, saved, directory)
+                                : WriteFilesOfDataset(config, saved, directory));
+  const ParameterLayout layout(config.model, vocab_size);
   ANYORDER_RETURN_IF_ERROR(WriteWeights(
       checkpoint, ExportTensors(config, layout), (directory / "model.safetensors").string()));
-  ANYORDER_RETURN_IF_ERROR(WriteJson(directory / "config.json", ModelJson(config, dataset)));
-  ANYORDER_RETURN_IF_ERROR(
-      WriteJson(directory / "tokenizer_config.json", TokenizerJson(dataset, config)));
-  ANYORDER_RETURN_IF_ERROR(WriteJson(directory / "special_tokens_map.json", SpecialTokensJson()));
-  ANYORDER_RETURN_IF_ERROR(CopyTokenizer(config, dataset, directory));
   return checkpoint.step();
-}
-
-// umask can only be read by setting it; no other thread of this program makes files.
-mode_t CurrentUmask() {
-  const mode_t mask = umask(0);
-  umask(mask);
-  return mask;
-}
-
-// A new directory beside `output`, so that a rename puts the finished export in place. Its name is nobody's: what
-// an earlier export or the user left there stays.
-absl::StatusOr<fs::path> MakeTemporaryBeside(const fs::path& output) {
-  std::error_code error;
-  if (output.has_parent_path()) fs::create_directories(output.parent_path(), error);
-  if (error) return ErrnoStatus("mkdir", output.parent_path().string(), error.value());
-  std::string name = output.string() + ".partial-XXXXXX";
-  if (mkdtemp(name.data()) == nullptr) return ErrnoStatus("mkdir", name);
-  // mkdtemp makes it private; an export is as readable as any other directory of the user.
-  fs::permissions(name, fs::perms(0777 & ~CurrentUmask()), error);
-  return fs::path(name);
 }
 
 }  // namespace
 
 absl::Status ExportHuggingFace(const ExportOptions& options) {
-  fs::path output = fs::path(options.output).lexically_normal();
-  if (!output.has_filename()) output = output.parent_path();  // "dir/"
-  ANYORDER_RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(output));
+  const fs::path output = fs::path(options.output).lexically_normal();
+  ANYORDER_RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(output, "--output"));
   ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
-  ANYORDER_ASSIGN_OR_RETURN(const fs::path temporary, MakeTemporaryBeside(output));
-  std::error_code error;
-  const absl::StatusOr<int64_t> step = WriteAll(options, temporary);
-  if (!step.ok()) {
-    fs::remove_all(temporary, error);
-    return step.status();
-  }
-  fs::rename(temporary, output, error);  // replaces an empty directory
-  if (error) {
-    const absl::Status failed = ErrnoStatus("rename", output.string(), error.value());
-    fs::remove_all(temporary, error);
-    return failed;
-  }
-  const std::string parent = output.has_parent_path() ? output.parent_path().string() : ".";
-  ANYORDER_RETURN_IF_ERROR(ckpt::FileSystem::Posix()->SyncDirectory(parent));
-  std::printf("exported step %lld to %s\n", static_cast<long long>(*step), output.string().c_str());
+  ANYORDER_ASSIGN_OR_RETURN(NewDirectory directory,
+                            NewDirectory::Create(options.output, "--output"));
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t step, WriteAll(options, directory.path()));
+  ANYORDER_RETURN_IF_ERROR(directory.Publish());
+  std::printf("exported step %lld to %s\n",
+              static_cast<long long>(step),
+              directory.output().string().c_str());
   return absl::OkStatus();
 }
 

@@ -27,6 +27,7 @@
 #include "core/train/run_config.h"
 #include "core/train/run_directory.h"
 #include "data/dataset.h"
+#include "launcher/imported_run.h"
 #include "launcher/incarnation.h"
 #include "launcher/output_relay.h"
 #include "launcher/run_identity.h"
@@ -60,10 +61,17 @@ absl::StatusOr<RunConfig> ResolveConfig(const LaunchOptions& options) {
   if (options.config.empty()) ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
   const RunDirectory paths(options.run_dir);
   const std::string file = options.config.empty() ? paths.config : options.config;
-  ANYORDER_ASSIGN_OR_RETURN(RunConfig config, LoadRunConfig(file, options.overrides));
+  RunConfig base;
+  std::error_code error;
+  const bool has_config = std::filesystem::exists(paths.config, error);
+  if (has_config && ImportedRun(options.run_dir).exists()) {
+    // A file for continued pretraining need not repeat what the weights say.
+    ANYORDER_ASSIGN_OR_RETURN(const RunConfig imported, LoadRunConfig(paths.config, {}));
+    base.model = imported.model;
+  }
+  ANYORDER_ASSIGN_OR_RETURN(RunConfig config, LoadRunConfig(file, options.overrides, base));
   ANYORDER_RETURN_IF_ERROR(config.ValidateWorldSize(options.ranks));
   // Ranks may start in another directory, and so may the next launch.
-  std::error_code error;
   const std::filesystem::path shards = std::filesystem::absolute(config.data.shards, error);
   if (!error) config.data.shards = shards.lexically_normal().string();
   // Here, not only in the ranks: a dataset that cannot be used is refused once, and nothing is written.
@@ -76,9 +84,14 @@ absl::StatusOr<RunConfig> ResolveConfig(const LaunchOptions& options) {
   }
   if (config.eval.every > 0)
     ANYORDER_RETURN_IF_ERROR(OpenHeldOutText(config, dataset->index()).status());
-  if (std::filesystem::exists(paths.config, error)) {
+  if (has_config) {
     ANYORDER_ASSIGN_OR_RETURN(const RunConfig started, LoadRunConfig(paths.config, {}));
-    ANYORDER_RETURN_IF_ERROR(Annotate(CheckSameRun(started, config), paths.config));
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+    const bool is_first = Summarize(records).incarnations == 0;
+    ANYORDER_RETURN_IF_ERROR(
+        is_first && ImportedRun(options.run_dir).exists()
+            ? CheckFirstStart(options.run_dir, started, config, dataset->index())
+            : Annotate(CheckSameRun(started, config), paths.config));
   }
   return config;
 }

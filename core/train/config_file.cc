@@ -131,7 +131,9 @@ class SectionReader {
 
 }  // namespace
 
-absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_view path) {
+absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text,
+                                         absl::string_view path,
+                                         const RunConfig& base) {
   const toml::parse_result parsed = toml::parse(std::string_view(text.data(), text.size()));
   if (!parsed) {
     const toml::parse_error& error = parsed.error();
@@ -139,7 +141,7 @@ absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_vi
     return absl::InvalidArgumentError(absl::StrCat(
         path, ":", error.source().begin.line, ": ", absl::string_view(what.data(), what.size())));
   }
-  RunConfig config;
+  RunConfig config = base;
   FaultList faults;
   SectionReader reader(path, faults);
   for (const auto& [key, node] : parsed.table()) {
@@ -201,9 +203,10 @@ absl::Status ApplyOverride(absl::string_view assignment, RunConfig& config) {
 }
 
 absl::StatusOr<RunConfig> LoadRunConfig(const std::string& path,
-                                        const std::vector<std::string>& overrides) {
+                                        const std::vector<std::string>& overrides,
+                                        const RunConfig& base) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  ANYORDER_ASSIGN_OR_RETURN(RunConfig config, ParseRunConfig(text, path));
+  ANYORDER_ASSIGN_OR_RETURN(RunConfig config, ParseRunConfig(text, path, base));
   for (const std::string& assignment : overrides)
     ANYORDER_RETURN_IF_ERROR(ApplyOverride(assignment, config));
   ANYORDER_RETURN_IF_ERROR(Annotate(config.Validate(), path));

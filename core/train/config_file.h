@@ -16,14 +16,18 @@
 
 namespace anyorder {
 
-// `path` names the text in messages. All faults of the text come in one status; values are not validated yet.
-absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_view path);
+// `path` names the text in messages; keys that the text lacks keep their values of `base`. All faults of the text come in one
+// status; values are not validated yet.
+absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text,
+                                         absl::string_view path,
+                                         const RunConfig& base = {});
 
 // "section.key=value"; strings and enumerators need no quotes.
 absl::Status ApplyOverride(absl::string_view assignment, RunConfig& config);
 
 // Reads, overrides, validates. NotFound if the file cannot be opened.
 absl::StatusOr<RunConfig> LoadRunConfig(const std::string& path,
-                                        const std::vector<std::string>& overrides);
+                                        const std::vector<std::string>& overrides,
+                                        const RunConfig& base = {});
 
 }  // namespace anyorder

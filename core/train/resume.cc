@@ -114,6 +114,17 @@ absl::StatusOr<TrainMetadata> ParseMetadata(const std::string& text) {
 absl::Status CheckMetadata(const TrainMetadata& saved,
                            const RunConfig& config,
                            const data::DatasetIndex& dataset) {
+  if (saved.is_imported() && saved.tokenizer_digest != dataset.tokenizer_digest) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the imported weights need tokenizer ",
+                     saved.tokenizer_digest,
+                     " but ",
+                     config.data.shards,
+                     " was made with ",
+                     dataset.tokenizer_digest,
+                     "; make the dataset with the run's own: anyorder prep --vocab "
+                     "RUN-DIR/spiece.model"));
+  }
   if (saved.tokenizer_digest != dataset.tokenizer_digest) {
     return absl::FailedPreconditionError(
         absl::StrCat("the checkpoint was trained with tokenizer ",
@@ -124,7 +135,7 @@ absl::Status CheckMetadata(const TrainMetadata& saved,
                      dataset.tokenizer_digest,
                      "; point data.shards at the run's own dataset"));
   }
-  if (saved.dataset_digest != dataset.dataset_digest) {
+  if (!saved.is_imported() && saved.dataset_digest != dataset.dataset_digest) {
     return absl::FailedPreconditionError(
         absl::StrCat("the checkpoint was trained on dataset ",
                      saved.dataset_digest,
@@ -134,14 +145,20 @@ absl::Status CheckMetadata(const TrainMetadata& saved,
                      dataset.dataset_digest,
                      "; point data.shards at the run's own dataset"));
   }
-  if (saved.config_digest != config.IdentityDigest()) {
-    const absl::StatusOr<RunConfig> started = ParseRunConfig(saved.config_text, "checkpoint");
-    const absl::Status difference =
-        started.ok() ? CheckSameRun(*started, config) : started.status();
-    return absl::FailedPreconditionError(
-        absl::StrCat("the checkpoint belongs to another configuration: ", difference.message()));
+  return CheckMetadataConfig(saved, config);
+}
+
+absl::Status CheckMetadataConfig(const TrainMetadata& saved, const RunConfig& config) {
+  if (saved.config_digest == config.IdentityDigest()) return absl::OkStatus();
+  const absl::StatusOr<RunConfig> started = ParseRunConfig(saved.config_text, "checkpoint");
+  absl::Status difference = started.status();
+  if (started.ok()) {
+    difference =
+        saved.is_imported() ? CheckSameFunction(*started, config) : CheckSameRun(*started, config);
   }
-  return absl::OkStatus();
+  if (saved.is_imported() && difference.ok()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the checkpoint belongs to another configuration: ", difference.message()));
 }
 
 }  // namespace anyorder

@@ -39,14 +39,20 @@ struct TrainMetadata {
   std::string dataset_digest;
   std::string tokenizer_digest;
   std::string config_text;
+
+  // Weights that were imported have met no dataset and no training settings yet: both digests are empty.
+  bool is_imported() const { return dataset_digest.empty() && config_digest.empty(); }
 };
 // JSON, with the parameter table of `layout`.
 std::string SerializeMetadata(const TrainMetadata& metadata, const ParameterLayout& layout);
 absl::StatusOr<TrainMetadata> ParseMetadata(const std::string& json);
 
-// FailedPrecondition naming what differs: another configuration, dataset or tokenizer.
+// FailedPrecondition naming what differs: another configuration, dataset or tokenizer. Imported weights take any dataset of
+// their tokenizer, and any settings that leave the model's function as it is.
 absl::Status CheckMetadata(const TrainMetadata& saved,
                            const RunConfig& config,
                            const data::DatasetIndex& dataset);
+// The part about the configuration.
+absl::Status CheckMetadataConfig(const TrainMetadata& saved, const RunConfig& config);
 
 }  // namespace anyorder

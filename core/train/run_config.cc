@@ -22,6 +22,21 @@ bool DecidesResult(absl::string_view section, absl::string_view key) {
   return key != "log_every" && key != "prefetch_steps";
 }
 
+// New keys decide unless they are listed, which errs on the safe side.
+bool DecidesFunction(absl::string_view section, absl::string_view key) {
+  if (section != "model") return false;
+  for (const char* free : {"mem_len",
+                           "initial_memory",
+                           "dropout",
+                           "attention_dropout",
+                           "initializer",
+                           "init_range",
+                           "dtype"}) {
+    if (key == free) return false;
+  }
+  return true;
+}
+
 // Calls emit(section, key, text of the value) for each field in order.
 template <typename Emit>
 void ForEachField(const RunConfig& config, Emit emit) {
@@ -153,6 +168,29 @@ std::vector<std::string> RunConfig::IdentityLines() const {
 
 std::string RunConfig::IdentityDigest() const {
   return data::DigestOf(absl::StrJoin(IdentityLines(), "\n")).Hex();
+}
+
+std::vector<std::string> FunctionLines(const RunConfig& config) {
+  std::vector<std::string> lines;
+  ForEachField(config, [&lines](const char* section, const char* key, const std::string& value) {
+    if (DecidesFunction(section, key))
+      lines.push_back(absl::StrCat(section, ".", key, " = ", value));
+  });
+  return lines;
+}
+
+absl::Status CheckSameFunction(const RunConfig& weights, const RunConfig& now) {
+  const std::vector<std::string> given = FunctionLines(weights);
+  const std::vector<std::string> wanted = FunctionLines(now);
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (given[i] == wanted[i]) continue;
+    return absl::InvalidArgumentError(absl::StrCat("the weights are of a model with ",
+                                                   given[i],
+                                                   " and mean nothing with ",
+                                                   wanted[i],
+                                                   "; leave that key out"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckSameRun(const RunConfig& started, const RunConfig& now) {

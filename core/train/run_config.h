@@ -153,8 +153,14 @@ struct RunConfig {
   std::string IdentityDigest() const;
 };
 
-// FailedPrecondition naming the first key on which the identities differ.
+// InvalidArgument naming the first key on which the identities differ.
 absl::Status CheckSameRun(const RunConfig& started, const RunConfig& now);
+
+// "model.key = value" of each key that decides which function given weights are: the form of the network, not how it is
+// initialised, regularised or computed, nor how much memory it gets.
+std::vector<std::string> FunctionLines(const RunConfig& config);
+// InvalidArgument naming the first of them on which two configurations differ.
+absl::Status CheckSameFunction(const RunConfig& weights, const RunConfig& now);
 
 template <>
 inline constexpr auto kEnumNames<dist::Reduction> =

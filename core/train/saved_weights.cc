@@ -55,7 +55,9 @@ absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
 absl::Status CheckFitsText(const TrainMetadata& saved,
                            const RunConfig& config,
                            const data::DatasetIndex& text) {
-  if (saved.config_digest != config.IdentityDigest()) {
+  if (saved.is_imported()) {
+    ANYORDER_RETURN_IF_ERROR(CheckMetadataConfig(saved, config));
+  } else if (saved.config_digest != config.IdentityDigest()) {
     return absl::FailedPreconditionError(
         absl::StrCat("the checkpoint was trained with configuration ",
                      saved.config_digest,

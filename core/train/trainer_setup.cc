@@ -56,6 +56,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->LoadLocalState(checkpoint)));
   trainer->state_->GatherWeights();
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->ConnectLocalService()));
+  if (!checkpoint.empty()) trainer->saver_->set_loaded_step(trainer->step_);
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->OpenLocalReport(checkpoint)));
 
   const dist::Range leaves = trainer->reducer_->leaves();
@@ -175,7 +176,6 @@ absl::Status Trainer::ConnectLocalService() {
   client.run_id = options_.run_id;
   client.incarnation = options_.incarnation;
   ANYORDER_ASSIGN_OR_RETURN(saver_, Saver::Connect(config_.checkpoint, client, communicator_));
-  if (step_ > 0) saver_->set_loaded_step(step_);
   return saver_->Prepare(state_->Ranges());
 }
 

@@ -36,7 +36,8 @@ class TrainingState {
 
   // This rank's part of the initial state.
   void Initialize();
-  // This rank's part of `checkpoint`. FailedPrecondition if its tensors have other shapes; DataLoss.
+  // This rank's part of `checkpoint`. Imported weights (step 0) come without memory, which stays zero. FailedPrecondition if
+  // its tensors have other shapes; DataLoss.
   absl::Status Load(const ckpt::Checkpoint& checkpoint);
   // Collective, after either: the compute weights of all ranks' master weights.
   void GatherWeights();

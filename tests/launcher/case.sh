@@ -320,6 +320,51 @@ eval_refused)
     expect_text "eval\." $name/log
   done ;;
 
+imported)
+  settings="--set optimizer.learning_rate=1e-4"
+  import() { "$anyorder" import --format hf --input $name/hf --output "$1" --config "$here/tiny.toml" --set train.steps=$steps $settings; }
+  "$anyorder" export --run-dir reference --output $name/hf >$name/log 2>&1 || fail "export"
+  import $name/run >>$name/log 2>&1; expect_status $? 0 "import"
+  # Before any training: the same files again, and no dataset is needed for it.
+  "$anyorder" export --run-dir $name/run --output $name/again >>$name/log 2>&1; expect_status $? 0 "export of an import"
+  diff -r $name/hf $name/again >$name/diff || fail "export(import(x)) is not x: $(cat $name/diff)"
+  "$anyorder" status --run-dir $name/run >$name/status || fail "status of an imported run"
+  expect_text "checkpoint   step 0" $name/status
+  evaluate $name/run --data other-shards --json >$name/json || fail "eval of an imported run"
+  # Another vocabulary, another model, lost weights: refused, and nothing is written.
+  "$anyorder" prep --input other.txt --output $name/foreign --vocab-size 290 --no-filter --no-dedup >$name/prep 2>&1 || fail "prep"
+  find $name/run -type f | sort >$name/before
+  launch "$work/$name/run" $settings --set data.shards="$work/$name/foreign" >$name/refused 2>&1; expect_status $? 65 "another vocabulary"
+  expect_text "anyorder prep --vocab .*/run/spiece.model" $name/refused
+  launch "$work/$name/run" $settings --set model.ffn_dim=128 >$name/refused 2>&1; expect_status $? 64 "another model"
+  expect_text "model.ffn_dim = 256 and mean nothing with model.ffn_dim = 128" $name/refused
+  mv $name/run/checkpoints/step-000000000 $name/weights
+  launch "$work/$name/run" $settings >$name/refused 2>&1; expect_status $? 65 "lost weights"
+  mv $name/weights $name/run/checkpoints/step-000000000
+  find $name/run -type f | sort | diff -q $name/before - || fail "a refused start wrote something"
+  launch "$work/$name/run" --ranks 2 --resume required $settings >>$name/log 2>&1; expect_status $? 0 "continued pretraining"
+  expect_text "resuming after step 0" $name/log
+  # It goes on where the old run ended, not where a new one begins.
+  mean() { awk -v first="$2" -v last="$3" '$1 >= first && $1 <= last { sum += $2; n++ } END { print sum / n }' "$1"; }
+  losses $name/run >$name/losses
+  echo "$(mean $name/losses 1 20) $(mean reference.losses 281 300) $(mean reference.losses 1 5)" |
+    awk '{ exit !($1 < $2 + ($3 - $2) / 4) }' || fail "losses begin at $(mean $name/losses 1 20)"
+  # The same from the same files, killed on the way, on other ranks.
+  import $name/killed >>$name/log 2>&1; expect_status $? 0 "import"
+  compose "$work/$name/killed" --ranks 3 $settings
+  "${command[@]}" >>$name/log 2>&1 &
+  job=$!
+  has_trained() { [ -d $name/killed/checkpoints/step-000000030 ]; }
+  await has_trained
+  kill -9 "$(rank_pids $name/killed | tail -n 1)"
+  wait $job; expect_status $? 0 "after a killed rank"
+  expect_text "starting again" $name/log
+  [ "$(digest $name/run)" = "$(digest $name/killed)" ] || fail "the killed run ends in another state"
+  # After training the files tell the run's settings, and keep what the run knows nothing of.
+  "$anyorder" export --run-dir $name/run --output $name/trained >>$name/log 2>&1; expect_status $? 0 "export of a trained import"
+  cmp -s $name/hf/model.safetensors $name/trained/model.safetensors && fail "training changed nothing"
+  cmp $name/hf/spiece.model $name/trained/spiece.model || fail "another vocabulary" ;;
+
 reported)
   "$anyorder" status --run-dir reference >$name/log || fail "status"
   expect_text "finished" $name/log

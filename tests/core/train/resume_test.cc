@@ -100,6 +100,22 @@ TEST_F(ResumeTest, OtherDatasetTokenizerOrConfigurationIsRefused) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("train.lanes = 32"));
 }
 
+TEST_F(ResumeTest, ImportedWeightsTakeAnyDatasetOfTheirTokenizerAndAnySettings) {
+  saved_.config_digest.clear();
+  saved_.dataset_digest.clear();
+  dataset_.dataset_digest = "data2";
+  config_.train.lanes = 32;
+  config_.model.mem_len = 7;
+  EXPECT_TRUE(CheckMetadata(saved_, config_, dataset_).ok());
+  config_.model.ffn_dim = 99;
+  const absl::Status other_model = CheckMetadata(saved_, config_, dataset_);
+  EXPECT_TRUE(absl::IsFailedPrecondition(other_model));
+  EXPECT_THAT(std::string(other_model.message()), HasSubstr("model.ffn_dim = 99"));
+  dataset_.tokenizer_digest = "tokens2";
+  EXPECT_THAT(std::string(CheckMetadata(saved_, config_, dataset_).message()),
+              HasSubstr("anyorder prep --vocab"));
+}
+
 TEST(DecaySegmentsTest, SegmentsCoverAllParametersAndFollowTheirFlags) {
   const ParameterLayout layout(ModelConfig(), 50);
   const std::vector<dist::DecaySegment> segments = DecaySegmentsOf(layout);

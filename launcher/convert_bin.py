@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Converts the PyTorch weights (.bin) of a Hugging Face model to model.safetensors, which `anyorder import` reads.
+
+Usage: convert_bin.py DIR [OUTPUT]       OUTPUT: default DIR/model.safetensors; must not exist
+
+Reads DIR/pytorch_model.bin, or the files that DIR/pytorch_model.bin.index.json names. Every tensor keeps its name, shape,
+type and bytes. Needs Python's torch and nothing else; the build and the other programs need neither.
+Exit statuses: 0 done, 64 bad command line, 65 bad input, 69 torch is missing, 74 the output could not be written.
+"""
+import json
+import os
+import struct
+import sys
+
+ALIGNMENT = 8
+
+
+def fail(status, message):
+    print(f"convert_bin.py: {message}", file=sys.stderr)
+    sys.exit(status)
+
+
+def files_of(directory):
+    single = os.path.join(directory, "pytorch_model.bin")
+    index = os.path.join(directory, "pytorch_model.bin.index.json")
+    if os.path.exists(single):
+        return [single]
+    if not os.path.exists(index):
+        fail(65, f"'{directory}' has neither pytorch_model.bin nor pytorch_model.bin.index.json")
+    try:
+        with open(index, encoding="utf-8") as file:
+            names = sorted(set(json.load(file)["weight_map"].values()))
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        fail(65, f"'{index}' is damaged ({error}); fetch it again")
+    return [os.path.join(directory, os.path.basename(name)) for name in names]
+
+
+def load(torch, paths):
+    types = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+             torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8"}
+    tensors = {}
+    for path in paths:
+        try:
+            # Only tensors: a pickle may otherwise run whatever its author wanted.
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # torch raises many kinds
+            fail(65, f"'{path}' cannot be read as PyTorch weights: {str(error).splitlines()[0]}")
+        for name, tensor in state.items():
+            if not isinstance(tensor, torch.Tensor) or tensor.dtype not in types:
+                fail(65, f"'{path}': '{name}' is {getattr(tensor, 'dtype', type(tensor).__name__)}, no tensor of "
+                         f"{', '.join(types.values())}")
+            if name in tensors:
+                fail(65, f"'{path}': tensor '{name}' is in another file, too; fetch the files again")
+            tensors[name] = (types[tensor.dtype], tensor.detach().contiguous())
+    return tensors
+
+
+def write(torch, tensors, path):
+    # Wider elements first, so that each tensor is aligned.
+    order = sorted(tensors, key=lambda name: (-tensors[name][1].element_size(), name))
+    header, position = {"__metadata__": {"format": "pt"}}, 0
+    for name in order:
+        kind, tensor = tensors[name]
+        end = position + tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [position, end]}
+        position = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % ALIGNMENT)
+    partial = f"{path}.partial-{os.getpid()}"
+    try:
+        with open(partial, "xb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            for name in order:
+                tensor = tensors[name][1]
+                if tensor.numel():
+                    file.write(tensor.flatten().view(torch.uint8).numpy().tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(partial, path)  # unlike a rename, never over another file
+    except OSError as error:
+        fail(74, f"'{path}' was not written: {error.strerror}")
+    finally:
+        if os.path.exists(partial):
+            os.unlink(partial)
+
+
+def main():
+    if len(sys.argv) not in (2, 3) or sys.argv[1].startswith("-"):
+        fail(64, "usage: convert_bin.py DIR [OUTPUT]")
+    directory = sys.argv[1]
+    output = sys.argv[2] if len(sys.argv) == 3 else os.path.join(directory, "model.safetensors")
+    if not os.path.isdir(directory):
+        fail(64, f"'{directory}' is not a directory")
+    if os.path.lexists(output):
+        fail(64, f"'{output}' exists; remove it or name another output")
+    paths = files_of(directory)
+    try:
+        import torch
+    except ImportError:
+        fail(69, "Python's torch is missing: python3 -m venv venv && venv/bin/pip install torch, then run this with "
+                 "venv/bin/python")
+    tensors = load(torch, paths)
+    write(torch, tensors, output)
+    print(f"wrote {len(tensors)} tensors to {output}")
+
+
+main()

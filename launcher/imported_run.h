@@ -1,0 +1,40 @@
+// What a run directory made by `anyorder import` has beside that of any run: the vocabulary, and the files of the model that
+// its weights came from. They stay with the run, so that an export can give back what it does not know.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/train/run_config.h"
+#include "data/dataset_index.h"
+
+namespace anyorder::launcher {
+
+struct ImportedRun {
+  explicit ImportedRun(const std::string& run_dir);
+
+  // Of an existing run directory.
+  bool exists() const;
+
+  std::string directory;   // run-dir/import: small files of the model as they were
+  std::string config;      // run-dir/import/config.json
+  std::string vocabulary;  // run-dir/spiece.model
+};
+
+// Files of a model directory besides config.json, weights and vocabulary that are kept and exported again as they are. Each may
+// be absent.
+const std::vector<std::string>& KeptFiles();
+
+// Whether a run that has only been imported may start so: any settings that leave the model's function as it is, any dataset of
+// its vocabulary. Errors: InvalidArgument for another model, FailedPrecondition for another vocabulary.
+absl::Status CheckFirstStart(const std::string& run_dir,
+                             const RunConfig& imported,
+                             const RunConfig& now,
+                             const data::DatasetIndex& dataset);
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,41 @@
+// A directory that appears complete or not at all: filled under a name of its own beside its place, then renamed.
+
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace anyorder::launcher {
+
+class NewDirectory {
+ public:
+  // `output` as given with `option`; what is missing above it is made. Changes nothing on error.
+  // Errors: InvalidArgument if empty; AlreadyExists unless `output` is absent or an empty directory; I/O.
+  static absl::StatusOr<NewDirectory> Create(const std::string& output, const std::string& option);
+  // Removes what was not published.
+  ~NewDirectory();
+  NewDirectory(NewDirectory&& other) noexcept;
+  NewDirectory& operator=(NewDirectory&&) = delete;
+
+  // Where to write.
+  const std::filesystem::path& path() const { return temporary_; }
+  // Where it will be.
+  const std::filesystem::path& output() const { return output_; }
+  // The files in it must be durable already; its name is when this returns.
+  absl::Status Publish();
+
+ private:
+  NewDirectory() = default;
+
+  std::filesystem::path output_;
+  std::filesystem::path temporary_;  // empty: nothing to remove
+};
+
+// What Create refuses, for programs that look before they work long.
+absl::Status RefuseUnlessAbsentOrEmpty(const std::filesystem::path& output,
+                                       const std::string& option);
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,47 @@
+// A model directory as Hugging Face writes it, small and made by hand, that a test then spoils in one place.
+
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ckpt/safetensors.h"
+
+namespace anyorder::launcher {
+
+struct HfTensor {
+  ckpt::SafetensorsEntry entry;
+  std::string bytes;
+};
+
+// Elements as the little-endian bytes of a file.
+template <typename T>
+std::string BytesOf(const std::vector<T>& values) {
+  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+
+struct HfDirectory {
+  // A whole model: 2 layers, d_model 8, 2 heads, d_inner 12, 14 pieces; all values different.
+  HfDirectory();
+
+  HfTensor& Tensor(const std::string& name);
+  void Remove(const std::string& name);
+  void Add(const std::string& name, std::initializer_list<int64_t> shape, float first_value);
+  // Writes config.json, model.safetensors, spiece.model, tokenizer_config.json.
+  void Write(const std::string& directory) const;
+
+  nlohmann::ordered_json config;
+  std::vector<HfTensor> tensors;
+  std::vector<std::pair<std::string, int>> pieces;  // text and type
+};
+
+// A SentencePiece model of nothing but pieces.
+std::string SentencePieceModel(const std::vector<std::pair<std::string, int>>& pieces);
+void WriteFile(const std::string& path, const std::string& bytes);
+void WriteSafetensors(const std::string& path, const std::vector<HfTensor>& tensors);
+
+}  // namespace anyorder::launcher
