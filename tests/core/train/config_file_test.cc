@@ -171,6 +171,21 @@ TEST(RunConfigTest, RanksMustShareTheMicrobatches) {
   EXPECT_FALSE(config.ValidateWorldSize(0).ok());
 }
 
+TEST(RunConfigTest, EvaluationNeedsTextAndSoundNumbers) {
+  RunConfig config = ValidConfig();
+  config.eval = {.shards = "", .every = 5, .batches = -1, .lanes = 3, .seed = -1};
+  const std::string message(config.Validate().message());
+  for (const char* fault : {"eval.every is 5 but eval.shards is missing",
+                            "eval.batches is -1",
+                            "eval.lanes is 3 but must be even",
+                            "eval.seed is -1"})
+    EXPECT_THAT(message, HasSubstr(fault));
+  config.eval = EvalConfig();
+  config.eval.shards = "held-out";
+  config.eval.every = 5;
+  EXPECT_TRUE(config.Validate().ok());
+}
+
 TEST(RunConfigTest, IdentityIgnoresWhatCannotChangeTheResult) {
   const RunConfig config = ValidConfig();
   RunConfig other = config;
@@ -178,6 +193,7 @@ TEST(RunConfigTest, IdentityIgnoresWhatCannotChangeTheResult) {
   other.cpu.threads = 3;
   other.data.shards = "moved";
   other.train.log_every = 99;
+  other.eval = {.shards = "held-out", .every = 7, .batches = 3, .lanes = 2, .seed = 5};
   EXPECT_EQ(other.IdentityDigest(), config.IdentityDigest());
   EXPECT_TRUE(CheckSameRun(config, other).ok());
 }
