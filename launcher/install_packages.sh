@@ -17,7 +17,7 @@ case "${1:?usage: install_packages.sh build|quickstart|tests|parity}" in
   build) ;;
   quickstart) packages+=(perl perl-doc) ;;
   tests) packages+=(libgtest-dev libgmock-dev clang-format git perl python3 python3-numpy python3-h5py) ;;
-  parity) packages=(python3-torch python3-venv) ;;
+  parity) packages=(python3-torch python3-venv libopenblas0-pthread) ;;  # torch's products are 20 times slower without OpenBLAS
   *) echo "install_packages.sh: unknown set '$1'; use build, quickstart, tests or parity" >&2; exit 64 ;;
 esac
 
