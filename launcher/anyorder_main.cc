@@ -18,6 +18,7 @@
 #include "launcher/import_hf.h"
 #include "launcher/inspect.h"
 #include "launcher/launch.h"
+#include "launcher/show.h"
 #include "launcher/status_report.h"
 
 namespace anyorder::launcher {
@@ -55,6 +56,7 @@ struct CommandLine {
   ExportOptions export_options;
   EvalOptions eval;
   ImportOptions import_options;
+  ShowOptions show;
   std::string format = "hf";
 };
 
@@ -180,6 +182,32 @@ CLI::App* DeclareImport(CLI::App& app, CommandLine& line) {
   return command;
 }
 
+CLI::App* DeclareShow(CLI::App& app, ShowOptions& options) {
+  CLI::App* show = app.add_subcommand("show", "draw what an objective lets each stream see");
+  const auto whole = CLI::Range(int64_t{0}, int64_t{1} << 40);
+  show->add_option("--objective", options.objective, "xlnet, transformer-xl or a registry name");
+  show->add_option("--length", options.length, "slots; sampling settings keep their proportions")
+      ->check(whole);
+  show->add_option("--memory", options.memory, "memory slots")->check(whole);
+  show->add_option("--seed", options.seed, "of order, targets and segments")->check(whole);
+  show->add_option("--lane", options.lane, "row of the batch; 1 reads backward")->check(whole);
+  show->add_option("--step", options.step, "training step (default: memory is full)")->check(whole);
+  show->add_option("--row", options.row, "draw arrows to this slot, too")->check(whole);
+  show->add_option("--config", options.config, "TOML file to draw instead")->check(IsNotEmpty());
+  show->add_option("--run-dir", options.run_dir, "run to draw instead")->check(IsNotEmpty());
+  show->add_option("--set", options.overrides, "section.key=value, over all of these")
+      ->allow_extra_args(false);
+  show->add_option("--text", options.text, "words for the slots")->check(IsNotEmpty());
+  show->add_flag("--tokens", options.tokens, "name the slots x1, x2, ...");
+  show->add_option("--stream", options.stream, "content, query or both")
+      ->check(CLI::IsMember({"content", "query", "both"}))
+      ->capture_default_str();
+  show->add_option("--output", options.output, "FILE.svg (default: the terminal)")
+      ->check(IsNotEmpty());
+  show->add_flag("--ascii", options.ascii, "plain characters");
+  return show;
+}
+
 int Main(int argc, char** argv) {
   if (argc >= 2 && std::strcmp(argv[1], "prep") == 0) return ExecPrep(argv);
   CommandLine line;
@@ -192,6 +220,7 @@ int Main(int argc, char** argv) {
   CLI::App* export_command = DeclareExport(app, line);
   CLI::App* eval = DeclareEval(app, line);
   CLI::App* import_command = DeclareImport(app, line);
+  CLI::App* show = DeclareShow(app, line.show);
   if (const auto ended = ParseCommandLine(app, argc, argv)) return *ended;
   if (launch->parsed()) return RunLaunch(line.launch, line.resume);
   if (status->parsed()) return Report(PrintStatus(line.status));
@@ -199,6 +228,7 @@ int Main(int argc, char** argv) {
   if (eval->parsed()) return Report(Evaluate(line.eval));
   if (export_command->parsed()) return Report(ExportHuggingFace(line.export_options));
   if (import_command->parsed()) return Report(ImportHuggingFace(line.import_options));
+  if (show->parsed()) return Report(Show(line.show));
   return kExitUsage;
 }
 

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""`anyorder show` as a user runs it: committed pictures are current, SVG is well formed and holds one cell for each visible
+pair, and mistakes are answered. Usage: check_show.py BIN_DIR SOURCE_DIR"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+ANYORDER, SOURCE = Path(sys.argv[1]) / "anyorder", Path(sys.argv[2])
+OBJECTIVES = SOURCE / "core/model/objectives"
+PICTURES = {  # committed file -> options that draw it
+    OBJECTIVES / "permutation_lm.svg": ["--objective", "xlnet", "--length", "16", "--seed", "3", "--row", "1"],
+    OBJECTIVES / "causal_lm.svg": ["--objective", "transformer-xl", "--length", "12"],
+}
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def show(*options, locale="C.UTF-8"):
+    return subprocess.run([ANYORDER, "show", *options], capture_output=True, text=True, encoding="utf-8",
+                          env={**os.environ, "LC_ALL": locale})
+
+
+def draw(path, *options):
+    done = show(*options, "--output", str(path))
+    assert done.returncode == 0, done.stderr
+    return path.read_bytes()
+
+
+def cells(svg):
+    return [rect for rect in ElementTree.fromstring(svg).iter(SVG + "rect") if rect.find(SVG + "title") is not None]
+
+
+def check_pictures(folder):
+    for path, options in PICTURES.items():
+        drawn = draw(folder / path.name, *options)
+        assert drawn == path.read_bytes(), f"{path} is stale: anyorder show {' '.join(options)} --output {path}"
+        assert draw(folder / path.name, *options) == drawn, "an older picture is replaced"
+    golden = SOURCE / "tests/launcher/show_length16.txt"
+    text = show("--objective", "xlnet", "--length", "16", "--seed", "3").stdout
+    assert text == golden.read_text(encoding="utf-8"), f"{golden} is stale or the picture is wrong:\n{text}"
+    assert max(map(len, text.splitlines())) <= 80
+    plain = show("--length", "16", locale="C").stdout
+    assert plain.isascii() and plain == show("--length", "16", "--ascii").stdout
+
+
+def check_cells(folder):
+    for name in ("xlnet", "transformer-xl"):
+        for length in ("12", "48", "128"):
+            options = ["--objective", name, "--length", length, "--memory", "4"]
+            svg = draw(folder / f"{name}{length}.svg", *options)
+            assert b"href" not in svg and b"url(" not in svg, "self-contained"
+            rects = cells(svg)
+            if length == "128":  # neighbours share a rectangle: compare areas
+                size = float(rects[0].get("height"))
+                drawn = round(sum(float(r.get("width")) for r in rects) / size)
+                if name == "transformer-xl":
+                    assert drawn == 128 * 4 + 128 * 129 // 2, drawn
+                continue
+            text = show(*options, "--ascii").stdout
+            matrices = [line[20:].split("->")[0] for line in text.splitlines() if re.fullmatch(r" *\d+ .{9} +-?\d+  ", line[:20])]
+            # One or two characters a cell, by what fits 80 columns.
+            wide = 20 + 2 * (int(length) + 4) + 4 <= 80
+            visible = sum(len(re.findall("[#om]", row)) for row in matrices) // (2 if wide else 1)
+            assert len(rects) == visible, (name, length, len(rects), visible)
+            titles = [rect.find(SVG + "title").text for rect in rects]
+            for title in titles:
+                rank, limit = re.search(r"because rank (-?\d+) <= (-?\d+)$", title).groups()
+                assert int(rank) <= int(limit), title
+
+
+def check_mistakes(folder):
+    other = folder / "notes.svg"
+    other.write_text("mine")
+    for options, word in [
+        (["--length", "9"], "must be even"),
+        (["--objective", "xlnt"], "did you mean 'xlnet'?"),
+        (["--objective", "causal_lm", "--stream", "query"], "--stream content"),
+        (["--length", "100"], "--output FILE.svg"),
+        (["--row", "16"], "[0, 16)"),
+        (["--lane", "2"], "[0, 2)"),
+        (["--output", "picture.png"], ".svg"),
+        (["--tokens", "--text", "a b"], "give one"),
+        (["--set", "sampling.num_predict=99"], "num_predict=99"),
+        (["--output", str(other)], "not drawn by"),
+    ]:
+        done = show(*options)
+        assert done.returncode == 64 and word in done.stderr and done.stderr.count("\n") == 1, (options, done)
+    assert other.read_text() == "mine"
+    assert show("--config", str(folder / "absent.toml")).returncode == 74
+
+
+def check_configs():
+    text = show("--config", str(SOURCE / "configs/xlnet-tiny.toml"), "--length", "16").stdout
+    assert text.startswith("permutation_lm: 16 slots after 12 of memory, 2 targets"), text
+
+
+with tempfile.TemporaryDirectory() as temporary:
+    check_pictures(Path(temporary))
+    check_cells(Path(temporary))
+    check_mistakes(Path(temporary))
+    check_configs()
+print("pictures hold")

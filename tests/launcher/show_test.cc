@@ -1,0 +1,165 @@
+// `anyorder show` against the rules as the papers and the released XLNet code state them, written out pair by pair from the
+// order that was drawn.
+
+#include "launcher/show.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+
+#include "launcher/show_config.h"
+#include "launcher/show_scene.h"
+
+namespace anyorder::launcher {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kWide = 400;  // columns, so that each cell has two
+
+// The rows of one matrix of an ASCII picture: 'm' memory, 'o' itself, '#' other slots, '.' hidden.
+std::vector<std::string> MatrixOf(const std::string& picture, const std::string& stream) {
+  std::vector<std::string> rows;
+  bool inside = false;
+  for (const absl::string_view line : absl::StrSplit(picture, '\n')) {
+    if (absl::StartsWith(line, stream)) inside = true;
+    if (inside && line.empty()) break;
+    // A row of the matrix begins with its slot number; the lines above it do not.
+    if (!inside || line.size() < 20 || line[2] < '0' || line[2] > '9') continue;
+    std::string cells;
+    for (const char c : line.substr(20)) {
+      if (c != '|') cells += c;
+    }
+    const size_t label = cells.find("->");
+    if (label != std::string::npos) cells.resize(label - 1);
+    std::string row;
+    for (size_t i = 1; i < cells.size(); i += 2)
+      row += cells[i];
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+ShowOptions Options(const std::string& objective, int64_t length, int64_t seed) {
+  ShowOptions options;
+  options.objective = objective;
+  options.length = length;
+  options.seed = seed;
+  options.ascii = true;
+  return options;
+}
+
+Scene SceneOf(const ShowOptions& options) {
+  const absl::StatusOr<RunConfig> config = ShowConfig(options);
+  EXPECT_TRUE(config.ok()) << config.status();
+  absl::StatusOr<Scene> scene = MakeScene(*config, options);
+  EXPECT_TRUE(scene.ok()) << scene.status();
+  return *std::move(scene);
+}
+
+// The released code's blocking rule within a half: rev is -1 for context, else the order; a target's own threshold is its
+// rev, any other slot's one more; j is seen where rev[j] lies below it. Half 1 sees all of half 0, which sees none of it.
+bool XlnetSees(const TextSample& sample, int64_t i, int64_t j) {
+  const int64_t half = static_cast<int64_t>(sample.tokens.size()) / 2;
+  if (i / half != j / half) return j / half < i / half;
+  const auto rev = [&](int64_t s) {
+    const bool context = sample.is_masked[s] == 0 && sample.is_functional[s] == 0;
+    return context ? -1 : sample.order[s];
+  };
+  const bool target = sample.is_masked[i] != 0 && sample.is_functional[i] == 0;
+  return rev(j) < (target ? rev(i) : rev(i) + 1);
+}
+
+TEST(ShowTest, XlnetPicturesAreTheReleasedRulePairByPair) {
+  for (const int64_t length : {10, 16, 32, 64}) {
+    for (const int64_t seed : {1, 2, 3, 4}) {
+      for (const int64_t lane : {0, 1}) {
+        ShowOptions options = Options("xlnet", length, seed);
+        options.lane = lane;
+        options.memory = 3;
+        options.overrides = {"sampling.num_predict=6"};
+        const TextSample sample = SceneOf(options).sample;
+        EXPECT_EQ(sample.backward, lane == 1);
+        const absl::StatusOr<std::string> picture = Picture(options, kWide);
+        ASSERT_TRUE(picture.ok()) << picture.status();
+
+        std::vector<std::string> content;
+        std::vector<std::string> queries;
+        for (int64_t i = 0; i < length; ++i) {
+          std::string row = "mmm";
+          std::string query = "mmm";
+          for (int64_t j = 0; j < length; ++j) {
+            row += i == j ? 'o' : XlnetSees(sample, i, j) ? '#' : '.';
+            query += XlnetSees(sample, i, j) ? '#' : '.';
+          }
+          content.push_back(row);
+          if (sample.is_masked[i] != 0 && sample.is_functional[i] == 0) queries.push_back(query);
+        }
+        EXPECT_EQ(MatrixOf(*picture, "content stream"), content) << *picture;
+        EXPECT_EQ(MatrixOf(*picture, "query stream"), queries) << *picture;
+      }
+    }
+  }
+}
+
+TEST(ShowTest, CausalPicturesSeeTheMemoryAndWhatIsNotLater) {
+  for (const int64_t length : {8, 9, 40}) {
+    ShowOptions options = Options("transformer-xl", length, 1);
+    options.memory = 2;
+    const absl::StatusOr<std::string> picture = Picture(options, kWide);
+    ASSERT_TRUE(picture.ok()) << picture.status();
+    std::vector<std::string> rows;
+    for (int64_t i = 0; i < length; ++i) {
+      rows.push_back("mm" + std::string(static_cast<size_t>(i), '#') + "o" +
+                     std::string(static_cast<size_t>(length - 1 - i), '.'));
+    }
+    EXPECT_EQ(MatrixOf(*picture, "content stream"), rows) << *picture;
+  }
+}
+
+TEST(ShowTest, YoungLanesDoNotSeeStatesThatAreNotThereYet) {
+  ShowOptions options = Options("transformer-xl", 8, 1);
+  options.memory = 3;
+  options.step = 0;
+  const absl::StatusOr<std::string> picture = Picture(options, kWide);
+  ASSERT_TRUE(picture.ok()) << picture.status();
+  EXPECT_EQ(MatrixOf(*picture, "content stream").at(1), "...#o......") << *picture;
+}
+
+TEST(ShowTest, ScalingKeepsThePublishedProportions) {
+  RunConfig config;
+  ScaleToLength(512, config);
+  EXPECT_EQ(config.sampling.num_predict, 85);
+  EXPECT_EQ(config.sampling.perm_size, 256);
+  EXPECT_EQ(config.model.mem_len, 384);
+  ScaleToLength(16, config);
+  EXPECT_EQ(config.sampling.reuse_len, 8);
+  EXPECT_EQ(config.sampling.num_predict, 2);
+  EXPECT_EQ(config.sampling.perm_size, 8);
+  EXPECT_EQ(config.model.mem_len, 12);
+}
+
+TEST(ShowTest, TheGivenWordsBeginTheText) {
+  for (const int64_t lane : {0, 1}) {
+    ShowOptions options = Options("causal_lm", 8, 1);
+    options.text = "one two three four five six seven eight";
+    options.lane = lane;
+    const Scene scene = SceneOf(options);
+    EXPECT_EQ(scene.content.front().token, lane == 0 ? "one" : "eight");
+    EXPECT_EQ(scene.content.back().token, lane == 0 ? "eight" : "one");
+  }
+}
+
+TEST(ShowTest, AWrongNameIsAnsweredWithTheNearestOne) {
+  const absl::StatusOr<std::string> picture = Picture(Options("xlnt", 16, 1), kWide);
+  EXPECT_TRUE(absl::IsInvalidArgument(picture.status()));
+  EXPECT_THAT(std::string(picture.status().message()), HasSubstr("did you mean 'xlnet'?"));
+}
+
+}  // namespace
+}  // namespace anyorder::launcher
