@@ -63,8 +63,8 @@ def gradient_pairs(facts, model):
             yield name, gradient, sum(copies)
 
 
-def exact_position_tables(model):
-    """Makes the model's sinusoids in double and rounds them once, as ours are. Transformers, like the original, rounds
+def exact_position_tables(model, dtype=torch.float32):
+    """Makes the model's sinusoids in double and rounds them once to `dtype`, as ours are. Transformers, like the original, rounds
     distance * frequency to fp32 first, which within 900 positions moves a sinusoid by up to 7.4e-5."""
     transformer = model.transformer
 
@@ -76,7 +76,7 @@ def exact_position_tables(model):
             if transformer.clamp_len > 0:
                 distances = distances.clamp(-transformer.clamp_len, transformer.clamp_len)
             angles = distances[:, None] * frequencies
-            tables.append(torch.cat([angles.sin(), angles.cos()], dim=-1).float())
+            tables.append(torch.cat([angles.sin(), angles.cos()], dim=-1).to(dtype))
         lanes = bsz // len(tables)
         return torch.cat([table[:, None].expand(-1, lanes, -1) for table in tables], dim=1)
 

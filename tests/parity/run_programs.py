@@ -36,10 +36,10 @@ def prepare_text(folder, vocab_size=300, documents=60, num_words=400, syllables=
     return folder / "shards"
 
 
-def launch(run_dir, settings, config="xlnet-tiny"):
+def launch(run_dir, settings, config="xlnet-tiny", ranks=1):
     """A run of one of the configurations with `settings` changed."""
     overrides = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-    run(PROGRAMS / "anyorder", "launch", "--config", CONFIGS / f"{config}.toml", "--run-dir", run_dir, "--ranks", 1,
+    run(PROGRAMS / "anyorder", "launch", "--config", CONFIGS / f"{config}.toml", "--run-dir", run_dir, "--ranks", ranks,
         *overrides)
 
 

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""The same 100 optimizer steps here and in torch must end in the same weights.
+
+Makes text, prepares it, trains a small model with `anyorder launch` on two ranks, with a checkpoint on the way, and trains
+transformers' XLNetLMHeadModel from the same exported weights on the same batches (train_parity_reference.py). Each side carries its
+own weights, moments and recurrence memory from step to step. What is compared, and how bounds come about: train_parity_compare.py.
+
+Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
+"""
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import hf_model
+import train_parity_compare as comparison
+import train_parity_reference as reference
+from run_programs import PROGRAMS, export, launch, prepare_text, run
+from safetensors.torch import load_file
+
+STEPS = 100
+SETTINGS = {
+    "model.num_layers": 2, "model.model_dim": 48, "model.num_heads": 3, "model.head_dim": 16, "model.ffn_dim": 80,
+    "model.mem_len": 48, "model.init_range": 0.2,  # wide, so that attention is far from uniform
+    "model.dropout": 0.0, "model.attention_dropout": 0.0,
+    "sampling.seq_len": 64, "sampling.reuse_len": 32, "sampling.num_predict": 11, "sampling.perm_size": 32,
+    "train.lanes": 4, "train.microbatch_lanes": 2, "cpu.threads": 1, "checkpoint.every": STEPS // 2,
+}
+# A rate at which training is stable: where it is not, fp32 parts from double within 100 steps, whoever computes (README.md).
+OPTIMIZER = {
+    "learning_rate": 1e-3, "min_learning_rate_ratio": 0.1, "warmup_steps": 10, "adam_beta1": 0.9, "adam_beta2": 0.999,
+    "adam_epsilon": 1e-6, "weight_decay": 0.01, "bias_correction": False, "clip_norm": 1.0,
+}
+# Changes of each variant: of the optimizer, of other settings.
+VARIANTS = {
+    "published AdamW": ({}, {}),
+    "torch.optim.AdamW, order in blocks": (
+        {"bias_correction": True, "clip_norm": 2.0}, {"sampling.perm_size": 16, "train.microbatch_lanes": 1}),
+}
+# Gradients of one step from equal weights: the bound of xlnet_parity.py, with its reason.
+GRADIENT_BOUND = 2e-4
+
+
+def train_ours(folder, steps, optimizer, settings):
+    """On two ranks: a run of `steps` steps and, as the common beginning, the weights before them. (The first step's learning rate is 0: a
+    run of one step ends with the weights that it began with.) Returns both and the prepared batches."""
+    settings = {**SETTINGS, **settings, **{f"optimizer.{key}": str(value).lower() for key, value in optimizer.items()}}
+    launch(folder / "first", {**settings, "train.steps": 1}, ranks=2)
+    launch(folder / "run", {**settings, "train.steps": steps}, ranks=2)
+    export(folder / "first", folder / "initial")
+    export(folder / "run", folder / "trained")
+    run(PROGRAMS / "train_parity_batches", folder / "run", folder / "batches")
+    batches = hf_model.read_steps(folder / "batches", steps)
+    prepared, faults = reference.prepared(batches, SETTINGS["sampling.reuse_len"])
+    return comparison.Ours(folder / "first"), comparison.Ours(folder / "run"), prepared, faults
+
+
+def first_gradient_row(first, exact):
+    """Gradients of the first step, which are the first moments after it but for a factor."""
+    differences = {name: hf_model.relative_difference(first.state[f"adam_m/{name}"], value)
+                   for name, value in exact["first"].items()}
+    worst = max(differences, key=differences.get)
+    return comparison.Row("first gradient", differences[worst], GRADIENT_BOUND, worst)
+
+
+def export_faults(folder, run_state):
+    """The exported weights are the checkpoint's, bit for bit."""
+    exported = load_file(str(folder / "model.safetensors"))
+    for name, value in run_state.items():
+        kind, _, parameter = name.partition("/")
+        if kind == "master" and not exported[parameter].equal(value):
+            yield f"{parameter} was exported with other values than the checkpoint has"
+
+
+def check_variant(name, folder, optimizer, settings):
+    """Prints the table of one variant; whether it holds."""
+    folder.mkdir()
+    started = time.monotonic()
+    first, ours, prepared, faults = train_ours(folder, STEPS, optimizer, settings)
+    exact, samples = comparison.judge(folder / "initial", prepared, optimizer)
+    faults += list(export_faults(folder / "initial", first.state)) + list(export_faults(folder / "trained", ours.state))
+    if not 0 < exact["clipped"] < STEPS:
+        faults.append(f"clipping acts in {exact['clipped']} of {STEPS} steps: the comparison needs both kinds")
+    rows = [first_gradient_row(first, exact)] + comparison.compare(ours, exact, samples)
+    print(f"{name}: loss {exact['loss'][0]:.3f} to {exact['loss'][-1]:.3f}, clipped in {exact['clipped']} steps, "
+          f"{time.monotonic() - started:.0f} s")
+    for line in rows + faults:
+        print(f"{line}")
+    for who, state in [("ours", ours.state)] + [("fp32 torch", sample["state"]) for sample in samples[:1]]:
+        distance, largest = comparison.total_distance("master", state, exact)
+        print(f"  all weights, {who}: relative distance {distance:.1e}, largest difference {largest:.1e}")
+    return not faults and all(row.ratio <= 1 for row in rows)
+
+
+def main():
+    print(hf_model.versions())
+    holds = True
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        shards = prepare_text(folder)
+        for number, (name, (optimizer, settings)) in enumerate(VARIANTS.items()):
+            holds &= check_variant(
+                name, folder / str(number), {**OPTIMIZER, **optimizer}, {**settings, "data.shards": shards})
+    print(f"{STEPS} steps agree" if holds else "FAILED")
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
