@@ -218,6 +218,7 @@ absl::Status WriteFiles(const Import& import, const RunDirectory& paths) {
 }
 
 void PrintSummary(const Import& import, const ParameterLayout& layout, const std::string& run_dir) {
+  const ImportedRun run(run_dir);
   std::printf("imported %lld parameters in %lld layers from %s to %s\n",
               static_cast<long long>(layout.num_elements()),
               static_cast<long long>(import.config.model.num_layers),
@@ -235,9 +236,10 @@ void PrintSummary(const Import& import, const ParameterLayout& layout, const std
                 absl::StrJoin(import.left_out, ", ").c_str());
   }
   std::printf(
-      "next: anyorder prep --input TEXT... --vocab %s --output %s\n"
+      "next: anyorder prep --input TEXT... --vocab %s%s --output %s\n"
       "      anyorder launch --run-dir %s --ranks 2\n",
-      ImportedRun(run_dir).vocabulary.c_str(),
+      run.vocabulary.c_str(),
+      run.letter_case() == "uncased" ? " --case uncased" : "",
       import.config.data.shards.c_str(),
       run_dir.c_str());
 }

@@ -20,6 +20,9 @@ struct ImportedRun {
 
   // Of an existing run directory.
   bool exists() const;
+  // "cased" or "uncased", as `anyorder prep --case` has it: what tokenizer_config.json says of the text that the weights know. ""
+  // if it says nothing.
+  std::string letter_case() const;
 
   std::string directory;   // run-dir/import: small files of the model as they were
   std::string config;      // run-dir/import/config.json
@@ -31,7 +34,7 @@ struct ImportedRun {
 const std::vector<std::string>& KeptFiles();
 
 // Whether a run that has only been imported may start so: any settings that leave the model's function as it is, any dataset of
-// its vocabulary. Errors: InvalidArgument for another model, FailedPrecondition for another vocabulary.
+// its vocabulary and letter case. Errors: InvalidArgument for another model, FailedPrecondition for another dataset.
 absl::Status CheckFirstStart(const std::string& run_dir,
                              const RunConfig& imported,
                              const RunConfig& now,

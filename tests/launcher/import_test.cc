@@ -292,6 +292,13 @@ TEST_F(ImportTest, TheFirstStartMayChooseAllButModelAndVocabulary) {
   const absl::Status other_model = CheckFirstStart(options_.output, *imported, now, dataset);
   EXPECT_EQ(ExitStatusFor(other_model), kExitUsage);
   EXPECT_THAT(std::string(other_model.message()), HasSubstr("model.clamp_len = 12"));
+  // tokenizer_config.json says do_lower_case.
+  dataset.settings["case"] = "uncased";
+  EXPECT_TRUE(CheckFirstStart(options_.output, *imported, *imported, dataset).ok());
+  dataset.settings["case"] = "cased";
+  const absl::Status other_case = CheckFirstStart(options_.output, *imported, *imported, dataset);
+  EXPECT_EQ(ExitStatusFor(other_case), kExitData);
+  EXPECT_THAT(std::string(other_case.message()), HasSubstr("spiece.model --case uncased"));
   dataset.tokenizer_digest = "another";
   const absl::Status other_words = CheckFirstStart(options_.output, *imported, *imported, dataset);
   EXPECT_EQ(ExitStatusFor(other_words), kExitData);
