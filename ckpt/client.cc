@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 
 #include "ckpt/crc32c.h"
+#include "ckpt/file_system.h"
 #include "ckpt/layout.h"
 #include "ckpt/protocol.h"
 #include "ckpt/rank_file.h"
@@ -371,7 +372,14 @@ absl::Status Client::Impl::WaitCommitted(int64_t step, absl::Duration limit) {
     if (is_abandoned || channel_ == nullptr) {
       // It may be on disk all the same: committed by an earlier attempt, or by a service that died a moment later.
       const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(path);
-      if (checkpoint.ok() && checkpoint->run_id() == options_.run_id) return absl::OkStatus();
+      // What our node gave up after its vote, the coordinator may have committed all the same; alone it cannot be.
+      const bool is_dead = is_abandoned && options_.num_nodes == 1 && checkpoint.ok() &&
+                           checkpoint->generation() == it->second.generation;
+      // Its service may have died between the rename and the sync of the directory.
+      if (checkpoint.ok() && !is_dead && checkpoint->run_id() == options_.run_id &&
+          FileSystem::Posix()->SyncDirectory(ParentPath(path)).ok()) {
+        return absl::OkStatus();
+      }
       return absl::UnavailableError(
           absl::StrCat("checkpoint of step ",
                        step,

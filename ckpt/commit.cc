@@ -179,7 +179,11 @@ absl::Status CommitLog::WriteAndVote(const SaveJob& job, WriteTimes* times) {
 }
 
 absl::StatusOr<Manifest> CommitLog::CollectVotes(const SaveIdentity& id) {
-  const std::string directory = TemporaryPath(run_dir_, id);
+  return CollectVotesIn(TemporaryPath(run_dir_, id), id);
+}
+
+absl::StatusOr<Manifest> CommitLog::CollectVotesIn(const std::string& directory,
+                                                   const SaveIdentity& id) {
   std::vector<Vote> votes;
   std::string missing;
   for (int node = 0; node < id.num_nodes; ++node) {
@@ -206,11 +210,17 @@ absl::StatusOr<Manifest> CommitLog::CollectVotes(const SaveIdentity& id) {
 
 absl::Status CommitLog::Commit(const Manifest& manifest,
                                const std::function<absl::Status()>& fence) {
-  const SaveIdentity& id = manifest.id;
-  const std::string directory = TemporaryPath(run_dir_, id);
-  const std::string target = CheckpointPath(run_dir_, id.step);
+  const std::string directory = TemporaryPath(run_dir_, manifest.id);
   ANYORDER_RETURN_IF_ERROR(WriteSmallFileAtomically(
       fs_, JoinPath(directory, kManifestName), SerializeManifest(manifest)));
+  return Publish(directory, manifest.id, fence);
+}
+
+// A complete directory becomes the checkpoint of its step.
+absl::Status CommitLog::Publish(const std::string& directory,
+                                const SaveIdentity& id,
+                                const std::function<absl::Status()>& fence) {
+  const std::string target = CheckpointPath(run_dir_, id.step);
   ANYORDER_RETURN_IF_ERROR(RefuseCommittedStep(id));
   if (fs_->ListDirectory(target).ok()) {
     // The step is there but bad: it must not block its own replacement.
@@ -218,7 +228,13 @@ absl::Status CommitLog::Commit(const Manifest& manifest,
   }
   ANYORDER_RETURN_IF_ERROR(fence());
   ANYORDER_RETURN_IF_ERROR(fs_->Rename(directory, target));
-  ANYORDER_RETURN_IF_ERROR(fs_->SyncDirectory(CheckpointsPath(run_dir_)));
+  if (const absl::Status synced = fs_->SyncDirectory(CheckpointsPath(run_dir_)); !synced.ok()) {
+    // Under its name it would be loaded, and a power cut could take it away again. The trash name keeps it from being
+    // recovered, and its files until a later sync of the directory has succeeded.
+    const absl::Status undone = MoveToTrash(target, id.generation);
+    if (!undone.ok()) LogWarning(absl::StrCat("'", target, "' stays unsynced: ", undone.message()));
+    return synced;
+  }
   // From here on it is committed; CURRENT is only a hint, so its failure is only worth a line.
   const Json current = {{"checkpoint", StepName(id.step)}, {"generation", id.generation}};
   const absl::Status hinted =
@@ -230,7 +246,10 @@ absl::Status CommitLog::Commit(const Manifest& manifest,
 absl::Status CommitLog::ReadOutcome(const SaveIdentity& id) {
   const absl::StatusOr<Checkpoint> committed =
       Checkpoint::Open(CheckpointPath(run_dir_, id.step), fs_);
-  if (committed.ok() && committed->generation() == id.generation) return absl::OkStatus();
+  if (committed.ok() && committed->generation() == id.generation) {
+    return fs_->SyncDirectory(
+        CheckpointsPath(run_dir_));  // the coordinator's sync may still be to come
+  }
   const std::string directory = TemporaryPath(run_dir_, id);
   for (int node = 0; node < id.num_nodes; ++node) {
     const absl::StatusOr<std::string> given_up =
@@ -240,21 +259,40 @@ absl::Status CommitLog::ReadOutcome(const SaveIdentity& id) {
   return absl::UnavailableError("the coordinator has not decided yet");
 }
 
+absl::Status CommitLog::MoveToTrash(const std::string& directory, int64_t generation) {
+  return fs_->Rename(directory, JoinPath(CheckpointsPath(run_dir_), TrashName(generation)));
+}
+
 void CommitLog::Abandon(const SaveIdentity& id,
                         int node,
                         const std::vector<int>& ranks,
-                        const std::string& reason) {
+                        const std::string& reason,
+                        bool is_coordinator) {
   const std::string directory = TemporaryPath(run_dir_, id);
   absl::Status status;
   if (id.num_nodes == 1) {
-    status = RemoveDirectoryWithFiles(fs_, directory);
+    // By way of the trash name: an attempt with its votes but half its files must not be there at any time.
+    status = MoveToTrash(directory, id.generation);
+    if (status.ok()) status = fs_->SyncDirectory(CheckpointsPath(run_dir_));
+    if (status.ok()) {
+      status = RemoveDirectoryWithFiles(
+          fs_, JoinPath(CheckpointsPath(run_dir_), TrashName(id.generation)));
+    }
+    if (absl::IsNotFound(status)) status = absl::OkStatus();  // nothing was made yet
   } else {
-    // The others may still be writing: only our own files go, and the record tells them why. The directory is removed
-    // after a later commit.
-    for (const int rank : ranks)
-      fs_->RemoveFile(JoinPath(directory, RankFileName(rank, id.world_size))).IgnoreError();
+    // The others may still be writing: the record tells them why. The directory is removed after a later commit.
+    const bool has_voted = fs_->OpenForRead(JoinPath(directory, VoteName(node))).ok();
     fs_->MakeDirectory(directory).IgnoreError();
     status = WriteSmallFileAtomically(fs_, JoinPath(directory, AbandonedName(node)), reason);
+    const absl::StatusOr<std::vector<std::string>> names = fs_->ListDirectory(directory);
+    for (size_t i = 0; is_coordinator && names.ok() && i < names->size(); ++i) {
+      if (!absl::StartsWith((*names)[i], kRankFilePrefix)) continue;
+      fs_->RemoveFile(JoinPath(directory, (*names)[i])).IgnoreError();
+    }
+    for (const int rank : ranks) {
+      if (has_voted) break;
+      fs_->RemoveFile(JoinPath(directory, RankFileName(rank, id.world_size))).IgnoreError();
+    }
   }
   if (!status.ok()) LogWarning(absl::StrCat("cleaning '", directory, "': ", status.message()));
 }
@@ -262,32 +300,38 @@ void CommitLog::Abandon(const SaveIdentity& id,
 absl::Status CommitLog::RemoveAttempts(int64_t below_generation) {
   const std::string parent = CheckpointsPath(run_dir_);
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->ListDirectory(parent));
+  std::vector<std::string> trash;
   absl::Status status;
   for (const std::string& name : names) {
     const std::optional<int64_t> generation = ParseTemporaryName(name);
-    if ((generation && *generation < below_generation) || absl::StartsWith(name, kTrashPrefix)) {
-      status.Update(RemoveDirectoryWithFiles(fs_, JoinPath(parent, name)));
+    if (absl::StartsWith(name, kTrashPrefix)) {
+      trash.push_back(JoinPath(parent, name));
+    } else if (generation && *generation < below_generation) {
+      // Its service may be alive after all: out of its reach first.
+      const absl::Status moved = MoveToTrash(JoinPath(parent, name), *generation);
+      if (moved.ok()) trash.push_back(JoinPath(parent, TrashName(*generation)));
+      status.Update(moved);
     }
   }
+  if (trash.empty()) return status;
+  // Before this, a name that was trashed in memory may still be a checkpoint's on disk.
+  ANYORDER_RETURN_IF_ERROR(fs_->SyncDirectory(parent));
+  for (const std::string& directory : trash)
+    status.Update(RemoveDirectoryWithFiles(fs_, directory));
   return status;
 }
 
 absl::Status CommitLog::Retire(int keep_last, int64_t keep_every, int64_t generation) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> infos,
                             ListCheckpoints(run_dir_, fs_));
-  const std::string parent = CheckpointsPath(run_dir_);
   int kept = 0;
-  bool moved = false;
   for (const CheckpointInfo& info : infos) {
     if (!info.opens) continue;  // evidence, not garbage
     if (kept++ < std::max(keep_last, 2) || (keep_every > 0 && info.step % keep_every == 0)) {
       continue;
     }
-    const std::string trash = JoinPath(parent, absl::StrCat(kTrashPrefix, info.generation));
-    ANYORDER_RETURN_IF_ERROR(fs_->Rename(info.directory, trash));
-    moved = true;
+    ANYORDER_RETURN_IF_ERROR(MoveToTrash(info.directory, info.generation));
   }
-  if (moved) ANYORDER_RETURN_IF_ERROR(fs_->SyncDirectory(parent));
   return RemoveAttempts(generation);
 }
 

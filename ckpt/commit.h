@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,16 +66,25 @@ class CommitLog {
   // OK once committed; Unavailable while undecided; Aborted with the reason if given up.
   absl::Status ReadOutcome(const SaveIdentity& id);
 
-  // Frees the disk space and, with several nodes, leaves a record for the others. Best effort.
+  // Frees the disk space and, with several nodes, leaves a record for the others. Best effort. A node that has voted
+  // keeps its files, because the coordinator may be committing them; the coordinator, which decides, removes all.
   void Abandon(const SaveIdentity& id,
                int node,
                const std::vector<int>& ranks,
-               const std::string& reason);
+               const std::string& reason,
+               bool is_coordinator);
 
   // Keeps the newest `keep_last` (>= 2), every step divisible by `keep_every` (0: none), and whatever does not open.
   // Goes through a trash name, so that a half-deleted checkpoint never looks whole. Also removes attempts older than
   // `generation`, which is the newest committed.
   absl::Status Retire(int keep_last, int64_t keep_every, int64_t generation);
+
+  // Commits the newest attempt of a dead incarnation (< `incarnation`) that all its nodes voted for, that nobody gave
+  // up, and that is newer than every committed step: its service died between the last vote and the commit point.
+  // Every byte is compared first. Only with the lease in hand. Nothing if there is none; errors leave the attempt
+  // for the next start.
+  absl::StatusOr<std::optional<SaveIdentity>> RecoverVoted(
+      const std::string& run_id, int64_t incarnation, const std::function<absl::Status()>& fence);
 
   // Removes what dead incarnations (< `incarnation`) left half-made. Only with the lease in hand.
   absl::Status RemoveLeftovers(int64_t incarnation);
@@ -85,6 +95,12 @@ class CommitLog {
   absl::Status CheckSpace(const SaveJob& job);
   absl::Status WriteFiles(const SaveJob& job, const std::string& directory, WriteTimes* times);
   absl::Status RefuseCommittedStep(const SaveIdentity& id);
+  absl::StatusOr<Manifest> CollectVotesIn(const std::string& directory, const SaveIdentity& id);
+  absl::Status Publish(const std::string& directory,
+                       const SaveIdentity& id,
+                       const std::function<absl::Status()>& fence);
+  absl::StatusOr<Manifest> ReadVoted(const std::string& name, const std::string& run_id);
+  absl::Status MoveToTrash(const std::string& directory, int64_t generation);
   absl::Status RemoveAttempts(int64_t below_generation);
 
   FileSystem* const fs_;

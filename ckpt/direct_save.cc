@@ -44,7 +44,7 @@ absl::Status SaveDirectly(const std::string& run_dir,
   ANYORDER_RETURN_IF_ERROR(log.PrepareRunDirectory());
   const absl::Status saved = WriteAndCommit(log, SaveJob{id, /*node=*/0, metadata, {file}});
   if (!saved.ok()) {
-    log.Abandon(id, /*node=*/0, {0}, std::string(saved.message()));
+    log.Abandon(id, /*node=*/0, {0}, std::string(saved.message()), /*is_coordinator=*/true);
     return saved;
   }
   ANYORDER_ASSIGN_OR_RETURN(const Checkpoint checkpoint,

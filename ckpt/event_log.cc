@@ -1,8 +1,5 @@
 #include "ckpt/event_log.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -35,6 +32,12 @@ void PrintLine(const SaveProgress& p, int64_t lag_steps) {
         p.seconds,
         lag_steps,
         p.free_bytes >> 20));
+  } else if (p.state == "RECOVERED") {
+    Log(absl::StrCat("step ",
+                     p.id.step,
+                     " RECOVERED as generation ",
+                     p.id.generation,
+                     ": an earlier start had written it whole and was killed before the commit"));
   } else if (p.state == "ABANDONED" || p.state == "DAMAGED") {
     LogWarning(absl::StrCat("step ",
                             p.id.step,
@@ -50,13 +53,12 @@ void PrintLine(const SaveProgress& p, int64_t lag_steps) {
 
 }  // namespace
 
-EventLog::EventLog(UniqueFd fd) : fd_(std::move(fd)) {}
+EventLog::EventLog(std::unique_ptr<AppendableFile> file) : file_(std::move(file)) {}
 
-absl::StatusOr<EventLog> EventLog::Open(const std::string& run_dir, int node) {
+absl::StatusOr<EventLog> EventLog::Open(FileSystem* fs, const std::string& run_dir, int node) {
   const std::string path = absl::StrFormat("%s/ckptd.node%02d.jsonl", run_dir, node);
-  UniqueFd fd(open(path.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0644));
-  if (!fd.valid()) return ErrnoStatus("open", path);
-  return EventLog(std::move(fd));
+  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<AppendableFile> file, fs->OpenForAppend(path));
+  return EventLog(std::move(file));
 }
 
 void EventLog::Write(const SaveProgress& p, int64_t lag_steps) {
@@ -81,9 +83,8 @@ void EventLog::Write(const SaveProgress& p, int64_t lag_steps) {
     json["free_bytes"] = p.free_bytes;
   }
   if (p.verify_seconds > 0) json["verify_seconds"] = p.verify_seconds;
-  const std::string line = DumpJson(json) + "\n";
   // A full disk must not stop the service; stderr still has the line below.
-  [[maybe_unused]] const ssize_t written = write(fd_.get(), line.data(), line.size());
+  file_->Append(DumpJson(json) + "\n").IgnoreError();
   PrintLine(p, lag_steps);
 }
 

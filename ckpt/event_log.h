@@ -4,26 +4,27 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 
-#include "ckpt/protocol.h"
+#include "ckpt/file_system.h"
 #include "ckpt/save_writer.h"
 
 namespace anyorder::ckpt {
 
 class EventLog {
  public:
-  static absl::StatusOr<EventLog> Open(const std::string& run_dir, int node);
+  static absl::StatusOr<EventLog> Open(FileSystem* fs, const std::string& run_dir, int node);
 
   // Also prints one line to stderr for COMMITTED, ABANDONED and DAMAGED. `lag_steps` is how far training has begun to
   // save ahead of this step.
   void Write(const SaveProgress& progress, int64_t lag_steps);
 
  private:
-  explicit EventLog(UniqueFd fd);
-  UniqueFd fd_;
+  explicit EventLog(std::unique_ptr<AppendableFile> file);
+  std::unique_ptr<AppendableFile> file_;
 };
 
 }  // namespace anyorder::ckpt

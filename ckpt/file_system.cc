@@ -7,6 +7,11 @@
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
+namespace {
+
+constexpr int64_t kMaxSmallFileBytes = int64_t{256} << 20;
+
+}  // namespace
 
 std::string JoinPath(absl::string_view directory, absl::string_view name) {
   return absl::StrCat(directory, "/", name);
@@ -25,6 +30,10 @@ std::string BaseName(absl::string_view path) {
 
 absl::StatusOr<std::string> ReadSmallFile(FileSystem* fs, const std::string& path) {
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ReadableFile> file, fs->OpenForRead(path));
+  if (file->size() > kMaxSmallFileBytes) {
+    return absl::DataLossError(
+        absl::StrCat("'", path, "' has ", file->size(), " bytes, more than any such file of ours"));
+  }
   std::string content(static_cast<size_t>(file->size()), '\0');
   ANYORDER_RETURN_IF_ERROR(file->ReadAt(0, content.data(), file->size()));
   return content;

@@ -29,6 +29,14 @@ class WritableFile {
   virtual absl::Status Close() = 0;
 };
 
+// A log that several lives of a program add to. Thread-compatible.
+class AppendableFile {
+ public:
+  virtual ~AppendableFile() = default;
+  // One write: on an error a part of `text` may be there. Not synced.
+  virtual absl::Status Append(absl::string_view text) = 0;
+};
+
 // Thread-safe.
 class ReadableFile {
  public:
@@ -50,6 +58,9 @@ class FileSystem {
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> CreateNew(const std::string& path,
                                                                   bool large) = 0;
   virtual absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) = 0;
+  // Creates `path` if it is not there.
+  virtual absl::StatusOr<std::unique_ptr<AppendableFile>> OpenForAppend(
+      const std::string& path) = 0;
   virtual absl::Status MakeDirectory(const std::string& path) = 0;  // AlreadyExists if it is there
   // Atomic. Replaces a file; fails on a directory that is not empty.
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
@@ -66,7 +77,8 @@ std::string JoinPath(absl::string_view directory, absl::string_view name);
 std::string ParentPath(absl::string_view path);  // "." when there is none
 std::string BaseName(absl::string_view path);
 
-// Whole small files (manifest, votes, leases).
+// Whole small files (manifest, votes, leases). Errors: DataLoss above 256 MiB, which lists 32 TiB of payload: a file
+// of that name with more in it is damaged, and must not take the machine's memory.
 absl::StatusOr<std::string> ReadSmallFile(FileSystem* fs, const std::string& path);
 
 // write "path.tmp", sync, rename to `path`, sync the directory: after an OK the new content survives a power cut,

@@ -19,13 +19,13 @@ absl::Status Missing(const char* key, const char* type) {
 }
 
 // The member, or null.
-const Json* Find(const Json& json, const char* key) {
+const ParsedJson* Find(const ParsedJson& json, const char* key) {
   if (!json.is_object()) return nullptr;
   const auto it = json.find(key);
   return it == json.end() ? nullptr : &*it;
 }
 
-bool IsCount(const Json& value) {
+bool IsCount(const ParsedJson& value) {
   return value.is_number_unsigned()
              ? value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()}
              : value.is_number_integer() && value.get<int64_t>() >= 0;
@@ -51,8 +51,9 @@ Shape MakeShape(const std::vector<int64_t>& d) {
 
 }  // namespace
 
-absl::StatusOr<Json> ParseJsonObject(absl::string_view text) {
-  Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+absl::StatusOr<ParsedJson> ParseJsonObject(absl::string_view text) {
+  ParsedJson json =
+      ParsedJson::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::DataLossError("not a JSON object");
   return json;
 }
@@ -61,37 +62,37 @@ std::string DumpJson(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-absl::StatusOr<int64_t> GetInt(const Json& json, const char* key) {
-  const Json* const value = Find(json, key);
+absl::StatusOr<int64_t> GetInt(const ParsedJson& json, const char* key) {
+  const ParsedJson* const value = Find(json, key);
   if (value == nullptr || !IsCount(*value)) return Missing(key, "a count");
   return value->get<int64_t>();
 }
 
-absl::StatusOr<double> GetDouble(const Json& json, const char* key) {
-  const Json* const value = Find(json, key);
+absl::StatusOr<double> GetDouble(const ParsedJson& json, const char* key) {
+  const ParsedJson* const value = Find(json, key);
   if (value == nullptr || !value->is_number()) return Missing(key, "a number");
   return value->get<double>();
 }
 
-absl::StatusOr<std::string> GetString(const Json& json, const char* key) {
-  const Json* const value = Find(json, key);
+absl::StatusOr<std::string> GetString(const ParsedJson& json, const char* key) {
+  const ParsedJson* const value = Find(json, key);
   if (value == nullptr || !value->is_string()) return Missing(key, "a string");
   return value->get<std::string>();
 }
 
-absl::StatusOr<const Json*> GetArray(const Json& json, const char* key) {
-  const Json* const value = Find(json, key);
+absl::StatusOr<const ParsedJson*> GetArray(const ParsedJson& json, const char* key) {
+  const ParsedJson* const value = Find(json, key);
   if (value == nullptr || !value->is_array()) return Missing(key, "an array");
   return value;
 }
 
-absl::StatusOr<const Json*> GetObject(const Json& json, const char* key) {
-  const Json* const value = Find(json, key);
+absl::StatusOr<const ParsedJson*> GetObject(const ParsedJson& json, const char* key) {
+  const ParsedJson* const value = Find(json, key);
   if (value == nullptr || !value->is_object()) return Missing(key, "an object");
   return value;
 }
 
-absl::StatusOr<DType> GetDType(const Json& json, const char* key) {
+absl::StatusOr<DType> GetDType(const ParsedJson& json, const char* key) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string name, GetString(json, key));
   for (const DType dtype : {DType::kFloat64,
                             DType::kFloat32,
@@ -106,14 +107,14 @@ absl::StatusOr<DType> GetDType(const Json& json, const char* key) {
   return absl::DataLossError(absl::StrCat("dtype '", name, "' is not one of ours"));
 }
 
-absl::StatusOr<Shape> GetShape(const Json& json, const char* key) {
-  ANYORDER_ASSIGN_OR_RETURN(const Json* const array, GetArray(json, key));
+absl::StatusOr<Shape> GetShape(const ParsedJson& json, const char* key) {
+  ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const array, GetArray(json, key));
   if (array->size() > Shape::kMaxRank) {
     return absl::DataLossError(absl::StrCat("shape has more than ", Shape::kMaxRank, " dims"));
   }
   std::vector<int64_t> dims;
   int64_t room = std::numeric_limits<int64_t>::max() / 8;
-  for (const Json& dim : *array) {
+  for (const ParsedJson& dim : *array) {
     if (!IsCount(dim)) return absl::DataLossError("shape holds something that is no count");
     dims.push_back(dim.get<int64_t>());
     if (dims.back() > room) return absl::DataLossError("shape is too large");
@@ -131,7 +132,7 @@ std::string SealJson(const Json& json) {
   return text;
 }
 
-absl::StatusOr<Json> OpenSealedJson(absl::string_view text) {
+absl::StatusOr<ParsedJson> OpenSealedJson(absl::string_view text) {
   const size_t seal_bytes = sizeof(kSealPrefix) - 1 + 8 + sizeof(kSealSuffix) - 1;
   if (text.size() <= seal_bytes) return absl::DataLossError("too short for its checksum line");
   const absl::string_view body = text.substr(0, text.size() - seal_bytes);

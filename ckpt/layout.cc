@@ -12,6 +12,7 @@ namespace {
 
 constexpr char kStepPrefix[] = "step-";
 constexpr char kTemporarySuffix[] = ".tmp";
+constexpr char kClaimMark[] = ".r";
 
 std::optional<int64_t> ParseDigits(absl::string_view text) {
   int64_t value = 0;
@@ -36,11 +37,18 @@ std::string CheckpointPath(absl::string_view run_dir, int64_t step) {
 std::string TemporaryName(const SaveIdentity& id) {
   return absl::StrCat(StepName(id.step), ".g", id.generation, kTemporarySuffix);
 }
+std::string ClaimedName(const SaveIdentity& id, int64_t by_incarnation) {
+  return absl::StrCat(
+      StepName(id.step), ".g", id.generation, kClaimMark, by_incarnation, kTemporarySuffix);
+}
+std::string TrashName(int64_t generation) {
+  return absl::StrCat(kTrashPrefix, generation);
+}
 std::string TemporaryPath(absl::string_view run_dir, const SaveIdentity& id) {
   return JoinPath(CheckpointsPath(run_dir), TemporaryName(id));
 }
 std::string RankFileName(int rank, int world_size) {
-  return absl::StrFormat("rank-%05d-of-%05d.safetensors", rank, world_size);
+  return absl::StrFormat("%s%05d-of-%05d.safetensors", kRankFilePrefix, rank, world_size);
 }
 std::string VoteName(int node) {
   return absl::StrFormat("prepared.%02d", node);
@@ -62,6 +70,10 @@ std::optional<int64_t> ParseTemporaryName(absl::string_view name) {
   }
   absl::string_view digits = name.substr(generation + 2);
   digits.remove_suffix(sizeof(kTemporarySuffix) - 1);
+  if (const size_t claim = digits.find(kClaimMark); claim != absl::string_view::npos) {
+    if (!ParseDigits(digits.substr(claim + sizeof(kClaimMark) - 1))) return std::nullopt;
+    digits = digits.substr(0, claim);
+  }
   return ParseDigits(digits);
 }
 

@@ -14,6 +14,7 @@ inline constexpr char kManifestName[] = "MANIFEST.json";
 inline constexpr char kCurrentName[] = "CURRENT";
 inline constexpr char kLeaseName[] = "LEASE";
 inline constexpr char kTrashPrefix[] = ".trash-";
+inline constexpr char kRankFilePrefix[] = "rank-";
 
 // What names one attempt to save.
 struct SaveIdentity {
@@ -37,11 +38,16 @@ std::string CheckpointsPath(absl::string_view run_dir);  // run-dir/checkpoints
 std::string StepName(int64_t step);                      // step-000000200
 std::string TemporaryName(const SaveIdentity& id);       // step-000000200.g300000002000.tmp
 std::string TemporaryPath(absl::string_view run_dir, const SaveIdentity& id);
+// The attempt in the hands of a later start that finishes it: under this name its own service cannot touch it any more.
+std::string ClaimedName(const SaveIdentity& id,
+                        int64_t by_incarnation);     // step-000000200.g300000002000.r4.tmp
 std::string RankFileName(int rank, int world_size);  // rank-00003-of-00008.safetensors
 std::string VoteName(int node);                      // prepared.00
 std::string AbandonedName(int node);                 // abandoned.00
 
 std::optional<int64_t> ParseStepName(absl::string_view name);
-std::optional<int64_t> ParseTemporaryName(absl::string_view name);  // its generation
+std::optional<int64_t> ParseTemporaryName(
+    absl::string_view name);                // its generation; also of a claimed one
+std::string TrashName(int64_t generation);  // .trash-300000002000
 
 }  // namespace anyorder::ckpt

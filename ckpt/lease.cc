@@ -5,14 +5,17 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 
 #include "ckpt/json_values.h"
@@ -24,6 +27,9 @@ namespace {
 
 // Two claimants of one dead lease both rename theirs into place; after this long the earlier one sees that it lost.
 constexpr absl::Duration kSettle = absl::Milliseconds(50);
+// "LEASE.<incarnation>.<process>.tmp"
+constexpr char kClaimPrefix[] = "LEASE.";
+constexpr char kClaimSuffix[] = ".tmp";
 
 // Files of /proc, which are not the run's data and so do not go through FileSystem.
 std::string ReadProcFile(const std::string& path) {
@@ -33,7 +39,8 @@ std::string ReadProcFile(const std::string& path) {
   return text.str();
 }
 
-// Field 22 of /proc/PID/stat, counted after the command, which may hold spaces; 0 if there is no such process.
+// Field 22 of /proc/PID/stat, counted after the command, which may hold spaces; 0 if there is no such process or its
+// files are hidden from us.
 int64_t StartTimeOf(int64_t pid) {
   const std::string stat = ReadProcFile(absl::StrCat("/proc/", pid, "/stat"));
   const size_t command_end = stat.rfind(')');
@@ -44,6 +51,12 @@ int64_t StartTimeOf(int64_t pid) {
   // State is field 3 and the first here; a zombie has left all its work behind.
   if (fields.size() < 20 || fields[0] == "Z" || !absl::SimpleAtoi(fields[19], &start)) return 0;
   return start;
+}
+
+// Another user's process, in a /proc that hides those (hidepid): it is there, but nothing tells whether its number was
+// given to someone else meanwhile.
+bool IsHidden(int64_t pid) {
+  return StartTimeOf(pid) == 0 && kill(static_cast<pid_t>(pid), 0) != 0 && errno == EPERM;
 }
 
 std::string ThisMachine() {
@@ -67,7 +80,7 @@ std::string SerializeOwner(const LeaseOwner& owner) {
 }
 
 absl::StatusOr<LeaseOwner> ParseOwner(absl::string_view text) {
-  ANYORDER_ASSIGN_OR_RETURN(const Json json, OpenSealedJson(text));
+  ANYORDER_ASSIGN_OR_RETURN(const ParsedJson json, OpenSealedJson(text));
   LeaseOwner owner;
   ANYORDER_ASSIGN_OR_RETURN(owner.run_id, GetString(json, "run_id"));
   ANYORDER_ASSIGN_OR_RETURN(owner.incarnation, GetInt(json, "incarnation"));
@@ -81,15 +94,16 @@ absl::StatusOr<LeaseOwner> ParseOwner(absl::string_view text) {
   return owner;
 }
 
-// OK once the lease may be taken: absent, its owner known dead, or its content unchanged for `lifetime`. A damaged
-// file has no owner to ask and is watched like one on another machine.
+// OK once the lease may be taken: absent, its owner known dead, or its content unchanged for `lifetime` of a clock that
+// nobody sets. A damaged file has no owner to ask and is watched like one on another machine.
 absl::Status WaitUntilDead(FileSystem* fs,
                            const std::string& run_dir,
                            const LeaseOwner& me,
                            absl::Duration lifetime) {
   const std::string path = JoinPath(run_dir, kLeaseName);
   std::string first;
-  for (const absl::Time start = absl::Now();; absl::SleepFor(lifetime / 20)) {
+  const auto start = std::chrono::steady_clock::now();
+  for (;; absl::SleepFor(lifetime / 20)) {
     const absl::StatusOr<std::string> text = ReadSmallFile(fs, path);
     if (absl::IsNotFound(text.status())) return absl::OkStatus();
     ANYORDER_RETURN_IF_ERROR(text.status());
@@ -103,7 +117,7 @@ absl::Status WaitUntilDead(FileSystem* fs,
                                                    "; this one must not write"));
     }
     if (is_readable && IsKnownDead(*owner)) return absl::OkStatus();
-    const bool is_local = is_readable && owner->machine == me.machine;
+    const bool is_local = is_readable && owner->machine == me.machine && !IsHidden(owner->pid);
     if (first.empty()) first = *text;
     if (is_local || (is_readable && first != *text)) {
       return absl::AlreadyExistsError(
@@ -113,7 +127,22 @@ absl::Status WaitUntilDead(FileSystem* fs,
                        owner->ToString(),
                        "; stop it first or take another run directory"));
     }
-    if (absl::Now() - start > lifetime) return absl::OkStatus();
+    if (absl::FromChrono(std::chrono::steady_clock::now() - start) > lifetime) {
+      return absl::OkStatus();
+    }
+  }
+}
+
+// A claimant that was killed while it wrote leaves its temporary file; later starts have other names.
+void RemoveDeadClaims(FileSystem* fs, const std::string& run_dir, int64_t incarnation) {
+  const absl::StatusOr<std::vector<std::string>> names = fs->ListDirectory(run_dir);
+  for (size_t i = 0; names.ok() && i < names->size(); ++i) {
+    absl::string_view rest = (*names)[i];
+    int64_t claimant = 0;
+    if (absl::ConsumePrefix(&rest, kClaimPrefix) && absl::ConsumeSuffix(&rest, kClaimSuffix) &&
+        absl::SimpleAtoi(rest.substr(0, rest.find('.')), &claimant) && claimant < incarnation) {
+      fs->RemoveFile(JoinPath(run_dir, (*names)[i])).IgnoreError();
+    }
   }
 }
 
@@ -155,7 +184,8 @@ LeaseOwner DescribeThisProcess(const std::string& run_id,
 }
 
 bool IsKnownDead(const LeaseOwner& owner) {
-  return owner.machine == ThisMachine() && StartTimeOf(owner.pid) != owner.pid_start;
+  return owner.machine == ThisMachine() && !IsHidden(owner.pid) &&
+         StartTimeOf(owner.pid) != owner.pid_start;
 }
 
 absl::StatusOr<LeaseOwner> ReadLease(FileSystem* fs, const std::string& run_dir) {
@@ -184,7 +214,10 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Acquire(FileSystem* fs,
     absl::SleepFor(kSettle);
     taken = lease->CheckHeldLocked();
   }
-  if (taken.ok()) return lease;
+  if (taken.ok()) {
+    RemoveDeadClaims(fs, run_dir, me.incarnation);
+    return lease;
+  }
   lease->released_ = true;  // not ours to remove
   if (!absl::IsAborted(taken)) return taken;
   return absl::AlreadyExistsError(taken.message());
@@ -193,16 +226,22 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Acquire(FileSystem* fs,
 absl::Status Lease::WriteLocked() {
   ++me_.beat;
   // A temporary name of our own: two claimants must not write one file.
-  const std::string path = JoinPath(run_dir_, kLeaseName);
-  const std::string temporary = absl::StrCat(path, ".", me_.incarnation, ".", me_.pid, ".tmp");
+  const std::string temporary =
+      JoinPath(run_dir_, absl::StrCat(kClaimPrefix, me_.incarnation, ".", me_.pid, kClaimSuffix));
   fs_->RemoveFile(temporary).IgnoreError();
+  const absl::Status written = WriteAndRename(temporary);
+  if (!written.ok()) fs_->RemoveFile(temporary).IgnoreError();
+  return written;
+}
+
+absl::Status Lease::WriteAndRename(const std::string& temporary) {
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
                             fs_->CreateNew(temporary, /*large=*/false));
   const std::string text = SerializeOwner(me_);
   ANYORDER_RETURN_IF_ERROR(file->WriteAt(0, text.data(), static_cast<int64_t>(text.size())));
   ANYORDER_RETURN_IF_ERROR(file->SyncData());
   ANYORDER_RETURN_IF_ERROR(file->Close());
-  return fs_->Rename(temporary, path);
+  return fs_->Rename(temporary, JoinPath(run_dir_, kLeaseName));
 }
 
 absl::Status Lease::CheckHeldLocked() {

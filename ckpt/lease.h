@@ -68,6 +68,7 @@ class Lease {
  private:
   Lease(FileSystem* fs, std::string run_dir, LeaseOwner me);
   absl::Status WriteLocked();
+  absl::Status WriteAndRename(const std::string& temporary);
   absl::Status CheckHeldLocked();
 
   FileSystem* const fs_;

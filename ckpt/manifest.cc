@@ -20,6 +20,9 @@ constexpr char kManifestFormat[] = "anyorder-checkpoint";
 constexpr char kVoteFormat[] = "anyorder-vote";
 constexpr int64_t kFormatVersion = 1;
 constexpr char kRangePrefix[] = "range.";
+constexpr int64_t kMaxRanks = 1 << 20;
+constexpr int64_t kMaxFileBytes = int64_t{1}
+                                  << 60;  // sums of sizes and offsets stay far from overflow
 
 Json IdentityToJson(const char* format, const SaveIdentity& id) {
   return {{"format", format},
@@ -33,7 +36,7 @@ Json IdentityToJson(const char* format, const SaveIdentity& id) {
           {"chunk_bytes", kCrcChunkBytes}};
 }
 
-absl::StatusOr<SaveIdentity> IdentityFromJson(const char* format, const Json& json) {
+absl::StatusOr<SaveIdentity> IdentityFromJson(const char* format, const ParsedJson& json) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string found, GetString(json, "format"));
   ANYORDER_ASSIGN_OR_RETURN(const int64_t version, GetInt(json, "version"));
   ANYORDER_ASSIGN_OR_RETURN(const int64_t chunk_bytes, GetInt(json, "chunk_bytes"));
@@ -56,6 +59,10 @@ absl::StatusOr<SaveIdentity> IdentityFromJson(const char* format, const Json& js
   ANYORDER_ASSIGN_OR_RETURN(id.step, GetInt(json, "step"));
   ANYORDER_ASSIGN_OR_RETURN(const int64_t world_size, GetInt(json, "world_size"));
   ANYORDER_ASSIGN_OR_RETURN(const int64_t num_nodes, GetInt(json, "num_nodes"));
+  if (world_size < 1 || world_size > kMaxRanks || num_nodes < 1 || num_nodes > world_size) {
+    return absl::DataLossError(absl::StrCat(
+        "was written by ", world_size, " ranks on ", num_nodes, " nodes, which cannot be"));
+  }
   id.world_size = static_cast<int>(world_size);
   id.num_nodes = static_cast<int>(num_nodes);
   return id;
@@ -65,23 +72,24 @@ Json FileToJson(const FileRecord& file) {
   return {{"name", file.name}, {"bytes", file.bytes}, {"crc32c", CrcsToHex(file.crcs)}};
 }
 
-absl::StatusOr<FileRecord> FileFromJson(const Json& json) {
+absl::StatusOr<FileRecord> FileFromJson(const ParsedJson& json) {
   FileRecord file;
   ANYORDER_ASSIGN_OR_RETURN(file.name, GetString(json, "name"));
   ANYORDER_ASSIGN_OR_RETURN(file.bytes, GetInt(json, "bytes"));
   ANYORDER_ASSIGN_OR_RETURN(const std::string hex, GetString(json, "crc32c"));
   ANYORDER_ASSIGN_OR_RETURN(file.crcs, CrcsFromHex(hex));
   // A name with a slash could point outside the checkpoint.
-  if (file.name.empty() || absl::StrContains(file.name, "/")) {
+  if (file.name.empty() || absl::StrContains(file.name, "/") || file.name.front() == '.') {
     return absl::DataLossError(absl::StrCat("file name '", file.name, "' is not a plain name"));
   }
-  if (static_cast<int64_t>(file.crcs.size()) != NumCrcChunks(file.bytes)) {
+  if (file.bytes > kMaxFileBytes ||
+      static_cast<int64_t>(file.crcs.size()) != NumCrcChunks(file.bytes)) {
     return absl::DataLossError(absl::StrCat("file '", file.name, "' has the wrong number of CRCs"));
   }
   return file;
 }
 
-absl::StatusOr<TensorPiece> PieceFromJson(const Json& json) {
+absl::StatusOr<TensorPiece> PieceFromJson(const ParsedJson& json) {
   TensorPiece piece;
   ANYORDER_ASSIGN_OR_RETURN(piece.name, GetString(json, "name"));
   ANYORDER_ASSIGN_OR_RETURN(piece.global_shape, GetShape(json, "shape"));
@@ -100,13 +108,14 @@ Json PieceToJson(const TensorPiece& piece) {
           {"end", piece.end}};
 }
 
-absl::StatusOr<VotedFile> VotedFileFromJson(const Json& json) {
+absl::StatusOr<VotedFile> VotedFileFromJson(const ParsedJson& json) {
   VotedFile file;
   ANYORDER_ASSIGN_OR_RETURN(file.record, FileFromJson(json));
   ANYORDER_ASSIGN_OR_RETURN(const int64_t rank, GetInt(json, "rank"));
+  if (rank >= kMaxRanks) return absl::DataLossError(absl::StrCat("rank ", rank, " cannot be"));
   file.rank = static_cast<int>(rank);
-  ANYORDER_ASSIGN_OR_RETURN(const Json* const pieces, GetArray(json, "pieces"));
-  for (const Json& item : *pieces) {
+  ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const pieces, GetArray(json, "pieces"));
+  for (const ParsedJson& item : *pieces) {
     ANYORDER_ASSIGN_OR_RETURN(TensorPiece piece, PieceFromJson(item));
     ANYORDER_ASSIGN_OR_RETURN(piece.dtype, GetDType(item, "dtype"));
     ANYORDER_ASSIGN_OR_RETURN(piece.offset, GetInt(item, "offset"));
@@ -130,6 +139,7 @@ absl::Status CheckTensor(const std::string& name,
                                               std::min(covered, segment.begin)));
     }
     covered = segment.end;
+    if (covered > tensor.shape.num_elements()) break;  // before it is multiplied
     const int64_t bytes = (segment.end - segment.begin) * SizeOf(tensor.dtype);
     if (segment.file < 0 || segment.file >= static_cast<int>(files.size()) ||
         segment.offset > files[segment.file].bytes - bytes) {
@@ -144,12 +154,12 @@ absl::Status CheckTensor(const std::string& name,
   return absl::OkStatus();
 }
 
-absl::StatusOr<LogicalTensor> TensorFromJson(const Json& json) {
+absl::StatusOr<LogicalTensor> TensorFromJson(const ParsedJson& json) {
   LogicalTensor tensor;
   ANYORDER_ASSIGN_OR_RETURN(tensor.dtype, GetDType(json, "dtype"));
   ANYORDER_ASSIGN_OR_RETURN(tensor.shape, GetShape(json, "shape"));
-  ANYORDER_ASSIGN_OR_RETURN(const Json* const segments, GetArray(json, "segments"));
-  for (const Json& item : *segments) {
+  ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const segments, GetArray(json, "segments"));
+  for (const ParsedJson& item : *segments) {
     Segment segment;
     ANYORDER_ASSIGN_OR_RETURN(segment.begin, GetInt(item, "begin"));
     ANYORDER_ASSIGN_OR_RETURN(segment.end, GetInt(item, "end"));
@@ -188,17 +198,17 @@ absl::Status AddPieces(const VotedFile& file, int index, Manifest* manifest) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Manifest> ManifestFromJson(const Json& json) {
+absl::StatusOr<Manifest> ManifestFromJson(const ParsedJson& json) {
   Manifest manifest;
   ANYORDER_ASSIGN_OR_RETURN(manifest.id, IdentityFromJson(kManifestFormat, json));
   ANYORDER_ASSIGN_OR_RETURN(manifest.metadata, GetString(json, "metadata"));
   ANYORDER_ASSIGN_OR_RETURN(manifest.created, GetString(json, "created"));
-  ANYORDER_ASSIGN_OR_RETURN(const Json* const files, GetArray(json, "files"));
-  for (const Json& item : *files) {
+  ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const files, GetArray(json, "files"));
+  for (const ParsedJson& item : *files) {
     ANYORDER_ASSIGN_OR_RETURN(FileRecord file, FileFromJson(item));
     manifest.files.push_back(std::move(file));
   }
-  ANYORDER_ASSIGN_OR_RETURN(const Json* const tensors, GetObject(json, "tensors"));
+  ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const tensors, GetObject(json, "tensors"));
   for (const auto& [name, item] : tensors->items()) {
     ANYORDER_ASSIGN_OR_RETURN(LogicalTensor tensor, TensorFromJson(item));
     ANYORDER_RETURN_IF_ERROR(CheckTensor(name, tensor, manifest.files));
@@ -207,14 +217,15 @@ absl::StatusOr<Manifest> ManifestFromJson(const Json& json) {
   return manifest;
 }
 
-absl::StatusOr<Vote> VoteFromJson(const Json& json) {
+absl::StatusOr<Vote> VoteFromJson(const ParsedJson& json) {
   Vote vote;
   ANYORDER_ASSIGN_OR_RETURN(vote.id, IdentityFromJson(kVoteFormat, json));
   ANYORDER_ASSIGN_OR_RETURN(const int64_t node, GetInt(json, "node"));
+  if (node >= vote.id.num_nodes) return absl::DataLossError(absl::StrCat("no node ", node));
   vote.node = static_cast<int>(node);
   ANYORDER_ASSIGN_OR_RETURN(vote.metadata, GetString(json, "metadata"));
-  ANYORDER_ASSIGN_OR_RETURN(const Json* const files, GetArray(json, "files"));
-  for (const Json& item : *files) {
+  ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const files, GetArray(json, "files"));
+  for (const ParsedJson& item : *files) {
     ANYORDER_ASSIGN_OR_RETURN(VotedFile file, VotedFileFromJson(item));
     vote.files.push_back(std::move(file));
   }
@@ -259,7 +270,7 @@ absl::StatusOr<std::vector<TensorPiece>> PiecesOf(const SafetensorsHeader& heade
       return absl::DataLossError(
           absl::StrCat("'", path, "': tensor '", tensor.entry.name, "' has no range"));
     }
-    const absl::StatusOr<Json> json = ParseJsonObject(range->second);
+    const absl::StatusOr<ParsedJson> json = ParseJsonObject(range->second);
     if (!json.ok()) return BadFile(path, json.status());
     absl::StatusOr<TensorPiece> piece = PieceFromJson(*json);
     if (!piece.ok()) return BadFile(path, piece.status());
@@ -368,7 +379,7 @@ std::string SerializeManifest(const Manifest& manifest) {
 }
 
 absl::StatusOr<Vote> ParseVote(absl::string_view text, absl::string_view path) {
-  const absl::StatusOr<Json> json = OpenSealedJson(text);
+  const absl::StatusOr<ParsedJson> json = OpenSealedJson(text);
   if (!json.ok()) return BadFile(path, json.status());
   absl::StatusOr<Vote> vote = VoteFromJson(*json);
   if (!vote.ok()) return BadFile(path, vote.status());
@@ -376,7 +387,7 @@ absl::StatusOr<Vote> ParseVote(absl::string_view text, absl::string_view path) {
 }
 
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text, absl::string_view path) {
-  const absl::StatusOr<Json> json = OpenSealedJson(text);
+  const absl::StatusOr<ParsedJson> json = OpenSealedJson(text);
   if (!json.ok()) return BadFile(path, json.status());
   absl::StatusOr<Manifest> manifest = ManifestFromJson(*json);
   if (!manifest.ok()) return BadFile(path, manifest.status());

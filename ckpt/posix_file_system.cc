@@ -34,6 +34,8 @@ int PwriteAll(int fd, int64_t offset, const void* data, int64_t bytes) {
     const ssize_t written = pwrite(fd, from, static_cast<size_t>(bytes), offset);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return errno;
+    if (written == 0)
+      return ENOSPC;  // no system that we know does it; asking for ever would be worse
     from += written;
     offset += written;
     bytes -= written;
@@ -123,6 +125,23 @@ class PosixReadableFile final : public ReadableFile {
   const int64_t size_;
 };
 
+class PosixAppendableFile final : public AppendableFile {
+ public:
+  PosixAppendableFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  ~PosixAppendableFile() override { close(fd_); }
+
+  absl::Status Append(absl::string_view text) override {
+    const ssize_t written = write(fd_, text.data(), text.size());
+    if (written < 0) return ErrnoStatus("append to", path_);
+    return written == static_cast<ssize_t>(text.size()) ? absl::OkStatus()
+                                                        : ErrnoStatus("append to", path_, ENOSPC);
+  }
+
+ private:
+  const std::string path_;
+  const int fd_;
+};
+
 class PosixFileSystem final : public FileSystem {
  public:
   absl::StatusOr<std::unique_ptr<WritableFile>> CreateNew(const std::string& path,
@@ -142,6 +161,12 @@ class PosixFileSystem final : public FileSystem {
       return absl::InvalidArgumentError("open '" + path + "': not a regular file");
     }
     return std::make_unique<PosixReadableFile>(path, fd, info.st_size);
+  }
+
+  absl::StatusOr<std::unique_ptr<AppendableFile>> OpenForAppend(const std::string& path) override {
+    const int fd = open(path.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0) return ErrnoStatus("open", path);
+    return std::make_unique<PosixAppendableFile>(path, fd);
   }
 
   absl::Status MakeDirectory(const std::string& path) override {

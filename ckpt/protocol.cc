@@ -25,6 +25,8 @@ namespace {
 
 constexpr uint32_t kMagic = 0x4b434f41;  // "AOCK"
 constexpr size_t kFrameHeaderBytes = 12;
+// A trainer has two buffers; more descriptors in flight would be an attack on our table of them.
+constexpr size_t kMaxPendingFds = 8;
 
 // The list of fields, once, for both directions.
 template <typename Self, typename Visitor>
@@ -59,7 +61,7 @@ struct FieldWriter {
 };
 
 struct FieldReader {
-  const Json& json;
+  const ParsedJson& json;
   absl::Status status;
 
   template <typename T>
@@ -158,7 +160,7 @@ std::string SerializeMessage(const Message& message) {
 }
 
 absl::StatusOr<Message> ParseMessage(absl::string_view body) {
-  ANYORDER_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(body));
+  ANYORDER_ASSIGN_OR_RETURN(const ParsedJson json, ParseJsonObject(body));
   ANYORDER_ASSIGN_OR_RETURN(const int64_t type, GetInt(json, "type"));
   if (type < 1 || type > static_cast<int64_t>(MessageType::kShuttingDown)) {
     return absl::DataLossError(absl::StrCat("message type ", type, " is unknown"));
@@ -259,21 +261,29 @@ absl::Status Channel::ReadAvailable() {
         in_fds_.push_back(UniqueFd(fd));
       }
     }
+    if (in_fds_.size() > kMaxPendingFds) {
+      return absl::DataLossError("the other end sends descriptors that no message asks for");
+    }
     if (got == 0) return PeerGone("closed");
     in_.append(bytes.data(), static_cast<size_t>(got));
-    if (in_.size() > 2 * size_t{kMaxMessageBytes}) return absl::OkStatus();
+    if (in_.size() - taken_ > 2 * size_t{kMaxMessageBytes}) return absl::OkStatus();
   }
 }
 
 absl::StatusOr<std::optional<Message>> Channel::TakeMessage() {
-  if (in_.size() < kFrameHeaderBytes) return std::nullopt;
-  const uint32_t length = WordAt(in_, 4);
-  if (WordAt(in_, 0) != kMagic || length > kMaxMessageBytes) {
+  // Moving the rest after every message would take quadratic time when someone floods us with small ones.
+  if (taken_ > in_.size() / 2) {
+    in_.erase(0, taken_);
+    taken_ = 0;
+  }
+  if (in_.size() - taken_ < kFrameHeaderBytes) return std::nullopt;
+  const uint32_t length = WordAt(in_, taken_ + 4);
+  if (WordAt(in_, taken_) != kMagic || length > kMaxMessageBytes) {
     return absl::DataLossError("the other end does not speak this protocol");
   }
-  if (in_.size() < kFrameHeaderBytes + length) return std::nullopt;
-  const absl::string_view body(in_.data() + kFrameHeaderBytes, length);
-  if (Crc32c(body.data(), length) != WordAt(in_, 8)) {
+  if (in_.size() - taken_ < kFrameHeaderBytes + length) return std::nullopt;
+  const absl::string_view body(in_.data() + taken_ + kFrameHeaderBytes, length);
+  if (Crc32c(body.data(), length) != WordAt(in_, taken_ + 8)) {
     return absl::DataLossError("a message has a wrong checksum");
   }
   ANYORDER_ASSIGN_OR_RETURN(Message message, ParseMessage(body));
@@ -282,7 +292,7 @@ absl::StatusOr<std::optional<Message>> Channel::TakeMessage() {
     message.fd = std::move(in_fds_.front());
     in_fds_.pop_front();
   }
-  in_.erase(0, kFrameHeaderBytes + length);
+  taken_ += kFrameHeaderBytes + length;
   return message;
 }
 

@@ -113,6 +113,7 @@ class Channel {
   size_t sent_ = 0;
   int out_fd_ = -1;  // borrowed: travels with the first byte of the frame being sent
   std::string in_;
+  size_t taken_ = 0;  // bytes of in_ that are done with
   std::deque<UniqueFd> in_fds_;
   // Apart, because a peer that can no longer be written to may have left messages to read.
   absl::Status send_fault_;

@@ -22,44 +22,23 @@ namespace {
 // Pieces for sequential passes over everything: long enough for the disk, short enough for the cache.
 constexpr int64_t kPassBytes = 4 * kCrcChunkBytes;
 
-absl::Status CheckChunk(const FileRecord& file,
-                        int64_t chunk,
-                        const void* data,
-                        int64_t bytes,
-                        absl::string_view what) {
-  const uint32_t found = Crc32c(data, bytes);
-  if (found == file.crcs[chunk]) return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrFormat("'%s': CRC %08x instead of %08x in bytes [%d, %d) (%s)",
-                      file.name,
-                      found,
-                      file.crcs[chunk],
-                      chunk * kCrcChunkBytes,
-                      chunk * kCrcChunkBytes + bytes,
-                      what));
-}
-
 std::string DigestHex(const XXH128_hash_t& hash) {
   return absl::StrCat(absl::Hex(hash.high64, absl::kZeroPad16),
                       absl::Hex(hash.low64, absl::kZeroPad16));
 }
 
-// The tensors with bytes in [begin, end) of a file, for messages.
-std::string TensorsIn(const Manifest& manifest, int file, int64_t begin, int64_t end) {
-  std::string names;
-  for (const auto& [name, tensor] : manifest.tensors) {
-    for (const Segment& segment : tensor.segments) {
-      const int64_t bytes = (segment.end - segment.begin) * SizeOf(tensor.dtype);
-      if (segment.file == file && segment.offset < end && segment.offset + bytes > begin) {
-        absl::StrAppend(&names, names.empty() ? "" : ", ", "tensor '", name, "'");
-        break;
-      }
-    }
-  }
-  return names.empty() ? "header" : names;
-}
-
 }  // namespace
+
+absl::Status CheckChunk(const FileRecord& file, int64_t chunk, const void* data, int64_t bytes) {
+  const uint32_t found = Crc32c(data, bytes);
+  if (found == file.crcs[chunk]) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat("'%s': CRC %08x instead of %08x in bytes [%d, %d)",
+                                             file.name,
+                                             found,
+                                             file.crcs[chunk],
+                                             chunk * kCrcChunkBytes,
+                                             chunk * kCrcChunkBytes + bytes));
+}
 
 Checkpoint::Checkpoint() = default;
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
@@ -83,6 +62,9 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir, FileSystem* 
         fs->OpenForRead(JoinPath(dir, file.name));
     if (absl::IsNotFound(opened.status())) {
       return absl::DataLossError(absl::StrCat("'", dir, "': file '", file.name, "' is missing"));
+    }
+    if (absl::IsInvalidArgument(opened.status())) {  // something else has its name
+      return absl::DataLossError(absl::StrCat("'", dir, "': ", opened.status().message()));
     }
     ANYORDER_RETURN_IF_ERROR(opened.status());
     if ((*opened)->size() != file.bytes) {
@@ -144,7 +126,10 @@ absl::Status Checkpoint::ReadFileRange(
     char* const chunk_data = in_place ? to : scratch.data();
     ANYORDER_RETURN_IF_ERROR(
         Annotate(files_[file]->ReadAt(chunk_begin, chunk_data, chunk_bytes), what));
-    ANYORDER_RETURN_IF_ERROR(CheckChunk(record, chunk, chunk_data, chunk_bytes, what));
+    const absl::Status checked = CheckChunk(record, chunk, chunk_data, chunk_bytes);
+    if (!checked.ok()) {
+      return absl::DataLossError(absl::StrCat(checked.message(), " (", what, ")"));
+    }
     if (!in_place) std::memcpy(to, chunk_data + skip, static_cast<size_t>(wanted));
     to += wanted;
     offset += wanted;
@@ -181,32 +166,6 @@ absl::Status Checkpoint::Read(absl::string_view name, int64_t begin, int64_t end
   return absl::OkStatus();
 }
 
-absl::Status Checkpoint::Verify() const {
-  std::string buffer(static_cast<size_t>(kPassBytes), '\0');
-  for (size_t f = 0; f < files_.size(); ++f) {
-    const FileRecord& file = manifest_->files[f];
-    for (int64_t begin = 0; begin < file.bytes; begin += kPassBytes) {
-      const int64_t bytes = std::min(kPassBytes, file.bytes - begin);
-      ANYORDER_RETURN_IF_ERROR(Annotate(files_[f]->ReadAt(begin, buffer.data(), bytes), dir_));
-      for (int64_t done = 0; done < bytes; done += kCrcChunkBytes) {
-        const int64_t chunk_bytes = std::min(kCrcChunkBytes, bytes - done);
-        const int64_t chunk = (begin + done) / kCrcChunkBytes;
-        const absl::Status status =
-            CheckChunk(file, chunk, buffer.data() + done, chunk_bytes, "checkpoint");
-        if (status.ok()) continue;
-        // Naming the tensors is a search, so it is made only for a fault.
-        const std::string what = absl::StrCat(
-            TensorsIn(*manifest_, static_cast<int>(f), begin + done, begin + done + chunk_bytes),
-            ", checkpoint '",
-            dir_,
-            "'");
-        return CheckChunk(file, chunk, buffer.data() + done, chunk_bytes, what);
-      }
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::string> Checkpoint::StateDigest() const {
   XXH3_state_t* const state = XXH3_createState();
   XXH3_128bits_reset(state);
@@ -230,6 +189,10 @@ absl::StatusOr<std::string> Checkpoint::StateDigest() const {
   XXH3_freeState(state);
   if (!status.ok()) return status;
   return digest;
+}
+
+bool IsDamage(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsOutOfRange(status);
 }
 
 absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& run_dir,
@@ -288,9 +251,7 @@ absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir,
     }
     if (status.ok()) return info.directory;
     // Anything but bad bytes is the machine's trouble: calling the checkpoint bad would be rash.
-    if (!absl::IsDataLoss(status) && !absl::IsNotFound(status) && !absl::IsOutOfRange(status)) {
-      return status;
-    }
+    if (!IsDamage(status)) return status;
     const std::string fault(status.message());
     LogWarning(absl::StrCat("checkpoint of step ", info.step, " is bad: ", fault));
     if (quarantine_bad) ANYORDER_RETURN_IF_ERROR(Quarantine(info.directory, fs));

@@ -52,7 +52,8 @@ class Checkpoint {
   // Errors: NotFound for an unknown name, OutOfRange for a bad range, DataLoss naming file, tensor and offset.
   absl::Status Read(absl::string_view name, int64_t begin, int64_t end, void* dst) const;
 
-  // Reads everything once and compares all checksums.
+  // Reads everything once, in several threads, and compares all checksums.
+  // Errors: DataLoss naming the first bad chunk's file and tensors and how many more there are; or what the disk says.
   absl::Status Verify() const;
 
   // XXH3-128 in hex over (name, dtype, shape, bytes) of all tensors in name order: equal training state means equal
@@ -68,6 +69,9 @@ class Checkpoint {
   std::unique_ptr<Manifest> manifest_;
   std::vector<std::unique_ptr<ReadableFile>> files_;  // in the manifest's order
 };
+
+// The checkpoint is bad (bytes missing, wrong or too few), as against a machine that cannot read it now.
+bool IsDamage(const absl::Status& status);
 
 struct CheckpointInfo {
   std::string directory;

@@ -39,13 +39,13 @@ absl::Status CheckNames(const std::vector<SafetensorsEntry>& entries) {
 }
 
 absl::StatusOr<SafetensorsTensor> ParseTensor(const std::string& name,
-                                              const Json& json,
+                                              const ParsedJson& json,
                                               int64_t header_bytes) {
   SafetensorsTensor tensor;
   tensor.entry.name = name;
   ANYORDER_ASSIGN_OR_RETURN(tensor.entry.dtype, GetDType(json, "dtype"));
   ANYORDER_ASSIGN_OR_RETURN(tensor.entry.shape, GetShape(json, "shape"));
-  ANYORDER_ASSIGN_OR_RETURN(const Json* const offsets, GetArray(json, "data_offsets"));
+  ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const offsets, GetArray(json, "data_offsets"));
   if (offsets->size() != 2 || !(*offsets)[0].is_number_unsigned() ||
       !(*offsets)[1].is_number_unsigned()) {
     return absl::DataLossError("data_offsets are not two counts");
@@ -193,7 +193,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view prefi
   if (length > kMaxHeaderBytes || length > prefix.size() - kLengthBytes) {
     return BadHeader(path, absl::StrCat("header length ", length, " is beyond the file's end"));
   }
-  const absl::StatusOr<Json> json = ParseJsonObject(prefix.substr(kLengthBytes, length));
+  const absl::StatusOr<ParsedJson> json = ParseJsonObject(prefix.substr(kLengthBytes, length));
   if (!json.ok()) return BadHeader(path, json.status().message());
 
   SafetensorsHeader header;

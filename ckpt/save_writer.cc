@@ -106,7 +106,11 @@ void SaveWriter::Run(QueuedSave save) {
   }
   if (!status.ok()) {
     // Never retried: after a failed sync the kernel may have dropped the pages and would call the next one a success.
-    log_->Abandon(save.job.id, options_.node, ranks, std::string(status.message()));
+    // Nothing is touched once the run directory is another's, who may be finishing this very save.
+    if (!absl::IsCancelled(status) && !absl::IsAborted(fence_())) {
+      log_->Abandon(
+          save.job.id, options_.node, ranks, std::string(status.message()), save.is_coordinator);
+    }
     save.buffers.clear();
     progress.reason = std::string(status.message());
     Report(&progress, "ABANDONED", save.began);
@@ -163,7 +167,14 @@ void SaveWriter::VerifyAndRetire(SaveProgress progress) {
     progress.verify_seconds = absl::ToDoubleSeconds(absl::Now() - start);
     progress.reason = std::string(verified.message());
     Report(&progress, verified.ok() ? "VERIFIED" : "DAMAGED", start);
-    if (!verified.ok()) return;  // the older ones are worth more than the space
+    if (!verified.ok()) {
+      // Aside, or it would count as one of the newest that are kept, and the good ones would go in its stead.
+      if (IsDamage(verified) && fence_().ok()) {
+        const absl::Status moved = Quarantine(path, options_.fs);
+        if (!moved.ok()) LogWarning(absl::StrCat("it stays under its name: ", moved.message()));
+      }
+      return;  // the older ones are worth more than the space
+    }
   }
   absl::Status retired = fence_();
   if (retired.ok()) {

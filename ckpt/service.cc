@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <list>
 #include <map>
@@ -137,7 +138,8 @@ absl::Status Service::Impl::Start() {
     ANYORDER_ASSIGN_OR_RETURN(
         lease_, Lease::Acquire(options_.fs, options_.run_dir, me, options_.lease_lifetime));
     ANYORDER_RETURN_IF_ERROR(commit_log_.PrepareRunDirectory());
-    ANYORDER_RETURN_IF_ERROR(commit_log_.RemoveLeftovers(options_.incarnation));
+    TidyUpAfterDeadStarts(
+        options_, [this] { return CheckFence(); }, &commit_log_, &event_log_);
   } else {
     ANYORDER_RETURN_IF_ERROR(AwaitLeaseOfNode0(options_));
     ANYORDER_RETURN_IF_ERROR(commit_log_.PrepareRunDirectory());
@@ -173,7 +175,7 @@ absl::Status Service::Impl::CheckFence() {
 }
 
 void Service::Impl::KeepLease() {
-  absl::Time last_good = absl::Now();
+  auto last_good = std::chrono::steady_clock::now();  // the wall clock may be set while we run
   std::unique_lock<std::mutex> lock(mutex_);
   while (!closing_changed_.wait_for(
       lock, absl::ToChronoMilliseconds(options_.lease_lifetime / 3), [this] { return closing_; })) {
@@ -181,10 +183,11 @@ void Service::Impl::KeepLease() {
     absl::Status held = lease_ != nullptr ? lease_->Renew() : CheckFence();
     // A full disk stops the heartbeat, not the ownership: what counts is the name in the file.
     if (!held.ok() && !absl::IsAborted(held)) held = CheckFence();
-    if (held.ok()) last_good = absl::Now();
+    if (held.ok()) last_good = std::chrono::steady_clock::now();
     lock.lock();
     // An unreadable file may be a hiccup of the file system, but not for longer than others wait.
-    if (absl::IsAborted(held) || absl::Now() - last_good > options_.lease_lifetime) {
+    const auto silent = std::chrono::steady_clock::now() - last_good;
+    if (absl::IsAborted(held) || absl::FromChrono(silent) > options_.lease_lifetime) {
       lease_fault_ = absl::AbortedError(held.message());
       RequestStop();
       return;
@@ -577,7 +580,8 @@ absl::StatusOr<std::unique_ptr<Service>> Service::Start(const ServiceOptions& op
   }
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return ErrnoStatus("eventfd", options.run_dir);
-  ANYORDER_ASSIGN_OR_RETURN(EventLog event_log, EventLog::Open(options.run_dir, options.node));
+  ANYORDER_ASSIGN_OR_RETURN(EventLog event_log,
+                            EventLog::Open(options.fs, options.run_dir, options.node));
   auto impl = std::make_unique<Impl>(resolved, std::move(wake), std::move(event_log));
   ANYORDER_RETURN_IF_ERROR(impl->Start());
   return std::unique_ptr<Service>(new Service(std::move(impl)));

@@ -1,5 +1,7 @@
 #include "ckpt/takeover.h"
 
+#include <optional>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -48,6 +50,23 @@ absl::Status AwaitLeaseOfNode0(const ServiceOptions& o) {
     }
     absl::SleepFor(absl::Milliseconds(50));
   }
+}
+
+void TidyUpAfterDeadStarts(const ServiceOptions& o,
+                           const std::function<absl::Status()>& fence,
+                           CommitLog* commit_log,
+                           EventLog* event_log) {
+  const absl::StatusOr<std::optional<SaveIdentity>> recovered =
+      commit_log->RecoverVoted(o.run_id, o.incarnation, fence);
+  if (recovered.ok() && recovered->has_value()) {
+    SaveProgress progress;
+    progress.id = **recovered;
+    progress.state = "RECOVERED";
+    event_log->Write(progress, 0);
+  }
+  const absl::Status tidy =
+      recovered.ok() ? commit_log->RemoveLeftovers(o.incarnation) : recovered.status();
+  if (!tidy.ok()) LogWarning(absl::StrCat("leftovers of earlier starts stay: ", tidy.message()));
 }
 
 }  // namespace anyorder::ckpt

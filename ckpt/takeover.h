@@ -2,8 +2,12 @@
 
 #pragma once
 
+#include <functional>
+
 #include "absl/status/status.h"
 
+#include "ckpt/commit.h"
+#include "ckpt/event_log.h"
 #include "ckpt/service.h"
 
 namespace anyorder::ckpt {
@@ -15,5 +19,12 @@ absl::Status RetirePredecessor(const ServiceOptions& options);
 
 // Nodes other than 0 do not own the lease; they work under node 0's. Errors: DeadlineExceeded.
 absl::Status AwaitLeaseOfNode0(const ServiceOptions& options);
+
+// With the lease in hand: finishes or removes what dead starts left half-made, and writes a RECOVERED line for what was
+// finished. A disk that refuses is worth a warning, not an end: training matters more.
+void TidyUpAfterDeadStarts(const ServiceOptions& options,
+                           const std::function<absl::Status()>& fence,
+                           CommitLog* commit_log,
+                           EventLog* event_log);
 
 }  // namespace anyorder::ckpt

@@ -16,6 +16,7 @@
 
 #include "ckpt/file_system.h"
 #include "ckpt/lease.h"
+#include "ckpt/protocol.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/train/run_directory.h"
@@ -82,19 +83,21 @@ absl::StatusOr<ChildProcess> SpawnService(const IncarnationOptions& options) {
   return service;
 }
 
-bool HoldsLease(const IncarnationOptions& options, const ChildProcess& service) {
+// It listens only when it has finished what the start before left: the ranks must not choose a checkpoint earlier.
+bool IsReady(const IncarnationOptions& options, const ChildProcess& service) {
   const auto owner = ckpt::ReadLease(ckpt::FileSystem::Posix(), options.run_dir);
   return owner.ok() && owner->pid == service.pid() &&
-         owner->incarnation == options.identity.incarnation;
+         owner->incarnation == options.identity.incarnation &&
+         ckpt::ConnectChannel(owner->socket_path).ok();
 }
 
-// Starts it and waits until it owns the run directory. Ranks of a killed launcher may be connected to the service before for
+// Starts it and waits until it owns the run directory and listens. Ranks of a killed launcher may be connected to the service before for
 // a moment longer, so a refusal is not final at once.
 absl::StatusOr<ChildProcess> StartService(const IncarnationOptions& options) {
   const absl::Time started = absl::Now();
   while (true) {
     ANYORDER_ASSIGN_OR_RETURN(ChildProcess service, SpawnService(options));
-    while (!service.Poll() && !HoldsLease(options, service)) {
+    while (!service.Poll() && !IsReady(options, service)) {
       if (absl::Now() - started > kServiceStartLimit) {
         service.Signal(SIGTERM);
         return absl::UnavailableError("the checkpoint service does not start; see ckptd.log");

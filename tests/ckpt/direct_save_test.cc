@@ -67,7 +67,7 @@ TEST(DirectSaveTest, ACrashAnywhereLeavesAWholeCheckpointOrNone) {
       SCOPED_TRACE(absl::StrCat("crash at operation ", crash - first));
       ModelFileSystem fs;
       MakeRun(&fs);
-      fs.CrashAt(crash);
+      fs.CrashAt(crash, /*reaches_drive=*/crash % 2 == 0);
       const absl::Status saved = Save(&fs);
       fs.Restart(mode, static_cast<uint64_t>(crash));
       const absl::StatusOr<std::string> newest = FindNewestGood(kRunDir, false, &fs);

@@ -96,6 +96,38 @@ TEST_F(LeaseTest, ADeadProcessOfThisMachineIsReplacedAtOnce) {
   EXPECT_TRUE(Acquire(Owner(2)).ok());
 }
 
+// The number of a dead owner was given to another process: to this very one.
+TEST_F(LeaseTest, AReusedProcessNumberDoesNotKeepALeaseAlive) {
+  LeaseOwner dead = Owner(1);
+  dead.pid_start -= 1;
+  EXPECT_TRUE(IsKnownDead(dead));
+  auto first = Acquire(dead);
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto second = Acquire(Owner(2), absl::Hours(1));  // at once, without watching
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_TRUE(absl::IsAborted((*first)->CheckHeld()));
+}
+
+TEST_F(LeaseTest, AProcessOfThisMachineThatLivesIsNeverJudgedDead) {
+  EXPECT_FALSE(IsKnownDead(Owner(1)));
+  LeaseOwner init = Owner(1);
+  init.pid = 1;
+  init.pid_start = 0;
+  // Its true start time is another, so it is a reused number; unless it is hidden, and then nobody can tell.
+  EXPECT_EQ(IsKnownDead(init), std::filesystem::exists("/proc/1/stat"));
+}
+
+TEST_F(LeaseTest, WhatAKilledClaimantLeftIsRemovedALivingOnesIsNot) {
+  std::ofstream(directory_.path() + "/LEASE.1.4711.tmp") << "half";
+  std::ofstream(directory_.path() + "/LEASE.9.4711.tmp") << "half";
+  std::ofstream(directory_.path() + "/LEASE.x.tmp") << "not ours";
+  const auto lease = Acquire(Owner(2));
+  ASSERT_TRUE(lease.ok());
+  EXPECT_FALSE(std::filesystem::exists(directory_.path() + "/LEASE.1.4711.tmp"));
+  EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/LEASE.9.4711.tmp"));
+  EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/LEASE.x.tmp"));
+}
+
 TEST_F(LeaseTest, AnOlderStartNeverTakesOverFromALaterOne) {
   const auto first = Acquire(Stranger(5));
   ASSERT_TRUE(first.ok());

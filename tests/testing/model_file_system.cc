@@ -9,7 +9,8 @@
 namespace anyorder::ckpt {
 namespace {
 
-constexpr size_t kSectorBytes = 512;
+// The atomic units of old and new disks.
+constexpr size_t kSectorBytes[] = {512, 4096};
 
 absl::Status PowerCut() {
   return absl::UnavailableError("model: the power is gone");
@@ -29,9 +30,14 @@ struct ModelFileSystem::Node {
   std::vector<Change> unsynced;  // since the last SyncDirectory, oldest first
 };
 
-class ModelFileSystem::File final : public WritableFile, public ReadableFile {
+class ModelFileSystem::File final : public WritableFile,
+                                    public ReadableFile,
+                                    public AppendableFile {
  public:
-  File(ModelFileSystem* fs, NodePtr node) : fs_(fs), node_(std::move(node)) {}
+  File(ModelFileSystem* fs, NodePtr node) : fs_(fs), node_(std::move(node)) {
+    ++fs_->num_open_files_;
+  }
+  ~File() override { --fs_->num_open_files_; }
 
   absl::Status Preallocate(int64_t bytes) override {
     return Mutate([&] {
@@ -45,6 +51,9 @@ class ModelFileSystem::File final : public WritableFile, public ReadableFile {
       }
       node_->content.replace(offset, bytes, static_cast<const char*>(data), bytes);
     });
+  }
+  absl::Status Append(absl::string_view text) override {
+    return Mutate([&] { node_->content.append(text.data(), text.size()); });
   }
   absl::Status SyncData() override {
     return Mutate([&] { node_->durable = node_->content; });
@@ -83,9 +92,8 @@ ModelFileSystem::~ModelFileSystem() = default;
 bool ModelFileSystem::Step(bool* reaches_disk) {
   const int64_t operation = num_operations_++;
   if (!is_down_ && operation == crash_at_) {
-    // The call in flight when the power goes may have been done or not; both happen over the crash points.
     is_down_ = true;
-    *reaches_disk = operation % 2 == 0;
+    *reaches_disk = crash_reaches_drive_;
     return false;
   }
   *reaches_disk = !is_down_;
@@ -143,6 +151,18 @@ absl::StatusOr<std::unique_ptr<ReadableFile>> ModelFileSystem::OpenForRead(
   absl::StatusOr<NodePtr> node = Find(path);
   if (!node.ok()) return node.status();
   if ((*node)->is_directory) return absl::InvalidArgumentError(path);
+  return std::make_unique<File>(this, *node);
+}
+
+absl::StatusOr<std::unique_ptr<AppendableFile>> ModelFileSystem::OpenForAppend(
+    const std::string& path) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  absl::StatusOr<NodePtr> node = Find(path);
+  if (!node.ok()) {
+    node = std::make_shared<Node>();
+    const absl::Status status = ChangeDirectory(ParentPath(path), {{BaseName(path), *node}});
+    if (!status.ok()) return status;
+  }
   return std::make_unique<File>(this, *node);
 }
 
@@ -211,9 +231,10 @@ absl::StatusOr<int64_t> ModelFileSystem::FreeBytes(const std::string&) {
 }
 
 void ModelFileSystem::CrashNode(Node* node, CrashMode mode, std::mt19937_64* random) {
-  if (mode == CrashMode::kTear) {
+  if (mode == CrashMode::kTear || mode == CrashMode::kReorder) {
     const size_t kept = (*random)() % (node->unsynced.size() + 1);
-    for (size_t i = 0; i < kept; ++i) {
+    for (size_t i = 0; i < node->unsynced.size(); ++i) {
+      if (mode == CrashMode::kTear ? i >= kept : (*random)() % 2 == 0) continue;
       for (const auto& [name, target] : node->unsynced[i]) {
         if (target == nullptr) {
           node->durable_entries.erase(name);
@@ -223,10 +244,11 @@ void ModelFileSystem::CrashNode(Node* node, CrashMode mode, std::mt19937_64* ran
       }
     }
     // The length may be the old or the new one; each sector has the old bytes, the new ones, or none.
+    const size_t sector = kSectorBytes[(*random)() % 2];
     std::string torn = (*random)() % 2 == 0 ? node->durable : node->content;
-    for (size_t at = 0; at < torn.size(); at += kSectorBytes) {
+    for (size_t at = 0; at < torn.size(); at += sector) {
       const std::string& from = (*random)() % 2 == 0 ? node->durable : node->content;
-      for (size_t i = at; i < std::min(at + kSectorBytes, torn.size()); ++i)
+      for (size_t i = at; i < std::min(at + sector, torn.size()); ++i)
         torn[i] = i < from.size() ? from[i] : '\0';
     }
     node->durable = torn;
@@ -240,6 +262,22 @@ void ModelFileSystem::CrashNode(Node* node, CrashMode mode, std::mt19937_64* ran
   node->unsynced.clear();
   for (const auto& [name, child] : node->entries)
     CrashNode(child.get(), mode, random);
+}
+
+void ModelFileSystem::Overwrite(const std::string& path, std::string content) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  absl::StatusOr<NodePtr> node = Find(path);
+  if (!node.ok()) {
+    node = std::make_shared<Node>();
+    const NodePtr parent = *Find(ParentPath(path));
+    parent->entries[BaseName(path)] = parent->durable_entries[BaseName(path)] = *node;
+  }
+  (*node)->content = (*node)->durable = std::move(content);
+}
+
+std::string ModelFileSystem::Contents(const std::string& path) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return (*Find(path))->content;
 }
 
 void ModelFileSystem::Restart(CrashMode mode, uint64_t seed) {

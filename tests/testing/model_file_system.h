@@ -1,10 +1,12 @@
 // A file system in memory that forgets what was never synced, for crash tests of ckpt/.
 //
 // The model is the strictest reading of POSIX: file content survives only from SyncData, names only from SyncDirectory
-// of their directory. Every mutating call is a numbered operation; one can be made the last before a power cut.
+// of their directory, and what was not synced may have reached the disk in part and in any order. Every mutating call
+// is a numbered operation; one can be made the last before a power cut.
 
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -20,23 +22,29 @@ namespace anyorder::ckpt {
 enum class CrashMode {
   kLoseUnsynced,  // nothing but what was synced is left
   kKeepAll,       // the disk happened to have written everything
-  kTear,          // a random part: sectors of files, a prefix of each directory's changes
+  kTear,  // a random part: 512-byte or 4-KiB sectors of files, a prefix of each directory's changes
+  kReorder,  // the same, but any of each directory's changes: a disk without a journal
 };
 
-class ModelFileSystem final : public FileSystem {
+class ModelFileSystem : public FileSystem {
  public:
   ModelFileSystem();
   ~ModelFileSystem() override;
 
   int64_t num_operations() const { return num_operations_; }
   // The power goes at operation `operation` (counted from 0 over the life of the object): it and all later calls fail.
-  void CrashAt(int64_t operation) { crash_at_ = operation; }
+  // Its effect may still have reached the drive's cache.
+  void CrashAt(int64_t operation, bool reaches_drive) {
+    crash_at_ = operation;
+    crash_reaches_drive_ = reaches_drive;
+  }
   // What a machine finds when it comes up again; open files are gone.
   void Restart(CrashMode mode, uint64_t seed);
 
   absl::StatusOr<std::unique_ptr<WritableFile>> CreateNew(const std::string& path,
                                                           bool large) override;
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<AppendableFile>> OpenForAppend(const std::string& path) override;
   absl::Status MakeDirectory(const std::string& path) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;
   absl::Status RemoveFile(const std::string& path) override;
@@ -44,6 +52,11 @@ class ModelFileSystem final : public FileSystem {
   absl::Status SyncDirectory(const std::string& path) override;
   absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path) override;
   absl::StatusOr<int64_t> FreeBytes(const std::string& path) override;
+
+  // Damage behind the back of whoever uses it: `path` holds `content` from now on, durably. Not an operation.
+  void Overwrite(const std::string& path, std::string content);
+  std::string Contents(const std::string& path) const;
+  int num_open_files() const { return num_open_files_; }
 
  private:
   struct Node;
@@ -62,6 +75,8 @@ class ModelFileSystem final : public FileSystem {
   NodePtr root_;
   int64_t num_operations_ = 0;
   int64_t crash_at_ = -1;
+  bool crash_reaches_drive_ = false;
+  std::atomic<int> num_open_files_ = 0;
   bool is_down_ = false;
 };
 

@@ -1,0 +1,100 @@
+// CommitLog::RecoverVoted: finishing what a dead service was about to commit (PROTOCOL.md, "Recovery").
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "ckpt/commit.h"
+#include "ckpt/layout.h"
+#include "ckpt/reader.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+
+namespace anyorder::ckpt {
+namespace {
+
+struct Attempt {
+  int64_t generation = 0;
+  std::string name;
+};
+
+// The attempts of starts before `incarnation`, newest first.
+std::vector<Attempt> OldAttempts(const std::vector<std::string>& names, int64_t incarnation) {
+  std::vector<Attempt> attempts;
+  for (const std::string& name : names) {
+    const std::optional<int64_t> generation = ParseTemporaryName(name);
+    if (generation && *generation < incarnation * kGenerationsPerIncarnation) {
+      attempts.push_back({*generation, name});
+    }
+  }
+  std::sort(attempts.begin(), attempts.end(), [](const Attempt& a, const Attempt& b) {
+    return a.generation > b.generation;
+  });
+  return attempts;
+}
+
+int64_t NewestCommitted(const std::vector<CheckpointInfo>& infos) {
+  const auto newest =
+      std::find_if(infos.begin(), infos.end(), [](auto& info) { return info.opens; });
+  return newest == infos.end() ? -1 : newest->step;
+}
+
+// The attempt itself is at fault, as against a disk that cannot be read just now.
+bool IsIncomplete(const absl::Status& status) {
+  return IsDamage(status) || absl::IsAborted(status);
+}
+
+}  // namespace
+
+absl::StatusOr<Manifest> CommitLog::ReadVoted(const std::string& name, const std::string& run_id) {
+  const std::string directory = JoinPath(CheckpointsPath(run_dir_), name);
+  const std::string path = JoinPath(directory, VoteName(0));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(fs_, path));
+  ANYORDER_ASSIGN_OR_RETURN(const Vote vote, ParseVote(text, path));
+  if (vote.id.run_id != run_id || ParseTemporaryName(name) != vote.id.generation) {
+    return absl::DataLossError(absl::StrCat("'", path, "' is the vote of another save"));
+  }
+  for (int node = 0; node < vote.id.num_nodes; ++node) {
+    // NotFound if it is missing; CollectVotes calls that Unavailable, as it does a disk that does not answer.
+    ANYORDER_RETURN_IF_ERROR(fs_->OpenForRead(JoinPath(directory, VoteName(node))).status());
+  }
+  return CollectVotesIn(directory, vote.id);
+}
+
+absl::StatusOr<std::optional<SaveIdentity>> CommitLog::RecoverVoted(
+    const std::string& run_id, int64_t incarnation, const std::function<absl::Status()>& fence) {
+  const std::string parent = CheckpointsPath(run_dir_);
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->ListDirectory(parent));
+  const std::vector<Attempt> attempts = OldAttempts(names, incarnation);
+  if (attempts.empty()) return std::nullopt;
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> infos,
+                            ListCheckpoints(run_dir_, fs_));
+  const int64_t committed = NewestCommitted(infos);
+  for (const Attempt& attempt : attempts) {
+    absl::StatusOr<Manifest> voted = ReadVoted(attempt.name, run_id);
+    if (!voted.ok() && !IsIncomplete(voted.status())) return voted.status();
+    if (!voted.ok() || voted->id.step <= committed) continue;
+    // Its service may only have been judged dead: from here on every path it knows leads nowhere.
+    const std::string claimed = JoinPath(parent, ClaimedName(voted->id, incarnation));
+    ANYORDER_RETURN_IF_ERROR(fs_->Rename(JoinPath(parent, attempt.name), claimed));
+    ANYORDER_RETURN_IF_ERROR(
+        WriteSmallFileAtomically(fs_, JoinPath(claimed, kManifestName), SerializeManifest(*voted)));
+    const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(claimed, fs_);
+    const absl::Status whole = checkpoint.ok() ? checkpoint->Verify() : checkpoint.status();
+    if (!whole.ok() && !IsIncomplete(whole)) return whole;
+    if (!whole.ok()) {
+      LogWarning(absl::StrCat(
+          "step ", voted->id.step, " was voted for but is not whole: ", whole.message()));
+      continue;
+    }
+    ANYORDER_RETURN_IF_ERROR(Publish(claimed, voted->id, fence));
+    return voted->id;
+  }
+  return std::nullopt;
+}
+
+}  // namespace anyorder::ckpt

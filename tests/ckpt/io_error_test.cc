@@ -1,0 +1,234 @@
+// Every file call of a save fails once, or for good from there on: below the service on the model file system with
+// every error number, and through service and trainers on the real one.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "tests/ckpt/service_fixture.h"
+#include "tests/ckpt/staged_save.h"
+
+namespace anyorder::ckpt {
+namespace {
+
+using ::testing::HasSubstr;
+
+bool IsMutating(FaultyCall call) {
+  return call != FaultyCall::kOpen && call != FaultyCall::kRead && call != FaultyCall::kList &&
+         call != FaultyCall::kFreeBytes;
+}
+
+struct ErrorMode {
+  int error_number;
+  bool is_sticky;
+  bool happens;  // as NFS does when an answer is lost: carried out, and an error all the same
+};
+
+class IoErrorTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(IoErrorTest, EveryFailingCallAbandonsTheSaveAndTheOldOneLoads) {
+  const int num_nodes = GetParam();
+  int num_faults = 0;
+  for (const ErrorMode& mode : {ErrorMode{EIO, false, false},
+                                ErrorMode{EIO, true, false},
+                                ErrorMode{EIO, false, true},
+                                ErrorMode{ENOSPC, false, false},
+                                ErrorMode{ENOSPC, true, false},
+                                ErrorMode{EDQUOT, false, false}}) {
+    for (int64_t index = 0;; ++index) {
+      ModelFileSystem model;
+      PrepareWithTwoCommits(&model, num_nodes);
+      FaultFileSystem fs(&model);
+      fs.BreakCall(index, mode.error_number, mode.is_sticky, mode.happens);
+      const StagedSave save(200, num_nodes);
+      absl::Status status = VoteOnNodes(&fs, save, 0, num_nodes);
+      if (status.ok()) status = CommitVoted(&fs, save);
+      const bool before_the_end = fs.num_faults() > 0;
+      SCOPED_TRACE(absl::StrCat("call ",
+                                index,
+                                " (",
+                                static_cast<int>(fs.fault()),
+                                ") on ",
+                                fs.fault_path(),
+                                ", ",
+                                std::strerror(mode.error_number)));
+      // CURRENT is a hint, written after the commit; it is the only file for which the run directory is synced.
+      const bool is_hint =
+          absl::StrContains(fs.fault_path(), "CURRENT") || fs.fault_path() == kRunDir;
+      const bool matters = IsMutating(fs.fault()) && !is_hint;
+      if (before_the_end && matters) {
+        ASSERT_FALSE(status.ok()) << "a failing call was overlooked";
+      }
+      if (status.ok()) {
+        RetireOld(&fs, save).IgnoreError();
+      } else {
+        EXPECT_THAT(status.message(), HasSubstr(std::strerror(mode.error_number)));
+        EXPECT_THAT(status.message(), HasSubstr(kRunDir));
+        for (int node = 0; node < num_nodes; ++node)
+          CommitLog(&fs, kRunDir, 1).Abandon(save.id(), node, {node}, "i/o error", node == 0);
+      }
+      EXPECT_EQ(model.num_open_files(), 0);
+      fs.Heal();
+      const int64_t loaded = LoadNewest(&model);
+      if (status.ok()) {
+        ASSERT_EQ(loaded, 200);
+      } else if (mode.is_sticky || mode.happens) {
+        // A disk that refuses also to take the name back leaves a whole checkpoint under it.
+        ASSERT_TRUE(loaded == 100 || loaded == 200);
+      } else {
+        ASSERT_EQ(loaded, 100);
+      }
+      // Training goes on: the next save is none the worse, and nothing stays behind.
+      const absl::Status next = Save(&model, 300, num_nodes);
+      ASSERT_TRUE(next.ok()) << next;
+      ASSERT_EQ(LoadNewest(&model), 300);
+      ASSERT_TRUE(StartAgain(&model, 2).ok());
+      ASSERT_TRUE(HalfMade(&model).empty()) << HalfMade(&model)[0];
+      if (fs.num_faults() == 0) break;
+      ++num_faults;
+    }
+  }
+  EXPECT_GT(num_faults, 6 * 50);
+  RecordProperty("faults", num_faults);
+}
+
+INSTANTIATE_TEST_SUITE_P(Nodes, IoErrorTest, ::testing::Values(1, 3));
+
+int NumOpenDescriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<int>(std::distance(begin(all), end(all)));
+}
+
+class ServiceIoErrorTest : public ServiceTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  static std::vector<TensorRange> SmallRanges(const std::vector<float>& values, int rank) {
+    return {
+        {"master", DType::kFloat32, {2000}, rank * 1000, rank * 1000 + 1000, &values[rank * 1000]}};
+  }
+  static void SaveSmall(const std::vector<std::unique_ptr<Client>>& clients, int64_t step) {
+    const std::vector<float> values(2000, static_cast<float>(step));
+    for (size_t rank = 0; rank < clients.size(); ++rank) {
+      const auto saved = clients[rank]->Save(step, SmallRanges(values, static_cast<int>(rank)), "");
+      ASSERT_TRUE(saved.ok() && saved->accepted) << saved.status();
+    }
+  }
+  // The newest step that loads, its every value checked; 0 if there is none.
+  int64_t Load() {
+    const absl::StatusOr<std::string> newest = FindNewestGood(run_dir(), true);
+    if (absl::IsNotFound(newest.status())) return 0;
+    EXPECT_TRUE(newest.ok()) << newest.status();
+    const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(*newest);
+    std::vector<float> values(2000);
+    EXPECT_TRUE(checkpoint->Read("master", 0, 2000, values.data()).ok());
+    EXPECT_EQ(values, std::vector<float>(2000, static_cast<float>(checkpoint->step())));
+    return checkpoint->step();
+  }
+};
+
+// One run with a start of the service for each call that fails. The parameter: from then on all fail.
+TEST_P(ServiceIoErrorTest, TrainersHearTheCauseAndGoOn) {
+  const bool is_sticky = GetParam();
+  const int error_number = is_sticky ? ENOSPC : EIO;
+  int64_t newest = 0;
+  int num_abandoned = 0;
+  int num_failed_starts = 0;
+  for (int64_t index = 0;; ++index) {
+    const int descriptors = NumOpenDescriptors();
+    ServiceOptions options = Options(index + 1);
+    options.fs = &fault_fs_;
+    options.lease_lifetime = absl::Hours(1);  // no heartbeat gets between the calls
+    options.vote_limit = absl::Milliseconds(200);
+    fault_fs_.BreakCall(index, error_number, is_sticky);
+    const int64_t step = 10 * (index + 1);
+    absl::StatusOr<std::unique_ptr<Service>> service = Service::Start(options);
+    SCOPED_TRACE(absl::StrCat("call ", index, " on ", fault_fs_.fault_path()));
+    if (service.ok()) {
+      absl::Status end;
+      std::thread running([&] { end = (*service)->Run(); });
+      auto clients = ConnectAll(2, index + 1);
+      ASSERT_EQ(clients.size(), 2u);
+      SaveSmall(clients, step);
+      const absl::Status committed = clients[0]->WaitCommitted(step, absl::Seconds(30));
+      fault_fs_.Heal();
+      if (committed.ok()) {
+        EXPECT_EQ(Load(), step);
+        newest = step;
+      } else {
+        EXPECT_THAT(committed.message(), HasSubstr(std::strerror(error_number)));
+        // A disk that refuses also to take the name back leaves a whole checkpoint under it.
+        const int64_t loaded = Load();
+        EXPECT_TRUE(loaded == newest || (is_sticky && loaded == step)) << loaded;
+        ++num_abandoned;
+      }
+      // The same service takes the next save as if nothing had been.
+      SaveSmall(clients, step + 1);
+      const absl::Status next = clients[0]->WaitCommitted(step + 1, absl::Seconds(30));
+      ASSERT_TRUE(next.ok()) << next;
+      newest = step + 1;
+      clients.clear();
+      (*service)->RequestStop();
+      running.join();
+      EXPECT_TRUE(end.ok()) << end;
+    } else {
+      ++num_failed_starts;
+      EXPECT_THAT(service.status().message(), HasSubstr(std::strerror(error_number)));
+    }
+    service = absl::CancelledError("ended");
+    fault_fs_.Heal();
+    EXPECT_EQ(Load(), newest);
+    EXPECT_EQ(NumOpenDescriptors(), descriptors) << "a descriptor or memfd leaks";
+    // A lease whose removal failed names this very process, which is alive; a real service would be gone by now.
+    std::filesystem::remove(run_dir() + "/LEASE");
+    if (fault_fs_.num_faults() == 0) break;
+  }
+  EXPECT_GT(num_abandoned, 20);
+  EXPECT_GT(num_failed_starts, 3);
+  for (const auto& entry : std::filesystem::directory_iterator(CheckpointsPath(run_dir()))) {
+    const std::string name = entry.path().filename();
+    EXPECT_TRUE(ParseStepName(name)) << name << " stays";
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(run_dir()))
+    EXPECT_FALSE(absl::EndsWith(entry.path().string(), ".tmp")) << entry.path() << " stays";
+}
+
+INSTANTIATE_TEST_SUITE_P(Sticky, ServiceIoErrorTest, ::testing::Bool());
+
+// The kernel's own short write: a limit on the size of files cuts a write in two, and the second half fails.
+TEST(PosixFileSystemTest, AShortWriteIsCompletedOrReported) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/file";
+  const pid_t pid = fork();
+  if (pid == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit = {6000, 6000};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(1);
+    auto file = FileSystem::Posix()->CreateNew(path, /*large=*/false);
+    if (!file.ok()) _exit(2);
+    const std::string bytes(10'000, 'x');
+    const absl::Status written = (*file)->WriteAt(0, bytes.data(), 10'000);
+    if (!absl::StrContains(written.message(), "File too large")) _exit(3);
+    if (absl::IsUnavailable((*file)->WriteAt(0, bytes.data(), 6'000))) _exit(4);
+    auto log = FileSystem::Posix()->OpenForAppend(path);
+    _exit(log.ok() && !(*log)->Append(bytes).ok() ? 0 : 5);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0) << WEXITSTATUS(status);
+  EXPECT_EQ(std::filesystem::file_size(path), 6000u);
+}
+
+}  // namespace
+}  // namespace anyorder::ckpt

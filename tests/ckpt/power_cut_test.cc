@@ -1,0 +1,215 @@
+// Saves on a file system that loses power: every operation is a crash point, and what was not synced by then may be
+// lost, torn or reordered.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "tests/ckpt/staged_save.h"
+
+namespace anyorder::ckpt {
+namespace {
+
+// What the services had reported when the power went.
+struct Reported {
+  int64_t voted = 100;      // by all nodes
+  int64_t committed = 100;  // to the trainers
+};
+
+// Two saves with all that belongs to them. On several nodes the others write the second while the coordinator still
+// retires what the first made superfluous.
+Reported SaveTwice(FileSystem* fs, int num_nodes) {
+  Reported reported;
+  const StagedSave first(200, num_nodes);
+  const StagedSave second(300, num_nodes);
+  if (!VoteOnNodes(fs, first, 0, num_nodes).ok()) return reported;
+  reported.voted = 200;
+  if (!CommitVoted(fs, first).ok()) return reported;
+  reported.committed = 200;
+  const bool others_voted = VoteOnNodes(fs, second, 1, num_nodes).ok();
+  RetireOld(fs, first).IgnoreError();
+  if (!others_voted || !VoteOnNodes(fs, second, 0, 1).ok()) return reported;
+  reported.voted = 300;
+  if (!CommitVoted(fs, second).ok()) return reported;
+  reported.committed = 300;
+  RetireOld(fs, second).IgnoreError();
+  return reported;
+}
+
+void ExpectAllOpen(FileSystem* fs) {
+  const absl::StatusOr<std::vector<CheckpointInfo>> infos = ListCheckpoints(kRunDir, fs);
+  ASSERT_TRUE(infos.ok()) << infos.status();
+  for (const CheckpointInfo& info : *infos)
+    ASSERT_TRUE(info.opens) << "half made or half deleted: " << info.fault;
+}
+
+constexpr CrashMode kModes[] = {
+    CrashMode::kLoseUnsynced, CrashMode::kKeepAll, CrashMode::kTear, CrashMode::kReorder};
+
+class PowerCutTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(PowerCutTest, EveryCrashLeavesTheNewestCommittedOrTheOneBefore) {
+  const int num_nodes = GetParam();
+  ModelFileSystem probe;
+  PrepareWithTwoCommits(&probe, num_nodes);
+  const int64_t first = probe.num_operations();
+  ASSERT_EQ(SaveTwice(&probe, num_nodes).committed, 300);
+  const int64_t last = probe.num_operations();
+  ASSERT_GT(last - first, 80);
+
+  int num_crashes = 0;
+  int num_old = 0;
+  int num_new = 0;
+  int num_recovered = 0;
+  for (int64_t crash = first; crash <= last; ++crash) {
+    for (int round = 0; round < 16; ++round) {
+      const CrashMode mode = kModes[round / 2 % 4];
+      SCOPED_TRACE(absl::StrCat("crash at operation ", crash - first, ", round ", round));
+      ModelFileSystem fs;
+      PrepareWithTwoCommits(&fs, num_nodes);
+      fs.CrashAt(crash, /*reaches_drive=*/round % 2 == 0);
+      const Reported reported = SaveTwice(&fs, num_nodes);
+      fs.Restart(mode, static_cast<uint64_t>(crash * 100 + round));
+      ++num_crashes;
+      ExpectAllOpen(&fs);
+      if (HasFatalFailure()) return;
+      const int64_t loaded = LoadNewest(&fs);
+      ASSERT_GE(loaded, reported.committed);
+      ASSERT_LE(loaded, reported.committed == 100 ? 200 : 300);
+      // The next start finishes what all nodes had voted for, removes the rest, and goes on.
+      const absl::Status started = StartAgain(&fs, 2);
+      ASSERT_TRUE(started.ok()) << started;
+      ExpectAllOpen(&fs);
+      if (HasFatalFailure()) return;
+      const int64_t recovered = LoadNewest(&fs);
+      ASSERT_GE(recovered, std::max(loaded, reported.voted));
+      ASSERT_TRUE(HalfMade(&fs).empty()) << HalfMade(&fs)[0];
+      const absl::Status next = Save(&fs, 400, num_nodes, 2);
+      ASSERT_TRUE(next.ok()) << next;
+      fs.Restart(CrashMode::kLoseUnsynced, 0);
+      ASSERT_EQ(LoadNewest(&fs), 400);
+      (loaded == 100 ? num_old : num_new)++;
+      num_recovered += recovered > loaded ? 1 : 0;
+    }
+  }
+  // All outcomes must occur, or the crash points do not surround the commits.
+  EXPECT_GT(num_old, 0);
+  EXPECT_GT(num_new, 0);
+  EXPECT_GT(num_recovered, 0);
+  RecordProperty("power_cuts", num_crashes);
+}
+
+// Recovery is itself a series of crash points, and the start after it must finish its work.
+TEST_P(PowerCutTest, EveryCrashOfARecoveryIsRecovered) {
+  const int num_nodes = GetParam();
+  const StagedSave voted(200, num_nodes);
+  const auto prepare = [&](ModelFileSystem* fs) {
+    PrepareWithTwoCommits(fs, num_nodes);
+    ASSERT_TRUE(VoteOnNodes(fs, voted, 0, num_nodes).ok());
+    fs->Restart(CrashMode::kLoseUnsynced, 0);
+  };
+  ModelFileSystem probe;
+  prepare(&probe);
+  const int64_t first = probe.num_operations();
+  ASSERT_TRUE(StartAgain(&probe, 2).ok());
+  ASSERT_EQ(LoadNewest(&probe), 200);
+  const int64_t last = probe.num_operations();
+  for (int64_t crash = first; crash < last; ++crash) {
+    for (int round = 0; round < 16; ++round) {
+      SCOPED_TRACE(absl::StrCat("crash at operation ", crash - first, ", round ", round));
+      ModelFileSystem fs;
+      prepare(&fs);
+      fs.CrashAt(crash, round % 2 == 0);
+      StartAgain(&fs, 2).IgnoreError();
+      fs.Restart(kModes[round / 2 % 4], static_cast<uint64_t>(crash * 100 + round));
+      const int64_t loaded = LoadNewest(&fs);
+      ASSERT_TRUE(loaded == 100 || loaded == 200) << loaded;
+      const absl::Status started = StartAgain(&fs, 3);
+      ASSERT_TRUE(started.ok()) << started;
+      ASSERT_EQ(LoadNewest(&fs), 200);
+      ASSERT_TRUE(HalfMade(&fs).empty()) << HalfMade(&fs)[0];
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Nodes, PowerCutTest, ::testing::Values(1, 3));
+
+TEST(RecoverVotedTest, WhatIsNotWholeIsNotRecovered) {
+  struct Case {
+    const char* what;
+    void (*spoil)(ModelFileSystem* fs, const StagedSave& save);
+  };
+  const auto flip = [](ModelFileSystem* fs, const std::string& path) {
+    std::string content = fs->Contents(path);
+    content[content.size() / 2] = static_cast<char>(content[content.size() / 2] ^ 1);
+    fs->Overwrite(path, content);
+  };
+  static auto flip_in = flip;
+  const Case cases[] = {
+      {"a flipped vote",
+       [](ModelFileSystem* fs, const StagedSave& save) {
+         flip_in(fs, JoinPath(TemporaryPath(kRunDir, save.id()), VoteName(1)));
+       }},
+      {"a flipped rank file",
+       [](ModelFileSystem* fs, const StagedSave& save) {
+         flip_in(fs, JoinPath(TemporaryPath(kRunDir, save.id()), RankFileName(2, kWorldSize)));
+       }},
+      {"a missing vote",
+       [](ModelFileSystem* fs, const StagedSave& save) {
+         const std::string path = JoinPath(TemporaryPath(kRunDir, save.id()), VoteName(1));
+         ASSERT_TRUE(fs->RemoveFile(path).ok());
+       }},
+      {"given up by a node after its vote",
+       [](ModelFileSystem* fs, const StagedSave& save) {
+         CommitLog(fs, kRunDir, 1).Abandon(save.id(), 2, {2}, "changed my mind", false);
+       }},
+      {"older than what is committed",
+       [](ModelFileSystem* fs, const StagedSave&) { ASSERT_TRUE(Save(fs, 300, 3).ok()); }},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    ModelFileSystem fs;
+    PrepareWithTwoCommits(&fs, 3);
+    const StagedSave save(200, 3);
+    ASSERT_TRUE(VoteOnNodes(&fs, save, 0, 3).ok());
+    c.spoil(&fs, save);
+    ASSERT_TRUE(StartAgain(&fs, 2).ok());
+    EXPECT_NE(LoadNewest(&fs), 200);
+    EXPECT_TRUE(HalfMade(&fs).empty());
+  }
+}
+
+TEST(RecoverVotedTest, ADiskThatDoesNotAnswerCostsNothing) {
+  ModelFileSystem model;
+  PrepareWithTwoCommits(&model, 3);
+  ASSERT_TRUE(VoteOnNodes(&model, StagedSave(200, 3), 0, 3).ok());
+  // Another run's start, and one that is not later, have no business with it.
+  CommitLog log(&model, kRunDir, 1);
+  EXPECT_FALSE(log.RecoverVoted("other", 2, NotFenced)->has_value());
+  EXPECT_FALSE(log.RecoverVoted("test", 1, NotFenced)->has_value());
+  EXPECT_TRUE(absl::IsAborted(
+      log.RecoverVoted("test", 2, [] { return absl::AbortedError("taken"); }).status()));
+  ASSERT_TRUE(StartAgain(&model, 3).ok());
+  EXPECT_EQ(LoadNewest(&model), 200);
+}
+
+// After its vote a node must not take its files away: the coordinator may be committing them at this moment.
+TEST(RecoverVotedTest, ANodeThatGivesUpAfterItsVoteLeavesItsFiles) {
+  ModelFileSystem fs;
+  PrepareWithTwoCommits(&fs, 3);
+  const StagedSave save(200, 3);
+  ASSERT_TRUE(VoteOnNodes(&fs, save, 0, 3).ok());
+  CommitLog log(&fs, kRunDir, 1);
+  const absl::StatusOr<Manifest> manifest = log.CollectVotes(save.id());
+  ASSERT_TRUE(manifest.ok());
+  log.Abandon(save.id(), 1, {1}, "no decision after 5 minutes", /*is_coordinator=*/false);
+  ASSERT_TRUE(log.Commit(*manifest, NotFenced).ok());
+  EXPECT_EQ(LoadNewest(&fs), 200);
+}
+
+}  // namespace
+}  // namespace anyorder::ckpt

@@ -1,0 +1,158 @@
+// Saves of three ranks with known values, and a run directory on the model file system, for tests below the service.
+
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "ckpt/commit.h"
+#include "ckpt/layout.h"
+#include "ckpt/rank_file.h"
+#include "ckpt/reader.h"
+#include "tests/testing/model_file_system.h"
+
+namespace anyorder::ckpt {
+
+inline constexpr char kRunDir[] = "/run";
+inline constexpr int kWorldSize = 3;
+inline constexpr int64_t kNumValues = 3000;
+
+// A save of three ranks whose values tell the step. Ranks are dealt to nodes one each, or all to one node.
+class StagedSave {
+ public:
+  StagedSave(int64_t step, int num_nodes, int64_t incarnation = 1, std::string run_id = "test")
+      : id_{std::move(run_id),
+            incarnation,
+            incarnation * kGenerationsPerIncarnation + step * kAttemptsPerStep,
+            step,
+            kWorldSize,
+            num_nodes} {
+    values_.assign(kNumValues, static_cast<float>(step));
+    for (int rank = 0; rank < kWorldSize; ++rank) {
+      const int64_t share = kNumValues / kWorldSize;
+      const TensorRange range = {"master",
+                                 DType::kFloat32,
+                                 {kNumValues},
+                                 rank * share,
+                                 (rank + 1) * share,
+                                 values_.data() + rank * share};
+      const absl::StatusOr<RankFilePlan> plan = PlanRankFile(id_, rank, {range});
+      EXPECT_TRUE(plan.ok()) << plan.status();
+      files_.emplace_back(plan->layout.file_bytes);
+      StagedFile file;
+      file.rank = rank;
+      file.crcs = CopyRankFile(*plan, {range}, files_.back().data());
+      file.bytes = plan->layout.file_bytes;
+      file.data = files_.back().data();
+      file.pieces = plan->pieces;
+      file.pieces[0].offset = plan->layout.offsets[0];
+      staged_.push_back(file);
+    }
+  }
+
+  SaveJob JobOf(int node) const {
+    SaveJob job;
+    job.id = id_;
+    job.node = node;
+    job.metadata = "{}";
+    for (const StagedFile& file : staged_) {
+      if (id_.num_nodes == 1 || file.rank == node) job.files.push_back(file);
+    }
+    return job;
+  }
+
+  const SaveIdentity& id() const { return id_; }
+
+ private:
+  const SaveIdentity id_;
+  std::vector<float> values_;
+  std::vector<std::vector<uint8_t>> files_;
+  std::vector<StagedFile> staged_;
+};
+
+inline absl::Status NotFenced() {
+  return absl::OkStatus();
+}
+
+// First phase on the nodes [first, last).
+inline absl::Status VoteOnNodes(FileSystem* fs, const StagedSave& save, int first, int last) {
+  CommitLog log(fs, kRunDir, /*num_threads=*/1);
+  for (int node = first; node < last; ++node) {
+    WriteTimes times;
+    const absl::Status voted = log.WriteAndVote(save.JobOf(node), &times);
+    if (!voted.ok()) return voted;
+  }
+  return absl::OkStatus();
+}
+
+inline absl::Status CommitVoted(FileSystem* fs, const StagedSave& save) {
+  CommitLog log(fs, kRunDir, /*num_threads=*/1);
+  const absl::StatusOr<Manifest> manifest = log.CollectVotes(save.id());
+  return manifest.ok() ? log.Commit(*manifest, NotFenced) : manifest.status();
+}
+
+inline absl::Status RetireOld(FileSystem* fs, const StagedSave& save) {
+  return CommitLog(fs, kRunDir, 1).Retire(2, 0, save.id().generation);
+}
+
+inline absl::Status Save(FileSystem* fs, int64_t step, int num_nodes, int64_t incarnation = 1) {
+  const StagedSave save(step, num_nodes, incarnation);
+  absl::Status status = VoteOnNodes(fs, save, 0, num_nodes);
+  if (status.ok()) status = CommitVoted(fs, save);
+  // Retiring is part of every save but not of its success.
+  if (status.ok()) RetireOld(fs, save).IgnoreError();
+  return status;
+}
+
+// The step that a restart would load, its every value checked; -1 and a failure if there is none.
+inline int64_t LoadNewest(FileSystem* fs) {
+  const absl::StatusOr<std::string> newest = FindNewestGood(kRunDir, true, fs);
+  EXPECT_TRUE(newest.ok()) << newest.status();
+  if (!newest.ok()) return -1;
+  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(*newest, fs);
+  EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
+  if (!checkpoint.ok()) return -1;
+  std::vector<float> values(kNumValues);
+  const absl::Status read = checkpoint->Read("master", 0, kNumValues, values.data());
+  EXPECT_TRUE(read.ok()) << read;
+  EXPECT_EQ(values, std::vector<float>(kNumValues, static_cast<float>(checkpoint->step())));
+  return checkpoint->step();
+}
+
+// Attempts and trash that are still there.
+inline std::vector<std::string> HalfMade(FileSystem* fs) {
+  std::vector<std::string> found;
+  const auto names = fs->ListDirectory(CheckpointsPath(kRunDir));
+  EXPECT_TRUE(names.ok()) << names.status();
+  for (size_t i = 0; names.ok() && i < names->size(); ++i) {
+    if (!ParseStepName((*names)[i]) && !absl::StrContains((*names)[i], ".quarantine")) {
+      found.push_back((*names)[i]);
+    }
+  }
+  return found;
+}
+
+// What node 0's service does before it listens.
+inline absl::Status StartAgain(FileSystem* fs, int64_t incarnation) {
+  CommitLog log(fs, kRunDir, 1);
+  const auto recovered = log.RecoverVoted("test", incarnation, NotFenced);
+  return recovered.ok() ? log.RemoveLeftovers(incarnation) : recovered.status();
+}
+
+inline void PrepareWithTwoCommits(ModelFileSystem* fs, int num_nodes) {
+  ASSERT_TRUE(fs->MakeDirectory(kRunDir).ok());
+  ASSERT_TRUE(fs->SyncDirectory("/").ok());
+  ASSERT_TRUE(CommitLog(fs, kRunDir, 1).PrepareRunDirectory().ok());
+  for (const int64_t step : {50, 100}) {
+    const absl::Status saved = Save(fs, step, num_nodes);
+    ASSERT_TRUE(saved.ok()) << saved;
+  }
+}
+
+}  // namespace anyorder::ckpt
