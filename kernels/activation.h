@@ -3,6 +3,7 @@
 //   kGeluTanh  0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))   (Hendrycks & Gimpel 2016; XLNet's)
 //   kGeluErf   0.5 x (1 + erf(x / sqrt(2)))
 //   kRelu      max(x, 0), derivative 0 at 0
+//   kTanh      tanh(x): of summaries, not of feed-forward blocks
 
 #pragma once
 
@@ -11,7 +12,7 @@
 
 namespace anyorder::kernels {
 
-enum class Activation { kGeluTanh, kGeluErf, kRelu };
+enum class Activation { kGeluTanh, kGeluErf, kRelu, kTanh };
 
 // y = dropout(activation(x)).
 struct ActivationForwardArgs {

@@ -47,8 +47,9 @@ struct ExportTensor {
 absl::Status CheckRepresentable(const RunConfig& config) {
   FaultList faults;
   const ModelConfig& model = config.model;
-  faults.Require(config.objective.name == "permutation_lm",
-                 absl::StrCat("objective.name is ", config.objective.name, ", not permutation_lm"));
+  faults.Require(
+      config.objective.name == "permutation_lm" || config.objective.name == "dae",
+      absl::StrCat("objective.name is ", config.objective.name, ", not permutation_lm or dae"));
   faults.Require(model.num_heads * model.head_dim == model.model_dim,
                  absl::StrCat("model.num_heads * model.head_dim is ",
                               model.num_heads * model.head_dim,

@@ -196,6 +196,8 @@ const char* HfActivation(kernels::Activation activation) {
       return "gelu";
     case kernels::Activation::kRelu:
       return "relu";
+    case kernels::Activation::kTanh:  // of summaries alone
+      return "tanh";
   }
   return "gelu_new";
 }

@@ -69,6 +69,9 @@ void AddLayer(const NetworkShape& shape, int64_t layer, LayerActivations& tensor
 int64_t WorkspaceBytes(const NetworkShape& shape, const kernels::Backend& backend) {
   int64_t bytes = backend.LinearCrossEntropyWorkspaceBytes(
       shape.num_targets(), shape.model.model_dim, shape.vocab_size, shape.dtype());
+  bytes = std::max(bytes,
+                   backend.LinearCrossEntropyWorkspaceBytes(
+                       shape.batch.batch_size, shape.model.model_dim, 2, shape.dtype()));
   for (const int64_t layer : {int64_t{0}, shape.model.num_layers - 1}) {
     for (const int64_t num_tables : {1, 2}) {
       bytes = std::max(bytes,
@@ -96,6 +99,12 @@ absl::Status Activations::Allocate(const NetworkShape& shape, kernels::Backend& 
   arena.Add(&output, t, {shape.num_rows(shape.model.num_layers - 1), dim});
   arena.Add(&readout, t, {targets, dim});
   arena.Add(&losses, g, {targets});
+  if (shape.batch.next_sentence) {
+    const int64_t lanes = shape.batch.batch_size;
+    for (TensorView* view : {&summary_input, &summary_inner, &summary_hidden, &dsummary})
+      arena.Add(view, t, {lanes, dim});
+    arena.Add(&summary_losses, g, {lanes});
+  }
   arena.Add(&keys_input, t, {keys, dim});
   arena.Add(&branch, t, {rows, dim});
   arena.Add(&dinput, t, {rows, dim});

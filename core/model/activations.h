@@ -40,6 +40,13 @@ struct Activations {
   TensorView readout;  // [targets, d] T, readout rows after dropout
   TensorView losses;   // [targets] G
 
+  // The next-sentence head; null without one.
+  TensorView summary_input;  // [B, d] T, its rows of the output after dropout; later their gradient
+  TensorView summary_inner;  // [B, d] T, before tanh
+  TensorView summary_hidden;  // [B, d] T, after tanh and dropout
+  TensorView summary_losses;  // [B] G
+  TensorView dsummary;        // [B, d] T
+
   // Scratch of one layer at a time.
   TensorView keys_input;  // [B * K, d] T, memory and content of each lane side by side
   TensorView branch;      // [N, d] T, a residual branch before its sum, or its gradient

@@ -31,6 +31,10 @@ Batch::Batch(const BatchShape& batch_shape) : shape(batch_shape) {
   readout_rows.assign(num_targets, 0);
   labels.assign(num_targets, 0);
   weights.assign(num_targets, 0.0f);
+  if (!shape.next_sentence) return;
+  summary_rows.assign(lanes_count, 0);
+  summary_labels.assign(lanes_count, 0);
+  summary_weights.assign(lanes_count, 0.0f);
 }
 
 double Batch::TargetWeight() const {

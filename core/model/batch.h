@@ -26,6 +26,9 @@ struct BatchShape {
   // Whether the readout names content rows beside query rows. Without query rows it always does. If it
   // does not, the last layer computes no content rows: nothing would read them.
   bool content_readout = false;
+  // Whether each lane has a row whose state says if B follows A, beside the readout. It must be a row that the last layer
+  // computes: a query row, or a content row with content_readout.
+  bool next_sentence = false;
 
   int64_t num_rows() const { return batch_size * (content_rows + query_rows); }
   int64_t num_keys() const { return memory_rows + content_rows + (query_is_key ? query_rows : 0); }
@@ -55,7 +58,12 @@ struct Batch {
   std::vector<int32_t> labels;
   std::vector<float> weights;
 
-  // Sum of weights.
+  // The next-sentence row of each lane, its class and the weight of its loss, [B] each; empty without the head.
+  std::vector<int32_t> summary_rows;
+  std::vector<int32_t> summary_labels;
+  std::vector<float> summary_weights;
+
+  // Sum of weights of the readout, without next-sentence entries.
   double TargetWeight() const;
   kernels::RowVisibility rows() const;
   kernels::KeyVisibility keys() const;

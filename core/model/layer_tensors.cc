@@ -16,6 +16,12 @@ TensorBinder::TensorBinder(const NetworkShape& shape, const ParameterLayout& lay
   mask_embedding_ = slot("transformer.mask_emb", {1, dim});
   embedding_ = slot("transformer.word_embedding.weight", {shape.vocab_size, dim});
   softmax_bias_ = slot("lm_loss.bias", {shape.vocab_size});
+  if (shape.model.next_sentence_head) {
+    summary_ = slot("sequence_summary.summary.weight", {dim, dim});
+    summary_bias_ = slot("sequence_summary.summary.bias", {dim});
+    classes_ = slot("logits_proj.weight", {2, dim});
+    classes_bias_ = slot("logits_proj.bias", {2});
+  }
   for (int64_t layer = 0; layer < shape.model.num_layers; ++layer) {
     const std::string prefix = absl::StrCat("transformer.layer.", layer, ".");
     const std::string attention = prefix + "rel_attn.";
@@ -52,6 +58,10 @@ void TensorBinder::BindAll(View flat, NetworkTensors<View>* tensors) const {
   tensors->mask_embedding = view(mask_embedding_);
   tensors->embedding = view(embedding_);
   tensors->softmax_bias = view(softmax_bias_);
+  tensors->summary = view(summary_);
+  tensors->summary_bias = view(summary_bias_);
+  tensors->classes = view(classes_);
+  tensors->classes_bias = view(classes_bias_);
   tensors->layers.resize(layers_.size());
   for (size_t i = 0; i < layers_.size(); ++i) {
     const LayerSlots& slots = layers_[i];

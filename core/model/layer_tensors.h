@@ -30,6 +30,9 @@ struct NetworkTensors {
   View mask_embedding;  // [1, d]
   View embedding;       // [V, d], tied to the softmax
   View softmax_bias;    // [V]
+  // The next-sentence head; null without one.
+  View summary, summary_bias;  // [d, d], [d]; applied transposed
+  View classes, classes_bias;  // [2, d], [2]; applied transposed
   std::vector<LayerTensors<View>> layers;
 };
 
@@ -60,6 +63,7 @@ class TensorBinder {
   void BindAll(View flat, NetworkTensors<View>* tensors) const;
 
   Slot mask_embedding_, embedding_, softmax_bias_;
+  Slot summary_, summary_bias_, classes_, classes_bias_;
   std::vector<LayerSlots> layers_;
 };
 

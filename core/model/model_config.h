@@ -38,6 +38,8 @@ struct ModelConfig {
   // What a lane attends to before it has produced mem_len states: nothing (masked), or zero vectors, which
   // still score by position and segment (the released TF code; for comparisons with it).
   InitialMemory initial_memory = InitialMemory::kMasked;
+  // Whether there is a two-class head on CLS. No key of [model]: it is what [objective] next_sentence asks for.
+  bool next_sentence_head = false;
 
   // Regularisation and numerics.
   double dropout = 0.1;            // embeddings, position table, residual branches, feed-forward

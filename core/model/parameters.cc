@@ -121,6 +121,11 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, int64_t vocab_size) 
     add(prefix + "ff.layer_2.bias", {dim}, ParameterInit::kZeros, false);
   }
   add("lm_loss.bias", {vocab_size}, ParameterInit::kZeros, false);
+  if (!config.next_sentence_head) return;
+  add_weights("sequence_summary.summary.weight", {dim, dim});
+  add("sequence_summary.summary.bias", {dim}, ParameterInit::kZeros, false);
+  add_weights("logits_proj.weight", {2, dim});
+  add("logits_proj.bias", {2}, ParameterInit::kZeros, false);
 }
 
 bool ParameterLayout::Contains(absl::string_view name) const {

@@ -31,7 +31,8 @@ struct ParameterInfo {
   int64_t end() const { return offset + shape.num_elements(); }
 };
 
-// The order: mask_emb, word embedding, (shared biases where untie_r is off,) layer after layer, lm_loss.bias.
+// The order: mask_emb, word embedding, (shared biases where untie_r is off,) layer after layer, lm_loss.bias, (with a
+// next-sentence head its two dense layers, named as in XLNetForSequenceClassification).
 // The softmax weight is tied to the word embedding and takes no room. Models without a segment term have no
 // r_s_bias and no seg_embed: an exporter writes zeros, which is the same function.
 class ParameterLayout {

@@ -12,6 +12,7 @@
 #include "core/model/feed_forward_block.h"
 #include "core/model/layer_tensors.h"
 #include "core/model/loss_head.h"
+#include "core/model/next_sentence_head.h"
 #include "core/model/positions.h"
 #include "core/model/recurrence.h"
 #include "core/model/step_context.h"
@@ -27,7 +28,8 @@ class TransformerNetwork final : public Transformer {
         layout_(shape.model, shape.vocab_size),
         binder_(shape_, layout_),
         embedding_(shape_),
-        loss_head_(shape_) {}
+        loss_head_(shape_),
+        next_sentence_head_(shape_) {}
 
   absl::Status Allocate() {
     ANYORDER_RETURN_IF_ERROR(activations_.Allocate(shape_, backend_));
@@ -50,8 +52,12 @@ class TransformerNetwork final : public Transformer {
       ClearSums(context);
     }
     loss_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
+    next_sentence_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
     if (learns) Backward(context);
-    return {loss_head_.loss_sum(), args.batch->TargetWeight()};
+    return {loss_head_.loss_sum(),
+            args.batch->TargetWeight(),
+            next_sentence_head_.loss_sum(),
+            next_sentence_head_.num_correct()};
   }
 
  private:
@@ -123,6 +129,7 @@ class TransformerNetwork final : public Transformer {
   PositionTables positions_;
   EmbeddingBlock embedding_;
   LossHead loss_head_;
+  NextSentenceHead next_sentence_head_;
   Activations activations_;
   NetworkWeights weights_;
   NetworkGradients gradients_;
@@ -157,6 +164,9 @@ absl::Status CheckShape(const NetworkShape& shape, const kernels::Backend& backe
       batch.advance >= 1 && batch.advance <= batch.content_rows,
       absl::StrCat(
           "lanes advance by ", batch.advance, " of ", batch.content_rows, " content slots"));
+  faults.Require(
+      !batch.next_sentence || shape.model.next_sentence_head,
+      "the batch asks for the next-sentence head but the model has none (objective.next_sentence)");
   faults.Require(batch.num_distances >= 1,
                  absl::StrCat("num_distances is ", batch.num_distances, " but must be positive"));
   if (faults.empty()) return absl::OkStatus();

@@ -27,13 +27,17 @@ struct StepArgs {
   uint64_t seed = 0;          // dropout
   bool training = true;       // false: no dropout, no gradients
   TensorView
-      gradients;  // [layout.num_elements()] fp32 (fp64): d(sum of weighted losses), overwritten;
+      gradients;  // [layout.num_elements()] fp32 (fp64): d(sum of all weighted losses), overwritten;
                   // null: forward only
 };
 
 struct StepResult {
   double loss_sum = 0;       // sum of weight * nll over the readout, in nats
   double target_weight = 0;  // sum of weights
+  // Of next-sentence entries, one a lane, where the batch has them: sum of nll, not weighted and not part of loss_sum (their
+  // gradient, weighted, is part of the gradient), and how many labels were the likelier class.
+  double next_sentence_loss = 0;
+  double next_sentence_correct = 0;
 };
 
 class Transformer {

@@ -162,6 +162,7 @@ absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text,
     reader.Add(node, text);
   }
   if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
+  config.Resolve();
   return config;
 }
 
@@ -199,6 +200,7 @@ absl::Status ApplyOverride(absl::string_view assignment, RunConfig& config) {
     std::decay_t<decltype(fields)>::VisitFields(fields, visit);
   };
   RunConfig::VisitSections(config, visit_section);
+  config.Resolve();
   return status;
 }
 

@@ -37,6 +37,12 @@ void VisitMembers(Metrics& metrics, Visitor visit) {
 }
 
 template <typename Metrics, typename Visitor>
+void VisitNextSentence(Metrics& metrics, Visitor visit) {
+  visit("nsp_loss", metrics.loss);
+  visit("nsp_accuracy", metrics.accuracy);
+}
+
+template <typename Metrics, typename Visitor>
 void VisitHeldOut(Metrics& metrics, Visitor visit) {
   visit("eval_loss", metrics.loss);
   visit("eval_standard_error", metrics.standard_error);
@@ -65,6 +71,7 @@ bool ParseLine(absl::string_view line, StepMetrics& metrics) {
     }
   };
   VisitMembers(metrics, read);
+  if (json.contains("nsp_loss")) VisitNextSentence(metrics.next_sentence.emplace(), read);
   if (json.contains("eval_loss")) VisitHeldOut(metrics.held_out.emplace(), read);
   return true;
 }
@@ -102,6 +109,7 @@ absl::Status MetricsLog::Append(const StepMetrics& metrics) {
   Json json;
   const auto write = [&json](const char* key, const auto& value) { json[key] = value; };
   VisitMembers(metrics, write);
+  if (metrics.next_sentence) VisitNextSentence(*metrics.next_sentence, write);
   if (metrics.held_out) {
     VisitHeldOut(*metrics.held_out, write);
     // Splits that the objective does not have. A loss that is not a number stays, as null.

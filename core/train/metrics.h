@@ -28,10 +28,16 @@ struct HeldOutMetrics {
   double ms = 0;  // wall time of the evaluation on rank 0
 };
 
+// Of the next-sentence labels of a step, one a lane.
+struct NextSentenceMetrics {
+  double loss = 0;      // nats a label
+  double accuracy = 0;  // share of labels that were the likelier class
+};
+
 struct StepMetrics {
   int64_t step = 0;  // steps finished, this one included
   int64_t incarnation = 0;
-  double loss = 0;  // nats a target, over all ranks and targets
+  double loss = 0;  // nats a target, over all ranks and targets; without next-sentence labels
   double lr = 0;
   double grad_norm = 0;  // before clipping
   double targets = 0;    // total target weight
@@ -45,8 +51,9 @@ struct StepMetrics {
   double reduce_ms = 0;     // gradient reduce-scatter, waiting for slower ranks included
   double optimizer_ms = 0;  // update and all-gather of weights
   double ckpt_stall_ms = 0;
-  int64_t peak_rss_bytes = 0;              // of rank 0
-  std::optional<HeldOutMetrics> held_out;  // where the step was followed by an evaluation
+  int64_t peak_rss_bytes = 0;                        // of rank 0
+  std::optional<NextSentenceMetrics> next_sentence;  // with objective.next_sentence
+  std::optional<HeldOutMetrics> held_out;            // where the step was followed by an evaluation
 };
 
 class MetricsLog {

@@ -77,6 +77,12 @@ absl::Status Reporter::Step(const StepMetrics& metrics) {
     ANYORDER_RETURN_IF_ERROR(ledger_.Append(record));
   }
   if (metrics.held_out) ANYORDER_RETURN_IF_ERROR(ReportHeldOut(metrics.step, *metrics.held_out));
+  if (metrics.next_sentence) {
+    ANYORDER_RETURN_IF_ERROR(
+        tensorboard_.Write(metrics.step,
+                           {{"train/nsp_loss", metrics.next_sentence->loss},
+                            {"train/nsp_accuracy", metrics.next_sentence->accuracy}}));
+  }
   return tensorboard_.Write(metrics.step,
                             {{"train/loss", metrics.loss},
                              {"train/learning_rate", metrics.lr},

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/check.h"
 #include "core/model/objective.h"
 #include "core/train/field_text.h"
 #include "data/digest.h"
@@ -117,6 +118,7 @@ void CheckRest(const RunConfig& config, FaultList& faults) {
 }  // namespace
 
 absl::Status RunConfig::Validate() const {
+  ANYORDER_CHECK(model.next_sentence_head == objective.next_sentence) << "not resolved";
   FaultList faults;
   const auto add = [&faults](const absl::Status& status) {
     if (!status.ok()) faults.Add(std::string(status.message()));

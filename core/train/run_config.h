@@ -25,10 +25,13 @@ namespace anyorder {
 // Section [objective].
 struct ObjectiveConfig {
   std::string name = "permutation_lm";
+  bool next_sentence =
+      false;  // also learn whether B follows A, with a head on CLS; not for causal_lm
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
     visit("name", self.name);
+    visit("next_sentence", self.next_sentence);
   }
 };
 
@@ -140,7 +143,10 @@ struct RunConfig {
     visit("cpu", self.cpu);
   }
 
-  // InvalidArgument listing every fault of every section.
+  // What one section means for another: the model has the parts that the objective asks for. Whoever changes [objective]
+  // calls it.
+  void Resolve() { model.next_sentence_head = objective.next_sentence; }
+  // InvalidArgument listing every fault of every section. REQUIRES Resolve().
   absl::Status Validate() const;
   // InvalidArgument if `ranks` ranks cannot share the microbatches of a step.
   absl::Status ValidateWorldSize(int64_t ranks) const;

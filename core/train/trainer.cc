@@ -104,6 +104,8 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
       const StepResult result = transformer_->Run(args, {});
       scalars[kLossSum] = result.loss_sum;
       scalars[kTargetWeight] = result.target_weight;
+      scalars[kNextSentenceLoss] = result.next_sentence_loss;
+      scalars[kNextSentenceCorrect] = result.next_sentence_correct;
     }
     if (leaf + 1 == leaves.end) {
       scalars[kStopWishes] = StopSignal() != 0 ? 1 : 0;
@@ -131,6 +133,11 @@ void Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics& metric
   metrics.optimizer_ms = MillisecondsSince(started);
   metrics.loss = totals[kLossSum] / totals[kTargetWeight];
   metrics.targets = totals[kTargetWeight];
+  if (config_.objective.next_sentence) {
+    const auto lanes = static_cast<double>(config_.train.lanes);
+    metrics.next_sentence = {totals[kNextSentenceLoss] / lanes,
+                             totals[kNextSentenceCorrect] / lanes};
+  }
   metrics.lr = info.learning_rate;
   metrics.grad_norm = update.grad_norm;
   metrics.skipped = update.skipped;

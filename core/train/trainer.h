@@ -70,6 +70,8 @@ class Trainer {
   enum Scalar : int {
     kLossSum,
     kTargetWeight,
+    kNextSentenceLoss,
+    kNextSentenceCorrect,
     kStopWishes,    // ranks that got a stop signal
     kFaults,        // ranks with a problem of their own
     kSaveRefusals,  // ranks that cannot take the save that is due

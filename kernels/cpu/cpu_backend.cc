@@ -54,6 +54,8 @@ cpu::Pointwise PointwiseOf(Activation activation) {
       return cpu::Pointwise::kGeluErf;
     case Activation::kRelu:
       return cpu::Pointwise::kRelu;
+    case Activation::kTanh:
+      return cpu::Pointwise::kTanh;
   }
   return cpu::Pointwise::kIdentity;
 }

@@ -22,7 +22,7 @@ struct DropoutJob {
   const int32_t* row_ids = nullptr;
 };
 
-enum class Pointwise : uint8_t { kIdentity, kGeluTanh, kGeluErf, kRelu };
+enum class Pointwise : uint8_t { kIdentity, kGeluTanh, kGeluErf, kRelu, kTanh };
 
 // y = dropout(f(x)), or with dy: y = dropout(dy) f'(x).
 struct PointwiseJob {

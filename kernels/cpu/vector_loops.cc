@@ -77,6 +77,9 @@ ANYORDER_INLINE float Value(Pointwise function, float x) {
       return 0.5f * x * Erfc(-0.70710678f * x);
     case Pointwise::kRelu:
       return x > 0.0f ? x : 0.0f;
+    case Pointwise::kTanh:
+      // The sigmoid alone would turn what is not a number into one.
+      return x != x ? x : MulAdd(2.0f, Sigmoid(2.0f * x), -1.0f);
     case Pointwise::kIdentity:
       return x;
   }
@@ -97,6 +100,10 @@ ANYORDER_INLINE float Derivative(Pointwise function, float x) {
       return MulAdd(0.39894228f * x, Exp(-0.5f * x * x), 0.5f * Erfc(-0.70710678f * x));
     case Pointwise::kRelu:
       return x > 0.0f ? 1.0f : 0.0f;
+    case Pointwise::kTanh: {
+      const float s = Sigmoid(2.0f * x);
+      return x != x ? x : 4.0f * s * (1.0f - s);
+    }
     case Pointwise::kIdentity:
       return 1.0f;
   }
@@ -146,6 +153,8 @@ void PointwiseOf(const PointwiseJob& job, int64_t row_begin, int64_t row_end) {
       return PointwiseDirection<T, Pointwise::kGeluErf>(job, row_begin, row_end);
     case Pointwise::kRelu:
       return PointwiseDirection<T, Pointwise::kRelu>(job, row_begin, row_end);
+    case Pointwise::kTanh:
+      return PointwiseDirection<T, Pointwise::kTanh>(job, row_begin, row_end);
   }
 }
 

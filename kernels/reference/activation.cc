@@ -32,6 +32,8 @@ double Activate(Activation activation, double x) {
       return x * ErfDistribution(x);
     case Activation::kRelu:
       return x > 0 ? x : 0;
+    case Activation::kTanh:
+      return std::tanh(x);
   }
   return 0;
 }
@@ -48,6 +50,8 @@ double ActivateDerivative(Activation activation, double x) {
       return ErfDistribution(x) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi);
     case Activation::kRelu:
       return x > 0 ? 1 : 0;
+    case Activation::kTanh:
+      return 1 / (std::cosh(x) * std::cosh(x));
   }
   return 0;
 }

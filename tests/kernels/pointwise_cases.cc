@@ -15,7 +15,7 @@ constexpr double kU = 0x1p-24;
 // Distribution values below exp(-88.3) may be flushed to 0, as fp32 cannot hold their reciprocals.
 constexpr double kFlushed = 5e-39;
 constexpr Activation kActivations[] = {
-    Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu};
+    Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu, Activation::kTanh};
 
 // Values of every size: dense near 0, and out to where the tails underflow.
 HostTensor ActivationInputs(DType dtype, const MatrixSize& size) {
@@ -32,6 +32,8 @@ HostTensor ActivationInputs(DType dtype, const MatrixSize& size) {
 // |v|, which s sees with factor (1 - s) <= 1, rounding into exp's own argument one more; exp itself is good to
 // 2^-22 = 4 u, and 4 roundings follow. erf form: erfc(z) at z = x / sqrt(2) in the tail moves by a factor
 // exp(2 z dz), dz = 2 u z and z^2's own rounding: 3 u x^2; polynomial, quotients and exp add at most 16 u.
+// tanh: 2 s - 1 with s = sigmoid(2 x), absolute: s moves by s (1 - s) times exp's error, 4 u and 2 u of its argument each way,
+// where s (1 - s) <= 1 / 4 and s (1 - s) 2 |x| <= 0.23, and by 2 roundings of s; all doubled, and one rounding more.
 double ValueError(Activation activation, double x, double value) {
   const double v = 1.6 * (std::fabs(x) + 0.045 * std::fabs(x * x * x));
   switch (activation) {
@@ -41,6 +43,8 @@ double ValueError(Activation activation, double x, double value) {
       return kU * std::fabs(value) * (20 + 4 * x * x);
     case Activation::kRelu:
       return kU * std::fabs(value);
+    case Activation::kTanh:
+      return kU * 12;
   }
   return 0;
 }
@@ -65,6 +69,9 @@ double DerivativeError(Activation activation, double x) {
     }
     case Activation::kRelu:
       return kU;
+    case Activation::
+        kTanh:  // 4 s (1 - s): s as above, off by 6 u at most, each factor at most 1, and three roundings
+      return kU * 4 * (6 + 6 + 3 * 0.25);
   }
   return 0;
 }
@@ -160,7 +167,8 @@ TEST_P(BackendTest, DropoutKeepsItsShareOfElements) {
 }
 
 TEST_P(BackendTest, ActivationKeepsNotANumber) {
-  for (const Activation activation : {Activation::kGeluTanh, Activation::kGeluErf}) {
+  for (const Activation activation :
+       {Activation::kGeluTanh, Activation::kGeluErf, Activation::kTanh}) {
     HostTensor x = RandomTensor(dtype(), {1, 40}, 1);
     x.Set(7, NAN);
     const auto y = Forward(backend(), activation, x, Dropout{}, {0});

@@ -27,7 +27,7 @@ class ReferenceGradientTest : public ::testing::Test {
 
 TEST_F(ReferenceGradientTest, Activation) {
   for (const Activation activation :
-       {Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu}) {
+       {Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu, Activation::kTanh}) {
     HostTensor x = Matrix(1);
     // No element may cross the corner of ReLU within a step.
     for (int64_t i = 0; i < x.size(); ++i) {

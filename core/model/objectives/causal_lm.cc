@@ -62,6 +62,11 @@ class CausalLm final : public Objective {
 absl::StatusOr<std::unique_ptr<Objective>> MakeCausalLm(const ModelConfig& model,
                                                         const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kContiguous));
+  if (model.next_sentence_head) {
+    return absl::InvalidArgumentError(
+        "objective.next_sentence is true, but causal_lm reads no sentence pairs; use "
+        "permutation_lm or dae");
+  }
   std::unique_ptr<Objective> objective = std::make_unique<CausalLm>(model, sampling);
   return objective;
 }

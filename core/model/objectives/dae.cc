@@ -17,7 +17,8 @@ class Dae final : public Objective {
         memory_rows_(model.mem_len),
         seq_len_(sampling.seq_len),
         half_len_(sampling.reuse_len),
-        targets_(sampling.NumTargets(SampleKind::kMaskedPairs)) {}
+        targets_(sampling.NumTargets(SampleKind::kMaskedPairs)),
+        next_sentence_(model.next_sentence_head) {}
 
   std::string name() const override { return "dae"; }
   SampleKind sample_kind() const override { return SampleKind::kMaskedPairs; }
@@ -33,13 +34,14 @@ class Dae final : public Objective {
     shape.min_distance = -(half_len_ - 1);
     shape.num_distances = seq_len_ + memory_rows_ - shape.min_distance;
     shape.content_readout = true;
+    shape.next_sentence = next_sentence_;
     return shape;
   }
 
   void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
     const auto slots = static_cast<size_t>(seq_len_);
     ANYORDER_CHECK(sample.is_masked.size() == slots && sample.input_tokens.size() == slots &&
-                   sample.segment.size() == slots)
+                   sample.is_functional.size() == slots && sample.segment.size() == slots)
         << "sample of " << sample.is_masked.size() << " slots, " << sample.input_tokens.size()
         << " of them to read, expected " << seq_len_;
     FillLaneIdentity(sample, b, batch);
@@ -57,6 +59,7 @@ class Dae final : public Objective {
       batch.row_doc[row] = batch.key_doc[key] = 0;
     }
     FillReadout(sample, b, batch);
+    if (next_sentence_) FillNextSentence(sample, targets_, b, batch);
   }
 
  private:
@@ -83,6 +86,7 @@ class Dae final : public Objective {
   int64_t seq_len_;
   int64_t half_len_;
   int64_t targets_;
+  bool next_sentence_;
 };
 
 }  // namespace

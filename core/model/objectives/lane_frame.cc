@@ -41,4 +41,12 @@ void FillMemoryKeys(const TextSample& sample, InitialMemory initial, int64_t b, 
   }
 }
 
+void FillNextSentence(const TextSample& sample, int64_t targets, int64_t b, Batch& batch) {
+  const BatchShape& shape = batch.shape;
+  ANYORDER_CHECK(shape.next_sentence && sample.is_functional.back() != 0) << "no CLS at the end";
+  batch.summary_rows[b] = static_cast<int32_t>(ContentRow(shape, b) + shape.content_rows - 1);
+  batch.summary_labels[b] = sample.b_follows_a ? 1 : 0;
+  batch.summary_weights[b] = static_cast<float>(targets);
+}
+
 }  // namespace anyorder

@@ -16,7 +16,8 @@ class PermutationLm final : public Objective {
         memory_rows_(model.mem_len),
         seq_len_(sampling.seq_len),
         half_len_(sampling.reuse_len),
-        num_predict_(sampling.num_predict) {}
+        num_predict_(sampling.num_predict),
+        next_sentence_(model.next_sentence_head) {}
 
   std::string name() const override { return "permutation_lm"; }
   SampleKind sample_kind() const override { return SampleKind::kPairs; }
@@ -32,6 +33,8 @@ class PermutationLm final : public Objective {
     // From the first slot looking at the last one, to the last slot looking at the oldest memory.
     shape.min_distance = -(seq_len_ - 1);
     shape.num_distances = 2 * seq_len_ - 1 + memory_rows_;
+    // CLS is a content row: the last layer then computes them all, 3 (Large) to 6 % (Base) of a step's arithmetic.
+    shape.content_readout = shape.next_sentence = next_sentence_;
     return shape;
   }
 
@@ -44,6 +47,7 @@ class PermutationLm final : public Objective {
     FillMemoryKeys(sample, initial_memory_, b, batch);
     FillContent(sample, b, batch);
     FillQueries(sample, b, batch);
+    if (next_sentence_) FillNextSentence(sample, num_predict_, b, batch);
   }
 
  private:
@@ -52,7 +56,10 @@ class PermutationLm final : public Objective {
   int32_t Rank(const TextSample& sample, int64_t slot) const {
     const bool second_half = slot >= half_len_;
     const bool is_context = sample.is_masked[slot] == 0 && sample.is_functional[slot] == 0;
-    const int32_t in_half = is_context ? 0 : 1 + sample.order[slot];
+    int32_t in_half = is_context ? 0 : 1 + sample.order[slot];
+    // CLS sums up the whole pair for the next-sentence head: it comes after all others, so that nobody else sees it, or
+    // through it a target's true token.
+    if (next_sentence_ && slot == seq_len_ - 1) in_half = static_cast<int32_t>(half_len_) + 1;
     return in_half + (second_half ? static_cast<int32_t>(half_len_) + 1 : 0);
   }
 
@@ -106,6 +113,7 @@ class PermutationLm final : public Objective {
   int64_t seq_len_;
   int64_t half_len_;
   int64_t num_predict_;
+  bool next_sentence_;
 };
 
 }  // namespace

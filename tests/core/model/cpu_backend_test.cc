@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <ostream>
@@ -25,6 +26,7 @@ struct Case {
   // between then counts for more than what the reference stores, by a factor of 0.4 to 2.4 from batch to batch:
   // tests/kernels measures it at its own scale.
   bool drops_segments = false;
+  bool next_sentence = false;
 };
 
 void PrintTo(const Case& value, std::ostream* out) {
@@ -44,6 +46,7 @@ class CpuBackendTest : public ::testing::TestWithParam<Case> {
     model_.attention_dropout = 0.125;
     // Causal text is one segment: the term would have no gradient, and its error nothing to be compared with.
     model_.segment_term = GetParam().objective != "causal_lm" && !GetParam().drops_segments;
+    model_.next_sentence_head = GetParam().next_sentence;
     sampling_.seq_len = 64;
     sampling_.reuse_len = 32;
     sampling_.num_predict = 11;
@@ -105,6 +108,9 @@ TEST_P(CpuBackendTest, LossesGradientsAndMemoryAgreeWithTheReference) {
             2 * Distance(as_double(stored.losses), losses) + SummationBound() * Norm(losses));
   EXPECT_LT(Distance(cpu.memory, exact.memory),
             2 * Distance(stored.memory, exact.memory) + SummationBound() * Norm(exact.memory));
+  EXPECT_LE(std::abs(cpu.step.next_sentence_loss - exact.step.next_sentence_loss),
+            2 * std::abs(stored.step.next_sentence_loss - exact.step.next_sentence_loss) +
+                SummationBound() * exact.step.next_sentence_loss);
   const ParameterLayout layout(model_, kVocab);
   for (const ParameterInfo& info : layout.parameters()) {
     const std::vector<double> gradient = Part(exact.gradients, info);
@@ -127,6 +133,7 @@ TEST_P(CpuBackendTest, ThreadsDoNotChangeBits) {
   EXPECT_EQ(one.losses, two.losses);
   EXPECT_EQ(one.gradients, two.gradients);
   EXPECT_EQ(one.memory, two.memory);
+  EXPECT_EQ(one.step.next_sentence_loss, two.step.next_sentence_loss);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -136,6 +143,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"permutation_bf16", "permutation_lm", ComputeType::kBFloat16},
                       Case{"dae_fp32", "dae", ComputeType::kFloat32},
                       Case{"dae_bf16", "dae", ComputeType::kBFloat16, true},
+                      Case{"next_sentence_fp32", "dae", ComputeType::kFloat32, false, true},
+                      Case{"next_sentence_bf16", "dae", ComputeType::kBFloat16, true, true},
                       Case{"causal_fp32", "causal_lm", ComputeType::kFloat32},
                       Case{"causal_bf16", "causal_lm", ComputeType::kBFloat16}),
     [](const auto& info) { return info.param.name; });

@@ -66,11 +66,17 @@ void ForwardTest::ExpectAgreesWithPlainXlnet(const std::vector<int64_t>& lanes,
   const ModelRunner::Result result = Run();
   const PlainXlnet plain(model_, kSmallVocab, weights_);
   double total = 0;
+  double next_sentence = 0;
+  double correct = 0;
   for (size_t b = 0; b < lanes.size(); ++b) {
     const auto lane = static_cast<int64_t>(b);
     const PlainOutput expected = plain.Run(
         Sample(lanes[b], step, backward[b]), sampling_.reuse_len, LaneMemory(memory_, lane));
     total = std::accumulate(expected.losses.begin(), expected.losses.end(), total);
+    const auto& [no, yes] = expected.next_sentence_logits;
+    const bool follows = Sample(lanes[b], step, backward[b]).b_follows_a;
+    next_sentence += std::log(std::exp(no) + std::exp(yes)) - (follows ? yes : no);
+    correct += follows == (yes > no) ? 1 : 0;
     for (size_t i = 0; i < expected.losses.size(); ++i) {
       EXPECT_NEAR(result.losses[b * sampling_.num_predict + i],
                   expected.losses[i],
@@ -84,10 +90,18 @@ void ForwardTest::ExpectAgreesWithPlainXlnet(const std::vector<int64_t>& lanes,
     }
   }
   EXPECT_NEAR(result.step.loss_sum, total, kDoubleBound * total);
+  const bool asked = model_.next_sentence_head;
+  EXPECT_NEAR(
+      result.step.next_sentence_loss, asked ? next_sentence : 0, kDoubleBound * next_sentence);
+  EXPECT_EQ(result.step.next_sentence_correct, asked ? correct : 0);
 }
 
 TEST_F(ForwardTest, AgreesWithPlainXlnetInBothDirections) {
   ExpectAgreesWithPlainXlnet({0, 1, 2, 3}, {false, false, true, true});
+}
+TEST_F(ForwardTest, AgreesWithPlainXlnetWithNextSentenceHead) {
+  model_.next_sentence_head = true;
+  ExpectAgreesWithPlainXlnet({0, 1, 2, 3, 4, 5}, {false, false, true, true, false, true});
 }
 TEST_F(ForwardTest, AgreesWithPlainXlnetWithSharedBiasesAndClampedDistances) {
   model_.untie_r = false;

@@ -95,7 +95,12 @@ class GradientTest : public ::testing::TestWithParam<Case> {
     for (size_t i = 0; i < direction.size(); ++i)
       moved[offset + i] += distance * direction[i];
     // Training, so that dropout is that of the differentiated step.
-    return runner_->Run(*batch_, moved, memory_, true).step.loss_sum;
+    return Loss(runner_->Run(*batch_, moved, memory_, true).step);
+  }
+  // What the gradient is of. All lanes give their next-sentence entry the same weight.
+  double Loss(const StepResult& step) const {
+    const double weight = batch_->shape.next_sentence ? batch_->summary_weights[0] : 0;
+    return step.loss_sum + weight * step.next_sentence_loss;
   }
 
   // Along `direction` from element `offset` on: the computed derivative must lie within the error that the
@@ -114,7 +119,7 @@ class GradientTest : public ::testing::TestWithParam<Case> {
     const double fine = quotient(kStep / 2);
     // Sums in a loss are at most a few hundred terms long; each rounds by at most half an ulp of the result.
     const double rounding =
-        256 * std::numeric_limits<double>::epsilon() * std::abs(result_.step.loss_sum) / kStep;
+        256 * std::numeric_limits<double>::epsilon() * Loss(result_.step) / kStep;
     EXPECT_NEAR(computed, fine, std::abs(coarse - fine) + rounding) << what;
   }
 
@@ -175,6 +180,12 @@ std::vector<Case> Cases() {
   cases.push_back({"permutation_with_grouped_queries_and_content_readout"});
   cases.back().grouped_queries = true;
   cases.back().model.dropout = 0.125;
+  cases.push_back({"permutation_with_next_sentence"});
+  cases.back().model.next_sentence_head = true;
+  cases.back().model.dropout = 0.125;
+  cases.push_back({"dae_with_next_sentence"});
+  cases.back().objective = "dae";
+  cases.back().model.next_sentence_head = true;
   cases.push_back({"dae"});
   cases.back().objective = "dae";
   cases.back().model.dropout = 0.125;

@@ -98,6 +98,35 @@ TEST(ParameterLayoutTest, WithoutSegmentTermItsParametersAreAbsent) {
 }
 
 // The released optimizer excludes LayerNorm and dense biases, but explicitly includes r_*_bias.
+TEST(ParameterLayoutTest, NextSentenceHeadComesAfterAllThatIsThereWithoutIt) {
+  ModelConfig config;
+  config.num_layers = 2;
+  config.ffn_dim = 16;
+  const ParameterLayout without(config, 100);
+  config.next_sentence_head = true;
+  const ParameterLayout layout(config, 100);
+  const size_t common = without.parameters().size();
+  ASSERT_EQ(layout.parameters().size(), common + 4);
+  for (size_t i = 0; i < common; ++i) {
+    EXPECT_EQ(layout.parameters()[i].name, without.parameters()[i].name);
+    EXPECT_EQ(layout.parameters()[i].offset, without.parameters()[i].offset);
+  }
+  EXPECT_EQ(layout.num_elements(), without.num_elements() + 768 * 768 + 768 + 2 * 768 + 2);
+  EXPECT_EQ(layout.Find("sequence_summary.summary.weight").shape, (Shape{768, 768}));
+  EXPECT_EQ(layout.Find("logits_proj.weight").shape, (Shape{2, 768}));
+  for (const char* const name : {"sequence_summary.summary", "logits_proj"}) {
+    EXPECT_TRUE(layout.Find(std::string(name) + ".weight").decays);
+    EXPECT_FALSE(layout.Find(std::string(name) + ".bias").decays);
+    EXPECT_EQ(layout.Find(std::string(name) + ".bias").init, ParameterInit::kZeros);
+  }
+  // The weights that both have begin alike.
+  std::vector<float> a(without.num_elements());
+  std::vector<float> b(without.num_elements());
+  InitializeParameters(without, config, 5, 0, without.num_elements(), a.data());
+  InitializeParameters(layout, config, 5, 0, without.num_elements(), b.data());
+  EXPECT_EQ(a, b);
+}
+
 TEST(ParameterLayoutTest, EverythingDecaysButLayerNormAndDenseBiases) {
   const ParameterLayout layout(Base(), kVocab);
   std::set<std::string> exempt;

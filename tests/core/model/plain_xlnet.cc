@@ -253,12 +253,32 @@ Matrix PlainXlnet::FeedForward(int64_t layer, const Matrix& x) const {
                         config_.layer_norm_epsilon);
 }
 
+std::array<double, 2> PlainXlnet::NextSentenceLogits(const Matrix& h) const {
+  const int64_t dim = config_.model_dim;
+  std::array<double, 2> logits{Weight("logits_proj.bias")[0], Weight("logits_proj.bias")[1]};
+  for (int64_t i = 0; i < dim; ++i) {
+    double sum = Weight("sequence_summary.summary.bias")[i];
+    for (int64_t j = 0; j < dim; ++j)
+      sum += Weight("sequence_summary.summary.weight")[i * dim + j] * h(h.rows - 1, j);
+    for (size_t c = 0; c < 2; ++c)
+      logits[c] += Weight("logits_proj.weight")[c * dim + i] * std::tanh(sum);
+  }
+  return logits;
+}
+
 PlainOutput PlainXlnet::Run(const TextSample& sample,
                             int64_t half_len,
                             const std::vector<Matrix>& memory) const {
   const auto size = static_cast<int64_t>(sample.tokens.size());
   const int64_t dim = config_.model_dim;
-  const LocalPermutation order = PermuteSequence(sample, half_len);
+  LocalPermutation order = PermuteSequence(sample, half_len);
+  if (config_.next_sentence_head) {
+    // CLS sees all and is seen by none.
+    for (int64_t i = 0; i < size; ++i) {
+      order.perm_mask(size - 1, i) = 0;
+      order.perm_mask(i, size - 1) = 1;
+    }
+  }
   const std::vector<double>& embedding = Weight("transformer.word_embedding.weight");
   Matrix h(size, dim);
   Matrix g(size, dim);
@@ -296,6 +316,7 @@ PlainOutput PlainXlnet::Run(const TextSample& sample,
     const int32_t label = sample.tokens[i];
     output.losses.push_back(std::log(total) - logits(i, label) - bias[label]);
   }
+  if (config_.next_sentence_head) output.next_sentence_logits = NextSentenceLogits(h);
   return output;
 }
 

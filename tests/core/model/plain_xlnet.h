@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -42,8 +43,9 @@ LocalPermutation PermuteHalf(const std::vector<uint8_t>& is_masked,
 LocalPermutation PermuteSequence(const TextSample& sample, int64_t half_len);
 
 struct PlainOutput {
-  std::vector<double> losses;  // of the targets in increasing position
-  std::vector<Matrix> memory;  // per layer [M, d]
+  std::vector<double> losses;                    // of the targets in increasing position
+  std::vector<Matrix> memory;                    // per layer [M, d]
+  std::array<double, 2> next_sentence_logits{};  // of a model with that head
 };
 
 class PlainXlnet {
@@ -69,6 +71,8 @@ class PlainXlnet {
                 const std::vector<int32_t>& segment,
                 bool backward) const;
   Matrix FeedForward(int64_t layer, const Matrix& x) const;
+  // From the last layer's content states.
+  std::array<double, 2> NextSentenceLogits(const Matrix& h) const;
 
   ModelConfig config_;
   std::map<std::string, std::vector<double>> weights_;

@@ -210,5 +210,19 @@ TEST(RunConfigTest, IdentityHoldsWhatDoes) {
   EXPECT_NE(other.IdentityDigest(), config.IdentityDigest());
 }
 
+TEST(ConfigFileTest, NextSentenceIsAKeyOfTheObjectiveAndGivesTheModelItsHead) {
+  absl::StatusOr<RunConfig> config =
+      ParseRunConfig("[objective]\nnext_sentence = true\n", "a.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->model.next_sentence_head);
+  ASSERT_TRUE(ApplyOverride("objective.next_sentence=false", *config).ok());
+  EXPECT_FALSE(config->model.next_sentence_head);
+  ASSERT_TRUE(ApplyOverride("objective.next_sentence=true", *config).ok());
+  EXPECT_TRUE(config->model.next_sentence_head);
+  EXPECT_FALSE(ApplyOverride("model.next_sentence_head=true", *config).ok()) << "one key, not two";
+  const absl::StatusOr<RunConfig> again = ParseRunConfig(config->ToText(), "a.toml");
+  EXPECT_TRUE(again->model.next_sentence_head);
+}
+
 }  // namespace
 }  // namespace anyorder

@@ -139,6 +139,26 @@ TEST_F(RunFilesTest, LossThatIsNoNumberStaysOne) {
   EXPECT_TRUE((*read)[0].skipped);
 }
 
+TEST_F(RunFilesTest, NextSentenceFiguresAreThereOnlyWhereTheyAreLearnt) {
+  absl::StatusOr<MetricsLog> log = MetricsLog::Open(Path("metrics"));
+  StepMetrics metrics;
+  ASSERT_TRUE(log->Append(metrics).ok());
+  metrics.next_sentence = {0.6875, 0.5};
+  ASSERT_TRUE(log->Append(metrics).ok());
+  metrics.next_sentence->loss = std::nan("");
+  ASSERT_TRUE(log->Append(metrics).ok());
+  const std::string text = Read(Path("metrics"));
+  EXPECT_NE(text.find("\"nsp_loss\":0.6875,\"nsp_accuracy\":0.5"), std::string::npos);
+  EXPECT_GT(text.find("nsp_"), text.find('\n'));
+  const auto read = ReadMetrics(Path("metrics"));
+  ASSERT_EQ(read->size(), 3u);
+  EXPECT_FALSE((*read)[0].next_sentence.has_value());
+  ASSERT_TRUE((*read)[1].next_sentence.has_value());
+  EXPECT_EQ((*read)[1].next_sentence->loss, 0.6875);
+  EXPECT_EQ((*read)[1].next_sentence->accuracy, 0.5);
+  EXPECT_TRUE(std::isnan((*read)[2].next_sentence->loss));
+}
+
 TEST_F(RunFilesTest, StepsThatAreDoneAgainLeaveOneLineEach) {
   AppendMetrics(1, 9);
   std::ofstream(Path("metrics"), std::ios::app) << "{\"step\":10,\"lo";  // torn by a crash

@@ -144,6 +144,23 @@ TEST_F(DaeTest, EveryTargetCanUseTheWholeTextOfItsReach) {
   }
 }
 
+TEST_F(DaeTest, WithNextSentenceEachLaneHasALabelAndSeesAsBefore) {
+  ModelConfig model = model_;
+  model.next_sentence_head = true;
+  const std::unique_ptr<Objective> objective = MakeObjectiveOrDie("dae", model, sampling_);
+  for (int64_t lane = 0; lane < 6; ++lane) {
+    const TextSample sample = Sample(3, lane);
+    Batch batch(objective->Shape(1));
+    objective->BuildLane(sample, 0, batch);
+    const Batch without = Build(sample);
+    EXPECT_EQ(batch.row_lim, without.row_lim);
+    EXPECT_EQ(batch.key_key, without.key_key);
+    EXPECT_EQ(batch.summary_rows, std::vector<int32_t>{15});
+    EXPECT_EQ(batch.summary_labels, std::vector<int32_t>{sample.b_follows_a ? 1 : 0});
+    EXPECT_EQ(batch.summary_weights, std::vector<float>{5.0f});
+  }
+}
+
 TEST_F(DaeTest, SettingsThatCannotBeUsedAreRefused) {
   SamplingConfig sampling = sampling_;
   sampling.mask_fraction = 0;

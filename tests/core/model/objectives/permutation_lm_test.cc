@@ -122,6 +122,47 @@ TEST(PermutationLmTest, RandomTextSeesWhatTheDensePermMaskAllows) {
   }
 }
 
+// Changes nothing but who sees CLS, and whom CLS sees.
+TEST(PermutationLmTest, WithNextSentenceClsSeesAllAndNobodySeesIt) {
+  const SamplingConfig sampling = SmallSampling();
+  ModelConfig model = SmallModel();
+  const std::unique_ptr<Objective> plain = MakeObjectiveOrDie("permutation_lm", model, sampling);
+  model.next_sentence_head = true;
+  const std::unique_ptr<Objective> objective =
+      MakeObjectiveOrDie("permutation_lm", model, sampling);
+  Batch without(plain->Shape(2));
+  Batch batch(objective->Shape(2));
+  int64_t differing = 0;
+  for (int64_t lane = 0; lane < 40; ++lane) {
+    const int64_t b = lane % 2;
+    const TextSample sample =
+        RandomSample(sampling, SampleKind::kPairs, kSmallVocab, lane, 3, lane % 3 == 0);
+    plain->BuildLane(sample, b, without);
+    objective->BuildLane(sample, b, batch);
+    const int64_t cls_row = (b + 1) * sampling.seq_len - 1;
+    EXPECT_EQ(batch.summary_rows[b], cls_row);
+    EXPECT_EQ(batch.summary_labels[b], sample.b_follows_a ? 1 : 0);
+    EXPECT_EQ(batch.summary_weights[b], 5.0f);
+    for (int64_t row = 0; row < batch.shape.num_rows(); ++row) {
+      if (batch.lanes[b] != lane) continue;
+      const int64_t content = 2 * sampling.seq_len;
+      const int64_t of_lane =
+          row < content ? row / sampling.seq_len : (row - content) / sampling.num_predict;
+      if (of_lane != b) continue;
+      for (int64_t slot = -model.mem_len; slot < sampling.seq_len; ++slot) {
+        const int64_t key = b * batch.shape.num_keys() + model.mem_len + slot;
+        const bool is_cls = slot == sampling.seq_len - 1;
+        const bool expected = row == cls_row || (!is_cls && Sees(without, row, key));
+        ASSERT_EQ(Sees(batch, row, key), expected) << row << " " << slot;
+        differing += expected != Sees(without, row, key) ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(differing, 0) << "CLS was last in every order drawn";
+  EXPECT_EQ(batch.labels, without.labels);
+  EXPECT_EQ(batch.readout_rows, without.readout_rows);
+}
+
 TEST(PermutationLmTest, MemoryBecomesVisibleAsItFills) {
   SamplingConfig sampling = SmallSampling();
   ModelConfig model = SmallModel();  // 12 slots of memory, 8 new states a step
@@ -183,6 +224,12 @@ TEST(ObjectiveRegistryTest, UnknownNamesGetAHintAndUnusableSettingsAreRefused) {
   const absl::Status refused = MakeObjective("permutation_lm", SmallModel(), uneven).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(refused.message().find("reuse_len=5"), absl::string_view::npos);
+
+  ModelConfig model = SmallModel();
+  model.next_sentence_head = true;
+  const absl::Status no_pairs = MakeObjective("causal_lm", model, SmallSampling()).status();
+  EXPECT_EQ(no_pairs.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(no_pairs.message().find("reads no sentence pairs"), absl::string_view::npos);
 }
 
 }  // namespace

@@ -1,0 +1,120 @@
+#include "core/model/next_sentence_head.h"
+
+#include <numbers>
+
+#include "core/base/check.h"
+
+namespace anyorder {
+
+NextSentenceHead::NextSentenceHead(const NetworkShape& shape)
+    : output_rows_(shape.batch.next_sentence ? static_cast<size_t>(shape.batch.batch_size) : 0),
+      row_ids_(output_rows_.size()) {}
+
+void NextSentenceHead::Run(const StepContext& context,
+                           const NetworkWeights& weights,
+                           const NetworkGradients* gradients) {
+  loss_sum_ = num_correct_ = 0;
+  kernels::Backend& backend = context.backend;
+  if (gradients != nullptr && !gradients->summary.is_null()) {
+    for (const TensorView& view :
+         {gradients->summary, gradients->summary_bias, gradients->classes, gradients->classes_bias})
+      backend.FillZero(view, context.stream);
+  }
+  if (output_rows_.empty()) return;
+  Forward(context, weights);
+  kernels::LinearCrossEntropyArgs args;
+  args.x = context.activations.summary_hidden;
+  args.weight = weights.classes;
+  args.bias = weights.classes_bias;
+  args.labels = context.batch().summary_labels.data();
+  args.row_weights = context.batch().summary_weights.data();
+  args.loss = context.activations.summary_losses;
+  args.workspace = context.activations.workspace;
+  if (gradients != nullptr) {
+    args.dx = context.activations.dsummary;
+    args.dweight = gradients->classes;
+    args.dbias = gradients->classes_bias;
+  }
+  backend.LinearCrossEntropy(args, context.stream);
+  ReadLosses(context);
+  if (gradients != nullptr) Backward(context, weights, *gradients);
+}
+
+void NextSentenceHead::Forward(const StepContext& context, const NetworkWeights& weights) {
+  const NetworkShape& shape = context.shape;
+  const int64_t last = shape.model.num_layers - 1;
+  for (size_t b = 0; b < output_rows_.size(); ++b) {
+    const int32_t row = context.batch().summary_rows[b];
+    output_rows_[b] = row - static_cast<int32_t>(shape.first_row(last));
+    ANYORDER_CHECK(output_rows_[b] >= 0 && output_rows_[b] < shape.num_rows(last))
+        << "next-sentence row " << row << " is not one that the last layer computes";
+    row_ids_[b] = context.batch().row_ids[row];
+  }
+  const Activations& a = context.activations;
+  context.backend.GatherRows({.x = a.output,
+                              .rows = output_rows_.data(),
+                              .num_rows = static_cast<int64_t>(output_rows_.size()),
+                              .y = a.summary_input},
+                             context.stream);
+  // The same dropout as of other rows that are read out.
+  context.backend.DropoutApply({.x = a.summary_input,
+                                .dropout = context.Dropout(kReadoutSite),
+                                .row_ids = row_ids_.data(),
+                                .y = a.summary_input},
+                               context.stream);
+  context.backend.Gemm({.a = a.summary_input,
+                        .b = weights.summary,
+                        .transpose_b = true,
+                        .bias = weights.summary_bias,
+                        .c = a.summary_inner},
+                       context.stream);
+  context.backend.ActivationForward({.activation = kernels::Activation::kTanh,
+                                     .x = a.summary_inner,
+                                     .dropout = context.Dropout(kSummarySite),
+                                     .row_ids = row_ids_.data(),
+                                     .y = a.summary_hidden},
+                                    context.stream);
+}
+
+void NextSentenceHead::ReadLosses(const StepContext& context) {
+  const TensorView losses = context.activations.summary_losses;
+  for (size_t b = 0; b < output_rows_.size(); ++b) {
+    const double loss = losses.dtype() == DType::kFloat64
+                            ? losses.data<double>()[b]
+                            : static_cast<double>(losses.data<float>()[b]);
+    loss_sum_ += loss;
+    // Of two classes the one with more than half of the probability wins.
+    if (loss < std::numbers::ln2) num_correct_ += 1;
+  }
+}
+
+void NextSentenceHead::Backward(const StepContext& context,
+                                const NetworkWeights& weights,
+                                const NetworkGradients& gradients) {
+  kernels::Backend& backend = context.backend;
+  const Activations& a = context.activations;
+  backend.ActivationBackward({.activation = kernels::Activation::kTanh,
+                              .x = a.summary_inner,
+                              .dy = a.dsummary,
+                              .dropout = context.Dropout(kSummarySite),
+                              .row_ids = row_ids_.data(),
+                              .dx = a.dsummary},
+                             context.stream);
+  backend.ColumnSum({.x = a.dsummary, .y = gradients.summary_bias}, context.stream);
+  backend.Gemm({.a = a.dsummary, .b = a.summary_input, .transpose_a = true, .c = gradients.summary},
+               context.stream);
+  backend.Gemm({.a = a.dsummary, .b = weights.summary, .c = a.summary_input}, context.stream);
+  backend.DropoutApply({.x = a.summary_input,
+                        .dropout = context.Dropout(kReadoutSite),
+                        .row_ids = row_ids_.data(),
+                        .y = a.summary_input},
+                       context.stream);
+  backend.GatherRows({.x = a.summary_input,
+                      .rows = output_rows_.data(),
+                      .num_rows = static_cast<int64_t>(output_rows_.size()),
+                      .scatter_add = true,
+                      .y = Rows(a.dinput, 0, a.output.dim(0))},
+                     context.stream);
+}
+
+}  // namespace anyorder

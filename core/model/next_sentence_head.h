@@ -1,0 +1,41 @@
+// The next-sentence objective (Devlin et al. 2019, section 3.1; XLNet's ablation "+ next-sentence"): does segment B follow
+// segment A in the text? The state of CLS goes through dropout, a dense layer with tanh, dropout and a dense layer of two classes:
+// XLNet's sequence classification, so that an export carries the head on.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/model/layer_tensors.h"
+#include "core/model/step_context.h"
+
+namespace anyorder {
+
+class NextSentenceHead {
+ public:
+  explicit NextSentenceHead(const NetworkShape& shape);
+
+  // After LossHead::Run: losses of the lanes' entries from activations.output, and with gradients those of the head's own
+  // parameters, overwritten, and what goes to activations.dinput, added.
+  void Run(const StepContext& context,
+           const NetworkWeights& weights,
+           const NetworkGradients* gradients);
+  // Sum of the lanes' losses, not weighted, and how many lanes were told right: the likelier class is the label.
+  double loss_sum() const { return loss_sum_; }
+  double num_correct() const { return num_correct_; }
+
+ private:
+  void Forward(const StepContext& context, const NetworkWeights& weights);
+  void Backward(const StepContext& context,
+                const NetworkWeights& weights,
+                const NetworkGradients& gradients);
+  void ReadLosses(const StepContext& context);
+
+  std::vector<int32_t> output_rows_;  // [B] rows of activations.output
+  std::vector<int32_t> row_ids_;      // [B] their logical ids
+  double loss_sum_ = 0;
+  double num_correct_ = 0;
+};
+
+}  // namespace anyorder
