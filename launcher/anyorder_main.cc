@@ -70,6 +70,9 @@ CLI::App* DeclareLaunch(CLI::App& app, CommandLine& line) {
       ->check(IsNotEmpty());
   launch->add_option("--ranks", line.launch.ranks, "MPI trainer ranks")->capture_default_str();
   launch->add_option("--resume", line.resume, "auto, required or never")->capture_default_str();
+  launch->add_flag("--allow-schedule-change",
+                   line.launch.allow_schedule_change,
+                   "go on with other train.steps or learning rates; the ledger keeps it");
   launch->add_option("--set", line.launch.overrides, "section.key=value, over the file")
       ->allow_extra_args(false);
   return launch;

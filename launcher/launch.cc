@@ -26,6 +26,7 @@
 #include "core/train/ledger.h"
 #include "core/train/run_config.h"
 #include "core/train/run_directory.h"
+#include "core/train/schedule_change.h"
 #include "data/dataset.h"
 #include "launcher/imported_run.h"
 #include "launcher/incarnation.h"
@@ -91,7 +92,7 @@ absl::StatusOr<RunConfig> ResolveConfig(const LaunchOptions& options) {
     ANYORDER_RETURN_IF_ERROR(
         is_first && ImportedRun(options.run_dir).exists()
             ? CheckFirstStart(options.run_dir, started, config, dataset->index())
-            : Annotate(CheckSameRun(started, config), paths.config));
+            : Annotate(CheckMayGoOn(started, config, options.allow_schedule_change), paths.config));
   }
   return config;
 }
@@ -208,6 +209,7 @@ absl::StatusOr<int> Launch(const LaunchOptions& options) {
   const LeaseKeeper keeper(*lease, kLeaseLifetime / 3);
   ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
   ANYORDER_RETURN_IF_ERROR(RecordCreation(paths, identity, config, ledger));
+  ANYORDER_RETURN_IF_ERROR(RecordScheduleChange(paths, config, identity.incarnation, ledger));
   ANYORDER_RETURN_IF_ERROR(
       ckpt::WriteSmallFileAtomically(ckpt::FileSystem::Posix(), paths.config, config.ToText()));
   CatchLaunchSignals();

@@ -21,6 +21,7 @@ struct LaunchOptions {
   int64_t ranks = 1;
   ResumeMode resume = ResumeMode::kAuto;
   std::vector<std::string> overrides;  // section.key=value
+  bool allow_schedule_change = false;  // core/train/schedule_change.h
   bool progress_on_terminal = false;
 };
 

@@ -9,6 +9,7 @@
 
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "core/train/schedule_change.h"
 #include "core/train/trainer.h"
 
 namespace anyorder {
@@ -161,7 +162,8 @@ absl::Status Trainer::LoadLocalState(const std::string& directory) {
     return absl::OkStatus();
   }
   ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint, ckpt::Checkpoint::Open(directory));
-  ANYORDER_ASSIGN_OR_RETURN(const TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
+  ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
+  ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(options_.run_dir, config_, &saved));
   ANYORDER_RETURN_IF_ERROR(Annotate(CheckMetadata(saved, config_, dataset_->index()), directory));
   ANYORDER_RETURN_IF_ERROR(state_->Load(checkpoint));
   step_ = saved.step;

@@ -208,6 +208,28 @@ refused)
   [ ! -e $name/new ] || fail "something was written"
   expect_same_run $name/run ;;
 
+schedule)
+  launch "$name/run" --set train.steps=20 >$name/log 2>&1; expect_status $? 0 "a short run"
+  cp $name/run/config.toml $name/frozen
+  # Longer and slower than it was started is another schedule, and needs a word.
+  change=(--set train.steps=30 --set optimizer.learning_rate=0.001)
+  launch "$name/run" "${change[@]}" >$name/refused 2>&1; expect_status $? 64 "another schedule"
+  expect_text "train.steps = 20 .*--allow-schedule-change\|learning_rate.*--allow-schedule-change" $name/refused
+  launch "$name/run" "${change[@]}" --set train.lanes=16 --allow-schedule-change >$name/refused 2>&1; expect_status $? 64 "other lanes"
+  expect_text "train.lanes" $name/refused
+  cmp $name/frozen $name/run/config.toml || fail "a refused launch changed config.toml"
+  launch "$name/run" "${change[@]}" --allow-schedule-change >>$name/log 2>&1; expect_status $? 0 "an allowed change"
+  expect_text '"event":"schedule".*learning_rate = 0.003 -> .*train.steps = 20 -> train.steps = 30' $name/run/ledger.jsonl
+  expect_text "resuming after step 20 of 30" $name/log
+  [ "$(wc -l <$name/run/metrics.jsonl)" -eq 30 ] || fail "not 30 steps"
+  # Once allowed it is the run's schedule.
+  "$anyorder" launch --run-dir $name/run >>$name/log 2>&1; expect_status $? 0 "the same again"
+  [ "$(grep -c '"event":"schedule"' $name/run/ledger.jsonl)" -eq 1 ] || fail "recorded twice"
+  # Edited by hand, nobody allowed it.
+  sed -i 's/^steps = 30/steps = 40/' $name/run/config.toml
+  "$anyorder" launch --run-dir $name/run >$name/edited 2>&1; expect_status $? 65 "an edited config.toml"
+  expect_text "belongs to another configuration" $name/edited ;;
+
 singletons)
   mkdir $name/run && cp reference/config.toml $name/run/
   ANYORDER_WORLD_SIZE=2 mpirun -n 1 "$bin/anyorder-train" --run-dir $name/run --run-id x --incarnation 1 >$name/log 2>&1
@@ -381,7 +403,11 @@ reported)
   payload=$(ls $name/run/checkpoints/$last/*.safetensors)
   printf x | dd of="$payload" bs=1 seek=20000 conv=notrunc 2>/dev/null
   "$anyorder" inspect $name/run/checkpoints/$last --verify >$name/damaged 2>&1; expect_status $? 65 "a damaged checkpoint"
-  expect_text "rename or remove" $name/damaged ;;
+  expect_text "rename or remove" $name/damaged
+  expect_text "$(basename "$payload").*tensor '" $name/damaged
+  rm $name/run/checkpoints/$last/MANIFEST.json
+  "$anyorder" inspect $name/run/checkpoints/$last >$name/damaged 2>&1; expect_status $? 65 "a checkpoint without its manifest"
+  expect_text "has no MANIFEST.json" $name/damaged ;;
 
 *) fail "no such case" ;;
 esac
