@@ -5,11 +5,14 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <system_error>
+#include <thread>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
+#include "ckpt/file_system.h"
 #include "ckpt/layout.h"
 #include "ckpt/reader.h"
 #include "core/base/status.h"
@@ -29,12 +32,24 @@ absl::Status WithNextStep(const absl::Status& status) {
       status.message(), "; rename or remove this checkpoint, and older ones are used"));
 }
 
+// Both want every byte, the digest one after the other: together they read the disk once.
+absl::StatusOr<std::string> VerifyAndDigest(const ckpt::Checkpoint& checkpoint, bool verify) {
+  absl::Status verified;
+  std::thread verifying;
+  if (verify) verifying = std::thread([&] { verified = checkpoint.Verify(); });
+  absl::StatusOr<std::string> digest = checkpoint.StateDigest();
+  if (verify) verifying.join();
+  // It names all that is bad, the digest only where it stopped.
+  ANYORDER_RETURN_IF_ERROR(WithNextStep(verified));
+  ANYORDER_RETURN_IF_ERROR(WithNextStep(digest.status()));
+  return digest;
+}
+
 absl::StatusOr<Json> DescribeCheckpoint(const InspectOptions& options) {
   const absl::StatusOr<ckpt::Checkpoint> opened = ckpt::Checkpoint::Open(options.path);
   ANYORDER_RETURN_IF_ERROR(WithNextStep(opened.status()));
   const ckpt::Checkpoint& checkpoint = *opened;
-  if (options.verify) ANYORDER_RETURN_IF_ERROR(WithNextStep(checkpoint.Verify()));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string digest, checkpoint.StateDigest());
+  ANYORDER_ASSIGN_OR_RETURN(const std::string digest, VerifyAndDigest(checkpoint, options.verify));
   Json json = {{"kind", "checkpoint"},
                {"path", options.path},
                {"step", checkpoint.step()},
@@ -125,6 +140,10 @@ absl::Status Inspect(const InspectOptions& options) {
     json = DescribeDataset(options);
   } else if (Has(options.path, "config.toml")) {
     return InspectRun(options);
+  } else if (ckpt::ParseStepName(ckpt::BaseName(options.path)) && Has(options.path, ".")) {
+    // It was a checkpoint: what is named must be good, and is not silently something else.
+    json = WithNextStep(absl::DataLossError(
+        absl::StrCat("checkpoint '", options.path, "' has no ", ckpt::kManifestName)));
   }
   ANYORDER_RETURN_IF_ERROR(json.status());
   if (options.json) {

@@ -1,6 +1,7 @@
 // What a checkpoint costs: the trainer's stall beside one memcpy of the same bytes, and the service's way to COMMITTED
-// beside a raw O_DIRECT write + fsync of the same bytes, all in one run and interleaved, because disks and memory of
-// shared machines drift.
+// beside a raw O_DIRECT write + fsync of the same bytes, and verifying beside a raw O_DIRECT read of the same files, all in
+// one run and interleaved, because disks and memory of shared machines drift. Reads are cold: the files' pages are dropped
+// from the cache before each.
 //
 // Usage: ckpt_bench [DIR [MEGABYTES [REPEATS]]]    prints one JSON line per measure (medians).
 
@@ -22,6 +23,7 @@
 
 #include "ckpt/client.h"
 #include "ckpt/crc32c.h"
+#include "ckpt/layout.h"
 #include "ckpt/reader.h"
 #include "ckpt/service.h"
 #include "core/base/check.h"
@@ -74,6 +76,35 @@ void RawWrite(const std::string& path, const uint8_t* data, int64_t bytes, int n
   unlink(path.c_str());
 }
 
+// The page cache forgets the file, so that the next read goes to the disk.
+void Forget(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY);
+  ANYORDER_CHECK(fd >= 0) << path;
+  ANYORDER_CHECK(fdatasync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
+  close(fd);
+}
+
+// What the disk gives: reads past the page cache in 4 MiB calls, shared by `num_threads`.
+void RawRead(const std::string& path, int num_threads) {
+  constexpr int64_t kBlock = 4 << 20;
+  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path));
+  const auto read_every = [&](int64_t first) {
+    const int fd = open(path.c_str(), O_RDONLY | O_DIRECT);
+    ANYORDER_CHECK(fd >= 0) << path;
+    void* const buffer = std::aligned_alloc(4096, kBlock);
+    for (int64_t at = first * kBlock; at < bytes; at += num_threads * kBlock)
+      ANYORDER_CHECK(pread(fd, buffer, kBlock, at) > 0);
+    std::free(buffer);
+    close(fd);
+  };
+  std::vector<std::thread> threads;
+  for (int t = 1; t < num_threads; ++t)
+    threads.emplace_back(read_every, t);
+  read_every(0);
+  for (std::thread& thread : threads)
+    thread.join();
+}
+
 int Main(int argc, char** argv) {
   const std::string parent = argc > 1 ? argv[1] : "/tmp";
   const int64_t megabytes = argc > 2 ? std::atoll(argv[2]) : 256;
@@ -105,7 +136,7 @@ int Main(int argc, char** argv) {
   const std::vector<TensorRange> ranges = {{"master", DType::kUint8, {bytes}, 0, bytes, source}};
   ANYORDER_CHECK_OK((*client)->Prepare(ranges));
 
-  Series copy, stall, crc, raw, raw2, commit, load;
+  Series copy, stall, crc, raw, raw2, commit, load, raw_read, raw_read4, verify;
   for (int repeat = 0; repeat < repeats; ++repeat) {
     const int64_t step = repeat + 1;
     copy.seconds.push_back(Time([&] { std::memcpy(target, source, bytes); }));
@@ -118,6 +149,17 @@ int Main(int argc, char** argv) {
       ANYORDER_CHECK_OK((*client)->WaitCommitted(step, absl::Minutes(5)));
     }));
     raw2.seconds.push_back(Time([&] { RawWrite(run_dir + "/raw", source, bytes, 2); }));
+    const std::string payload = CheckpointPath(run_dir, step) + "/" + RankFileName(0, 1);
+    Forget(payload);
+    raw_read.seconds.push_back(Time([&] { RawRead(payload, 1); }));
+    Forget(payload);
+    verify.seconds.push_back(Time([&] {
+      const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(CheckpointPath(run_dir, step));
+      ANYORDER_CHECK_OK(checkpoint.status());
+      ANYORDER_CHECK_OK(checkpoint->Verify());
+    }));
+    raw_read4.seconds.push_back(Time([&] { RawRead(payload, 4); }));
+    Forget(payload);
     load.seconds.push_back(Time([&] {
       const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(CheckpointPath(run_dir, step));
       ANYORDER_CHECK_OK(checkpoint.status());
@@ -132,6 +174,9 @@ int Main(int argc, char** argv) {
   raw2.Print("raw_write_2_threads", bytes);
   commit.Print("stall_to_committed", bytes);
   load.Print("load_cold", bytes);
+  raw_read.Print("raw_read_1_thread", bytes);
+  raw_read4.Print("raw_read_4_threads", bytes);
+  verify.Print("verify_cold", bytes);
   client->reset();
   (*service)->RequestStop();
   serving.join();

@@ -178,6 +178,8 @@ TEST(RecoverVotedTest, WhatIsNotWholeIsNotRecovered) {
     ASSERT_TRUE(VoteOnNodes(&fs, save, 0, 3).ok());
     c.spoil(&fs, save);
     ASSERT_TRUE(StartAgain(&fs, 2).ok());
+    // Not even for a moment: loading would find it bad, but until then it would be called committed.
+    EXPECT_FALSE(fs.ListDirectory(CheckpointPath(kRunDir, 200)).ok());
     EXPECT_NE(LoadNewest(&fs), 200);
     EXPECT_TRUE(HalfMade(&fs).empty());
   }
