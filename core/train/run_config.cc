@@ -169,7 +169,11 @@ std::vector<std::string> RunConfig::IdentityLines() const {
 }
 
 std::string RunConfig::IdentityDigest() const {
-  return data::DigestOf(absl::StrJoin(IdentityLines(), "\n")).Hex();
+  static const std::vector<std::string> defaults = RunConfig().IdentityLines();
+  std::vector<std::string> lines = IdentityLines();
+  size_t key = 0;
+  std::erase_if(lines, [&key](const std::string& line) { return line == defaults[key++]; });
+  return data::DigestOf(absl::StrJoin(lines, "\n")).Hex();
 }
 
 std::vector<std::string> FunctionLines(const RunConfig& config) {

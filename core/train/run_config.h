@@ -155,7 +155,8 @@ struct RunConfig {
   std::string ToText() const;
   // "section.key = value" of each key that decides the result of the run.
   std::vector<std::string> IdentityLines() const;
-  // XXH3-128 over IdentityLines: equal digests (and datasets) mean equal training.
+  // XXH3-128 over those IdentityLines that are not at their defaults: equal digests (and datasets) mean equal training. A key
+  // that a later version adds, with the old behaviour as its default, leaves the digests of older runs as they are.
   std::string IdentityDigest() const;
 };
 

@@ -8,7 +8,10 @@
 #include <fstream>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+
 #include "core/base/status.h"
+#include "data/digest.h"
 
 namespace anyorder {
 namespace {
@@ -222,6 +225,15 @@ TEST(ConfigFileTest, NextSentenceIsAKeyOfTheObjectiveAndGivesTheModelItsHead) {
   EXPECT_FALSE(ApplyOverride("model.next_sentence_head=true", *config).ok()) << "one key, not two";
   const absl::StatusOr<RunConfig> again = ParseRunConfig(config->ToText(), "a.toml");
   EXPECT_TRUE(again->model.next_sentence_head);
+}
+
+// Keys at their defaults do not count, so that a version with more keys can go on with older runs.
+TEST(RunConfigTest, ADefaultIsNoPartOfTheDigest) {
+  EXPECT_EQ(RunConfig().IdentityDigest(), data::DigestOf("").Hex());
+  RunConfig config;
+  config.train.seed += 1;
+  EXPECT_EQ(config.IdentityDigest(),
+            data::DigestOf(absl::StrCat("train.seed = ", config.train.seed)).Hex());
 }
 
 }  // namespace
