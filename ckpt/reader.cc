@@ -258,9 +258,14 @@ absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir,
     last_fault = fault;
   }
   // CURRENT is only a hint about names, but it proves that there was a commit.
-  bool ever_committed = !infos.empty() || fs->OpenForRead(JoinPath(run_dir, kCurrentName)).ok();
+  const absl::Status current = fs->OpenForRead(JoinPath(run_dir, kCurrentName)).status();
   const absl::StatusOr<std::vector<std::string>> names =
       fs->ListDirectory(CheckpointsPath(run_dir));
+  // NotFound allows a fresh start, so it must not be a disk's way of not answering.
+  for (const absl::Status& status : {current, names.status()}) {
+    if (!status.ok() && !absl::IsNotFound(status)) return status;
+  }
+  bool ever_committed = !infos.empty() || current.ok();
   for (size_t i = 0; names.ok() && i < names->size(); ++i)
     ever_committed = ever_committed || (*names)[i].find(".quarantine") != std::string::npos;
   if (!ever_committed) {

@@ -107,6 +107,42 @@ TEST_P(IoErrorTest, EveryFailingCallAbandonsTheSaveAndTheOldOneLoads) {
 
 INSTANTIATE_TEST_SUITE_P(Nodes, IoErrorTest, ::testing::Values(1, 3));
 
+// A disk that does not answer while a run looks for its checkpoint: an error that says so. Neither a fresh start, nor an
+// older checkpoint, nor calling a good one bad.
+TEST(LoadErrorTest, NoFailingCallLosesTheRun) {
+  for (const bool is_all_bad : {false, true}) {
+    for (const bool is_sticky : {false, true}) {
+      for (int64_t index = 0;; ++index) {
+        ModelFileSystem model;
+        PrepareWithTwoCommits(&model, 3);
+        for (const int64_t step : {50, 100}) {
+          if (!is_all_bad) break;
+          ASSERT_TRUE(Quarantine(CheckpointPath(kRunDir, step), &model).ok());
+        }
+        FaultFileSystem fs(&model);
+        fs.BreakCall(index, EIO, is_sticky);
+        const absl::StatusOr<std::string> found = FindNewestGood(kRunDir, true, &fs);
+        SCOPED_TRACE(absl::StrCat("call ", index, " on ", fs.fault_path()));
+        if (fs.num_faults() > 0) {
+          // The newest one may have been read before an older one failed.
+          const bool is_newest = found.ok() && *found == CheckpointPath(kRunDir, 100);
+          ASSERT_TRUE(absl::IsUnavailable(found.status()) || (is_newest && !is_all_bad))
+              << found.status();
+          if (!found.ok()) {
+            EXPECT_THAT(found.status().message(), HasSubstr(std::strerror(EIO)));
+          }
+        } else if (is_all_bad) {
+          EXPECT_TRUE(absl::IsDataLoss(found.status())) << found.status();
+        } else {
+          EXPECT_EQ(*found, CheckpointPath(kRunDir, 100));
+          EXPECT_EQ(LoadNewest(&model), 100);
+        }
+        if (fs.num_faults() == 0) break;
+      }
+    }
+  }
+}
+
 int NumOpenDescriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
   return static_cast<int>(std::distance(begin(all), end(all)));
