@@ -95,7 +95,8 @@ StepResult ShardedOptimizer::Step(absl::Span<const float> gradient,
   StepResult result;
   result.grad_norm = std::abs(info.grad_scale) * UnscaledNorm(gradient);
   // The norm and `info` are the same on all ranks, and so is this decision.
-  if (!std::isfinite(result.grad_norm) || !std::isfinite(info.grad_scale)) {
+  const bool accepted = !info.accepts || info.accepts(result.grad_norm);
+  if (!accepted || !std::isfinite(result.grad_norm) || !std::isfinite(info.grad_scale)) {
     result.skipped = true;
     return result;
   }

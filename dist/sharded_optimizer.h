@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -33,12 +34,15 @@ struct StepInfo {
   double learning_rate = 0;  // of this step (core/optim/schedule.h)
   double grad_scale =
       1;  // multiplies the gradient before norm and clipping: 1 / total target weight
+  // Called once with the gradient norm, finite or not; false skips the step. Every rank must answer alike. Null: yes.
+  std::function<bool(double grad_norm)> accepts = nullptr;
 };
 
 struct StepResult {
   double grad_norm = 0;    // of grad_scale * gradient, over all parameters, before clipping
   double clip_factor = 1;  // what clipping multiplied the gradient with
-  bool skipped = false;  // gradient, norm or scale was not finite: nothing was changed, on any rank
+  // Gradient, norm or scale was not finite, or not accepted: nothing was changed, on any rank.
+  bool skipped = false;
 };
 
 class ShardedOptimizer {

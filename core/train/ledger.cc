@@ -34,6 +34,9 @@ void VisitMembers(Record& record, Visitor visit) {
   visit("generation", record.generation);
   visit("exit_status", record.exit_status);
   visit("may_restart", record.may_restart);
+  visit("rank", record.rank);
+  visit("lanes", record.lanes);
+  visit("reason", record.reason);
   visit("config_digest", record.config_digest);
   visit("dataset_digest", record.dataset_digest);
   visit("detail", record.detail);

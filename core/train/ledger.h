@@ -23,12 +23,15 @@ struct LedgerRecord {
   std::string run_id;
   int64_t incarnation = -1;
   int64_t ranks = -1;
-  int64_t step = -1;        // commit: of the checkpoint; train, stop: where
+  int64_t step = -1;        // commit: of the checkpoint; train, stop: where; skipped: which
   int64_t first_step = -1;  // trained: the steps (first_step, last_step] consumed their samples
   int64_t last_step = -1;
   int64_t generation = -1;
   int64_t exit_status = -1;
   int64_t may_restart = -1;  // stop: 0 if another start would end the same way
+  int64_t rank = -1;         // skipped: the lowest rank that produced what is not finite
+  int64_t lanes = -1;        // skipped: the samples (step, 0) to (step, lanes - 1) changed nothing
+  std::string reason;
   std::string config_digest;
   std::string dataset_digest;
   std::string detail;

@@ -66,16 +66,6 @@ absl::Status Reporter::Step(const StepMetrics& metrics) {
   history_.push_back(metrics);
   progress_.Update(metrics);
   ANYORDER_RETURN_IF_ERROR(metrics_.Append(metrics));
-  if (metrics.skipped) {
-    progress_.Finish();
-    LogWarning(
-        absl::StrCat("step ", metrics.step, " is skipped: its loss or gradient is not finite"));
-    LedgerRecord record;
-    record.event = "skipped";
-    record.incarnation = start_.incarnation;
-    record.step = metrics.step;
-    ANYORDER_RETURN_IF_ERROR(ledger_.Append(record));
-  }
   if (metrics.held_out) ANYORDER_RETURN_IF_ERROR(ReportHeldOut(metrics.step, *metrics.held_out));
   if (metrics.next_sentence) {
     ANYORDER_RETURN_IF_ERROR(
@@ -93,6 +83,13 @@ absl::Status Reporter::Step(const StepMetrics& metrics) {
                              {"time/optimizer_ms", metrics.optimizer_ms},
                              {"time/data_wait_ms", metrics.data_wait_ms},
                              {"time/ckpt_stall_ms", metrics.ckpt_stall_ms}});
+}
+
+absl::Status Reporter::Incident(LedgerRecord record, const std::string& warning) {
+  progress_.Finish();
+  LogWarning(warning);
+  record.incarnation = start_.incarnation;
+  return ledger_.Append(std::move(record));
 }
 
 absl::Status Reporter::ReportHeldOut(int64_t step, const HeldOutMetrics& held_out) {

@@ -37,6 +37,8 @@ class Reporter {
                                                         const Start& start);
 
   absl::Status Step(const StepMetrics& metrics);
+  // Something that is not a matter of course: in the ledger, and as a warning.
+  absl::Status Incident(LedgerRecord record, const std::string& warning);
   // Writes down commits, and the loss curve with them.
   absl::Status Saves(const std::vector<ckpt::SaveEvent>& events, int64_t step);
   // The end of this start, whatever its reason: `record` with step, exit status and detail.

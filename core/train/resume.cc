@@ -37,6 +37,45 @@ absl::StatusOr<int64_t> CommittedStep(const std::string& run_dir) {
   return Summarize(records).committed_step;
 }
 
+// One list of members for writing and reading.
+template <typename State, typename Visitor>
+void VisitAnomaly(State& state, Visitor visit) {
+  visit("trained_steps", state.trained_steps);
+  visit("loss_mean", state.loss.mean);
+  visit("loss_deviation", state.loss.deviation);
+  visit("grad_norm_mean", state.grad_norm.mean);
+  visit("grad_norm_deviation", state.grad_norm.deviation);
+  visit("skipped_in_a_row", state.skipped_in_a_row);
+}
+
+// Decimal digits that read back as the same bits.
+Json AnomalyJson(const AnomalyState& state) {
+  Json json;
+  VisitAnomaly(state, [&json](const char* key, const auto& value) { json[key] = value; });
+  return json;
+}
+
+AnomalyState ParseAnomaly(const Json& json) {
+  AnomalyState state;
+  VisitAnomaly(state, [&json](const char* key, auto& value) {
+    if (json.contains(key) && json[key].is_number())
+      value = json[key].get<std::decay_t<decltype(value)>>();
+  });
+  return state;
+}
+
+std::vector<LaneRestart> ParseLaneRestarts(const Json& json) {
+  std::vector<LaneRestart> restarts;
+  const auto all = json.find("lane_restarts");
+  if (all == json.end() || !all->is_array()) return restarts;
+  for (const Json& one : *all) {
+    if (one.is_array() && one.size() == 2 && one[0].is_number_integer() &&
+        one[1].is_number_integer())
+      restarts.push_back({one[0].get<int64_t>(), one[1].get<int64_t>()});
+  }
+  return restarts;
+}
+
 }  // namespace
 
 absl::StatusOr<ResumeMode> ParseResumeMode(absl::string_view text) {
@@ -75,11 +114,15 @@ absl::StatusOr<std::string> ChooseCheckpoint(const std::string& run_dir, ResumeM
 std::string SerializeMetadata(const TrainMetadata& metadata, const ParameterLayout& layout) {
   Json json = {{"step", metadata.step},
                {"skipped_steps", metadata.skipped_steps},
+               {"anomaly", AnomalyJson(metadata.anomaly)},
                {"world_size", metadata.world_size},
                {"config_digest", metadata.config_digest},
                {"dataset_digest", metadata.dataset_digest},
                {"tokenizer_digest", metadata.tokenizer_digest},
                {"config", metadata.config_text}};
+  Json& restarts = json["lane_restarts"] = Json::array();
+  for (const LaneRestart& restart : metadata.lane_restarts)
+    restarts.push_back({restart.lane, restart.step});
   Json& table = json["parameters"] = Json::array();
   for (const ParameterInfo& info : layout.parameters()) {
     Json shape = Json::array();
@@ -103,6 +146,8 @@ absl::StatusOr<TrainMetadata> ParseMetadata(const std::string& text) {
   };
   metadata.step = integer("step");
   metadata.skipped_steps = integer("skipped_steps");
+  if (json.contains("anomaly")) metadata.anomaly = ParseAnomaly(json["anomaly"]);
+  metadata.lane_restarts = ParseLaneRestarts(json);
   metadata.world_size = static_cast<int>(integer("world_size"));
   metadata.config_digest = string("config_digest");
   metadata.dataset_digest = string("dataset_digest");

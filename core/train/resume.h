@@ -3,11 +3,14 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "core/model/parameters.h"
+#include "core/train/anomaly_policy.h"
+#include "core/train/lane_restarts.h"
 #include "core/train/run_config.h"
 #include "data/dataset_index.h"
 
@@ -33,7 +36,9 @@ absl::StatusOr<std::string> ChooseCheckpoint(const std::string& run_dir, ResumeM
 // What a checkpoint records beside its tensors (FORMAT.md, "Checkpoint metadata").
 struct TrainMetadata {
   int64_t step = 0;
-  int64_t skipped_steps = 0;  // not finite, over the whole run
+  int64_t skipped_steps = 0;  // over the whole run
+  AnomalyState anomaly;
+  std::vector<LaneRestart> lane_restarts;
   int world_size = 0;
   std::string config_digest;
   std::string dataset_digest;

@@ -17,8 +17,9 @@ namespace {
 
 // Keys that may change between starts of one run. The dataset is compared by its digest, not by where it lies.
 bool DecidesResult(absl::string_view section, absl::string_view key) {
-  if (section == "checkpoint" || section == "cpu" || section == "data" || section == "eval")
-    return false;
+  for (const char* free : {"anomaly", "checkpoint", "cpu", "data", "eval"}) {
+    if (section == free) return false;
+  }
   if (section == "dist") return key == "reduction";
   return key != "log_every" && key != "prefetch_steps";
 }
@@ -125,6 +126,7 @@ absl::Status RunConfig::Validate() const {
   };
   add(model.Validate());
   add(optimizer.Validate());
+  add(anomaly.Validate());
   const absl::StatusOr<std::unique_ptr<Objective>> made =
       MakeObjective(objective.name, model, sampling);
   add(made.status());

@@ -17,6 +17,7 @@
 #include "core/model/model_config.h"
 #include "core/model/text_sample.h"
 #include "core/optim/optimizer_config.h"
+#include "core/train/anomaly_policy.h"
 #include "data/data_config.h"
 #include "dist/gradient_reducer.h"
 
@@ -123,6 +124,7 @@ struct RunConfig {
   OptimizerConfig optimizer;
   data::DataConfig data;
   TrainConfig train;
+  AnomalyConfig anomaly;
   DistConfig dist;
   CheckpointConfig checkpoint;
   EvalConfig eval;
@@ -137,6 +139,7 @@ struct RunConfig {
     visit("optimizer", self.optimizer);
     visit("data", self.data);
     visit("train", self.train);
+    visit("anomaly", self.anomaly);
     visit("dist", self.dist);
     visit("checkpoint", self.checkpoint);
     visit("eval", self.eval);

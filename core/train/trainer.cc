@@ -3,8 +3,6 @@
 #include <sys/resource.h>
 
 #include <array>
-#include <cmath>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -68,7 +66,7 @@ absl::StatusOr<Trainer::StepOutcome> Trainer::RunStep() {
   metrics.reduce_ms = MillisecondsSince(reduce_started);
   if (totals[kFaults] > 0) return communicator_.AllAgree(fault_);
 
-  UpdateWeights(totals, metrics);
+  ANYORDER_RETURN_IF_ERROR(UpdateWeights(totals, metrics));
   ++step_;
   StepOutcome outcome{totals[kStopWishes] > 0};
   const absl::Time trained = absl::Now();
@@ -88,6 +86,7 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
   if (batches.ok()) metrics.data_wait_ms = batches->wait_ms;
 
   const absl::Time started = absl::Now();
+  finder_->Clear();
   const dist::Range leaves = reducer_->leaves();
   for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
     const int64_t index = leaf - leaves.begin;
@@ -95,6 +94,7 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
     std::array<double, kNumScalars> scalars{};
     if (batches.ok()) {
       StepArgs args;
+      lane_restarts_.Apply(config_.model.initial_memory, batches->microbatches[index]);
       args.batch = &batches->microbatches[index];
       args.weights = state_->weights();
       args.memory_in = state_->memory_in(index);
@@ -106,6 +106,7 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
       scalars[kTargetWeight] = result.target_weight;
       scalars[kNextSentenceLoss] = result.next_sentence_loss;
       scalars[kNextSentenceCorrect] = result.next_sentence_correct;
+      finder_->Examine(leaf, result.loss_sum, gradient);
     }
     if (leaf + 1 == leaves.end) {
       scalars[kStopWishes] = StopSignal() != 0 ? 1 : 0;
@@ -117,21 +118,21 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
   metrics.compute_ms = MillisecondsSince(started);
 }
 
-// The optimizer's step, unless something is not finite: then weights, moments and memory stay as they are.
-void Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics& metrics) {
+// The optimizer's step, unless the step is not finite or the policy holds it back: then weights and moments stay as they are.
+absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics& metrics) {
   const absl::Time started = absl::Now();
   dist::StepInfo info;
   info.learning_rate = LearningRate(config_.optimizer, config_.train.steps, step_);
   info.grad_scale = 1 / totals[kTargetWeight];
-  if (!std::isfinite(totals[kLossSum])) info.grad_scale = std::numeric_limits<double>::quiet_NaN();
-  const dist::StepResult update = state_->optimizer().Step(gradient_, info, state_->weights());
-  if (update.skipped) {
-    ++skipped_steps_;
-  } else {
-    state_->AdvanceMemory();
-  }
-  metrics.optimizer_ms = MillisecondsSince(started);
   metrics.loss = totals[kLossSum] / totals[kTargetWeight];
+  Anomaly anomaly = Anomaly::kNone;
+  info.accepts = [&](double grad_norm) {
+    anomaly = anomalies_.Judge(step_ + 1, metrics.loss, grad_norm);
+    return anomalies_.ActionFor(anomaly) == AnomalyAction::kIgnore;
+  };
+  const dist::StepResult update = state_->optimizer().Step(gradient_, info, state_->weights());
+  // Also for a skipped step: its text was read with weights that are as good as before.
+  state_->AdvanceMemory();
   metrics.targets = totals[kTargetWeight];
   if (config_.objective.next_sentence) {
     const auto lanes = static_cast<double>(config_.train.lanes);
@@ -141,6 +142,15 @@ void Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics& metric
   metrics.lr = info.learning_rate;
   metrics.grad_norm = update.grad_norm;
   metrics.skipped = update.skipped;
+  if (update.skipped) {
+    ANYORDER_RETURN_IF_ERROR(HoldStepBack(anomaly, metrics));
+  } else {
+    anomalies_.CountTrained(metrics.loss, metrics.grad_norm);
+  }
+  lane_restarts_.DropFull(
+      step_ + 1, objective_->Shape(config_.train.microbatch_lanes).advance, config_.model.mem_len);
+  metrics.optimizer_ms = MillisecondsSince(started);
+  return absl::OkStatus();
 }
 
 // Whether a rank got a stop signal meanwhile.
@@ -198,6 +208,8 @@ std::string Trainer::Metadata() const {
   TrainMetadata metadata;
   metadata.step = step_;
   metadata.skipped_steps = skipped_steps_;
+  metadata.anomaly = anomalies_.state();
+  metadata.lane_restarts = lane_restarts_.all();
   metadata.world_size = communicator_.world_size();
   metadata.config_digest = config_.IdentityDigest();
   metadata.dataset_digest = dataset_->index().dataset_digest;

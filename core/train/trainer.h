@@ -17,7 +17,10 @@
 #include "core/model/objective.h"
 #include "core/model/parameters.h"
 #include "core/model/transformer.h"
+#include "core/train/anomaly_policy.h"
 #include "core/train/held_out.h"
+#include "core/train/lane_restarts.h"
+#include "core/train/nonfinite_finder.h"
 #include "core/train/reporter.h"
 #include "core/train/resume.h"
 #include "core/train/run_config.h"
@@ -82,7 +85,11 @@ class Trainer {
           const TrainerOptions& options,
           dist::Communicator& communicator,
           dist::CollectiveWatch* watch)
-      : config_(config), options_(options), communicator_(communicator), watch_(watch) {}
+      : config_(config),
+        options_(options),
+        communicator_(communicator),
+        watch_(watch),
+        anomalies_(config.anomaly) {}
 
   // Set-up, in this order. Those named Local need no other rank.
   absl::Status OpenLocalData();
@@ -96,7 +103,13 @@ class Trainer {
   absl::StatusOr<TrainEnd> TrainAndSave();
   absl::StatusOr<StepOutcome> RunStep();
   void ComputeMicrobatches(bool save_is_due, StepMetrics& metrics);
-  void UpdateWeights(absl::Span<const double> totals, StepMetrics& metrics);
+  absl::Status UpdateWeights(absl::Span<const double> totals, StepMetrics& metrics);
+  // Of a step that changed no weights (trainer_anomaly.cc): records it and keeps the memory finite. Not OK ends the run.
+  absl::Status HoldStepBack(Anomaly anomaly, const StepMetrics& metrics);
+  NonfiniteFindings FindNonfinite();
+  std::string DescribeStep(Anomaly anomaly,
+                           const StepMetrics& metrics,
+                           const std::string& where) const;
   bool EvaluateIfDue(StepMetrics& metrics);
   void SaveOrSkip(bool all_can_save, StepMetrics& metrics);
   void Report(StepMetrics& metrics);
@@ -126,8 +139,11 @@ class Trainer {
   std::unique_ptr<HeldOut> held_out_;  // null: no evaluations
 
   int64_t step_ = 0;           // steps finished
-  int64_t skipped_steps_ = 0;  // of them not finite
-  absl::Status fault_;         // this rank's own problem, not yet told to the others
+  int64_t skipped_steps_ = 0;  // of them without an update
+  AnomalyPolicy anomalies_;
+  LaneRestarts lane_restarts_;
+  std::unique_ptr<NonfiniteFinder> finder_;
+  absl::Status fault_;  // this rank's own problem, not yet told to the others
 };
 
 }  // namespace anyorder

@@ -9,6 +9,8 @@
 
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "core/train/rollback.h"
+#include "core/train/run_directory.h"
 #include "core/train/schedule_change.h"
 #include "core/train/trainer.h"
 
@@ -55,6 +57,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
                                             *trainer->backend_));
   ANYORDER_ASSIGN_OR_RETURN(const std::string checkpoint, trainer->AgreeOnCheckpoint());
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->LoadLocalState(checkpoint)));
+  ANYORDER_ASSIGN_OR_RETURN(std::vector<HeldBackSteps> rollbacks,
+                            AgreeOnRollbacks(RunDirectory(options.run_dir).ledger, communicator));
+  trainer->anomalies_.HoldBack(std::move(rollbacks));
   trainer->state_->GatherWeights();
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->ConnectLocalService()));
   if (!checkpoint.empty()) trainer->saver_->set_loaded_step(trainer->step_);
@@ -137,6 +142,8 @@ absl::Status Trainer::BuildLocalNetwork() {
   ANYORDER_ASSIGN_OR_RETURN(reducer_,
                             dist::GradientReducer::Create(communicator_, *backend_, reduction));
   gradient_.resize(reducer_->owned().size());
+  finder_ = std::make_unique<NonfiniteFinder>(
+      *backend_, reduction.num_elements, config_.train.microbatch_lanes);
   const int64_t lanes = config_.train.microbatch_lanes;
   const dist::Range leaves = reducer_->leaves();
   ANYORDER_ASSIGN_OR_RETURN(state_,
@@ -168,6 +175,8 @@ absl::Status Trainer::LoadLocalState(const std::string& directory) {
   ANYORDER_RETURN_IF_ERROR(state_->Load(checkpoint));
   step_ = saved.step;
   skipped_steps_ = saved.skipped_steps;
+  anomalies_.Restore(saved.anomaly);
+  lane_restarts_.Restore(saved.lane_restarts);
   state_->optimizer().set_updates(step_ - skipped_steps_);
   return absl::OkStatus();
 }

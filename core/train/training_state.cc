@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
     dist::Range lanes,
     dist::Communicator& communicator,
     kernels::Backend& backend) {
-  std::unique_ptr<TrainingState> state(new TrainingState(config, layout, lanes));
+  std::unique_ptr<TrainingState> state(new TrainingState(config, layout, lanes, backend));
   ANYORDER_ASSIGN_OR_RETURN(
       state->optimizer_,
       dist::ShardedOptimizer::Create(
@@ -118,6 +118,29 @@ std::vector<ckpt::TensorRange> TrainingState::Ranges() {
                       memory.raw()});
   }
   return ranges;
+}
+
+TensorView TrainingState::LaneMemory(int64_t lane) const {
+  if (config_.model.mem_len == 0) return {};
+  return memory_[current_].Slice((lane - lanes_.begin) * lane_elements(), MemoryShape(1));
+}
+
+bool TrainingState::MemoryIsFinite(int64_t lane) const {
+  const TensorView memory = LaneMemory(lane);
+  if (memory.is_null()) return true;
+  // All bits of the exponent set: infinite or not a number.
+  const auto all_finite = [&memory](const auto* bits, auto exponent) {
+    return std::none_of(bits, bits + memory.num_elements(), [exponent](auto value) {
+      return (value & exponent) == exponent;
+    });
+  };
+  return memory.dtype() == DType::kBFloat16
+             ? all_finite(static_cast<const uint16_t*>(memory.raw()), uint16_t{0x7f80})
+             : all_finite(static_cast<const uint32_t*>(memory.raw()), uint32_t{0x7f800000});
+}
+
+void TrainingState::EmptyMemory(int64_t lane) {
+  backend_.FillZero(LaneMemory(lane), StreamView{});
 }
 
 TensorView TrainingState::Memory(int side, int64_t index) const {

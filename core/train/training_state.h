@@ -50,12 +50,21 @@ class TrainingState {
   // Of microbatch `index` of this rank, [microbatch_lanes, L, M, d]; null without memory.
   ConstTensorView memory_in(int64_t index) const { return Memory(current_, index); }
   TensorView memory_out(int64_t index) { return Memory(1 - current_, index); }
-  // What the step wrote becomes what the next one reads. A skipped step does not call it.
+  // What the step wrote becomes what the next one reads, also after a step that trained nothing: the text goes on.
   void AdvanceMemory() { current_ = 1 - current_; }
+  // This rank's lanes, by their global numbers.
+  dist::Range lanes() const { return lanes_; }
+  // Whether all of global lane `lane`'s memory_in is finite.
+  bool MemoryIsFinite(int64_t lane) const;
+  // Makes it zeros, as at the start of the run.
+  void EmptyMemory(int64_t lane);
 
  private:
-  TrainingState(const RunConfig& config, const ParameterLayout& layout, dist::Range lanes)
-      : config_(config), layout_(layout), lanes_(lanes) {}
+  TrainingState(const RunConfig& config,
+                const ParameterLayout& layout,
+                dist::Range lanes,
+                kernels::Backend& backend)
+      : config_(config), layout_(layout), lanes_(lanes), backend_(backend) {}
   int64_t lane_elements() const {
     return config_.model.num_layers * config_.model.mem_len * config_.model.model_dim;
   }
@@ -63,10 +72,12 @@ class TrainingState {
     return {lanes, config_.model.num_layers, config_.model.mem_len, config_.model.model_dim};
   }
   TensorView Memory(int side, int64_t index) const;
+  TensorView LaneMemory(int64_t lane) const;
 
   const RunConfig& config_;
   const ParameterLayout& layout_;
   const dist::Range lanes_;
+  kernels::Backend& backend_;
   std::unique_ptr<dist::ShardedOptimizer> optimizer_;
   std::vector<std::unique_ptr<kernels::Buffer>> buffers_;
   TensorView weights_;

@@ -1,0 +1,117 @@
+// What a run does about a step that is not finite or whose loss or gradient jumps. Everything here is computed from sums over
+// all ranks, and so every rank decides alike, whichever of them the step went wrong on.
+//
+// Detector: mean m and mean absolute deviation d of the loss and of the gradient norm, over the steps that were trained on
+// (plain means until `spike_window` of them, exponential ones from there). A step is a spike if either value is above
+// m + spike_factor * max(d, m / 100). Steps that were held back change neither, so that a spike cannot hide the next one.
+
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "core/base/fields.h"
+
+namespace anyorder {
+
+enum class AnomalyAction {
+  kIgnore,    // train on it
+  kSkip,      // no update; the next step goes on from the weights as they are
+  kStop,      // end the run for good (93)
+  kRollback,  // start again from the newest checkpoint and hold the step back when it comes again
+};
+
+template <>
+inline constexpr auto kEnumNames<AnomalyAction> =
+    std::to_array<std::pair<AnomalyAction, const char*>>({{AnomalyAction::kIgnore, "ignore"},
+                                                          {AnomalyAction::kSkip, "skip"},
+                                                          {AnomalyAction::kStop, "stop"},
+                                                          {AnomalyAction::kRollback, "rollback"}});
+
+// Section [anomaly]. No part of a run's identity: a run that stopped at a step may be told to skip it.
+struct AnomalyConfig {
+  AnomalyAction on_nonfinite = AnomalyAction::kSkip;  // never kIgnore
+  AnomalyAction on_spike = AnomalyAction::kIgnore;
+  double spike_factor = 10;           // deviations above the mean
+  int64_t spike_window = 100;         // steps of the mean, and before the first spike is seen
+  int64_t rollback_steps = 1;         // steps up to the bad one that are held back after a rollback
+  int64_t max_skipped_in_a_row = 20;  // then the run ends (93)
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("on_nonfinite", self.on_nonfinite);
+    visit("on_spike", self.on_spike);
+    visit("spike_factor", self.spike_factor);
+    visit("spike_window", self.spike_window);
+    visit("rollback_steps", self.rollback_steps);
+    visit("max_skipped_in_a_row", self.max_skipped_in_a_row);
+  }
+  absl::Status Validate() const;
+};
+
+enum class Anomaly {
+  kNone,
+  kNonfinite,
+  kSpike,
+  kRolledBack,  // held back because a rollback says so
+};
+// "nonfinite", "spike", "rolled_back"; "" for none. What ledger and metadata call them.
+const char* NameOf(Anomaly anomaly);
+
+// A value's mean and mean absolute deviation.
+struct RunningSpread {
+  double mean = 0;
+  double deviation = 0;
+};
+
+// All that the detector remembers; in every checkpoint, so that a resumed run decides as the uninterrupted one does.
+struct AnomalyState {
+  int64_t trained_steps = 0;  // that the means have seen
+  RunningSpread loss;
+  RunningSpread grad_norm;
+  int64_t skipped_in_a_row = 0;
+};
+
+// Steps (first, last] that are computed but not trained on.
+struct HeldBackSteps {
+  int64_t first = 0;
+  int64_t last = 0;
+};
+
+class AnomalyPolicy {
+ public:
+  explicit AnomalyPolicy(const AnomalyConfig& config) : config_(config) {}
+
+  // Where a resumed run goes on.
+  void Restore(const AnomalyState& state) { state_ = state; }
+  void HoldBack(std::vector<HeldBackSteps> steps) { held_back_ = std::move(steps); }
+  const AnomalyState& state() const { return state_; }
+
+  // What is wrong with step `step` (counted from 1) of this mean loss and unclipped gradient norm. Changes nothing.
+  Anomaly Judge(int64_t step, double loss, double grad_norm) const;
+  // What the configuration says about it. kRolledBack is skipped.
+  AnomalyAction ActionFor(Anomaly anomaly) const;
+
+  // The step was trained on, or skipped.
+  void CountTrained(double loss, double grad_norm);
+  void CountSkipped() { ++state_.skipped_in_a_row; }
+
+  // Aborted if so many steps in a row were skipped that another one is no use.
+  absl::Status CheckProgress(int64_t step) const;
+  // What a rollback because of `step` holds back.
+  HeldBackSteps RollbackFrom(int64_t step) const;
+
+ private:
+  bool IsSpike(const RunningSpread& spread, double value) const;
+
+  const AnomalyConfig& config_;
+  AnomalyState state_;
+  std::vector<HeldBackSteps> held_back_;
+};
+
+}  // namespace anyorder

@@ -1,0 +1,93 @@
+// What a Trainer does with a step that changed no weights (anomaly_policy.h).
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+#include "core/train/rollback.h"
+#include "core/train/trainer.h"
+
+namespace anyorder {
+
+absl::Status Trainer::HoldStepBack(Anomaly anomaly, const StepMetrics& metrics) {
+  ++skipped_steps_;
+  anomalies_.CountSkipped();
+  const int64_t step = step_ + 1;
+  NonfiniteFindings findings;
+  // Loss and norm are the same on all ranks, and so is this.
+  if (!std::isfinite(metrics.loss) || !std::isfinite(metrics.grad_norm)) findings = FindNonfinite();
+  const std::string what = DescribeStep(anomaly, metrics, findings.text);
+  const AnomalyAction action = anomalies_.ActionFor(anomaly);
+  if (reporter_ != nullptr) {
+    LedgerRecord record;
+    record.event = "skipped";
+    record.step = step;
+    record.rank = findings.rank;
+    record.lanes = config_.train.lanes;
+    record.reason = NameOf(anomaly);
+    record.detail = findings.text;
+    if (action == AnomalyAction::kRollback)
+      record = RollbackRecord(anomalies_.RollbackFrom(step), what);
+    // Before any checkpoint that counts the step as skipped.
+    if (action != AnomalyAction::kStop)
+      Note(reporter_->Incident(std::move(record), absl::StrCat(what, "; no update")));
+  }
+  if (action == AnomalyAction::kStop) {
+    return absl::AbortedError(
+        absl::StrCat(what,
+                     "; stopping (anomaly.on_",
+                     NameOf(anomaly),
+                     "): nothing of it is in a checkpoint; to go on, launch with --set anomaly.on_",
+                     NameOf(anomaly),
+                     "=skip"));
+  }
+  ANYORDER_RETURN_IF_ERROR(anomalies_.CheckProgress(step));
+  if (action == AnomalyAction::kRollback) {
+    return absl::UnavailableError(absl::StrCat(
+        what, "; rolling back to the newest checkpoint (anomaly.on_", NameOf(anomaly), ")"));
+  }
+  return absl::OkStatus();
+}
+
+// Memory that is not finite would spoil all later steps of its lane, so that such lanes begin anew.
+NonfiniteFindings Trainer::FindNonfinite() {
+  const dist::Range lanes = state_->lanes();
+  for (int64_t lane = lanes.begin; lane < lanes.end; ++lane) {
+    if (state_->MemoryIsFinite(lane)) continue;
+    finder_->AddMemoryLane(lane);
+    state_->EmptyMemory(lane);
+  }
+  NonfiniteFindings findings = finder_->Gather(communicator_);
+  for (const int64_t lane : findings.empty_lanes)
+    lane_restarts_.Add(lane, step_ + 1);
+  return findings;
+}
+
+std::string Trainer::DescribeStep(Anomaly anomaly,
+                                  const StepMetrics& metrics,
+                                  const std::string& where) const {
+  std::string text = absl::StrCat("step ", step_ + 1);
+  if (anomaly == Anomaly::kRolledBack) {
+    absl::StrAppend(&text, " is held back by a rollback");
+  } else if (anomaly == Anomaly::kSpike) {
+    const AnomalyState& state = anomalies_.state();
+    absl::StrAppend(&text,
+                    " is a spike: loss ",
+                    metrics.loss,
+                    " (mean ",
+                    state.loss.mean,
+                    "), gradient norm ",
+                    metrics.grad_norm,
+                    " (mean ",
+                    state.grad_norm.mean,
+                    ")");
+  } else {
+    absl::StrAppend(&text, " has a loss or gradient that is not finite");
+  }
+  return where.empty() ? text : absl::StrCat(text, " (", where, ")");
+}
+
+}  // namespace anyorder

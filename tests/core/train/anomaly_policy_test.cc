@@ -1,0 +1,137 @@
+#include "core/train/anomaly_policy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "core/train/lane_restarts.h"
+#include "kernels/visibility.h"
+
+namespace anyorder {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+AnomalyConfig Config() {
+  AnomalyConfig config;
+  config.on_spike = AnomalyAction::kSkip;
+  config.spike_factor = 4;
+  config.spike_window = 10;
+  return config;
+}
+
+// Losses 5 and 7 in turn: mean 6, deviation 1 up to what the exponential means move.
+AnomalyPolicy Trained(const AnomalyConfig& config, int64_t steps) {
+  AnomalyPolicy policy(config);
+  for (int64_t i = 0; i < steps; ++i)
+    policy.CountTrained(i % 2 == 0 ? 5 : 7, 1);
+  return policy;
+}
+
+TEST(AnomalyPolicyTest, SpikeIsFarAboveTheMeanInDeviations) {
+  const AnomalyConfig config = Config();
+  const AnomalyPolicy policy = Trained(config, 200);
+  EXPECT_NEAR(policy.state().loss.mean, 6, 0.2);
+  EXPECT_NEAR(policy.state().loss.deviation, 1, 0.1);
+  EXPECT_EQ(policy.Judge(1, 9, 1), Anomaly::kNone);
+  EXPECT_EQ(policy.Judge(1, 11, 1), Anomaly::kSpike);
+  EXPECT_EQ(policy.Judge(1, 0, 0), Anomaly::kNone);  // down is no harm
+  // The norm never moved: a hundredth of it stands for its deviation.
+  EXPECT_EQ(policy.Judge(1, 6, 1.03), Anomaly::kNone);
+  EXPECT_EQ(policy.Judge(1, 6, 1.05), Anomaly::kSpike);
+}
+
+TEST(AnomalyPolicyTest, NothingIsASpikeBeforeTheWindowIsFull) {
+  const AnomalyConfig config = Config();
+  EXPECT_EQ(Trained(config, 9).Judge(1, 1e9, 1e9), Anomaly::kNone);
+  EXPECT_EQ(Trained(config, 10).Judge(1, 1e9, 1e9), Anomaly::kSpike);
+}
+
+TEST(AnomalyPolicyTest, WhatIsNotFiniteIsFoundAtOnce) {
+  const AnomalyConfig config = Config();
+  const AnomalyPolicy policy(config);
+  for (const double bad : {kNan, kInfinity, -kInfinity}) {
+    EXPECT_EQ(policy.Judge(1, bad, 1), Anomaly::kNonfinite);
+    EXPECT_EQ(policy.Judge(1, 1, bad), Anomaly::kNonfinite);
+  }
+}
+
+TEST(AnomalyPolicyTest, SkippedStepsLeaveTheMeansAndCountInARow) {
+  AnomalyConfig config = Config();
+  config.max_skipped_in_a_row = 2;
+  AnomalyPolicy policy = Trained(config, 20);
+  const AnomalyState before = policy.state();
+  policy.CountSkipped();
+  EXPECT_TRUE(policy.CheckProgress(21).ok());
+  EXPECT_EQ(policy.state().loss.mean, before.loss.mean);
+  policy.CountTrained(6, 1);
+  policy.CountSkipped();
+  EXPECT_TRUE(policy.CheckProgress(23).ok());
+  policy.CountSkipped();
+  EXPECT_THAT(std::string(policy.CheckProgress(24).message()), HasSubstr("step 24"));
+}
+
+TEST(AnomalyPolicyTest, HoldsBackTheStepsOfARollback) {
+  AnomalyConfig config = Config();
+  config.rollback_steps = 3;
+  AnomalyPolicy policy(config);
+  policy.HoldBack({policy.RollbackFrom(10), policy.RollbackFrom(2)});
+  for (int64_t step = 1; step <= 12; ++step) {
+    const bool held_back = step <= 2 || (step >= 8 && step <= 10);
+    EXPECT_EQ(policy.Judge(step, 6, 1), held_back ? Anomaly::kRolledBack : Anomaly::kNone) << step;
+  }
+  EXPECT_EQ(policy.ActionFor(Anomaly::kRolledBack), AnomalyAction::kSkip);
+}
+
+TEST(AnomalyPolicyTest, ConfigurationThatCannotWorkIsRefused) {
+  AnomalyConfig config;
+  EXPECT_TRUE(config.Validate().ok());
+  config.on_nonfinite = AnomalyAction::kIgnore;
+  config.spike_factor = kInfinity;
+  config.spike_window = 1;
+  const std::string message(config.Validate().message());
+  for (const char* key : {"on_nonfinite", "spike_factor", "spike_window"})
+    EXPECT_THAT(message, HasSubstr(key));
+  config = AnomalyConfig();
+  config.on_spike = AnomalyAction::kRollback;
+  config.rollback_steps = config.max_skipped_in_a_row;
+  EXPECT_THAT(std::string(config.Validate().message()), HasSubstr("rollback_steps"));
+}
+
+TEST(LaneRestartsTest, HidesMemoryThatHoldsNoStateYet) {
+  BatchShape shape;
+  shape.batch_size = 2;
+  shape.content_rows = 4;
+  shape.memory_rows = 10;
+  shape.advance = 4;
+  LaneRestarts restarts;
+  restarts.Add(6, 20);
+  restarts.Add(5, 3);
+  restarts.Add(6, 21);  // the later one counts
+  restarts.DropFull(23, shape.advance, shape.memory_rows);
+  ASSERT_EQ(restarts.all().size(), 1u);
+  EXPECT_EQ(restarts.all()[0].step, 21);
+  for (int64_t step = 21; step <= 24; ++step) {
+    Batch batch(shape);
+    batch.step = step;
+    batch.lanes = {5, 6};
+    std::fill(batch.key_doc.begin(), batch.key_doc.end(), kernels::kDocAny);
+    restarts.Apply(InitialMemory::kMasked, batch);
+    for (int64_t slot = 0; slot < shape.num_keys(); ++slot) {
+      EXPECT_EQ(batch.key_doc[slot], kernels::kDocAny);
+      const bool is_empty = slot < shape.memory_rows - (step - 21) * shape.advance;
+      EXPECT_EQ(batch.key_doc[shape.num_keys() + slot],
+                is_empty ? kernels::kDocPad : kernels::kDocAny)
+          << "step " << step << ", slot " << slot;
+    }
+  }
+  restarts.DropFull(24, shape.advance, shape.memory_rows);
+  EXPECT_TRUE(restarts.all().empty());
+}
+
+}  // namespace
+}  // namespace anyorder

@@ -1,0 +1,173 @@
+// Runs with steps that are not finite, that jump, or that are held back: what the policy says happens on all ranks alike.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/train/anomaly_policy.h"
+#include "tests/core/train/trainer_fixture.h"
+
+namespace anyorder {
+namespace {
+
+using ::testing::HasSubstr;
+
+class AnomalyRunsTest : public TrainerTest {
+ protected:
+  AnomalyRunsTest() {
+    config_.train.steps = 8;
+    config_.anomaly.spike_window = 3;
+  }
+  // A run of its own, and its end.
+  std::vector<absl::Status> Run(const std::string& name, int ranks, std::optional<Fault> fault) {
+    run_name_ = name;
+    fs::remove_all(RunDir(ranks));
+    return Train(ranks, fault);
+  }
+};
+
+// The bad step is the fifth, after the detector's warm-up.
+TEST_F(AnomalyRunsTest, SpikeOnAnyRankIsSkippedByAll) {
+  config_.anomaly.on_spike = AnomalyAction::kSkip;
+  std::string end;
+  for (const Poison poison : {Poison::kLossSpike, Poison::kGradientSpike}) {
+    for (int ranks = 2; ranks <= 4; ++ranks) {
+      for (int rank = 0; rank < ranks; ++rank) {
+        SCOPED_TRACE(::testing::Message() << "rank " << rank << " of " << ranks << ", "
+                                          << (poison == Poison::kLossSpike ? "loss" : "gradient"));
+        ExpectAllOk(Run("spike", ranks, Fault{poison, rank, 5}));
+        ExpectOneSkippedStep(ranks, 5, 8);
+        EXPECT_EQ(Events(ranks, "skipped")[0].reason, "spike");
+        EXPECT_EQ(Events(ranks, "skipped")[0].rank, -1);  // all values are finite
+        if (end.empty()) end = Digest(ranks, 8);
+        EXPECT_EQ(Digest(ranks, 8), end);
+      }
+    }
+  }
+  // What was skipped is the update alone: without the jump the run ends elsewhere.
+  ExpectAllOk(Run("none", 1, std::nullopt));
+  EXPECT_NE(Digest(1, 8), end);
+}
+
+TEST_F(AnomalyRunsTest, IgnoredSpikeIsTrainedOn) {
+  ExpectAllOk(Run("ignored", 2, Fault{Poison::kGradientSpike, 1, 5}));
+  EXPECT_EQ(Saved(2, 8)->skipped_steps, 0);
+  EXPECT_EQ(Saved(2, 8)->anomaly.trained_steps, 8);
+}
+
+// Stopped in every step around the bad one, and going on with another number of ranks each time: the same state, losses and
+// detector as at one go.
+TEST_F(AnomalyRunsTest, DetectorSurvivesResumeAndOtherNumbersOfRanks) {
+  config_.anomaly.on_spike = AnomalyAction::kSkip;
+  ExpectAllOk(Run("whole", 2, Fault{Poison::kLossSpike, 1, 5}));
+  const AnomalyState whole = Saved(2, 8)->anomaly;
+  const std::string digest = Digest(2, 8);
+  std::vector<double> losses;
+  for (const StepMetrics& step : Metrics(2))
+    losses.push_back(step.loss);
+  ExpectAllOk(Run("parts", 3, Fault{Poison::kNone, 0, 2, true}));
+  ExpectAllOk(Train(1, Fault{Poison::kNone, 0, 2, true}));
+  ExpectAllOk(Train(2, Fault{Poison::kLossSpike, 1, 1, true}));
+  EXPECT_EQ(Saved(2, 5)->anomaly.skipped_in_a_row, 1);
+  ExpectAllOk(Train(4));
+  EXPECT_EQ(Digest(4, 8), digest);
+  const std::vector<StepMetrics> parts = Metrics(4);
+  ASSERT_EQ(parts.size(), losses.size());
+  for (size_t i = 0; i < losses.size(); ++i)
+    EXPECT_EQ(parts[i].loss, losses[i]) << i;
+  const AnomalyState state = Saved(4, 8)->anomaly;
+  EXPECT_EQ(state.trained_steps, 7);
+  EXPECT_EQ(state.trained_steps, whole.trained_steps);
+  EXPECT_EQ(state.loss.mean, whole.loss.mean);
+  EXPECT_EQ(state.loss.deviation, whole.loss.deviation);
+  EXPECT_EQ(state.grad_norm.mean, whole.grad_norm.mean);
+  EXPECT_EQ(state.grad_norm.deviation, whole.grad_norm.deviation);
+  EXPECT_EQ(state.skipped_in_a_row, 0);
+}
+
+// States that are not finite would stay in memory and spoil every later step of their lane.
+TEST_F(AnomalyRunsTest, LaneWhoseStatesAreNotFiniteBeginsAnew) {
+  config_.model.mem_len = 40;  // three steps fill it
+  std::string end;
+  for (int ranks = 1; ranks <= 3; ++ranks) {
+    SCOPED_TRACE(::testing::Message() << ranks << " ranks");
+    // Lane 7 is the last of the last rank, whatever their number.
+    ExpectAllOk(Run("whole", ranks, Fault{Poison::kStates, ranks - 1, 4}));
+    ExpectOneSkippedStep(ranks, 4, 8);
+    EXPECT_THAT(Events(ranks, "skipped")[0].detail, HasSubstr("memory of lane 7"));
+    EXPECT_TRUE(Saved(ranks, 8)->lane_restarts.empty());  // full again
+    if (end.empty()) end = Digest(ranks, 8);
+    EXPECT_EQ(Digest(ranks, 8), end);
+    // What the memory holds is not forgotten by a resume.
+    ExpectAllOk(Run("parts", ranks, Fault{Poison::kStates, ranks - 1, 4, true}));
+    const std::vector<LaneRestart> restarts = {{7, 4}};
+    EXPECT_EQ(Saved(ranks, 4)->lane_restarts, restarts);
+    ExpectAllOk(Train(ranks));
+    EXPECT_EQ(Digest(ranks, 8), end);
+  }
+}
+
+TEST_F(AnomalyRunsTest, RunThatIsToldToStopEndsForGood) {
+  config_.anomaly.on_nonfinite = AnomalyAction::kStop;
+  const std::vector<absl::Status> ends = Run("stopped", 3, Fault{Poison::kGradient, 2, 4});
+  ExpectAllEqual(ends);
+  EXPECT_EQ(ExitStatusFor(ends[0]), kExitDoNotRestart) << ends[0];
+  EXPECT_THAT(std::string(ends[0].message()), HasSubstr("rank 2 on thread2: gradient of lane 7"));
+  EXPECT_THAT(std::string(ends[0].message()), HasSubstr("--set anomaly.on_nonfinite=skip"));
+  EXPECT_EQ(Events(3, "stop").back().step, 3);
+  EXPECT_TRUE(Events(3, "skipped").empty());
+  config_.anomaly.on_nonfinite = AnomalyAction::kSkip;
+  ExpectAllOk(Train(3, Fault{Poison::kGradient, 2, 4}));
+}
+
+// What a rollback of one step ends in is what skipping it ends in, for a step that goes wrong every time.
+TEST_F(AnomalyRunsTest, RollbackGoesOnFromACheckpointWithoutTheStep) {
+  const Fault fault{Poison::kLoss, 1, 5};
+  ExpectAllOk(Run("skipped", 2, fault));
+  const std::string skipped = Digest(2, 8);
+  config_.anomaly.on_nonfinite = AnomalyAction::kRollback;
+  ExpectAllOk(Run("rolled", 2, Fault{Poison::kNone, 0, 3, true}));
+  const std::vector<absl::Status> ends = Train(2, Fault{Poison::kLoss, 1, 2});
+  ExpectAllEqual(ends);
+  EXPECT_EQ(ExitStatusFor(ends[0]), kExitIo) << ends[0];  // the launcher starts it again
+  ASSERT_EQ(Events(2, "rollback").size(), 1u);
+  EXPECT_EQ(Events(2, "rollback")[0].first_step, 4);
+  EXPECT_EQ(Events(2, "rollback")[0].last_step, 5);
+  // This time its numbers are good, and it is held back all the same.
+  ExpectAllOk(Train(3));
+  EXPECT_EQ(Events(2, "train").back().step, 3);
+  EXPECT_EQ(Digest(2, 8), skipped);
+  ExpectOneSkippedStep(2, 5, 8);
+  EXPECT_EQ(Events(2, "skipped")[0].reason, "rolled_back");
+}
+
+TEST_F(AnomalyRunsTest, RunThatSkipsEverythingEnds) {
+  config_.train.steps = 1000;
+  config_.anomaly.max_skipped_in_a_row = 4;
+  const Fault fault{Poison::kLoss, 1, 3, false, true};
+  const std::vector<absl::Status> ends = Run("lost", 2, fault);
+  ExpectAllEqual(ends);
+  EXPECT_EQ(ExitStatusFor(ends[0]), kExitDoNotRestart) << ends[0];
+  EXPECT_THAT(std::string(ends[0].message()), HasSubstr("anomaly.max_skipped_in_a_row"));
+  EXPECT_EQ(Events(2, "skipped").size(), 4u);
+  EXPECT_EQ(Events(2, "stop").back().step, 5);
+}
+
+// A rollback in every start, with checkpoints in between: it ends all the same.
+TEST_F(AnomalyRunsTest, RollbacksDoNotGoOnForEver) {
+  config_.train.steps = 1000;
+  config_.checkpoint.every = 1;
+  config_.anomaly.on_nonfinite = AnomalyAction::kRollback;
+  config_.anomaly.max_skipped_in_a_row = 3;
+  Fault fault{Poison::kLoss, 0, 2, false, true};
+  run_name_ = "rollbacks";
+  int starts = 0;
+  absl::Status end;
+  do {
+    end = Train(1, fault)[0];
+  } while (ExitStatusFor(end) == kExitIo && ++starts < 10);
+  EXPECT_EQ(ExitStatusFor(end), kExitDoNotRestart) << end;
+  EXPECT_EQ(starts, 2);
+}
+
+}  // namespace
+}  // namespace anyorder

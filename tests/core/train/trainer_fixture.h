@@ -1,0 +1,288 @@
+// Whole runs of the step loop on ranks that are threads, with a fault on one of them.
+
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ckpt/reader.h"
+#include "ckpt/service.h"
+#include "core/base/status.h"
+#include "core/train/ledger.h"
+#include "core/train/metrics.h"
+#include "core/train/run_directory.h"
+#include "core/train/stop_signal.h"
+#include "core/train/trainer.h"
+#include "dist/parameter_partition.h"
+#include "tests/data/dataset_files.h"
+#include "tests/testing/fault_file_system.h"
+#include "tests/testing/forwarding_backend.h"
+#include "tests/testing/thread_communicator.h"
+
+namespace anyorder {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kLanes = 8;  // and as many microbatches
+constexpr int64_t kTokens = 320'000;
+constexpr uint64_t kVocabulary = 100;
+
+enum class Poison {
+  kNone,
+  kLoss,           // not a number
+  kGradient,       // infinite
+  kStates,         // not a number from the first layer on, and so in memory
+  kLossSpike,      // finite and much too large
+  kGradientSpike,  // the same
+  kWeights,        // one bit of this rank's copy
+};
+
+// What happens on one rank in one step of a start.
+struct Fault {
+  Poison poison = Poison::kNone;
+  int rank = 0;
+  int64_t step = 1;    // of this start, from 1
+  bool stop = false;   // and the rank gets a stop signal
+  bool again = false;  // and in every later step of the start, too
+};
+
+// Puts the fault into the step's last microbatch on this rank, so that the earlier ones are as they should be.
+class FaultyBackend final : public testing::ForwardingBackend {
+ public:
+  FaultyBackend(std::unique_ptr<kernels::Backend> inner,
+                const Fault& fault,
+                int64_t microbatches,
+                int64_t* total_calls)
+      : ForwardingBackend(std::move(inner)),
+        fault_(fault),
+        call_(fault.step * microbatches - 1),
+        microbatches_(microbatches),
+        total_calls_(total_calls) {}
+
+  void LinearCrossEntropy(const kernels::LinearCrossEntropyArgs& args, StreamView stream) override {
+    ForwardingBackend::LinearCrossEntropy(args, stream);
+    ++*total_calls_;
+    if (!IsHit(num_calls_++)) return;
+    float* loss = args.loss.data<float>();
+    if (fault_.poison == Poison::kLoss) loss[0] = std::numeric_limits<float>::quiet_NaN();
+    if (fault_.poison == Poison::kLossSpike) loss[0] += 1e5f;
+    if (fault_.poison == Poison::kGradientSpike) args.dweight.data<float>()[7] += 1e5f;
+    if (fault_.poison == Poison::kGradient)
+      args.dweight.data<float>()[7] = std::numeric_limits<float>::infinity();
+    if (fault_.poison == Poison::kWeights) {
+      // The network borrows the weights; a cosmic ray does not ask.
+      auto* bits = static_cast<uint32_t*>(const_cast<void*>(args.weight.raw()));
+      bits[5] ^= 1;
+    }
+    if (fault_.stop) std::raise(SIGUSR1);
+  }
+  void EmbeddingForward(const kernels::EmbeddingForwardArgs& args, StreamView stream) override {
+    ForwardingBackend::EmbeddingForward(args, stream);
+    // A row that memory takes.
+    if (fault_.poison == Poison::kStates && IsHit(num_embeddings_))
+      args.y.data<float>()[args.y.num_elements() - 1] = std::numeric_limits<float>::quiet_NaN();
+    ++num_embeddings_;
+  }
+
+ private:
+  bool IsHit(int64_t call) const {
+    return call == call_ || (fault_.again && call > call_ && (call - call_) % microbatches_ == 0);
+  }
+
+  const Fault fault_;
+  const int64_t call_;
+  const int64_t microbatches_;
+  int64_t* const total_calls_;
+  int64_t num_calls_ = 0;
+  int64_t num_embeddings_ = 0;
+};
+
+class TrainerTest : public ::testing::Test {
+ protected:
+  TrainerTest() {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    root_ = (fs::path(::testing::TempDir()) / (std::string("trainer.") + info->name())).string();
+    fs::remove_all(root_);
+    shards_ = root_ + "/shards";
+    fs::create_directories(shards_);
+    data::TestDataset dataset;
+    dataset.vocab_size = kVocabulary;
+    dataset.shard_tokens = kTokens;
+    stream_ = data::TestStream::Random(kTokens, kVocabulary, 1);
+    dataset.Write(shards_, stream_);
+
+    config_.model.num_layers = 1;
+    config_.model.model_dim = 8;
+    config_.model.num_heads = 1;
+    config_.model.head_dim = 8;
+    config_.model.ffn_dim = 16;
+    config_.model.mem_len = 8;
+    config_.sampling.seq_len = 16;
+    config_.sampling.bidirectional = false;
+    config_.objective.name = "causal_lm";
+    config_.optimizer.learning_rate = 0.01;
+    config_.optimizer.warmup_steps = 0;
+    config_.checkpoint.every = 0;
+    config_.data.shards = shards_;
+    config_.train.lanes = kLanes;
+    config_.train.microbatch_lanes = 1;
+    config_.cpu.threads = 1;
+  }
+  ~TrainerTest() override { fs::remove_all(root_); }
+
+  // By default each number of ranks has a run of its own.
+  std::string RunDir(int ranks) const {
+    return root_ + "/" + (run_name_.empty() ? "run" + std::to_string(ranks) : run_name_);
+  }
+
+  // One start of the run on `ranks` ranks; what each of them returned.
+  std::vector<absl::Status> Train(int ranks, const std::optional<Fault>& fault = std::nullopt) {
+    InstallStopSignals();  // and forget the last one
+    ckpt::ServiceOptions service_options;
+    service_options.run_dir = RunDir(ranks);
+    service_options.run_id = "test";
+    service_options.incarnation = ++incarnation_;
+    service_options.fs = &disk_;
+    fs::create_directories(service_options.run_dir);
+    auto service = ckpt::Service::Start(service_options);
+    if (!service.ok()) return {service.status()};
+    std::thread serving([&] { EXPECT_TRUE((*service)->Run().ok()); });
+    std::vector<absl::Status> ends(ranks);
+    testing::RunThreadRanks(ranks, [&](dist::Communicator& communicator) {
+      TrainerOptions options;
+      options.run_dir = service_options.run_dir;
+      options.run_id = "test";
+      options.incarnation = incarnation_;
+      if (fault && fault->rank == communicator.rank()) {
+        options.make_backend = [&](const kernels::CpuBackendOptions& cpu)
+            -> absl::StatusOr<std::unique_ptr<kernels::Backend>> {
+          ANYORDER_ASSIGN_OR_RETURN(auto inner, kernels::MakeCpuBackend(cpu));
+          return std::make_unique<FaultyBackend>(std::move(inner),
+                                                 *fault,
+                                                 dist::LeafRange(kLanes, ranks, fault->rank).size(),
+                                                 &faulty_rank_calls_);
+        };
+      }
+      auto trainer = Trainer::Create(config_, options, communicator, nullptr);
+      ends[communicator.rank()] = trainer.ok() ? (*trainer)->Run().status() : trainer.status();
+    });
+    (*service)->RequestStop();
+    serving.join();
+    return ends;
+  }
+
+  std::vector<LedgerRecord> Events(int ranks, const std::string& event) const {
+    std::vector<LedgerRecord> found;
+    const auto records = ReadLedger(RunDirectory(RunDir(ranks)).ledger);
+    EXPECT_TRUE(records.ok()) << records.status();
+    for (const LedgerRecord& record : *records) {
+      if (record.event == event) found.push_back(record);
+    }
+    return found;
+  }
+  absl::StatusOr<TrainMetadata> Saved(int ranks, int64_t step) const {
+    ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
+                              ckpt::Checkpoint::Open(ckpt::CheckpointPath(RunDir(ranks), step)));
+    return ParseMetadata(checkpoint.metadata_json());
+  }
+  std::string Digest(int ranks, int64_t step) const {
+    const auto checkpoint = ckpt::Checkpoint::Open(ckpt::CheckpointPath(RunDir(ranks), step));
+    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
+    return checkpoint.ok() ? *checkpoint->StateDigest() : "";
+  }
+
+  // Tensor `name` of a checkpoint, whole.
+  std::vector<char> Tensor(int ranks, int64_t step, const std::string& name) const {
+    const auto checkpoint = ckpt::Checkpoint::Open(ckpt::CheckpointPath(RunDir(ranks), step));
+    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
+    for (const ckpt::TensorInfo& info : checkpoint->tensors()) {
+      if (info.name != name) continue;
+      std::vector<char> bytes(info.shape.num_elements() * SizeOf(info.dtype));
+      EXPECT_TRUE(checkpoint->Read(name, 0, info.shape.num_elements(), bytes.data()).ok());
+      return bytes;
+    }
+    ADD_FAILURE() << "no tensor " << name;
+    return {};
+  }
+
+  // Of `steps` steps only `step` is skipped, in the metrics and the ledger.
+  void ExpectOneSkippedStep(int ranks, int64_t step, size_t steps) const {
+    const auto metrics = ReadMetrics(RunDirectory(RunDir(ranks)).metrics);
+    ASSERT_TRUE(metrics.ok()) << metrics.status();
+    EXPECT_EQ(metrics->size(), steps);
+    for (const StepMetrics& one : *metrics)
+      EXPECT_EQ(one.skipped, one.step == step) << one.step;
+    EXPECT_TRUE(std::isfinite(metrics->back().loss));
+    const std::vector<LedgerRecord> skipped = Events(ranks, "skipped");
+    ASSERT_EQ(skipped.size(), 1u);
+    EXPECT_EQ(skipped[0].step, step);
+  }
+
+  // Held-out text of its own, evaluated after every second step: 1 batch fills the memory, 3 are scored.
+  void EvaluateHeldOut() {
+    held_out_ = root_ + "/held-out";
+    fs::create_directories(held_out_);
+    data::TestDataset dataset;
+    dataset.vocab_size = kVocabulary;
+    dataset.shard_tokens = 64'000;
+    held_out_stream_ = data::TestStream::Random(40'000, kVocabulary, 2);
+    dataset.Write(held_out_, held_out_stream_);
+    config_.eval.shards = held_out_;
+    config_.eval.every = 2;
+    config_.eval.batches = 3;
+  }
+  std::vector<StepMetrics> Metrics(int ranks) const {
+    const auto metrics = ReadMetrics(RunDirectory(RunDir(ranks)).metrics);
+    EXPECT_TRUE(metrics.ok()) << metrics.status();
+    return metrics.ok() ? *metrics : std::vector<StepMetrics>();
+  }
+
+  // Changes one bit of token `position`, in place.
+  void DamageToken(int64_t position) const { DamageToken(shards_, stream_, position); }
+  static void DamageToken(const std::string& directory,
+                          const data::TestStream& stream,
+                          int64_t position) {
+    const std::string path = directory + "/shard-00000.h5";
+    std::string bytes = data::ReadFile(path);
+    std::string around;
+    for (int64_t i = position; i < position + 16; ++i) {
+      around.push_back(static_cast<char>(stream.tokens[i]));
+      around.push_back('\0');
+    }
+    const size_t at = bytes.find(around);
+    ASSERT_NE(at, std::string::npos);
+    bytes[at] ^= 1;
+    data::WriteFile(path, bytes);
+  }
+
+  std::string root_, shards_, held_out_, run_name_;
+  data::TestStream stream_, held_out_stream_;
+  int64_t faulty_rank_calls_ =
+      0;  // loss heads computed by the rank with the fault, over all starts
+  RunConfig config_;
+  ckpt::FaultFileSystem disk_;
+  int64_t incarnation_ = 0;
+};
+
+inline void ExpectAllOk(const std::vector<absl::Status>& ends) {
+  for (const absl::Status& end : ends)
+    EXPECT_TRUE(end.ok()) << end;
+}
+
+inline void ExpectAllEqual(const std::vector<absl::Status>& ends) {
+  for (const absl::Status& end : ends)
+    EXPECT_EQ(end, ends[0]);
+}
+
+}  // namespace anyorder
