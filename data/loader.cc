@@ -77,6 +77,7 @@ absl::StatusOr<StepBatches> BatchLoader::Prepare(int64_t step) const {
       const int64_t lane = leaf * lanes + b;
       ANYORDER_ASSIGN_OR_RETURN(const TextSample sample, sampler_.Sample(lane, step));
       objective_.BuildLane(sample, b, batch);
+      result.samples.Add(SampleDigest(sample));
     }
   }
   return result;

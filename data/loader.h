@@ -14,6 +14,7 @@
 
 #include "core/model/batch.h"
 #include "core/model/objective.h"
+#include "data/sample_digest.h"
 #include "data/sampler.h"
 
 namespace anyorder::data {
@@ -30,6 +31,7 @@ struct LoaderOptions {
 struct StepBatches {
   int64_t step = 0;
   std::vector<Batch> microbatches;  // in leaf order
+  StepDigest samples;               // of this rank's lanes
   double wait_ms = 0;               // how long Next() waited for them
 };
 

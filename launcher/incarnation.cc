@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <memory>
@@ -30,6 +31,7 @@ constexpr absl::Duration kServiceStartLimit =
     absl::Minutes(3);  // it may finish its predecessor's saves first
 constexpr absl::Duration kServiceRetryLimit = absl::Seconds(10);
 constexpr absl::Duration kServiceEndLimit = absl::Minutes(5);
+constexpr absl::Duration kRepeatWish = absl::Seconds(1);
 constexpr int kPollMs = 50;
 
 // A signal handler can reach nothing but globals.
@@ -49,6 +51,10 @@ const char* NameOf(ResumeMode mode) {
       return "never";
   }
   return "auto";
+}
+
+bool IsAskedToStop() {
+  return num_signals > 0;
 }
 
 // The last line that the service logged.
@@ -91,13 +97,13 @@ bool IsReady(const IncarnationOptions& options, const ChildProcess& service) {
          ckpt::ConnectChannel(owner->socket_path).ok();
 }
 
-// Starts it and waits until it owns the run directory and listens. Ranks of a killed launcher may be connected to the service before for
-// a moment longer, so a refusal is not final at once.
+// Starts it and waits until it owns the run directory and listens, has died of a signal, or a stop is asked for. Ranks of a killed
+// launcher may be connected to the service before for a moment longer, so a refusal is not final at once.
 absl::StatusOr<ChildProcess> StartService(const IncarnationOptions& options) {
   const absl::Time started = absl::Now();
   while (true) {
     ANYORDER_ASSIGN_OR_RETURN(ChildProcess service, SpawnService(options));
-    while (!service.Poll() && !IsReady(options, service)) {
+    while (!service.Poll() && !IsReady(options, service) && !IsAskedToStop()) {
       if (absl::Now() - started > kServiceStartLimit) {
         service.Signal(SIGTERM);
         return absl::UnavailableError("the checkpoint service does not start; see ckptd.log");
@@ -105,7 +111,7 @@ absl::StatusOr<ChildProcess> StartService(const IncarnationOptions& options) {
       absl::SleepFor(absl::Milliseconds(10));
     }
     const std::optional<int> ended = service.Poll();
-    if (!ended) return service;
+    if (!ended || *ended > 128 || IsAskedToStop()) return service;
     const std::string why = LastLine(RunDirectory(options.run_dir).service_log);
     if (*ended != kExitUsage) return absl::UnavailableError(why);
     if (absl::Now() - started > kServiceRetryLimit) return absl::AlreadyExistsError(why);
@@ -160,40 +166,61 @@ absl::StatusOr<ChildProcess> StartRanks(const IncarnationOptions& options,
   return ranks;
 }
 
-// Passes signals on: the first as a wish (mpirun forwards SIGUSR1 to every rank), the second as an end.
+// Passes signals on through mpirun, which forwards SIGUSR1 and SIGUSR2 to every rank (core/train/stop_signal.h): the first as a
+// wish to save and stop, the second as a wish not to wait for the commit, the third as an end.
 class SignalForwarder {
  public:
   explicit SignalForwarder(const ChildProcess& ranks) : ranks_(ranks) {}
 
   void Forward() {
-    if (num_signals >= 1 && sent_ == 0) {
-      Log("stopping: the ranks save a checkpoint first; a second signal ends them at once");
-      ranks_.Signal(SIGUSR1);
-      sent_ = 1;
-    }
-    if (num_signals >= 2 && sent_ == 1) {
+    if (!IsAskedToStop()) return;
+    const int wish = std::min(static_cast<int>(num_signals), 3);
+    if (wish > told_ && wish == 1)
+      Log("stopping: the ranks save a checkpoint first; a second signal leaves without waiting for "
+          "the disk");
+    if (wish > told_ && wish == 2)
+      LogWarning(
+          "leaving once the ranks have staged; a third signal ends them without a checkpoint");
+    if (wish > told_ && wish == 3) {
       LogWarning("ending the ranks without a checkpoint");
       ranks_.Signal(SIGKILL);  // and they die with mpirun
-      sent_ = 2;
     }
+    // Again and again: what reaches mpirun before it has started its ranks reaches nobody.
+    if (wish < 3 && (wish > told_ || absl::Now() - sent_ > kRepeatWish)) {
+      ranks_.Signal(wish == 1 ? SIGUSR1 : SIGUSR2);
+      sent_ = absl::Now();
+    }
+    told_ = wish;
   }
 
  private:
   const ChildProcess& ranks_;
-  int sent_ = 0;
+  int told_ = 0;
+  absl::Time sent_ = absl::InfinitePast();
 };
 
-// The service finishes what is staged, then goes.
+// The service finishes what is staged, then goes. After a second signal it does so alone: it outlives us.
 void EndService(ChildProcess& service) {
   service.Signal(SIGTERM);
   const absl::Time deadline = absl::Now() + kServiceEndLimit;
   while (!service.Poll()) {
+    if (num_signals > 1) {
+      Log("leaving: the checkpoint service commits what is staged and ends by itself (ckptd.log)");
+      return;
+    }
     if (absl::Now() > deadline) {
       LogWarning("the checkpoint service is still writing; it ends by itself");
       return;
     }
     absl::SleepFor(absl::Milliseconds(10));
   }
+}
+
+// A signal during start-up ends ranks that could not listen yet and had nothing to save.
+int EndOfRanks(int exit_status) {
+  const bool is_asked = IsAskedToStop() || exit_status == 128 + SIGTERM ||
+                        exit_status == 128 + SIGINT || exit_status == 128 + SIGUSR1;
+  return is_asked && exit_status > 128 ? static_cast<int>(kExitRequeue) : exit_status;
 }
 
 }  // namespace
@@ -207,9 +234,19 @@ void CatchLaunchSignals() {
 }
 
 absl::StatusOr<int> RunIncarnation(const IncarnationOptions& options, OutputRelay& output) {
+  if (IsAskedToStop()) return static_cast<int>(kExitRequeue);  // between two starts
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<MpiScratch> scratch,
                             MpiScratch::Create(options.run_dir));
   ANYORDER_ASSIGN_OR_RETURN(ChildProcess service, StartService(options));
+  if (IsAskedToStop()) {
+    EndService(service);
+    return static_cast<int>(kExitRequeue);
+  }
+  if (const std::optional<int> ended = service.Poll()) {
+    LogWarning(
+        absl::StrCat("the checkpoint service ended with status ", *ended, " while it started"));
+    return *ended;
+  }
   absl::StatusOr<ChildProcess> ranks = StartRanks(options, *scratch, output);
   if (!ranks.ok()) {
     EndService(service);
@@ -231,10 +268,7 @@ absl::StatusOr<int> RunIncarnation(const IncarnationOptions& options, OutputRela
   }
   output.Pump(0);
   EndService(service);
-  const int exit_status = *ranks->Poll();
-  // A signal during start-up ends ranks that had nothing to save yet.
-  const bool was_ended = num_signals > 0 && exit_status > 128;
-  return was_ended ? static_cast<int>(kExitRequeue) : exit_status;
+  return EndOfRanks(*ranks->Poll());
 }
 
 }  // namespace anyorder::launcher

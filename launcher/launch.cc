@@ -193,6 +193,7 @@ class Run {
 }  // namespace
 
 absl::StatusOr<int> Launch(const LaunchOptions& options) {
+  CatchLaunchSignals();
   // Everything that can be refused is refused before anything is written.
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ResolveConfig(options));
   ANYORDER_RETURN_IF_ERROR(CheckResume(options.run_dir, options.resume));
@@ -212,7 +213,6 @@ absl::StatusOr<int> Launch(const LaunchOptions& options) {
   ANYORDER_RETURN_IF_ERROR(RecordScheduleChange(paths, config, identity.incarnation, ledger));
   ANYORDER_RETURN_IF_ERROR(
       ckpt::WriteSmallFileAtomically(ckpt::FileSystem::Posix(), paths.config, config.ToText()));
-  CatchLaunchSignals();
   absl::StatusOr<int> result = Run(options, config, identity, std::move(ledger)).UntilDone();
   const absl::Status released = lease->Release();
   if (!released.ok()) LogWarning(released.message());

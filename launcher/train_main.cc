@@ -73,6 +73,7 @@ absl::StatusOr<TrainEnd> TrainOnRank(const TrainerOptions& options,
 }
 
 int Main(int argc, char** argv) {
+  InstallStopSignals();  // first: until then a signal ends the rank
   CommandLine line;
   CLI::App app("One trainer rank; started by `anyorder launch`, mpirun or srun.", kProgram);
   Declare(app, line);
@@ -82,7 +83,6 @@ int Main(int argc, char** argv) {
   line.trainer.resume = *resume;
   line.trainer.progress_on_terminal = line.progress == "terminal";
   DieWithMpirun();
-  InstallStopSignals();
 
   const auto environment = dist::MpiEnvironment::Create(&argc, &argv);
   if (!environment.ok()) return ReportAndExitStatus(kProgram, environment.status());

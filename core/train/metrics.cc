@@ -32,6 +32,7 @@ void VisitMembers(Metrics& metrics, Visitor visit) {
   visit("tokens", metrics.tokens);
   visit("targets", metrics.targets);
   visit("skipped", metrics.skipped);
+  visit("samples", metrics.samples);
   visit("incarnation", metrics.incarnation);
   visit("peak_rss_bytes", metrics.peak_rss_bytes);
 }
@@ -64,6 +65,8 @@ bool ParseLine(absl::string_view line, StepMetrics& metrics) {
     using Value = std::decay_t<decltype(value)>;
     if constexpr (std::is_same_v<Value, bool>) {
       if (it->is_boolean()) value = it->template get<bool>();
+    } else if constexpr (std::is_same_v<Value, std::string>) {
+      if (it->is_string()) value = it->template get<std::string>();
     } else if (it->is_number()) {
       value = it->template get<Value>();
     } else if constexpr (std::is_same_v<Value, double>) {

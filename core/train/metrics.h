@@ -43,6 +43,7 @@ struct StepMetrics {
   double targets = 0;    // total target weight
   int64_t tokens = 0;    // content tokens of the step
   bool skipped = false;  // something was not finite: weights and memory are as before
+  std::string samples;   // data::StepDigest of what all lanes read
   double tokens_per_second = 0;
   // Rank 0's wall time of the step and its parts, in ms.
   double step_ms = 0;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 #include "ckpt/file_system.h"
 #include "core/base/log.h"
@@ -64,6 +65,7 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const std::string& run_
 
 absl::Status Reporter::Step(const StepMetrics& metrics) {
   history_.push_back(metrics);
+  stop_budget_.AddStep(metrics.step_ms);
   progress_.Update(metrics);
   ANYORDER_RETURN_IF_ERROR(metrics_.Append(metrics));
   if (metrics.held_out) ANYORDER_RETURN_IF_ERROR(ReportHeldOut(metrics.step, *metrics.held_out));
@@ -128,7 +130,11 @@ absl::Status Reporter::Saves(const std::vector<ckpt::SaveEvent>& events, int64_t
   for (const ckpt::SaveEvent& event : events) {
     if (event.state != "COMMITTED") continue;
     progress_.Finish();
-    Log(absl::StrCat("step ", event.step, " COMMITTED, ", event.bytes >> 10, " KiB"));
+    stop_budget_.AddCommit(event.seconds_to_commit);
+    Log(absl::StrFormat("step %d COMMITTED, %d KiB; a stop needs up to %.1f s",
+                        event.step,
+                        event.bytes >> 10,
+                        stop_budget_.Seconds()));
     LedgerRecord record;
     record.event = "commit";
     record.incarnation = start_.incarnation;

@@ -16,6 +16,7 @@
 #include "core/train/progress.h"
 #include "core/train/run_config.h"
 #include "core/train/run_directory.h"
+#include "core/train/stop_budget.h"
 #include "core/train/tensorboard_writer.h"
 
 namespace anyorder {
@@ -62,6 +63,7 @@ class Reporter {
   TensorboardWriter tensorboard_;
   Ledger ledger_;
   Progress progress_;
+  StopBudget stop_budget_;            // of this start
   std::vector<StepMetrics> history_;  // the whole run's, for the curve
   int64_t recorded_step_ = 0;         // the ledger's `trained` records reach to here
 };

@@ -1,13 +1,20 @@
 #include "core/train/saver.h"
 
+#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "core/train/stop_signal.h"
 
 namespace anyorder {
+namespace {
+
+constexpr absl::Duration kCommitSlice = absl::Milliseconds(50);
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Saver>> Saver::Connect(const CheckpointConfig& config,
                                                       ckpt::ClientOptions options,
@@ -119,9 +126,31 @@ absl::Status Saver::Finish(int64_t step,
   int64_t all_saved[] = {saved_step_ == step ? 1 : 0};
   communicator_.AllReduceMin(absl::MakeSpan(all_saved));
   if (all_saved[0] == 0) ANYORDER_RETURN_IF_ERROR(SaveAndAgree(step, ranges, metadata));
-  const absl::Status committed =
-      client_->WaitCommitted(step, absl::Seconds(config_.commit_seconds));
-  return communicator_.AllAgree(committed);
+  return AwaitCommit(step);
+}
+
+// In slices, between which the ranks agree whether to go on waiting.
+absl::Status Saver::AwaitCommit(int64_t step) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(config_.commit_seconds);
+  while (true) {
+    const absl::Status mine = client_->WaitCommitted(step, kCommitSlice);
+    // Rank 0's clock decides, so that no rank leaves alone.
+    const bool is_late = communicator_.rank() == 0 && absl::Now() > deadline;
+    std::array<int64_t, 3> any{
+        absl::IsDeadlineExceeded(mine) ? 1 : 0, StopIsUrgent() ? 1 : 0, is_late ? 1 : 0};
+    communicator_.AllReduceMax(absl::MakeSpan(any));
+    if (any[0] == 0) return communicator_.AllAgree(mine);
+    if (any[1] == 0 && any[2] == 0) continue;
+    left_staged_ = any[1] == 1;
+    if (left_staged_)
+      return communicator_.AllAgree(absl::IsDeadlineExceeded(mine) ? absl::OkStatus() : mine);
+    return absl::DeadlineExceededError(
+        absl::StrCat("checkpoint of step ",
+                     step,
+                     " was not committed within ",
+                     config_.commit_seconds,
+                     " s (checkpoint.commit_seconds); ckptd.log says how far it is"));
+  }
 }
 
 }  // namespace anyorder

@@ -41,10 +41,14 @@ class Saver {
                     const std::string& metadata);
   void SkipSave(int64_t step);
 
-  // Collective: makes sure that a checkpoint of `step` is committed. Unavailable if that fails or takes too long.
+  // Collective: makes sure that a checkpoint of `step` is committed or, if a stop is urgent (stop_signal.h), staged. Unavailable or
+  // DeadlineExceeded if that fails or takes too long.
   absl::Status Finish(int64_t step,
                       const std::vector<ckpt::TensorRange>& ranges,
                       const std::string& metadata);
+
+  // Finish did not wait for the commit. Equal on all ranks.
+  bool left_staged() const { return left_staged_; }
 
   // What became of earlier saves, oldest first.
   std::vector<ckpt::SaveEvent> Poll();
@@ -61,6 +65,7 @@ class Saver {
         dist::Communicator& communicator)
       : config_(config), client_(std::move(client)), communicator_(communicator) {}
   absl::Status AwaitRoom();
+  absl::Status AwaitCommit(int64_t step);
   absl::Status SaveAndAgree(int64_t step,
                             const std::vector<ckpt::TensorRange>& ranges,
                             const std::string& metadata);
@@ -73,7 +78,8 @@ class Saver {
   std::string skip_reason_;
   int64_t loaded_step_ = -1;
   int64_t saved_step_ = -1;  // of the last save that this rank's service took
-  int64_t failures_ = 0;     // in a row
+  bool left_staged_ = false;
+  int64_t failures_ = 0;  // in a row
   double last_stall_ms_ = 0;
   absl::Time last_commit_ = absl::Now();  // or the start
   std::vector<ckpt::SaveEvent> events_;   // not polled yet

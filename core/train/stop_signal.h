@@ -5,9 +5,12 @@
 
 namespace anyorder {
 
-// From now on those signals only set a flag, which is cleared.
+// From now on those signals and SIGUSR2 only set flags, which are cleared.
 void InstallStopSignals();
 // The signal that came first, or 0.
 int StopSignal();
+// Whether to leave once the checkpoint is staged, without waiting for its commit: SIGUSR2 says so, or SIGTERM or SIGINT after another
+// stop signal. SIGUSR1 may come again and changes nothing.
+bool StopIsUrgent();
 
 }  // namespace anyorder

@@ -49,7 +49,8 @@ absl::StatusOr<TrainEnd> Trainer::TrainAndSave() {
   if (watch_ != nullptr) watch_->SetPhase("last checkpoint");
   ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(fault_));
   ANYORDER_RETURN_IF_ERROR(saver_->Finish(step_, state_->Ranges(), Metadata()));
-  return step_ < config_.train.steps ? TrainEnd::kStopped : TrainEnd::kFinished;
+  const bool is_done = step_ == config_.train.steps && !saver_->left_staged();
+  return is_done ? TrainEnd::kFinished : TrainEnd::kStopped;
 }
 
 absl::StatusOr<Trainer::StepOutcome> Trainer::RunStep() {
@@ -58,6 +59,7 @@ absl::StatusOr<Trainer::StepOutcome> Trainer::RunStep() {
   // TrainAndSave saves the last step, and waits for it.
   const bool save_is_due = saver_->IsDue(step_ + 1) && step_ + 1 < config_.train.steps;
   StepMetrics metrics;
+  metrics.ckpt_stall_ms = std::exchange(stall_ms_, 0);
   ComputeMicrobatches(save_is_due, metrics);
 
   const absl::Time reduce_started = absl::Now();
@@ -73,9 +75,10 @@ absl::StatusOr<Trainer::StepOutcome> Trainer::RunStep() {
   // Before the save: a run that dies in between does the step again, and its line in the metrics is complete.
   if (!outcome.stop) outcome.stop = EvaluateIfDue(metrics);
   const absl::Duration evaluating = absl::Now() - trained;
-  if (save_is_due) SaveOrSkip(totals[kSaveRefusals] == 0, metrics);
-  metrics.step_ms = MillisecondsSince(started + evaluating);
+  metrics.step_ms = MillisecondsSince(started + evaluating) + metrics.ckpt_stall_ms;
+  // Before the save, too: what a checkpoint says is trained must have its line, whenever the run dies.
   Report(metrics);
+  if (save_is_due) SaveOrSkip(totals[kSaveRefusals] == 0);
   return outcome;
 }
 
@@ -112,6 +115,8 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
       scalars[kStopWishes] = StopSignal() != 0 ? 1 : 0;
       scalars[kFaults] = fault_.ok() ? 0 : 1;
       scalars[kSaveRefusals] = save_is_due && !saver_->CanSave() ? 1 : 0;
+      scalars[kSamplesHigh] = batches.ok() ? batches->samples.high : 0;
+      scalars[kSamplesLow] = batches.ok() ? batches->samples.low : 0;
     }
     reducer_->CommitLeaf(leaf, scalars);
   }
@@ -142,6 +147,7 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
   metrics.lr = info.learning_rate;
   metrics.grad_norm = update.grad_norm;
   metrics.skipped = update.skipped;
+  metrics.samples = data::StepDigest{totals[kSamplesHigh], totals[kSamplesLow]}.Hex();
   if (update.skipped) {
     ANYORDER_RETURN_IF_ERROR(HoldStepBack(anomaly, metrics));
   } else {
@@ -162,10 +168,10 @@ bool Trainer::EvaluateIfDue(StepMetrics& metrics) {
   return outcome.stop;
 }
 
-void Trainer::SaveOrSkip(bool all_can_save, StepMetrics& metrics) {
+void Trainer::SaveOrSkip(bool all_can_save) {
   if (!all_can_save) return saver_->SkipSave(step_);
   Note(saver_->Save(step_, state_->Ranges(), Metadata()));
-  metrics.ckpt_stall_ms = saver_->last_stall_ms();
+  stall_ms_ = saver_->last_stall_ms();
 }
 
 void Trainer::Report(StepMetrics& metrics) {

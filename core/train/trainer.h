@@ -50,7 +50,8 @@ struct TrainerOptions {
 
 enum class TrainEnd {
   kFinished,  // all steps are done, the last checkpoint is committed
-  kStopped,   // a signal asked for it; a checkpoint of where it stopped is committed
+  // A signal asked for it; a checkpoint of where it stopped is committed or, after a second signal, staged: the service commits it.
+  kStopped,
 };
 
 class Trainer {
@@ -78,6 +79,8 @@ class Trainer {
     kStopWishes,    // ranks that got a stop signal
     kFaults,        // ranks with a problem of their own
     kSaveRefusals,  // ranks that cannot take the save that is due
+    kSamplesHigh,   // data::StepDigest of all lanes
+    kSamplesLow,
     kNumScalars,
   };
 
@@ -111,7 +114,7 @@ class Trainer {
                            const StepMetrics& metrics,
                            const std::string& where) const;
   bool EvaluateIfDue(StepMetrics& metrics);
-  void SaveOrSkip(bool all_can_save, StepMetrics& metrics);
+  void SaveOrSkip(bool all_can_save);
   void Report(StepMetrics& metrics);
   void RecordEnd(const absl::StatusOr<TrainEnd>& end);
   std::string Metadata() const;
@@ -143,7 +146,8 @@ class Trainer {
   AnomalyPolicy anomalies_;
   LaneRestarts lane_restarts_;
   std::unique_ptr<NonfiniteFinder> finder_;
-  absl::Status fault_;  // this rank's own problem, not yet told to the others
+  double stall_ms_ = 0;  // of the save since the step before, for the next line of the metrics
+  absl::Status fault_;   // this rank's own problem, not yet told to the others
 };
 
 }  // namespace anyorder

@@ -1,0 +1,174 @@
+"""The real programs of a run: starting them, finding their processes, reading what they write."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+STEPS = 120
+STATE_LOG = "ckptd.node00.jsonl"
+
+
+class Failure(Exception):
+    """Something that must never happen happened."""
+
+
+class Programs:
+    """The programs of one build, and the dataset and undisturbed run that all runs share."""
+
+    def __init__(self, bin_dir, work):
+        self.bin = pathlib.Path(bin_dir).resolve()
+        self.work = pathlib.Path(work).resolve()
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.reference = self.work / "reference"
+
+    def prepare(self):
+        """Makes the dataset and the undisturbed run on one rank."""
+        corpus = self.work / "corpus.txt"
+        with open(corpus, "wb") as out:
+            subprocess.run(["python3", HERE.parent / "launcher/make_text.py", "1"], stdout=out, check=True)
+        shutil.rmtree(self.work / "shards", ignore_errors=True)
+        shutil.rmtree(self.reference, ignore_errors=True)
+        self.run([self.bin / "anyorder", "prep", "--input", corpus, "--output", self.work / "shards",
+                  "--vocab-size", "300", "--no-filter", "--no-dedup"])
+        self.run(self.launch_command(self.reference, 1, ["train.steps=%d" % STEPS, "checkpoint.every=30"]))
+
+    def run(self, command):
+        done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode != 0:
+            raise Failure("%s: exit status %d: %s" % (" ".join(str(c) for c in command), done.returncode, done.stdout[-2000:]))
+        return done.stdout
+
+    def launch_command(self, run, ranks, settings, options=()):
+        command = [self.bin / "anyorder", "launch", "--config", HERE / "tiny.toml", "--run-dir", run, "--ranks", ranks,
+                   "--set", "data.shards=%s" % (self.work / "shards")]
+        for setting in settings:
+            command += ["--set", setting]
+        return [str(c) for c in command + list(options)]
+
+    def verify(self, checkpoint):
+        """(exit status, report) of reading every byte of a checkpoint."""
+        done = subprocess.run([str(self.bin / "anyorder"), "inspect", str(checkpoint), "--verify", "--json"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return done.returncode, done.stdout
+
+    def state_digest(self, run):
+        status, report = self.verify(run / "checkpoints" / ("step-%09d" % STEPS))
+        if status != 0:
+            raise Failure("the last checkpoint of %s does not load: %s" % (run, report))
+        return json.loads(report)["state_digest"]
+
+
+class Launch:
+    """One `anyorder launch` in the background; its output goes to the end of `log`."""
+
+    def __init__(self, programs, run, ranks, settings, log):
+        self.run, self.ranks = run, ranks
+        self.command = programs.launch_command(run, ranks, settings)
+        with open(log, "ab") as out:
+            out.write(("\n$ %s\n" % " ".join(self.command)).encode())
+            out.flush()
+            self.process = subprocess.Popen(self.command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True)
+        self.started = time.monotonic()
+
+    def status(self):
+        return self.process.poll()
+
+    def catches_signals(self):
+        """Whether its handlers are in place; before that it is not the launcher yet."""
+        try:
+            text = pathlib.Path("/proc/%d/status" % self.process.pid).read_text()
+        except OSError:
+            return False
+        caught = int(next(line for line in text.splitlines() if line.startswith("SigCgt")).split()[1], 16)
+        return bool(caught >> (signal.SIGTERM - 1) & 1)
+
+    def wait(self, seconds, what):
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise Failure("%s: the launch did not end within %d s" % (what, seconds))
+
+
+def processes(run):
+    """Process ids by program of what runs for a run directory: {"anyorder-train": [...], ...}; mpirun counts its own."""
+    found = {}
+    wanted = os.fsencode(str(run))
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open("/proc/%s/cmdline" % entry, "rb") as file:
+                words = file.read().split(b"\0")
+        except OSError:
+            continue
+        if wanted in words:
+            found.setdefault(os.path.basename(words[0]).decode(), []).append(int(entry))
+    return found
+
+
+def kill(pids, signal_number=signal.SIGKILL):
+    """How many of them were there to be hit."""
+    hit = 0
+    for pid in pids:
+        try:
+            os.kill(pid, signal_number)
+            hit += 1
+        except ProcessLookupError:
+            pass
+    return hit
+
+
+def await_gone(run, names, seconds=20):
+    deadline = time.monotonic() + seconds
+    while True:
+        left = {name: pids for name, pids in processes(run).items() if name in names}
+        if not left:
+            return
+        if time.monotonic() > deadline:
+            raise Failure("processes outlive what they belong to: %s" % left)
+        time.sleep(0.01)
+
+
+def json_lines(path):
+    """Whole lines of a file as objects; a torn last line is left out."""
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in text[:text.rfind(b"\n") + 1].splitlines()]
+
+
+def trained_steps(run):
+    """Steps in the metrics now."""
+    try:
+        tail = (run / "metrics.jsonl").read_bytes()[-4096:]
+    except FileNotFoundError:
+        return 0
+    lines = tail[:tail.rfind(b"\n") + 1].splitlines()
+    try:
+        return json.loads(lines[-1])["step"] if lines else 0
+    except ValueError:
+        return 0
+
+
+class StateLog:
+    """Follows what the checkpoint service says about its saves."""
+
+    def __init__(self, run):
+        self.path = run / STATE_LOG
+        self.offset = self.path.stat().st_size if self.path.exists() else 0
+
+    def new_records(self):
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self.offset)
+                text = file.read()
+        except FileNotFoundError:
+            return []
+        text = text[:text.rfind(b"\n") + 1]
+        self.offset += len(text)
+        return [json.loads(line) for line in text.splitlines()]

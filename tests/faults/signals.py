@@ -1,0 +1,147 @@
+"""Runs that are told to stop in every phase: each stop must leave a checkpoint of where it was, a ledger line, 75, in time."""
+import json
+import re
+import shutil
+import signal
+import time
+
+import history
+from programs import STATE_LOG, STEPS, Failure, Launch, StateLog, await_gone, json_lines, kill, processes, trained_steps
+from watch import CheckpointWatch
+
+PHASES = {"start-up": 3, "data wait and step": 4, "evaluation": 4, "save": 3, "last checkpoint": 2, "between restarts": 3}
+RECEIVERS = {"launcher": 4, "one rank": 3, "all ranks": 1}
+
+
+def choose(random, weights):
+    return random.choices(list(weights), list(weights.values()))[0]
+
+
+class StoppedRun:
+    """One run, stopped until it is finished; its signals are numbered over all runs."""
+
+    def __init__(self, programs, directory, random, tally, latencies):
+        self.programs, self.run, self.random, self.tally, self.latencies = programs, directory / "run", random, tally, latencies
+        self.log = directory / "log"
+        self.settings = ["checkpoint.every=%d" % random.randint(5, 20), "checkpoint.keep_last=1000", "eval.shards=%s" % (programs.work / "shards"),
+                         "eval.batches=0", "eval.lanes=2", "train.prefetch_steps=1", "eval.every=%d" % random.randint(8, 20)]
+
+    def play(self):
+        self.run.parent.mkdir(parents=True)
+        watch = CheckpointWatch(self.programs, self.run, True)
+        try:
+            while not self.stop_once():
+                pass
+        finally:
+            faults = watch.close()
+            if self.launch.status() is None:
+                kill([self.launch.process.pid])
+                self.launch.process.wait()
+        faults += history.History(self.run, self.programs.reference, STEPS).check()
+        if self.programs.state_digest(self.run) != self.programs.state_digest(self.programs.reference):
+            faults.append("the run ends in another state than the undisturbed run")
+        if faults:
+            raise Failure("\n".join(faults))
+
+    def note(self, text):
+        with open(self.log, "a") as out:
+            out.write("# %.3f %s\n" % (time.time(), text))
+
+    def stop_once(self):
+        """True once the run is finished."""
+        phase, receiver = choose(self.random, PHASES), choose(self.random, RECEIVERS)
+        number = self.random.choice([signal.SIGTERM, signal.SIGUSR1])
+        is_double = self.random.random() < 0.25
+        if phase == "between restarts":
+            receiver = "launcher"
+        self.log_offset = self.log.stat().st_size if self.log.exists() else 0
+        self.launch = Launch(self.programs, self.run, self.random.randint(1, 3), self.settings, self.log)
+        if not self.await_phase(phase, receiver):
+            return self.is_finished()
+        pids = self.receivers(receiver)
+        where = trained_steps(self.run)
+        sent = time.monotonic()
+        if kill(pids, number) == 0:
+            self.launch.wait(120, "a launch that nobody stopped")
+            return self.is_finished()
+        self.note("%s to %s in %s, second: %s, step %d" % (number.name, receiver, phase, is_double, where))
+        if is_double:
+            time.sleep(self.random.choice([0, self.random.uniform(0, 0.02), self.random.uniform(0, 0.2)]))
+            kill(pids, signal.SIGTERM)
+        status = self.launch.wait(120, "a signal to %s in %s" % (receiver, phase))
+        seconds = time.monotonic() - sent
+        self.tally["signals: %s, %s%s" % (phase, receiver, ", twice" if is_double else "")] += 1
+        self.judge(status, seconds, is_double and receiver == "launcher", phase)
+        return status == 0
+
+    def is_finished(self):
+        status = self.launch.wait(120, "the end of the run")
+        if status not in (0, 75):
+            raise Failure("exit status %d" % status)
+        return status == 0
+
+    def await_phase(self, phase, receiver):
+        """False if the launch ended before."""
+        saves, first = StateLog(self.run), trained_steps(self.run)
+        wanted = first + self.random.randint(1, 30)
+        seconds = self.random.uniform(0, 1.2)
+        started = time.monotonic()
+        is_killed = False
+        while self.launch.status() is None:
+            passed, steps, records = time.monotonic() - started, trained_steps(self.run), saves.new_records()
+            if phase == "start-up" and self.launch.catches_signals() and passed > seconds and self.receivers(receiver):
+                return True
+            if phase == "data wait and step" and steps >= wanted:
+                time.sleep(self.random.uniform(0, 0.02))
+                return True
+            if phase == "evaluation" and steps > first and self.is_before_evaluation(steps):
+                time.sleep(self.random.uniform(0, 0.01))
+                return True
+            if phase == "save" and any(r["state"] in ("COPYING", "STAGED", "WRITING", "DURABLE") for r in records):
+                return True
+            if phase == "last checkpoint" and (steps == STEPS or any(r["step"] == STEPS for r in records)):
+                return True
+            if phase == "between restarts" and not is_killed and steps >= wanted:
+                is_killed = kill(processes(self.run).get("anyorder-train", [])[:1]) > 0
+                died = time.monotonic()
+                gap = self.random.uniform(0, 0.6)
+            if is_killed and time.monotonic() - died > gap:
+                return True
+            time.sleep(0.002)
+        return False
+
+    def is_before_evaluation(self, steps):
+        every = int(self.settings[-1].split("=")[1])
+        return (steps + 1) % every == 0 or steps % every == every - 2
+
+    def receivers(self, receiver):
+        if receiver == "launcher":
+            return [self.launch.process.pid]
+        ranks = processes(self.run).get("anyorder-train", [])
+        return ranks[:] if receiver == "all ranks" else ranks[-1:]
+
+    def judge(self, status, seconds, may_leave_staged, phase):
+        where = trained_steps(self.run)
+        if status not in (0, 75):
+            raise Failure("exit status %d after a signal in %s" % (status, phase))
+        exits = [r for r in json_lines(self.run / "ledger.jsonl") if r["event"] == "exit"]
+        if not exits or exits[-1]["exit_status"] != status:
+            raise Failure("no ledger line says that the launch ended with %d: %s" % (status, exits[-1:]))
+        printed = self.log.read_bytes()[self.log_offset:].decode()
+        budget = re.findall(r"a stop needs up to ([0-9.]+) s", printed)
+        self.latencies.append((phase, seconds, float(budget[-1]) if budget else None))
+        if budget and seconds > float(budget[-1]):
+            raise Failure("a stop in %s took %.2f s, but %s s were announced" % (phase, seconds, budget[-1]))
+        if status == 0 or "step" not in printed or "stopping" not in printed and phase == "start-up":
+            return
+        if phase == "between restarts":
+            return  # what the killed rank had done since the last checkpoint is lost, and will be done again
+        if may_leave_staged:
+            await_gone(self.run, ("anyorder-ckptd",), 60)
+        if where and not (self.run / "checkpoints" / ("step-%09d" % where)).exists():
+            raise Failure("no checkpoint of step %d, where a signal in %s stopped it" % (where, phase))
+
+
+def play(programs, directory, random, tally, latencies):
+    StoppedRun(programs, directory, random, tally, latencies).play()
+    shutil.rmtree(directory)
