@@ -75,23 +75,24 @@ class History:
     def check_saves(self):
         """Every start goes on from the newest commit, and no step is committed twice."""
         saves = [json.loads(line) for line in lines_of(self.run / "ckptd.node00.jsonl")]
-        committed = [s for s in saves if s["state"] == "COMMITTED"]
+        committed = [s for s in saves if s["state"] in ("COMMITTED", "RECOVERED")]
         steps = [s["step"] for s in committed]
         self.require(len(steps) == len(set(steps)), "a step was committed twice: %s" % steps)
         for incarnation, step in self.began_at.items():
             newest = max([s["step"] for s in committed if s["time"] < self.began_time[incarnation] and s["incarnation"] < incarnation],
                          default=0)
             self.require(step >= newest, "incarnation %d begins at step %d although step %d was COMMITTED" % (incarnation, step, newest))
-        order = ["COPYING", "STAGED", "WRITING", "DURABLE", "COMMITTED", "VERIFIED"]
+        # RECOVERED: the next service committed what a dead one had voted for.
+        order = ["COPYING", "STAGED", "WRITING", "DURABLE", "RECOVERED", "COMMITTED", "VERIFIED"]
         by_generation = {}
         for save in saves:
             by_generation.setdefault(save["generation"], []).append(save["state"])
         for generation, states in by_generation.items():
             ranks = [order.index(s) if s in order else len(order) for s in states]
-            self.require(ranks == sorted(set(ranks)), "generation %d went through %s" % (generation, states))
+            self.require(ranks == sorted(set(ranks)) and not {"RECOVERED", "COMMITTED"} <= set(states), "generation %d went through %s" % (generation, states))
             self.require("DAMAGED" not in states, "generation %d was read back damaged" % generation)
         claimed = {r["step"] for r in self.records("commit")}
-        # The service may be killed between telling the ranks and... nothing: it logs before it tells.
+        # The service logs before it tells the ranks, so that even a killed one has.
         self.require(claimed <= set(steps), "the ledger has commits that the service never reported: %s" % sorted(claimed - set(steps)))
         names = [p.name for p in (self.run / "checkpoints").iterdir()] if (self.run / "checkpoints").exists() else []
         self.require(not any(n.endswith(".quarantine") for n in names), "a checkpoint was found bad: %s" % names)
