@@ -108,6 +108,27 @@ class MemberReader {
   FaultList& faults_;
 };
 
+// The summary of XLNetForSequenceClassification is the next-sentence head only with these values, which are its defaults.
+void ReadSummary(const Json& json, HfConfig& config) {
+  FaultList faults;
+  MemberReader reader(json, faults);
+  std::string type = "last", activation = "tanh";
+  bool use_proj = true, proj_to_labels = false;
+  reader.String("summary_type", type);
+  reader.String("summary_activation", activation);
+  reader.Bool("summary_use_proj", use_proj);
+  reader.Bool("summary_proj_to_labels", proj_to_labels);
+  // Here, null means none.
+  if (json.contains("summary_activation") && json["summary_activation"].is_null())
+    activation = "none";
+  faults.Require(type == "last", absl::StrCat("'summary_type' is \"", type, "\", not \"last\""));
+  faults.Require(activation == "tanh",
+                 absl::StrCat("'summary_activation' is \"", activation, "\", not \"tanh\""));
+  faults.Require(use_proj, "'summary_use_proj' is false, not true");
+  faults.Require(!proj_to_labels, "'summary_proj_to_labels' is true, not false");
+  config.other_summary = faults.Joined();
+}
+
 // What makes it another function than ours.
 struct Kind {
   std::string model_type = "(none)";
@@ -202,6 +223,21 @@ const char* HfActivation(kernels::Activation activation) {
   return "gelu_new";
 }
 
+// The summary is the next-sentence head, which has two classes. Names of two labels stay.
+void SetSummary(Json& json) {
+  const auto is_two = [&json](const char* key) {
+    return json[key].is_number() ? json[key] == 2 : json[key].is_object() && json[key].size() == 2;
+  };
+  for (const char* key : {"id2label", "label2id", "num_labels", "_num_labels"}) {
+    if (json.contains(key) && !is_two(key)) json.erase(key);
+  }
+  for (const auto& [key, value] : {std::pair<const char*, Json>{"summary_type", "last"},
+                                   {"summary_activation", "tanh"},
+                                   {"summary_use_proj", true}}) {
+    json[key] = value;
+  }
+}
+
 std::string Text(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -219,6 +255,7 @@ absl::StatusOr<HfConfig> ParseHfConfig(absl::string_view text, absl::string_view
   Kind kind;
   ReadSizes(reader, config, faults);
   ReadSettings(reader, config, kind);
+  ReadSummary(json, config);
   if (!faults.empty())
     return absl::DataLossError(
         absl::StrCat(path, ": ", faults.Joined(), "; use the config.json of these weights"));
@@ -277,6 +314,7 @@ std::string UpdatedHfConfigText(const std::string& original,
   Json json = Json::parse(original, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) json = Json::object();
   json["architectures"] = {kArchitecture};
+  if (config.model.next_sentence_head) SetSummary(json);
   // Some versions of transformers read one of the two names of the vocabulary's size, some the other.
   json["vocab_size"] = vocab_size;
   json["n_token"] = vocab_size;

@@ -23,6 +23,8 @@ struct HfConfig {
   // ff_activation is "gelu": by name the exact GELU, yet the released models, whose files say so, were trained with the tanh
   // approximation. `model` has the latter; either may be chosen.
   bool gelu_is_open = false;
+  // What makes the sequence summary another function than the next-sentence head, "" if nothing does.
+  std::string other_summary;
 };
 
 // `path` names the text in messages. Errors, each listing all faults with key, value found and values expected:

@@ -249,6 +249,13 @@ absl::Status HfWeights::Check(const ParameterLayout& layout,
   return absl::OkStatus();
 }
 
+bool HfWeights::HasNextSentenceHead() const {
+  return std::any_of(tensors_.begin(), tensors_.end(), [](const Tensor& tensor) {
+    return absl::StartsWith(tensor.entry.name, "sequence_summary.") ||
+           absl::StartsWith(tensor.entry.name, "logits_proj.");
+  });
+}
+
 absl::Status HfWeights::ReadPiece(const Tensor& tensor,
                                   int64_t begin,
                                   int64_t count,

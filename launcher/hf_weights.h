@@ -29,6 +29,9 @@ class HfWeights {
   // FailedPrecondition naming file and tensor, what was expected and what to do.
   absl::Status Check(const ParameterLayout& layout, std::vector<std::string>& left_out) const;
 
+  // Whether the files hold any part of the next-sentence head (sequence_summary, logits_proj).
+  bool HasNextSentenceHead() const;
+
   // Writes all parameters to `flat` [layout.num_elements()], converted to fp32. REQUIRES: Check was OK.
   // Errors: DataLoss for a value that is not finite; FailedPrecondition where two tensors would have to be equal (an output
   // weight that is not the embedding, biases of layers that share them) and are not; I/O.

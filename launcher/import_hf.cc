@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -39,6 +40,7 @@ struct Import {
   HfConfig model;
   RunConfig config;
   std::vector<std::string> left_out;
+  bool draws_head = false;  // the run has a next-sentence head, the weights have none
 };
 
 // Small steps from weights that are good already: users who went on at a pretraining rate reported models that got worse. Adam
@@ -80,6 +82,7 @@ absl::Status CheckContradictions(const ImportOptions& options,
                                  const RunConfig& config) {
   RunConfig expected;
   expected.model = model.model;
+  expected.objective = config.objective;  // a head may be added
   // "gelu" may mean either, and the user may say which.
   if (model.gelu_is_open && config.model.activation == kernels::Activation::kGeluErf)
     expected.model.activation = kernels::Activation::kGeluErf;
@@ -153,6 +156,38 @@ std::string MetadataOf(const Import& import, const ParameterLayout& layout) {
   return SerializeMetadata(metadata, layout);
 }
 
+// Of the parameters that the files have to hold.
+ParameterLayout StoredLayout(const Import& import) {
+  ModelConfig model = import.config.model;
+  if (import.draws_head) model.next_sentence_head = false;
+  return ParameterLayout(model, import.model.vocab_size);
+}
+
+// Weights of a language model may go on with a fresh next-sentence head, as for any new task; half a head, one of other classes
+// or one that sums up otherwise is refused.
+absl::Status CheckWeights(const HfWeights& weights, Import& import) {
+  const bool wants_head = import.config.model.next_sentence_head;
+  const bool has_head = weights.HasNextSentenceHead();
+  import.draws_head = wants_head && !has_head;
+  const absl::Status checked = weights.Check(StoredLayout(import), import.left_out);
+  if (!wants_head || !has_head) return checked;
+  constexpr char kWithout[] =
+      "; or leave out objective.next_sentence, which needs them for its two classes";
+  if (checked.ok() && !import.model.other_summary.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("'",
+                     import.input,
+                     "/config.json': ",
+                     import.model.other_summary,
+                     ": sequence_summary and logits_proj belong to another head; remove them",
+                     kWithout));
+  }
+  const bool is_of_head = absl::StrContains(checked.message(), "sequence_summary.") ||
+                          absl::StrContains(checked.message(), "logits_proj.");
+  if (!is_of_head) return checked;
+  return absl::FailedPreconditionError(absl::StrCat(checked.message(), kWithout));
+}
+
 absl::Status WriteCheckpoint(const Import& import,
                              const HfWeights& weights,
                              const ParameterLayout& layout,
@@ -160,7 +195,15 @@ absl::Status WriteCheckpoint(const Import& import,
                              const std::string& run_id) {
   const int64_t elements = layout.num_elements();
   const auto master = std::make_unique_for_overwrite<float[]>(elements);
-  ANYORDER_RETURN_IF_ERROR(weights.Read(layout, master.get()));
+  const ParameterLayout stored = StoredLayout(import);
+  ANYORDER_RETURN_IF_ERROR(weights.Read(stored, master.get()));
+  // What a run from scratch would begin with: the head stands at the end of the flat space.
+  InitializeParameters(layout,
+                       import.config.model,
+                       static_cast<uint64_t>(import.config.train.seed),
+                       stored.num_elements(),
+                       elements,
+                       master.get() + stored.num_elements());
   // Fresh memory that is only read stays one page of zeros, so that this costs nothing for a large model.
   const std::unique_ptr<float, decltype(&std::free)> zeros(
       static_cast<float*>(std::calloc(elements, sizeof(float))), &std::free);
@@ -231,6 +274,10 @@ void PrintSummary(const Import& import, const ParameterLayout& layout, const std
         import.config.model.activation == kernels::Activation::kGeluErf ? "the exact GELU"
                                                                         : "its tanh approximation");
   }
+  if (import.draws_head) {
+    std::printf("note: the next-sentence head is drawn at random (train.seed): %s has none\n",
+                import.input.c_str());
+  }
   if (!import.left_out.empty()) {
     std::printf("note: left out, because pretraining has no use for it: %s\n",
                 absl::StrJoin(import.left_out, ", ").c_str());
@@ -261,7 +308,7 @@ absl::Status ImportHuggingFace(const ImportOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(import.config, ResolveConfig(options, import.model));
   ANYORDER_ASSIGN_OR_RETURN(const HfWeights weights, HfWeights::Open(options.input));
   const ParameterLayout layout(import.config.model, import.model.vocab_size);
-  ANYORDER_RETURN_IF_ERROR(weights.Check(layout, import.left_out));
+  ANYORDER_RETURN_IF_ERROR(CheckWeights(weights, import));
   ANYORDER_RETURN_IF_ERROR(ReadVocabulary(import));
 
   ANYORDER_ASSIGN_OR_RETURN(NewDirectory directory,

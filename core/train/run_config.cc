@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 
 #include "core/base/check.h"
 #include "core/model/objective.h"
@@ -26,6 +27,8 @@ bool DecidesResult(absl::string_view section, absl::string_view key) {
 
 // New keys decide unless they are listed, which errs on the safe side.
 bool DecidesFunction(absl::string_view section, absl::string_view key) {
+  // It adds a head to the model.
+  if (section == "objective") return key == "next_sentence";
   if (section != "model") return false;
   for (const char* free : {"mem_len",
                            "initial_memory",
@@ -192,11 +195,15 @@ absl::Status CheckSameFunction(const RunConfig& weights, const RunConfig& now) {
   const std::vector<std::string> wanted = FunctionLines(now);
   for (size_t i = 0; i < given.size(); ++i) {
     if (given[i] == wanted[i]) continue;
-    return absl::InvalidArgumentError(absl::StrCat("the weights are of a model with ",
-                                                   given[i],
-                                                   " and mean nothing with ",
-                                                   wanted[i],
-                                                   "; leave that key out"));
+    const bool is_head = weights.objective.next_sentence != now.objective.next_sentence;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the weights are of a model with ",
+                     given[i],
+                     " and mean nothing with ",
+                     wanted[i],
+                     "; leave that key out",
+                     is_head ? ", or import them again with --set " : "",
+                     is_head ? absl::StrReplaceAll(wanted[i], {{" = ", "="}}) : ""));
   }
   return absl::OkStatus();
 }

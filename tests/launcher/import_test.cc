@@ -13,6 +13,7 @@
 
 #include "ckpt/reader.h"
 #include "core/base/status.h"
+#include "core/model/parameters.h"
 #include "core/train/config_file.h"
 #include "core/train/resume.h"
 #include "core/train/run_directory.h"
@@ -28,7 +29,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Ne;
 using ::testing::Not;
 
 std::string ReadFile(const std::string& path) {
@@ -74,6 +77,7 @@ class ImportTest : public ::testing::Test {
   }
   // The imported fp32 values of a parameter.
   std::vector<float> Imported(const std::string& name) const {
+    fs::remove_all(root_ + "/hf.values");
     EXPECT_TRUE(Export("hf.values").ok());
     auto reader = ckpt::SafetensorsReader::Open(root_ + "/hf.values/model.safetensors");
     const int64_t elements = reader->Find(name)->entry.shape.num_elements();
@@ -148,7 +152,6 @@ TEST_F(ImportTest, HalfPrecisionBecomesFullExactly) {
       model_.Tensor(name).entry.dtype = dtype;
       model_.Tensor(name).bytes = BytesOf(bits);
       fs::remove_all(root_ + "/run");
-      fs::remove_all(root_ + "/hf.values");
       ASSERT_TRUE(Import().ok());
       EXPECT_EQ(BytesOf(Imported(name)), BytesOf(expected)) << Name(dtype) << " from " << first;
     }
@@ -237,6 +240,99 @@ TEST_F(ImportTest, HeadsOfOtherTasksAreNamedAndLeftOut) {
   EXPECT_EQ(
       ckpt::SafetensorsReader::Open(root_ + "/again/model.safetensors")->Find("logits_proj.weight"),
       nullptr);
+}
+
+class ImportHeadTest : public ImportTest {
+ protected:
+  ImportHeadTest() { options_.overrides = {"objective.next_sentence=true"}; }
+  void AddHead() {
+    model_.Add("sequence_summary.summary.weight", {8, 8}, 50);
+    model_.Add("sequence_summary.summary.bias", {8}, 51);
+    model_.Add("logits_proj.weight", {2, 8}, 52);
+    model_.Add("logits_proj.bias", {2}, 53);
+  }
+};
+
+TEST_F(ImportHeadTest, ANextSentenceHeadComesAndGoesByteForByte) {
+  AddHead();
+  ASSERT_TRUE(Import().ok());
+  ASSERT_TRUE(Export("again").ok());
+  const auto reader = ckpt::SafetensorsReader::Open(root_ + "/again/model.safetensors");
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ(reader->tensors().size(), model_.tensors.size());
+  for (const HfTensor& tensor : model_.tensors)
+    EXPECT_EQ(BytesOf(Imported(tensor.entry.name)), tensor.bytes) << tensor.entry.name;
+}
+
+TEST_F(ImportHeadTest, WithoutOneItIsDrawnAsForARunFromScratch) {
+  options_.overrides.emplace_back("train.seed=5");
+  model_.config["id2label"] = {{"0", "a"}, {"1", "b"}, {"2", "c"}};
+  model_.config["summary_activation"] = nullptr;
+  ::testing::internal::CaptureStdout();
+  const absl::Status imported = Import();
+  const std::string said = ::testing::internal::GetCapturedStdout();
+  ASSERT_TRUE(imported.ok()) << imported;
+  EXPECT_THAT(said, HasSubstr("note: the next-sentence head is drawn at random (train.seed)"));
+  const auto config = LoadRunConfig(RunDirectory(options_.output).config, {});
+  ASSERT_TRUE(config.ok() && config->model.next_sentence_head) << config.status();
+  const ParameterLayout layout(config->model, 14);
+  std::vector<float> scratch(layout.num_elements());
+  InitializeParameters(layout, config->model, 5, 0, layout.num_elements(), scratch.data());
+  for (const char* name : {"sequence_summary.summary.weight", "logits_proj.weight"}) {
+    const ParameterInfo& info = layout.Find(name);
+    const std::vector<float> drawn = Imported(name);
+    EXPECT_EQ(drawn,
+              std::vector<float>(scratch.begin() + info.offset, scratch.begin() + info.end()));
+    EXPECT_THAT(drawn, Contains(Ne(0.0f)));
+  }
+  for (const HfTensor& tensor : model_.tensors) {
+    EXPECT_EQ(BytesOf(Imported(tensor.entry.name)), tensor.bytes) << tensor.entry.name;
+  }
+  // What transformers needs to make the same head.
+  ASSERT_TRUE(Export("again").ok());
+  const Json again = Json::parse(ReadFile(root_ + "/again/config.json"));
+  EXPECT_FALSE(again.contains("id2label")) << "three names for two classes";
+  EXPECT_EQ(again["summary_activation"], "tanh");
+}
+
+TEST_F(ImportHeadTest, AnotherHeadIsRefused) {
+  AddHead();
+  model_.config["summary_type"] = "mean";
+  model_.Write(options_.input);
+  ExpectRefused(kExitData,
+                {"config.json", "'summary_type' is \"mean\", not \"last\"", "leave out"});
+  model_.config["summary_type"] = "last";
+  model_.config["summary_activation"] = nullptr;
+  model_.Write(options_.input);
+  ExpectRefused(kExitData, {"'summary_activation' is \"none\", not \"tanh\""});
+  model_.config.erase("summary_activation");
+  model_.Remove("logits_proj.bias");
+  model_.Write(options_.input);
+  ExpectRefused(kExitData,
+                {"no tensor 'logits_proj.bias' [2]", "leave out objective.next_sentence"});
+  model_.Add("logits_proj.bias", {3}, 1);
+  model_.Write(options_.input);
+  ExpectRefused(kExitData, {"'logits_proj.bias' is [3]", "leave out objective.next_sentence"});
+  model_.Remove("transformer.mask_emb");
+  model_.Write(options_.input);
+  const absl::Status other = ImportHuggingFace(options_);
+  EXPECT_THAT(std::string(other.message()),
+              AllOf(HasSubstr("mask_emb"), Not(HasSubstr("objective"))));
+}
+
+TEST_F(ImportHeadTest, TheFirstStartCanNeitherAddNorDropIt) {
+  ASSERT_TRUE(Import().ok());
+  const auto imported = LoadRunConfig(RunDirectory(options_.output).config, {});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  RunConfig now = *imported;
+  ASSERT_TRUE(ApplyOverride("objective.next_sentence=false", now).ok());
+  for (const auto& [weights, wanted] : {std::pair(*imported, now), std::pair(now, *imported)}) {
+    const absl::Status status = CheckFirstStart(options_.output, weights, wanted, {});
+    EXPECT_EQ(ExitStatusFor(status), kExitUsage);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(absl::StrCat("import them again with --set objective.next_sentence=",
+                                       wanted.objective.next_sentence ? "true" : "false")));
+  }
 }
 
 TEST_F(ImportTest, SettingsComeFromTheFileAndTheModelFromTheWeights) {

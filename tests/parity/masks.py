@@ -44,19 +44,21 @@ def model_inputs(facts, reuse_len):
     return inputs, labels, weights
 
 
+def keys_of_rows(facts, first, count):
+    """Our visibility arrays, expanded, [lanes, count, K]: `count` rows a lane from row `first` on, K keys memory first."""
+    lanes = len(facts["tokens"])
+    limit, group, document = (
+        facts["row_" + name][first:first + lanes * count].reshape(lanes, count, 1) for name in ("lim", "grp", "doc"))
+    key, key_group, key_document = (facts[name][:, None, :] for name in ("key_key", "key_grp", "key_doc"))
+    same_document = (key_document != DOC_PAD) & ((key_document == DOC_ANY) | (key_document == document))
+    in_order = (key <= limit) | ((group >= 0) & (group == key_group))
+    return same_document & in_order
+
+
 def visible_keys(facts):
-    """Our visibility arrays, expanded: content rows [lanes, S, K] and query rows [lanes, Q, K], K keys memory first."""
+    """What content rows [lanes, S, K] and query rows [lanes, Q, K] see."""
     lanes, slots = facts["tokens"].shape
-    rows = {name: facts["row_" + name] for name in ("lim", "grp", "doc")}
-    result = []
-    for first, count in ((0, slots), (lanes * slots, facts["labels"].shape[1])):
-        limit, group, document = (
-            rows[name][first:first + lanes * count].reshape(lanes, count, 1) for name in ("lim", "grp", "doc"))
-        key, key_group, key_document = (facts[name][:, None, :] for name in ("key_key", "key_grp", "key_doc"))
-        same_document = (key_document != DOC_PAD) & ((key_document == DOC_ANY) | (key_document == document))
-        in_order = (key <= limit) | ((group >= 0) & (group == key_group))
-        result.append(same_document & in_order)
-    return result
+    return keys_of_rows(facts, 0, slots), keys_of_rows(facts, lanes * slots, facts["labels"].shape[1])
 
 
 def dense_inputs(facts, held):

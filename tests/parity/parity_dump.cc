@@ -5,7 +5,7 @@
 // network without dropout, all lanes in one microbatch, each step reading the memory that the step before wrote.
 // OUTPUT is one safetensors file with tensors "STEP.NAME": the sampler's facts, as drawn; the batch's visibility arrays;
 // hidden states "STEP.content/LEVEL" and "STEP.query/LEVEL", logits, losses and memory; and, unless --forward-only,
-// gradients of the sum of losses, "STEP.gradient/PARAMETER".
+// gradients of the sum of losses, "STEP.gradient/PARAMETER". With a next-sentence head also "STEP.summary_logits".
 
 #include <algorithm>
 #include <cstdio>
@@ -94,6 +94,9 @@ void AddBatch(int64_t step, const Batch& batch, TensorDump& dump) {
   dump.Add(step, "readout_rows", targets, batch.readout_rows);
   dump.Add(step, "labels", targets, batch.labels);
   dump.Add(step, "weights", targets, batch.weights);
+  dump.Add(step, "input", {shape.batch_size, shape.content_rows}, batch.tokens);
+  if (shape.next_sentence)
+    dump.Add(step, "summary_labels", {shape.batch_size}, batch.summary_labels);
 }
 
 void AddTrace(int64_t step, const Run& run, const StepTrace& trace, TensorDump& dump) {
@@ -107,6 +110,7 @@ void AddTrace(int64_t step, const Run& run, const StepTrace& trace, TensorDump& 
                {lanes, shape.content_rows, model.model_dim},
                trace.content[level]);
     }
+    if (shape.query_rows == 0) continue;
     dump.Add(step,
              absl::StrCat("query/", level),
              {lanes, shape.query_rows, model.model_dim},
@@ -115,6 +119,11 @@ void AddTrace(int64_t step, const Run& run, const StepTrace& trace, TensorDump& 
   const int64_t vocab_size = static_cast<int64_t>(trace.logits.size()) / (lanes * shape.targets);
   dump.Add(step, "logits", {lanes, shape.targets, vocab_size}, trace.logits);
   dump.Add(step, "losses", {lanes, shape.targets}, trace.losses);
+  if (!trace.summary_logits.empty()) {
+    dump.Add(step, "summary_logits", {lanes, 2}, trace.summary_logits);
+    const std::vector<float> loss = {static_cast<float>(trace.next_sentence_loss)};
+    dump.Add(step, "next_sentence_loss", {1}, loss);
+  }
   if (!trace.memory.empty()) {
     dump.Add(
         step, "memory", {lanes, model.num_layers, model.mem_len, model.model_dim}, trace.memory);

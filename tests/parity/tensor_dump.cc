@@ -26,7 +26,7 @@ void TensorDump::AddSamples(int64_t step, const std::vector<TextSample>& samples
   const Shape rows{lanes, static_cast<int64_t>(tokens.size()) / lanes};
   Add(step, "tokens", rows, tokens);
   Add(step, "segment", rows, segment);
-  Add(step, "order", rows, order);
+  if (!order.empty()) Add(step, "order", rows, order);  // denoising has none
   Add(step, "masked", rows, masked);
   Add(step, "backward", Shape{lanes}, backward);
 }

@@ -36,6 +36,7 @@ class TracingBackend final : public testing::ForwardingBackend {
   // Rows of a level as the network orders them: content, then query.
   const std::vector<float>& level(size_t index) const { return levels_[index]; }
   std::vector<float> TakeLogits() { return std::move(logits_); }
+  std::vector<float> TakeSummaryLogits() { return std::move(summary_logits_); }
 
   void EmbeddingForward(const kernels::EmbeddingForwardArgs& args, StreamView stream) override {
     ForwardingBackend::EmbeddingForward(args, stream);
@@ -53,12 +54,13 @@ class TracingBackend final : public testing::ForwardingBackend {
   // The fused operation never holds the logits: the same product, once more.
   void LinearCrossEntropy(const kernels::LinearCrossEntropyArgs& args, StreamView stream) override {
     const Shape shape{args.x.dim(0), args.weight.dim(0)};
-    logits_.resize(static_cast<size_t>(shape.num_elements()));
+    std::vector<float>& logits = args.weight.raw() == word_embedding_ ? logits_ : summary_logits_;
+    logits.resize(static_cast<size_t>(shape.num_elements()));
     Gemm({.a = args.x,
           .b = args.weight,
           .transpose_b = true,
           .bias = args.bias,
-          .c = TensorView(logits_.data(), shape)},
+          .c = TensorView(logits.data(), shape)},
          stream);
     ForwardingBackend::LinearCrossEntropy(args, stream);
   }
@@ -67,7 +69,7 @@ class TracingBackend final : public testing::ForwardingBackend {
   const void* word_embedding_ = nullptr;
   std::vector<const void*> gammas_;
   std::vector<std::vector<float>> levels_;
-  std::vector<float> logits_;
+  std::vector<float> logits_, summary_logits_;
 };
 
 class TracedTransformer final : public TracedNetwork {
@@ -106,9 +108,10 @@ class TracedTransformer final : public TracedNetwork {
       args.gradients = TensorView(trace.gradients.data(), args.weights.shape());
     }
     backend_->Expect(layout(), weights.data(), config_.num_layers);
-    transformer_->Run(args, {});
+    trace.next_sentence_loss = transformer_->Run(args, {}).next_sentence_loss;
     trace.losses = transformer_->readout_losses();
     trace.logits = backend_->TakeLogits();
+    trace.summary_logits = backend_->TakeSummaryLogits();
     SplitLevels(trace);
     return trace;
   }
@@ -119,11 +122,12 @@ class TracedTransformer final : public TracedNetwork {
     const int64_t content = shape_.batch_size * shape_.content_rows * config_.model_dim;
     for (size_t index = 0; index <= last; ++index) {
       const std::vector<float>& rows = backend_->level(index);
-      const int64_t split = index < last ? content : 0;
+      const bool has_content = index < last || shape_.content_readout || shape_.query_rows == 0;
+      const int64_t split = has_content ? content : 0;
       ANYORDER_CHECK(static_cast<int64_t>(rows.size()) ==
                      split + shape_.batch_size * shape_.query_rows * config_.model_dim)
           << "level " << index << " has " << rows.size() << " elements";
-      if (index < last) trace.content.emplace_back(rows.begin(), rows.begin() + split);
+      if (has_content) trace.content.emplace_back(rows.begin(), rows.begin() + split);
       trace.query.emplace_back(rows.begin() + split, rows.end());
     }
   }

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""The next-sentence head in transformers: an exported run with one is an XLNetForSequenceClassification of two classes.
+
+Trains small runs with `objective.next_sentence`, loads each exported directory with AutoModelForSequenceClassification, and compares
+both logits of each pair, the loss and the last layer's states with our own on the run's first steps, memory carried along. Both
+objectives need a perm_mask: in denoising rows that are remembered do not see later text, in the permutation objective rows see what
+their order allows, and none but CLS sees CLS. CLS sees everything. Lastly the exported directory is imported into a run with the
+head, and back.
+
+Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
+"""
+import sys
+import tempfile
+from pathlib import Path
+
+import hf_model
+import masks
+import run_programs
+import torch
+import xlnet_parity
+from measures import Measures, print_header, print_table
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForSequenceClassification
+
+STEPS = xlnet_parity.STEPS
+# The forward pass of xlnet_parity.py's networks, with the same bound for the same reasons.
+TOLERANCE = xlnet_parity.TOLERANCE
+SETTINGS = {**xlnet_parity.SETTINGS, "objective.next_sentence": "true"}
+HEAD = ("sequence_summary.", "logits_proj.")
+VARIANTS = {"permutation": {"objective.name": "permutation_lm"}, "denoising": {"objective.name": "dae"}}
+
+
+def load_classifier(export, faults):
+    """As a user loads it, but with forward and backward lanes in a batch."""
+    config = AutoConfig.from_pretrained(export, bi_data=True)
+    model, info = AutoModelForSequenceClassification.from_pretrained(export, config=config, output_loading_info=True)
+    # The language model's own output, and the mask embedding of query streams, have no place in some versions.
+    spare = {"lm_loss.weight", "lm_loss.bias"}
+    if config.num_labels != 2 or info["missing_keys"] or not set(info["unexpected_keys"]) <= spare or info["mismatched_keys"]:
+        faults.append(f"{config.num_labels} labels, {info}")
+    return model.eval().float()
+
+
+def compare(export, dump, is_denoising):
+    faults, measures, mems = [], Measures(), None
+    model = load_classifier(export, faults)
+    classes = set()
+    for t, facts in enumerate(hf_model.read_steps(dump, STEPS)):
+        lanes, slots = facts["tokens"].shape
+        seen = masks.keys_of_rows(facts, 0, slots)[:, :, -slots:]
+        if is_denoising:
+            half = torch.arange(slots) // model.config.reuse_len > 0
+            right = torch.equal(seen, (half[:, None] | ~half[None, :]).expand_as(seen))
+        else:
+            right = seen[:, -1].all() and not seen[:, :-1, -1].any()
+        if not right:
+            faults.append(f"step {t}: CLS does not see everything, or others see what they should not")
+        inputs = dict(input_ids=facts["input"].long(), token_type_ids=facts["segment"].long(), perm_mask=1 - seen.float())
+        with torch.no_grad():
+            result = model(**inputs, mems=mems, use_mems=True, output_hidden_states=True, labels=facts["summary_labels"].long())
+        mems = result.mems
+        last = max(int(name.split("/")[1]) for name in facts if name.startswith("content/"))
+        measures.add("last hidden states", facts[f"content/{last}"], result.hidden_states[-1])
+        measures.add("logits", facts["summary_logits"], result.logits)
+        measures.add("loss", facts["next_sentence_loss"], (result.loss * lanes)[None])
+        classes |= set(facts["summary_labels"].tolist())
+    if classes != {0, 1}:
+        faults.append(f"the pairs are of classes {classes} only")
+    return measures, faults
+
+
+def check_return(export, folder, faults):
+    """The exported directory comes into a run with the head, bit for bit; without the key the head stays out."""
+    whole = load_file(export / "model.safetensors")
+    for name, options in (("with", ["--set", "objective.next_sentence=true"]), ("without", [])):
+        run_dir, again = folder / f"{name}-run", folder / f"{name}-again"
+        run_programs.run(run_programs.PROGRAMS / "anyorder", "import", "--format", "hf", "--input", export, "--output", run_dir,
+                         *options)
+        run_programs.export(run_dir, again)
+        back = load_file(again / "model.safetensors")
+        expected = {key: value for key, value in whole.items() if options or not key.startswith(HEAD)}
+        if set(back) != set(expected) or any(not torch.equal(back[key], expected[key]) for key in back):
+            faults.append(f"weights imported {name} the head differ")
+
+
+def main():
+    torch.set_num_threads(1)
+    print(hf_model.versions())
+    print_header()
+    faults = []
+    with tempfile.TemporaryDirectory() as temporary:
+        shards = run_programs.prepare_text(Path(temporary))
+        for name, changed in VARIANTS.items():
+            folder = Path(temporary) / name
+            folder.mkdir()
+            run_programs.launch(folder / "run", {**SETTINGS, **changed, "data.shards": shards, "cpu.threads": 1})
+            run_programs.export(folder / "run", folder / "hf")
+            run_programs.dump(folder / "run", STEPS, folder / "dump", "--forward-only")
+            measures, found = compare(folder / "hf", folder / "dump", is_denoising=name == "denoising")
+            print_table(name, measures)
+            found += [f"{quantity}: {max(relative, norm):.1e} is over {TOLERANCE:g}"
+                      for quantity, _, relative, norm in measures.table() if not max(relative, norm) <= TOLERANCE]
+            check_return(folder / "hf", folder, found)
+            faults += [f"{name}: {fault}" for fault in found]
+    for fault in faults:
+        print(f"FAULT in {fault}")
+    print("FAILED" if faults else f"all agree within {TOLERANCE:g}")
+    return 1 if faults else 0
+
+
+sys.exit(main())
