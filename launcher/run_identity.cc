@@ -1,11 +1,14 @@
 #include "launcher/run_identity.h"
 
+#include <algorithm>
 #include <chrono>
 #include <random>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 
+#include "ckpt/file_system.h"
+#include "ckpt/lease.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 
@@ -15,6 +18,10 @@ absl::StatusOr<RunIdentity> NextIdentity(const RunDirectory& paths) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
   const LedgerSummary summary = Summarize(records);
   RunIdentity identity{summary.run_id, summary.incarnations + 1};
+  // A launch that died between its claim and its first record has used up a number that the ledger does not know.
+  const auto claimed = ckpt::ReadLease(ckpt::FileSystem::Posix(), paths.launch);
+  if (claimed.ok() && claimed->run_id == identity.run_id && ckpt::IsKnownDead(*claimed))
+    identity.incarnation = std::max(identity.incarnation, claimed->incarnation + 1);
   if (identity.run_id.empty()) {
     // Only a name: nothing of the training depends on it.
     std::random_device random;
@@ -30,7 +37,7 @@ absl::Status RecordCreation(const RunDirectory& paths,
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
   const LedgerSummary summary = Summarize(records);
   const bool is_new = summary.run_id.empty();
-  if (summary.incarnations + 1 != identity.incarnation ||
+  if (summary.incarnations >= identity.incarnation ||
       (!is_new && summary.run_id != identity.run_id)) {
     return absl::AlreadyExistsError(absl::StrCat(
         "another launch used '", paths.root, "' a moment ago; look at its state and launch again"));

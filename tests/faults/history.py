@@ -61,7 +61,8 @@ class History:
 
     def check_starts(self):
         numbers = [r["incarnation"] for r in self.records("start")]
-        self.require(numbers == list(range(1, len(numbers) + 1)), "incarnations do not rise one by one: %s" % numbers)
+        # A launch killed between its claim and its first record leaves a gap.
+        self.require(numbers == sorted(set(numbers)), "incarnations do not rise: %s" % numbers)
         train = self.records("train")
         began = [r["incarnation"] for r in train]
         self.require(began == sorted(set(began)) and set(began) <= set(numbers), "ranks began in incarnations %s" % began)
