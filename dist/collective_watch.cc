@@ -9,6 +9,7 @@
 
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "dist/heartbeat.h"
 
 namespace anyorder::dist {
 namespace {
@@ -39,6 +40,7 @@ CollectiveWatch::~CollectiveWatch() {
 void CollectiveWatch::SetPhase(absl::string_view phase) {
   const std::lock_guard<std::mutex> lock(mutex_);
   phase_ = std::string(phase);
+  if (options_.heartbeat != nullptr) options_.heartbeat->SetPhase(phase);
 }
 
 void CollectiveWatch::Begin(const char* collective) {
@@ -46,11 +48,13 @@ void CollectiveWatch::Begin(const char* collective) {
   collective_ = collective;
   ++number_;
   begun_ = absl::Now();
+  if (options_.heartbeat != nullptr) options_.heartbeat->Begin(collective, number_);
 }
 
 void CollectiveWatch::End() {
   const std::lock_guard<std::mutex> lock(mutex_);
   collective_ = nullptr;
+  if (options_.heartbeat != nullptr) options_.heartbeat->End();
 }
 
 std::string CollectiveWatch::Describe(absl::Duration elapsed) const {
@@ -69,22 +73,33 @@ std::string CollectiveWatch::Describe(absl::Duration elapsed) const {
                       "'");
 }
 
+// A rank that runs ticks twice within the silence that counts as none.
+std::string CollectiveWatch::DescribeMissing() const {
+  if (options_.heartbeat == nullptr) return "";
+  options_.heartbeat->Tick();  // it is not this rank that is missing
+  const std::string missing =
+      options_.heartbeat->DescribeMissing(number_, options_.report_after / 2);
+  return missing.empty() ? "; all ranks run and are in it" : absl::StrCat("; missing: ", missing);
+}
+
 // Polls instead of being woken by every Begin: a step makes dozens of collectives and a limit is seconds.
 void CollectiveWatch::Run() {
   const absl::Duration period = std::min(options_.report_after, options_.exit_after) / 4;
   std::unique_lock<std::mutex> lock(mutex_);
   int64_t reported = 0;
   while (!stopping_) {
+    if (options_.heartbeat != nullptr) options_.heartbeat->Tick();
     changed_.wait_for(lock, absl::ToChronoNanoseconds(period));
     if (stopping_ || collective_ == nullptr) continue;
     const absl::Duration elapsed = absl::Now() - begun_;
     if (elapsed >= options_.exit_after) {
-      options_.report(absl::StrCat(Describe(elapsed), "; a peer is lost or stuck, giving up"));
+      options_.report(absl::StrCat(
+          Describe(elapsed), DescribeMissing(), "; a peer is lost or stuck, giving up"));
       options_.exit();
       collective_ = nullptr;  // only a test's exit returns
     } else if (elapsed >= options_.report_after && reported != number_) {
       reported = number_;
-      options_.report(Describe(elapsed));
+      options_.report(Describe(elapsed) + DescribeMissing());
     }
   }
 }

@@ -15,11 +15,16 @@
 
 namespace anyorder::dist {
 
+class Heartbeat;
+
 struct CollectiveWatchOptions {
   // A collective longer than this is reported, once.
   absl::Duration report_after = absl::Seconds(60);
   // And longer than this ends the process. The slowest step of any rank must fit, since the others wait.
   absl::Duration exit_after = absl::Minutes(10);
+
+  // Says for others what this rank does and, in reports, whom it waits for; borrowed, may be null.
+  Heartbeat* heartbeat = nullptr;
 
   // Where the line goes. Default: Log (which names host and rank).
   std::function<void(const std::string&)> report;
@@ -46,6 +51,7 @@ class CollectiveWatch {
  private:
   void Run();
   std::string Describe(absl::Duration elapsed) const;
+  std::string DescribeMissing() const;
 
   const CollectiveWatchOptions options_;
   const int rank_;

@@ -23,6 +23,7 @@
 #include "core/train/run_directory.h"
 #include "launcher/child_process.h"
 #include "launcher/mpi_scratch.h"
+#include "launcher/silent_ranks.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -253,10 +254,19 @@ absl::StatusOr<int> RunIncarnation(const IncarnationOptions& options, OutputRela
     return ranks.status();
   }
   SignalForwarder signals(*ranks);
+  SilentRanks silent_ranks({RunDirectory(options.run_dir).heartbeats,
+                            options.ranks,
+                            options.identity.incarnation,
+                            absl::Seconds(options.dist.hang_report_seconds),
+                            absl::Seconds(options.dist.hang_exit_seconds)});
   bool service_is_lost = false;
   while (!ranks->Poll()) {
     output.Pump(kPollMs);
     signals.Forward();
+    if (silent_ranks.Poll()) {
+      LogWarning("ending the ranks, because one of them does not run (dist.hang_exit_seconds)");
+      ranks->Signal(SIGKILL);  // and they die with mpirun, stopped ones, too
+    }
     if (service.Poll() && !service_is_lost) {
       // Its incarnation ends with it: another service could not tell its half-made saves from its own.
       LogWarning(absl::StrCat("the checkpoint service ended with status ",

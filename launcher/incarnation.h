@@ -20,6 +20,7 @@ struct IncarnationOptions {
   int64_t ranks = 1;
   ResumeMode resume = ResumeMode::kAuto;
   CheckpointConfig checkpoint;
+  DistConfig dist;  // how long a rank may be silent
   bool progress_on_terminal = false;
 };
 

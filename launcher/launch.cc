@@ -174,6 +174,7 @@ class Run {
     incarnation.ranks = options_.ranks;
     incarnation.resume = options_.resume;
     incarnation.checkpoint = config_.checkpoint;
+    incarnation.dist = config_.dist;
     incarnation.progress_on_terminal = options_.progress_on_terminal;
     const absl::StatusOr<int> exit_status = RunIncarnation(incarnation, output);
     LedgerRecord stop;

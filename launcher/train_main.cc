@@ -20,6 +20,7 @@
 #include "core/train/stop_signal.h"
 #include "core/train/trainer.h"
 #include "dist/collective_watch.h"
+#include "dist/heartbeat.h"
 #include "dist/mpi_communicator.h"
 #include "launcher/command_line.h"
 
@@ -60,6 +61,14 @@ absl::StatusOr<TrainEnd> TrainOnRank(const TrainerOptions& options,
   dist::CollectiveWatchOptions limits;
   limits.report_after = absl::Seconds(config->dist.hang_report_seconds);
   limits.exit_after = absl::Seconds(config->dist.hang_exit_seconds);
+  const auto heartbeat = dist::Heartbeat::Create(RunDirectory(options.run_dir).heartbeats,
+                                                 communicator.rank(),
+                                                 communicator.world_size(),
+                                                 options.incarnation,
+                                                 communicator.host());
+  // Training needs none; reports of hangs then name those who wait, and not whom they wait for.
+  if (!heartbeat.ok()) LogWarning(absl::StrCat("no heartbeat: ", heartbeat.status().message()));
+  limits.heartbeat = heartbeat.ok() ? heartbeat->get() : nullptr;
   dist::CollectiveWatch watch(limits, communicator.rank(), communicator.host());
   communicator.set_watch(&watch);
   absl::StatusOr<TrainEnd> end = absl::InternalError("not trained");

@@ -102,6 +102,7 @@ void CheckRest(const RunConfig& config, FaultList& faults) {
   };
   at_least("dist.hang_report_seconds", config.dist.hang_report_seconds, 1);
   at_least("dist.hang_exit_seconds", config.dist.hang_exit_seconds, 1);
+  at_least("dist.replica_check_every", config.dist.replica_check_every, 0);
   at_least("checkpoint.every", config.checkpoint.every, 0);
   at_least("checkpoint.keep_last", config.checkpoint.keep_last, 2);
   at_least("checkpoint.keep_every", config.checkpoint.keep_every, 0);

@@ -62,12 +62,14 @@ struct DistConfig {
   dist::Reduction reduction = dist::Reduction::kTree;
   int64_t hang_report_seconds = 60;  // a collective this long is reported
   int64_t hang_exit_seconds = 900;   // and this long ends the rank, so that the launcher restarts
+  int64_t replica_check_every = 1;   // steps between comparisons of all ranks' weights; 0: none
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
     visit("reduction", self.reduction);
     visit("hang_report_seconds", self.hang_report_seconds);
     visit("hang_exit_seconds", self.hang_exit_seconds);
+    visit("replica_check_every", self.replica_check_every);
   }
 };
 

@@ -16,6 +16,7 @@ RunDirectory::RunDirectory(absl::string_view directory)
       tensorboard(absl::StrCat(root, "/tensorboard")),
       loss_plot(absl::StrCat(root, "/loss.svg")),
       launch(absl::StrCat(root, "/.launch")),
+      heartbeats(absl::StrCat(launch, "/ranks")),
       train_log(absl::StrCat(root, "/train.log")),
       service_log(absl::StrCat(root, "/ckptd.log")) {}
 

@@ -21,6 +21,7 @@ struct RunDirectory {
   std::string tensorboard;  // tensorboard/
   std::string loss_plot;    // loss.svg
   std::string launch;       // .launch/: the launcher's lease
+  std::string heartbeats;   // .launch/ranks/: what each rank is doing (dist/heartbeat.h)
   std::string train_log;    // train.log: what the ranks printed
   std::string service_log;  // ckptd.log
 };

@@ -68,6 +68,8 @@ absl::StatusOr<Trainer::StepOutcome> Trainer::RunStep() {
   metrics.reduce_ms = MillisecondsSince(reduce_started);
   if (totals[kFaults] > 0) return communicator_.AllAgree(fault_);
 
+  if (replica_check_->IsDue(step_ + 1))
+    ANYORDER_RETURN_IF_ERROR(replica_check_->Compare(step_ + 1, *state_));
   ANYORDER_RETURN_IF_ERROR(UpdateWeights(totals, metrics));
   ++step_;
   StepOutcome outcome{totals[kStopWishes] > 0};

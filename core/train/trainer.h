@@ -21,6 +21,7 @@
 #include "core/train/held_out.h"
 #include "core/train/lane_restarts.h"
 #include "core/train/nonfinite_finder.h"
+#include "core/train/replica_check.h"
 #include "core/train/reporter.h"
 #include "core/train/resume.h"
 #include "core/train/run_config.h"
@@ -146,6 +147,7 @@ class Trainer {
   AnomalyPolicy anomalies_;
   LaneRestarts lane_restarts_;
   std::unique_ptr<NonfiniteFinder> finder_;
+  std::unique_ptr<ReplicaCheck> replica_check_;
   double stall_ms_ = 0;  // of the save since the step before, for the next line of the metrics
   absl::Status fault_;   // this rank's own problem, not yet told to the others
 };

@@ -142,6 +142,8 @@ absl::Status Trainer::BuildLocalNetwork() {
   ANYORDER_ASSIGN_OR_RETURN(reducer_,
                             dist::GradientReducer::Create(communicator_, *backend_, reduction));
   gradient_.resize(reducer_->owned().size());
+  replica_check_ = std::make_unique<ReplicaCheck>(
+      config_.dist.replica_check_every, transformer_->layout(), communicator_, *backend_);
   finder_ = std::make_unique<NonfiniteFinder>(
       *backend_, reduction.num_elements, config_.train.microbatch_lanes);
   const int64_t lanes = config_.train.microbatch_lanes;

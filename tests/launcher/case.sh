@@ -70,6 +70,27 @@ killed_rank)
   expect_text "starting again" $name/log
   expect_same_run $name/run ;;
 
+frozen_rank)
+  # One rank is stopped, as by a debugger or a sick machine: it is named, killed and started again.
+  start $name/run --ranks 3 --set dist.hang_report_seconds=2 --set dist.hang_exit_seconds=5
+  frozen=$(rank_pids $name/run | tail -n 1)
+  kill -STOP "$frozen"
+  wait $job; expect_status $? 0 "after a stopped rank"
+  expect_text "rank [0-9] on .*: collective [0-9]* ([A-Za-z]*) has run for .* in phase '.*'; missing: .*rank [0-9] on [^ ]* (process $frozen): in phase '.*', [a-z]* collective [0-9]* .*stopped or lost" $name/log
+  expect_text "starting again" $name/log
+  ! kill -0 "$frozen" 2>/dev/null || fail "the stopped rank still lives"
+  expect_same_run $name/run ;;
+
+frozen_run)
+  # No rank is left that could report: the launcher sees it.
+  start $name/run --ranks 1 --set dist.hang_report_seconds=1 --set dist.hang_exit_seconds=3
+  frozen=$(rank_pids $name/run)
+  kill -STOP $frozen
+  wait $job; expect_status $? 0 "after a stopped run"
+  expect_text "rank 0 on [^ ]* (process $frozen): in phase 'step .*does not run" $name/log
+  expect_text "starting again" $name/log
+  expect_same_run $name/run ;;
+
 killed_all)
   start $name/run --ranks 2
   kill -9 $job $(mpirun_pids $name/run) $(rank_pids $name/run) $(service_pids $name/run)
