@@ -88,8 +88,11 @@ class StoppedRun:
         started = time.monotonic()
         is_killed = False
         while self.launch.status() is None:
+            if not self.launch.catches_signals():
+                time.sleep(0.002)
+                continue  # a signal to a program that has not begun simply ends it
             passed, steps, records = time.monotonic() - started, trained_steps(self.run), saves.new_records()
-            if phase == "start-up" and self.launch.catches_signals() and passed > seconds and self.receivers(receiver):
+            if phase == "start-up" and passed > seconds and self.receivers(receiver):
                 return True
             if phase == "data wait and step" and steps >= wanted:
                 time.sleep(self.random.uniform(0, 0.02))
