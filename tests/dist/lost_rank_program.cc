@@ -23,8 +23,10 @@ int Main(int argc, char** argv) {
     ANYORDER_CHECK(!is_lost) << "as this test wants";
   }
   if (is_lost) pause();
-  CollectiveWatch watch(
-      {absl::Milliseconds(100), absl::Milliseconds(400), {}, {}}, world->rank(), world->host());
+  CollectiveWatchOptions options;
+  options.report_after = absl::Milliseconds(100);
+  options.exit_after = absl::Milliseconds(400);
+  CollectiveWatch watch(options, world->rank(), world->host());
   world->set_watch(&watch);
   world->Barrier();
   return 0;
