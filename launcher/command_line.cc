@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -34,6 +35,8 @@ std::string NameUnknown(const CLI::App& command, const std::string& word) {
   const bool is_option = word.size() > 1 && word[0] == '-';
   const std::vector<std::string> known =
       is_option ? OptionNames(command) : SubcommandNames(command);
+  const bool is_setting =
+      !is_option && absl::StrContains(word, '=') && command.get_option_no_throw("--set") != nullptr;
   const std::string nearest = NearestName(word.substr(0, word.find('=')), known);
   return absl::StrCat("unknown ",
                       is_option       ? "option '"
@@ -41,7 +44,9 @@ std::string NameUnknown(const CLI::App& command, const std::string& word) {
                                       : "subcommand '",
                       word,
                       "'",
-                      nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?"));
+                      !nearest.empty() ? absl::StrCat("; did you mean '", nearest, "'?")
+                      : is_setting     ? "; write --set before every section.key=value"
+                                       : "");
 }
 
 std::string Fault(const CLI::App& app, const CLI::App& command, const CLI::ParseError& error) {

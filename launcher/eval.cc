@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <vector>
@@ -145,8 +146,11 @@ absl::StatusOr<EvalJson> EvaluateCausally(const EvalOptions& options, const Subj
                      config.objective.name,
                      " has no left-to-right likelihood; leave --objective out for its own loss"));
   }
-  walk_options.target_len = options.target_len.value_or(config.sampling.seq_len);
   walk_options.lanes = options.lanes.value_or(1);
+  // No longer than the longest lane: what lies behind its end would only cost memory and time.
+  walk_options.target_len =
+      std::min(options.target_len.value_or(config.sampling.seq_len),
+               std::max<int64_t>(1, (subject.text->num_tokens() - 2) / walk_options.lanes + 2));
   walk_options.same_length = options.same_length;
   ModelConfig model = config.model;
   model.mem_len = options.mem_len.value_or(model.mem_len);

@@ -14,6 +14,7 @@
 #include "ckpt/file_system.h"
 #include "ckpt/reader.h"
 #include "ckpt/safetensors.h"
+#include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/model/parameters.h"
@@ -224,6 +225,7 @@ absl::StatusOr<int64_t> WriteAll(const ExportOptions& options, const fs::path& d
 }  // namespace
 
 absl::Status ExportHuggingFace(const ExportOptions& options) {
+  SetLogName("export");
   const fs::path output = fs::path(options.output).lexically_normal();
   ANYORDER_RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(output, "--output"));
   ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));

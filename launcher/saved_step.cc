@@ -19,6 +19,11 @@ absl::StatusOr<ckpt::Checkpoint> OpenWhole(const std::string& directory) {
     status = absl::DataLossError(status.message());
   if (status.ok()) status = checkpoint->Verify();
   if (status.ok()) return checkpoint;
+  if (absl::IsNotFound(status)) {
+    return absl::NotFoundError(absl::StrCat(
+        status.message(),
+        "; `anyorder status` lists the run's, or leave --step out for the newest good one"));
+  }
   if (!absl::IsDataLoss(status)) return status;
   return absl::DataLossError(absl::StrCat(
       status.message(), "; name another step, or leave --step out for the newest good one"));

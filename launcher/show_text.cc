@@ -1,6 +1,9 @@
 #include "launcher/show_text.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
+#include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -19,6 +22,17 @@ bool EndsSentence(absl::string_view word) {
   return word.back() == '.' || word.back() == '!' || word.back() == '?';
 }
 
+// White space aside, XML 1.0 knows no control character, not even escaped.
+bool IsDrawable(absl::string_view text) {
+  using Json = nlohmann::json;
+  const std::string given(text);
+  // The dump leaves out what is no UTF-8.
+  const std::string dump = Json(given).dump(-1, ' ', false, Json::error_handler_t::ignore);
+  return Json::parse(dump) == given && std::none_of(text.begin(), text.end(), [](unsigned char c) {
+           return absl::ascii_iscntrl(c) && !absl::ascii_isspace(c);
+         });
+}
+
 }  // namespace
 
 absl::StatusOr<ShownText> ShownText::FromWords(absl::string_view text, int64_t num_tokens) {
@@ -29,6 +43,10 @@ absl::StatusOr<ShownText> ShownText::FromWords(absl::string_view text, int64_t n
     shown.words_.emplace_back(word);
     shown.sentence_.push_back(sentence);
     if (EndsSentence(word)) ++sentence;
+  }
+  if (!IsDrawable(text)) {
+    return absl::InvalidArgumentError(
+        "--text must be UTF-8 without control characters, which no picture can hold");
   }
   if (shown.words_.empty())
     return absl::InvalidArgumentError("--text has no words; name some, or leave the option out");

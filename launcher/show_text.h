@@ -17,7 +17,7 @@ namespace anyorder::launcher {
 class ShownText : public data::TextSource {
  public:
   // The words of `text`, split at white space; a sentence ends after a word that ends in one of . ! ? (or with the text).
-  // InvalidArgument if there are none.
+  // InvalidArgument if there are none, or what no XML can hold.
   static absl::StatusOr<ShownText> FromWords(absl::string_view text, int64_t num_tokens);
   // x1, x2, ... in sentences of `sentence` tokens.
   static ShownText Numbered(int64_t num_tokens, int64_t sentence);

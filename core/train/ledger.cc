@@ -57,7 +57,7 @@ absl::StatusOr<LedgerRecord> ParseLine(absl::string_view line) {
   const size_t seal = line.rfind(kSealKey);
   if (seal == absl::string_view::npos ||
       line.substr(seal + kSealKey.size()) != Seal(line.substr(0, seal)) + "\"}")
-    return absl::DataLossError("checksum does not match");
+    return absl::DataLossError("checksum does not match; restore the file from a copy");
   const Json json = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::DataLossError("not a JSON object");
   LedgerRecord record;

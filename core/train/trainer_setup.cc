@@ -87,7 +87,11 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
                      " step ",
                      trainer->step_,
                      " of ",
-                     config.train.steps));
+                     config.train.steps,
+                     trainer->step_ < config.train.steps
+                         ? ""
+                         : "; nothing is left to train (more: --set train.steps=N "
+                           "--allow-schedule-change)"));
   }
   return trainer;
 }

@@ -357,6 +357,9 @@ eval_refused)
   cp -r reference $name/damaged
   printf x | dd of="$(ls $name/damaged/checkpoints/$last/*.safetensors)" bs=1 seek=20000 conv=notrunc 2>/dev/null
   refused 65 "name another step" "a damaged step" $name/damaged --data other-shards --step $steps
+  evaluate reference --data other-shards --objective causal --lanes 200 --target-len 1048576 --json >$name/json
+  expect_status $? 0 "segments longer than the text"
+  grep -q '"target_len": [0-9]\{1,4\},' $name/json || fail "more is computed than there is text"
   [ -z "$(find reference -newer $name/begin)" ] || fail "eval changed the run directory"
   # And what launch refuses, before it writes.
   for set in eval.shards="$work/$name/foreign" eval.batches=5000 eval.lanes=3 eval.shards=; do

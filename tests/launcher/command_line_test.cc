@@ -30,6 +30,8 @@ Outcome Parse(std::vector<std::string> words) {
   launch->add_option("--fraction", fraction, "how much")
       ->check(IsNumber())
       ->check(CLI::Range(0.0, 1.0));
+  std::vector<std::string> settings;
+  launch->add_option("--set", settings, "key=value")->allow_extra_args(false);
   app.add_subcommand("status", "tell");
   words.insert(words.begin(), "program");
   std::vector<char*> argv;
@@ -64,6 +66,9 @@ TEST(CommandLineTest, FaultsAreOneLineThatNamesTheWordAndWhereHelpIs) {
        "unknown option '--rnu-dir=x'; did you mean '--run-dir'?",
        "program launch"},
       {{"lunch"}, "unknown subcommand 'lunch'; did you mean 'launch'?", "program"},
+      {{"launch", "--run-dir", "x", "--set", "a.b=1", "a.c=2"},
+       "unknown argument 'a.c=2'; write --set before every section.key=value",
+       "program launch"},
       {{"status", "now"}, "unknown argument 'now'", "program status"},
       {{}, "a subcommand is required: launch, status", "program"},
       {{"launch"}, "--run-dir is required", "program launch"},

@@ -155,6 +155,15 @@ TEST(ShowTest, TheGivenWordsBeginTheText) {
   }
 }
 
+TEST(ShowTest, WordsThatNoPictureCanHoldAreRefused) {
+  for (const char* text : {"one\xff two", "one\x01 two"}) {
+    ShowOptions options = Options("causal_lm", 8, 1);
+    options.text = text;
+    const absl::StatusOr<std::string> picture = Picture(options, kWide);
+    EXPECT_TRUE(absl::IsInvalidArgument(picture.status())) << text;
+  }
+}
+
 TEST(ShowTest, AWrongNameIsAnsweredWithTheNearestOne) {
   const absl::StatusOr<std::string> picture = Picture(Options("xlnt", 16, 1), kWide);
   EXPECT_TRUE(absl::IsInvalidArgument(picture.status()));
