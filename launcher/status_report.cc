@@ -94,7 +94,7 @@ Json Describe(const std::string& run_dir,
     json["step"] = last.step;
     json["loss"] = last.loss;
     json["tokens_per_second"] = last.tokens_per_second;
-    if (last.step == config.train.steps && owner.empty()) json["state"] = "finished";
+    if (last.step >= config.train.steps && owner.empty()) json["state"] = "finished";
   }
   for (const StepMetrics& step : metrics) {
     if (!step.held_out) continue;

@@ -49,7 +49,7 @@ absl::StatusOr<TrainEnd> Trainer::TrainAndSave() {
   if (watch_ != nullptr) watch_->SetPhase("last checkpoint");
   ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(fault_));
   ANYORDER_RETURN_IF_ERROR(saver_->Finish(step_, state_->Ranges(), Metadata()));
-  const bool is_done = step_ == config_.train.steps && !saver_->left_staged();
+  const bool is_done = step_ >= config_.train.steps && !saver_->left_staged();
   return is_done ? TrainEnd::kFinished : TrainEnd::kStopped;
 }
 

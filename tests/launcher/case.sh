@@ -246,8 +246,12 @@ schedule)
   # Once allowed it is the run's schedule.
   "$anyorder" launch --run-dir $name/run >>$name/log 2>&1; expect_status $? 0 "the same again"
   [ "$(grep -c '"event":"schedule"' $name/run/ledger.jsonl)" -eq 1 ] || fail "recorded twice"
+  # An end that has passed already: finished, not to be started again and again.
+  launch "$name/run" "${change[@]}" --set train.steps=25 --allow-schedule-change >>$name/log 2>&1; expect_status $? 0 "an end in the past"
+  expect_text "resuming after step 30 of 25; nothing is left to train" $name/log
+  "$anyorder" status --run-dir $name/run >$name/status 2>&1; expect_text "finished" $name/status
   # Edited by hand, nobody allowed it.
-  sed -i 's/^steps = 30/steps = 40/' $name/run/config.toml
+  sed -i 's/^steps = 25/steps = 40/' $name/run/config.toml
   "$anyorder" launch --run-dir $name/run >$name/edited 2>&1; expect_status $? 65 "an edited config.toml"
   expect_text "belongs to another configuration" $name/edited ;;
 
