@@ -22,7 +22,7 @@ enum ExitStatus : int {
   kExitInternal = 70,      // our own bug
   kExitIo = 74,            // the machine failed us: disk full, unreadable path, lost peer
   kExitRequeue = 75,       // checkpointed; please start me again
-  kExitDoNotRestart = 93,  // crash loop: restarting will not help
+  kExitDoNotRestart = 93,  // crash loop, or a policy to stop: restarting will not help
 };
 
 // The exit status that stands for `status`:
