@@ -92,6 +92,12 @@ CLI::App* DeclareInspect(CLI::App& app, CommandLine& line) {
   inspect->add_option("path", line.inspect.path, "directory")->required()->check(IsNotEmpty());
   inspect->add_flag("--verify", line.inspect.verify, "read everything and compare checksums");
   inspect->add_flag("--json", line.inspect.json, "one JSON object");
+  inspect->add_flag(
+      "--ledger",
+      line.inspect.ledger,
+      "of a run: prove that each sample was used as planned, and where the time went");
+  inspect->add_option("--data", line.inspect.data, "--ledger: the dataset, if it was moved")
+      ->check(IsNotEmpty());
   return inspect;
 }
 

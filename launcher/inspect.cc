@@ -19,6 +19,7 @@
 #include "core/train/resume.h"
 #include "core/train/run_directory.h"
 #include "data/dataset.h"
+#include "launcher/ledger_report.h"
 #include "launcher/status_report.h"
 
 namespace anyorder::launcher {
@@ -128,6 +129,9 @@ bool Has(const std::string& directory, const char* name) {
 }  // namespace
 
 absl::Status Inspect(const InspectOptions& options) {
+  if (options.ledger) return PrintLedgerReport({options.path, options.data, options.json});
+  if (!options.data.empty())
+    return absl::InvalidArgumentError("--data means nothing without --ledger");
   absl::StatusOr<Json> json =
       absl::NotFoundError(absl::StrCat("'",
                                        options.path,

@@ -12,6 +12,8 @@ struct InspectOptions {
   std::string path;
   bool verify = false;  // read every byte and compare checksums
   bool json = false;
+  bool ledger = false;  // of a run: ledger_report.h
+  std::string data;     // with ledger: another place of the dataset
 };
 
 // Prints to stdout. NotFound if `path` is none of the three; DataLoss if it is damaged.

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 #include "ckpt/file_system.h"
 #include "core/base/status.h"
@@ -35,6 +37,7 @@ void VisitMembers(Metrics& metrics, Visitor visit) {
   visit("samples", metrics.samples);
   visit("incarnation", metrics.incarnation);
   visit("peak_rss_bytes", metrics.peak_rss_bytes);
+  visit("time", metrics.time);
 }
 
 template <typename Metrics, typename Visitor>
@@ -108,7 +111,8 @@ absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& path) {
   return MetricsLog(std::move(file));
 }
 
-absl::Status MetricsLog::Append(const StepMetrics& metrics) {
+absl::Status MetricsLog::Append(StepMetrics metrics) {
+  metrics.time = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
   Json json;
   const auto write = [&json](const char* key, const auto& value) { json[key] = value; };
   VisitMembers(metrics, write);

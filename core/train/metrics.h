@@ -52,7 +52,8 @@ struct StepMetrics {
   double reduce_ms = 0;     // gradient reduce-scatter, waiting for slower ranks included
   double optimizer_ms = 0;  // update and all-gather of weights
   double ckpt_stall_ms = 0;
-  int64_t peak_rss_bytes = 0;                        // of rank 0
+  std::string time;            // RFC 3339, of the line itself; filled in by Append
+  int64_t peak_rss_bytes = 0;  // of rank 0
   std::optional<NextSentenceMetrics> next_sentence;  // with objective.next_sentence
   std::optional<HeldOutMetrics> held_out;            // where the step was followed by an evaluation
 };
@@ -60,7 +61,7 @@ struct StepMetrics {
 class MetricsLog {
  public:
   static absl::StatusOr<MetricsLog> Open(const std::string& path);
-  absl::Status Append(const StepMetrics& metrics);
+  absl::Status Append(StepMetrics metrics);
 
  private:
   explicit MetricsLog(AppendFile file) : file_(std::move(file)) {}

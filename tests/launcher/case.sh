@@ -101,7 +101,28 @@ killed_all)
   # Another number of ranks goes on with the same run.
   launch "$work/$name/run" --ranks 3 --resume required >>$name/log 2>&1; expect_status $? 0 "resuming"
   expect_text "3 ranks.*resuming after step" $name/log
-  expect_same_run $name/run ;;
+  expect_same_run $name/run
+  # Offline: nothing twice, nothing left out, and the parts of the time are its whole.
+  audit() { "$anyorder" inspect "$@" --ledger --json >$name/json 2>$name/verdict; }
+  audit $name/run; expect_status $? 0 "inspect --ledger: $(cat $name/verdict)"
+  python3 - $name/json $steps <<'END' || fail "the audit: $(cat $name/json)"
+import json, sys
+audit, steps = json.load(open(sys.argv[1])), int(sys.argv[2])
+assert audit["steps"] == steps and audit["duplicates"] == audit["omissions"] == 0 and not audit["problems"]
+assert audit["compared_with_plan"] == steps + audit["redone_steps"] and audit["compared_with_redone"] == audit["redone_steps"]
+parts = [part["seconds"] for part in audit["time"].values()]
+assert min(parts) >= 0 and abs(sum(parts) - audit["wall_seconds"]) <= 0.01 * audit["wall_seconds"]
+assert audit["time"]["restart"]["seconds"] > 0 and len(audit["incarnations"]) == 2
+END
+  # Without the dataset the starts are still compared with each other; another dataset is none.
+  sed -i "s|^shards = .*|shards = \"$work/$name/gone\"|" $name/run/config.toml
+  audit $name/run; expect_status $? 0 "a dataset that is gone"
+  expect_text '"compared_with_plan": 0,' $name/json
+  audit $name/run --data shards; expect_status $? 0 "a dataset that was moved"
+  audit $name/run --data other-shards; expect_status $? 65 "another dataset"
+  sed -i 's/\("step":100,.*"samples":"\)[0-9a-f]*/\10123456789abcdef/' $name/run/metrics.jsonl
+  audit $name/run --data shards; expect_status $? 65 "a step with other samples"
+  expect_text "first of step 100" $name/verdict ;;
 
 killed_launcher)
   start $name/run --ranks 2
