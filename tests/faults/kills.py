@@ -68,6 +68,7 @@ class KilledRun:
                 self.launch.process.wait()
         self.tally["checkpoints loaded"] += watch.looked_at
         faults += history.History(self.run, self.programs.reference, STEPS).check()
+        faults += self.programs.audit(self.run)
         faults += self.missing_commits()
         if self.programs.state_digest(self.run) != self.programs.state_digest(self.programs.reference):
             faults.append("the run ends in another state than the undisturbed run")

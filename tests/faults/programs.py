@@ -61,6 +61,17 @@ class Programs:
             raise Failure("the last checkpoint of %s does not load: %s" % (run, report))
         return json.loads(report)["state_digest"]
 
+    def audit(self, run):
+        """What the program's own judge of a run directory objects to; it knows of no undisturbed run."""
+        done = subprocess.run([str(self.bin / "anyorder"), "inspect", str(run), "--ledger", "--json"], capture_output=True, text=True)
+        if done.returncode not in (0, 65):
+            return ["inspect --ledger ended with %d: %s" % (done.returncode, done.stderr)]
+        report = json.loads(done.stdout)
+        faults = ["inspect --ledger: %s" % problem for problem in report["problems"]]
+        if not report["adds_up"] or report["compared_with_plan"] != STEPS + report["redone_steps"]:
+            faults.append("inspect --ledger: %s" % {key: value for key, value in report.items() if key != "incarnations"})
+        return faults
+
 
 class Launch:
     """One `anyorder launch` in the background; its output goes to the end of `log`."""
