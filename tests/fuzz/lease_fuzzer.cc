@@ -1,0 +1,38 @@
+// run-dir/LEASE, which names the owner of a run directory.
+
+#include "ckpt/layout.h"
+#include "ckpt/lease.h"
+#include "core/base/check.h"
+#include "core/base/whole_file.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/scratch_directory.h"
+#include "tests/fuzz/sealed_text.h"
+
+namespace anyorder::fuzz {
+
+std::vector<std::string> Seeds() {
+  const ScratchDirectory scratch;
+  const auto owner = ckpt::DescribeThisProcess("run", 1, "socket");
+  const auto lease =
+      ckpt::Lease::Acquire(ckpt::FileSystem::Posix(), scratch.path(), owner, absl::Seconds(1));
+  ANYORDER_CHECK_OK(lease.status());
+  const auto text = ReadWholeFile(scratch.path() + "/" + ckpt::kLeaseName);
+  ANYORDER_CHECK_OK(text.status());
+  return {WithoutSeal(*text)};
+}
+
+}  // namespace anyorder::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
+  using namespace anyorder;
+  static const fuzz::ScratchDirectory scratch;
+  const absl::string_view text = fuzz::TextOf(input, size);
+  for (const std::string& file : {std::string(text), fuzz::WithSeal(text)}) {
+    scratch.Store(ckpt::kLeaseName, file);
+    const auto owner = ckpt::ReadLease(ckpt::FileSystem::Posix(), scratch.path());
+    if (!owner.ok()) continue;
+    ckpt::IsKnownDead(*owner);
+    ANYORDER_CHECK(!owner->ToString().empty());
+  }
+  return 0;
+}

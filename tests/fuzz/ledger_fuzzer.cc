@@ -1,0 +1,61 @@
+// run-dir/ledger.jsonl. Each line is also tried with a checksum that fits.
+
+#include "absl/strings/str_split.h"
+
+#include "ckpt/crc32c.h"
+#include "core/base/check.h"
+#include "core/base/whole_file.h"
+#include "core/train/ledger.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/scratch_directory.h"
+
+namespace anyorder::fuzz {
+namespace {
+
+constexpr char kSealKey[] = ",\"crc32c\":\"";
+
+// Seals each line again that has a seal.
+std::string Sealed(absl::string_view text) {
+  std::string sealed;
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    const absl::string_view body = line.substr(0, line.rfind(kSealKey));
+    const uint32_t crc = ckpt::Crc32c(body.data(), static_cast<int64_t>(body.size()));
+    absl::StrAppend(&sealed, body, kSealKey, absl::Hex(crc, absl::kZeroPad8), "\"}\n");
+  }
+  return sealed;
+}
+
+}  // namespace
+
+std::vector<std::string> Seeds() {
+  const ScratchDirectory scratch;
+  const std::string path = scratch.path() + "/ledger.jsonl";
+  auto ledger = Ledger::Open(path);
+  ANYORDER_CHECK_OK(ledger.status());
+  for (const char* event : {"created", "start", "commit", "trained", "stop"}) {
+    LedgerRecord record;
+    record.event = event;
+    record.run_id = "run";
+    record.incarnation = 1;
+    record.step = record.last_step = 20;
+    record.first_step = 10;
+    record.reason = "because";
+    ANYORDER_CHECK_OK(ledger->Append(record));
+  }
+  const auto text = ReadWholeFile(path);
+  ANYORDER_CHECK_OK(text.status());
+  return {*text};
+}
+
+}  // namespace anyorder::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
+  using namespace anyorder;
+  static const fuzz::ScratchDirectory scratch;
+  const absl::string_view text = fuzz::TextOf(input, size);
+  for (const std::string& file : {std::string(text), fuzz::Sealed(text)}) {
+    const auto records = ReadLedger(scratch.Store("ledger.jsonl", file));
+    if (records.ok()) Summarize(*records);
+  }
+  return 0;
+}

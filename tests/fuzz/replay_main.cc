@@ -1,0 +1,128 @@
+// Runs one fuzz target without libFuzzer: its seeds, its regression inputs, and seeded mutants of both.
+//
+//   NAME_replay REGRESSIONS-FOLDER MUTANTS     plain replay; CTest runs this
+//   NAME_replay --write-seeds FOLDER           the seeds as files, for libFuzzer
+//
+// A folder that does not exist is empty. An input that crashes is kept in the working folder and its path printed.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace anyorder::fuzz {
+namespace {
+
+std::string g_current;
+std::string g_kept_path;
+
+// The process is lost anyway, so this may try what a handler should not.
+void KeepCurrent(int signal) {
+  FILE* const file = std::fopen(g_kept_path.c_str(), "wb");
+  if (file != nullptr) {
+    std::fwrite(g_current.data(), 1, g_current.size(), file);
+    std::fclose(file);
+    std::fprintf(stderr, "input that crashes: %s\n", g_kept_path.c_str());
+  }
+  std::_Exit(128 + signal);
+}
+
+void RunOne(std::string input) {
+  g_current = std::move(input);
+  LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(g_current.data()), g_current.size());
+}
+
+std::string Mutate(std::string text, std::mt19937_64& random) {
+  static constexpr const char* kTokens[] = {"0",
+                                            "-1",
+                                            "9223372036854775807",
+                                            "18446744073709551615",
+                                            "1e400",
+                                            "{}",
+                                            "[[[[",
+                                            "null",
+                                            "\"",
+                                            "\xff",
+                                            "\\u0000",
+                                            "}"};
+  const auto below = [&](size_t n) { return n == 0 ? 0 : static_cast<size_t>(random() % n); };
+  for (size_t step = 0, count = 1 + below(4); step < count; ++step) {
+    const size_t at = below(text.size() + 1);
+    switch (below(6)) {
+      case 0:
+        if (at < text.size()) text[at] = static_cast<char>(text[at] ^ 1 << below(8));
+        break;
+      case 1:
+        text.erase(at, below(20));
+        break;
+      case 2:
+        text.insert(at, text.substr(below(text.size() + 1), 1 + below(60)));
+        break;
+      case 3:
+        text.insert(at, kTokens[below(std::size(kTokens))]);
+        break;
+      case 4: {  // a number, where there is one, becomes another
+        const size_t begin = text.find_first_of("0123456789", at);
+        if (begin == std::string::npos) break;
+        const size_t end = std::min(text.size(), text.find_first_not_of("0123456789", begin));
+        text.replace(begin, end - begin, kTokens[below(std::size(kTokens))]);
+        break;
+      }
+      default:  // binary numbers at their edges
+        for (size_t i = at, end = std::min(text.size(), at + (1 << below(4))); i < end; ++i)
+          text[i] = below(2) == 0 ? '\xff' : static_cast<char>(below(256));
+    }
+  }
+  return text;
+}
+
+int WriteSeeds(const std::filesystem::path& folder) {
+  std::filesystem::create_directories(folder);
+  int number = 0;
+  for (const std::string& seed : Seeds())
+    std::ofstream(folder / absl::StrCat("seed-", number++), std::ios::binary) << seed;
+  return 0;
+}
+
+int Replay(const std::string& folder, int num_mutants) {
+  std::vector<std::string> inputs = Seeds();
+  ANYORDER_CHECK(!inputs.empty());
+  std::error_code absent;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, absent)) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    inputs.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  g_kept_path = absl::StrCat("crash-replay-", getpid());
+  for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL})
+    std::signal(signal, KeepCurrent);
+  for (const std::string& input : inputs)
+    RunOne(input);
+  std::mt19937_64 random(20241123);
+  for (int i = 0; i < num_mutants; ++i)
+    RunOne(Mutate(inputs[random() % inputs.size()], random));
+  std::printf("%zu inputs and %d mutants\n", inputs.size(), num_mutants);
+  return 0;
+}
+
+}  // namespace
+}  // namespace anyorder::fuzz
+
+int main(int argc, char** argv) {
+  if (argc == 3 && std::strcmp(argv[1], "--write-seeds") == 0)
+    return anyorder::fuzz::WriteSeeds(argv[2]);
+  if (argc == 3) return anyorder::fuzz::Replay(argv[1], std::atoi(argv[2]));
+  std::fprintf(stderr, "usage: %s REGRESSIONS-FOLDER MUTANTS | --write-seeds FOLDER\n", argv[0]);
+  return 64;
+}

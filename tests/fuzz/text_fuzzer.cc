@@ -1,0 +1,69 @@
+// Corpus text, .txt and .jsonl. The input's first byte chooses the options and how much a read returns.
+
+#include <algorithm>
+
+#include "core/base/check.h"
+#include "data/digest.h"
+#include "data/text_reader.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace anyorder::fuzz {
+namespace {
+
+class PortionSource final : public data::ByteSource {
+ public:
+  PortionSource(absl::string_view text, size_t portion) : rest_(text), portion_(portion) {}
+  absl::StatusOr<size_t> Read(char* out, size_t capacity) override {
+    const size_t count = std::min({capacity, portion_, rest_.size()});
+    std::copy_n(rest_.data(), count, out);
+    rest_.remove_prefix(count);
+    return count;
+  }
+  data::Digest128 StoredDigest() const override { return {}; }
+
+ private:
+  absl::string_view rest_;
+  const size_t portion_;
+};
+
+// What cleaning yields is valid UTF-8, not empty, and of bounded length: NFKD makes at most 11 times the bytes.
+class CheckingSink final : public data::SentenceSink {
+ public:
+  absl::Status OnSentence(std::string_view sentence) override {
+    ANYORDER_CHECK(!sentence.empty() && sentence.size() <= 11 * data::kMaxSentenceBytes);
+    ANYORDER_CHECK(data::FirstInvalidByte(sentence) == sentence.size());
+    return absl::OkStatus();
+  }
+  absl::Status OnDocumentEnd() override { return absl::OkStatus(); }
+};
+
+}  // namespace
+
+std::vector<std::string> Seeds() {
+  const std::string json =
+      "{\"text\":\"a b\\nc\\r\\n\\n d\",\"id\":[1,{\"text\":\"no\"}]}\n\n"
+      "{\"id\":1,\"text\":\"\\u00e9 \\ud83d\\ude00\"}\r\n";
+  const std::string plain =
+      "\xEF\xBB\xBF"
+      "One ``sentence''.\r\n\r\n \t\n\xC2\xA0 caf\xC3\xA9\n";
+  return {'\x01' + json, '\x0f' + json, std::string(1, '\0') + plain, '\x0e' + plain};
+}
+
+}  // namespace anyorder::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
+  using namespace anyorder;
+  if (size == 0) return 0;
+  const uint8_t choice = input[0];
+  const data::TextReadOptions options = {
+      .path = "in",
+      .kind = (choice & 1) != 0 ? data::TextKind::kJsonl : data::TextKind::kTxt,
+      .letter_case = (choice & 2) != 0 ? data::LetterCase::kUncased : data::LetterCase::kCased,
+      .invalid_utf8 = (choice & 4) != 0 ? data::InvalidUtf8::kReplace : data::InvalidUtf8::kError};
+  fuzz::PortionSource source(fuzz::TextOf(input + 1, size - 1), (choice & 8) != 0 ? 3 : 1 << 20);
+  fuzz::CheckingSink sink;
+  data::TextReadCounts counts;
+  data::ReadText(source, options, sink, counts, nullptr).IgnoreError();
+  ANYORDER_CHECK(counts.bytes <= size - 1);
+  return 0;
+}
