@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <string>
 #include <vector>
 
 #include "data/dataset.h"
@@ -21,6 +23,14 @@ class SmallDataset {
   const ScratchDirectory& scratch() const { return scratch_; }
   std::string FileOf(const std::string& name) const {
     return data::ReadFile(scratch_.path() + "/" + name);
+  }
+
+  // Uses the dataset with `bytes` in place of file `name`, brought to its length: dataset.json knows it, and a file of another
+  // length is refused before it is parsed.
+  void UseWith(const std::string& name, std::string bytes) const {
+    bytes.resize(std::filesystem::file_size(scratch_.path() + "/" + name));
+    scratch_.Store(name, bytes);
+    Use();
   }
 
   // Opens the dataset and reads all of it, as far as that goes.
