@@ -40,12 +40,18 @@ void VisitMembers(Record& record, Visitor visit) {
   visit("config_digest", record.config_digest);
   visit("dataset_digest", record.dataset_digest);
   visit("detail", record.detail);
+  visit("slurm_job", record.slurm_job);
+  visit("slurm_restart", record.slurm_restart);
+  visit("nodes", record.nodes);
 }
 
 bool IsGiven(int64_t value) {
   return value >= 0;
 }
 bool IsGiven(const std::string& value) {
+  return !value.empty();
+}
+bool IsGiven(const std::vector<std::string>& value) {
   return !value.empty();
 }
 
@@ -66,6 +72,10 @@ absl::StatusOr<LedgerRecord> ParseLine(absl::string_view line) {
     if (it == json.end()) return;
     if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string>) {
       if (it->is_string()) value = it->template get<std::string>();
+    } else if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::vector<std::string>>) {
+      if (!it->is_array()) return;
+      for (const Json& item : *it)
+        if (item.is_string()) value.push_back(item.template get<std::string>());
     } else if (it->is_number_integer()) {
       value = it->template get<int64_t>();
     }

@@ -35,6 +35,9 @@ struct LedgerRecord {
   std::string config_digest;
   std::string dataset_digest;
   std::string detail;
+  int64_t slurm_job = -1;          // start: SLURM_JOB_ID, under Slurm
+  int64_t slurm_restart = -1;      // start: SLURM_RESTART_COUNT, 0 for a job's first start
+  std::vector<std::string> nodes;  // start: host names, in the order of their ranks
 };
 
 class Ledger {

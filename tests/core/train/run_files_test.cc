@@ -86,6 +86,23 @@ TEST_F(RunFilesTest, LedgerGivesBackWhatWasAppended) {
   EXPECT_EQ(summary.committed_step, 40);
 }
 
+TEST_F(RunFilesTest, StartRecordNamesItsSlurmJobAndNodesOnlyUnderSlurm) {
+  LedgerRecord start = Record("start", 1);
+  AppendLedger({start});
+  EXPECT_EQ(Read(Path("ledger")).find("slurm"), std::string::npos);
+  EXPECT_EQ(Read(Path("ledger")).find("nodes"), std::string::npos);
+  start.slurm_job = 4711;
+  start.slurm_restart = 0;
+  start.nodes = {"n2", "n1"};
+  AppendLedger({start});
+  const auto records = ReadLedger(Path("ledger"));
+  ASSERT_TRUE(records.ok()) << records.status();
+  EXPECT_EQ((*records)[0].slurm_job, -1);
+  EXPECT_EQ((*records)[1].slurm_job, 4711);
+  EXPECT_EQ((*records)[1].slurm_restart, 0);
+  EXPECT_EQ((*records)[1].nodes, start.nodes);
+}
+
 TEST_F(RunFilesTest, MissingLedgerIsARunThatNeverStarted) {
   const auto records = ReadLedger(Path("ledger"));
   ASSERT_TRUE(records.ok());
