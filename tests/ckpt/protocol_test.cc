@@ -151,43 +151,5 @@ TEST(SocketTest, ALongPathIsRefusedAndTheDefaultIsShort) {
   EXPECT_LT(DefaultSocketPath("/" + std::string(300, 'x'), 3).size(), 107u);
 }
 
-TEST(Crc32cTest, MatchesThePublishedVectors) {
-  // RFC 3720, B.4: 32 bytes of zeros, of ones, and ascending.
-  std::array<uint8_t, 32> bytes{};
-  EXPECT_EQ(Crc32c(bytes.data(), 32), 0x8a9136aau);
-  bytes.fill(0xff);
-  EXPECT_EQ(Crc32c(bytes.data(), 32), 0x62a8ab43u);
-  for (int i = 0; i < 32; ++i)
-    bytes[i] = static_cast<uint8_t>(i);
-  EXPECT_EQ(Crc32c(bytes.data(), 32), 0x46dd794eu);
-  EXPECT_EQ(Crc32c(bytes.data() + 5, 27, Crc32c(bytes.data(), 5)), 0x46dd794eu);
-}
-
-TEST(Crc32cTest, ChunksDoNotDependOnHowBytesArrive) {
-  std::string source(3 * kCrcChunkBytes + 17, '\0');
-  for (size_t i = 0; i < source.size(); ++i)
-    source[i] = static_cast<char>(i * i >> 5);
-  std::string copy(source.size(), '\0');
-  ChunkedCrc32c crc;
-  const int64_t pieces[] = {1, 4096, kCrcChunkBytes, 2 * kCrcChunkBytes + 17 - 4097};
-  int64_t at = 0;
-  for (const int64_t bytes : pieces) {
-    crc.Append(copy.data() + at, source.data() + at, bytes);
-    at += bytes;
-  }
-  ASSERT_EQ(at, static_cast<int64_t>(source.size()));
-  EXPECT_EQ(copy, source);
-  const std::vector<uint32_t> crcs = crc.Finish();
-  ASSERT_EQ(crcs.size(), 4u);
-  for (size_t i = 0; i < crcs.size(); ++i) {
-    const int64_t begin = static_cast<int64_t>(i) * kCrcChunkBytes;
-    EXPECT_EQ(crcs[i],
-              Crc32c(source.data() + begin, std::min<int64_t>(kCrcChunkBytes, at - begin)));
-  }
-  EXPECT_EQ(*CrcsFromHex(CrcsToHex(crcs)), crcs);
-  EXPECT_FALSE(CrcsFromHex("0123456g").ok());
-  EXPECT_FALSE(CrcsFromHex("0123456").ok());
-}
-
 }  // namespace
 }  // namespace anyorder::ckpt

@@ -1,0 +1,81 @@
+// Checksums and the copy that takes them.
+#include "ckpt/crc32c.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace anyorder::ckpt {
+namespace {
+
+TEST(Crc32cTest, MatchesThePublishedVectors) {
+  // RFC 3720, B.4: 32 bytes of zeros, of ones, and ascending.
+  std::array<uint8_t, 32> bytes{};
+  EXPECT_EQ(Crc32c(bytes.data(), 32), 0x8a9136aau);
+  bytes.fill(0xff);
+  EXPECT_EQ(Crc32c(bytes.data(), 32), 0x62a8ab43u);
+  for (int i = 0; i < 32; ++i)
+    bytes[i] = static_cast<uint8_t>(i);
+  EXPECT_EQ(Crc32c(bytes.data(), 32), 0x46dd794eu);
+  EXPECT_EQ(Crc32c(bytes.data() + 5, 27, Crc32c(bytes.data(), 5)), 0x46dd794eu);
+}
+
+TEST(Crc32cTest, ChunksDoNotDependOnHowBytesArrive) {
+  std::string source(3 * kCrcChunkBytes + 17, '\0');
+  for (size_t i = 0; i < source.size(); ++i)
+    source[i] = static_cast<char>(i * i >> 5);
+  std::string copy(source.size(), '\0');
+  ChunkedCrc32c crc;
+  const int64_t pieces[] = {1, 4096, kCrcChunkBytes, 2 * kCrcChunkBytes + 17 - 4097};
+  int64_t at = 0;
+  for (const int64_t bytes : pieces) {
+    crc.Append(copy.data() + at, source.data() + at, bytes);
+    at += bytes;
+  }
+  ASSERT_EQ(at, static_cast<int64_t>(source.size()));
+  EXPECT_EQ(copy, source);
+  const std::vector<uint32_t> crcs = crc.Finish();
+  ASSERT_EQ(crcs.size(), 4u);
+  for (size_t i = 0; i < crcs.size(); ++i) {
+    const int64_t begin = static_cast<int64_t>(i) * kCrcChunkBytes;
+    EXPECT_EQ(crcs[i],
+              Crc32c(source.data() + begin, std::min<int64_t>(kCrcChunkBytes, at - begin)));
+  }
+  EXPECT_EQ(*CrcsFromHex(CrcsToHex(crcs)), crcs);
+  EXPECT_FALSE(CrcsFromHex("0123456g").ok());
+  EXPECT_FALSE(CrcsFromHex("0123456").ok());
+}
+
+// Sizes and addresses around those at which the copy changes its way; the bytes beside the copy must stay as they were.
+TEST(Crc32cTest, CopiesAnyBytesToAnyAddressAndNothingBeside) {
+  std::mt19937 random(2026);
+  std::vector<uint8_t> source(64 << 10);
+  for (uint8_t& byte : source)
+    byte = static_cast<uint8_t>(random());
+  std::vector<int64_t> sizes = {0, 1, 15, 16, 17, 63, 64, 4095, 4096, 4097};
+  for (int64_t around = 8192; around <= 20480; around += 4096)
+    for (const int64_t more : {-17, -1, 0, 1, 17})
+      sizes.push_back(around + more);
+  constexpr uint8_t kUntouched = 0xa5;
+  for (const int64_t bytes : sizes) {
+    for (int trial = 0; trial < 12; ++trial) {
+      const int64_t to = 64 + (trial < 4 ? trial * 16 : static_cast<int64_t>(random() % 64));
+      const auto from = static_cast<int64_t>(random() % 64);
+      const auto before = static_cast<uint32_t>(random());
+      std::vector<uint8_t> target(64 + 64 + bytes + 64, kUntouched);
+      EXPECT_EQ(CopyWithCrc32c(target.data() + to, source.data() + from, bytes, before),
+                Crc32c(source.data() + from, bytes, before));
+      std::vector<uint8_t> expected(target.size(), kUntouched);
+      std::copy_n(source.begin() + from, bytes, expected.begin() + to);
+      ASSERT_EQ(target, expected) << bytes << " bytes, from " << from << " to " << to;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::ckpt
