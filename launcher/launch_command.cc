@@ -1,0 +1,56 @@
+// The command line of `anyorder launch`.
+
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "core/base/log.h"
+#include "launcher/command_line.h"
+#include "launcher/launch.h"
+#include "launcher/subcommand.h"
+
+namespace anyorder::launcher {
+namespace {
+
+struct LaunchLine {
+  LaunchOptions options;
+  std::string resume = "auto";
+};
+
+int RunLaunch(const LaunchLine& line) {
+  const absl::StatusOr<ResumeMode> mode = ParseResumeMode(line.resume);
+  if (!mode.ok()) return Report(mode.status());
+  LaunchOptions options = line.options;
+  options.resume = *mode;
+  options.progress_on_terminal = ::isatty(STDERR_FILENO) == 1;
+  SetLogName("launch");
+  const absl::StatusOr<int> exit_status = Launch(options);
+  return exit_status.ok() ? *exit_status : Report(exit_status.status());
+}
+
+}  // namespace
+
+Subcommand DeclareLaunch(CLI::App& front) {
+  const auto line = std::make_shared<LaunchLine>();
+  LaunchOptions* options = &line->options;
+  CLI::App* command =
+      front.add_subcommand("launch", "train on this machine, and start again after crashes");
+  command->add_option("--config", options->config, "TOML file (default: the run's frozen one)")
+      ->check(IsNotEmpty());
+  command->add_option("--run-dir", options->run_dir, "where everything of the run is written")
+      ->required()
+      ->check(IsNotEmpty());
+  command->add_option("--ranks", options->ranks, "MPI trainer ranks")->capture_default_str();
+  command->add_option("--resume", line->resume, "auto, required or never")->capture_default_str();
+  command->add_flag("--allow-schedule-change",
+                    options->allow_schedule_change,
+                    "go on with other train.steps or learning rates; the ledger keeps it");
+  command->add_option("--set", options->overrides, "section.key=value, over the file")
+      ->allow_extra_args(false);
+  return {command, [line] { return RunLaunch(*line); }};
+}
+
+}  // namespace anyorder::launcher
