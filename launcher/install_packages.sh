@@ -16,7 +16,8 @@ packages=(
 case "${1:?usage: install_packages.sh build|quickstart|tests|parity}" in
   build) ;;
   quickstart) packages+=(perl perl-doc) ;;
-  tests) packages+=(libgtest-dev libgmock-dev clang-format git perl python3 python3-numpy python3-h5py) ;;
+  tests) packages+=(libgtest-dev libgmock-dev clang-format git perl python3 python3-numpy python3-h5py
+    slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2 procps util-linux) ;;  # a private cluster: tests/slurm
   parity) packages=(python3-torch python3-venv libopenblas0-pthread) ;;  # torch's products are 20 times slower without OpenBLAS
   *) echo "install_packages.sh: unknown set '$1'; use build, quickstart, tests or parity" >&2; exit 64 ;;
 esac
@@ -34,6 +35,12 @@ if [ "$(id -u)" -ne 0 ]; then
   as_root=(sudo)
 fi
 export DEBIAN_FRONTEND=noninteractive
+# The packages of Slurm and munge would start their daemons, which the tests do not want: they start their own.
+policy=/usr/sbin/policy-rc.d
+if [[ " ${missing[*]} " =~ \ (slurmctld|slurmd|munge)\  ]] && [ ! -e $policy ]; then
+  trap '"${as_root[@]}" rm -f $policy' EXIT
+  "${as_root[@]}" sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy"
+fi
 # Package lists may be absent or old; an update that fails (no network) still lets cached packages install.
 if [ "$1" = parity ]; then
   # Nobody waits for what is optional. Only downloads may be cut short: dpkg does not like it.

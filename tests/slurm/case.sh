@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# One case in a Slurm cluster of its own, which is gone afterwards: cases/NAME.sh, a script that may use what is defined below.
+#
+# Usage: case.sh NAME BIN_DIR [WORK_DIR]    BIN_DIR: build/bin. Exit 77: skipped, with one line why. ANYORDER_SLURM_KEEP=1 keeps the cluster's directory.
+# A case that begins with `# cluster: NAME=VALUE...` gets these settings of cluster.sh; with `# cluster: none` it starts clusters itself.
+set -u
+name=$1
+bin=$(cd "$2" && pwd) || exit 64
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+mkdir -p "${3:-$bin/../tests/slurm/work}" && work=$(cd "${3:-$bin/../tests/slurm/work}" && pwd) || exit 74
+anyorder=$bin/anyorder
+case_file=$here/cases/$name.sh
+[ -f "$case_file" ] || { echo "case.sh: no case '$name'; there are: $(cd "$here/cases" && echo *.sh)" >&2; exit 64; }
+export ANYORDER_SLURM_OWNER=$$
+export ANYORDER_SLURM_SHARE="$bin $work ${ANYORDER_SLURM_SHARE:-}"
+export ANYORDER_SLURM_LAB
+ANYORDER_SLURM_LAB=$(mktemp -d "${TMPDIR:-/tmp}/anyorder-slurm.XXXXXX") || exit 74
+log=$ANYORDER_SLURM_LAB/log
+
+cluster() { "$here/cluster.sh" "$@"; }
+x() { cluster x "$@"; }
+skip() { echo "SKIPPED: $*" >&2; exit 77; }
+fail() {
+  echo "FAILED: $*" >&2
+  for file in "${shown[@]:-}"; do [ -f "$file" ] && { echo "--- $file" >&2; tail -n 20 "$file" >&2; }; done
+  [ -f "$log/slurmctld.log" ] && { echo "--- slurmctld.log" >&2; tail -n 12 "$log/slurmctld.log" >&2; }
+  exit 1
+}
+shown=()  # files whose ends a failure prints
+expect_status() { [ "$1" -eq "$2" ] || fail "exit status $1, expected $2 ($3)"; }
+expect_text() { grep -q -- "$1" "$2" || fail "'$1' is not in $2: $(tail -n 3 "$2")"; }
+# has_lines FILE PATTERN COUNT: at least so many.
+has_lines() { [ -f "$1" ] && [ "$(grep -c -- "$2" "$1")" -ge "$3" ]; }
+# await SECONDS COMMAND...: until it succeeds.
+await() { local limit=$1 i; shift; for i in $(seq $((limit * 10))); do "$@" && return; sleep 0.1; done; fail "waited $limit s in vain for: $*"; }
+
+# job_field JOB FIELD: e.g. JobState, Restarts, NodeList, BatchHost, ExitCode.
+job_field() { x scontrol -o show job "$1" 2>/dev/null | tr ' ' '\n' | sed -n "s/^$2=//p" | head -n 1; }
+job_is() { [ "$(job_field "$1" JobState)" = "$2" ]; }
+await_job() { await "${3:-60}" job_is "$1" "$2"; }  # JOB STATE [SECONDS]
+submit() { x sbatch --parsable "$@"; }
+needs_machines() { [ "$(cluster mode)" = netns ] || skip "$name needs nodes with a network and a host name of their own"; }
+
+finish() {
+  local status=$?
+  trap - EXIT
+  cluster down || status=1
+  [ -n "${ANYORDER_SLURM_KEEP:-}" ] && echo "kept $ANYORDER_SLURM_LAB" >&2 || rm -rf --one-file-system "$ANYORDER_SLURM_LAB"
+  exit $status
+}
+trap finish EXIT
+trap 'exit 143' TERM INT HUP
+
+settings=$(sed -n 's/^# cluster: //p' "$case_file")
+if [ "$settings" != none ]; then
+  env $settings "$here/cluster.sh" up || exit
+fi
+cd "$work" && rm -rf "${work:?}/$name" && mkdir "$name" || exit 74
+. "$case_file"
