@@ -27,6 +27,11 @@ struct TensorInfo {
   Shape shape;
 };
 
+enum class VerifyPace {
+  kFast,       // as fast as the disk gives them, in several threads
+  kBackground  // one thread that yields to others: training goes on beside it
+};
+
 // One committed checkpoint, open for reading. Movable; reads are thread-safe.
 class Checkpoint {
  public:
@@ -52,9 +57,9 @@ class Checkpoint {
   // Errors: NotFound for an unknown name, OutOfRange for a bad range, DataLoss naming file, tensor and offset.
   absl::Status Read(absl::string_view name, int64_t begin, int64_t end, void* dst) const;
 
-  // Reads everything once, in several threads, and compares all checksums.
+  // Reads everything once and compares all checksums.
   // Errors: DataLoss naming the first bad chunk's file and tensors and how many more there are; or what the disk says.
-  absl::Status Verify() const;
+  absl::Status Verify(VerifyPace pace = VerifyPace::kFast) const;
 
   // XXH3-128 in hex over (name, dtype, shape, bytes) of all tensors in name order: equal training state means equal
   // digests, whatever the number of ranks that wrote it.

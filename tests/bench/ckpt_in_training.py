@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""What checkpoints and restarts cost a run, with the real programs: prints JSON lines.
+
+- stall: what metrics.jsonl calls ckpt_stall_ms, beside a memcpy of the same bytes taken between rounds;
+- following: step time by distance from the last save, relative to the steps furthest from one (the service writes meanwhile);
+- committed: the time from STAGED to COMMITTED, as the service logged it, and in steps;
+- restart: `kill -9` of everything, then from the launcher's start to the end of the first new step, beside that step's own time and one reading
+  of the checkpoint with all checksums (`inspect --verify`).
+
+Every round is a run of its own from an empty directory; a save every --every steps of a model with about --megabytes of state.
+
+Usage: ckpt_in_training.py --bin build/bin [--ranks 1] [--rounds 3] [--steps 90] [--every 15] [--megabytes 160] [--dir DIR]
+"""
+import argparse
+import ctypes
+import datetime
+import json
+import math
+import os
+import pathlib
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+BYTES_PER_PARAMETER = 12  # fp32 weight and two Adam moments
+NUM_LAYERS = 6
+
+
+def json_lines(path):
+    lines = []
+    if path.exists():
+        for line in path.read_text().splitlines():
+            try:
+                lines.append(json.loads(line))
+            except json.JSONDecodeError:
+                pass  # the last line of what was killed
+    return lines
+
+
+def seconds_of(stamp):
+    return datetime.datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()
+
+
+def spread(values):
+    ordered = sorted(values)
+    return {"median": round(statistics.median(ordered), 3), "min": round(ordered[0], 3), "max": round(ordered[-1], 3), "n": len(ordered)}
+
+
+def write_config(path, megabytes, steps, every):
+    # q, k, v, o and r are d x d, the feed-forward is 2 x d x 4d: 13 d^2 a layer.
+    dim = max(64, round(math.sqrt(megabytes * 2**20 / BYTES_PER_PARAMETER / (13 * NUM_LAYERS)) / 64) * 64)
+    path.write_text(f"""[model]
+num_layers = {NUM_LAYERS}
+model_dim = {dim}
+num_heads = {dim // 64}
+head_dim = 64
+ffn_dim = {4 * dim}
+mem_len = 32
+
+[sampling]
+seq_len = 64
+reuse_len = 32
+num_predict = 10
+perm_size = 32
+
+[train]
+steps = {steps}
+lanes = 4
+microbatch_lanes = 1
+
+[checkpoint]
+every = {every}
+
+[cpu]
+threads = 1
+""")
+
+
+def launch(arguments, work, run, **options):
+    return subprocess.Popen([arguments.bin / "anyorder", "launch", "--config", work / "config.toml", "--run-dir", run,
+                             "--ranks", str(arguments.ranks), "--set", f"data.shards={work / 'shards'}"],
+                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **options)
+
+
+def finish(process):
+    error = process.communicate()[1]
+    if process.returncode != 0:
+        sys.exit(f"ckpt_in_training: the run ended with {process.returncode}: {error.decode()[-1000:]}")
+
+
+def memcpy_ms(num_bytes):
+    """Best of five of one thread; the stall's median is compared with it."""
+    source, target = ctypes.create_string_buffer(num_bytes), ctypes.create_string_buffer(num_bytes)
+    ctypes.memset(source, 1, num_bytes)
+    ctypes.memset(target, 2, num_bytes)
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        ctypes.memmove(target, source, num_bytes)
+        times.append((time.perf_counter() - start) * 1e3)
+    return min(times)
+
+
+def kill_everything(run):
+    """SIGKILL for each process that names the run directory."""
+    wanted = os.fsencode(str(run))
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and int(entry.name) != os.getpid() and wanted in (entry / "cmdline").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGKILL)
+        except (OSError, ValueError):
+            pass
+
+
+class Round:
+    def __init__(self, arguments, work, index):
+        self.arguments, self.run = arguments, work / f"run{index}"
+        self.work = work
+
+    def measure_saves(self):
+        finish(launch(self.arguments, self.work, self.run))
+        metrics = json_lines(self.run / "metrics.jsonl")
+        every = self.arguments.every
+        # A save is counted in the step after it. The first one is left out, as are the first steps: they warm up.
+        stalls = [m["ckpt_stall_ms"] for m in metrics if m["step"] % every == 1 and m["step"] > every + 1]
+        by_distance = {}
+        for m in metrics:
+            if m["step"] > every:
+                by_distance.setdefault(m["step"] % every, []).append(m["step_ms"] - m["ckpt_stall_ms"])
+        states = json_lines(self.run / "ckptd.node00.jsonl")
+        staged = {s["step"]: seconds_of(s["time"]) for s in states if s["state"] == "STAGED"}
+        committed = [1e3 * (seconds_of(s["time"]) - staged[s["step"]]) for s in states if s["state"] == "COMMITTED" and s["step"] > every]
+        return stalls, by_distance, committed
+
+    def measure_restart(self):
+        """(launcher start to the end of the first new step, that step alone, verify) in seconds."""
+        shutil.rmtree(self.run)
+        process = launch(self.arguments, self.work, self.run)
+        while not list(self.run.glob("checkpoints/step-*/MANIFEST.json")) or len(json_lines(self.run / "metrics.jsonl")) < self.arguments.every + 3:
+            time.sleep(0.02)
+            if process.poll() is not None:
+                sys.exit("ckpt_in_training: the run ended before it could be killed; use more --steps")
+        kill_everything(self.run)
+        process.communicate()
+        newest = sorted(path.parent for path in self.run.glob("checkpoints/step-*/MANIFEST.json"))[-1]
+        step = int(newest.name.split("-")[1])
+        started = time.time()
+        process = launch(self.arguments, self.work, self.run)
+        while True:
+            again = [m for m in json_lines(self.run / "metrics.jsonl") if m["incarnation"] == 2]
+            if again:
+                break
+            time.sleep(0.01)
+        first = again[0]
+        assert first["step"] == step + 1, (first["step"], step)
+        ready = seconds_of(first["time"]) - started
+        kill_everything(self.run)
+        process.communicate()
+        start = time.time()
+        subprocess.run([self.arguments.bin / "anyorder", "inspect", newest, "--verify"], check=True, stdout=subprocess.DEVNULL)
+        verify = time.time() - start
+        bytes_of_rank = max(path.stat().st_size for path in newest.glob("*.safetensors"))
+        shutil.rmtree(self.run)
+        return ready, first["step_ms"] / 1e3, verify, bytes_of_rank
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/bin"))
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=90)
+    parser.add_argument("--every", type=int, default=15)
+    parser.add_argument("--megabytes", type=int, default=160)
+    parser.add_argument("--dir")
+    arguments = parser.parse_args()
+    arguments.bin = arguments.bin.resolve()
+    with tempfile.TemporaryDirectory(prefix="ckpt_in_training-", dir=arguments.dir) as name:
+        work = pathlib.Path(name)
+        with open(work / "text.txt", "wb") as out:
+            subprocess.run([sys.executable, HERE.parent / "launcher/make_text.py", "1"], stdout=out, check=True)
+        subprocess.run([arguments.bin / "anyorder", "prep", "--input", work / "text.txt", "--output", work / "shards", "--vocab-size", "300",
+                        "--no-filter", "--no-dedup"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        write_config(work / "config.toml", arguments.megabytes, arguments.steps, arguments.every)
+        stalls, copies, committed, ready, first_step, verify, following = [], [], [], [], [], [], {}
+        for index in range(arguments.rounds):
+            measure = Round(arguments, work, index)
+            round_stalls, by_distance, round_committed = measure.measure_saves()
+            stalls += round_stalls
+            committed += round_committed
+            for distance, times in by_distance.items():
+                following.setdefault(distance, []).extend(times)
+            seconds, step_seconds, verify_seconds, bytes_of_rank = measure.measure_restart()
+            ready.append(seconds)
+            first_step.append(step_seconds)
+            verify.append(verify_seconds)
+            copies.append(memcpy_ms(bytes_of_rank))
+        far = statistics.median(t for d, times in following.items() if d == 0 or d > arguments.every // 2 for t in times)
+        print(json.dumps({"case": "stall_ms", "ranks": arguments.ranks, "bytes_of_rank": bytes_of_rank, **spread(stalls),
+                          "memcpy_ms": spread(copies), "ratio": round(statistics.median(stalls) / statistics.median(copies), 3)}))
+        print(json.dumps({"case": "following_steps", "far_step_ms": round(far, 2),
+                          "ratio_by_distance": {d: round(statistics.median(following[d]) / far, 3) for d in sorted(following) if 0 < d <= 5}}))
+        print(json.dumps({"case": "staged_to_committed_ms", **spread(committed), "in_steps": round(statistics.median(committed) / far, 2)}))
+        print(json.dumps({"case": "restart_to_first_step_s", **spread(ready), "first_step_s": spread(first_step), "verify_s": spread(verify)}))
+
+
+if __name__ == "__main__":
+    main()
