@@ -21,17 +21,14 @@
 #include "ckpt/reader.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
-#include "core/train/config_file.h"
-#include "core/train/held_out.h"
 #include "core/train/ledger.h"
 #include "core/train/run_config.h"
 #include "core/train/run_directory.h"
 #include "core/train/schedule_change.h"
-#include "data/dataset.h"
-#include "launcher/imported_run.h"
 #include "launcher/incarnation.h"
 #include "launcher/output_relay.h"
 #include "launcher/run_identity.h"
+#include "launcher/start_request.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -39,68 +36,20 @@ namespace {
 constexpr int kMaxStartsWithoutCommit = 3;
 constexpr absl::Duration kLeaseLifetime = absl::Seconds(15);
 
-// FailedPrecondition if an earlier start of this run trained on another dataset.
-absl::Status CheckSameDataset(const RunDirectory& paths, const data::DatasetIndex& index) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
-  for (const LedgerRecord& record : records) {
-    if (record.dataset_digest.empty() || record.dataset_digest == index.dataset_digest) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("run '",
-                     paths.root,
-                     "' was trained on dataset ",
-                     record.dataset_digest,
-                     ", but data.shards now holds dataset ",
-                     index.dataset_digest,
-                     "; set data.shards to the old one, or start a new run directory"));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<RunConfig> ResolveConfig(const LaunchOptions& options) {
-  if (options.run_dir.empty())
-    return absl::InvalidArgumentError("--run-dir is empty; name a directory");
-  if (options.config.empty()) ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
-  const RunDirectory paths(options.run_dir);
-  const std::string file = options.config.empty() ? paths.config : options.config;
-  RunConfig base;
-  std::error_code error;
-  const bool has_config = std::filesystem::exists(paths.config, error);
-  if (has_config && ImportedRun(options.run_dir).exists()) {
-    // A file for continued pretraining need not repeat what the weights say.
-    ANYORDER_ASSIGN_OR_RETURN(const RunConfig imported, LoadRunConfig(paths.config, {}));
-    base.model = imported.model;
-  }
-  ANYORDER_ASSIGN_OR_RETURN(RunConfig config, LoadRunConfig(file, options.overrides, base));
-  ANYORDER_RETURN_IF_ERROR(config.ValidateWorldSize(options.ranks));
-  // Ranks may start in another directory, and so may the next launch.
-  const std::filesystem::path shards = std::filesystem::absolute(config.data.shards, error);
-  if (!error) config.data.shards = shards.lexically_normal().string();
-  // Here, not only in the ranks: a dataset that cannot be used is refused once, and nothing is written.
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> dataset,
-                            data::Dataset::Open(config.data.shards));
-  ANYORDER_RETURN_IF_ERROR(CheckSameDataset(paths, dataset->index()));
-  if (!config.eval.shards.empty()) {
-    const std::filesystem::path held_out = std::filesystem::absolute(config.eval.shards, error);
-    if (!error) config.eval.shards = held_out.lexically_normal().string();
-  }
-  if (config.eval.every > 0)
-    ANYORDER_RETURN_IF_ERROR(OpenHeldOutText(config, dataset->index()).status());
-  if (has_config) {
-    ANYORDER_ASSIGN_OR_RETURN(const RunConfig started, LoadRunConfig(paths.config, {}));
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
-    const bool is_first = Summarize(records).incarnations == 0;
-    ANYORDER_RETURN_IF_ERROR(
-        is_first && ImportedRun(options.run_dir).exists()
-            ? CheckFirstStart(options.run_dir, started, config, dataset->index())
-            : Annotate(CheckMayGoOn(started, config, options.allow_schedule_change), paths.config));
-  }
-  return config;
-}
-
 absl::Status MakeDirectories(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   return error ? ErrnoStatus("mkdir", path, error.value()) : absl::OkStatus();
+}
+
+StartRequest RequestOf(const LaunchOptions& options) {
+  StartRequest request;
+  request.config = options.config;
+  request.run_dir = options.run_dir;
+  request.ranks = options.ranks;
+  request.overrides = options.overrides;
+  request.allow_schedule_change = options.allow_schedule_change;
+  return request;
 }
 
 int64_t NewestCommittedStep(const std::string& run_dir) {
@@ -196,7 +145,7 @@ class Run {
 absl::StatusOr<int> Launch(const LaunchOptions& options) {
   CatchLaunchSignals();
   // Everything that can be refused is refused before anything is written.
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ResolveConfig(options));
+  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(RequestOf(options)));
   ANYORDER_RETURN_IF_ERROR(CheckResume(options.run_dir, options.resume));
 
   const RunDirectory paths(options.run_dir);
