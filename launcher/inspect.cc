@@ -103,15 +103,17 @@ absl::StatusOr<Json> DescribeDataset(const InspectOptions& options) {
 }
 
 absl::Status InspectRun(const InspectOptions& options) {
+  StatusOptions status{options.path, options.json};
   if (options.verify) {
     ANYORDER_ASSIGN_OR_RETURN(const auto checkpoints, ckpt::ListCheckpoints(options.path));
+    status.verified_checkpoints = static_cast<int64_t>(checkpoints.size());
     for (const ckpt::CheckpointInfo& info : checkpoints) {
       const absl::StatusOr<ckpt::Checkpoint> checkpoint = ckpt::Checkpoint::Open(info.directory);
       ANYORDER_RETURN_IF_ERROR(WithNextStep(checkpoint.status()));
       ANYORDER_RETURN_IF_ERROR(WithNextStep(checkpoint->Verify()));
     }
   }
-  return PrintStatus({options.path, options.json});
+  return PrintStatus(status);
 }
 
 void PrintForPeople(const Json& json) {
@@ -133,11 +135,12 @@ absl::Status Inspect(const InspectOptions& options) {
   if (!options.data.empty())
     return absl::InvalidArgumentError("--data means nothing without --ledger");
   absl::StatusOr<Json> json =
-      absl::NotFoundError(absl::StrCat("'",
-                                       options.path,
-                                       "' holds no checkpoint (",
-                                       ckpt::kManifestName,
-                                       "), dataset (dataset.json) or run (config.toml)"));
+      absl::InvalidArgumentError(absl::StrCat("'",
+                                              options.path,
+                                              "' holds no checkpoint (",
+                                              ckpt::kManifestName,
+                                              "), dataset (dataset.json) or run (config.toml); "
+                                              "name the directory of one"));
   if (Has(options.path, ckpt::kManifestName)) {
     json = DescribeCheckpoint(options);
   } else if (Has(options.path, "dataset.json")) {

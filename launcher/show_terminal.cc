@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
+#include "data/display_width.h"
+
 namespace anyorder::launcher {
 namespace {
 
@@ -24,24 +26,13 @@ struct Glyphs {
 constexpr Glyphs kUnicode = {"█", "▓", "▒", "·", "│", "→", "≤"};
 constexpr Glyphs kAscii = {"#", "o", "m", ".", "|", "->", "<="};
 
-// Columns that `text` takes: code points, since words wider than that are rare in pictures.
 size_t WidthOf(const std::string& text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<size_t>(data::DisplayWidth(text));
 }
 
-// `text` in exactly `width` columns; what does not fit is cut between code points.
+// `text` in exactly `width` columns.
 std::string Fit(const std::string& text, size_t width) {
-  std::string fitted;
-  size_t used = 0;
-  for (const char c : text) {
-    const bool begins = (c & 0xC0) != 0x80;
-    if (begins && used == width) break;
-    if (begins) ++used;
-    fitted += c;
-  }
-  fitted.append(width - used, ' ');
-  return fitted;
+  return data::PaddedToWidth(text, static_cast<int64_t>(width));
 }
 
 std::string RightAligned(const std::string& text, size_t width) {

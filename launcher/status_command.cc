@@ -14,7 +14,15 @@ Subcommand DeclareStatus(CLI::App& front) {
   command->add_option("--run-dir", options->run_dir, "run directory")
       ->required()
       ->check(IsNotEmpty());
-  command->add_flag("--json", options->json, "one JSON object");
+  command->add_flag("--json", options->json, "one JSON object; with --watch one a line");
+  command
+      ->add_option("--watch",
+                   options->watch_seconds,
+                   "look again every SECONDS (default: 2), until the run is done")
+      ->expected(0, 1)
+      ->default_str("2")
+      ->type_name("[SECONDS]")
+      ->check(CLI::Range(0.1, 86400.0));
   return {command, [options] { return Report(PrintStatus(*options)); }};
 }
 

@@ -3,191 +3,333 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
+#include "absl/strings/str_join.h"
 
-#include "ckpt/file_system.h"
-#include "ckpt/lease.h"
-#include "ckpt/reader.h"
 #include "core/base/status.h"
-#include "core/train/config_file.h"
-#include "core/train/ledger.h"
-#include "core/train/metrics.h"
-#include "core/train/run_directory.h"
+#include "launcher/status_watch.h"
 
 namespace anyorder::launcher {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The launcher that has the run directory, if it still lives.
-std::string LiveOwner(const RunDirectory& paths) {
-  const auto owner = ckpt::ReadLease(ckpt::FileSystem::Posix(), paths.launch);
-  return owner.ok() && !ckpt::IsKnownDead(*owner) ? owner->ToString() : "";
+constexpr size_t kShownCheckpoints = 3;
+constexpr size_t kShownRecords = 5;
+constexpr size_t kShownNodes = 8;
+// A run whose last step is older than this many steps, and than this, deserves a look.
+constexpr int64_t kSilentSteps = 20;
+constexpr absl::Duration kSilent = absl::Minutes(1);
+
+std::string UtcTime(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", time, absl::UTCTimeZone());
 }
 
-// Where the run's time went, over all starts.
-struct Goodput {
-  absl::Duration wall;      // from each start to the last that is known of it
-  absl::Duration training;  // in steps that still count
-  absl::Duration evaluation;
-  int64_t restarts = 0;
-  int64_t redone_steps = 0;  // trained, lost in a crash and trained again
-  int64_t skipped_steps = 0;
-
-  double fraction() const {
-    return wall > absl::ZeroDuration() ? absl::FDivDuration(training, wall) : 0;
+Json DescribeSlurm(const SlurmView& slurm) {
+  Json json = {{"jobs", Json::array()}, {"forgotten", slurm.forgotten}};
+  for (const SlurmJob& job : slurm.jobs) {
+    Json& row = json["jobs"].emplace_back(Json{{"id", job.id},
+                                               {"state", job.state},
+                                               {"reason", job.reason},
+                                               {"partition", job.partition},
+                                               {"nodes", job.nodes},
+                                               {"num_nodes", job.num_nodes},
+                                               {"restarts", job.restarts},
+                                               {"dependency", job.dependency},
+                                               {"exit_code", job.exit_code}});
+    if (job.run_time) row["seconds_run"] = absl::ToDoubleSeconds(*job.run_time);
+    if (job.time_left) row["seconds_left"] = absl::ToDoubleSeconds(*job.time_left);
+    if (job.start) row["expected_start"] = UtcTime(*job.start);
   }
-};
-
-Goodput MeasureGoodput(const std::vector<LedgerRecord>& ledger,
-                       const std::vector<StepMetrics>& metrics,
-                       const std::vector<StepMetrics>& redone,
-                       bool is_running) {
-  Goodput result;
-  int64_t starts = 0;
-  absl::Time last;
-  for (const LedgerRecord& record : ledger) {
-    absl::Time time;
-    if (!absl::ParseTime(absl::RFC3339_full, record.time, &time, nullptr)) continue;
-    if (record.event == "start") {
-      ++starts;
-    } else if (starts > 0) {
-      result.wall += time - last;
-    }
-    last = time;
-  }
-  if (is_running && starts > 0) result.wall += absl::Now() - last;
-  for (const StepMetrics& step : metrics) {
-    result.training += absl::Milliseconds(step.step_ms);
-    if (step.held_out) result.evaluation += absl::Milliseconds(step.held_out->ms);
-    result.skipped_steps += step.skipped ? 1 : 0;
-  }
-  result.restarts = std::max<int64_t>(0, starts - 1);
-  result.redone_steps = static_cast<int64_t>(redone.size());
-  return result;
-}
-
-Json Describe(const std::string& run_dir,
-              const RunConfig& config,
-              const std::vector<LedgerRecord>& ledger,
-              const std::vector<StepMetrics>& metrics,
-              const std::vector<StepMetrics>& redone,
-              const std::vector<ckpt::CheckpointInfo>& checkpoints) {
-  const LedgerSummary summary = Summarize(ledger);
-  const std::string owner = LiveOwner(RunDirectory(run_dir));
-  Json json = {{"run_dir", run_dir},
-               {"run_id", summary.run_id},
-               {"state", "stopped"},
-               {"owner", owner},
-               {"step", 0},
-               {"steps", config.train.steps},
-               {"starts", summary.incarnations}};
-  if (!owner.empty()) json["state"] = "running";
-  if (!metrics.empty()) {
-    const StepMetrics& last = metrics.back();
-    json["step"] = last.step;
-    json["loss"] = last.loss;
-    json["tokens_per_second"] = last.tokens_per_second;
-    if (last.step >= config.train.steps && owner.empty()) json["state"] = "finished";
-  }
-  for (const StepMetrics& step : metrics) {
-    if (!step.held_out) continue;
-    json["eval_loss"] = step.held_out->loss;
-    json["eval_step"] = step.step;
-  }
-  const Goodput goodput = MeasureGoodput(ledger, metrics, redone, !owner.empty());
-  json["restarts"] = goodput.restarts;
-  json["redone_steps"] = goodput.redone_steps;
-  json["skipped_steps"] = goodput.skipped_steps;
-  json["wall_seconds"] = absl::ToDoubleSeconds(goodput.wall);
-  json["training_seconds"] = absl::ToDoubleSeconds(goodput.training);
-  json["evaluation_seconds"] = absl::ToDoubleSeconds(goodput.evaluation);
-  json["goodput"] = goodput.fraction();
-  json["checkpoints"] = Json::array();
-  for (const ckpt::CheckpointInfo& info : checkpoints)
-    json["checkpoints"].push_back(
-        {{"step", info.step}, {"bytes", info.num_bytes}, {"opens", info.opens}});
+  json["problem"] = slurm.problem;
   return json;
 }
 
-void PrintForPeople(const Json& json, const std::vector<LedgerRecord>& ledger) {
-  std::string text =
-      absl::StrFormat("run          %s (%s), %d starts\nstate        %s\nstep         %d of %d\n",
-                      json["run_dir"].get<std::string>(),
-                      json["run_id"].get<std::string>(),
-                      json["starts"].get<int64_t>(),
-                      json["state"].get<std::string>(),
-                      json["step"].get<int64_t>(),
-                      json["steps"].get<int64_t>());
-  if (!json["owner"].get<std::string>().empty())
-    absl::StrAppend(&text, "owner        ", json["owner"].get<std::string>(), "\n");
-  if (json.contains("loss") && json["loss"].is_number()) {
-    absl::StrAppendFormat(&text,
-                          "loss         %.4f\nspeed        %.0f tokens/s\n",
-                          json["loss"].get<double>(),
-                          json["tokens_per_second"].get<double>());
+void DescribeNow(const StatusFacts& facts, Json& json) {
+  if (facts.last) {
+    json["loss"] = facts.last->loss;
+    json["tokens_per_second"] = facts.last->tokens_per_second;
   }
-  if (json.contains("eval_loss") && json["eval_loss"].is_number()) {
-    absl::StrAppendFormat(&text,
-                          "held-out     %.4f after step %d (%.1f s in evaluations)\n",
-                          json["eval_loss"].get<double>(),
-                          json["eval_step"].get<int64_t>(),
-                          json["evaluation_seconds"].get<double>());
+  if (facts.eval_loss) {
+    json["eval_loss"] = *facts.eval_loss;
+    json["eval_step"] = facts.eval_step;
   }
-  absl::StrAppendFormat(
-      &text,
-      "time         %.1f s, %.0f %% of it in steps that count; %d restarts, %d steps "
-      "redone, %d skipped\n",
-      json["wall_seconds"].get<double>(),
-      100 * json["goodput"].get<double>(),
-      json["restarts"].get<int64_t>(),
-      json["redone_steps"].get<int64_t>(),
-      json["skipped_steps"].get<int64_t>());
-  for (const Json& checkpoint : json["checkpoints"]) {
-    absl::StrAppendFormat(&text,
-                          "checkpoint   step %d, %.1f MiB%s\n",
-                          checkpoint["step"].get<int64_t>(),
-                          static_cast<double>(checkpoint["bytes"].get<int64_t>()) / (1 << 20),
-                          checkpoint["opens"].get<bool>() ? "" : "  DAMAGED");
+  if (facts.per_step) json["seconds_per_step"] = absl::ToDoubleSeconds(*facts.per_step);
+  if (facts.left) json["eta_seconds"] = absl::ToDoubleSeconds(*facts.left);
+  if (facts.silence) json["seconds_since_step"] = absl::ToDoubleSeconds(*facts.silence);
+  if (facts.commit) {
+    json["committed_step"] = facts.commit->step;
+    json["committed_bytes"] = facts.commit->num_bytes;
+    json["committed_age_seconds"] = absl::ToDoubleSeconds(facts.commit->age);
   }
-  if (json["checkpoints"].empty()) absl::StrAppend(&text, "checkpoint   none committed\n");
+}
+
+Json Describe(const StatusFacts& facts) {
+  Json json = {{"run_dir", facts.run_dir},
+               {"run_id", facts.run_id},
+               {"time", UtcTime(facts.now)},
+               {"state", facts.state},
+               {"owner", facts.owner},
+               {"step", facts.step},
+               {"steps", facts.steps},
+               {"starts", facts.starts}};
+  if (facts.ranks >= 0) json["ranks"] = facts.ranks;
+  if (!facts.nodes.empty()) json["nodes"] = facts.nodes;
+  DescribeNow(facts, json);
+  json["restarts"] = facts.restarts;
+  json["redone_steps"] = facts.redone_steps;
+  json["skipped_steps"] = facts.skipped_steps;
+  json["wall_seconds"] = absl::ToDoubleSeconds(facts.wall);
+  json["training_seconds"] = absl::ToDoubleSeconds(facts.training);
+  json["evaluation_seconds"] = absl::ToDoubleSeconds(facts.evaluation);
+  json["goodput"] = facts.Goodput();
+  json["checkpoints"] = Json::array();
+  for (const ckpt::CheckpointInfo& info : facts.checkpoints)
+    json["checkpoints"].push_back(
+        {{"step", info.step}, {"bytes", info.num_bytes}, {"opens", info.opens}});
+  if (facts.has_met_slurm) json["slurm"] = DescribeSlurm(facts.slurm);
+  return json;
+}
+
+std::string Some(const std::vector<std::string>& names, size_t limit) {
+  if (names.size() <= limit) return absl::StrJoin(names, " ");
+  return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + limit, " "),
+                      " and ",
+                      names.size() - limit,
+                      " more");
+}
+
+std::string Bytes(int64_t bytes) {
+  const double mib = static_cast<double>(bytes) / (1 << 20);
+  return mib < 1024 ? absl::StrFormat("%.1f MiB", mib) : absl::StrFormat("%.1f GiB", mib / 1024);
+}
+
+// "PENDING (Resources), expected to start ..."
+std::string Words(const SlurmJob& job) {
+  std::string text = absl::StrCat("job ", job.id, " ", job.state);
+  if (!job.reason.empty()) absl::StrAppend(&text, " (", job.reason, ")");
+  if (!job.nodes.empty()) {
+    absl::StrAppend(&text, " on ", job.nodes);
+  } else if (job.num_nodes > 0) {
+    absl::StrAppend(&text, ", wants ", job.num_nodes, job.num_nodes == 1 ? " node" : " nodes");
+  }
+  if (!job.partition.empty()) absl::StrAppend(&text, ", partition ", job.partition);
+  if (!job.dependency.empty()) absl::StrAppend(&text, ", after ", job.dependency);
+  if (job.start) absl::StrAppend(&text, ", expected ", UtcTime(*job.start));
+  if (job.time_left) absl::StrAppend(&text, ", ", HumanDuration(*job.time_left), " left");
+  if (job.restarts > 0) absl::StrAppend(&text, ", restarts ", job.restarts);
+  if (!job.exit_code.empty()) absl::StrAppend(&text, ", exit ", job.exit_code);
+  return text;
+}
+
+std::vector<std::string> SlurmLines(const StatusFacts& facts) {
+  std::vector<std::string> lines;
+  for (const SlurmJob& job : facts.slurm.jobs) {
+    lines.push_back(Words(job));
+    if (job.time_left && facts.left && *facts.left > *job.time_left)
+      lines.back() += ": will be cut off and must go on";
+  }
+  for (const int64_t id : facts.slurm.forgotten)
+    lines.push_back(absl::StrCat("job ", id, " is over and forgotten; see sacct -j ", id));
+  if (!facts.slurm.problem.empty()) lines.push_back(facts.slurm.problem);
+  return lines;
+}
+
+// Labels stand in a column; values are one line each.
+class Screen {
+ public:
+  void Add(absl::string_view label, absl::string_view value) {
+    std::string line = absl::StrFormat("%-12s %s", label, value);
+    line.erase(
+        std::remove_if(line.begin(), line.end(), [](char c) { return absl::ascii_iscntrl(c); }),
+        line.end());
+    absl::StrAppend(&text_, line, "\n");
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+std::string ProgressBar(int64_t step, int64_t steps) {
+  constexpr int64_t kCells = 30;
+  const int64_t done = steps > 0 ? std::min(kCells, kCells * step / steps) : 0;
+  return absl::StrCat("[",
+                      std::string(static_cast<size_t>(done), '#'),
+                      std::string(static_cast<size_t>(kCells - done), '.'),
+                      "]");
+}
+
+void AddState(const StatusFacts& facts, Screen& screen) {
+  screen.Add("run",
+             absl::StrFormat("%s (%s), %d starts, %d restarts",
+                             facts.run_dir,
+                             facts.run_id.empty() ? "not started" : facts.run_id,
+                             facts.starts,
+                             facts.restarts));
+  std::string state = facts.state;
+  if (facts.ranks >= 0 && facts.state == "running") {
+    absl::StrAppend(&state, ", ", facts.ranks, facts.ranks == 1 ? " rank" : " ranks");
+    if (!facts.nodes.empty()) absl::StrAppend(&state, " on ", Some(facts.nodes, kShownNodes));
+  }
+  screen.Add("state", state);
+  if (!facts.owner.empty()) screen.Add("owner", facts.owner);
+  if (facts.silence && facts.per_step &&
+      *facts.silence > std::max(kSilent, kSilentSteps * *facts.per_step)) {
+    screen.Add(
+        "warning",
+        absl::StrCat(
+            "no step for ", HumanDuration(*facts.silence), "; see train.log in the run directory"));
+  }
+  for (const std::string& line : SlurmLines(facts))
+    screen.Add("slurm", line);
+}
+
+void AddProgress(const StatusFacts& facts, Screen& screen) {
+  if (facts.steps > 0) {
+    screen.Add("step",
+               absl::StrFormat(
+                   "%d of %d %s %.0f %%",
+                   facts.step,
+                   facts.steps,
+                   ProgressBar(facts.step, facts.steps),
+                   100.0 * static_cast<double>(facts.step) / static_cast<double>(facts.steps)));
+  }
+  if (facts.last && std::isfinite(facts.last->loss)) {
+    screen.Add("loss", absl::StrFormat("%.4f", facts.last->loss));
+  } else if (facts.last) {
+    screen.Add("loss", "not a number");
+  }
+  if (facts.last) {
+    std::string speed = absl::StrFormat("%.0f tokens/s", facts.last->tokens_per_second);
+    if (facts.per_step) absl::StrAppend(&speed, ", ", HumanDuration(*facts.per_step), " a step");
+    if (facts.left)
+      absl::StrAppend(
+          &speed, ", ETA ", HumanDuration(*facts.left), ", ", UtcTime(facts.now + *facts.left));
+    screen.Add("speed", speed);
+  }
+  if (facts.eval_loss && std::isfinite(*facts.eval_loss)) {
+    screen.Add("held-out",
+               absl::StrFormat("%.4f after step %d (%.1f s in evaluations)",
+                               *facts.eval_loss,
+                               facts.eval_step,
+                               absl::ToDoubleSeconds(facts.evaluation)));
+  }
+}
+
+void AddCheckpoints(const StatusFacts& facts, Screen& screen) {
+  if (facts.commit) {
+    std::string text = absl::StrCat("step ",
+                                    facts.commit->step,
+                                    ", ",
+                                    HumanDuration(facts.commit->age),
+                                    " ago, ",
+                                    Bytes(facts.commit->num_bytes));
+    if (facts.step > facts.commit->step)
+      absl::StrAppend(&text, "; a crash now loses ", facts.step - facts.commit->step, " steps");
+    screen.Add("committed", text);
+  } else {
+    screen.Add("committed", "nothing yet");
+  }
+  size_t shown = 0;
+  for (const ckpt::CheckpointInfo& info : facts.checkpoints) {
+    if (info.opens && ++shown > kShownCheckpoints) continue;
+    screen.Add("checkpoint",
+               absl::StrCat(
+                   "step ", info.step, ", ", Bytes(info.num_bytes), info.opens ? "" : "  DAMAGED"));
+  }
+  if (shown > kShownCheckpoints)
+    screen.Add("", absl::StrCat("and ", shown - kShownCheckpoints, " older"));
+}
+
+void AddRecords(const StatusFacts& facts, Screen& screen) {
   // The end of the story is what a reader wants; the ledger has the rest.
-  const size_t shown = std::min<size_t>(ledger.size(), 5);
-  for (size_t i = ledger.size() - shown; i < ledger.size(); ++i) {
-    absl::StrAppend(&text, "ledger       ", ledger[i].time, " ", ledger[i].event);
-    if (ledger[i].step >= 0) absl::StrAppend(&text, " step ", ledger[i].step);
-    if (ledger[i].last_step >= 0)
-      absl::StrAppend(&text, " steps ", ledger[i].first_step + 1, " to ", ledger[i].last_step);
-    if (ledger[i].exit_status >= 0) absl::StrAppend(&text, " status ", ledger[i].exit_status);
-    absl::StrAppend(&text, ledger[i].detail.empty() ? "" : " ", ledger[i].detail, "\n");
+  const size_t shown = std::min(facts.ledger.size(), kShownRecords);
+  for (auto record = facts.ledger.end() - static_cast<int64_t>(shown); record != facts.ledger.end();
+       ++record) {
+    std::string text = absl::StrCat(record->time, " ", record->event);
+    if (record->step >= 0) absl::StrAppend(&text, " step ", record->step);
+    if (record->last_step >= 0)
+      absl::StrAppend(&text, " steps ", record->first_step + 1, " to ", record->last_step);
+    if (record->exit_status >= 0) absl::StrAppend(&text, " status ", record->exit_status);
+    absl::StrAppend(&text, record->detail.empty() ? "" : " ", record->detail);
+    screen.Add("ledger", text);
   }
-  std::fputs(text.c_str(), stdout);
+}
+
+absl::Status PrintOnce(const StatusOptions& options) {
+  ANYORDER_ASSIGN_OR_RETURN(const StatusFacts facts, StatusCollector(options.run_dir).Collect());
+  if (options.json) {
+    Json json = Describe(facts);
+    if (options.verified_checkpoints) json["verified_checkpoints"] = *options.verified_checkpoints;
+    std::puts(json.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+    return absl::OkStatus();
+  }
+  std::fputs(StatusScreen(facts).c_str(), stdout);
+  if (options.verified_checkpoints) {
+    std::printf("%-12s every byte of %lld checkpoints agrees with its checksum\n",
+                "verified",
+                static_cast<long long>(*options.verified_checkpoints));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
+std::string HumanDuration(absl::Duration duration) {
+  const double seconds = absl::ToDoubleSeconds(duration);
+  if (seconds < 1) return absl::StrFormat("%.0f ms", 1e3 * seconds);
+  if (seconds < 60) return absl::StrFormat("%.1f s", seconds);
+  const auto whole = static_cast<int64_t>(seconds);
+  if (whole < 3600) return absl::StrFormat("%d min %d s", whole / 60, whole % 60);
+  if (whole < 86400) return absl::StrFormat("%d h %d min", whole / 3600, whole / 60 % 60);
+  return absl::StrFormat("%d d %d h", whole / 86400, whole / 3600 % 24);
+}
+
+std::string StatusScreen(const StatusFacts& facts) {
+  Screen screen;
+  AddState(facts, screen);
+  AddProgress(facts, screen);
+  AddCheckpoints(facts, screen);
+  screen.Add("time",
+             absl::StrFormat("%s, %.0f %% of it in steps that count; %d steps redone, %d skipped",
+                             HumanDuration(facts.wall),
+                             100 * facts.Goodput(),
+                             facts.redone_steps,
+                             facts.skipped_steps));
+  AddRecords(facts, screen);
+  return screen.text();
+}
+
+std::string StatusLine(const StatusFacts& facts) {
+  std::string line = absl::StrFormat(
+      "%s %s step %d of %d", UtcTime(facts.now), facts.state, facts.step, facts.steps);
+  if (facts.last)
+    absl::StrAppendFormat(
+        &line, ", loss %.4f, %.0f tokens/s", facts.last->loss, facts.last->tokens_per_second);
+  if (facts.left) absl::StrAppend(&line, ", ETA ", HumanDuration(*facts.left));
+  if (facts.commit)
+    absl::StrAppend(
+        &line, ", committed ", facts.commit->step, " ", HumanDuration(facts.commit->age), " ago");
+  absl::StrAppendFormat(&line, ", goodput %.0f %%", 100 * facts.Goodput());
+  for (const SlurmJob& job : facts.slurm.jobs)
+    absl::StrAppend(&line, ", job ", job.id, " ", job.state);
+  return line;
+}
+
+std::string StatusJsonLine(const StatusFacts& facts) {
+  return Describe(facts).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 absl::Status PrintStatus(const StatusOptions& options) {
-  ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
-  const RunDirectory paths(options.run_dir);
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(paths.config, {}));
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> ledger, ReadLedger(paths.ledger));
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<StepMetrics> metrics, ReadMetrics(paths.metrics));
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<StepMetrics> redone, ReadMetrics(paths.redone));
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<ckpt::CheckpointInfo> checkpoints,
-                            ckpt::ListCheckpoints(options.run_dir));
-  const Json json = Describe(options.run_dir, config, ledger, metrics, redone, checkpoints);
-  if (options.json) {
-    std::puts(json.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
-  } else {
-    PrintForPeople(json, ledger);
-  }
-  return absl::OkStatus();
+  if (!options.watch_seconds) return PrintOnce(options);
+  return WatchStatus(options.run_dir, options.json, absl::Seconds(*options.watch_seconds));
 }
 
 }  // namespace anyorder::launcher

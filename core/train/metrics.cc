@@ -1,10 +1,15 @@
 #include "core/train/metrics.h"
 
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cmath>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -17,6 +22,8 @@ namespace anyorder {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr size_t kStreamBlockBytes = 1 << 20;
 
 template <typename Metrics, typename Visitor>
 void VisitMembers(Metrics& metrics, Visitor visit) {
@@ -131,6 +138,40 @@ absl::Status MetricsLog::Append(StepMetrics metrics) {
 absl::StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path) {
   ANYORDER_ASSIGN_OR_RETURN(MetricsFile file, ReadFile(path));
   return std::move(file.metrics);
+}
+
+absl::Status MetricsStream::Read(absl::FunctionRef<void()> start_over,
+                                 absl::FunctionRef<void(StepMetrics)> take) {
+  const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT) return absl::OkStatus();
+  if (fd < 0) return ErrnoStatus("open", path_);
+  const absl::Cleanup close = [fd] { ::close(fd); };
+  struct stat file = {};
+  if (::fstat(fd, &file) != 0) return ErrnoStatus("stat", path_);
+  if (inode_ != 0 && (inode_ != file.st_ino || file.st_size < offset_)) {
+    offset_ = 0;
+    start_over();
+  }
+  inode_ = file.st_ino;
+  std::vector<char> block(kStreamBlockBytes);
+  std::string pending;  // what follows the last newline
+  ssize_t got = 0;
+  while ((got = ::pread(
+              fd, block.data(), block.size(), offset_ + static_cast<int64_t>(pending.size()))) >
+         0) {
+    pending.append(block.data(), static_cast<size_t>(got));
+    size_t begin = 0;
+    for (size_t end = pending.find('\n'); end != std::string::npos;
+         end = pending.find('\n', begin)) {
+      StepMetrics metrics;
+      if (ParseLine(absl::string_view(pending).substr(begin, end - begin), metrics))
+        take(std::move(metrics));
+      begin = end + 1;
+    }
+    offset_ += static_cast<int64_t>(begin);
+    pending.erase(0, begin);
+  }
+  return got < 0 ? ErrnoStatus("read", path_) : absl::OkStatus();
 }
 
 absl::Status SetAsideLaterSteps(const std::string& path,

@@ -6,8 +6,10 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -70,6 +72,23 @@ class MetricsLog {
 
 // All whole lines, in file order. Empty if there is no such file; lines that do not parse are left out.
 absl::StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path);
+
+// metrics.jsonl as a stream: it may be larger than memory, and it may grow while it is watched.
+class MetricsStream {
+ public:
+  explicit MetricsStream(std::string path) : path_(std::move(path)) {}
+
+  // Gives the whole lines that were appended since the last call to `take`, in file order; those that do not parse are left
+  // out. `start_over` is called first if the file is no longer the one that was read (a restart rewrites it): all its lines
+  // come again.
+  absl::Status Read(absl::FunctionRef<void()> start_over,
+                    absl::FunctionRef<void(StepMetrics)> take);
+
+ private:
+  const std::string path_;
+  uint64_t inode_ = 0;  // of the file that was read; 0: none yet
+  int64_t offset_ = 0;  // of the first line that was not taken
+};
 
 // Before a run goes on from `step`: moves the lines of later steps, whose work was lost, from `path` to the end of
 // `redone_path`, so that `path` keeps one line a step.

@@ -447,7 +447,11 @@ reported)
   expect_text "tokens" $name/dataset
   "$anyorder" inspect shards 2>$name/full >/dev/full; expect_status $? 74 "a full disk behind standard output"
   expect_text "standard output" $name/full
-  "$anyorder" inspect "$here" >$name/none 2>&1; expect_status $? 74 "inspect of something else"
+  "$anyorder" inspect "$here" >$name/none 2>&1; expect_status $? 64 "inspect of something else"
+  "$anyorder" inspect $name/nowhere >$name/none 2>&1; expect_status $? 64 "inspect of nothing"
+  expect_text "name the directory of one" $name/none
+  "$anyorder" inspect reference --verify >$name/verified || fail "inspect --verify of a run"
+  expect_text "^verified  *every byte of [1-9][0-9]* checkpoints" $name/verified
   python3 "$here/check_run.py" reference $steps || fail "the run directory is wrong"
   cp -r reference $name/run
   payload=$(ls $name/run/checkpoints/$last/*.safetensors)

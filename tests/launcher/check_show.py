@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import unicodedata
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -45,6 +46,11 @@ def check_pictures(folder):
     assert max(map(len, text.splitlines())) <= 80
     plain = show("--length", "16", locale="C").stdout
     assert plain.isascii() and plain == show("--length", "16", "--ascii").stdout
+    # Wide characters take two columns: the cells of all rows begin at the same one.
+    wide = show("--length", "10", "--objective", "transformer-xl", "--text", "語順 は any e\u0301te\u0301 한국어").stdout
+    begins = {sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line.split("▒")[0])
+              for line in wide.splitlines() if re.match(r" *\d+ \S+ +\d+  ▒", line)}
+    assert len(begins) == 1, f"cells begin at columns {begins}:\n{wide}"
 
 
 def check_cells(folder):

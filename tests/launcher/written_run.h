@@ -1,0 +1,77 @@
+// A run directory written by hand, whose clock is in the test's hands: milliseconds after an arbitrary midnight.
+
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+
+#include "ckpt/crc32c.h"
+#include "core/train/run_config.h"
+
+namespace anyorder::launcher {
+
+class WrittenRun {
+ public:
+  WrittenRun() {
+    std::string pattern = ::testing::TempDir() + "run-XXXXXX";
+    path_ = mkdtemp(pattern.data());
+    RunConfig config;
+    config.data.shards = path_ + "/no-shards";
+    config.train.lanes = 8;
+    config.train.microbatch_lanes = 8;
+    Append("config.toml", config.ToText());
+  }
+  ~WrittenRun() { std::filesystem::remove_all(path_); }
+  WrittenRun(const WrittenRun&) = delete;
+  WrittenRun& operator=(const WrittenRun&) = delete;
+
+  const std::string& path() const { return path_; }
+
+  void Append(const std::string& file, const std::string& text) const {
+    std::ofstream(path_ + "/" + file, std::ios::app) << text;
+  }
+
+  // `members`: JSON members after `event` and `time`.
+  void Record(const char* event, int64_t ms, const std::string& members) const {
+    const std::string body =
+        absl::StrFormat(R"({"event":"%s","time":"%s",%s)", event, TimeOfDay(ms), members);
+    const uint32_t seal = ckpt::Crc32c(body.data(), static_cast<int64_t>(body.size()));
+    Append("ledger.jsonl", absl::StrFormat("%s,\"crc32c\":\"%08x\"}\n", body, seal));
+  }
+
+  // One step of 100 ms that ends at `ms`; `members` begin with a comma.
+  void Step(int64_t step,
+            int64_t incarnation,
+            int64_t ms,
+            const std::string& members = "",
+            const char* file = "metrics.jsonl") const {
+    Append(file,
+           absl::StrFormat(R"({"step":%d,"loss":%.3f,"incarnation":%d,"step_ms":100,)"
+                           R"("data_wait_ms":10,"reduce_ms":20,"ckpt_stall_ms":5,)"
+                           R"("tokens_per_second":640,"time":"%s"%s})"
+                           "\n",
+                           step,
+                           4 - 0.001 * static_cast<double>(step),
+                           incarnation,
+                           TimeOfDay(ms),
+                           members));
+  }
+
+  static std::string TimeOfDay(int64_t ms) {
+    return absl::FormatTime(
+        "%Y-%m-%dT%H:%M:%E3SZ", absl::FromUnixMillis(1700000000000 + ms), absl::UTCTimeZone());
+  }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace anyorder::launcher
