@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,7 +10,6 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "data/digest.h"
-#include "data/hdf5_file.h"
 #include "data/mapped_file.h"
 #include "data/shard_format.h"
 
@@ -27,56 +27,23 @@ absl::Status UnpackBits(const CheckedArray& bits, uint64_t begin, uint64_t end, 
   return absl::OkStatus();
 }
 
-// Fills out[i] with element begin + i; memcpy because a damaged header may give an unaligned offset.
+// Fills out[i] with element begin + i and `largest` with the largest of them; memcpy because dataset.json may give an
+// unaligned offset.
 template <typename Element>
-absl::Status Widen(const CheckedArray& array, uint64_t begin, uint64_t end, int32_t* out) {
+absl::Status Widen(
+    const CheckedArray& array, uint64_t begin, uint64_t end, int32_t* out, uint64_t* largest) {
   ANYORDER_ASSIGN_OR_RETURN(const uint8_t* const bytes,
                             array.Bytes(begin * sizeof(Element), end * sizeof(Element)));
+  Element most = 0;
   for (uint64_t i = 0; i < end - begin; ++i) {
     Element value;
     std::memcpy(&value, bytes + i * sizeof(Element), sizeof(Element));
+    most = std::max(most, value);
     out[i] = static_cast<int32_t>(value);
   }
+  *largest = most;
   return absl::OkStatus();
 }
-
-// Compares a file's root attributes with what dataset.json says.
-class AttributeChecker {
- public:
-  AttributeChecker(const Hdf5Reader& reader, const std::string& path)
-      : reader_(reader), path_(path) {}
-
-  void Check(const char* name, uint64_t expected) {
-    Compare(name, reader_.ReadUint64Attribute(name), expected);
-  }
-  void Check(const char* name, const std::string& expected) {
-    Compare(name, reader_.ReadStringAttribute(name), expected);
-  }
-  // The first fault.
-  const absl::Status& status() const { return status_; }
-
- private:
-  template <typename Value>
-  void Compare(const char* name, const absl::StatusOr<Value>& value, const Value& expected) {
-    if (!status_.ok()) return;
-    status_ = value.status();
-    if (!value.ok() || *value == expected) return;
-    status_ = absl::DataLossError(absl::StrCat(
-        "'",
-        path_,
-        "' has ",
-        name,
-        "=",
-        *value,
-        " but dataset.json says ",
-        expected,
-        ": the file belongs to another dataset; restore it or prepare the data again"));
-  }
-
-  const Hdf5Reader& reader_;
-  const std::string& path_;
-  absl::Status status_;
-};
 
 absl::Status CheckDigest(const std::string& path, const std::string& expected) {
   const absl::StatusOr<Digest128> found = DigestOfFile(path);
@@ -93,6 +60,26 @@ absl::Status CheckDigest(const std::string& path, const std::string& expected) {
                                           " but dataset.json says ",
                                           expected,
                                           "; restore it or prepare the data again"));
+}
+
+// The parts of `file` that no chunk's checksum guards against what dataset.json says: HDF5's own structures, which nothing
+// here parses but other tools do, the attributes, which are other ones in any other file, and the checksums.
+absl::Status CheckMetadata(const MappedFile& file,
+                           const DatasetFile& entry,
+                           std::initializer_list<const CheckedArray*> arrays) {
+  std::vector<ByteRange> guarded;
+  for (const CheckedArray* array : arrays)
+    guarded.push_back(array->range());
+  const std::string found = DigestOutside(file.bytes(), std::move(guarded)).Hex();
+  if (found == entry.metadata_digest) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("'",
+                   file.path(),
+                   "' is damaged, or a file of another dataset: its metadata have digest ",
+                   found,
+                   " but dataset.json says ",
+                   entry.metadata_digest,
+                   "; restore it or prepare the data again"));
 }
 
 absl::Status VerifyArray(const CheckedArray& array) {
@@ -137,28 +124,29 @@ absl::Status Dataset::OpenShard(size_t shard_index) {
   const DatasetFile& entry = index_.shards[shard_index];
   const std::string path = absl::StrCat(directory_, "/", entry.file);
   ANYORDER_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path, entry.bytes));
-  ANYORDER_ASSIGN_OR_RETURN(const Hdf5Reader reader, Hdf5Reader::Open(path));
-  AttributeChecker attributes(reader, path);
-  attributes.Check(kAttrFormatVersion, kFormatVersion);
-  attributes.Check(kAttrTokenizerDigest, index_.tokenizer_digest);
-  attributes.Check(kAttrCorpusDigest, index_.corpus_digest);
-  attributes.Check(kAttrVocabSize, index_.vocab_size);
-  attributes.Check(kAttrShardIndex, shard_index);
-  attributes.Check(kAttrFirstToken, entry.first_token);
-  attributes.Check(kAttrNumTokens, entry.num_tokens);
-  attributes.Check(kAttrChunkBytes, index_.chunk_bytes);
-  ANYORDER_RETURN_IF_ERROR(attributes.status());
-
-  const auto open_bits = [&](const char* name) {
-    return CheckedArray::Open(file, reader, name, 1, BitmapBytes(entry.num_tokens));
+  // A file has a byte for each token at least; so no size below can wrap, whatever dataset.json says.
+  if (entry.num_tokens > file.size()) {
+    return absl::DataLossError(
+        absl::StrCat("'",
+                     path,
+                     "' has ",
+                     file.size(),
+                     " bytes, too few for the ",
+                     entry.num_tokens,
+                     " tokens that dataset.json tells of; prepare the data again"));
+  }
+  const auto open_array = [&](const char* name, uint64_t bytes) {
+    return CheckedArray::Open(file, entry.arrays, name, bytes);
   };
-  ANYORDER_ASSIGN_OR_RETURN(
-      CheckedArray tokens,
-      CheckedArray::Open(
-          file, reader, kTokens, static_cast<uint32_t>(index_.token_bytes), entry.num_tokens));
-  ANYORDER_ASSIGN_OR_RETURN(CheckedArray sentence_flags, open_bits(kSentenceFlags));
-  ANYORDER_ASSIGN_OR_RETURN(CheckedArray document_starts, open_bits(kDocumentStarts));
-  ANYORDER_ASSIGN_OR_RETURN(CheckedArray word_starts, open_bits(kWordStarts));
+  const uint64_t bitmap_bytes = BitmapBytes(entry.num_tokens);
+  ANYORDER_ASSIGN_OR_RETURN(CheckedArray tokens,
+                            open_array(kTokens, entry.num_tokens * index_.token_bytes));
+  ANYORDER_ASSIGN_OR_RETURN(CheckedArray sentence_flags, open_array(kSentenceFlags, bitmap_bytes));
+  ANYORDER_ASSIGN_OR_RETURN(CheckedArray document_starts,
+                            open_array(kDocumentStarts, bitmap_bytes));
+  ANYORDER_ASSIGN_OR_RETURN(CheckedArray word_starts, open_array(kWordStarts, bitmap_bytes));
+  ANYORDER_RETURN_IF_ERROR(
+      CheckMetadata(file, entry, {&tokens, &sentence_flags, &document_starts, &word_starts}));
   shards_.push_back(std::make_unique<Shard>(Shard{.file = std::move(file),
                                                   .tokens = std::move(tokens),
                                                   .sentence_flags = std::move(sentence_flags),
@@ -170,19 +158,13 @@ absl::Status Dataset::OpenShard(size_t shard_index) {
 absl::Status Dataset::OpenLanes() {
   const std::string path = absl::StrCat(directory_, "/", index_.lanes.file);
   ANYORDER_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path, index_.lanes.bytes));
-  ANYORDER_ASSIGN_OR_RETURN(const Hdf5Reader reader, Hdf5Reader::Open(path));
-  AttributeChecker attributes(reader, path);
-  attributes.Check(kAttrFormatVersion, kFormatVersion);
-  attributes.Check(kAttrTokenizerDigest, index_.tokenizer_digest);
-  attributes.Check(kAttrCorpusDigest, index_.corpus_digest);
-  attributes.Check(kAttrNumTokens, index_.num_tokens);
-  attributes.Check(kAttrNumCells, index_.num_lane_cells);
-  ANYORDER_RETURN_IF_ERROR(attributes.status());
   const auto open_table = [&](const char* name) {
-    return CheckedArray::Open(file, reader, name, sizeof(uint64_t), 2 * index_.num_lane_cells);
+    return CheckedArray::Open(
+        file, index_.lanes.arrays, name, 2 * sizeof(uint64_t) * index_.num_lane_cells);
   };
   ANYORDER_ASSIGN_OR_RETURN(CheckedArray forward, open_table(kLanesForward));
   ANYORDER_ASSIGN_OR_RETURN(CheckedArray backward, open_table(kLanesBackward));
+  ANYORDER_RETURN_IF_ERROR(CheckMetadata(file, index_.lanes, {&forward, &backward}));
   lanes_ = std::make_unique<Lanes>(Lanes{
       .file = std::move(file), .forward = std::move(forward), .backward = std::move(backward)});
   return absl::OkStatus();
@@ -206,8 +188,24 @@ absl::Status Dataset::ForEachShard(int64_t begin, int64_t end, Read read) const 
 absl::Status Dataset::ReadTokens(int64_t begin, int64_t end, int32_t* out) const {
   return ForEachShard(
       begin, end, [&](const Shard& shard, int64_t from, int64_t to, int64_t offset) {
-        return index_.token_bytes == 2 ? Widen<uint16_t>(shard.tokens, from, to, out + offset)
-                                       : Widen<uint32_t>(shard.tokens, from, to, out + offset);
+        uint64_t largest = 0;
+        ANYORDER_RETURN_IF_ERROR(
+            index_.token_bytes == 2
+                ? Widen<uint16_t>(shard.tokens, from, to, out + offset, &largest)
+                : Widen<uint32_t>(shard.tokens, from, to, out + offset, &largest));
+        if (largest < index_.vocab_size) return absl::OkStatus();
+        // An id is a row of the embedding table: one outside would be read from other memory.
+        return absl::DataLossError(absl::StrCat("'",
+                                                shard.file.path(),
+                                                "' tokens ",
+                                                from,
+                                                " to ",
+                                                to - 1,
+                                                " hold id ",
+                                                largest,
+                                                " but the vocabulary has ",
+                                                index_.vocab_size,
+                                                "; prepare the data again"));
       });
 }
 

@@ -90,15 +90,29 @@ class MemberReader {
   std::string bad_;
 };
 
-void ReadFileEntry(const Json* object, bool is_shard, DatasetFile& entry, MemberReader& parent) {
+enum class FileKind { kShard, kLanes, kTokenizer };
+
+void ReadFileEntry(const Json* object, FileKind kind, DatasetFile& entry, MemberReader& parent) {
   if (object == nullptr) return;
   MemberReader reader(*object);
   reader.ReadString("file", entry.file);
   reader.ReadString("digest", entry.digest);
   reader.ReadInteger("bytes", entry.bytes);
-  if (is_shard) {
+  if (kind == FileKind::kShard) {
     reader.ReadInteger("first_token", entry.first_token);
     reader.ReadInteger("num_tokens", entry.num_tokens);
+  }
+  if (kind != FileKind::kTokenizer) {
+    reader.ReadString("metadata_digest", entry.metadata_digest);
+    const Json* const arrays = reader.Require("arrays");
+    if (arrays != nullptr && arrays->is_object()) {
+      MemberReader offsets(*arrays);
+      for (const auto& [name, value] : arrays->items())
+        offsets.ReadInteger(name, entry.arrays[name]);
+      if (!offsets.bad().empty()) reader.Note(absl::StrCat("arrays.", offsets.bad()));
+    } else {
+      reader.Note("arrays");
+    }
   }
   if (entry.file.empty() || entry.file.find('/') != std::string::npos) reader.Note("file");
   if (!reader.bad().empty())
@@ -120,17 +134,17 @@ std::string ReadMembers(const Json& root, DatasetIndex& index) {
     if (!id_reader.bad().empty()) reader.Note(absl::StrCat("vocab_ids.", id_reader.bad()));
   }
   if (const Json* lanes = reader.Require("lanes")) {
-    ReadFileEntry(lanes, false, index.lanes, reader);
+    ReadFileEntry(lanes, FileKind::kLanes, index.lanes, reader);
     MemberReader(*lanes).ReadInteger("num_cells", index.num_lane_cells);
   }
-  ReadFileEntry(reader.Require("tokenizer"), false, index.tokenizer, reader);
+  ReadFileEntry(reader.Require("tokenizer"), FileKind::kTokenizer, index.tokenizer, reader);
   const Json* shards = reader.Require("shards");
   if (shards == nullptr || !shards->is_array()) {
     reader.Note("shards");
     return reader.bad();
   }
   for (const Json& shard : *shards) {
-    ReadFileEntry(&shard, true, index.shards.emplace_back(), reader);
+    ReadFileEntry(&shard, FileKind::kShard, index.shards.emplace_back(), reader);
   }
   if (const Json* settings = reader.Require("settings"); settings && settings->is_object()) {
     for (const auto& [key, value] : settings->items()) {
@@ -150,6 +164,9 @@ std::string FindInconsistency(const DatasetIndex& index) {
   if (index.shard_tokens == 0 || index.shard_tokens % kShardTokensMultiple != 0) {
     return absl::StrCat("shard_tokens ", index.shard_tokens, " is not a positive multiple of ", 64);
   }
+  // Far beyond any corpus, and far enough from 2^63 that sums of positions cannot wrap.
+  if (index.shard_tokens > uint64_t{1} << 40) return "shard_tokens is above 2^40";
+  if (index.vocab_size > uint64_t{1} << 30) return "vocab_size is above 2^30";
   if (index.token_bytes != TokenBytes(index.vocab_size))
     return "token_bytes does not fit vocab_size";
   if (index.chunk_bytes != kChunkBytes) return "chunk_bytes is not 65536";
@@ -175,7 +192,11 @@ std::string FindInconsistency(const DatasetIndex& index) {
 }
 
 Json FileEntry(const DatasetFile& entry) {
-  return Json{{"file", entry.file}, {"bytes", entry.bytes}, {"digest", entry.digest}};
+  Json object{{"file", entry.file}, {"bytes", entry.bytes}, {"digest", entry.digest}};
+  if (entry.arrays.empty()) return object;
+  object["arrays"] = entry.arrays;
+  object["metadata_digest"] = entry.metadata_digest;
+  return object;
 }
 
 }  // namespace
@@ -195,13 +216,19 @@ absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory) {
   if (!root.is_object()) return damaged("not a JSON object");
   if (root.value("format", Json()) != kFormatName) return damaged("not an anyorder dataset");
   if (root.value("format_version", Json()) != kFormatVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("'",
-                                                      path,
-                                                      "' has format version ",
-                                                      root.value("format_version", Json()).dump(),
-                                                      ", this program reads ",
-                                                      kFormatVersion,
-                                                      "; prepare the data again"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("'",
+                     path,
+                     "' has format version ",
+                     root.value("format_version", Json()).dump(),
+                     ", this program reads ",
+                     kFormatVersion,
+                     "; prepare the same text again: anyorder-prep --input TEXT "
+                     "--output NEW-FOLDER --vocab '",
+                     directory,
+                     "/",
+                     kTokenizerFile,
+                     "', with the options that stand under \"settings\""));
   }
   DatasetIndex index;
   const std::string bad = ReadMembers(root, index);

@@ -26,13 +26,17 @@ struct VocabIds {
   friend bool operator==(const VocabIds&, const VocabIds&) = default;
 };
 
-// One file of the dataset. For files that hold no tokens, first_token and num_tokens are 0.
+// One file of the dataset. first_token and num_tokens are 0 for files that hold no tokens; arrays and metadata_digest are
+// empty for files other than HDF5.
 struct DatasetFile {
   std::string file;  // name inside the directory
   uint64_t first_token = 0;
   uint64_t num_tokens = 0;
   uint64_t bytes = 0;
   std::string digest;  // XXH3-128 of the whole file, hex
+  // Each HDF5 dataset: where its first byte is in the file.
+  std::map<std::string, uint64_t> arrays = {};
+  std::string metadata_digest = "";  // of all bytes but those that have checksums (FORMAT.md)
 };
 
 struct DatasetIndex {

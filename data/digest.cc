@@ -7,6 +7,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 #include <vector>
@@ -54,6 +55,21 @@ void StreamingDigest::Update(absl::string_view bytes) {
 
 Digest128 StreamingDigest::Value() const {
   return FromXxh(XXH3_128bits_digest(&state_->xxh));
+}
+
+Digest128 DigestOutside(absl::string_view file, std::vector<ByteRange> holes) {
+  std::sort(holes.begin(), holes.end(), [](const ByteRange& a, const ByteRange& b) {
+    return a.offset < b.offset;
+  });
+  StreamingDigest digest;
+  uint64_t at = 0;
+  for (const ByteRange& hole : holes) {
+    const uint64_t begin = std::min<uint64_t>(hole.offset, file.size());
+    if (begin > at) digest.Update(file.substr(at, begin - at));
+    at = std::max(at, begin + std::min<uint64_t>(hole.bytes, file.size() - begin));
+  }
+  digest.Update(file.substr(at));
+  return digest.Value();
 }
 
 absl::StatusOr<Digest128> DigestOfFile(const std::string& path) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -44,6 +45,15 @@ class StreamingDigest {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// [offset, offset + bytes) of a file.
+struct ByteRange {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
+// DigestOf what of `file` lies outside `holes`, which may come in any order, overlap, and reach past the end.
+Digest128 DigestOutside(absl::string_view file, std::vector<ByteRange> holes);
 
 // DigestOf the file's content. Errors: those of open and read.
 absl::StatusOr<Digest128> DigestOfFile(const std::string& path);

@@ -1,9 +1,6 @@
 #include "data/hdf5_file.h"
 
-#include <fcntl.h>
 #include <hdf5.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <utility>
 
@@ -93,7 +90,7 @@ absl::StatusOr<Hdf5ImageWriter> Hdf5ImageWriter::Create() {
 }
 
 Hdf5ImageWriter::Hdf5ImageWriter(Hdf5ImageWriter&& other) noexcept
-    : file_(std::exchange(other.file_, -1)) {}
+    : file_(std::exchange(other.file_, -1)), offsets_(std::move(other.offsets_)) {}
 
 Hdf5ImageWriter::~Hdf5ImageWriter() {
   if (file_ >= 0) H5Fclose(file_);
@@ -135,6 +132,9 @@ absl::Status Hdf5ImageWriter::AddDataset(const std::string& name,
   if (!dataset.ok() || H5Dwrite(dataset.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0) {
     return WriteFailed(absl::StrCat("write ", name));
   }
+  const haddr_t offset = H5Dget_offset(dataset.get());
+  if (offset == HADDR_UNDEF) return WriteFailed(absl::StrCat("place ", name));
+  offsets_[name] = offset;
   return absl::OkStatus();
 }
 
@@ -173,107 +173,6 @@ absl::StatusOr<std::string> Hdf5ImageWriter::Finish() {
   }
   H5Fclose(std::exchange(file_, -1));
   return image;
-}
-
-absl::StatusOr<Hdf5Reader> Hdf5Reader::Open(const std::string& path) {
-  SilenceHdf5();
-  // Opened here first so that a missing or unreadable file is told apart from a damaged one.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus("open", path);
-  struct stat info {};
-  const int stat_result = ::fstat(fd, &info);
-  ::close(fd);
-  if (stat_result != 0) return ErrnoStatus("stat", path);
-  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
-  if (file < 0) {
-    return absl::DataLossError(absl::StrCat("'",
-                                            path,
-                                            "' is not an intact HDF5 file (",
-                                            LastHdf5Error(),
-                                            "); restore it or prepare the data again"));
-  }
-  return Hdf5Reader(file, path, static_cast<uint64_t>(info.st_size));
-}
-
-Hdf5Reader::Hdf5Reader(Hdf5Reader&& other) noexcept
-    : file_(std::exchange(other.file_, -1)),
-      path_(std::move(other.path_)),
-      file_bytes_(other.file_bytes_) {}
-
-Hdf5Reader::~Hdf5Reader() {
-  if (file_ >= 0) H5Fclose(file_);
-}
-
-absl::StatusOr<Hdf5Extent> Hdf5Reader::Locate(const std::string& name) const {
-  const auto damaged = [&](absl::string_view why) {
-    return absl::DataLossError(absl::StrCat(
-        "'", path_, "' dataset '", name, "' ", why, "; restore it or prepare the data again"));
-  };
-  const Handle dataset(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose);
-  if (!dataset.ok()) return damaged("is missing");
-  const Handle creation(H5Dget_create_plist(dataset.get()), H5Pclose);
-  if (H5Pget_layout(creation.get()) != H5D_CONTIGUOUS) return damaged("is not contiguous");
-  const Handle type(H5Dget_type(dataset.get()), H5Tclose);
-  Hdf5Extent extent;
-  extent.element_bytes = static_cast<uint32_t>(H5Tget_size(type.get()));
-  const hid_t expected = UnsignedType(extent.element_bytes);
-  if (expected < 0 || H5Tequal(type.get(), expected) <= 0) {
-    return damaged("is not of a little-endian unsigned integer type");
-  }
-  const Handle space(H5Dget_space(dataset.get()), H5Sclose);
-  const int rank = H5Sget_simple_extent_ndims(space.get());
-  if (rank < 1 || rank > 2) return damaged(absl::StrCat("has rank ", rank, ", not 1 or 2"));
-  hsize_t dims[2] = {};
-  H5Sget_simple_extent_dims(space.get(), dims, nullptr);
-  extent.shape.assign(dims, dims + rank);
-  // A damaged header may claim any shape: multiply with a bound, so that nothing wraps.
-  uint64_t elements = 1;
-  for (const uint64_t dim : extent.shape) {
-    if (dim != 0 && elements > file_bytes_ / dim) return damaged("is larger than its file");
-    elements *= dim;
-  }
-  extent.bytes = elements * extent.element_bytes;
-  const haddr_t offset = H5Dget_offset(dataset.get());
-  if (offset == HADDR_UNDEF) return damaged("has no storage");
-  extent.offset = offset;
-  if (extent.bytes > file_bytes_ || extent.offset > file_bytes_ - extent.bytes) {
-    return damaged(absl::StrCat(
-        "reaches byte ", extent.offset + extent.bytes, " but the file has only ", file_bytes_));
-  }
-  return extent;
-}
-
-absl::StatusOr<uint64_t> Hdf5Reader::ReadUint64Attribute(const std::string& name) const {
-  uint64_t value = 0;
-  const Handle attribute(H5Aopen(file_, name.c_str(), H5P_DEFAULT), H5Aclose);
-  if (attribute.ok()) {
-    const Handle type(H5Aget_type(attribute.get()), H5Tclose);
-    const Handle space(H5Aget_space(attribute.get()), H5Sclose);
-    if (H5Tget_class(type.get()) == H5T_INTEGER && H5Sget_simple_extent_npoints(space.get()) == 1 &&
-        H5Aread(attribute.get(), H5T_NATIVE_UINT64, &value) >= 0) {
-      return value;
-    }
-  }
-  return absl::DataLossError(
-      absl::StrCat("'", path_, "' has no integer attribute '", name, "'; prepare the data again"));
-}
-
-absl::StatusOr<std::string> Hdf5Reader::ReadStringAttribute(const std::string& name) const {
-  const Handle attribute(H5Aopen(file_, name.c_str(), H5P_DEFAULT), H5Aclose);
-  if (attribute.ok()) {
-    const Handle type(H5Aget_type(attribute.get()), H5Tclose);
-    const Handle space(H5Aget_space(attribute.get()), H5Sclose);
-    if (H5Tget_class(type.get()) == H5T_STRING && H5Tis_variable_str(type.get()) == 0 &&
-        H5Sget_simple_extent_npoints(space.get()) == 1) {
-      std::string value(H5Tget_size(type.get()), '\0');
-      if (H5Aread(attribute.get(), type.get(), value.data()) >= 0) {
-        value.resize(value.find_last_not_of('\0') + 1);
-        return value;
-      }
-    }
-  }
-  return absl::DataLossError(
-      absl::StrCat("'", path_, "' has no string attribute '", name, "'; prepare the data again"));
 }
 
 }  // namespace anyorder::data

@@ -65,52 +65,53 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
       size_(other.size_),
       path_(std::move(other.path_)) {}
 
-CheckedArray::CheckedArray(const MappedFile& file, std::string name, const Hdf5Extent& extent)
+CheckedArray::CheckedArray(const MappedFile& file, std::string name, const ByteRange& range)
     : path_(file.path()),
       name_(std::move(name)),
-      data_(file.data() + extent.offset),
-      size_(extent.bytes),
-      checksums_(NumChunks(extent.bytes)),
+      data_(file.data() + range.offset),
+      range_(range),
+      checksums_(NumChunks(range.bytes)),
       verified_(std::make_unique<std::atomic<uint8_t>[]>(checksums_.size())) {}
 
 absl::StatusOr<CheckedArray> CheckedArray::Open(const MappedFile& file,
-                                                const Hdf5Reader& reader,
+                                                const std::map<std::string, uint64_t>& offsets,
                                                 const std::string& name,
-                                                uint32_t element_bytes,
-                                                uint64_t num_elements) {
-  const auto locate = [&](const std::string& dataset,
-                          uint32_t bytes,
-                          uint64_t count) -> absl::StatusOr<Hdf5Extent> {
-    ANYORDER_ASSIGN_OR_RETURN(Hdf5Extent extent, reader.Locate(dataset));
-    if (extent.element_bytes != bytes || extent.bytes != bytes * count ||
-        extent.offset + extent.bytes > file.size()) {
+                                                uint64_t size) {
+  const auto locate = [&](const std::string& array, uint64_t bytes) -> absl::StatusOr<ByteRange> {
+    const auto found = offsets.find(array);
+    if (found == offsets.end()) {
+      return absl::DataLossError(absl::StrCat(
+          "dataset.json does not say where '", array, "' is in '", file.path(), "'", kAdvice));
+    }
+    const uint64_t offset = found->second;
+    if (bytes > file.size() || offset > file.size() - bytes) {
       return absl::DataLossError(absl::StrCat("'",
                                               file.path(),
-                                              "' dataset '",
-                                              dataset,
-                                              "' is not ",
-                                              count,
-                                              " elements of ",
+                                              "' has ",
+                                              file.size(),
+                                              " bytes, too few for the ",
                                               bytes,
-                                              " bytes, but ",
-                                              extent.bytes,
-                                              " bytes in elements of ",
-                                              extent.element_bytes,
+                                              " of '",
+                                              array,
+                                              "' at byte ",
+                                              offset,
+                                              " that dataset.json tells of",
                                               kAdvice));
     }
-    return extent;
+    return ByteRange{.offset = offset, .bytes = bytes};
   };
-  ANYORDER_ASSIGN_OR_RETURN(const Hdf5Extent extent, locate(name, element_bytes, num_elements));
-  CheckedArray array(file, name, extent);
+  ANYORDER_ASSIGN_OR_RETURN(const ByteRange range, locate(name, size));
   ANYORDER_ASSIGN_OR_RETURN(
-      const Hdf5Extent sums,
-      locate(absl::StrCat(kChecksumsGroup, "/", name), sizeof(uint32_t), array.checksums_.size()));
+      const ByteRange sums,
+      locate(absl::StrCat(kChecksumsGroup, "/", name), sizeof(uint32_t) * NumChunks(size)));
+  CheckedArray array(file, name, range);
   if (sums.bytes > 0) std::memcpy(array.checksums_.data(), file.data() + sums.offset, sums.bytes);
   return array;
 }
 
 absl::StatusOr<const uint8_t*> CheckedArray::Bytes(uint64_t begin, uint64_t end) const {
-  ANYORDER_CHECK(begin <= end && end <= size_) << begin << ".." << end << " of " << size_;
+  ANYORDER_CHECK(begin <= end && end <= size_bytes())
+      << begin << ".." << end << " of " << size_bytes();
   for (uint64_t chunk = begin / kChunkBytes; chunk < NumChunks(end); ++chunk) {
     if (verified_[chunk].load(std::memory_order_relaxed) != 0) continue;
     ANYORDER_RETURN_IF_ERROR(VerifyChunk(chunk));
@@ -120,7 +121,7 @@ absl::StatusOr<const uint8_t*> CheckedArray::Bytes(uint64_t begin, uint64_t end)
 
 absl::Status CheckedArray::VerifyChunk(uint64_t chunk) const {
   const uint64_t begin = chunk * kChunkBytes;
-  const uint32_t sum = Crc32c(data_ + begin, std::min(kChunkBytes, size_ - begin));
+  const uint32_t sum = Crc32c(data_ + begin, std::min(kChunkBytes, size_bytes() - begin));
   if (sum != checksums_[chunk]) {
     return absl::DataLossError(absl::StrCat("'",
                                             path_,

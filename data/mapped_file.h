@@ -5,14 +5,16 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
-#include "data/hdf5_file.h"
+#include "data/digest.h"
 
 namespace anyorder::data {
 
@@ -27,6 +29,7 @@ class MappedFile {
 
   const uint8_t* data() const { return data_; }
   uint64_t size() const { return size_; }
+  absl::string_view bytes() const { return {reinterpret_cast<const char*>(data_), size_}; }
   const std::string& path() const { return path_; }
 
  private:
@@ -37,29 +40,30 @@ class MappedFile {
   std::string path_;
 };
 
-// One HDF5 dataset of a mapped file. Every chunk is compared with its CRC32C when it is first touched, once.
+// One array of a mapped file. Every chunk is compared with its CRC32C when it is first touched, once.
 class CheckedArray {
  public:
-  // Finds dataset `name` and its checksums. The mapping must outlive the array. Errors: DataLoss if either is
-  // missing, or not `num_elements` elements of `element_bytes`.
+  // The array of `size` bytes that begins at offsets[name], and its checksums. The mapping must outlive it. Errors:
+  // DataLoss if `offsets` lacks either, or the file does not reach so far.
   static absl::StatusOr<CheckedArray> Open(const MappedFile& file,
-                                           const Hdf5Reader& reader,
+                                           const std::map<std::string, uint64_t>& offsets,
                                            const std::string& name,
-                                           uint32_t element_bytes,
-                                           uint64_t num_elements);
+                                           uint64_t size);
 
   // Bytes [begin, end), verified. Thread-safe. DataLoss names file, dataset and chunk.
   absl::StatusOr<const uint8_t*> Bytes(uint64_t begin, uint64_t end) const;
-  uint64_t size_bytes() const { return size_; }
+  uint64_t size_bytes() const { return range_.bytes; }
+  // Where it lies in the file.
+  const ByteRange& range() const { return range_; }
 
  private:
-  CheckedArray(const MappedFile& file, std::string name, const Hdf5Extent& extent);
+  CheckedArray(const MappedFile& file, std::string name, const ByteRange& range);
   absl::Status VerifyChunk(uint64_t chunk) const;
 
   std::string path_;
   std::string name_;
   const uint8_t* data_;
-  uint64_t size_;
+  ByteRange range_;
   std::vector<uint32_t> checksums_;
   // 1 once the chunk was verified. Two threads may verify the same chunk; the result is the same.
   std::unique_ptr<std::atomic<uint8_t>[]> verified_;

@@ -7,7 +7,7 @@
 
 namespace anyorder::data {
 
-inline constexpr uint64_t kFormatVersion = 1;
+inline constexpr uint64_t kFormatVersion = 2;
 inline constexpr char kFormatName[] = "anyorder-dataset";
 
 inline constexpr char kIndexFile[] = "dataset.json";

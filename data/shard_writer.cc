@@ -30,16 +30,18 @@ void SetBits(std::vector<uint8_t>& bits, uint64_t begin, uint64_t end) {
     bits[begin / 8] |= static_cast<uint8_t>(1u << (begin % 8));
 }
 
-// Adds a dataset and its checksums.
+// Adds a dataset and its checksums, and where it lies to `guarded`.
 absl::Status AddGuarded(Hdf5ImageWriter& image,
                         const std::string& name,
                         uint32_t element_bytes,
                         const std::vector<uint64_t>& shape,
-                        const void* values) {
+                        const void* values,
+                        std::vector<ByteRange>& guarded) {
   ANYORDER_RETURN_IF_ERROR(image.AddDataset(name, element_bytes, shape, values));
   uint64_t bytes = element_bytes;
   for (const uint64_t dim : shape)
     bytes *= dim;
+  guarded.push_back({.offset = image.offsets().at(name), .bytes = bytes});
   std::vector<uint32_t> checksums;
   for (uint64_t at = 0; at < bytes; at += kChunkBytes) {
     checksums.push_back(
@@ -49,12 +51,17 @@ absl::Status AddGuarded(Hdf5ImageWriter& image,
       absl::StrCat(kChecksumsGroup, "/", name), 4, {checksums.size()}, checksums.data());
 }
 
+// `guarded`: the bytes that have checksums; the metadata digest is over all others.
 absl::StatusOr<DatasetFile> StoreImage(Hdf5ImageWriter& image,
-                                       const std::string& directory,
-                                       const std::string& file) {
+                                       std::vector<ByteRange> guarded,
+                                       const std::string& path) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string bytes, image.Finish());
-  ANYORDER_RETURN_IF_ERROR(WriteFileDurably(absl::StrCat(directory, "/", file), bytes));
-  return DatasetFile{.file = file, .bytes = bytes.size(), .digest = DigestOf(bytes).Hex()};
+  ANYORDER_RETURN_IF_ERROR(WriteFileDurably(path, bytes));
+  return DatasetFile{.file = path.substr(path.rfind('/') + 1),
+                     .bytes = bytes.size(),
+                     .digest = DigestOf(bytes).Hex(),
+                     .arrays = image.offsets(),
+                     .metadata_digest = DigestOutside(bytes, std::move(guarded)).Hex()};
 }
 
 // Sets the word-start bits of `ids`, the first of which is bit `at`. Tokens are read by memcpy
@@ -131,12 +138,15 @@ absl::Status ShardWriter::Append(absl::Span<const char> ids, bool flag) {
 
 absl::Status ShardWriter::WriteShard() {
   ANYORDER_ASSIGN_OR_RETURN(Hdf5ImageWriter image, Hdf5ImageWriter::Create());
+  std::vector<ByteRange> guarded;
   const uint64_t bits = BitmapBytes(filled_);
+  ANYORDER_RETURN_IF_ERROR(AddGuarded(
+      image, kTokens, static_cast<uint32_t>(token_bytes_), {filled_}, tokens_.data(), guarded));
   ANYORDER_RETURN_IF_ERROR(
-      AddGuarded(image, kTokens, static_cast<uint32_t>(token_bytes_), {filled_}, tokens_.data()));
-  ANYORDER_RETURN_IF_ERROR(AddGuarded(image, kSentenceFlags, 1, {bits}, sentence_flags_.data()));
-  ANYORDER_RETURN_IF_ERROR(AddGuarded(image, kDocumentStarts, 1, {bits}, document_starts_.data()));
-  ANYORDER_RETURN_IF_ERROR(AddGuarded(image, kWordStarts, 1, {bits}, word_starts_.data()));
+      AddGuarded(image, kSentenceFlags, 1, {bits}, sentence_flags_.data(), guarded));
+  ANYORDER_RETURN_IF_ERROR(
+      AddGuarded(image, kDocumentStarts, 1, {bits}, document_starts_.data(), guarded));
+  ANYORDER_RETURN_IF_ERROR(AddGuarded(image, kWordStarts, 1, {bits}, word_starts_.data(), guarded));
   const std::pair<const char*, uint64_t> numbers[] = {{kAttrFormatVersion, kFormatVersion},
                                                       {kAttrShardIndex, shards_.size()},
                                                       {kAttrFirstToken, first_token_},
@@ -151,7 +161,9 @@ absl::Status ShardWriter::WriteShard() {
 
   char name[32];
   std::snprintf(name, sizeof name, kShardFilePattern, static_cast<int>(shards_.size()));
-  ANYORDER_ASSIGN_OR_RETURN(DatasetFile shard, StoreImage(image, options_.directory, name));
+  ANYORDER_ASSIGN_OR_RETURN(
+      DatasetFile shard,
+      StoreImage(image, std::move(guarded), absl::StrCat(options_.directory, "/", name)));
   shard.first_token = first_token_;
   shard.num_tokens = filled_;
   shards_.push_back(std::move(shard));
@@ -178,14 +190,17 @@ absl::StatusOr<DatasetFile> WriteLanes(const std::string& directory,
     backward.insert(backward.end(), {num_tokens - end, num_tokens - begin});
   }
   ANYORDER_ASSIGN_OR_RETURN(Hdf5ImageWriter image, Hdf5ImageWriter::Create());
-  ANYORDER_RETURN_IF_ERROR(AddGuarded(image, kLanesForward, 8, {cells, 2}, forward.data()));
-  ANYORDER_RETURN_IF_ERROR(AddGuarded(image, kLanesBackward, 8, {cells, 2}, backward.data()));
+  std::vector<ByteRange> guarded;
+  ANYORDER_RETURN_IF_ERROR(
+      AddGuarded(image, kLanesForward, 8, {cells, 2}, forward.data(), guarded));
+  ANYORDER_RETURN_IF_ERROR(
+      AddGuarded(image, kLanesBackward, 8, {cells, 2}, backward.data(), guarded));
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrFormatVersion, kFormatVersion));
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrNumTokens, num_tokens));
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrNumCells, cells));
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrTokenizerDigest, tokenizer_digest));
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrCorpusDigest, corpus_digest));
-  return StoreImage(image, directory, kLanesFile);
+  return StoreImage(image, std::move(guarded), absl::StrCat(directory, "/", kLanesFile));
 }
 
 }  // namespace anyorder::data

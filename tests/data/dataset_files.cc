@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 
@@ -56,11 +57,26 @@ std::vector<Value> Part(const std::vector<Value>& values, size_t begin, size_t e
   return {values.begin() + begin, values.begin() + end};
 }
 
-DatasetFile Store(Hdf5ImageWriter& image, const std::string& directory, const std::string& file) {
+// `guarded`: the arrays of the file, byte by byte.
+DatasetFile Store(Hdf5ImageWriter& image,
+                  const std::map<std::string, uint64_t>& guarded,
+                  const std::string& directory,
+                  const std::string& file) {
   auto bytes = image.Finish();
   ANYORDER_CHECK_OK(bytes.status());
   WriteFile(directory + "/" + file, *bytes);
-  return {.file = file, .bytes = bytes->size(), .digest = DigestOf(*bytes).Hex()};
+  std::vector<bool> is_guarded(bytes->size());
+  for (const auto& [name, size] : guarded)
+    std::fill_n(is_guarded.begin() + image.offsets().at(name), size, true);
+  std::string metadata;
+  for (size_t i = 0; i < bytes->size(); ++i) {
+    if (!is_guarded[i]) metadata.push_back((*bytes)[i]);
+  }
+  return {.file = file,
+          .bytes = bytes->size(),
+          .digest = DigestOf(*bytes).Hex(),
+          .arrays = image.offsets(),
+          .metadata_digest = DigestOf(metadata).Hex()};
 }
 
 }  // namespace
@@ -117,15 +133,17 @@ void TestDataset::Write(const std::string& directory, const TestStream& stream) 
                static_cast<uint32_t>(index.token_bytes),
                {end - begin},
                LittleEndian(Part(stream.tokens, begin, end), index.token_bytes));
+    std::map<std::string, uint64_t> guarded = {{kTokens, (end - begin) * index.token_bytes}};
     for (const auto& [name, bits] : {std::pair{kSentenceFlags, &stream.sentence_flags},
                                      std::pair{kDocumentStarts, &stream.document_starts},
                                      std::pair{kWordStarts, &stream.word_starts}}) {
       const std::string bytes = Packed(Part(*bits, begin, end));
       AddGuarded(image, name, 1, {bytes.size()}, bytes);
+      guarded[name] = bytes.size();
     }
     char file[32];
     std::snprintf(file, sizeof file, kShardFilePattern, static_cast<int>(index.shards.size()));
-    DatasetFile shard = Store(image, directory, file);
+    DatasetFile shard = Store(image, guarded, directory, file);
     shard.first_token = begin;
     shard.num_tokens = end - begin;
     index.shards.push_back(shard);
@@ -144,7 +162,9 @@ void TestDataset::Write(const std::string& directory, const TestStream& stream) 
   }
   AddGuarded(image, kLanesForward, 8, {index.num_lane_cells, 2}, LittleEndian(forward, 8));
   AddGuarded(image, kLanesBackward, 8, {index.num_lane_cells, 2}, LittleEndian(backward, 8));
-  index.lanes = Store(image, directory, kLanesFile);
+  const uint64_t table_bytes = 16 * index.num_lane_cells;
+  index.lanes = Store(
+      image, {{kLanesForward, table_bytes}, {kLanesBackward, table_bytes}}, directory, kLanesFile);
   WriteFile(directory + "/" + kIndexFile, SerializeDatasetIndex(index));
 }
 

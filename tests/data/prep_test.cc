@@ -13,9 +13,9 @@
 
 #include "data/dataset_index.h"
 #include "data/digest.h"
-#include "data/hdf5_file.h"
 #include "tests/data/corpus_text.h"
 #include "tests/data/dataset_files.h"
+#include "tests/data/hdf5_reader.h"
 
 namespace anyorder::data {
 namespace {
@@ -46,18 +46,17 @@ Stream ReadStream(const std::string& directory) {
     const std::string path = directory + "/" + shard.file;
     const std::string file = ReadFile(path);
     EXPECT_EQ(DigestOf(file).Hex(), shard.digest);
-    const auto reader = Hdf5Reader::Open(path);
-    EXPECT_TRUE(reader.ok()) << reader.status();
-    const Hdf5Extent tokens = *reader->Locate(kTokens);
+    const Hdf5Reader reader(path);
+    const Hdf5Extent tokens = reader.Locate(kTokens);
     for (size_t i = 0; i < shard.num_tokens; ++i) {
       uint32_t id = 0;
       std::memcpy(
           &id, file.data() + tokens.offset + i * tokens.element_bytes, tokens.element_bytes);
       stream.tokens.push_back(static_cast<int32_t>(id));
     }
-    AppendBits(file, *reader->Locate(kSentenceFlags), shard.num_tokens, stream.sentence_flags);
-    AppendBits(file, *reader->Locate(kDocumentStarts), shard.num_tokens, stream.document_starts);
-    AppendBits(file, *reader->Locate(kWordStarts), shard.num_tokens, stream.word_starts);
+    AppendBits(file, reader.Locate(kSentenceFlags), shard.num_tokens, stream.sentence_flags);
+    AppendBits(file, reader.Locate(kDocumentStarts), shard.num_tokens, stream.document_starts);
+    AppendBits(file, reader.Locate(kWordStarts), shard.num_tokens, stream.word_starts);
   }
   EXPECT_EQ(stream.tokens.size(), index->num_tokens);
   return stream;
@@ -290,10 +289,10 @@ TEST_F(PrepTest, LaneTablesCoverTheStreamInBothDirections) {
   ASSERT_TRUE(Prepare("lanes.txt", AsTxt(MakeDocuments(100, 25))).ok());
   const auto index = ReadDatasetIndex(Output("lanes.txt"));
   const std::string path = Output("lanes.txt") + "/lanes.h5";
-  const auto reader = Hdf5Reader::Open(path);
+  const Hdf5Reader reader(path);
   const std::string file = ReadFile(path);
   const auto table = [&](const char* name) {
-    const Hdf5Extent extent = *reader->Locate(name);
+    const Hdf5Extent extent = reader.Locate(name);
     EXPECT_THAT(extent.shape, ElementsAre(index->num_lane_cells, 2u));
     std::vector<uint64_t> values(extent.bytes / 8);
     std::memcpy(values.data(), file.data() + extent.offset, extent.bytes);
@@ -329,7 +328,7 @@ TEST_F(PrepTest, DamagedIndexIsRefused) {
   changed.replace(changed.find("\"eod\": 7"), 8, "\"eod\": 6");
   EXPECT_EQ(code(changed), absl::StatusCode::kDataLoss);
   changed = intact;
-  changed.replace(changed.find("\"format_version\": 1"), 19, "\"format_version\": 2");
+  changed.replace(changed.find("\"format_version\": 2"), 19, "\"format_version\": 3");
   EXPECT_EQ(code(changed), absl::StatusCode::kFailedPrecondition);
   std::filesystem::remove(path);
   EXPECT_EQ(ReadDatasetIndex(Output("index.txt")).status().code(), absl::StatusCode::kNotFound);

@@ -35,18 +35,20 @@ def crc32c(data):
     return crc ^ 0xFFFFFFFF
 
 
-def check_sums(file, name, chunk_bytes):
+def check_sums(file, name, chunk_bytes, offsets):
     data = file[name][...].tobytes()
     expected = [crc32c(data[at:at + chunk_bytes]) for at in range(0, len(data), chunk_bytes)]
     assert list(file["checksums"][name][:]) == expected, f"checksums of {name}"
     assert file[name].chunks is None and file[name].compression is None, f"layout of {name}"
     assert file[name].id.get_offset() % 64 == 0, f"alignment of {name}"
+    for array in (name, "checksums/" + name):
+        assert file[array].id.get_offset() == offsets[array], f"place of {array}"
 
 
 def main():
     directory = Path(sys.argv[1])
     index = json.loads((directory / "dataset.json").read_text())
-    assert index["format"] == "anyorder-dataset" and index["format_version"] == 1
+    assert index["format"] == "anyorder-dataset" and index["format_version"] == 2
     tokens, flags, starts, words = [], [], [], []
     for number, shard in enumerate(index["shards"]):
         with h5py.File(directory / shard["file"], "r") as file:
@@ -57,7 +59,7 @@ def main():
                 assert file.attrs[key].decode() == index[key], key
             assert file["tokens"].dtype == np.dtype("<u2") and file["tokens"].shape == (n,)
             for name in ("tokens", "sentence_flags", "document_starts", "word_starts"):
-                check_sums(file, name, index["chunk_bytes"])
+                check_sums(file, name, index["chunk_bytes"], shard["arrays"])
             tokens.append(file["tokens"][:])
             for name, out in (("sentence_flags", flags), ("document_starts", starts), ("word_starts", words)):
                 bits = np.unpackbits(file[name][:], bitorder="little")
@@ -76,7 +78,7 @@ def main():
     with h5py.File(directory / "lanes.h5", "r") as file:
         forward, backward = file["lanes/forward"][:], file["lanes/backward"][:]
         for name in ("lanes/forward", "lanes/backward"):
-            check_sums(file, name, index["chunk_bytes"])
+            check_sums(file, name, index["chunk_bytes"], index["lanes"]["arrays"])
     cells = index["lanes"]["num_cells"]
     edges = [g * len(tokens) // cells for g in range(cells + 1)]
     assert np.array_equal(forward, np.stack([edges[:-1], edges[1:]], 1))

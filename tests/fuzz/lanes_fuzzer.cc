@@ -1,4 +1,4 @@
-// The table of lanes, HDF5.
+// The table of lanes.
 
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/small_dataset.h"

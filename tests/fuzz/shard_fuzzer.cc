@@ -1,4 +1,4 @@
-// A shard of tokens, HDF5.
+// A shard of tokens.
 
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/small_dataset.h"

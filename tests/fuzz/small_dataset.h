@@ -3,11 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/base/check.h"
 #include "data/dataset.h"
+#include "data/dataset_index.h"
+#include "data/digest.h"
+#include "data/shard_format.h"
 #include "tests/data/dataset_files.h"
 #include "tests/fuzz/scratch_directory.h"
 
@@ -19,16 +23,29 @@ class SmallDataset {
     data::TestDataset dataset;
     dataset.shard_tokens = 128;
     dataset.Write(scratch_.path(), data::TestStream::Random(200, dataset.vocab_size, 1));
+    auto index = data::ReadDatasetIndex(scratch_.path());
+    ANYORDER_CHECK_OK(index.status());
+    index_ = std::move(index).value();
   }
   const ScratchDirectory& scratch() const { return scratch_; }
   std::string FileOf(const std::string& name) const {
     return data::ReadFile(scratch_.path() + "/" + name);
   }
 
-  // Uses the dataset with `bytes` in place of file `name`, brought to its length: dataset.json knows it, and a file of another
-  // length is refused before it is parsed.
-  void UseWith(const std::string& name, std::string bytes) const {
-    bytes.resize(std::filesystem::file_size(scratch_.path() + "/" + name));
+  // Uses the dataset with `bytes` in place of its first shard or its lanes: as damage leaves it, and then as a stranger can make
+  // it, with a dataset.json whose length and digests fit.
+  void UseWith(const std::string& name, const std::string& bytes) const {
+    data::DatasetIndex index = index_;
+    data::DatasetFile& file = name == index.lanes.file ? index.lanes : index.shards[0];
+    std::string damaged = bytes;
+    damaged.resize(file.bytes);  // another length is refused at once
+    scratch_.Store(data::kIndexFile, data::SerializeDatasetIndex(index));
+    scratch_.Store(name, damaged);
+    Use();
+    file.bytes = bytes.size();
+    file.digest = data::DigestOf(bytes).Hex();
+    file.metadata_digest = data::DigestOutside(bytes, ArraysOf(index, file)).Hex();
+    scratch_.Store(data::kIndexFile, data::SerializeDatasetIndex(index));
     scratch_.Store(name, bytes);
     Use();
   }
@@ -42,17 +59,38 @@ class SmallDataset {
     ANYORDER_CHECK(count >= 0 && count <= 1 << 20);
     std::vector<int32_t> tokens(count);
     std::vector<uint8_t> bits(count);
-    (*dataset)->ReadTokens(0, count, tokens.data()).IgnoreError();
+    if ((*dataset)->ReadTokens(0, count, tokens.data()).ok()) {
+      for (const int32_t id : tokens)
+        ANYORDER_CHECK(id >= 0 && id < (*dataset)->vocab_size()) << id;
+    }
     (*dataset)->ReadSentenceFlags(0, count, bits.data()).IgnoreError();
     (*dataset)->ReadWordStarts(0, count, bits.data()).IgnoreError();
     (*dataset)->ReadDocumentStarts(0, count, bits.data()).IgnoreError();
-    for (const bool backward : {false, true})
-      (*dataset)->ReadLaneRange(0, 1, backward).status().IgnoreError();
+    for (const bool backward : {false, true}) {
+      const auto range = (*dataset)->ReadLaneRange(0, 1, backward);
+      if (!range.ok()) continue;
+      ANYORDER_CHECK(0 <= range->begin && range->begin <= range->end && range->end <= count);
+    }
     (*dataset)->Verify().IgnoreError();
   }
 
  private:
+  // What `file` holds besides metadata (FORMAT.md).
+  static std::vector<data::ByteRange> ArraysOf(const data::DatasetIndex& index,
+                                               const data::DatasetFile& file) {
+    std::vector<data::ByteRange> arrays;
+    for (const auto& [name, offset] : file.arrays) {
+      if (name.find(data::kChecksumsGroup) == 0) continue;
+      const uint64_t bytes = name.find("lanes/") == 0 ? 16 * index.num_lane_cells
+                             : name == data::kTokens  ? index.token_bytes * file.num_tokens
+                                                      : data::BitmapBytes(file.num_tokens);
+      arrays.push_back({.offset = offset, .bytes = bytes});
+    }
+    return arrays;
+  }
+
   ScratchDirectory scratch_;
+  data::DatasetIndex index_;
 };
 
 }  // namespace anyorder::fuzz

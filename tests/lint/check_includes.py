@@ -27,7 +27,7 @@ HOMES = {
     r"mpi\.h": ["dist/"],
     r"nccl\.h": ["dist/"],
     r"(oneapi/dnnl|dnnl|cublas).*": ["kernels/"],
-    r"hdf5.*": ["data/hdf5_file."],
+    r"hdf5.*": ["data/hdf5_file.", "tests/data/hdf5_reader."],
     r"sentencepiece.*": ["data/"],
     r"toml\+\+/.*": ["core/train/"],
     r"CLI/.*": ["launcher/"],
