@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
@@ -18,6 +19,7 @@
 #include "data/prep_plan.h"
 #include "data/progress_line.h"
 #include "data/staging.h"
+#include "data/stored_scan.h"
 #include "data/tokenizer.h"
 #include "data/worker_pool.h"
 
@@ -52,6 +54,20 @@ absl::Status Validate(const PrepOptions& options) {
                                                    options.shard_tokens,
                                                    " is not a positive multiple of ",
                                                    kShardTokensMultiple));
+  }
+  const bool has_slices = options.part == PrepPart::kSlice || options.part == PrepPart::kMerge;
+  if (has_slices && (options.num_slices < 1 || options.num_slices > kMaxSlices)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.num_slices, " slices are not in the range 1 to ", kMaxSlices));
+  }
+  if (options.part == PrepPart::kSlice &&
+      (options.slice < 1 || options.slice > options.num_slices)) {
+    return absl::InvalidArgumentError(absl::StrCat("--slice ",
+                                                   options.slice,
+                                                   "/",
+                                                   options.num_slices,
+                                                   ": the first number must be 1 to ",
+                                                   options.num_slices));
   }
   return absl::OkStatus();
 }
@@ -89,12 +105,17 @@ class Preparation {
     UnitRange range;
   };
 
+  absl::StatusOr<Staging> Stage() const;
   absl::Status Scan();
+  absl::Status LoadScan();
+  void TakeScans(const std::vector<ScannedFile>& scans);
   absl::Status BindPlan();
   absl::Status Work();
   absl::Status ObtainModel();
   absl::StatusOr<std::string> TrainModel();
+  std::vector<size_t> UnitsOfPart() const;
   absl::Status EncodeUnits();
+  absl::Status CheckSlices() const;
   absl::Status Assemble();
   absl::Status Summarize();
   // Gives up the staging folder after `status` if it holds nothing that took time.
@@ -105,12 +126,12 @@ class Preparation {
   std::vector<InputFile> files_;
   std::vector<std::string> file_digests_;
   std::vector<Unit> units_;
+  std::string scan_for_slices_;  // kPlan only
   uint64_t stored_bytes_ = 0;
   uint64_t text_bytes_ = 0;
   std::optional<Staging> staging_;
+  std::string model_;
   std::optional<Tokenizer> tokenizer_;
-  std::string tokenizer_digest_;
-  uint64_t tokenizer_bytes_ = 0;
   PrepSummary summary_;
   bool is_hopeless_ = false;  // running again cannot help: nothing is worth keeping
 };
@@ -123,7 +144,7 @@ absl::StatusOr<PrepSummary> Preparation::Run() {
     ANYORDER_RETURN_IF_ERROR(Tokenizer::Load(given_model_, options_.vocab).status());
   }
   ANYORDER_ASSIGN_OR_RETURN(files_, FindInputFiles(options_.inputs));
-  ANYORDER_ASSIGN_OR_RETURN(Staging staging, Staging::Open(options_.output));
+  ANYORDER_ASSIGN_OR_RETURN(Staging staging, Stage());
   staging_.emplace(std::move(staging));
   const absl::Status status = Work();
   if (!status.ok()) {
@@ -134,23 +155,50 @@ absl::StatusOr<PrepSummary> Preparation::Run() {
   return summary_;
 }
 
+absl::StatusOr<Staging> Preparation::Stage() const {
+  if (options_.part == PrepPart::kSlice)
+    return Staging::Join(options_.output,
+                         absl::StrCat(options_.slice, "-of-", options_.num_slices));
+  ANYORDER_ASSIGN_OR_RETURN(Staging staging, Staging::Open(options_.output));
+  if (options_.part != PrepPart::kMerge || staging.has_plan()) return staging;
+  ANYORDER_RETURN_IF_ERROR(staging.Remove());
+  return absl::FailedPreconditionError(absl::StrCat("no preparation is planned in '",
+                                                    options_.output,
+                                                    "'; run it with --plan, then with --slice"));
+}
+
 absl::Status Preparation::Work() {
-  ANYORDER_RETURN_IF_ERROR(Scan());
+  const bool is_planned = options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge;
+  ANYORDER_RETURN_IF_ERROR(is_planned ? LoadScan() : Scan());
   ANYORDER_RETURN_IF_ERROR(BindPlan());
+  summary_.text_bytes = text_bytes_;
+  summary_.workers = options_.workers;
+  summary_.num_units = UnitsOfPart().size();
   if (!staging_->IsPublished()) {
     ANYORDER_RETURN_IF_ERROR(ObtainModel());
-    ANYORDER_RETURN_IF_ERROR(EncodeUnits());
+    if (options_.part == PrepPart::kPlan) return absl::OkStatus();
+    if (options_.part == PrepPart::kMerge) {
+      ANYORDER_RETURN_IF_ERROR(CheckSlices());
+    } else {
+      ANYORDER_RETURN_IF_ERROR(EncodeUnits());
+    }
+    if (options_.part == PrepPart::kSlice) return absl::OkStatus();
     ANYORDER_RETURN_IF_ERROR(Assemble());
     ANYORDER_RETURN_IF_ERROR(staging_->Publish());
   }
+  // What is published is the merge's to finish.
+  if (options_.part == PrepPart::kPlan || options_.part == PrepPart::kSlice)
+    return absl::OkStatus();
   ANYORDER_RETURN_IF_ERROR(Summarize());
   return staging_->Remove();
 }
 
 void Preparation::ForgetEmptyWork() {
+  // Others may work on it, or it waits for them.
+  const bool is_shared = options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge;
   const bool has_trained_model = given_model_.empty() && staging_->Exists(staging_->ModelPath());
   const bool has_work = has_trained_model || staging_->HasUnits() || staging_->IsPublished();
-  if (has_work && !is_hopeless_) return;
+  if ((has_work || is_shared) && !is_hopeless_) return;
   // The error that led here matters more than one of the clean-up.
   staging_->Remove().IgnoreError();
 }
@@ -169,14 +217,36 @@ absl::Status Preparation::Scan() {
       RunInWorkers(options_.workers, AllOf(files_.size()), scan_one, [&](uint64_t bytes) {
         progress.Update(bytes);
       }));
+  std::vector<ScannedFile> parsed;
+  for (const std::string& scan : scans)
+    parsed.push_back(ParseScan(scan));
+  TakeScans(parsed);
+  if (options_.part == PrepPart::kPlan) scan_for_slices_ = SerializeScans(files_, parsed);
+  return absl::OkStatus();
+}
+
+absl::Status Preparation::LoadScan() {
+  const absl::StatusOr<std::string> text = ReadWholeFile(staging_->ScanPath());
+  if (absl::IsNotFound(text.status())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the work in '",
+                     staging_->folder(),
+                     "' was not planned to be split; run it with --plan, too"));
+  }
+  ANYORDER_RETURN_IF_ERROR(text.status());
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<ScannedFile> scans,
+                            ParseScans(*text, staging_->ScanPath(), files_));
+  TakeScans(scans);
+  return absl::OkStatus();
+}
+
+void Preparation::TakeScans(const std::vector<ScannedFile>& scans) {
   for (size_t i = 0; i < files_.size(); ++i) {
-    const ScannedFile scan = ParseScan(scans[i]);
-    file_digests_.push_back(scan.digest);
-    text_bytes_ += scan.text_bytes;
-    for (const UnitRange& range : scan.units)
+    file_digests_.push_back(scans[i].digest);
+    text_bytes_ += scans[i].text_bytes;
+    for (const UnitRange& range : scans[i].units)
       units_.push_back({i, range});
   }
-  return absl::OkStatus();
 }
 
 absl::Status Preparation::BindPlan() {
@@ -193,24 +263,28 @@ absl::Status Preparation::BindPlan() {
     identity.inputs.push_back({.path = files_[i].path, .digest = file_digests_[i]});
   }
   summary_.resumed = staging_->has_plan();
-  return staging_->BindPlan(identity);
+  ANYORDER_RETURN_IF_ERROR(staging_->BindPlan(identity));
+  // Only now: another plan's slices must find theirs as it was.
+  return scan_for_slices_.empty() ? absl::OkStatus()
+                                  : WriteFileDurably(staging_->ScanPath(), scan_for_slices_);
 }
 
 absl::Status Preparation::ObtainModel() {
-  std::string model = given_model_;
+  model_ = given_model_;
   if (staging_->Exists(staging_->ModelPath())) {
-    ANYORDER_ASSIGN_OR_RETURN(model, ReadWholeFile(staging_->ModelPath()));
+    ANYORDER_ASSIGN_OR_RETURN(model_, ReadWholeFile(staging_->ModelPath()));
+  } else if (options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the plan in '", staging_->folder(), "' has no vocabulary yet; run --plan to its end"));
   } else {
-    if (model.empty()) {
-      ANYORDER_ASSIGN_OR_RETURN(model, TrainModel());
+    if (model_.empty()) {
+      ANYORDER_ASSIGN_OR_RETURN(model_, TrainModel());
     }
-    ANYORDER_RETURN_IF_ERROR(WriteFileDurably(staging_->ModelPath(), model));
+    ANYORDER_RETURN_IF_ERROR(WriteFileDurably(staging_->ModelPath(), model_));
   }
-  ANYORDER_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Load(model, staging_->ModelPath()));
+  ANYORDER_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Load(model_, staging_->ModelPath()));
   tokenizer_.emplace(std::move(tokenizer));
-  tokenizer_digest_ = DigestOf(model).Hex();
-  tokenizer_bytes_ = model.size();
-  return WriteFileDurably(absl::StrCat(staging_->OutFolder(), "/", kTokenizerFile), model);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> Preparation::TrainModel() {
@@ -264,9 +338,45 @@ absl::StatusOr<std::string> Preparation::TrainModel() {
   return models[0];
 }
 
+std::vector<size_t> Preparation::UnitsOfPart() const {
+  if (options_.part != PrepPart::kSlice) return AllOf(units_.size());
+  // In turn, not in blocks: neighbours are alike, and a slow file is shared by all.
+  std::vector<size_t> units;
+  for (size_t i = options_.slice - 1; i < units_.size(); i += options_.num_slices)
+    units.push_back(i);
+  return units;
+}
+
+absl::Status Preparation::CheckSlices() const {
+  std::map<size_t, size_t> missing;  // units by slice
+  for (size_t i = 0; i < units_.size(); ++i)
+    if (!staging_->Exists(staging_->UnitPath(i))) ++missing[i % options_.num_slices + 1];
+  if (missing.empty()) return absl::OkStatus();
+  constexpr size_t kMostNamed = 8;
+  std::vector<std::string> names;
+  for (const auto& [slice, count] : missing) {
+    if (names.size() == kMostNamed) break;
+    names.push_back(absl::StrCat(slice, " (", count, " units)"));
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      missing.size(),
+      " of ",
+      options_.num_slices,
+      " slices of '",
+      options_.output,
+      "' are not finished: slice ",
+      absl::StrJoin(names, ", "),
+      missing.size() > kMostNamed ? ", ..." : "",
+      "; run --slice ",
+      missing.begin()->first,
+      "/",
+      options_.num_slices,
+      missing.size() > 1 ? " and the others, then merge again" : ", then merge again"));
+}
+
 absl::Status Preparation::EncodeUnits() {
   std::vector<size_t> missing;
-  for (size_t i = 0; i < units_.size(); ++i) {
+  for (const size_t i : UnitsOfPart()) {
     if (!staging_->Exists(staging_->UnitPath(i))) missing.push_back(i);
   }
   const auto encode_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
@@ -285,6 +395,7 @@ absl::Status Preparation::EncodeUnits() {
   ANYORDER_RETURN_IF_ERROR(
       RunInWorkers(options_.workers, missing, encode_one, on_progress).status());
   summary_.encode_seconds = progress.Seconds();
+  summary_.units_encoded = missing.size();
   return absl::OkStatus();
 }
 
@@ -317,15 +428,17 @@ absl::Status Preparation::Assemble() {
                                  read,
                                  ": the quality filter dropped the others; see --no-filter"));
   }
+  const std::string model_digest = DigestOf(model_).Hex();
+  ANYORDER_RETURN_IF_ERROR(
+      WriteFileDurably(absl::StrCat(staging_->OutFolder(), "/", kTokenizerFile), model_));
   ANYORDER_ASSIGN_OR_RETURN(DatasetIndex index,
                             WriteDataset(paths,
                                          decisions,
                                          *tokenizer_,
                                          {.directory = staging_->OutFolder(),
                                           .shard_tokens = options_.shard_tokens,
-                                          .tokenizer_digest = tokenizer_digest_}));
-  index.tokenizer = {
-      .file = kTokenizerFile, .bytes = tokenizer_bytes_, .digest = tokenizer_digest_};
+                                          .tokenizer_digest = model_digest}));
+  index.tokenizer = {.file = kTokenizerFile, .bytes = model_.size(), .digest = model_digest};
   index.settings = Settings(options_);
   index.counts = std::move(counts);
   return WriteFileDurably(absl::StrCat(staging_->OutFolder(), "/", kIndexFile),
@@ -343,8 +456,6 @@ absl::Status Preparation::Summarize() {
   for (const DatasetFile& shard : index.shards)
     summary_.dataset_bytes += shard.bytes;
   summary_.vocab_size = index.vocab_size;
-  summary_.text_bytes = text_bytes_;
-  summary_.workers = options_.workers;
   summary_.dataset_digest = index.dataset_digest;
   summary_.corpus_digest = index.corpus_digest;
   summary_.tokenizer_digest = index.tokenizer_digest;

@@ -68,18 +68,23 @@ absl::Status CheckOutput(const std::string& output) {
   return error ? ErrnoStatus("read directory", output, error.value()) : absl::OkStatus();
 }
 
-// The lock's descriptor. Workers inherit it, so it is held until the last of them is gone; that
-// takes a moment after a crash.
-absl::StatusOr<int> TakeLock(const std::string& path, const std::string& output) {
+// The lock's descriptor. `kind` is LOCK_EX or LOCK_SH. Workers inherit it, so it is held until the last of them is gone; that
+// takes a moment after a crash. `work` says what is locked.
+absl::StatusOr<int> TakeLock(const std::string& path, int kind, const std::string& work) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) return ErrnoStatus("create", path);
   for (int i = 0; i < kLockTries; ++i) {
-    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+    if (::flock(fd, kind | LOCK_NB) == 0) return fd;
+    if (errno != EWOULDBLOCK && errno != EINTR) {
+      const absl::Status status = ErrnoStatus("lock", path);
+      ::close(fd);
+      return status;
+    }
     ::usleep(kLockWaitMicroseconds);
   }
   ::close(fd);
   return absl::AlreadyExistsError(absl::StrCat(
-      "another anyorder-prep works on '", output, "'; wait for it or choose another directory"));
+      "another anyorder-prep works on ", work, "; wait for it or choose another directory"));
 }
 
 Json PlanJson(const PlanIdentity& identity) {
@@ -138,30 +143,49 @@ absl::Status Move(const std::string& from, const std::string& to) {
 
 }  // namespace
 
+Staging::Staging(const std::string& output)
+    : output_(output), folder_(absl::StrCat(output, "/", kFolder)) {}
+
 absl::StatusOr<Staging> Staging::Open(const std::string& output) {
   ANYORDER_RETURN_IF_ERROR(CheckOutput(output));
   std::error_code error;
-  Staging staging(output, -1);
+  Staging staging(output);
   staging.made_output_ = !fs::exists(output, error);
-  staging.folder_ = absl::StrCat(output, "/", kFolder);
-  fs::create_directories(staging.folder_ + "/out", error);
+  fs::create_directories(staging.OutFolder(), error);
   if (error) return ErrnoStatus("create", staging.folder_, error.value());
-  ANYORDER_ASSIGN_OR_RETURN(staging.lock_fd_, TakeLock(staging.folder_ + "/lock", output));
+  ANYORDER_ASSIGN_OR_RETURN(
+      const int lock, TakeLock(staging.folder_ + "/lock", LOCK_EX, absl::StrCat("'", output, "'")));
+  staging.lock_fds_.push_back(lock);
   // Again, now that nobody else can be at work.
   ANYORDER_RETURN_IF_ERROR(CheckOutput(output));
   staging.has_plan_ = staging.Exists(staging.folder_ + "/" + kPlanFile);
   return staging;
 }
 
-Staging::Staging(Staging&& other) noexcept
-    : output_(std::move(other.output_)),
-      folder_(std::move(other.folder_)),
-      lock_fd_(std::exchange(other.lock_fd_, -1)),
-      has_plan_(other.has_plan_),
-      made_output_(other.made_output_) {}
+absl::StatusOr<Staging> Staging::Join(const std::string& output, const std::string& slice) {
+  ANYORDER_RETURN_IF_ERROR(CheckOutput(output));
+  Staging staging(output);
+  staging.has_plan_ = staging.Exists(staging.folder_ + "/" + kPlanFile);
+  if (!staging.has_plan_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no preparation is planned in '", output, "'; run it with --plan first"));
+  }
+  for (const auto& [name, kind] :
+       {std::pair{std::string("lock"), LOCK_SH}, std::pair{"slice-" + slice, LOCK_EX}}) {
+    ANYORDER_ASSIGN_OR_RETURN(
+        const int lock,
+        TakeLock(absl::StrCat(staging.folder_, "/", name),
+                 kind,
+                 kind == LOCK_SH ? absl::StrCat("'", output, "'")
+                                 : absl::StrCat("slice ", slice, " of '", output, "'")));
+    staging.lock_fds_.push_back(lock);
+  }
+  return staging;
+}
 
 Staging::~Staging() {
-  if (lock_fd_ >= 0) ::close(lock_fd_);
+  for (const int fd : lock_fds_)
+    ::close(fd);
 }
 
 absl::Status Staging::BindPlan(const PlanIdentity& identity) {

@@ -1,8 +1,10 @@
 // The hidden folder OUTPUT/.anyorder-prep of an unfinished preparation: what belongs to it, who
 // works on it, and whether a later run may go on from it.
 //
-//   lock           held by the running program
+//   lock           held by the running program; shared by the slices of a split preparation
+//   slice-K-of-N   held by the program that works on this slice
 //   plan.json      options and input digests; a run with others is refused
+//   scan           how the input is cut (stored_scan.h), for slices
 //   spiece.model   the vocabulary, once there is one
 //   unit-NNNNNN    finished work units
 //   out/           the dataset's files before they are moved into OUTPUT
@@ -35,8 +37,11 @@ class Staging {
   // Errors: AlreadyExists if it holds anything else or another process works on it; those of the
   // file system. Nothing in OUTPUT is changed on error.
   static absl::StatusOr<Staging> Open(const std::string& output);
+  // Takes one slice ("2-of-5") of a preparation that is planned already; others may be at work on other slices. Errors: as above, and
+  // FailedPrecondition if there is no plan.
+  static absl::StatusOr<Staging> Join(const std::string& output, const std::string& slice);
   ~Staging();
-  Staging(Staging&& other) noexcept;
+  Staging(Staging&& other) noexcept = default;
   Staging& operator=(Staging&&) = delete;
 
   // Whether an earlier run left a plan here.
@@ -45,7 +50,9 @@ class Staging {
   // options, FailedPrecondition for other input.
   absl::Status BindPlan(const PlanIdentity& identity);
 
+  const std::string& folder() const { return folder_; }
   std::string ModelPath() const { return folder_ + "/spiece.model"; }
+  std::string ScanPath() const { return folder_ + "/scan"; }
   std::string SamplePath(size_t unit) const;
   std::string UnitPath(size_t unit) const;
   std::string OutFolder() const { return folder_ + "/out"; }
@@ -62,11 +69,11 @@ class Staging {
   absl::Status Remove();
 
  private:
-  Staging(std::string output, int lock_fd) : output_(std::move(output)), lock_fd_(lock_fd) {}
+  explicit Staging(const std::string& output);
 
   std::string output_;
   std::string folder_;
-  int lock_fd_;
+  std::vector<int> lock_fds_;
   bool has_plan_ = false;
   bool made_output_ = false;
 };

@@ -8,6 +8,10 @@
 
 #include <cstdio>
 #include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
 #include "data/prep.h"
@@ -19,6 +23,7 @@ namespace {
 using anyorder::data::InvalidUtf8;
 using anyorder::data::LetterCase;
 using anyorder::data::PrepOptions;
+using anyorder::data::PrepPart;
 using anyorder::data::PrepSummary;
 
 constexpr char kProgram[] = "anyorder-prep";
@@ -36,8 +41,33 @@ struct CommandLine {
   bool no_filter = false;
   bool no_dedup = false;
   bool json = false;
+  bool plan = false;
+  std::string slice;
+  uint64_t merge = 0;
   double vocab_sample_mb = 32;
 };
+
+// "2/5" into `prep`; what is wrong with it otherwise.
+std::string ParseSlice(const std::string& text, PrepOptions& prep) {
+  const std::vector<std::string> numbers = absl::StrSplit(text, '/');
+  const bool is_read = numbers.size() == 2 && absl::SimpleAtoi(numbers[0], &prep.slice) &&
+                       absl::SimpleAtoi(numbers[1], &prep.num_slices);
+  return is_read ? "" : text + " is not K/N, such as 2/5";
+}
+
+// Work split over machines: data/prep.h.
+void DeclareParts(CLI::App& app, CommandLine& line) {
+  auto* plan =
+      app.add_flag("--plan", line.plan, "split work: cut the input, make the vocabulary, and stop");
+  auto* slice = app.add_option("--slice", line.slice, "split work: K/N, encode share K of N");
+  slice->check(
+      CLI::Validator([&line](std::string& text) { return ParseSlice(text, line.prep); }, ""));
+  app.add_option("--merge", line.merge, "split work: make the dataset of N finished slices")
+      ->check(CLI::Range(uint64_t{1}, anyorder::data::kMaxSlices))
+      ->excludes(plan)
+      ->excludes(slice);
+  slice->excludes(plan);
+}
 
 void Declare(CLI::App& app, CommandLine& line) {
   PrepOptions& prep = line.prep;
@@ -90,6 +120,7 @@ void Declare(CLI::App& app, CommandLine& line) {
       ->capture_default_str()
       ->check(anyorder::launcher::IsNumber())
       ->check(CLI::Range(0.0, 1.0));
+  DeclareParts(app, line);
   app.add_flag("--quiet", prep.quiet, "no progress");
   app.add_flag("--json", line.json, "print the summary as one JSON object");
 }
@@ -113,6 +144,8 @@ void PrintJson(const PrepSummary& summary) {
       {"encode_seconds", summary.encode_seconds},
       {"encode_mb_per_s", MegabytesPerSecond(summary.encoded_bytes, summary.encode_seconds)},
       {"workers", summary.workers},
+      {"num_units", summary.num_units},
+      {"units_encoded", summary.units_encoded},
       {"resumed", summary.resumed},
       {"dataset_digest", summary.dataset_digest},
       {"corpus_digest", summary.corpus_digest},
@@ -155,6 +188,23 @@ void PrintText(const PrepSummary& summary, const std::string& output) {
               summary.dataset_digest.c_str());
 }
 
+// Of a part that leaves no dataset yet.
+void PrintPart(const PrepSummary& summary, const PrepOptions& prep) {
+  const auto whole = [](uint64_t number) { return static_cast<unsigned long long>(number); };
+  if (prep.part == PrepPart::kPlan) {
+    std::printf("planned: %.1f MB of text in %llu units; next, in any order: --slice K/N\n",
+                static_cast<double>(summary.text_bytes) / 1e6,
+                whole(summary.num_units));
+    return;
+  }
+  std::printf("slice %llu of %llu: %llu units, %llu of them encoded now, %.2f MB/s\n",
+              whole(prep.slice),
+              whole(prep.num_slices),
+              whole(summary.num_units),
+              whole(summary.units_encoded),
+              MegabytesPerSecond(summary.encoded_bytes, summary.encode_seconds));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -172,10 +222,18 @@ int main(int argc, char** argv) {
   prep.text.filter.enabled = !line.no_filter;
   prep.text.drop_duplicates = !line.no_dedup;
   prep.vocab_sample_bytes = static_cast<uint64_t>(line.vocab_sample_mb * 1048576.0);
+  if (line.plan) prep.part = PrepPart::kPlan;
+  if (!line.slice.empty()) prep.part = PrepPart::kSlice;
+  if (line.merge > 0) {
+    prep.part = PrepPart::kMerge;
+    prep.num_slices = line.merge;
+  }
   const absl::StatusOr<PrepSummary> summary = anyorder::data::RunPrep(prep);
   if (!summary.ok()) return anyorder::ReportAndExitStatus(kProgram, summary.status());
   if (line.json) {
     PrintJson(*summary);
+  } else if (prep.part == PrepPart::kPlan || prep.part == PrepPart::kSlice) {
+    PrintPart(*summary, prep);
   } else {
     PrintText(*summary, prep.output);
   }
