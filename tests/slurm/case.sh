@@ -17,6 +17,10 @@ export ANYORDER_SLURM_LAB
 ANYORDER_SLURM_LAB=$(mktemp -d "${TMPDIR:-/tmp}/anyorder-slurm.XXXXXX") || exit 74
 log=$ANYORDER_SLURM_LAB/log
 
+# What CTest sets, for cases started by hand.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_pml=ob1 OMPI_MCA_btl=${OMPI_MCA_btl:-self,vader,tcp}
+export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_rmaps_base_oversubscribe=1 OMP_WAIT_POLICY=passive
+
 cluster() { "$here/cluster.sh" "$@"; }
 x() { cluster x "$@"; }
 skip() { echo "SKIPPED: $*" >&2; exit 77; }
@@ -39,6 +43,13 @@ job_field() { x scontrol -o show job "$1" 2>/dev/null | tr ' ' '\n' | sed -n "s/
 job_is() { [ "$(job_field "$1" JobState)" = "$2" ]; }
 await_job() { await "${3:-60}" job_is "$1" "$2"; }  # JOB STATE [SECONDS]
 submit() { x sbatch --parsable "$@"; }
+# digest RUN: of the state of a run's last step.
+digest() { "$anyorder" inspect "$(printf '%s/checkpoints/step-%09d' "$1" "$steps")" --json | sed -n 's/.*"state_digest": "\(.*\)".*/\1/p'; }
+expect_same_end() { [ -n "$(digest "$1")" ] && [ "$(digest "$1")" = "$(cat "$work/reference.digest")" ] || fail "$1 ends in another state than the undisturbed run"; }
+has_commit() { ls -d "$1"/checkpoints/step-*[0-9] >/dev/null 2>&1; }
+trained() { wc -l <"$1/metrics.jsonl"; }
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+steps=$(sed -n 's/^steps = //p' "$here/tiny.toml")
 needs_machines() { [ "$(cluster mode)" = netns ] || skip "$name needs nodes with a network and a host name of their own"; }
 
 finish() {

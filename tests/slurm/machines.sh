@@ -67,6 +67,7 @@ machines_up() {
     ip link add br0 type bridge && ip addr add $net.254/24 dev br0 && ip link set br0 up && : >\$1/machines/head.ready || exit
     $sleeper" machine "$state" head </dev/null >"$state/machines/head.log" 2>&1 &
   started=$!
+  disown  # or the shell would speak of its end
   pid=$(first_process $started "$state/machines/head.ready") || { complain "the head's namespaces did not start: $(cat "$state/machines/head.log")"; return 1; }
   echo "$pid" >"$state/machines/head"
   [ -z "${ANYORDER_SLURM_OWNER:-}" ] || watch_owner "$pid" "$ANYORDER_SLURM_OWNER"
@@ -86,10 +87,12 @@ machine_boot() {
     mount --move \$1/machines/\$2.tmp /tmp && : >\$1/machines/\$2.ready || exit
     $sleeper" machine "$state" "$name") </dev/null >"$state/machines/$name.log" 2>&1 &
   started=$!
+  disown
   pid=$(first_process $started "$state/machines/$name.ready") || { complain "machine '$name' did not start: $(cat "$state/machines/$name.log")"; return 1; }
   echo "$pid" >"$state/machines/$name"
+  awk '/^NSpid/ { print $(NF-1) }' "/proc/$pid/status" >"$state/machines/$name.inner"  # its number as the head sees it
   (inside head sh -c "ip link del v$i 2>/dev/null
-    ip link add v$i type veth peer name eth0 netns $(awk '/^NSpid/ { print $(NF-1) }' "/proc/$pid/status") && ip link set v$i master br0 up") &&
+    ip link add v$i type veth peer name eth0 netns $(cat "$state/machines/$name.inner") && ip link set v$i master br0 up") &&
     (inside "$name" sh -c "ip addr add $net.$i/24 dev eth0 && ip link set eth0 up")
 }
 
