@@ -5,7 +5,7 @@ Usage: convert_bin.py DIR [OUTPUT]       OUTPUT: default DIR/model.safetensors; 
 
 Reads DIR/pytorch_model.bin, or the files that DIR/pytorch_model.bin.index.json names. Every tensor keeps its name, shape,
 type and bytes. Needs Python's torch and nothing else; the build and the other programs need neither.
-Exit statuses: 0 done, 64 bad command line, 65 bad input, 69 torch is missing, 74 the output could not be written.
+Exit statuses: 0 done, 64 bad command line, 65 bad input, 74 torch is missing, or the output could not be written.
 """
 import json
 import os
@@ -97,7 +97,7 @@ def main():
     try:
         import torch
     except ImportError:
-        fail(69, "Python's torch is missing: python3 -m venv venv && venv/bin/pip install torch, then run this with "
+        fail(74, "Python's torch is missing; nothing was written. To get it: python3 -m venv venv && venv/bin/pip install torch, then run this with "
                  "venv/bin/python")
     tensors = load(torch, paths)
     write(torch, tensors, output)

@@ -24,6 +24,7 @@
 #include "core/train/resume.h"
 #include "core/train/run_directory.h"
 #include "core/train/saved_weights.h"
+#include "core/train/schedule_change.h"
 #include "data/dataset.h"
 #include "launcher/eval_report.h"
 #include "launcher/saved_step.h"
@@ -106,7 +107,8 @@ absl::StatusOr<Subject> OpenSubject(const EvalOptions& options) {
   }
   ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
                             OpenSavedStep(options.run_dir, options.step));
-  ANYORDER_ASSIGN_OR_RETURN(const TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
+  ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
+  ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(options.run_dir, subject.config, &saved));
   ANYORDER_RETURN_IF_ERROR(CheckFitsText(saved, subject.config, subject.text->index()));
   if (!options.overrides.empty()) {
     ANYORDER_ASSIGN_OR_RETURN(

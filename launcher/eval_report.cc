@@ -150,16 +150,24 @@ EvalJson OwnLossReport(const RunConfig& config,
                        const EvaluatorOptions& options,
                        const Evaluator& evaluator,
                        const SplitLosses& losses) {
-  return {{"quantity", OwnQuantity(config)},
-          {"definition", OwnDefinition(config, evaluator)},
-          {"settings",
-           {{"lanes", options.lanes},
-            {"batches", evaluator.scored_batches()},
-            {"warmup_batches", evaluator.warmup_batches()},
-            {"seed", options.seed},
-            {"seq_len", config.sampling.seq_len},
-            {"mem_len", config.model.mem_len}}},
-          {"losses", LossTable(losses)}};
+  EvalJson report = {{"quantity", OwnQuantity(config)},
+                     {"definition", OwnDefinition(config, evaluator)},
+                     {"settings",
+                      {{"lanes", options.lanes},
+                       {"batches", evaluator.scored_batches()},
+                       {"warmup_batches", evaluator.warmup_batches()},
+                       {"seed", options.seed},
+                       {"seq_len", config.sampling.seq_len},
+                       {"mem_len", config.model.mem_len}}},
+                     {"losses", LossTable(losses)}};
+  const NextSentenceSums pairs = evaluator.next_sentence();
+  if (pairs.samples > 0) {
+    const auto samples = static_cast<double>(pairs.samples);
+    report["next_sentence"] = {{"nats", pairs.loss / samples},
+                               {"accuracy", pairs.correct / samples},
+                               {"samples", pairs.samples}};
+  }
+  return report;
 }
 
 EvalJson CausalReport(const RunConfig& config,
@@ -208,6 +216,16 @@ void PrintEvalForPeople(const EvalJson& report) {
     absl::StrAppend(&settings, settings.empty() ? "" : ", ", key, " ", value.dump());
   PrintLine("settings", settings);
   if (report.contains("overrides")) PrintLine("overrides", report["overrides"].dump());
+  if (report.contains("next_sentence")) {
+    const EvalJson& pairs = report["next_sentence"];
+    PrintLine("next sentence",
+              absl::StrCat(NumberText(pairs["nats"]),
+                           " nats, ",
+                           NumberText(pairs["accuracy"]),
+                           " right, of ",
+                           NumberText(pairs["samples"]),
+                           " pairs (ln 2 and 0.5: a coin)"));
+  }
   if (report.contains("losses")) return PrintTable(report["losses"]);
   PrintLine("targets", NumberText(report["targets"]));
   PrintLine(

@@ -21,6 +21,7 @@
 #include "core/train/config_file.h"
 #include "core/train/resume.h"
 #include "core/train/run_directory.h"
+#include "core/train/schedule_change.h"
 #include "data/dataset_index.h"
 #include "data/digest.h"
 #include "launcher/hf_config.h"
@@ -210,7 +211,8 @@ absl::StatusOr<int64_t> WriteAll(const ExportOptions& options, const fs::path& d
   ANYORDER_RETURN_IF_ERROR(CheckRepresentable(config));
   ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
                             OpenSavedStep(options.run_dir, options.step));
-  ANYORDER_ASSIGN_OR_RETURN(const TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
+  ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
+  ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(options.run_dir, config, &saved));
   const ImportedRun imported(options.run_dir);
   ANYORDER_ASSIGN_OR_RETURN(const int64_t vocab_size,
                             imported.exists()

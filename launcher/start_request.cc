@@ -17,6 +17,7 @@
 #include "data/dataset_index.h"
 #include "data/shard_format.h"
 #include "launcher/imported_run.h"
+#include "launcher/run_place.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -80,6 +81,7 @@ absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request) {
   if (request.run_dir.empty())
     return absl::InvalidArgumentError("--run-dir is empty; name a directory");
   if (request.config.empty()) ANYORDER_RETURN_IF_ERROR(CheckIsRun(request.run_dir));
+  ANYORDER_RETURN_IF_ERROR(CheckPlaceOfRun(request.run_dir));
   const RunDirectory paths(request.run_dir);
   std::error_code error;
   const bool has_config = std::filesystem::exists(paths.config, error);

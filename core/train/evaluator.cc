@@ -105,6 +105,7 @@ TensorView Evaluator::Memory(int64_t side, int64_t index) const {
 void Evaluator::Restart() {
   next_batch_ = 0;
   losses_.assign(static_cast<size_t>(lanes_.size()), SplitLosses{});
+  next_sentence_.assign(static_cast<size_t>(leaves_.size()), NextSentenceSums{});
   loader_ = nullptr;
   if (memory_ != nullptr) backend_->FillZero(AllMemory(), {});
 }
@@ -132,7 +133,13 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights) {
     args.memory_in = Memory(side, index);
     args.memory_out = Memory(1 - side, index);
     args.training = false;
-    transformer_->Run(args, {});
+    const StepResult result = transformer_->Run(args, {});
+    if (is_scored && config_.objective.next_sentence) {
+      NextSentenceSums& sums = next_sentence_[static_cast<size_t>(index)];
+      sums.samples += microbatch_lanes_;
+      sums.loss += result.next_sentence_loss;
+      sums.correct += result.next_sentence_correct;
+    }
     for (int64_t b = 0; is_scored && b < microbatch_lanes_; ++b) {
       losses_[index * microbatch_lanes_ + b].Add(
           SampleLosses(*args.batch,
@@ -143,6 +150,16 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights) {
   }
   ++next_batch_;
   return absl::OkStatus();
+}
+
+NextSentenceSums Evaluator::next_sentence() const {
+  NextSentenceSums total;
+  for (const NextSentenceSums& sums : next_sentence_) {
+    total.samples += sums.samples;
+    total.loss += sums.loss;
+    total.correct += sums.correct;
+  }
+  return total;
 }
 
 SplitLosses SumOverLanes(const std::vector<SplitLosses>& lanes) {

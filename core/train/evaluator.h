@@ -33,6 +33,13 @@ struct EvaluatorOptions {
   int world_size = 1;
 };
 
+// Of the next-sentence head, over the scored batches; samples 0 where the objective has none.
+struct NextSentenceSums {
+  int64_t samples = 0;
+  double loss = 0;     // nats
+  double correct = 0;  // how many labels were the likelier class
+};
+
 class Evaluator {
  public:
   // FailedPrecondition if the text is too short. `shared` is a network of config.train.microbatch_lanes lanes to compute with, or
@@ -59,6 +66,7 @@ class Evaluator {
   // This process's lanes, and what each of them has scored so far.
   dist::Range lanes() const { return lanes_; }
   const std::vector<SplitLosses>& lane_losses() const { return losses_; }
+  NextSentenceSums next_sentence() const;  // of all this process's lanes
   const Transformer& network() const { return *transformer_; }
 
  private:
@@ -84,6 +92,7 @@ class Evaluator {
 
   int64_t next_batch_ = 0;
   std::vector<SplitLosses> losses_;
+  std::vector<NextSentenceSums> next_sentence_;  // by microbatch
   std::unique_ptr<data::BatchLoader> loader_;
 };
 

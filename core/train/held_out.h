@@ -46,8 +46,10 @@ class HeldOut {
                                                          Transformer& shared,
                                                          kernels::Backend& backend);
 
-  // After step `step` (steps finished).
-  bool IsDue(int64_t step) const { return !broken_ && step % config_.eval.every == 0; }
+  // After step `step` (steps finished). After the last one always: it is what a run is judged by.
+  bool IsDue(int64_t step) const {
+    return !broken_ && (step % config_.eval.every == 0 || step == config_.train.steps);
+  }
 
   // Collective. No metrics if a rank got a stop signal meanwhile: the evaluation is given up within a batch. None either if the text
   // cannot be read, which is said once; training does not depend on it, so the run goes on without evaluations.

@@ -231,6 +231,10 @@ refused)
   cp shards/shard-00000.h5 $name/part && cp other-shards/lanes.h5 $name/part
   launch "$name/new" --set data.shards="$work/$name/part" >$name/mixed 2>&1; expect_status $? 65 "a file of another dataset"
   expect_text "lanes.h5" $name/mixed
+  mkdir $name/papers && touch $name/papers/thesis.tex
+  launch "$name/papers" >$name/foreign 2>&1; expect_status $? 64 "a directory of other things"
+  expect_text "holds 'thesis.tex' and no run" $name/foreign
+  [ "$(ls -A $name/papers)" = thesis.tex ] || fail "something was written beside other files"
   (cd $name && launch "" >empty 2>&1; expect_status $? 64 "an empty --run-dir"); [ ! -e /config.toml ] || fail "wrote into /"
   "$anyorder" status --run-dir "$here" >$name/status 2>&1; expect_status $? 64 "status of something else"
   expect_text "is not a run directory" $name/status
@@ -272,6 +276,9 @@ schedule)
   launch "$name/run" "${change[@]}" --set train.steps=25 --allow-schedule-change >>$name/log 2>&1; expect_status $? 0 "an end in the past"
   expect_text "resuming after step 30 of 25; nothing is left to train" $name/log
   "$anyorder" status --run-dir $name/run >$name/status 2>&1; expect_text "finished" $name/status
+  # Checkpoints of before the change are the run's, too.
+  "$anyorder" export --run-dir $name/run --step 20 --output $name/hf >$name/export 2>&1; expect_status $? 0 "export of an older schedule"
+  evaluate $name/run --step 20 --data other-shards >$name/eval 2>&1; expect_status $? 0 "eval of an older schedule"
   # Edited by hand, nobody allowed it.
   sed -i 's/^steps = 25/steps = 40/' $name/run/config.toml
   "$anyorder" launch --run-dir $name/run >$name/edited 2>&1; expect_status $? 65 "an edited config.toml"
@@ -318,11 +325,12 @@ exported)
 evaluated)
   # In training: the same losses on any number of ranks, and the same as afterwards.
   for ranks in 1 2 3; do
-    launch "$name/run$ranks" --ranks $ranks --set train.steps=40 --set eval.shards="$work/other-shards" --set eval.every=20 --set eval.batches=2 >$name/log 2>&1
+    launch "$name/run$ranks" --ranks $ranks --set train.steps=40 --set eval.shards="$work/other-shards" --set eval.every=25 --set eval.batches=2 >$name/log 2>&1
     expect_status $? 0 "evaluations on $ranks ranks"
     grep -o '"eval_loss":.*"eval_targets":[0-9]*' $name/run$ranks/metrics.jsonl >$name/losses$ranks
     cmp $name/losses1 $name/losses$ranks || fail "$ranks ranks have other held-out losses"
   done
+  # The last step is evaluated though 25 does not divide 40.
   [ "$(wc -l <$name/losses1)" -eq 2 ] || fail "not two evaluations"
   grep -aq eval/loss $name/run2/tensorboard/events* || fail "TensorBoard has no held-out loss"
   "$anyorder" status --run-dir $name/run2 >$name/log; expect_text "^held-out .* after step 40" $name/log
@@ -405,6 +413,10 @@ imported)
   "$anyorder" status --run-dir $name/run >$name/status || fail "status of an imported run"
   expect_text "checkpoint   step 0" $name/status
   evaluate $name/run --data other-shards --json >$name/json || fail "eval of an imported run"
+  # Weights of PyTorch's own kind need torch, which may not be there.
+  mkdir $name/bin $name/no-torch && touch $name/bin/pytorch_model.bin && echo 'raise ImportError("hidden")' >$name/no-torch/torch.py
+  PYTHONPATH="$work/$name/no-torch" python3 "$here/../../launcher/convert_bin.py" $name/bin >$name/convert 2>&1; expect_status $? 74 "no torch"
+  expect_text "torch is missing.*pip install torch" $name/convert
   # Another vocabulary, another model, lost weights: refused, and nothing is written.
   "$anyorder" prep --input other.txt --output $name/foreign --vocab-size 290 --no-filter --no-dedup >$name/prep 2>&1 || fail "prep"
   find $name/run -type f | sort >$name/before

@@ -54,6 +54,18 @@ same_bits() {
     grep -aq "\"$tensor\"" "$name/hf/model.safetensors" && head=$((head + 1))
   done
   [[ $head -eq 4 && "$*" == *next_sentence=true* || $head -eq 0 && "$*" != *next_sentence=true* ]] || fail "$head of the head's tensors were exported"
+  "$anyorder" eval --run-dir "$name/run1" --data "$work/other-shards" --json >"$name/eval" 2>"$name/log" || fail "eval: exit status $?"
+  python3 - "$name/eval" "$*" <<'PYTHON' || fail "what eval says of the next sentence is wrong"
+import json, sys
+report = json.load(open(sys.argv[1]))
+assert ("next_sentence" in report) == ("next_sentence=true" in sys.argv[2])
+if "next_sentence" in report:
+    pairs = report["next_sentence"]
+    assert pairs["samples"] == report["settings"]["lanes"] * report["settings"]["batches"] > 0, pairs
+    # A head that learned for a few steps only is near a coin's ln 2.
+    assert 0.3 < pairs["nats"] < 1.5 and 0 <= pairs["accuracy"] <= 1, pairs
+    assert (pairs["accuracy"] * pairs["samples"]) % 1 == 0, pairs
+PYTHON
 }
 
 # Shape only: lengths, widths and batch an eighth or less of the file's; objective, data options and optimizer are the file's own.
