@@ -272,6 +272,16 @@ void CheckArguments(const GatherRowsArgs& args) {
   CheckIds(args.rows, args.num_rows, args.scatter_add ? y_rows : x_rows);
 }
 
+void CheckArguments(const RotaryArgs& args) {
+  CheckActivationDType(args.x, "x");
+  const int64_t columns = NumColumns(args.x);
+  const int64_t head_dim = NumColumns(args.angles);
+  ANYORDER_CHECK(head_dim > 0 && head_dim % 2 == 0 && columns % head_dim == 0)
+      << "angles of " << head_dim << " columns for rows of " << columns;
+  CheckTensor(args.angles, "angles", GradientDType(args.x.dtype()), NumRows(args.x) * head_dim);
+  CheckTensor(args.y, "y", args.x.dtype(), args.x.num_elements());
+}
+
 void CheckSumOfSquares(const ConstTensorView& x, const TensorView& sums) {
   ANYORDER_CHECK(x.dtype() == DType::kFloat64 || x.dtype() == DType::kFloat32)
       << "x is " << Name(x.dtype());

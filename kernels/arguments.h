@@ -48,6 +48,7 @@ void CheckArguments(const LinearCrossEntropyArgs& args, int64_t workspace_bytes)
 void CheckArguments(const AdamWArgs& args);
 void CheckArguments(const CopyRowsArgs& args);
 void CheckArguments(const GatherRowsArgs& args);
+void CheckArguments(const RotaryArgs& args);
 void CheckSumOfSquares(const ConstTensorView& x, const TensorView& sums);
 void CheckAdd(const ConstTensorView& a, const ConstTensorView& b, const TensorView& y);
 void CheckCast(const ConstTensorView& x, const TensorView& y);

@@ -28,6 +28,7 @@
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
 #include "kernels/layernorm.h"
+#include "kernels/rotary.h"
 #include "kernels/rows.h"
 
 namespace anyorder::kernels {
@@ -65,6 +66,7 @@ class Backend {
   virtual void AdamW(const AdamWArgs& args, StreamView stream) = 0;
   virtual void CopyRows(const CopyRowsArgs& args, StreamView stream) = 0;
   virtual void GatherRows(const GatherRowsArgs& args, StreamView stream) = 0;
+  virtual void RotaryApply(const RotaryArgs& args, StreamView stream) = 0;
 
   // sums[i] = sum of squares of x[i * kNormBlockElements, (i+1) * kNormBlockElements), in double, added in a
   // fixed order. x: [n] G; sums: [ceil(n / kNormBlockElements)] fp64. Not finite iff an element is not, or overflows.

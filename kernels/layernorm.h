@@ -20,7 +20,7 @@ struct LayerNormForwardArgs {
   float epsilon = 1e-12f;
   Dropout dropout;
   const int32_t* row_ids = nullptr;
-  TensorView sum;   // [rows, columns]  T, kept for backward
+  TensorView sum;   // [rows, columns]  T, kept for backward; may be x
   TensorView mean;  // [rows]           G
   TensorView rstd;  // [rows]           G
   TensorView y;     // [rows, columns]  T
@@ -37,7 +37,7 @@ struct LayerNormBackwardArgs {
   ConstTensorView gamma;  // [columns]  T
   Dropout dropout;
   const int32_t* row_ids = nullptr;
-  TensorView dx;         // [rows, columns]  T, through dropout
+  TensorView dx;         // [rows, columns]  T, through dropout; may be dy
   TensorView dresidual;  // [rows, columns]  T; null if forward had no residual
   TensorView dgamma;     // [columns]  G, overwritten
   TensorView dbeta;      // [columns]  G, overwritten

@@ -58,6 +58,14 @@ absl::Status CheckRepresentable(const RunConfig& config) {
                               ", not model.model_dim = ",
                               model.model_dim));
   faults.Require(!model.scale_embedding, "model.scale_embedding is true");
+  faults.Require(model.relative_positions(), "model.positions is not relative");
+  faults.Require(model.segments != Segments::kLearned, "model.segments is learned");
+  faults.Require(!model.pre_norm(), "model.layer_norm is pre");
+  faults.Require(!model.embedding_layer_norm, "model.embedding_layer_norm is true");
+  faults.Require(!model.attention_biases, "model.attention_biases is true");
+  faults.Require(model.softmax_bias, "model.softmax_bias is false");
+  faults.Require(!model.mlm_head, "model.mlm_head is true");
+  faults.Require(model.attention_windows.empty(), "model.attention_windows is set");
   if (faults.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "Hugging Face's XLNetLMHeadModel cannot represent this model: ", faults.Joined()));

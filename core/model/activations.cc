@@ -52,16 +52,27 @@ void AddLayer(const NetworkShape& shape, int64_t layer, LayerActivations& tensor
   arena.Add(&tensors.q, t, {rows, heads_dim});
   arena.Add(&tensors.k, t, {keys, heads_dim});
   arena.Add(&tensors.v, t, {keys, heads_dim});
-  arena.Add(&tensors.relative, t, {2, shape.batch.num_distances, heads_dim});
+  if (shape.model.relative_positions())
+    arena.Add(&tensors.relative, t, {2, shape.batch.num_distances, heads_dim});
   arena.Add(&tensors.attended, t, {rows, heads_dim});
   arena.Add(&tensors.lse, g, {rows, shape.model.num_heads});
-  arena.Add(&tensors.attention_sum, t, {rows, dim});
-  arena.Add(&tensors.attention_mean, g, {rows});
-  arena.Add(&tensors.attention_rstd, g, {rows});
+  if (shape.has_global_rows(layer)) {
+    const int64_t globals = shape.batch.batch_size * shape.batch.global_rows;
+    for (TensorView* view : {&tensors.global_q, &tensors.global_attended})
+      arena.Add(view, t, {globals, heads_dim});
+    for (TensorView* view : {&tensors.global_k, &tensors.global_v})
+      arena.Add(view, t, {keys, heads_dim});
+    arena.Add(&tensors.global_lse, g, {globals, shape.model.num_heads});
+  }
+  const bool pre_norm = shape.model.pre_norm();
+  const int64_t normed = pre_norm ? shape.batch.num_rows() : rows;
+  arena.Add(pre_norm ? &tensors.attention_normed : &tensors.attention_sum, t, {normed, dim});
+  arena.Add(&tensors.attention_mean, g, {normed});
+  arena.Add(&tensors.attention_rstd, g, {normed});
   arena.Add(&tensors.attention_output, t, {rows, dim});
   arena.Add(&tensors.ffn_inner, t, {rows, shape.model.ffn_dim});
   arena.Add(&tensors.ffn_hidden, t, {rows, shape.model.ffn_dim});
-  arena.Add(&tensors.ffn_sum, t, {rows, dim});
+  arena.Add(pre_norm ? &tensors.ffn_normed : &tensors.ffn_sum, t, {rows, dim});
   arena.Add(&tensors.ffn_mean, g, {rows});
   arena.Add(&tensors.ffn_rstd, g, {rows});
 }
@@ -72,14 +83,58 @@ int64_t WorkspaceBytes(const NetworkShape& shape, const kernels::Backend& backen
   bytes = std::max(bytes,
                    backend.LinearCrossEntropyWorkspaceBytes(
                        shape.batch.batch_size, shape.model.model_dim, 2, shape.dtype()));
+  if (shape.has_global_rows(0)) {
+    bytes = std::max(
+        bytes,
+        backend.AttentionBackwardWorkspaceBytes(shape.GlobalAttentionShape(), shape.dtype()));
+  }
   for (const int64_t layer : {int64_t{0}, shape.model.num_layers - 1}) {
-    for (const int64_t num_tables : {1, 2}) {
+    for (const int64_t num_tables : {0, 1, 2}) {
+      if (shape.model.relative_positions() != (num_tables > 0)) continue;
       bytes = std::max(bytes,
                        backend.AttentionBackwardWorkspaceBytes(
                            shape.AttentionShapeOf(layer, num_tables), shape.dtype()));
     }
   }
   return bytes;
+}
+
+// What only some models have.
+void AddOptional(const NetworkShape& shape, Activations& a, Arena& arena) {
+  const DType t = shape.dtype();
+  const DType g = shape.gradient_dtype();
+  const int64_t dim = shape.model.model_dim;
+  const int64_t rows = shape.batch.num_rows();
+  const int64_t last_rows = shape.num_rows(shape.model.num_layers - 1);
+  const auto add_norm = [&](TensorView* sum, TensorView* mean, TensorView* rstd, int64_t count) {
+    arena.Add(sum, t, {count, dim});
+    arena.Add(mean, g, {count});
+    arena.Add(rstd, g, {count});
+  };
+  if (shape.model.embedding_layer_norm)
+    add_norm(&a.embedding_sum, &a.embedding_mean, &a.embedding_rstd, rows);
+  if (shape.model.pre_norm()) {
+    const int64_t memory = shape.batch.batch_size * shape.batch.memory_rows;
+    add_norm(&a.final_sum, &a.final_mean, &a.final_rstd, last_rows);
+    add_norm(&a.memory, &a.memory_mean, &a.memory_rstd, memory);
+    arena.Add(&a.memory_normed, t, {memory, dim});
+    arena.Add(&a.dmemory, t, {memory, dim});
+    arena.Add(&a.dnorm, g, {2, dim});
+  }
+  if (shape.model.mlm_head) {
+    add_norm(&a.head_hidden, &a.head_mean, &a.head_rstd, shape.num_targets());
+    arena.Add(&a.head_inner, t, {shape.num_targets(), dim});
+    arena.Add(&a.head_output, t, {shape.num_targets(), dim});
+  }
+  if (shape.model.global_projections && shape.batch.global_rows > 0) {
+    const int64_t globals = shape.batch.batch_size * shape.batch.global_rows;
+    const int64_t keys = shape.batch.batch_size * shape.batch.num_keys();
+    arena.Add(&a.global_input, t, {globals, dim});
+    for (TensorView* view : {&a.dglobal_attended, &a.dglobal_q})
+      arena.Add(view, t, {globals, shape.heads_dim()});
+    for (TensorView* view : {&a.dglobal_k, &a.dglobal_v})
+      arena.Add(view, t, {keys, shape.heads_dim()});
+  }
 }
 
 }  // namespace
@@ -114,9 +169,11 @@ absl::Status Activations::Allocate(const NetworkShape& shape, kernels::Backend& 
   arena.Add(&dq, t, {rows, heads_dim});
   arena.Add(&dk, t, {keys, heads_dim});
   arena.Add(&dv, t, {keys, heads_dim});
-  arena.Add(&drelative, t, {2, shape.batch.num_distances, heads_dim});
+  if (shape.model.relative_positions())
+    arena.Add(&drelative, t, {2, shape.batch.num_distances, heads_dim});
   if (!shape.model.untie_r) arena.Add(&dbiases, g, {3, heads_dim});
   arena.Add(&dreadout, t, {targets, dim});
+  AddOptional(shape, *this, arena);
   arena.Add(&workspace, DType::kUint8, {WorkspaceBytes(shape, backend)});
   ANYORDER_ASSIGN_OR_RETURN(storage, arena.Allocate(backend));
   return absl::OkStatus();

@@ -24,21 +24,39 @@ struct LayerActivations {
       relative;  // [2, R, HD] T, the position table projected; the second only in mixed batches
   TensorView attended;  // [n, HD] T
   TensorView lse;       // [n, H] G
+  // The second call of global slots; null without.
+  TensorView global_q;            // [B * G, HD] T
+  TensorView global_k, global_v;  // [B * K, HD] T
+  TensorView global_attended;     // [B * G, HD] T
+  TensorView global_lse;          // [B * G, H] G
   // Residual sums, and what LayerNorm made of them.
-  TensorView attention_sum;                   // [n, d] T
-  TensorView attention_mean, attention_rstd;  // [n] G
+  TensorView attention_sum;                   // [n, d] T; post-LN
+  TensorView attention_normed;                // [N, d] T; pre-LN: the layer's input, normalised
+  TensorView attention_mean, attention_rstd;  // [n] G; pre-LN [N]
   TensorView attention_output;                // [n, d] T
   TensorView ffn_inner;                       // [n, F] T, before the activation
   TensorView ffn_hidden;                      // [n, F] T, after activation and dropout
-  TensorView ffn_sum;                         // [n, d] T
+  TensorView ffn_sum;                         // [n, d] T; post-LN
+  TensorView ffn_normed;                      // [n, d] T; pre-LN: attention_output, normalised
   TensorView ffn_mean, ffn_rstd;              // [n] G
 };
 
 struct Activations {
   std::vector<LayerActivations> layers;
-  TensorView output;   // [n of the last layer, d] T
-  TensorView readout;  // [targets, d] T, readout rows after dropout
-  TensorView losses;   // [targets] G
+  TensorView output;  // [n of the last layer, d] T
+  // LayerNorm of embeddings and, in a pre-LN network, after the last layer; null without.
+  TensorView embedding_sum;                   // [N, d] T
+  TensorView embedding_mean, embedding_rstd;  // [N] G
+  TensorView final_sum;                       // [n of the last layer, d] T
+  TensorView final_mean, final_rstd;          // [n of the last layer] G
+  TensorView readout;                         // [targets, d] T, readout rows after dropout
+  TensorView losses;                          // [targets] G
+
+  // The prediction head before the softmax; null without one.
+  TensorView head_inner;            // [targets, d] T, before the activation
+  TensorView head_hidden;           // [targets, d] T, after it: what its LayerNorm normalises
+  TensorView head_mean, head_rstd;  // [targets] G
+  TensorView head_output;           // [targets, d] T, later a gradient
 
   // The next-sentence head; null without one.
   TensorView summary_input;  // [B, d] T, its rows of the output after dropout; later their gradient
@@ -49,7 +67,11 @@ struct Activations {
 
   // Scratch of one layer at a time.
   TensorView keys_input;  // [B * K, d] T, memory and content of each lane side by side
-  TensorView branch;      // [N, d] T, a residual branch before its sum, or its gradient
+  TensorView branch;      // [N, d] T, a residual branch before its sum, or a gradient
+  // A layer's memory in a pre-LN network, raw and normalised.
+  TensorView memory, memory_normed;     // [B * M, d] T
+  TensorView memory_mean, memory_rstd;  // [B * M] G
+  TensorView global_input;  // [B * G, d] T, global slots of a layer's input, later their gradient
   // Scratch of backward.
   TensorView dinput;     // [N, d] T, gradient of a layer's output, then of its input
   TensorView dmiddle;    // [N, d] T, gradient between attention and feed-forward
@@ -58,6 +80,10 @@ struct Activations {
   TensorView dq;         // [N, HD] T
   TensorView dk, dv;     // [B * K, HD] T
   TensorView drelative;  // [2, R, HD] T
+  TensorView dmemory;    // [B * M, d] T, of normalised memory
+  TensorView dnorm;      // [2, d] G, what memory adds to a LayerNorm's gradients
+  TensorView dglobal_attended, dglobal_q;  // [B * G, HD] T
+  TensorView dglobal_k, dglobal_v;         // [B * K, HD] T
   TensorView dbiases;    // [3, HD] G, one layer's share of biases that all layers share
   TensorView dreadout;   // [targets, d] T
   TensorView workspace;  // bytes, the largest that any operation asks for

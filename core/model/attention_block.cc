@@ -2,13 +2,15 @@
 
 #include <cmath>
 
+#include "core/model/global_attention.h"
 #include "core/model/recurrence.h"
+#include "core/model/sublayer.h"
 
 namespace anyorder {
 namespace {
 
 kernels::AttentionInputs MakeInputs(const StepContext& context,
-                                    const PositionTables& positions,
+                                    const AttentionTables& tables,
                                     int64_t layer,
                                     const LayerTensors<ConstTensorView>& weights) {
   const NetworkShape& shape = context.shape;
@@ -18,34 +20,39 @@ kernels::AttentionInputs MakeInputs(const StepContext& context,
   const kernels::RowVisibility rows = batch.rows();
   const int64_t heads_dim = shape.heads_dim();
   kernels::AttentionInputs in;
-  in.shape = shape.AttentionShapeOf(layer, positions.num_tables());
+  const PositionTables& relative = tables.relative;
+  in.shape = shape.AttentionShapeOf(layer, relative.num_tables());
   in.q = a.q;
   in.k = a.k;
   in.v = a.v;
-  in.relative = a.relative.Slice(0, {positions.num_tables(), in.shape.num_distances, heads_dim});
-  in.min_distance = shape.batch.min_distance;
-  in.table_of_lane = positions.table_of_lane();
+  if (relative.num_tables() > 0) {
+    in.relative = a.relative.Slice(0, {relative.num_tables(), in.shape.num_distances, heads_dim});
+    in.min_distance = shape.batch.min_distance;
+    in.table_of_lane = relative.table_of_lane();
+  }
   in.content_bias = weights.content_bias;
   in.position_bias = weights.position_bias;
   in.segment_bias = weights.segment_bias;
   in.segment_embedding = weights.segment_embedding;
   in.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.model.head_dim)));
+  const bool global_rows = shape.has_global_rows(layer);
   in.rows = {rows.pos + first,
-             rows.lim + first,
-             rows.grp + first,
+             global_rows ? tables.globals.local_lim() : rows.lim + first,
+             global_rows ? tables.globals.local_grp() : rows.grp + first,
              rows.doc + first,
              rows.seg + first,
              rows.glob + first};
   in.keys = batch.keys();
-  if (!batch.bands.empty()) in.bands = batch.bands.data() + layer * shape.model.num_heads;
+  const std::vector<kernels::Band>& bands = batch.bands.empty() ? tables.bands : batch.bands;
+  if (!bands.empty()) in.bands = bands.data() + layer * shape.model.num_heads;
   in.dropout = context.AttentionDropout(DropoutSite(layer, DropoutPlace::kAttentionProbabilities));
   in.row_ids = batch.row_ids.data() + first;
   return in;
 }
 
 // [num_tables * R, HD], the rows of the projected table that this microbatch uses.
-TensorView UsedDistances(const PositionTables& positions, const TensorView& table) {
-  return table.Slice(0, {positions.num_tables() * table.dim(1), table.dim(2)});
+TensorView UsedDistances(const AttentionTables& tables, const TensorView& table) {
+  return table.Slice(0, {tables.relative.num_tables() * table.dim(1), table.dim(2)});
 }
 
 // Where AttentionBackward puts bias gradients: their place in the flat space, or with biases shared by all
@@ -55,30 +62,47 @@ struct BiasGradients {
 };
 
 BiasGradients BiasTargets(const StepContext& context, const LayerTensors<TensorView>& gradients) {
-  if (context.shape.model.untie_r) {
-    return {gradients.content_bias, gradients.position_bias, gradients.segment_bias};
-  }
-  const TensorView scratch = context.activations.dbiases;
+  const BiasGradients sums{gradients.content_bias, gradients.position_bias, gradients.segment_bias};
+  if (context.shape.model.untie_r) return sums;
   const int64_t columns = context.shape.heads_dim();
-  return {scratch.Slice(0, {columns}),
-          scratch.Slice(columns, {columns}),
-          context.shape.model.segment_term ? scratch.Slice(2 * columns, {columns}) : TensorView()};
+  const auto scratch = [&](int64_t index, const TensorView& sum) {
+    return sum.is_null() ? TensorView()
+                         : context.activations.dbiases.Slice(index * columns, {columns});
+  };
+  return {scratch(0, sums.content), scratch(1, sums.position), scratch(2, sums.segment)};
 }
 
 void AddSharedBiases(const StepContext& context,
                      const BiasGradients& layer,
                      const LayerTensors<TensorView>& sums) {
   if (context.shape.model.untie_r) return;
-  kernels::Backend& backend = context.backend;
-  backend.Add(sums.content_bias, layer.content, sums.content_bias, context.stream);
-  backend.Add(sums.position_bias, layer.position, sums.position_bias, context.stream);
-  if (context.shape.model.segment_term) {
-    backend.Add(sums.segment_bias, layer.segment, sums.segment_bias, context.stream);
-  }
+  const auto add = [&context](const TensorView& sum, const TensorView& part) {
+    if (!sum.is_null()) context.backend.Add(sum, part, sum, context.stream);
+  };
+  add(sums.content_bias, layer.content);
+  add(sums.position_bias, layer.position);
+  add(sums.segment_bias, layer.segment);
+}
+
+// Of the rows that the layer computes; null without rotary positions.
+ConstTensorView QueryAngles(const StepContext& context,
+                            const AttentionTables& tables,
+                            int64_t layer) {
+  const ConstTensorView angles = tables.rotary.rows();
+  if (angles.is_null()) return angles;
+  const int64_t columns = angles.dim(1);
+  return angles.Slice(context.shape.first_row(layer) * columns,
+                      {context.shape.num_rows(layer), columns});
+}
+
+void Rotate(const StepContext& context, TensorView x, ConstTensorView angles, bool inverse) {
+  if (angles.is_null()) return;
+  context.backend.RotaryApply({.x = x, .angles = angles, .inverse = inverse, .y = x},
+                              context.stream);
 }
 
 void AttentionCoreBackward(const StepContext& context,
-                           const PositionTables& positions,
+                           const AttentionTables& tables,
                            int64_t layer,
                            const LayerTensors<ConstTensorView>& weights,
                            const LayerTensors<TensorView>& gradients) {
@@ -87,14 +111,15 @@ void AttentionCoreBackward(const StepContext& context,
   const int64_t rows = context.shape.num_rows(layer);
   const BiasGradients biases = BiasTargets(context, gradients);
   kernels::AttentionBackwardArgs args;
-  args.in = MakeInputs(context, positions, layer, weights);
+  args.in = MakeInputs(context, tables, layer, weights);
   args.out = a.attended;
   args.lse = a.lse;
   args.dout = Rows(scratch.dattended, 0, rows);
   args.dq = Rows(scratch.dq, 0, rows);
   args.dk = scratch.dk;
   args.dv = scratch.dv;
-  args.drelative = scratch.drelative.Slice(0, args.in.relative.shape());
+  if (!args.in.relative.is_null())
+    args.drelative = scratch.drelative.Slice(0, args.in.relative.shape());
   args.dcontent_bias = biases.content;
   args.dposition_bias = biases.position;
   args.dsegment_bias = biases.segment;
@@ -102,99 +127,186 @@ void AttentionCoreBackward(const StepContext& context,
   args.workspace = scratch.workspace;
   context.backend.AttentionBackward(args, context.stream);
   AddSharedBiases(context, biases, gradients);
+  Rotate(context, args.dq, QueryAngles(context, tables, layer), /*inverse=*/true);
+  Rotate(context, args.dk, tables.rotary.keys(), /*inverse=*/true);
 }
 
-// dinput[rows of one lane] += dk Wk^T + dv Wv^T for `rows` keys of the lane from key slot `key` on.
+// target = beta * target + dk Wk^T + dv Wv^T of as many keys from `first_key` on, and the same of global projections.
 void AddKeyGradients(const StepContext& context,
+                     int64_t layer,
                      const LayerTensors<ConstTensorView>& weights,
                      int64_t first_key,
-                     int64_t first_row,
-                     int64_t rows,
+                     TensorView target,
                      float beta) {
   const Activations& scratch = context.activations;
-  const TensorView target = Rows(scratch.dinput, first_row, rows);
-  context.backend.Gemm({.a = Rows(scratch.dk, first_key, rows),
-                        .b = weights.k,
-                        .transpose_b = true,
-                        .beta = beta,
-                        .c = target},
-                       context.stream);
-  context.backend.Gemm({.a = Rows(scratch.dv, first_key, rows),
-                        .b = weights.v,
-                        .transpose_b = true,
-                        .beta = 1.0f,
-                        .c = target},
-                       context.stream);
+  const auto add = [&](const TensorView& gradient, ConstTensorView weight, float scale) {
+    context.backend.Gemm({.a = Rows(gradient, first_key, target.dim(0)),
+                          .b = weight,
+                          .transpose_b = true,
+                          .beta = scale,
+                          .c = target},
+                         context.stream);
+  };
+  add(scratch.dk, weights.k, beta);
+  add(scratch.dv, weights.v, 1.0f);
+  if (!context.shape.has_global_rows(layer)) return;
+  add(scratch.dglobal_k, weights.global_k, 1.0f);
+  add(scratch.dglobal_v, weights.global_v, 1.0f);
 }
 
-// Gradient through keys and values into the layer's input, lane by lane because memory rows stand between
+// Gradient through keys and values into `target` [N, d], lane by lane because memory rows stand between
 // the lanes and take none.
 void KeysBackward(const StepContext& context,
                   int64_t layer,
-                  const LayerTensors<ConstTensorView>& weights) {
+                  const LayerTensors<ConstTensorView>& weights,
+                  TensorView target) {
   const BatchShape& batch = context.shape.batch;
-  // Nothing has written the content rows of dinput yet if the layer computes query rows only.
+  // Nothing has written the content rows yet if the layer computes query rows only.
   const float content_beta = context.shape.first_row(layer) == 0 ? 1.0f : 0.0f;
   const bool lanes_touch = batch.num_keys() == batch.content_rows;
   if (lanes_touch) {
-    AddKeyGradients(context, weights, 0, 0, batch.batch_size * batch.content_rows, content_beta);
+    const TensorView content = Rows(target, 0, batch.batch_size * batch.content_rows);
+    AddKeyGradients(context, layer, weights, 0, content, content_beta);
     return;
   }
   for (int64_t b = 0; b < batch.batch_size; ++b) {
     const int64_t first_key = b * batch.num_keys() + batch.memory_rows;
-    AddKeyGradients(
-        context, weights, first_key, b * batch.content_rows, batch.content_rows, content_beta);
+    const TensorView content = Rows(target, b * batch.content_rows, batch.content_rows);
+    AddKeyGradients(context, layer, weights, first_key, content, content_beta);
     if (!batch.query_is_key) continue;
+    const int64_t first_query = batch.batch_size * batch.content_rows + b * batch.query_rows;
     AddKeyGradients(context,
+                    layer,
                     weights,
                     first_key + batch.content_rows,
-                    batch.batch_size * batch.content_rows + b * batch.query_rows,
-                    batch.query_rows,
+                    Rows(target, first_query, batch.query_rows),
                     1.0f);
   }
+}
+
+// The LayerNorm before the part, of a pre-LN network.
+NormTensors InputNorm(const StepContext& context,
+                      int64_t layer,
+                      const LayerTensors<ConstTensorView>& weights) {
+  const LayerActivations& a = context.activations.layers[layer];
+  return {weights.attention_norm_gamma,
+          weights.attention_norm_beta,
+          a.input,
+          a.attention_mean,
+          a.attention_rstd};
+}
+
+// From the gradient of the normalised input to that of the input. Memory takes none, but the LayerNorm's parameters have one
+// through it.
+void InputNormBackward(const StepContext& context,
+                       int64_t layer,
+                       const LayerTensors<ConstTensorView>& weights,
+                       const LayerTensors<TensorView>& gradients,
+                       ConstTensorView dnormed) {
+  const Activations& scratch = context.activations;
+  const NormGradients sums{gradients.attention_norm_gamma, gradients.attention_norm_beta};
+  NormBackward(context, InputNorm(context, layer, weights), sums, dnormed, scratch.dinput);
+  const BatchShape& batch = context.shape.batch;
+  if (batch.memory_rows == 0) return;
+  for (int64_t b = 0; b < batch.batch_size; ++b) {
+    AddKeyGradients(context,
+                    layer,
+                    weights,
+                    b * batch.num_keys(),
+                    Rows(scratch.dmemory, b * batch.memory_rows, batch.memory_rows),
+                    0.0f);
+  }
+  const int64_t dim = context.model_dim();
+  const NormGradients part{scratch.dnorm.Slice(0, {dim}), scratch.dnorm.Slice(dim, {dim})};
+  NormBackward(context, MemoryNorm(context, weights), part, scratch.dmemory, scratch.dmemory);
+  context.backend.Add(sums.gamma, part.gamma, sums.gamma, context.stream);
+  context.backend.Add(sums.beta, part.beta, sums.beta, context.stream);
+}
+
+// What the projections multiply, [N, d].
+TensorView PartInput(const StepContext& context, int64_t layer) {
+  const LayerActivations& a = context.activations.layers[layer];
+  return context.shape.model.pre_norm() ? a.attention_normed : a.input;
+}
+
+Joint JointOf(const StepContext& context,
+              int64_t layer,
+              const LayerTensors<ConstTensorView>& weights) {
+  const LayerActivations& a = context.activations.layers[layer];
+  return {.dropout = context.Dropout(DropoutSite(layer, DropoutPlace::kAttentionOutput)),
+          .row_ids = context.batch().row_ids.data() + context.shape.first_row(layer),
+          .norm = {weights.attention_norm_gamma,
+                   weights.attention_norm_beta,
+                   a.attention_sum,
+                   a.attention_mean,
+                   a.attention_rstd}};
+}
+
+// Gradients of one projection y = x w + bias.
+void ProjectionBackward(const StepContext& context,
+                        ConstTensorView x,
+                        ConstTensorView dy,
+                        TensorView dweight,
+                        TensorView dbias) {
+  context.backend.Gemm({.a = x, .b = dy, .transpose_a = true, .c = dweight}, context.stream);
+  if (!dbias.is_null()) context.backend.ColumnSum({.x = dy, .y = dbias}, context.stream);
+}
+
+// q, k, v and r of the layer.
+void Project(const StepContext& context,
+             const AttentionTables& tables,
+             int64_t layer,
+             const LayerTensors<ConstTensorView>& weights,
+             ConstTensorView keys_input) {
+  kernels::Backend& backend = context.backend;
+  LayerActivations& a = context.activations.layers[layer];
+  const TensorView input = Rows(
+      PartInput(context, layer), context.shape.first_row(layer), context.shape.num_rows(layer));
+  backend.Gemm({.a = keys_input, .b = weights.k, .bias = weights.k_bias, .c = a.k}, context.stream);
+  backend.Gemm({.a = keys_input, .b = weights.v, .bias = weights.v_bias, .c = a.v}, context.stream);
+  if (tables.relative.num_tables() > 0) {
+    backend.Gemm(
+        {.a = tables.relative.encodings(), .b = weights.r, .c = UsedDistances(tables, a.relative)},
+        context.stream);
+  }
+  backend.Gemm({.a = input, .b = weights.q, .bias = weights.q_bias, .c = a.q}, context.stream);
+  Rotate(context, a.q, QueryAngles(context, tables, layer), /*inverse=*/false);
+  Rotate(context, a.k, tables.rotary.keys(), /*inverse=*/false);
 }
 
 }  // namespace
 
 void AttentionBlockForward(const StepContext& context,
-                           const PositionTables& positions,
+                           const AttentionTables& tables,
                            int64_t layer,
                            const LayerTensors<ConstTensorView>& weights) {
   kernels::Backend& backend = context.backend;
   LayerActivations& a = context.activations.layers[layer];
-  const int64_t first = context.shape.first_row(layer);
   const int64_t rows = context.shape.num_rows(layer);
-  const TensorView input = Rows(a.input, first, rows);
+  const TensorView input = PartInput(context, layer);
   const TensorView branch = Rows(context.activations.branch, 0, rows);
 
-  const ConstTensorView keys_input = KeysInput(context, layer);
-  backend.Gemm({.a = keys_input, .b = weights.k, .c = a.k}, context.stream);
-  backend.Gemm({.a = keys_input, .b = weights.v, .c = a.v}, context.stream);
-  backend.Gemm(
-      {.a = positions.encodings(), .b = weights.r, .c = UsedDistances(positions, a.relative)},
-      context.stream);
-  backend.Gemm({.a = input, .b = weights.q, .c = a.q}, context.stream);
+  if (context.shape.model.pre_norm())
+    NormForward(context, InputNorm(context, layer, weights), input);
+  const ConstTensorView keys_input = KeysInput(context, layer, weights, input);
+  Project(context, tables, layer, weights, keys_input);
   backend.AttentionForward(
-      {.in = MakeInputs(context, positions, layer, weights), .out = a.attended, .lse = a.lse},
+      {.in = MakeInputs(context, tables, layer, weights), .out = a.attended, .lse = a.lse},
       context.stream);
-  backend.Gemm({.a = a.attended, .b = weights.o, .transpose_b = true, .c = branch}, context.stream);
-  backend.LayerNormForward(
-      {.x = branch,
-       .residual = input,
-       .gamma = weights.attention_norm_gamma,
-       .beta = weights.attention_norm_beta,
-       .epsilon = static_cast<float>(context.shape.model.layer_norm_epsilon),
-       .dropout = context.Dropout(DropoutSite(layer, DropoutPlace::kAttentionOutput)),
-       .row_ids = context.batch().row_ids.data() + first,
-       .sum = a.attention_sum,
-       .mean = a.attention_mean,
-       .rstd = a.attention_rstd,
-       .y = a.attention_output},
+  if (context.shape.has_global_rows(layer))
+    GlobalAttentionForward(context, tables, layer, weights, input, keys_input);
+  backend.Gemm(
+      {.a = a.attended, .b = weights.o, .transpose_b = true, .bias = weights.o_bias, .c = branch},
       context.stream);
+  JoinForward(context,
+              JointOf(context, layer, weights),
+              branch,
+              Rows(a.input, context.shape.first_row(layer), rows),
+              a.attention_output);
 }
 
 void AttentionBlockBackward(const StepContext& context,
-                            const PositionTables& positions,
+                            const AttentionTables& tables,
                             int64_t layer,
                             const LayerTensors<ConstTensorView>& weights,
                             const LayerTensors<TensorView>& gradients) {
@@ -203,44 +315,51 @@ void AttentionBlockBackward(const StepContext& context,
   const LayerActivations& a = scratch.layers[layer];
   const int64_t first = context.shape.first_row(layer);
   const int64_t rows = context.shape.num_rows(layer);
+  const bool pre_norm = context.shape.model.pre_norm();
+  const TensorView dmiddle = Rows(scratch.dmiddle, 0, rows);
   const TensorView dbranch = Rows(scratch.branch, 0, rows);
-  const TensorView dinput = Rows(scratch.dinput, first, rows);
-  const TensorView dattended = Rows(scratch.dattended, 0, rows);
   const TensorView dq = Rows(scratch.dq, 0, rows);
 
-  backend.LayerNormBackward(
-      {.dy = Rows(scratch.dmiddle, 0, rows),
-       .sum = a.attention_sum,
-       .mean = a.attention_mean,
-       .rstd = a.attention_rstd,
-       .gamma = weights.attention_norm_gamma,
-       .dropout = context.Dropout(DropoutSite(layer, DropoutPlace::kAttentionOutput)),
-       .row_ids = context.batch().row_ids.data() + first,
-       .dx = dbranch,
-       .dresidual = dinput,
-       .dgamma = gradients.attention_norm_gamma,
-       .dbeta = gradients.attention_norm_beta},
-      context.stream);
+  JoinBackward(context,
+               JointOf(context, layer, weights),
+               {gradients.attention_norm_gamma, gradients.attention_norm_beta},
+               dmiddle,
+               dbranch,
+               Rows(scratch.dinput, first, rows));
   backend.Gemm({.a = dbranch, .b = a.attended, .transpose_a = true, .c = gradients.o},
                context.stream);
-  backend.Gemm({.a = dbranch, .b = weights.o, .c = dattended}, context.stream);
-  AttentionCoreBackward(context, positions, layer, weights, gradients);
+  if (!gradients.o_bias.is_null())
+    backend.ColumnSum({.x = dbranch, .y = gradients.o_bias}, context.stream);
+  backend.Gemm({.a = dbranch, .b = weights.o, .c = Rows(scratch.dattended, 0, rows)},
+               context.stream);
+  AttentionCoreBackward(context, tables, layer, weights, gradients);
 
-  backend.Gemm({.a = Rows(a.input, first, rows), .b = dq, .transpose_a = true, .c = gradients.q},
+  // The gradient of what the projections multiply: post-LN's input, where the residual's is already, or pre-LN's normalised
+  // one, for which the branch, now done with, has room.
+  const TensorView input = PartInput(context, layer);
+  const TensorView target = pre_norm ? scratch.branch : scratch.dinput;
+  ProjectionBackward(context, Rows(input, first, rows), dq, gradients.q, gradients.q_bias);
+  backend.Gemm({.a = dq,
+                .b = weights.q,
+                .transpose_b = true,
+                .beta = pre_norm ? 0.0f : 1.0f,
+                .c = Rows(target, first, rows)},
                context.stream);
-  backend.Gemm({.a = dq, .b = weights.q, .transpose_b = true, .beta = 1.0f, .c = dinput},
-               context.stream);
-  const ConstTensorView keys_input = KeysInput(context, layer);
-  backend.Gemm({.a = keys_input, .b = scratch.dk, .transpose_a = true, .c = gradients.k},
-               context.stream);
-  backend.Gemm({.a = keys_input, .b = scratch.dv, .transpose_a = true, .c = gradients.v},
-               context.stream);
-  backend.Gemm({.a = positions.encodings(),
-                .b = UsedDistances(positions, scratch.drelative),
-                .transpose_a = true,
-                .c = gradients.r},
-               context.stream);
-  KeysBackward(context, layer, weights);
+  const ConstTensorView keys_input = KeysInput(context, layer, weights, input);
+  ProjectionBackward(context, keys_input, scratch.dk, gradients.k, gradients.k_bias);
+  ProjectionBackward(context, keys_input, scratch.dv, gradients.v, gradients.v_bias);
+  if (tables.relative.num_tables() > 0) {
+    ProjectionBackward(context,
+                       tables.relative.encodings(),
+                       UsedDistances(tables, scratch.drelative),
+                       gradients.r,
+                       TensorView());
+  }
+  GlobalAttentionBackward(context, tables, layer, weights, gradients, input, keys_input, target);
+  KeysBackward(context, layer, weights, target);
+  if (!pre_norm) return;
+  InputNormBackward(context, layer, weights, gradients, target);
+  AddResidual(context, dmiddle, Rows(scratch.dinput, first, rows));
 }
 
 }  // namespace anyorder

@@ -27,6 +27,8 @@ Batch::Batch(const BatchShape& batch_shape) : shape(batch_shape) {
   key_grp.assign(num_keys, -1);
   key_glob.assign(num_keys, 0);
 
+  global_slots.assign(lanes_count * static_cast<size_t>(shape.global_rows), 0);
+
   const size_t num_targets = lanes_count * static_cast<size_t>(shape.targets);
   readout_rows.assign(num_targets, 0);
   labels.assign(num_targets, 0);

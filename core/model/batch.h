@@ -30,6 +30,9 @@ struct BatchShape {
   // computes: a query row, or a content row with content_readout.
   bool next_sentence = false;
 
+  // Content slots a lane that attend with projections of their own, where the model has those (Longformer): G.
+  int64_t global_rows = 0;
+
   int64_t num_rows() const { return batch_size * (content_rows + query_rows); }
   int64_t num_keys() const { return memory_rows + content_rows + (query_is_key ? query_rows : 0); }
   bool operator==(const BatchShape& other) const = default;
@@ -51,7 +54,10 @@ struct Batch {
   std::vector<uint8_t> row_glob;
   std::vector<int32_t> key_pos, key_key, key_grp, key_doc, key_seg;
   std::vector<uint8_t> key_glob;
-  std::vector<kernels::Band> bands;  // [layers * heads] windows, or empty: all unlimited
+  std::vector<kernels::Band> bands;  // [layers * heads] windows, or empty: those of ModelConfig
+  // [B * G] content rows, lane by lane, all of a lane's global ones first. Entries over name rows of the lane that are not
+  // global, each another one, and change nothing.
+  std::vector<int32_t> global_slots;
 
   // Readout: targets * B entries. `readout_rows` index rows in row order; padding has weight 0.
   std::vector<int32_t> readout_rows;

@@ -11,9 +11,10 @@ namespace anyorder {
 
 enum class DropoutPlace : uint32_t {
   kAttentionProbabilities = 0,
-  kAttentionOutput = 1,    // before the residual sum
-  kFeedForwardHidden = 2,  // after the activation
-  kFeedForwardOutput = 3,  // before the residual sum
+  kAttentionOutput = 1,      // before the residual sum
+  kFeedForwardHidden = 2,    // after the activation
+  kFeedForwardOutput = 3,    // before the residual sum
+  kGlobalProbabilities = 4,  // of global slots with projections of their own
 };
 
 inline constexpr uint32_t kEmbeddingSite = 0;

@@ -10,17 +10,18 @@ EmbeddingBlock::EmbeddingBlock(const NetworkShape& shape)
                  : 1.0f),
       mask_ids_(static_cast<size_t>(shape.batch.batch_size * shape.batch.query_rows), 0) {}
 
-void EmbeddingBlock::Forward(const StepContext& context, const NetworkWeights& weights) const {
+void EmbeddingBlock::ForwardTokens(const StepContext& context,
+                                   const NetworkWeights& weights,
+                                   const kernels::Dropout& dropout,
+                                   TensorView rows) const {
   const Batch& batch = context.batch();
-  const TensorView input = context.activations.layers[0].input;
   const int64_t content = context.shape.batch.batch_size * context.shape.batch.content_rows;
-  const kernels::Dropout dropout = context.Dropout(kEmbeddingSite);
   context.backend.EmbeddingForward({.table = weights.embedding,
                                     .ids = batch.tokens.data(),
                                     .scale = scale_,
                                     .dropout = dropout,
                                     .row_ids = batch.row_ids.data(),
-                                    .y = Rows(input, 0, content)},
+                                    .y = Rows(rows, 0, content)},
                                    context.stream);
   if (mask_ids_.empty()) return;
   context.backend.EmbeddingForward(
@@ -28,15 +29,56 @@ void EmbeddingBlock::Forward(const StepContext& context, const NetworkWeights& w
        .ids = mask_ids_.data(),
        .dropout = dropout,
        .row_ids = batch.row_ids.data() + content,
-       .y = Rows(input, content, static_cast<int64_t>(mask_ids_.size()))},
+       .y = Rows(rows, content, static_cast<int64_t>(mask_ids_.size()))},
       context.stream);
 }
 
-void EmbeddingBlock::Backward(const StepContext& context, const NetworkGradients& gradients) const {
+void EmbeddingBlock::AddTable(const StepContext& context,
+                              ConstTensorView table,
+                              const std::vector<int32_t>& ids,
+                              TensorView rows) const {
+  if (table.is_null()) return;
+  const TensorView entries = context.activations.branch;
+  context.backend.EmbeddingForward({.table = table, .ids = ids.data(), .y = entries},
+                                   context.stream);
+  context.backend.Add(rows, entries, rows, context.stream);
+}
+
+void EmbeddingBlock::Forward(const StepContext& context, const NetworkWeights& weights) const {
+  const Batch& batch = context.batch();
+  const TensorView input = context.activations.layers[0].input;
+  const kernels::Dropout dropout = context.Dropout(kEmbeddingSite);
+  if (!context.shape.model.sums_embeddings())
+    return ForwardTokens(context, weights, dropout, input);
+  const bool has_norm = context.shape.model.embedding_layer_norm;
+  const TensorView sum = has_norm ? context.activations.embedding_sum : input;
+  ForwardTokens(context, weights, {}, sum);
+  AddTable(context, weights.position_table, batch.row_pos, sum);
+  AddTable(context, weights.segment_table, batch.row_seg, sum);
+  if (has_norm) {
+    context.backend.LayerNormForward(
+        {.x = sum,
+         .gamma = weights.embedding_norm_gamma,
+         .beta = weights.embedding_norm_beta,
+         .epsilon = static_cast<float>(context.shape.model.layer_norm_epsilon),
+         .sum = sum,
+         .mean = context.activations.embedding_mean,
+         .rstd = context.activations.embedding_rstd,
+         .y = input},
+        context.stream);
+  }
+  if (!dropout.enabled()) return;
+  context.backend.DropoutApply(
+      {.x = input, .dropout = dropout, .row_ids = batch.row_ids.data(), .y = input},
+      context.stream);
+}
+
+void EmbeddingBlock::BackwardTokens(const StepContext& context,
+                                    const NetworkGradients& gradients,
+                                    const kernels::Dropout& dropout) const {
   const Batch& batch = context.batch();
   const TensorView dinput = context.activations.dinput;
   const int64_t content = context.shape.batch.batch_size * context.shape.batch.content_rows;
-  const kernels::Dropout dropout = context.Dropout(kEmbeddingSite);
   context.backend.EmbeddingBackward({.dy = Rows(dinput, 0, content),
                                      .ids = batch.tokens.data(),
                                      .scale = scale_,
@@ -52,6 +94,39 @@ void EmbeddingBlock::Backward(const StepContext& context, const NetworkGradients
        .row_ids = batch.row_ids.data() + content,
        .dtable = gradients.mask_embedding},
       context.stream);
+}
+
+void EmbeddingBlock::Backward(const StepContext& context,
+                              const NetworkWeights& weights,
+                              const NetworkGradients& gradients) const {
+  const Batch& batch = context.batch();
+  const TensorView dinput = context.activations.dinput;
+  const kernels::Dropout dropout = context.Dropout(kEmbeddingSite);
+  if (!context.shape.model.sums_embeddings()) return BackwardTokens(context, gradients, dropout);
+  if (dropout.enabled()) {
+    context.backend.DropoutApply(
+        {.x = dinput, .dropout = dropout, .row_ids = batch.row_ids.data(), .y = dinput},
+        context.stream);
+  }
+  if (context.shape.model.embedding_layer_norm) {
+    context.backend.LayerNormBackward({.dy = dinput,
+                                       .sum = context.activations.embedding_sum,
+                                       .mean = context.activations.embedding_mean,
+                                       .rstd = context.activations.embedding_rstd,
+                                       .gamma = weights.embedding_norm_gamma,
+                                       .dx = dinput,
+                                       .dgamma = gradients.embedding_norm_gamma,
+                                       .dbeta = gradients.embedding_norm_beta},
+                                      context.stream);
+  }
+  BackwardTokens(context, gradients, {});
+  const auto add = [&](const std::vector<int32_t>& ids, TensorView table) {
+    if (table.is_null()) return;
+    context.backend.EmbeddingBackward({.dy = dinput, .ids = ids.data(), .dtable = table},
+                                      context.stream);
+  };
+  add(batch.row_pos, gradients.position_table);
+  add(batch.row_seg, gradients.segment_table);
 }
 
 }  // namespace anyorder

@@ -1,6 +1,36 @@
 #include "core/model/feed_forward_block.h"
 
+#include "core/model/sublayer.h"
+
 namespace anyorder {
+namespace {
+
+Joint JointOf(const StepContext& context,
+              int64_t layer,
+              const LayerTensors<ConstTensorView>& weights) {
+  const LayerActivations& a = context.activations.layers[layer];
+  return {
+      .dropout = context.Dropout(DropoutSite(layer, DropoutPlace::kFeedForwardOutput)),
+      .row_ids = context.batch().row_ids.data() + context.shape.first_row(layer),
+      .norm = {weights.ffn_norm_gamma, weights.ffn_norm_beta, a.ffn_sum, a.ffn_mean, a.ffn_rstd}};
+}
+
+// The LayerNorm before the part, of a pre-LN network.
+NormTensors InputNorm(const StepContext& context,
+                      int64_t layer,
+                      const LayerTensors<ConstTensorView>& weights) {
+  const LayerActivations& a = context.activations.layers[layer];
+  return {
+      weights.ffn_norm_gamma, weights.ffn_norm_beta, a.attention_output, a.ffn_mean, a.ffn_rstd};
+}
+
+// What W1 multiplies.
+TensorView PartInput(const StepContext& context, int64_t layer) {
+  const LayerActivations& a = context.activations.layers[layer];
+  return context.shape.model.pre_norm() ? a.ffn_normed : a.attention_output;
+}
+
+}  // namespace
 
 void FeedForwardBlockForward(const StepContext& context,
                              int64_t layer,
@@ -8,10 +38,12 @@ void FeedForwardBlockForward(const StepContext& context,
                              TensorView output) {
   kernels::Backend& backend = context.backend;
   LayerActivations& a = context.activations.layers[layer];
-  const int32_t* const row_ids = context.batch().row_ids.data() + context.shape.first_row(layer);
+  const TensorView input = PartInput(context, layer);
   const TensorView branch = Rows(context.activations.branch, 0, context.shape.num_rows(layer));
 
-  backend.Gemm({.a = a.attention_output,
+  if (context.shape.model.pre_norm())
+    NormForward(context, InputNorm(context, layer, weights), input);
+  backend.Gemm({.a = input,
                 .b = weights.ffn_in,
                 .transpose_b = true,
                 .bias = weights.ffn_in_bias,
@@ -21,7 +53,7 @@ void FeedForwardBlockForward(const StepContext& context,
       {.activation = context.shape.model.activation,
        .x = a.ffn_inner,
        .dropout = context.Dropout(DropoutSite(layer, DropoutPlace::kFeedForwardHidden)),
-       .row_ids = row_ids,
+       .row_ids = context.batch().row_ids.data() + context.shape.first_row(layer),
        .y = a.ffn_hidden},
       context.stream);
   backend.Gemm({.a = a.ffn_hidden,
@@ -30,19 +62,7 @@ void FeedForwardBlockForward(const StepContext& context,
                 .bias = weights.ffn_out_bias,
                 .c = branch},
                context.stream);
-  backend.LayerNormForward(
-      {.x = branch,
-       .residual = a.attention_output,
-       .gamma = weights.ffn_norm_gamma,
-       .beta = weights.ffn_norm_beta,
-       .epsilon = static_cast<float>(context.shape.model.layer_norm_epsilon),
-       .dropout = context.Dropout(DropoutSite(layer, DropoutPlace::kFeedForwardOutput)),
-       .row_ids = row_ids,
-       .sum = a.ffn_sum,
-       .mean = a.ffn_mean,
-       .rstd = a.ffn_rstd,
-       .y = output},
-      context.stream);
+  JoinForward(context, JointOf(context, layer, weights), branch, a.attention_output, output);
 }
 
 void FeedForwardBlockBackward(const StepContext& context,
@@ -54,23 +74,19 @@ void FeedForwardBlockBackward(const StepContext& context,
   const LayerActivations& a = scratch.layers[layer];
   const int64_t rows = context.shape.num_rows(layer);
   const int32_t* const row_ids = context.batch().row_ids.data() + context.shape.first_row(layer);
+  const TensorView input = PartInput(context, layer);
   const TensorView dbranch = Rows(scratch.branch, 0, rows);
   const TensorView dhidden = Rows(scratch.dffn, 0, rows);
   const TensorView dmiddle = Rows(scratch.dmiddle, 0, rows);
+  const NormGradients dnorm{gradients.ffn_norm_gamma, gradients.ffn_norm_beta};
+  const bool pre_norm = context.shape.model.pre_norm();
 
-  backend.LayerNormBackward(
-      {.dy = Rows(scratch.dinput, 0, rows),
-       .sum = a.ffn_sum,
-       .mean = a.ffn_mean,
-       .rstd = a.ffn_rstd,
-       .gamma = weights.ffn_norm_gamma,
-       .dropout = context.Dropout(DropoutSite(layer, DropoutPlace::kFeedForwardOutput)),
-       .row_ids = row_ids,
-       .dx = dbranch,
-       .dresidual = dmiddle,
-       .dgamma = gradients.ffn_norm_gamma,
-       .dbeta = gradients.ffn_norm_beta},
-      context.stream);
+  JoinBackward(context,
+               JointOf(context, layer, weights),
+               dnorm,
+               Rows(scratch.dinput, 0, rows),
+               dbranch,
+               dmiddle);
   backend.ColumnSum({.x = dbranch, .y = gradients.ffn_out_bias}, context.stream);
   backend.Gemm({.a = dbranch, .b = a.ffn_hidden, .transpose_a = true, .c = gradients.ffn_out},
                context.stream);
@@ -84,9 +100,13 @@ void FeedForwardBlockBackward(const StepContext& context,
        .dx = dhidden},
       context.stream);
   backend.ColumnSum({.x = dhidden, .y = gradients.ffn_in_bias}, context.stream);
-  backend.Gemm({.a = dhidden, .b = a.attention_output, .transpose_a = true, .c = gradients.ffn_in},
+  backend.Gemm({.a = dhidden, .b = input, .transpose_a = true, .c = gradients.ffn_in},
                context.stream);
-  backend.Gemm({.a = dhidden, .b = weights.ffn_in, .beta = 1.0f, .c = dmiddle}, context.stream);
+  // Post-LN has left the residual's gradient there.
+  backend.Gemm({.a = dhidden, .b = weights.ffn_in, .beta = pre_norm ? 0.0f : 1.0f, .c = dmiddle},
+               context.stream);
+  if (pre_norm) NormBackward(context, InputNorm(context, layer, weights), dnorm, dmiddle, dmiddle);
+  AddResidual(context, Rows(scratch.dinput, 0, rows), dmiddle);
 }
 
 }  // namespace anyorder

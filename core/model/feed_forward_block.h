@@ -1,5 +1,5 @@
-// Position-wise feed-forward with its residual and LayerNorm, both streams at once (post-LN):
-//   y = LayerNorm(x + dropout(dropout(act(x W1^T + b1)) W2^T + b2))
+// Position-wise feed-forward with its residual and LayerNorm (sublayer.h), both streams at once:
+//   part(x) = dropout(act(x W1^T + b1)) W2^T + b2
 
 #pragma once
 

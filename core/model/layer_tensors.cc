@@ -5,93 +5,175 @@
 #include "absl/strings/str_cat.h"
 
 namespace anyorder {
+namespace {
 
-TensorBinder::TensorBinder(const NetworkShape& shape, const ParameterLayout& layout) {
-  const int64_t dim = shape.model.model_dim;
-  const int64_t heads_dim = shape.heads_dim();
-  const int64_t ffn = shape.model.ffn_dim;
-  const auto slot = [&layout](const std::string& name, Shape matrix) {
-    return Slot{layout.Find(name).offset, matrix};
-  };
-  mask_embedding_ = slot("transformer.mask_emb", {1, dim});
-  embedding_ = slot("transformer.word_embedding.weight", {shape.vocab_size, dim});
-  softmax_bias_ = slot("lm_loss.bias", {shape.vocab_size});
-  if (shape.model.next_sentence_head) {
-    summary_ = slot("sequence_summary.summary.weight", {dim, dim});
-    summary_bias_ = slot("sequence_summary.summary.bias", {dim});
-    classes_ = slot("logits_proj.weight", {2, dim});
-    classes_bias_ = slot("logits_proj.bias", {2});
+// Calls bind(slot, view) for each tensor of both.
+template <typename Slot, typename View, typename Bind>
+void ForEachTensor(const LayerTensors<Slot>& slots, LayerTensors<View>& views, const Bind& bind) {
+  using Slots = LayerTensors<Slot>;
+  using Views = LayerTensors<View>;
+  const auto both = [&](Slot Slots::*slot, View Views::*view) { bind(slots.*slot, views.*view); };
+  both(&Slots::q, &Views::q);
+  both(&Slots::k, &Views::k);
+  both(&Slots::v, &Views::v);
+  both(&Slots::o, &Views::o);
+  both(&Slots::r, &Views::r);
+  both(&Slots::q_bias, &Views::q_bias);
+  both(&Slots::k_bias, &Views::k_bias);
+  both(&Slots::v_bias, &Views::v_bias);
+  both(&Slots::o_bias, &Views::o_bias);
+  both(&Slots::global_q, &Views::global_q);
+  both(&Slots::global_k, &Views::global_k);
+  both(&Slots::global_v, &Views::global_v);
+  both(&Slots::global_q_bias, &Views::global_q_bias);
+  both(&Slots::global_k_bias, &Views::global_k_bias);
+  both(&Slots::global_v_bias, &Views::global_v_bias);
+  both(&Slots::content_bias, &Views::content_bias);
+  both(&Slots::position_bias, &Views::position_bias);
+  both(&Slots::segment_bias, &Views::segment_bias);
+  both(&Slots::segment_embedding, &Views::segment_embedding);
+  both(&Slots::attention_norm_gamma, &Views::attention_norm_gamma);
+  both(&Slots::attention_norm_beta, &Views::attention_norm_beta);
+  both(&Slots::ffn_norm_gamma, &Views::ffn_norm_gamma);
+  both(&Slots::ffn_norm_beta, &Views::ffn_norm_beta);
+  both(&Slots::ffn_in, &Views::ffn_in);
+  both(&Slots::ffn_in_bias, &Views::ffn_in_bias);
+  both(&Slots::ffn_out, &Views::ffn_out);
+  both(&Slots::ffn_out_bias, &Views::ffn_out_bias);
+}
+
+template <typename Slot, typename View, typename Bind>
+void ForEachTensor(const NetworkTensors<Slot>& slots,
+                   NetworkTensors<View>& views,
+                   const Bind& bind) {
+  using Slots = NetworkTensors<Slot>;
+  using Views = NetworkTensors<View>;
+  const auto both = [&](Slot Slots::*slot, View Views::*view) { bind(slots.*slot, views.*view); };
+  both(&Slots::mask_embedding, &Views::mask_embedding);
+  both(&Slots::embedding, &Views::embedding);
+  both(&Slots::position_table, &Views::position_table);
+  both(&Slots::segment_table, &Views::segment_table);
+  both(&Slots::embedding_norm_gamma, &Views::embedding_norm_gamma);
+  both(&Slots::embedding_norm_beta, &Views::embedding_norm_beta);
+  both(&Slots::final_norm_gamma, &Views::final_norm_gamma);
+  both(&Slots::final_norm_beta, &Views::final_norm_beta);
+  both(&Slots::head, &Views::head);
+  both(&Slots::head_bias, &Views::head_bias);
+  both(&Slots::head_norm_gamma, &Views::head_norm_gamma);
+  both(&Slots::head_norm_beta, &Views::head_norm_beta);
+  both(&Slots::softmax_bias, &Views::softmax_bias);
+  both(&Slots::summary, &Views::summary);
+  both(&Slots::summary_bias, &Views::summary_bias);
+  both(&Slots::classes, &Views::classes);
+  both(&Slots::classes_bias, &Views::classes_bias);
+  views.layers.resize(slots.layers.size());
+  for (size_t layer = 0; layer < slots.layers.size(); ++layer)
+    ForEachTensor(slots.layers[layer], views.layers[layer], bind);
+}
+
+template <typename Slot, typename View>
+void BindAll(const NetworkTensors<Slot>& slots, View flat, NetworkTensors<View>* tensors) {
+  ForEachTensor(slots, *tensors, [&flat](const Slot& slot, View& view) {
+    view = slot.offset < 0 ? View() : flat.Slice(slot.offset, slot.shape);
+  });
+}
+
+// Offsets of one network's parameters.
+template <typename Slot>
+class SlotFinder {
+ public:
+  SlotFinder(const NetworkShape& shape, const ParameterLayout& layout)
+      : shape_(shape), layout_(layout) {}
+
+  NetworkTensors<Slot> Find() const {
+    const int64_t dim = shape_.model.model_dim;
+    NetworkTensors<Slot> slots;
+    slots.mask_embedding = At("transformer.mask_emb", {1, dim});
+    slots.embedding = At("transformer.word_embedding.weight", {shape_.vocab_size, dim});
+    slots.position_table =
+        IfAny("transformer.position_embedding.weight", {shape_.model.max_positions, dim});
+    slots.segment_table =
+        IfAny("transformer.segment_embedding.weight", {shape_.model.num_segments, dim});
+    slots.embedding_norm_gamma = IfAny("transformer.embedding_layer_norm.weight", {dim});
+    slots.embedding_norm_beta = IfAny("transformer.embedding_layer_norm.bias", {dim});
+    slots.final_norm_gamma = IfAny("transformer.layer_norm.weight", {dim});
+    slots.final_norm_beta = IfAny("transformer.layer_norm.bias", {dim});
+    slots.head = IfAny("lm_head.dense.weight", {dim, dim});
+    slots.head_bias = IfAny("lm_head.dense.bias", {dim});
+    slots.head_norm_gamma = IfAny("lm_head.layer_norm.weight", {dim});
+    slots.head_norm_beta = IfAny("lm_head.layer_norm.bias", {dim});
+    slots.softmax_bias = IfAny("lm_loss.bias", {shape_.vocab_size});
+    slots.summary = IfAny("sequence_summary.summary.weight", {dim, dim});
+    slots.summary_bias = IfAny("sequence_summary.summary.bias", {dim});
+    slots.classes = IfAny("logits_proj.weight", {2, dim});
+    slots.classes_bias = IfAny("logits_proj.bias", {2});
+    for (int64_t layer = 0; layer < shape_.model.num_layers; ++layer)
+      slots.layers.push_back(FindLayer(absl::StrCat("transformer.layer.", layer, ".")));
+    return slots;
   }
-  for (int64_t layer = 0; layer < shape.model.num_layers; ++layer) {
-    const std::string prefix = absl::StrCat("transformer.layer.", layer, ".");
+
+ private:
+  LayerTensors<Slot> FindLayer(const std::string& prefix) const {
+    const int64_t dim = shape_.model.model_dim;
+    const int64_t ffn = shape_.model.ffn_dim;
+    const int64_t heads_dim = shape_.heads_dim();
+    const Shape projection{dim, heads_dim};
     const std::string attention = prefix + "rel_attn.";
-    const std::string biases = shape.model.untie_r ? attention : "transformer.";
-    LayerSlots slots;
-    slots.q = slot(attention + "q", {dim, heads_dim});
-    slots.k = slot(attention + "k", {dim, heads_dim});
-    slots.v = slot(attention + "v", {dim, heads_dim});
-    slots.o = slot(attention + "o", {dim, heads_dim});
-    slots.r = slot(attention + "r", {dim, heads_dim});
-    slots.content_bias = slot(biases + "r_w_bias", {heads_dim});
-    slots.position_bias = slot(biases + "r_r_bias", {heads_dim});
-    if (shape.model.segment_term) {
-      slots.segment_bias = slot(biases + "r_s_bias", {heads_dim});
-      slots.segment_embedding = slot(attention + "seg_embed", {2, heads_dim});
-    }
-    slots.attention_norm_gamma = slot(attention + "layer_norm.weight", {dim});
-    slots.attention_norm_beta = slot(attention + "layer_norm.bias", {dim});
-    slots.ffn_norm_gamma = slot(prefix + "ff.layer_norm.weight", {dim});
-    slots.ffn_norm_beta = slot(prefix + "ff.layer_norm.bias", {dim});
-    slots.ffn_in = slot(prefix + "ff.layer_1.weight", {ffn, dim});
-    slots.ffn_in_bias = slot(prefix + "ff.layer_1.bias", {ffn});
-    slots.ffn_out = slot(prefix + "ff.layer_2.weight", {dim, ffn});
-    slots.ffn_out_bias = slot(prefix + "ff.layer_2.bias", {dim});
-    layers_.push_back(slots);
+    const std::string biases = shape_.model.untie_r ? attention : "transformer.";
+    LayerTensors<Slot> slots;
+    slots.q = At(attention + "q", projection);
+    slots.k = At(attention + "k", projection);
+    slots.v = At(attention + "v", projection);
+    slots.o = At(attention + "o", projection);
+    slots.r = IfAny(attention + "r", projection);
+    slots.q_bias = IfAny(attention + "q_bias", {heads_dim});
+    slots.k_bias = IfAny(attention + "k_bias", {heads_dim});
+    slots.v_bias = IfAny(attention + "v_bias", {heads_dim});
+    slots.o_bias = IfAny(attention + "o_bias", {dim});
+    slots.global_q = IfAny(attention + "global_q", projection);
+    slots.global_k = IfAny(attention + "global_k", projection);
+    slots.global_v = IfAny(attention + "global_v", projection);
+    slots.global_q_bias = IfAny(attention + "global_q_bias", {heads_dim});
+    slots.global_k_bias = IfAny(attention + "global_k_bias", {heads_dim});
+    slots.global_v_bias = IfAny(attention + "global_v_bias", {heads_dim});
+    slots.content_bias = IfAny(biases + "r_w_bias", {heads_dim});
+    slots.position_bias = IfAny(biases + "r_r_bias", {heads_dim});
+    slots.segment_bias = IfAny(biases + "r_s_bias", {heads_dim});
+    slots.segment_embedding = IfAny(attention + "seg_embed", {2, heads_dim});
+    slots.attention_norm_gamma = At(attention + "layer_norm.weight", {dim});
+    slots.attention_norm_beta = At(attention + "layer_norm.bias", {dim});
+    slots.ffn_norm_gamma = At(prefix + "ff.layer_norm.weight", {dim});
+    slots.ffn_norm_beta = At(prefix + "ff.layer_norm.bias", {dim});
+    slots.ffn_in = At(prefix + "ff.layer_1.weight", {ffn, dim});
+    slots.ffn_in_bias = At(prefix + "ff.layer_1.bias", {ffn});
+    slots.ffn_out = At(prefix + "ff.layer_2.weight", {dim, ffn});
+    slots.ffn_out_bias = At(prefix + "ff.layer_2.bias", {dim});
+    return slots;
   }
-}
+  // The layout has the parameter.
+  Slot At(const std::string& name, Shape matrix) const {
+    return {layout_.Find(name).offset, matrix};
+  }
+  // The layout may have it.
+  Slot IfAny(const std::string& name, Shape matrix) const {
+    return layout_.Contains(name) ? At(name, matrix) : Slot();
+  }
 
-template <typename View>
-void TensorBinder::BindAll(View flat, NetworkTensors<View>* tensors) const {
-  const auto view = [&flat](const Slot& slot) {
-    return slot.offset < 0 ? View() : flat.Slice(slot.offset, slot.shape);
-  };
-  tensors->mask_embedding = view(mask_embedding_);
-  tensors->embedding = view(embedding_);
-  tensors->softmax_bias = view(softmax_bias_);
-  tensors->summary = view(summary_);
-  tensors->summary_bias = view(summary_bias_);
-  tensors->classes = view(classes_);
-  tensors->classes_bias = view(classes_bias_);
-  tensors->layers.resize(layers_.size());
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    const LayerSlots& slots = layers_[i];
-    LayerTensors<View>& layer = tensors->layers[i];
-    layer.q = view(slots.q);
-    layer.k = view(slots.k);
-    layer.v = view(slots.v);
-    layer.o = view(slots.o);
-    layer.r = view(slots.r);
-    layer.content_bias = view(slots.content_bias);
-    layer.position_bias = view(slots.position_bias);
-    layer.segment_bias = view(slots.segment_bias);
-    layer.segment_embedding = view(slots.segment_embedding);
-    layer.attention_norm_gamma = view(slots.attention_norm_gamma);
-    layer.attention_norm_beta = view(slots.attention_norm_beta);
-    layer.ffn_norm_gamma = view(slots.ffn_norm_gamma);
-    layer.ffn_norm_beta = view(slots.ffn_norm_beta);
-    layer.ffn_in = view(slots.ffn_in);
-    layer.ffn_in_bias = view(slots.ffn_in_bias);
-    layer.ffn_out = view(slots.ffn_out);
-    layer.ffn_out_bias = view(slots.ffn_out_bias);
-  }
-}
+  const NetworkShape& shape_;
+  const ParameterLayout& layout_;
+};
+
+}  // namespace
+
+TensorBinder::TensorBinder(const NetworkShape& shape, const ParameterLayout& layout)
+    : slots_(SlotFinder<Slot>(shape, layout).Find()) {}
 
 void TensorBinder::Bind(ConstTensorView flat, NetworkWeights* tensors) const {
-  BindAll(flat, tensors);
+  BindAll(slots_, flat, tensors);
 }
 
 void TensorBinder::Bind(TensorView flat, NetworkGradients* tensors) const {
-  BindAll(flat, tensors);
+  BindAll(slots_, flat, tensors);
 }
 
 }  // namespace anyorder

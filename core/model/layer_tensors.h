@@ -11,26 +11,36 @@
 
 namespace anyorder {
 
-// View is ConstTensorView for weights and TensorView for gradients. HD = H * D.
+// View is ConstTensorView for weights and TensorView for gradients. HD = H * D. What the model does not have is null.
 template <typename View>
 struct LayerTensors {
-  View q, k, v, o, r;                              // [d, HD]; o is applied transposed
-  View content_bias;                               // [HD] r_w_bias
-  View position_bias;                              // [HD] r_r_bias
-  View segment_bias;                               // [HD] r_s_bias; null without a segment term
-  View segment_embedding;                          // [2, HD] seg_embed; null without a segment term
-  View attention_norm_gamma, attention_norm_beta;  // [d]
-  View ffn_norm_gamma, ffn_norm_beta;              // [d]
-  View ffn_in, ffn_in_bias;                        // [F, d], [F]; applied transposed
-  View ffn_out, ffn_out_bias;                      // [d, F], [d]; applied transposed
+  View q, k, v, o, r;                                // [d, HD]; o is applied transposed
+  View q_bias, k_bias, v_bias, o_bias;               // [HD], o's [d]
+  View global_q, global_k, global_v;                 // [d, HD]
+  View global_q_bias, global_k_bias, global_v_bias;  // [HD]
+  View content_bias;                                 // [HD] r_w_bias
+  View position_bias;                                // [HD] r_r_bias
+  View segment_bias;                                 // [HD] r_s_bias
+  View segment_embedding;                            // [2, HD] seg_embed
+  View attention_norm_gamma, attention_norm_beta;    // [d]
+  View ffn_norm_gamma, ffn_norm_beta;                // [d]
+  View ffn_in, ffn_in_bias;                          // [F, d], [F]; applied transposed
+  View ffn_out, ffn_out_bias;                        // [d, F], [d]; applied transposed
 };
 
 template <typename View>
 struct NetworkTensors {
-  View mask_embedding;  // [1, d]
-  View embedding;       // [V, d], tied to the softmax
-  View softmax_bias;    // [V]
-  // The next-sentence head; null without one.
+  View mask_embedding;                             // [1, d]
+  View embedding;                                  // [V, d], tied to the softmax
+  View position_table;                             // [max_positions, d], learned positions
+  View segment_table;                              // [num_segments, d], learned segments
+  View embedding_norm_gamma, embedding_norm_beta;  // [d]
+  View final_norm_gamma, final_norm_beta;          // [d], after the last layer of a pre-LN network
+  // Between the readout and the softmax.
+  View head, head_bias;                  // [d, d], [d]; applied transposed
+  View head_norm_gamma, head_norm_beta;  // [d]
+  View softmax_bias;                     // [V]
+  // The next-sentence head.
   View summary, summary_bias;  // [d, d], [d]; applied transposed
   View classes, classes_bias;  // [2, d], [2]; applied transposed
   std::vector<LayerTensors<View>> layers;
@@ -53,18 +63,8 @@ class TensorBinder {
     int64_t offset = -1;  // -1: the model has no such parameter
     Shape shape;
   };
-  struct LayerSlots {
-    Slot q, k, v, o, r;
-    Slot content_bias, position_bias, segment_bias, segment_embedding;
-    Slot attention_norm_gamma, attention_norm_beta, ffn_norm_gamma, ffn_norm_beta;
-    Slot ffn_in, ffn_in_bias, ffn_out, ffn_out_bias;
-  };
-  template <typename View>
-  void BindAll(View flat, NetworkTensors<View>* tensors) const;
 
-  Slot mask_embedding_, embedding_, softmax_bias_;
-  Slot summary_, summary_bias_, classes_, classes_bias_;
-  std::vector<LayerSlots> layers_;
+  NetworkTensors<Slot> slots_;
 };
 
 }  // namespace anyorder

@@ -1,6 +1,7 @@
 #include "core/model/loss_head.h"
 
 #include "core/base/check.h"
+#include "core/model/prediction_head.h"
 
 namespace anyorder {
 
@@ -39,18 +40,28 @@ void LossHead::ReadLosses(const StepContext& context) {
   }
 }
 
+void LossHead::ClearWithoutTargets(const StepContext& context, const NetworkGradients& gradients) {
+  for (const TensorView& view : {context.activations.dinput,
+                                 gradients.head,
+                                 gradients.head_bias,
+                                 gradients.head_norm_gamma,
+                                 gradients.head_norm_beta}) {
+    if (!view.is_null()) context.backend.FillZero(view, context.stream);
+  }
+}
+
 void LossHead::Run(const StepContext& context,
                    const NetworkWeights& weights,
                    const NetworkGradients* gradients) {
   LocateRows(context);
   if (losses_.empty()) {
     loss_sum_ = 0;
-    if (gradients != nullptr) context.backend.FillZero(context.activations.dinput, context.stream);
+    if (gradients != nullptr) ClearWithoutTargets(context, *gradients);
     return;
   }
   kernels::Backend& backend = context.backend;
   Activations& a = context.activations;
-  const kernels::Dropout dropout = context.Dropout(kReadoutSite);
+  const kernels::Dropout dropout = context.ReadoutDropout(kReadoutSite);
   TensorView rows = a.output;
   if (!contiguous_) {
     backend.GatherRows({.x = a.output,
@@ -66,11 +77,13 @@ void LossHead::Run(const StepContext& context,
         context.stream);
     rows = a.readout;
   }
+  const bool has_head = context.shape.model.mlm_head;
+  if (has_head) PredictionHeadForward(context, weights, rows);
   // The gradient goes straight to its place where the readout is the whole output.
   const TensorView dinput = Rows(a.dinput, 0, a.output.dim(0));
   const TensorView dreadout = contiguous_ ? dinput : a.dreadout;
   kernels::LinearCrossEntropyArgs args;
-  args.x = rows;
+  args.x = has_head ? a.head_output : rows;
   args.weight = weights.embedding;
   args.bias = weights.softmax_bias;
   args.labels = context.batch().labels.data();
@@ -78,13 +91,14 @@ void LossHead::Run(const StepContext& context,
   args.loss = a.losses;
   args.workspace = a.workspace;
   if (gradients != nullptr) {
-    args.dx = dreadout;
+    args.dx = has_head ? a.dreadout : dreadout;
     args.dweight = gradients->embedding;
     args.dbias = gradients->softmax_bias;
   }
   backend.LinearCrossEntropy(args, context.stream);
   ReadLosses(context);
   if (gradients == nullptr) return;
+  if (has_head) PredictionHeadBackward(context, weights, *gradients, rows, a.dreadout, dreadout);
   if (dropout.enabled()) {
     backend.DropoutApply(
         {.x = dreadout, .dropout = dropout, .row_ids = row_ids_.data(), .y = dreadout},

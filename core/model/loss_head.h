@@ -1,4 +1,4 @@
-// Readout: dropout, the softmax over the vocabulary with the tied embedding and its own bias, cross-entropy. Only
+// Readout: dropout, the prediction head if the model has one (prediction_head.h), the softmax over the vocabulary with the tied embedding and its own bias, cross-entropy. Only
 // rows of the readout list are multiplied with the vocabulary.
 
 #pragma once
@@ -28,6 +28,8 @@ class LossHead {
   // Finds the readout's rows in the last layer's output.
   void LocateRows(const StepContext& context);
   void ReadLosses(const StepContext& context);
+  // What a step without targets leaves.
+  static void ClearWithoutTargets(const StepContext& context, const NetworkGradients& gradients);
 
   std::vector<int32_t> output_rows_;  // [targets] rows of activations.output
   std::vector<int32_t> row_ids_;      // [targets] their logical ids

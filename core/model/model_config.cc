@@ -5,12 +5,38 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
+#include "core/model/attention_windows.h"
 
 namespace anyorder {
 namespace {
 
 std::string Fault(const char* key, double value, const char* bound) {
   return absl::StrCat("model.", key, " is ", value, " but must be ", bound);
+}
+
+// Keys of other backbones, and which of them go together.
+void CheckBackbone(const ModelConfig& model, FaultList& faults) {
+  faults.Require(model.max_positions >= 1,
+                 Fault("max_positions", static_cast<double>(model.max_positions), "at least 1"));
+  faults.Require(model.num_segments >= 1,
+                 Fault("num_segments", static_cast<double>(model.num_segments), "at least 1"));
+  faults.Require(std::isfinite(model.rope_base) && model.rope_base > 1,
+                 Fault("rope_base", model.rope_base, "above 1"));
+  faults.Require(model.positions != Positions::kRope || model.head_dim % 2 == 0,
+                 Fault("head_dim", static_cast<double>(model.head_dim), "even with rope"));
+  faults.Require(model.relative_positions() || model.clamp_len == -1,
+                 Fault("clamp_len",
+                       static_cast<double>(model.clamp_len),
+                       "-1 unless model.positions is relative"));
+  faults.Require(std::isfinite(model.layer_norm_gain_range) && model.layer_norm_gain_range >= 0,
+                 Fault("layer_norm_gain_range", model.layer_norm_gain_range, "0 or more"));
+  faults.Require(
+      !model.global_projections || (!model.relative_positions() && !model.relative_segments()),
+      "model.global_projections is true but positions or segments are relative, whose scores "
+      "belong to "
+      "one set of projections; use learned ones, or none");
+  const absl::StatusOr<std::vector<kernels::Band>> bands = AttentionWindows(model);
+  if (!bands.ok()) faults.Add(std::string(bands.status().message()));
 }
 
 }  // namespace
@@ -47,6 +73,7 @@ absl::Status ModelConfig::Validate() const {
   rate("attention_dropout", attention_dropout);
   faults.Require(std::isfinite(init_range) && init_range > 0,
                  Fault("init_range", init_range, "positive"));
+  CheckBackbone(*this, faults);
   if (faults.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(faults.Joined());
 }

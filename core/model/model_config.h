@@ -19,7 +19,23 @@ enum class ComputeType {
   kFloat64
 };  // fp64: reference backend only, for tests
 enum class InitialMemory { kMasked, kZeros };
-enum class Initializer { kNormal, kUniform };
+enum class Initializer {
+  kNormal,
+  kUniform,
+  kTruncatedNormal
+};  // the last: normal, drawn again beyond two deviations
+// How the network knows where a slot is: distances in the attention scores (Transformer-XL), a learned vector added to the input
+// (GPT, BERT), queries and keys turned by the position (rotary), or not at all.
+enum class Positions { kRelative, kLearned, kRope, kNone };
+// How it knows segments: same or different in the scores (XLNet), a learned vector added to the input (BERT), or not at all.
+enum class Segments { kRelative, kLearned, kNone };
+enum class LayerNormPlace {
+  kPost,
+  kPre
+};  // LN(x + f(x)), or x + f(LN(x)) with one more at the end
+// Transformer-XL's same_length: each row sees as many keys as any other, mem_len of them (the PyTorch code) or one more (the
+// TensorFlow code).
+enum class SameLength { kOff, kTorch, kTensorFlow };
 
 struct ModelConfig {
   // Architecture. Defaults are XLNet-Base (Yang et al. 2019; released xlnet_config.json).
@@ -38,6 +54,25 @@ struct ModelConfig {
   // What a lane attends to before it has produced mem_len states: nothing (masked), or zero vectors, which
   // still score by position and segment (the released TF code; for comparisons with it).
   InitialMemory initial_memory = InitialMemory::kMasked;
+
+  // Other backbones on the same layers; the defaults above and here are XLNet's. README.md says which systems use which.
+  Positions positions = Positions::kRelative;
+  int64_t max_positions = 512;              // learned: slots may stand at [0, max_positions)
+  double rope_base = 10000.0;               // rope: angles are pos * rope_base^(-2f / head_dim)
+  Segments segments = Segments::kRelative;  // segment_term = false is the older spelling of "none"
+  int64_t num_segments = 2;                 // learned: ids in [0, num_segments)
+  LayerNormPlace layer_norm = LayerNormPlace::kPost;
+  bool embedding_layer_norm = false;  // LayerNorm of the sum of embeddings, before its dropout
+  double layer_norm_gain_range =
+      0.0;                        // gains start at N(1, this); Transformer-XL's PyTorch code: 0.02
+  bool attention_biases = false;  // of q, k, v and o
+  bool softmax_bias = true;
+  bool mlm_head = false;  // dense, activation and LayerNorm between the readout and the softmax
+  bool readout_dropout = true;  // dropout of what is read out, as XLNet and Transformer-XL have it
+  bool global_projections = false;  // global slots have q, k and v of their own (Longformer)
+  // Windows of (layer, head), see attention_windows.h; empty: unlimited.
+  std::string attention_windows;
+  SameLength same_length = SameLength::kOff;
   // Whether there is a two-class head on CLS. No key of [model]: it is what [objective] next_sentence asks for.
   bool next_sentence_head = false;
 
@@ -63,11 +98,35 @@ struct ModelConfig {
     visit("mem_len", self.mem_len);
     visit("clamp_len", self.clamp_len);
     visit("initial_memory", self.initial_memory);
+    visit("positions", self.positions);
+    visit("max_positions", self.max_positions);
+    visit("rope_base", self.rope_base);
+    visit("segments", self.segments);
+    visit("num_segments", self.num_segments);
+    visit("layer_norm", self.layer_norm);
+    visit("embedding_layer_norm", self.embedding_layer_norm);
+    visit("layer_norm_gain_range", self.layer_norm_gain_range);
+    visit("attention_biases", self.attention_biases);
+    visit("softmax_bias", self.softmax_bias);
+    visit("mlm_head", self.mlm_head);
+    visit("readout_dropout", self.readout_dropout);
+    visit("global_projections", self.global_projections);
+    visit("attention_windows", self.attention_windows);
+    visit("same_length", self.same_length);
     visit("dropout", self.dropout);
     visit("attention_dropout", self.attention_dropout);
     visit("initializer", self.initializer);
     visit("init_range", self.init_range);
     visit("dtype", self.dtype);
+  }
+
+  bool relative_positions() const { return positions == Positions::kRelative; }
+  bool relative_segments() const { return segments == Segments::kRelative && segment_term; }
+  bool pre_norm() const { return layer_norm == LayerNormPlace::kPre; }
+  // Whether the input is more than a dropped-out token embedding.
+  bool sums_embeddings() const {
+    return positions == Positions::kLearned || segments == Segments::kLearned ||
+           embedding_layer_norm;
   }
 
   // InvalidArgument listing every fault with key, value and bound.
@@ -87,7 +146,29 @@ inline constexpr auto kEnumNames<InitialMemory> =
                                                           {InitialMemory::kZeros, "zeros"}});
 template <>
 inline constexpr auto kEnumNames<Initializer> = std::to_array<std::pair<Initializer, const char*>>(
-    {{Initializer::kNormal, "normal"}, {Initializer::kUniform, "uniform"}});
+    {{Initializer::kNormal, "normal"},
+     {Initializer::kUniform, "uniform"},
+     {Initializer::kTruncatedNormal, "truncated_normal"}});
+template <>
+inline constexpr auto kEnumNames<Positions> =
+    std::to_array<std::pair<Positions, const char*>>({{Positions::kRelative, "relative"},
+                                                      {Positions::kLearned, "learned"},
+                                                      {Positions::kRope, "rope"},
+                                                      {Positions::kNone, "none"}});
+template <>
+inline constexpr auto kEnumNames<Segments> =
+    std::to_array<std::pair<Segments, const char*>>({{Segments::kRelative, "relative"},
+                                                     {Segments::kLearned, "learned"},
+                                                     {Segments::kNone, "none"}});
+template <>
+inline constexpr auto kEnumNames<LayerNormPlace> =
+    std::to_array<std::pair<LayerNormPlace, const char*>>({{LayerNormPlace::kPost, "post"},
+                                                           {LayerNormPlace::kPre, "pre"}});
+template <>
+inline constexpr auto kEnumNames<SameLength> =
+    std::to_array<std::pair<SameLength, const char*>>({{SameLength::kOff, "off"},
+                                                       {SameLength::kTorch, "torch"},
+                                                       {SameLength::kTensorFlow, "tensorflow"}});
 template <>
 inline constexpr auto kEnumNames<kernels::Activation> =
     std::to_array<std::pair<kernels::Activation, const char*>>(

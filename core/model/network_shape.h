@@ -46,7 +46,21 @@ struct NetworkShape {
     shape.num_heads = model.num_heads;
     shape.head_dim = model.head_dim;
     shape.num_tables = num_tables;
-    shape.num_distances = batch.num_distances;
+    shape.num_distances = num_tables > 0 ? batch.num_distances : 0;
+    return shape;
+  }
+  // Whether global slots attend with projections of their own in `layer`.
+  bool has_global_rows(int64_t layer) const {
+    return model.global_projections && batch.global_rows > 0 && first_row(layer) == 0;
+  }
+  // That call.
+  kernels::AttentionShape GlobalAttentionShape() const {
+    kernels::AttentionShape shape;
+    shape.batch_size = batch.batch_size;
+    shape.content_rows = batch.global_rows;
+    shape.num_keys = batch.num_keys();
+    shape.num_heads = model.num_heads;
+    shape.head_dim = model.head_dim;
     return shape;
   }
 };

@@ -58,7 +58,7 @@ void NextSentenceHead::Forward(const StepContext& context, const NetworkWeights&
                              context.stream);
   // The same dropout as of other rows that are read out.
   context.backend.DropoutApply({.x = a.summary_input,
-                                .dropout = context.Dropout(kReadoutSite),
+                                .dropout = context.ReadoutDropout(kReadoutSite),
                                 .row_ids = row_ids_.data(),
                                 .y = a.summary_input},
                                context.stream);
@@ -70,7 +70,7 @@ void NextSentenceHead::Forward(const StepContext& context, const NetworkWeights&
                        context.stream);
   context.backend.ActivationForward({.activation = kernels::Activation::kTanh,
                                      .x = a.summary_inner,
-                                     .dropout = context.Dropout(kSummarySite),
+                                     .dropout = context.ReadoutDropout(kSummarySite),
                                      .row_ids = row_ids_.data(),
                                      .y = a.summary_hidden},
                                     context.stream);
@@ -96,7 +96,7 @@ void NextSentenceHead::Backward(const StepContext& context,
   backend.ActivationBackward({.activation = kernels::Activation::kTanh,
                               .x = a.summary_inner,
                               .dy = a.dsummary,
-                              .dropout = context.Dropout(kSummarySite),
+                              .dropout = context.ReadoutDropout(kSummarySite),
                               .row_ids = row_ids_.data(),
                               .dx = a.dsummary},
                              context.stream);
@@ -105,7 +105,7 @@ void NextSentenceHead::Backward(const StepContext& context,
                context.stream);
   backend.Gemm({.a = a.dsummary, .b = weights.summary, .c = a.summary_input}, context.stream);
   backend.DropoutApply({.x = a.summary_input,
-                        .dropout = context.Dropout(kReadoutSite),
+                        .dropout = context.ReadoutDropout(kReadoutSite),
                         .row_ids = row_ids_.data(),
                         .y = a.summary_input},
                        context.stream);

@@ -22,6 +22,8 @@ class Objective {
 
   virtual std::string name() const = 0;
   virtual SampleKind sample_kind() const = 0;
+  // Segment ids that slots can have are below this.
+  virtual int64_t num_segments() const { return 1; }
   // Shape of a microbatch of `batch_size` lanes.
   virtual BatchShape Shape(int64_t batch_size) const = 0;
   // Fills lane `b` of `batch` from `sample`. `batch` has Shape(...).

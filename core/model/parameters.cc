@@ -30,9 +30,9 @@ class ElementGenerator {
     key1_ = key[1];
   }
 
-  UniformPair Draw(int64_t pair) const {
+  UniformPair Draw(int64_t pair, uint32_t attempt) const {
     const PhiloxBlock block = Philox4x32<10>(
-        {static_cast<uint32_t>(pair), static_cast<uint32_t>(pair >> 32), parameter_, 0},
+        {static_cast<uint32_t>(pair), static_cast<uint32_t>(pair >> 32), parameter_, attempt},
         key0_,
         key1_);
     return {ToUniform(block[0], block[1]), ToUniform(block[2], block[3])};
@@ -59,22 +59,44 @@ UniformPair ToSymmetric(const UniformPair& uniform) {
   return {2.0 * uniform.first - 1.0, 2.0 * uniform.second - 1.0};
 }
 
+// Draw number `attempt` of both elements of a pair.
+UniformPair DrawPair(const ElementGenerator& generator,
+                     Initializer distribution,
+                     int64_t pair,
+                     uint32_t attempt) {
+  const UniformPair uniform = generator.Draw(pair, attempt);
+  return distribution == Initializer::kUniform ? ToSymmetric(uniform) : ToNormal(uniform);
+}
+
+// Beyond this many deviations a truncated normal is drawn again.
+constexpr double kTruncation = 2.0;
+
+// How one parameter's elements are drawn: centre + range * draw.
+struct InitialValues {
+  Initializer distribution = Initializer::kNormal;
+  double centre = 0.0;
+  double range = 0.0;
+};
+
 // Elements [begin, end) of one parameter, counted from its own start.
 void FillRandom(const ElementGenerator& generator,
-                bool normal,
-                double range,
+                const InitialValues& values,
                 int64_t begin,
                 int64_t end,
                 float* out) {
-  for (int64_t element = begin; element < end;) {
-    const UniformPair draw = generator.Draw(element / 2);
-    const UniformPair value = normal ? ToNormal(draw) : ToSymmetric(draw);
-    if (element % 2 == 0) {
-      *out++ = static_cast<float>(range * value.first);
-      if (++element == end) break;
+  UniformPair pair;
+  for (int64_t element = begin; element < end; ++element) {
+    const bool is_first = element % 2 == 0;
+    if (is_first || element == begin)
+      pair = DrawPair(generator, values.distribution, element / 2, 0);
+    double draw = is_first ? pair.first : pair.second;
+    for (uint32_t attempt = 1;
+         values.distribution == Initializer::kTruncatedNormal && std::abs(draw) > kTruncation;
+         ++attempt) {
+      const UniformPair again = DrawPair(generator, values.distribution, element / 2, attempt);
+      draw = is_first ? again.first : again.second;
     }
-    *out++ = static_cast<float>(range * value.second);
-    ++element;
+    *out++ = static_cast<float>(values.centre + values.range * draw);
   }
 }
 
@@ -82,50 +104,88 @@ void FillRandom(const ElementGenerator& generator,
 
 ParameterLayout::ParameterLayout(const ModelConfig& config, int64_t vocab_size) {
   const int64_t dim = config.model_dim;
-  const int64_t heads = config.num_heads;
-  const int64_t head_dim = config.head_dim;
-  const int64_t ffn = config.ffn_dim;
-  const auto add = [this](std::string name, Shape shape, ParameterInit init, bool decays) {
-    parameters_.push_back({std::move(name), shape, num_elements_, init, decays});
-    num_elements_ += shape.num_elements();
-  };
-  const auto add_weights = [&add](std::string name, Shape shape) {
-    add(std::move(name), shape, ParameterInit::kWeights, true);
-  };
-  // "r_w_bias" and its like are biases by name only: the released optimizer decays them.
-  const auto add_relative_biases = [&](const std::string& prefix) {
-    add_weights(prefix + "r_w_bias", {heads, head_dim});
-    add_weights(prefix + "r_r_bias", {heads, head_dim});
-    if (config.segment_term) add_weights(prefix + "r_s_bias", {heads, head_dim});
-  };
-  const auto add_layer_norm = [&](const std::string& prefix) {
-    add(prefix + "layer_norm.weight", {dim}, ParameterInit::kOnes, false);
-    add(prefix + "layer_norm.bias", {dim}, ParameterInit::kZeros, false);
-  };
-
-  add("transformer.mask_emb", {1, 1, dim}, ParameterInit::kGlorotUniform, true);
-  add_weights("transformer.word_embedding.weight", {vocab_size, dim});
-  if (!config.untie_r) add_relative_biases("transformer.");
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    const std::string prefix = absl::StrCat("transformer.layer.", layer, ".");
-    const std::string attention = prefix + "rel_attn.";
-    for (const char* name : {"q", "k", "v", "o", "r"})
-      add_weights(attention + name, {dim, heads, head_dim});
-    if (config.untie_r) add_relative_biases(attention);
-    if (config.segment_term) add_weights(attention + "seg_embed", {2, heads, head_dim});
-    add_layer_norm(attention);
-    add_layer_norm(prefix + "ff.");
-    add_weights(prefix + "ff.layer_1.weight", {ffn, dim});
-    add(prefix + "ff.layer_1.bias", {ffn}, ParameterInit::kZeros, false);
-    add_weights(prefix + "ff.layer_2.weight", {dim, ffn});
-    add(prefix + "ff.layer_2.bias", {dim}, ParameterInit::kZeros, false);
+  Add("transformer.mask_emb", {1, 1, dim}, ParameterInit::kGlorotUniform, true);
+  AddWeights("transformer.word_embedding.weight", {vocab_size, dim});
+  if (config.positions == Positions::kLearned)
+    AddWeights("transformer.position_embedding.weight", {config.max_positions, dim});
+  if (config.segments == Segments::kLearned)
+    AddWeights("transformer.segment_embedding.weight", {config.num_segments, dim});
+  if (config.embedding_layer_norm) AddLayerNorm("transformer.embedding_", dim);
+  if (!config.untie_r) AddRelativeBiases(config, "transformer.");
+  for (int64_t layer = 0; layer < config.num_layers; ++layer)
+    AddLayer(config, absl::StrCat("transformer.layer.", layer, "."));
+  if (config.pre_norm()) AddLayerNorm("transformer.", dim);
+  if (config.mlm_head) {
+    AddWeights("lm_head.dense.weight", {dim, dim});
+    AddBias("lm_head.dense.bias", dim);
+    AddLayerNorm("lm_head.", dim);
   }
-  add("lm_loss.bias", {vocab_size}, ParameterInit::kZeros, false);
+  if (config.softmax_bias) AddBias("lm_loss.bias", vocab_size);
   if (!config.next_sentence_head) return;
-  add_weights("sequence_summary.summary.weight", {dim, dim});
-  add("sequence_summary.summary.bias", {dim}, ParameterInit::kZeros, false);
-  add_weights("logits_proj.weight", {2, dim});
-  add("logits_proj.bias", {2}, ParameterInit::kZeros, false);
+  AddWeights("sequence_summary.summary.weight", {dim, dim});
+  AddBias("sequence_summary.summary.bias", dim);
+  AddWeights("logits_proj.weight", {2, dim});
+  AddBias("logits_proj.bias", 2);
+}
+
+void ParameterLayout::AddLayer(const ModelConfig& config, const std::string& prefix) {
+  const int64_t dim = config.model_dim;
+  const int64_t ffn = config.ffn_dim;
+  const Shape projection{dim, config.num_heads, config.head_dim};
+  const std::string attention = prefix + "rel_attn.";
+  for (const char* name : {"q", "k", "v", "o"})
+    AddWeights(attention + name, projection);
+  if (config.relative_positions()) AddWeights(attention + "r", projection);
+  if (config.attention_biases) {
+    for (const char* name : {"q_bias", "k_bias", "v_bias"})
+      AddBias(attention + name, config.num_heads * config.head_dim);
+    AddBias(attention + "o_bias", dim);
+  }
+  if (config.global_projections) {
+    for (const char* name : {"global_q", "global_k", "global_v"})
+      AddWeights(attention + name, projection);
+  }
+  if (config.global_projections && config.attention_biases) {
+    for (const char* name : {"global_q_bias", "global_k_bias", "global_v_bias"})
+      AddBias(attention + name, config.num_heads * config.head_dim);
+  }
+  if (config.untie_r) AddRelativeBiases(config, attention);
+  if (config.relative_segments())
+    AddWeights(attention + "seg_embed", {2, config.num_heads, config.head_dim});
+  AddLayerNorm(attention, dim);
+  AddLayerNorm(prefix + "ff.", dim);
+  AddWeights(prefix + "ff.layer_1.weight", {ffn, dim});
+  AddBias(prefix + "ff.layer_1.bias", ffn);
+  AddWeights(prefix + "ff.layer_2.weight", {dim, ffn});
+  AddBias(prefix + "ff.layer_2.bias", dim);
+}
+
+// "r_w_bias" and its like are biases by name only: the released optimizer decays them.
+void ParameterLayout::AddRelativeBiases(const ModelConfig& config, const std::string& prefix) {
+  const Shape heads{config.num_heads, config.head_dim};
+  if (config.relative_positions()) {
+    AddWeights(prefix + "r_w_bias", heads);
+    AddWeights(prefix + "r_r_bias", heads);
+  }
+  if (config.relative_segments()) AddWeights(prefix + "r_s_bias", heads);
+}
+
+void ParameterLayout::AddLayerNorm(const std::string& prefix, int64_t dim) {
+  Add(prefix + "layer_norm.weight", {dim}, ParameterInit::kGains, false);
+  AddBias(prefix + "layer_norm.bias", dim);
+}
+
+void ParameterLayout::AddWeights(std::string name, Shape shape) {
+  Add(std::move(name), shape, ParameterInit::kWeights, true);
+}
+
+void ParameterLayout::AddBias(std::string name, int64_t size) {
+  Add(std::move(name), {size}, ParameterInit::kZeros, false);
+}
+
+void ParameterLayout::Add(std::string name, Shape shape, ParameterInit init, bool decays) {
+  parameters_.push_back({std::move(name), shape, num_elements_, init, decays});
+  num_elements_ += shape.num_elements();
 }
 
 bool ParameterLayout::Contains(absl::string_view name) const {
@@ -161,21 +221,25 @@ void InitializeParameters(const ParameterLayout& layout,
       case ParameterInit::kZeros:
         std::fill(place, place + (last - first), 0.0f);
         break;
-      case ParameterInit::kOnes:
-        std::fill(place, place + (last - first), 1.0f);
-        break;
-      case ParameterInit::kWeights:
+      case ParameterInit::kGains:
+        if (config.layer_norm_gain_range == 0) {
+          std::fill(place, place + (last - first), 1.0f);
+          break;
+        }
         FillRandom(generator,
-                   config.initializer == Initializer::kNormal,
-                   config.init_range,
+                   {Initializer::kNormal, 1.0, config.layer_norm_gain_range},
                    first,
                    last,
                    place);
         break;
+      case ParameterInit::kWeights:
+        FillRandom(generator, {config.initializer, 0.0, config.init_range}, first, last, place);
+        break;
       case ParameterInit::kGlorotUniform:
         FillRandom(generator,
-                   /*normal=*/false,
-                   std::sqrt(6.0 / (1.0 + static_cast<double>(config.model_dim))),
+                   {Initializer::kUniform,
+                    0.0,
+                    std::sqrt(6.0 / (1.0 + static_cast<double>(config.model_dim)))},
                    first,
                    last,
                    place);

@@ -17,7 +17,7 @@ namespace anyorder {
 enum class ParameterInit {
   kWeights,        // ModelConfig::initializer and init_range
   kZeros,          // dense biases, LayerNorm beta
-  kOnes,           // LayerNorm gamma
+  kGains,          // LayerNorm gamma: 1, or N(1, ModelConfig::layer_norm_gain_range)
   kGlorotUniform,  // mask_emb: uniform within sqrt(6 / (1 + model_dim)), as the released code leaves it
 };
 
@@ -31,10 +31,15 @@ struct ParameterInfo {
   int64_t end() const { return offset + shape.num_elements(); }
 };
 
-// The order: mask_emb, word embedding, (shared biases where untie_r is off,) layer after layer, lm_loss.bias, (with a
-// next-sentence head its two dense layers, named as in XLNetForSequenceClassification).
-// The softmax weight is tied to the word embedding and takes no room. Models without a segment term have no
-// r_s_bias and no seg_embed: an exporter writes zeros, which is the same function.
+// The order; in parentheses what only some models have:
+//   mask_emb, word embedding, (position table), (segment table), (LayerNorm of embeddings), (biases shared by all layers);
+//   a layer: q, k, v, o, (r), (biases of q, k, v, o), (global q, k, v), (their biases), (r_w_bias, r_r_bias), (r_s_bias),
+//     (seg_embed), LayerNorm of attention, LayerNorm of feed-forward, layer_1 and layer_2 with their biases;
+//   (LayerNorm after the last layer), (the head's dense layer and LayerNorm), (lm_loss.bias), (the next-sentence head's two
+//   dense layers, named as in XLNetForSequenceClassification).
+// Names are Hugging Face's for XLNet; what XLNet does not have is named in their manner.
+// The softmax weight is tied to the word embedding and takes no room. Every model has mask_emb, which only query slots use.
+// Models without a segment term have no r_s_bias and no seg_embed: an exporter writes zeros, which is the same function.
 class ParameterLayout {
  public:
   explicit ParameterLayout(const ModelConfig& config, int64_t vocab_size);
@@ -46,6 +51,13 @@ class ParameterLayout {
   const ParameterInfo& Find(absl::string_view name) const;
 
  private:
+  void AddLayer(const ModelConfig& config, const std::string& prefix);
+  void AddRelativeBiases(const ModelConfig& config, const std::string& prefix);
+  void AddLayerNorm(const std::string& prefix, int64_t dim);
+  void AddWeights(std::string name, Shape shape);
+  void AddBias(std::string name, int64_t size);
+  void Add(std::string name, Shape shape, ParameterInit init, bool decays);
+
   std::vector<ParameterInfo> parameters_;
   int64_t num_elements_ = 0;
 };

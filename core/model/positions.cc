@@ -43,6 +43,7 @@ void EncodeDistance(int64_t distance, int64_t clamp_len, int64_t dim, double* ou
 }
 
 absl::Status PositionTables::Allocate(const NetworkShape& shape, kernels::Backend& backend) {
+  if (!shape.model.relative_positions()) return absl::OkStatus();
   const int64_t distances = shape.batch.num_distances;
   const int64_t dim = shape.model.model_dim;
   const bool drops = shape.model.dropout > 0;
@@ -67,6 +68,7 @@ absl::Status PositionTables::Allocate(const NetworkShape& shape, kernels::Backen
 }
 
 void PositionTables::Prepare(const StepContext& context) {
+  if (both_.is_null()) return;
   const Batch& batch = context.batch();
   const int64_t distances = context.shape.batch.num_distances;
   const int64_t dim = context.model_dim();

@@ -23,6 +23,7 @@ void EncodeDistance(int64_t distance, int64_t clamp_len, int64_t dim, double* ou
 
 class PositionTables {
  public:
+  // Nothing unless the model has relative positions: then there are 0 tables.
   absl::Status Allocate(const NetworkShape& shape, kernels::Backend& backend);
 
   // Picks the tables of the directions that the microbatch has and drops out of them.

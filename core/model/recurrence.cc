@@ -38,29 +38,43 @@ LaneSpan MemorySpan(const StepContext& context, int64_t layer, int64_t row) {
 
 }  // namespace
 
-ConstTensorView KeysInput(const StepContext& context, int64_t layer) {
+NormTensors MemoryNorm(const StepContext& context, const LayerTensors<ConstTensorView>& weights) {
+  const Activations& a = context.activations;
+  return {weights.attention_norm_gamma,
+          weights.attention_norm_beta,
+          a.memory,
+          a.memory_mean,
+          a.memory_rstd};
+}
+
+ConstTensorView KeysInput(const StepContext& context,
+                          int64_t layer,
+                          const LayerTensors<ConstTensorView>& weights,
+                          TensorView input) {
   const BatchShape& batch = context.shape.batch;
   const int64_t dim = context.model_dim();
   const int64_t content = batch.content_rows;
-  const TensorView input = context.activations.layers[layer].input;
-  if (batch.memory_rows == 0 && !batch.query_is_key) {
-    return Rows(input, 0, batch.batch_size * content);
-  }
+  const int64_t memory = batch.memory_rows;
+  if (memory == 0 && !batch.query_is_key) return Rows(input, 0, batch.batch_size * content);
   const TensorView keys = context.activations.keys_input;
   const int64_t stride = batch.num_keys() * dim;
-  CopyLanes(context,
-            context.args.memory_in,
-            MemorySpan(context, layer, 0),
-            keys,
-            {0, stride},
-            batch.memory_rows);
-  CopyLanes(context, input, {0, content * dim}, keys, {batch.memory_rows * dim, stride}, content);
+  const LaneSpan memory_span = MemorySpan(context, layer, 0);
+  if (context.shape.model.pre_norm() && memory > 0) {
+    const Activations& a = context.activations;
+    const LaneSpan dense{0, memory * dim};
+    CopyLanes(context, context.args.memory_in, memory_span, a.memory, dense, memory);
+    NormForward(context, MemoryNorm(context, weights), a.memory_normed);
+    CopyLanes(context, a.memory_normed, dense, keys, {0, stride}, memory);
+  } else {
+    CopyLanes(context, context.args.memory_in, memory_span, keys, {0, stride}, memory);
+  }
+  CopyLanes(context, input, {0, content * dim}, keys, {memory * dim, stride}, content);
   if (batch.query_is_key) {
     CopyLanes(context,
               input,
               {batch.batch_size * content * dim, batch.query_rows * dim},
               keys,
-              {(batch.memory_rows + content) * dim, stride},
+              {(memory + content) * dim, stride},
               batch.query_rows);
   }
   return keys;

@@ -28,6 +28,10 @@ struct StepContext {
   kernels::Dropout AttentionDropout(uint32_t site) const {
     return Make(site, shape.model.attention_dropout);
   }
+  // Dropout of what is read out.
+  kernels::Dropout ReadoutDropout(uint32_t site) const {
+    return Make(site, shape.model.readout_dropout ? shape.model.dropout : 0.0);
+  }
 
  private:
   kernels::Dropout Make(uint32_t site, double rate) const {

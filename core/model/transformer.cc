@@ -8,14 +8,15 @@
 #include "core/base/status.h"
 #include "core/model/activations.h"
 #include "core/model/attention_block.h"
+#include "core/model/attention_tables.h"
 #include "core/model/embedding_block.h"
 #include "core/model/feed_forward_block.h"
 #include "core/model/layer_tensors.h"
 #include "core/model/loss_head.h"
 #include "core/model/next_sentence_head.h"
-#include "core/model/positions.h"
 #include "core/model/recurrence.h"
 #include "core/model/step_context.h"
+#include "core/model/sublayer.h"
 
 namespace anyorder {
 namespace {
@@ -33,18 +34,18 @@ class TransformerNetwork final : public Transformer {
 
   absl::Status Allocate() {
     ANYORDER_RETURN_IF_ERROR(activations_.Allocate(shape_, backend_));
-    return positions_.Allocate(shape_, backend_);
+    return tables_.Allocate(shape_, backend_);
   }
 
   const ParameterLayout& layout() const override { return layout_; }
   const std::vector<float>& readout_losses() const override { return loss_head_.losses(); }
-  int64_t activation_bytes() const override { return activations_.bytes() + positions_.bytes(); }
+  int64_t activation_bytes() const override { return activations_.bytes() + tables_.bytes(); }
 
   StepResult Run(const StepArgs& args, StreamView stream) override {
     CheckArguments(args);
     const StepContext context{shape_, args, activations_, backend_, stream};
     binder_.Bind(args.weights, &weights_);
-    positions_.Prepare(context);
+    tables_.Prepare(context);
     Forward(context);
     const bool learns = args.training && !args.gradients.is_null();
     if (learns) {
@@ -93,40 +94,64 @@ class TransformerNetwork final : public Transformer {
       const LayerTensors<ConstTensorView>& weights = weights_.layers[layer];
       const bool last = layer == num_layers - 1;
       AdvanceMemory(context, layer);
-      AttentionBlockForward(context, positions_, layer, weights);
-      FeedForwardBlockForward(context,
-                              layer,
-                              weights,
-                              last ? activations_.output : activations_.layers[layer + 1].input);
+      AttentionBlockForward(context, tables_, layer, weights);
+      FeedForwardBlockForward(
+          context, layer, weights, last ? LastOutput() : activations_.layers[layer + 1].input);
     }
+    if (shape_.model.pre_norm()) NormForward(context, FinalNorm(), activations_.output);
+  }
+
+  // What the last layer writes: a pre-LN network normalises it once more.
+  TensorView LastOutput() const {
+    return shape_.model.pre_norm() ? activations_.final_sum : activations_.output;
+  }
+  NormTensors FinalNorm() const {
+    return {weights_.final_norm_gamma,
+            weights_.final_norm_beta,
+            activations_.final_sum,
+            activations_.final_mean,
+            activations_.final_rstd};
   }
 
   // Gradients that more than one place adds to; all others are overwritten.
   void ClearSums(const StepContext& context) {
-    backend_.FillZero(gradients_.mask_embedding, context.stream);
-    backend_.FillZero(gradients_.embedding, context.stream);
-    backend_.FillZero(gradients_.softmax_bias, context.stream);
+    const auto clear = [&](const TensorView& sum) {
+      if (!sum.is_null()) backend_.FillZero(sum, context.stream);
+    };
+    clear(gradients_.mask_embedding);
+    clear(gradients_.embedding);
+    clear(gradients_.position_table);
+    clear(gradients_.segment_table);
+    clear(gradients_.softmax_bias);
     if (shape_.model.untie_r) return;
     const LayerTensors<TensorView>& shared = gradients_.layers.front();
-    backend_.FillZero(shared.content_bias, context.stream);
-    backend_.FillZero(shared.position_bias, context.stream);
-    if (shape_.model.segment_term) backend_.FillZero(shared.segment_bias, context.stream);
+    clear(shared.content_bias);
+    clear(shared.position_bias);
+    clear(shared.segment_bias);
   }
 
   void Backward(const StepContext& context) {
+    if (shape_.model.pre_norm()) {
+      const TensorView dlast = Rows(activations_.dinput, 0, activations_.final_sum.dim(0));
+      NormBackward(context,
+                   FinalNorm(),
+                   {gradients_.final_norm_gamma, gradients_.final_norm_beta},
+                   dlast,
+                   dlast);
+    }
     for (int64_t layer = shape_.model.num_layers - 1; layer >= 0; --layer) {
       FeedForwardBlockBackward(context, layer, weights_.layers[layer], gradients_.layers[layer]);
       AttentionBlockBackward(
-          context, positions_, layer, weights_.layers[layer], gradients_.layers[layer]);
+          context, tables_, layer, weights_.layers[layer], gradients_.layers[layer]);
     }
-    embedding_.Backward(context, gradients_);
+    embedding_.Backward(context, weights_, gradients_);
   }
 
   NetworkShape shape_;
   kernels::Backend& backend_;
   ParameterLayout layout_;
   TensorBinder binder_;
-  PositionTables positions_;
+  AttentionTables tables_;
   EmbeddingBlock embedding_;
   LossHead loss_head_;
   NextSentenceHead next_sentence_head_;

@@ -27,6 +27,12 @@ absl::StatusOr<CausalWalk> CausalWalk::Create(const data::TextSource& text,
                               " must be at most the length of the text, ",
                               text.num_tokens(),
                               " tokens"));
+  faults.Require(
+      model.positions != Positions::kLearned || options.target_len <= model.max_positions,
+      absl::StrCat("target length ",
+                   options.target_len,
+                   " must be at most model.max_positions = ",
+                   model.max_positions));
   if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
   CausalWalk walk(text, model, options);
   if (walk.num_predictions() < options.lanes) {

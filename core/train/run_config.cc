@@ -36,6 +36,10 @@ bool DecidesFunction(absl::string_view section, absl::string_view key) {
                            "attention_dropout",
                            "initializer",
                            "init_range",
+                           "layer_norm_gain_range",
+                           "readout_dropout",
+                           "attention_windows",  // staged pretraining widens them
+                           "same_length",
                            "dtype"}) {
     if (key == free) return false;
   }

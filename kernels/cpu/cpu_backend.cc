@@ -106,6 +106,7 @@ class CpuBackend : public Backend {
   void AdamW(const AdamWArgs& args, StreamView) override;
   void CopyRows(const CopyRowsArgs& args, StreamView) override;
   void GatherRows(const GatherRowsArgs& args, StreamView) override;
+  void RotaryApply(const RotaryArgs& args, StreamView) override;
   void SumOfSquares(ConstTensorView x, TensorView sums, StreamView) override;
   void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView) override;
   void Cast(ConstTensorView x, TensorView y, StreamView) override;
@@ -281,6 +282,22 @@ void CpuBackend::EmbeddingBackward(const EmbeddingBackwardArgs& args, StreamView
   ParallelForRanges(job.columns, kColumnsPerPiece, num_threads_, [&](int64_t begin, int64_t end) {
     vector_.embedding_backward(job, begin, end);
   });
+}
+
+void CpuBackend::RotaryApply(const RotaryArgs& args, StreamView) {
+  CheckArguments(args);
+  cpu::RotaryJob job;
+  job.element = ElementOf(args.x.dtype());
+  job.x = args.x.raw();
+  job.angles = args.angles.data<float>();
+  job.y = args.y.raw();
+  job.sign = args.inverse ? -1.0f : 1.0f;
+  job.columns = NumColumns(args.x);
+  job.head_dim = NumColumns(args.angles);
+  ParallelForRanges(
+      NumRows(args.x), RowGrain(job.columns), num_threads_, [&](int64_t begin, int64_t end) {
+        vector_.rotary(job, begin, end);
+      });
 }
 
 void CpuBackend::AdamW(const AdamWArgs& args, StreamView) {

@@ -74,6 +74,17 @@ struct EmbeddingJob {
   DropoutJob dropout;
 };
 
+// kernels/rotary.h; `sign` is -1 to turn back.
+struct RotaryJob {
+  Element element = Element::kFloat32;
+  const void* x = nullptr;
+  const float* angles = nullptr;
+  void* y = nullptr;
+  float sign = 1.0f;
+  int64_t columns = 0;
+  int64_t head_dim = 0;
+};
+
 // Rows of logits in fp32 -> losses, and with `gradients` the logits are replaced by their gradients.
 struct SoftmaxJob {
   float* logits = nullptr;  // [rows, vocab]
@@ -116,6 +127,7 @@ struct VectorKernels {
   void (*embedding_forward)(const EmbeddingJob& job, int64_t row_begin, int64_t row_end);
   // All rows, in order, of the columns [begin, end); begin is a multiple of 8.
   void (*embedding_backward)(const EmbeddingJob& job, int64_t column_begin, int64_t column_end);
+  void (*rotary)(const RotaryJob& job, int64_t row_begin, int64_t row_end);
   void (*softmax)(const SoftmaxJob& job, int64_t row_begin, int64_t row_end);
   void (*adamw)(const AdamWJob& job, int64_t begin, int64_t end);
   double (*sum_of_squares)(const float* x, int64_t count);

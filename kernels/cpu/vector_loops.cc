@@ -343,6 +343,34 @@ void EmbeddingBackwardKernel(const EmbeddingJob& job, int64_t column_begin, int6
   EmbeddingBackwardColumns<Bf16>(job, column_begin, column_end);
 }
 
+template <typename T>
+void RotaryRows(const RotaryJob& job, int64_t row_begin, int64_t row_end) {
+  const int64_t half = job.head_dim / 2;
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    const float* cosines = job.angles + row * job.head_dim;
+    const float* sines = cosines + half;
+    const float sign = job.sign;
+    for (int64_t head = 0; head < job.columns; head += job.head_dim) {
+      const T* x = static_cast<const T*>(job.x) + row * job.columns + head;
+      T* y = static_cast<T*>(job.y) + row * job.columns + head;
+      // y may be x: a pair is read before it is written.
+#pragma GCC ivdep
+      for (int64_t f = 0; f < half; ++f) {
+        const float sine = sign * sines[f];
+        const float low = Load(x, f);
+        const float high = Load(x, f + half);
+        Store(y, f, MulAdd(low, cosines[f], -(high * sine)));
+        Store(y, f + half, MulAdd(high, cosines[f], low * sine));
+      }
+    }
+  }
+}
+
+void RotaryKernel(const RotaryJob& job, int64_t row_begin, int64_t row_end) {
+  if (job.element == Element::kFloat32) return RotaryRows<float>(job, row_begin, row_end);
+  RotaryRows<Bf16>(job, row_begin, row_end);
+}
+
 void SoftmaxRow(const SoftmaxJob& job, int64_t row) {
   float* logits = job.logits + row * job.vocab;
   const float weight = job.row_weights[row];
@@ -512,6 +540,7 @@ const VectorKernels kVectorKernels = {
     LayerNormBackwardKernel,
     EmbeddingForwardKernel,
     EmbeddingBackwardKernel,
+    RotaryKernel,
     SoftmaxKernel,
     AdamWKernel,
     SumOfSquaresKernel,

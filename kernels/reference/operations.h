@@ -24,6 +24,7 @@ void LinearCrossEntropy(const LinearCrossEntropyArgs& args);
 void AdamW(const AdamWArgs& args);
 void CopyRows(const CopyRowsArgs& args);
 void GatherRows(const GatherRowsArgs& args);
+void RotaryApply(const RotaryArgs& args);
 void SumOfSquares(const ConstTensorView& x, const TensorView& sums);
 void Add(const ConstTensorView& a, const ConstTensorView& b, const TensorView& y);
 void Cast(const ConstTensorView& x, const TensorView& y);

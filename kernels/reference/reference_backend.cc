@@ -56,6 +56,7 @@ class ReferenceBackend : public Backend {
   void AdamW(const AdamWArgs& args, StreamView) override { reference::AdamW(args); }
   void CopyRows(const CopyRowsArgs& args, StreamView) override { reference::CopyRows(args); }
   void GatherRows(const GatherRowsArgs& args, StreamView) override { reference::GatherRows(args); }
+  void RotaryApply(const RotaryArgs& args, StreamView) override { reference::RotaryApply(args); }
   void SumOfSquares(ConstTensorView x, TensorView sums, StreamView) override {
     reference::SumOfSquares(x, sums);
   }

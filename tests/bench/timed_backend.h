@@ -97,6 +97,9 @@ class TimedBackend final : public kernels::Backend {
   void GatherRows(const kernels::GatherRowsArgs& args, StreamView stream) override {
     Time(Part::kRest, [&] { inner_.GatherRows(args, stream); });
   }
+  void RotaryApply(const kernels::RotaryArgs& args, StreamView stream) override {
+    Time(Part::kRest, [&] { inner_.RotaryApply(args, stream); });
+  }
   void SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) override {
     Time(Part::kOptimizer, [&] { inner_.SumOfSquares(x, sums, stream); });
   }

@@ -259,5 +259,47 @@ TEST_P(BackendTest, LayerNormBackwardWithoutResidualGivesTheSameDx) {
   EXPECT_TRUE(with.dx.SameBits(without.dx));
 }
 
+// Pre-LN keeps no second copy of what it normalises, and gives dx where dy was.
+TEST_P(BackendTest, LayerNormInPlaceHasTheSameBits) {
+  for (const MatrixSize& size : {MatrixSize{5, 64}, MatrixSize{71, 33}, MatrixSize{3, 4099}}) {
+    Inputs in;
+    in.x = RandomTensor(dtype(), {size.rows, size.columns}, 1);
+    in.gamma = RandomTensor(dtype(), {size.columns}, 3);
+    in.beta = RandomTensor(dtype(), {size.columns}, 4);
+    const Result apart = Forward(backend(), in, 1e-5f);
+    HostTensor x = in.x, y = apart.y, mean = apart.mean, rstd = apart.rstd;
+    LayerNormForwardArgs args;
+    args.x = x.view();
+    args.gamma = in.gamma.view();
+    args.beta = in.beta.view();
+    args.epsilon = 1e-5f;
+    args.sum = x.view();
+    args.mean = mean.view();
+    args.rstd = rstd.view();
+    args.y = y.view();
+    backend().LayerNormForward(args, {});
+    EXPECT_TRUE(x.SameBits(in.x));
+    EXPECT_TRUE(y.SameBits(apart.y));
+
+    const HostTensor dy = RandomTensor(dtype(), in.x.shape(), 5);
+    HostTensor dx(dtype(), in.x.shape()), in_place = dy;
+    HostTensor dgamma(gradient_dtype(), {size.columns}), dbeta = dgamma;
+    LayerNormBackwardArgs backward;
+    backward.sum = x.view();
+    backward.mean = mean.view();
+    backward.rstd = rstd.view();
+    backward.gamma = in.gamma.view();
+    backward.dgamma = dgamma.view();
+    backward.dbeta = dbeta.view();
+    backward.dy = dy.view();
+    backward.dx = dx.view();
+    backend().LayerNormBackward(backward, {});
+    backward.dy = in_place.view();
+    backward.dx = in_place.view();
+    backend().LayerNormBackward(backward, {});
+    EXPECT_TRUE(in_place.SameBits(dx));
+  }
+}
+
 }  // namespace
 }  // namespace anyorder::kernels

@@ -59,6 +59,20 @@ TEST_F(ReferenceGradientTest, DropoutIsItsOwnBackward) {
   ExpectGradient(&x, dx, loss, test::SumOfMagnitudes(dy) * 5, "dropout");
 }
 
+TEST_F(ReferenceGradientTest, RotaryTurnedBack) {
+  HostTensor x = RandomTensor(kF64, {kRows, 12}, 1);
+  const HostTensor dy = RandomTensor(kF64, {kRows, 12}, 2);
+  const HostTensor angles = RandomTensor(kF64, {kRows, 4}, 3);
+  HostTensor y(kF64, x.shape());
+  HostTensor dx(kF64, x.shape());
+  backend_->RotaryApply({dy.view(), angles.view(), /*inverse=*/true, dx.view()}, {});
+  const auto loss = [&] {
+    backend_->RotaryApply({x.view(), angles.view(), /*inverse=*/false, y.view()}, {});
+    return WeightedSum(y, dy);
+  };
+  ExpectGradient(&x, dx, loss, test::SumOfMagnitudes(dy) * 5, "rotary");
+}
+
 TEST_F(ReferenceGradientTest, LayerNorm) {
   for (const bool with_residual : {false, true}) {
     HostTensor x = Matrix(1);

@@ -76,6 +76,9 @@ class ForwardingBackend : public kernels::Backend {
   void GatherRows(const kernels::GatherRowsArgs& args, StreamView stream) override {
     inner_->GatherRows(args, stream);
   }
+  void RotaryApply(const kernels::RotaryArgs& args, StreamView stream) override {
+    inner_->RotaryApply(args, stream);
+  }
   void SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) override {
     inner_->SumOfSquares(x, sums, stream);
   }

@@ -22,6 +22,7 @@ class Dae final : public Objective {
 
   std::string name() const override { return "dae"; }
   SampleKind sample_kind() const override { return SampleKind::kMaskedPairs; }
+  int64_t num_segments() const override { return 3; }  // CLS
 
   BatchShape Shape(int64_t batch_size) const override {
     BatchShape shape;

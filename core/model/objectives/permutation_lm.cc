@@ -21,6 +21,7 @@ class PermutationLm final : public Objective {
 
   std::string name() const override { return "permutation_lm"; }
   SampleKind sample_kind() const override { return SampleKind::kPairs; }
+  int64_t num_segments() const override { return 3; }  // CLS
 
   BatchShape Shape(int64_t batch_size) const override {
     BatchShape shape;

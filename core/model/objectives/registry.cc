@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/status.h"
 #include "core/model/objective.h"
 #include "core/model/objectives/causal_lm.h"
 #include "core/model/objectives/dae.h"
@@ -24,13 +25,45 @@ constexpr std::array kObjectives = {
     Entry{"dae", MakeDae},
 };
 
+// What the backbone must have room for, whatever the objective.
+absl::Status CheckBackbone(const Objective& objective,
+                           const ModelConfig& model,
+                           const SamplingConfig& sampling) {
+  FaultList faults;
+  faults.Require(model.positions != Positions::kLearned || sampling.seq_len <= model.max_positions,
+                 absl::StrCat("sampling.seq_len is ",
+                              sampling.seq_len,
+                              " but model.max_positions is ",
+                              model.max_positions,
+                              "; learned positions need one for each slot"));
+  faults.Require(
+      model.segments != Segments::kLearned || objective.num_segments() <= model.num_segments,
+      absl::StrCat("model.num_segments is ",
+                   model.num_segments,
+                   " but ",
+                   objective.name(),
+                   " has ",
+                   objective.num_segments(),
+                   " segments"));
+  const bool reads_in_order = objective.sample_kind() == SampleKind::kContiguous;
+  faults.Require(model.same_length == SameLength::kOff || reads_in_order,
+                 absl::StrCat("model.same_length is on, but rows of ",
+                              objective.name(),
+                              " do not read from left to right; use causal_lm"));
+  if (faults.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(faults.Joined());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Objective>> MakeObjective(const std::string& name,
                                                          const ModelConfig& model,
                                                          const SamplingConfig& sampling) {
   for (const Entry& entry : kObjectives) {
-    if (name == entry.name) return entry.make(model, sampling);
+    if (name != entry.name) continue;
+    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<Objective> objective, entry.make(model, sampling));
+    ANYORDER_RETURN_IF_ERROR(CheckBackbone(*objective, model, sampling));
+    return objective;
   }
   const std::string nearest = NearestName(name, ObjectiveNames());
   const std::string hint =

@@ -35,6 +35,9 @@ struct Case {
   std::string objective;
   ComputeType dtype;
   bool next_sentence = false;
+  // Makes another system's backbone of XLNet's, and of its microbatch.
+  void (*backbone)(ModelConfig&) = nullptr;
+  void (*change)(Batch&) = nullptr;
 };
 
 void PrintTo(const Case& value, std::ostream* out) {
@@ -46,6 +49,46 @@ std::unique_ptr<kernels::Backend> MakeCpu(int num_threads) {
       kernels::MakeCpuBackend({.num_threads = num_threads});
   ANYORDER_CHECK_OK(cpu.status());
   return *std::move(cpu);
+}
+
+void Gpt(ModelConfig& model) {
+  model.positions = Positions::kLearned;
+  model.segments = Segments::kNone;
+  model.attention_biases = true;
+  model.softmax_bias = false;
+}
+
+void Bert(ModelConfig& model) {
+  Gpt(model);
+  model.segments = Segments::kLearned;
+  model.num_segments = 3;
+  model.embedding_layer_norm = true;
+  model.softmax_bias = true;
+  model.mlm_head = true;
+  model.readout_dropout = false;
+}
+
+void RopePreNorm(ModelConfig& model) {
+  model.positions = Positions::kRope;
+  model.layer_norm = LayerNormPlace::kPre;
+}
+
+void Longformer(ModelConfig& model) {
+  Bert(model);
+  model.global_projections = true;
+  model.attention_windows = "8:8; 16:16 / 8:8:2";
+}
+
+void TwoGlobalSlots(Batch& batch) {
+  batch.shape.global_rows = 2;
+  for (int64_t b = 0; b < batch.shape.batch_size; ++b) {
+    for (const int64_t slot : {int64_t{0}, 20 + b}) {
+      const int64_t row = b * batch.shape.content_rows + slot;
+      batch.global_slots.push_back(static_cast<int32_t>(row));
+      batch.row_glob[row] = 1;
+      batch.key_glob[b * batch.shape.num_keys() + batch.shape.memory_rows + slot] = 1;
+    }
+  }
 }
 
 // Forgets the factor 1 / sqrt(head_dim) of scores in one gradient.
@@ -130,6 +173,7 @@ class CpuBackendTest : public ::testing::TestWithParam<Case> {
     // Causal text is one segment: the term would have no gradient.
     model_.segment_term = GetParam().objective != "causal_lm";
     model_.next_sentence_head = GetParam().next_sentence;
+    if (GetParam().backbone != nullptr) GetParam().backbone(model_);
     sampling_.seq_len = 64;
     sampling_.reuse_len = 32;
     sampling_.num_predict = 11;
@@ -137,6 +181,7 @@ class CpuBackendTest : public ::testing::TestWithParam<Case> {
     objective_ = MakeObjectiveOrDie(GetParam().objective, model_, sampling_);
     batch_ = std::make_unique<Batch>(
         RandomBatch(*objective_, sampling_, kVocab, {3, 8, 9}, {false, true}, 1));
+    if (GetParam().change != nullptr) GetParam().change(*batch_);
     cpu_ = MakeCpu(2);
     weights_ = InitialWeights(model_, kVocab, 91);
     memory_ = RandomVector(3 * model_.num_layers * model_.mem_len * model_.model_dim, 92);
@@ -262,6 +307,23 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"causal_fp32", "causal_lm", ComputeType::kFloat32},
                       Case{"causal_bf16", "causal_lm", ComputeType::kBFloat16}),
     [](const auto& info) { return info.param.name; });
+
+std::vector<Case> Backbones() {
+  std::vector<Case> cases;
+  for (const ComputeType dtype : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
+    const std::string end = dtype == ComputeType::kFloat32 ? "_fp32" : "_bf16";
+    cases.push_back({"gpt" + end, "causal_lm", dtype, false, Gpt});
+    cases.push_back({"bert" + end, "dae", dtype, true, Bert});
+    cases.push_back({"rope_pre_norm" + end, "permutation_lm", dtype, false, RopePreNorm});
+    cases.push_back({"longformer" + end, "dae", dtype, false, Longformer, TwoGlobalSlots});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Backbones,
+                         CpuBackendTest,
+                         ::testing::ValuesIn(Backbones()),
+                         [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Models,
                          PlantedMistakes,

@@ -1,35 +1,7 @@
-// The whole network's gradient against central finite differences, in fp64 on the reference backend.
-
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-#include <memory>
-#include <ostream>
-#include <string>
-#include <vector>
-
 #include "core/base/philox.h"
-#include "kernels/backend.h"
-#include "tests/core/model/model_testing.h"
+#include "tests/core/model/gradient_fixture.h"
 
 namespace anyorder::testing {
-namespace {
-
-constexpr double kStep = 1e-4;
-
-struct Case {
-  std::string name;
-  std::string objective = "permutation_lm";
-  ModelConfig model = SmallModel();
-  std::vector<bool> backward = {false, true};
-  int64_t step = 1;  // half of the memory of the permutation LM holds states
-  bool grouped_queries = false;
-};
-
-void PrintTo(const Case& value, std::ostream* out) {
-  *out << value.name;
-}
 
 // The same lanes with queries that are keys to the queries of their group (two groups a lane), and a readout
 // that names content rows too: what pseudo-masked language models and block diffusion ask for.
@@ -74,62 +46,7 @@ Batch WithGroupedQueries(const Batch& plain) {
   return batch;
 }
 
-class GradientTest : public ::testing::TestWithParam<Case> {
- protected:
-  GradientTest() {
-    const Case& param = GetParam();
-    const SamplingConfig sampling = SmallSampling();
-    const std::unique_ptr<Objective> objective =
-        MakeObjectiveOrDie(param.objective, param.model, sampling);
-    batch_ = std::make_unique<Batch>(
-        RandomBatch(*objective, sampling, kSmallVocab, {3, 8}, param.backward, param.step));
-    if (param.grouped_queries) batch_ = std::make_unique<Batch>(WithGroupedQueries(*batch_));
-    runner_ = std::make_unique<ModelRunner>(param.model, kSmallVocab, batch_->shape, *backend_);
-    weights_ = InitialWeights(param.model, kSmallVocab, 21);
-    memory_ = RandomVector(runner_->memory_size(), 22);
-    result_ = runner_->Run(*batch_, weights_, memory_, true);
-  }
-
-  double LossAt(const std::vector<double>& direction, int64_t offset, double distance) {
-    std::vector<double> moved = weights_;
-    for (size_t i = 0; i < direction.size(); ++i)
-      moved[offset + i] += distance * direction[i];
-    // Training, so that dropout is that of the differentiated step.
-    return Loss(runner_->Run(*batch_, moved, memory_, true).step);
-  }
-  // What the gradient is of. All lanes give their next-sentence entry the same weight.
-  double Loss(const StepResult& step) const {
-    const double weight = batch_->shape.next_sentence ? batch_->summary_weights[0] : 0;
-    return step.loss_sum + weight * step.next_sentence_loss;
-  }
-
-  // Along `direction` from element `offset` on: the computed derivative must lie within the error that the
-  // differences themselves admit to. Truncation falls fourfold when the step is halved, so that the
-  // finer quotient errs by a third of their distance; rounding is that of `loss` over the step.
-  void ExpectDerivative(const std::vector<double>& direction,
-                        int64_t offset,
-                        const std::string& what) {
-    double computed = 0;
-    for (size_t i = 0; i < direction.size(); ++i)
-      computed += direction[i] * result_.gradients[offset + i];
-    const auto quotient = [&](double h) {
-      return (LossAt(direction, offset, h) - LossAt(direction, offset, -h)) / (2 * h);
-    };
-    const double coarse = quotient(kStep);
-    const double fine = quotient(kStep / 2);
-    // Sums in a loss are at most a few hundred terms long; each rounds by at most half an ulp of the result.
-    const double rounding =
-        256 * std::numeric_limits<double>::epsilon() * Loss(result_.step) / kStep;
-    EXPECT_NEAR(computed, fine, std::abs(coarse - fine) + rounding) << what;
-  }
-
-  std::unique_ptr<kernels::Backend> backend_ = kernels::MakeReferenceBackend();
-  std::unique_ptr<Batch> batch_;
-  std::unique_ptr<ModelRunner> runner_;
-  std::vector<double> weights_;
-  std::vector<double> memory_;
-  ModelRunner::Result result_;
-};
+namespace {
 
 TEST_P(GradientTest, EveryTensorAgreesWithFiniteDifferences) {
   RandomStream random(5, RandomPurpose::kPairs, 0, 0);
@@ -149,16 +66,17 @@ TEST_P(GradientTest, OnlyTensorsOutOfUseHaveNoGradient) {
     const std::vector<double> gradient(result_.gradients.begin() + info.offset,
                                        result_.gradients.begin() + info.end());
     const bool unused = info.name == "transformer.mask_emb" && batch_->shape.query_rows == 0;
-    if (unused) {
-      EXPECT_EQ(Norm(gradient), 0.0) << info.name;
+    if (unused || GetParam().unused(info.name)) {
+      // What cancels only in exact arithmetic leaves roundings of a loss of some nats.
+      EXPECT_LT(Norm(gradient), 1e-12) << info.name;
     } else {
       EXPECT_GT(Norm(gradient), 1e-4) << info.name << ": the test would not notice an error";
     }
   }
 }
 
-std::vector<Case> Cases() {
-  std::vector<Case> cases;
+std::vector<GradientCase> Cases() {
+  std::vector<GradientCase> cases;
   cases.push_back({"permutation"});
   cases.push_back({"permutation_with_dropout"});
   cases.back().model.dropout = 0.25;
@@ -178,7 +96,7 @@ std::vector<Case> Cases() {
   cases.back().model.segment_term = false;
   cases.back().model.activation = kernels::Activation::kGeluErf;
   cases.push_back({"permutation_with_grouped_queries_and_content_readout"});
-  cases.back().grouped_queries = true;
+  cases.back().change = WithGroupedQueries;
   cases.back().model.dropout = 0.125;
   cases.push_back({"permutation_with_next_sentence"});
   cases.back().model.next_sentence_head = true;

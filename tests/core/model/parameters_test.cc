@@ -163,7 +163,7 @@ TEST(InitializeParametersTest, WeightsAreNormalBiasesZeroAndGainsOne) {
       case ParameterInit::kZeros:
         EXPECT_EQ(std::count(begin, end, 0.0f), end - begin) << info.name;
         break;
-      case ParameterInit::kOnes:
+      case ParameterInit::kGains:
         EXPECT_EQ(std::count(begin, end, 1.0f), end - begin) << info.name;
         break;
       case ParameterInit::kWeights:

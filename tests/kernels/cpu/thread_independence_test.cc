@@ -128,6 +128,16 @@ TEST_P(ThreadIndependenceTest, LayerNorm) {
   });
 }
 
+TEST_P(ThreadIndependenceTest, Rotary) {
+  Check([&](Backend& backend) {
+    const HostTensor x = Random({kRows, kColumns}, 1);
+    const HostTensor angles = RandomTensor(DType::kFloat32, {kRows, 26}, 2);
+    HostTensor y = Empty(x.shape());
+    backend.RotaryApply({x.view(), angles.view(), /*inverse=*/true, y.view()}, {});
+    return std::vector<HostTensor>{y};
+  });
+}
+
 TEST_P(ThreadIndependenceTest, Embedding) {
   Check([&](Backend& backend) {
     const HostTensor table = Random({9, kColumns}, 1);
