@@ -11,12 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/safetensors.h"
 #include "core/model/objective.h"
+#include "tests/parity/hashed_weights.h"
 #include "tests/parity/traced_network.h"
 
 namespace anyorder {
@@ -63,22 +63,6 @@ class GoldenFile {
 
   ckpt::SafetensorsReader reader_;
 };
-
-// golden/FORMAT.md, "Weights".
-void FillHashed(const ParameterInfo& info, float* out) {
-  uint32_t key = 2166136261u;
-  for (const char c : info.name)
-    key = (key ^ static_cast<uint8_t>(c)) * 16777619u;
-  const bool is_scale = absl::EndsWith(info.name, "layer_norm.weight");
-  for (int64_t i = 0; i < info.shape.num_elements(); ++i) {
-    uint32_t x = static_cast<uint32_t>(i) * 0x9E3779B9u + key;
-    x = (x ^ (x >> 16)) * 0x7FEB352Du;
-    x = (x ^ (x >> 15)) * 0x846CA68Bu;
-    x ^= x >> 16;
-    const double unit = static_cast<double>(x >> 8) / 8388608.0 - 1.0;
-    out[i] = static_cast<float>(is_scale ? 1.0 + unit / 4 : unit / 2);
-  }
-}
 
 ModelConfig ModelOf(const GoldenFile& file) {
   ModelConfig model;
@@ -148,7 +132,7 @@ class GoldenTest : public ::testing::TestWithParam<const char*> {
     layout_ = (*network)->layout().parameters();
     std::vector<float> weights(static_cast<size_t>((*network)->layout().num_elements()));
     for (const ParameterInfo& info : layout_)
-      FillHashed(info, weights.data() + info.offset);
+      testing::FillHashed(info, weights.data() + info.offset);
     std::vector<float> memory(
         static_cast<size_t>(lanes * model_.num_layers * model_.mem_len * model_.model_dim));
     for (int64_t step = 0; step < file_->Number("steps"); ++step) {

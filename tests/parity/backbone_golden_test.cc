@@ -1,0 +1,219 @@
+// Other systems' networks beside numbers that transformers computed in fp64, from files: GPT, BERT, Longformer with global slots
+// and windows, and GPT-NeoX (rotary positions, pre-LN). golden/FORMAT.md describes the files.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "ckpt/safetensors.h"
+#include "tests/core/model/model_testing.h"
+#include "tests/parity/hashed_weights.h"
+
+namespace anyorder {
+namespace {
+
+constexpr int64_t kVocab = 31;
+constexpr int64_t kLength = 24;
+constexpr int64_t kLanes = 2;
+// Of each lane, as generate_backbone_golden.py has them.
+constexpr int64_t kGlobalSlots[kLanes][2] = {{0, 7}, {0, 13}};
+
+ModelConfig Common() {
+  ModelConfig model;
+  model.num_layers = 2;
+  model.num_heads = 2;
+  model.head_dim = 8;
+  model.model_dim = 16;
+  model.ffn_dim = 64;
+  model.mem_len = 0;
+  model.dropout = 0;
+  model.attention_dropout = 0;
+  model.layer_norm_epsilon = 1e-5;
+  model.attention_biases = true;
+  model.segments = Segments::kNone;
+  model.dtype = ComputeType::kFloat64;
+  return model;
+}
+
+ModelConfig Gpt() {
+  ModelConfig model = Common();
+  model.positions = Positions::kLearned;
+  model.max_positions = kLength;
+  model.softmax_bias = false;
+  return model;
+}
+
+ModelConfig Bert() {
+  ModelConfig model = Gpt();
+  model.layer_norm_epsilon = 1e-12;
+  model.segments = Segments::kLearned;
+  model.softmax_bias = true;
+  model.embedding_layer_norm = true;
+  model.mlm_head = true;
+  model.next_sentence_head = true;
+  return model;
+}
+
+ModelConfig Longformer() {
+  ModelConfig model = Bert();
+  model.layer_norm_epsilon = 1e-5;
+  model.num_segments = 1;
+  model.activation = kernels::Activation::kGeluErf;
+  model.next_sentence_head = false;
+  model.global_projections = true;
+  model.attention_windows = "2:2; 4:4";
+  return model;
+}
+
+ModelConfig NeoX() {
+  ModelConfig model = Common();
+  model.positions = Positions::kRope;
+  model.rope_base = 100;
+  model.layer_norm = LayerNormPlace::kPre;
+  model.softmax_bias = false;
+  model.activation = kernels::Activation::kGeluErf;
+  return model;
+}
+
+struct Case {
+  const char* name;
+  ModelConfig (*model)();
+  bool causal;
+};
+
+void PrintTo(const Case& value, std::ostream* out) {
+  *out << value.name;
+}
+
+class BackboneGoldenTest : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    const char* const source = std::getenv("ANYORDER_SOURCE");
+    ASSERT_NE(source, nullptr) << "set ANYORDER_SOURCE to the root of the sources";
+    auto reader = ckpt::SafetensorsReader::Open(
+        absl::StrCat(source, "/tests/parity/golden/backbones/", GetParam().name, ".safetensors"));
+    ASSERT_TRUE(reader.ok()) << reader.status().message();
+    reader_ = std::make_unique<ckpt::SafetensorsReader>(*std::move(reader));
+    const ModelConfig model = GetParam().model();
+    const Batch batch = MakeBatch(model);
+    testing::ModelRunner runner(model, kVocab, batch.shape, *backend_);
+    layout_ = runner.layout().parameters();
+    std::vector<float> weights(static_cast<size_t>(runner.layout().num_elements()));
+    for (const ParameterInfo& info : layout_)
+      testing::FillHashed(info, weights.data() + info.offset);
+    result_ = runner.Run(batch, {weights.begin(), weights.end()}, {}, /*training=*/true);
+  }
+
+  template <typename T>
+  std::vector<T> Values(const std::string& name) const {
+    const ckpt::SafetensorsTensor* const tensor = reader_->Find(name);
+    if (tensor == nullptr) {
+      ADD_FAILURE() << "no tensor " << name;
+      return {};
+    }
+    std::vector<T> values(static_cast<size_t>(tensor->entry.shape.num_elements()));
+    const absl::Status status =
+        reader_->Read(name, 0, static_cast<int64_t>(values.size()), values.data());
+    EXPECT_TRUE(status.ok()) << status.message();
+    return values;
+  }
+
+  // Every slot is a target of its own row.
+  Batch MakeBatch(const ModelConfig& model) const {
+    BatchShape shape;
+    shape.batch_size = kLanes;
+    shape.content_rows = shape.targets = shape.advance = kLength;
+    shape.min_distance = 1 - kLength;
+    shape.num_distances = 2 * kLength - 1;
+    shape.content_readout = true;
+    shape.next_sentence = model.next_sentence_head;
+    shape.global_rows = model.global_projections ? 2 : 0;
+    Batch batch(shape);
+    batch.tokens = Values<int32_t>("tokens");
+    batch.labels = Values<int32_t>("labels");
+    batch.row_seg = batch.key_seg = Values<int32_t>("segment");
+    for (int64_t row = 0; row < kLanes * kLength; ++row) {
+      const auto slot = static_cast<int32_t>(row % kLength);
+      batch.row_ids[row] = batch.readout_rows[row] = static_cast<int32_t>(row);
+      batch.row_pos[row] = batch.key_pos[row] = slot;
+      batch.row_lim[row] = batch.key_key[row] = GetParam().causal ? slot : 0;
+      batch.weights[row] = 1.0f;
+    }
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      for (int64_t g = 0; g < shape.global_rows; ++g) {
+        const int64_t row = lane * kLength + kGlobalSlots[lane][g];
+        batch.global_slots[lane * shape.global_rows + g] = static_cast<int32_t>(row);
+        batch.row_glob[row] = batch.key_glob[row] = 1;
+      }
+      if (!shape.next_sentence) continue;
+      batch.summary_rows[lane] = static_cast<int32_t>(lane * kLength);
+      batch.summary_labels[lane] = Values<int32_t>("follows")[lane];
+      batch.summary_weights[lane] = 1.0f;
+    }
+    return batch;
+  }
+
+  // Theirs is fp64 but for softmax and rotary angles, which they round to fp32: some 10 roundings a layer of terms that add up
+  // over a row, as in golden_test.cc; gradients, differences of nearly equal numbers, get ten times as much.
+  static double Tolerance() { return 2 * 10 * std::sqrt(64.0) * 0x1p-24; }
+
+  template <typename Ours>
+  void ExpectNear(const std::vector<Ours>& ours, const std::string& name, double tolerance) const {
+    const std::vector<float> theirs = Values<float>(name);
+    ASSERT_EQ(ours.size(), theirs.size()) << name;
+    double largest = 0;
+    double worst = 0;
+    for (size_t i = 0; i < ours.size(); ++i) {
+      const double difference = std::fabs(static_cast<double>(ours[i]) - theirs[i]);
+      largest = std::max(largest, std::fabs(static_cast<double>(theirs[i])));
+      worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
+    }
+    EXPECT_LE(worst, tolerance * largest)
+        << name << ": off by " << worst << ", largest value " << largest;
+  }
+
+  std::unique_ptr<kernels::Backend> backend_ = kernels::MakeReferenceBackend();
+  std::unique_ptr<ckpt::SafetensorsReader> reader_;
+  std::vector<ParameterInfo> layout_;
+  testing::ModelRunner::Result result_;
+};
+
+TEST_P(BackboneGoldenTest, LossesAgree) {
+  ExpectNear(result_.losses, "losses", Tolerance());
+  if (!GetParam().model().next_sentence_head) return;
+  ExpectNear(std::vector<double>{result_.step.next_sentence_loss}, "summary_loss", Tolerance());
+}
+
+TEST_P(BackboneGoldenTest, GradientsOfEveryParameterAgree) {
+  for (const ParameterInfo& info : layout_) {
+    const std::vector<double> ours(result_.gradients.begin() + info.offset,
+                                   result_.gradients.begin() + info.end());
+    // A key's bias adds the same to all scores of a row, so its gradient is rounding alone, unless it is turned.
+    const bool is_rounding =
+        absl::EndsWith(info.name, "k_bias") && GetParam().model().positions != Positions::kRope;
+    if (info.name == "transformer.mask_emb" || is_rounding) {
+      EXPECT_LT(testing::Norm(ours), 1e-12) << info.name;
+    } else {
+      ExpectNear(ours, "gradient/" + info.name, 10 * Tolerance());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks,
+                         BackboneGoldenTest,
+                         ::testing::Values(Case{"gpt", Gpt, true},
+                                           Case{"bert", Bert, false},
+                                           Case{"longformer", Longformer, false},
+                                           Case{"neox", NeoX, true}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace anyorder
