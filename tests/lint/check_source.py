@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-HOUSE = ["core", "dist", "kernels", "data", "launcher", "ckpt", "configs", "tests"]
+HOUSE = ["core", "dist", "kernels", "data", "launcher", "ckpt", "configs", "slurm", "tests"]
 MAX_LINES = 600
 
 

@@ -1,0 +1,103 @@
+# cluster: ANYORDER_SLURM_NODES=3 ANYORDER_SLURM_GPUS=2
+# slurm/doctor finds nothing wrong with a healthy cluster, and each fault that is planted in it; it leaves nothing behind.
+needs_machines
+command -v python3 >/dev/null || skip "python3 is not installed"
+doctor=$here/../../slurm/doctor
+run=$work/$name/shared/run
+mkdir $name/shared $name/empty
+shown=($name/err)
+
+# examine STATUS OPTIONS...: runs it on the head, in the environment that `settings` adds; findings gets lines "LEVEL  check  seen".
+examine() {
+  local expected=$1 status; shift
+  x env "${settings[@]}" "$doctor" --run-dir "$run" --bin "$bin" --json "$@" >$name/out 2>$name/err
+  status=$?
+  python3 -c 'import json,sys
+for entry in json.load(sys.stdin)["findings"]: print(entry["level"], entry["check"], entry["seen"], sep="  ")' <$name/out >$name/findings
+  expect_status $status $expected "doctor $*: $(grep '^FAIL' $name/findings)"
+}
+expect_finding() { grep -q -- "$1" $name/findings || fail "no finding '$1': $(grep -v '^PASS' $name/findings)"; }
+shim() { mkdir -p $name/$1; cat >$name/$1/$2; chmod +x $name/$1/$2; }
+
+printf '#!/bin/sh\necho "GPU 0: pretended"; echo "GPU 1: pretended"\n' | shim two nvidia-smi
+printf '#!/bin/sh\necho "GPU 0: pretended"\n' | shim one nvidia-smi
+
+# A bridge of containers has the same address everywhere; ranks would wait for each other there for ever.
+for node in n1 n2 n3; do
+  cluster nx $node sh -c 'ip link add docker0 type bridge && ip addr add 172.17.0.1/16 dev docker0 && ip link set docker0 up' || fail "bridge"
+done
+settings=(PATH="$work/$name/two:$PATH")
+examine 0 --nodes 3 --ranks-per-node 2 --gpus-per-node 2
+expect_finding '^PASS  MPI start  6 starts of 6 ranks'
+expect_finding '^PASS  network  10.77.0.0/24 connects all nodes; 172.17.0.0/16 does not'
+expect_finding '^PASS  shared directory'
+expect_finding '^PASS  signals'
+expect_finding '^PASS  GPUs  2 on every node'
+# The cluster is told to kill soon, and the machine's limit of locked memory is not ours to raise.
+rest=$(grep -v '^PASS\|^WARN  time to stop\|^WARN  locked memory' $name/findings); [ -z "$rest" ] || fail "healthy, but: $rest"
+[ ! -e "$run" ] || fail "left behind: $(find "$run")"
+
+# Faults, each on one node but the limit of the shell that submits and the configuration.
+mkdir -p "$run"
+cluster nx n3 mount --bind "$work/$name/empty" "$work/$name/shared" || fail "mount"
+cluster nx n2 mount -o remount,size=1m /dev/shm || fail "mount"
+{ cat "$bin/anyorder-ckptd"; echo; } >$name/other
+cluster nx n2 mount --bind "$work/$name/other" "$bin/anyorder-ckptd" || fail "mount"
+library=$(ldd "$bin/anyorder-train" | awk '$1 ~ /^libisal/ { print $3 }')
+cluster nx n3 mount --bind /dev/null "$(readlink -f "$library")" || fail "mount"
+cat >$name/empty/sitecustomize.py <<'END'
+import os, time
+real = time.time
+if os.environ.get("SLURMD_NODENAME") == "n2":
+    time.time = lambda: real() + 120
+END
+sed -i s/JobRequeue=1/JobRequeue=0/ "$ANYORDER_SLURM_LAB/slurm.conf" && x scontrol reconfigure || fail "reconfigure"
+settings=(PATH="$work/$name/one:$PATH" PYTHONPATH="$work/$name/empty" sh -c 'ulimit -n 64; exec "$@"' sh)
+examine 65 --nodes 3 --gpus-per-node 2
+expect_finding "^FAIL  shared directory  n3: '$run' does not exist"
+expect_finding '^FAIL  /dev/shm  n2: 1 MiB free'
+expect_finding '^FAIL  same programs  n2: '
+expect_finding '^FAIL  libraries  n3: .*libisal'
+expect_finding '^FAIL  open files  n1, n2, n3: 64 '
+expect_finding '^FAIL  clocks  n2 is ahead of n[13] by at least 120 s'
+expect_finding '^FAIL  GPUs  n1, n2, n3: nvidia-smi lists 1'
+expect_finding '^WARN  requeue  JobRequeue=0'
+[ -z "$(ls -A "$run")" ] || fail "left behind: $(ls -A "$run")"
+for node in n2 n3; do
+  cluster crash $node && cluster boot $node || fail "boot"
+done
+
+# The batch host itself cannot write its log: the other nodes are asked by srun.
+settings=(LC_ALL=C)
+cluster nx n1 mount --bind "$work/$name/empty" "$work/$name/shared" || fail "mount"
+examine 65 --nodes 1
+expect_finding "^FAIL  shared directory  n1: '$run' is not there"
+cluster nx n1 umount "$work/$name/shared" || fail "umount"
+
+# srun without PMIx: mpirun is taken, and works. A mpirun of another MPI: worlds of one.
+printf '#!/bin/sh\n[ "$*" = --mpi=list ] && echo "MPI plugin types are... none pmi2" && exit\nexec %s "$@"\n' "$(command -v srun)" | shim no_pmix srun
+settings=(PATH="$work/$name/no_pmix:$PATH")
+examine 0 --nodes 1 --ranks-per-node 2
+expect_finding '^WARN  MPI flavour  mpirun, because srun has no PMIx (it has: none, pmi2)'
+expect_finding '^PASS  MPI start  2 starts of 2 ranks'
+printf '#!/bin/bash\n[ "$1" = --version ] && exec %s "$@"\nn=$2; while [ "$1" != --oversubscribe ]; do shift; done; shift
+for i in $(seq $n); do (unset ${!SLURM*} ${!PMIX*}; exec "$@") & done; wait\n' "$(command -v mpirun)" | shim alone mpirun
+settings=(PATH="$work/$name/alone:$PATH")
+examine 65 --nodes 1 --ranks-per-node 2 --mpi mpirun
+expect_finding '^FAIL  MPI start  start 1 of 2: 2 promised, but each rank is alone'
+
+# A queue that is too long, an option that Slurm refuses, no Slurm at all; one machine alone.
+settings=(LC_ALL=C)
+x scontrol update nodename=n1,n2,n3 state=drain reason=test || fail "drain"
+examine 74 --wait 1 --nodes 2; expect_text "still waits after 1 s" $name/err
+[ -z "$(x squeue -h)" ] || fail "its job stays in the queue: $(x squeue)"
+examine 74 --nodes 1 --account nobody -- --constraint=none; expect_text "sbatch refuses the job: .*Invalid feature" $name/err
+mkdir $name/bare && ln -s "$(command -v env)" $name/bare/ && ln -s "$(python3 -c "import sys; print(sys.executable)")" $name/bare/python3
+settings=(PATH="$work/$name/bare")
+examine 74; expect_finding '^FAIL  Slurm tools  not on PATH: sbatch, srun, scontrol'
+x "$doctor" --nodes 2 >$name/out 2>$name/err; expect_status $? 64 "without --run-dir"
+x "$doctor" --run-dir "$run" --nodes 0 >$name/out 2>$name/err; expect_status $? 64 "--nodes 0"
+settings=(LC_ALL=C)
+examine 0 --local --ranks-per-node 2
+expect_finding '^PASS  MPI start  2 starts of 2 ranks'
+[ -z "$(ls -A "$run")" ] || fail "left behind: $(ls -A "$run")"
