@@ -1,5 +1,7 @@
 #include "data/loader.h"
 
+#include <pthread.h>
+
 #include <chrono>
 #include <utility>
 
@@ -43,6 +45,8 @@ absl::StatusOr<StepBatches> BatchLoader::Next() {
 }
 
 void BatchLoader::Run() {
+  // For debuggers and top; tests/faults finds the thread by it, to make a step wait for its data.
+  ::pthread_setname_np(::pthread_self(), "batch-loader");
   for (int64_t step = options_.first_step;; ++step) {
     {
       // Before preparing, so that no more than prefetch_steps steps ever exist here.

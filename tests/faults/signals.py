@@ -1,15 +1,17 @@
 """Runs that are told to stop in every phase: each stop must leave a checkpoint of where it was, a ledger line, 75, in time."""
 import json
+import pathlib
 import re
 import shutil
 import signal
 import time
 
 import history
+from held_thread import HeldThread
 from programs import STATE_LOG, STEPS, Failure, Launch, StateLog, await_gone, json_lines, kill, processes, trained_steps
 from watch import CheckpointWatch
 
-PHASES = {"start-up": 3, "data wait and step": 4, "evaluation": 4, "save": 3, "last checkpoint": 2, "between restarts": 3}
+PHASES = {"start-up": 3, "data wait": 3, "step": 3, "evaluation": 4, "save": 3, "last checkpoint": 2, "between restarts": 3}
 RECEIVERS = {"launcher": 4, "one rank": 3, "all ranks": 1}
 
 
@@ -56,6 +58,14 @@ class StoppedRun:
             receiver = "launcher"
         self.log_offset = self.log.stat().st_size if self.log.exists() else 0
         self.launch = Launch(self.programs, self.run, self.random.randint(1, 3), self.settings, self.log)
+        self.held = None
+        try:
+            return self.stop_in(phase, receiver, number, is_double)
+        finally:
+            if self.held:
+                self.held.release()
+
+    def stop_in(self, phase, receiver, number, is_double):
         if not self.await_phase(phase, receiver):
             return self.is_finished()
         pids = self.receivers(receiver)
@@ -68,10 +78,17 @@ class StoppedRun:
         if is_double:
             time.sleep(self.random.choice([0, self.random.uniform(0, 0.02), self.random.uniform(0, 0.2)]))
             kill(pids, signal.SIGTERM)
+        waited = None
+        if self.held:
+            time.sleep(self.random.uniform(0.05, 0.4))
+            waited = time.monotonic() - sent
+            self.held.release()
         status = self.launch.wait(120, "a signal to %s in %s" % (receiver, phase))
         seconds = time.monotonic() - sent
         self.tally["signals: %s, %s%s" % (phase, receiver, ", twice" if is_double else "")] += 1
         self.judge(status, seconds, is_double and receiver == "launcher", phase)
+        if waited:
+            self.require_wait(where, waited)
         return status == 0
 
     def is_finished(self):
@@ -94,8 +111,10 @@ class StoppedRun:
             passed, steps, records = time.monotonic() - started, trained_steps(self.run), saves.new_records()
             if phase == "start-up" and passed > seconds and self.receivers(receiver):
                 return True
-            if phase == "data wait and step" and steps >= wanted:
+            if phase == "step" and steps >= wanted:
                 time.sleep(self.random.uniform(0, 0.02))
+                return True
+            if phase == "data wait" and steps >= wanted and self.hold_data():
                 return True
             if phase == "evaluation" and steps > first and self.is_before_evaluation(steps):
                 time.sleep(self.random.uniform(0, 0.01))
@@ -112,6 +131,42 @@ class StoppedRun:
                 return True
             time.sleep(0.002)
         return False
+
+    def hold_data(self):
+        """Holds rank 0's loader until the step waits for it; False if it is not there."""
+        try:
+            self.held = HeldThread(next(pid for pid in processes(self.run)["anyorder-train"] if self.is_rank_0(pid)), "batch-loader")
+        except PermissionError:  # in some containers: then the signal comes in whatever the step does
+            self.tally["data wait: not held, this machine forbids ptrace"] += 1
+            return True
+        except (KeyError, StopIteration, FileNotFoundError, ProcessLookupError):
+            return False
+        beat, since = self.heartbeat(), time.monotonic()
+        while time.monotonic() - since < 0.1:
+            if self.heartbeat() != beat:  # what was loaded before is trained first
+                beat, since = self.heartbeat(), time.monotonic()
+            time.sleep(0.005)
+        if re.fullmatch(rb"step \d+", beat):
+            return True
+        self.held.release()  # an evaluation, or the end
+        return False
+
+    def heartbeat(self):
+        """The phase that rank 0 says it is in."""
+        page = (self.run / ".launch/ranks/rank-00000").read_bytes()
+        found = re.search(rb"(step \d+|evaluation after step \d+|last checkpoint|set-up|start)\0", page)
+        return found.group(1) if found else b""
+
+    @staticmethod
+    def is_rank_0(pid):
+        variables = pathlib.Path("/proc/%d/environ" % pid).read_bytes().split(b"\0")
+        return b"OMPI_COMM_WORLD_RANK=0" in variables
+
+    def require_wait(self, step, seconds):
+        """That the signal came while the step after `step` waited for its data, by what the run itself measured."""
+        lines = [line for line in json_lines(self.run / "metrics.jsonl") if line["step"] == step + 1]
+        if not lines or lines[-1]["data_wait_ms"] < 1000 * seconds:
+            raise Failure("the signal did not meet a wait for data of %.0f ms: %s" % (1000 * seconds, lines[-1:]))
 
     def is_before_evaluation(self, steps):
         every = int(self.settings[-1].split("=")[1])
