@@ -1,8 +1,10 @@
 """Runs the probe: as a job of its own, in the allocation one is in, or on this machine alone; brings back its facts."""
 import base64
+import glob
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,6 +14,7 @@ import zlib
 HERE = os.path.dirname(os.path.realpath(__file__))
 POLL_SECONDS = 0.5
 SPEAK_EVERY = 30.0
+CLEAN_LIMIT = 10.0
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED")
 
 
@@ -62,7 +65,9 @@ def parse_facts(text):
             facts.append(fact)
         elif line.strip():
             other.append(line.strip())
-    return facts, other
+    # A job that was requeued meanwhile has begun again.
+    begins = [i for i, fact in enumerate(facts) if fact["fact"] == "begin"]
+    return facts[begins[-1]:] if begins else facts, other
 
 
 def is_whole(facts):
@@ -142,6 +147,7 @@ class Job:
                 time.sleep(POLL_SECONDS)
         except BaseException:
             subprocess.run(["scancel", self.number], stderr=subprocess.DEVNULL)
+            self.clean_up()
             raise
         return self.last_facts(state, record)
 
@@ -153,7 +159,7 @@ class Job:
             if is_whole(facts) or time.monotonic() > deadline:
                 break
             time.sleep(POLL_SECONDS)
-        self.remove_log()
+        self.clean_up()
         facts.append({"fact": "job", "requeue": record.get("Requeue"), "number": self.number,
                       "waited": getattr(self, "started", self.submitted) - self.submitted})
         if not is_whole(facts):
@@ -170,7 +176,13 @@ class Job:
             return True
         return done.stdout.strip() not in ("ext2/ext3", "xfs", "btrfs", "tmpfs", "overlayfs", "zfs")
 
-    def remove_log(self):
+    def clean_up(self):
+        """What the job itself removes, unless it is killed; and its log."""
+        deadline = time.monotonic() + CLEAN_LIMIT
+        while self.fields().get("JobState") in ("RUNNING", "COMPLETING") and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        for path in glob.glob(os.path.join(glob.escape(self.options["run_dir"]), ".doctor-%s-*" % self.number)):
+            shutil.rmtree(path, ignore_errors=True)
         try:
             os.unlink(self.log)
         except OSError:

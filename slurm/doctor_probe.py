@@ -18,7 +18,7 @@ import time
 # A network file system may hide a new name for its directory cache time, 60 s by default on NFS.
 VISIBLE_LIMIT = 75.0
 ANSWER_LIMIT = 60.0
-HELLO_LIMIT = 60.0
+HELLO_LIMIT = 120.0
 CONNECT_LIMIT = 3.0
 # A node that lacks the run directory itself is not waited for as long as for something new in it.
 ABSENT_LIMIT = 5.0
@@ -174,17 +174,19 @@ def probe_network(agents):
     nodes = sorted(agents.names)
     interfaces = {node: answer["ok"] for node, answer in agents.ask("interfaces").items() if "ok" in answer}
     ports = {node: answer["ok"] for node, answer in agents.ask("listen").items() if "ok" in answer}
-    results = []
     # A ring and a star: every node is called and calls, and the number of calls grows with the nodes, not their square.
+    targets = {}
     for i, node in enumerate(nodes):
         callees = {nodes[(i + 1) % len(nodes)], nodes[0]} - {node}
-        targets = [[callee, entry["address"], ports[callee]] for callee in sorted(callees) if callee in ports
-                   for entry in interfaces.get(callee, []) if entry["name"] != "lo"]
-        if not targets:
-            continue
-        answer = agents.ask("connect", nodes=[node], targets=targets, within=CONNECT_LIMIT).get(node, {})
-        for callee, address, error in answer.get("ok", [[target[0], target[1], answer.get("error", "no answer")]
-                                                        for target in targets]):
+        targets[node] = [[callee, entry["address"], ports[callee]] for callee in sorted(callees) if callee in ports
+                         for entry in interfaces.get(callee, []) if entry["name"] != "lo"]
+    # All at once: where a firewall drops them, each would take its whole limit.
+    asked = {(node, agents.send("connect", [node], targets=calls, within=CONNECT_LIMIT)): calls for node, calls in targets.items()}
+    got = agents.collect(set(asked), ANSWER_LIMIT)
+    results = []
+    for (node, number), calls in asked.items():
+        answer = got.get((node, number), (0, {"error": "no answer"}))[1]
+        for callee, address, error in answer.get("ok", [[call[0], call[1], answer.get("error")] for call in calls]):
             results.append([agents.names[node], agents.names[callee], address, error])
     chosen = os.environ.get("OMPI_MCA_btl_tcp_if_include") or chosen_network(interfaces.get(nodes[0], []))
     tell("network", interfaces={agents.names[node]: value for node, value in interfaces.items()}, calls=results, chosen=chosen)
@@ -359,6 +361,8 @@ def probe_signal():
 
 def main(payload):
     options = payload["options"]
+    # Whoever waits for us may give up: then scancel comes, and what we wrote must go all the same.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     tell("begin", host=os.uname()[1], python=sys.version.split()[0], job=os.environ.get("SLURM_JOB_ID", ""),
          nodes=os.environ.get("SLURM_JOB_NUM_NODES", ""), node_list=os.environ.get("SLURM_JOB_NODELIST", ""))
     agents = Agents(options["agent_command"], payload["agent"], options["nodes"])

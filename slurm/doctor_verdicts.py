@@ -69,6 +69,21 @@ def nodes_answer(fact, options):
                     "python3, cannot start a task, or cannot reach the batch host")]
 
 
+def unanswered(facts):
+    """Nodes that did not answer a question: what was not looked at is not fine."""
+    names = next((set(fact["nodes"]) for fact in facts if fact["fact"] == "agents"), set())
+    texts = {}
+    for fact in facts:
+        if fact["fact"] in ("limits", "machine", "places", "programs", "names"):
+            for name in sorted(names):
+                answer = fact["nodes"].get(name, {"error": "no answer in time"})
+                if "error" in answer:
+                    texts.setdefault(name, "%s: %s" % (fact["fact"], answer["error"]))
+    if not texts:
+        return []
+    return [finding("answers", WARN, group(texts), "the lines above leave these nodes out", "run doctor again; if it repeats, look at the node")]
+
+
 def limit_text(value):
     return "unlimited" if value < 0 else str(value)
 

@@ -166,6 +166,13 @@ class Nodes(unittest.TestCase):
         self.assertEqual(levels(doctor_verdicts.places(fact, dict(JOB, checkpoint_bytes=4 << 30)))["free space"], "FAIL")
 
 
+    def test_a_node_that_does_not_answer_is_not_fine(self):
+        facts = [{"fact": "agents", "nodes": {"n1": {}, "n2": {}}}, {"fact": "limits", "nodes": {"n1": {"ok": {}}, "n2": {"error": "EIO"}}},
+                 {"fact": "machine", "nodes": {"n2": {"ok": {}}}}]
+        self.assertEqual(only(doctor_verdicts.unanswered(facts))["seen"], "n2: limits: EIO; n1: machine: no answer in time")
+        self.assertEqual(doctor_verdicts.unanswered(facts[:1]), [])
+
+
 class Network(unittest.TestCase):
     def find(self, calls, chosen, second="10.1.0"):
         def entry(name, address, speed):
@@ -187,6 +194,10 @@ class Network(unittest.TestCase):
         entry = self.find(calls, "10.1.0.0/24")
         self.assertEqual(entry["level"], "FAIL")
         self.assertIn("btl_tcp_if_include=10.0.0.0/24", entry["fix"])
+
+    def test_a_network_that_connects_only_some_is_avoided(self):
+        calls = [["n1", "n2", "10.0.0.2", ""], ["n2", "n1", "10.0.0.1", ""], ["n1", "n2", "10.1.0.2", ""], ["n2", "n1", "10.1.0.1", "refused"]]
+        self.assertEqual(self.find(calls, "10.1.0.0/24")["level"], "FAIL")
 
     def test_a_firewall_fails(self):
         self.assertEqual(self.find([["n1", "n2", "10.0.0.2", "no answer in 3 s"]], "")["level"], "FAIL")
@@ -308,6 +319,10 @@ class Script(unittest.TestCase):
         self.assertTrue(doctor_job.is_whole(facts), done.stdout)
         self.assertFalse(os.path.exists("no"))
         self.assertEqual([fact["nodes"] for fact in facts if fact["fact"] == "agents"], [{}])
+
+    def test_a_job_that_began_again_is_judged_by_its_last_start(self):
+        facts, _ = doctor_job.parse_facts('{"fact": "begin"}\n{"fact": "old"}\nslurmstepd: requeued\n{"fact": "begin"}\n{"fact": "end"}\n')
+        self.assertEqual([fact["fact"] for fact in facts], ["begin", "end"])
 
     def test_a_node_tells_itself_from_another_at_the_same_address(self):
         agent = doctor_agent.Agent()

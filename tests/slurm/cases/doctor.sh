@@ -86,6 +86,15 @@ settings=(PATH="$work/$name/alone:$PATH")
 examine 65 --nodes 1 --ranks-per-node 2 --mpi mpirun
 expect_finding '^FAIL  MPI start  start 1 of 2: 2 promised, but each rank is alone'
 
+# In an allocation that is there already; and interrupted while its job runs: the job is cancelled, nothing stays.
+settings=(salloc --quiet --nodes=2 --ntasks=2)
+examine 0 --nodes 2
+expect_finding '^PASS  MPI start  2 starts of 2 ranks'
+x timeout --preserve-status -s INT 5 "$doctor" --run-dir "$run" --nodes 3 >$name/out 2>$name/err; expect_status $? 74 "interrupted"
+expect_text "its job was cancelled" $name/err
+[ -z "$(ls -A "$run")" ] || fail "left behind: $(ls -A "$run")"
+[ -z "$(x squeue -h -t pending,running)" ] || fail "its job goes on: $(x squeue)"
+
 # A queue that is too long, an option that Slurm refuses, no Slurm at all; one machine alone.
 settings=(LC_ALL=C)
 x scontrol update nodename=n1,n2,n3 state=drain reason=test || fail "drain"
