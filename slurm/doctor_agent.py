@@ -132,7 +132,7 @@ class Agent:
         # "version `GLIBC_2.38' not found (required by ...)": built on a newer system
         missing += [line for line in lines if "not found (required by" in line]
         broken = done.returncode != 0 and not missing and lines and "not a dynamic executable" not in done.stdout
-        return [lines[-1]] if broken else missing
+        return [lines[-1].replace(path + ": ", "")] if broken else missing
 
     def op_gpus(self):
         smi = shutil.which("nvidia-smi")

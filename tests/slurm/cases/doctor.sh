@@ -45,11 +45,30 @@ cluster nx n2 mount -o remount,size=1m /dev/shm || fail "mount"
 cluster nx n2 mount --bind "$work/$name/other" "$bin/anyorder-ckptd" || fail "mount"
 library=$(ldd "$bin/anyorder-train" | awk '$1 ~ /^libisal/ { print $3 }')
 cluster nx n3 mount --bind /dev/null "$(readlink -f "$library")" || fail "mount"
+# On n2 Python sees a clock that is ahead and the file system of a bad mount: a directory cache, an attribute cache, no O_EXCL, no locks.
 cat >$name/empty/sitecustomize.py <<'END'
-import os, time
-real = time.time
+import builtins, fcntl, io, os, time
 if os.environ.get("SLURMD_NODENAME") == "n2":
-    time.time = lambda: real() + 120
+    real_time, real_open, real_os_open, seen = time.time, builtins.open, os.open, {}
+    def late_open(path, *arguments, **options):
+        if str(path).endswith("/lease"):
+            with real_open(path) as file:
+                text = file.read()
+            when, cached = seen.setdefault(path, (real_time(), text))
+            if real_time() - when > 16:
+                seen[path] = (real_time(), text)
+                cached = text
+            return io.StringIO(cached)
+        file = real_open(path, *arguments, **options)
+        if "/step/" in str(path) and real_time() - seen.setdefault("step", real_time()) < 3:
+            raise FileNotFoundError(path)
+        return file
+    def open_anyhow(path, flags, *arguments, **options):
+        if "/only." in str(path):
+            time.sleep(0.3 if str(path).endswith(".0") else 0)
+            flags &= ~os.O_EXCL
+        return real_os_open(path, flags, *arguments, **options)
+    time.time, builtins.open, os.open, fcntl.flock = lambda: real_time() + 120, late_open, open_anyhow, lambda *_: None
 END
 sed -i s/JobRequeue=1/JobRequeue=0/ "$ANYORDER_SLURM_LAB/slurm.conf" && x scontrol reconfigure || fail "reconfigure"
 settings=(PATH="$work/$name/one:$PATH" PYTHONPATH="$work/$name/empty" sh -c 'ulimit -n 64; exec "$@"' sh)
@@ -62,6 +81,11 @@ expect_finding '^FAIL  open files  n1, n2, n3: 64 '
 expect_finding '^FAIL  clocks  n2 is ahead of n[13] by at least 120 s'
 expect_finding '^FAIL  GPUs  n1, n2, n3: nvidia-smi lists 1'
 expect_finding '^WARN  requeue  JobRequeue=0'
+expect_finding '^WARN  rename seen  after at most [34]'
+expect_finding '^FAIL  atomic replace  seen after 1[0-9]'
+expect_finding '^FAIL  exclusive create  40 of 40 names were created by 2 nodes'
+expect_finding '^WARN  lock (flock)  n2 got a lock that another node holds'
+expect_finding '^PASS  lock (fcntl)'
 [ -z "$(ls -A "$run")" ] || fail "left behind: $(ls -A "$run")"
 for node in n2 n3; do
   cluster crash $node && cluster boot $node || fail "boot"
