@@ -19,6 +19,7 @@ namespace {
 constexpr Subcommand (*kDeclarations[])(CLI::App&) = {
     DeclareLaunch,
     DeclareStatus,
+    DeclareReport,
     DeclareInspect,
     DeclareExport,
     DeclareEval,

@@ -26,18 +26,6 @@ std::optional<absl::Time> ParseTimeOfDay(const std::string& text) {
   return time;
 }
 
-// The launcher that has the run directory, as far as anybody can tell. On another machine its process cannot be looked at,
-// but Slurm knows whether the job it belongs to still runs.
-std::string LiveOwner(const RunDirectory& paths, const SlurmView& slurm) {
-  const auto owner = ckpt::ReadLease(ckpt::FileSystem::Posix(), paths.launch);
-  if (!owner.ok() || ckpt::IsKnownDead(*owner)) return "";
-  for (const SlurmJob& job : slurm.jobs)
-    if (absl::StrCat(job.id) == owner->job && !job.IsRunning()) return "";
-  for (const int64_t id : slurm.forgotten)
-    if (absl::StrCat(id) == owner->job) return "";
-  return owner->ToString();
-}
-
 // From each start to the last record of it; `is_running` up to now.
 absl::Duration WallTimeOf(const std::vector<LedgerRecord>& ledger,
                           bool is_running,
@@ -83,6 +71,16 @@ bool IsQueued(const SlurmView& slurm) {
 }
 
 }  // namespace
+
+std::string LiveOwner(const std::string& run_dir, const SlurmView& slurm) {
+  const auto owner = ckpt::ReadLease(ckpt::FileSystem::Posix(), RunDirectory(run_dir).launch);
+  if (!owner.ok() || ckpt::IsKnownDead(*owner)) return "";
+  for (const SlurmJob& job : slurm.jobs)
+    if (absl::StrCat(job.id) == owner->job && !job.IsRunning()) return "";
+  for (const int64_t id : slurm.forgotten)
+    if (absl::StrCat(id) == owner->job) return "";
+  return owner->ToString();
+}
 
 int64_t CountRestarts(const std::vector<LedgerRecord>& ledger) {
   int64_t restarts = 0;
@@ -179,7 +177,7 @@ absl::StatusOr<StatusFacts> StatusCollector::Collect() {
     facts.ranks = record.ranks;
     facts.nodes = record.nodes;
   }
-  facts.owner = LiveOwner(paths, facts.slurm);
+  facts.owner = LiveOwner(run_dir_, facts.slurm);
   const bool is_running = !facts.owner.empty();
   facts.wall = WallTimeOf(facts.ledger, is_running, facts.now);
   facts.commit = FindLastCommit(facts);

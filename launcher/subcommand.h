@@ -30,6 +30,7 @@ Subcommand DeclareExport(CLI::App& front);
 Subcommand DeclareImport(CLI::App& front);
 Subcommand DeclareInspect(CLI::App& front);
 Subcommand DeclareLaunch(CLI::App& front);
+Subcommand DeclareReport(CLI::App& front);
 Subcommand DeclareShow(CLI::App& front);
 Subcommand DeclareStatus(CLI::App& front);
 

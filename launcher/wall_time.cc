@@ -10,11 +10,6 @@
 namespace anyorder::launcher {
 namespace {
 
-struct Line {
-  const StepMetrics* metrics;
-  bool is_redone;
-};
-
 // All that is known of one start, in the order of time.
 struct Traces {
   int64_t incarnation = 0;
@@ -25,7 +20,7 @@ struct Traces {
   std::optional<absl::Time> last;  // record of the ledger
   int64_t stop_status = -1;
   int64_t exit_status = -1;
-  std::vector<Line> lines;
+  std::vector<const StepTime*> lines;
 };
 
 std::optional<absl::Time> Parse(const std::string& text) {
@@ -38,9 +33,10 @@ bool IsWishedFor(int64_t exit_status) {
   return exit_status == kExitDone || exit_status == kExitRequeue;
 }
 
-std::vector<Traces> CollectTraces(const RunHistory& history) {
+std::vector<Traces> CollectTraces(const std::vector<LedgerRecord>& ledger,
+                                  const std::vector<StepTime>& steps) {
   std::map<int64_t, Traces> by_incarnation;
-  for (const LedgerRecord& record : history.ledger) {
+  for (const LedgerRecord& record : ledger) {
     const std::optional<absl::Time> time = Parse(record.time);
     if (record.incarnation < 0 || !time) continue;
     Traces& traces = by_incarnation[record.incarnation];
@@ -57,41 +53,35 @@ std::vector<Traces> CollectTraces(const RunHistory& history) {
       traces.exit_status = record.exit_status;
     }
   }
-  for (const StepMetrics& line : history.metrics)
-    by_incarnation[line.incarnation].lines.push_back({&line, false});
-  for (const StepMetrics& line : history.redone)
-    by_incarnation[line.incarnation].lines.push_back({&line, true});
+  for (const StepTime& line : steps)
+    by_incarnation[line.incarnation].lines.push_back(&line);
   std::vector<Traces> result;
   for (auto& [incarnation, traces] : by_incarnation) {
     if (!traces.start) continue;  // only sample_audit.h has something to say about it
     traces.incarnation = incarnation;
-    std::stable_sort(traces.lines.begin(), traces.lines.end(), [](const Line& a, const Line& b) {
-      return a.metrics->step < b.metrics->step;
-    });
+    std::stable_sort(traces.lines.begin(),
+                     traces.lines.end(),
+                     [](const StepTime* a, const StepTime* b) { return a->step < b->step; });
     result.push_back(std::move(traces));
   }
   return result;
 }
 
-absl::Duration EvaluationTime(const StepMetrics& line) {
-  return line.held_out ? absl::Milliseconds(line.held_out->ms) : absl::ZeroDuration();
-}
-
-void AddStep(const Line& line, TimeShares& shares) {
-  const StepMetrics& metrics = *line.metrics;
-  const absl::Duration step = absl::Milliseconds(metrics.step_ms);
+void AddStep(const StepTime& line, TimeShares& shares) {
+  const absl::Duration step = absl::Milliseconds(line.step_ms);
+  const absl::Duration evaluation = absl::Milliseconds(line.evaluation_ms);
   if (line.is_redone) {
-    shares[kRedone] += step + EvaluationTime(metrics);
+    shares[kRedone] += step + evaluation;
     return;
   }
-  const absl::Duration wait = absl::Milliseconds(metrics.data_wait_ms);
-  const absl::Duration reduce = absl::Milliseconds(metrics.reduce_ms);
-  const absl::Duration stall = absl::Milliseconds(metrics.ckpt_stall_ms);
+  const absl::Duration wait = absl::Milliseconds(line.data_wait_ms);
+  const absl::Duration reduce = absl::Milliseconds(line.reduce_ms);
+  const absl::Duration stall = absl::Milliseconds(line.ckpt_stall_ms);
   shares[kDataWait] += wait;
   shares[kCommunication] += reduce;
   shares[kCheckpointStall] += stall;
   shares[kTrain] += step - wait - reduce - stall;
-  shares[kEvaluation] += EvaluationTime(metrics);
+  shares[kEvaluation] += evaluation;
 }
 
 // Fills the spans of one start one after the other; `cursor` is where the last one ended.
@@ -107,15 +97,13 @@ class SpanFiller {
 
   // What the durations leave of the span before the first step is preparation, and after each step bookkeeping. Clocks of two
   // kinds and whole milliseconds let single differences fall below zero, but not their sum.
-  void FillSteps(const std::vector<Line>& lines, TimeClass preparation) {
+  void FillSteps(const std::vector<const StepTime*>& lines, TimeClass preparation) {
     absl::Duration rest;
-    for (const Line& line : lines) {
-      AddStep(line, shares_);
-      const absl::Duration known =
-          absl::Milliseconds(line.metrics->step_ms) + EvaluationTime(*line.metrics);
-      // Lines of older versions have no time.
-      const absl::Time time = Parse(line.metrics->time).value_or(cursor_ + known);
-      absl::Duration& excess = &line == &lines.front() ? shares_[preparation] : rest;
+    for (const StepTime* line : lines) {
+      AddStep(*line, shares_);
+      const absl::Duration known = absl::Milliseconds(line->step_ms + line->evaluation_ms);
+      const absl::Time time = line->time == absl::InfinitePast() ? cursor_ + known : line->time;
+      absl::Duration& excess = line == lines.front() ? shares_[preparation] : rest;
       excess += time - cursor_ - known;
       cursor_ = time;
     }
@@ -158,8 +146,30 @@ bool WallTime::AddsUp() const {
   return absl::AbsDuration(Sum() - wall) <= wall / 100;
 }
 
+StepTime StepTimeOf(const StepMetrics& metrics, bool is_redone) {
+  return {metrics.step,
+          metrics.incarnation,
+          Parse(metrics.time).value_or(absl::InfinitePast()),
+          metrics.step_ms,
+          metrics.data_wait_ms,
+          metrics.reduce_ms,
+          metrics.ckpt_stall_ms,
+          metrics.held_out ? metrics.held_out->ms : 0,
+          is_redone};
+}
+
 WallTime MeasureWallTime(const RunHistory& history) {
-  const std::vector<Traces> all = CollectTraces(history);
+  std::vector<StepTime> steps;
+  for (const StepMetrics& line : history.metrics)
+    steps.push_back(StepTimeOf(line, false));
+  for (const StepMetrics& line : history.redone)
+    steps.push_back(StepTimeOf(line, true));
+  return MeasureWallTime(history.ledger, steps);
+}
+
+WallTime MeasureWallTime(const std::vector<LedgerRecord>& ledger,
+                         const std::vector<StepTime>& steps) {
+  const std::vector<Traces> all = CollectTraces(ledger, steps);
   WallTime result;
   const Traces* previous = nullptr;
   absl::Time end;

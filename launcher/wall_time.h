@@ -11,6 +11,8 @@
 
 #include "absl/time/time.h"
 
+#include "core/train/ledger.h"
+#include "core/train/metrics.h"
 #include "launcher/run_history.h"
 
 namespace anyorder::launcher {
@@ -51,6 +53,22 @@ struct WallTime {
   bool AddsUp() const;
 };
 
+// What the sums need of one line of metrics.jsonl; long runs have a million.
+struct StepTime {
+  int64_t step = 0;
+  int64_t incarnation = 0;
+  absl::Time time = absl::InfinitePast();  // of the line; lines of older versions have none
+  double step_ms = 0;
+  double data_wait_ms = 0;
+  double reduce_ms = 0;
+  double ckpt_stall_ms = 0;
+  double evaluation_ms = 0;
+  bool is_redone = false;
+};
+StepTime StepTimeOf(const StepMetrics& metrics, bool is_redone);
+
+WallTime MeasureWallTime(const std::vector<LedgerRecord>& ledger,
+                         const std::vector<StepTime>& steps);
 WallTime MeasureWallTime(const RunHistory& history);
 
 }  // namespace anyorder::launcher

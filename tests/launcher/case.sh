@@ -462,6 +462,8 @@ reported)
   "$anyorder" inspect "$here" >$name/none 2>&1; expect_status $? 64 "inspect of something else"
   "$anyorder" inspect $name/nowhere >$name/none 2>&1; expect_status $? 64 "inspect of nothing"
   expect_text "name the directory of one" $name/none
+  "$anyorder" report --run-dir reference --output $name/report.html >$name/page || fail "report"
+  expect_text '<tr data-class="train" data-seconds="[0-9]' $name/report.html
   "$anyorder" inspect reference --verify >$name/verified || fail "inspect --verify of a run"
   expect_text "^verified  *every byte of [1-9][0-9]* checkpoints" $name/verified
   python3 "$here/check_run.py" reference $steps || fail "the run directory is wrong"

@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+"""`anyorder report` as a user opens it: pages from disk in a headless Chromium, light and wide as well as narrow. They must draw what
+the run's files say, print nothing on the console, ask for nothing outside themselves, and no text may leave its place or meet another.
+
+Usage: check_report.py BIN_DIR      exit 77: no browser that can read a file of ours
+"""
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from html.parser import HTMLParser
+from pathlib import Path
+
+from make_run import Run, eventful_run
+
+ANYORDER = Path(sys.argv[1]) / "anyorder"
+PANELS = ["starts", "loss", "lr", "grad", "speed", "stall"]
+
+# Runs in a copy of the page after its own script, tries the controls and writes what it finds into the document.
+PROBE = """<script>
+const found = {};
+const visible = e => e.getClientRects().length > 0;
+const look = name => {
+  const faults = [], page = document.documentElement;
+  if (page.scrollWidth > page.clientWidth) faults.push(`the page is ${page.scrollWidth} wide, the window ${page.clientWidth}`);
+  for (const e of document.querySelectorAll('main *')) {
+    if (!visible(e) || e.closest('svg') || e.matches('.scroll, pre, .unseen, .unseen *')) continue;
+    const style = getComputedStyle(e);
+    if (style.overflowX === 'visible' && style.display !== 'inline' && e.scrollWidth > e.clientWidth + 1 && !e.closest('.scroll'))
+      faults.push(`<${e.localName} class="${e.className}"> overflows: ${e.textContent.slice(0, 40)}`);
+  }
+  for (const svg of document.querySelectorAll('#charts .panel > div > svg')) {
+    const frame = svg.getBoundingClientRect(), boxes = [];
+    for (const text of svg.querySelectorAll('text')) {
+      const box = text.getBoundingClientRect();
+      if (box.left < frame.left - 1 || box.right > frame.right + 1 || box.top < frame.top - 1 || box.bottom > frame.bottom + 1)
+        faults.push(`${svg.dataset.curve}: '${text.textContent}' leaves the picture`);
+      for (const [other, words] of boxes)
+        if (box.left < other.right - 1 && other.left < box.right - 1 && box.top < other.bottom - 3 && other.top < box.bottom - 3)
+          faults.push(`${svg.dataset.curve}: '${text.textContent}' meets '${words}'`);
+      boxes.push([box, text.textContent]);
+    }
+  }
+  for (const e of document.querySelectorAll('#charts [d], #charts [x], #charts [cx], #charts [points]'))
+    for (const a of ['d', 'x', 'y', 'x1', 'x2', 'y1', 'y2', 'cx', 'cy', 'width', 'height'])
+      if (/NaN|Infinity|undefined/.test(e.getAttribute(a) || '')) faults.push(`${name}: <${e.localName} ${a}="${e.getAttribute(a).slice(0, 60)}">`);
+  found[name] = {faults, panels: Object.fromEntries([...document.querySelectorAll('#charts svg[data-curve]')].map(s =>
+    [s.dataset.curve, {points: +s.dataset.points, low: +s.dataset.low, high: +s.dataset.high, paths: s.querySelectorAll('path').length,
+      words: [...s.querySelectorAll('text')].map(t => t.firstChild.data), titles: [...s.querySelectorAll('title')].map(t => t.textContent),
+      described: s.querySelector('desc').textContent}]))};
+};
+addEventListener('load', () => setTimeout(() => {
+  try {
+    look('first');
+    const charts = document.getElementById('charts'), key = k => charts.dispatchEvent(new KeyboardEvent('keydown', {key: k, bubbles: true}));
+    key('ArrowRight');
+    found.spoken = document.getElementById('spoken').textContent;
+    found.legends = [...document.querySelectorAll('.legend')].map(l => l.textContent);
+    look('read out');
+    key('+'); key('+');
+    look('zoomed');
+    key('Escape');
+    for (const mode of ['active', 'step', 'clock']) { document.querySelector(`input[value=${mode}]`).click(); look(mode); }
+    found.drawn = document.documentElement.dataset.drawn || '';
+    found.state = (document.querySelector('.state') || {}).textContent;
+    found.time = Object.fromEntries([...document.querySelectorAll('tr[data-class]')].map(r => [r.dataset.class, +r.dataset.seconds]));
+    found.tiles = Object.fromEntries([...document.querySelectorAll('.tiles div')].map(d => [d.children[0].textContent, d.children[1].textContent]));
+    found.asked = performance.getEntriesByType('resource').map(r => r.name);
+    found.title = document.title;
+  } catch (error) { found.error = String(error.stack); }
+  const out = document.createElement('script');
+  out.type = 'application/json'; out.id = 'found';
+  out.textContent = JSON.stringify(found).replace(/</g, '\\\\u003c');
+  document.body.append(out);
+}, 100));
+</script>"""
+
+
+class Browser:
+    def __init__(self, folder):
+        self.folder = folder
+        names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
+        self.program = next((path for path in map(shutil.which, names) if path), None)
+
+    def open(self, page, width=1200):
+        """The document after its scripts, and what the console printed."""
+        done = subprocess.run(
+            [self.program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-background-networking",
+             "--disable-dev-shm-usage", "--no-first-run", "--virtual-time-budget=3000", f"--window-size={width},1000",
+             f"--user-data-dir={self.folder / 'profile'}", "--enable-logging=stderr", "--dump-dom", page.as_uri()],
+            capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=90)
+        return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+    def unusable(self):
+        if not self.program:
+            return "no chromium, chromium-browser or google-chrome in PATH"
+        page = self.folder / "probe.html"
+        page.write_text("<!doctype html><title>x</title><script>document.title = 'reads ' + 'files'</script>")
+        try:
+            document, _ = self.open(page)
+        except subprocess.TimeoutExpired:
+            return f"{self.program} does not answer"
+        # As a snap it sees only parts of the disk.
+        return "" if "reads files" in document else f"{self.program} cannot open {page}"
+
+
+def report(*options):
+    return subprocess.run([ANYORDER, "report", *map(str, options)], capture_output=True, text=True)
+
+
+def write_report(output, *run_dirs):
+    done = report(*[word for run_dir in run_dirs for word in ("--run-dir", run_dir)], "--output", output)
+    assert done.returncode == 0, done.stderr
+    return output.read_text(encoding="utf-8")
+
+
+def numbers(text):
+    return json.loads(re.search(r'<script type="application/json" id="report-data">(.*?)</script>', text, re.S).group(1))["runs"]
+
+
+class References(HTMLParser):
+    """What a page would load."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.found += [(tag, key, value) for key, value in attributes if key in ("src", "href", "action", "data", "poster", "srcset")]
+        if tag in ("link", "iframe", "object", "embed", "img", "base"):
+            self.found.append((tag, "", ""))
+
+
+def check_is_self_contained(text):
+    assert not References(text).found, References(text).found
+    outside = [url for url in re.findall(r"https?://[^\s'\"<>)]+|url\(|@import|fetch\(|XMLHttpRequest", text) if url != "http://www.w3.org/2000/svg"]
+    assert not outside, outside
+
+
+def look(browser, page, width=1200):
+    text = page.read_text(encoding="utf-8")
+    check_is_self_contained(text)
+    probed = page.with_name("probed-" + page.name)
+    probed.write_text(text.replace("</body></html>", PROBE + "</body></html>"), encoding="utf-8")
+    document, console = browser.open(probed, width)
+    assert not console, console
+    match = re.search(r'<script type="application/json" id="found">(.*?)</script>', document, re.S)
+    assert match, f"the probe found nothing in {page}: {document[-500:]}"
+    found = json.loads(match.group(1))
+    assert "error" not in found, found["error"]
+    for name in ("first", "read out", "zoomed", "active", "step", "clock"):
+        assert not found[name]["faults"], f"{page.name}, {width} wide, {name}: {found[name]['faults'][:8]}"
+        assert list(found[name]["panels"]) == PANELS, found[name]["panels"].keys()
+    assert found["drawn"] == " ".join(PANELS) and not found["asked"], found
+    return found
+
+
+def check_eventful(browser, folder):
+    run = eventful_run(folder / "eventful run")
+    text = write_report(folder / "eventful.html", run)
+    found = look(browser, folder / "eventful.html")
+    panels, lines = found["first"]["panels"], [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    finite = [line["loss"] for line in lines if line["loss"] is not None]
+    assert len(lines) == 1200 and len(finite) == 1199
+    assert panels["loss"]["points"] == 1199 and panels["grad"]["points"] == 1200, panels
+    assert panels["loss"]["high"] > max(finite) and panels["loss"]["low"] < min(finite), panels["loss"]
+    assert panels["loss"]["described"].startswith("eventful run: from 8.") and "1 steps without" in panels["loss"]["described"]
+    assert panels["starts"]["points"] == 4
+    starts = " ".join(panels["starts"]["words"] + panels["starts"]["titles"])
+    for words in ("#1 · 8 ranks", "#2 · 6 ranks", "n3 in start 1; lost", "killed (137)", "stopped on request", 'skipped step 860: nonfinite'):
+        assert words in starts, f"{words}: {starts}"
+    assert "lost" in panels["starts"]["words"] and "held-out loss" in " ".join(panels["loss"]["titles"])
+    assert "nothing ran for" in " ".join(panels["speed"]["titles"]) and "Mar 4 22:10" in panels["lr"]["words"]
+    # Without stops the axis is shorter; by steps it ends with the last one.
+    assert "1200" in found["step"]["panels"]["loss"]["words"], found["step"]["panels"]["loss"]["words"]
+    assert found["spoken"].startswith("step ") and "gradient norm" in found["spoken"] and any("ranks on n1" in l for l in found["legends"])
+    assert found["state"] == "finished" and found["tiles"]["restarts"] == "3" and found["tiles"]["steps done again"] == "37", found["tiles"]
+    ledger = subprocess.run([ANYORDER, "inspect", run, "--ledger", "--json"], capture_output=True, text=True)
+    expected = {name: part["seconds"] for name, part in json.loads(ledger.stdout)["time"].items()}
+    assert found["time"].keys() == expected.keys()
+    assert all(abs(found["time"][name] - expected[name]) < 0.001 for name in expected), (found["time"], expected)
+    assert "&lt;nan&gt; &amp; &quot;bad&quot;" in text and "write &#39;checkpoints/&lt;step&gt;&#39;" in text
+    for width in (500, 800):
+        look(browser, folder / "eventful.html", width)
+
+
+def check_long(browser, folder):
+    """Fifty thousand steps: a page of the same size, with the one spike on it."""
+    run = Run(folder / "long", 50000)
+    run.start(0, 64)
+    run.train(1, 31337, seconds=3, every=500)
+    run.train(31338, 31338, seconds=3, grad_norm=12345.0)
+    run.train(31339, 50000, seconds=3, every=500)
+    text = write_report(folder / "long.html", run.write())
+    assert len(text) < 400 * 1024, f"{len(text) >> 10} KiB"
+    curves = numbers(text)[0]["curves"]
+    assert 800 <= len(curves["t0"]) <= 1600 and max(curves["grad"]["max"]) == 12345 and curves["s1"][-1] == 50000
+    found = look(browser, folder / "long.html")
+    assert found["first"]["panels"]["grad"]["high"] > 12345 and "Mar 5" in " ".join(found["first"]["panels"]["lr"]["words"])
+
+
+def check_small(browser, folder):
+    evil = folder / "<b>&'\" --> </script> run"
+    run = Run(evil, 1)
+    run.start(0, 1)
+    run.train(1, 1)
+    run.end(0, 1, "</title><script>alert(1)</script>")
+    write_report(folder / "one.html", run.write())
+    found = look(browser, folder / "one.html")
+    assert evil.name in found["title"] and found["first"]["panels"]["loss"]["points"] == 1, found
+    empty = Run(folder / "empty", 10)
+    empty.start(0, 2)
+    empty.end(65, 0, "bad data")
+    write_report(folder / "none.html", empty.write())
+    found = look(browser, folder / "none.html")
+    assert found["state"] == "stopped" and found["first"]["panels"]["loss"]["points"] == 0 and found["tiles"]["last loss"] == "none yet"
+    broken = Run(folder / "not finite", 30)
+    broken.start(0, 2)
+    broken.train(1, 30, loss=None, grad_norm=None)
+    write_report(folder / "broken.html", broken.write())
+    found = look(browser, folder / "broken.html")
+    assert found["first"]["panels"]["loss"]["points"] == 0 and found["tiles"]["last loss"] == "not a number"
+
+
+def check_comparison(browser, folder):
+    second = eventful_run(folder / "second", steps=600, seed=2)
+    write_report(folder / "both.html", folder / "eventful run", second)
+    found = look(browser, folder / "both.html")
+    words = found["first"]["panels"]["starts"]["words"]
+    assert "second" in words and found["first"]["panels"]["speed"]["points"] == 1800, found["first"]["panels"]["speed"]
+    assert any("eventful run" in legend and "second" in legend for legend in found["legends"])
+
+
+def check_refusals(folder):
+    never = folder / "never"
+    never.mkdir()
+    (never / "config.toml").write_text('[data]\nshards = "gone"\n')
+    letter = folder / "letter.html"
+    letter.write_text("dear reader")
+    for options, status, words in (
+            (["--run-dir", never], 64, "never started"),
+            (["--run-dir", folder], 64, "not a run directory"),
+            (["--run-dir", folder / "eventful run", "--output", letter], 64, "is no report"),
+            (["--run-dir", folder / "second", "--run-dir", folder / "eventful run"], 64, "add --output"),
+            (["--run-dir", folder / "second", "--output", folder / "no" / "x.html"], 74, "No such file"),
+            ([], 64, "--run-dir")):
+        done = report(*options)
+        assert done.returncode == status and words in done.stderr and done.stderr.count("\n") == 1, (options, done)
+    assert letter.read_text() == "dear reader"
+    default = report("--run-dir", folder / "second")
+    assert default.returncode == 0 and (folder / "second/report.html").exists(), default
+
+
+def main():
+    # Chromium keeps a socket in its profile; long names of build directories do not fit.
+    with tempfile.TemporaryDirectory(prefix="anyorder-report-", ignore_cleanup_errors=True) as temporary:
+        folder = Path(temporary)
+        browser = Browser(folder)
+        why = browser.unusable()
+        if why:
+            print(f"SKIP: {why}")
+            return 77
+        check_eventful(browser, folder)
+        check_comparison(browser, folder)
+        check_small(browser, folder)
+        check_long(browser, folder)
+        check_refusals(folder)
+    print("pages hold")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
