@@ -132,8 +132,10 @@ def disk(fact, options):
     rates = {node: 32.0 / max(answer["write"], 1e-6) for node, answer in found.items()}
     slowest = min(rates, key=rates.get)
     slow = rates[slowest] < 50.0
-    result.append(finding("write speed", WARN if slow else PASS, "32 MiB with fdatasync from every node at once: slowest %s, %.0f MiB/s"
-                          % (slowest, rates[slowest]), "a checkpoint is 12 bytes a parameter, written by all nodes at once",
+    total = options["checkpoint_bytes"] / float(1 << 20)
+    estimate = "; a checkpoint of %.0f MiB takes about %.0f s" % (total, total / options["nodes"] / rates[slowest]) if total else ""
+    result.append(finding("write speed", WARN if slow else PASS, "32 MiB with fdatasync from every node at once: slowest %s, %.0f MiB/s%s"
+                          % (slowest, rates[slowest], estimate), "all nodes write their share of a checkpoint at once, and a stop waits for it",
                           "raise checkpoint.every, and the seconds of --signal"))
     direct = group({node: answer["direct"] for node, answer in found.items()})
     result.append(finding("O_DIRECT", WARN if direct else PASS, direct + ": the page cache is used instead" if direct else "works",

@@ -170,8 +170,8 @@ def run_directory(found, options):
     level = FAIL if first["free"] < max(need, 64 * MIB) or min(files, default=10000) < 1000 else PASS
     result.append(finding(
         "free space", level, "%s%s free" % (size(first["free"]), ", %d inodes" % min(files) if files else ""),
-        ("two checkpoints are kept and a third is being written: %s" % size(need)) if need else
-        "two checkpoints are kept and a third is being written: 36 bytes a parameter; --checkpoint-gib checks it",
+        "two checkpoints are kept and a third is being written" + (": %s" % size(need) if need else
+                                                                   "; how large: ckpt/PROTOCOL.md, Space, and --checkpoint-gib"),
         "free some space or choose another directory; look at your quota as well, which this number may not know"))
     return result
 
@@ -247,7 +247,14 @@ def machine(fact, options):
     ranks = options["ranks_per_node"]
     few = {node: "%d cores for %d ranks" % (answer["cores"], ranks) for node, answer in found.items()
            if answer["cores"] < ranks}
-    return [cpu, finding("cores", WARN if few else PASS, group(few) or "at least %d for %d ranks on every node" % (
+    # Each node stages its share twice; training's own memory comes on top, which nobody here knows.
+    need = 2 * options["checkpoint_bytes"] // options["nodes"]
+    little = {node: size(answer["memory"]) for node, answer in found.items() if answer["memory"] < need}
+    memory = finding("memory", FAIL if little else PASS, group(little) or "at least %s available on every node" % size(
+        min((answer["memory"] for answer in found.values()), default=0)),
+        "each node stages its share of a checkpoint twice%s, beside training itself" % (": %s" % size(need) if need else ""),
+        "more nodes, fewer lanes or a smaller model.mem_len")
+    return [cpu, memory, finding("cores", WARN if few else PASS, group(few) or "at least %d for %d ranks on every node" % (
         min((answer["cores"] for answer in found.values()), default=0), ranks),
         "ranks that share a core wait for each other in every collective", "fewer --ranks-per-node, or -- --cpus-per-task=N")]
 

@@ -113,13 +113,19 @@ class Nodes(unittest.TestCase):
         avx512 = sorted(doctor_verdicts.AVX512)
 
         def find(**flags):
-            nodes = {name: {"ok": {"flags": value, "model": "m", "cores": 4}} for name, value in flags.items()}
+            nodes = {name: {"ok": {"flags": value, "model": "m", "cores": 4, "memory": 1 << 30}} for name, value in flags.items()}
             return doctor_verdicts.machine({"nodes": nodes}, JOB)[0]
         self.assertEqual(find(n1=avx512, n2=avx512)["level"], "PASS")
         entry = find(n1=avx512, n2=avx2)
         self.assertEqual(entry["level"], "WARN")
         self.assertIn("n2: AVX2", entry["seen"])
         self.assertEqual(find(n1=avx512, n2=sorted(avx512 + ["avx512_vnni"]))["level"], "WARN")
+
+    def test_memory_for_two_shares_of_a_checkpoint(self):
+        nodes = {"n1": {"ok": {"flags": [], "model": "m", "cores": 4, "memory": 3 << 30}}}
+        for total, level in ((3, "PASS"), (4, "FAIL")):  # on two nodes: a share is half of it, staged twice
+            found = doctor_verdicts.machine({"nodes": nodes}, dict(JOB, checkpoint_bytes=total << 30))
+            self.assertEqual(levels(found)["memory"], level, total)
 
     def test_the_instruction_sets_are_those_of_the_kernels(self):
         with open(os.path.join(ROOT, "kernels/cpu/vector_kernels.cc"), encoding="utf-8") as file:
