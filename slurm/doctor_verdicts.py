@@ -266,13 +266,15 @@ def gpus(fact, options):
         if seen is None:
             bad[node] = answer["error"]
             continue
-        visible = [entry for entry in (seen["visible"] or "").split(",") if entry]
+        # Without Slurm nobody sets it, and all are visible.
+        chosen = seen["visible"] is not None or not options["is_local"]
+        visible = [entry for entry in (seen["visible"] or "").split(",") if entry] if chosen else [""] * wanted
         bad[node] = "no GPU listed: " + seen["error"] if not seen["listed"] else \
             "nvidia-smi lists %d" % seen["listed"] if seen["listed"] < wanted else \
             "CUDA_VISIBLE_DEVICES=%s" % (seen["visible"] or "") if len(visible) != wanted else ""
     text = group(bad)
     return [finding("GPUs", FAIL if text else PASS, text or "%d on every node" % wanted,
-                    "Slurm promised %d a node" % wanted,
+                    "this many are asked for on each node",
                     "ask the administrator for GresTypes=gpu, gres.conf and the driver on these nodes (nvidia-smi -L in a job)")]
 
 

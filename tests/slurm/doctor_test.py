@@ -157,10 +157,11 @@ class Nodes(unittest.TestCase):
         self.assertEqual(levels(doctor_verdicts.programs({"nodes": nodes}, JOB))["programs"], "FAIL")
 
     def test_gpus_are_counted_against_the_promise(self):
-        def level(listed, visible):
+        def level(listed, visible, is_local=False):
             fact = {"nodes": {"n1": {"ok": {"listed": listed, "error": "", "visible": visible}}}}
-            return only(doctor_verdicts.gpus(fact, dict(JOB, gpus=4)))["level"]
+            return only(doctor_verdicts.gpus(fact, dict(JOB, gpus=4, is_local=is_local)))["level"]
         self.assertEqual(level(8, "0,1,2,3"), "PASS")
+        self.assertEqual(level(8, None, is_local=True), "PASS")
         for bad in ((0, None), (2, "0,1"), (8, "0,1"), (8, None)):
             self.assertEqual(level(*bad), "FAIL", bad)
 
