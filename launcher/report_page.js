@@ -142,7 +142,7 @@
     const flush = () => {
       if (group.length > 1) {
         const at = (row, k) => `${f1(px(row[0]))} ${f1(axis.py(row[k]))}`;
-        svg.append(element('path', { class: 'band', fill,
+        svg.append(element('path', { class: 'band', fill, stroke: fill,
           d: 'M' + group.map(r => at(r, 2)).join('L') + 'L' + group.reverse().map(r => at(r, 1)).join('L') + 'Z' }));
       }
       group = [];
@@ -171,7 +171,7 @@
       run.evals.v.forEach((v, i) => { if (inView(place(run, run.evals.t[i], run.evals.s[i]))) see(v); });
       if (!many) seeCurve(run.lost, run.lost.loss);
     }
-    if (!(low <= high)) [low, high] = [0, 1];
+    if (!(low <= high) || (panel.zero && high <= 0)) [low, high] = [0, 1];
     const log = Boolean(panel.log) && low > 0 && high / low > 20;
     if (log) { low /= 1.1; high *= 1.1; } else {
       const margin = Math.max((high - low) * 0.06, Math.abs(high) * 1e-3, 1e-12);

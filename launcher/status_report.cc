@@ -170,7 +170,7 @@ void AddState(const StatusFacts& facts, Screen& screen) {
   screen.Add("run",
              absl::StrFormat("%s (%s), %d starts, %d restarts",
                              facts.run_dir,
-                             facts.run_id.empty() ? "not started" : facts.run_id,
+                             facts.starts == 0 ? "not started" : facts.run_id,
                              facts.starts,
                              facts.restarts));
   std::string state = facts.state;
