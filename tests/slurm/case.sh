@@ -26,11 +26,11 @@ x() { cluster x "$@"; }
 skip() { echo "SKIPPED: $*" >&2; exit 77; }
 fail() {
   echo "FAILED: $*" >&2
-  for file in "${shown[@]:-}"; do [ -f "$file" ] && { echo "--- $file" >&2; tail -n 20 "$file" >&2; }; done
+  for file in ${shown[*]:-}; do [ -f "$file" ] && { echo "--- $file" >&2; tail -n 20 "$file" >&2; }; done
   [ -f "$log/slurmctld.log" ] && { echo "--- slurmctld.log" >&2; tail -n 12 "$log/slurmctld.log" >&2; }
   exit 1
 }
-shown=()  # files whose ends a failure prints
+shown=()  # files whose ends a failure prints; may be patterns
 expect_status() { [ "$1" -eq "$2" ] || fail "exit status $1, expected $2 ($3)"; }
 expect_text() { grep -q -- "$1" "$2" || fail "'$1' is not in $2: $(tail -n 3 "$2")"; }
 # has_lines FILE PATTERN COUNT: at least so many.

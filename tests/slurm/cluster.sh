@@ -60,8 +60,8 @@ write_conf() {
   local gres="" nodes control bind base user
   user=$(id -un)
   if [ "$gpus" -gt 0 ]; then
-    # Slurm wants character devices; any will do.
-    mkdir -p "$state/gpu" && for i in $(seq 0 $((gpus - 1))); do mknod "$state/gpu/nvidia$i" c 1 3 || gpus=0; done
+    # Slurm wants character devices; any will do. Only root can make them: without there are no GPUs.
+    mkdir -p "$state/gpu" && for i in $(seq 0 $((gpus - 1))); do mknod "$state/gpu/nvidia$i" c 1 3 2>/dev/null || gpus=0; done
   fi
   if [ "$gpus" -gt 0 ]; then
     gres="Gres=gpu:$gpus"
