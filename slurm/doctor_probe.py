@@ -20,6 +20,8 @@ VISIBLE_LIMIT = 75.0
 ANSWER_LIMIT = 60.0
 HELLO_LIMIT = 120.0
 CONNECT_LIMIT = 3.0
+# Each node asks for so many names: name servers would not like the square of a thousand nodes.
+MOST_NAMES = 32
 # A node that lacks the run directory itself is not waited for as long as for something new in it.
 ABSENT_LIMIT = 5.0
 LEASE_ROUNDS = 40
@@ -190,7 +192,8 @@ def probe_network(agents):
             results.append([agents.names[node], agents.names[callee], address, error])
     chosen = os.environ.get("OMPI_MCA_btl_tcp_if_include") or chosen_network(interfaces.get(nodes[0], []))
     tell("network", interfaces={agents.names[node]: value for node, value in interfaces.items()}, calls=results, chosen=chosen)
-    tell("names", nodes=agents.by_name(agents.ask("resolve", names=sorted(agents.names.values()))))
+    some = sorted(agents.names.values())[:MOST_NAMES]
+    tell("names", nodes=agents.by_name(agents.ask("resolve", names=some)))
     return chosen
 
 

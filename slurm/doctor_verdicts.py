@@ -358,7 +358,7 @@ def names(fact, options):
             elif name != node and all(address.startswith("127.") for address in addresses):
                 bad[node] = "%s is %s, this node itself" % (name, addresses[0])
     text = group(bad)
-    return [finding("host names", WARN if text else PASS, text or "every node finds every other by name",
+    return [finding("host names", WARN if text else PASS, text or "every node finds the others by name",
                     "mpirun and error messages use them; srun with PMIx does not need them",
                     "ask the administrator for DNS or /etc/hosts with all nodes")]
 
