@@ -21,11 +21,13 @@
 namespace anyorder::launcher {
 namespace {
 
-// Whether a signal of `signals` came within `interval`; `signals` is a signalfd.
+// Whether a signal of `signals`, a signalfd, came within `interval`. It is taken, or it would end us once it is let through.
 bool WasInterrupted(int signals, absl::Duration interval) {
   pollfd waiting = {signals, POLLIN, 0};
   const int64_t ms = std::clamp<int64_t>(absl::ToInt64Milliseconds(interval), 1, 1 << 30);
-  return ::poll(&waiting, 1, static_cast<int>(ms)) > 0;
+  if (::poll(&waiting, 1, static_cast<int>(ms)) <= 0) return false;
+  signalfd_siginfo taken;
+  return ::read(signals, &taken, sizeof taken) == sizeof taken;
 }
 
 winsize TerminalSize() {

@@ -468,6 +468,12 @@ reported)
   expect_text "^verified  *every byte of [1-9][0-9]* checkpoints" $name/verified
   python3 "$here/check_run.py" reference $steps || fail "the run directory is wrong"
   cp -r reference $name/run
+  # A run that is not done is watched until somebody has seen enough.
+  sed -i 's/^steps = .*/steps = 999/' $name/run/config.toml
+  timeout --foreground --preserve-status -s INT 2 "$anyorder" status --run-dir $name/run --watch 0.2 >$name/watched; expect_status $? 0 "watching until Ctrl-C"
+  [ "$(grep -c ' stopped step 300 of 999, loss' $name/watched)" -ge 2 ] || fail "watching printed $(cat $name/watched)"
+  timeout --foreground --preserve-status -s INT 2 "$anyorder" status --run-dir $name/run --watch 0.2 --json >$name/watched
+  python3 -c 'import json, sys; assert len([json.loads(line) for line in open(sys.argv[1])]) >= 2' $name/watched || fail "watching as JSON"
   payload=$(ls $name/run/checkpoints/$last/*.safetensors)
   printf x | dd of="$payload" bs=1 seek=20000 conv=notrunc 2>/dev/null
   "$anyorder" inspect $name/run/checkpoints/$last --verify >$name/damaged 2>&1; expect_status $? 65 "a damaged checkpoint"
