@@ -142,7 +142,7 @@ absl::StatusOr<EvalJson> EvaluateCausally(const EvalOptions& options, const Subj
   CausalWalkOptions walk_options;
   if (config.objective.name == "permutation_lm") {
     walk_options.two_streams = true;
-  } else if (config.objective.name != "causal_lm") {
+  } else if (config.objective.name != "causal_lm" && config.objective.name != "gpt") {
     return absl::InvalidArgumentError(
         absl::StrCat("a model trained with ",
                      config.objective.name,

@@ -46,9 +46,10 @@ EvalJson LossTable(const SplitLosses& losses) {
 std::string OwnQuantity(const RunConfig& config) {
   if (config.objective.name == "permutation_lm")
     return "conditional NLL of partially predicted targets (no perplexity)";
-  if (config.objective.name == "dae")
+  if (config.objective.name == "dae" || config.objective.name == "bert")
     return "NLL of corrupted tokens, each predicted alone (no perplexity)";
-  if (config.objective.name == "causal_lm") return "NLL of next tokens, read as in training";
+  if (config.objective.name == "causal_lm" || config.objective.name == "gpt")
+    return "NLL of next tokens, read as in training";
   return absl::StrCat("training loss of ", config.objective.name);
 }
 

@@ -29,6 +29,9 @@ constexpr std::array<std::pair<const char*, const char*>, 3> kAliases = {{
     {"transformer_xl", "causal_lm"},
 }};
 
+// Systems that remember nothing and read one way, which the published default is not.
+constexpr std::array<const char*, 2> kWindowReaders = {"gpt", "bert"};
+
 absl::StatusOr<std::string> ObjectiveNamed(const std::string& name) {
   std::vector<std::string> known = ObjectiveNames();
   if (absl::c_linear_search(known, name)) return name;
@@ -84,6 +87,11 @@ void ScaleToLength(int64_t length, RunConfig& config) {
 
 absl::StatusOr<RunConfig> ShowConfig(const ShowOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(RunConfig config, ReadConfig(options));
+  const bool is_published = options.config.empty() && options.run_dir.empty();
+  if (is_published && absl::c_linear_search(kWindowReaders, options.objective)) {
+    config.model.mem_len = 0;
+    config.sampling.bidirectional = false;
+  }
   const bool own_length = !options.config.empty() || !options.run_dir.empty();
   const int64_t length = options.length >= 0 || own_length ? options.length : kDefaultLength;
   if (length >= 0) ScaleToLength(length, config);

@@ -21,10 +21,18 @@ constexpr char kOwnText[] =
     "New York is a city. It never sleeps. Ferries cross the wide harbour all night long. "
     "Some people read. Others write letters home to their friends. Rain fell on the roofs.";
 
-std::vector<ShownSection> PartsOf(const TextSample& sample, int64_t first_half, ShownText& text) {
+// `first_half`: slots of the reuse part, 0 if it is a part of A.
+std::vector<ShownSection> PartsOf(const Scene& scene, int64_t first_half, ShownText& text) {
   std::vector<ShownSection> parts;
+  TextSample sample = scene.sample;
   if (sample.is_functional.empty()) return parts;
-  parts.push_back({0, first_half, "reuse"});
+  // Samples end with CLS; objectives may put it first.
+  if (first_half == 0 && scene.batch.tokens[0] == text.class_id()) {
+    std::rotate(sample.tokens.begin(), sample.tokens.end() - 1, sample.tokens.end());
+    std::rotate(
+        sample.is_functional.begin(), sample.is_functional.end() - 1, sample.is_functional.end());
+  }
+  if (first_half > 0) parts.push_back({0, first_half, "reuse"});
   const auto slots = static_cast<int64_t>(sample.tokens.size());
   const char* next_segment = "A";
   for (int64_t begin = first_half; begin < slots;) {
@@ -146,7 +154,7 @@ absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& opti
   objective->BuildLane(scene.sample, 0, scene.batch);
   scene.objective = config.objective.name;
   scene.seed = static_cast<uint64_t>(config.train.seed);
-  scene.parts = PartsOf(scene.sample, config.sampling.reuse_len, text);
+  scene.parts = PartsOf(scene, objective->has_reuse_part() ? config.sampling.reuse_len : 0, text);
   AddKeys(text, scene);
   AddRows(text, scene);
   return scene;
@@ -169,7 +177,7 @@ bool Scene::IsSelf(const ShownSlot& row, const ShownSlot& key) const {
 bool Scene::StartsBlock(size_t k) const {
   if (k == 0) return false;
   if (keys[k].kind != keys[k - 1].kind) return true;
-  return keys[k].kind == SlotKind::kContent && parts.size() > 1 &&
+  return keys[k].kind == SlotKind::kContent && HasReusePart() &&
          keys[k].index - batch.shape.memory_rows == parts[1].begin;
 }
 

@@ -56,6 +56,8 @@ struct Scene {
   std::string Why(const ShownSlot& row, const ShownSlot& key) const;
   // Whether keys[k] is the slot that `row` stands at.
   bool IsSelf(const ShownSlot& row, const ShownSlot& key) const;
+  // Whether the first part is what the next step remembers, so that the text has halves.
+  bool HasReusePart() const { return parts.size() > 1 && parts[0].name == "reuse"; }
   // Whether a thin line goes before keys[k]: where memory ends and where the second half begins.
   bool StartsBlock(size_t k) const;
   // Slot numbers in the order of their ranks, "0 2 3 > 1": equal ranks side by side, then `arrow`. "" for left to right.

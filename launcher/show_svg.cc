@@ -383,7 +383,7 @@ class Drawing {
     for (size_t k = 0; k < scene_.keys.size(); ++k) {
       if (scene_.StartsBlock(k)) Line(KeyX(k), top - 4, KeyX(k), bottom + 4, "block", 1.5);
     }
-    if (scene_.parts.size() < 2) return;
+    if (!scene_.HasReusePart()) return;
     for (size_t r = 1; r < rows.size(); ++r) {
       const int64_t half = scene_.parts[1].begin;
       if (rows[r - 1].pos < half && rows[r].pos >= half) {

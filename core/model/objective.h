@@ -22,6 +22,8 @@ class Objective {
 
   virtual std::string name() const = 0;
   virtual SampleKind sample_kind() const = 0;
+  // Whether the text begins with a part that the next step remembers, of which evaluation reports apart.
+  virtual bool has_reuse_part() const { return sample_kind() != SampleKind::kContiguous; }
   // Segment ids that slots can have are below this.
   virtual int64_t num_segments() const { return 1; }
   // Shape of a microbatch of `batch_size` lanes.
@@ -30,8 +32,8 @@ class Objective {
   virtual void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const = 0;
 };
 
-// Names: "permutation_lm" (XLNet), "causal_lm" (Transformer-XL) and "dae" (BERT's on XLNet's backbone). An unknown name is InvalidArgument with the
-// nearest known one; so is a setting that the objective cannot use.
+// Names: "permutation_lm" (XLNet), "causal_lm" (Transformer-XL), "dae" (BERT's on XLNet's backbone), "gpt" and "bert". An unknown
+// name is InvalidArgument with the nearest known one; so is a setting that the objective cannot use.
 absl::StatusOr<std::unique_ptr<Objective>> MakeObjective(const std::string& name,
                                                          const ModelConfig& model,
                                                          const SamplingConfig& sampling);

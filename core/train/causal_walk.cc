@@ -27,6 +27,10 @@ absl::StatusOr<CausalWalk> CausalWalk::Create(const data::TextSource& text,
                               " must be at most the length of the text, ",
                               text.num_tokens(),
                               " tokens"));
+  faults.Require(model.positions != Positions::kLearned || model.mem_len == 0,
+                 absl::StrCat("memory length ",
+                              model.mem_len,
+                              " must be 0: learned positions cannot tell memory from the segment"));
   faults.Require(
       model.positions != Positions::kLearned || options.target_len <= model.max_positions,
       absl::StrCat("target length ",

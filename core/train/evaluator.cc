@@ -125,7 +125,7 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights) {
   ANYORDER_ASSIGN_OR_RETURN(const data::StepBatches batches, loader_->Next());
   const int64_t side = next_batch_ % 2;
   const bool is_scored = next_batch_ >= warmup_batches_;
-  const bool has_parts = objective_->sample_kind() != SampleKind::kContiguous;
+  const bool has_parts = objective_->has_reuse_part();
   for (int64_t index = 0; index < leaves_.size(); ++index) {
     StepArgs args;
     args.batch = &batches.microbatches[index];

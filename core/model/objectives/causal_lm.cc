@@ -1,6 +1,9 @@
 #include "core/model/objectives/causal_lm.h"
 
 #include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
 #include "core/base/status.h"
@@ -11,12 +14,13 @@ namespace {
 
 class CausalLm final : public Objective {
  public:
-  CausalLm(const ModelConfig& model, const SamplingConfig& sampling)
-      : initial_memory_(model.initial_memory),
+  CausalLm(std::string name, const ModelConfig& model, const SamplingConfig& sampling)
+      : name_(std::move(name)),
+        initial_memory_(model.initial_memory),
         memory_rows_(model.mem_len),
         seq_len_(sampling.seq_len) {}
 
-  std::string name() const override { return "causal_lm"; }
+  std::string name() const override { return name_; }
   SampleKind sample_kind() const override { return SampleKind::kContiguous; }
 
   BatchShape Shape(int64_t batch_size) const override {
@@ -52,6 +56,7 @@ class CausalLm final : public Objective {
   }
 
  private:
+  std::string name_;
   InitialMemory initial_memory_;
   int64_t memory_rows_;
   int64_t seq_len_;
@@ -61,13 +66,20 @@ class CausalLm final : public Objective {
 
 absl::StatusOr<std::unique_ptr<Objective>> MakeCausalLm(const ModelConfig& model,
                                                         const SamplingConfig& sampling) {
+  return MakeCausalLmNamed("causal_lm", model, sampling);
+}
+
+absl::StatusOr<std::unique_ptr<Objective>> MakeCausalLmNamed(const std::string& name,
+                                                             const ModelConfig& model,
+                                                             const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kContiguous));
   if (model.next_sentence_head) {
     return absl::InvalidArgumentError(
-        "objective.next_sentence is true, but causal_lm reads no sentence pairs; use "
-        "permutation_lm or dae");
+        absl::StrCat("objective.next_sentence is true, but ",
+                     name,
+                     " reads no sentence pairs; use permutation_lm, dae or bert"));
   }
-  std::unique_ptr<Objective> objective = std::make_unique<CausalLm>(model, sampling);
+  std::unique_ptr<Objective> objective = std::make_unique<CausalLm>(name, model, sampling);
   return objective;
 }
 

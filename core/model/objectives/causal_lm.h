@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 
@@ -13,5 +14,10 @@ namespace anyorder {
 
 absl::StatusOr<std::unique_ptr<Objective>> MakeCausalLm(const ModelConfig& model,
                                                         const SamplingConfig& sampling);
+
+// The same function under another system's name (gpt.h).
+absl::StatusOr<std::unique_ptr<Objective>> MakeCausalLmNamed(const std::string& name,
+                                                             const ModelConfig& model,
+                                                             const SamplingConfig& sampling);
 
 }  // namespace anyorder

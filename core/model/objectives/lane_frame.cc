@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+
 #include "core/base/check.h"
 
 namespace anyorder {
@@ -41,10 +43,26 @@ void FillMemoryKeys(const TextSample& sample, InitialMemory initial, int64_t b, 
   }
 }
 
-void FillNextSentence(const TextSample& sample, int64_t targets, int64_t b, Batch& batch) {
+absl::Status CheckReadsWindows(const std::string& name,
+                               const ModelConfig& model,
+                               const SamplingConfig& sampling) {
+  FaultList faults;
+  faults.Require(
+      model.mem_len == 0,
+      absl::StrCat(
+          "model.mem_len is ", model.mem_len, " but must be 0: ", name, " remembers nothing"));
+  faults.Require(
+      !sampling.bidirectional,
+      absl::StrCat("sampling.bidirectional is true but must be false: ", name, " reads one way"));
+  if (faults.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(faults.Joined());
+}
+
+void FillNextSentence(
+    const TextSample& sample, int64_t targets, int64_t cls_slot, int64_t b, Batch& batch) {
   const BatchShape& shape = batch.shape;
   ANYORDER_CHECK(shape.next_sentence && sample.is_functional.back() != 0) << "no CLS at the end";
-  batch.summary_rows[b] = static_cast<int32_t>(ContentRow(shape, b) + shape.content_rows - 1);
+  batch.summary_rows[b] = static_cast<int32_t>(ContentRow(shape, b) + cls_slot);
   batch.summary_labels[b] = sample.b_follows_a ? 1 : 0;
   batch.summary_weights[b] = static_cast<float>(targets);
 }

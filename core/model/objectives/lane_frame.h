@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
 
 #include "core/model/batch.h"
 #include "core/model/model_config.h"
@@ -22,11 +25,17 @@ void FillLaneIdentity(const TextSample& sample, int64_t b, Batch& batch);
 // its memory is long, slots that hold no state yet are hidden, or seen as zeros (ModelConfig::initial_memory).
 void FillMemoryKeys(const TextSample& sample, InitialMemory initial, int64_t b, Batch& batch);
 
-// The next-sentence entry of lane `b`, whose last slot is CLS. Gradients are sums that the step divides by all targets, so
+// InvalidArgument unless the settings are those of a system that reads windows of text, one way, and remembers nothing.
+absl::Status CheckReadsWindows(const std::string& name,
+                               const ModelConfig& model,
+                               const SamplingConfig& sampling);
+
+// The next-sentence entry of lane `b`, whose content slot `cls_slot` is CLS. Gradients are sums that the step divides by all targets, so
 // that an entry of weight 1 would count for one target; with as many targets in every lane, the weight `targets` makes the
 // step's loss mean nll of targets + mean nll of next-sentence labels, as BERT's. Where lanes have a few targets less (masked SEP or
 // CLS, whole words) the second term counts by that share more: about 85 / 84.7 with the published spans.
-void FillNextSentence(const TextSample& sample, int64_t targets, int64_t b, Batch& batch);
+void FillNextSentence(
+    const TextSample& sample, int64_t targets, int64_t cls_slot, int64_t b, Batch& batch);
 
 // Index of lane b's first content row, query row, content key.
 inline int64_t ContentRow(const BatchShape& shape, int64_t b) {

@@ -48,7 +48,7 @@ class PermutationLm final : public Objective {
     FillMemoryKeys(sample, initial_memory_, b, batch);
     FillContent(sample, b, batch);
     FillQueries(sample, b, batch);
-    if (next_sentence_) FillNextSentence(sample, num_predict_, b, batch);
+    if (next_sentence_) FillNextSentence(sample, num_predict_, seq_len_ - 1, b, batch);
   }
 
  private:

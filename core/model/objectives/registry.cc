@@ -7,8 +7,10 @@
 
 #include "core/base/status.h"
 #include "core/model/objective.h"
+#include "core/model/objectives/bert.h"
 #include "core/model/objectives/causal_lm.h"
 #include "core/model/objectives/dae.h"
+#include "core/model/objectives/gpt.h"
 #include "core/model/objectives/permutation_lm.h"
 
 namespace anyorder {
@@ -23,6 +25,8 @@ constexpr std::array kObjectives = {
     Entry{"permutation_lm", MakePermutationLm},
     Entry{"causal_lm", MakeCausalLm},
     Entry{"dae", MakeDae},
+    Entry{"gpt", MakeGpt},
+    Entry{"bert", MakeBert},
 };
 
 // What the backbone must have room for, whatever the objective.

@@ -91,6 +91,10 @@ void TwoGlobalSlots(Batch& batch) {
   }
 }
 
+void GroupedQueries(Batch& batch) {
+  batch = WithGroupedQueries(batch);
+}
+
 // Forgets the factor 1 / sqrt(head_dim) of scores in one gradient.
 class NoSegmentScale final : public ForwardingBackend {
  public:
@@ -315,6 +319,7 @@ std::vector<Case> Backbones() {
     cases.push_back({"gpt" + end, "causal_lm", dtype, false, Gpt});
     cases.push_back({"bert" + end, "dae", dtype, true, Bert});
     cases.push_back({"rope_pre_norm" + end, "permutation_lm", dtype, false, RopePreNorm});
+    cases.push_back({"groups" + end, "permutation_lm", dtype, false, nullptr, GroupedQueries});
     cases.push_back({"longformer" + end, "dae", dtype, false, Longformer, TwoGlobalSlots});
   }
   return cases;

@@ -34,10 +34,6 @@ inline void PrintTo(const GradientCase& value, std::ostream* out) {
   *out << value.name;
 }
 
-// The same lanes with queries that are keys to the queries of their group (two groups a lane), and a readout
-// that names content rows too: what pseudo-masked language models and block diffusion ask for.
-Batch WithGroupedQueries(const Batch& plain);
-
 class GradientTest : public ::testing::TestWithParam<GradientCase> {
  protected:
   static constexpr double kStep = 1e-4;

@@ -1,51 +1,9 @@
+// Every parameter tensor of XLNet's, Transformer-XL's and the DAE's networks; backbone_gradient_cases.cc has the others.
+
 #include "core/base/philox.h"
 #include "tests/core/model/gradient_fixture.h"
 
 namespace anyorder::testing {
-
-// The same lanes with queries that are keys to the queries of their group (two groups a lane), and a readout
-// that names content rows too: what pseudo-masked language models and block diffusion ask for.
-Batch WithGroupedQueries(const Batch& plain) {
-  BatchShape shape = plain.shape;
-  shape.query_is_key = true;
-  shape.content_readout = true;
-  Batch batch(shape);
-  const int64_t old_keys = plain.shape.num_keys();
-  const int64_t queries = plain.shape.query_rows;
-  const int64_t content = shape.batch_size * shape.content_rows;
-  batch.step = plain.step;
-  batch.lanes = plain.lanes;
-  batch.direction = plain.direction;
-  batch.tokens = plain.tokens;
-  batch.row_ids = plain.row_ids;
-  batch.row_pos = plain.row_pos;
-  batch.row_lim = plain.row_lim;
-  batch.row_seg = plain.row_seg;
-  batch.readout_rows = plain.readout_rows;
-  batch.labels = plain.labels;
-  batch.weights = plain.weights;
-  for (int64_t b = 0; b < shape.batch_size; ++b) {
-    for (int64_t key = 0; key < shape.num_keys(); ++key) {
-      const int64_t to = b * shape.num_keys() + key;
-      if (key < old_keys) {
-        const int64_t from = b * old_keys + key;
-        batch.key_pos[to] = plain.key_pos[from];
-        batch.key_key[to] = plain.key_key[from];
-        batch.key_doc[to] = plain.key_doc[from];
-        batch.key_seg[to] = plain.key_seg[from];
-        continue;
-      }
-      const int64_t row = content + b * queries + key - old_keys;
-      batch.key_pos[to] = plain.row_pos[row];
-      batch.key_key[to] = kernels::kKeyNever;
-      batch.key_seg[to] = plain.row_seg[row];
-      batch.key_grp[to] = batch.row_grp[row] = static_cast<int32_t>(key % 2);
-    }
-    batch.readout_rows[b * shape.targets] = static_cast<int32_t>(b * shape.content_rows + 3);
-  }
-  return batch;
-}
-
 namespace {
 
 TEST_P(GradientTest, EveryTensorAgreesWithFiniteDifferences) {

@@ -137,6 +137,47 @@ Batch RandomBatch(const Objective& objective,
   return batch;
 }
 
+Batch WithGroupedQueries(const Batch& plain) {
+  BatchShape shape = plain.shape;
+  shape.query_is_key = true;
+  shape.content_readout = true;
+  Batch batch(shape);
+  const int64_t old_keys = plain.shape.num_keys();
+  const int64_t queries = plain.shape.query_rows;
+  const int64_t content = shape.batch_size * shape.content_rows;
+  batch.step = plain.step;
+  batch.lanes = plain.lanes;
+  batch.direction = plain.direction;
+  batch.tokens = plain.tokens;
+  batch.row_ids = plain.row_ids;
+  batch.row_pos = plain.row_pos;
+  batch.row_lim = plain.row_lim;
+  batch.row_seg = plain.row_seg;
+  batch.readout_rows = plain.readout_rows;
+  batch.labels = plain.labels;
+  batch.weights = plain.weights;
+  for (int64_t b = 0; b < shape.batch_size; ++b) {
+    for (int64_t key = 0; key < shape.num_keys(); ++key) {
+      const int64_t to = b * shape.num_keys() + key;
+      if (key < old_keys) {
+        const int64_t from = b * old_keys + key;
+        batch.key_pos[to] = plain.key_pos[from];
+        batch.key_key[to] = plain.key_key[from];
+        batch.key_doc[to] = plain.key_doc[from];
+        batch.key_seg[to] = plain.key_seg[from];
+        continue;
+      }
+      const int64_t row = content + b * queries + key - old_keys;
+      batch.key_pos[to] = plain.row_pos[row];
+      batch.key_key[to] = kernels::kKeyNever;
+      batch.key_seg[to] = plain.row_seg[row];
+      batch.key_grp[to] = batch.row_grp[row] = static_cast<int32_t>(key % 2);
+    }
+    batch.readout_rows[b * shape.targets] = static_cast<int32_t>(b * shape.content_rows + 3);
+  }
+  return batch;
+}
+
 std::unique_ptr<Objective> MakeObjectiveOrDie(const std::string& name,
                                               const ModelConfig& model,
                                               const SamplingConfig& sampling) {

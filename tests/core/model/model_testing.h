@@ -36,6 +36,10 @@ Batch RandomBatch(const Objective& objective,
                   const std::vector<bool>& backward,
                   int64_t step);
 
+// The same lanes with queries that are keys to the queries of their group (two groups a lane), and a readout
+// that names content rows too: what pseudo-masked language models and block diffusion ask for.
+Batch WithGroupedQueries(const Batch& plain);
+
 std::unique_ptr<Objective> MakeObjectiveOrDie(const std::string& name,
                                               const ModelConfig& model,
                                               const SamplingConfig& sampling);

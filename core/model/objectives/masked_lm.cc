@@ -1,0 +1,109 @@
+#include "core/model/objectives/masked_lm.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/model/objectives/lane_frame.h"
+
+namespace anyorder {
+namespace {
+
+class MaskedLm final : public Objective {
+ public:
+  MaskedLm(MaskedLmForm form, const ModelConfig& model, const SamplingConfig& sampling)
+      : form_(std::move(form)),
+        initial_memory_(model.initial_memory),
+        memory_rows_(model.mem_len),
+        seq_len_(sampling.seq_len),
+        half_len_(sampling.reuse_len),
+        targets_(sampling.NumTargets(SampleKind::kMaskedPairs)),
+        next_sentence_(model.next_sentence_head) {}
+
+  std::string name() const override { return form_.name; }
+  SampleKind sample_kind() const override { return SampleKind::kMaskedPairs; }
+  // CLS has one of its own unless it is part of A.
+  int64_t num_segments() const override { return form_.cls_first ? 2 : 3; }
+  bool has_reuse_part() const override { return form_.remembers; }
+
+  BatchShape Shape(int64_t batch_size) const override {
+    BatchShape shape;
+    shape.batch_size = batch_size;
+    shape.content_rows = seq_len_;
+    shape.memory_rows = memory_rows_;
+    shape.targets = targets_;
+    shape.advance = half_len_;
+    // From a half's first slot (without halves: the first) looking at its last one, to the last slot looking at the oldest
+    // memory.
+    shape.min_distance = 1 - (form_.remembers ? half_len_ : seq_len_);
+    shape.num_distances = seq_len_ + memory_rows_ - shape.min_distance;
+    shape.content_readout = true;
+    shape.next_sentence = next_sentence_;
+    return shape;
+  }
+
+  void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
+    const auto slots = static_cast<size_t>(seq_len_);
+    ANYORDER_CHECK(sample.is_masked.size() == slots && sample.input_tokens.size() == slots &&
+                   sample.is_functional.size() == slots && sample.segment.size() == slots)
+        << "sample of " << sample.is_masked.size() << " slots, " << sample.input_tokens.size()
+        << " of them to read, expected " << seq_len_;
+    FillLaneIdentity(sample, b, batch);
+    FillMemoryKeys(sample, initial_memory_, b, batch);
+    for (int64_t place = 0; place < seq_len_; ++place) {
+      const int64_t slot = SlotOf(place);
+      const int64_t row = ContentRow(batch.shape, b) + slot;
+      const int64_t key = ContentKey(batch.shape, b) + slot;
+      const bool is_cls = place == seq_len_ - 1;
+      batch.tokens[row] = sample.input_tokens[place];
+      batch.row_pos[row] = batch.key_pos[key] = static_cast<int32_t>(slot);
+      batch.row_seg[row] = batch.key_seg[key] =
+          is_cls && form_.cls_first ? 0 : sample.segment[place];
+      batch.row_lim[row] = batch.key_key[key] = form_.remembers && slot >= half_len_ ? 1 : 0;
+      batch.row_doc[row] = batch.key_doc[key] = 0;
+    }
+    FillReadout(sample, b, batch);
+    if (next_sentence_) FillNextSentence(sample, targets_, SlotOf(seq_len_ - 1), b, batch);
+  }
+
+ private:
+  // Where the sample's token `place` stands: the sample ends with CLS.
+  int64_t SlotOf(int64_t place) const { return form_.cls_first ? (place + 1) % seq_len_ : place; }
+
+  // Targets in increasing position. Whole words may leave entries over: they read slots that are no target, each another
+  // one, because gradients are scattered back row by row.
+  void FillReadout(const TextSample& sample, int64_t b, Batch& batch) const {
+    int64_t entry = 0;
+    for (const bool target : {true, false}) {
+      for (int64_t place = 0; place < seq_len_; ++place) {
+        if ((sample.is_masked[place] != 0) != target) continue;
+        if (!target && entry == targets_) return;
+        ANYORDER_CHECK(entry < targets_) << "lane " << sample.lane << " step " << sample.step
+                                         << " has more than " << targets_ << " targets";
+        const int64_t readout = b * targets_ + entry++;
+        batch.readout_rows[readout] =
+            static_cast<int32_t>(ContentRow(batch.shape, b) + SlotOf(place));
+        batch.labels[readout] = target ? sample.tokens[place] : 0;
+        batch.weights[readout] = target ? 1.0f : 0.0f;
+      }
+    }
+  }
+
+  MaskedLmForm form_;
+  InitialMemory initial_memory_;
+  int64_t memory_rows_;
+  int64_t seq_len_;
+  int64_t half_len_;
+  int64_t targets_;
+  bool next_sentence_;
+};
+
+}  // namespace
+
+std::unique_ptr<Objective> MakeMaskedLm(const MaskedLmForm& form,
+                                        const ModelConfig& model,
+                                        const SamplingConfig& sampling) {
+  return std::make_unique<MaskedLm>(form, model, sampling);
+}
+
+}  // namespace anyorder
