@@ -1,0 +1,50 @@
+// run-dir/metrics.jsonl, read at once, as a stream, and cut back for a restart.
+
+#include "core/base/check.h"
+#include "core/base/whole_file.h"
+#include "core/train/metrics.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/scratch_directory.h"
+
+namespace anyorder::fuzz {
+
+std::vector<std::string> Seeds() {
+  const ScratchDirectory scratch;
+  const std::string path = scratch.path() + "/metrics.jsonl";
+  auto log = MetricsLog::Open(path);
+  ANYORDER_CHECK_OK(log.status());
+  for (int64_t step = 1; step <= 4; ++step) {
+    StepMetrics metrics;
+    metrics.step = step;
+    metrics.incarnation = 1;
+    metrics.loss = 5.5;
+    metrics.next_sentence.emplace();
+    metrics.held_out.emplace();
+    ANYORDER_CHECK_OK(log->Append(metrics));
+  }
+  const auto text = ReadWholeFile(path);
+  ANYORDER_CHECK_OK(text.status());
+  return {*text};
+}
+
+}  // namespace anyorder::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
+  using namespace anyorder;
+  static const fuzz::ScratchDirectory scratch;
+  const std::string path = scratch.Store("metrics.jsonl", fuzz::TextOf(input, size));
+  const auto all = ReadMetrics(path);
+  if (!all.ok()) return 0;
+  size_t streamed = 0;
+  MetricsStream stream(path);
+  const absl::Status read = stream.Read([] {}, [&](StepMetrics) { ++streamed; });
+  ANYORDER_CHECK(!read.ok() || streamed == all->size()) << streamed << " of " << all->size();
+  constexpr int64_t kLastStep = 2;
+  if (!SetAsideLaterSteps(path, scratch.path() + "/redone.jsonl", kLastStep).ok()) return 0;
+  const auto kept = ReadMetrics(path);
+  ANYORDER_CHECK_OK(kept.status());
+  for (const StepMetrics& metrics : *kept)
+    ANYORDER_CHECK(metrics.step <= kLastStep) << metrics.step;
+  std::filesystem::remove(scratch.path() + "/redone.jsonl");
+  return 0;
+}
