@@ -24,6 +24,10 @@ void CheckBackbone(const ModelConfig& model, FaultList& faults) {
                  Fault("rope_base", model.rope_base, "above 1"));
   faults.Require(model.positions != Positions::kRope || model.head_dim % 2 == 0,
                  Fault("head_dim", static_cast<double>(model.head_dim), "even with rope"));
+  faults.Require(
+      model.positions != Positions::kRope || !model.relative_segments(),
+      "model.segments is relative but model.positions is rope, which would turn what queries "
+      "say of segments by their position; use learned ones, or none");
   faults.Require(model.relative_positions() || model.clamp_len == -1,
                  Fault("clamp_len",
                        static_cast<double>(model.clamp_len),

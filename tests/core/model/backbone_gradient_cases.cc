@@ -53,6 +53,7 @@ ModelConfig Rope() {
   ModelConfig model = SmallModel();
   model.positions = Positions::kRope;
   model.rope_base = 50.0;
+  model.segments = Segments::kNone;
   return model;
 }
 

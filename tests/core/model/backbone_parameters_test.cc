@@ -196,7 +196,9 @@ TEST(BackboneConfigTest, ValidateNamesWhatDoesNotGoTogether) {
   config.head_dim = 7;
   config.clamp_len = 5;
   const std::string second(config.Validate().message());
-  for (const char* const fault : {"model.head_dim is 7", "model.clamp_len is 5"})
+  for (const char* const fault : {"model.head_dim is 7",
+                                  "model.clamp_len is 5",
+                                  "model.segments is relative but model.positions is rope"})
     EXPECT_NE(second.find(fault), std::string::npos) << second;
 }
 

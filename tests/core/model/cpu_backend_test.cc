@@ -70,6 +70,8 @@ void Bert(ModelConfig& model) {
 
 void RopePreNorm(ModelConfig& model) {
   model.positions = Positions::kRope;
+  model.segments = Segments::kLearned;
+  model.num_segments = 3;
   model.layer_norm = LayerNormPlace::kPre;
 }
 
