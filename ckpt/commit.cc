@@ -259,6 +259,25 @@ absl::Status CommitLog::ReadOutcome(const SaveIdentity& id) {
   return absl::UnavailableError("the coordinator has not decided yet");
 }
 
+void CommitLog::RecordEnd(int64_t incarnation, int node) {
+  const absl::Status recorded = WriteSmallFileAtomically(
+      fs_, JoinPath(CheckpointsPath(run_dir_), EndedName(incarnation, node)), "");
+  if (!recorded.ok()) LogWarning(absl::StrCat("the end is not on record: ", recorded.message()));
+}
+
+std::optional<int> CommitLog::EndedWithoutVote(const SaveIdentity& id) {
+  const std::string directory = TemporaryPath(run_dir_, id);
+  for (int node = 0; node < id.num_nodes; ++node) {
+    // The end first: what comes after it can be no vote.
+    const std::string ended = JoinPath(CheckpointsPath(run_dir_), EndedName(id.incarnation, node));
+    if (fs_->OpenForRead(ended).ok() &&
+        absl::IsNotFound(fs_->OpenForRead(JoinPath(directory, VoteName(node))).status())) {
+      return node;
+    }
+  }
+  return std::nullopt;
+}
+
 absl::Status CommitLog::MoveToTrash(const std::string& directory, int64_t generation) {
   return fs_->Rename(directory, JoinPath(CheckpointsPath(run_dir_), TrashName(generation)));
 }
@@ -336,6 +355,12 @@ absl::Status CommitLog::Retire(int keep_last, int64_t keep_every, int64_t genera
 }
 
 absl::Status CommitLog::RemoveLeftovers(int64_t incarnation) {
+  const std::string parent = CheckpointsPath(run_dir_);
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->ListDirectory(parent));
+  for (const std::string& name : names) {
+    const std::optional<int64_t> ended = ParseEndedName(name);
+    if (ended && *ended < incarnation) fs_->RemoveFile(JoinPath(parent, name)).IgnoreError();
+  }
   return RemoveAttempts(incarnation * kGenerationsPerIncarnation);
 }
 

@@ -66,6 +66,13 @@ class CommitLog {
   // OK once committed; Unavailable while undecided; Aborted with the reason if given up.
   absl::Status ReadOutcome(const SaveIdentity& id);
 
+  // Of several nodes: says that `node` votes for no further save of this start, so that the others need not wait for it.
+  // Best effort: without it they wait for their vote_limit.
+  void RecordEnd(int64_t incarnation, int node);
+  // A node that recorded its end before it voted for `id`; a vote that it wrote and that a network file system does not show yet
+  // looks the same.
+  std::optional<int> EndedWithoutVote(const SaveIdentity& id);
+
   // Frees the disk space and, with several nodes, leaves a record for the others. Best effort. A node that has voted
   // keeps its files, because the coordinator may be committing them; the coordinator, which decides, removes all.
   void Abandon(const SaveIdentity& id,

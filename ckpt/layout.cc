@@ -4,6 +4,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 
 #include "ckpt/reader.h"
 
@@ -13,6 +14,7 @@ namespace {
 constexpr char kStepPrefix[] = "step-";
 constexpr char kTemporarySuffix[] = ".tmp";
 constexpr char kClaimMark[] = ".r";
+constexpr char kEndedPrefix[] = "ended.";
 
 std::optional<int64_t> ParseDigits(absl::string_view text) {
   int64_t value = 0;
@@ -55,6 +57,15 @@ std::string VoteName(int node) {
 }
 std::string AbandonedName(int node) {
   return absl::StrFormat("abandoned.%02d", node);
+}
+
+std::string EndedName(int64_t incarnation, int node) {
+  return absl::StrFormat("%s%d.%02d", kEndedPrefix, incarnation, node);
+}
+
+std::optional<int64_t> ParseEndedName(absl::string_view name) {
+  if (!absl::ConsumePrefix(&name, kEndedPrefix)) return std::nullopt;
+  return ParseDigits(name.substr(0, name.find('.')));
 }
 
 std::optional<int64_t> ParseStepName(absl::string_view name) {

@@ -45,6 +45,10 @@ std::string RankFileName(int rank, int world_size);  // rank-00003-of-00008.safe
 std::string VoteName(int node);                      // prepared.00
 std::string AbandonedName(int node);                 // abandoned.00
 
+// In run-dir/checkpoints: this node's service ended in order, and votes for no save of that start any more.
+std::string EndedName(int64_t incarnation, int node);  // ended.3.00
+
+std::optional<int64_t> ParseEndedName(absl::string_view name);  // its incarnation
 std::optional<int64_t> ParseStepName(absl::string_view name);
 std::optional<int64_t> ParseTemporaryName(
     absl::string_view name);                // its generation; also of a claimed one

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -27,7 +28,8 @@ struct LeaseOwner {
   std::string machine;  // boot id and process namespace: where `pid` means something
   int64_t pid = 0;
   int64_t pid_start = 0;  // start time of the process in clock ticks: tells a reused pid
-  std::string job;        // scheduler's job id, or empty
+  std::string
+      job;  // scheduler's: "123 of CLUSTER restart 1", the last part after a requeue; or empty
   std::string socket_path;
   int64_t beat = 0;  // raised by every renewal
 
@@ -50,12 +52,15 @@ absl::StatusOr<LeaseOwner> ReadLease(FileSystem* fs, const std::string& run_dir)
 // Thread-safe.
 class Lease {
  public:
-  // Blocks up to `lifetime` while it watches an owner on another machine.
+  // Blocks up to `lifetime` while it watches an owner on another machine, unless `has_ended`, which may be null, knows from
+  // elsewhere (a scheduler) that this owner is gone.
   // Errors: AlreadyExists naming the owner if it is alive, or has an incarnation >= ours.
-  static absl::StatusOr<std::unique_ptr<Lease>> Acquire(FileSystem* fs,
-                                                        const std::string& run_dir,
-                                                        const LeaseOwner& me,
-                                                        absl::Duration lifetime);
+  static absl::StatusOr<std::unique_ptr<Lease>> Acquire(
+      FileSystem* fs,
+      const std::string& run_dir,
+      const LeaseOwner& me,
+      absl::Duration lifetime,
+      const std::function<bool(const LeaseOwner&)>& has_ended = nullptr);
   ~Lease();
 
   // Aborted naming the new owner if the lease was taken away. Other errors say that the file could not be read.

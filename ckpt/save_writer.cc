@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -132,6 +133,7 @@ absl::Status SaveWriter::WriteAndDecide(QueuedSave* save, SaveProgress* progress
 
 absl::Status SaveWriter::AwaitDecision(const QueuedSave& save, SaveProgress* progress) {
   const absl::Time deadline = absl::Now() + options_.vote_limit;
+  absl::Time ended = absl::InfiniteFuture();
   for (absl::Duration pause = kFirstPoll;; pause = std::min(pause * 2, kLongestPoll)) {
     absl::Status undecided;
     if (save.is_coordinator) {
@@ -147,6 +149,13 @@ absl::Status SaveWriter::AwaitDecision(const QueuedSave& save, SaveProgress* pro
     }
     if (!absl::IsUnavailable(undecided)) return undecided;
     ANYORDER_RETURN_IF_ERROR(fence_());
+    if (const std::optional<int> node = log_->EndedWithoutVote(save.job.id)) {
+      ended = std::min(ended, absl::Now());
+      if (absl::Now() - ended > options_.ended_grace) {
+        return absl::DeadlineExceededError(
+            absl::StrCat("the service of node ", *node, " ended and has not voted"));
+      }
+    }
     if (absl::Now() > deadline) {
       return absl::DeadlineExceededError(
           absl::StrCat(undecided.message(), " after ", absl::FormatDuration(options_.vote_limit)));

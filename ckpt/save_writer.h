@@ -51,6 +51,7 @@ struct SaveWriterOptions {
   int keep_last = 2;
   int64_t keep_every = 0;
   absl::Duration vote_limit = absl::Minutes(5);
+  absl::Duration ended_grace = absl::Seconds(2);
   bool verify_after_commit = true;
   std::string run_dir;
   FileSystem* fs = nullptr;

@@ -58,6 +58,7 @@ class Service::Impl {
   absl::Status Start();
   absl::Status Run();
   void RequestStop();
+  void RequestStopAfterTrainers() { stop_after_trainers_ = true; }  // seen within kTick
   const std::string& socket_path() const { return options_.socket_path; }
 
  private:
@@ -102,7 +103,8 @@ class Service::Impl {
   bool had_trainer_ = false;
   absl::Time last_busy_ = absl::Now();
   absl::Time stop_since_ = absl::InfiniteFuture();
-  std::atomic<bool> stop_requested_ = false;  // also set by signal handlers
+  std::atomic<bool> stop_requested_ = false;  // these two also by signal handlers
+  std::atomic<bool> stop_after_trainers_ = false;
 
   std::mutex mutex_;  // below
   std::vector<SaveProgress> progress_;
@@ -131,25 +133,18 @@ void Service::Impl::StopListening() {
 }
 
 absl::Status Service::Impl::Start() {
-  if (options_.node == 0) {
-    ANYORDER_RETURN_IF_ERROR(RetirePredecessor(options_));
-    const LeaseOwner me =
-        DescribeThisProcess(options_.run_id, options_.incarnation, options_.socket_path);
-    ANYORDER_ASSIGN_OR_RETURN(
-        lease_, Lease::Acquire(options_.fs, options_.run_dir, me, options_.lease_lifetime));
-    ANYORDER_RETURN_IF_ERROR(commit_log_.PrepareRunDirectory());
+  ANYORDER_ASSIGN_OR_RETURN(lease_, TakeOrAwaitLease(options_));
+  ANYORDER_RETURN_IF_ERROR(commit_log_.PrepareRunDirectory());
+  if (lease_ != nullptr)
     TidyUpAfterDeadStarts(
         options_, [this] { return CheckFence(); }, &commit_log_, &event_log_);
-  } else {
-    ANYORDER_RETURN_IF_ERROR(AwaitLeaseOfNode0(options_));
-    ANYORDER_RETURN_IF_ERROR(commit_log_.PrepareRunDirectory());
-  }
   ANYORDER_ASSIGN_OR_RETURN(listener_, ListenOn(options_.socket_path));
   SaveWriterOptions writer;
   writer.node = options_.node;
   writer.keep_last = options_.keep_last;
   writer.keep_every = options_.keep_every;
   writer.vote_limit = options_.vote_limit;
+  writer.ended_grace = options_.ended_grace;
   writer.verify_after_commit = options_.verify_after_commit;
   writer.run_dir = options_.run_dir;
   writer.fs = options_.fs;
@@ -238,6 +233,7 @@ absl::Status Service::Impl::Run() {
   }
   connections_.clear();
   StopListening();
+  if (options_.num_nodes > 1) commit_log_.RecordEnd(options_.incarnation, options_.node);
   if (lease_ != nullptr) return lease_->Release();
   return absl::OkStatus();
 }
@@ -246,6 +242,7 @@ bool Service::Impl::ShouldExit() {
   const absl::Time now = absl::Now();
   const bool is_working = assembly_.has_open() || writer_->num_pending() > 0;
   if (is_working || num_trainers() > 0) last_busy_ = now;
+  if (stop_after_trainers_ && num_trainers() == 0) stop_requested_ = true;
   if (stop_requested_) {
     stop_since_ = std::min(stop_since_, now);
     if (now - stop_since_ > kStopGrace) {
@@ -595,6 +592,9 @@ absl::Status Service::Run() {
 }
 void Service::RequestStop() {
   impl_->RequestStop();
+}
+void Service::RequestStopAfterTrainers() {
+  impl_->RequestStopAfterTrainers();
 }
 
 }  // namespace anyorder::ckpt

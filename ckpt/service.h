@@ -22,6 +22,9 @@ struct ServiceOptions {
   int64_t incarnation = 0;  // raised by whoever starts the run; names the lease and the generations
   int node = 0;
   int num_nodes = 1;
+  // Whoever starts us knows that no service of a start up to this one runs any more: their lease need not be watched. 0: nothing
+  // is known.
+  int64_t ended_incarnation = 0;
 
   int keep_last = 2;                // newest checkpoints kept; at least 2
   int64_t keep_every = 0;           // also keep every step divisible by this; 0: no
@@ -30,6 +33,9 @@ struct ServiceOptions {
   int num_writer_threads = 2;  // two: one checks sums while the other waits for the disk
   absl::Duration stage_limit = absl::Minutes(5);  // from the first rank's copy to the last one's
   absl::Duration vote_limit = absl::Minutes(5);   // waiting for the other nodes
+  // From when a node's service says that it ended until a vote that it may have written before counts as missing: as long as
+  // the file system may hide a file of another node.
+  absl::Duration ended_grace = absl::Seconds(2);
   absl::Duration lease_lifetime = absl::Seconds(15);  // node 0 renews every third of it
   absl::Duration predecessor_limit =
       absl::Minutes(2);  // for an earlier start's service to finish its saves
@@ -59,6 +65,9 @@ class Service {
 
   // Async-signal-safe: Run finishes what is staged and returns.
   void RequestStop();
+  // The same, but not before the last connected trainer has left. For signals that a scheduler sends to trainers and services
+  // at once: the trainers' last save is still to come.
+  void RequestStopAfterTrainers();
 
  private:
   class Impl;

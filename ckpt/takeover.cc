@@ -8,10 +8,28 @@
 #include "absl/time/time.h"
 
 #include "ckpt/client.h"
-#include "ckpt/lease.h"
 #include "core/base/log.h"
+#include "core/base/status.h"
 
 namespace anyorder::ckpt {
+namespace {
+
+absl::Status AwaitLeaseOfNode0(const ServiceOptions& o) {
+  const absl::Time deadline = absl::Now() + o.predecessor_limit + o.lease_lifetime;
+  while (true) {
+    const absl::StatusOr<LeaseOwner> owner = ReadLease(o.fs, o.run_dir);
+    if (owner.ok() && owner->run_id == o.run_id && owner->incarnation == o.incarnation) {
+      return absl::OkStatus();
+    }
+    if (absl::Now() > deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("the service of node 0 did not take the lease on '", o.run_dir, "'"));
+    }
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+}
+
+}  // namespace
 
 absl::Status RetirePredecessor(const ServiceOptions& o) {
   const absl::Time deadline = absl::Now() + o.predecessor_limit;
@@ -37,19 +55,20 @@ absl::Status RetirePredecessor(const ServiceOptions& o) {
   return absl::OkStatus();
 }
 
-absl::Status AwaitLeaseOfNode0(const ServiceOptions& o) {
-  const absl::Time deadline = absl::Now() + o.predecessor_limit + o.lease_lifetime;
-  while (true) {
-    const absl::StatusOr<LeaseOwner> owner = ReadLease(o.fs, o.run_dir);
-    if (owner.ok() && owner->run_id == o.run_id && owner->incarnation == o.incarnation) {
-      return absl::OkStatus();
-    }
-    if (absl::Now() > deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("the service of node 0 did not take the lease on '", o.run_dir, "'"));
-    }
-    absl::SleepFor(absl::Milliseconds(50));
+absl::StatusOr<std::unique_ptr<Lease>> TakeOrAwaitLease(const ServiceOptions& o) {
+  if (o.node != 0) {
+    ANYORDER_RETURN_IF_ERROR(AwaitLeaseOfNode0(o));
+    return std::unique_ptr<Lease>();
   }
+  ANYORDER_RETURN_IF_ERROR(RetirePredecessor(o));
+  return Lease::Acquire(o.fs,
+                        o.run_dir,
+                        DescribeThisProcess(o.run_id, o.incarnation, o.socket_path),
+                        o.lease_lifetime,
+                        [&o](const LeaseOwner& owner) {
+                          return owner.run_id == o.run_id &&
+                                 owner.incarnation <= o.ended_incarnation;
+                        });
 }
 
 void TidyUpAfterDeadStarts(const ServiceOptions& o,

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "ckpt/commit.h"
 #include "ckpt/event_log.h"
+#include "ckpt/lease.h"
 #include "ckpt/service.h"
 
 namespace anyorder::ckpt {
@@ -17,8 +20,9 @@ namespace anyorder::ckpt {
 // Errors: AlreadyExists naming the owner if it still has trainers.
 absl::Status RetirePredecessor(const ServiceOptions& options);
 
-// Nodes other than 0 do not own the lease; they work under node 0's. Errors: DeadlineExceeded.
-absl::Status AwaitLeaseOfNode0(const ServiceOptions& options);
+// Node 0 takes the lease, with what the options know of earlier owners. The others own none (null); they wait for node 0 to have it, and
+// work under that. Errors: those of RetirePredecessor and Lease::Acquire; DeadlineExceeded.
+absl::StatusOr<std::unique_ptr<Lease>> TakeOrAwaitLease(const ServiceOptions& options);
 
 // With the lease in hand: finishes or removes what dead starts left half-made, and writes a RECOVERED line for what was
 // finished. A disk that refuses is worth a warning, not an end: training matters more.

@@ -89,6 +89,12 @@ void CollectiveWatch::Run() {
   int64_t reported = 0;
   while (!stopping_) {
     if (options_.heartbeat != nullptr) options_.heartbeat->Tick();
+    if (options_.heartbeat != nullptr && options_.others_are_elsewhere) {
+      lock.unlock();  // a slow disk must not hold up a collective
+      options_.heartbeat->Flush();
+      lock.lock();
+      if (stopping_) return;
+    }
     changed_.wait_for(lock, absl::ToChronoNanoseconds(period));
     if (stopping_ || collective_ == nullptr) continue;
     const absl::Duration elapsed = absl::Now() - begun_;

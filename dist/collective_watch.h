@@ -25,6 +25,8 @@ struct CollectiveWatchOptions {
 
   // Says for others what this rank does and, in reports, whom it waits for; borrowed, may be null.
   Heartbeat* heartbeat = nullptr;
+  bool others_are_elsewhere =
+      false;  // on other nodes, so that the heartbeat's file must be flushed for them
 
   // Where the line goes. Default: Log (which names host and rank).
   std::function<void(const std::string&)> report;

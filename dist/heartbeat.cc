@@ -202,6 +202,10 @@ void Heartbeat::Tick() {
   });
 }
 
+void Heartbeat::Flush() {
+  ::msync(page_, kPageBytes, MS_SYNC);
+}
+
 std::string Heartbeat::DescribeMissing(int64_t number, absl::Duration silent_after) const {
   return DescribeMissingRanks(directory_, world_size_, incarnation_, number, silent_after);
 }

@@ -62,6 +62,9 @@ class Heartbeat {
   void Begin(absl::string_view collective, int64_t number);
   void End();
   void Tick();
+  // Hands the file to the file system, which would show it to other nodes only after many seconds. May wait for a disk or network,
+  // and may run beside the others.
+  void Flush();
 
   // DescribeMissingRanks of the same start of the run.
   std::string DescribeMissing(int64_t number, absl::Duration silent_after) const;

@@ -146,6 +146,8 @@ void AbortJob(const char*) {
 
 absl::StatusOr<std::unique_ptr<MpiEnvironment>> MpiEnvironment::Create(int* argc, char*** argv) {
   const StartPromise promise = ReadStartPromise(&std::getenv);
+  ANYORDER_RETURN_IF_ERROR(CheckRendezvous(&std::getenv));
+  ANYORDER_RETURN_IF_ERROR(CheckGpus(&std::getenv));
   int provided = 0;
   if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
     return absl::UnavailableError("MPI_Init_thread failed; see the lines of the MPI library above");

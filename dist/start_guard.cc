@@ -1,7 +1,13 @@
 #include "dist/start_guard.h"
 
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+
+#include "dist/communicator.h"
 
 namespace anyorder::dist {
 
@@ -44,6 +50,72 @@ absl::Status CheckStart(const StartPromise& promise, int mpi_world_size) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat(sizes, ": start as many ranks as promised, or unset ", promise.variable));
+}
+
+absl::Status CheckRendezvous(const EnvironmentLookup& environment) {
+  const char* const text = environment("SLURM_STEP_NUM_TASKS");
+  int tasks = 0;
+  if (text == nullptr || !absl::SimpleAtoi(text, &tasks) || tasks < 2) return absl::OkStatus();
+  // The last is set in a batch script, too, where mpirun brings the others.
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMI_RANK", "PMI_FD"}) {
+    if (environment(variable) != nullptr) return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "SLURM_STEP_NUM_TASKS=",
+      tasks,
+      " promises ",
+      tasks,
+      " ranks, but srun told none of them how to find the others; start them with "
+      "'srun --mpi=pmix' ('srun --mpi=list' says whether this cluster has it), or with mpirun"));
+}
+
+std::vector<int> CountRanksOfNodes(Communicator& communicator, int node) {
+  std::vector<int> node_of_rank(communicator.world_size());
+  communicator.AllGather(
+      {reinterpret_cast<const char*>(&node), sizeof(node)},
+      {reinterpret_cast<char*>(node_of_rank.data()), node_of_rank.size() * sizeof(int)});
+  std::vector<int> ranks_of_nodes;
+  for (const int of_rank : node_of_rank) {
+    if (of_rank >= static_cast<int>(ranks_of_nodes.size())) ranks_of_nodes.resize(of_rank + 1);
+    ++ranks_of_nodes[of_rank];
+  }
+  return ranks_of_nodes;
+}
+
+absl::Status CheckPlacement(const std::vector<int>& ranks_of_nodes, int num_nodes) {
+  std::vector<int> empty;
+  for (int node = 0; node < num_nodes; ++node) {
+    if (node >= static_cast<int>(ranks_of_nodes.size()) || ranks_of_nodes[node] == 0)
+      empty.push_back(node);
+  }
+  if (empty.empty() && static_cast<int>(ranks_of_nodes.size()) == num_nodes)
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the run has ",
+      num_nodes,
+      " nodes, but MPI placed ranks on ",
+      ranks_of_nodes.size() - std::count(ranks_of_nodes.begin(), ranks_of_nodes.end(), 0),
+      " of them",
+      empty.empty() ? "" : absl::StrCat(" (none on number ", absl::StrJoin(empty, ", "), ")"),
+      "; give each node at least one rank: 'srun --ntasks-per-node' or 'mpirun --map-by slot'"));
+}
+
+absl::Status CheckGpus(const EnvironmentLookup& environment) {
+  const char* const promised = environment("SLURM_GPUS_ON_NODE");
+  const char* const visible = environment("CUDA_VISIBLE_DEVICES");
+  int num_promised = 0;
+  if (promised == nullptr || !absl::SimpleAtoi(promised, &num_promised) || num_promised < 1)
+    return absl::OkStatus();
+  if (visible != nullptr && *visible != '\0' && absl::string_view(visible) != "NoDevFiles")
+    return absl::OkStatus();
+  if (environment("ROCR_VISIBLE_DEVICES") != nullptr)
+    return absl::OkStatus();  // other makers' name
+  return absl::InvalidArgumentError(absl::StrCat(
+      "SLURM_GPUS_ON_NODE=",
+      num_promised,
+      " promises GPUs, but CUDA_VISIBLE_DEVICES is ",
+      visible == nullptr ? "not set" : absl::StrCat("'", visible, "'"),
+      ": this step was given none of them; ask for them with --gpus-per-node, and see gres.conf"));
 }
 
 }  // namespace anyorder::dist

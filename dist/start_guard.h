@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -30,5 +31,19 @@ StartPromise ReadStartPromise(const EnvironmentLookup& environment);
 // OK if MPI sees what was promised. Otherwise InvalidArgument, one line with the fix. Local: no communication,
 // because ranks that do not see each other cannot agree on anything.
 absl::Status CheckStart(const StartPromise& promise, int mpi_world_size);
+
+// Before MPI_Init, which with some libraries makes each of these processes a world of its own and with others ends in a page of text:
+// InvalidArgument, with the fix, if srun started several tasks and told them nothing of each other.
+absl::Status CheckRendezvous(const EnvironmentLookup& environment);
+
+class Communicator;
+// How many ranks each node has: [largest node of any rank + 1]. Collective; `node` is the caller's.
+std::vector<int> CountRanksOfNodes(Communicator& communicator, int node);
+// InvalidArgument naming the nodes without a rank, whose checkpoint service would never vote, or those that nobody promised.
+absl::Status CheckPlacement(const std::vector<int>& ranks_of_nodes, int num_nodes);
+
+// The GPUs that Slurm gave this node (SLURM_GPUS_ON_NODE) and those that its processes may see (CUDA_VISIBLE_DEVICES): a site whose
+// gres.conf and cgroups disagree shows fewer, and ranks would share one without a word. InvalidArgument with both numbers.
+absl::Status CheckGpus(const EnvironmentLookup& environment);
 
 }  // namespace anyorder::dist

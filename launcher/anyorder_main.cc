@@ -25,6 +25,7 @@ constexpr Subcommand (*kDeclarations[])(CLI::App&) = {
     DeclareEval,
     DeclareImport,
     DeclareShow,
+    DeclareCleanNode,
 };
 
 // Options of `prep` are its own business, so they never pass through this program's parser.

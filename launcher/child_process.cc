@@ -22,7 +22,7 @@ namespace {
                          pid_t launcher) {
   if (options.own_session) ::setsid();
   if (options.die_with_launcher) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::prctl(PR_SET_PDEATHSIG, options.death_signal);
     if (::getppid() != launcher) ::_exit(kExitIo);  // it died before the line above
   }
   for (const int signal_number : {SIGTERM, SIGINT, SIGUSR1, SIGPIPE})

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <optional>
@@ -18,8 +19,9 @@ struct SpawnOptions {
   int output_fd = -1;                    // stdout and stderr; -1: the launcher's own
   // Its own session: signals of the terminal do not reach it, and it may outlive the launcher.
   bool own_session = false;
-  // The kernel kills it when the launcher dies, however that happens.
+  // The kernel ends it, by that signal, when the launcher dies, however that happens.
   bool die_with_launcher = false;
+  int death_signal = SIGKILL;
 };
 
 // stdin is /dev/null. The destructor does not end the process.

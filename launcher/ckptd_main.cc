@@ -3,24 +3,34 @@
 
 #include <CLI/CLI.hpp>
 #include <signal.h>
+#include <sys/vfs.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
+#include "ckpt/file_system.h"
 #include "ckpt/service.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "launcher/command_line.h"
+#include "launcher/node_place.h"
 
 namespace anyorder {
 namespace {
 
 ckpt::Service* running_service = nullptr;  // for the signal handler
+
+// Under Slurm the ranks get the same signal at the same time, and have a save to make.
+void StopAfterTrainersOnSignal(int) {
+  if (running_service != nullptr) running_service->RequestStopAfterTrainers();
+}
 
 void StopOnSignal(int) {
   if (running_service != nullptr) running_service->RequestStop();
@@ -32,18 +42,59 @@ void SetHandler(int signal_number, void (*handler)(int)) {
   sigaction(signal_number, &action, nullptr);
 }
 
-absl::Status Serve(const ckpt::ServiceOptions& options) {
+// What a network file system may hide of another node's writes, and for how long: its cache of names that were not there.
+absl::Duration EndedGrace(const std::string& run_dir) {
+  constexpr decltype(statfs::f_type) kNfs = 0x6969, kFuse = 0x65735546, kSmb2 = 0xFE534D42;
+  struct statfs info {};
+  if (::statfs(run_dir.c_str(), &info) != 0) return absl::Minutes(1);
+  const bool may_be_old = info.f_type == kNfs || info.f_type == kFuse || info.f_type == kSmb2;
+  return may_be_old ? absl::Minutes(1) : absl::Seconds(2);
+}
+
+// The place of a service that is one of several.
+struct Nodes {
+  std::string list;
+  std::optional<launcher::NodePlace> place;
+  launcher::NodeScratch scratch;
+};
+
+absl::Status FindPlace(Nodes& nodes, ckpt::ServiceOptions& options) {
+  if (nodes.list.empty()) return absl::OkStatus();
+  ANYORDER_ASSIGN_OR_RETURN(nodes.place, launcher::FindNodePlace(nodes.list, &std::getenv));
+  nodes.scratch = launcher::ScratchOnNode(options.run_dir, nodes.place->name);
+  ANYORDER_RETURN_IF_ERROR(launcher::MakeScratch(nodes.scratch));
+  options.node = nodes.place->index;
+  options.num_nodes = nodes.place->count;
+  options.socket_path = launcher::ServiceSocket(nodes.scratch, options.incarnation);
+  options.ended_grace = EndedGrace(options.run_dir);
+  return absl::OkStatus();
+}
+
+absl::Status Serve(Nodes nodes, ckpt::ServiceOptions options) {
+  ANYORDER_RETURN_IF_ERROR(FindPlace(nodes, options));
+  SetLogName(absl::StrCat("ckptd ", options.node));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Service> service,
                             ckpt::Service::Start(options));
   running_service = service.get();
   // Only now: until there is something to finish, a signal may simply end the process.
-  SetHandler(SIGTERM, StopOnSignal);
-  SetHandler(SIGINT, StopOnSignal);
+  const auto handler = nodes.place ? StopAfterTrainersOnSignal : StopOnSignal;
+  SetHandler(SIGTERM, handler);
+  SetHandler(SIGINT, handler);
+  if (nodes.place) SetHandler(SIGUSR1, handler);  // srun ends its step at once when it gets SIGTERM
   Log(absl::StrCat("serving '", options.run_dir, "' on ", service->socket_path()));
+  if (nodes.place) {
+    ANYORDER_RETURN_IF_ERROR(ckpt::WriteSmallFileAtomically(
+        options.fs,
+        launcher::ReadyFile(options.run_dir, options.incarnation, options.node),
+        nodes.place->name));
+  }
   const absl::Status status = service->Run();
   SetHandler(SIGTERM, SIG_IGN);
   SetHandler(SIGINT, SIG_IGN);
+  SetHandler(SIGUSR1, SIG_IGN);
   running_service = nullptr;
+  // The ranks are gone, and nobody else comes here. Where the lease is lost, the next start may be here already.
+  if (nodes.place && status.ok()) launcher::RemoveScratch(nodes.scratch).IgnoreError();
   return status;
 }
 
@@ -51,6 +102,7 @@ int Main(int argc, char** argv) {
   ckpt::ServiceOptions options;
   double idle_seconds = absl::ToDoubleSeconds(options.idle_limit);
   bool skip_verify = false;
+  Nodes nodes;
   CLI::App app(
       "Checkpoint service of one node: commits what the trainers stage, and outlives them.",
       "anyorder-ckptd");
@@ -62,6 +114,14 @@ int Main(int argc, char** argv) {
       ->required();
   app.add_option("--node", options.node, "this node; node 0 holds the lease (default 0)");
   app.add_option("--num-nodes", options.num_nodes, "nodes of the run (default 1)");
+  app.add_option(
+      "--nodes",
+      nodes.list,
+      "names of the run's nodes, with commas, instead of --node, --num-nodes and --socket; "
+      "this one is SLURMD_NODENAME");
+  app.add_option("--ended-incarnation",
+                 options.ended_incarnation,
+                 "services of starts up to this one are known to have ended");
   app.add_option("--keep-last", options.keep_last, "newest checkpoints kept, >= 2 (default 2)");
   app.add_option("--keep-every", options.keep_every, "also keep every step divisible by this");
   app.add_option(
@@ -71,11 +131,10 @@ int Main(int argc, char** argv) {
   if (const auto ended = launcher::ParseCommandLine(app, argc, argv)) return *ended;
   options.idle_limit = absl::Seconds(idle_seconds);
   options.verify_after_commit = !skip_verify;
-  SetLogName(absl::StrCat("ckptd ", options.node));
   // The terminal or the batch script may go before the last save is on disk.
   SetHandler(SIGHUP, SIG_IGN);
   SetHandler(SIGPIPE, SIG_IGN);
-  return ReportAndExitStatus("anyorder-ckptd", Serve(options));
+  return ReportAndExitStatus("anyorder-ckptd", Serve(nodes, options));
 }
 
 }  // namespace

@@ -28,7 +28,10 @@
 #include "launcher/incarnation.h"
 #include "launcher/output_relay.h"
 #include "launcher/run_identity.h"
+#include "launcher/slurm_commands.h"
+#include "launcher/slurm_way.h"
 #include "launcher/start_request.h"
+#include "launcher/start_way.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -73,18 +76,31 @@ bool EndIsFinal(const std::string& run_dir, int64_t incarnation) {
 
 class Run {
  public:
-  Run(const LaunchOptions& options, RunConfig config, RunIdentity identity, Ledger ledger)
+  Run(const LaunchOptions& options,
+      RunConfig config,
+      RunIdentity identity,
+      Ledger ledger,
+      StartWay& way)
       : options_(options),
         config_(std::move(config)),
         identity_(std::move(identity)),
-        ledger_(std::move(ledger)) {}
+        ledger_(std::move(ledger)),
+        way_(way) {}
 
   absl::StatusOr<int> UntilDone() {
     ANYORDER_ASSIGN_OR_RETURN(OutputRelay output,
                               OutputRelay::Open(RunDirectory(options_.run_dir).train_log));
     int64_t committed = NewestCommittedStep(options_.run_dir);
     for (int fruitless = 0;;) {
-      ANYORDER_ASSIGN_OR_RETURN(const int exit_status, RunOnce(output));
+      absl::StatusOr<Place> place = way_.Prepare();
+      if (absl::IsUnavailable(place.status()) && options_.via == "slurm") {
+        LogWarning(absl::StrCat(place.status().message(), "; requeue the job for other nodes"));
+        return static_cast<int>(kExitRequeue);
+      }
+      ANYORDER_RETURN_IF_ERROR(place.status());
+      // That was the machine's fault, and may happen more often than three times.
+      if (place->has_lost_nodes) fruitless = 0;
+      ANYORDER_ASSIGN_OR_RETURN(const int exit_status, RunOnce(*place, output));
       if (exit_status == kExitDone || exit_status == kExitRequeue) return exit_status;
       const int64_t now_committed = NewestCommittedStep(options_.run_dir);
       fruitless = now_committed > committed ? 0 : fruitless + 1;
@@ -110,22 +126,25 @@ class Run {
   }
 
  private:
-  absl::StatusOr<int> RunOnce(OutputRelay& output) {
+  absl::StatusOr<int> RunOnce(const Place& place, OutputRelay& output) {
     LedgerRecord start;
     start.event = "start";
     start.run_id = identity_.run_id;
     start.incarnation = identity_.incarnation;
-    start.ranks = options_.ranks;
+    start.ranks = place.ranks;
+    start.nodes = place.nodes;
+    start.slurm_job = place.slurm_job;
+    start.slurm_restart = place.slurm_restart;
     ANYORDER_RETURN_IF_ERROR(ledger_.Append(start));
     IncarnationOptions incarnation;
     incarnation.run_dir = options_.run_dir;
     incarnation.identity = identity_;
-    incarnation.ranks = options_.ranks;
+    incarnation.place = place;
     incarnation.resume = options_.resume;
     incarnation.checkpoint = config_.checkpoint;
     incarnation.dist = config_.dist;
     incarnation.progress_on_terminal = options_.progress_on_terminal;
-    const absl::StatusOr<int> exit_status = RunIncarnation(incarnation, output);
+    const absl::StatusOr<int> exit_status = RunIncarnation(incarnation, way_, output);
     LedgerRecord stop;
     stop.event = "exit";
     stop.incarnation = identity_.incarnation;
@@ -138,32 +157,56 @@ class Run {
   const RunConfig config_;
   RunIdentity identity_;
   Ledger ledger_;
+  StartWay& way_;
 };
+
+absl::StatusOr<std::unique_ptr<StartWay>> MakeWay(const LaunchOptions& options,
+                                                  const RunConfig& config) {
+  if (options.via == "local") return MakeLocalWay(options.run_dir, options.ranks);
+  SlurmOptions slurm;
+  slurm.run_dir = options.run_dir;
+  slurm.ranks_per_node = options.ranks_per_node;
+  slurm.mpi = options.mpi;
+  slurm.max_ranks = config.train.num_microbatches();
+  return MakeSlurmWay(slurm);
+}
 
 }  // namespace
 
-absl::StatusOr<int> Launch(const LaunchOptions& options) {
+absl::StatusOr<int> Launch(const LaunchOptions& given) {
   CatchLaunchSignals();
+  LaunchOptions options = given;
+  std::error_code error;
+  // Processes of other nodes are told this name, and make others of it.
+  if (options.via == "slurm" && !options.run_dir.empty()) {
+    options.run_dir = std::filesystem::absolute(options.run_dir, error).lexically_normal().string();
+    if (error) return ErrnoStatus("resolve", given.run_dir, error.value());
+  }
   // Everything that can be refused is refused before anything is written.
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(RequestOf(options)));
   ANYORDER_RETURN_IF_ERROR(CheckResume(options.run_dir, options.resume));
+  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<StartWay> way, MakeWay(options, config));
 
   const RunDirectory paths(options.run_dir);
   ANYORDER_RETURN_IF_ERROR(MakeDirectories(paths.launch));
   ANYORDER_ASSIGN_OR_RETURN(RunIdentity identity, NextIdentity(paths));
-  ANYORDER_ASSIGN_OR_RETURN(
-      const std::unique_ptr<ckpt::Lease> lease,
-      ckpt::Lease::Acquire(ckpt::FileSystem::Posix(),
-                           paths.launch,
-                           ckpt::DescribeThisProcess(identity.run_id, identity.incarnation, ""),
-                           kLeaseLifetime));
+  const ckpt::LeaseOwner me = ckpt::DescribeThisProcess(identity.run_id, identity.incarnation, "");
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Lease> lease,
+                            ckpt::Lease::Acquire(ckpt::FileSystem::Posix(),
+                                                 paths.launch,
+                                                 me,
+                                                 kLeaseLifetime,
+                                                 [&me](const ckpt::LeaseOwner& owner) {
+                                                   return JobHasEnded(owner.job, me.job);
+                                                 }));
   const LeaseKeeper keeper(*lease, kLeaseLifetime / 3);
   ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
   ANYORDER_RETURN_IF_ERROR(RecordCreation(paths, identity, config, ledger));
   ANYORDER_RETURN_IF_ERROR(RecordScheduleChange(paths, config, identity.incarnation, ledger));
   ANYORDER_RETURN_IF_ERROR(
       ckpt::WriteSmallFileAtomically(ckpt::FileSystem::Posix(), paths.config, config.ToText()));
-  absl::StatusOr<int> result = Run(options, config, identity, std::move(ledger)).UntilDone();
+  absl::StatusOr<int> result = Run(options, config, identity, std::move(ledger), *way).UntilDone();
+  way.reset();  // its scratch directories are the next start's once the lease is released
   const absl::Status released = lease->Release();
   if (!released.ok()) LogWarning(released.message());
   return result;

@@ -37,13 +37,26 @@ Subcommand DeclareLaunch(CLI::App& front) {
   const auto line = std::make_shared<LaunchLine>();
   LaunchOptions* options = &line->options;
   CLI::App* command =
-      front.add_subcommand("launch", "train on this machine, and start again after crashes");
+      front.add_subcommand("launch", "train here or in a Slurm job, and start again after crashes");
   command->add_option("--config", options->config, "TOML file (default: the run's frozen one)")
       ->check(IsNotEmpty());
   command->add_option("--run-dir", options->run_dir, "where everything of the run is written")
       ->required()
       ->check(IsNotEmpty());
-  command->add_option("--ranks", options->ranks, "MPI trainer ranks")->capture_default_str();
+  command->add_option("--via", options->via, "local: this machine; slurm: the job this runs in")
+      ->check(CLI::IsMember({"local", "slurm"}))
+      ->capture_default_str();
+  CLI::Option* ranks = command->add_option("--ranks", options->ranks, "local: MPI trainer ranks")
+                           ->capture_default_str();
+  command
+      ->add_option("--ranks-per-node",
+                   options->ranks_per_node,
+                   "slurm: at most (default: the job's tasks on a node)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->excludes(ranks);
+  command->add_option("--mpi", options->mpi, "slurm: who starts the ranks: auto, srun or mpirun")
+      ->check(CLI::IsMember({"auto", "srun", "mpirun"}))
+      ->capture_default_str();
   command->add_option("--resume", line->resume, "auto, required or never")->capture_default_str();
   command->add_flag("--allow-schedule-change",
                     options->allow_schedule_change,

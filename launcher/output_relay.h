@@ -3,10 +3,13 @@
 
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 #include "core/train/append_file.h"
 
@@ -14,7 +17,8 @@ namespace anyorder::launcher {
 
 class OutputRelay {
  public:
-  static absl::StatusOr<OutputRelay> Open(const std::string& log_path);
+  // `is_shown`: on stderr, too.
+  static absl::StatusOr<OutputRelay> Open(const std::string& log_path, bool is_shown = true);
   OutputRelay(OutputRelay&& other) noexcept;
   ~OutputRelay();
 
@@ -25,17 +29,26 @@ class OutputRelay {
 
   // Waits up to `timeout_ms` for output and passes on what is there.
   void Pump(int timeout_ms);
+  // Passes on what came another way; lines of one source are put together.
+  void Take(const std::string& source, absl::string_view bytes);
+  // When srun first said, since NewPipe, that a task or a node had failed; infinite future: never.
+  absl::Time srun_error() const { return srun_error_; }
+  // The exit status of that task, if it ended by itself.
+  std::optional<int> srun_exit_status() const { return srun_exit_status_; }
   // The line that best tells why the ranks failed; may be empty.
   const std::string& last_error() const { return last_error_; }
 
  private:
-  explicit OutputRelay(AppendFile log) : log_(std::move(log)) {}
+  OutputRelay(AppendFile log, bool is_shown) : log_(std::move(log)), is_shown_(is_shown) {}
   void TakeLine(absl::string_view line);
 
   AppendFile log_;
+  bool is_shown_;
   int read_end_ = -1;
   int write_end_ = -1;
-  std::string partial_;  // a line not finished yet
+  std::map<std::string, std::string> partial_;  // by source: a line not finished yet
+  absl::Time srun_error_ = absl::InfiniteFuture();
+  std::optional<int> srun_exit_status_;
   std::string last_error_;
 };
 

@@ -20,7 +20,8 @@ absl::StatusOr<RunIdentity> NextIdentity(const RunDirectory& paths) {
   RunIdentity identity{summary.run_id, summary.incarnations + 1};
   // A launch that died between its claim and its first record has used up a number that the ledger does not know.
   const auto claimed = ckpt::ReadLease(ckpt::FileSystem::Posix(), paths.launch);
-  if (claimed.ok() && claimed->run_id == identity.run_id && ckpt::IsKnownDead(*claimed))
+  // Nor is it always on this machine, where its death could be seen; a claim that lives is refused by the lease.
+  if (claimed.ok() && claimed->run_id == identity.run_id)
     identity.incarnation = std::max(identity.incarnation, claimed->incarnation + 1);
   if (identity.run_id.empty()) {
     // Only a name: nothing of the training depends on it.

@@ -25,6 +25,7 @@ inline int Report(const absl::Status& status) {
   return ReportAndExitStatus(kFrontProgram, status);
 }
 
+Subcommand DeclareCleanNode(CLI::App& front);
 Subcommand DeclareEval(CLI::App& front);
 Subcommand DeclareExport(CLI::App& front);
 Subcommand DeclareImport(CLI::App& front);

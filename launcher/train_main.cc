@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,7 +23,10 @@
 #include "dist/collective_watch.h"
 #include "dist/heartbeat.h"
 #include "dist/mpi_communicator.h"
+#include "dist/start_guard.h"
 #include "launcher/command_line.h"
+#include "launcher/node_place.h"
+#include "launcher/supervisor.h"
 
 namespace anyorder {
 namespace {
@@ -33,6 +37,7 @@ struct CommandLine {
   TrainerOptions trainer;
   std::string resume = "auto";
   std::string progress = "lines";
+  std::string nodes;
 };
 
 void Declare(CLI::App& app, CommandLine& line) {
@@ -42,22 +47,45 @@ void Declare(CLI::App& app, CommandLine& line) {
   app.add_option("--incarnation", line.trainer.incarnation, "number of this start of the run")
       ->required();
   app.add_option("--resume", line.resume, "auto, required or never")->capture_default_str();
+  app.add_option(
+      "--nodes", line.nodes, "names of the run's nodes, with commas; this one is SLURMD_NODENAME");
   app.add_option("--progress", line.progress, "a redrawn line, or one every few seconds")
       ->check(CLI::IsMember({"terminal", "lines"}))
       ->capture_default_str();
 }
 
-// Ranks that outlive their mpirun would train on against the next start of the run.
-void DieWithMpirun() {
+// Ranks that outlive their mpirun, or Slurm's own parent of them, would train on against the next start of the run.
+void DieWithParent() {
   if (::getenv("ANYORDER_WORLD_SIZE") == nullptr) return;  // started by hand
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() == 1) ::_exit(kExitIo);
+  // In a container the parent may be the first process, too.
+  if (::getppid() == 1 && ::getpid() != 1 && ::getenv("SLURM_JOB_ID") == nullptr) ::_exit(kExitIo);
 }
 
-absl::StatusOr<TrainEnd> TrainOnRank(const TrainerOptions& options,
-                                     dist::Communicator& communicator) {
+// Where this rank's own service is, and Open MPI's files, before it looks for them.
+absl::StatusOr<launcher::NodePlace> PrepareNode(const std::string& nodes, TrainerOptions& options) {
+  ANYORDER_ASSIGN_OR_RETURN(const launcher::NodePlace place,
+                            launcher::FindNodePlace(nodes, &::getenv));
+  const launcher::NodeScratch scratch = launcher::ScratchOnNode(options.run_dir, place.name);
+  ANYORDER_RETURN_IF_ERROR(launcher::MakeScratch(scratch));
+  options.node = place.index;
+  options.num_nodes = place.count;
+  options.service_socket = launcher::ServiceSocket(scratch, options.incarnation);
+  ::setenv("OMPI_MCA_orte_tmpdir_base", scratch.files.c_str(), /*overwrite=*/0);
+  if (!scratch.shared_memory.empty()) {
+    ::setenv("OMPI_MCA_btl_vader_backing_directory", scratch.shared_memory.c_str(), 0);
+  }
+  return place;
+}
+
+absl::StatusOr<TrainEnd> TrainOnRank(TrainerOptions options, dist::Communicator& communicator) {
   const absl::StatusOr<RunConfig> config = LoadRunConfig(RunDirectory(options.run_dir).config, {});
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(config.status()));
+  if (options.num_nodes > 1) {
+    const std::vector<int> ranks_of_nodes = dist::CountRanksOfNodes(communicator, options.node);
+    ANYORDER_RETURN_IF_ERROR(dist::CheckPlacement(ranks_of_nodes, options.num_nodes));
+    options.local_ranks = ranks_of_nodes[options.node];
+  }
   dist::CollectiveWatchOptions limits;
   limits.report_after = absl::Seconds(config->dist.hang_report_seconds);
   limits.exit_after = absl::Seconds(config->dist.hang_exit_seconds);
@@ -68,6 +96,7 @@ absl::StatusOr<TrainEnd> TrainOnRank(const TrainerOptions& options,
                                                  communicator.host());
   // Training needs none; reports of hangs then name those who wait, and not whom they wait for.
   if (!heartbeat.ok()) LogWarning(absl::StrCat("no heartbeat: ", heartbeat.status().message()));
+  limits.others_are_elsewhere = options.num_nodes > 1;
   limits.heartbeat = heartbeat.ok() ? heartbeat->get() : nullptr;
   dist::CollectiveWatch watch(limits, communicator.rank(), communicator.host());
   communicator.set_watch(&watch);
@@ -91,10 +120,22 @@ int Main(int argc, char** argv) {
   if (!resume.ok()) return ReportAndExitStatus(kProgram, resume.status());
   line.trainer.resume = *resume;
   line.trainer.progress_on_terminal = line.progress == "terminal";
-  DieWithMpirun();
+  DieWithParent();
+  if (!line.nodes.empty()) {
+    const auto place = PrepareNode(line.nodes, line.trainer);
+    if (!place.ok()) return ReportAndExitStatus(kProgram, place.status());
+    SetLogName(absl::StrCat("a rank on ", place->name));
+    launcher::FenceThisRank(line.trainer.run_dir, line.trainer.incarnation);
+  }
 
   const auto environment = dist::MpiEnvironment::Create(&argc, &argv);
-  if (!environment.ok()) return ReportAndExitStatus(kProgram, environment.status());
+  if (!environment.ok()) {
+    // Ranks that do not find each other all have the same to say.
+    const char* const task = ::getenv("SLURM_PROCID");
+    return task == nullptr || std::string(task) == "0"
+               ? ReportAndExitStatus(kProgram, environment.status())
+               : ExitStatusFor(environment.status());
+  }
   const std::unique_ptr<dist::Communicator> world = (*environment)->World();
   SetLogName(absl::StrCat("rank ", world->rank()));
   const absl::StatusOr<TrainEnd> end = TrainOnRank(line.trainer, *world);

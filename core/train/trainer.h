@@ -43,6 +43,11 @@ struct TrainerOptions {
   int64_t incarnation = 0;
   ResumeMode resume = ResumeMode::kAuto;
   bool progress_on_terminal = false;
+  // Of several nodes: this rank's, their number, the ranks on this one, and its service's socket. Empty: the default one.
+  int node = 0;
+  int num_nodes = 1;
+  int local_ranks = 0;  // 0: all
+  std::string service_socket;
   // What computes. Tests put faults in here.
   std::function<absl::StatusOr<std::unique_ptr<kernels::Backend>>(
       const kernels::CpuBackendOptions&)>

@@ -192,6 +192,10 @@ absl::Status Trainer::ConnectLocalService() {
   client.run_dir = options_.run_dir;
   client.run_id = options_.run_id;
   client.incarnation = options_.incarnation;
+  client.node = options_.node;
+  client.num_nodes = options_.num_nodes;
+  client.local_world_size = options_.local_ranks;
+  client.socket_path = options_.service_socket;
   ANYORDER_ASSIGN_OR_RETURN(saver_, Saver::Connect(config_.checkpoint, client, communicator_));
   return saver_->Prepare(state_->Ranges());
 }

@@ -78,5 +78,44 @@ TEST(StartGuardTest, MpiRefusesToStartAlone) {
   EXPECT_THAT(std::string(environment.status().message()), HasSubstr("MPI sees 1"));
 }
 
+EnvironmentLookup Lookup(const std::map<std::string, std::string>& environment) {
+  return [environment](const char* name) {
+    const auto found = environment.find(name);
+    return found == environment.end() ? nullptr : found->second.c_str();
+  };
+}
+
+TEST(StartGuardTest, TasksOfSrunThatCannotMeetAreRefusedBeforeMpiStarts) {
+  const std::map<std::string, std::string> environment = {{"SLURM_STEP_NUM_TASKS", "4"}};
+  const absl::Status status = CheckRendezvous(Lookup(environment));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("srun --mpi=pmix"));
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMI_RANK"}) {
+    std::map<std::string, std::string> with = environment;
+    with.emplace(variable, "given");
+    EXPECT_TRUE(CheckRendezvous(Lookup(with)).ok()) << variable;
+  }
+  // A program that needs nobody.
+  EXPECT_TRUE(CheckRendezvous(Lookup({{"SLURM_STEP_NUM_TASKS", "1"}})).ok());
+  EXPECT_TRUE(CheckRendezvous(Lookup({})).ok());
+}
+
+TEST(StartGuardTest, EachNodeHasARank) {
+  EXPECT_TRUE(CheckPlacement({2, 1, 2}, 3).ok());
+  const absl::Status one_missing = CheckPlacement({2, 0, 2}, 3);
+  EXPECT_THAT(std::string(one_missing.message()), HasSubstr("3 nodes, but MPI placed ranks on 2"));
+  EXPECT_THAT(std::string(one_missing.message()), HasSubstr("none on number 1"));
+  EXPECT_FALSE(CheckPlacement({4}, 3).ok());
+  EXPECT_FALSE(CheckPlacement({2, 2}, 1).ok());
+}
+
+TEST(StartGuardTest, PromisedGpusThatNobodySeesAreRefused) {
+  EXPECT_TRUE(CheckGpus(Lookup({})).ok());
+  EXPECT_FALSE(CheckGpus(Lookup({{"SLURM_GPUS_ON_NODE", "4"}})).ok());
+  EXPECT_FALSE(CheckGpus(Lookup({{"SLURM_GPUS_ON_NODE", "4"}, {"CUDA_VISIBLE_DEVICES", ""}})).ok());
+  EXPECT_TRUE(
+      CheckGpus(Lookup({{"SLURM_GPUS_ON_NODE", "4"}, {"CUDA_VISIBLE_DEVICES", "0,1"}})).ok());
+}
+
 }  // namespace
 }  // namespace anyorder::dist

@@ -1,0 +1,52 @@
+// One node of a start that runs on several: which it is, and what of it lies on the node itself.
+//
+// Services and ranks get the same list of nodes (--nodes) and find themselves in it by the name that Slurm gave their node, so that
+// they agree whoever started them: srun numbers the nodes of each step anew, mpirun not at all.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace anyorder::launcher {
+
+// getenv, or a fake in tests. Null where the variable is not set.
+using EnvironmentLookup = std::function<const char*(const char* name)>;
+
+struct NodePlace {
+  std::string name;
+  int index = 0;
+  int count = 1;
+};
+
+// Where SLURMD_NODENAME is in `nodes` (comma between names). InvalidArgument if it is not.
+absl::StatusOr<NodePlace> FindNodePlace(const std::string& nodes,
+                                        const EnvironmentLookup& environment);
+
+// Private directories of one run on one node: sockets and session files, and shared memory. Short, because a socket's path has
+// room for 107 bytes, and named after run and node, because pretended nodes may share a disk. `shared_memory` is empty where there
+// is no /dev/shm.
+struct NodeScratch {
+  std::string files;
+  std::string shared_memory;
+};
+NodeScratch ScratchOnNode(const std::string& run_dir, const std::string& node);
+// Mode 0700. PermissionDenied if somebody else owns one of them.
+absl::Status MakeScratch(const NodeScratch& scratch);
+absl::Status RemoveScratch(const NodeScratch& scratch);
+
+// Where the service of this start listens. Each start has its own: the one before may still be finishing a save.
+std::string ServiceSocket(const NodeScratch& scratch, int64_t incarnation);
+
+// What `anyorder clean-node` prints before the name of a node that runs steps.
+inline constexpr char kCleanNodeAnswer[] = "anyorder-node ";
+
+// Made by the service of node `index` when it listens, for the launcher, which is on another node.
+std::string ReadyFile(const std::string& run_dir, int64_t incarnation, int index);
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,148 @@
+// What services of several nodes and a scheduler above them add: the end of some before others, signals to all at once, and owners
+// of the lease whose end somebody else knows.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "absl/time/clock.h"
+
+#include "ckpt/commit.h"
+#include "ckpt/layout.h"
+#include "ckpt/lease.h"
+#include "tests/ckpt/service_fixture.h"
+
+namespace anyorder::ckpt {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Far beyond the test's time limit: whoever waits so long has failed.
+constexpr absl::Duration kForever = absl::Hours(1);
+
+class SeveralNodesTest : public ServiceTest {
+ protected:
+  ClientOptions TrainerOfNode(int node) const {
+    ClientOptions options = Trainer(node, 2);
+    options.node = node;
+    options.num_nodes = 2;
+    options.local_world_size = 1;
+    return options;
+  }
+  std::string EventsOfNode(int node) const {
+    std::ifstream file(run_dir() + "/ckptd.node0" + std::to_string(node) + ".jsonl");
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+};
+
+TEST_F(SeveralNodesTest, AServiceThatEndedIsNotWaitedFor) {
+  for (int node = 0; node < 2; ++node) {
+    ServiceOptions options = Options(1, node, 2);
+    options.vote_limit = kForever;
+    options.ended_grace = absl::Milliseconds(50);
+    Serve(options);
+  }
+  // The trainers die when one of two nodes has staged.
+  auto first = Client::Connect(TrainerOfNode(0));
+  auto second = Client::Connect(TrainerOfNode(1));
+  ASSERT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
+  const State state(1);
+  ASSERT_TRUE((*first)->Save(100, state.Ranges(0, 2), "").ok());
+  first->reset();
+  second->reset();
+  StopAll();
+  EXPECT_THAT(EventsOfNode(0), HasSubstr("the service of node 1 ended and has not voted"));
+  EXPECT_TRUE(absl::IsNotFound(FindNewestGood(run_dir(), true).status()));
+
+  // The next start owes nothing to the records of this one.
+  CommitLog log(FileSystem::Posix(), run_dir(), 1);
+  EXPECT_TRUE(std::filesystem::exists(CheckpointsPath(run_dir()) + "/" + EndedName(1, 1)));
+  ASSERT_TRUE(log.RemoveLeftovers(2).ok());
+  EXPECT_FALSE(std::filesystem::exists(CheckpointsPath(run_dir()) + "/" + EndedName(1, 1)));
+}
+
+TEST_F(SeveralNodesTest, AVoteBeforeTheEndCounts) {
+  for (int node = 0; node < 2; ++node) {
+    ServiceOptions options = Options(1, node, 2);
+    options.ended_grace = absl::ZeroDuration();
+    Serve(options);
+  }
+  const State state(2);
+  for (int node = 0; node < 2; ++node) {
+    auto client = Client::Connect(TrainerOfNode(node));
+    ASSERT_TRUE(client.ok()) << client.status();
+    ASSERT_TRUE((*client)->Save(100, state.Ranges(node, 2), "").ok());
+  }
+  StopAll();
+  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(StepPath(100));
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status() << EventsOfNode(0) << EventsOfNode(1);
+  ExpectHolds(*checkpoint, state, 1);
+}
+
+TEST_F(SeveralNodesTest, ASignalToAllLeavesTheTrainersTheirLastSave) {
+  ServiceOptions options = Options(1);
+  options.idle_limit = kForever;
+  const auto service = Service::Start(options);
+  ASSERT_TRUE(service.ok()) << service.status();
+  absl::Status end;
+  std::thread serving([&] { end = (*service)->Run(); });
+  auto clients = ConnectAll(2);
+  (*service)->RequestStopAfterTrainers();
+  absl::SleepFor(absl::Milliseconds(200));  // a service that stops at once would have by now
+  SaveAll(clients, 100, State(3));
+  EXPECT_TRUE(clients[0]->WaitCommitted(100, absl::Seconds(30)).ok());
+  clients.clear();
+  serving.join();
+  EXPECT_TRUE(end.ok()) << end;
+}
+
+// A lease of a process that this machine cannot look at.
+class EndedOwnerTest : public ServiceTest {
+ protected:
+  std::unique_ptr<Lease> TakeAsStranger() const {
+    LeaseOwner stranger = DescribeThisProcess("test", 1, "socket");
+    stranger.machine = "another machine";
+    auto lease = Lease::Acquire(FileSystem::Posix(), run_dir(), stranger, absl::Milliseconds(10));
+    EXPECT_TRUE(lease.ok()) << lease.status();
+    return *std::move(lease);
+  }
+};
+
+TEST_F(EndedOwnerTest, IsNotWatchedAndFindsOut) {
+  const auto stranger = TakeAsStranger();
+  const auto lease = Lease::Acquire(FileSystem::Posix(),
+                                    run_dir(),
+                                    DescribeThisProcess("test", 2, "socket"),
+                                    kForever,
+                                    [](const LeaseOwner& owner) { return owner.incarnation == 1; });
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_TRUE(absl::IsAborted(stranger->CheckHeld()));
+}
+
+TEST_F(EndedOwnerTest, OfALaterClaimIsStillLater) {
+  const auto stranger = TakeAsStranger();
+  const auto lease = Lease::Acquire(FileSystem::Posix(),
+                                    run_dir(),
+                                    DescribeThisProcess("test", 1, "socket"),
+                                    kForever,
+                                    [](const LeaseOwner&) { return true; });
+  EXPECT_TRUE(absl::IsAlreadyExists(lease.status())) << lease.status();
+}
+
+TEST_F(EndedOwnerTest, IsKnownToTheServiceByItsIncarnation) {
+  const auto stranger = TakeAsStranger();
+  ServiceOptions options = Options(2);
+  options.lease_lifetime = kForever;
+  options.ended_incarnation = 1;
+  Serve(options);
+  EXPECT_EQ(ConnectAll(1, 2).size(), 1u);
+}
+
+}  // namespace
+}  // namespace anyorder::ckpt

@@ -1,0 +1,9 @@
+# cluster: ANYORDER_SLURM_TIMEOUT=3 ANYORDER_SLURM_GPUS=0
+# A node loses power while its job may go on without it: the launcher starts again on the nodes left, with fewer ranks.
+. "$here/life.sh"
+train run -N3 --ntasks-per-node=1 --no-kill --
+cluster crash n2
+expect_undisturbed_end
+expect_text "launch ended with 0" $name/log
+[ "$(starts)" -eq 2 ] || fail "$(starts) starts"
+[ "$(last_start nodes)" = '["n1","n3"]' ] && [ "$(last_start ranks)" = 2 ] || fail "the second start: $(last_start nodes), $(last_start ranks) ranks"

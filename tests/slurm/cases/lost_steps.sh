@@ -1,0 +1,17 @@
+# cluster: ANYORDER_SLURM_GPUS=0
+# Steps die and the nodes live: one service of three, all services, and the ranks while a save is being written.
+. "$here/life.sh"
+train run -N3 --ntasks-per-node=1 --no-kill --
+pkill -9 -o -f "^$bin/anyorder-ckptd --run-dir $run " || fail "no service"  # the oldest: one of three
+# The ranks of start N train.
+trains() { [ "$(grep -c '"event":"train"' "$run/ledger.jsonl")" -ge "$1" ]; }
+expect_restart() { await 60 trains "$1"; }
+expect_restart 2
+expect_text "checkpoint service ended" $name/log
+service=$(step_of anyorder-ckptd); [ -n "$service" ] || fail "no step of the service"
+x scancel --signal=KILL "$service"
+expect_restart 3
+until compgen -G "$run/checkpoints/*.tmp" >/dev/null; do has_step 750 && fail "no save was seen"; done
+pkill -9 -f "^$bin/anyorder-train --run-dir $run "
+expect_restart 4
+expect_undisturbed_end
