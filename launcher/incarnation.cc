@@ -1,6 +1,8 @@
 #include "launcher/incarnation.h"
 
 #include <signal.h>
+#include <stdlib.h>
+#include <time.h>
 
 #include <algorithm>
 #include <csignal>
@@ -25,13 +27,27 @@ constexpr absl::Duration kServiceStartLimit =
     absl::Minutes(3);  // it may finish its predecessor's saves first
 constexpr absl::Duration kServiceRetryLimit = absl::Seconds(10);
 constexpr absl::Duration kServiceEndLimit = absl::Minutes(5);
+constexpr absl::Duration kAfterOrderlyService = absl::Seconds(10);
 constexpr absl::Duration kRepeatWish = absl::Seconds(1);
 constexpr int kPollMs = 50;
 
 // A signal handler can reach nothing but globals.
 volatile std::sig_atomic_t num_signals = 0;
+volatile std::sig_atomic_t last_signal = 0;
+volatile std::sig_atomic_t last_second = 0;
+bool is_slurm_job = false;
 
-void CountSignal(int) {
+// Slurm signals the batch script's children, too, and the script passes its own signal on: what comes so close together is one wish.
+// Two Ctrl-C are two, however fast.
+void CountSignal(int signal_number) {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const auto second = static_cast<std::sig_atomic_t>(now.tv_sec);
+  const bool is_echo = num_signals > 0 && second - last_second <= 1 &&
+                       (signal_number != last_signal || is_slurm_job);
+  last_signal = signal_number;
+  if (is_echo) return;
+  last_second = second;
   num_signals = num_signals + 1;
 }
 
@@ -126,6 +142,7 @@ int EndOfRanks(int exit_status) {
 int WatchUntilEnd(const IncarnationOptions& options,
                   Step& service,
                   Step& ranks,
+                  bool is_distributed,
                   OutputRelay& output) {
   SignalForwarder signals(ranks);
   SilentRanks silent_ranks({RunDirectory(options.run_dir).heartbeats,
@@ -134,6 +151,7 @@ int WatchUntilEnd(const IncarnationOptions& options,
                             absl::Seconds(options.dist.hang_report_seconds),
                             absl::Seconds(options.dist.hang_exit_seconds)});
   bool service_is_lost = false;
+  absl::Time service_end = absl::InfiniteFuture();
   while (!ranks.Poll()) {
     output.Pump(kPollMs);
     signals.Forward();
@@ -141,7 +159,11 @@ int WatchUntilEnd(const IncarnationOptions& options,
       LogWarning("ending the ranks, because one of them does not run (dist.hang_exit_seconds)");
       ranks.Kill();
     }
-    if (service.Poll() && !service_is_lost) {
+    if (service.Poll()) service_end = std::min(service_end, absl::Now());
+    // One that Slurm told to stop ends in order when its ranks have left it, which may be seen before their own end.
+    const absl::Duration patience =
+        is_distributed && service.Poll() == 0 ? kAfterOrderlyService : absl::ZeroDuration();
+    if (absl::Now() - service_end >= patience && !service_is_lost) {
       // Its incarnation ends with it: another service could not tell its half-made saves from its own.
       LogWarning(absl::StrCat("the checkpoint service ended with status ",
                               *service.Poll(),
@@ -157,6 +179,7 @@ int WatchUntilEnd(const IncarnationOptions& options,
 }  // namespace
 
 void CatchLaunchSignals() {
+  is_slurm_job = ::getenv("SLURM_JOB_ID") != nullptr;
   struct sigaction action {};
   action.sa_handler = CountSignal;
   for (const int signal_number : {SIGTERM, SIGINT, SIGUSR1})
@@ -192,7 +215,7 @@ absl::StatusOr<int> RunIncarnation(const IncarnationOptions& options,
     EndService(*service);
     return ranks.status();
   }
-  const int exit_status = WatchUntilEnd(options, *service, **ranks, output);
+  const int exit_status = WatchUntilEnd(options, *service, **ranks, way.is_distributed(), output);
   EndService(*service);
   way.CleanUp();
   return EndOfRanks(exit_status);

@@ -9,6 +9,7 @@ train() {
   cat >$name/script <<END
 #!/bin/bash
 trap 'kill -USR1 \$launch' USR1 TERM
+echo "launched \$(date -u +%FT%T.%3N)"
 "$anyorder" launch --via slurm --config "$here/tiny.toml" --run-dir "$run" --set data.shards="$work/shards" $* &
 launch=\$!
 while :; do wait \$launch; status=\$?; kill -0 \$launch 2>/dev/null || break; done
