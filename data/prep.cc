@@ -464,6 +464,16 @@ absl::Status Preparation::Summarize() {
 
 }  // namespace
 
+absl::Status CheckPrep(const PrepOptions& options) {
+  ANYORDER_RETURN_IF_ERROR(Validate(options));
+  if (!options.vocab.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::string model, ReadWholeFile(options.vocab));
+    ANYORDER_RETURN_IF_ERROR(Tokenizer::Load(model, options.vocab).status());
+  }
+  ANYORDER_RETURN_IF_ERROR(FindInputFiles(options.inputs).status());
+  return Staging::Check(options.output);
+}
+
 absl::StatusOr<PrepSummary> RunPrep(const PrepOptions& options) {
   return Preparation(options).Run();
 }

@@ -71,4 +71,8 @@ struct PrepSummary {
 //   those that are missing). Nothing that was there before is changed or removed.
 absl::StatusOr<PrepSummary> RunPrep(const PrepOptions& options);
 
+// What RunPrep would refuse at once: options, a vocabulary or input that is not there, an output directory in use. Reads no text and
+// writes nothing.
+absl::Status CheckPrep(const PrepOptions& options);
+
 }  // namespace anyorder::data

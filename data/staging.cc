@@ -162,6 +162,10 @@ absl::StatusOr<Staging> Staging::Open(const std::string& output) {
   return staging;
 }
 
+absl::Status Staging::Check(const std::string& output) {
+  return CheckOutput(output);
+}
+
 absl::StatusOr<Staging> Staging::Join(const std::string& output, const std::string& slice) {
   ANYORDER_RETURN_IF_ERROR(CheckOutput(output));
   Staging staging(output);

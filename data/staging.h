@@ -37,6 +37,8 @@ class Staging {
   // Errors: AlreadyExists if it holds anything else or another process works on it; those of the
   // file system. Nothing in OUTPUT is changed on error.
   static absl::StatusOr<Staging> Open(const std::string& output);
+  // Whether Open would take OUTPUT, but for the lock. Changes nothing.
+  static absl::Status Check(const std::string& output);
   // Takes one slice ("2-of-5") of a preparation that is planned already; others may be at work on other slices. Errors: as above, and
   // FailedPrecondition if there is no plan.
   static absl::StatusOr<Staging> Join(const std::string& output, const std::string& slice);

@@ -18,6 +18,7 @@ namespace {
 // In the order of --help.
 constexpr Subcommand (*kDeclarations[])(CLI::App&) = {
     DeclareLaunch,
+    DeclareSubmit,
     DeclareStatus,
     DeclareReport,
     DeclareInspect,

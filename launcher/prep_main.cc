@@ -17,6 +17,7 @@
 #include "data/prep.h"
 #include "data/tokenizer.h"
 #include "launcher/command_line.h"
+#include "launcher/prep_job.h"
 
 namespace {
 
@@ -44,6 +45,7 @@ struct CommandLine {
   bool plan = false;
   std::string slice;
   uint64_t merge = 0;
+  anyorder::launcher::PrepJob job;
   double vocab_sample_mb = 32;
 };
 
@@ -62,11 +64,31 @@ void DeclareParts(CLI::App& app, CommandLine& line) {
   auto* slice = app.add_option("--slice", line.slice, "split work: K/N, encode share K of N");
   slice->check(
       CLI::Validator([&line](std::string& text) { return ParseSlice(text, line.prep); }, ""));
-  app.add_option("--merge", line.merge, "split work: make the dataset of N finished slices")
-      ->check(CLI::Range(uint64_t{1}, anyorder::data::kMaxSlices))
-      ->excludes(plan)
-      ->excludes(slice);
+  auto* merge =
+      app.add_option("--merge", line.merge, "split work: make the dataset of N finished slices")
+          ->check(CLI::Range(uint64_t{1}, anyorder::data::kMaxSlices))
+          ->excludes(plan)
+          ->excludes(slice);
   slice->excludes(plan);
+  auto* slurm = app.add_option("--slurm", line.job.tasks, "split work into Slurm jobs, N slices");
+  slurm->check(CLI::Range(uint64_t{1}, anyorder::data::kMaxSlices))
+      ->excludes(plan)
+      ->excludes(slice)
+      ->excludes(merge);
+  app.add_flag("--dry-run", line.job.dry_run, "--slurm: print the script, write and submit nothing")
+      ->needs(slurm);
+  app.add_option("sbatch-options", line.job.sbatch, "--slurm: after --, options of sbatch")
+      ->needs(slurm);
+}
+
+int SubmitJobs(CommandLine& line, const CLI::App& app, int argc, char** argv) {
+  anyorder::launcher::PrepJob& job = line.job;
+  job.words = anyorder::launcher::WordsForTasks(argc, argv);
+  job.output = line.prep.output;
+  job.has_workers = app.count("--workers") > 0;
+  absl::Status status = anyorder::data::CheckPrep(line.prep);
+  if (status.ok()) status = anyorder::launcher::SubmitPrep(job);
+  return anyorder::ReportAndExitStatus(kProgram, status);
 }
 
 void Declare(CLI::App& app, CommandLine& line) {
@@ -228,6 +250,7 @@ int main(int argc, char** argv) {
     prep.part = PrepPart::kMerge;
     prep.num_slices = line.merge;
   }
+  if (app.count("--slurm") > 0) return SubmitJobs(line, app, argc, argv);
   const absl::StatusOr<PrepSummary> summary = anyorder::data::RunPrep(prep);
   if (!summary.ok()) return anyorder::ReportAndExitStatus(kProgram, summary.status());
   if (line.json) {

@@ -1,10 +1,5 @@
 #include "launcher/slurm_view.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -19,14 +14,13 @@
 #include "absl/time/clock.h"
 
 #include "core/base/status.h"
-#include "launcher/child_process.h"
+#include "launcher/captured_program.h"
 
 namespace anyorder::launcher {
 namespace {
 
 // A chain of jobs that wait for each other is rarely longer; one more question each is cheap but not free.
 constexpr size_t kMaxJobsAsked = 4;
-constexpr size_t kMaxAnswerBytes = 1 << 20;
 constexpr int kProgramNotFound = 127;  // of env
 
 // "[days-]hours:minutes:seconds", or nothing for UNLIMITED and the like.
@@ -54,48 +48,6 @@ std::optional<absl::Time> ParseSlurmTime(absl::string_view text) {
   return time;
 }
 
-struct Answer {
-  int exit_status = -1;
-  std::string text;
-};
-
-// Nothing if the deadline came first; the program is then killed.
-absl::StatusOr<std::optional<Answer>> RunUntil(const std::vector<std::string>& arguments,
-                                               absl::Time deadline) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus("pipe to", arguments[0]);
-  SpawnOptions spawn;
-  spawn.arguments = arguments;
-  spawn.output_fd = ends[1];
-  spawn.die_with_launcher = true;
-  absl::StatusOr<ChildProcess> child = ChildProcess::Spawn(spawn);
-  ::close(ends[1]);
-  Answer answer;
-  bool is_open = child.ok();
-  while (is_open && absl::Now() < deadline) {
-    pollfd readable = {ends[0], POLLIN, 0};
-    const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now()) + 1;
-    if (::poll(&readable, 1, static_cast<int>(std::min<int64_t>(left_ms, 1000))) <= 0) continue;
-    char block[1 << 12];
-    const ssize_t got = ::read(ends[0], block, sizeof block);
-    is_open = got > 0;
-    if (is_open && answer.text.size() < kMaxAnswerBytes)
-      answer.text.append(block, static_cast<size_t>(got));
-  }
-  ::close(ends[0]);
-  ANYORDER_RETURN_IF_ERROR(child.status());
-  // It closed its output and is about to end, or it is stuck.
-  if (is_open) child->Signal(SIGKILL);
-  std::optional<int> exit_status;
-  while (!(exit_status = child->Poll())) {
-    if (absl::Now() > deadline) child->Signal(SIGKILL);
-    absl::SleepFor(absl::Milliseconds(2));
-  }
-  if (is_open) return std::nullopt;
-  answer.exit_status = *exit_status;
-  return answer;
-}
-
 std::string FirstLine(absl::string_view text) {
   const absl::string_view line = text.substr(0, text.find('\n'));
   return std::string(absl::StripAsciiWhitespace(line));
@@ -104,7 +56,7 @@ std::string FirstLine(absl::string_view text) {
 // Adds what Slurm says about one job. False if it is no use to ask about another.
 bool AskAbout(int64_t id, absl::Time deadline, SlurmView& view) {
   // Times in the format that is parsed above, whatever the user's environment asks for.
-  const auto answer = RunUntil(
+  const auto answer = RunCaptured(
       {"env", "-u", "SLURM_TIME_FORMAT", "scontrol", "-o", "show", "job", absl::StrCat(id)},
       deadline);
   if (!answer.ok()) {

@@ -34,5 +34,6 @@ Subcommand DeclareLaunch(CLI::App& front);
 Subcommand DeclareReport(CLI::App& front);
 Subcommand DeclareShow(CLI::App& front);
 Subcommand DeclareStatus(CLI::App& front);
+Subcommand DeclareSubmit(CLI::App& front);
 
 }  // namespace anyorder::launcher

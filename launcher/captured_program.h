@@ -1,0 +1,26 @@
+// A program that answers a question: what it printed, and never more than a given time of waiting for it.
+
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace anyorder::launcher {
+
+struct CapturedOutput {
+  int exit_status = -1;  // 127: there is no such program
+  std::string text;      // stdout and stderr, at most a MiB
+};
+
+// `arguments` as in SpawnOptions. Nothing if the deadline came first; the program is then killed.
+absl::StatusOr<std::optional<CapturedOutput>> RunCaptured(const std::vector<std::string>& arguments,
+                                                          absl::Time deadline);
+
+// Whether PATH holds a program of this name.
+bool HasProgram(const std::string& name);
+
+}  // namespace anyorder::launcher
