@@ -1,0 +1,11 @@
+# cluster: ANYORDER_SLURM_NODES=2 ANYORDER_SLURM_GPUS=0
+# The launcher is killed and its job lives: the ranks end with it, the service does not, and the next launch in the job goes on from there.
+. "$here/life.sh"
+train run -N2 --ntasks-per-node=1 --
+old=$(pgrep -f "^$bin/anyorder-train --run-dir $run " | paste -sd,)
+pkill -9 -f "^$anyorder launch --via slurm .* --run-dir $run "
+no_old() { ! ps -o stat= -p "$old" | grep -qv '^[ZX]'; }
+await 20 no_old
+expect_undisturbed_end
+[ "$(starts)" -eq 2 ] || fail "$(starts) starts"
+expect_text "ending step .* of an earlier launch" $name/log
