@@ -74,7 +74,7 @@ script)
   for line in "--nodes=2" "--ntasks-per-node=4" "--cpus-per-task=3" "--gpus-per-node=4" "--time=1-12" "--partition=batch" 'account=our\\ group' \
     "--output=$work/run/slurm/job-%j.log" "--open-mode=append" "--requeue" "--no-kill" "--signal=B:USR1@120"; do has "^#SBATCH .*$line\$" $script; done
   has "launch --via slurm .*--ranks-per-node 4 --mpi srun --allow-schedule-change" $script
-  has "names pmix" $script; has "names pmix" err
+  has "srun --mpi=pmix: 'srun --mpi=list' names it" $script; has "names it" err
   has "SLURM_PMIX_FENCE" $script
   has_not "^trap.*CONT" $script
   cmp -s $script run/slurm/job-101.sbatch || fail "the script of job 101 is not kept"

@@ -1,17 +1,20 @@
 # Preparation as a job array over the nodes: the bytes of one program, also in a directory whose name Slurm must be told of with care.
-cp prepare/corpus.txt $name/
+# Four files, and so at least four units of work.
+mkdir $name/in
+for part in 1 2 3 4; do sed -n "$part~4p" prepare/corpus.txt >$name/in/$part.txt; done
 options=(--vocab-size 300 --no-filter --no-dedup)
+"$anyorder" prep --input $name/in --output $name/alone "${options[@]}" >$name/log 2>&1 || fail "prep: $(cat $name/log)"
 odd="$work/$name/a b'%j#"
-x "$anyorder" prep --input "$work/$name/corpus.txt" --output "$odd" "${options[@]}" --slurm 3 >$name/merge 2>$name/err
+x "$anyorder" prep --input "$work/$name/in" --output "$odd" "${options[@]}" --slurm 3 >$name/merge 2>$name/err
 expect_status $? 0 "prep --slurm: $(cat $name/err)"
 merge=$(cat $name/merge)
 shown=("$odd".slurm/*.log)
 await_job "$merge" COMPLETED 60
-diff -r shards "$odd" || fail "other bytes than one program's"
+diff -r $name/alone "$odd" || fail "other bytes than one program's"
 [ "$(ls "$odd".slurm/slice-*.log | wc -l)" -eq 3 ] || fail "not a log for each task"
 
 # A slice that is cancelled is named by the merge, what waits for the dataset never starts, and the same command again mends it.
-request=("$anyorder" prep --input "$work/$name/corpus.txt" --output "$work/$name/second" "${options[@]}" --slurm 2)
+request=("$anyorder" prep --input "$work/$name/in" --output "$work/$name/second" "${options[@]}" --slurm 2)
 x "${request[@]}" -- --hold >$name/merge 2>$name/err; expect_status $? 0 "prep --slurm, held: $(cat $name/err)"
 merge=$(cat $name/merge)
 slices=$((merge - 1)) plan=$((merge - 2))
@@ -24,10 +27,10 @@ expect_text "1 of 2 slices .* not finished: slice 2 .*; run --slice 2/2" $name/s
 await_job "$(cat $name/job)" CANCELLED 30
 x "${request[@]}" >$name/merge 2>$name/err; expect_status $? 0 "the same again: $(cat $name/err)"
 await_job "$(cat $name/merge)" COMPLETED 60
-diff -r shards $name/second || fail "mended to other bytes"
+diff -r $name/alone $name/second || fail "mended to other bytes"
 
 # A task that is requeued in the middle goes on.
-x "$anyorder" prep --input "$work/$name/corpus.txt" --output "$work/$name/third" "${options[@]}" --slurm 2 -- --hold >$name/merge 2>$name/err
+x "$anyorder" prep --input "$work/$name/in" --output "$work/$name/third" "${options[@]}" --slurm 2 -- --hold >$name/merge 2>$name/err
 merge=$(cat $name/merge)
 slices=$((merge - 1)) plan=$((merge - 2))
 echo 'if [ "$1" = slice ] && [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then touch "'"$work/$name"'/slice-$SLURM_ARRAY_TASK_ID"; sleep 60; fi' >$name/environment.sh
@@ -36,4 +39,4 @@ x scontrol release "$plan" "$slices" "$merge"
 await 30 test -e $name/slice-1; await 30 test -e $name/slice-2
 x scontrol requeue "$slices"
 await_job "$merge" COMPLETED 60
-diff -r shards $name/third || fail "requeued to other bytes"
+diff -r $name/alone $name/third || fail "requeued to other bytes"
