@@ -1,0 +1,11 @@
+# A job of higher priority takes all nodes: the run saves, is requeued by Slurm, and goes on when the other is done.
+. "$here/submitted.sh"
+submit_run
+await_commit
+other=$(submit -p high -N4 --exclusive --output=/dev/null --wrap 'sleep 2')
+await_job $other RUNNING 30
+expect_saved_where_it_stopped
+await_job $other COMPLETED 30
+await 30 restarted 1
+expect_finished
+expect_nothing_redone

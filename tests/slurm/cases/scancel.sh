@@ -1,0 +1,13 @@
+# `scancel` ends the job, but nothing is lost: the next submission goes on where it stopped.
+. "$here/submitted.sh"
+submit_run
+await_commit
+x scancel $job || fail "scancel"
+await_job $job CANCELLED 30
+no_steps() { [ -z "$(x squeue -h -s -o %i)" ]; }
+await 30 no_steps
+expect_saved_where_it_stopped
+[ "$(trained "$run")" -lt $steps ] || fail "cancelled too late"
+submit_run
+expect_finished
+expect_nothing_redone

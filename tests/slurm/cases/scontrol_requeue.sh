@@ -1,0 +1,10 @@
+# `scontrol requeue` in the middle of training: the run saves, waits in the queue, and goes on where it stopped.
+. "$here/submitted.sh"
+submit_run
+await_commit
+x scontrol requeue $job || fail "scontrol requeue"
+await 30 restarted 1
+expect_saved_where_it_stopped
+expect_finished
+expect_nothing_redone
+[ "$(starts)" -eq 2 ] || fail "$(starts) starts"

@@ -1,0 +1,69 @@
+# Open MPI on pretended hosts without Slurm; sourced by the cases hosts_*.sh after `# cluster: none`.
+#
+# mpirun runs on the head and starts its daemons on h1, h2, ... through hosts_agent.sh, as it would through ssh. Each host has its own
+# checkpoint service. What `anyorder launch --via slurm` does in a job is done by hand here; the launcher's sign of life is supervisor_program's.
+
+why=$(. "$here/machines.sh"; machines_impossible)
+[ -z "$why" ] || skip "$name needs hosts with a network of their own: $why"
+state=$ANYORDER_SLURM_LAB/hosts
+prefix=h
+num_machines=3
+shared_paths="$(cd "$here/../.." && pwd) $bin $work"
+mkdir -p "$state"
+. "$here/machines.sh"
+trap 'status=$?; machines_down; (exit $status); finish' EXIT
+machines_up || exit 70
+for i in $(seq $num_machines); do machine_boot h$i || exit 70; done
+
+export ANYORDER_HOSTS=$state
+export OMPI_MCA_plm_rsh_agent=$here/hosts_agent.sh OMPI_MCA_btl_tcp_if_include=$net.0/24 OMPI_MCA_oob_tcp_if_include=$net.0/24
+# mpirun's daemons ask each other whether they live; without this a cut link is not noticed within a minute, nor ever by the far side.
+export OMPI_MCA_oob_tcp_keepalive_time=2 OMPI_MCA_oob_tcp_keepalive_intvl=1 OMPI_MCA_oob_tcp_keepalive_probes=3
+
+# Processes of a program on a host: a machine's first processes see only their own.
+on_host() { local host=$1; shift; (inside "$host" "$@"); }
+ranks_on() { on_host "$1" pgrep -f "^$bin/anyorder-train " | wc -l; }
+services_on() { on_host "$1" pgrep -f "^$bin/anyorder-ckptd " | wc -l; }
+
+# start_services RUN START HOST...: one on each host, which listen when this returns.
+start_services() {
+  local run=$1 start=$2 hosts host i; shift 2
+  hosts=$(echo "$*" | tr ' ' ,)
+  rm -f "$run"/.launch/ready-*
+  for host in "$@"; do
+    (inside "$host" env SLURMD_NODENAME="$host" "$bin/anyorder-ckptd" --run-dir "$run" --run-id hosts --incarnation "$start" --nodes "$hosts" \
+      --idle-seconds 10 >>"$run/ckptd.log" 2>&1 </dev/null) &
+    disown
+  done
+  for i in $(seq 0 $(($# - 1))); do await 30 test -e "$run/.launch/ready-$start.$i"; done
+}
+
+# start_ranks RUN START RANKS_PER_HOST HOST...: mpirun in the background; sets $job.
+start_ranks() {
+  local run=$1 start=$2 ranks=$3 hosts list; shift 3
+  hosts=$(echo "$*" | tr ' ' ,)
+  list=$(printf ",%s:$ranks" "$@")
+  export ANYORDER_WORLD_SIZE=$(($# * ranks))
+  on_host head pkill -9 -f '/slurm.supervisor_program '
+  (inside head "$bin/slurm.supervisor_program" "$run" "$start" </dev/null) &
+  disown
+  (inside head mpirun --host "${list#,}" -n $(($# * ranks)) --bind-to none -x ANYORDER_WORLD_SIZE "$bin/anyorder-train" --run-dir "$run" --run-id hosts \
+    --incarnation "$start" --nodes "$hosts" >>"$run/train.log" 2>&1 </dev/null) &
+  job=$!
+}
+
+# new_run RUN [KEY=VALUE]...: a run directory with the reference's configuration, changed.
+new_run() {
+  local run=$1 set; shift
+  mkdir -p "$run/.launch" && cp "$work/reference/config.toml" "$run/" || fail "no configuration"
+  for set in "$@"; do sed -i "s/^${set%%=*} = .*/${set%%=*} = ${set#*=}/" "$run/config.toml"; done
+}
+
+# end_services HOST...: they finish what is staged.
+end_services() {
+  local host
+  for host in "$@"; do on_host "$host" pkill -TERM -f "^$bin/anyorder-ckptd "; done
+  for host in "$@"; do await 30 no_services "$host"; done
+}
+no_services() { [ "$(services_on "$1")" -eq 0 ]; }
+no_ranks() { [ "$(ranks_on h1)$(ranks_on h2)$(ranks_on h3)" = 000 ]; }

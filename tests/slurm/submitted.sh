@@ -1,0 +1,27 @@
+# A run as a job: how it is submitted, disturbed and judged. Sourced by the cases of a job's life; needs the dataset of prepare.sh.
+
+run=$work/$name/run
+shown=($name/submit "$run/slurm/job-*.log" "$run/train.log" "$run/ckptd.log")
+
+# submit_run [OPTION of anyorder submit]...: sets $job.
+submit_run() {
+  x "$anyorder" submit --config "$here/tiny.toml" --run-dir "$run" --nodes 2 --ranks-per-node 2 --set data.shards="$work/shards" "$@" >$name/job 2>$name/submit ||
+    fail "submit: $(cat $name/submit)"
+  job=$(tail -n 1 $name/job)
+  case $job in "" | *[!0-9]*) fail "submit printed no job: $(cat $name/job)" ;; esac
+}
+
+await_commit() { await 60 has_commit "$run"; [ "$(trained "$run")" -lt $((steps - 100)) ] || fail "the run is nearly over, too late to be disturbed"; }
+restarted() { [ "$(job_field $job Restarts)" -ge "$1" ] && job_is $job RUNNING; }
+# What it did after the last signal is saved: the newest checkpoint is where it stopped.
+expect_saved_where_it_stopped() {
+  local last; last=$(trained "$run")
+  [ -d "$(printf '%s/checkpoints/step-%09d' "$run" "$last")" ] || fail "no checkpoint of step $last, where the run stopped: $(ls "$run/checkpoints")"
+}
+expect_nothing_redone() { [ ! -e "$run/metrics.redone.jsonl" ] || fail "$(wc -l <"$run/metrics.redone.jsonl") steps were trained twice"; }
+starts() { grep -c '"event":"start"' "$run/ledger.jsonl"; }
+expect_finished() {
+  await_job $job COMPLETED "${1:-90}"
+  expect_same_end "$run"
+  "$anyorder" inspect "$run" --ledger >$name/audit 2>&1 || fail "the ledger: $(cat $name/audit)"
+}
