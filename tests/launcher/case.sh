@@ -293,7 +293,7 @@ singletons)
 
 crash_loop)
   # Every start fails: TensorBoard's directory is a file.
-  mkdir $name/run && touch $name/run/tensorboard
+  mkdir $name/run && cp reference/config.toml $name/run && touch $name/run/tensorboard
   launch "$name/run" --ranks 2 >$name/log 2>&1; expect_status $? 93 "a crash loop"
   expect_text "3 starts in a row.*tensorboard" $name/log
   [ "$(grep -c '"event":"start"' $name/run/ledger.jsonl)" -eq 3 ] || fail "not three starts" ;;
