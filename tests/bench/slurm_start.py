@@ -50,20 +50,20 @@ class Cluster:
         shutil.rmtree(self.lab, ignore_errors=True)
 
     def run(self, *words):
-        done = subprocess.run([self.script, "x", *words], env=self.environment, stdout=subprocess.PIPE, text=True)
+        done = subprocess.run([self.script, "x", *words], env=self.environment, capture_output=True, text=True)
         if done.returncode != 0:
-            sys.exit("failed with status %d: %s" % (done.returncode, " ".join(words)))
+            sys.exit("status %d of %s: %s" % (done.returncode, " ".join(words), done.stderr))
         return done.stdout
 
     def state(self, job):
         return re.search(r"JobState=(\S+)", self.run("scontrol", "-o", "show", "job", job)).group(1)
 
 
-def await_true(what, condition, limit=90):
+def await_true(what, condition, limit=90, log=lambda: ""):
     deadline = time.time() + limit
     while not condition():
         if time.time() > deadline:
-            sys.exit("waited %d s in vain for %s" % (limit, what))
+            sys.exit("waited %d s in vain for %s\n%s" % (limit, what, log()))
         time.sleep(0.02)
 
 
@@ -72,11 +72,14 @@ class Run:
         self.cluster, self.options = cluster, options
         self.path = pathlib.Path(cluster.lab) / "shared" / ("run%d" % index)
         (self.path / "slurm").mkdir(parents=True)
-        (self.path / "slurm" / "environment.sh").write_text('date +%%s.%%N >>"%s/scripts"\n' % self.path)
+        (self.path / "slurm" / "environment.sh").write_text('date +%%s.%%N >>"%s/slurm/script-times"\n' % self.path)
 
     def lines(self, name):
         path = self.path / name
         return path.read_text(errors="replace").splitlines() if path.exists() else []
+
+    def log(self):
+        return "\n".join(line for path in self.path.glob("slurm/job-*.log") for line in path.read_text().splitlines()[-10:])
 
     def submit(self, nodes):
         """Returns (time of the call, seconds until it returned)."""
@@ -89,8 +92,13 @@ class Run:
         self.job = output.split()[-1]
         return begun, time.time() - begun
 
-    def starts(self):
-        return [json.loads(line) for line in self.lines("ledger.jsonl") if '"event":"start"' in line]
+    def started(self, restart):
+        """The ledger's record of the job's first start after so many requeues."""
+        for line in self.lines("ledger.jsonl"):
+            record = json.loads(line)
+            if record["event"] == "start" and (record["slurm_job"], record["slurm_restart"]) == (int(self.job), restart):
+                return record
+        return None
 
     def first_line(self, incarnation):
         """Of metrics.jsonl by this start, without reading what is before it again and again."""
@@ -99,14 +107,18 @@ class Run:
             return None
         return next(json.loads(line) for line in lines if '"incarnation":%d,' % incarnation in line)
 
-    def measure(self, event, begun, queued, incarnation, nodes):
-        await_true("step of start %d (%s)" % (incarnation, self.path), lambda: self.first_line(incarnation))
-        first = self.first_line(incarnation)
-        start = self.starts()[incarnation - 1]
-        ready = [seconds(line.split()[0].split("Z")[0] + "Z") for line in self.lines("ckptd.log") if "] serving " in line]
-        up = [seconds(line.split("Z")[0] + "Z") for line in self.lines("train.log") if re.search(r"rank 0\] \d+ ranks, ", line)]
-        times = {"queued": begun + queued, "script": float(self.lines("scripts")[incarnation - 1]), "launch": seconds(start["time"]),
-                 "service": max(t for t in ready if t < seconds(first["time"])), "ranks": up[incarnation - 1], "first": seconds(first["time"])}
+    def measure(self, event, begun, queued, restart, nodes):
+        await_true("a start", lambda: self.started(restart), log=self.log)
+        start = self.started(restart)
+        await_true("its first step", lambda: self.first_line(start["incarnation"]), log=self.log)
+        first = self.first_line(start["incarnation"])
+
+        def last(name, pattern):
+            times = [seconds(line.split("Z")[0] + "Z") for line in self.lines(name) if re.search(pattern, line)]
+            return max(t for t in times if t < seconds(first["time"]))
+
+        times = {"queued": begun + queued, "script": float(self.lines("slurm/script-times")[-1]), "launch": seconds(start["time"]),
+                 "service": last("ckptd.log", r"\] serving "), "ranks": last("train.log", r"rank 0\] \d+ ranks, "), "first": seconds(first["time"])}
         row = {"event": event, "nodes": nodes, "world_size": start["ranks"], "from_step": first["step"] - 1}
         row.update({stage: round(times[stage] - begun, 3) for stage in STAGES})
         print(json.dumps(row), flush=True)
@@ -140,11 +152,11 @@ def main():
     with Cluster() as cluster:
         for index in range(options.repeats):
             run = Run(cluster, options, index)
-            rows.append(run.measure("submit", *run.submit(options.nodes), 1, options.nodes))
+            rows.append(run.measure("submit", *run.submit(options.nodes), 0, options.nodes))
             run.await_commit()
-            rows.append(run.measure("requeue", *run.requeue(), 2, options.nodes))
+            rows.append(run.measure("requeue", *run.requeue(), 1, options.nodes))
             run.cancel()
-            rows.append(run.measure("other nodes", *run.submit(options.nodes + 1), 3, options.nodes + 1))
+            rows.append(run.measure("other nodes", *run.submit(options.nodes + 1), 0, options.nodes + 1))
             run.cancel()
             shutil.rmtree(run.path)
     for event in ["submit", "requeue", "other nodes"]:
