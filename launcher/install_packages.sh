@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs the Debian/Ubuntu packages that are missing, and nothing when none is: then no network and no root is needed.
 #
-# Usage: install_packages.sh build|quickstart|tests|parity
-# Why each is needed: README.md, "Dependencies". `parity` is for comparisons with other implementations, which skip without
-# it: 200 MB to download, 830 MB installed, because the distribution's torch depends on OpenCV.
+# Usage: install_packages.sh build|quickstart|tests|parity|browser
+# Why each is needed: README.md, "Dependencies". Two sets are optional, and the tests that need them skip without: `parity` is for
+# comparisons with other implementations (200 MB to download, 830 MB installed, because the distribution's torch depends on OpenCV),
+# `browser` for looking at `anyorder report`'s page.
 set -euo pipefail
 
 packages=(
@@ -13,13 +14,14 @@ packages=(
   libtomlplusplus-dev libcli11-dev nlohmann-json3-dev
   libisal-dev zlib1g-dev libzstd-dev libxxhash-dev libutf8proc-dev
 )
-case "${1:?usage: install_packages.sh build|quickstart|tests|parity}" in
+case "${1:?usage: install_packages.sh build|quickstart|tests|parity|browser}" in
   build) ;;
   quickstart) packages+=(perl perl-doc) ;;
   tests) packages+=(libgtest-dev libgmock-dev clang-format git perl python3 python3-numpy python3-h5py
     slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2 procps util-linux) ;;  # a private cluster: tests/slurm
   parity) packages=(python3-torch python3-venv libopenblas0-pthread) ;;  # torch's products are 20 times slower without OpenBLAS
-  *) echo "install_packages.sh: unknown set '$1'; use build, quickstart, tests or parity" >&2; exit 64 ;;
+  browser) packages=(chromium) ;;  # Ubuntu has it as a snap only: then the test skips
+  *) echo "install_packages.sh: unknown set '$1'; use build, quickstart, tests, parity or browser" >&2; exit 64 ;;
 esac
 
 missing=()
@@ -42,12 +44,12 @@ if [[ " ${missing[*]} " =~ \ (slurmctld|slurmd|munge)\  ]] && [ ! -e $policy ]; 
   "${as_root[@]}" sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy"
 fi
 # Package lists may be absent or old; an update that fails (no network) still lets cached packages install.
-if [ "$1" = parity ]; then
+if [ "$1" = parity ] || [ "$1" = browser ]; then
   # Nobody waits for what is optional. Only downloads may be cut short: dpkg does not like it.
   once=(-qq -o Acquire::Retries=1 -o Acquire::http::Timeout=15 -o Acquire::https::Timeout=15)
   "${as_root[@]}" timeout 60 apt-get "${once[@]}" update || true
   "${as_root[@]}" timeout 180 apt-get "${once[@]}" install -y --no-install-recommends --download-only "${missing[@]}" >/dev/null || {
-    echo "install_packages.sh: could not download: ${missing[*]}; comparisons that need them will skip" >&2
+    echo "install_packages.sh: could not download: ${missing[*]}; tests that need them will skip" >&2
     exit 74
   }
 else

@@ -3,12 +3,13 @@
 #
 # Usage: tests/run.sh [ctest arguments]     e.g. tests/run.sh -L mpi      tests/run.sh -R Attention
 # Build folder: build/ (ANYORDER_BUILD_DIR overrides). Interpreter of the comparisons with other implementations: made where
-# that is possible (ANYORDER_PARITY_PYTHON overrides); without one they skip.
+# that is possible (ANYORDER_PARITY_PYTHON overrides); without one they skip. So does the look at a report without a browser.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${ANYORDER_BUILD_DIR:-build}
 bash launcher/install_packages.sh tests
 [ -n "${ANYORDER_PARITY_PYTHON:-}" ] || bash launcher/install_packages.sh parity || true
+command -v chromium chromium-browser google-chrome >/dev/null || bash launcher/install_packages.sh browser || true
 cmake --preset release -B "$build" -DANYORDER_BUILD_TESTS=ON >"${TMPDIR:-/tmp}/anyorder-configure.log" || {
   tail -n 30 "${TMPDIR:-/tmp}/anyorder-configure.log" >&2
   exit 70
