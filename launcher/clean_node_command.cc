@@ -10,19 +10,25 @@
 #include "core/base/status.h"
 #include "launcher/command_line.h"
 #include "launcher/node_place.h"
+#include "launcher/shared_mark.h"
 #include "launcher/subcommand.h"
 
 namespace anyorder::launcher {
 namespace {
 
 // Removes what earlier starts of the run left on this node, and says that the node runs steps.
-absl::Status CleanNode(const std::string& run_dir) {
+absl::Status CleanNode(const std::string& run_dir, const std::string& mark) {
   const char* const name = ::getenv("SLURMD_NODENAME");
   if (name == nullptr) {
     return absl::InvalidArgumentError(
         "clean-node is a step that `anyorder launch --via slurm` starts");
   }
   ANYORDER_RETURN_IF_ERROR(RemoveScratch(ScratchOnNode(run_dir, name)));
+  const absl::Status seen = SeeSharedMark(mark);
+  if (!seen.ok()) {
+    std::cout << kOtherDirectoryAnswer << name << " " << seen.message() << std::endl;
+    return absl::OkStatus();
+  }
   std::cout << kCleanNodeAnswer << name << std::endl;
   return absl::OkStatus();
 }
@@ -30,10 +36,16 @@ absl::Status CleanNode(const std::string& run_dir) {
 }  // namespace
 
 Subcommand DeclareCleanNode(CLI::App& front) {
-  const auto run_dir = std::make_shared<std::string>();
+  struct Line {
+    std::string run_dir, mark;
+  };
+  const auto line = std::make_shared<Line>();
   CLI::App* command = front.add_subcommand("clean-node", "a step of launch --via slurm")->group("");
-  command->add_option("--run-dir", *run_dir, "as in launch")->required()->check(IsNotEmpty());
-  return {command, [run_dir] { return Report(CleanNode(*run_dir)); }};
+  command->add_option("--run-dir", line->run_dir, "as in launch")->required()->check(IsNotEmpty());
+  command->add_option("--mark", line->mark, "a file that the launcher wrote into the run directory")
+      ->required()
+      ->check(IsNotEmpty());
+  return {command, [line] { return Report(CleanNode(line->run_dir, line->mark)); }};
 }
 
 }  // namespace anyorder::launcher

@@ -18,7 +18,9 @@ namespace {
 
 std::vector<std::string> SubcommandNames(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::App* subcommand : app.get_subcommands([](const CLI::App*) { return true; }))
+  // One without a group is not in --help, either.
+  const auto is_shown = [](const CLI::App* subcommand) { return !subcommand->get_group().empty(); };
+  for (const CLI::App* subcommand : app.get_subcommands(is_shown))
     names.push_back(subcommand->get_name());
   return names;
 }

@@ -18,9 +18,14 @@ namespace {
 struct LaunchLine {
   LaunchOptions options;
   std::string resume = "auto";
+  CLI::Option* ranks = nullptr;
 };
 
 int RunLaunch(const LaunchLine& line) {
+  if (line.options.via == "slurm" && line.ranks->count() > 0) {
+    return Report(absl::InvalidArgumentError(
+        "--ranks is for --via local; with --via slurm use --ranks-per-node"));
+  }
   const absl::StatusOr<ResumeMode> mode = ParseResumeMode(line.resume);
   if (!mode.ok()) return Report(mode.status());
   LaunchOptions options = line.options;
@@ -46,14 +51,14 @@ Subcommand DeclareLaunch(CLI::App& front) {
   command->add_option("--via", options->via, "local: this machine; slurm: the job this runs in")
       ->check(CLI::IsMember({"local", "slurm"}))
       ->capture_default_str();
-  CLI::Option* ranks = command->add_option("--ranks", options->ranks, "local: MPI trainer ranks")
-                           ->capture_default_str();
+  line->ranks = command->add_option("--ranks", options->ranks, "local: MPI trainer ranks")
+                    ->capture_default_str();
   command
       ->add_option("--ranks-per-node",
                    options->ranks_per_node,
                    "slurm: at most (default: the job's tasks on a node)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->excludes(ranks);
+      ->excludes(line->ranks);
   command->add_option("--mpi", options->mpi, "slurm: who starts the ranks: auto, srun or mpirun")
       ->check(CLI::IsMember({"auto", "srun", "mpirun"}))
       ->capture_default_str();

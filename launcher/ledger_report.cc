@@ -12,6 +12,7 @@
 
 #include "core/base/status.h"
 #include "data/dataset.h"
+#include "launcher/counted.h"
 #include "launcher/run_history.h"
 #include "launcher/sample_audit.h"
 #include "launcher/wall_time.h"
@@ -144,18 +145,19 @@ void PrintForPeople(const RunHistory& history,
                     const SampleAudit& audit,
                     const WallTime& time) {
   std::string text = absl::StrFormat(
-      "samples      %d steps of %d lanes over %d starts: %d duplicates, %d omissions\n"
-      "lost         %d steps, %d of them done again and compared\n",
-      audit.steps,
-      audit.lanes,
-      time.incarnations.size(),
-      audit.duplicates,
-      audit.omissions,
-      audit.redone_steps,
+      "samples      %s of %s over %s: %s, %s\n"
+      "lost         %s, %d of them done again and compared\n",
+      Counted(audit.steps, "step"),
+      Counted(audit.lanes, "lane"),
+      Counted(static_cast<int64_t>(time.incarnations.size()), "start"),
+      Counted(audit.duplicates, "duplicate"),
+      Counted(audit.omissions, "omission"),
+      Counted(audit.redone_steps, "step"),
       audit.compared_with_redone);
   if (plan.missing.empty()) {
-    absl::StrAppendFormat(
-        &text, "plan         %d steps drawn again and compared\n", audit.compared_with_plan);
+    absl::StrAppendFormat(&text,
+                          "plan         %s drawn again and compared\n",
+                          Counted(audit.compared_with_plan, "step"));
   } else {
     absl::StrAppend(&text,
                     "plan         digests were only compared between starts (--data DIR): ",

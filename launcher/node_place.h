@@ -45,6 +45,8 @@ std::string ServiceSocket(const NodeScratch& scratch, int64_t incarnation);
 
 // What `anyorder clean-node` prints before the name of a node that runs steps.
 inline constexpr char kCleanNodeAnswer[] = "anyorder-node ";
+// And before the name of one that sees another run directory, and why it thinks so.
+inline constexpr char kOtherDirectoryAnswer[] = "anyorder-other-directory ";
 
 // Made by the service of node `index` when it listens, for the launcher, which is on another node.
 std::string ReadyFile(const std::string& run_dir, int64_t incarnation, int index);

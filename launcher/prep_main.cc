@@ -17,6 +17,7 @@
 #include "data/prep.h"
 #include "data/tokenizer.h"
 #include "launcher/command_line.h"
+#include "launcher/counted.h"
 #include "launcher/prep_job.h"
 
 namespace {
@@ -203,11 +204,12 @@ void PrintText(const PrepSummary& summary, const std::string& output) {
               rate,
               rate / summary.workers,
               summary.workers);
-  std::printf("dataset: %s, %llu shards, %.1f MB, digest %s\n",
-              output.c_str(),
-              static_cast<unsigned long long>(summary.num_shards),
-              static_cast<double>(summary.dataset_bytes) / 1e6,
-              summary.dataset_digest.c_str());
+  std::printf(
+      "dataset: %s, %s, %.1f MB, digest %s\n",
+      output.c_str(),
+      anyorder::launcher::Counted(static_cast<int64_t>(summary.num_shards), "shard").c_str(),
+      static_cast<double>(summary.dataset_bytes) / 1e6,
+      summary.dataset_digest.c_str());
 }
 
 // Of a part that leaves no dataset yet.

@@ -16,6 +16,7 @@
 #include "core/model/objective.h"
 #include "core/train/config_file.h"
 #include "core/train/run_directory.h"
+#include "launcher/start_request.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -57,6 +58,7 @@ absl::StatusOr<RunConfig> ReadConfig(const ShowOptions& options) {
     path = RunDirectory(options.run_dir).config;
   }
   if (!path.empty()) {
+    if (options.run_dir.empty()) ANYORDER_RETURN_IF_ERROR(CheckConfigPath("--config", path));
     ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
     return ParseRunConfig(text, path);
   }

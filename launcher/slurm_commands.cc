@@ -106,8 +106,10 @@ absl::Status RunCommand(const std::vector<std::string>& arguments,
     return absl::DeadlineExceededError(
         absl::StrCat(what, " did not end within ", absl::FormatDuration(limit)));
   }
-  return absl::UnavailableError(absl::StrCat(
-      what, " failed with status ", *child->Poll(), lines.empty() ? "" : ": " + lines.back()));
+  absl::string_view last = lines.empty() ? "" : absl::string_view(lines.back());
+  absl::ConsumePrefix(&last, "anyorder: ");  // of the child that could not become the program
+  return absl::UnavailableError(
+      absl::StrCat(what, " failed with status ", *child->Poll(), last.empty() ? "" : ": ", last));
 }
 
 absl::StatusOr<std::vector<std::string>> NodesOfJob(const std::string& job) {

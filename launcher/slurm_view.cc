@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 
 #include "core/base/status.h"
@@ -70,7 +71,11 @@ bool AskAbout(int64_t id, absl::Time deadline, SlurmView& view) {
       view.forgotten.push_back(id);
       return true;
     }
-    view.problem = absl::StrCat("scontrol: ", FirstLine((*answer)->text));
+    const std::string line = FirstLine((*answer)->text);
+    absl::string_view why = line;
+    absl::ConsumePrefix(&why, "scontrol: ");
+    absl::ConsumePrefix(&why, "error: ");
+    view.problem = absl::StrCat("Slurm cannot be asked here: ", why);
   } else {
     const absl::StatusOr<SlurmJob> job = ParseSlurmJob(FirstLine((*answer)->text));
     if (job.ok()) {

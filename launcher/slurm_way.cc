@@ -26,10 +26,13 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/train/run_directory.h"
+#include "launcher/captured_program.h"
 #include "launcher/child_process.h"
+#include "launcher/counted.h"
 #include "launcher/incarnation.h"
 #include "launcher/mpi_choice.h"
 #include "launcher/node_place.h"
+#include "launcher/shared_mark.h"
 #include "launcher/slurm_commands.h"
 #include "launcher/slurm_step.h"
 
@@ -55,13 +58,6 @@ int64_t FirstCount(const std::string& counts) {
   int64_t count = 0;
   const std::string digits = counts.substr(0, counts.find_first_not_of("0123456789"));
   return absl::SimpleAtoi(digits, &count) ? count : 0;
-}
-
-bool HasMpirun() {
-  for (const absl::string_view directory : absl::StrSplit(Variable("PATH"), ':')) {
-    if (::access(absl::StrCat(directory, "/mpirun").c_str(), X_OK) == 0) return true;
-  }
-  return false;
 }
 
 void Add(const std::vector<std::string>& words, std::vector<std::string>* arguments) {
@@ -102,7 +98,11 @@ class SlurmWay final : public StartWay {
   std::vector<std::string> Srun(int64_t tasks_per_node) const;
   absl::Status EndLeftoverSteps();
   absl::StatusOr<std::vector<std::string>> NodesThatAnswer();
-  std::set<std::string> AskNodes();
+  struct Answers {
+    std::set<std::string> nodes;  // that can take part
+    std::string elsewhere;        // a node with another run directory and why, "" if there is none
+  };
+  absl::StatusOr<Answers> AskNodes();
   int64_t EndedIncarnation(int64_t incarnation);
   void AddMpirun(const IncarnationOptions& options, SpawnOptions& spawn) const;
 
@@ -113,6 +113,7 @@ class SlurmWay final : public StartWay {
   const MpiChoice mpi_;
   std::optional<OutputRelay> service_words_;
   std::vector<std::string> nodes_;  // of the start
+  bool has_started_ = false;        // this launcher, once before
   int64_t ranks_per_node_ = 0;
   int64_t first_incarnation_ = 0;  // of this launcher
   std::vector<std::string> environment_;
@@ -160,28 +161,46 @@ absl::Status SlurmWay::EndLeftoverSteps() {
 }
 
 // One task on each node, which removes what earlier starts left there and says its node's name.
-std::set<std::string> SlurmWay::AskNodes() {
+absl::StatusOr<SlurmWay::Answers> SlurmWay::AskNodes() {
+  ANYORDER_ASSIGN_OR_RETURN(const auto mark, SharedMark::Write(options_.run_dir));
   std::vector<std::string> command = Srun(1);
   Add({"--mpi=none",
        "--kill-on-bad-exit=0",
        ProgramDirectory() + "/anyorder",
        "clean-node",
        "--run-dir",
-       options_.run_dir},
+       options_.run_dir,
+       "--mark",
+       mark->path()},
       &command);
   std::string output;
   const absl::Status asked = RunCommand(command, kNodeStepLimit, &output);
-  std::set<std::string> answered;
+  Answers answers;
   for (const absl::string_view line : absl::StrSplit(output, '\n')) {
     absl::string_view name = line;
     if (absl::ConsumePrefix(&name, kCleanNodeAnswer)) {
-      answered.insert(std::string(name));
+      answers.nodes.insert(std::string(name));
+    } else if (absl::ConsumePrefix(&name, kOtherDirectoryAnswer)) {
+      answers.elsewhere = std::string(name);
     } else if (!line.empty()) {
       LogWarning(line);
     }
   }
-  if (!asked.ok() && answered.size() < nodes_.size()) LogWarning(asked.message());
-  return answered;
+  if (!asked.ok() && answers.nodes.size() < nodes_.size()) LogWarning(asked.message());
+  return answers;
+}
+
+absl::Status NotShared(const std::string& run_dir, const std::string& node_and_reason) {
+  const std::pair<std::string, std::string> node =
+      absl::StrSplit(node_and_reason, absl::MaxSplits(' ', 1));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "run directory '",
+      run_dir,
+      "' is not the same on node ",
+      node.first,
+      " (",
+      node.second,
+      "); put it on a file system that all nodes share, which slurm/doctor --run-dir checks"));
 }
 
 // Slurm learns of a lost node long after its processes have ended, so the nodes are asked themselves.
@@ -194,7 +213,13 @@ absl::StatusOr<std::vector<std::string>> SlurmWay::NodesThatAnswer() {
       return absl::UnavailableError(
           absl::StrCat("no node of job ", job_, " (", absl::StrJoin(held, ","), ") can be used"));
     }
-    const std::set<std::string> answered = AskNodes();
+    ANYORDER_ASSIGN_OR_RETURN(const Answers answers, AskNodes());
+    const std::set<std::string>& answered = answers.nodes;
+    // Later it was shared once, and the node has lost it since.
+    if (!answers.elsewhere.empty() && !has_started_)
+      return NotShared(options_.run_dir, answers.elsewhere);
+    if (!answers.elsewhere.empty())
+      LogWarning(NotShared(options_.run_dir, answers.elsewhere).message());
     if (answered.size() == nodes_.size() || NumLaunchSignals() > 0) return nodes_;
     if (absl::Now() < deadline) {
       absl::SleepFor(absl::Seconds(1));
@@ -232,11 +257,12 @@ absl::StatusOr<Place> SlurmWay::Prepare() {
     LogWarning(absl::StrCat("the run has ",
                             options_.max_ranks,
                             " microbatches: ",
-                            shape.ranks_per_node,
-                            " ranks on each of ",
-                            shape.nodes,
-                            " nodes; ask for fewer, or for smaller microbatches"));
+                            Counted(shape.ranks_per_node, "rank"),
+                            " on each of ",
+                            Counted(shape.nodes, "node"),
+                            "; ask for fewer, or for smaller microbatches"));
   }
+  has_started_ = true;
   nodes.resize(shape.nodes);
   nodes_ = nodes;
   ranks_per_node_ = shape.ranks_per_node;
@@ -390,13 +416,19 @@ absl::StatusOr<std::unique_ptr<StartWay>> MakeSlurmWay(const SlurmOptions& optio
   if (resolved.ranks_per_node < 1) {
     return absl::InvalidArgumentError("--ranks-per-node: name the number of ranks on each node");
   }
+  for (const char* program : {"srun", "squeue", "sinfo", "scontrol"}) {
+    if (HasProgram(program)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--via slurm: there is no ",
+                     program,
+                     " in PATH; add the directory of Slurm's commands to it"));
+  }
   std::string plugins;
   const absl::Status listed = RunCommand({"srun", "--mpi=list"}, absl::Seconds(20), &plugins);
   if (!listed.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--via slurm: ", listed.message(), "; are Slurm's commands in PATH?"));
+    return absl::InvalidArgumentError(absl::StrCat("--via slurm: ", listed.message()));
   }
-  ANYORDER_ASSIGN_OR_RETURN(MpiChoice mpi, ChooseMpi(options.mpi, plugins, HasMpirun()));
+  ANYORDER_ASSIGN_OR_RETURN(MpiChoice mpi, ChooseMpi(options.mpi, plugins, HasProgram("mpirun")));
   return std::unique_ptr<StartWay>(new SlurmWay(resolved, std::move(mpi), BindsTasks()));
 }
 

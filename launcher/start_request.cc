@@ -49,6 +49,8 @@ absl::StatusOr<RunConfig> LoadRequested(const StartRequest& request, bool has_co
     ANYORDER_ASSIGN_OR_RETURN(const RunConfig imported, LoadRunConfig(paths.config, {}));
     base.model = imported.model;
   }
+  if (!request.config.empty())
+    ANYORDER_RETURN_IF_ERROR(CheckConfigPath("--config", request.config));
   const std::string file = request.config.empty() ? paths.config : request.config;
   ANYORDER_ASSIGN_OR_RETURN(RunConfig config, LoadRunConfig(file, request.overrides, base));
   for (std::string* directory : {&config.data.shards, &config.eval.shards}) {
@@ -60,8 +62,25 @@ absl::StatusOr<RunConfig> LoadRequested(const StartRequest& request, bool has_co
   return config;
 }
 
+absl::Status CheckShardsPath(const std::string& key, const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status found = std::filesystem::status(path, error);
+  if (std::filesystem::is_directory(found) ||
+      (error && found.type() == std::filesystem::file_type::none))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(key,
+                   " '",
+                   path,
+                   std::filesystem::exists(found) ? "' is no directory" : "' does not exist",
+                   "; name a directory that `anyorder prep --output` wrote"));
+}
+
 // Here, not only in the ranks: a dataset that cannot be used is refused once, and nothing is written.
 absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const RunConfig& config) {
+  ANYORDER_RETURN_IF_ERROR(CheckShardsPath("data.shards", config.data.shards));
+  if (config.eval.every > 0)
+    ANYORDER_RETURN_IF_ERROR(CheckShardsPath("eval.shards", config.eval.shards));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> dataset,
                             data::Dataset::Open(config.data.shards));
   ANYORDER_RETURN_IF_ERROR(CheckSameDataset(paths, dataset->index()));
@@ -71,6 +90,18 @@ absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const Ru
 }
 
 }  // namespace
+
+absl::Status CheckConfigPath(const std::string& option, const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status found = std::filesystem::status(path, error);
+  if (std::filesystem::is_directory(found)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(option, " '", path, "' is a directory; name a TOML file in it"));
+  }
+  if (found.type() != std::filesystem::file_type::not_found) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(option, " '", path, "' does not exist; name a TOML file (see configs/)"));
+}
 
 bool HasDataset(const RunConfig& config) {
   std::error_code error;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/status.h"
+#include "launcher/counted.h"
 #include "launcher/status_watch.h"
 
 namespace anyorder::launcher {
@@ -117,7 +118,7 @@ std::string Words(const SlurmJob& job) {
   if (!job.nodes.empty()) {
     absl::StrAppend(&text, " on ", job.nodes);
   } else if (job.num_nodes > 0) {
-    absl::StrAppend(&text, ", wants ", job.num_nodes, job.num_nodes == 1 ? " node" : " nodes");
+    absl::StrAppend(&text, ", wants ", Counted(job.num_nodes, "node"));
   }
   if (!job.partition.empty()) absl::StrAppend(&text, ", partition ", job.partition);
   if (!job.dependency.empty()) absl::StrAppend(&text, ", after ", job.dependency);
@@ -168,14 +169,14 @@ std::string ProgressBar(int64_t step, int64_t steps) {
 
 void AddState(const StatusFacts& facts, Screen& screen) {
   screen.Add("run",
-             absl::StrFormat("%s (%s), %d starts, %d restarts",
+             absl::StrFormat("%s (%s), %s, %s",
                              facts.run_dir,
                              facts.starts == 0 ? "not started" : facts.run_id,
-                             facts.starts,
-                             facts.restarts));
+                             Counted(facts.starts, "start"),
+                             Counted(facts.restarts, "restart")));
   std::string state = facts.state;
   if (facts.ranks >= 0 && facts.state == "running") {
-    absl::StrAppend(&state, ", ", facts.ranks, facts.ranks == 1 ? " rank" : " ranks");
+    absl::StrAppend(&state, ", ", Counted(facts.ranks, "rank"));
     if (!facts.nodes.empty()) absl::StrAppend(&state, " on ", Some(facts.nodes, kShownNodes));
   }
   screen.Add("state", state);
@@ -232,7 +233,8 @@ void AddCheckpoints(const StatusFacts& facts, Screen& screen) {
                                     " ago, ",
                                     Bytes(facts.commit->num_bytes));
     if (facts.step > facts.commit->step)
-      absl::StrAppend(&text, "; a crash now loses ", facts.step - facts.commit->step, " steps");
+      absl::StrAppend(
+          &text, "; a crash now loses ", Counted(facts.step - facts.commit->step, "step"));
     screen.Add("committed", text);
   } else {
     screen.Add("committed", "nothing yet");
@@ -273,9 +275,9 @@ absl::Status PrintOnce(const StatusOptions& options) {
   }
   std::fputs(StatusScreen(facts).c_str(), stdout);
   if (options.verified_checkpoints) {
-    std::printf("%-12s every byte of %lld checkpoints agrees with its checksum\n",
+    std::printf("%-12s every byte of %s agrees with its checksum\n",
                 "verified",
-                static_cast<long long>(*options.verified_checkpoints));
+                Counted(*options.verified_checkpoints, "checkpoint").c_str());
   }
   return absl::OkStatus();
 }
@@ -298,10 +300,10 @@ std::string StatusScreen(const StatusFacts& facts) {
   AddProgress(facts, screen);
   AddCheckpoints(facts, screen);
   screen.Add("time",
-             absl::StrFormat("%s, %.0f %% of it in steps that count; %d steps redone, %d skipped",
+             absl::StrFormat("%s, %.0f %% of it in steps that count; %s redone, %d skipped",
                              HumanDuration(facts.wall),
                              100 * facts.Goodput(),
-                             facts.redone_steps,
+                             Counted(facts.redone_steps, "step"),
                              facts.skipped_steps));
   AddRecords(facts, screen);
   return screen.text();

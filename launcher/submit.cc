@@ -26,6 +26,7 @@
 #include "core/train/run_directory.h"
 #include "launcher/captured_program.h"
 #include "launcher/child_process.h"
+#include "launcher/counted.h"
 #include "launcher/mpi_choice.h"
 #include "launcher/sbatch.h"
 #include "launcher/slurm_view.h"
@@ -292,12 +293,12 @@ absl::Status Submission::Send() {
       disk, absl::StrCat(slurm_, "/job-", job, ".sbatch"), script_text_);
   if (!kept.ok()) Note(absl::StrCat("job ", job, " is submitted, but: ", kept.message()));
   std::fprintf(stderr,
-               "submitted job %s: %lld nodes x %lld ranks; %s\nscript %s\nlog    "
+               "submitted job %s: %s x %s; %s\nscript %s\nlog    "
                "%s/job-%s.log\nwatch  anyorder status "
                "--run-dir %s --watch\n",
                job.c_str(),
-               static_cast<long long>(options_.nodes),
-               static_cast<long long>(options_.ranks_per_node),
+               Counted(options_.nodes, "node").c_str(),
+               Counted(options_.ranks_per_node, "rank").c_str(),
                starter_.reason.c_str(),
                script_path_.c_str(),
                slurm_.c_str(),

@@ -247,11 +247,21 @@ refused)
   launch "$name/new" --ranks 9 >$name/many 2>&1; expect_status $? 64 "more ranks than microbatches"
   launch "$name/new" --set train.lane=8 >$name/key 2>&1; expect_status $? 64 "an unknown key"
   expect_text "did you mean 'train.lanes'" $name/key
-  "$anyorder" launch --config "$here" --run-dir $name/new >$name/folder 2>&1; expect_status $? 74 "a directory for a configuration"
-  expect_text "Is a directory" $name/folder
+  "$anyorder" launch --config "$here" --run-dir $name/new >$name/folder 2>&1; expect_status $? 64 "a directory for a configuration"
+  expect_text "is a directory; name a TOML file" $name/folder
   "$anyorder" launch --config "$here/tiny.toml" --rnu-dir $name/new >$name/option 2>&1; expect_status $? 64 "an unknown option"
   expect_text "unknown option '--rnu-dir'; did you mean '--run-dir'" $name/option
-  launch "$name/new" --set data.shards=nowhere >$name/shards 2>&1; expect_status $? 74 "no dataset"
+  launch "$name/new" --set data.shards=nowhere >$name/shards 2>&1; expect_status $? 64 "no dataset"
+  expect_text "nowhere' does not exist; .*anyorder prep" $name/shards
+  "$anyorder" launch --config nowhere.toml --run-dir $name/new >$name/missing 2>&1; expect_status $? 64 "no configuration"
+  expect_text "nowhere.toml' does not exist" $name/missing
+  launch "$name/new" --via slurm --ranks 2 >$name/ranks 2>&1; expect_status $? 64 "--ranks in a Slurm job"
+  expect_text "use --ranks-per-node" $name/ranks
+  SLURM_JOB_ID=1 SLURM_TASKS_PER_NODE=1 PATH=$work/$name/bare "$anyorder" launch --via slurm --config "$here/tiny.toml" --set data.shards="$work/shards" --run-dir $name/new >$name/srun 2>&1
+  expect_status $? 64 "no srun"; expect_text "no srun in PATH" $name/srun
+  [ "$(grep -o anyorder: $name/srun | wc -l)" = 1 ] || fail "the program's name twice: $(cat $name/srun)"
+  "$anyorder" >$name/bare-front 2>&1; expect_status $? 64 "no subcommand"
+  ! grep clean-node $name/bare-front || fail "an internal subcommand is listed"
   [ ! -e $name/new ] || fail "something was written"
   expect_same_run $name/run ;;
 
@@ -465,7 +475,7 @@ reported)
   "$anyorder" report --run-dir reference --output $name/report.html >$name/page || fail "report"
   expect_text '<tr data-class="train" data-seconds="[0-9]' $name/report.html
   "$anyorder" inspect reference --verify >$name/verified || fail "inspect --verify of a run"
-  expect_text "^verified  *every byte of [1-9][0-9]* checkpoints" $name/verified
+  expect_text "^verified  *every byte of [1-9][0-9]* checkpoints\? agrees" $name/verified
   python3 "$here/check_run.py" reference $steps || fail "the run directory is wrong"
   cp -r reference $name/run
   # A run that is not done is watched until somebody has seen enough.

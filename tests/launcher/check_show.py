@@ -96,7 +96,7 @@ def check_mistakes(folder):
         done = show(*options)
         assert done.returncode == 64 and word in done.stderr and done.stderr.count("\n") == 1, (options, done)
     assert other.read_text() == "mine"
-    assert show("--config", str(folder / "absent.toml")).returncode == 74
+    assert show("--config", str(folder / "absent.toml")).returncode == 64
 
 
 def check_configs():

@@ -335,7 +335,7 @@ TEST(LedgerReport, EndsWith65AndNamesTheStepOfABadRun) {
   EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("first of step 5"));
   EXPECT_THAT(text, HasSubstr("problem      step 5, incarnation 2: has no line"));
-  EXPECT_THAT(text, HasSubstr("1 omissions"));
+  EXPECT_THAT(text, HasSubstr("1 omission\n"));
 }
 
 TEST(LedgerReport, SaysWhyNothingWasComparedWithThePlan) {

@@ -152,8 +152,9 @@ TEST_F(JoinedStatus, MissingAndFailingSlurmAreSaidInOneLine) {
   setenv("PATH", absl::StrCat(run_.path(), "/bin:", path_).c_str(), 1);
   Scontrol("echo 'slurm_load_jobs error: Unable to contact slurm controller'; echo more; exit 1");
   const StatusFacts facts = Collect();
-  EXPECT_EQ(facts.slurm.problem,
-            "scontrol: slurm_load_jobs error: Unable to contact slurm controller");
+  EXPECT_EQ(
+      facts.slurm.problem,
+      "Slurm cannot be asked here: slurm_load_jobs error: Unable to contact slurm controller");
   EXPECT_EQ(facts.state, "stopped");
 }
 

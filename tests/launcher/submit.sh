@@ -41,7 +41,7 @@ job() { echo "JobId=$1 JobName=x UserId=me(1) JobState=$2 Reason=None Partition=
 case $name in
 refused)
   refuse 64 "did you mean 'train.lanes'" --set train.lane=8
-  refuse 74 "nowhere" --set data.shards=nowhere
+  refuse 64 "nowhere' does not exist; .*anyorder prep" --set data.shards=nowhere
   refuse 64 "world size\|ranks" --nodes 3 --ranks-per-node 4
   refuse 64 "must be minutes, H:M:S" --time soon
   refuse 64 "not longer than the 120 s" --time 2
@@ -53,7 +53,7 @@ refused)
   refuse 64 "use --dry-run" -- --test-only
   refuse 64 "did you mean '--nodes'" --noeds 2
   refuse 64 "signal-seconds" --signal-seconds 0
-  "$bin/anyorder" submit --run-dir run --config nowhere.toml >out 2>err; expect_status $? 74 "no configuration"; one_line
+  "$bin/anyorder" submit --run-dir run --config nowhere.toml >out 2>err; expect_status $? 64 "no configuration"; one_line; has "nowhere.toml' does not exist" err
   "$bin/anyorder" submit --run-dir run >out 2>err; expect_status $? 64 "neither a run nor a configuration"; one_line
   rm fake/mpi-list
   refuse 64 "names no pmix" --mpi srun
@@ -124,7 +124,7 @@ jobs)
   submit 0 --after 77; has "\[--dependency=afterok:77\] \[--kill-on-invalid-dep=yes\]" fake/calls
   # Where the job before makes the dataset, it need not be there.
   rm -rf run; rm -f fake/job-*
-  submit 74 --set data.shards="$work/later"
+  submit 64 --set data.shards="$work/later"
   submit 0 --set data.shards="$work/later" --after 77; has "note: data.shards '$work/later' holds no dataset yet; job 77" err
   # Slurm's refusals are told in its words.
   rm -rf run
