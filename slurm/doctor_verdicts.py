@@ -182,11 +182,14 @@ def programs(fact, options):
     if not names:
         return [finding("programs", WARN, "no programs were found", "nodes could differ in what they would run",
                         "name their directory with --bin")]
-    result, missing, libraries = [], {}, {}
+    result, missing, libraries, of_prep = [], {}, {}, {}
     for node, answer in found.items():
         absent = [name for name in names if "error" in answer.get(name, {"error": ""})]
         missing[node] = "%s: %s" % (absent[0], answer[absent[0]]["error"]) if absent else ""
-        libraries[node] = ", ".join(sorted({library for value in answer.values() for library in value.get("missing", [])}))
+        lacks = {name: set(value.get("missing", [])) for name, value in answer.items()}
+        of_run = set().union(*(found for name, found in lacks.items() if not name.endswith("-prep")))
+        libraries[node] = ", ".join(sorted(of_run))
+        of_prep[node] = ", ".join(sorted(set().union(*lacks.values()) - of_run))
     different = {}
     for name in names:
         digests = {node: answer[name]["sha256"] for node, answer in found.items() if "sha256" in answer.get(name, {})}
@@ -203,9 +206,11 @@ def programs(fact, options):
     result.append(finding("same programs", FAIL if text else PASS, text or "digests equal on every node and here",
                           "ranks of different builds speak different protocols and round differently",
                           "install one build everywhere; after a rebuild on NFS wait a minute for the nodes' caches"))
-    text = group(libraries)
-    result.append(finding("libraries", FAIL if text else PASS, text or "none missing on any node",
-                          "a rank without its libraries does not start",
+    text, level = group(libraries), FAIL
+    if not text and group(of_prep):
+        text, level = group(of_prep) + " (anyorder-prep alone wants it)", WARN
+    result.append(finding("libraries", level if text else PASS, text or "none missing on any node",
+                          "a program without its libraries does not start, be it a rank or prep --slurm",
                           "install them on the nodes, load their module in RUN-DIR/slurm/environment.sh, or use a container"))
     return result
 

@@ -153,6 +153,10 @@ class Nodes(unittest.TestCase):
         self.assertEqual(levels(doctor_verdicts.programs({"nodes": nodes}, JOB))["same programs"], "FAIL")
         nodes["n2"] = {"ok": {"/bin/a": {"sha256": "d1", "missing": ["libmpi.so.40"]}}}
         self.assertEqual(levels(doctor_verdicts.programs({"nodes": nodes}, JOB))["libraries"], "FAIL")
+        nodes["n2"]["ok"]["/bin/anyorder-prep"] = {"sha256": "d1", "missing": ["libsentencepiece.so.0"]}
+        self.assertEqual(doctor_verdicts.programs({"nodes": nodes}, JOB)[2]["seen"], "n2: libmpi.so.40")
+        nodes["n2"]["ok"]["/bin/a"]["missing"] = []  # training does not need what prep lacks
+        self.assertEqual(levels(doctor_verdicts.programs({"nodes": nodes}, JOB))["libraries"], "WARN")
         nodes["n2"] = {"ok": {"/bin/a": {"error": "No such file"}}}
         self.assertEqual(levels(doctor_verdicts.programs({"nodes": nodes}, JOB))["programs"], "FAIL")
 
@@ -326,6 +330,22 @@ class Script(unittest.TestCase):
         self.assertTrue(doctor_job.is_whole(facts), done.stdout)
         self.assertFalse(os.path.exists("no"))
         self.assertEqual([fact["nodes"] for fact in facts if fact["fact"] == "agents"], [{}])
+    def examine(self, *options):
+        with tempfile.TemporaryDirectory() as directory:
+            return subprocess.run([sys.executable, os.path.join(ROOT, "slurm", "doctor"), "--run-dir", directory] + list(options),
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+
+    def test_a_wrong_bin_is_a_bad_command_line(self):
+        with tempfile.TemporaryDirectory() as directory:
+            for name in ("anyorder", "anyorder-train"):
+                with open(os.path.join(directory, name), "w", encoding="utf-8"):
+                    pass
+            for given, text in (("/nonexist", "no anyorder, no anyorder-train, no anyorder-ckptd"), (directory, "holds no anyorder-ckptd:")):
+                done = self.examine("--local", "--bin", given)
+                self.assertEqual((done.returncode, done.stdout), (64, ""), done.stderr)
+                self.assertIn(text, done.stderr)
+                self.assertIn("build/bin", done.stderr)
+
 
     def test_a_job_that_began_again_is_judged_by_its_last_start(self):
         facts, _ = doctor_job.parse_facts('{"fact": "begin"}\n{"fact": "old"}\nslurmstepd: requeued\n{"fact": "begin"}\n{"fact": "end"}\n')

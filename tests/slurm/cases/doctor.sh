@@ -30,6 +30,7 @@ settings=(PATH="$work/$name/two:$PATH")
 examine 0 --nodes 3 --ranks-per-node 2 --gpus-per-node 2
 expect_finding '^PASS  MPI start  6 starts of 6 ranks'
 expect_finding '^PASS  network  10.77.0.0/24 connects all nodes; 172.17.0.0/16 does not'
+expect_finding '^PASS  programs  4 programs on every node'
 expect_finding '^PASS  shared directory'
 expect_finding '^PASS  signals'
 expect_finding '^PASS  GPUs  2 on every node'
