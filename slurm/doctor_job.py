@@ -15,11 +15,23 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 POLL_SECONDS = 0.5
 SPEAK_EVERY = 30.0
 CLEAN_LIMIT = 10.0
+# How long sbatch may take to say the number of a job that is not wanted any more, or the probe to remove what it wrote.
+STOP_LIMIT = 20.0
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED")
+# Slurm 22.05 gives this reason first and the exact one a second later; on a busy controller it may stay.
+VAGUE, VAGUE_LIMIT = "PartitionConfig", 5.0
+# Why a job waits that waiting does not end: it asks for more than it may have (`man squeue`, JOB REASON CODES). A queue, nodes that
+# are down, and what all jobs of a user or group share (Grp, PerUser) do end, or may. A held job is released by hand.
+NEVER = re.compile(r"(Partition(NodeLimit|TimeLimit|Config)|BadConstraints|Invalid(Account|QOS)|(Account|QOS)NotAllowed|DependencyNeverSatisfied|"
+                   r"ReservationDeleted|QOSTimeLimit|MaxMemPerLimit|QOSMin\w+|(Assoc|QOS)Max\w+Per(Job(Limit)?|Node))$")
 
 
 class JobFailed(Exception):
-    """The job could not be run, or ended before it had said all. The text is for the user."""
+    """The job could not be run, or ended before it had said all. The text is for the user; `facts` is what came."""
+
+    def __init__(self, text, facts=()):
+        super(JobFailed, self).__init__(text)
+        self.facts = list(facts)
 
 
 def say(text):
@@ -82,18 +94,46 @@ def read_text(path):
         return ""
 
 
+def run_to_end(command, text="", terminate=False, on_stop=None):
+    """Status, output and errors of a command that a signal to doctor must not leave half done: it is in a process group of its own,
+    and when doctor is stopped it is waited for, after TERM if `terminate`; then `on_stop` gets its output."""
+    with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        given.write(text)
+        given.seek(0)
+        process = subprocess.Popen(command, stdin=given, stdout=output, stderr=errors, start_new_session=True)
+        try:
+            process.wait()
+        except BaseException:
+            if terminate:
+                process.terminate()
+            try:
+                process.wait(STOP_LIMIT)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            output.seek(0)
+            if on_stop:
+                on_stop(output.read())
+            raise
+        output.seek(0)
+        errors.seek(0)
+        return process.returncode, output.read(), errors.read()
+
+
 def run_here(options):
     """In the allocation that the caller is in, or on this machine without Slurm."""
     with tempfile.NamedTemporaryFile("w", suffix=".sh") as script:
         script.write(batch_script(options))
         script.flush()
-        done = subprocess.run(["bash", script.name], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, universal_newlines=True)
-    facts, other = parse_facts(done.stdout)
+        status, output, errors = run_to_end(["bash", script.name], terminate=True)
+    facts, other = parse_facts(output)
     if not is_whole(facts):
         raise JobFailed("the checks ended early (status %d): %s" % (
-            done.returncode, "; ".join((other + done.stderr.splitlines())[-3:]) or "no message"))
+            status, "; ".join((other + errors.splitlines())[-3:]) or "no message"))
     return facts
+
+
+def number_of(output):
+    return output.strip().split(";")[0]
 
 
 class Job:
@@ -106,12 +146,11 @@ class Job:
         command = ["sbatch", "--parsable", "--job-name=anyorder-doctor", "--requeue", "--open-mode=append",
                    "--chdir=/", "--output=" + self.log, "--nodes=%d" % options["nodes"],
                    "--ntasks-per-node=%d" % options["ranks_per_node"]] + sbatch
-        done = subprocess.run(command, input=batch_script(options), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              universal_newlines=True)
-        if done.returncode != 0:
+        status, output, errors = run_to_end(command, batch_script(options), on_stop=self.cancel_submitted)
+        if status != 0:
             raise JobFailed("sbatch refuses the job: %s; compare with --partition, --account and the options after --" %
-                            (" ".join(done.stderr.split()) or "no message"))
-        self.number = done.stdout.strip().split(";")[0]
+                            (" ".join(errors.split()) or "no message"))
+        self.number = number_of(output)
         say("job %s submitted: %d nodes, %d ranks on each" % (self.number, options["nodes"], options["ranks_per_node"]))
 
     def fields(self):
@@ -134,7 +173,10 @@ class Job:
                 facts, _ = parse_facts(read_text(self.log))
                 if is_whole(facts) or state in ENDED:
                     break
-                now = time.monotonic()
+                now, reason = time.monotonic(), record.get("Reason", "")
+                if state == "PENDING" and NEVER.match(reason) and (reason != VAGUE or now - self.submitted > VAGUE_LIMIT):
+                    raise JobFailed("job %s can never start (%s) and was cancelled" % (self.number, reason),
+                                    [{"fact": "never", "number": self.number, "reason": reason}])
                 if state == "PENDING" and now - self.submitted > self.wait_limit:
                     raise JobFailed("job %s still waits after %d s (%s, expected start %s) and was cancelled; try again with a longer "
                                     "--wait, fewer --nodes or another --partition" % (
@@ -146,8 +188,7 @@ class Job:
                         ", %d checks done" % len(facts) if facts else ""))
                 time.sleep(POLL_SECONDS)
         except BaseException:
-            subprocess.run(["scancel", self.number], stderr=subprocess.DEVNULL)
-            self.clean_up()
+            self.cancel()
             raise
         return self.last_facts(state, record)
 
@@ -176,6 +217,16 @@ class Job:
             return True
         return done.stdout.strip() not in ("ext2/ext3", "xfs", "btrfs", "tmpfs", "overlayfs", "zfs")
 
+    def cancel_submitted(self, output):
+        """For a doctor that is stopped while sbatch works: the job may be in the queue already, and run."""
+        self.number = number_of(output)
+        if self.number:
+            self.cancel()
+
+    def cancel(self):
+        subprocess.run(["scancel", self.number], stderr=subprocess.DEVNULL)
+        self.clean_up()
+
     def clean_up(self):
         """What the job itself removes, unless it is killed; and its log."""
         deadline = time.monotonic() + CLEAN_LIMIT
@@ -190,11 +241,7 @@ class Job:
 
 
 class JobEnded(JobFailed):
-    """The job ran, but its end is missing; `facts` is what came."""
-
-    def __init__(self, text, facts):
-        super(JobEnded, self).__init__(text)
-        self.facts = facts
+    """The job ran, but its end is missing."""
 
 
 def nodes_without(options, sbatch):

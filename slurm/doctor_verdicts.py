@@ -53,6 +53,26 @@ def seconds(value):
     return "%.3g s" % value if value >= 1 else "%.3g ms" % (value * 1e3)
 
 
+# ---- the queue
+
+# Reason -> what to do about it; the first that fits.
+WAYS_OUT = (
+    ("PartitionTimeLimit", "a shorter --time, or a --partition with more time (sinfo -s)"),
+    ("Partition", "fewer --nodes, a shorter --time or another --partition (sinfo -s; scontrol show partition)"),
+    ("BadConstraints", "take out the --constraint or the resources after -- that no node has (sinfo -o '%N %f %G')"),
+    ("Dependency", "look at the job that this one was to follow, and leave out --dependency"),
+    ("Reservation", "another --reservation (scontrol show reservation), or none"),
+    ("MaxMem", "a smaller --mem or --mem-per-cpu after --"),
+    ("", "another --account, or --qos after --, or ask for less; sacctmgr show assoc user=$USER, sacctmgr show qos"),
+)
+
+
+def never_starts(fact, options):
+    return [finding("queue", FAIL, "job %s: %s" % (fact["number"], fact["reason"]),
+                    "waiting does not end this, so the job was cancelled; a run of this shape would wait for ever",
+                    next(fix for start, fix in WAYS_OUT if fact["reason"].startswith(start)))]
+
+
 # ---- nodes
 
 

@@ -308,7 +308,44 @@ class Site(unittest.TestCase):
         self.assertEqual(self.judge(mpirun=(0, "HYDRA build details:\n    Version: 4.0"))[0]["Open MPI"], "FAIL")
 
 
+class Queue(unittest.TestCase):
+    NEVER = ("PartitionNodeLimit", "PartitionTimeLimit", "PartitionConfig", "BadConstraints", "InvalidAccount", "InvalidQOS",
+             "AccountNotAllowed", "QOSNotAllowed", "DependencyNeverSatisfied", "ReservationDeleted", "QOSMaxNodePerJobLimit",
+             "AssocMaxWallDurationPerJobLimit", "QOSMaxWallDurationPerJobLimit", "AssocMaxGRESPerNode", "QOSMinCpuNotSatisfied")
+    ENDS = ("None", "Resources", "Priority", "BeginTime", "Dependency", "Licenses", "PartitionDown", "PartitionInactive", "NodeDown",
+            "ReqNodeNotAvail,_UnavailableNodes:n[1-2]", "Reservation", "JobHeldUser", "QOSGrpNodeLimit", "AssocGrpCpuLimit",
+            "QOSMaxJobsPerUserLimit", "QOSMaxNodePerUserLimit", "QOSMaxGRESPerAccount", "AssocMaxJobsLimit", "Cleaning")
+
+    def test_only_reasons_that_waiting_does_not_end_are_taken_for_such(self):
+        for reason in self.NEVER:
+            self.assertTrue(doctor_job.NEVER.match(reason), reason)
+        for reason in self.ENDS:
+            self.assertFalse(doctor_job.NEVER.match(reason), reason)
+
+    def test_each_of_them_fails_with_a_way_out(self):
+        for reason in self.NEVER:
+            entry = only(doctor_verdicts.never_starts({"number": "7", "reason": reason}, JOB))
+            self.assertEqual((entry["level"], entry["seen"]), ("FAIL", "job 7: " + reason))
+            self.assertTrue(entry["fix"], reason)
+
+
 class Script(unittest.TestCase):
+    def examine(self, *options):
+        with tempfile.TemporaryDirectory() as directory:
+            return subprocess.run([sys.executable, os.path.join(ROOT, "slurm", "doctor"), "--run-dir", directory] + list(options),
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+
+    def test_a_wrong_bin_is_a_bad_command_line(self):
+        with tempfile.TemporaryDirectory() as directory:
+            for name in ("anyorder", "anyorder-train"):
+                with open(os.path.join(directory, name), "w", encoding="utf-8"):
+                    pass
+            for given, text in (("/nonexist", "no anyorder, no anyorder-train, no anyorder-ckptd"), (directory, "holds no anyorder-ckptd:")):
+                done = self.examine("--local", "--bin", given)
+                self.assertEqual((done.returncode, done.stdout), (64, ""), done.stderr)
+                self.assertIn(text, done.stderr)
+                self.assertIn("build/bin", done.stderr)
+
     def test_the_oldest_python_of_clusters_reads_it(self):
         for name in sorted(os.listdir(os.path.join(ROOT, "slurm"))):
             path = os.path.join(ROOT, "slurm", name)
@@ -330,22 +367,6 @@ class Script(unittest.TestCase):
         self.assertTrue(doctor_job.is_whole(facts), done.stdout)
         self.assertFalse(os.path.exists("no"))
         self.assertEqual([fact["nodes"] for fact in facts if fact["fact"] == "agents"], [{}])
-    def examine(self, *options):
-        with tempfile.TemporaryDirectory() as directory:
-            return subprocess.run([sys.executable, os.path.join(ROOT, "slurm", "doctor"), "--run-dir", directory] + list(options),
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
-
-    def test_a_wrong_bin_is_a_bad_command_line(self):
-        with tempfile.TemporaryDirectory() as directory:
-            for name in ("anyorder", "anyorder-train"):
-                with open(os.path.join(directory, name), "w", encoding="utf-8"):
-                    pass
-            for given, text in (("/nonexist", "no anyorder, no anyorder-train, no anyorder-ckptd"), (directory, "holds no anyorder-ckptd:")):
-                done = self.examine("--local", "--bin", given)
-                self.assertEqual((done.returncode, done.stdout), (64, ""), done.stderr)
-                self.assertIn(text, done.stderr)
-                self.assertIn("build/bin", done.stderr)
-
 
     def test_a_job_that_began_again_is_judged_by_its_last_start(self):
         facts, _ = doctor_job.parse_facts('{"fact": "begin"}\n{"fact": "old"}\nslurmstepd: requeued\n{"fact": "begin"}\n{"fact": "end"}\n')

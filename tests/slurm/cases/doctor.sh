@@ -111,14 +111,34 @@ settings=(PATH="$work/$name/alone:$PATH")
 examine 65 --nodes 1 --ranks-per-node 2 --mpi mpirun
 expect_finding '^FAIL  MPI start  start 1 of 2: 2 promised, but each rank is alone'
 
-# In an allocation that is there already; and interrupted while its job runs: the job is cancelled, nothing stays.
+# In an allocation that is there already; and stopped while its job runs: the job is cancelled, nothing stays.
 settings=(salloc --quiet --nodes=2 --ntasks=2)
 examine 0 --nodes 2
 expect_finding '^PASS  MPI start  2 starts of 2 ranks'
-x timeout --preserve-status -s INT 5 "$doctor" --run-dir "$run" --nodes 3 >$name/out 2>$name/err; expect_status $? 74 "interrupted"
-expect_text "its job was cancelled" $name/err
-[ -z "$(ls -A "$run")" ] || fail "left behind: $(ls -A "$run")"
-[ -z "$(x squeue -h -t pending,running)" ] || fail "its job goes on: $(x squeue)"
+# stopped_by SIGNAL COMMAND...: what it does when the signal comes after some seconds.
+stopped_by() {
+  x timeout --preserve-status -s "$@" --run-dir "$run" --nodes 3 >$name/out 2>$name/err; expect_status $? 74 "stopped by $1"
+  expect_text "its job was cancelled" $name/err
+  [ -z "$(ls -A "$run")" ] || fail "left behind by $1: $(ls -A "$run")"
+  [ -z "$(x squeue -h -t pending,running)" ] || fail "its job goes on after $1: $(x squeue)"
+}
+for signal in INT TERM HUP; do
+  stopped_by $signal 5 "$doctor"
+  expect_text "job [0-9]* runs on" $name/err
+done
+# While sbatch works, the job being in the queue and doctor not knowing its number.
+printf '#!/bin/sh\n[ "$1" = --version ] && exec %s "$@"\nnumber=$(%s "$@"); touch %s; sleep 4; echo $number\n' \
+  "$(command -v sbatch)" "$(command -v sbatch)" "$work/$name/submitted" | shim slow sbatch
+stopped_by TERM 3 env PATH="$work/$name/slow:$PATH" "$doctor"
+[ -e $name/submitted ] || fail "it was stopped before it submitted"
+
+# Jobs that waiting does not start: not waited for.
+settings=(LC_ALL=C)
+examine 65 --nodes 9; expect_finding '^FAIL  queue  job [0-9]*: PartitionNodeLimit'; expect_text "can never start" $name/err
+x scontrol update partitionname=low MaxTime=10 || fail "update"
+examine 65 --nodes 1; expect_finding '^FAIL  queue  job [0-9]*: PartitionTimeLimit'
+x scontrol update partitionname=low MaxTime=INFINITE || fail "update"
+[ -z "$(x squeue -h)" ] || fail "its job stays in the queue: $(x squeue)"
 
 # A queue that is too long, an option that Slurm refuses, no Slurm at all; one machine alone.
 settings=(LC_ALL=C)
