@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -132,11 +133,25 @@ void EndService(Step& service) {
   }
 }
 
-// A signal during start-up ends ranks that could not listen yet and had nothing to save.
+// What the end of the ranks means for the run. A stop signal during start-up ends ranks that could not listen yet and had nothing to
+// save, and mpirun, which a scheduler's signal reaches as well, then ends with 1. Ranks that crash instead of stopping have lost the
+// steps since the last checkpoint, and say so.
 int EndOfRanks(int exit_status) {
-  const bool is_asked = IsAskedToStop() || exit_status == 128 + SIGTERM ||
-                        exit_status == 128 + SIGINT || exit_status == 128 + SIGUSR1;
-  return is_asked && exit_status > 128 ? static_cast<int>(kExitRequeue) : exit_status;
+  const auto is_by = [exit_status](std::initializer_list<int> signals) {
+    return std::any_of(signals.begin(), signals.end(), [exit_status](int signal_number) {
+      return exit_status == 128 + signal_number;
+    });
+  };
+  if (is_by({SIGTERM, SIGINT, SIGUSR1})) return kExitRequeue;
+  if (!IsAskedToStop()) return exit_status;
+  if (exit_status == 1 || is_by({SIGUSR2, SIGKILL})) return kExitRequeue;
+  if (exit_status <= 128) return exit_status;
+  LogWarning(absl::StrCat(
+      "the ranks ended with status ",
+      exit_status,
+      " while they were stopping; steps since the last checkpoint are lost and will be "
+      "trained again"));
+  return kExitIo;
 }
 
 int WatchUntilEnd(const IncarnationOptions& options,

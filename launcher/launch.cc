@@ -109,8 +109,10 @@ class Run {
                                            exit_status,
                                            output.last_error().empty() ? "" : ": ",
                                            output.last_error());
-      if (!MayRestart(exit_status) || EndIsFinal(options_.run_dir, identity_.incarnation))
+      if (!MayRestart(exit_status) || EndIsFinal(options_.run_dir, identity_.incarnation) ||
+          NumLaunchSignals() > 0) {
         return exit_status;
+      }
       if (fruitless >= kMaxStartsWithoutCommit) {
         return absl::AbortedError(
             absl::StrCat(fruitless,

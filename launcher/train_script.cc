@@ -73,6 +73,16 @@ requeue() {
 }
 # Kills in a row, each in a line: a launcher that is killed at every start must not come back for ever.
 kills=$run/slurm/job-$SLURM_JOB_ID.kills
+requeue_a_few_times() {
+  [ -z "$ended" ] || exit "$status"
+  echo "start $((${SLURM_RESTART_COUNT:-0} + 1)): status $status" >>"$kills"
+  if [ "$(wc -l <"$kills")" -gt 3 ]; then
+    log "$1 four times in a row; not again. See $kills and $run/train.log"
+    exit "$status"
+  fi
+  requeue "$1"
+}
+[ "$status" != 74 ] || [ -z "$warned" ] || status=74-while-stopping
 case $status in
   75)
     # Stopped with a checkpoint. If Slurm ended the job, it has decided what becomes of it: a preempted one waits again already, and one
@@ -82,13 +92,11 @@ case $status in
     requeue "stopped with a checkpoint" ;;
   137 | 143)
     # The launcher was killed: no memory, or Slurm took this start for an old one.
-    [ -z "$ended" ] || exit "$status"
-    echo "start $((${SLURM_RESTART_COUNT:-0} + 1)): status $status" >>"$kills"
-    if [ "$(wc -l <"$kills")" -gt 3 ]; then
-      log "killed four times in a row; not again. See $kills and $run/train.log"
-      exit "$status"
-    fi
-    requeue "the launcher was killed" ;;
+    requeue_a_few_times "the launcher was killed" ;;
+  74-while-stopping)
+    # The ranks died before they had saved: the run goes on from the checkpoint before.
+    status=74
+    requeue_a_few_times "the ranks failed while they were stopping" ;;
   0)
     log "finished" ;;
   *)

@@ -5,7 +5,8 @@
 
 namespace anyorder {
 
-// From now on those signals and SIGUSR2 only set flags, which are cleared.
+// From now on those signals and SIGUSR2 only set flags, which are cleared. A thread waits for them; they are blocked in the calling
+// thread and those it starts later, so that they interrupt no computation: call this before any other thread is started.
 void InstallStopSignals();
 // The signal that came first, or 0.
 int StopSignal();

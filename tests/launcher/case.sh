@@ -154,6 +154,20 @@ stopped)
   [ ! -e $name/run/metrics.redone.jsonl ] || fail "steps were trained twice"
   expect_same_run $name/run ;;
 
+crashed_stop)
+  # A rank crashes instead of stopping: that is no stop with a checkpoint, and nobody may believe so.
+  start $name/run --ranks 2
+  victim=$(rank_pids $name/run | head -n 1)
+  kill -STOP "$victim"  # until all wishes are there
+  kill -TERM $job
+  await grep -q "stopping: the ranks save a checkpoint first" $name/log
+  kill -SEGV "$victim"; kill -CONT "$victim"
+  wait $job; expect_status $? 74 "a crash while stopping"
+  expect_text "the ranks ended with status [0-9]* while they were stopping; steps since the last checkpoint are lost" $name/log
+  [ "$(grep -c '"event":"start"' $name/run/ledger.jsonl)" -eq 1 ] || fail "started again although it was to stop"
+  launch "$work/$name/run" --ranks 2 >>$name/log 2>&1; expect_status $? 0 "going on"
+  expect_same_run $name/run ;;
+
 damaged_data)
   cp -r shards $name/shards
   # A whole chunk of tokens; every lane of this small dataset reads it.

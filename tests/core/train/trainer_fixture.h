@@ -3,10 +3,11 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
-#include <csignal>
 #include <filesystem>
 #include <limits>
 #include <memory>
@@ -85,7 +86,11 @@ class FaultyBackend final : public testing::ForwardingBackend {
       auto* bits = static_cast<uint32_t*>(const_cast<void*>(args.weight.raw()));
       bits[5] ^= 1;
     }
-    if (fault_.stop) std::raise(SIGUSR1);
+    if (fault_.stop) {
+      ::kill(::getpid(), SIGUSR1);
+      while (StopSignal() == 0)
+        std::this_thread::yield();  // the wish belongs to this step
+    }
   }
   void EmbeddingForward(const kernels::EmbeddingForwardArgs& args, StreamView stream) override {
     ForwardingBackend::EmbeddingForward(args, stream);
