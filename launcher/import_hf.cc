@@ -26,6 +26,7 @@
 #include "launcher/new_directory.h"
 #include "launcher/run_identity.h"
 #include "launcher/spiece_file.h"
+#include "launcher/start_request.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -113,6 +114,7 @@ absl::StatusOr<RunConfig> ResolveConfig(const ImportOptions& options, const HfCo
     RunConfig base;
     base.model = model.model;
     base.data = config.data;
+    ANYORDER_RETURN_IF_ERROR(CheckConfigPath("--config", options.config));
     ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(options.config));
     ANYORDER_ASSIGN_OR_RETURN(config, ParseRunConfig(text, options.config, base));
   }

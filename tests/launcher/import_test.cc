@@ -356,6 +356,8 @@ TEST_F(ImportTest, AModelSectionThatContradictsTheWeightsIsRefused) {
   ExpectRefused(
       kExitUsage,
       {options_.config, "model.num_layers = 3", "model.num_layers = 2", "config.json: n_layer"});
+  options_.config = root_ + "/absent.toml";
+  ExpectRefused(kExitUsage, {options_.config, "does not exist"});
   options_.config.clear();
   options_.overrides = {"model.activation=relu"};
   ExpectRefused(kExitUsage, {"--set says model.activation = \"relu\"", "ff_activation"});
