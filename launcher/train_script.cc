@@ -47,6 +47,20 @@ warn() {
 trap warn USR1
 trap 'ended=yes; caught=yes' TERM
 
+# --no-kill keeps the job when a node is lost, be it this one: then script and launcher are gone, and the job would do nothing until its time
+# limit. So another node watches, and puts it back into the queue. Where no node can stand in for the lost one, it waits there until
+#   scontrol update JobId=... NumNodes=... NumTasks=...
+# says how many nodes are left; the run goes on with as many ranks as they take.
+watch_this_node() {
+  srun --overlap --mpi=none --nodes=1 --ntasks=1 --ntasks-per-node=1 --exclude="$SLURMD_NODENAME" bash -c '
+    while sleep 10; do
+      nodes=$(squeue -h -t R -j "$SLURM_JOB_ID" -o %N) && [ -n "$nodes" ] || continue
+      names=$(scontrol show hostnames "$nodes") && [ -n "$names" ] || continue
+      grep -qx "$1" <<<"$names" || scontrol requeue "$SLURM_JOB_ID"
+    done' - "$SLURMD_NODENAME" </dev/null >/dev/null 2>&1
+}
+[ "$SLURM_JOB_NUM_NODES" -lt 2 ] || while :; do watch_this_node; sleep 10; done &
+
 # The launcher starts the job's steps, again and again if need be: checkpoint service (a task on each node, --overlap), ranks, clean-up.
 # It has its own log, train.log in the run directory; srun passes on nothing more once a job is told to end.
 log "start $((${SLURM_RESTART_COUNT:-0} + 1)) on $SLURM_JOB_NODELIST"

@@ -3,9 +3,10 @@
 run=$work/$name/run
 shown=($name/submit "$run/slurm/job-*.log" "$run/train.log" "$run/ckptd.log")
 
-# submit_run [OPTION of anyorder submit]...: sets $job.
+# submit_run [OPTION of anyorder submit]...: sets $job. $shape may say otherwise how many nodes and ranks.
+shape="--nodes 2 --ranks-per-node 2"
 submit_run() {
-  x "$anyorder" submit --config "$here/tiny.toml" --run-dir "$run" --nodes 2 --ranks-per-node 2 --set data.shards="$work/shards" "$@" >$name/job 2>$name/submit ||
+  x "$anyorder" submit --config "$here/tiny.toml" --run-dir "$run" $shape --set data.shards="$work/shards" "$@" >$name/job 2>$name/submit ||
     fail "submit: $(cat $name/submit)"
   job=$(tail -n 1 $name/job)
   case $job in "" | *[!0-9]*) fail "submit printed no job: $(cat $name/job)" ;; esac
