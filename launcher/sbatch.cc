@@ -78,10 +78,10 @@ std::string CanonicalName(const std::string& word) {
   return found == std::end(kLongNames) ? word.substr(0, 2) : found->name;
 }
 
-// Slurm reads #SBATCH lines with rules of its own: a backslash takes the next character as it is, blanks and # end a word.
+// Slurm reads #SBATCH lines with rules of its own: double quotes hold blanks and #, but a backslash before a blank does not (22.05).
 std::string QuoteForHead(absl::string_view word) {
-  return absl::StrReplaceAll(
-      word, {{"\\", "\\\\"}, {" ", "\\ "}, {"\"", "\\\""}, {"'", "\\'"}, {"#", "\\#"}});
+  if (word.find_first_of(" \t\\\"'#") == absl::string_view::npos) return std::string(word);
+  return absl::StrCat("\"", absl::StrReplaceAll(word, {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
 }
 
 bool IsUnreachable(absl::string_view message) {

@@ -36,7 +36,7 @@ TEST(SbatchTest, WordsBelongToTheOptionBeforeThem) {
     texts.push_back(option.text);
   }
   EXPECT_THAT(names, ElementsAre("--partition", "--time", "--nodes", "--qos"));
-  EXPECT_THAT(texts, ElementsAre("-p debug", "--time 5", "-N2", "--qos=a\\ b"));
+  EXPECT_THAT(texts, ElementsAre("-p debug", "--time 5", "-N2", "\"--qos=a b\""));
   EXPECT_FALSE(ParseSbatchWords({"script.sh"}).ok());
   for (const char* bad : {"-a", "--array=1-3", "--wrap", "-W", "--wait", "--test-only", "-h"})
     EXPECT_FALSE(ParseSbatchWords({bad, "1"}).ok()) << bad;

@@ -71,7 +71,7 @@ script)
   [ "$(cat out)" = 101 ] || fail "stdout is not the job's number: $(cat out)"
   script=run/slurm/train.sbatch
   check_script $script
-  for line in "--nodes=2" "--ntasks-per-node=4" "--cpus-per-task=3" "--gpus-per-node=4" "--time=1-12" "--partition=batch" 'account=our\\ group' \
+  for line in "--nodes=2" "--ntasks-per-node=4" "--cpus-per-task=3" "--gpus-per-node=4" "--time=1-12" "--partition=batch" 'account="our group"' \
     "--output=$work/run/slurm/job-%j.log" "--open-mode=append" "--requeue" "--no-kill" "--signal=B:USR1@120"; do has "^#SBATCH .*$line\$" $script; done
   has "launch --via slurm .*--ranks-per-node 4 --mpi srun --allow-schedule-change" $script
   has "srun --mpi=pmix: 'srun --mpi=list' names it" $script; has "names it" err
@@ -96,7 +96,7 @@ passed_on)
   submit 0 --time 10:00:00 --partition batch -- -p debug --qos=long --comment "two words" -n 6 --signal=B:USR1@9
   script=run/slurm/train.sbatch
   check_script $script
-  has "^#SBATCH -p debug$" $script; has "^#SBATCH --qos=long$" $script; has '^#SBATCH --comment two\\ words$' $script
+  has "^#SBATCH -p debug$" $script; has "^#SBATCH --qos=long$" $script; has '^#SBATCH --comment "two words"$' $script
   has_not "--partition=batch" $script; has_not "USR1@120" $script
   has "note: '-p debug' after -- replaces '--partition=batch'" err
   has "note: '--signal=B:USR1@9' after -- replaces" err
@@ -106,7 +106,7 @@ passed_on)
   odd="a b'c\$(d)%j#"
   "$bin/anyorder" submit --run-dir "$odd" --config "$here/tiny.toml" --set data.shards="$shards" >out 2>err; expect_status $? 0 "an odd name: $(cat err)"
   check_script "$odd/slurm/train.sbatch"
-  has "^#SBATCH --output=.*a\\\\ b\\\\'c\$(d)%%j\\\\#/slurm/job-%j.log$" "$odd/slurm/train.sbatch"
+  has "^#SBATCH --output=\".*a b'c\$(d)%%j#/slurm/job-%j.log\"$" "$odd/slurm/train.sbatch"
   "$bin/anyorder" submit --run-dir $'new\nline' --config "$here/tiny.toml" --set data.shards="$shards" >out 2>err; expect_status $? 64 "a line break"
   one_line ;;
 

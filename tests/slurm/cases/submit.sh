@@ -17,3 +17,11 @@ expect_same_end $name/run
 x "${request[@]}" --after "$job" >$name/job 2>$name/err; expect_status $? 0 "a chained job: $(cat $name/err)"
 await_job "$(cat $name/job)" COMPLETED 90
 expect_same_end $name/run
+
+# A name that sbatch must read as it is.
+odd="$work/$name/it's a run #1"
+x "$anyorder" submit --config "$here/tiny.toml" --run-dir "$odd" --set data.shards="$work/$name/shards" --nodes 1 --ranks-per-node 1 -- --comment="two words" \
+  >$name/job 2>$name/err; expect_status $? 0 "an odd name: $(cat $name/err)"
+await_job "$(cat $name/job)" COMPLETED 90
+expect_same_end "$odd"
+expect_text finished "$odd/slurm/job-$(cat $name/job).log"
