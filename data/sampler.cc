@@ -55,6 +55,9 @@ class LaneSampler : public Sampler {
     sample.lane = lane;
     sample.step = step;
     sample.backward = lanes_[lane].backward();
+    sample.seed = seed_;
+    sample.vocabulary = {
+        text_.separator_id(), text_.class_id(), text_.mask_id(), text_.vocab_size()};
     sample.tokens.resize(config_.seq_len);
     sample.segment.resize(config_.seq_len);
     const int64_t begin = step % steps_per_epoch_ * advance_;
@@ -77,6 +80,9 @@ class LaneSampler : public Sampler {
     sample.next_tokens.assign(tokens.begin() + 1, tokens.end());
     tokens.pop_back();
     sample.tokens = std::move(tokens);
+    sample.word_starts.resize(config_.seq_len);
+    ANYORDER_RETURN_IF_ERROR(
+        lane.ReadWordStarts(begin, begin + config_.seq_len, sample.word_starts.data()));
     return absl::OkStatus();
   }
 
@@ -88,6 +94,7 @@ class LaneSampler : public Sampler {
     ANYORDER_RETURN_IF_ERROR(lane.ReadTokens(begin, begin + reuse, sample.tokens.data()));
     ANYORDER_RETURN_IF_ERROR(lane.ReadWordStarts(begin, begin + reuse, word_starts.data()));
     ANYORDER_RETURN_IF_ERROR(AppendPair(lane, begin + reuse, word_starts, sample));
+    sample.word_starts = word_starts;
     if (kind_ == SampleKind::kMaskedPairs && config_.spans != SpanKind::kSubword) {
       DrawTokensOrWords(word_starts, sample);
     } else {

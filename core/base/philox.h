@@ -37,6 +37,7 @@ enum class RandomPurpose : uint32_t {
   kDropout = 5,      // all dropout sites (kernels/dropout.h)
   kPrep = 6,         // vocabulary sample of the corpus
   kCorruption = 7,   // token replacement of denoising objectives
+  kObjective = 8,    // what an objective itself draws for a lane and step
 };
 
 // A sequence of draws for one (seed, purpose, step, lane).

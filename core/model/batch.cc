@@ -33,6 +33,7 @@ Batch::Batch(const BatchShape& batch_shape) : shape(batch_shape) {
   readout_rows.assign(num_targets, 0);
   labels.assign(num_targets, 0);
   weights.assign(num_targets, 0.0f);
+  if (shape.own_divisor) divisors.assign(lanes_count, 0.0);
   if (!shape.next_sentence) return;
   summary_rows.assign(lanes_count, 0);
   summary_labels.assign(lanes_count, 0);
@@ -41,6 +42,11 @@ Batch::Batch(const BatchShape& batch_shape) : shape(batch_shape) {
 
 double Batch::TargetWeight() const {
   return std::accumulate(weights.begin(), weights.end(), 0.0);
+}
+
+double Batch::Divisor() const {
+  return shape.own_divisor ? std::accumulate(divisors.begin(), divisors.end(), 0.0)
+                           : TargetWeight();
 }
 
 kernels::RowVisibility Batch::rows() const {

@@ -29,6 +29,8 @@ struct BatchShape {
   // Whether each lane has a row whose state says if B follows A, beside the readout. It must be a row that the last layer
   // computes: a query row, or a content row with content_readout.
   bool next_sentence = false;
+  // Whether lanes say what the step divides its sum of losses by (Batch::divisors), instead of the sum of weights.
+  bool own_divisor = false;
 
   // Content slots a lane that attend with projections of their own, where the model has those (Longformer): G.
   int64_t global_rows = 0;
@@ -63,6 +65,9 @@ struct Batch {
   std::vector<int32_t> readout_rows;
   std::vector<int32_t> labels;
   std::vector<float> weights;
+  // [B] with shape.own_divisor, else empty: what each lane adds to the divisor of the step's loss and gradient. For losses whose
+  // weights do not sum to the number of tokens they speak of, as 1/p of masked diffusion.
+  std::vector<double> divisors;
 
   // The next-sentence row of each lane, its class and the weight of its loss, [B] each; empty without the head.
   std::vector<int32_t> summary_rows;
@@ -71,6 +76,8 @@ struct Batch {
 
   // Sum of weights of the readout, without next-sentence entries.
   double TargetWeight() const;
+  // Sum of divisors, or TargetWeight() without any: the step's loss is its sum of losses by this.
+  double Divisor() const;
   kernels::RowVisibility rows() const;
   kernels::KeyVisibility keys() const;
 };

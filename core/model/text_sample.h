@@ -80,15 +80,28 @@ template <>
 inline constexpr auto kEnumNames<SpanKind> = std::to_array<std::pair<SpanKind, const char*>>(
     {{SpanKind::kSubword, "subword"}, {SpanKind::kWord, "word"}, {SpanKind::kSingle, "single"}});
 
+// Ids that an objective may put where the text has none of them.
+struct VocabularyIds {
+  int32_t separator = 0;   // [SEP]
+  int32_t classifier = 0;  // [CLS]
+  int32_t mask = 0;        // <mask>
+  int64_t size = 0;        // ids are in [0, size)
+};
+
 struct TextSample {
   int64_t lane = 0;
   int64_t step = 0;
+  uint64_t seed =
+      0;  // an objective's own draws: RandomStream(seed, RandomPurpose::kObjective, step, lane)
+  VocabularyIds vocabulary;
   bool backward = false;              // reading direction of the lane
   std::vector<int32_t> tokens;        // [S] vocabulary ids, uncorrupted
   std::vector<int32_t> input_tokens;  // [S] kMaskedPairs: what the network reads instead
   std::vector<int32_t> next_tokens;   // [S] kContiguous: the token after each
   std::vector<int32_t>
       segment;  // [S] pairs: 0 reuse, A and its SEP; 1 B and its SEP; 2 CLS. Else 0
+  std::vector<uint8_t>
+      word_starts;  // [S] 1 where the token's piece begins a word, a property of the piece; SEP and CLS: 1
   // kPairs and kMaskedPairs only:
   std::vector<uint8_t> is_masked;      // [S] NumTargets ones (whole words: or a few less)
   std::vector<uint8_t> is_functional;  // [S] SEP and CLS

@@ -56,7 +56,7 @@ class TransformerNetwork final : public Transformer {
     next_sentence_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
     if (learns) Backward(context);
     return {loss_head_.loss_sum(),
-            args.batch->TargetWeight(),
+            args.batch->Divisor(),
             next_sentence_head_.loss_sum(),
             next_sentence_head_.num_correct()};
   }

@@ -32,8 +32,8 @@ struct StepArgs {
 };
 
 struct StepResult {
-  double loss_sum = 0;       // sum of weight * nll over the readout, in nats
-  double target_weight = 0;  // sum of weights
+  double loss_sum = 0;  // sum of weight * nll over the readout, in nats
+  double divisor = 0;   // what the step divides loss_sum by: Batch::Divisor()
   // Of next-sentence entries, one a lane, where the batch has them: sum of nll, not weighted and not part of loss_sum (their
   // gradient, weighted, is part of the gradient), and how many labels were the likelier class.
   double next_sentence_loss = 0;

@@ -25,7 +25,7 @@ void LossSums::AddTarget(double target_weight, double nll) {
 
 void LossSums::CloseSample() {
   ANYORDER_CHECK(samples == 0) << samples << " samples are closed";
-  if (targets == 0) return;
+  if (weight == 0) return;
   samples = 1;
   loss_loss = loss * loss;
   loss_weight = loss * weight;
@@ -96,6 +96,7 @@ SplitLosses SampleLosses(const Batch& batch,
     const TextPart part = PartOf(batch, batch.readout_rows[i], reuse_len);
     sums.parts[direction][static_cast<int>(part)].AddTarget(weight, losses[i]);
   }
+  if (batch.shape.own_divisor) sums.directions[direction].weight = batch.divisors[b];
   sums.directions[direction].CloseSample();
   for (LossSums& part : sums.parts[direction])
     part.CloseSample();

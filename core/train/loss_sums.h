@@ -14,9 +14,10 @@ namespace anyorder {
 
 struct LossSums {
   int64_t targets = 0;  // readout entries of positive weight
-  int64_t samples = 0;  // samples with at least one of them
-  double weight = 0;    // sum of their weights: `targets` where every weight is 1
-  double loss = 0;      // sum of weight * nll, nats
+  int64_t samples = 0;  // samples with at least one of them, or with a divisor of their own
+  double weight =
+      0;  // sum of their weights: `targets` where every weight is 1; or of divisors (Batch::divisors)
+  double loss = 0;  // sum of weight * nll, nats
   // Sums over samples of products of a sample's own loss sum l and weight w.
   double loss_loss = 0;      // l * l
   double loss_weight = 0;    // l * w

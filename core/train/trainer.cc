@@ -108,7 +108,7 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
       args.gradients = TensorView(gradient, Shape{transformer_->layout().num_elements()});
       const StepResult result = transformer_->Run(args, {});
       scalars[kLossSum] = result.loss_sum;
-      scalars[kTargetWeight] = result.target_weight;
+      scalars[kDivisor] = result.divisor;
       scalars[kNextSentenceLoss] = result.next_sentence_loss;
       scalars[kNextSentenceCorrect] = result.next_sentence_correct;
       finder_->Examine(leaf, result.loss_sum, gradient);
@@ -130,8 +130,8 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
   const absl::Time started = absl::Now();
   dist::StepInfo info;
   info.learning_rate = LearningRate(config_.optimizer, config_.train.steps, step_);
-  info.grad_scale = 1 / totals[kTargetWeight];
-  metrics.loss = totals[kLossSum] / totals[kTargetWeight];
+  info.grad_scale = 1 / totals[kDivisor];
+  metrics.loss = totals[kLossSum] / totals[kDivisor];
   Anomaly anomaly = Anomaly::kNone;
   info.accepts = [&](double grad_norm) {
     anomaly = anomalies_.Judge(step_ + 1, metrics.loss, grad_norm);
@@ -140,7 +140,7 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
   const dist::StepResult update = state_->optimizer().Step(gradient_, info, state_->weights());
   // Also for a skipped step: its text was read with weights that are as good as before.
   state_->AdvanceMemory();
-  metrics.targets = totals[kTargetWeight];
+  metrics.targets = totals[kDivisor];
   if (config_.objective.next_sentence) {
     const auto lanes = static_cast<double>(config_.train.lanes);
     metrics.next_sentence = {totals[kNextSentenceLoss] / lanes,

@@ -79,7 +79,7 @@ class Trainer {
   // What travels beside the gradient in each step's reduction; sums over all microbatches.
   enum Scalar : int {
     kLossSum,
-    kTargetWeight,
+    kDivisor,
     kNextSentenceLoss,
     kNextSentenceCorrect,
     kStopWishes,    // ranks that got a stop signal

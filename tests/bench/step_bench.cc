@@ -159,7 +159,7 @@ class StepBench {
     for (int64_t i = 0; i < sums_.view.num_elements(); ++i)
       squares += sums_.view.data<double>()[i];
     Update(1.0 / std::max(1.0, std::sqrt(squares)), batch.step);
-    return result.loss_sum / result.target_weight;
+    return result.loss_sum / result.divisor;
   }
 
  private:

@@ -18,7 +18,8 @@ inline constexpr int32_t kMemoryRank = -1;
 // A row that may see nothing at all, memory included.
 inline constexpr int32_t kSeesNothing = kMemoryRank - 1;
 
-// Lane id, direction, step, tokens and logical row ids of lane `b`.
+// Lane id, direction, step, tokens and logical row ids of lane `b`. There may be more content slots than tokens: an objective
+// that has several slots for one token fills the others.
 void FillLaneIdentity(const TextSample& sample, int64_t b, Batch& batch);
 
 // Memory keys of lane `b`: positions -M..-1, segment 0, visible across documents. While a lane is younger than

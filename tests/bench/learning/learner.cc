@@ -78,7 +78,7 @@ double Learner::Step(const Batch& batch, const OptimizerConfig& optimizer, int64
   for (int64_t i = 0; i < sums_.view.num_elements(); ++i)
     squares += sums_.view.data<double>()[i];
   // The gradient is that of the summed loss.
-  const double norm = std::sqrt(squares) / result.target_weight;
+  const double norm = std::sqrt(squares) / result.divisor;
   const double clip = optimizer.clip_norm > 0 ? std::min(1.0, optimizer.clip_norm / norm) : 1.0;
   for (const DecayRange& range : ranges_) {
     const Shape shape{range.end - range.begin};
@@ -87,7 +87,7 @@ double Learner::Step(const Batch& batch, const OptimizerConfig& optimizer, int64
     args.master = master_.view.Slice(range.begin, shape);
     args.m = m_.view.Slice(range.begin, shape);
     args.v = v_.view.Slice(range.begin, shape);
-    args.grad_scale = clip / result.target_weight;
+    args.grad_scale = clip / result.divisor;
     args.learning_rate = LearningRate(optimizer, train_steps, step_);
     args.beta1 = optimizer.adam_beta1;
     args.beta2 = optimizer.adam_beta2;
@@ -98,7 +98,7 @@ double Learner::Step(const Batch& batch, const OptimizerConfig& optimizer, int64
     backend_.AdamW(args, {});
   }
   ++step_;
-  return result.loss_sum / result.target_weight;
+  return result.loss_sum / result.divisor;
 }
 
 }  // namespace anyorder::bench

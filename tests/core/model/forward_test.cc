@@ -164,7 +164,7 @@ TEST_F(ForwardTest, UnusedQuerySlotsChangeNothing) {
   objective_->BuildLane(sample, 0, *batch_);
   const ModelRunner::Result result = runner_->Run(*batch_, weights_, memory_, true);
   EXPECT_EQ(result.losses.back(), 0.0f);
-  EXPECT_EQ(result.step.target_weight, static_cast<double>(sampling_.num_predict - 1));
+  EXPECT_EQ(result.step.divisor, static_cast<double>(sampling_.num_predict - 1));
   const PlainXlnet plain(model_, kSmallVocab, weights_);
   const PlainOutput expected = plain.Run(sample, sampling_.reuse_len, LaneMemory(memory_, 0));
   const double total = std::accumulate(expected.losses.begin(), expected.losses.end(), 0.0);

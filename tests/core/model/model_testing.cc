@@ -107,10 +107,15 @@ TextSample RandomSample(const SamplingConfig& sampling,
   sample.lane = lane;
   sample.step = step;
   sample.backward = backward;
+  sample.seed = 99;
+  sample.vocabulary = {.separator = 2, .classifier = 3, .mask = 4, .size = vocab_size};
   sample.tokens.resize(static_cast<size_t>(sampling.seq_len));
   sample.segment.assign(sample.tokens.size(), 0);
   for (int32_t& token : sample.tokens)
     token = 5 + static_cast<int32_t>(random.Below(static_cast<uint32_t>(vocab_size - 5)));
+  RandomStream words(99, RandomPurpose::kSpans, step, lane);
+  for (size_t slot = 0; slot < sample.tokens.size(); ++slot)
+    sample.word_starts.push_back(words.Below(2) == 0 ? 1 : 0);
   if (kind != SampleKind::kContiguous) {
     AddPairs(sampling, random, sample);
     sample.b_follows_a = random.Below(2) == 1;

@@ -186,7 +186,7 @@ TEST_F(StepTest, LossAtInitialisationIsThatOfGuessing) {
       runner.layout(), model_, 1, 0, runner.layout().num_elements(), initial.data());
   const ModelRunner::Result result = runner.Run(batch, {initial.begin(), initial.end()}, {}, false);
   // Logits are g . e with |g| = sqrt(d) after LayerNorm and |e| about 0.02 sqrt(d): at most about 0.02 d.
-  EXPECT_NEAR(result.step.loss_sum / result.step.target_weight,
+  EXPECT_NEAR(result.step.loss_sum / result.step.divisor,
               std::log(static_cast<double>(kSmallVocab)),
               2 * 0.02 * static_cast<double>(model_.model_dim));
 }

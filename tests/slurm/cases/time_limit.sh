@@ -11,4 +11,5 @@ expect_text '"event":"stop".*"exit_status":75' "$run/ledger.jsonl"
 expect_text "stopping: the ranks save a checkpoint first" "$run"/slurm/job-$job.log
 expect_finished 200
 expect_nothing_redone
-[ "$(starts)" -eq 2 ] || fail "$(starts) starts"
+# On a busy machine the next limit may come before the new one counts.
+[ "$(starts)" -ge 2 ] || fail "$(starts) starts"
