@@ -66,7 +66,8 @@ void CheckArguments(const ColumnSumArgs& args) {
 void CheckArguments(const AttentionInputs& in) {
   const AttentionShape& s = in.shape;
   ANYORDER_CHECK(s.batch_size >= 0 && s.content_rows >= 0 && s.query_rows >= 0 && s.num_keys >= 0 &&
-                 s.num_heads >= 1 && s.head_dim >= 1 && s.num_tables >= 0 && s.num_distances >= 0)
+                 s.num_heads >= 1 && s.head_dim >= 1 && s.num_tables >= 0 && s.num_distances >= 0 &&
+                 s.num_bias_distances >= 0)
       << "attention shape";
   const DType dtype = in.q.dtype();
   const int64_t m = s.model_dim();
@@ -82,6 +83,8 @@ void CheckArguments(const AttentionInputs& in) {
   CheckOptionalTensor(in.position_bias, "position_bias", dtype, m);
   CheckOptionalTensor(in.segment_bias, "segment_bias", dtype, m);
   CheckOptionalTensor(in.segment_embedding, "segment_embedding", dtype, 2 * m);
+  CheckTensor(
+      in.distance_bias, "distance_bias", dtype, s.num_tables * s.num_bias_distances * s.num_heads);
   ANYORDER_CHECK(in.scale > 0.0f) << "scale=" << in.scale;
   const RowVisibility& r = in.rows;
   ANYORDER_CHECK(s.num_rows() == 0 || (r.pos && r.lim && r.grp && r.doc && r.seg && r.glob))
@@ -122,6 +125,10 @@ void CheckArguments(const AttentionBackwardArgs& args, int64_t workspace_bytes) 
               "dsegment_embedding",
               gradient,
               in.segment_embedding.is_null() ? 0 : 2 * m);
+  CheckTensor(args.ddistance_bias,
+              "ddistance_bias",
+              gradient,
+              in.distance_bias.is_null() ? 0 : in.distance_bias.num_elements());
   ANYORDER_CHECK(workspace_bytes == 0 ||
                  (!args.workspace.is_null() && args.workspace.num_bytes() >= workspace_bytes))
       << "workspace smaller than " << workspace_bytes << " bytes";

@@ -1,17 +1,19 @@
 // Fused two-stream relative attention: both streams of XLNet are rows of one call, keys are shared.
 //
 // B lanes (batch rows), H heads, D head size, C content rows and Q query rows a lane, K key slots a lane,
-// R = number of relative distances, N = B*C + B*Q rows in all. Rows are ordered [content of lane 0, ...,
-// content of lane B-1, query rows of lane 0, ..., query rows of lane B-1]; C or Q may be 0.
+// R relative distances, R' distances with a bias of their own, N = B*C + B*Q rows in all. Rows are ordered [content
+// of lane 0, ..., content of lane B-1, query rows of lane 0, ..., query rows of lane B-1]; C or Q may be 0.
 //
 // For row i of lane b, head h and key slot j visible to it (kernels/visibility.h):
 //   s[j]  = scale * ( (q[i] + content_bias) . k[j]
 //                   + (q[i] + position_bias) . relative[table(b)][pos_i - pos_j - min_distance]
 //                   + (q[i] + segment_bias) . segment_embedding[seg_i == seg_j ? 0 : 1] )
+//           + distance_bias[table(b)][clamp(pos_i - pos_j - min_bias_distance, 0, R' - 1)][head]
 //   lse   = log(sum_j exp(s[j]))
 //   out   = sum_j dropout(exp(s[j] - lse)) * v[j]
-// (XLNet, Yang et al. 2019, section 2.5 and Transformer-XL, Dai et al. 2019, section 3.3.) A row that sees
-// nothing gets out = 0, lse = -inf and zero gradients. Null tensors drop their term.
+// (XLNet, Yang et al. 2019, section 2.5 and Transformer-XL, Dai et al. 2019, section 3.3; the unscaled bias by distance is
+// T5's, Raffel et al. 2020, section 2.1, whose buckets the caller spreads over distances.) A row that sees nothing gets
+// out = 0, lse = -inf and zero gradients. Null tensors drop their term.
 
 #pragma once
 
@@ -22,14 +24,15 @@
 namespace anyorder::kernels {
 
 struct AttentionShape {
-  int64_t batch_size = 0;     // B
-  int64_t content_rows = 0;   // C, a lane
-  int64_t query_rows = 0;     // Q, a lane
-  int64_t num_keys = 0;       // K, a lane
-  int64_t num_heads = 0;      // H
-  int64_t head_dim = 0;       // D
-  int64_t num_tables = 0;     // relative tables (one per reading direction); 0: no position term
-  int64_t num_distances = 0;  // R
+  int64_t batch_size = 0;    // B
+  int64_t content_rows = 0;  // C, a lane
+  int64_t query_rows = 0;    // Q, a lane
+  int64_t num_keys = 0;      // K, a lane
+  int64_t num_heads = 0;     // H
+  int64_t head_dim = 0;      // D
+  int64_t num_tables = 0;  // tables by distance (one per reading direction); 0: none of either kind
+  int64_t num_distances = 0;       // R; 0: no position term
+  int64_t num_bias_distances = 0;  // R'; 0: no bias by distance
 
   int64_t num_rows() const { return batch_size * (content_rows + query_rows); }
   int64_t model_dim() const { return num_heads * head_dim; }
@@ -50,17 +53,21 @@ struct AttentionInputs {
       relative;  // [num_tables, R, H*D] T or null; row r holds distance min_distance + r
   int64_t min_distance =
       0;  // every visible pair has min_distance <= pos_i - pos_j < min_distance + R
-  const int32_t* table_of_lane = nullptr;  // [B], which relative table; null if num_tables == 0
+  const int32_t* table_of_lane = nullptr;  // [B], which table; null if num_tables == 0
   ConstTensorView content_bias;            // [H*D]    T or null (XLNet r_w_bias, Transformer-XL u)
   ConstTensorView position_bias;           // [H*D]    T or null (r_r_bias, v)
   ConstTensorView segment_bias;            // [H*D]    T or null (r_s_bias)
   ConstTensorView
-      segment_embedding;        // [2, H*D] T or null: no segment term; row 0 same, row 1 different
-  float scale = 0.0f;           // usually 1 / sqrt(D); > 0
-  RowVisibility rows;           // arrays [N], in row order
-  KeyVisibility keys;           // arrays [B, K]
-  const Band* bands = nullptr;  // [H]; null: unlimited
-  Dropout dropout;              // of the probabilities
+      segment_embedding;  // [2, H*D] T or null: no segment term; row 0 same, row 1 different
+  // [num_tables, R', H] T or null; row r is for distance min_bias_distance + r, the first also for every distance
+  // below, the last for every one above.
+  ConstTensorView distance_bias;
+  int64_t min_bias_distance = 0;
+  float scale = 0.0f;                // usually 1 / sqrt(D); > 0
+  RowVisibility rows;                // arrays [N], in row order
+  KeyVisibility keys;                // arrays [B, K]
+  const Band* bands = nullptr;       // [H]; null: unlimited
+  Dropout dropout;                   // of the probabilities
   const int32_t* row_ids = nullptr;  // [N] logical row ids for dropout; may be null without dropout
 };
 
@@ -84,6 +91,7 @@ struct AttentionBackwardArgs {
   TensorView dposition_bias;      // [H*D]
   TensorView dsegment_bias;       // [H*D]
   TensorView dsegment_embedding;  // [2, H*D]
+  TensorView ddistance_bias;      // [num_tables, R', H]
   TensorView workspace;           // uint8, AttentionBackwardWorkspaceBytes(shape) or more
 };
 

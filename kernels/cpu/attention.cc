@@ -4,6 +4,7 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <new>
@@ -78,6 +79,7 @@ AttentionProblem MakeProblem(const AttentionInputs& in) {
   p.num_heads = in.shape.num_heads;
   p.head_dim = in.shape.head_dim;
   p.num_distances = in.relative.is_null() ? 0 : in.shape.num_distances;
+  p.num_bias_distances = in.distance_bias.is_null() ? 0 : in.shape.num_bias_distances;
   p.row_stride = in.shape.model_dim();
   p.q = in.q.raw();
   p.k = in.k.raw();
@@ -87,7 +89,9 @@ AttentionProblem MakeProblem(const AttentionInputs& in) {
   p.position_bias = in.position_bias.raw();
   p.segment_bias = in.segment_bias.raw();
   p.segment_embedding = in.segment_embedding.raw();
+  p.distance_bias = in.distance_bias.raw();
   p.min_distance = in.min_distance;
+  p.min_bias_distance = in.min_bias_distance;
   p.table_of_lane = in.table_of_lane;
   p.scale = in.scale;
   p.rows = in.rows;
@@ -122,7 +126,9 @@ void RunTasks(const AttentionProblem& p,
 }
 
 SlabLayout Slabs(const AttentionShape& shape) {
-  return SlabLayout(shape.head_dim, shape.num_tables > 0 ? shape.num_distances : 0);
+  const bool tables = shape.num_tables > 0;
+  return SlabLayout(
+      shape.head_dim, tables ? shape.num_distances : 0, tables ? shape.num_bias_distances : 0);
 }
 
 // Sums what the tasks left in their slabs, lanes in increasing order.
@@ -136,6 +142,7 @@ class SlabSums {
     WriteBias(args_.dcontent_bias, layout_.content_bias());
     WriteBias(args_.dposition_bias, layout_.position_bias());
     WriteBias(args_.dsegment_bias, layout_.segment_bias());
+    if (!args_.ddistance_bias.is_null()) WriteDistanceBias();
     if (args_.dsegment_embedding.is_null()) return;
     // "different" is what was summed; "same" is its negative because each row's ds sums to zero.
     const int64_t width = shape_.model_dim();
@@ -184,6 +191,28 @@ class SlabSums {
       for (int64_t lane = 0; lane < shape_.batch_size; ++lane)
         rows[static_cast<size_t>(lane)] = Row(lane, head, offset);
       isa_.sum_rows(sum, /*bf16=*/false, bias.data<float>() + head * shape_.head_dim);
+    }
+  }
+
+  // Slabs hold the table reversed, between what the copies of its ends have gathered.
+  void WriteDistanceBias() const {
+    const int64_t num_distances = shape_.num_bias_distances;
+    float* const out = args_.ddistance_bias.data<float>();
+    for (int64_t table = 0; table < shape_.num_tables; ++table) {
+      for (int64_t head = 0; head < shape_.num_heads; ++head) {
+        std::vector<double> sums(static_cast<size_t>(num_distances), 0.0);
+        for (int64_t lane = 0; lane < shape_.batch_size; ++lane) {
+          if (args_.in.table_of_lane[lane] != table) continue;
+          const float* const columns = Row(lane, head, layout_.distance_bias());
+          for (int64_t c = 0; c < layout_.bias_columns(); ++c) {
+            const int64_t x = std::clamp<int64_t>(c - kBiasPad, 0, num_distances - 1);
+            sums[static_cast<size_t>(num_distances - 1 - x)] += columns[c];
+          }
+        }
+        for (int64_t r = 0; r < num_distances; ++r)
+          out[(table * num_distances + r) * shape_.num_heads + head] =
+              static_cast<float>(sums[static_cast<size_t>(r)]);
+      }
     }
   }
 

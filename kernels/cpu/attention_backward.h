@@ -13,6 +13,7 @@
 #pragma once
 
 #include "kernels/cpu/attention_band.h"
+#include "kernels/cpu/attention_bias.h"
 
 namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA {
 
@@ -24,7 +25,7 @@ class BackwardTask {
   static constexpr bool kPairs = Number::kPerWord == 2;
 
   BackwardTask(const AttentionProblem& p, int64_t lane, int64_t head, void* scratch)
-      : p_(p), arena_(scratch), slab_layout_(p.head_dim, p.num_distances) {
+      : p_(p), arena_(scratch), slab_layout_(p.head_dim, p.num_distances, p.num_bias_distances) {
     task_.lane = lane;
     task_.head = head;
     TakeHeadTask<Number>(p, /*backward=*/true, &arena_, &task_);
@@ -134,6 +135,7 @@ class BackwardTask {
     const BandPlace place =
         PositionScores<Number>(p_, task_, block_, chunk, Range{begin, end - 1}, window_);
     ContentScores<Number>(task_, block_, chunk, /*accumulate=*/p_.num_distances > 0);
+    if (p_.num_bias_distances > 0) AddDistanceBias(p_, task_, block_, chunk);
     ValueScores(chunk);
     for (int64_t r = 0; r < block_.count; ++r) {
       if (p_.segment_embedding != nullptr)
@@ -141,6 +143,8 @@ class BackwardTask {
       else
         GradientRow<false>(chunk, begin, end, r);
     }
+    if (p_.num_bias_distances > 0)
+      AddBiasGradient(p_, task_, block_, chunk, slab_ + slab_layout_.distance_bias());
     if constexpr (kPairs) PairScores(begin * kTileKeys, end * kTileKeys);
     AddKeys(chunk);
     // d(q + u) += ds k

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cpu/attention_band.h"
+#include "kernels/cpu/attention_bias.h"
 
 namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA {
 
@@ -56,6 +57,7 @@ class ForwardTask {
     if (!ViewChunk(task_, chunk, &block_, &begin, &end)) return;
     PositionScores<Number>(p_, task_, block_, chunk, Range{begin, end - 1}, window_);
     ContentScores<Number>(task_, block_, chunk, /*accumulate=*/p_.num_distances > 0);
+    if (p_.num_bias_distances > 0) AddDistanceBias(p_, task_, block_, chunk);
     for (int64_t r = 0; r < block_.count; ++r) {
       if (p_.segment_embedding != nullptr)
         SoftmaxRow<true>(chunk, r);

@@ -13,6 +13,9 @@
 
 namespace anyorder::kernels::cpu {
 
+// Copies of either end that stand around a packed table of biases by distance, as many as a tile has keys.
+inline constexpr int64_t kBiasPad = 64;
+
 struct AttentionProblem {
   // Shape, as in AttentionShape. row_stride = H * D elements.
   int64_t batch_size = 0;
@@ -21,7 +24,8 @@ struct AttentionProblem {
   int64_t num_keys = 0;
   int64_t num_heads = 0;
   int64_t head_dim = 0;
-  int64_t num_distances = 0;  // 0: no position term
+  int64_t num_distances = 0;       // 0: no position term
+  int64_t num_bias_distances = 0;  // 0: no bias by distance
   int64_t row_stride = 0;
 
   // Activations: float or bf16 bits. Null where the tensor is null.
@@ -33,7 +37,9 @@ struct AttentionProblem {
   const void* position_bias = nullptr;
   const void* segment_bias = nullptr;
   const void* segment_embedding = nullptr;
+  const void* distance_bias = nullptr;
   int64_t min_distance = 0;
+  int64_t min_bias_distance = 0;
   const int32_t* table_of_lane = nullptr;
   float scale = 0.0f;
 
@@ -59,18 +65,26 @@ struct AttentionProblem {
 };
 
 // Gradients of one (lane, head) that several tasks add to: relative rows in packed (reversed) order, then
-// content bias, position bias, segment bias and "different" segment embedding. Width: padded head size.
+// content bias, position bias, segment bias and "different" segment embedding. Width: padded head size. At the end one float
+// a column of the packed bias by distance.
 struct SlabLayout {
   int64_t padded_dim = 0;  // head_dim rounded up to 16
   int64_t num_distances = 0;
+  int64_t num_bias_distances = 0;
 
-  explicit SlabLayout(int64_t head_dim, int64_t distances)
-      : padded_dim((head_dim + 15) / 16 * 16), num_distances(distances) {}
+  SlabLayout(int64_t head_dim, int64_t distances, int64_t bias_distances)
+      : padded_dim((head_dim + 15) / 16 * 16),
+        num_distances(distances),
+        num_bias_distances(bias_distances) {}
   int64_t content_bias() const { return num_distances * padded_dim; }
   int64_t position_bias() const { return content_bias() + padded_dim; }
   int64_t segment_bias() const { return position_bias() + padded_dim; }
   int64_t segment_embedding() const { return segment_bias() + padded_dim; }
-  int64_t num_floats() const { return segment_embedding() + padded_dim; }
+  int64_t distance_bias() const { return segment_embedding() + padded_dim; }
+  int64_t bias_columns() const {
+    return num_bias_distances > 0 ? num_bias_distances + 2 * kBiasPad : 0;
+  }
+  int64_t num_floats() const { return distance_bias() + (bias_columns() + 15) / 16 * 16; }
 };
 
 // dst[0..dim) = factor * (rows[0] + rows[1] + ...), added in this order; rows are padded to a multiple of 16

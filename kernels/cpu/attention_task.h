@@ -64,6 +64,7 @@ struct HeadTask {
   float* segment_bias = nullptr;
   float* segment_same = nullptr;
   float* segment_difference = nullptr;  // different - same
+  float* distance_bias = nullptr;       // attention_bias.h; null without
 };
 
 // Buffers of a block of rows. Element: of packed operands (float or bf16 bits).
@@ -123,6 +124,8 @@ inline void TakeHeadTask(const AttentionProblem& p, bool backward, Arena* arena,
                           &task->segment_difference};
   for (float** row : rows)
     *row = arena->Take<float>(task->padded);
+  if (p.num_bias_distances > 0)
+    task->distance_bias = arena->Take<float>(p.num_bias_distances + 2 * kBiasPad);
 }
 
 template <typename Element>
@@ -164,6 +167,18 @@ inline HeadRows<T> ReversedTable(const AttentionProblem& p, const HeadTask& task
   return {last, -p.row_stride, p.num_distances, p.head_dim};
 }
 
+// Column c of the packed bias holds column c - kBiasPad of the reversed table, clamped to the table.
+template <typename T>
+inline void PackDistanceBias(const AttentionProblem& p, HeadTask* task) {
+  const int64_t last = p.num_bias_distances - 1;
+  const T* table = static_cast<const T*>(p.distance_bias) +
+                   p.table_of_lane[task->lane] * p.num_bias_distances * p.num_heads + task->head;
+  for (int64_t c = 0; c < p.num_bias_distances + 2 * kBiasPad; ++c) {
+    const int64_t x = Min(last, Max(0, c - kBiasPad));
+    task->distance_bias[c] = kLog2E * ToFloat(table[(last - x) * p.num_heads]);
+  }
+}
+
 template <class Number, typename T>
 inline void PackHead(const AttentionProblem& p, bool backward, float* buffer, HeadTask* task) {
   const int64_t padded = task->padded;
@@ -198,6 +213,7 @@ inline void PackHead(const AttentionProblem& p, bool backward, float* buffer, He
   LoadBias<T>(p, p.segment_embedding, p.row_stride + offset, padded, task->segment_difference);
   for (int64_t d = 0; d < padded; ++d)
     task->segment_difference[d] -= task->segment_same[d];
+  if (p.num_bias_distances > 0) PackDistanceBias<T>(p, task);
 }
 
 inline float Dot(const float* a, const float* b, int64_t count) {

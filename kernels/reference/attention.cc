@@ -73,6 +73,15 @@ class AttentionRow {
     return (in_.table_of_lane[lane_] * in_.shape.num_distances + distance) * in_.shape.model_dim() +
            HeadOffset();
   }
+  // The element of the bias by distance.
+  int64_t DistanceBiasOffset(int64_t j) const {
+    const AttentionShape& shape = in_.shape;
+    const int64_t key = lane_ * shape.num_keys + j;
+    const int64_t distance =
+        int64_t{in_.rows.pos[row_]} - in_.keys.pos[key] - in_.min_bias_distance;
+    const int64_t r = std::clamp<int64_t>(distance, 0, shape.num_bias_distances - 1);
+    return (in_.table_of_lane[lane_] * shape.num_bias_distances + r) * shape.num_heads + head_;
+  }
   int64_t SegmentOffset(int64_t j) const {
     const int64_t key = lane_ * in_.shape.num_keys + j;
     const bool same = in_.rows.seg[row_] == in_.keys.seg[key];
@@ -99,7 +108,10 @@ class AttentionRow {
     if (const T* segments = DataOrNull<T>(in_.segment_embedding)) {
       score += BiasedDot(in_.segment_bias, segments + SegmentOffset(j));
     }
-    return in_.scale * score;
+    score *= in_.scale;
+    if (const T* bias = DataOrNull<T>(in_.distance_bias))
+      score += Load(bias[DistanceBiasOffset(j)]);
+    return score;
   }
 
   const AttentionInputs& in_;
@@ -132,6 +144,7 @@ void ForwardRow(const AttentionForwardArgs& args, int64_t row, int64_t head) {
 struct Gradients {
   std::vector<double> dq, dk, dv, drelative;
   std::vector<double> dcontent_bias, dposition_bias, dsegment_bias, dsegment_embedding;
+  std::vector<double> ddistance_bias;
 };
 
 template <typename T>
@@ -148,6 +161,7 @@ class AttentionGradient {
     sums_.dposition_bias.resize(m);
     sums_.dsegment_bias.resize(m);
     sums_.dsegment_embedding.resize(2 * m);
+    sums_.ddistance_bias.resize(shape.num_tables * shape.num_bias_distances * shape.num_heads);
   }
 
   // Recomputes the row's probabilities rather than using lse and out, which are rounded: the gradient is
@@ -170,7 +184,10 @@ class AttentionGradient {
     }
     for (int64_t j = 0; j < shape.num_keys; ++j) {
       if (!attention.Visible(j)) continue;
-      AddScoreGradient(attention, j, args_.in.scale * attention.probability(j) * (dp[j] - mean_dp));
+      const double ds = attention.probability(j) * (dp[j] - mean_dp);
+      AddScoreGradient(attention, j, args_.in.scale * ds);
+      if (!args_.in.distance_bias.is_null())
+        sums_.ddistance_bias[attention.DistanceBiasOffset(j)] += ds;
     }
   }
 
@@ -184,6 +201,7 @@ class AttentionGradient {
     Write<G>(args_.dposition_bias, sums_.dposition_bias);
     Write<G>(args_.dsegment_bias, sums_.dsegment_bias);
     Write<G>(args_.dsegment_embedding, sums_.dsegment_embedding);
+    Write<G>(args_.ddistance_bias, sums_.ddistance_bias);
   }
 
  private:

@@ -19,6 +19,7 @@ namespace anyorder::kernels::testing {
 struct AttentionBounds {
   std::vector<double> out, lse, dq, dk, dv, drelative;
   std::vector<double> dcontent_bias, dposition_bias, dsegment_bias, dsegment_embedding;
+  std::vector<double> ddistance_bias;
 };
 
 // `exact` holds results of the reference. unit: u above.
@@ -38,6 +39,8 @@ class AttentionErrorAnalysis {
     b_.dposition_bias.assign(d.dposition_bias.size(), 0);
     b_.dsegment_bias.assign(d.dsegment_bias.size(), 0);
     b_.dsegment_embedding.assign(d.dsegment_embedding.size(), 0);
+    b_.ddistance_bias.assign(d.ddistance_bias.size(), 0);
+    bias_terms_.assign(d.ddistance_bias.size(), BiasTerms());
     in_ = exact.Inputs();
     for (int64_t row = 0; row < s_.num_rows(); ++row) {
       for (int64_t head = 0; head < s_.num_heads; ++head)
@@ -52,6 +55,7 @@ class AttentionErrorAnalysis {
   struct Pair {
     int64_t key = 0;  // global
     int64_t distance = -1;
+    int64_t bias = -1;  // element of distance_bias
     bool other_segment = false;
     double magnitude = 0;  // of the score's terms
     double probability = 0;
@@ -74,9 +78,14 @@ class AttentionErrorAnalysis {
     const int64_t m = s_.model_dim();
     Pair p;
     p.key = lane * s_.num_keys + j;
-    if (s_.num_tables > 0)
-      p.distance = x_.table_of_lane[static_cast<size_t>(lane)] * s_.num_distances +
-                   (int64_t{in_.rows.pos[row]} - in_.keys.pos[p.key] - x_.min_distance);
+    const int64_t distance = int64_t{in_.rows.pos[row]} - in_.keys.pos[p.key];
+    const int64_t table = x_.table_of_lane[static_cast<size_t>(lane)];
+    if (!x_.relative.empty()) p.distance = table * s_.num_distances + distance - x_.min_distance;
+    if (!x_.distance_bias.empty()) {
+      const int64_t last = s_.num_bias_distances - 1;
+      const int64_t r = std::min(last, std::max<int64_t>(0, distance - x_.min_bias_distance));
+      p.bias = (table * s_.num_bias_distances + r) * s_.num_heads + head;
+    }
     p.other_segment = in_.rows.seg[row] != in_.keys.seg[p.key];
     double score = 0;
     for (int64_t d = 0; d < s_.head_dim; ++d) {
@@ -95,9 +104,10 @@ class AttentionErrorAnalysis {
       p.dp_magnitude +=
           std::abs(x_.dout[static_cast<size_t>(row * m + c)] * At(x_.v, p.key * m + c));
     }
-    p.magnitude *= in_.scale;
+    const double bias = p.bias < 0 ? 0.0 : x_.distance_bias[static_cast<size_t>(p.bias)];
+    p.magnitude = p.magnitude * in_.scale + std::abs(bias);
     p.probability =
-        std::exp(score * in_.scale - x_.lse[static_cast<size_t>(row * s_.num_heads + head)]);
+        std::exp(score * in_.scale + bias - x_.lse[static_cast<size_t>(row * s_.num_heads + head)]);
     if (x_.dropout.enabled())
       p.factor = KeepAttention(x_.dropout,
                                static_cast<uint32_t>(x_.row_ids[static_cast<size_t>(row)]),
@@ -157,6 +167,13 @@ class AttentionErrorAnalysis {
                    p.probability * (p.dp_magnitude * (dim + 8) * kAccumulation + delta_error);
     }
     AddGradients(row, head, pairs, p_error);
+    for (const Pair& p : pairs) {
+      if (p.bias < 0) break;
+      BiasTerms& terms = bias_terms_[static_cast<size_t>(p.bias)];
+      terms.count += 1;
+      terms.magnitude += std::abs(p.ds);
+      terms.error += p.ds_error;
+    }
   }
 
   void AddGradients(int64_t row, int64_t head, const std::vector<Pair>& pairs, double p_error) {
@@ -218,9 +235,20 @@ class AttentionErrorAnalysis {
     finish(x_.dposition_bias, &b_.dposition_bias);
     finish(x_.dsegment_bias, &b_.dsegment_bias);
     finish(x_.dsegment_embedding, &b_.dsegment_embedding);
+    for (size_t i = 0; i < bias_terms_.size(); ++i) {
+      const BiasTerms& terms = bias_terms_[i];
+      b_.ddistance_bias[i] = terms.error + (terms.count + 8) * kAccumulation * terms.magnitude;
+    }
+    finish(x_.ddistance_bias, &b_.ddistance_bias);
   }
 
   static constexpr double kAccumulation = 1.0 / 16777216.0;
+
+  // What is added up in one element of the bias by distance; ds is not rounded before.
+  struct BiasTerms {
+    double count = 0, magnitude = 0, error = 0;
+  };
+  std::vector<BiasTerms> bias_terms_;
 
   const Data& x_;
   AttentionShape s_;

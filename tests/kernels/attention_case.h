@@ -38,6 +38,7 @@ struct AttentionCase {
   std::string name;
   AttentionShape shape;
   int64_t min_distance = 0;
+  int64_t min_bias_distance = 0;
   std::vector<Slots> content, query, keys;  // one for each lane
   std::vector<Band> bands;                  // empty: null
   std::vector<int32_t> table_of_lane;
@@ -75,6 +76,17 @@ struct AttentionCase {
     min_distance = low;
     shape.num_distances = high - low + 1;
   }
+
+  // After Finish: a bias for each of `count` distances from `low` on, with as many tables as there are relative ones,
+  // else with one for every two lanes.
+  void AddDistanceBias(int64_t low, int64_t count) {
+    min_bias_distance = low;
+    shape.num_bias_distances = count;
+    if (shape.num_tables > 0) return;
+    shape.num_tables = 2;
+    for (size_t lane = 0; lane < table_of_lane.size(); ++lane)
+      table_of_lane[lane] = static_cast<int32_t>((lane + 1) % 2);
+  }
 };
 
 // Tensors of a case in element type T, statistics and parameter gradients in G.
@@ -85,10 +97,13 @@ struct AttentionData {
   std::vector<Band> bands;
   std::vector<int32_t> table_of_lane, row_ids;
   int64_t min_distance = 0;
+  int64_t min_bias_distance = 0;
   Dropout dropout;
   std::vector<T> q, k, v, relative, content_bias, position_bias, segment_bias, segment_embedding;
+  std::vector<T> distance_bias;
   std::vector<T> out, dout, dq, dk, dv, drelative;
   std::vector<G> lse, dcontent_bias, dposition_bias, dsegment_bias, dsegment_embedding;
+  std::vector<G> ddistance_bias;
   std::vector<uint8_t> workspace;
 
   template <typename Element>
@@ -113,6 +128,8 @@ struct AttentionData {
     in.position_bias = View(position_bias);
     in.segment_bias = View(segment_bias);
     in.segment_embedding = View(segment_embedding);
+    in.distance_bias = View(distance_bias);
+    in.min_bias_distance = min_bias_distance;
     in.scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
     in.rows = {rows.pos.data(),
                rows.order.data(),
@@ -146,6 +163,7 @@ struct AttentionData {
     args.dposition_bias = MutableView(dposition_bias);
     args.dsegment_bias = MutableView(dsegment_bias);
     args.dsegment_embedding = MutableView(dsegment_embedding);
+    args.ddistance_bias = MutableView(ddistance_bias);
     args.workspace = MutableView(workspace);
     return args;
   }
@@ -154,8 +172,12 @@ struct AttentionData {
   void Poison(int64_t workspace_bytes) {
     for (std::vector<T>* x : {&out, &dq, &dk, &dv, &drelative})
       x->assign(x->size(), static_cast<T>(std::numeric_limits<float>::quiet_NaN()));
-    for (std::vector<G>* x :
-         {&lse, &dcontent_bias, &dposition_bias, &dsegment_bias, &dsegment_embedding})
+    for (std::vector<G>* x : {&lse,
+                              &dcontent_bias,
+                              &dposition_bias,
+                              &dsegment_bias,
+                              &dsegment_embedding,
+                              &ddistance_bias})
       x->assign(x->size(), std::numeric_limits<G>::quiet_NaN());
     workspace.assign(static_cast<size_t>(workspace_bytes), 0xff);
   }
@@ -173,6 +195,7 @@ void SizeOutputs(AttentionData<T, G>* data) {
   data->dposition_bias.resize(data->position_bias.size());
   data->dsegment_bias.resize(data->segment_bias.size());
   data->dsegment_embedding.resize(data->segment_embedding.size());
+  data->ddistance_bias.resize(data->distance_bias.size());
 }
 
 // Normal tensors, representable in T.
@@ -181,6 +204,7 @@ AttentionData<T, G> MakeData(const AttentionCase& c, uint64_t seed) {
   AttentionData<T, G> data;
   data.shape = c.shape;
   data.min_distance = c.min_distance;
+  data.min_bias_distance = c.min_bias_distance;
   data.bands = c.bands;
   data.table_of_lane = c.table_of_lane;
   for (const Slots& lane : c.content)
@@ -203,12 +227,13 @@ AttentionData<T, G> MakeData(const AttentionCase& c, uint64_t seed) {
   fill(&data.relative, c.shape.num_tables * c.shape.num_distances * width);
   if (c.biases) {
     fill(&data.content_bias, width);
-    if (c.shape.num_tables > 0) fill(&data.position_bias, width);
+    if (!data.relative.empty()) fill(&data.position_bias, width);
   }
   if (c.segments) {
     fill(&data.segment_embedding, 2 * width);
     if (c.biases) fill(&data.segment_bias, width);
   }
+  fill(&data.distance_bias, c.shape.num_tables * c.shape.num_bias_distances * c.shape.num_heads);
   // Logical row ids are nobody's index.
   for (int64_t i = 0; i < c.shape.num_rows(); ++i)
     data.row_ids.push_back(static_cast<int32_t>(7 + 3 * i));
@@ -228,6 +253,7 @@ AttentionData<double, double> InDouble(const AttentionData<T, G>& data) {
   exact.table_of_lane = data.table_of_lane;
   exact.row_ids = data.row_ids;
   exact.min_distance = data.min_distance;
+  exact.min_bias_distance = data.min_bias_distance;
   exact.dropout = data.dropout;
   const auto copy = [](const std::vector<T>& from, std::vector<double>* to) {
     for (const T& value : from)
@@ -242,6 +268,7 @@ AttentionData<double, double> InDouble(const AttentionData<T, G>& data) {
   copy(data.position_bias, &exact.position_bias);
   copy(data.segment_bias, &exact.segment_bias);
   copy(data.segment_embedding, &exact.segment_embedding);
+  copy(data.distance_bias, &exact.distance_bias);
   SizeOutputs(&exact);
   return exact;
 }

@@ -203,6 +203,10 @@ inline AttentionCase RandomCase(uint64_t seed) {
     band.left = std::max(band.left, -1);
     band.right = std::max(band.right, -1);
   }
+  if (below(2) == 0) {
+    const int32_t low = below(60) - 50;
+    c.AddDistanceBias(low, 1 + below(80));
+  }
   return c;
 }
 

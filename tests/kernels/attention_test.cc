@@ -99,6 +99,8 @@ void ExpectAgrees(const AttentionCase& c, uint64_t seed) {
                  data.dsegment_embedding,
                  exact.dsegment_embedding,
                  bounds.dsegment_embedding);
+    ExpectWithin(
+        "ddistance_bias", data.ddistance_bias, exact.ddistance_bias, bounds.ddistance_bias);
   }
   cpu::ForceAttentionIsa("");
 }
@@ -159,6 +161,48 @@ TEST(AttentionTest, ShuffledKeys) {
   ExpectAgreesEverywhere(ShuffledKeysCase());
 }
 
+// A bias by distance without a relative term, and T5's range of distances unless said otherwise.
+AttentionCase WithBias(AttentionCase c, int64_t low = -128, int64_t count = 257) {
+  c.name += " with bias";
+  c.shape.num_distances = 0;
+  c.AddDistanceBias(low, count);
+  return c;
+}
+
+TEST(AttentionTest, BiasByDistanceBothWays) {
+  ExpectAgreesEverywhere(WithBias(BidirectionalCase(150)));
+}
+
+TEST(AttentionTest, BiasByDistanceOverDistancesBeyondItsTable) {
+  ExpectAgreesEverywhere(WithBias(CausalCase(70, 140), 0, 33));
+  ExpectAgreesEverywhere(WithBias(CausalCase(9, 140), -200, 40));  // all beyond
+  ExpectAgreesEverywhere(WithBias(BidirectionalCase(130), 0, 1));
+}
+
+TEST(AttentionTest, BiasByDistanceOverMoreKeysThanOneChunk) {
+  AttentionCase c = WithBias(XlnetCase(517, 150, 1, 64));
+  c.dropout_rate = 0.1;
+  ExpectAgrees<float>(c, 33);
+  ExpectAgrees<BFloat16>(c, 33);
+}
+
+TEST(AttentionTest, BiasByDistanceBesideRelativeTermAndMemory) {
+  AttentionCase c = XlnetCase(96, 130, 2, 64);
+  c.AddDistanceBias(-20, 70);
+  ExpectAgreesEverywhere(c);
+}
+
+TEST(AttentionTest, BiasByDistanceWithGroupsBandsAndDocuments) {
+  ExpectAgreesEverywhere(WithBias(GroupCase(), -16, 33));
+  ExpectAgreesEverywhere(WithBias(BandCase()));
+  ExpectAgreesEverywhere(WithBias(PackedCase(), -40, 90));
+}
+
+TEST(AttentionTest, BiasByDistanceOverShuffledRowsAndKeys) {
+  ExpectAgreesEverywhere(WithBias(ShuffledRowsCase(), -30, 61));
+  ExpectAgreesEverywhere(WithBias(ShuffledKeysCase(), -30, 61));
+}
+
 TEST(AttentionTest, QueryRowsOnly) {
   AttentionCase c = XlnetCase(40, 90, 2, 64);
   for (Slots& rows : c.content)
@@ -195,6 +239,7 @@ TEST(AttentionTest, RowsThatSeeNothing) {
   for (int32_t& doc : c.content[1].doc)
     doc = 9;
   ExpectAgreesEverywhere(c);
+  ExpectAgreesEverywhere(WithBias(c));
 }
 
 TEST(AttentionTest, WithoutAnyKeys) {
@@ -220,6 +265,7 @@ TEST(AttentionTest, PositionsAtTheEndsOfTheirType) {
   c.Finish(2, 16, 0);
   c.bands = {{10, 10, 1}, {std::numeric_limits<int32_t>::max(), 0, 1}};
   ExpectAgrees<float>(c, 28);
+  ExpectAgrees<float>(WithBias(c, -3, 7), 28);
 }
 
 TEST(AttentionTest, RandomArrays) {
@@ -250,6 +296,7 @@ void ExpectSameBitsForAnyThreads(const AttentionCase& c) {
     append(data.dposition_bias);
     append(data.dsegment_bias);
     append(data.dsegment_embedding);
+    append(data.ddistance_bias);
     return all;
   };
   const std::string one = bits(1);
@@ -263,6 +310,8 @@ TEST(AttentionTest, BitsDoNotDependOnThreads) {
   ExpectSameBitsForAnyThreads<float>(c);
   ExpectSameBitsForAnyThreads<BFloat16>(c);
   ExpectSameBitsForAnyThreads<float>(ShuffledKeysCase());
+  ExpectSameBitsForAnyThreads<float>(WithBias(c));
+  ExpectSameBitsForAnyThreads<BFloat16>(WithBias(ShuffledKeysCase()));
 }
 
 }  // namespace

@@ -18,7 +18,9 @@ constexpr DType kF64 = DType::kFloat64;
 struct Problem {
   AttentionShape shape;
   HostTensor q, k, v, relative, content_bias, position_bias, segment_bias, segment_embedding;
+  HostTensor distance_bias;
   int64_t min_distance = 0;
+  int64_t min_bias_distance = 0;
   std::vector<int32_t> table_of_lane, row_ids;
   std::vector<int32_t> row_pos, row_lim, row_grp, row_doc, row_seg;
   std::vector<int32_t> key_pos, key_key, key_grp, key_doc, key_seg;
@@ -40,6 +42,8 @@ struct Problem {
     in.position_bias = position_bias.view();
     in.segment_bias = segment_bias.view();
     in.segment_embedding = segment_embedding.view();
+    in.distance_bias = distance_bias.view();
+    in.min_bias_distance = min_bias_distance;
     in.scale = scale;
     in.rows = {row_pos.data(),
                row_lim.data(),
@@ -79,6 +83,10 @@ Problem MakeProblem(AttentionShape shape) {
   p.position_bias = RandomTensor(kF64, heads, 6);
   p.segment_bias = RandomTensor(kF64, heads, 7);
   p.segment_embedding = RandomTensor(kF64, {2, m}, 8);
+  // Fewer distances than there are, so that both ends stand for several.
+  p.min_bias_distance = -2;
+  p.shape.num_bias_distances = 4;
+  p.distance_bias = RandomTensor(kF64, {2, 4, shape.num_heads}, 11);
   p.row_ids = test::RowIds(n);
   for (int64_t lane = 0; lane < shape.batch_size; ++lane)
     p.table_of_lane.push_back(static_cast<int32_t>(lane % 2));
@@ -111,7 +119,7 @@ Output Forward(const Problem& p) {
 
 struct Gradients {
   HostTensor dq, dk, dv, drelative, dcontent_bias, dposition_bias, dsegment_bias;
-  HostTensor dsegment_embedding;
+  HostTensor dsegment_embedding, ddistance_bias;
 };
 Gradients Backward(const Problem& p, const HostTensor& dout) {
   const Output output = Forward(p);
@@ -126,7 +134,8 @@ Gradients Backward(const Problem& p, const HostTensor& dout) {
               like(p.content_bias),
               like(p.position_bias),
               like(p.segment_bias),
-              like(p.segment_embedding)};
+              like(p.segment_embedding),
+              like(p.distance_bias)};
   AttentionBackwardArgs args;
   args.in = p.Inputs();
   args.out = output.out.view();
@@ -140,6 +149,7 @@ Gradients Backward(const Problem& p, const HostTensor& dout) {
   args.dposition_bias = g.dposition_bias.view();
   args.dsegment_bias = g.dsegment_bias.view();
   args.dsegment_embedding = g.dsegment_embedding.view();
+  args.ddistance_bias = g.ddistance_bias.view();
   MakeReferenceBackend()->AttentionBackward(args, {});
   return g;
 }
@@ -158,6 +168,7 @@ void CheckGradients(Problem p) {
   test::ExpectGradient(&p.position_bias, g.dposition_bias, loss, magnitude, "position bias");
   test::ExpectGradient(&p.segment_bias, g.dsegment_bias, loss, magnitude, "segment bias");
   test::ExpectGradient(&p.segment_embedding, g.dsegment_embedding, loss, magnitude, "segments");
+  test::ExpectGradient(&p.distance_bias, g.ddistance_bias, loss, magnitude, "distance bias");
 }
 
 const AttentionShape kSmall{.batch_size = 2,
@@ -216,8 +227,10 @@ TEST(ReferenceAttentionTest, GradientsMatchFiniteDifferencesWithDropout) {
 TEST(ReferenceAttentionTest, GradientsMatchFiniteDifferencesWithoutOptionalTerms) {
   Problem p = LimitedProblem(kOrder);
   p.relative = p.content_bias = p.position_bias = p.segment_bias = p.segment_embedding = {};
-  p.shape.num_tables = 0;
   p.shape.num_distances = 0;
+  CheckGradients(p);  // the bias by distance alone
+  p.distance_bias = {};
+  p.shape.num_tables = 0;
   CheckGradients(p);
 }
 
@@ -261,6 +274,7 @@ TEST(ReferenceAttentionTest, WeightsAreUniformOverExactlyTheVisibleKeys) {
     shape.head_dim = shape.num_keys;
     Problem p = LimitedProblem(limits, shape);
     p.relative = p.content_bias = p.position_bias = p.segment_bias = p.segment_embedding = {};
+    p.distance_bias = {};
     p.shape.num_tables = 0;
     p.q = HostTensor(kF64, p.q.shape());
     const int64_t m = shape.model_dim();
@@ -297,6 +311,42 @@ TEST(ReferenceAttentionTest, WeightsAreUniformOverExactlyTheVisibleKeys) {
   }
 }
 
+// Without queries the weights are softmax(bias), whatever the scale; lane 1 has the other table.
+TEST(ReferenceAttentionTest, BiasByDistanceIsAddedAfterTheScale) {
+  AttentionShape shape = kSmall;
+  shape.head_dim = shape.num_keys;
+  Problem p = MakeProblem(shape);
+  p.relative = p.content_bias = p.position_bias = p.segment_bias = p.segment_embedding = {};
+  p.shape.num_distances = 0;
+  p.q = HostTensor(kF64, p.q.shape());
+  p.scale = 0.125f;
+  const int64_t m = shape.model_dim();
+  for (int64_t i = 0; i < p.v.size(); ++i)
+    p.v.Set(i, (i / m) % shape.num_keys == i % shape.head_dim ? 1 : 0);
+  const Output output = Forward(p);
+  for (int64_t row = 0; row < shape.num_rows(); ++row) {
+    const int64_t lane = shape.LaneOfRow(row);
+    for (int64_t head = 0; head < shape.num_heads; ++head) {
+      std::vector<double> weights;
+      for (int64_t j = 0; j < shape.num_keys; ++j) {
+        // Distances -2 and below, -1, 0, 1 and above.
+        const int distance = p.row_pos[row] - p.key_pos[lane * shape.num_keys + j];
+        const int64_t r = distance <= -2 ? 0 : distance == -1 ? 1 : distance == 0 ? 2 : 3;
+        weights.push_back(std::exp(p.distance_bias.At((lane * 4 + r) * shape.num_heads + head)));
+      }
+      double sum = 0;
+      for (const double weight : weights)
+        sum += weight;
+      for (int64_t j = 0; j < shape.num_keys; ++j) {
+        const double weight = output.out.At(row * m + head * shape.head_dim + j);
+        const double expected = weights[static_cast<size_t>(j)] / sum;
+        // Exponents of magnitude below 8, five terms.
+        EXPECT_NEAR(weight, expected, expected * 8 * test::Gamma(16, 0x1p-53));
+      }
+    }
+  }
+}
+
 // XLNet's own way to the position scores (rel_shift of modeling.py, spelled out): scores of all distances
 // K, K-1, ..., -Q+1, reshape [Q, R] to [R, Q], drop the first row, reshape to [Q, R-1], keep K columns.
 std::vector<double> PadReshapeSlice(const std::vector<double>& scores, int64_t q, int64_t k) {
@@ -323,7 +373,8 @@ TEST(ReferenceAttentionTest, RelativeScoresEqualPadReshapeSliceInBothDirections)
                            .num_heads = 1,
                            .head_dim = kDim});
   p.k = HostTensor(kF64, p.k.shape());
-  p.content_bias = p.segment_bias = p.segment_embedding = {};
+  p.content_bias = p.segment_bias = p.segment_embedding = p.distance_bias = {};
+  p.shape.num_bias_distances = 0;
   for (int64_t i = 0; i < p.v.size(); ++i)
     p.v.Set(i, (i / kDim) % kKeys == i % kDim ? 1 : 0);
   for (int64_t row = 0; row < 2 * kRows; ++row)
