@@ -43,6 +43,14 @@ EvalJson LossTable(const SplitLosses& losses) {
   return rows;
 }
 
+// What the loss is made of, where the objective tells parts apart.
+EvalJson LossTerms(const std::vector<std::string>& names, const SplitLosses& losses) {
+  EvalJson rows = EvalJson::array();
+  for (const std::string& name : names)
+    rows.push_back(Row("both", name, losses.losses[rows.size()]));
+  return rows;
+}
+
 std::string OwnQuantity(const RunConfig& config) {
   if (config.objective.name == "permutation_lm")
     return "conditional NLL of partially predicted targets (no perplexity)";
@@ -161,6 +169,8 @@ EvalJson OwnLossReport(const RunConfig& config,
                        {"seq_len", config.sampling.seq_len},
                        {"mem_len", config.model.mem_len}}},
                      {"losses", LossTable(losses)}};
+  if (!evaluator.loss_names().empty())
+    report["loss_terms"] = LossTerms(evaluator.loss_names(), losses);
   const NextSentenceSums pairs = evaluator.next_sentence();
   if (pairs.samples > 0) {
     const auto samples = static_cast<double>(pairs.samples);
@@ -227,7 +237,12 @@ void PrintEvalForPeople(const EvalJson& report) {
                            NumberText(pairs["samples"]),
                            " pairs (ln 2 and 0.5: a coin)"));
   }
-  if (report.contains("losses")) return PrintTable(report["losses"]);
+  if (report.contains("losses")) {
+    EvalJson rows = report["losses"];
+    if (report.contains("loss_terms"))
+      rows.insert(rows.end(), report["loss_terms"].begin(), report["loss_terms"].end());
+    return PrintTable(rows);
+  }
   PrintLine("targets", NumberText(report["targets"]));
   PrintLine(
       "nats/token",

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "core/train/metrics.h"
 #include "core/train/run_config.h"
 #include "launcher/report_series.h"
 #include "launcher/wall_time.h"
@@ -82,6 +83,7 @@ struct ReportRun {
   int64_t not_finite_losses = 0;
   double training_seconds = 0;
   double last_loss = 0;  // NaN without a step
+  std::vector<NamedLoss> last_losses;
   int64_t peak_rss_bytes = 0;
 };
 

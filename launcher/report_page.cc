@@ -49,12 +49,23 @@ std::string Cell(const std::string& text, const char* element = "td") {
   return absl::StrCat("<", element, ">", EscapeHtml(text), "</", element, ">");
 }
 
+// "6.1 (ae 3.0, par 3.1)" where the objective tells parts of its loss apart.
+std::string LastLoss(const ReportRun& run) {
+  std::string text = Number(run.last_loss);
+  for (size_t i = 0; i < run.last_losses.size(); ++i) {
+    const NamedLoss& loss = run.last_losses[i];
+    absl::StrAppend(&text, i == 0 ? " (" : ", ", loss.name, " ", Number(loss.nats));
+  }
+  if (!run.last_losses.empty()) text += ")";
+  return text;
+}
+
 // The figures that a reader looks for first; of every run the same, in the same order.
 std::vector<Row> Figures(const ReportRun& run) {
   std::vector<Row> rows;
   rows.emplace_back(
       "step", absl::StrCat(WithThousands(run.step), " of ", WithThousands(run.config.train.steps)));
-  rows.emplace_back("last loss", run.step > 0 ? Number(run.last_loss) : "none yet");
+  rows.emplace_back("last loss", run.step > 0 ? LastLoss(run) : "none yet");
   rows.emplace_back(
       "held-out loss",
       run.evaluations.empty() ? "not evaluated" : Number(run.evaluations.back().value));

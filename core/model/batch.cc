@@ -33,6 +33,9 @@ Batch::Batch(const BatchShape& batch_shape) : shape(batch_shape) {
   readout_rows.assign(num_targets, 0);
   labels.assign(num_targets, 0);
   weights.assign(num_targets, 0.0f);
+  ANYORDER_CHECK(shape.num_losses >= 0 && shape.num_losses <= kMaxLosses)
+      << shape.num_losses << " losses";
+  if (shape.num_losses > 0) loss_ids.assign(num_targets, 0);
   if (shape.own_divisor) divisors.assign(lanes_count, 0.0);
   if (!shape.next_sentence) return;
   summary_rows.assign(lanes_count, 0);

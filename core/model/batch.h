@@ -12,6 +12,9 @@
 
 namespace anyorder {
 
+// A readout's entries can belong to several losses that are reported apart (Objective::loss_names).
+inline constexpr int64_t kMaxLosses = 4;
+
 struct BatchShape {
   int64_t batch_size = 0;    // B
   int64_t content_rows = 0;  // S
@@ -31,6 +34,8 @@ struct BatchShape {
   bool next_sentence = false;
   // Whether lanes say what the step divides its sum of losses by (Batch::divisors), instead of the sum of weights.
   bool own_divisor = false;
+  // Losses that entries of the readout name (Batch::loss_ids), at most kMaxLosses; 0: one, without a name.
+  int64_t num_losses = 0;
 
   // Content slots a lane that attend with projections of their own, where the model has those (Longformer): G.
   int64_t global_rows = 0;
@@ -68,6 +73,9 @@ struct Batch {
   // [B] with shape.own_divisor, else empty: what each lane adds to the divisor of the step's loss and gradient. For losses whose
   // weights do not sum to the number of tokens they speak of, as 1/p of masked diffusion.
   std::vector<double> divisors;
+  // [targets * B] with shape.num_losses > 0, else empty: the loss of each entry, in [0, num_losses). What is minimised is their sum,
+  // weights and divisor as ever; the ids only say what is reported apart.
+  std::vector<int32_t> loss_ids;
 
   // The next-sentence row of each lane, its class and the weight of its loss, [B] each; empty without the head.
   std::vector<int32_t> summary_rows;

@@ -31,12 +31,19 @@ void LossHead::LocateRows(const StepContext& context) {
 void LossHead::ReadLosses(const StepContext& context) {
   const TensorView losses = context.activations.losses;
   const bool is_double = losses.dtype() == DType::kFloat64;
+  const Batch& batch = context.batch();
   loss_sum_ = 0;
+  shares_.fill({});
   for (size_t i = 0; i < losses_.size(); ++i) {
     const double loss =
         is_double ? losses.data<double>()[i] : static_cast<double>(losses.data<float>()[i]);
     losses_[i] = static_cast<float>(loss);
-    loss_sum_ += static_cast<double>(context.batch().weights[i]) * loss;
+    const double weight = batch.weights[i];
+    loss_sum_ += weight * loss;
+    if (batch.loss_ids.empty()) continue;
+    LossShare& share = shares_[static_cast<size_t>(batch.loss_ids[i])];
+    share.sum += weight * loss;
+    share.weight += weight;
   }
 }
 
@@ -56,6 +63,7 @@ void LossHead::Run(const StepContext& context,
   LocateRows(context);
   if (losses_.empty()) {
     loss_sum_ = 0;
+    shares_.fill({});
     if (gradients != nullptr) ClearWithoutTargets(context, *gradients);
     return;
   }

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -23,6 +24,7 @@ class LossHead {
   // Weighted sum, and what it is made of, [B * targets]; entries of weight 0 are 0.
   double loss_sum() const { return loss_sum_; }
   const std::vector<float>& losses() const { return losses_; }
+  const std::array<LossShare, kMaxLosses>& shares() const { return shares_; }
 
  private:
   // Finds the readout's rows in the last layer's output.
@@ -35,6 +37,7 @@ class LossHead {
   std::vector<int32_t> row_ids_;      // [targets] their logical ids
   bool contiguous_ = false;           // the readout is the whole output in order: no gather
   double loss_sum_ = 0;
+  std::array<LossShare, kMaxLosses> shares_{};
   std::vector<float> losses_;
 };
 

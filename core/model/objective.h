@@ -26,6 +26,9 @@ class Objective {
   virtual bool has_reuse_part() const { return sample_kind() != SampleKind::kContiguous; }
   // Segment ids that slots can have are below this.
   virtual int64_t num_segments() const { return 1; }
+  // Names of the losses that Batch::loss_ids tells apart, as many as Shape().num_losses: lower-case words, none of them a split's
+  // ("forward", "backward", "reuse", "a", "b"). A run reports the mean of each as loss_NAME.
+  virtual std::vector<std::string> loss_names() const { return {}; }
   // Shape of a microbatch of `batch_size` lanes.
   virtual BatchShape Shape(int64_t batch_size) const = 0;
   // Fills lane `b` of `batch` from `sample`. `batch` has Shape(...).

@@ -58,7 +58,8 @@ class TransformerNetwork final : public Transformer {
     return {loss_head_.loss_sum(),
             args.batch->Divisor(),
             next_sentence_head_.loss_sum(),
-            next_sentence_head_.num_correct()};
+            next_sentence_head_.num_correct(),
+            loss_head_.shares()};
   }
 
  private:

@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -31,6 +32,12 @@ struct StepArgs {
                   // null: forward only
 };
 
+// One of several losses of a readout.
+struct LossShare {
+  double sum = 0;     // of weight * nll, nats
+  double weight = 0;  // of its entries
+};
+
 struct StepResult {
   double loss_sum = 0;  // sum of weight * nll over the readout, in nats
   double divisor = 0;   // what the step divides loss_sum by: Batch::Divisor()
@@ -38,6 +45,8 @@ struct StepResult {
   // gradient, weighted, is part of the gradient), and how many labels were the likelier class.
   double next_sentence_loss = 0;
   double next_sentence_correct = 0;
+  // What loss_sum is made of, by Batch::loss_ids; zeros where the batch has none.
+  std::array<LossShare, kMaxLosses> shares{};
 };
 
 class Transformer {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -67,6 +68,8 @@ class Evaluator {
   dist::Range lanes() const { return lanes_; }
   const std::vector<SplitLosses>& lane_losses() const { return losses_; }
   NextSentenceSums next_sentence() const;  // of all this process's lanes
+  // Names of SplitLosses::losses.
+  std::vector<std::string> loss_names() const { return objective_->loss_names(); }
   const Transformer& network() const { return *transformer_; }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -108,6 +109,8 @@ HeldOut::Outcome HeldOut::Evaluate(ConstTensorView weights) {
   metrics.loss_reuse = losses.part(TextPart::kReuse).mean();
   metrics.loss_a = losses.part(TextPart::kA).mean();
   metrics.loss_b = losses.part(TextPart::kB).mean();
+  for (const std::string& name : evaluator_->loss_names())
+    metrics.losses.push_back({name, losses.losses[metrics.losses.size()].mean()});
   metrics.targets = losses.total().targets;
   metrics.ms = absl::ToDoubleMilliseconds(absl::Now() - started);
   return {false, metrics};

@@ -63,6 +63,8 @@ const char* TextPartName(TextPart part) {
 }
 
 void SplitLosses::Add(const SplitLosses& other) {
+  for (size_t i = 0; i < losses.size(); ++i)
+    losses[i].Add(other.losses[i]);
   for (int direction : {0, 1}) {
     directions[direction].Add(other.directions[direction]);
     for (int part = 0; part < kNumTextParts; ++part)
@@ -92,12 +94,16 @@ SplitLosses SampleLosses(const Batch& batch,
     const double weight = batch.weights[i];
     if (weight == 0) continue;
     sums.directions[direction].AddTarget(weight, losses[i]);
+    if (!batch.loss_ids.empty())
+      sums.losses[static_cast<size_t>(batch.loss_ids[i])].AddTarget(weight, losses[i]);
     if (reuse_len == 0) continue;
     const TextPart part = PartOf(batch, batch.readout_rows[i], reuse_len);
     sums.parts[direction][static_cast<int>(part)].AddTarget(weight, losses[i]);
   }
   if (batch.shape.own_divisor) sums.directions[direction].weight = batch.divisors[b];
   sums.directions[direction].CloseSample();
+  for (LossSums& loss : sums.losses)
+    loss.CloseSample();
   for (LossSums& part : sums.parts[direction])
     part.CloseSample();
   return sums;

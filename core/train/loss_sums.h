@@ -41,6 +41,7 @@ const char* TextPartName(TextPart part);  // "reuse", "A", "B"
 struct SplitLosses {
   std::array<LossSums, 2> directions;
   std::array<std::array<LossSums, kNumTextParts>, 2> parts;  // all zero for contiguous text
+  std::array<LossSums, kMaxLosses> losses;  // by Batch::loss_ids; all zero where the batch has none
 
   void Add(const SplitLosses& other);
   LossSums total() const;

@@ -5,12 +5,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -24,6 +28,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kStreamBlockBytes = 1 << 20;
+
+// Splits of the held-out loss, eval_loss_SPLIT.
+constexpr std::array kSplits = {"forward", "backward", "reuse", "a", "b"};
+
+bool IsSplit(absl::string_view name) {
+  return std::find(kSplits.begin(), kSplits.end(), name) != kSplits.end();
+}
 
 template <typename Metrics, typename Visitor>
 void VisitMembers(Metrics& metrics, Visitor visit) {
@@ -66,6 +77,21 @@ void VisitHeldOut(Metrics& metrics, Visitor visit) {
   visit("eval_ms", metrics.ms);
 }
 
+// Members PREFIX + name of losses that only the objective knows by name.
+constexpr absl::string_view kLossPrefix = "loss_";
+constexpr absl::string_view kHeldOutLossPrefix = "eval_loss_";
+
+std::vector<NamedLoss> ParseLosses(const Json& json, absl::string_view prefix) {
+  std::vector<NamedLoss> losses;
+  for (const auto& [key, value] : json.items()) {
+    if (!absl::StartsWith(key, prefix) || !(value.is_number() || value.is_null())) continue;
+    const std::string name = key.substr(prefix.size());
+    if (prefix == kHeldOutLossPrefix && IsSplit(name)) continue;
+    losses.push_back({name, value.is_null() ? std::nan("") : value.get<double>()});
+  }
+  return losses;
+}
+
 bool ParseLine(absl::string_view line, StepMetrics& metrics) {
   const Json json = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("step")) return false;
@@ -85,7 +111,11 @@ bool ParseLine(absl::string_view line, StepMetrics& metrics) {
   };
   VisitMembers(metrics, read);
   if (json.contains("nsp_loss")) VisitNextSentence(metrics.next_sentence.emplace(), read);
-  if (json.contains("eval_loss")) VisitHeldOut(metrics.held_out.emplace(), read);
+  metrics.losses = ParseLosses(json, kLossPrefix);
+  if (json.contains("eval_loss")) {
+    VisitHeldOut(metrics.held_out.emplace(), read);
+    metrics.held_out->losses = ParseLosses(json, kHeldOutLossPrefix);
+  }
   return true;
 }
 
@@ -123,14 +153,18 @@ absl::Status MetricsLog::Append(StepMetrics metrics) {
   Json json;
   const auto write = [&json](const char* key, const auto& value) { json[key] = value; };
   VisitMembers(metrics, write);
+  for (const NamedLoss& loss : metrics.losses)
+    json[absl::StrCat(kLossPrefix, loss.name)] = loss.nats;
   if (metrics.next_sentence) VisitNextSentence(*metrics.next_sentence, write);
   if (metrics.held_out) {
     VisitHeldOut(*metrics.held_out, write);
     // Splits that the objective does not have. A loss that is not a number stays, as null.
-    for (const char* split : {"forward", "backward", "reuse", "a", "b"}) {
+    for (const char* split : kSplits) {
       const auto it = json.find(absl::StrCat("eval_loss_", split));
       if (std::isnan(it->get<double>()) && !std::isnan(metrics.held_out->loss)) json.erase(it);
     }
+    for (const NamedLoss& loss : metrics.held_out->losses)
+      json[absl::StrCat(kHeldOutLossPrefix, loss.name)] = loss.nats;
   }
   return file_.Append(json.dump() + "\n");
 }

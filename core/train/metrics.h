@@ -17,6 +17,12 @@
 
 namespace anyorder {
 
+// The mean of one of several losses (Objective::loss_names).
+struct NamedLoss {
+  std::string name;
+  double nats = 0;
+};
+
 // Held-out loss after a step, in nats a target; NaN for a split without targets.
 struct HeldOutMetrics {
   double loss = 0;
@@ -26,6 +32,7 @@ struct HeldOutMetrics {
   double loss_reuse = std::numeric_limits<double>::quiet_NaN();
   double loss_a = std::numeric_limits<double>::quiet_NaN();
   double loss_b = std::numeric_limits<double>::quiet_NaN();
+  std::vector<NamedLoss> losses;
   int64_t targets = 0;
   double ms = 0;  // wall time of the evaluation on rank 0
 };
@@ -54,8 +61,9 @@ struct StepMetrics {
   double reduce_ms = 0;     // gradient reduce-scatter, waiting for slower ranks included
   double optimizer_ms = 0;  // update and all-gather of weights
   double ckpt_stall_ms = 0;
-  std::string time;            // RFC 3339, of the line itself; filled in by Append
-  int64_t peak_rss_bytes = 0;  // of rank 0
+  std::string time;               // RFC 3339, of the line itself; filled in by Append
+  int64_t peak_rss_bytes = 0;     // of rank 0
+  std::vector<NamedLoss> losses;  // what `loss` is made of, where the objective tells parts apart
   std::optional<NextSentenceMetrics> next_sentence;  // with objective.next_sentence
   std::optional<HeldOutMetrics> held_out;            // where the step was followed by an evaluation
 };

@@ -69,6 +69,10 @@ absl::Status Reporter::Step(const StepMetrics& metrics) {
   progress_.Update(metrics);
   ANYORDER_RETURN_IF_ERROR(metrics_.Append(metrics));
   if (metrics.held_out) ANYORDER_RETURN_IF_ERROR(ReportHeldOut(metrics.step, *metrics.held_out));
+  for (const NamedLoss& loss : metrics.losses) {
+    ANYORDER_RETURN_IF_ERROR(
+        tensorboard_.Write(metrics.step, {{absl::StrCat("train/loss_", loss.name), loss.nats}}));
+  }
   if (metrics.next_sentence) {
     ANYORDER_RETURN_IF_ERROR(
         tensorboard_.Write(metrics.step,
@@ -107,6 +111,8 @@ absl::Status Reporter::ReportHeldOut(int64_t step, const HeldOutMetrics& held_ou
                                    {"time/eval_ms", held_out.ms}}) {
     if (!std::isnan(value)) scalars.emplace_back(tag, value);
   }
+  for (const NamedLoss& loss : held_out.losses)
+    scalars.emplace_back(absl::StrCat("eval/loss_", loss.name), loss.nats);
   return tensorboard_.Write(step, scalars);
 }
 

@@ -111,6 +111,10 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
       scalars[kDivisor] = result.divisor;
       scalars[kNextSentenceLoss] = result.next_sentence_loss;
       scalars[kNextSentenceCorrect] = result.next_sentence_correct;
+      for (int i = 0; i < kMaxLosses; ++i) {
+        scalars[kShareSums + i] = result.shares[i].sum;
+        scalars[kShareWeights + i] = result.shares[i].weight;
+      }
       finder_->Examine(leaf, result.loss_sum, gradient);
     }
     if (leaf + 1 == leaves.end) {
@@ -141,6 +145,10 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
   // Also for a skipped step: its text was read with weights that are as good as before.
   state_->AdvanceMemory();
   metrics.targets = totals[kDivisor];
+  for (const std::string& name : objective_->loss_names()) {
+    const auto i = static_cast<int>(metrics.losses.size());
+    metrics.losses.push_back({name, totals[kShareSums + i] / totals[kShareWeights + i]});
+  }
   if (config_.objective.next_sentence) {
     const auto lanes = static_cast<double>(config_.train.lanes);
     metrics.next_sentence = {totals[kNextSentenceLoss] / lanes,

@@ -87,7 +87,9 @@ class Trainer {
     kSaveRefusals,  // ranks that cannot take the save that is due
     kSamplesHigh,   // data::StepDigest of all lanes
     kSamplesLow,
-    kNumScalars,
+    kShareSums,  // of the losses that Objective::loss_names tells apart, kMaxLosses each
+    kShareWeights = kShareSums + kMaxLosses,
+    kNumScalars = kShareWeights + kMaxLosses,
   };
 
   Trainer(const RunConfig& config,

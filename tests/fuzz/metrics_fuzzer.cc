@@ -18,8 +18,10 @@ std::vector<std::string> Seeds() {
     metrics.step = step;
     metrics.incarnation = 1;
     metrics.loss = 5.5;
+    metrics.losses = {{"ae", 3.5}, {"par", 2.0}};
     metrics.next_sentence.emplace();
     metrics.held_out.emplace();
+    metrics.held_out->losses = metrics.losses;
     ANYORDER_CHECK_OK(log->Append(metrics));
   }
   const auto text = ReadWholeFile(path);

@@ -138,6 +138,38 @@ TEST_F(StepTest, SumsDoNotDependOnHowLanesAreGrouped) {
   }
 }
 
+TEST_F(StepTest, LossesThatAreToldApartSumToTheLossAndChangeNoGradient) {
+  const std::unique_ptr<Objective> objective = Make("permutation_lm");
+  const Batch plain = RandomBatch(*objective, sampling_, kSmallVocab, {2, 9}, {false, true}, 5);
+  Batch batch = plain;
+  batch.shape.num_losses = 2;
+  batch.loss_ids.resize(plain.weights.size());
+  for (size_t i = 0; i < batch.loss_ids.size(); ++i)
+    batch.loss_ids[i] = static_cast<int32_t>(i % 3 == 1);
+  const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 41);
+  ModelRunner runner(model_, kSmallVocab, batch.shape, *backend_);
+  ModelRunner plain_runner(model_, kSmallVocab, plain.shape, *backend_);
+  const ModelRunner::Result result = runner.Run(batch, weights, {}, true);
+  const ModelRunner::Result unnamed = plain_runner.Run(plain, weights, {}, true);
+  EXPECT_EQ(result.gradients, unnamed.gradients);
+  EXPECT_EQ(result.step.loss_sum, unnamed.step.loss_sum);
+  double sums[2] = {}, weight[2] = {};
+  for (size_t i = 0; i < batch.weights.size(); ++i) {
+    sums[batch.loss_ids[i]] += static_cast<double>(batch.weights[i]) * result.losses[i];
+    weight[batch.loss_ids[i]] += static_cast<double>(batch.weights[i]);
+  }
+  for (const int id : {0, 1}) {
+    ASSERT_GT(weight[id], 0);
+    EXPECT_EQ(result.step.shares[id].weight, weight[id]);
+    // The reported losses are rounded to float.
+    EXPECT_NEAR(result.step.shares[id].sum, sums[id], 1e-6 * sums[id]);
+    EXPECT_EQ(unnamed.step.shares[id].weight, 0);
+  }
+  EXPECT_NEAR(result.step.shares[0].sum + result.step.shares[1].sum,
+              result.step.loss_sum,
+              kDoubleBound * result.step.loss_sum);
+}
+
 TEST_F(StepTest, CausalSegmentsWithFullMemoryEqualOneLongPass) {
   constexpr int64_t kSegments = 3;
   SamplingConfig long_sampling = sampling_;

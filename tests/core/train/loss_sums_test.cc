@@ -68,5 +68,30 @@ TEST(LossSumsTest, WeightsAreTakenIntoTheMean) {
   EXPECT_DOUBLE_EQ(sums.mean(), 2);
 }
 
+// Two lanes of four entries, one of them padding; the second loss has double weights.
+TEST(LossSumsTest, LossesThatAreToldApartAreSummedApart) {
+  BatchShape shape;
+  shape.batch_size = 2;
+  shape.content_rows = 4;
+  shape.targets = 4;
+  shape.num_losses = 2;
+  shape.own_divisor = true;
+  Batch batch(shape);
+  batch.loss_ids = {0, 1, 1, 0, 1, 0, 1, 0};
+  batch.weights = {1, 2, 2, 0, 2, 1, 2, 1};
+  batch.divisors = {2, 2};
+  const std::vector<float> losses = {1, 2, 3, 100, 4, 5, 6, 7};
+  SplitLosses sums;
+  for (int64_t b : {0, 1})
+    sums.Add(SampleLosses(batch, losses, b, 0));
+  EXPECT_EQ(sums.losses[0].targets, 3);
+  EXPECT_DOUBLE_EQ(sums.losses[0].mean(), (1 + 5 + 7) / 3.0);
+  EXPECT_DOUBLE_EQ(sums.losses[1].weight, 8);
+  EXPECT_DOUBLE_EQ(sums.losses[1].mean(), (2 + 3 + 4 + 6) / 4.0);
+  EXPECT_EQ(sums.losses[1].samples, 2);
+  EXPECT_EQ(sums.losses[2].targets, 0);
+  EXPECT_DOUBLE_EQ(sums.total().mean(), (13 + 2 * 15) / 4.0);
+}
+
 }  // namespace
 }  // namespace anyorder

@@ -176,6 +176,33 @@ TEST_F(RunFilesTest, NextSentenceFiguresAreThereOnlyWhereTheyAreLearnt) {
   EXPECT_TRUE(std::isnan((*read)[2].next_sentence->loss));
 }
 
+TEST_F(RunFilesTest, LossesOfTheirOwnNamesAreGivenBack) {
+  absl::StatusOr<MetricsLog> log = MetricsLog::Open(Path("metrics"));
+  StepMetrics metrics;
+  ASSERT_TRUE(log->Append(metrics).ok());
+  metrics.losses = {{"par", 2.5}, {"ae", std::nan("")}};
+  metrics.held_out.emplace();
+  metrics.held_out->loss_forward = 3.5;
+  metrics.held_out->losses = {{"par", 1.25}, {"ae", 0.75}};
+  ASSERT_TRUE(log->Append(metrics).ok());
+  const std::string text = Read(Path("metrics"));
+  EXPECT_THAT(text, HasSubstr("\"loss_par\":2.5,\"loss_ae\":null"));
+  EXPECT_THAT(text, HasSubstr("\"eval_loss_par\":1.25,\"eval_loss_ae\":0.75"));
+  const auto read = ReadMetrics(Path("metrics"));
+  ASSERT_EQ(read->size(), 2u);
+  EXPECT_TRUE((*read)[0].losses.empty());
+  const StepMetrics& with = (*read)[1];
+  ASSERT_EQ(with.losses.size(), 2u);
+  EXPECT_EQ(with.losses[0].name, "par");
+  EXPECT_EQ(with.losses[0].nats, 2.5);
+  EXPECT_EQ(with.losses[1].name, "ae");
+  EXPECT_TRUE(std::isnan(with.losses[1].nats));
+  EXPECT_EQ(with.held_out->loss_forward, 3.5);
+  ASSERT_EQ(with.held_out->losses.size(), 2u) << "a split is no loss of its own";
+  EXPECT_EQ(with.held_out->losses[1].name, "ae");
+  EXPECT_EQ(with.held_out->losses[1].nats, 0.75);
+}
+
 TEST_F(RunFilesTest, StepsThatAreDoneAgainLeaveOneLineEach) {
   AppendMetrics(1, 9);
   std::ofstream(Path("metrics"), std::ios::app) << "{\"step\":10,\"lo";  // torn by a crash
