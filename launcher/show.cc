@@ -16,6 +16,7 @@
 #include "ckpt/file_system.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
+#include "core/model/objective.h"
 #include "launcher/show_config.h"
 #include "launcher/show_scene.h"
 #include "launcher/show_svg.h"
@@ -121,6 +122,11 @@ absl::StatusOr<std::string> Picture(const ShowOptions& options, int64_t terminal
 }
 
 absl::Status Show(const ShowOptions& options) {
+  if (options.list) {
+    for (const std::string& name : ObjectiveNames())
+      std::printf("%s\n", name.c_str());
+    return absl::OkStatus();
+  }
   ShowOptions resolved = options;
   if (options.output.empty() && !TerminalKnowsUnicode()) resolved.ascii = true;
   ANYORDER_ASSIGN_OR_RETURN(const std::string picture, Picture(resolved, TerminalColumns()));

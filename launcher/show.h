@@ -27,13 +27,14 @@ struct ShowOptions {
   std::string stream = "both";         // content, query or both
   std::string output;                  // FILE.svg; empty: the terminal
   bool ascii = false;                  // for terminals without Unicode
+  bool list = false;                   // no picture: the names of all objectives
 };
 
 // The picture: an SVG document if options.output is named, else text. Nothing is written.
 // Errors: InvalidArgument (options, configuration), NotFound (files).
 absl::StatusOr<std::string> Picture(const ShowOptions& options, int64_t terminal_columns);
 
-// Prints the picture, or writes it to options.output, which may replace only a picture. AlreadyExists otherwise.
+// Prints the list or the picture, or writes it to options.output, which may replace only a picture. AlreadyExists otherwise.
 absl::Status Show(const ShowOptions& options);
 
 }  // namespace anyorder::launcher

@@ -30,8 +30,8 @@ constexpr std::array<std::pair<const char*, const char*>, 3> kAliases = {{
     {"transformer_xl", "causal_lm"},
 }};
 
-// Systems that remember nothing and read one way, which the published default is not.
-constexpr std::array<const char*, 2> kWindowReaders = {"gpt", "bert"};
+// Systems with memory and two reading directions, as the published default; all others read windows of text, one way.
+constexpr std::array<const char*, 3> kRemembering = {"permutation_lm", "causal_lm", "dae"};
 
 absl::StatusOr<std::string> ObjectiveNamed(const std::string& name) {
   std::vector<std::string> known = ObjectiveNames();
@@ -90,9 +90,12 @@ void ScaleToLength(int64_t length, RunConfig& config) {
 absl::StatusOr<RunConfig> ShowConfig(const ShowOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(RunConfig config, ReadConfig(options));
   const bool is_published = options.config.empty() && options.run_dir.empty();
-  if (is_published && absl::c_linear_search(kWindowReaders, options.objective)) {
-    config.model.mem_len = 0;
-    config.sampling.bidirectional = false;
+  if (is_published && !options.objective.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::string name, ObjectiveNamed(options.objective));
+    if (!absl::c_linear_search(kRemembering, name)) {
+      config.model.mem_len = 0;
+      config.sampling.bidirectional = false;
+    }
   }
   const bool own_length = !options.config.empty() || !options.run_dir.empty();
   const int64_t length = options.length >= 0 || own_length ? options.length : kDefaultLength;
