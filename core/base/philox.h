@@ -38,6 +38,7 @@ enum class RandomPurpose : uint32_t {
   kPrep = 6,         // vocabulary sample of the corpus
   kCorruption = 7,   // token replacement of denoising objectives
   kObjective = 8,    // what an objective itself draws for a lane and step
+  kGeneration = 9,   // tokens drawn when text is generated
 };
 
 // A sequence of draws for one (seed, purpose, step, lane).

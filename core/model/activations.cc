@@ -46,7 +46,7 @@ void AddLayer(const NetworkShape& shape, int64_t layer, LayerActivations& tensor
   const DType g = shape.gradient_dtype();
   const int64_t dim = shape.model.model_dim;
   const int64_t rows = shape.num_rows(layer);
-  const int64_t keys = shape.batch.batch_size * shape.batch.num_keys();
+  const int64_t keys = shape.batch.batch_size * shape.batch.num_own_keys();
   const int64_t heads_dim = shape.heads_dim();
   arena.Add(&tensors.input, t, {shape.batch.num_rows(), dim});
   arena.Add(&tensors.q, t, {rows, heads_dim});
@@ -78,6 +78,7 @@ void AddLayer(const NetworkShape& shape, int64_t layer, LayerActivations& tensor
 }
 
 int64_t WorkspaceBytes(const NetworkShape& shape, const kernels::Backend& backend) {
+  if (shape.batch.cached_keys > 0) return 0;  // nothing is learned
   int64_t bytes = backend.LinearCrossEntropyWorkspaceBytes(
       shape.num_targets(), shape.model.model_dim, shape.vocab_size, shape.dtype());
   bytes = std::max(bytes,
@@ -128,7 +129,7 @@ void AddOptional(const NetworkShape& shape, Activations& a, Arena& arena) {
   }
   if (shape.model.global_projections && shape.batch.global_rows > 0) {
     const int64_t globals = shape.batch.batch_size * shape.batch.global_rows;
-    const int64_t keys = shape.batch.batch_size * shape.batch.num_keys();
+    const int64_t keys = shape.batch.batch_size * shape.batch.num_own_keys();
     arena.Add(&a.global_input, t, {globals, dim});
     for (TensorView* view : {&a.dglobal_attended, &a.dglobal_q})
       arena.Add(view, t, {globals, shape.heads_dim()});
@@ -144,7 +145,7 @@ absl::Status Activations::Allocate(const NetworkShape& shape, kernels::Backend& 
   const DType g = shape.gradient_dtype();
   const int64_t dim = shape.model.model_dim;
   const int64_t rows = shape.batch.num_rows();
-  const int64_t keys = shape.batch.batch_size * shape.batch.num_keys();
+  const int64_t keys = shape.batch.batch_size * shape.batch.num_own_keys();
   const int64_t heads_dim = shape.heads_dim();
   const int64_t targets = shape.num_targets();
   Arena arena;

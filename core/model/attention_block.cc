@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/model/global_attention.h"
+#include "core/model/key_cache.h"
 #include "core/model/recurrence.h"
 #include "core/model/sublayer.h"
 
@@ -23,8 +24,9 @@ kernels::AttentionInputs MakeInputs(const StepContext& context,
   const PositionTables& relative = tables.relative;
   in.shape = shape.AttentionShapeOf(layer, relative.num_tables());
   in.q = a.q;
-  in.k = a.k;
-  in.v = a.v;
+  const bool is_cached = context.cache != nullptr;
+  in.k = is_cached ? context.cache->layers[layer].k : a.k;
+  in.v = is_cached ? context.cache->layers[layer].v : a.v;
   if (relative.num_tables() > 0) {
     in.relative = a.relative.Slice(0, {relative.num_tables(), in.shape.num_distances, heads_dim});
     in.min_distance = shape.batch.min_distance;
@@ -264,7 +266,8 @@ void Project(const StepContext& context,
       PartInput(context, layer), context.shape.first_row(layer), context.shape.num_rows(layer));
   backend.Gemm({.a = keys_input, .b = weights.k, .bias = weights.k_bias, .c = a.k}, context.stream);
   backend.Gemm({.a = keys_input, .b = weights.v, .bias = weights.v_bias, .c = a.v}, context.stream);
-  if (tables.relative.num_tables() > 0) {
+  const bool has_tables = context.cache != nullptr && context.cache->has_tables;
+  if (tables.relative.num_tables() > 0 && !has_tables) {
     backend.Gemm(
         {.a = tables.relative.encodings(), .b = weights.r, .c = UsedDistances(tables, a.relative)},
         context.stream);
@@ -272,6 +275,7 @@ void Project(const StepContext& context,
   backend.Gemm({.a = input, .b = weights.q, .bias = weights.q_bias, .c = a.q}, context.stream);
   Rotate(context, a.q, QueryAngles(context, tables, layer), /*inverse=*/false);
   Rotate(context, a.k, tables.rotary.keys(), /*inverse=*/false);
+  if (context.cache != nullptr) StoreKeys(context, layer);
 }
 
 }  // namespace

@@ -40,8 +40,16 @@ struct BatchShape {
   // Content slots a lane that attend with projections of their own, where the model has those (Longformer): G.
   int64_t global_rows = 0;
 
+  // Not 0: the key slots a lane that a KeyCache holds, K, among them those of the batch's own content rows (key_cache.h). Then
+  // there is neither memory nor a query row that is a key, and nothing is learned.
+  int64_t cached_keys = 0;
+
   int64_t num_rows() const { return batch_size * (content_rows + query_rows); }
-  int64_t num_keys() const { return memory_rows + content_rows + (query_is_key ? query_rows : 0); }
+  // Keys a lane that the batch's own rows and memory give, and all that rows may see.
+  int64_t num_own_keys() const {
+    return memory_rows + content_rows + (query_is_key ? query_rows : 0);
+  }
+  int64_t num_keys() const { return cached_keys > 0 ? cached_keys : num_own_keys(); }
   bool operator==(const BatchShape& other) const = default;
 };
 

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/model/batch.h"
+#include "core/model/generation_form.h"
 #include "core/model/model_config.h"
 #include "core/model/text_sample.h"
 
@@ -33,6 +34,10 @@ class Objective {
   virtual BatchShape Shape(int64_t batch_size) const = 0;
   // Fills lane `b` of `batch` from `sample`. `batch` has Shape(...).
   virtual void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const = 0;
+  // How text is generated with what the objective teaches. FailedPrecondition, saying why and what instead, if it teaches no order to write in
+  // (the default).
+  virtual absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
+      const GenerationTokens& tokens) const;
 };
 
 // Names: "permutation_lm" (XLNet), "causal_lm" (Transformer-XL), "dae" (BERT's on XLNet's backbone), "gpt" and "bert". An unknown

@@ -17,11 +17,15 @@ absl::Status RotaryAngles::Allocate(const NetworkShape& shape, kernels::Backend&
   const int64_t dim = shape.model.head_dim;
   const DType dtype = shape.gradient_dtype();
   const int64_t num_rows = shape.batch.num_rows();
-  const int64_t num_keys = shape.batch.batch_size * shape.batch.num_keys();
+  const bool is_cached = shape.batch.cached_keys > 0;
+  const int64_t num_keys = is_cached ? 0 : shape.batch.batch_size * shape.batch.num_keys();
   const int64_t row_bytes = num_rows * dim * SizeOf(dtype);
   ANYORDER_ASSIGN_OR_RETURN(storage_, backend.Allocate(row_bytes + num_keys * dim * SizeOf(dtype)));
   rows_ = TensorView(storage_->data(), dtype, {num_rows, dim});
-  keys_ = TensorView(static_cast<char*>(storage_->data()) + row_bytes, dtype, {num_keys, dim});
+  // Keys in a cache are turned already; what joins them are content rows.
+  keys_ = is_cached ? Rows(rows_, 0, shape.batch.batch_size * shape.batch.content_rows)
+                    : TensorView(
+                          static_cast<char*>(storage_->data()) + row_bytes, dtype, {num_keys, dim});
   known_rows_.assign(static_cast<size_t>(num_rows), kUnknown);
   known_keys_.assign(static_cast<size_t>(num_keys), kUnknown);
   for (int64_t f = 0; f < dim / 2; ++f) {
@@ -65,7 +69,7 @@ void RotaryAngles::Prepare(const StepContext& context) {
         row < content ? row / shape.content_rows : (row - content) / shape.query_rows;
     Fill(turned(lane, batch.row_pos[row]), row, known_rows_, rows_);
   }
-  for (int64_t key = 0; key < shape.batch_size * shape.num_keys(); ++key)
+  for (int64_t key = 0; key < static_cast<int64_t>(known_keys_.size()); ++key)
     Fill(turned(key / shape.num_keys(), batch.key_pos[key]), key, known_keys_, keys_);
 }
 

@@ -21,7 +21,7 @@ class RotaryAngles {
   // Angles of the microbatch's positions. Those that have not changed since the last call are kept.
   void Prepare(const StepContext& context);
 
-  // [N, D] and [B * K, D] G: cosines, then sines, of each row. Null without rotary positions.
+  // [N, D] and [B * K, D] G (with a KeyCache its own keys only): cosines, then sines, of each row. Null without rotary positions.
   ConstTensorView rows() const { return rows_; }
   ConstTensorView keys() const { return keys_; }
   int64_t bytes() const { return storage_ == nullptr ? 0 : storage_->size_bytes(); }

@@ -7,6 +7,7 @@
 #include "core/model/activations.h"
 #include "core/model/batch.h"
 #include "core/model/dropout_sites.h"
+#include "core/model/key_cache.h"
 #include "core/model/network_shape.h"
 #include "core/model/transformer.h"
 #include "kernels/backend.h"
@@ -19,6 +20,8 @@ struct StepContext {
   Activations& activations;
   kernels::Backend& backend;
   StreamView stream;
+  KeyCache* cache =
+      nullptr;  // where keys and values go and come from, if shape.batch.cached_keys is not 0
 
   const Batch& batch() const { return *args.batch; }
   int64_t model_dim() const { return shape.model.model_dim; }

@@ -11,10 +11,10 @@
 #include "core/model/attention_tables.h"
 #include "core/model/embedding_block.h"
 #include "core/model/feed_forward_block.h"
+#include "core/model/forward_pass.h"
 #include "core/model/layer_tensors.h"
 #include "core/model/loss_head.h"
 #include "core/model/next_sentence_head.h"
-#include "core/model/recurrence.h"
 #include "core/model/step_context.h"
 #include "core/model/sublayer.h"
 
@@ -46,7 +46,7 @@ class TransformerNetwork final : public Transformer {
     const StepContext context{shape_, args, activations_, backend_, stream};
     binder_.Bind(args.weights, &weights_);
     tables_.Prepare(context);
-    Forward(context);
+    ForwardPass(context, embedding_, tables_, weights_);
     const bool learns = args.training && !args.gradients.is_null();
     if (learns) {
       binder_.Bind(args.gradients, &gradients_);
@@ -88,32 +88,6 @@ class TransformerNetwork final : public Transformer {
         << std::string(Name(args.gradients.dtype()));
   }
 
-  void Forward(const StepContext& context) {
-    embedding_.Forward(context, weights_);
-    const int64_t num_layers = shape_.model.num_layers;
-    for (int64_t layer = 0; layer < num_layers; ++layer) {
-      const LayerTensors<ConstTensorView>& weights = weights_.layers[layer];
-      const bool last = layer == num_layers - 1;
-      AdvanceMemory(context, layer);
-      AttentionBlockForward(context, tables_, layer, weights);
-      FeedForwardBlockForward(
-          context, layer, weights, last ? LastOutput() : activations_.layers[layer + 1].input);
-    }
-    if (shape_.model.pre_norm()) NormForward(context, FinalNorm(), activations_.output);
-  }
-
-  // What the last layer writes: a pre-LN network normalises it once more.
-  TensorView LastOutput() const {
-    return shape_.model.pre_norm() ? activations_.final_sum : activations_.output;
-  }
-  NormTensors FinalNorm() const {
-    return {weights_.final_norm_gamma,
-            weights_.final_norm_beta,
-            activations_.final_sum,
-            activations_.final_mean,
-            activations_.final_rstd};
-  }
-
   // Gradients that more than one place adds to; all others are overwritten.
   void ClearSums(const StepContext& context) {
     const auto clear = [&](const TensorView& sum) {
@@ -135,7 +109,7 @@ class TransformerNetwork final : public Transformer {
     if (shape_.model.pre_norm()) {
       const TensorView dlast = Rows(activations_.dinput, 0, activations_.final_sum.dim(0));
       NormBackward(context,
-                   FinalNorm(),
+                   FinalNorm(context, weights_),
                    {gradients_.final_norm_gamma, gradients_.final_norm_beta},
                    dlast,
                    dlast);
@@ -193,6 +167,8 @@ absl::Status CheckShape(const NetworkShape& shape, const kernels::Backend& backe
   faults.Require(
       !batch.next_sentence || shape.model.next_sentence_head,
       "the batch asks for the next-sentence head but the model has none (objective.next_sentence)");
+  faults.Require(batch.cached_keys == 0,
+                 "a microbatch with cached keys is the generator's, not a step's");
   faults.Require(batch.num_distances >= 1,
                  absl::StrCat("num_distances is ", batch.num_distances, " but must be positive"));
   if (faults.empty()) return absl::OkStatus();

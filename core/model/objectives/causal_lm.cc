@@ -55,6 +55,11 @@ class CausalLm final : public Objective {
     }
   }
 
+  absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
+      const GenerationTokens& tokens) const override {
+    return MakeCausalGeneration(tokens, seq_len_ + memory_rows_);
+  }
+
  private:
   std::string name_;
   InitialMemory initial_memory_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 #include "core/base/check.h"
 #include "core/model/objectives/lane_frame.h"
 
@@ -64,6 +66,16 @@ class MaskedLm final : public Objective {
     }
     FillReadout(sample, b, batch);
     if (next_sentence_) FillNextSentence(sample, targets_, SlotOf(seq_len_ - 1), b, batch);
+  }
+
+  absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
+      const GenerationTokens&) const override {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "a network trained with ",
+        form_.name,
+        " predicts masked tokens from what stands on both sides of them, each alone, and no text "
+        "from "
+        "left to right; generate with one trained with causal_lm, gpt or permutation_lm"));
   }
 
  private:

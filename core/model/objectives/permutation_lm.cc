@@ -51,6 +51,11 @@ class PermutationLm final : public Objective {
     if (next_sentence_) FillNextSentence(sample, num_predict_, seq_len_ - 1, b, batch);
   }
 
+  absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
+      const GenerationTokens& tokens) const override {
+    return MakeQueryGeneration(tokens, seq_len_ + memory_rows_);
+  }
+
  private:
   // The place of slot `slot` in the factorisation order. First half: 0 for context, 1 + order otherwise;
   // the second half goes on above the first half's largest rank.
