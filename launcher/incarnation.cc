@@ -12,11 +12,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "core/train/ledger.h"
 #include "core/train/run_directory.h"
 #include "launcher/silent_ranks.h"
 #include "launcher/supervisor.h"
@@ -133,19 +135,35 @@ void EndService(Step& service) {
   }
 }
 
+// Whether the ranks trained and never said that they stopped: their newest steps are in no checkpoint.
+bool HasLostSteps(const IncarnationOptions& options) {
+  const auto records = ReadLedger(RunDirectory(options.run_dir).ledger);
+  if (!records.ok()) return false;
+  const auto has = [&](absl::string_view event) {
+    return std::any_of(records->begin(), records->end(), [&](const LedgerRecord& record) {
+      return record.event == event && record.incarnation == options.identity.incarnation;
+    });
+  };
+  return has("train") && !has("stop");
+}
+
 // What the end of the ranks means for the run. A stop signal during start-up ends ranks that could not listen yet and had nothing to
 // save, and mpirun, which a scheduler's signal reaches as well, then ends with 1. Ranks that crash instead of stopping have lost the
-// steps since the last checkpoint, and say so.
-int EndOfRanks(int exit_status) {
+// steps since the last checkpoint, and say so. While mpirun clears up after them it does not catch our wishes any more: it then ends
+// by the wish, whatever the ranks ended with.
+int EndOfRanks(const IncarnationOptions& options, int exit_status) {
   const auto is_by = [exit_status](std::initializer_list<int> signals) {
     return std::any_of(signals.begin(), signals.end(), [exit_status](int signal_number) {
       return exit_status == 128 + signal_number;
     });
   };
-  if (is_by({SIGTERM, SIGINT, SIGUSR1})) return kExitRequeue;
-  if (!IsAskedToStop()) return exit_status;
-  if (exit_status == 1 || is_by({SIGUSR2, SIGKILL})) return kExitRequeue;
-  if (exit_status <= 128) return exit_status;
+  const bool ended_by_wish = IsAskedToStop() && is_by({SIGUSR1, SIGUSR2});
+  if (!ended_by_wish || !HasLostSteps(options)) {
+    if (is_by({SIGTERM, SIGINT, SIGUSR1})) return kExitRequeue;
+    if (!IsAskedToStop()) return exit_status;
+    if (exit_status == 1 || is_by({SIGUSR2, SIGKILL})) return kExitRequeue;
+    if (exit_status <= 128) return exit_status;
+  }
   LogWarning(absl::StrCat(
       "the ranks ended with status ",
       exit_status,
@@ -233,7 +251,7 @@ absl::StatusOr<int> RunIncarnation(const IncarnationOptions& options,
   const int exit_status = WatchUntilEnd(options, *service, **ranks, way.is_distributed(), output);
   EndService(*service);
   way.CleanUp();
-  return EndOfRanks(exit_status);
+  return EndOfRanks(options, exit_status);
 }
 
 }  // namespace anyorder::launcher

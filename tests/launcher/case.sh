@@ -162,7 +162,7 @@ crashed_stop)
   kill -TERM $job
   await grep -q "stopping: the ranks save a checkpoint first" $name/log
   # No signal that a handler of MPI could meet first, while other threads still finish the save.
-  kill -KILL "$victim"
+  kill -ILL "$victim"; kill -CONT "$victim"
   wait $job; expect_status $? 74 "a crash while stopping"
   expect_text "the ranks ended with status [0-9]* while they were stopping; steps since the last checkpoint are lost" $name/log
   [ "$(grep -c '"event":"start"' $name/run/ledger.jsonl)" -eq 1 ] || fail "started again although it was to stop"
