@@ -59,6 +59,7 @@ absl::Status CheckRepresentable(const RunConfig& config) {
                               model.model_dim));
   faults.Require(!model.scale_embedding, "model.scale_embedding is true");
   faults.Require(model.relative_positions(), "model.positions is not relative");
+  faults.Require(!model.has_distance_bias(), "model.position_bias is on");
   faults.Require(model.segments != Segments::kLearned, "model.segments is learned");
   faults.Require(!model.pre_norm(), "model.layer_norm is pre");
   faults.Require(!model.embedding_layer_norm, "model.embedding_layer_norm is true");

@@ -32,6 +32,11 @@ kernels::AttentionInputs MakeInputs(const StepContext& context,
     in.min_distance = shape.batch.min_distance;
     in.table_of_lane = relative.table_of_lane();
   }
+  if (!tables.bias.spread().is_null()) {
+    in.distance_bias = tables.bias.spread();
+    in.min_bias_distance = tables.bias.min_distance();
+    in.table_of_lane = batch.direction.data();
+  }
   in.content_bias = weights.content_bias;
   in.position_bias = weights.position_bias;
   in.segment_bias = weights.segment_bias;
@@ -126,8 +131,10 @@ void AttentionCoreBackward(const StepContext& context,
   args.dposition_bias = biases.position;
   args.dsegment_bias = biases.segment;
   args.dsegment_embedding = gradients.segment_embedding;
+  args.ddistance_bias = tables.bias.dspread();
   args.workspace = scratch.workspace;
   context.backend.AttentionBackward(args, context.stream);
+  tables.bias.AddGradient(context, gradients.distance_bias);
   AddSharedBiases(context, biases, gradients);
   Rotate(context, args.dq, QueryAngles(context, tables, layer), /*inverse=*/true);
   Rotate(context, args.dk, tables.rotary.keys(), /*inverse=*/true);

@@ -1,4 +1,4 @@
-// What the attention of all layers reads beside activations and weights: positions, windows, global slots.
+// What the attention of all layers reads beside activations and its own weights: positions, windows, global slots.
 
 #pragma once
 
@@ -6,7 +6,9 @@
 
 #include "absl/status/status.h"
 
+#include "core/model/distance_bias.h"
 #include "core/model/global_slots.h"
+#include "core/model/layer_tensors.h"
 #include "core/model/positions.h"
 #include "core/model/rotary_angles.h"
 #include "core/model/step_context.h"
@@ -16,13 +18,16 @@ namespace anyorder {
 struct AttentionTables {
   PositionTables relative;
   RotaryAngles rotary;
+  DistanceBias bias;
   GlobalSlots globals;
   std::vector<kernels::Band> bands;  // [L * H], of the configuration; empty: unlimited
 
   absl::Status Allocate(const NetworkShape& shape, kernels::Backend& backend);
   // For the microbatch of `context`.
-  void Prepare(const StepContext& context);
-  int64_t bytes() const { return relative.bytes() + rotary.bytes() + globals.bytes(); }
+  void Prepare(const StepContext& context, const NetworkWeights& weights);
+  int64_t bytes() const {
+    return relative.bytes() + rotary.bytes() + bias.bytes() + globals.bytes();
+  }
 };
 
 }  // namespace anyorder

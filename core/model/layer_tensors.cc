@@ -32,6 +32,7 @@ void ForEachTensor(const LayerTensors<Slot>& slots, LayerTensors<View>& views, c
   both(&Slots::position_bias, &Views::position_bias);
   both(&Slots::segment_bias, &Views::segment_bias);
   both(&Slots::segment_embedding, &Views::segment_embedding);
+  both(&Slots::distance_bias, &Views::distance_bias);
   both(&Slots::attention_norm_gamma, &Views::attention_norm_gamma);
   both(&Slots::attention_norm_beta, &Views::attention_norm_beta);
   both(&Slots::ffn_norm_gamma, &Views::ffn_norm_gamma);
@@ -140,6 +141,8 @@ class SlotFinder {
     slots.position_bias = IfAny(biases + "r_r_bias", {heads_dim});
     slots.segment_bias = IfAny(biases + "r_s_bias", {heads_dim});
     slots.segment_embedding = IfAny(attention + "seg_embed", {2, heads_dim});
+    slots.distance_bias = IfAny("transformer.relative_attention_bias.weight",
+                                {shape_.model.position_buckets, shape_.model.num_heads});
     slots.attention_norm_gamma = At(attention + "layer_norm.weight", {dim});
     slots.attention_norm_beta = At(attention + "layer_norm.bias", {dim});
     slots.ffn_norm_gamma = At(prefix + "ff.layer_norm.weight", {dim});

@@ -22,6 +22,7 @@ struct LayerTensors {
   View position_bias;                                // [HD] r_r_bias
   View segment_bias;                                 // [HD] r_s_bias
   View segment_embedding;                            // [2, HD] seg_embed
+  View distance_bias;                                // [buckets, H], the same for all layers
   View attention_norm_gamma, attention_norm_beta;    // [d]
   View ffn_norm_gamma, ffn_norm_beta;                // [d]
   View ffn_in, ffn_in_bias;                          // [F, d], [F]; applied transposed

@@ -14,6 +14,32 @@ std::string Fault(const char* key, double value, const char* bound) {
   return absl::StrCat("model.", key, " is ", value, " but must be ", bound);
 }
 
+void CheckPositionBias(const ModelConfig& model, FaultList& faults) {
+  if (!model.has_distance_bias()) return;
+  const bool both_ways = model.position_bias == PositionBias::kT5;
+  faults.Require(model.positions == Positions::kLearned || model.positions == Positions::kNone,
+                 "model.position_bias is on but model.positions is relative or rope, whose scores "
+                 "know distances already; use learned ones, or none");
+  faults.Require(!model.global_projections,
+                 "model.position_bias is on but model.global_projections is true; the bias belongs "
+                 "to one set of projections, so turn one of them off");
+  // Half of the buckets of a side are for one distance each, at least one.
+  faults.Require(
+      model.position_buckets >= (both_ways ? 4 : 2) &&
+          (!both_ways || model.position_buckets % 2 == 0),
+      Fault("position_buckets",
+            static_cast<double>(model.position_buckets),
+            both_ways ? "an even number from 4 on: half of them for each side" : "at least 2"));
+  const int64_t exact = model.position_buckets / (both_ways ? 4 : 2);
+  faults.Require(model.position_bias_max_distance > exact &&
+                     model.position_bias_max_distance <= (int64_t{1} << 20),
+                 absl::StrCat("model.position_bias_max_distance is ",
+                              model.position_bias_max_distance,
+                              " but must be above ",
+                              exact,
+                              ", the distances with a bucket of their own, and at most 2^20"));
+}
+
 // Keys of other backbones, and which of them go together.
 void CheckBackbone(const ModelConfig& model, FaultList& faults) {
   faults.Require(model.max_positions >= 1,
@@ -39,6 +65,7 @@ void CheckBackbone(const ModelConfig& model, FaultList& faults) {
       "model.global_projections is true but positions or segments are relative, whose scores "
       "belong to "
       "one set of projections; use learned ones, or none");
+  CheckPositionBias(model, faults);
   const absl::StatusOr<std::vector<kernels::Band>> bands = AttentionWindows(model);
   if (!bands.ok()) faults.Add(std::string(bands.status().message()));
 }

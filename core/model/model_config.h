@@ -29,6 +29,9 @@ enum class Initializer {
 enum class Positions { kRelative, kLearned, kRope, kNone };
 // How it knows segments: same or different in the scores (XLNet), a learned vector added to the input (BERT), or not at all.
 enum class Segments { kRelative, kLearned, kNone };
+// A learned bias of the scores by head and bucket of distance (distance_bias.h): T5's encoder has buckets for both sides, its
+// decoder for the past alone.
+enum class PositionBias { kNone, kT5, kT5Causal };
 enum class LayerNormPlace {
   kPost,
   kPre
@@ -57,8 +60,11 @@ struct ModelConfig {
 
   // Other backbones on the same layers; the defaults above and here are XLNet's. README.md says which systems use which.
   Positions positions = Positions::kRelative;
-  int64_t max_positions = 512;              // learned: slots may stand at [0, max_positions)
-  double rope_base = 10000.0;               // rope: angles are pos * rope_base^(-2f / head_dim)
+  int64_t max_positions = 512;  // learned: slots may stand at [0, max_positions)
+  double rope_base = 10000.0;   // rope: angles are pos * rope_base^(-2f / head_dim)
+  PositionBias position_bias = PositionBias::kNone;  // beside learned positions, or none
+  int64_t position_buckets = 32;                     // of position_bias, a head
+  int64_t position_bias_max_distance = 128;          // from here on distances share a bucket
   Segments segments = Segments::kRelative;  // segment_term = false is the older spelling of "none"
   int64_t num_segments = 2;                 // learned: ids in [0, num_segments)
   LayerNormPlace layer_norm = LayerNormPlace::kPost;
@@ -101,6 +107,9 @@ struct ModelConfig {
     visit("positions", self.positions);
     visit("max_positions", self.max_positions);
     visit("rope_base", self.rope_base);
+    visit("position_bias", self.position_bias);
+    visit("position_buckets", self.position_buckets);
+    visit("position_bias_max_distance", self.position_bias_max_distance);
     visit("segments", self.segments);
     visit("num_segments", self.num_segments);
     visit("layer_norm", self.layer_norm);
@@ -122,6 +131,7 @@ struct ModelConfig {
 
   bool relative_positions() const { return positions == Positions::kRelative; }
   bool relative_segments() const { return segments == Segments::kRelative && segment_term; }
+  bool has_distance_bias() const { return position_bias != PositionBias::kNone; }
   bool pre_norm() const { return layer_norm == LayerNormPlace::kPre; }
   // Whether the input is more than a dropped-out token embedding.
   bool sums_embeddings() const {
@@ -155,6 +165,11 @@ inline constexpr auto kEnumNames<Positions> =
                                                       {Positions::kLearned, "learned"},
                                                       {Positions::kRope, "rope"},
                                                       {Positions::kNone, "none"}});
+template <>
+inline constexpr auto kEnumNames<PositionBias> =
+    std::to_array<std::pair<PositionBias, const char*>>({{PositionBias::kNone, "none"},
+                                                         {PositionBias::kT5, "t5"},
+                                                         {PositionBias::kT5Causal, "t5_causal"}});
 template <>
 inline constexpr auto kEnumNames<Segments> =
     std::to_array<std::pair<Segments, const char*>>({{Segments::kRelative, "relative"},

@@ -36,6 +36,9 @@ struct NetworkShape {
   }
   int64_t num_rows(int64_t layer) const { return batch.num_rows() - first_row(layer); }
 
+  // Distances with a bias of their own: every one up to the largest, both ways. Without the bias of no meaning.
+  int64_t num_bias_distances() const { return 2 * model.position_bias_max_distance + 1; }
+
   // The attention call of `layer` in a microbatch with `num_tables` reading directions.
   kernels::AttentionShape AttentionShapeOf(int64_t layer, int64_t num_tables) const {
     kernels::AttentionShape shape;
@@ -47,6 +50,10 @@ struct NetworkShape {
     shape.head_dim = model.head_dim;
     shape.num_tables = num_tables;
     shape.num_distances = num_tables > 0 ? batch.num_distances : 0;
+    if (model.has_distance_bias()) {
+      shape.num_tables = 2;
+      shape.num_bias_distances = num_bias_distances();
+    }
     return shape;
   }
   // Whether global slots attend with projections of their own in `layer`.

@@ -111,6 +111,9 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, int64_t vocab_size) 
   if (config.segments == Segments::kLearned)
     AddWeights("transformer.segment_embedding.weight", {config.num_segments, dim});
   if (config.embedding_layer_norm) AddLayerNorm("transformer.embedding_", dim);
+  if (config.has_distance_bias())
+    AddWeights("transformer.relative_attention_bias.weight",
+               {config.position_buckets, config.num_heads});
   if (!config.untie_r) AddRelativeBiases(config, "transformer.");
   for (int64_t layer = 0; layer < config.num_layers; ++layer)
     AddLayer(config, absl::StrCat("transformer.layer.", layer, "."));

@@ -32,7 +32,8 @@ struct ParameterInfo {
 };
 
 // The order; in parentheses what only some models have:
-//   mask_emb, word embedding, (position table), (segment table), (LayerNorm of embeddings), (biases shared by all layers);
+//   mask_emb, word embedding, (position table), (segment table), (LayerNorm of embeddings), (bias by distance), (biases shared
+//   by all layers);
 //   a layer: q, k, v, o, (r), (biases of q, k, v, o), (global q, k, v), (their biases), (r_w_bias, r_r_bias), (r_s_bias),
 //     (seg_embed), LayerNorm of attention, LayerNorm of feed-forward, layer_1 and layer_2 with their biases;
 //   (LayerNorm after the last layer), (the head's dense layer and LayerNorm), (lm_loss.bias), (the next-sentence head's two

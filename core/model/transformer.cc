@@ -45,7 +45,7 @@ class TransformerNetwork final : public Transformer {
     CheckArguments(args);
     const StepContext context{shape_, args, activations_, backend_, stream};
     binder_.Bind(args.weights, &weights_);
-    tables_.Prepare(context);
+    tables_.Prepare(context, weights_);
     ForwardPass(context, embedding_, tables_, weights_);
     const bool learns = args.training && !args.gradients.is_null();
     if (learns) {
@@ -98,8 +98,9 @@ class TransformerNetwork final : public Transformer {
     clear(gradients_.position_table);
     clear(gradients_.segment_table);
     clear(gradients_.softmax_bias);
-    if (shape_.model.untie_r) return;
     const LayerTensors<TensorView>& shared = gradients_.layers.front();
+    clear(shared.distance_bias);
+    if (shape_.model.untie_r) return;
     clear(shared.content_bias);
     clear(shared.position_bias);
     clear(shared.segment_bias);

@@ -1,5 +1,5 @@
 // Other systems' networks beside numbers that transformers computed in fp64, from files: GPT, BERT, Longformer with global slots
-// and windows, and GPT-NeoX (rotary positions, pre-LN). golden/FORMAT.md describes the files.
+// and windows, GPT-NeoX (rotary positions, pre-LN), and MPNet (T5's bias by distance). golden/FORMAT.md describes the files.
 
 #include <gtest/gtest.h>
 
@@ -80,6 +80,15 @@ ModelConfig NeoX() {
   model.layer_norm = LayerNormPlace::kPre;
   model.softmax_bias = false;
   model.activation = kernels::Activation::kGeluErf;
+  return model;
+}
+
+ModelConfig MpNet() {
+  ModelConfig model = Longformer();
+  model.segments = Segments::kNone;
+  model.global_projections = false;
+  model.attention_windows = "";
+  model.position_bias = PositionBias::kT5;
   return model;
 }
 
@@ -212,7 +221,8 @@ INSTANTIATE_TEST_SUITE_P(Networks,
                          ::testing::Values(Case{"gpt", Gpt, true},
                                            Case{"bert", Bert, false},
                                            Case{"longformer", Longformer, false},
-                                           Case{"neox", NeoX, true}),
+                                           Case{"neox", NeoX, true},
+                                           Case{"mpnet", MpNet, false}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

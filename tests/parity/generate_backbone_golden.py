@@ -17,14 +17,14 @@ from generate_golden import check, hashed_weights
 from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy
 from transformers import (BertConfig, BertForPreTraining, GPTNeoXConfig, GPTNeoXForCausalLM, LongformerConfig,
-                          LongformerForMaskedLM, OpenAIGPTConfig, OpenAIGPTLMHeadModel)
+                          LongformerForMaskedLM, MPNetConfig, MPNetForMaskedLM, OpenAIGPTConfig, OpenAIGPTLMHeadModel)
 
 VOCAB, LENGTH, LANES, LAYERS, HEADS, HEAD_DIM = 31, 24, 2, 2, 2, 8
 DIM = HEADS * HEAD_DIM
 FFN = 4 * DIM  # GPT's is fixed to that
 WINDOWS = [4, 8]  # Longformer's, both sides together, a layer
 GLOBAL_SLOTS = [[0, 7], [0, 13]]
-NAMES = ("gpt", "bert", "longformer", "neox")
+NAMES = ("gpt", "bert", "longformer", "neox", "mpnet")
 
 
 def linear(module):
@@ -147,13 +147,42 @@ def neox():
     return model, ours
 
 
+def mpnet():
+    """T5's bias by distance beside learned positions, as in UniLMv2; no segments."""
+    # 32 buckets up to distance 128, which transformers does not let one change.
+    config = MPNetConfig(vocab_size=VOCAB, hidden_size=DIM, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
+                         intermediate_size=FFN, max_position_embeddings=LENGTH + 2, hidden_dropout_prob=0,
+                         attention_probs_dropout_prob=0, layer_norm_eps=1e-5, pad_token_id=1)
+    model = MPNetForMaskedLM(config)
+    embeddings, encoder = model.mpnet.embeddings, model.mpnet.encoder
+    ours = {"transformer.word_embedding.weight": (embeddings.word_embeddings.weight, lambda x: x),
+            "transformer.position_embedding.weight": (embeddings.position_embeddings.weight, lambda x: x[2:]),
+            **norm("transformer.embedding_", embeddings.LayerNorm),
+            "transformer.relative_attention_bias.weight": (encoder.relative_attention_bias.weight, lambda x: x)}
+    for number, layer in enumerate(encoder.layer):
+        prefix = f"transformer.layer.{number}."
+        for name in "qkv":
+            module = getattr(layer.attention.attn, name)
+            ours[f"{prefix}rel_attn.{name}"] = turned(module.weight)
+            ours[f"{prefix}rel_attn.{name}_bias"] = (module.bias, lambda x: x)
+        ours[f"{prefix}rel_attn.o"] = (layer.attention.attn.o.weight, lambda x: x)
+        ours[f"{prefix}rel_attn.o_bias"] = (layer.attention.attn.o.bias, lambda x: x)
+        ours.update(norm(f"{prefix}rel_attn.", layer.attention.LayerNorm) | norm(f"{prefix}ff.", layer.output.LayerNorm))
+        for name, module in (("layer_1", layer.intermediate.dense), ("layer_2", layer.output.dense)):
+            ours.update({f"{prefix}ff.{name}.{key}": value for key, value in linear(module).items()})
+    ours.update({f"lm_head.dense.{key}": value for key, value in linear(model.lm_head.dense).items()})
+    ours.update(norm("lm_head.", model.lm_head.layer_norm))
+    ours["lm_loss.bias"] = (model.lm_head.bias, lambda x: x)
+    return model, ours
+
+
 def draw(rng, shape, low, high):
     return torch.tensor([rng.randrange(low, high) for _ in range(shape[0] * shape[1])]).reshape(shape)
 
 
 def make_tensors(name):
     rng = random.Random(NAMES.index(name))
-    model, ours = {"gpt": gpt, "bert": bert, "longformer": longformer, "neox": neox}[name]()
+    model, ours = {"gpt": gpt, "bert": bert, "longformer": longformer, "neox": neox, "mpnet": mpnet}[name]()
     model = model.double().eval()
     covered = {id(parameter) for parameter, _ in ours.values()}
     missing = [key for key, parameter in model.named_parameters() if id(parameter) not in covered]

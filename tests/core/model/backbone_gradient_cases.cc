@@ -134,6 +134,33 @@ std::vector<GradientCase> RotaryAndNormCases() {
   return cases;
 }
 
+ModelConfig WithBias(ModelConfig model, PositionBias bias) {
+  model.position_bias = bias;
+  model.position_buckets = 8;
+  model.position_bias_max_distance = 6;
+  return model;
+}
+
+std::vector<GradientCase> DistanceBiasCases() {
+  std::vector<GradientCase> cases;
+  // Queries that see their group, as in UniLMv2.
+  cases.push_back({"distance_bias_beside_learned_positions"});
+  cases.back().model = WithBias(WithDropout(Learned(SmallModel())), PositionBias::kT5);
+  cases.back().model.embedding_layer_norm = true;
+  cases.back().model.mlm_head = true;
+  cases.back().change = WithGroupedQueries;
+  cases.back().unused = IsKeyBias;
+  cases.push_back({"distance_bias_with_memory_both_directions"});
+  cases.back().model = WithBias(SmallModel(), PositionBias::kT5);
+  cases.back().model.positions = Positions::kNone;
+  cases.push_back({"causal_distance_bias_pre_norm", "causal_lm"});
+  cases.back().model = WithBias(PreNorm(SmallModel()), PositionBias::kT5Causal);
+  cases.back().model.positions = Positions::kNone;
+  cases.back().model.segments = Segments::kNone;
+  cases.back().model.untie_r = false;
+  return cases;
+}
+
 std::vector<GradientCase> WindowCases() {
   std::vector<GradientCase> cases;
   cases.push_back({"windows"});
@@ -164,7 +191,8 @@ std::vector<GradientCase> WindowCases() {
 
 std::vector<GradientCase> Cases() {
   std::vector<GradientCase> cases = EmbeddingCases();
-  for (const std::vector<GradientCase>& more : {RotaryAndNormCases(), WindowCases()})
+  for (const std::vector<GradientCase>& more :
+       {RotaryAndNormCases(), DistanceBiasCases(), WindowCases()})
     cases.insert(cases.end(), more.begin(), more.end());
   return cases;
 }

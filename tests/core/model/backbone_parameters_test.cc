@@ -58,11 +58,21 @@ TEST(BackboneParametersTest, LongformerHasThePublishedTotal) {
   EXPECT_EQ(ParameterLayout(config, 50265).num_elements(), 148711257 + kMaskEmbedding);
 }
 
+// MPNetForMaskedLM of transformers' MPNetConfig(): no segments, 32 buckets for 12 heads.
+TEST(BackboneParametersTest, MpNetHasThePublishedTotal) {
+  ModelConfig config = Bert();
+  config.segments = Segments::kNone;
+  config.next_sentence_head = false;
+  config.position_bias = PositionBias::kT5;
+  EXPECT_EQ(ParameterLayout(config, 30527).num_elements(), 109516991 + kMaskEmbedding);
+}
+
 TEST(BackboneParametersTest, OrderIsThatOfTheHeader) {
   ModelConfig config = Bert();
   config.num_layers = 1;
   config.layer_norm = LayerNormPlace::kPre;
   config.global_projections = true;
+  config.position_bias = PositionBias::kT5;  // not valid together, but each has its place
   const ParameterLayout layout(config, 100);
   std::vector<std::string> names;
   for (const ParameterInfo& info : layout.parameters())
@@ -75,6 +85,7 @@ TEST(BackboneParametersTest, OrderIsThatOfTheHeader) {
                                              "transformer.segment_embedding.weight",
                                              "transformer.embedding_layer_norm.weight",
                                              "transformer.embedding_layer_norm.bias",
+                                             "transformer.relative_attention_bias.weight",
                                              attention + "q",
                                              attention + "k",
                                              attention + "v",
@@ -200,6 +211,29 @@ TEST(BackboneConfigTest, ValidateNamesWhatDoesNotGoTogether) {
                                   "model.clamp_len is 5",
                                   "model.segments is relative but model.positions is rope"})
     EXPECT_NE(second.find(fault), std::string::npos) << second;
+}
+
+TEST(BackboneConfigTest, BiasByDistanceGoesWithLearnedPositionsOrNoneAlone) {
+  ModelConfig config;
+  config.segments = Segments::kNone;
+  config.position_bias = PositionBias::kT5;
+  for (const Positions positions : {Positions::kRelative, Positions::kRope}) {
+    config.positions = positions;
+    EXPECT_NE(config.Validate().message().find("model.position_bias is on but model.positions"),
+              std::string::npos);
+  }
+  for (const Positions positions : {Positions::kLearned, Positions::kNone}) {
+    config.positions = positions;
+    EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+  }
+  config.global_projections = true;
+  config.position_buckets = 7;
+  config.position_bias_max_distance = 1;
+  const std::string message(config.Validate().message());
+  for (const char* const fault : {"model.global_projections is true",
+                                  "model.position_buckets is 7",
+                                  "model.position_bias_max_distance is 1 but must be above 1"})
+    EXPECT_NE(message.find(fault), std::string::npos) << message;
 }
 
 }  // namespace

@@ -113,6 +113,53 @@ TEST_F(BackboneStepTest, RotaryPositionsAreRelative) {
   EXPECT_GT(std::abs(Run(model, stretched, weights).step.loss_sum - loss), 1e-3);
 }
 
+// One bucket's number, moved, is noticed by the rows that have a visible key in it beside others; two heads, one moved.
+TEST_F(BackboneStepTest, BucketsOfDistanceReachRowsWithSuchAKey) {
+  ModelConfig model = OneLayer();
+  model.position_bias = PositionBias::kT5Causal;
+  model.position_buckets = 8;  // distances 0 .. 3, then 4, 5 and 6, 7 .. 9, 10 and above
+  model.position_bias_max_distance = 12;
+  const std::vector<int64_t> first = {0, 1, 2, 3, 4, 6, 7, 10};
+  const Batch batch = Make("causal_lm", model);
+  const ParameterLayout layout(model, kSmallVocab);
+  const ParameterInfo& bias = layout.Find("transformer.relative_attention_bias.weight");
+  const std::vector<double> weights = InitialWeights(model, kSmallVocab, 61);
+  const std::vector<float> losses = Run(model, batch, weights).losses;
+  for (int64_t bucket = 0; bucket < 8; ++bucket) {
+    std::vector<double> moved = weights;
+    moved[bias.offset + bucket * model.num_heads + 1] += 1;
+    const std::vector<float> other = Run(model, batch, moved).losses;
+    for (int64_t row = 0; row < sampling_.seq_len; ++row) {
+      // The first row sees one key, whose weight is 1 whatever its score.
+      const bool notices = row > 0 && row >= first[bucket];
+      EXPECT_EQ(other[row] != losses[row], notices) << "bucket " << bucket << ", row " << row;
+    }
+  }
+}
+
+TEST_F(BackboneStepTest, BiasByDistanceIsRelativeAndReadsBackwards) {
+  ModelConfig model = SmallModel();
+  model.positions = Positions::kNone;
+  model.position_bias = PositionBias::kT5;
+  model.position_bias_max_distance = 20;
+  const Batch batch = Make("permutation_lm", model);
+  const std::vector<float> losses = Losses(model, batch);
+  const auto change = [&batch](int32_t factor, int32_t shift) {
+    Batch changed = batch;
+    for (std::vector<int32_t>* positions : {&changed.row_pos, &changed.key_pos}) {
+      for (int32_t& position : *positions)
+        position = factor * position + shift;
+    }
+    return changed;
+  };
+  EXPECT_EQ(Losses(model, change(1, -1000)), losses);
+  EXPECT_NE(Losses(model, change(2, 0)), losses);
+  Batch mirrored = change(-1, 7);
+  EXPECT_NE(Losses(model, mirrored), losses);
+  mirrored.direction = {1};
+  EXPECT_EQ(Losses(model, mirrored), losses);
+}
+
 // A query slot starts as mask_emb + P[pos]: moved, it predicts something else, and no other target notices.
 TEST_F(BackboneStepTest, QueriesKnowTheirLearnedPosition) {
   ModelConfig model = OneLayer();

@@ -68,6 +68,11 @@ void Bert(ModelConfig& model) {
   model.readout_dropout = false;
 }
 
+void MpNet(ModelConfig& model) {
+  Bert(model);
+  model.position_bias = PositionBias::kT5;
+}
+
 void RopePreNorm(ModelConfig& model) {
   model.positions = Positions::kRope;
   model.segments = Segments::kLearned;
@@ -320,6 +325,7 @@ std::vector<Case> Backbones() {
     const std::string end = dtype == ComputeType::kFloat32 ? "_fp32" : "_bf16";
     cases.push_back({"gpt" + end, "causal_lm", dtype, false, Gpt});
     cases.push_back({"bert" + end, "dae", dtype, true, Bert});
+    cases.push_back({"mpnet" + end, "permutation_lm", dtype, false, MpNet, GroupedQueries});
     cases.push_back({"rope_pre_norm" + end, "permutation_lm", dtype, false, RopePreNorm});
     cases.push_back({"groups" + end, "permutation_lm", dtype, false, nullptr, GroupedQueries});
     cases.push_back({"longformer" + end, "dae", dtype, false, Longformer, TwoGlobalSlots});
