@@ -111,6 +111,10 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(const std::string& direct
   for (size_t i = 0; i < dataset->index_.shards.size(); ++i)
     ANYORDER_RETURN_IF_ERROR(dataset->OpenShard(i));
   ANYORDER_RETURN_IF_ERROR(dataset->OpenLanes());
+  if (dataset->index_.examples) {
+    ANYORDER_ASSIGN_OR_RETURN(dataset->examples_,
+                              StoredExamples::Open(directory, dataset->index_, *dataset));
+  }
   if (options.verify) ANYORDER_RETURN_IF_ERROR(dataset->Verify());
   return dataset;
 }

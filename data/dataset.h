@@ -16,6 +16,7 @@
 
 #include "data/dataset_index.h"
 #include "data/sampling/text_source.h"
+#include "data/stored_examples.h"
 
 namespace anyorder::data {
 
@@ -49,6 +50,8 @@ class Dataset : public TextSource {
   absl::StatusOr<LaneRange> ReadLaneRange(int64_t stream,
                                           int64_t num_streams,
                                           bool backward) const override;
+  // The labelled examples that the text is, null for plain text.
+  const StoredExamples* examples() const override { return examples_.get(); }
 
   // Every chunk that was not checked yet, and every file's digest. DataLoss.
   absl::Status Verify() const;
@@ -70,6 +73,7 @@ class Dataset : public TextSource {
   const DatasetIndex index_;
   std::vector<std::unique_ptr<Shard>> shards_;
   std::unique_ptr<Lanes> lanes_;
+  std::unique_ptr<StoredExamples> examples_;
 };
 
 }  // namespace anyorder::data

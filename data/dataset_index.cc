@@ -90,7 +90,7 @@ class MemberReader {
   std::string bad_;
 };
 
-enum class FileKind { kShard, kLanes, kTokenizer };
+enum class FileKind { kShard, kLanes, kPlain };
 
 void ReadFileEntry(const Json* object, FileKind kind, DatasetFile& entry, MemberReader& parent) {
   if (object == nullptr) return;
@@ -102,7 +102,7 @@ void ReadFileEntry(const Json* object, FileKind kind, DatasetFile& entry, Member
     reader.ReadInteger("first_token", entry.first_token);
     reader.ReadInteger("num_tokens", entry.num_tokens);
   }
-  if (kind != FileKind::kTokenizer) {
+  if (kind != FileKind::kPlain) {
     reader.ReadString("metadata_digest", entry.metadata_digest);
     const Json* const arrays = reader.Require("arrays");
     if (arrays != nullptr && arrays->is_object()) {
@@ -116,7 +116,36 @@ void ReadFileEntry(const Json* object, FileKind kind, DatasetFile& entry, Member
   }
   if (entry.file.empty() || entry.file.find('/') != std::string::npos) reader.Note("file");
   if (!reader.bad().empty())
-    parent.Note(absl::StrCat("shards, lanes or tokenizer: ", reader.bad()));
+    parent.Note(absl::StrCat("shards, lanes, tokenizer or examples: ", reader.bad()));
+}
+
+void ReadExamples(const Json& object, ExamplesEntry& entry, MemberReader& parent) {
+  MemberReader reader(object);
+  ReadFileEntry(&object, FileKind::kPlain, entry.table, parent);
+  reader.ReadInteger("num_examples", entry.num_examples);
+  reader.ReadInteger("num_parts", entry.num_parts);
+  std::string task;
+  reader.ReadString("task", task);
+  bool is_known = false;
+  for (const auto& [value, name] : kEnumNames<ExampleTask>) {
+    if (task != name) continue;
+    entry.task = value;
+    is_known = true;
+  }
+  if (!is_known) reader.Note("task");
+  const Json* const classes = reader.Require("classes");
+  if (classes == nullptr || !classes->is_array()) {
+    reader.Note("classes");
+  } else {
+    for (const Json& name : *classes) {
+      if (name.is_string()) {
+        entry.classes.push_back(name.get<std::string>());
+      } else {
+        reader.Note("classes");
+      }
+    }
+  }
+  if (!reader.bad().empty()) parent.Note(absl::StrCat("examples.", reader.bad()));
 }
 
 // Fills `index` from `root`. Returns the name of the first bad member, "" if all are good.
@@ -137,7 +166,9 @@ std::string ReadMembers(const Json& root, DatasetIndex& index) {
     ReadFileEntry(lanes, FileKind::kLanes, index.lanes, reader);
     MemberReader(*lanes).ReadInteger("num_cells", index.num_lane_cells);
   }
-  ReadFileEntry(reader.Require("tokenizer"), FileKind::kTokenizer, index.tokenizer, reader);
+  ReadFileEntry(reader.Require("tokenizer"), FileKind::kPlain, index.tokenizer, reader);
+  if (const auto examples = root.find("examples"); examples != root.end())
+    ReadExamples(*examples, index.examples.emplace(), reader);
   const Json* shards = reader.Require("shards");
   if (shards == nullptr || !shards->is_array()) {
     reader.Note("shards");
@@ -187,6 +218,19 @@ std::string FindInconsistency(const DatasetIndex& index) {
     if (id < 0 || static_cast<uint64_t>(id) >= index.vocab_size) {
       return absl::StrCat("vocab_ids.", key, " is outside the vocabulary");
     }
+  }
+  // Every part has a token at least, so that no size that follows from these can wrap.
+  if (index.examples && (index.examples->num_examples == 0 ||
+                         index.examples->num_examples > index.examples->num_parts ||
+                         index.examples->num_parts > index.num_tokens ||
+                         index.examples->num_parts > uint64_t{1} << 31)) {
+    return absl::StrCat("examples: ",
+                        index.examples->num_examples,
+                        " of ",
+                        index.examples->num_parts,
+                        " parts do not fit ",
+                        index.num_tokens,
+                        " tokens");
   }
   return "";
 }
@@ -260,6 +304,13 @@ std::string SerializeDatasetIndex(const DatasetIndex& index) {
   root["lanes"] = FileEntry(index.lanes);
   root["lanes"]["num_cells"] = index.num_lane_cells;
   root["tokenizer"] = FileEntry(index.tokenizer);
+  if (index.examples) {
+    Json& examples = root["examples"] = FileEntry(index.examples->table);
+    examples["task"] = ExampleTaskName(index.examples->task);
+    examples["num_examples"] = index.examples->num_examples;
+    examples["num_parts"] = index.examples->num_parts;
+    examples["classes"] = index.examples->classes;
+  }
   root["settings"] = index.settings;
   root["counts"] = index.counts;
   root["tokenizer_digest"] = index.tokenizer_digest;

@@ -4,10 +4,13 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+
+#include "core/model/text_sample.h"
 
 namespace anyorder::data {
 
@@ -39,6 +42,16 @@ struct DatasetFile {
   std::string metadata_digest = "";  // of all bytes but those that have checksums (FORMAT.md)
 };
 
+// What a dataset of labelled examples has beside its text.
+struct ExamplesEntry {
+  DatasetFile table;  // examples.bin
+  ExampleTask task = ExampleTask::kClassification;
+  uint64_t num_examples = 0;
+  uint64_t num_parts = 0;  // of all examples
+  std::vector<std::string>
+      classes;  // names of labels 0, 1, ...; empty for multiple_choice and generation
+};
+
 struct DatasetIndex {
   uint64_t num_tokens = 0;
   uint64_t num_documents = 0;
@@ -52,6 +65,7 @@ struct DatasetIndex {
   std::vector<DatasetFile> shards;  // in stream order, without gaps
   DatasetFile lanes;
   DatasetFile tokenizer;
+  std::optional<ExamplesEntry> examples;  // absent: plain text
   std::string tokenizer_digest;
   std::string corpus_digest;
   std::string dataset_digest;  // names the whole dataset; runs and checkpoints record it

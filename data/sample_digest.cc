@@ -32,6 +32,13 @@ uint64_t SampleDigest(const TextSample& sample) {
   Update(digest, sample.is_masked);
   Update(digest, sample.is_functional);
   Update(digest, sample.order);
+  // Only where there are any, so that the digests of other kinds stay what they were.
+  if (!sample.parts.empty()) {
+    const int64_t example[] = {sample.example, sample.label};
+    digest.Update({reinterpret_cast<const char*>(example), sizeof example});
+    for (const std::vector<int32_t>& part : sample.parts)
+      Update(digest, part);
+  }
   return digest.Value().lo;
 }
 

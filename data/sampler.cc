@@ -11,6 +11,8 @@
 #include "core/base/philox.h"
 #include "core/base/status.h"
 #include "data/sampling/corruption.h"
+#include "data/sampling/example_sampler.h"
+#include "data/sampling/example_source.h"
 #include "data/sampling/lane_streams.h"
 #include "data/sampling/pair_sampler.h"
 #include "data/sampling/permutation.h"
@@ -231,6 +233,11 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
                                                          uint64_t seed,
                                                          int64_t num_lanes) {
   ANYORDER_RETURN_IF_ERROR(config.Validate(kind));
+  if (kind == SampleKind::kExamples && text.examples() == nullptr) {
+    return absl::FailedPreconditionError(
+        "the dataset is plain text, but the objective learns from labelled examples; make one "
+        "with `anyorder prep --examples`");
+  }
   if (num_lanes < 1 || (config.bidirectional && num_lanes % 2 != 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat("number of lanes ",
@@ -238,6 +245,8 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
                      " must be positive",
                      config.bidirectional ? " and even, because sampling.bidirectional=true" : ""));
   }
+  if (kind == SampleKind::kExamples)
+    return std::make_unique<ExampleSampler>(*text.examples(), seed, num_lanes);
   const int64_t need = StreamNeed(config, kind);
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LaneStream> streams,
                             PlaceLanes(text, RunLayout(num_lanes, config.bidirectional)));

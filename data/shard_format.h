@@ -13,6 +13,7 @@ inline constexpr char kFormatName[] = "anyorder-dataset";
 inline constexpr char kIndexFile[] = "dataset.json";
 inline constexpr char kTokenizerFile[] = "spiece.model";
 inline constexpr char kLanesFile[] = "lanes.h5";
+inline constexpr char kExamplesFile[] = "examples.bin";
 inline constexpr char kShardFilePattern[] = "shard-%05d.h5";
 
 // Datasets of a shard. The checksums of /NAME are in /checksums/NAME.

@@ -41,7 +41,8 @@ bool IsDatasetFile(const std::string& name) {
     std::snprintf(shard, sizeof shard, kShardFilePattern, index);
     if (name == shard) return true;
   }
-  return name == kIndexFile || name == kTokenizerFile || name == kLanesFile;
+  return name == kIndexFile || name == kTokenizerFile || name == kLanesFile ||
+         name == kExamplesFile;
 }
 
 // OK if OUTPUT is absent, empty, or an unfinished preparation.

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
+#include "data/example_prep.h"
 #include "data/prep.h"
 #include "data/tokenizer.h"
 #include "launcher/command_line.h"
@@ -48,6 +49,8 @@ struct CommandLine {
   uint64_t merge = 0;
   anyorder::launcher::PrepJob job;
   double vocab_sample_mb = 32;
+  std::vector<std::string> examples;
+  std::string labels_from;
 };
 
 // "2/5" into `prep`; what is wrong with it otherwise.
@@ -92,13 +95,75 @@ int SubmitJobs(CommandLine& line, const CLI::App& app, int argc, char** argv) {
   return anyorder::ReportAndExitStatus(kProgram, status);
 }
 
+// Labelled examples in place of text: data/example_prep.h.
+void DeclareExamples(CLI::App& app, CommandLine& line) {
+  auto* examples = app.add_option(
+      "--examples", line.examples, "labelled examples in place of --input: files of .jsonl");
+  examples->check(anyorder::launcher::IsNotEmpty());
+  for (const char* other : {"--input",
+                            "--vocab-size",
+                            "--vocab-sample-mb",
+                            "--workers",
+                            "--no-filter",
+                            "--no-dedup",
+                            "--min-words",
+                            "--min-letters",
+                            "--max-word-length",
+                            "--max-repeated-lines",
+                            "--plan",
+                            "--slice",
+                            "--merge",
+                            "--slurm"})
+    examples->excludes(app.get_option(other));
+  app.add_option("--labels-from",
+                 line.labels_from,
+                 "dataset of examples whose class numbers to use: the training data's")
+      ->needs(examples)
+      ->check(anyorder::launcher::IsNotEmpty());
+}
+
+int PrepareExamples(const CommandLine& line) {
+  anyorder::data::ExamplePrepOptions options;
+  options.inputs = line.examples;
+  options.output = line.prep.output;
+  options.vocab = line.prep.vocab;
+  options.labels_from = line.labels_from;
+  options.letter_case = line.prep.text.letter_case;
+  options.invalid_utf8 = line.prep.text.invalid_utf8;
+  options.shard_tokens = line.prep.shard_tokens;
+  const auto summary = anyorder::data::RunExamplePrep(options);
+  if (!summary.ok()) return anyorder::ReportAndExitStatus(kProgram, summary.status());
+  const nlohmann::json json{{"task", anyorder::ExampleTaskName(summary->task)},
+                            {"num_examples", summary->num_examples},
+                            {"num_unlabelled", summary->num_unlabelled},
+                            {"num_tokens", summary->num_tokens},
+                            {"longest", summary->longest},
+                            {"classes", summary->classes},
+                            {"dataset_digest", summary->dataset_digest}};
+  if (line.json) {
+    std::puts(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  } else {
+    std::printf(
+        "examples: %llu of %s, %llu without a label\ntokens: %llu, at most %llu an example\n",
+        static_cast<unsigned long long>(summary->num_examples),
+        anyorder::ExampleTaskName(summary->task),
+        static_cast<unsigned long long>(summary->num_unlabelled),
+        static_cast<unsigned long long>(summary->num_tokens),
+        static_cast<unsigned long long>(summary->longest));
+    for (size_t i = 0; i < summary->classes.size(); ++i)
+      std::printf("class %zu: %s\n", i, summary->classes[i].c_str());
+    std::printf(
+        "dataset: %s, digest %s\n", options.output.c_str(), summary->dataset_digest.c_str());
+  }
+  return anyorder::ReportAndExitStatus(kProgram, absl::OkStatus());
+}
+
 void Declare(CLI::App& app, CommandLine& line) {
   PrepOptions& prep = line.prep;
   // CLI11 would read -5 as an enormous unsigned number.
   const CLI::Range whole_number(int64_t{0}, int64_t{1} << 40);
   app.add_option(
          "--input", prep.inputs, "files or directories of .txt, .jsonl, each also .gz, .zst")
-      ->required()
       ->check(anyorder::launcher::IsNotEmpty());
   app.add_option("--output", prep.output, "directory to make the dataset in; absent or empty")
       ->required()
@@ -144,6 +209,7 @@ void Declare(CLI::App& app, CommandLine& line) {
       ->check(anyorder::launcher::IsNumber())
       ->check(CLI::Range(0.0, 1.0));
   DeclareParts(app, line);
+  DeclareExamples(app, line);
   app.add_flag("--quiet", prep.quiet, "no progress");
   app.add_flag("--json", line.json, "print the summary as one JSON object");
 }
@@ -251,6 +317,11 @@ int main(int argc, char** argv) {
   if (line.merge > 0) {
     prep.part = PrepPart::kMerge;
     prep.num_slices = line.merge;
+  }
+  if (!line.examples.empty()) return PrepareExamples(line);
+  if (prep.inputs.empty()) {
+    return anyorder::ReportAndExitStatus(
+        kProgram, absl::InvalidArgumentError("--input is required: the text to prepare"));
   }
   if (app.count("--slurm") > 0) return SubmitJobs(line, app, argc, argv);
   const absl::StatusOr<PrepSummary> summary = anyorder::data::RunPrep(prep);

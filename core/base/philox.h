@@ -39,6 +39,7 @@ enum class RandomPurpose : uint32_t {
   kCorruption = 7,   // token replacement of denoising objectives
   kObjective = 8,    // what an objective itself draws for a lane and step
   kGeneration = 9,   // tokens drawn when text is generated
+  kExamples = 10,    // order of labelled examples; step = epoch
 };
 
 // A sequence of draws for one (seed, purpose, step, lane).

@@ -24,7 +24,9 @@ class Objective {
   virtual std::string name() const = 0;
   virtual SampleKind sample_kind() const = 0;
   // Whether the text begins with a part that the next step remembers, of which evaluation reports apart.
-  virtual bool has_reuse_part() const { return sample_kind() != SampleKind::kContiguous; }
+  virtual bool has_reuse_part() const {
+    return sample_kind() == SampleKind::kPairs || sample_kind() == SampleKind::kMaskedPairs;
+  }
   // Segment ids that slots can have are below this.
   virtual int64_t num_segments() const { return 1; }
   // Names of the losses that Batch::loss_ids tells apart, as many as Shape().num_losses: lower-case words, none of them a split's

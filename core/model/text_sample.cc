@@ -89,9 +89,16 @@ void CheckMaskedPairs(const SamplingConfig& config, FaultList& faults) {
 
 }  // namespace
 
+const char* ExampleTaskName(ExampleTask task) {
+  for (const auto& [value, name] : kEnumNames<ExampleTask>) {
+    if (value == task) return name;
+  }
+  return "";
+}
+
 int64_t SamplingConfig::NumTargets(SampleKind kind) const {
-  if (kind == SampleKind::kContiguous) return seq_len;
   if (kind == SampleKind::kPairs) return num_predict;
+  if (kind != SampleKind::kMaskedPairs) return seq_len;
   // nearbyint rounds halves to even, as Python's round does in BERT's code.
   const double share = std::nearbyint(mask_fraction * static_cast<double>(seq_len));
   return std::min(num_predict, std::max(int64_t{1}, static_cast<int64_t>(share)));
@@ -101,7 +108,7 @@ absl::Status SamplingConfig::Validate(SampleKind kind) const {
   FaultList faults;
   faults.Require(seq_len >= 1 && seq_len <= kMaxSeqLen,
                  absl::StrCat("seq_len=", seq_len, " must be in [1, ", kMaxSeqLen, "]"));
-  if (kind != SampleKind::kContiguous) CheckHalves(*this, faults);
+  if (kind == SampleKind::kPairs || kind == SampleKind::kMaskedPairs) CheckHalves(*this, faults);
   if (kind == SampleKind::kPairs) CheckPairs(*this, faults);
   if (kind == SampleKind::kMaskedPairs) CheckMaskedPairs(*this, faults);
   if (faults.empty()) return absl::OkStatus();

@@ -29,6 +29,16 @@ enum class SampleKind {
   kPairs,        // [reuse][A][SEP][B][SEP][CLS] with span masks and a factorisation order per half
   kContiguous,   // seq_len consecutive tokens and the one after each (causal language modelling)
   kMaskedPairs,  // the same text as kPairs, with BERT's targets and a corrupted copy of it to read
+  kExamples,  // one labelled example, whole: TextSample::parts and label (data/README.md, "Labelled examples")
+};
+
+// What labelled examples are examples of, and which texts one consists of.
+enum class ExampleTask {
+  kClassification,  // text
+  kEntailment,      // premise, hypothesis
+  kSimilarity,      // two texts, in either order
+  kMultipleChoice,  // context, then two or more choices; the label is the right one
+  kGeneration,      // source, target; no label
 };
 
 // Section [sampling]. Defaults: the published XLNet setting.
@@ -69,7 +79,7 @@ struct SamplingConfig {
   }
 
   // Targets of a lane and step. kPairs: num_predict. kMaskedPairs: BERT's min(num_predict, max(1, round(mask_fraction *
-  // seq_len))), halves rounded to even. kContiguous: seq_len.
+  // seq_len))), halves rounded to even. Else: seq_len.
   int64_t NumTargets(SampleKind kind) const;
 
   // InvalidArgument listing every fault. `kind` decides which fields matter.
@@ -79,6 +89,16 @@ struct SamplingConfig {
 template <>
 inline constexpr auto kEnumNames<SpanKind> = std::to_array<std::pair<SpanKind, const char*>>(
     {{SpanKind::kSubword, "subword"}, {SpanKind::kWord, "word"}, {SpanKind::kSingle, "single"}});
+template <>
+inline constexpr auto kEnumNames<ExampleTask> = std::to_array<std::pair<ExampleTask, const char*>>(
+    {{ExampleTask::kClassification, "classification"},
+     {ExampleTask::kEntailment, "entailment"},
+     {ExampleTask::kSimilarity, "similarity"},
+     {ExampleTask::kMultipleChoice, "multiple_choice"},
+     {ExampleTask::kGeneration, "generation"}});
+
+// Its name above.
+const char* ExampleTaskName(ExampleTask task);
 
 // Ids that an objective may put where the text has none of them.
 struct VocabularyIds {
@@ -86,6 +106,8 @@ struct VocabularyIds {
   int32_t classifier = 0;  // [CLS]
   int32_t mask = 0;        // <mask>
   int64_t size = 0;        // ids are in [0, size)
+  int32_t begin = 0;       // <s>; kExamples only, like the next
+  int32_t end = 0;         // </s>
 };
 
 struct TextSample {
@@ -107,6 +129,10 @@ struct TextSample {
   std::vector<uint8_t> is_functional;  // [S] SEP and CLS
   std::vector<int32_t> order;  // [S] kPairs: rank of each position inside its own half (0-based)
   bool b_follows_a = false;    // the next-sentence label
+  // kExamples only; all token arrays above are empty, since how parts become a sequence is the objective's business.
+  int64_t example = 0;                      // its number in the dataset
+  std::vector<std::vector<int32_t>> parts;  // ids of each text, none of them empty or cut
+  int32_t label = -1;                       // class or right choice; -1: not known
 };
 
 }  // namespace anyorder

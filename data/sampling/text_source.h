@@ -10,6 +10,8 @@
 
 namespace anyorder::data {
 
+class ExampleSource;
+
 // Half open, in stream positions; of a backward lane, in positions of the reversed stream.
 struct LaneRange {
   int64_t begin = 0;
@@ -39,6 +41,9 @@ class TextSource {
   virtual absl::StatusOr<LaneRange> ReadLaneRange(int64_t stream,
                                                   int64_t num_streams,
                                                   bool backward) const = 0;
+
+  // What the text consists of, if it is labelled examples (example_source.h); null for plain text.
+  virtual const ExampleSource* examples() const { return nullptr; }
 };
 
 }  // namespace anyorder::data

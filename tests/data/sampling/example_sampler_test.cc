@@ -1,0 +1,107 @@
+#include "data/sampling/example_sampler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "data/sample_digest.h"
+#include "tests/data/memory_examples.h"
+#include "tests/data/memory_text.h"
+
+namespace anyorder::data {
+namespace {
+
+std::vector<int64_t> TurnsOf(const ExampleSampler& sampler, int64_t lanes, int64_t turns) {
+  std::vector<int64_t> examples;
+  for (int64_t turn = 0; turn < turns; ++turn)
+    examples.push_back(sampler.Sample(turn % lanes, turn / lanes)->example);
+  return examples;
+}
+
+TEST(ExampleSamplerTest, EveryEpochOfAllLanesIsAPermutation) {
+  for (const int64_t count : {1, 2, 5, 16, 37}) {
+    for (const int64_t lanes : {1, 2, 3, 8, 64}) {
+      const MemoryExamples examples =
+          MemoryExamples::Random(ExampleTask::kEntailment, count, 2, 4, 3);
+      const ExampleSampler sampler(examples, 11, lanes);
+      const std::vector<int64_t> turns = TurnsOf(sampler, lanes, 6 * count);
+      std::set<std::vector<int64_t>> orders;
+      for (int64_t epoch = 0; epoch < 6; ++epoch) {
+        std::vector<int64_t> order(turns.begin() + epoch * count,
+                                   turns.begin() + (epoch + 1) * count);
+        orders.insert(order);
+        std::sort(order.begin(), order.end());
+        std::vector<int64_t> all(static_cast<size_t>(count));
+        std::iota(all.begin(), all.end(), 0);
+        EXPECT_EQ(order, all) << count << " examples, " << lanes << " lanes, epoch " << epoch;
+      }
+      if (count >= 16) {
+        EXPECT_EQ(orders.size(), 6u) << "epochs have an order of their own";
+      }
+      EXPECT_EQ(sampler.steps_per_epoch(), (count + lanes - 1) / lanes);
+    }
+  }
+}
+
+TEST(ExampleSamplerTest, ASampleIsAFunctionOfSeedLaneAndStep) {
+  const MemoryExamples examples = MemoryExamples::Random(ExampleTask::kMultipleChoice, 23, 4, 6, 8);
+  const ExampleSampler one(examples, 5, 4);
+  const ExampleSampler other(examples, 5, 4);
+  std::vector<uint64_t> forward;
+  for (int64_t turn = 0; turn < 200; ++turn)
+    forward.push_back(SampleDigest(*one.Sample(turn % 4, turn / 4)));
+  // In another order, and so with other epochs in the cache.
+  for (int64_t turn = 199; turn >= 0; --turn)
+    EXPECT_EQ(SampleDigest(*other.Sample(turn % 4, turn / 4)), forward[turn]) << turn;
+  const ExampleSampler other_seed(examples, 6, 4);
+  EXPECT_NE(TurnsOf(one, 4, 23), TurnsOf(other_seed, 4, 23));
+}
+
+TEST(ExampleSamplerTest, TheNumberOfLanesDoesNotChangeTheOrder) {
+  const MemoryExamples examples = MemoryExamples::Random(ExampleTask::kGeneration, 19, 2, 6, 8);
+  EXPECT_EQ(TurnsOf(ExampleSampler(examples, 5, 1), 1, 60),
+            TurnsOf(ExampleSampler(examples, 5, 8), 8, 60));
+}
+
+TEST(ExampleSamplerTest, SamplesCarryPartsLabelAndIds) {
+  const MemoryExamples examples = MemoryExamples::Random(ExampleTask::kMultipleChoice, 7, 5, 6, 8);
+  const ExampleSampler sampler(examples, 9, 3);
+  for (int64_t turn = 0; turn < 21; ++turn) {
+    const TextSample sample = *sampler.Sample(turn % 3, turn / 3);
+    EXPECT_EQ(sample.lane, turn % 3);
+    EXPECT_EQ(sample.step, turn / 3);
+    EXPECT_EQ(sample.seed, 9u);
+    EXPECT_EQ(sample.parts, examples.examples[sample.example].parts);
+    EXPECT_EQ(sample.label, examples.examples[sample.example].label);
+    EXPECT_EQ(sample.vocabulary.begin, 1);
+    EXPECT_EQ(sample.vocabulary.end, 2);
+    EXPECT_TRUE(sample.tokens.empty());
+  }
+}
+
+TEST(ExampleSamplerTest, DigestsTellPartsAndLabelsApart) {
+  const MemoryExamples examples = MemoryExamples::Random(ExampleTask::kEntailment, 1, 2, 6, 8);
+  const TextSample sample = *SampleOfExample(examples, 0, 1);
+  TextSample other = sample;
+  other.label = sample.label + 1;
+  EXPECT_NE(SampleDigest(sample), SampleDigest(other));
+  other = sample;
+  other.parts[1].insert(other.parts[1].begin(), other.parts[0].back());
+  other.parts[0].pop_back();
+  EXPECT_NE(SampleDigest(sample), SampleDigest(other));
+}
+
+TEST(ExampleSamplerTest, PlainTextIsRefused) {
+  const MemoryText text = MemoryText::Random(1000, 8, 1);
+  SamplingConfig config;
+  config.bidirectional = false;
+  const auto sampler = Sampler::Create(text, config, SampleKind::kExamples, 1, 4);
+  EXPECT_TRUE(absl::IsFailedPrecondition(sampler.status()));
+  EXPECT_THAT(std::string(sampler.status().message()), testing::HasSubstr("prep --examples"));
+}
+
+}  // namespace
+}  // namespace anyorder::data
