@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "core/base/status.h"
+#include "core/model/adaptive_clusters.h"
+#include "core/model/cluster_rows.h"
 
 namespace anyorder {
 namespace {
@@ -77,10 +79,28 @@ void AddLayer(const NetworkShape& shape, int64_t layer, LayerActivations& tensor
   arena.Add(&tensors.ffn_rstd, g, {rows});
 }
 
+// Of the softmax, or of the largest one of an adaptive softmax.
+int64_t SoftmaxWorkspaceBytes(const NetworkShape& shape, const kernels::Backend& backend) {
+  if (!shape.model.adaptive())
+    return backend.LinearCrossEntropyWorkspaceBytes(
+        shape.num_targets(), shape.model.model_dim, shape.vocab_size, shape.dtype());
+  const std::vector<AdaptiveCluster> clusters = AdaptiveClusters(shape.model, shape.vocab_size);
+  int64_t bytes = 0;
+  for (const AdaptiveCluster& cluster : clusters) {
+    const bool is_head = cluster.begin == 0;
+    const int64_t classes =
+        cluster.size() + (is_head ? static_cast<int64_t>(clusters.size()) - 1 : 0);
+    bytes = std::max(
+        bytes,
+        backend.LinearCrossEntropyWorkspaceBytes(
+            ClusterRows::Padded(shape.num_targets()), cluster.dim, classes, shape.dtype()));
+  }
+  return bytes;
+}
+
 int64_t WorkspaceBytes(const NetworkShape& shape, const kernels::Backend& backend) {
   if (shape.batch.cached_keys > 0) return 0;  // nothing is learned
-  int64_t bytes = backend.LinearCrossEntropyWorkspaceBytes(
-      shape.num_targets(), shape.model.model_dim, shape.vocab_size, shape.dtype());
+  int64_t bytes = SoftmaxWorkspaceBytes(shape, backend);
   bytes = std::max(bytes,
                    backend.LinearCrossEntropyWorkspaceBytes(
                        shape.batch.batch_size, shape.model.model_dim, 2, shape.dtype()));
@@ -126,6 +146,17 @@ void AddOptional(const NetworkShape& shape, Activations& a, Arena& arena) {
     add_norm(&a.head_hidden, &a.head_mean, &a.head_rstd, shape.num_targets());
     arena.Add(&a.head_inner, t, {shape.num_targets(), dim});
     arena.Add(&a.head_output, t, {shape.num_targets(), dim});
+  }
+  if (shape.model.adaptive()) {
+    const int64_t most = ClusterRows::Padded(
+        std::max(shape.num_targets(), shape.batch.batch_size * shape.batch.content_rows));
+    for (TensorView* view : {&a.cluster_rows, &a.dcluster_rows})
+      arena.Add(view, t, {most, dim});
+    arena.Add(&a.cluster_losses, g, {most});
+    if (shape.model.projects_clusters()) {
+      for (TensorView* view : {&a.cluster_narrow, &a.dcluster_narrow})
+        arena.Add(view, t, {most, dim});
+    }
   }
   if (shape.model.global_projections && shape.batch.global_rows > 0) {
     const int64_t globals = shape.batch.batch_size * shape.batch.global_rows;

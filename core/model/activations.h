@@ -58,6 +58,12 @@ struct Activations {
   TensorView head_mean, head_rstd;  // [targets] G
   TensorView head_output;           // [targets, d] T, later a gradient
 
+  // Rows of one cluster at a time of an adaptive softmax, or of its input; null without one.
+  TensorView cluster_rows, dcluster_rows;  // [c, d] T
+  TensorView cluster_narrow,
+      dcluster_narrow;        // [c, d] T, in the cluster's own size; with projections
+  TensorView cluster_losses;  // [c] G
+
   // The next-sentence head; null without one.
   TensorView summary_input;  // [B, d] T, its rows of the output after dropout; later their gradient
   TensorView summary_inner;  // [B, d] T, before tanh

@@ -3,11 +3,23 @@
 #include <cmath>
 
 namespace anyorder {
+namespace {
+
+// The first rows of the step, in place; its own gradient.
+void DropOut(const StepContext& context, const kernels::Dropout& dropout, TensorView rows) {
+  if (!dropout.enabled()) return;
+  context.backend.DropoutApply(
+      {.x = rows, .dropout = dropout, .row_ids = context.batch().row_ids.data(), .y = rows},
+      context.stream);
+}
+
+}  // namespace
 
 EmbeddingBlock::EmbeddingBlock(const NetworkShape& shape)
     : scale_(shape.model.scale_embedding
                  ? static_cast<float>(std::sqrt(static_cast<double>(shape.model.model_dim)))
                  : 1.0f),
+      adaptive_(shape),
       mask_ids_(static_cast<size_t>(shape.batch.batch_size * shape.batch.query_rows), 0) {}
 
 void EmbeddingBlock::ForwardTokens(const StepContext& context,
@@ -16,13 +28,19 @@ void EmbeddingBlock::ForwardTokens(const StepContext& context,
                                    TensorView rows) const {
   const Batch& batch = context.batch();
   const int64_t content = context.shape.batch.batch_size * context.shape.batch.content_rows;
-  context.backend.EmbeddingForward({.table = weights.embedding,
-                                    .ids = batch.tokens.data(),
-                                    .scale = scale_,
-                                    .dropout = dropout,
-                                    .row_ids = batch.row_ids.data(),
-                                    .y = Rows(rows, 0, content)},
-                                   context.stream);
+  const TensorView words = Rows(rows, 0, content);
+  if (context.shape.model.projects_clusters()) {
+    adaptive_.Forward(context, weights, scale_, words);
+    DropOut(context, dropout, words);
+  } else {
+    context.backend.EmbeddingForward({.table = weights.embedding,
+                                      .ids = adaptive_.TableRows(batch),
+                                      .scale = scale_,
+                                      .dropout = dropout,
+                                      .row_ids = batch.row_ids.data(),
+                                      .y = words},
+                                     context.stream);
+  }
   if (mask_ids_.empty()) return;
   context.backend.EmbeddingForward(
       {.table = weights.mask_embedding,
@@ -67,25 +85,29 @@ void EmbeddingBlock::Forward(const StepContext& context, const NetworkWeights& w
          .y = input},
         context.stream);
   }
-  if (!dropout.enabled()) return;
-  context.backend.DropoutApply(
-      {.x = input, .dropout = dropout, .row_ids = batch.row_ids.data(), .y = input},
-      context.stream);
+  DropOut(context, dropout, input);
 }
 
 void EmbeddingBlock::BackwardTokens(const StepContext& context,
+                                    const NetworkWeights& weights,
                                     const NetworkGradients& gradients,
                                     const kernels::Dropout& dropout) const {
   const Batch& batch = context.batch();
   const TensorView dinput = context.activations.dinput;
   const int64_t content = context.shape.batch.batch_size * context.shape.batch.content_rows;
-  context.backend.EmbeddingBackward({.dy = Rows(dinput, 0, content),
-                                     .ids = batch.tokens.data(),
-                                     .scale = scale_,
-                                     .dropout = dropout,
-                                     .row_ids = batch.row_ids.data(),
-                                     .dtable = gradients.embedding},
-                                    context.stream);
+  const TensorView dwords = Rows(dinput, 0, content);
+  if (context.shape.model.projects_clusters()) {
+    DropOut(context, dropout, dwords);
+    adaptive_.Backward(context, weights, gradients, scale_, dwords);
+  } else {
+    context.backend.EmbeddingBackward({.dy = dwords,
+                                       .ids = adaptive_.TableRows(batch),
+                                       .scale = scale_,
+                                       .dropout = dropout,
+                                       .row_ids = batch.row_ids.data(),
+                                       .dtable = gradients.embedding},
+                                      context.stream);
+  }
   if (mask_ids_.empty()) return;
   context.backend.EmbeddingBackward(
       {.dy = Rows(dinput, content, static_cast<int64_t>(mask_ids_.size())),
@@ -102,12 +124,9 @@ void EmbeddingBlock::Backward(const StepContext& context,
   const Batch& batch = context.batch();
   const TensorView dinput = context.activations.dinput;
   const kernels::Dropout dropout = context.Dropout(kEmbeddingSite);
-  if (!context.shape.model.sums_embeddings()) return BackwardTokens(context, gradients, dropout);
-  if (dropout.enabled()) {
-    context.backend.DropoutApply(
-        {.x = dinput, .dropout = dropout, .row_ids = batch.row_ids.data(), .y = dinput},
-        context.stream);
-  }
+  if (!context.shape.model.sums_embeddings())
+    return BackwardTokens(context, weights, gradients, dropout);
+  DropOut(context, dropout, dinput);
   if (context.shape.model.embedding_layer_norm) {
     context.backend.LayerNormBackward({.dy = dinput,
                                        .sum = context.activations.embedding_sum,
@@ -119,7 +138,7 @@ void EmbeddingBlock::Backward(const StepContext& context,
                                        .dbeta = gradients.embedding_norm_beta},
                                       context.stream);
   }
-  BackwardTokens(context, gradients, {});
+  BackwardTokens(context, weights, gradients, {});
   const auto add = [&](const std::vector<int32_t>& ids, TensorView table) {
     if (table.is_null()) return;
     context.backend.EmbeddingBackward({.dy = dinput, .ids = ids.data(), .dtable = table},

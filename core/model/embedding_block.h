@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/model/adaptive_embedding.h"
 #include "core/model/layer_tensors.h"
 #include "core/model/step_context.h"
 
@@ -31,6 +32,7 @@ class EmbeddingBlock {
                      const kernels::Dropout& dropout,
                      TensorView rows) const;
   void BackwardTokens(const StepContext& context,
+                      const NetworkWeights& weights,
                       const NetworkGradients& gradients,
                       const kernels::Dropout& dropout) const;
   // rows += table[ids], one id a row.
@@ -39,8 +41,9 @@ class EmbeddingBlock {
                 const std::vector<int32_t>& ids,
                 TensorView rows) const;
 
-  float scale_;                    // of token embeddings: sqrt(d) for Transformer-XL
-  std::vector<int32_t> mask_ids_;  // [B * Q] zeros: mask_emb is a table with one row
+  float scale_;                         // of token embeddings: sqrt(d) for Transformer-XL
+  mutable AdaptiveEmbedding adaptive_;  // sorts each step's tokens
+  std::vector<int32_t> mask_ids_;       // [B * Q] zeros: mask_emb is a table with one row
 };
 
 }  // namespace anyorder

@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/model/adaptive_clusters.h"
+
 namespace anyorder {
 namespace {
 
@@ -67,6 +69,13 @@ void ForEachTensor(const NetworkTensors<Slot>& slots,
   both(&Slots::summary_bias, &Views::summary_bias);
   both(&Slots::classes, &Views::classes);
   both(&Slots::classes_bias, &Views::classes_bias);
+  views.clusters.resize(slots.clusters.size());
+  for (size_t i = 0; i < slots.clusters.size(); ++i) {
+    bind(slots.clusters[i].table, views.clusters[i].table);
+    bind(slots.clusters[i].input_projection, views.clusters[i].input_projection);
+    bind(slots.clusters[i].output_projection, views.clusters[i].output_projection);
+    bind(slots.clusters[i].bias, views.clusters[i].bias);
+  }
   views.layers.resize(slots.layers.size());
   for (size_t layer = 0; layer < slots.layers.size(); ++layer)
     ForEachTensor(slots.layers[layer], views.layers[layer], bind);
@@ -90,7 +99,8 @@ class SlotFinder {
     const int64_t dim = shape_.model.model_dim;
     NetworkTensors<Slot> slots;
     slots.mask_embedding = At("transformer.mask_emb", {1, dim});
-    slots.embedding = At("transformer.word_embedding.weight", {shape_.vocab_size, dim});
+    slots.embedding = IfAny("transformer.word_embedding.weight", {shape_.vocab_size, dim});
+    if (shape_.model.adaptive()) FindClusters(slots);
     slots.position_table =
         IfAny("transformer.position_embedding.weight", {shape_.model.max_positions, dim});
     slots.segment_table =
@@ -114,6 +124,26 @@ class SlotFinder {
   }
 
  private:
+  // The head's words, the clusters' vectors and the other clusters' words follow one another in the layout, and so do biases.
+  void FindClusters(NetworkTensors<Slot>& slots) const {
+    const std::vector<AdaptiveCluster> clusters = AdaptiveClusters(shape_.model, shape_.vocab_size);
+    const auto num_tails = static_cast<int64_t>(clusters.size()) - 1;
+    const int64_t dim = shape_.model.model_dim;
+    for (size_t i = 0; i < clusters.size(); ++i) {
+      const int64_t rows = clusters[i].size() + (i == 0 ? num_tails : 0);
+      const Shape projection{dim, clusters[i].dim};
+      const std::string input = absl::StrCat("transformer.word_emb.emb_projs.", i);
+      const std::string output = absl::StrCat("crit.out_projs.", i);
+      ClusterTensors<Slot>& cluster = slots.clusters.emplace_back();
+      cluster.table = At(absl::StrCat("transformer.word_emb.emb_layers.", i, ".weight"),
+                         {rows, clusters[i].dim});
+      cluster.input_projection = IfAny(input, projection);
+      cluster.output_projection = IfAny(layout_.Contains(output) ? output : input, projection);
+      cluster.bias = IfAny(absl::StrCat("crit.out_layers.", i, ".bias"), {rows});
+    }
+    if (!shape_.model.projects_clusters())
+      slots.embedding = {slots.clusters[0].table.offset, {shape_.vocab_size + num_tails, dim}};
+  }
   LayerTensors<Slot> FindLayer(const std::string& prefix) const {
     const int64_t dim = shape_.model.model_dim;
     const int64_t ffn = shape_.model.ffn_dim;

@@ -29,10 +29,23 @@ struct LayerTensors {
   View ffn_out, ffn_out_bias;                        // [d, F], [d]; applied transposed
 };
 
+// One cluster of an adaptive softmax (adaptive_clusters.h), c words of e dimensions. The head's words are followed by the
+// n clusters that compete with them, so its c is that of words + n.
+template <typename View>
+struct ClusterTensors {
+  View table;  // [c, e], of input and softmax
+  View
+      input_projection;  // [d, e], applied transposed; with those of the softmax null where e = d for all
+  View output_projection;  // [d, e]
+  View bias;               // [c]
+};
+
 template <typename View>
 struct NetworkTensors {
-  View mask_embedding;                             // [1, d]
-  View embedding;                                  // [V, d], tied to the softmax
+  View mask_embedding;  // [1, d]
+  // [V, d], tied to the softmax. Adaptive softmax: null with projections, else [V + n, d], all the clusters' tables.
+  View embedding;
+  std::vector<ClusterTensors<View>> clusters;      // of an adaptive softmax, head first
   View position_table;                             // [max_positions, d], learned positions
   View segment_table;                              // [num_segments, d], learned segments
   View embedding_norm_gamma, embedding_norm_beta;  // [d]
@@ -40,7 +53,7 @@ struct NetworkTensors {
   // Between the readout and the softmax.
   View head, head_bias;                  // [d, d], [d]; applied transposed
   View head_norm_gamma, head_norm_beta;  // [d]
-  View softmax_bias;                     // [V]
+  View softmax_bias;                     // [V]; null with an adaptive softmax
   // The next-sentence head.
   View summary, summary_bias;  // [d, d], [d]; applied transposed
   View classes, classes_bias;  // [2, d], [2]; applied transposed

@@ -6,7 +6,8 @@
 namespace anyorder {
 
 LossHead::LossHead(const NetworkShape& shape)
-    : output_rows_(static_cast<size_t>(shape.num_targets())),
+    : adaptive_(shape),
+      output_rows_(static_cast<size_t>(shape.num_targets())),
       row_ids_(static_cast<size_t>(shape.num_targets())),
       losses_(static_cast<size_t>(shape.num_targets())) {}
 
@@ -57,6 +58,27 @@ void LossHead::ClearWithoutTargets(const StepContext& context, const NetworkGrad
   }
 }
 
+void LossHead::RunSoftmax(const StepContext& context,
+                          const NetworkWeights& weights,
+                          const NetworkGradients* gradients,
+                          ConstTensorView x,
+                          TensorView dx) {
+  kernels::LinearCrossEntropyArgs args;
+  args.x = x;
+  args.weight = weights.embedding;
+  args.bias = weights.softmax_bias;
+  args.labels = context.batch().labels.data();
+  args.row_weights = context.batch().weights.data();
+  args.loss = context.activations.losses;
+  args.workspace = context.activations.workspace;
+  if (gradients != nullptr) {
+    args.dx = dx;
+    args.dweight = gradients->embedding;
+    args.dbias = gradients->softmax_bias;
+  }
+  context.backend.LinearCrossEntropy(args, context.stream);
+}
+
 void LossHead::Run(const StepContext& context,
                    const NetworkWeights& weights,
                    const NetworkGradients* gradients) {
@@ -90,20 +112,13 @@ void LossHead::Run(const StepContext& context,
   // The gradient goes straight to its place where the readout is the whole output.
   const TensorView dinput = Rows(a.dinput, 0, a.output.dim(0));
   const TensorView dreadout = contiguous_ ? dinput : a.dreadout;
-  kernels::LinearCrossEntropyArgs args;
-  args.x = has_head ? a.head_output : rows;
-  args.weight = weights.embedding;
-  args.bias = weights.softmax_bias;
-  args.labels = context.batch().labels.data();
-  args.row_weights = context.batch().weights.data();
-  args.loss = a.losses;
-  args.workspace = a.workspace;
-  if (gradients != nullptr) {
-    args.dx = has_head ? a.dreadout : dreadout;
-    args.dweight = gradients->embedding;
-    args.dbias = gradients->softmax_bias;
+  const ConstTensorView x = has_head ? a.head_output : rows;
+  const TensorView dx = has_head ? a.dreadout : dreadout;
+  if (context.shape.model.adaptive()) {
+    adaptive_.Run(context, weights, gradients, x, dx);
+  } else {
+    RunSoftmax(context, weights, gradients, x, dx);
   }
-  backend.LinearCrossEntropy(args, context.stream);
   ReadLosses(context);
   if (gradients == nullptr) return;
   if (has_head) PredictionHeadBackward(context, weights, *gradients, rows, a.dreadout, dreadout);

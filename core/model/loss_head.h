@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/model/adaptive_softmax.h"
 #include "core/model/layer_tensors.h"
 #include "core/model/step_context.h"
 
@@ -30,9 +31,16 @@ class LossHead {
   // Finds the readout's rows in the last layer's output.
   void LocateRows(const StepContext& context);
   void ReadLosses(const StepContext& context);
+  // Losses of x [targets, d], and with gradients dx and the sums: the full softmax.
+  static void RunSoftmax(const StepContext& context,
+                         const NetworkWeights& weights,
+                         const NetworkGradients* gradients,
+                         ConstTensorView x,
+                         TensorView dx);
   // What a step without targets leaves.
   static void ClearWithoutTargets(const StepContext& context, const NetworkGradients& gradients);
 
+  AdaptiveSoftmax adaptive_;
   std::vector<int32_t> output_rows_;  // [targets] rows of activations.output
   std::vector<int32_t> row_ids_;      // [targets] their logical ids
   bool contiguous_ = false;           // the readout is the whole output in order: no gather

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
+#include "core/model/adaptive_clusters.h"
 #include "core/model/attention_windows.h"
 
 namespace anyorder {
@@ -68,6 +69,10 @@ void CheckBackbone(const ModelConfig& model, FaultList& faults) {
   CheckPositionBias(model, faults);
   const absl::StatusOr<std::vector<kernels::Band>> bands = AttentionWindows(model);
   if (!bands.ok()) faults.Add(std::string(bands.status().message()));
+  faults.Require(std::isfinite(model.projection_init_range) && model.projection_init_range > 0,
+                 Fault("projection_init_range", model.projection_init_range, "positive"));
+  const absl::Status clusters = CheckAdaptiveClusters(model);
+  if (!clusters.ok()) faults.Add(std::string(clusters.message()));
 }
 
 }  // namespace

@@ -39,6 +39,9 @@ enum class LayerNormPlace {
 // Transformer-XL's same_length: each row sees as many keys as any other, mem_len of them (the PyTorch code) or one more (the
 // TensorFlow code).
 enum class SameLength { kOff, kTorch, kTensorFlow };
+// One softmax over the vocabulary, or one over frequent words and clusters of rare ones, then one inside the cluster (Grave et al.
+// 2017), with embeddings cut the same way (Baevski & Auli 2019). See adaptive_clusters.h.
+enum class Softmax { kFull, kAdaptive };
 
 struct ModelConfig {
   // Architecture. Defaults are XLNet-Base (Yang et al. 2019; released xlnet_config.json).
@@ -79,6 +82,11 @@ struct ModelConfig {
   // Windows of (layer, head), see attention_windows.h; empty: unlimited.
   std::string attention_windows;
   SameLength same_length = SameLength::kOff;
+  Softmax softmax = Softmax::kFull;
+  std::string cutoffs;          // adaptive: where clusters begin, "20000, 40000, 200000"
+  int64_t div_val = 1;          // adaptive: cluster i has embeddings of model_dim / div_val^i
+  bool tie_projections = true;  // adaptive: those of clusters serve input and softmax
+  double projection_init_range = 0.01;  // adaptive: standard deviation of their initial values
   // Whether there is a two-class head on CLS. No key of [model]: it is what [objective] next_sentence asks for.
   bool next_sentence_head = false;
 
@@ -122,6 +130,11 @@ struct ModelConfig {
     visit("global_projections", self.global_projections);
     visit("attention_windows", self.attention_windows);
     visit("same_length", self.same_length);
+    visit("softmax", self.softmax);
+    visit("cutoffs", self.cutoffs);
+    visit("div_val", self.div_val);
+    visit("tie_projections", self.tie_projections);
+    visit("projection_init_range", self.projection_init_range);
     visit("dropout", self.dropout);
     visit("attention_dropout", self.attention_dropout);
     visit("initializer", self.initializer);
@@ -132,6 +145,9 @@ struct ModelConfig {
   bool relative_positions() const { return positions == Positions::kRelative; }
   bool relative_segments() const { return segments == Segments::kRelative && segment_term; }
   bool has_distance_bias() const { return position_bias != PositionBias::kNone; }
+  bool adaptive() const { return softmax == Softmax::kAdaptive; }
+  // Whether clusters' embeddings have sizes of their own and come to model_dim by projections.
+  bool projects_clusters() const { return adaptive() && div_val > 1; }
   bool pre_norm() const { return layer_norm == LayerNormPlace::kPre; }
   // Whether the input is more than a dropped-out token embedding.
   bool sums_embeddings() const {
@@ -184,6 +200,9 @@ inline constexpr auto kEnumNames<SameLength> =
     std::to_array<std::pair<SameLength, const char*>>({{SameLength::kOff, "off"},
                                                        {SameLength::kTorch, "torch"},
                                                        {SameLength::kTensorFlow, "tensorflow"}});
+template <>
+inline constexpr auto kEnumNames<Softmax> = std::to_array<std::pair<Softmax, const char*>>(
+    {{Softmax::kFull, "full"}, {Softmax::kAdaptive, "adaptive"}});
 template <>
 inline constexpr auto kEnumNames<kernels::Activation> =
     std::to_array<std::pair<kernels::Activation, const char*>>(

@@ -9,6 +9,7 @@
 
 #include "core/base/check.h"
 #include "core/base/philox.h"
+#include "core/model/adaptive_clusters.h"
 
 namespace anyorder {
 namespace {
@@ -105,7 +106,7 @@ void FillRandom(const ElementGenerator& generator,
 ParameterLayout::ParameterLayout(const ModelConfig& config, int64_t vocab_size) {
   const int64_t dim = config.model_dim;
   Add("transformer.mask_emb", {1, 1, dim}, ParameterInit::kGlorotUniform, true);
-  AddWeights("transformer.word_embedding.weight", {vocab_size, dim});
+  AddWordEmbedding(config, vocab_size);
   if (config.positions == Positions::kLearned)
     AddWeights("transformer.position_embedding.weight", {config.max_positions, dim});
   if (config.segments == Segments::kLearned)
@@ -123,12 +124,48 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, int64_t vocab_size) 
     AddBias("lm_head.dense.bias", dim);
     AddLayerNorm("lm_head.", dim);
   }
-  if (config.softmax_bias) AddBias("lm_loss.bias", vocab_size);
+  AddSoftmax(config, vocab_size);
   if (!config.next_sentence_head) return;
   AddWeights("sequence_summary.summary.weight", {dim, dim});
   AddBias("sequence_summary.summary.bias", dim);
   AddWeights("logits_proj.weight", {2, dim});
   AddBias("logits_proj.bias", 2);
+}
+
+void ParameterLayout::AddWordEmbedding(const ModelConfig& config, int64_t vocab_size) {
+  if (!config.adaptive())
+    return AddWeights("transformer.word_embedding.weight", {vocab_size, config.model_dim});
+  const std::vector<AdaptiveCluster> clusters = AdaptiveClusters(config, vocab_size);
+  const auto num_tails = static_cast<int64_t>(clusters.size()) - 1;
+  for (size_t i = 0; i < clusters.size(); ++i) {
+    AddWeights(absl::StrCat("transformer.word_emb.emb_layers.", i, ".weight"),
+               {clusters[i].size(), clusters[i].dim});
+    if (i == 0) AddWeights("crit.cluster_weight", {num_tails, clusters[0].dim});
+  }
+  if (!config.projects_clusters()) return;
+  for (size_t i = 0; i < clusters.size(); ++i)
+    AddProjection(absl::StrCat("transformer.word_emb.emb_projs.", i), config, clusters[i].dim);
+}
+
+void ParameterLayout::AddSoftmax(const ModelConfig& config, int64_t vocab_size) {
+  if (!config.adaptive()) {
+    if (config.softmax_bias) AddBias("lm_loss.bias", vocab_size);
+    return;
+  }
+  const std::vector<AdaptiveCluster> clusters = AdaptiveClusters(config, vocab_size);
+  for (size_t i = 0; i < clusters.size() && config.projects_clusters(); ++i) {
+    if (i == 0 || !config.tie_projections)
+      AddProjection(absl::StrCat("crit.out_projs.", i), config, clusters[i].dim);
+  }
+  if (!config.softmax_bias) return;
+  for (size_t i = 0; i < clusters.size(); ++i) {
+    AddBias(absl::StrCat("crit.out_layers.", i, ".bias"), clusters[i].size());
+    if (i == 0) AddBias("crit.cluster_bias", static_cast<int64_t>(clusters.size()) - 1);
+  }
+}
+
+void ParameterLayout::AddProjection(std::string name, const ModelConfig& config, int64_t dim) {
+  Add(std::move(name), {config.model_dim, dim}, ParameterInit::kProjections, true);
 }
 
 void ParameterLayout::AddLayer(const ModelConfig& config, const std::string& prefix) {
@@ -237,6 +274,13 @@ void InitializeParameters(const ParameterLayout& layout,
         break;
       case ParameterInit::kWeights:
         FillRandom(generator, {config.initializer, 0.0, config.init_range}, first, last, place);
+        break;
+      case ParameterInit::kProjections:
+        FillRandom(generator,
+                   {Initializer::kNormal, 0.0, config.projection_init_range},
+                   first,
+                   last,
+                   place);
         break;
       case ParameterInit::kGlorotUniform:
         FillRandom(generator,

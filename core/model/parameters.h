@@ -15,9 +15,10 @@
 namespace anyorder {
 
 enum class ParameterInit {
-  kWeights,        // ModelConfig::initializer and init_range
-  kZeros,          // dense biases, LayerNorm beta
-  kGains,          // LayerNorm gamma: 1, or N(1, ModelConfig::layer_norm_gain_range)
+  kWeights,      // ModelConfig::initializer and init_range
+  kZeros,        // dense biases, LayerNorm beta
+  kProjections,  // N(0, ModelConfig::projection_init_range): of an adaptive softmax
+  kGains,        // LayerNorm gamma: 1, or N(1, ModelConfig::layer_norm_gain_range)
   kGlorotUniform,  // mask_emb: uniform within sqrt(6 / (1 + model_dim)), as the released code leaves it
 };
 
@@ -38,6 +39,10 @@ struct ParameterInfo {
 //     (seg_embed), LayerNorm of attention, LayerNorm of feed-forward, layer_1 and layer_2 with their biases;
 //   (LayerNorm after the last layer), (the head's dense layer and LayerNorm), (lm_loss.bias), (the next-sentence head's two
 //   dense layers, named as in XLNetForSequenceClassification).
+// With an adaptive softmax the word embedding is: table of the head's words, cluster_weight, tables of the other clusters,
+// (input projections of all); and lm_loss.bias is: (softmax projections that are not the input's), bias of the head's words,
+// cluster_bias, biases of the other clusters. So the head's softmax over words and clusters is one matrix. Names are then
+// Hugging Face's for Transformer-XL, which keeps one table, not one a cluster, where clusters have no projections.
 // Names are Hugging Face's for XLNet; what XLNet does not have is named in their manner.
 // The softmax weight is tied to the word embedding and takes no room. Every model has mask_emb, which only query slots use.
 // Models without a segment term have no r_s_bias and no seg_embed: an exporter writes zeros, which is the same function.
@@ -52,10 +57,13 @@ class ParameterLayout {
   const ParameterInfo& Find(absl::string_view name) const;
 
  private:
+  void AddWordEmbedding(const ModelConfig& config, int64_t vocab_size);
+  void AddSoftmax(const ModelConfig& config, int64_t vocab_size);
   void AddLayer(const ModelConfig& config, const std::string& prefix);
   void AddRelativeBiases(const ModelConfig& config, const std::string& prefix);
   void AddLayerNorm(const std::string& prefix, int64_t dim);
   void AddWeights(std::string name, Shape shape);
+  void AddProjection(std::string name, const ModelConfig& config, int64_t dim);
   void AddBias(std::string name, int64_t size);
   void Add(std::string name, Shape shape, ParameterInit init, bool decays);
 

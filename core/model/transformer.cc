@@ -7,6 +7,7 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/model/activations.h"
+#include "core/model/adaptive_clusters.h"
 #include "core/model/attention_block.h"
 #include "core/model/attention_tables.h"
 #include "core/model/embedding_block.h"
@@ -98,6 +99,12 @@ class TransformerNetwork final : public Transformer {
     clear(gradients_.position_table);
     clear(gradients_.segment_table);
     clear(gradients_.softmax_bias);
+    for (const ClusterTensors<TensorView>& cluster : gradients_.clusters) {
+      if (gradients_.embedding.is_null()) clear(cluster.table);
+      clear(cluster.input_projection);
+      clear(cluster.output_projection);
+      clear(cluster.bias);
+    }
     const LayerTensors<TensorView>& shared = gradients_.layers.front();
     clear(shared.distance_bias);
     if (shape_.model.untie_r) return;
@@ -147,6 +154,8 @@ absl::Status CheckShape(const NetworkShape& shape, const kernels::Backend& backe
                               " backend; choose fp32"));
   faults.Require(shape.vocab_size >= 1,
                  absl::StrCat("vocabulary size is ", shape.vocab_size, " but must be at least 1"));
+  const absl::Status clusters = CheckAdaptiveClusters(shape.model, shape.vocab_size);
+  if (!clusters.ok()) faults.Add(std::string(clusters.message()));
   faults.Require(batch.batch_size >= 1 && batch.content_rows >= 1 && batch.query_rows >= 0 &&
                      batch.targets >= 0,
                  absl::StrCat("a microbatch of ",

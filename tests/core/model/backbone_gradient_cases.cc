@@ -62,6 +62,18 @@ ModelConfig PreNorm(ModelConfig model) {
   return model;
 }
 
+// Transformer-XL over three clusters of words; of div_val = 2 with 8, 4 and 2 dimensions.
+ModelConfig Adaptive(int64_t div_val) {
+  ModelConfig model = WithDropout(SmallModel());
+  model.segments = Segments::kNone;
+  model.scale_embedding = true;
+  model.softmax = Softmax::kAdaptive;
+  model.cutoffs = "7, 10";
+  model.div_val = div_val;
+  model.projection_init_range = 0.4;
+  return model;
+}
+
 // Two global slots in the first lane, one in the second, whose other entry is over.
 Batch WithGlobalSlots(const Batch& plain) {
   Batch batch = plain;
@@ -189,10 +201,28 @@ std::vector<GradientCase> WindowCases() {
   return cases;
 }
 
+std::vector<GradientCase> AdaptiveCases() {
+  std::vector<GradientCase> cases;
+  cases.push_back({"adaptive", "causal_lm", Adaptive(1)});
+  cases.push_back({"adaptive_with_projections", "causal_lm", Adaptive(2)});
+  cases.push_back({"adaptive_without_bias_or_tied_projections", "causal_lm", Adaptive(2)});
+  cases.back().model.softmax_bias = false;
+  cases.back().model.tie_projections = false;
+  cases.push_back({"adaptive_two_streams_and_a_head"});
+  cases.back().model = Adaptive(2);
+  cases.back().model.segments = Segments::kRelative;
+  cases.back().model.mlm_head = true;
+  cases.push_back({"adaptive_masked_over_a_sum_of_embeddings", "dae", Adaptive(2)});
+  cases.back().model.embedding_layer_norm = true;
+  cases.push_back({"adaptive_masked_over_one_table", "dae", Adaptive(1)});
+  cases.back().model.embedding_layer_norm = true;
+  return cases;
+}
+
 std::vector<GradientCase> Cases() {
   std::vector<GradientCase> cases = EmbeddingCases();
   for (const std::vector<GradientCase>& more :
-       {RotaryAndNormCases(), DistanceBiasCases(), WindowCases()})
+       {RotaryAndNormCases(), DistanceBiasCases(), WindowCases(), AdaptiveCases()})
     cases.insert(cases.end(), more.begin(), more.end());
   return cases;
 }

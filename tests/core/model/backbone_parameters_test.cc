@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/model/parameters.h"
@@ -65,6 +66,111 @@ TEST(BackboneParametersTest, MpNetHasThePublishedTotal) {
   config.next_sentence_head = false;
   config.position_bias = PositionBias::kT5;
   EXPECT_EQ(ParameterLayout(config, 30527).num_elements(), 109516991 + kMaskEmbedding);
+}
+
+// Transformer-XL with biases shared by all layers, unless said otherwise.
+ModelConfig TransformerXl(
+    int64_t layers, int64_t dim, int64_t heads, int64_t head_dim, int64_t ffn) {
+  ModelConfig config;
+  config.num_layers = layers;
+  config.model_dim = dim;
+  config.num_heads = heads;
+  config.head_dim = head_dim;
+  config.ffn_dim = ffn;
+  config.segments = Segments::kNone;
+  config.untie_r = false;
+  return config;
+}
+
+// "41M" and "277M" with 204 kinds of bytes: sums over the tensors of the released network.
+TEST(BackboneParametersTest, TransformerXlOfBytesHasThePublishedTotals) {
+  EXPECT_EQ(ParameterLayout(TransformerXl(12, 512, 8, 64, 2048), 204).num_elements(),
+            41055436 + 512);
+  const int64_t large = ParameterLayout(TransformerXl(24, 1024, 8, 128, 3072), 204).num_elements();
+  EXPECT_NEAR(static_cast<double>(large - 1024), 277e6, 0.5e6);
+}
+
+constexpr int64_t kWikiText103 = 267735;
+
+// "151M", of which 41066400 in layers: sums over the tensors of the released network.
+TEST(BackboneParametersTest, TransformerXlOfWordsHasThePublishedTotal) {
+  ModelConfig config = TransformerXl(16, 410, 10, 41, 2100);
+  config.softmax = Softmax::kAdaptive;
+  config.cutoffs = "20000, 40000, 200000";
+  EXPECT_EQ(ParameterLayout(config, kWikiText103).num_elements(), 151107538 + 410);
+}
+
+// transformers' "transfo-xl-wt103": clusters of 1024, 256, 64 and 16 dimensions, and biases of each layer's own.
+TEST(BackboneParametersTest, TransformerXlOfProjectedWordsHasTheTotalOfItsParts) {
+  ModelConfig config = TransformerXl(18, 1024, 16, 64, 4096);
+  config.untie_r = true;
+  config.softmax = Softmax::kAdaptive;
+  config.cutoffs = "20000, 40000, 200000";
+  config.div_val = 4;
+  const int64_t layers = 18 * (5 * 1024 * 1024 + 2 * 1024 * 4096 + 4096 + 5 * 1024 + 2 * 1024);
+  const int64_t tables = 20000 * 1024 + 20000 * 256 + 160000 * 64 + 67735 * 16;
+  const int64_t projections = 1024 * (1024 + 1024 + 256 + 64 + 16);
+  EXPECT_EQ(ParameterLayout(config, kWikiText103).num_elements(),
+            1024 + layers + tables + 3 * 1024 + projections + kWikiText103 + 3);
+  config.tie_projections = false;
+  EXPECT_EQ(
+      ParameterLayout(config, kWikiText103).num_elements(),
+      1024 + layers + tables + 3 * 1024 + projections + 1024 * (256 + 64 + 16) + kWikiText103 + 3);
+}
+
+TEST(BackboneParametersTest, OrderOfAnAdaptiveSoftmaxIsThatOfTheHeader) {
+  ModelConfig config = TransformerXl(1, 16, 2, 8, 32);
+  config.softmax = Softmax::kAdaptive;
+  config.cutoffs = "10, 15";
+  config.div_val = 2;
+  config.tie_projections = false;
+  const ParameterLayout layout(config, 21);
+  const std::string input = "transformer.word_emb.";
+  const std::vector<std::string> first = {"transformer.mask_emb",
+                                          input + "emb_layers.0.weight",
+                                          "crit.cluster_weight",
+                                          input + "emb_layers.1.weight",
+                                          input + "emb_layers.2.weight",
+                                          input + "emb_projs.0",
+                                          input + "emb_projs.1",
+                                          input + "emb_projs.2",
+                                          "transformer.r_w_bias"};
+  const std::vector<std::string> last = {"transformer.layer.0.ff.layer_2.bias",
+                                         "crit.out_projs.0",
+                                         "crit.out_projs.1",
+                                         "crit.out_projs.2",
+                                         "crit.out_layers.0.bias",
+                                         "crit.cluster_bias",
+                                         "crit.out_layers.1.bias",
+                                         "crit.out_layers.2.bias"};
+  std::vector<std::string> names;
+  for (const ParameterInfo& info : layout.parameters()) {
+    names.push_back(info.name);
+    EXPECT_EQ(info.decays, info.shape.rank() > 1) << info.name;
+  }
+  ASSERT_GT(names.size(), first.size() + last.size());
+  EXPECT_TRUE(std::equal(first.begin(), first.end(), names.begin()));
+  EXPECT_TRUE(std::equal(last.rbegin(), last.rend(), names.rbegin()));
+}
+
+// N(0, 0.01) beside N(0, 0.02).
+TEST(BackboneParametersTest, ProjectionsHaveARangeOfTheirOwn) {
+  ModelConfig config = TransformerXl(1, 64, 2, 32, 32);
+  config.softmax = Softmax::kAdaptive;
+  config.cutoffs = "50";
+  config.div_val = 2;
+  const ParameterLayout layout(config, 100);
+  for (const auto& [name, deviation] : {std::pair<const char*, double>{"crit.out_projs.0", 0.01},
+                                        {"transformer.word_emb.emb_projs.0", 0.01},
+                                        {"transformer.word_emb.emb_layers.0.weight", 0.02}}) {
+    const ParameterInfo& info = layout.Find(name);
+    std::vector<float> values(static_cast<size_t>(info.shape.num_elements()));
+    InitializeParameters(layout, config, 3, info.offset, info.end(), values.data());
+    const auto n = static_cast<double>(values.size());
+    const double squares =
+        std::inner_product(values.begin(), values.end(), values.begin(), 0.0) / n;
+    EXPECT_NEAR(squares / (deviation * deviation), 1, 5 * std::sqrt(2 / n)) << name;
+  }
 }
 
 TEST(BackboneParametersTest, OrderIsThatOfTheHeader) {

@@ -86,6 +86,19 @@ void Longformer(ModelConfig& model) {
   model.attention_windows = "8:8; 16:16 / 8:8:2";
 }
 
+void AdaptiveSoftmax(ModelConfig& model) {
+  model.segments = Segments::kNone;
+  model.scale_embedding = true;
+  model.softmax = Softmax::kAdaptive;
+  model.cutoffs = "20, 41";
+}
+
+void ProjectedClusters(ModelConfig& model) {
+  AdaptiveSoftmax(model);
+  model.div_val = 2;
+  model.projection_init_range = 0.1;
+}
+
 void TwoGlobalSlots(Batch& batch) {
   batch.shape.global_rows = 2;
   for (int64_t b = 0; b < batch.shape.batch_size; ++b) {
@@ -328,6 +341,8 @@ std::vector<Case> Backbones() {
     cases.push_back({"mpnet" + end, "permutation_lm", dtype, false, MpNet, GroupedQueries});
     cases.push_back({"rope_pre_norm" + end, "permutation_lm", dtype, false, RopePreNorm});
     cases.push_back({"groups" + end, "permutation_lm", dtype, false, nullptr, GroupedQueries});
+    cases.push_back({"adaptive" + end, "causal_lm", dtype, false, AdaptiveSoftmax});
+    cases.push_back({"clusters" + end, "causal_lm", dtype, false, ProjectedClusters});
     cases.push_back({"longformer" + end, "dae", dtype, false, Longformer, TwoGlobalSlots});
   }
   return cases;
