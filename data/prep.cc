@@ -40,14 +40,22 @@ absl::Status Validate(const PrepOptions& options) {
         absl::StrCat("--workers ", options.workers, " is below 1; leave it out to use every core"));
   }
   if (options.vocab.empty() &&
-      (options.vocab_size < kMinVocabSize || options.vocab_size > kMaxVocabSize)) {
+      (options.vocabulary.size < kMinVocabSize || options.vocabulary.size > kMaxVocabSize)) {
     return absl::InvalidArgumentError(absl::StrCat("--vocab-size ",
-                                                   options.vocab_size,
+                                                   options.vocabulary.size,
                                                    " is not in the range ",
                                                    kMinVocabSize,
                                                    " to ",
                                                    kMaxVocabSize,
                                                    "; 32000 is usual"));
+  }
+  if (options.vocabulary.min_count < 1 ||
+      (options.vocabulary.min_count > 1 && options.vocabulary.type == VocabType::kPieces)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--min-count ",
+                     options.vocabulary.min_count,
+                     " must be 1 or more, and needs --vocab-type word or char: pieces are not "
+                     "counted"));
   }
   if (options.shard_tokens == 0 || options.shard_tokens % kShardTokensMultiple != 0) {
     return absl::InvalidArgumentError(absl::StrCat("--shard-tokens ",
@@ -88,6 +96,8 @@ std::map<std::string, std::string> Settings(const PrepOptions& options) {
     settings["max_word_length"] = absl::StrCat(filter.max_mean_word_chars);
     settings["max_repeated_lines"] = absl::StrCat(filter.max_repeated_lines);
   }
+  if (options.vocab.empty() && options.vocabulary.type != VocabType::kPieces)
+    settings["vocab_type"] = options.vocabulary.type == VocabType::kWords ? "word" : "char";
   return settings;
 }
 
@@ -254,7 +264,9 @@ absl::Status Preparation::BindPlan() {
   identity.options = Settings(options_);
   identity.options["shard_tokens"] = absl::StrCat(options_.shard_tokens);
   if (options_.vocab.empty()) {
-    identity.options["vocab_size"] = absl::StrCat(options_.vocab_size);
+    identity.options["vocab_size"] = absl::StrCat(options_.vocabulary.size);
+    if (options_.vocabulary.min_count > 1)
+      identity.options["min_count"] = absl::StrCat(options_.vocabulary.min_count);
     identity.options["vocab_sample_bytes"] = absl::StrCat(options_.vocab_sample_bytes);
   } else {
     identity.options["vocab"] = DigestOf(given_model_).Hex();
@@ -320,7 +332,7 @@ absl::StatusOr<std::string> Preparation::TrainModel() {
       is_empty = false;
       return true;
     };
-    absl::StatusOr<std::string> model = TrainTokenizer(options_.vocab_size, next_sentence);
+    absl::StatusOr<std::string> model = TrainTokenizer(options_.vocabulary, next_sentence);
     if (!model.ok() && is_empty) {
       return absl::DataLossError("the input holds no text: every line is blank");
     }
@@ -328,8 +340,9 @@ absl::StatusOr<std::string> Preparation::TrainModel() {
   };
   if (!options_.quiet) {
     ::dprintf(STDERR_FILENO,
-              "vocabulary: training %llu pieces\n",
-              static_cast<unsigned long long>(options_.vocab_size));
+              options_.vocabulary.type == VocabType::kPieces ? "vocabulary: training %llu pieces\n"
+                                                             : "vocabulary: at most %llu entries\n",
+              static_cast<unsigned long long>(options_.vocabulary.size));
   }
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> models,
                             RunInWorkers(1, {0}, train, nullptr));

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 
 #include "data/shard_format.h"
+#include "data/tokenizer.h"
 #include "data/unit_encoder.h"
 
 namespace anyorder::data {
@@ -27,8 +28,8 @@ enum class PrepPart { kAll, kPlan, kSlice, kMerge };
 struct PrepOptions {
   std::vector<std::string> inputs;
   std::string output;
-  uint64_t vocab_size = 32000;  // of the vocabulary to train
-  std::string vocab;            // or a model to use; empty: train
+  VocabTraining vocabulary;  // to train
+  std::string vocab;         // or a model to use; empty: train
   uint64_t vocab_sample_bytes = 32 << 20;
   int workers = 1;
   UnitOptions text;

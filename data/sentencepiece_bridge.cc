@@ -57,6 +57,17 @@ std::string PlainError(const sentencepiece::util::Status& status) {
   return begin == std::string_view::npos ? "" : std::string(text.substr(begin));
 }
 
+// Unknown words, each of which has a word mark before it, or unknown characters, none of which is a word mark.
+int64_t NumUnknown(std::string_view run) {
+  int64_t marks = 0;
+  int64_t characters = 0;
+  for (size_t i = 0; i < run.size(); ++i) {
+    marks += run.substr(i, kWordMark.size()) == kWordMark ? 1 : 0;
+    characters += (static_cast<unsigned char>(run[i]) & 0xC0) != 0x80 ? 1 : 0;
+  }
+  return marks > 0 ? marks : characters;
+}
+
 class SentenceSource : public sentencepiece::SentenceIterator {
  public:
   explicit SentenceSource(const std::function<bool(std::string&)>& next) : next_(next) { Next(); }
@@ -154,6 +165,22 @@ std::string SentencePieceBridge::EncodePlain(std::string_view text,
   return "";
 }
 
+std::string SentencePieceBridge::EncodeUnits(std::string_view text,
+                                             std::vector<int32_t>& ids) const {
+  sentencepiece::ImmutableSentencePieceText& found = impl_->found;
+  const auto status = impl_->processor.Encode({text.data(), text.size()}, found.mutable_proto());
+  if (!status.ok()) return status.ToString();
+  const size_t count = found.pieces_size();
+  for (size_t i = 0; i < count; ++i) {
+    const auto piece = found.pieces(static_cast<int>(i));
+    const auto id = static_cast<int32_t>(piece.id());
+    const int64_t units =
+        id == impl_->unknown_id ? NumUnknown({piece.piece().data(), piece.piece().size()}) : 1;
+    ids.insert(ids.end(), static_cast<size_t>(units), id);
+  }
+  return "";
+}
+
 std::string SentencePieceBridge::Encode(std::string_view text, std::vector<int32_t>& ids) const {
   sentencepiece::ImmutableSentencePieceText& found = impl_->found;
   const auto status = impl_->processor.Encode({text.data(), text.size()}, found.mutable_proto());
@@ -183,8 +210,8 @@ std::string SentencePieceBridge::Encode(std::string_view text, std::vector<int32
 }
 
 std::string TrainSentencePiece(const SentencePieceTraining& training, std::string& model) {
-  const std::unordered_map<std::string, std::string> settings = {
-      {"model_type", "unigram"},
+  std::unordered_map<std::string, std::string> settings = {
+      {"model_type", training.type},
       {"vocab_size", std::to_string(training.vocab_size)},
       {"character_coverage", "0.99995"},
       {"control_symbols", "<cls>,<sep>,<pad>,<mask>,<eod>"},
@@ -196,6 +223,13 @@ std::string TrainSentencePiece(const SentencePieceTraining& training, std::strin
       {"num_threads", kTrainerThreads},
       {"minloglevel", "2"},
   };
+  if (training.type != "unigram") {
+    settings["character_coverage"] = "1.0";
+    settings["normalization_rule_name"] = "identity";  // the text was cleaned; a word stays one
+    settings["control_symbols"] += ",<eop>";           // the same id, but text cannot make it
+    settings.erase("user_defined_symbols");
+    settings["hard_vocab_limit"] = "false";
+  }
   SentenceSource source(training.next_sentence);
   const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &source, &model);
   if (status.ok()) return "";

@@ -36,6 +36,10 @@ class SentencePieceBridge {
   // rule. REQUIRES: Load succeeded.
   std::string EncodePlain(std::string_view text, std::vector<int32_t>& ids) const;
 
+  // Appends the ids of `text` by a model of words or characters. The library joins unknown ones that follow one another to one
+  // piece; here each is one <unk>.
+  std::string EncodeUnits(std::string_view text, std::vector<int32_t>& ids) const;
+
   // Appends the ids of `text` under XLNet's digit-comma rule: a piece longer than one character
   // that ends in a digit and a comma is encoded again without the comma and without word marks,
   // then the comma follows as a piece of its own. So "2000," and "2000" share their pieces.
@@ -47,12 +51,14 @@ class SentencePieceBridge {
 };
 
 struct SentencePieceTraining {
+  std::string type;  // "unigram", "word" or "char"
   int64_t vocab_size = 0;
   // Fills its argument with the next sentence; false at the end.
   std::function<bool(std::string&)> next_sentence;
 };
 
-// Trains a unigram model with XLNet's published settings; the same sentences give the same model.
+// Trains a unigram model with XLNet's published settings, or a vocabulary of the most frequent words or characters; the same
+// sentences give the same model.
 // Puts the serialised model in `model`. Returns the library's error, or "".
 std::string TrainSentencePiece(const SentencePieceTraining& training, std::string& model);
 

@@ -28,6 +28,7 @@ using anyorder::data::LetterCase;
 using anyorder::data::PrepOptions;
 using anyorder::data::PrepPart;
 using anyorder::data::PrepSummary;
+using anyorder::data::VocabType;
 
 constexpr char kProgram[] = "anyorder-prep";
 
@@ -51,6 +52,7 @@ struct CommandLine {
   double vocab_sample_mb = 32;
   std::vector<std::string> examples;
   std::string labels_from;
+  std::string vocab_type = "piece";
 };
 
 // "2/5" into `prep`; what is wrong with it otherwise.
@@ -169,9 +171,24 @@ void Declare(CLI::App& app, CommandLine& line) {
       ->required()
       ->check(anyorder::launcher::IsNotEmpty());
   auto* vocab = app.add_option("--vocab", prep.vocab, "SentencePiece model to use");
-  app.add_option("--vocab-size", prep.vocab_size, "pieces of the vocabulary to train")
+  app.add_option("--vocab-size",
+                 prep.vocabulary.size,
+                 "pieces of the vocabulary to train; of words, the most")
       ->capture_default_str()
       ->check(CLI::Range(anyorder::data::kMinVocabSize, anyorder::data::kMaxVocabSize))
+      ->excludes(vocab);
+  app.add_option("--vocab-type",
+                 line.vocab_type,
+                 "what tokens are: SentencePiece's pieces, or words between spaces or characters, "
+                 "most frequent first")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"piece", "word", "char"}))
+      ->excludes(vocab);
+  app.add_option("--min-count",
+                 prep.vocabulary.min_count,
+                 "leave out words or characters that the sample has less often")
+      ->capture_default_str()
+      ->check(whole_number)
       ->excludes(vocab);
   app.add_option(
          "--vocab-sample-mb", line.vocab_sample_mb, "text the vocabulary is trained on, MiB")
@@ -306,6 +323,9 @@ int main(int argc, char** argv) {
   Declare(app, line);
   if (const auto ended = anyorder::launcher::ParseCommandLine(app, argc, argv)) return *ended;
   PrepOptions& prep = line.prep;
+  prep.vocabulary.type = line.vocab_type == "word"   ? VocabType::kWords
+                         : line.vocab_type == "char" ? VocabType::kCharacters
+                                                     : VocabType::kPieces;
   prep.text.letter_case = line.letter_case == "cased" ? LetterCase::kCased : LetterCase::kUncased;
   prep.text.invalid_utf8 =
       line.invalid_utf8 == "error" ? InvalidUtf8::kError : InvalidUtf8::kReplace;

@@ -185,8 +185,9 @@ std::vector<std::pair<std::string, std::string>> ReadTree(const std::string& dir
 const std::string& TestModel() {
   static const std::string* const model = [] {
     std::istringstream lines(AsTxt(MakeDocuments(300, 1)));
-    auto trained = TrainTokenizer(
-        300, [&](std::string& line) { return static_cast<bool>(std::getline(lines, line)); });
+    auto trained = TrainTokenizer({.size = 300}, [&](std::string& line) {
+      return static_cast<bool>(std::getline(lines, line));
+    });
     ANYORDER_CHECK_OK(trained.status());
     return new std::string(*trained);
   }();

@@ -190,7 +190,7 @@ TEST_F(PrepTest, AnyNumberOfWorkersGivesTheSameBytes) {
   const std::string text = AsTxt(documents);
   ASSERT_GT(text.size(), 3u << 20);
   options_.vocab.clear();
-  options_.vocab_size = 200;
+  options_.vocabulary.size = 200;
   options_.vocab_sample_bytes = 200 << 10;
   options_.text.drop_duplicates = true;
   options_.text.filter.enabled = true;

@@ -13,8 +13,9 @@ using Pieces = std::vector<std::string>;
 
 absl::StatusOr<std::string> Train(uint64_t size, const std::string& text) {
   std::istringstream lines(text);
-  return TrainTokenizer(
-      size, [&](std::string& line) { return static_cast<bool>(std::getline(lines, line)); });
+  return TrainTokenizer({.size = size}, [&](std::string& line) {
+    return static_cast<bool>(std::getline(lines, line));
+  });
 }
 
 // A model with the pieces "2000," and "\xE2\x96\x81" "2000,". Today's trainer keeps digits and
@@ -230,6 +231,62 @@ TEST(TokenizerTest, StartPiecesFollowTheList) {
   for (const char* piece : {"", "the", "'", "=", ">", ".,", "\xE2\x80\x93", "\xC2\xA3"}) {
     EXPECT_FALSE(IsStartPiece(piece)) << piece;
   }
+}
+
+absl::StatusOr<Tokenizer> TrainUnits(const VocabTraining& training, const std::string& text) {
+  std::istringstream lines(text);
+  auto model = TrainTokenizer(
+      training, [&](std::string& line) { return static_cast<bool>(std::getline(lines, line)); });
+  if (!model.ok()) return model.status();
+  return Tokenizer::Load(*model, "test");
+}
+
+constexpr char kCounted[] =
+    "the the the the , , , of of \"a a cat. x\xC2\xBDy\nthe dog , of a cat.\n";
+
+TEST(TokenizerTest, WordsStandInOrderOfFrequencyAfterTheSpecialPieces) {
+  auto tokenizer = TrainUnits({.type = VocabType::kWords, .size = 100}, kCounted);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(tokenizer->type(), VocabType::kWords);
+  EXPECT_EQ(tokenizer->vocab_ids(), kXlnetVocabIds);
+  const std::string mark = "\xE2\x96\x81";
+  // Counts 5, 4, 3; the others 2 and 1.
+  for (const auto& [id, word] : {std::pair<int, const char*>{9, "the"}, {10, ","}, {11, "of"}})
+    EXPECT_EQ(tokenizer->bridge().piece(id), mark + word);
+  EXPECT_EQ(tokenizer->vocab_size(), 9u + 8);
+  EXPECT_EQ(Encode(*tokenizer, "the cat. of x\xC2\xBDy"),
+            (Pieces{mark + "the", mark + "cat.", mark + "of", mark + "x\xC2\xBDy"}));
+}
+
+TEST(TokenizerTest, UnknownWordsAreOneTokenEach) {
+  auto tokenizer = TrainUnits({.type = VocabType::kWords, .size = 100}, kCounted);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const std::string the = "\xE2\x96\x81the";
+  EXPECT_EQ(Encode(*tokenizer, "The 2000, <eop> the <mask> the"),
+            (Pieces{"<unk>", "<unk>", "<unk>", the, "<unk>", the}));
+}
+
+TEST(TokenizerTest, RareWordsAndWhatIsAboveTheSizeAreLeftOut) {
+  auto counted = TrainUnits({.type = VocabType::kWords, .size = 100, .min_count = 3}, kCounted);
+  ASSERT_TRUE(counted.ok()) << counted.status();
+  EXPECT_EQ(counted->vocab_size(), 9u + 3);
+  auto cut = TrainUnits({.type = VocabType::kWords, .size = 18}, AsTxt(MakeDocuments(20, 1)));
+  ASSERT_TRUE(cut.ok()) << cut.status();
+  EXPECT_EQ(cut->vocab_size(), 18u);
+  auto none = TrainUnits({.type = VocabType::kWords, .size = 100, .min_count = 6}, kCounted);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.status().message(),
+            "no word of the text occurs 6 times; pass a smaller --min-count, or more text");
+}
+
+TEST(TokenizerTest, CharactersAreOneTokenEachAndSoAreUnknownOnes) {
+  auto tokenizer = TrainUnits({.type = VocabType::kCharacters, .size = 100}, "aaa bb a\nab\n");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(tokenizer->type(), VocabType::kCharacters);
+  const std::string mark = "\xE2\x96\x81";
+  EXPECT_EQ(tokenizer->vocab_size(), 9u + 3);
+  EXPECT_EQ(Encode(*tokenizer, "ab zz<a"),
+            (Pieces{mark, "a", "b", mark, "<unk>", "<unk>", "<unk>", "a"}));
 }
 
 }  // namespace
