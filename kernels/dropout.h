@@ -23,9 +23,9 @@ struct Dropout {
   uint32_t site = 0;       // which dropout of the network (core/model numbers them)
   uint32_t threshold = 0;  // 0 means no dropout
 
-  bool enabled() const { return threshold != 0; }
+  constexpr bool enabled() const { return threshold != 0; }
   // 1 / (realised keep probability), multiplied onto what is kept.
-  float scale() const { return 65536.0f / (65536.0f - static_cast<float>(threshold)); }
+  constexpr float scale() const { return 65536.0f / (65536.0f - static_cast<float>(threshold)); }
 };
 
 // REQUIRES: 0 <= rate < 1.

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/kernels/backend_fixture.h"
+#include "tests/kernels/cuda/emulated_backend.h"
 
 namespace anyorder::kernels {
 namespace {
@@ -20,6 +21,9 @@ std::vector<BackendCase> AllCases() {
     add(std::string("Cpu_") + variant->name,
         [variant] { return cpu::MakeCpuBackendWith({.num_threads = 1}, *variant); });
   }
+  // The GPU's kernels, with blocks and warps in order, and out of it.
+  add("CudaEmulated", [] { return cuda::MakeEmulatedBackend({}); });
+  add("CudaEmulatedShuffled", [] { return cuda::MakeEmulatedBackend({.seed = 17}); });
   add("Reference", MakeReferenceBackend);
   return cases;
 }

@@ -25,6 +25,8 @@ ALLOWED = {
 # Third-party header (regular expression) -> the only places that may include it.
 HOMES = {
     r"mpi\.h": ["dist/"],
+    r"boost/.*": ["kernels/cuda/emulation/"],
+    r"cuda_runtime\.h": ["kernels/cuda/"],
     r"nccl\.h": ["dist/"],
     r"(oneapi/dnnl|dnnl|cublas).*": ["kernels/"],
     r"hdf5.*": ["data/hdf5_file.", "tests/data/hdf5_reader."],

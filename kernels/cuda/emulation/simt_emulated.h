@@ -1,0 +1,114 @@
+// simt.h on the CPU: each name as the emulation does it.
+
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "core/base/dtype.h"
+#include "kernels/cuda/emulation/block.h"
+
+namespace anyorder::kernels::cuda {
+
+inline int Thread() {
+  return emulation::Here().thread;
+}
+inline int Lane() {
+  return emulation::Here().thread % 32;
+}
+inline int BlockThreads() {
+  return emulation::CurrentGrid().threads;
+}
+inline int BlockX() {
+  return emulation::Here().block_x;
+}
+inline int BlockY() {
+  return emulation::Here().block_y;
+}
+inline int BlockZ() {
+  return emulation::Here().block_z;
+}
+inline int GridX() {
+  return emulation::CurrentGrid().x;
+}
+inline unsigned char* SharedMemory() {
+  return emulation::SharedMemoryOfBlock();
+}
+
+inline void SyncWarp() {
+  emulation::MeetWarp(emulation::Collective::kSync, nullptr, nullptr);
+}
+inline void SyncBlock() {
+  emulation::MeetBlock();
+}
+template <typename T>
+T ShuffleXor(T value, int mask) {
+  static_assert(sizeof(T) <= sizeof(uint64_t));
+  emulation::ShuffleIn in{0, mask};
+  std::memcpy(&in.bits, &value, sizeof value);
+  uint64_t bits = 0;
+  emulation::MeetWarp(emulation::Collective::kShuffleXor, &in, &bits);
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+inline void LoadMatrices(uint32_t (&fragment)[4], const void* row) {
+  emulation::CheckAligned(row, 16, "LoadMatrices");
+  emulation::MeetWarp(emulation::Collective::kLoadMatrices, row, fragment);
+}
+inline void LoadMatricesTransposed(uint32_t (&fragment)[4], const void* row) {
+  emulation::CheckAligned(row, 16, "LoadMatricesTransposed");
+  emulation::MeetWarp(emulation::Collective::kLoadMatricesTransposed, row, fragment);
+}
+inline void MultiplyAccumulate(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  const emulation::MultiplyIn in{{a[0], a[1], a[2], a[3]}, {b0, b1}};
+  emulation::MeetWarp(emulation::Collective::kMultiplyAccumulate, &in, c);
+}
+
+inline void CopyAsync16(void* shared, const void* global, bool valid) {
+  emulation::CopyLater(shared, global, valid);
+}
+inline void CommitCopies() {
+  emulation::CommitCopyGroup();
+}
+template <int kNewest>
+void WaitForCopies() {
+  emulation::WaitForCopyGroups(kNewest);
+}
+
+inline float Exp2(float x) {
+  return std::exp2(x);
+}
+inline uint32_t PackBf16(float low, float high) {
+  return BFloat16(low).bits | (static_cast<uint32_t>(BFloat16(high).bits) << 16);
+}
+inline float LowBf16(uint32_t packed) {
+  return std::bit_cast<float>(packed << 16);
+}
+inline float HighBf16(uint32_t packed) {
+  return std::bit_cast<float>(packed & 0xffff0000u);
+}
+
+struct alignas(16) Words4 {
+  uint32_t word[4];
+};
+inline Words4 LoadWords(const void* global) {
+  emulation::CheckAligned(global, 16, "LoadWords");
+  Words4 words;
+  std::memcpy(&words, global, sizeof words);
+  return words;
+}
+inline void StoreWords(void* global, const Words4& words) {
+  emulation::CheckAligned(global, 16, "StoreWords");
+  std::memcpy(global, &words, sizeof words);
+}
+inline float AsFloat(uint32_t bits) {
+  return std::bit_cast<float>(bits);
+}
+inline uint32_t AsBits(float value) {
+  return std::bit_cast<uint32_t>(value);
+}
+
+}  // namespace anyorder::kernels::cuda

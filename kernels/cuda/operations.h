@@ -1,0 +1,46 @@
+// The device operations of the CUDA backend, one function each: they choose the kernel's form and launch it. Arguments were checked
+// (kernels/arguments.h); T is fp32 or bf16; all pointers, those of ids and rows too, are device pointers.
+
+#pragma once
+
+#include "core/base/stream.h"
+#include "core/base/tensor.h"
+#include "kernels/activation.h"
+#include "kernels/adamw.h"
+#include "kernels/embedding.h"
+#include "kernels/gemm.h"
+#include "kernels/layernorm.h"
+#include "kernels/rotary.h"
+#include "kernels/rows.h"
+
+namespace anyorder::kernels::cuda {
+
+// Device memory for partial sums that the backend owns: enough for any operation of the stream, one at a time.
+struct Scratch {
+  float* data = nullptr;
+  int64_t elements = 0;
+};
+// What LayerNormBackward and ColumnSum need.
+int64_t LayerNormScratchElements(int64_t columns);
+int64_t ColumnSumScratchElements(int64_t rows, int64_t columns);
+
+void LayerNormForward(const LayerNormForwardArgs& args, StreamView stream);
+void LayerNormBackward(const LayerNormBackwardArgs& args,
+                       const Scratch& scratch,
+                       StreamView stream);
+void ActivationForward(const ActivationForwardArgs& args, StreamView stream);
+void ActivationBackward(const ActivationBackwardArgs& args, StreamView stream);
+void DropoutApply(const DropoutArgs& args, StreamView stream);
+void EmbeddingForward(const EmbeddingForwardArgs& args, StreamView stream);
+void GatherRows(const GatherRowsArgs& args, StreamView stream);
+void RotaryApply(const RotaryArgs& args, StreamView stream);
+void ColumnSum(const ColumnSumArgs& args, const Scratch& scratch, StreamView stream);
+void AdamW(const AdamWArgs& args, StreamView stream);
+void SumOfSquares(const ConstTensorView& x, const TensorView& sums, StreamView stream);
+void Add(const ConstTensorView& a,
+         const ConstTensorView& b,
+         const TensorView& y,
+         StreamView stream);
+void Cast(const ConstTensorView& x, const TensorView& y, StreamView stream);
+
+}  // namespace anyorder::kernels::cuda

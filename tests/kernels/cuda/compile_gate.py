@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Compiles every CUDA source for the chips that we build for and holds ptxas's report to a recorded budget.
+
+No GPU is needed. A kernel that spills, or takes more registers than recorded, fails the gate: look at it before raising the number.
+Usage: compile_gate.py ROOT INCLUDE...   Exit 77 without nvcc.
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+CHIPS = ["80", "90a"]
+# Source -> most registers that a thread of any of its kernels may take. Nothing may spill.
+REGISTERS = {"flat": 64, "layernorm": 255, "rowwise": 64}
+
+
+def compile_one(nvcc, root, includes, source, folder):
+    command = [nvcc, "-std=c++20", "-O3", "--expt-relaxed-constexpr", "-diag-suppress", "554", "-Xptxas", "-v", f"-I{root}"]
+    command += [f"-I{path}" for path in includes]
+    for chip in CHIPS:
+        command += ["-gencode", f"arch=compute_{chip},code=sm_{chip}"]
+    done = subprocess.run(command + ["-c", str(source), "-o", str(Path(folder) / (source.stem + ".o"))], capture_output=True, text=True)
+    return source.stem, done.returncode, done.stdout + done.stderr
+
+
+def faults_of(name, status, report):
+    if status != 0:
+        yield f"{name}.cu does not compile:\n" + "\n".join(line for line in report.splitlines() if "error" in line)[:2000]
+        return
+    chips = {match for match in re.findall(r"for 'sm_(\w+)'", report)}
+    if chips != set(CHIPS):
+        yield f"{name}.cu: ptxas reported for {sorted(chips)}, expected {CHIPS}"
+    for match in re.finditer(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", report):
+        if any(int(number) for number in match.groups()):
+            yield f"{name}.cu: a kernel has {match.group(0)}"
+    used = [int(number) for number in re.findall(r"Used (\d+) registers", report)]
+    if name not in REGISTERS:
+        yield f"{name}.cu has no budget in compile_gate.py; its kernels take up to {max(used, default=0)} registers"
+    elif max(used, default=0) > REGISTERS[name]:
+        yield f"{name}.cu: {max(used)} registers, budget {REGISTERS[name]}"
+    print(f"{name}.cu: {len(used)} kernels for {len(CHIPS)} chips, up to {max(used, default=0)} registers")
+
+
+def main():
+    root, includes = Path(sys.argv[1]), sys.argv[2:]
+    nvcc = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+    if nvcc is None:
+        print("SKIPPED: no nvcc on PATH or in /usr/local/cuda/bin")
+        return 77
+    sources = sorted((root / "kernels" / "cuda").glob("*.cu"))
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = list(pool.map(lambda source: compile_one(nvcc, root, includes, source, folder), sources))
+    faults = [fault for result in results for fault in faults_of(*result)]
+    print("\n".join(faults))
+    return 1 if faults or not sources else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,224 @@
+// The emulation itself: tensor-core instructions mean what the PTX manual says, and planted mistakes are found.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "core/base/philox.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/operations.h"
+#include "tests/testing/host_tensor.h"
+
+namespace anyorder::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+struct Params {
+  const float* in = nullptr;
+  float* out = nullptr;
+};
+
+// Reverses a block's numbers through shared memory; what is planted leaves out one barrier, or the wait for an asynchronous copy.
+enum class Planted { kNothing, kNoBarrier, kNoWait };
+template <Planted kPlanted>
+void ReverseKernel(Params p) {
+  auto* shared = reinterpret_cast<float*>(SharedMemory());
+  const float* in = p.in + BlockX() * kThreads;
+  if (Thread() < kThreads / 4) CopyAsync16(shared + 4 * Thread(), in + 4 * Thread(), true);
+  CommitCopies();
+  if constexpr (kPlanted != Planted::kNoWait) WaitForCopies<0>();
+  if constexpr (kPlanted != Planted::kNoBarrier) SyncBlock();
+  p.out[BlockX() * kThreads + Thread()] = shared[kThreads - 1 - Thread()];
+}
+
+class EmulationTest : public ::testing::Test {
+ protected:
+  // How many of the numbers are wrong, under the schedule of this seed.
+  template <Planted kPlanted>
+  int WrongNumbers(uint64_t seed) {
+    constexpr int kBlocks = 3;
+    alignas(16) static float in[kBlocks * kThreads];
+    std::vector<float> out(kBlocks * kThreads, std::numeric_limits<float>::quiet_NaN());
+    for (int i = 0; i < kBlocks * kThreads; ++i)
+      in[i] = static_cast<float>(i);
+    emulation::SetSchedule({seed});
+    Launch(ReverseKernel<kPlanted>,
+           {.blocks_x = kBlocks, .threads = kThreads, .shared_bytes = kThreads * 4},
+           Params{in, out.data()},
+           {});
+    int wrong = 0;
+    for (int i = 0; i < kBlocks * kThreads; ++i)
+      wrong += out[i] == in[i / kThreads * kThreads + kThreads - 1 - i % kThreads] ? 0 : 1;
+    return wrong;
+  }
+};
+
+TEST_F(EmulationTest, RunsBarriersAndCopies) {
+  for (uint64_t seed = 0; seed < 20; ++seed)
+    EXPECT_EQ(WrongNumbers<Planted::kNothing>(seed), 0) << "seed " << seed;
+}
+
+TEST_F(EmulationTest, FindsAMissingBarrier) {
+  EXPECT_GT(WrongNumbers<Planted::kNoBarrier>(0), 0);
+}
+
+TEST_F(EmulationTest, FindsAMissingWait) {
+  for (uint64_t seed = 0; seed < 5; ++seed)
+    EXPECT_GT(WrongNumbers<Planted::kNoWait>(seed), 0) << "seed " << seed;
+}
+
+// A barrier that is missing where warps happen to be in order shows when one is held back.
+void HandOverKernel(Params p) {
+  auto* shared = reinterpret_cast<float*>(SharedMemory());
+  const int warp = Thread() / kWarp;
+  if (warp == 0) shared[Lane()] = p.in[Lane()];
+  SyncWarp();
+  if (warp == 1) p.out[Lane()] = shared[Lane()];
+}
+TEST_F(EmulationTest, FindsAMissingBarrierThatTheOrderOfWarpsHides) {
+  const std::vector<float> in(kWarp, 1.0f);
+  int found = 0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    std::vector<float> out(kWarp, 0.0f);
+    emulation::SetSchedule({seed});
+    Launch(HandOverKernel, {.threads = 64, .shared_bytes = 128}, Params{in.data(), out.data()}, {});
+    if (seed == 0) {
+      EXPECT_EQ(out, in) << "in order nothing shows";
+    }
+    found += out == in ? 0 : 1;
+  }
+  EXPECT_GT(found, 0);
+}
+
+void DivergentKernel(Params) {
+  if (Lane() < 16) {
+    ShuffleXor(1.0f, 1);
+  } else {
+    SyncWarp();
+  }
+}
+void LonelyBarrierKernel(Params) {
+  if (Thread() < kWarp) SyncBlock();
+}
+void HalfBarrierKernel(Params) {
+  if (Lane() < 16) SyncBlock();
+  SyncWarp();
+}
+void MisalignedKernel(Params p) {
+  LoadWords(p.in + 1);
+}
+void OverrunKernel(Params) {
+  reinterpret_cast<float*>(SharedMemory())[kThreads] = 1.0f;
+}
+TEST(EmulationDeathTest, EndsWhereAGpuWouldHangOrReadElsewhere) {
+  alignas(16) static float memory[8] = {};
+  const Params params{memory, memory};
+  const LaunchShape shape{.threads = 64, .shared_bytes = kThreads * 4};
+  emulation::SetSchedule({});
+  EXPECT_DEATH(Launch(DivergentKernel, shape, params, {}), "different collectives");
+  EXPECT_DEATH(Launch(LonelyBarrierKernel, shape, params, {}), "will never reach");
+  EXPECT_DEATH(Launch(HalfBarrierKernel, shape, params, {}), "not at the collective");
+  EXPECT_DEATH(Launch(MisalignedKernel, shape, params, {}), "no multiple of 16");
+  EXPECT_DEATH(Launch(OverrunKernel, shape, params, {}), "");
+}
+
+// One warp: c = a b through shared memory, a by rows and b either by columns or transposed on the way.
+struct ProductParams {
+  const BFloat16* a;  // [16, 16]
+  const BFloat16* b;  // [16, 16]: k by n
+  float* c;           // [16, 16]
+};
+void ProductKernel(ProductParams p) {
+  auto* a = reinterpret_cast<BFloat16*>(SharedMemory());
+  auto* b = a + 256;
+  for (int i = Lane(); i < 256; i += kWarp) {
+    a[i] = p.a[i];
+    b[i] = p.b[i];
+  }
+  SyncWarp();
+  uint32_t fragment_a[4];
+  uint32_t fragment_b[4];
+  const int row = Lane() % 16;
+  const int half = Lane() / 16;
+  LoadMatrices(fragment_a, a + row * 16 + 8 * half);
+  LoadMatricesTransposed(fragment_b, b + row * 16 + 8 * half);
+  for (int part = 0; part < 2; ++part) {
+    float c[4] = {};
+    MultiplyAccumulate(c, fragment_a, fragment_b[2 * part], fragment_b[2 * part + 1]);
+    for (int i = 0; i < 4; ++i) {
+      const int r = Lane() / 4 + 8 * (i / 2);
+      p.c[r * 16 + 8 * part + 2 * (Lane() % 4) + i % 2] = c[i];
+    }
+  }
+}
+TEST(EmulatedInstructionsTest, MultiplyLikeTheManual) {
+  std::vector<BFloat16> a(256);
+  std::vector<BFloat16> b(256);
+  RandomStream random(3, RandomPurpose::kInit, 0, 0);
+  for (int i = 0; i < 256; ++i) {
+    a[i] = BFloat16(static_cast<float>(random.Below(2001)) / 1000.0f - 1.0f);
+    b[i] = BFloat16(static_cast<float>(random.Below(2001)) / 1000.0f - 1.0f);
+  }
+  std::vector<float> c(256, std::numeric_limits<float>::quiet_NaN());
+  emulation::SetSchedule({});
+  Launch(ProductKernel,
+         {.threads = 32, .shared_bytes = 1024},
+         ProductParams{a.data(), b.data(), c.data()},
+         {});
+  for (int row = 0; row < 16; ++row) {
+    for (int column = 0; column < 16; ++column) {
+      double exact = 0;
+      double size = 0;
+      for (int k = 0; k < 16; ++k) {
+        const double product = double{static_cast<float>(a[row * 16 + k])} *
+                               double{static_cast<float>(b[k * 16 + column])};
+        exact += product;
+        size += std::fabs(product);
+      }
+      // Products of bf16 numbers are exact in fp32; 16 additions round.
+      EXPECT_NEAR(c[row * 16 + column], exact, 16 * 0x1p-24 * size) << row << ", " << column;
+    }
+  }
+}
+
+TEST(EmulatedKernelsTest, LayerNormHasTheSameBitsInAnySchedule) {
+  const Shape shape{37, 96};
+  const test::HostTensor dy = test::RandomTensor(DType::kBFloat16, shape, 1);
+  const test::HostTensor sum = test::RandomTensor(DType::kBFloat16, shape, 2);
+  const test::HostTensor gamma = test::RandomTensor(DType::kBFloat16, {96}, 3);
+  const test::HostTensor mean = test::RandomTensor(DType::kFloat32, {37}, 4);
+  const test::HostTensor rstd = test::RandomTensor(DType::kFloat32, {37}, 5);
+  std::vector<double> first;
+  for (const uint64_t seed : {0, 1, 2, 3}) {
+    test::HostTensor dx(DType::kBFloat16, shape);
+    test::HostTensor dgamma(DType::kFloat32, {96});
+    test::HostTensor dbeta(DType::kFloat32, {96});
+    LayerNormBackwardArgs args;
+    args.dy = dy.view();
+    args.sum = sum.view();
+    args.mean = mean.view();
+    args.rstd = rstd.view();
+    args.gamma = gamma.view();
+    args.dx = dx.view();
+    args.dgamma = dgamma.view();
+    args.dbeta = dbeta.view();
+    std::vector<float> scratch(static_cast<size_t>(LayerNormScratchElements(96)),
+                               std::numeric_limits<float>::quiet_NaN());
+    emulation::SetSchedule({seed});
+    LayerNormBackward(args, {scratch.data(), static_cast<int64_t>(scratch.size())}, {});
+    std::vector<double> all = dx.Values();
+    for (const test::HostTensor* part : {&dgamma, &dbeta}) {
+      const std::vector<double> values = part->Values();
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    if (first.empty()) first = all;
+    EXPECT_EQ(all, first) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::kernels::cuda
