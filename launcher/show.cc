@@ -18,6 +18,7 @@
 #include "core/base/whole_file.h"
 #include "core/model/objective.h"
 #include "launcher/show_config.h"
+#include "launcher/show_mask.h"
 #include "launcher/show_scene.h"
 #include "launcher/show_svg.h"
 #include "launcher/show_terminal.h"
@@ -125,6 +126,11 @@ absl::Status Show(const ShowOptions& options) {
   if (options.list) {
     for (const std::string& name : ObjectiveNames())
       std::printf("%s\n", name.c_str());
+    return absl::OkStatus();
+  }
+  if (!options.mask.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::string ranks, RanksOfMaskFile(options.mask));
+    std::fputs(ranks.c_str(), stdout);
     return absl::OkStatus();
   }
   ShowOptions resolved = options;

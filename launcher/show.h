@@ -28,6 +28,7 @@ struct ShowOptions {
   std::string output;                  // FILE.svg; empty: the terminal
   bool ascii = false;                  // for terminals without Unicode
   bool list = false;                   // no picture: the names of all objectives
+  std::string mask;                    // no picture: the ranks of the mask in this file
 };
 
 // The picture: an SVG document if options.output is named, else text. Nothing is written.

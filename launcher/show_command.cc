@@ -36,6 +36,11 @@ Subcommand DeclareShow(CLI::App& front) {
   command->add_option("--output", options->output, "FILE.svg (default: the terminal)")
       ->check(IsNotEmpty());
   command->add_flag("--ascii", options->ascii, "plain characters");
+  command
+      ->add_option("--mask",
+                   options->mask,
+                   "only tell whether the mask in this file (rows of 0 and 1) has ranks, and which")
+      ->check(IsNotEmpty());
   command->add_flag("--list", options->list, "only print the registered objectives, one a line");
   return {command, [options] { return Report(Show(*options)); }};
 }

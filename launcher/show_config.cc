@@ -14,6 +14,7 @@
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/model/objective.h"
+#include "core/model/objectives/inexpressible.h"
 #include "core/train/config_file.h"
 #include "core/train/run_directory.h"
 #include "launcher/start_request.h"
@@ -42,6 +43,8 @@ absl::StatusOr<std::string> ObjectiveNamed(const std::string& name) {
     if (name == alias) return std::string(target);
     known.emplace_back(alias);
   }
+  const std::string why = WhyInexpressible(name);
+  if (!why.empty()) return absl::InvalidArgumentError(why);
   const std::string nearest = NearestName(name, known);
   return absl::InvalidArgumentError(
       absl::StrCat("no objective is named '",

@@ -11,6 +11,7 @@
 #include "core/model/objectives/causal_lm.h"
 #include "core/model/objectives/dae.h"
 #include "core/model/objectives/gpt.h"
+#include "core/model/objectives/inexpressible.h"
 #include "core/model/objectives/permutation_lm.h"
 
 namespace anyorder {
@@ -69,6 +70,8 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeObjective(const std::string& name
     ANYORDER_RETURN_IF_ERROR(CheckBackbone(*objective, model, sampling));
     return objective;
   }
+  const std::string why = WhyInexpressible(name);
+  if (!why.empty()) return absl::InvalidArgumentError(why);
   const std::string nearest = NearestName(name, ObjectiveNames());
   const std::string hint =
       nearest.empty() ? absl::StrCat("known objectives: ", absl::StrJoin(ObjectiveNames(), ", "))
