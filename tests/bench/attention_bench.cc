@@ -2,7 +2,8 @@
 // there is an instruction for them), measured in the same run.
 // Usage: attention_bench [threads [repeats [isa ("": best) [F32 | BF16]]]]
 // One JSON line per shape, precision and direction. GFLOP/s count necessary work only: 2 * rows * keys * D for
-// each of 3 products forward (content, position, value) and twice that backward, whatever is computed again.
+// each of 3 products forward (content, position, value) and twice that backward, whatever is computed again. Of "encoder", which has
+// no position term, compare the milliseconds: without and with T5's bias, and with keys out of order.
 // Best wall time of the repeats, and the least processor time a thread (which other jobs disturb less).
 
 #include <omp.h>
@@ -181,7 +182,17 @@ int Main(int argc, char** argv) {
   base.name = "xlnet-base";
   AttentionCase tiny = XlnetCase(96, 128, 4, 64);
   tiny.name = "xlnet-tiny";
-  for (AttentionCase c : {base, tiny}) {
+  AttentionCase encoder = OneStreamCase("encoder", 0, 512, [](int32_t) { return 0; });
+  encoder.biases = encoder.segments = false;
+  encoder.Finish(12, 64, 0);
+  AttentionCase biased = encoder;
+  biased.name = "encoder, bias";
+  biased.AddDistanceBias(-128, 257);
+  AttentionCase scattered = biased;
+  scattered.name = "encoder, bias, keys out of order";
+  for (Slots& keys : scattered.keys)
+    std::reverse(keys.pos.begin(), keys.pos.end());
+  for (AttentionCase c : {base, tiny, encoder, biased, scattered}) {
     for (const double rate : {0.0, 0.1}) {
       c.dropout_rate = rate;
       if (dtype != "BF16") Run<float>(c, options);
