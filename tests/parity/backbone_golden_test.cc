@@ -1,5 +1,6 @@
 // Other systems' networks beside numbers that transformers computed in fp64, from files: GPT, BERT, Longformer with global slots
-// and windows, GPT-NeoX (rotary positions, pre-LN), and MPNet (T5's bias by distance). golden/FORMAT.md describes the files.
+// and windows, GPT-NeoX (rotary positions, pre-LN), MPNet (T5's bias by distance) and Transformer-XL with an adaptive
+// softmax. golden/FORMAT.md describes the files.
 
 #include <gtest/gtest.h>
 
@@ -89,6 +90,24 @@ ModelConfig MpNet() {
   model.global_projections = false;
   model.attention_windows = "";
   model.position_bias = PositionBias::kT5;
+  return model;
+}
+
+ModelConfig TransfoXl() {
+  ModelConfig model = Common();
+  model.attention_biases = false;
+  model.activation = kernels::Activation::kRelu;
+  model.scale_embedding = true;
+  model.untie_r = false;
+  model.softmax = Softmax::kAdaptive;
+  model.cutoffs = "12, 20";
+  return model;
+}
+
+ModelConfig TransfoXlProjected() {
+  ModelConfig model = TransfoXl();
+  model.untie_r = true;
+  model.div_val = 2;
   return model;
 }
 
@@ -222,6 +241,8 @@ INSTANTIATE_TEST_SUITE_P(Networks,
                                            Case{"bert", Bert, false},
                                            Case{"longformer", Longformer, false},
                                            Case{"neox", NeoX, true},
+                                           Case{"transfo_xl", TransfoXl, true},
+                                           Case{"transfo_xl_projected", TransfoXlProjected, true},
                                            Case{"mpnet", MpNet, false}),
                          [](const auto& info) { return std::string(info.param.name); });
 

@@ -10,6 +10,7 @@ import inspect
 import random
 import sys
 from pathlib import Path
+from unittest import mock
 
 import hf_model
 import torch
@@ -19,12 +20,18 @@ from torch.nn.functional import cross_entropy
 from transformers import (BertConfig, BertForPreTraining, GPTNeoXConfig, GPTNeoXForCausalLM, LongformerConfig,
                           LongformerForMaskedLM, MPNetConfig, MPNetForMaskedLM, OpenAIGPTConfig, OpenAIGPTLMHeadModel)
 
+try:  # gone from transformers 5
+    from transformers.models.deprecated.transfo_xl import TransfoXLConfig, TransfoXLLMHeadModel
+except ImportError:
+    TransfoXLConfig = None
+
 VOCAB, LENGTH, LANES, LAYERS, HEADS, HEAD_DIM = 31, 24, 2, 2, 2, 8
 DIM = HEADS * HEAD_DIM
 FFN = 4 * DIM  # GPT's is fixed to that
 WINDOWS = [4, 8]  # Longformer's, both sides together, a layer
 GLOBAL_SLOTS = [[0, 7], [0, 13]]
-NAMES = ("gpt", "bert", "longformer", "neox", "mpnet")
+NAMES = ("gpt", "bert", "longformer", "neox", "mpnet", "transfo_xl", "transfo_xl_projected")
+CUTOFFS = [12, 20]  # of both Transformer-XL
 
 
 def linear(module):
@@ -176,13 +183,85 @@ def mpnet():
     return model, ours
 
 
+def transfo_xl(div_val):
+    """Adaptive softmax and input. Clusters of one size share one table there, not here; of several, they are projected."""
+    projected = div_val > 1
+    config = TransfoXLConfig(vocab_size=VOCAB, cutoffs=CUTOFFS, d_model=DIM, d_embed=DIM, n_head=HEADS, d_head=HEAD_DIM,
+                             d_inner=FFN, n_layer=LAYERS, mem_len=0, clamp_len=-1, div_val=div_val, untie_r=projected,
+                             tie_projs=[False, True, True], same_length=False, layer_norm_epsilon=1e-5, dropout=0, dropatt=0)
+    model = TransfoXLLMHeadModel(config)
+    body, crit = model.transformer, model.crit
+    ours = {}
+    for cluster, (begin, end) in enumerate(zip([0] + CUTOFFS, CUTOFFS + [VOCAB])):
+        rows = slice(None) if projected else slice(begin, end)
+        place = cluster if projected else 0
+        ours[f"transformer.word_emb.emb_layers.{cluster}.weight"] = (body.word_emb.emb_layers[place].weight, lambda x, r=rows: x[r])
+        ours[f"crit.out_layers.{cluster}.bias"] = (crit.out_layers[place].bias, lambda x, r=rows: x[r])
+        if projected:
+            ours[f"transformer.word_emb.emb_projs.{cluster}"] = (body.word_emb.emb_projs[cluster], lambda x: x)
+    if projected:
+        ours["crit.out_projs.0"] = (crit.out_projs[0], lambda x: x)
+    for name in ("cluster_weight", "cluster_bias"):
+        ours[f"crit.{name}"] = (getattr(crit, name), lambda x: x)
+    for number, layer in enumerate(body.layers):
+        prefix = f"transformer.layer.{number}."
+        for part, name in enumerate("qkv"):
+            columns = slice(part * DIM, (part + 1) * DIM)
+            ours[f"{prefix}rel_attn.{name}"] = (layer.dec_attn.qkv_net.weight, lambda x, c=columns: x[c].transpose(0, 1))
+        ours[f"{prefix}rel_attn.o"] = (layer.dec_attn.o_net.weight, lambda x: x)
+        ours[f"{prefix}rel_attn.r"] = turned(layer.dec_attn.r_net.weight)
+        for name in ("r_w_bias", "r_r_bias"):
+            place = prefix + "rel_attn." if projected else "transformer."
+            ours[place + name] = (getattr(layer.dec_attn, name), lambda x: x)
+        ours.update(norm(f"{prefix}rel_attn.", layer.dec_attn.layer_norm) | norm(f"{prefix}ff.", layer.pos_ff.layer_norm))
+        for name, part in (("layer_1", 0), ("layer_2", 3)):
+            ours.update({f"{prefix}ff.{name}.{key}": value for key, value in linear(layer.pos_ff.CoreNet[part]).items()})
+    return model, ours
+
+
+def transfo_xl_losses(model, tokens, labels):
+    """Of each slot. Their head shifts labels by one, and forgets the order of losses unless it is told not to."""
+    # transformers 4.41 hands type_as() a dtype, which no torch takes, and masks fp64 scores as fp32, where their mask overflows.
+    with mock.patch.object(torch.Tensor, "type_as", lambda x, other=None, dtype=None: x.to(dtype or other.dtype)), \
+            mock.patch.object(torch.Tensor, "float", lambda x: x):
+        hidden = model.transformer(tokens).last_hidden_state
+    losses = model.crit(torch.cat([hidden, torch.zeros_like(hidden[:, :1])], 1),
+                        torch.cat([torch.zeros_like(labels[:, :1]), labels], 1), keep_order=True)
+    check_torch_head(model.crit, hidden.detach())
+    return losses.reshape(LANES, LENGTH)
+
+
+@torch.no_grad()
+def check_torch_head(crit, hidden):
+    """torch.nn's adaptive softmax is the same function of the same weights; it has no biases within clusters."""
+    if crit.div_val == 1:
+        return
+    theirs = torch.nn.AdaptiveLogSoftmaxWithLoss(DIM, VOCAB, CUTOFFS, div_value=crit.div_val, head_bias=True).double()
+    theirs.head.weight.copy_(torch.cat([crit.out_layers[0].weight, crit.cluster_weight]) @ crit.out_projs[0].T)
+    theirs.head.bias.copy_(torch.cat([crit.out_layers[0].bias, crit.cluster_bias]))
+    for tail, projection, layer in zip(theirs.tail, list(crit.out_projs)[1:], list(crit.out_layers)[1:]):
+        tail[0].weight.copy_(projection.T)
+        tail[1].weight.copy_(layer.weight)
+    biases = [layer.bias.clone() for layer in crit.out_layers]
+    for layer in list(crit.out_layers)[1:]:
+        layer.bias.zero_()
+    difference = float((crit(hidden) - theirs.log_prob(hidden.reshape(-1, DIM))).abs().max())
+    for layer, bias in zip(crit.out_layers, biases):
+        layer.bias.copy_(bias)
+    print(f"torch.nn.AdaptiveLogSoftmaxWithLoss: log-probabilities within {difference:.1e}")
+    if not difference < 1e-12:
+        raise ValueError("torch.nn.AdaptiveLogSoftmaxWithLoss is another function")
+
+
 def draw(rng, shape, low, high):
     return torch.tensor([rng.randrange(low, high) for _ in range(shape[0] * shape[1])]).reshape(shape)
 
 
 def make_tensors(name):
     rng = random.Random(NAMES.index(name))
-    model, ours = {"gpt": gpt, "bert": bert, "longformer": longformer, "neox": neox, "mpnet": mpnet}[name]()
+    makers = {"gpt": gpt, "bert": bert, "longformer": longformer, "neox": neox, "mpnet": mpnet,
+              "transfo_xl": lambda: transfo_xl(1), "transfo_xl_projected": lambda: transfo_xl(2)}
+    model, ours = makers[name]()
     model = model.double().eval()
     covered = {id(parameter) for parameter, _ in ours.values()}
     missing = [key for key, parameter in model.named_parameters() if id(parameter) not in covered]
@@ -204,9 +283,12 @@ def make_tensors(name):
         inputs["global_attention_mask"] = torch.zeros_like(tokens)
         for lane, slots in enumerate(GLOBAL_SLOTS):
             inputs["global_attention_mask"][lane, slots] = 1
-    result = model(**inputs)
-    logits = result.prediction_logits if name == "bert" else result.logits
-    losses = cross_entropy(logits.reshape(-1, VOCAB), labels.reshape(-1), reduction="none").reshape(LANES, LENGTH)
+    if name.startswith("transfo_xl"):
+        losses = transfo_xl_losses(model, tokens, labels)
+    else:
+        result = model(**inputs)
+        logits = result.prediction_logits if name == "bert" else result.logits
+        losses = cross_entropy(logits.reshape(-1, VOCAB), labels.reshape(-1), reduction="none").reshape(LANES, LENGTH)
     total = losses.sum()
     tensors = {"tokens": tokens.int(), "labels": labels.int(), "segment": segment.int(), "losses": losses}
     if name == "bert":
@@ -228,6 +310,9 @@ def main():
     print(hf_model.versions())
     agree = True
     for name in NAMES:
+        if name.startswith("transfo_xl") and TransfoXLConfig is None:
+            print(f"{name}: left out, this transformers has no Transformer-XL")
+            continue
         path = Path(arguments[0]) / f"{name}.safetensors"
         tensors = make_tensors(name)
         if "--check" in sys.argv:
