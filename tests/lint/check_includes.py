@@ -15,11 +15,12 @@ ALLOWED = {
     "kernels": {"core/base"},
     "core/model": {"core/base", "kernels"},
     "core/optim": {"core/base", "kernels"},
+    "core/generate": {"core/base", "kernels", "core/model"},
     "dist": {"core/base", "kernels", "core/optim"},
     "data": {"core/base", "kernels", "core/model"},
     "ckpt": {"core/base"},
     "core/train": {"core/base", "kernels", "core/model", "core/optim", "dist", "data", "ckpt"},
-    "launcher": {"core/base", "kernels", "core/model", "core/optim", "dist", "data", "ckpt", "core/train"},
+    "launcher": {"core/base", "kernels", "core/model", "core/optim", "core/generate", "dist", "data", "ckpt", "core/train"},
 }
 
 # Third-party header (regular expression) -> the only places that may include it.

@@ -1,0 +1,91 @@
+#include "core/generate/adaptive_logits.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/status.h"
+
+namespace anyorder {
+namespace {
+
+template <typename T>
+double LogSum(const T* scores, int64_t count) {
+  const T largest = *std::max_element(scores, scores + count);
+  double sum = 0;
+  for (int64_t i = 0; i < count; ++i)
+    sum += std::exp(static_cast<double>(scores[i] - largest));
+  return static_cast<double>(largest) + std::log(sum);
+}
+
+// log p = log softmax_head(w), or log softmax_head(cluster) + log softmax_cluster(w).
+template <typename T>
+void Join(const std::vector<AdaptiveCluster>& clusters,
+          const std::vector<TensorView>& scores,
+          TensorView logits) {
+  const int64_t vocab_size = logits.dim(1);
+  for (int64_t row = 0; row < logits.dim(0); ++row) {
+    const T* const head = scores[0].data<T>() + row * scores[0].dim(1);
+    const double head_sum = LogSum(head, scores[0].dim(1));
+    for (size_t c = 0; c < clusters.size(); ++c) {
+      const AdaptiveCluster& cluster = clusters[c];
+      const T* const words = scores[c].data<T>() + row * scores[c].dim(1);
+      double before = -head_sum;
+      if (c > 0) {
+        const int64_t entry = clusters[0].size() + static_cast<int64_t>(c) - 1;
+        before += static_cast<double>(head[entry]) - LogSum(words, cluster.size());
+      }
+      T* const out = logits.data<T>() + row * vocab_size + cluster.begin;
+      for (int64_t i = 0; i < cluster.size(); ++i)
+        out[i] = static_cast<T>(before + static_cast<double>(words[i]));
+    }
+  }
+}
+
+}  // namespace
+
+absl::Status AdaptiveLogits::Allocate(const NetworkShape& shape, kernels::Backend& backend) {
+  if (!shape.model.adaptive()) return absl::OkStatus();
+  ANYORDER_RETURN_IF_ERROR(CheckAdaptiveClusters(shape.model, shape.vocab_size));
+  clusters_ = AdaptiveClusters(shape.model, shape.vocab_size);
+  const DType dtype = shape.gradient_dtype();
+  const int64_t rows = shape.num_targets();
+  const auto num_tails = static_cast<int64_t>(clusters_.size()) - 1;
+  ANYORDER_ASSIGN_OR_RETURN(
+      storage_, backend.Allocate(rows * (shape.vocab_size + num_tails) * SizeOf(dtype)));
+  char* place = static_cast<char*>(storage_->data());
+  for (const AdaptiveCluster& cluster : clusters_) {
+    const int64_t words = cluster.size() + (scores_.empty() ? num_tails : 0);
+    scores_.emplace_back(place, dtype, Shape{rows, words});
+    place += scores_.back().num_bytes();
+  }
+  return absl::OkStatus();
+}
+
+void AdaptiveLogits::Run(const StepContext& context,
+                         const NetworkWeights& weights,
+                         ConstTensorView x,
+                         TensorView logits) const {
+  for (size_t c = 0; c < clusters_.size(); ++c) {
+    const ClusterTensors<ConstTensorView>& cluster = weights.clusters[c];
+    ConstTensorView input = x;
+    if (!cluster.output_projection.is_null()) {
+      const TensorView narrow =
+          context.activations.cluster_narrow.Slice(0, {x.dim(0), cluster.table.dim(1)});
+      context.backend.Gemm({.a = x, .b = cluster.output_projection, .c = narrow}, context.stream);
+      input = narrow;
+    }
+    context.backend.Gemm({.a = input,
+                          .b = cluster.table,
+                          .transpose_b = true,
+                          .bias = cluster.bias,
+                          .c = scores_[c]},
+                         context.stream);
+  }
+  if (logits.dtype() == DType::kFloat64) {
+    Join<double>(clusters_, scores_, logits);
+  } else {
+    Join<float>(clusters_, scores_, logits);
+  }
+}
+
+}  // namespace anyorder

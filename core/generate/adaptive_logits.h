@@ -1,0 +1,35 @@
+// Log-probabilities of all words under an adaptive softmax (core/model/adaptive_clusters.h). Training multiplies a row with its label's cluster
+// alone; whoever chooses the next word must know them all.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "core/model/adaptive_clusters.h"
+#include "core/model/layer_tensors.h"
+#include "core/model/step_context.h"
+
+namespace anyorder {
+
+class AdaptiveLogits {
+ public:
+  // Nothing for a model without an adaptive softmax.
+  absl::Status Allocate(const NetworkShape& shape, kernels::Backend& backend);
+  // x [targets, d] T; writes log p of each word to logits [targets, V] G.
+  void Run(const StepContext& context,
+           const NetworkWeights& weights,
+           ConstTensorView x,
+           TensorView logits) const;
+
+ private:
+  std::vector<AdaptiveCluster> clusters_;
+  std::unique_ptr<kernels::Buffer> storage_;
+  std::vector<TensorView>
+      scores_;  // of each cluster, [targets, words] G; the head's are followed by those of the other clusters
+};
+
+}  // namespace anyorder

@@ -1,0 +1,300 @@
+#include "core/generate/decoder.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/model/attention_windows.h"
+#include "core/model/objectives/lane_frame.h"
+
+namespace anyorder {
+namespace {
+
+int64_t Span(const std::vector<GenerationSlot>& slots) {
+  int64_t span = 0;
+  for (const GenerationSlot& slot : slots)
+    span = std::max(span, int64_t{slot.position} + 1);
+  return span;
+}
+
+int64_t Padded(int64_t bytes) {
+  constexpr int64_t kAlignment = 64;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+void WriteRow(const GenerationSlot& slot, int64_t row, Batch& batch) {
+  batch.row_pos[row] = slot.position;
+  batch.row_lim[row] = slot.lim;
+  batch.row_grp[row] = slot.group;
+  batch.row_doc[row] = slot.unused ? kernels::kDocPad : 0;
+  batch.row_seg[row] = slot.segment;
+}
+
+void WriteKey(const GenerationSlot& slot, int64_t key, Batch& batch) {
+  batch.key_pos[key] = slot.position;
+  batch.key_key[key] = slot.key;
+  batch.key_grp[key] = slot.group;
+  batch.key_doc[key] = slot.unused ? kernels::kDocPad : 0;
+  batch.key_seg[key] = slot.segment;
+}
+
+// Takes room at `place`. Positions go on there, because tiles of keys in a row are cheaper to attend to.
+GenerationSlot Unused(int64_t place) {
+  GenerationSlot slot;
+  slot.unused = true;
+  slot.position = static_cast<int32_t>(place);
+  return slot;
+}
+
+}  // namespace
+
+absl::Status CheckFits(const ModelConfig& model,
+                       const GenerationForm& form,
+                       const std::vector<int32_t>& prompt,
+                       int64_t max_tokens) {
+  if (prompt.empty() && !form.takes_empty_prompt())
+    return absl::InvalidArgumentError("the prompt is empty, but this model rewrites a source text");
+  if (model.positions != Positions::kLearned) return absl::OkStatus();
+  const int64_t span = Span(form.StepSlots(prompt, max_tokens - 1, 0));
+  if (span <= model.max_positions) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a prompt of ",
+                   prompt.size(),
+                   " tokens and ",
+                   max_tokens,
+                   " to generate need ",
+                   span,
+                   " positions, but the model has learned ",
+                   model.max_positions,
+                   " (model.max_positions); shorten the prompt or generate fewer"));
+}
+
+Decoder::Decoder(const ModelConfig& model,
+                 ConstTensorView weights,
+                 const GenerationForm& form,
+                 const std::vector<std::vector<int32_t>>& prompts,
+                 const DecoderOptions& options,
+                 kernels::Backend& backend)
+    : model_(model),
+      weights_(weights),
+      form_(form),
+      prompts_(prompts),
+      options_(options),
+      backend_(backend) {
+  int64_t longest = 0;
+  for (const std::vector<int32_t>& prompt : prompts_) {
+    prompt_slots_.push_back(form_.PromptSlots(prompt));
+    longest = std::max(longest, static_cast<int64_t>(prompt_slots_.back().size()));
+    span_ = std::max(span_, Span(form_.StepSlots(prompt, options.max_tokens - 1, 0)));
+  }
+  key_slots_ = longest + options.max_tokens * form_.lasting_slots() + form_.passing_slots();
+}
+
+absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(
+    const ModelConfig& model,
+    int64_t vocab_size,
+    ConstTensorView weights,
+    const GenerationForm& form,
+    const std::vector<std::vector<int32_t>>& prompts,
+    const DecoderOptions& options,
+    kernels::Backend& backend) {
+  ANYORDER_CHECK(!prompts.empty() && options.lanes_per_prompt >= 1 && options.max_tokens >= 1)
+      << prompts.size() << " prompts, " << options.lanes_per_prompt << " lanes each, "
+      << options.max_tokens << " tokens";
+  for (const std::vector<int32_t>& prompt : prompts)
+    ANYORDER_RETURN_IF_ERROR(CheckFits(model, form, prompt, options.max_tokens));
+  std::unique_ptr<Decoder> decoder(new Decoder(model, weights, form, prompts, options, backend));
+  ANYORDER_RETURN_IF_ERROR(decoder->Allocate(vocab_size));
+  ANYORDER_RETURN_IF_ERROR(decoder->ReadPrompts());
+  return decoder;
+}
+
+BatchShape Decoder::StepShape() const {
+  const int64_t content = form_.lasting_slots() + form_.passing_slots();
+  BatchShape shape;
+  shape.batch_size = static_cast<int64_t>(prompts_.size()) * options_.lanes_per_prompt;
+  shape.content_rows = content;
+  shape.query_rows = form_.query_slots();
+  shape.targets = 1;
+  shape.num_distances = span_;  // a step's slots look back
+  shape.content_readout = form_.readout_slot() < content;
+  shape.cached_keys = key_slots_;
+  return shape;
+}
+
+absl::Status Decoder::Allocate(int64_t vocab_size) {
+  // The cache takes the place of recurrence memory: it holds what that would give, and more precisely.
+  model_.mem_len = model_.same_length == SameLength::kOff ? 0 : model_.mem_len;
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<kernels::Band> windows, AttentionWindows(model_));
+  if (windows.empty() && form_.context_slots() > 0) {
+    bands_.assign(static_cast<size_t>(model_.num_layers * model_.num_heads),
+                  kernels::Band{static_cast<int32_t>(form_.context_slots() - 1), -1, 1});
+  }
+  const NetworkShape shape{model_, StepShape(), vocab_size};
+  ANYORDER_ASSIGN_OR_RETURN(network_, InferenceNetwork::Create(shape, backend_));
+  const Shape keys{lanes(), key_slots_, shape.heads_dim()};
+  const Shape moved{lanes(), options_.max_tokens, shape.heads_dim()};
+  const int64_t size = SizeOf(shape.dtype());
+  const int64_t bytes = 2 * model_.num_layers * Padded(keys.num_elements() * size) +
+                        Padded(moved.num_elements() * size) +
+                        Padded(lanes() * vocab_size * SizeOf(shape.gradient_dtype()));
+  ANYORDER_ASSIGN_OR_RETURN(storage_, backend_.Allocate(bytes));
+  char* place = static_cast<char*>(storage_->data());
+  const auto take = [&place](DType dtype, Shape tensor) {
+    const TensorView view(place, dtype, tensor);
+    place += Padded(view.num_bytes());
+    return view;
+  };
+  logits_ = take(shape.gradient_dtype(), {lanes(), vocab_size});
+  for (int64_t layer = 0; layer < model_.num_layers; ++layer)
+    cache_.layers.push_back({take(shape.dtype(), keys), take(shape.dtype(), keys)});
+  moved_ = take(shape.dtype(), moved);
+  step_ = std::make_unique<Batch>(shape.batch);
+  step_->bands = bands_;
+  for (int64_t b = 0; b < lanes(); ++b) {
+    step_->lanes[b] = b;
+    cache_.begin.push_back(static_cast<int64_t>(prompt_slots_[PromptOf(b)].size()));
+    for (int64_t slot = 0; slot < key_slots_; ++slot)
+      WriteKey(Unused(slot), b * key_slots_ + slot, *step_);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Decoder::ReadPrompts() {
+  BatchShape shape;
+  shape.batch_size = static_cast<int64_t>(prompts_.size());
+  for (const std::vector<GenerationSlot>& slots : prompt_slots_)
+    shape.content_rows = std::max(shape.content_rows, static_cast<int64_t>(slots.size()));
+  if (shape.content_rows == 0) return absl::OkStatus();
+  shape.min_distance = form_.prompt_looks_ahead() ? 1 - span_ : 0;
+  shape.num_distances = span_ - shape.min_distance;
+  shape.content_readout = true;
+  Batch batch(shape);
+  batch.bands = bands_;
+  for (int64_t n = 0; n < shape.batch_size; ++n) {
+    const std::vector<GenerationSlot>& slots = prompt_slots_[n];
+    for (int64_t place = 0; place < shape.content_rows; ++place) {
+      const bool is_used = place < static_cast<int64_t>(slots.size());
+      const GenerationSlot slot = is_used ? slots[place] : Unused(place);
+      const int64_t row = ContentRow(shape, n) + place;
+      batch.tokens[row] = slot.token;
+      WriteRow(slot, row, batch);
+      WriteKey(slot, row, batch);
+      for (int64_t lane = 0; lane < options_.lanes_per_prompt; ++lane) {
+        const int64_t first = (n * options_.lanes_per_prompt + lane) * key_slots_;
+        WriteKey(slot, first + place, *step_);
+      }
+    }
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<InferenceNetwork> network,
+                            InferenceNetwork::Create({model_, shape, vocab_size()}, backend_));
+  network->Run(batch, weights_, nullptr);
+  CachePrompts(*network, shape.content_rows);
+  return absl::OkStatus();
+}
+
+void Decoder::CachePrompts(const InferenceNetwork& network, int64_t slots) {
+  const int64_t heads_dim = network.shape().heads_dim();
+  const int64_t lane_elements = key_slots_ * heads_dim;
+  const auto store = [&](ConstTensorView from, TensorView to, int64_t lane) {
+    backend_.CopyRows({.source = from,
+                       .source_stride = slots * heads_dim,
+                       .destination = to,
+                       .destination_begin = lane * lane_elements,
+                       .destination_stride = options_.lanes_per_prompt * lane_elements,
+                       .rows = static_cast<int64_t>(prompts_.size()),
+                       .columns = slots * heads_dim},
+                      {});
+  };
+  for (int64_t layer = 0; layer < model_.num_layers; ++layer) {
+    for (int64_t lane = 0; lane < options_.lanes_per_prompt; ++lane) {
+      store(network.activations().layers[layer].k, cache_.layers[layer].k, lane);
+      store(network.activations().layers[layer].v, cache_.layers[layer].v, lane);
+    }
+  }
+}
+
+void Decoder::Reorder(const std::vector<int32_t>& parents) {
+  const int64_t heads_dim = network_->shape().heads_dim();
+  const auto copy =
+      [&](ConstTensorView from, int64_t from_slot, TensorView to, int64_t to_slot, int64_t count) {
+        backend_.CopyRows({.source = from,
+                           .source_begin = from_slot * heads_dim,
+                           .destination = to,
+                           .destination_begin = to_slot * heads_dim,
+                           .rows = 1,
+                           .columns = count * heads_dim},
+                          {});
+      };
+  const auto move = [&](TensorView keys) {
+    for (const bool is_out : {true, false}) {
+      for (int64_t b = 0; b < lanes(); ++b) {
+        if (parents[b] == b) continue;
+        const auto prompt = static_cast<int64_t>(prompt_slots_[PromptOf(b)].size());
+        const int64_t count = cache_.begin[b] - prompt;
+        if (count == 0) continue;
+        const int64_t aside = b * options_.max_tokens;
+        if (is_out)
+          copy(keys, parents[b] * key_slots_ + prompt, moved_, aside, count);
+        else
+          copy(moved_, aside, keys, b * key_slots_ + prompt, count);
+      }
+    }
+  };
+  for (const KeyCache::Layer& layer : cache_.layers) {
+    move(layer.k);
+    move(layer.v);
+  }
+}
+
+void Decoder::FillStep(const std::vector<int32_t>& newest) {
+  Batch& batch = *step_;
+  const BatchShape& shape = batch.shape;
+  const int64_t content = shape.content_rows;
+  for (int64_t b = 0; b < lanes(); ++b) {
+    const std::vector<GenerationSlot> slots =
+        form_.StepSlots(prompts_[PromptOf(b)], target_, newest[b]);
+    ANYORDER_CHECK(static_cast<int64_t>(slots.size()) == content + shape.query_rows)
+        << slots.size() << " slots of a step";
+    for (int64_t i = 0; i < static_cast<int64_t>(slots.size()); ++i) {
+      const bool is_content = i < content;
+      const int64_t row = is_content ? ContentRow(shape, b) + i : QueryRow(shape, b) + i - content;
+      WriteRow(slots[i], row, batch);
+      if (i == form_.readout_slot()) batch.readout_rows[b] = static_cast<int32_t>(row);
+      if (!is_content) continue;
+      batch.tokens[row] = slots[i].token;
+      WriteKey(slots[i], b * key_slots_ + cache_.begin[b] + i, batch);
+    }
+  }
+}
+
+const float* Decoder::Next(const std::vector<int32_t>& newest,
+                           const std::vector<int32_t>& parents) {
+  ANYORDER_CHECK(target_ < options_.max_tokens) << "step " << target_;
+  ANYORDER_CHECK(static_cast<int64_t>(newest.size()) == lanes() &&
+                 static_cast<int64_t>(parents.size()) == lanes())
+      << newest.size() << " tokens, " << parents.size() << " parents, " << lanes() << " lanes";
+  for (int64_t b = 0; b < lanes(); ++b) {
+    ANYORDER_CHECK(parents[b] >= 0 && parents[b] < lanes() && PromptOf(parents[b]) == PromptOf(b))
+        << "lane " << b << " cannot go on from lane " << parents[b];
+  }
+  Reorder(parents);
+  FillStep(newest);
+  network_->Run(*step_, weights_, &cache_);
+  cache_.has_tables = true;
+  for (int64_t b = 0; b < lanes(); ++b) {
+    for (int64_t i = 0; i < form_.lasting_slots(); ++i)
+      cache_.begin[b] +=
+          step_->row_doc[ContentRow(step_->shape, b) + i] == kernels::kDocPad ? 0 : 1;
+  }
+  ++target_;
+  network_->ReadLogits(*step_, logits_);
+  if (logits_.dtype() == DType::kFloat32) return logits_.data<float>();
+  const double* const logits = logits_.data<double>();
+  float_logits_.assign(logits, logits + logits_.num_elements());
+  return float_logits_.data();
+}
+
+}  // namespace anyorder

@@ -1,0 +1,83 @@
+#include "core/generate/inference_network.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/model/forward_pass.h"
+#include "core/model/parameters.h"
+#include "core/model/prediction_head.h"
+#include "core/model/step_context.h"
+
+namespace anyorder {
+namespace {
+
+StepArgs ForwardOnly(const Batch& batch) {
+  StepArgs args;
+  args.batch = &batch;
+  args.training = false;
+  return args;
+}
+
+}  // namespace
+
+InferenceNetwork::InferenceNetwork(const NetworkShape& shape, kernels::Backend& backend)
+    : shape_(shape),
+      backend_(backend),
+      binder_(shape_, ParameterLayout(shape.model, shape.vocab_size)),
+      embedding_(shape_),
+      output_rows_(static_cast<size_t>(shape.num_targets())) {}
+
+absl::StatusOr<std::unique_ptr<InferenceNetwork>> InferenceNetwork::Create(
+    const NetworkShape& shape, kernels::Backend& backend) {
+  ANYORDER_RETURN_IF_ERROR(shape.model.Validate());
+  if (!backend.Supports(shape.dtype())) {
+    return absl::InvalidArgumentError(absl::StrCat("model.dtype ",
+                                                   std::string(Name(shape.dtype())),
+                                                   " is not supported by the ",
+                                                   backend.name(),
+                                                   " backend; choose fp32"));
+  }
+  std::unique_ptr<InferenceNetwork> network(new InferenceNetwork(shape, backend));
+  ANYORDER_RETURN_IF_ERROR(network->activations_.Allocate(network->shape_, backend));
+  ANYORDER_RETURN_IF_ERROR(network->tables_.Allocate(network->shape_, backend));
+  ANYORDER_RETURN_IF_ERROR(network->adaptive_.Allocate(network->shape_, backend));
+  return network;
+}
+
+void InferenceNetwork::Run(const Batch& batch, ConstTensorView weights, KeyCache* cache) {
+  ANYORDER_CHECK(batch.shape == shape_.batch) << "the batch is not of the network's shape";
+  ANYORDER_CHECK((cache != nullptr) == (shape_.batch.cached_keys > 0)) << "key cache";
+  const StepArgs args = ForwardOnly(batch);
+  const StepContext context{shape_, args, activations_, backend_, {}, cache};
+  binder_.Bind(weights, &weights_);
+  tables_.Prepare(context, weights_);
+  ForwardPass(context, embedding_, tables_, weights_);
+}
+
+void InferenceNetwork::ReadLogits(const Batch& batch, TensorView logits) {
+  const StepArgs args = ForwardOnly(batch);
+  const StepContext context{shape_, args, activations_, backend_, {}, nullptr};
+  const int64_t last = shape_.model.num_layers - 1;
+  for (size_t i = 0; i < output_rows_.size(); ++i)
+    output_rows_[i] = batch.readout_rows[i] - static_cast<int32_t>(shape_.first_row(last));
+  backend_.GatherRows({.x = activations_.output,
+                       .rows = output_rows_.data(),
+                       .num_rows = static_cast<int64_t>(output_rows_.size()),
+                       .y = activations_.readout},
+                      {});
+  const bool has_head = shape_.model.mlm_head;
+  if (has_head) PredictionHeadForward(context, weights_, activations_.readout);
+  const ConstTensorView x = has_head ? activations_.head_output : activations_.readout;
+  if (shape_.model.adaptive()) return adaptive_.Run(context, weights_, x, logits);
+  backend_.Gemm({.a = x,
+                 .b = weights_.embedding,
+                 .transpose_b = true,
+                 .bias = weights_.softmax_bias,
+                 .c = logits},
+                {});
+}
+
+}  // namespace anyorder

@@ -1,0 +1,49 @@
+// The product's network for one shape of rows, forward only: the parts that training runs, with the same kernels.
+
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+
+#include "core/generate/adaptive_logits.h"
+#include "core/model/activations.h"
+#include "core/model/attention_tables.h"
+#include "core/model/embedding_block.h"
+#include "core/model/key_cache.h"
+#include "core/model/layer_tensors.h"
+#include "core/model/network_shape.h"
+#include "kernels/backend.h"
+
+namespace anyorder {
+
+class InferenceNetwork {
+ public:
+  // InvalidArgument if the backend does not compute in the model's dtype; ResourceExhausted.
+  static absl::StatusOr<std::unique_ptr<InferenceNetwork>> Create(const NetworkShape& shape,
+                                                                  kernels::Backend& backend);
+
+  // Rows of `batch`, which is of the network's shape, with the weights of the flat space [layout] in the model's dtype. `cache` is null
+  // unless shape.batch.cached_keys is set.
+  void Run(const Batch& batch, ConstTensorView weights, KeyCache* cache);
+  // Logits of the readout's rows of the last Run: [B * targets, V] G, into `logits`. Of an adaptive softmax: log-probabilities.
+  void ReadLogits(const Batch& batch, TensorView logits);
+
+  const NetworkShape& shape() const { return shape_; }
+  const Activations& activations() const { return activations_; }
+
+ private:
+  InferenceNetwork(const NetworkShape& shape, kernels::Backend& backend);
+
+  NetworkShape shape_;
+  kernels::Backend& backend_;
+  TensorBinder binder_;
+  EmbeddingBlock embedding_;
+  AttentionTables tables_;
+  Activations activations_;
+  AdaptiveLogits adaptive_;
+  NetworkWeights weights_;
+  std::vector<int32_t> output_rows_;  // [B * targets]
+};
+
+}  // namespace anyorder

@@ -1,0 +1,481 @@
+// Incremental logits against those of one forward pass over the whole text, whose mask is written here pair by pair.
+
+#include "core/generate/decoder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "core/base/philox.h"
+#include "core/generate/beam_search.h"
+#include "kernels/backend.h"
+#include "tests/core/model/model_testing.h"
+
+namespace anyorder::testing {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+constexpr int64_t kVocab = 13;
+constexpr GenerationTokens kTokens{
+    .classifier = 3, .separator = 2, .mask = 4, .end_of_document = 1};
+// Rounding of sums of at most 64 terms through a dozen operations, each relative to the largest logit.
+constexpr double kDoubleBound = 1e-12;
+
+// A form and what the whole text looks like to it.
+struct Case {
+  std::string name;
+  std::function<std::unique_ptr<GenerationForm>()> make;
+  void (*backbone)(ModelConfig&);
+  // One slot of the text laid out whole, in any order; `rank` orders prompt (0) and targets (1, 2, ...).
+  enum Layout { kCausal, kQuery, kCloze, kPseudo } layout;
+};
+
+void PrintTo(const Case& value, std::ostream* out) {
+  *out << value.name;
+}
+
+// What a whole pass computes: logits of the token after `text`, from a batch whose visibility is set pair by pair.
+class WholePass {
+ public:
+  WholePass(const Case& form,
+            const ModelConfig& model,
+            kernels::Backend& backend,
+            const std::vector<double>& weights)
+      : form_(form), model_(model), backend_(backend), weights_(weights) {}
+
+  std::vector<double> Logits(const Tokens& prompt, const Tokens& text) {
+    const bool rewrites = form_.layout == Case::kCloze || form_.layout == Case::kPseudo;
+    tokens_.clear();
+    ranks_.clear();
+    Tokens source = prompt;
+    if (rewrites) {
+      source.insert(source.begin(), kTokens.classifier);
+      source.push_back(kTokens.separator);
+    } else if (source.empty()) {
+      source = {kTokens.end_of_document};
+    }
+    for (const int32_t token : source)
+      Add(token, form_.layout == Case::kCausal ? static_cast<int32_t>(tokens_.size()) : 0);
+    const int32_t first = form_.layout == Case::kCausal ? static_cast<int32_t>(source.size()) : 1;
+    for (size_t t = 0; t < text.size(); ++t)
+      Add(text[t], first + static_cast<int32_t>(t));
+    return Run(static_cast<int64_t>(source.size()), first + static_cast<int32_t>(text.size()));
+  }
+
+ private:
+  void Add(int32_t token, int32_t rank) {
+    tokens_.push_back(token);
+    ranks_.push_back(rank);
+  }
+
+  std::vector<double> Run(int64_t source_size, int32_t next_rank) {
+    const auto length = static_cast<int32_t>(tokens_.size());
+    if (form_.layout == Case::kCloze || form_.layout == Case::kPseudo) Add(kTokens.mask, next_rank);
+    BatchShape shape;
+    shape.batch_size = 1;
+    shape.content_rows = static_cast<int64_t>(tokens_.size());
+    shape.query_rows = form_.layout == Case::kQuery ? 1 : 0;
+    shape.targets = 1;
+    shape.advance = 1;
+    shape.min_distance = -length;
+    shape.num_distances = 2 * length + 1;
+    shape.content_readout = form_.layout != Case::kQuery;
+    Batch batch(shape);
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      batch.tokens[i] = tokens_[i];
+      batch.row_pos[i] = batch.key_pos[i] = static_cast<int32_t>(i);
+      batch.row_lim[i] = batch.key_key[i] = ranks_[i];
+      const bool is_target = static_cast<int64_t>(i) >= source_size;
+      const bool has_segments = form_.layout == Case::kCloze || form_.layout == Case::kPseudo;
+      batch.row_seg[i] = batch.key_seg[i] = has_segments && is_target ? 1 : 0;
+    }
+    size_t read = tokens_.size() - 1;
+    if (form_.layout == Case::kPseudo) {  // sees itself by its group only
+      batch.row_lim[read] = next_rank - 1;
+      batch.key_key[read] = kernels::kKeyNever;
+      batch.row_grp[read] = batch.key_grp[read] = 5;
+    } else if (form_.layout == Case::kQuery) {
+      read = tokens_.size();
+      batch.row_pos[read] = length;
+      batch.row_lim[read] = next_rank - 1;
+    }
+    batch.readout_rows[0] = static_cast<int32_t>(read);
+    absl::StatusOr<std::unique_ptr<InferenceNetwork>> network =
+        InferenceNetwork::Create({model_, shape, kVocab}, backend_);
+    ANYORDER_CHECK_OK(network.status());
+    AnyVector weights(ToDType(model_.dtype), static_cast<int64_t>(weights_.size()));
+    weights.Assign(weights_);
+    (*network)->Run(batch, weights.view(), nullptr);
+    const bool is_double = model_.dtype == ComputeType::kFloat64;
+    AnyVector logits(is_double ? DType::kFloat64 : DType::kFloat32, kVocab);
+    (*network)->ReadLogits(batch, logits.view());
+    return logits.ToDouble();
+  }
+
+  const Case& form_;
+  ModelConfig model_;
+  kernels::Backend& backend_;
+  const std::vector<double>& weights_;
+  Tokens tokens_, ranks_;
+};
+
+std::vector<double> ToDouble(ConstTensorView x) {
+  std::vector<double> values(static_cast<size_t>(x.num_elements()));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = x.dtype() == DType::kFloat64 ? x.data<double>()[i]
+                                             : static_cast<double>(x.data<float>()[i]);
+  return values;
+}
+
+// Steps of a decoder whose tokens and parents are drawn at random, each lane's text beside its logits.
+struct Walk {
+  std::vector<Tokens> prompts;  // of each recorded step
+  std::vector<Tokens> texts;
+  std::vector<double> logits;  // [steps * V]
+};
+
+constexpr int64_t kLanes = 3;  // of a prompt
+constexpr int64_t kSteps = 6;
+
+int32_t Token(RandomStream& random) {
+  return 5 + static_cast<int32_t>(random.Below(kVocab - 5));
+}
+
+std::vector<Tokens> RandomPrompts(bool with_empty) {
+  RandomStream random(31, RandomPurpose::kPairs, 0, 0);
+  std::vector<Tokens> prompts;
+  for (const int64_t length : {4, with_empty ? 0 : 2, 7, 1}) {
+    prompts.emplace_back();
+    for (int64_t i = 0; i < length; ++i)
+      prompts.back().push_back(Token(random));
+  }
+  return prompts;
+}
+
+Walk RandomWalk(const Case& form,
+                const ModelConfig& model,
+                const std::vector<Tokens>& prompts,
+                const std::vector<double>& weights,
+                kernels::Backend& backend) {
+  AnyVector stored(ToDType(model.dtype), static_cast<int64_t>(weights.size()));
+  stored.Assign(weights);
+  const std::unique_ptr<GenerationForm> generation = form.make();
+  absl::StatusOr<std::unique_ptr<Decoder>> decoder = Decoder::Create(
+      model, kVocab, stored.view(), *generation, prompts, {kLanes, kSteps}, backend);
+  ANYORDER_CHECK_OK(decoder.status());
+  RandomStream random(32, RandomPurpose::kPairs, 0, 0);
+  const auto lanes = static_cast<size_t>((*decoder)->lanes());
+  std::vector<Tokens> texts(lanes);
+  Tokens newest(lanes), parents(lanes);
+  std::iota(parents.begin(), parents.end(), 0);
+  Walk walk;
+  for (int64_t t = 0; t < kSteps; ++t) {
+    (*decoder)->Next(newest, parents);
+    const std::vector<double> logits = ToDouble((*decoder)->logits());
+    walk.logits.insert(walk.logits.end(), logits.begin(), logits.end());
+    for (size_t b = 0; b < lanes; ++b) {
+      walk.prompts.push_back(prompts[b / kLanes]);
+      walk.texts.push_back(texts[b]);
+    }
+    std::vector<Tokens> next(lanes);
+    for (size_t b = 0; b < lanes; ++b) {
+      parents[b] = static_cast<int32_t>(b / kLanes * kLanes + random.Below(kLanes));
+      newest[b] = Token(random);
+      next[b] = texts[parents[b]];
+      next[b].push_back(newest[b]);
+    }
+    texts = next;
+  }
+  return walk;
+}
+
+std::vector<double> WholeLogits(const Case& form,
+                                const ModelConfig& model,
+                                const Walk& walk,
+                                const std::vector<double>& weights,
+                                kernels::Backend& backend) {
+  WholePass pass(form, model, backend, weights);
+  std::vector<double> all;
+  for (size_t i = 0; i < walk.texts.size(); ++i) {
+    const std::vector<double> logits = pass.Logits(walk.prompts[i], walk.texts[i]);
+    all.insert(all.end(), logits.begin(), logits.end());
+  }
+  return all;
+}
+
+void Xlnet(ModelConfig&) {}
+void TransformerXl(ModelConfig& model) {
+  model.segments = Segments::kNone;
+  model.scale_embedding = true;
+  model.clamp_len = 5;
+  model.activation = kernels::Activation::kRelu;
+  model.untie_r = false;
+}
+void Gpt(ModelConfig& model) {
+  model.positions = Positions::kLearned;
+  model.max_positions = 16;
+  model.segments = Segments::kNone;
+  model.mem_len = 0;
+  model.attention_biases = true;
+  model.softmax_bias = false;
+}
+void RopePreNorm(ModelConfig& model) {
+  model.positions = Positions::kRope;
+  model.segments = Segments::kNone;
+  model.layer_norm = LayerNormPlace::kPre;
+  model.mem_len = 0;
+}
+void Bert(ModelConfig& model) {
+  Gpt(model);
+  model.segments = Segments::kLearned;
+  model.embedding_layer_norm = true;
+  model.mlm_head = true;
+  model.softmax_bias = true;
+}
+
+void UniLmV2(ModelConfig& model) {
+  Bert(model);
+  model.position_bias = PositionBias::kT5;
+  model.position_buckets = 8;
+  model.position_bias_max_distance = 6;
+}
+
+std::unique_ptr<GenerationForm> Causal() {
+  return MakeCausalGeneration(kTokens, 0);
+}
+std::unique_ptr<GenerationForm> Query() {
+  return MakeQueryGeneration(kTokens, 0);
+}
+std::unique_ptr<GenerationForm> Cloze() {
+  return MakeClozeGeneration({kTokens, kTokens.mask, 0, 1});
+}
+std::unique_ptr<GenerationForm> Pseudo() {
+  return MakePseudoMaskGeneration({kTokens, kTokens.mask, 0, 1});
+}
+
+std::vector<Case> AllCases() {
+  return {{"causal_transformer_xl", Causal, TransformerXl, Case::kCausal},
+          {"causal_gpt", Causal, Gpt, Case::kCausal},
+          {"causal_rope_pre_norm", Causal, RopePreNorm, Case::kCausal},
+          {"query_xlnet", Query, Xlnet, Case::kQuery},
+          {"query_rope_pre_norm", Query, RopePreNorm, Case::kQuery},
+          {"cloze_bert", Cloze, Bert, Case::kCloze},
+          {"cloze_relative", Cloze, Xlnet, Case::kCloze},
+          {"pseudo_unilmv2", Pseudo, UniLmV2, Case::kPseudo},
+          {"pseudo_relative", Pseudo, Xlnet, Case::kPseudo}};
+}
+
+class DecoderTest : public ::testing::TestWithParam<Case> {
+ protected:
+  DecoderTest() {
+    GetParam().backbone(model_);
+    weights_ = InitialWeights(model_, kVocab, 21);
+    prompts_ = RandomPrompts(GetParam().make()->takes_empty_prompt());
+  }
+  std::unique_ptr<kernels::Backend> Cpu(int threads) {
+    absl::StatusOr<std::unique_ptr<kernels::Backend>> cpu =
+        kernels::MakeCpuBackend({.num_threads = threads});
+    ANYORDER_CHECK_OK(cpu.status());
+    return *std::move(cpu);
+  }
+
+  ModelConfig model_ = SmallModel();
+  std::vector<double> weights_;
+  std::vector<Tokens> prompts_;
+};
+
+TEST_P(DecoderTest, StepsEqualTheWholePass) {
+  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
+  const Walk walk = RandomWalk(GetParam(), model_, prompts_, weights_, *backend);
+  const std::vector<double> expected = WholeLogits(GetParam(), model_, walk, weights_, *backend);
+  ASSERT_EQ(walk.logits.size(), expected.size());
+  double largest = 0;
+  for (const double logit : expected)
+    largest = std::max(largest, std::abs(logit));
+  for (size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_NEAR(walk.logits[i], expected[i], kDoubleBound * largest)
+        << "step " << i / kVocab / (prompts_.size() * kLanes) << " lane "
+        << i / kVocab % (prompts_.size() * kLanes);
+  }
+}
+
+// Against exact arithmetic: no more than twice what a whole pass on the same backend loses.
+TEST_P(DecoderTest, OnTheCpuRoundingIsThatOfTheStorageType) {
+  const std::unique_ptr<kernels::Backend> reference = kernels::MakeReferenceBackend();
+  const std::unique_ptr<kernels::Backend> cpu = Cpu(2);
+  for (const ComputeType dtype : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
+    ModelConfig model = model_;
+    model.dtype = dtype;
+    if (!cpu->Supports(ToDType(dtype))) continue;
+    // Weights as stored, so that only computing differs.
+    AnyVector rounded(ToDType(dtype), static_cast<int64_t>(weights_.size()));
+    rounded.Assign(weights_);
+    const std::vector<double> weights = rounded.ToDouble();
+    const Walk walk = RandomWalk(GetParam(), model, prompts_, weights, *cpu);
+    const std::vector<double> exact = WholeLogits(GetParam(), model_, walk, weights, *reference);
+    const std::vector<double> whole = WholeLogits(GetParam(), model, walk, weights, *cpu);
+    EXPECT_GT(Distance(whole, exact), 0);
+    EXPECT_LE(Distance(walk.logits, exact), 2 * Distance(whole, exact)) << static_cast<int>(dtype);
+  }
+}
+
+TEST_P(DecoderTest, ThreadsDoNotChangeABit) {
+  model_.dtype = ComputeType::kFloat32;
+  const Walk one = RandomWalk(GetParam(), model_, prompts_, weights_, *Cpu(1));
+  const Walk two = RandomWalk(GetParam(), model_, prompts_, weights_, *Cpu(2));
+  EXPECT_EQ(one.logits, two.logits);
+}
+
+TEST_P(DecoderTest, TextsDoNotDependOnTheirCompany) {
+  model_.dtype = ComputeType::kFloat32;
+  const std::unique_ptr<kernels::Backend> cpu = Cpu(2);
+  AnyVector weights(DType::kFloat32, static_cast<int64_t>(weights_.size()));
+  weights.Assign(weights_);
+  const std::unique_ptr<GenerationForm> form = GetParam().make();
+  BeamOptions options;
+  options.width = kLanes;
+  options.length_penalty = 0.6;
+  options.rules.end_token = form->end_token();
+  options.rules.max_tokens = kSteps;
+  const auto search = [&](const std::vector<Tokens>& prompts) {
+    absl::StatusOr<std::unique_ptr<Decoder>> decoder =
+        Decoder::Create(model_, kVocab, weights.view(), *form, prompts, {kLanes, kSteps}, *cpu);
+    ANYORDER_CHECK_OK(decoder.status());
+    return BeamSearch(**decoder, options);
+  };
+  const std::vector<std::vector<Hypothesis>> together = search(prompts_);
+  for (size_t n = 0; n < prompts_.size(); ++n) {
+    const std::vector<Hypothesis> alone = search({prompts_[n]}).front();
+    ASSERT_EQ(alone.size(), together[n].size());
+    for (size_t i = 0; i < alone.size(); ++i)
+      EXPECT_EQ(alone[i].tokens, together[n][i].tokens) << "prompt " << n << " text " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, DecoderTest, ::testing::ValuesIn(AllCases()), [](const auto& info) {
+  return info.param.name;
+});
+
+// Recurrence memory and cached keys are two ways to the same states, and the probabilities are those of training.
+void ExpectTrainingsLosses(const ModelConfig& model) {
+  SamplingConfig sampling = SmallSampling();
+  sampling.seq_len = 4;
+  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
+  const std::unique_ptr<Objective> objective = MakeObjectiveOrDie("causal_lm", model, sampling);
+  const std::vector<double> weights = InitialWeights(model, kVocab, 22);
+  RandomStream random(33, RandomPurpose::kPairs, 0, 0);
+  Tokens text(13);
+  for (int32_t& token : text)
+    token = Token(random);
+
+  std::vector<float> expected;
+  ModelRunner runner(model, kVocab, objective->Shape(1), *backend);
+  std::vector<double> memory;
+  for (int64_t step = 0; step < 3; ++step) {
+    TextSample sample;
+    sample.step = step;
+    const auto begin = text.begin() + step * 4;
+    sample.tokens.assign(begin, begin + 4);
+    sample.next_tokens.assign(begin + 1, begin + 5);
+    Batch batch(objective->Shape(1));
+    objective->BuildLane(sample, 0, batch);
+    const ModelRunner::Result result = runner.Run(batch, weights, memory, false);
+    expected.insert(expected.end(), result.losses.begin(), result.losses.end());
+    memory = result.memory;
+  }
+
+  const absl::StatusOr<std::unique_ptr<GenerationForm>> form = objective->Generation(kTokens);
+  ASSERT_TRUE(form.ok());
+  AnyVector stored(DType::kFloat64, static_cast<int64_t>(weights.size()));
+  stored.Assign(weights);
+  absl::StatusOr<std::unique_ptr<Decoder>> decoder =
+      Decoder::Create(model, kVocab, stored.view(), **form, {{text[0]}}, {1, 12}, *backend);
+  ASSERT_TRUE(decoder.ok());
+  for (size_t t = 0; t < 12; ++t) {
+    (*decoder)->Next({text[t]}, {0});
+    const std::vector<double> logits = ToDouble((*decoder)->logits());
+    double sum = 0;
+    for (const double logit : logits)
+      sum += std::exp(logit);
+    // Losses are reported in fp32.
+    EXPECT_NEAR(std::log(sum) - logits[text[t + 1]], expected[t], 1e-6 * expected[t]) << t;
+  }
+}
+
+TEST(DecoderMemoryTest, CausalStepsEqualTrainingsSegmentsWithMemory) {
+  ModelConfig model = SmallModel();
+  TransformerXl(model);
+  ExpectTrainingsLosses(model);
+}
+
+TEST(DecoderMemoryTest, AdaptiveSoftmaxGivesEveryWordItsProbability) {
+  ModelConfig model = SmallModel();
+  TransformerXl(model);
+  model.softmax = Softmax::kAdaptive;
+  model.cutoffs = "6, 9";
+  for (const int64_t div_val : {1, 2}) {
+    model.div_val = div_val;
+    ExpectTrainingsLosses(model);
+  }
+}
+
+TEST(DecoderMemoryTest, RowsSeeAsFarBackAsInTrainingAndNoFarther) {
+  ModelConfig model = SmallModel();
+  RopePreNorm(model);
+  model.num_layers = 1;  // so that nothing older arrives through other rows
+  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
+  const std::vector<double> weights = InitialWeights(model, kVocab, 23);
+  AnyVector stored(DType::kFloat64, static_cast<int64_t>(weights.size()));
+  stored.Assign(weights);
+  const auto last_logits = [&](int64_t context, int32_t oldest) {
+    const std::unique_ptr<GenerationForm> form = MakeCausalGeneration(kTokens, context);
+    absl::StatusOr<std::unique_ptr<Decoder>> decoder =
+        Decoder::Create(model, kVocab, stored.view(), *form, {{oldest, 6, 7, 8}}, {1, 2}, *backend);
+    ANYORDER_CHECK_OK(decoder.status());
+    (*decoder)->Next({0}, {0});
+    (*decoder)->Next({9}, {0});
+    return ToDouble((*decoder)->logits());
+  };
+  EXPECT_EQ(last_logits(4, 5), last_logits(4, 10));
+  EXPECT_NE(last_logits(5, 5), last_logits(5, 10));
+  EXPECT_NE(last_logits(0, 5), last_logits(0, 10));
+}
+
+TEST(DecoderRefusalTest, SaysWhatDoesNotFit) {
+  ModelConfig model = SmallModel();
+  Gpt(model);
+  const std::unique_ptr<GenerationForm> causal = Causal();
+  EXPECT_TRUE(CheckFits(model, *causal, Tokens(10, 5), 7)
+                  .ok());  // 16 positions: the last token is only predicted
+  const absl::Status status = CheckFits(model, *causal, Tokens(10, 5), 8);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::HasSubstr(
+                  "10 tokens and 8 to generate need 17 positions, but the model has learned 16"));
+  EXPECT_TRUE(CheckFits(model, *causal, {}, 5).ok());
+  EXPECT_FALSE(CheckFits(model, *Cloze(), {}, 5).ok());
+}
+
+TEST(DecoderRefusalTest, ObjectivesWithoutAnOrderSayWhy) {
+  for (const char* const name : {"dae", "bert"}) {
+    ModelConfig model = SmallModel();
+    if (std::string(name) == "bert") Bert(model);
+    SamplingConfig sampling = SmallSampling();
+    sampling.bidirectional = false;
+    const absl::Status status =
+        MakeObjectiveOrDie(name, model, sampling)->Generation(kTokens).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << name;
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(name));
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::testing

@@ -1,0 +1,444 @@
+// Searches against exhaustive enumeration, a second plain beam search and exact probabilities, on models that are tables.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/base/philox.h"
+#include "core/generate/beam_search.h"
+#include "core/generate/sampling.h"
+
+namespace anyorder::testing {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+constexpr int32_t kEnd = 0;
+
+// Logits that depend on the prompt and the whole text so far, and on nothing else.
+class TableModel final : public NextTokens {
+ public:
+  TableModel(int64_t vocab_size,
+             std::vector<int64_t> prompts,
+             int64_t lanes_per_prompt,
+             uint64_t seed)
+      : vocab_size_(vocab_size), seed_(seed) {
+    for (const int64_t prompt : prompts)
+      for (int64_t i = 0; i < lanes_per_prompt; ++i)
+        lanes_.push_back({prompt, {}});
+    logits_.resize(lanes_.size() * static_cast<size_t>(vocab_size));
+  }
+
+  int64_t vocab_size() const override { return vocab_size_; }
+  int64_t lanes() const override { return static_cast<int64_t>(lanes_.size()); }
+  int64_t calls() const { return calls_; }
+
+  const float* Next(const Tokens& newest, const Tokens& parents) override {
+    std::vector<Lane> next;
+    for (size_t b = 0; b < lanes_.size(); ++b) {
+      next.push_back(lanes_[parents[b]]);
+      if (calls_ > 0) next.back().text.push_back(newest[b]);
+    }
+    lanes_ = next;
+    ++calls_;
+    for (size_t b = 0; b < lanes_.size(); ++b) {
+      const std::vector<float> row = Logits(lanes_[b].prompt, lanes_[b].text);
+      std::copy(row.begin(), row.end(), logits_.begin() + static_cast<int64_t>(b) * vocab_size_);
+    }
+    return logits_.data();
+  }
+
+  std::vector<float> Logits(int64_t prompt, const Tokens& text) const {
+    uint64_t state = seed_ + static_cast<uint64_t>(prompt) * 1000003;
+    for (const int32_t token : text)
+      state = state * 6364136223846793005u + static_cast<uint64_t>(token) + 1442695040888963407u;
+    RandomStream random(state, RandomPurpose::kInit, text.size(), 0);
+    std::vector<float> row(static_cast<size_t>(vocab_size_));
+    for (float& logit : row)
+      logit = static_cast<float>(2.0 * random.Normal());
+    return row;
+  }
+  double LogProb(int64_t prompt, const Tokens& text, int32_t token) const {
+    const std::vector<float> row = Logits(prompt, text);
+    double sum = 0;
+    for (const float logit : row)
+      sum += std::exp(static_cast<double>(logit));
+    return static_cast<double>(row[token]) - std::log(sum);
+  }
+
+ private:
+  struct Lane {
+    int64_t prompt;
+    Tokens text;
+  };
+  int64_t vocab_size_;
+  uint64_t seed_;
+  std::vector<Lane> lanes_;
+  std::vector<float> logits_;
+  int64_t calls_ = 0;
+};
+
+// The same logits whatever comes before.
+class ConstantModel final : public NextTokens {
+ public:
+  ConstantModel(std::vector<float> logits, int64_t lanes)
+      : size_(static_cast<int64_t>(logits.size())) {
+    for (int64_t b = 0; b < lanes; ++b)
+      logits_.insert(logits_.end(), logits.begin(), logits.end());
+  }
+  int64_t vocab_size() const override { return size_; }
+  int64_t lanes() const override { return static_cast<int64_t>(logits_.size()) / size_; }
+  const float* Next(const Tokens&, const Tokens&) override { return logits_.data(); }
+
+ private:
+  int64_t size_;
+  std::vector<float> logits_;
+};
+
+TokenRules Rules(int64_t max_tokens) {
+  TokenRules rules;
+  rules.end_token = kEnd;
+  rules.max_tokens = max_tokens;
+  return rules;
+}
+
+double Score(const Hypothesis& text, double alpha) {
+  return text.log_prob / std::pow((5.0 + static_cast<double>(text.length())) / 6.0, alpha);
+}
+
+// Every text that ends within max_tokens or is as long.
+void Enumerate(const TableModel& model,
+               const TokenRules& rules,
+               const Hypothesis& text,
+               std::vector<Hypothesis>& all) {
+  if (static_cast<int64_t>(text.tokens.size()) == rules.max_tokens) {
+    all.push_back(text);
+    return;
+  }
+  for (int32_t token = 0; token < model.vocab_size(); ++token) {
+    Hypothesis next = text;
+    next.log_prob += model.LogProb(0, text.tokens, token);
+    if (token != kEnd) {
+      next.tokens.push_back(token);
+      Enumerate(model, rules, next, all);
+    } else if (static_cast<int64_t>(text.tokens.size()) >= rules.min_tokens) {
+      next.ended = true;
+      all.push_back(next);
+    }
+  }
+}
+
+TEST(BeamSearchTest, AsWideAsAllTextsFindsTheBestOfThem) {
+  constexpr int64_t kVocab = 4;
+  constexpr int64_t kLongest = 4;
+  constexpr int64_t kWidth = 256;  // kVocab ^ kLongest
+  for (const double alpha : {0.0, 0.6, 2.0}) {
+    for (const int64_t min_tokens : {0, 2}) {
+      TableModel model(kVocab, {0}, kWidth, 17 + static_cast<uint64_t>(min_tokens));
+      BeamOptions options;
+      options.width = kWidth;
+      options.length_penalty = alpha;
+      options.rules = Rules(kLongest);
+      options.rules.min_tokens = min_tokens;
+      ASSERT_TRUE(options.Validate().ok());
+      const std::vector<Hypothesis> found = BeamSearch(model, options).front();
+
+      std::vector<Hypothesis> all;
+      Enumerate(model, options.rules, {}, all);
+      std::sort(all.begin(), all.end(), [&](const Hypothesis& a, const Hypothesis& b) {
+        return Score(a, alpha) > Score(b, alpha);
+      });
+      ASSERT_EQ(found.size(), all.size());
+      // Four steps, each an fp32 exponential per token and a few roundings in double.
+      const double bound = 4 * 1e-6;
+      for (size_t i = 0; i < all.size(); ++i) {
+        ASSERT_NEAR(found[i].score, Score(all[i], alpha), bound) << i;
+        const bool is_clear =
+            i + 1 == all.size() ||
+            (Score(all[i], alpha) - Score(all[i + 1], alpha) > 2 * bound &&
+             (i == 0 || Score(all[i - 1], alpha) - Score(all[i], alpha) > 2 * bound));
+        if (!is_clear) continue;
+        ASSERT_EQ(found[i].tokens, all[i].tokens) << i;
+        ASSERT_EQ(found[i].ended, all[i].ended) << i;
+        ASSERT_NEAR(found[i].log_prob, all[i].log_prob, bound) << i;
+      }
+    }
+  }
+}
+
+// The same search without early stop, by sorting everything.
+std::vector<Hypothesis> PlainBeamSearch(const TableModel& model,
+                                        const BeamOptions& options,
+                                        int64_t prompt) {
+  struct Step {
+    Hypothesis text;
+    int32_t token;
+  };
+  std::vector<Hypothesis> live(1), finished;
+  for (int64_t t = 0; t < options.rules.max_tokens; ++t) {
+    std::vector<Step> steps;
+    for (const Hypothesis& text : live) {
+      for (int32_t token = 0; token < model.vocab_size(); ++token) {
+        if (token == kEnd && t < options.rules.min_tokens) continue;
+        Step step{text, token};
+        step.text.log_prob += model.LogProb(prompt, text.tokens, token);
+        steps.push_back(step);
+      }
+    }
+    std::stable_sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) {
+      return a.text.log_prob > b.text.log_prob;
+    });
+    live.clear();
+    for (size_t rank = 0; rank < steps.size(); ++rank) {
+      Step& step = steps[rank];
+      if (step.token == kEnd) {
+        step.text.ended = true;
+        if (static_cast<int64_t>(rank) < options.width) finished.push_back(step.text);
+      } else if (static_cast<int64_t>(live.size()) < options.width) {
+        step.text.tokens.push_back(step.token);
+        live.push_back(step.text);
+      }
+    }
+  }
+  finished.insert(finished.end(), live.begin(), live.end());
+  std::stable_sort(finished.begin(), finished.end(), [&](const Hypothesis& a, const Hypothesis& b) {
+    return Score(a, options.length_penalty) > Score(b, options.length_penalty);
+  });
+  finished.resize(std::min<size_t>(finished.size(), static_cast<size_t>(options.width)));
+  return finished;
+}
+
+TEST(BeamSearchTest, StopsEarlyOnlyWhereNothingBetterCanCome) {
+  int64_t steps = 0;
+  constexpr int64_t kLongest = 12;
+  constexpr uint64_t kModels = 40;
+  for (uint64_t seed = 0; seed < kModels; ++seed) {
+    for (const int64_t width : {1, 2, 5}) {
+      BeamOptions options;
+      options.width = width;
+      options.length_penalty = seed % 2 == 0 ? 0.0 : 0.9;
+      options.rules = Rules(kLongest);
+      options.rules.min_tokens = static_cast<int64_t>(seed % 3);
+      TableModel model(6, {0}, width, seed);
+      const std::vector<Hypothesis> found = BeamSearch(model, options).front();
+      const std::vector<Hypothesis> expected = PlainBeamSearch(model, options, 0);
+      ASSERT_EQ(found.size(), expected.size()) << seed;
+      for (size_t i = 0; i < found.size(); ++i) {
+        EXPECT_EQ(found[i].tokens, expected[i].tokens)
+            << "seed " << seed << " width " << width << " text " << i;
+        EXPECT_EQ(found[i].ended, expected[i].ended) << seed;
+      }
+      steps += model.calls();
+    }
+  }
+  EXPECT_LT(steps, static_cast<int64_t>(kModels) * 3 * kLongest) << "no search stopped early";
+}
+
+TEST(BeamSearchTest, PromptsSideBySideGetWhatEachGetsAlone) {
+  BeamOptions options;
+  options.width = 3;
+  options.length_penalty = 0.6;
+  options.rules = Rules(8);
+  const std::vector<int64_t> prompts = {4, 9, 2, 7};
+  TableModel together(7, prompts, options.width, 5);
+  const std::vector<std::vector<Hypothesis>> found = BeamSearch(together, options);
+  ASSERT_EQ(found.size(), prompts.size());
+  for (size_t n = 0; n < prompts.size(); ++n) {
+    TableModel alone(7, {prompts[n]}, options.width, 5);
+    const std::vector<Hypothesis> expected = BeamSearch(alone, options).front();
+    ASSERT_EQ(found[n].size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(found[n][i].tokens, expected[i].tokens);
+      EXPECT_EQ(found[n][i].score, expected[i].score);
+    }
+  }
+}
+
+TEST(BeamSearchTest, EqualProbabilitiesAreOrderedByTextThenToken) {
+  ConstantModel model({-20, 1, 1, 1}, 2);
+  BeamOptions options;
+  options.width = 2;
+  options.rules = Rules(3);
+  const std::vector<Hypothesis> found = BeamSearch(model, options).front();
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].tokens, (Tokens{1, 1, 1}));
+  EXPECT_EQ(found[1].tokens, (Tokens{1, 1, 2}));
+  EXPECT_FALSE(found[0].ended);
+}
+
+TEST(BeamSearchTest, FirstStopTakesTheFirstFinishedTexts) {
+  // The end token is always second best: each step finishes one text, and going on never helps.
+  ConstantModel model({0, 1, -9}, 2);
+  BeamOptions options;
+  options.width = 2;
+  options.stop = SearchStop::kFirst;
+  options.rules = Rules(50);
+  const std::vector<Hypothesis> found = BeamSearch(model, options).front();
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].tokens, Tokens{});
+  EXPECT_EQ(found[1].tokens, Tokens{1});
+  EXPECT_TRUE(found[1].ended);
+}
+
+bool HasRepeatedNgram(const Tokens& tokens, size_t n) {
+  std::set<Tokens> seen;
+  for (size_t i = 0; i + n <= tokens.size(); ++i)
+    if (!seen.insert(Tokens(tokens.begin() + static_cast<int64_t>(i),
+                            tokens.begin() + static_cast<int64_t>(i + n)))
+             .second)
+      return true;
+  return false;
+}
+
+TEST(TokenRulesTest, BlockedNgramsNeverComeTwice) {
+  constexpr int64_t kLongest = 24;
+  for (const int64_t n : {1, 2, 3}) {
+    const std::vector<float> logits = {-30, 3, 2.9f, 2, 1, 0.5f, 0, 0, 0, 0, 0, 0, 0,
+                                       0,   0, 0,    0, 0, 0,    0, 0, 0, 0, 0, 0, 0};
+    BeamOptions beam;
+    beam.width = 3;
+    beam.rules = Rules(kLongest);
+    ConstantModel model(logits, 3);
+    EXPECT_TRUE(HasRepeatedNgram(BeamSearch(model, beam).front().front().tokens, n));
+    beam.rules.block_ngram = n;
+    const std::vector<std::vector<Hypothesis>> found = BeamSearch(model, beam);
+    ASSERT_FALSE(found.front().empty());
+    for (const Hypothesis& text : found.front()) {
+      EXPECT_EQ(text.length(), kLongest);
+      EXPECT_FALSE(HasRepeatedNgram(text.tokens, n)) << n;
+    }
+    SampleOptions sample;
+    sample.rules = beam.rules;
+    ConstantModel drawn(logits, 20);
+    for (const Hypothesis& text : SampleTexts(drawn, sample, 0))
+      EXPECT_FALSE(HasRepeatedNgram(text.tokens, n)) << n;
+  }
+}
+
+TEST(TokenRulesTest, LengthsAndBannedTokensHold) {
+  ConstantModel model({9, 5, 1, 0}, 2);  // the end token is by far the likeliest
+  BeamOptions options;
+  options.width = 2;
+  options.rules = Rules(6);
+  options.rules.min_tokens = 3;
+  options.rules.banned = {0, 1, 0, 0};
+  const std::vector<std::vector<Hypothesis>> found = BeamSearch(model, options);
+  for (const Hypothesis& text : found.front()) {
+    EXPECT_GE(text.tokens.size(), 3u);
+    EXPECT_LE(text.length(), 6);
+    EXPECT_EQ(std::count(text.tokens.begin(), text.tokens.end(), 1), 0);
+  }
+  EXPECT_EQ(found.front().front().tokens, (Tokens{2, 2, 2}));
+}
+
+TEST(TokenRulesTest, WhereNoTokenIsAllowedTheTextStops) {
+  ConstantModel model({0, 1}, 1);
+  BeamOptions options;
+  options.rules = Rules(4);
+  options.rules.min_tokens = 3;
+  options.rules.banned = {0, 1};
+  EXPECT_TRUE(BeamSearch(model, options).front().empty());
+  SampleOptions sample;
+  sample.rules = options.rules;
+  const Hypothesis text = SampleTexts(model, sample, 0).front();
+  EXPECT_TRUE(text.tokens.empty());
+  EXPECT_FALSE(text.ended);
+}
+
+TEST(SamplingTest, DrawsTokensAsOftenAsTheirProbabilitySays) {
+  const std::vector<float> logits = {-1, 2, 1, 0.5f, -2};
+  constexpr int64_t kDraws = 20000;
+  constexpr double kTemperature = 1.5;
+  ConstantModel model(logits, kDraws);
+  SampleOptions options;
+  options.temperature = kTemperature;
+  options.rules = Rules(1);
+  std::map<int32_t, int64_t> counts;
+  for (const Hypothesis& text : SampleTexts(model, options, 0))
+    ++counts[text.ended ? kEnd : text.tokens.front()];
+  double sum = 0;
+  for (const float logit : logits)
+    sum += std::exp(logit / kTemperature);
+  for (int32_t token = 0; token < 5; ++token) {
+    const double p = std::exp(logits[token] / kTemperature) / sum;
+    // Five standard deviations of a binomial: one in 1.7 million by chance.
+    EXPECT_NEAR(counts[token], kDraws * p, 5 * std::sqrt(kDraws * p * (1 - p))) << token;
+  }
+}
+
+TEST(SamplingTest, CutsLeaveTheLikeliestTokens) {
+  const std::vector<float> logits = {-9, 2, 1, 1.5f, -2};  // of 1, 3, 2, 4: 0.50, 0.30, 0.18, 0.01
+  const auto drawn = [&](int64_t top_k, double top_p) {
+    ConstantModel model(logits, 500);
+    SampleOptions options;
+    options.top_k = top_k;
+    options.top_p = top_p;
+    options.rules = Rules(1);
+    std::set<int32_t> tokens;
+    for (const Hypothesis& text : SampleTexts(model, options, 0))
+      tokens.insert(text.tokens.front());
+    return tokens;
+  };
+  EXPECT_EQ(drawn(1, 1.0), (std::set<int32_t>{1}));
+  EXPECT_EQ(drawn(2, 1.0), (std::set<int32_t>{1, 3}));
+  EXPECT_EQ(drawn(0, 0.45), (std::set<int32_t>{1}));
+  EXPECT_EQ(drawn(0, 0.75), (std::set<int32_t>{1, 3}));
+  EXPECT_EQ(drawn(0, 0.9), (std::set<int32_t>{1, 2, 3}));
+  EXPECT_EQ(drawn(2, 0.9), (std::set<int32_t>{1, 3}));
+}
+
+TEST(SamplingTest, ATextDependsOnSeedAndNumberAlone) {
+  SampleOptions options;
+  options.rules = Rules(10);
+  options.seed = 3;
+  TableModel together(9, {0, 0, 0, 0}, 1, 8);
+  const std::vector<Hypothesis> all = SampleTexts(together, options, 100);
+  std::set<Tokens> different;
+  for (int64_t i = 0; i < 4; ++i) {
+    TableModel alone(9, {0}, 1, 8);
+    const Hypothesis text = SampleTexts(alone, options, 100 + i).front();
+    EXPECT_EQ(text.tokens, all[i].tokens);
+    EXPECT_EQ(text.log_prob, all[i].log_prob);
+    different.insert(text.tokens);
+    double log_prob = 0;
+    Tokens before;
+    for (const int32_t token : text.tokens) {
+      log_prob += together.LogProb(0, before, token);
+      before.push_back(token);
+    }
+    if (text.ended) log_prob += together.LogProb(0, before, kEnd);
+    EXPECT_NEAR(text.log_prob, log_prob, 1e-5);
+  }
+  EXPECT_GT(different.size(), 1u);
+  options.seed = 4;
+  TableModel other(9, {0, 0, 0, 0}, 1, 8);
+  EXPECT_NE(SampleTexts(other, options, 100)[0].tokens, all[0].tokens);
+}
+
+TEST(SearchOptionsTest, RefuseWhatCannotBeMeant) {
+  BeamOptions beam;
+  beam.width = 0;
+  beam.length_penalty = -1;
+  EXPECT_THAT(std::string(beam.Validate().message()), ::testing::HasSubstr("length penalty -1"));
+  beam = {};
+  beam.rules.min_tokens = 128;
+  EXPECT_FALSE(beam.Validate().ok());
+  SampleOptions sample;
+  sample.temperature = 0;
+  sample.top_p = 0;
+  sample.top_k = -1;
+  const std::string message(sample.Validate().message());
+  EXPECT_THAT(message, ::testing::HasSubstr("temperature 0"));
+  EXPECT_THAT(message, ::testing::HasSubstr("top-p 0"));
+  EXPECT_THAT(message, ::testing::HasSubstr("top-k -1"));
+}
+
+}  // namespace
+}  // namespace anyorder::testing
