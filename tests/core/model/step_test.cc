@@ -170,42 +170,60 @@ TEST_F(StepTest, LossesThatAreToldApartSumToTheLossAndChangeNoGradient) {
               kDoubleBound * result.step.loss_sum);
 }
 
-TEST_F(StepTest, CausalSegmentsWithFullMemoryEqualOneLongPass) {
-  constexpr int64_t kSegments = 3;
-  SamplingConfig long_sampling = sampling_;
-  long_sampling.seq_len = kSegments * sampling_.seq_len;
-  ModelConfig long_model = model_;
-  long_model.mem_len = 0;
-  const TextSample text =
-      RandomSample(long_sampling, SampleKind::kContiguous, kSmallVocab, 4, 0, false);
-  const std::unique_ptr<Objective> long_objective =
-      MakeObjectiveOrDie("causal_lm", long_model, long_sampling);
-  Batch long_batch(long_objective->Shape(1));
-  long_objective->BuildLane(text, 0, long_batch);
-  ModelRunner long_runner(long_model, kSmallVocab, long_batch.shape, *backend_);
-  const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 81);
-  const double expected = long_runner.Run(long_batch, weights, {}, false).step.loss_sum;
+class SegmentsTest : public StepTest {
+ protected:
+  // Of model_, whatever its memory.
+  void ExpectOneLongPass() {
+    constexpr int64_t kSegments = 3;
+    SamplingConfig long_sampling = sampling_;
+    long_sampling.seq_len = kSegments * sampling_.seq_len;
+    ModelConfig long_model = model_;
+    long_model.mem_len = 0;
+    const TextSample text =
+        RandomSample(long_sampling, SampleKind::kContiguous, kSmallVocab, 4, 0, false);
+    const std::unique_ptr<Objective> long_objective =
+        MakeObjectiveOrDie("causal_lm", long_model, long_sampling);
+    Batch long_batch(long_objective->Shape(1));
+    long_objective->BuildLane(text, 0, long_batch);
+    ModelRunner long_runner(long_model, kSmallVocab, long_batch.shape, *backend_);
+    const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 81);
+    const double expected = long_runner.Run(long_batch, weights, {}, false).step.loss_sum;
 
-  model_.mem_len = (kSegments - 1) * sampling_.seq_len;
-  const std::unique_ptr<Objective> objective = Make("causal_lm");
-  ModelRunner runner(model_, kSmallVocab, objective->Shape(1), *backend_);
-  std::vector<double> memory;
-  double loss = 0;
-  for (int64_t step = 0; step < kSegments; ++step) {
-    const auto begin = step * sampling_.seq_len;
-    TextSample segment = text;
-    segment.step = step;
-    segment.tokens.assign(text.tokens.begin() + begin,
-                          text.tokens.begin() + begin + sampling_.seq_len);
-    segment.next_tokens.assign(text.next_tokens.begin() + begin,
-                               text.next_tokens.begin() + begin + sampling_.seq_len);
-    Batch batch(objective->Shape(1));
-    objective->BuildLane(segment, 0, batch);
-    const ModelRunner::Result result = runner.Run(batch, weights, memory, false);
-    loss += result.step.loss_sum;
-    memory = result.memory;
+    model_.mem_len = (kSegments - 1) * sampling_.seq_len;
+    const std::unique_ptr<Objective> objective = Make("causal_lm");
+    ModelRunner runner(model_, kSmallVocab, objective->Shape(1), *backend_);
+    std::vector<double> memory;
+    double loss = 0;
+    for (int64_t step = 0; step < kSegments; ++step) {
+      const auto begin = step * sampling_.seq_len;
+      TextSample segment = text;
+      segment.step = step;
+      segment.tokens.assign(text.tokens.begin() + begin,
+                            text.tokens.begin() + begin + sampling_.seq_len);
+      segment.next_tokens.assign(text.next_tokens.begin() + begin,
+                                 text.next_tokens.begin() + begin + sampling_.seq_len);
+      Batch batch(objective->Shape(1));
+      objective->BuildLane(segment, 0, batch);
+      const ModelRunner::Result result = runner.Run(batch, weights, memory, false);
+      loss += result.step.loss_sum;
+      memory = result.memory;
+    }
+    EXPECT_NEAR(loss, expected, kDoubleBound * expected);
   }
-  EXPECT_NEAR(loss, expected, kDoubleBound * expected);
+};
+
+TEST_F(SegmentsTest, CausalSegmentsWithFullMemoryEqualOneLongPass) {
+  ExpectOneLongPass();
+}
+
+// Some memory is farther than the distances that have a bucket of their own.
+TEST_F(SegmentsTest, BiasByDistanceReachesIntoMemory) {
+  model_.positions = Positions::kNone;
+  for (const PositionBias bias : {PositionBias::kT5, PositionBias::kT5Causal}) {
+    model_.position_bias = bias;
+    model_.position_bias_max_distance = 20;
+    ExpectOneLongPass();
+  }
 }
 
 TEST_F(StepTest, LossAtInitialisationIsThatOfGuessing) {
