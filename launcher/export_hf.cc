@@ -66,6 +66,7 @@ absl::Status CheckRepresentable(const RunConfig& config) {
   faults.Require(!model.attention_biases, "model.attention_biases is true");
   faults.Require(model.softmax_bias, "model.softmax_bias is false");
   faults.Require(!model.mlm_head, "model.mlm_head is true");
+  faults.Require(!model.adaptive(), "model.softmax is adaptive");
   faults.Require(model.attention_windows.empty(), "model.attention_windows is set");
   if (faults.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(

@@ -6,8 +6,9 @@
 #   same_bits_NAME   1, 2 and 3 ranks, and a run that is killed and goes on elsewhere, end in one state; eval and export know the result
 #   text             makes the dataset of learns_NAME: this repository's own prose
 #   learns_NAME      150 steps on it; held-out text is predicted better than by guessing
+#   words            the same with words and an adaptive softmax; cutoffs that the vocabulary cannot have are refused
 #   ablations        every file in configs/ablation trains two steps on two ranks
-# All but `complete`, `text` and `learns_NAME` need the dataset that `case.sh ... prepare` made.
+# All but `complete`, `text`, `words` and `learns_NAME` need the dataset that `case.sh ... prepare` made.
 #
 # To add an objective: a complete configs/NAME-tiny.toml and a line in objectives.txt, which names that file and, where they are needed,
 # keys that differ: a variant worth a run of its own, or a size that must fit the small shape below. CMake makes both tests of a line.
@@ -149,6 +150,36 @@ assert whole["nats"] + 3 * whole["standard_error"] < math.log(800) - 0.3
 PYTHON
 }
 
+# Words that occur once become <unk>.
+words() {
+  local status bad
+  "$anyorder" prep --input text/training.txt --output "$name/shards" --vocab-type word --vocab-size 4000 --min-count 2 --no-filter --no-dedup \
+    >"$name/log" 2>&1 || fail "prep: exit status $?"
+  "$anyorder" prep --input text/held-out.txt --output "$name/other" --vocab "$name/shards/spiece.model" --no-filter --no-dedup \
+    >"$name/log" 2>&1 || fail "prep of held-out text: exit status $?"
+  compose causal_words "$work/$name/shards" train.steps=150 optimizer.learning_rate=3e-3 checkpoint.every=0
+  "${command[@]}" --set model.cutoffs=200,1000 --run-dir "$name/run" --ranks 2 >"$name/log" 2>&1 || fail "exit status $?"
+  "$anyorder" eval --run-dir "$name/run" --data "$name/other" --objective causal --mem-len 64 --target-len 32 --same-length --lanes 4 --json \
+    >"$name/eval" 2>"$name/log" || fail "eval: exit status $?"
+  python3 - "$name/eval" "$name/shards/dataset.json" <<'PYTHON' || fail "it learned nothing: $(cat "$name/eval")"
+import json, math, sys
+report, dataset = (json.load(open(path)) for path in sys.argv[1:])
+print("words", dataset["vocab_size"], "perplexity", report["perplexity"], "nats", report["nats_per_token"], "+-", report["standard_error"])
+assert 1000 < dataset["vocab_size"] <= 4000, "the clusters need words"
+assert abs(math.log(report["perplexity"]) - report["nats_per_token"]) < 1e-6
+assert report["nats_per_token"] + 3 * report["standard_error"] < math.log(dataset["vocab_size"]) - 0.7
+PYTHON
+  # 64: a configuration that can never run, or one that this vocabulary cannot have.
+  for bad in 200,100 0,100 x 100,5000; do
+    compose causal_words "$work/$name/shards" train.steps=2
+    "${command[@]}" --set model.cutoffs=$bad --run-dir "$name/bad" >"$name/log" 2>&1
+    status=$?
+    [ $status -eq 64 ] || fail "cutoffs $bad: exit status $status, not 64"
+    grep -q "model.cutoffs is '$bad'" "$name/log" || fail "cutoffs $bad: the message does not say so"
+    rm -rf "$name/bad"
+  done
+}
+
 # Shape only: lengths, widths and batch an eighth or less of the file's; objective, data options and optimizer are the file's own.
 ablations() {
   local file row memory targets states=""
@@ -175,6 +206,7 @@ case $name in
 complete) complete ;;
 same_bits_*) same_bits "${name#same_bits_}" ;;
 text) text ;;
+words) words ;;
 learns_*) learns "${name#learns_}" ;;
 ablations) ablations ;;
 *) fail "no such case" ;;

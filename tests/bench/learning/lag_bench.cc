@@ -2,11 +2,12 @@
 // regularity is a copy at a known distance (lag_text.h): loss by position inside a segment, with memory and without.
 //
 //   lag_bench [--mem N] [--lag N] [--seq-len T] [--seed N] [--steps N] [--every N] [--dim N] [--layers N] [--lanes N]
-//             [--symbols V] [--copies P] [--lr RATE]
+//             [--symbols V] [--copies P] [--lr RATE] [--positions relative|learned] [--longer 0|1]
 //
 // Where lag > T no target's source is in its segment: without memory the loss of every position stays at ln V. Where lag <= T
 // the first lag - 1 targets of a segment have theirs in the segment before. Prints one JSON object for each
-// evaluation, on fresh text; the last one has the closed forms and the loss of each position.
+// evaluation, on fresh text; the last one has the closed forms and the loss of each position. With --longer the trained model
+// is then evaluated with 1, 2, 4 and 8 times its memory: distances stay what they were, learned positions begin anew in each segment.
 
 #include <cmath>
 #include <iostream>
@@ -38,6 +39,8 @@ struct Options {
   int64_t eval_steps = 32;
   int64_t threads = 1;
   double learning_rate = 2e-3;
+  std::string positions = "relative";
+  int64_t longer = 0;
   LagText text;
 };
 
@@ -69,14 +72,19 @@ class LagBench {
     model_.ffn_dim = 4 * options_.dim;
     model_.mem_len = options_.mem_len;
     model_.segment_term = false;
+    if (options_.positions == "learned") {
+      model_.positions = Positions::kLearned;
+      model_.max_positions = options_.seq_len;
+    } else if (options_.positions != "relative") {
+      return absl::InvalidArgumentError("--positions must be relative or learned");
+    }
     model_.dropout = model_.attention_dropout = 0.0;
     model_.init_range = 1.0 / std::sqrt(static_cast<double>(options_.dim));
-    SamplingConfig sampling;
-    sampling.seq_len = options_.seq_len;
-    sampling.bidirectional = false;
+    sampling_.seq_len = options_.seq_len;
+    sampling_.bidirectional = false;
     ANYORDER_ASSIGN_OR_RETURN(
         backend_, kernels::MakeCpuBackend({.num_threads = static_cast<int>(options_.threads)}));
-    ANYORDER_ASSIGN_OR_RETURN(objective_, MakeObjective("causal_lm", model_, sampling));
+    ANYORDER_ASSIGN_OR_RETURN(objective_, MakeObjective("causal_lm", model_, sampling_));
     ANYORDER_ASSIGN_OR_RETURN(learner_,
                               Learner::Create(model_,
                                               options_.text.vocab_size(),
@@ -95,29 +103,36 @@ class LagBench {
     double loss = 0;
     for (int64_t step = 0; step < options_.steps; ++step) {
       if (step % options_.every == 0) ANYORDER_RETURN_IF_ERROR(Report(step, loss));
-      loss = learner_->Step(MakeBatch(options_.seed, step), optimizer, options_.steps);
+      loss = learner_->Step(MakeBatch(*objective_, options_.seed, step), optimizer, options_.steps);
     }
-    return Report(options_.steps, loss);
+    ANYORDER_RETURN_IF_ERROR(Report(options_.steps, loss));
+    for (int64_t times = 1; options_.longer > 0 && times <= 8; times *= 2)
+      ANYORDER_RETURN_IF_ERROR(ReportWithMemory(times * options_.mem_len));
+    return absl::OkStatus();
   }
 
-  Batch MakeBatch(uint64_t seed, int64_t step) const {
-    Batch batch(objective_->Shape(options_.lanes));
+  Batch MakeBatch(const Objective& objective, uint64_t seed, int64_t step) const {
+    Batch batch(objective.Shape(options_.lanes));
     for (int64_t lane = 0; lane < options_.lanes; ++lane)
-      objective_->BuildLane(options_.text.Segment(options_.seq_len, seed, lane, step), lane, batch);
+      objective.BuildLane(options_.text.Segment(options_.seq_len, seed, lane, step), lane, batch);
     return batch;
   }
 
   // Mean loss of each position of a segment, over segments that have a whole lag and a whole memory before them.
-  absl::StatusOr<std::vector<double>> Evaluate() {
+  absl::StatusOr<std::vector<double>> Evaluate(int64_t mem_len) {
+    ModelConfig model = model_;
+    model.mem_len = mem_len;
+    ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                              MakeObjective("causal_lm", model, sampling_));
     ANYORDER_ASSIGN_OR_RETURN(
         const std::unique_ptr<MemoryRunner> runner,
         MemoryRunner::Create(
-            model_, options_.text.vocab_size(), objective_->Shape(options_.lanes), *backend_));
+            model, options_.text.vocab_size(), objective->Shape(options_.lanes), *backend_));
     const int64_t first =
-        (std::max(options_.text.lag, options_.mem_len) + options_.seq_len - 1) / options_.seq_len;
+        (std::max(options_.text.lag, mem_len) + options_.seq_len - 1) / options_.seq_len;
     std::vector<double> sums(static_cast<size_t>(options_.seq_len));
     for (int64_t step = 0; step < first + options_.eval_steps; ++step) {
-      runner->Run(MakeBatch(kEvalSeed + options_.seed, step), learner_->weights());
+      runner->Run(MakeBatch(*objective, kEvalSeed + options_.seed, step), learner_->weights());
       if (step < first) continue;
       for (size_t i = 0; i < runner->losses().size(); ++i)
         sums[i % sums.size()] += runner->losses()[i];
@@ -127,8 +142,28 @@ class LagBench {
     return sums;
   }
 
+  absl::Status ReportWithMemory(int64_t mem_len) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<double> losses, Evaluate(mem_len));
+    double mean = 0;
+    for (const double loss : losses)
+      mean += loss / static_cast<double>(losses.size());
+    std::cout << absl::StrFormat(
+                     "{\"bench\": \"lag_longer\", \"positions\": \"%s\", \"mem_len\": %d, "
+                     "\"eval_mem_len\": %d, \"lag\": %d, \"seq_len\": %d, \"seed\": %d, "
+                     "\"loss\": %.5f}",
+                     options_.positions,
+                     options_.mem_len,
+                     mem_len,
+                     options_.text.lag,
+                     options_.seq_len,
+                     options_.seed,
+                     mean)
+              << std::endl;
+    return absl::OkStatus();
+  }
+
   absl::Status Report(int64_t step, double train_loss) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<double> losses, Evaluate());
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<double> losses, Evaluate(options_.mem_len));
     double mean = 0;
     for (const double loss : losses)
       mean += loss / static_cast<double>(losses.size());
@@ -159,6 +194,7 @@ class LagBench {
 
   Options options_;
   ModelConfig model_;
+  SamplingConfig sampling_;
   std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<Objective> objective_;
   std::unique_ptr<Learner> learner_;
@@ -181,7 +217,9 @@ absl::Status RunProgram(int argc, char** argv) {
                                          {"--threads", &options.threads},
                                          {"--symbols", &options.text.symbols},
                                          {"--copies", &options.text.copies},
-                                         {"--lr", &options.learning_rate}}));
+                                         {"--lr", &options.learning_rate},
+                                         {"--positions", &options.positions},
+                                         {"--longer", &options.longer}}));
   return LagBench::Run(options);
 }
 
