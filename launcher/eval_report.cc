@@ -51,16 +51,6 @@ EvalJson LossTerms(const std::vector<std::string>& names, const SplitLosses& los
   return rows;
 }
 
-std::string OwnQuantity(const RunConfig& config) {
-  if (config.objective.name == "permutation_lm")
-    return "conditional NLL of partially predicted targets (no perplexity)";
-  if (config.objective.name == "dae" || config.objective.name == "bert")
-    return "NLL of corrupted tokens, each predicted alone (no perplexity)";
-  if (config.objective.name == "causal_lm" || config.objective.name == "gpt")
-    return "NLL of next tokens, read as in training";
-  return absl::StrCat("training loss of ", config.objective.name);
-}
-
 std::string OwnDefinition(const RunConfig& config, const Evaluator& evaluator) {
   std::string text = "mean over targets of -log p(target | what the objective lets it see), nats; ";
   if (config.objective.name == "permutation_lm") {
@@ -159,7 +149,7 @@ EvalJson OwnLossReport(const RunConfig& config,
                        const EvaluatorOptions& options,
                        const Evaluator& evaluator,
                        const SplitLosses& losses) {
-  EvalJson report = {{"quantity", OwnQuantity(config)},
+  EvalJson report = {{"quantity", evaluator.objective().quantity()},
                      {"definition", OwnDefinition(config, evaluator)},
                      {"settings",
                       {{"lanes", options.lanes},

@@ -32,6 +32,8 @@ class Objective {
   // Names of the losses that Batch::loss_ids tells apart, as many as Shape().num_losses: lower-case words, none of them a split's
   // ("forward", "backward", "reuse", "a", "b"). A run reports the mean of each as loss_NAME.
   virtual std::vector<std::string> loss_names() const { return {}; }
+  // What the mean of the weighted losses is, in a few words: bound, pseudo-likelihood, likelihood. `anyorder eval` says it.
+  virtual std::string quantity() const { return "training loss of " + name(); }
   // Shape of a microbatch of `batch_size` lanes.
   virtual BatchShape Shape(int64_t batch_size) const = 0;
   // Fills lane `b` of `batch` from `sample`. `batch` has Shape(...).
@@ -42,7 +44,7 @@ class Objective {
       const GenerationTokens& tokens) const;
 };
 
-// Names: "permutation_lm" (XLNet), "causal_lm" (Transformer-XL), "dae" (BERT's on XLNet's backbone), "gpt" and "bert". An unknown
+// Names: those of ObjectiveNames(); README.md in objectives/ says which system each is. An unknown
 // name is InvalidArgument with the nearest known one; so is a setting that the objective cannot use.
 absl::StatusOr<std::unique_ptr<Objective>> MakeObjective(const std::string& name,
                                                          const ModelConfig& model,

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 
 #include "core/base/fields.h"
+#include "core/model/any_order_config.h"
 
 namespace anyorder {
 
@@ -60,6 +61,7 @@ struct SamplingConfig {
   double mask_fraction = 0.15;
   double mask_token_prob = 0.8;
   double random_token_prob = 0.1;
+  AnyOrderConfig any_order;  // its keys stand in [sampling], too
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
@@ -76,6 +78,7 @@ struct SamplingConfig {
     visit("mask_fraction", self.mask_fraction);
     visit("mask_token_prob", self.mask_token_prob);
     visit("random_token_prob", self.random_token_prob);
+    AnyOrderConfig::VisitFields(self.any_order, visit);
   }
 
   // Targets of a lane and step. kPairs: num_predict. kMaskedPairs: BERT's min(num_predict, max(1, round(mask_fraction *

@@ -70,6 +70,7 @@ class Evaluator {
   NextSentenceSums next_sentence() const;  // of all this process's lanes
   // Names of SplitLosses::losses.
   std::vector<std::string> loss_names() const { return objective_->loss_names(); }
+  const Objective& objective() const { return *objective_; }
   const Transformer& network() const { return *transformer_; }
 
  private:

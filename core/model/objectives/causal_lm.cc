@@ -21,6 +21,7 @@ class CausalLm final : public Objective {
         seq_len_(sampling.seq_len) {}
 
   std::string name() const override { return name_; }
+  std::string quantity() const override { return "NLL of next tokens, read as in training"; }
   SampleKind sample_kind() const override { return SampleKind::kContiguous; }
 
   BatchShape Shape(int64_t batch_size) const override {

@@ -23,6 +23,9 @@ class MaskedLm final : public Objective {
         next_sentence_(model.next_sentence_head) {}
 
   std::string name() const override { return form_.name; }
+  std::string quantity() const override {
+    return "NLL of corrupted tokens, each predicted alone (no perplexity)";
+  }
   SampleKind sample_kind() const override { return SampleKind::kMaskedPairs; }
   // CLS has one of its own unless it is part of A.
   int64_t num_segments() const override { return form_.cls_first ? 2 : 3; }

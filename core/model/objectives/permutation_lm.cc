@@ -20,6 +20,9 @@ class PermutationLm final : public Objective {
         next_sentence_(model.next_sentence_head) {}
 
   std::string name() const override { return "permutation_lm"; }
+  std::string quantity() const override {
+    return "conditional NLL of partially predicted targets (no perplexity)";
+  }
   SampleKind sample_kind() const override { return SampleKind::kPairs; }
   int64_t num_segments() const override { return 3; }  // CLS
 

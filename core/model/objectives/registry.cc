@@ -7,11 +7,16 @@
 
 #include "core/base/status.h"
 #include "core/model/objective.h"
+#include "core/model/objectives/a3.h"
+#include "core/model/objectives/as_arm.h"
 #include "core/model/objectives/bert.h"
+#include "core/model/objectives/block_diffusion.h"
 #include "core/model/objectives/causal_lm.h"
 #include "core/model/objectives/dae.h"
+#include "core/model/objectives/eso_lm.h"
 #include "core/model/objectives/gpt.h"
 #include "core/model/objectives/inexpressible.h"
+#include "core/model/objectives/masked_diffusion.h"
 #include "core/model/objectives/permutation_lm.h"
 
 namespace anyorder {
@@ -28,6 +33,11 @@ constexpr std::array kObjectives = {
     Entry{"dae", MakeDae},
     Entry{"gpt", MakeGpt},
     Entry{"bert", MakeBert},
+    Entry{"masked_diffusion", MakeMaskedDiffusion},
+    Entry{"block_diffusion", MakeBlockDiffusion},
+    Entry{"eso_lm", MakeEsoLm},
+    Entry{"a3", MakeA3},
+    Entry{"as_arm", MakeAsArm},
 };
 
 // What the backbone must have room for, whatever the objective.

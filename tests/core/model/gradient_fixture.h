@@ -22,6 +22,7 @@ struct GradientCase {
   std::string name;
   std::string objective = "permutation_lm";
   ModelConfig model = SmallModel();
+  SamplingConfig sampling = SmallSampling();
   std::vector<bool> backward = {false, true};
   int64_t step = 1;  // half of the memory of the permutation LM holds states
   // What is done to the objective's microbatch, if anything.
@@ -40,7 +41,7 @@ class GradientTest : public ::testing::TestWithParam<GradientCase> {
 
   GradientTest() {
     const GradientCase& param = GetParam();
-    const SamplingConfig sampling = SmallSampling();
+    const SamplingConfig& sampling = param.sampling;
     const std::unique_ptr<Objective> objective =
         MakeObjectiveOrDie(param.objective, param.model, sampling);
     batch_ = std::make_unique<Batch>(

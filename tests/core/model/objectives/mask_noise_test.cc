@@ -1,0 +1,226 @@
+#include "core/model/objectives/mask_noise.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+namespace anyorder::testing {
+namespace {
+
+TextSample At(int64_t lane, int64_t step) {
+  TextSample sample;
+  sample.lane = lane;
+  sample.step = step;
+  sample.seed = 7;
+  return sample;
+}
+
+// Mean and standard error of numbers.
+struct Estimate {
+  double sum = 0;
+  double squares = 0;
+  double count = 0;
+
+  void Add(double x) {
+    sum += x;
+    squares += x * x;
+    ++count;
+  }
+  double mean() const { return sum / count; }
+  double error() const { return std::sqrt((squares / count - mean() * mean()) / (count - 1)); }
+};
+
+TEST(SpreadUniformTest, EachPowerOfTwoOfLanesHasOneDrawInEachStratum) {
+  for (const int64_t lanes : {1, 2, 8, 64}) {
+    for (int64_t step = 0; step < 5; ++step) {
+      std::vector<double> draws;
+      for (int64_t lane = 0; lane < lanes; ++lane)
+        draws.push_back(SpreadUniform(At(lane, step), 0, 1, true));
+      std::sort(draws.begin(), draws.end());
+      // A turned grid: neighbours are 1 / lanes apart.
+      for (size_t i = 1; i < draws.size(); ++i)
+        EXPECT_NEAR(draws[i] - draws[i - 1], 1.0 / static_cast<double>(lanes), 1e-15);
+      EXPECT_GE(draws.front(), 0);
+      EXPECT_LT(draws.back(), 1);
+    }
+  }
+}
+
+TEST(SpreadUniformTest, BlocksOfALaneContinueTheSequence) {
+  for (int64_t block = 0; block < 4; ++block) {
+    EXPECT_EQ(SpreadUniform(At(3, 2), block, 4, true),
+              SpreadUniform(At(12 + block, 2), 0, 1, true));
+  }
+}
+
+TEST(SpreadUniformTest, EveryLaneAloneIsUniform) {
+  constexpr int kSteps = 20000;
+  for (const bool stratified : {false, true}) {
+    for (const int64_t lane : {0, 1, 5}) {
+      Estimate first, second;
+      for (int64_t step = 0; step < kSteps; ++step) {
+        const double u = SpreadUniform(At(lane, step), 0, 1, stratified);
+        first.Add(u);
+        second.Add(u * u);
+      }
+      EXPECT_NEAR(first.mean(), 1.0 / 2, 5 * first.error()) << lane;
+      EXPECT_NEAR(second.mean(), 1.0 / 3, 5 * second.error()) << lane;
+    }
+  }
+}
+
+TEST(SpreadUniformTest, WithoutStrataLanesDrawAlone) {
+  Estimate product;
+  for (int64_t step = 0; step < 20000; ++step) {
+    product.Add((SpreadUniform(At(0, step), 0, 1, false) - 0.5) *
+                (SpreadUniform(At(1, step), 0, 1, false) - 0.5));
+  }
+  EXPECT_NEAR(product.mean(), 0, 5 * product.error());
+}
+
+// A distribution of four bits whose every conditional is known: log p(x_i | the unmasked ones) by summing out the masked ones.
+class ToyText {
+ public:
+  static constexpr int kLength = 4;
+  static constexpr uint32_t kText = 0b0110;
+
+  ToyText() {
+    RandomStream random(3, RandomPurpose::kPairs, 0, 0);
+    for (double& p : joint_)
+      p = 0.05 + random.Uniform();
+    const double total = std::accumulate(joint_.begin(), joint_.end(), 0.0);
+    for (double& p : joint_)
+      p /= total;
+  }
+  double Nll() const { return -std::log(joint_[kText]); }
+  // Of the text's token i where the tokens of the bit set `masked`, i among them, are not known.
+  double NllOf(int i, uint32_t masked) const {
+    return std::log(Marginal(masked)) - std::log(Marginal(masked & ~(1u << i)));
+  }
+  double WeightedLoss(const MaskedText& draw) const {
+    uint32_t masked = 0;
+    for (int i = 0; i < kLength; ++i)
+      masked |= draw.masked[i] != 0 ? 1u << i : 0;
+    double sum = 0;
+    for (int i = 0; i < kLength; ++i)
+      if (draw.masked[i] != 0) sum += draw.weights[i] * NllOf(i, masked);
+    return sum;
+  }
+  // Its mean over rates uniform in [low, 1]: a polynomial of degree 3 in the rate, which Simpson's rule integrates exactly.
+  double MeanLoss(double low) const {
+    double sum = 0;
+    for (uint32_t masked = 1; masked < joint_.size(); ++masked) {
+      const int k = std::popcount(masked);
+      const auto density = [k](double p) {
+        return std::pow(p, k - 1) * std::pow(1 - p, kLength - k);
+      };
+      const double weight = (density(low) + 4 * density((1 + low) / 2) + density(1)) / 6;
+      for (int i = 0; i < kLength; ++i)
+        if ((masked >> i & 1) != 0) sum += weight * NllOf(i, masked);
+    }
+    return sum;
+  }
+
+ private:
+  // Of the tokens that are not masked.
+  double Marginal(uint32_t masked) const {
+    double sum = 0;
+    for (uint32_t x = 0; x < joint_.size(); ++x)
+      if (((x ^ kText) & ~masked) == 0) sum += joint_[x];
+    return sum;
+  }
+
+  std::array<double, 1 << kLength> joint_;
+};
+
+// With the true conditionals every order has the text's probability, so that the bound is met: the estimator's mean is the NLL itself.
+TEST(DrawMasksTest, TheMeanOfTheWeightedLossIsTheNllOfAKnownDistribution) {
+  const ToyText toy;
+  EXPECT_NEAR(toy.MeanLoss(0), toy.Nll(), 1e-12);
+  for (const MaskDraw kind : {MaskDraw::kCount, MaskDraw::kRate}) {
+    for (const bool stratified : {false, true}) {
+      AnyOrderConfig config;
+      config.mask_draw = kind;
+      config.stratified_rates = stratified;
+      config.mask_rate_min = kind == MaskDraw::kCount ? 0.0 : 0.05;
+      Estimate estimate;
+      for (int64_t step = 0; step < 20000; ++step) {
+        // Lanes of one step depend on each other where rates are stratified: one observation.
+        double sum = 0;
+        for (int64_t lane = 0; lane < 4; ++lane) {
+          RandomStream random = LaneDraws(At(lane, step));
+          sum += toy.WeightedLoss(DrawMasks(At(lane, step), config, 4, 4, random));
+        }
+        estimate.Add(sum / 4);
+      }
+      const double expected = kind == MaskDraw::kCount ? toy.Nll() : toy.MeanLoss(0.05);
+      EXPECT_NEAR(estimate.mean(), expected, 5 * estimate.error());
+      EXPECT_LT(estimate.error(), 0.01 * toy.Nll()) << "the test would not notice an error";
+    }
+  }
+}
+
+TEST(DrawMasksTest, EachBlockHasItsRateAndItsWeightsCountItsTokens) {
+  AnyOrderConfig config;
+  Estimate sums;
+  for (int64_t step = 0; step < 4000; ++step) {
+    RandomStream random = LaneDraws(At(2, step));
+    const MaskedText draw = DrawMasks(At(2, step), config, 14, 4, random);
+    for (int64_t block = 0; block < 4; ++block) {
+      const int64_t end = std::min<int64_t>(14, 4 * block + 4);
+      const double u = SpreadUniform(At(2, step), block, 4, true);
+      const double rate = 1e-3 + (1 - 1e-3) * (1 - u);
+      for (int64_t i = 4 * block; i < end; ++i)
+        EXPECT_EQ(draw.weights[i], draw.masked[i] != 0 ? static_cast<float>(1 / rate) : 0.0f);
+    }
+    sums.Add(std::accumulate(draw.weights.begin(), draw.weights.end(), 0.0));
+  }
+  EXPECT_NEAR(sums.mean(), 14, 5 * sums.error());
+}
+
+TEST(DrawMasksTest, CountsAreUniformAndExact) {
+  AnyOrderConfig config;
+  config.mask_draw = MaskDraw::kCount;
+  config.mask_rate_min = 0;
+  std::vector<int> seen(6, 0);
+  for (int64_t lane = 0; lane < 500; ++lane) {
+    RandomStream random = LaneDraws(At(lane, 1));
+    const MaskedText draw = DrawMasks(At(lane, 1), config, 5, 5, random);
+    const auto count = std::count(draw.masked.begin(), draw.masked.end(), 1);
+    ++seen[count];
+    for (int64_t i = 0; i < 5; ++i)
+      EXPECT_EQ(draw.weights[i], draw.masked[i] != 0 ? 5.0f / static_cast<float>(count) : 0.0f);
+  }
+  EXPECT_EQ(seen[0], 0);
+  // The rates are spread evenly, and so are the counts.
+  for (int count = 1; count <= 5; ++count)
+    EXPECT_NEAR(seen[count], 100, 10) << count;
+}
+
+TEST(DrawMasksTest, ARateOfOneMasksAll) {
+  AnyOrderConfig config;
+  config.mask_rate_min = config.mask_rate_max = 1;
+  RandomStream random = LaneDraws(At(2, 3));
+  EXPECT_EQ(DrawMasks(At(2, 3), config, 9, 1, random).weights, std::vector<float>(9, 1.0f));
+}
+
+TEST(DrawOrderTest, EveryOrderIsAsLikely) {
+  std::vector<int> seen(27, 0);
+  for (int64_t lane = 0; lane < 6000; ++lane) {
+    RandomStream random = LaneDraws(At(lane, 0));
+    const std::vector<int32_t> order = DrawOrder(3, random);
+    ++seen[order[0] * 9 + order[1] * 3 + order[2]];
+  }
+  // 6000 draws of probability 1/6: a standard deviation of 29.
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), 0), 27 - 6);
+  for (const int count : seen)
+    EXPECT_TRUE(count == 0 || std::abs(count - 1000) < 5 * 29) << count;
+}
+
+}  // namespace
+}  // namespace anyorder::testing
