@@ -39,6 +39,11 @@ uint64_t SampleDigest(const TextSample& sample) {
     for (const std::vector<int32_t>& part : sample.parts)
       Update(digest, part);
   }
+  // Only where there is something to say: digests of samples without modes and padding stay as they were.
+  if (sample.mode != TextMode::kBidirectional || sample.padding != 0) {
+    const int64_t extent[] = {static_cast<int64_t>(sample.mode), sample.padding};
+    digest.Update({reinterpret_cast<const char*>(extent), sizeof extent});
+  }
   return digest.Value().lo;
 }
 

@@ -17,17 +17,48 @@
 #include "data/sampling/pair_sampler.h"
 #include "data/sampling/permutation.h"
 #include "data/sampling/span_sampler.h"
+#include "data/sampling/text_extent.h"
 
 namespace anyorder::data {
 
 namespace {
 
-constexpr int64_t kNumFunctional = 3;  // SEP after A, SEP and CLS after B
-
 // Tokens a stream must have for one step. kContiguous needs the token after the last one, too.
 int64_t StreamNeed(const SamplingConfig& config, SampleKind kind) {
   return config.seq_len + (kind == SampleKind::kContiguous ? 1 : 0);
 }
+
+// Fills a sample's slots one after the other.
+class SlotWriter {
+ public:
+  SlotWriter(const LaneText& lane, TextSample& sample) : lane_(lane), sample_(sample) {}
+
+  absl::Status AddText(int64_t from, int64_t to, int32_t segment) {
+    ANYORDER_RETURN_IF_ERROR(lane_.ReadTokens(from, to, &sample_.tokens[slot_]));
+    ANYORDER_RETURN_IF_ERROR(lane_.ReadWordStarts(from, to, &sample_.word_starts[slot_]));
+    std::fill_n(sample_.segment.begin() + slot_, to - from, segment);
+    slot_ += to - from;
+    return absl::OkStatus();
+  }
+  void AddFunctional(int32_t id, int32_t segment) {
+    sample_.tokens[slot_] = id;
+    sample_.segment[slot_] = segment;
+    sample_.is_functional[slot_] = 1;
+    sample_.word_starts[slot_] = 1;  // their pieces begin with '<'
+    ++slot_;
+  }
+  // Functional, too: no target.
+  void AddPadding(int32_t id) {
+    sample_.padding = static_cast<int64_t>(sample_.tokens.size()) - slot_;
+    while (slot_ < static_cast<int64_t>(sample_.tokens.size()))
+      AddFunctional(id, 0);
+  }
+
+ private:
+  const LaneText& lane_;
+  TextSample& sample_;
+  int64_t slot_ = 0;
+};
 
 class LaneSampler : public Sampler {
  public:
@@ -72,7 +103,7 @@ class LaneSampler : public Sampler {
  private:
   // A denoising target is never SEP or CLS.
   static SamplingConfig Effective(SamplingConfig config, SampleKind kind) {
-    if (kind == SampleKind::kMaskedPairs) config.functional_targets = false;
+    if (kind != SampleKind::kPairs) config.functional_targets = false;
     return config;
   }
 
@@ -88,21 +119,18 @@ class LaneSampler : public Sampler {
     return absl::OkStatus();
   }
 
-  // [reuse][A][SEP][B][SEP][CLS]; then masks and orders of its two halves, or masks and what is read in their place.
+  // The text; then masks and orders of its two halves, or masks and what is read in their place.
   absl::Status FillPairs(const LaneText& lane, int64_t begin, TextSample& sample) const {
-    const int64_t reuse = config_.reuse_len;
     sample.is_functional.resize(config_.seq_len);
-    std::vector<uint8_t> word_starts(config_.seq_len);
-    ANYORDER_RETURN_IF_ERROR(lane.ReadTokens(begin, begin + reuse, sample.tokens.data()));
-    ANYORDER_RETURN_IF_ERROR(lane.ReadWordStarts(begin, begin + reuse, word_starts.data()));
-    ANYORDER_RETURN_IF_ERROR(AppendPair(lane, begin + reuse, word_starts, sample));
-    sample.word_starts = word_starts;
-    if (kind_ == SampleKind::kMaskedPairs && config_.spans != SpanKind::kSubword) {
-      DrawTokensOrWords(word_starts, sample);
-    } else {
+    sample.word_starts.resize(config_.seq_len);
+    ANYORDER_RETURN_IF_ERROR(FillSegments(lane, begin, sample));
+    std::vector<uint8_t> word_starts = sample.word_starts;
+    if (kind_ == SampleKind::kPairs || config_.spans == SpanKind::kSubword) {
       DrawMasks(word_starts, sample);
+    } else {
+      DrawUnits(word_starts, sample);
     }
-    if (kind_ == SampleKind::kMaskedPairs) {
+    if (kind_ != SampleKind::kPairs) {
       RandomStream random(seed_, RandomPurpose::kCorruption, sample.step, sample.lane);
       sample.input_tokens = CorruptTokens(
           sample.tokens, sample.is_masked, config_, text_.mask_id(), text_.vocab_size(), random);
@@ -112,35 +140,48 @@ class LaneSampler : public Sampler {
     return absl::OkStatus();
   }
 
-  absl::Status AppendPair(const LaneText& lane,
-                          int64_t begin,
-                          std::vector<uint8_t>& word_starts,
-                          TextSample& sample) const {
-    RandomStream random(seed_, RandomPurpose::kPairs, sample.step, sample.lane);
-    const int64_t total = config_.seq_len - config_.reuse_len - kNumFunctional;
-    ANYORDER_ASSIGN_OR_RETURN(const SegmentPair pair, DrawSegmentPair(lane, begin, total, random));
-    sample.b_follows_a = pair.b_follows_a;
-    int64_t slot = config_.reuse_len;
-    const auto add_text = [&](int64_t from, int64_t to, int32_t segment) -> absl::Status {
-      ANYORDER_RETURN_IF_ERROR(lane.ReadTokens(from, to, &sample.tokens[slot]));
-      ANYORDER_RETURN_IF_ERROR(lane.ReadWordStarts(from, to, &word_starts[slot]));
-      std::fill_n(sample.segment.begin() + slot, to - from, segment);
-      slot += to - from;
-      return absl::OkStatus();
-    };
-    const auto add_functional = [&](int32_t id, int32_t segment) {
-      sample.tokens[slot] = id;
-      sample.segment[slot] = segment;
-      sample.is_functional[slot] = 1;
-      word_starts[slot] = 1;  // their pieces begin with '<'
-      ++slot;
-    };
-    ANYORDER_RETURN_IF_ERROR(add_text(pair.a_begin, pair.a_end, 0));
-    add_functional(text_.separator_id(), 0);
-    ANYORDER_RETURN_IF_ERROR(add_text(pair.b_begin, pair.b_end, 1));
-    add_functional(text_.separator_id(), 1);
-    add_functional(text_.class_id(), 2);
+  // [reuse][A][SEP][B][SEP][CLS], the reuse part being A's where there is no such part, or [A][SEP][CLS]; then padding.
+  absl::Status FillSegments(const LaneText& lane, int64_t begin, TextSample& sample) const {
+    RandomStream extents(seed_, RandomPurpose::kExtent, sample.step, sample.lane);
+    const TextExtent extent = DrawExtent(config_, kind_, extents);
+    sample.mode = extent.mode;
+    SlotWriter slots(lane, sample);
+    const bool one_segment =
+        extent.mode == TextMode::kLeftToRight || extent.mode == TextMode::kRightToLeft;
+    if (one_segment) {
+      // Its one SEP less makes room for a token.
+      ANYORDER_RETURN_IF_ERROR(slots.AddText(begin, begin + extent.tokens + 1, 0));
+    } else {
+      ANYORDER_RETURN_IF_ERROR(AddPair(lane, begin, extent, slots, sample));
+    }
+    slots.AddFunctional(text_.separator_id(), one_segment ? 0 : 1);
+    slots.AddFunctional(text_.class_id(), 2);
+    slots.AddPadding(text_.separator_id());
     return absl::OkStatus();
+  }
+
+  // A, SEP and B.
+  absl::Status AddPair(const LaneText& lane,
+                       int64_t begin,
+                       const TextExtent& extent,
+                       SlotWriter& slots,
+                       TextSample& sample) const {
+    RandomStream random(seed_, RandomPurpose::kPairs, sample.step, sample.lane);
+    const bool has_reuse_part = kind_ != SampleKind::kModePairs &&
+                                config_.pairs == PairStyle::kXlnet &&
+                                extent.tokens == config_.seq_len - kNumFunctional;
+    const int64_t reuse = has_reuse_part ? config_.reuse_len : 0;
+    const int64_t total = extent.tokens - reuse;
+    ANYORDER_ASSIGN_OR_RETURN(
+        const SegmentPair pair,
+        extent.mode == TextMode::kSeq2seq
+            ? DrawDividedText(lane, begin, total, random)
+            : DrawSegmentPair(lane, begin + reuse, total, random, config_.pairs));
+    sample.b_follows_a = pair.b_follows_a;
+    if (reuse > 0) ANYORDER_RETURN_IF_ERROR(slots.AddText(begin, begin + reuse, 0));
+    ANYORDER_RETURN_IF_ERROR(slots.AddText(pair.a_begin, pair.a_end, 0));
+    slots.AddFunctional(text_.separator_id(), 0);
+    return slots.AddText(pair.b_begin, pair.b_end, 1);
   }
 
   // Spans are drawn in reading order of the text, so that they begin at word starts in backward lanes, too.
@@ -169,15 +210,18 @@ class LaneSampler : public Sampler {
   }
 
   // BERT's choice from the sequence as a whole; words, too, are those of the text in its reading order.
-  void DrawTokensOrWords(std::vector<uint8_t>& word_starts, TextSample& sample) const {
+  void DrawUnits(std::vector<uint8_t>& word_starts, TextSample& sample) const {
     RandomStream random(seed_, RandomPurpose::kSpans, sample.step, sample.lane);
     std::vector<uint8_t> functional(sample.is_functional);
+    const int64_t goal = std::min<int64_t>(config_.MaskedTargets(config_.seq_len - sample.padding),
+                                           std::count(functional.begin(), functional.end(), 0));
     if (sample.backward) {
       std::reverse(word_starts.begin(), word_starts.end());
       std::reverse(functional.begin(), functional.end());
     }
-    sample.is_masked =
-        DrawUnitMask(word_starts, functional, config_.spans, config_.NumTargets(kind_), random);
+    sample.is_masked = config_.spans == SpanKind::kNgram
+                           ? DrawNgramMask(functional, config_, goal, random)
+                           : DrawUnitMask(word_starts, functional, config_.spans, goal, random);
     if (sample.backward) std::reverse(sample.is_masked.begin(), sample.is_masked.end());
   }
 

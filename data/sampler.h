@@ -28,7 +28,8 @@ class Sampler {
 
   // Step `step` of the run reads tokens [i, i + seq_len) of the lane's stream, i = (step mod steps_per_epoch()) *
   // A, where A is reuse_len (pairs; the tokens after the reuse part come from DrawSegmentPair) or seq_len
-  // (kContiguous). With kExamples it reads one example, see sampling/example_sampler.h. REQUIRES 0 <= lane < num_lanes, step >= 0. Errors: DataLoss if the text read fails its
+  // (kContiguous); a short sample reads the first of them. With kExamples it reads one example, see sampling/example_sampler.h.
+  // REQUIRES 0 <= lane < num_lanes, step >= 0. Errors: DataLoss if the text read fails its
   // checksum. Thread-safe.
   virtual absl::StatusOr<TextSample> Sample(int64_t lane, int64_t step) const = 0;
   virtual bool IsBackward(int64_t lane) const = 0;

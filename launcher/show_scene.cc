@@ -9,6 +9,7 @@
 
 #include "core/base/status.h"
 #include "core/model/objective.h"
+#include "core/model/objectives/unilm.h"
 #include "data/sampler.h"
 #include "kernels/visibility.h"
 #include "launcher/show_text.h"
@@ -27,13 +28,15 @@ std::vector<ShownSection> PartsOf(const Scene& scene, int64_t first_half, ShownT
   TextSample sample = scene.sample;
   if (sample.is_functional.empty()) return parts;
   // Samples end with CLS; objectives may put it first.
+  const int64_t slots = static_cast<int64_t>(sample.tokens.size()) - sample.padding;
   if (first_half == 0 && scene.batch.tokens[0] == text.class_id()) {
-    std::rotate(sample.tokens.begin(), sample.tokens.end() - 1, sample.tokens.end());
-    std::rotate(
-        sample.is_functional.begin(), sample.is_functional.end() - 1, sample.is_functional.end());
+    const auto to_front = [slots](auto& values) {
+      std::rotate(values.begin(), values.begin() + slots - 1, values.begin() + slots);
+    };
+    to_front(sample.tokens);
+    to_front(sample.is_functional);
   }
   if (first_half > 0) parts.push_back({0, first_half, "reuse"});
-  const auto slots = static_cast<int64_t>(sample.tokens.size());
   const char* next_segment = "A";
   for (int64_t begin = first_half; begin < slots;) {
     int64_t end = begin + 1;
@@ -47,6 +50,7 @@ std::vector<ShownSection> PartsOf(const Scene& scene, int64_t first_half, ShownT
     }
     begin = end;
   }
+  if (sample.padding > 0) parts.push_back({slots, slots + sample.padding, "padding"});
   return parts;
 }
 
@@ -153,6 +157,8 @@ absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& opti
   ANYORDER_ASSIGN_OR_RETURN(scene.sample, sampler->Sample(options.lane, at.step));
   objective->BuildLane(scene.sample, 0, scene.batch);
   scene.objective = config.objective.name;
+  if (objective->sample_kind() == SampleKind::kModePairs)
+    absl::StrAppend(&scene.objective, ", ", UnilmModeName(scene.sample.mode));
   scene.seed = static_cast<uint64_t>(config.train.seed);
   scene.parts = PartsOf(scene, objective->has_reuse_part() ? config.sampling.reuse_len : 0, text);
   AddKeys(text, scene);

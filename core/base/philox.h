@@ -40,6 +40,7 @@ enum class RandomPurpose : uint32_t {
   kObjective = 8,    // what an objective itself draws for a lane and step
   kGeneration = 9,   // tokens drawn when text is generated
   kExamples = 10,    // order of labelled examples; step = epoch
+  kExtent = 11,      // mode and length of a sample
 };
 
 // A sequence of draws for one (seed, purpose, step, lane).

@@ -13,7 +13,7 @@ NextSentenceHead::NextSentenceHead(const NetworkShape& shape)
 void NextSentenceHead::Run(const StepContext& context,
                            const NetworkWeights& weights,
                            const NetworkGradients* gradients) {
-  loss_sum_ = num_correct_ = 0;
+  num_entries_ = loss_sum_ = num_correct_ = 0;
   kernels::Backend& backend = context.backend;
   if (gradients != nullptr && !gradients->summary.is_null()) {
     for (const TensorView& view :
@@ -79,9 +79,11 @@ void NextSentenceHead::Forward(const StepContext& context, const NetworkWeights&
 void NextSentenceHead::ReadLosses(const StepContext& context) {
   const TensorView losses = context.activations.summary_losses;
   for (size_t b = 0; b < output_rows_.size(); ++b) {
+    if (context.batch().summary_weights[b] == 0) continue;
     const double loss = losses.dtype() == DType::kFloat64
                             ? losses.data<double>()[b]
                             : static_cast<double>(losses.data<float>()[b]);
+    num_entries_ += 1;
     loss_sum_ += loss;
     // Of two classes the one with more than half of the probability wins.
     if (loss < std::numbers::ln2) num_correct_ += 1;

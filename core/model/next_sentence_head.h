@@ -21,7 +21,9 @@ class NextSentenceHead {
   void Run(const StepContext& context,
            const NetworkWeights& weights,
            const NetworkGradients* gradients);
-  // Sum of the lanes' losses, not weighted, and how many lanes were told right: the likelier class is the label.
+  // Over lanes whose entry has a weight: how many they are, the sum of their losses, not weighted, and how many were told right: the
+  // likelier class is the label.
+  double num_entries() const { return num_entries_; }
   double loss_sum() const { return loss_sum_; }
   double num_correct() const { return num_correct_; }
 
@@ -34,6 +36,7 @@ class NextSentenceHead {
 
   std::vector<int32_t> output_rows_;  // [B] rows of activations.output
   std::vector<int32_t> row_ids_;      // [B] their logical ids
+  double num_entries_ = 0;
   double loss_sum_ = 0;
   double num_correct_ = 0;
 };

@@ -85,6 +85,53 @@ void CheckMaskedPairs(const SamplingConfig& config, FaultList& faults) {
                               ", random_token_prob=",
                               config.random_token_prob,
                               " must be 0 or more and together at most 1"));
+  if (config.spans != SpanKind::kNgram) return;
+  faults.Require(config.ngram_prob >= 0 && config.ngram_prob <= 1,
+                 absl::StrCat("ngram_prob=", config.ngram_prob, " must be in [0, 1]"));
+  faults.Require(config.max_ngram >= 2 && config.max_ngram <= half,
+                 absl::StrCat("max_ngram=",
+                              config.max_ngram,
+                              " must be in [2, seq_len / 2 = ",
+                              half,
+                              "]; ngram_prob=0 masks single tokens only"));
+}
+
+// Keys that samples with a memory or an order cannot follow, because their halves are fixed.
+void CheckFreePairs(const SamplingConfig& config, SampleKind kind, FaultList& faults) {
+  const bool is_masked = kind == SampleKind::kMaskedPairs || kind == SampleKind::kModePairs;
+  const double prob = config.short_sequence_prob;
+  faults.Require(prob >= 0 && prob <= 1,
+                 absl::StrCat("short_sequence_prob=", prob, " must be in [0, 1]"));
+  faults.Require(
+      prob == 0 || is_masked,
+      absl::StrCat("short_sequence_prob=",
+                   prob,
+                   " must be 0: only masked language models without memory know padding"));
+  const bool is_free =
+      kind == SampleKind::kModePairs || prob > 0 || config.pairs == PairStyle::kBert;
+  faults.Require(config.pairs == PairStyle::kXlnet || is_masked,
+                 "pairs=\"bert\" is for masked language models without memory; use \"xlnet\"");
+  faults.Require(!is_masked || !is_free || config.spans != SpanKind::kSubword,
+                 "spans=\"subword\" draws XLNet's spans, half by half, which these samples do not "
+                 "have; use \"ngram\", \"single\" or \"word\"");
+}
+
+void CheckShares(const SamplingConfig& config, FaultList& faults) {
+  double sum = 0;
+  for (const auto& [key, share] : {std::pair{"bidirectional_share", config.bidirectional_share},
+                                   {"seq2seq_share", config.seq2seq_share},
+                                   {"left_to_right_share", config.left_to_right_share},
+                                   {"right_to_left_share", config.right_to_left_share}}) {
+    faults.Require(share >= 0 && share <= 1, absl::StrCat(key, "=", share, " must be in [0, 1]"));
+    sum += share;
+  }
+  // Thirds are written with a few digits.
+  constexpr double kSlack = 1e-3;
+  faults.Require(std::abs(sum - 1) <= kSlack,
+                 absl::StrCat("bidirectional_share, seq2seq_share, left_to_right_share and "
+                              "right_to_left_share sum to ",
+                              sum,
+                              " but must sum to 1"));
 }
 
 }  // namespace
@@ -98,9 +145,13 @@ const char* ExampleTaskName(ExampleTask task) {
 
 int64_t SamplingConfig::NumTargets(SampleKind kind) const {
   if (kind == SampleKind::kPairs) return num_predict;
-  if (kind != SampleKind::kMaskedPairs) return seq_len;
+  const bool is_masked = kind == SampleKind::kMaskedPairs || kind == SampleKind::kModePairs;
+  return is_masked ? MaskedTargets(seq_len) : seq_len;
+}
+
+int64_t SamplingConfig::MaskedTargets(int64_t length) const {
   // nearbyint rounds halves to even, as Python's round does in BERT's code.
-  const double share = std::nearbyint(mask_fraction * static_cast<double>(seq_len));
+  const double share = std::nearbyint(mask_fraction * static_cast<double>(length));
   return std::min(num_predict, std::max(int64_t{1}, static_cast<int64_t>(share)));
 }
 
@@ -108,9 +159,16 @@ absl::Status SamplingConfig::Validate(SampleKind kind) const {
   FaultList faults;
   faults.Require(seq_len >= 1 && seq_len <= kMaxSeqLen,
                  absl::StrCat("seq_len=", seq_len, " must be in [1, ", kMaxSeqLen, "]"));
-  if (kind == SampleKind::kPairs || kind == SampleKind::kMaskedPairs) CheckHalves(*this, faults);
+  const bool is_masked = kind == SampleKind::kMaskedPairs || kind == SampleKind::kModePairs;
+  if (kind == SampleKind::kPairs || is_masked) CheckHalves(*this, faults);
   if (kind == SampleKind::kPairs) CheckPairs(*this, faults);
-  if (kind == SampleKind::kMaskedPairs) CheckMaskedPairs(*this, faults);
+  if (is_masked) CheckMaskedPairs(*this, faults);
+  CheckFreePairs(*this, kind, faults);
+  if (kind == SampleKind::kModePairs) CheckShares(*this, faults);
+  // Other samples have the spans of XLNet's halves.
+  faults.Require(spans != SpanKind::kNgram || kind != SampleKind::kPairs,
+                 "spans=\"ngram\" is for masked language models; use \"subword\", \"word\" or "
+                 "\"single\"");
   if (faults.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("[sampling] ", faults.Joined()));
 }

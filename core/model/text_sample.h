@@ -23,6 +23,7 @@ enum class SpanKind {
   kSubword,  // l pieces from a word start on: what released models were trained with
   kWord,     // l whole words: what the paper describes
   kSingle,   // no spans: uniformly random positions (the ablation row "- span-based prediction")
+  kNgram,  // single tokens, now and then a bigram, a trigram...: UniLM's (Dong et al. 2019, section 2.4)
 };
 
 // What text an objective needs.
@@ -30,7 +31,23 @@ enum class SampleKind {
   kPairs,        // [reuse][A][SEP][B][SEP][CLS] with span masks and a factorisation order per half
   kContiguous,   // seq_len consecutive tokens and the one after each (causal language modelling)
   kMaskedPairs,  // the same text as kPairs, with BERT's targets and a corrupted copy of it to read
+  kModePairs,  // as kMaskedPairs, but [A][SEP][B][SEP][CLS] or [A][SEP][CLS], by the sample's TextMode
   kExamples,  // one labelled example, whole: TextSample::parts and label (data/README.md, "Labelled examples")
+};
+
+// How a sample is to be read (UniLM, section 2.3). A sample's mode is drawn by itself, so a batch mixes them.
+enum class TextMode {
+  kBidirectional,  // all see all; B follows A or does not
+  kSeq2seq,        // A sees A, B sees A and what is left of it; B follows A
+  kLeftToRight,    // one segment
+  kRightToLeft,    // one segment
+};
+inline constexpr int kNumTextModes = 4;
+
+// Where pairs begin and how they are cut to length.
+enum class PairStyle {
+  kXlnet,  // A is the reuse part and what follows it; what is too long is cut on the right
+  kBert,  // A begins where the window begins and may be short; what is too long is cut token by token at a random end
 };
 
 // What labelled examples are examples of, and which texts one consists of.
@@ -62,6 +79,20 @@ struct SamplingConfig {
   double mask_token_prob = 0.8;
   double random_token_prob = 0.1;
   AnyOrderConfig any_order;  // its keys stand in [sampling], too
+  // kNgram: how often a draw takes an n-gram instead of one token, n uniform in 2..max_ngram.
+  double ngram_prob = 0.2;
+  int64_t max_ngram = 3;
+  // Objectives without memory (Devlin et al. 2019, released create_pretraining_data.py): the share of samples of a shorter,
+  // uniformly random length, the rest of their slots padding; and how pairs are made.
+  double short_sequence_prob = 0.0;
+  PairStyle pairs = PairStyle::kXlnet;
+  // kModePairs: shares of samples by TextMode. They sum to 1.
+  double bidirectional_share = 1.0 / 3;
+  double seq2seq_share = 1.0 / 3;
+  double left_to_right_share = 1.0 / 6;
+  double right_to_left_share = 1.0 / 6;
+  // Fine-tuning for generation: how many of a target's tokens are hidden, its [EOS] being one that may be.
+  double target_mask_prob = 0.7;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
@@ -79,19 +110,36 @@ struct SamplingConfig {
     visit("mask_token_prob", self.mask_token_prob);
     visit("random_token_prob", self.random_token_prob);
     AnyOrderConfig::VisitFields(self.any_order, visit);
+    visit("ngram_prob", self.ngram_prob);
+    visit("max_ngram", self.max_ngram);
+    visit("short_sequence_prob", self.short_sequence_prob);
+    visit("pairs", self.pairs);
+    visit("bidirectional_share", self.bidirectional_share);
+    visit("seq2seq_share", self.seq2seq_share);
+    visit("left_to_right_share", self.left_to_right_share);
+    visit("right_to_left_share", self.right_to_left_share);
+    visit("target_mask_prob", self.target_mask_prob);
   }
 
-  // Targets of a lane and step. kPairs: num_predict. kMaskedPairs: BERT's min(num_predict, max(1, round(mask_fraction *
-  // seq_len))), halves rounded to even. Else: seq_len.
+  // Targets of a lane and step. kPairs: num_predict. kMaskedPairs, kModePairs: MaskedTargets(seq_len), fewer in a short
+  // sample. Else: seq_len.
   int64_t NumTargets(SampleKind kind) const;
+  // BERT's min(num_predict, max(1, round(mask_fraction * length))), halves rounded to even.
+  int64_t MaskedTargets(int64_t length) const;
 
   // InvalidArgument listing every fault. `kind` decides which fields matter.
   absl::Status Validate(SampleKind kind) const;
 };
 
 template <>
-inline constexpr auto kEnumNames<SpanKind> = std::to_array<std::pair<SpanKind, const char*>>(
-    {{SpanKind::kSubword, "subword"}, {SpanKind::kWord, "word"}, {SpanKind::kSingle, "single"}});
+inline constexpr auto kEnumNames<SpanKind> =
+    std::to_array<std::pair<SpanKind, const char*>>({{SpanKind::kSubword, "subword"},
+                                                     {SpanKind::kWord, "word"},
+                                                     {SpanKind::kSingle, "single"},
+                                                     {SpanKind::kNgram, "ngram"}});
+template <>
+inline constexpr auto kEnumNames<PairStyle> = std::to_array<std::pair<PairStyle, const char*>>(
+    {{PairStyle::kXlnet, "xlnet"}, {PairStyle::kBert, "bert"}});
 template <>
 inline constexpr auto kEnumNames<ExampleTask> = std::to_array<std::pair<ExampleTask, const char*>>(
     {{ExampleTask::kClassification, "classification"},
@@ -127,8 +175,11 @@ struct TextSample {
       segment;  // [S] pairs: 0 reuse, A and its SEP; 1 B and its SEP; 2 CLS. Else 0
   std::vector<uint8_t>
       word_starts;  // [S] 1 where the token's piece begins a word, a property of the piece; SEP and CLS: 1
-  // kPairs and kMaskedPairs only:
-  std::vector<uint8_t> is_masked;      // [S] NumTargets ones (whole words: or a few less)
+  // All kinds of pairs:
+  TextMode mode = TextMode::kBidirectional;
+  int64_t padding =
+      0;  // the last slots hold no text: a short sample. They have the id of SEP and mean nothing
+  std::vector<uint8_t> is_masked;      // [S] NumTargets ones (whole words, short samples: less)
   std::vector<uint8_t> is_functional;  // [S] SEP and CLS
   std::vector<int32_t> order;  // [S] kPairs: rank of each position inside its own half (0-based)
   bool b_follows_a = false;    // the next-sentence label

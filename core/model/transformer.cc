@@ -60,6 +60,7 @@ class TransformerNetwork final : public Transformer {
             args.batch->Divisor(),
             next_sentence_head_.loss_sum(),
             next_sentence_head_.num_correct(),
+            next_sentence_head_.num_entries(),
             loss_head_.shares()};
   }
 

@@ -41,10 +41,11 @@ struct LossShare {
 struct StepResult {
   double loss_sum = 0;  // sum of weight * nll over the readout, in nats
   double divisor = 0;   // what the step divides loss_sum by: Batch::Divisor()
-  // Of next-sentence entries, one a lane, where the batch has them: sum of nll, not weighted and not part of loss_sum (their
-  // gradient, weighted, is part of the gradient), and how many labels were the likelier class.
+  // Of next-sentence entries with a weight, at most one a lane: sum of nll, not weighted and not part of loss_sum (their
+  // gradient, weighted, is part of the gradient), how many labels were the likelier class, and how many there are.
   double next_sentence_loss = 0;
   double next_sentence_correct = 0;
+  double next_sentence_entries = 0;
   // What loss_sum is made of, by Batch::loss_ids; zeros where the batch has none.
   std::array<LossShare, kMaxLosses> shares{};
 };

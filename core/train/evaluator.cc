@@ -136,7 +136,7 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights) {
     const StepResult result = transformer_->Run(args, {});
     if (is_scored && config_.objective.next_sentence) {
       NextSentenceSums& sums = next_sentence_[static_cast<size_t>(index)];
-      sums.samples += microbatch_lanes_;
+      sums.samples += static_cast<int64_t>(result.next_sentence_entries);
       sums.loss += result.next_sentence_loss;
       sums.correct += result.next_sentence_correct;
     }

@@ -64,8 +64,9 @@ struct StepMetrics {
   std::string time;               // RFC 3339, of the line itself; filled in by Append
   int64_t peak_rss_bytes = 0;     // of rank 0
   std::vector<NamedLoss> losses;  // what `loss` is made of, where the objective tells parts apart
-  std::optional<NextSentenceMetrics> next_sentence;  // with objective.next_sentence
-  std::optional<HeldOutMetrics> held_out;            // where the step was followed by an evaluation
+  std::optional<NextSentenceMetrics>
+      next_sentence;                       // objective.next_sentence, if a lane has a label
+  std::optional<HeldOutMetrics> held_out;  // where the step was followed by an evaluation
 };
 
 class MetricsLog {

@@ -111,6 +111,7 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
       scalars[kDivisor] = result.divisor;
       scalars[kNextSentenceLoss] = result.next_sentence_loss;
       scalars[kNextSentenceCorrect] = result.next_sentence_correct;
+      scalars[kNextSentenceEntries] = result.next_sentence_entries;
       for (int i = 0; i < kMaxLosses; ++i) {
         scalars[kShareSums + i] = result.shares[i].sum;
         scalars[kShareWeights + i] = result.shares[i].weight;
@@ -145,14 +146,16 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
   // Also for a skipped step: its text was read with weights that are as good as before.
   state_->AdvanceMemory();
   metrics.targets = totals[kDivisor];
-  for (const std::string& name : objective_->loss_names()) {
-    const auto i = static_cast<int>(metrics.losses.size());
-    metrics.losses.push_back({name, totals[kShareSums + i] / totals[kShareWeights + i]});
+  const std::vector<std::string> names = objective_->loss_names();
+  for (size_t i = 0; i < names.size(); ++i) {
+    // Lanes may be of one loss each, and a step have none of some.
+    const double weight = totals[kShareWeights + i];
+    if (weight > 0) metrics.losses.push_back({names[i], totals[kShareSums + i] / weight});
   }
-  if (config_.objective.next_sentence) {
-    const auto lanes = static_cast<double>(config_.train.lanes);
-    metrics.next_sentence = {totals[kNextSentenceLoss] / lanes,
-                             totals[kNextSentenceCorrect] / lanes};
+  // A step may have no lane with a label.
+  if (const double entries = totals[kNextSentenceEntries]; entries > 0) {
+    metrics.next_sentence = {totals[kNextSentenceLoss] / entries,
+                             totals[kNextSentenceCorrect] / entries};
   }
   metrics.lr = info.learning_rate;
   metrics.grad_norm = update.grad_norm;

@@ -82,6 +82,7 @@ class Trainer {
     kDivisor,
     kNextSentenceLoss,
     kNextSentenceCorrect,
+    kNextSentenceEntries,
     kStopWishes,    // ranks that got a stop signal
     kFaults,        // ranks with a problem of their own
     kSaveRefusals,  // ranks that cannot take the save that is due

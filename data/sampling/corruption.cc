@@ -32,7 +32,8 @@ std::vector<uint8_t> DrawUnitMask(absl::Span<const uint8_t> word_starts,
                                   SpanKind spans,
                                   int64_t goal,
                                   RandomStream& random) {
-  ANYORDER_CHECK(spans != SpanKind::kSubword && goal >= 0) << "goal " << goal;
+  ANYORDER_CHECK((spans == SpanKind::kSingle || spans == SpanKind::kWord) && goal >= 0)
+      << "goal " << goal;
   const std::vector<TokenSpan> units = Units(word_starts, functional, spans);
   std::vector<uint8_t> mask(functional.size());
   int64_t left = goal;
@@ -44,6 +45,30 @@ std::vector<uint8_t> DrawUnitMask(absl::Span<const uint8_t> word_starts,
     left -= unit.end - unit.begin;
   }
   ANYORDER_CHECK(spans == SpanKind::kWord || left == 0) << left << " of " << goal << " left";
+  return mask;
+}
+
+std::vector<uint8_t> DrawNgramMask(absl::Span<const uint8_t> functional,
+                                   const SamplingConfig& config,
+                                   int64_t goal,
+                                   RandomStream& random) {
+  const auto size = static_cast<int64_t>(functional.size());
+  std::vector<uint8_t> mask(functional.size());
+  int64_t left = goal;
+  // A permutation gives the next one of the tokens that are left with equal chance, whatever n-grams took before.
+  for (const int32_t begin : DrawPermutation(size, random)) {
+    if (left == 0) break;
+    if (functional[begin] != 0 || mask[begin] != 0) continue;
+    int64_t length = 1;
+    if (random.Uniform() < config.ngram_prob)
+      length = 2 + static_cast<int64_t>(random.Below64(config.max_ngram - 1));
+    const int64_t end = std::min(size, begin + length);
+    for (int64_t i = begin; i < end && functional[i] == 0 && left > 0; ++i) {
+      left -= mask[i] == 0 ? 1 : 0;
+      mask[i] = 1;
+    }
+  }
+  ANYORDER_CHECK(left == 0) << left << " of " << goal << " left";
   return mask;
 }
 

@@ -28,6 +28,29 @@ void Trim(int64_t total, SegmentPair& pair) {
   pair.b_end = pair.b_begin + b;
 }
 
+// BERT's truncate_seq_pair.
+void TrimAtRandomEnds(int64_t total, RandomStream& random, SegmentPair& pair) {
+  while (pair.a_end - pair.a_begin + pair.b_end - pair.b_begin > total) {
+    const bool cuts_a = pair.a_end - pair.a_begin > pair.b_end - pair.b_begin;
+    if (random.Below(2) == 0) {
+      ++(cuts_a ? pair.a_begin : pair.b_begin);
+    } else {
+      --(cuts_a ? pair.a_end : pair.b_end);
+    }
+  }
+}
+
+// Sentence ends inside [begin, begin + total), where A may end.
+absl::StatusOr<std::vector<int64_t>> CutPoints(const LaneText& text, int64_t begin, int64_t total) {
+  std::vector<uint8_t> flags(total);
+  ANYORDER_RETURN_IF_ERROR(text.ReadSentenceFlags(begin, begin + total, flags.data()));
+  std::vector<int64_t> cut_points;
+  for (int64_t i = 1; i < total; ++i) {
+    if (flags[i] != flags[i - 1]) cut_points.push_back(begin + i);
+  }
+  return cut_points;
+}
+
 // B from anywhere in the stream, extended to whole sentences. Its last possible end is length() - 1: the
 // released code keeps one token after B for its next-token targets.
 absl::Status DrawRandomB(const LaneText& text,
@@ -48,17 +71,10 @@ absl::Status DrawRandomB(const LaneText& text,
 
 }  // namespace
 
-absl::StatusOr<SegmentPair> DrawSegmentPair(const LaneText& text,
-                                            int64_t begin,
-                                            int64_t total,
-                                            RandomStream& random) {
+absl::StatusOr<SegmentPair> DrawSegmentPair(
+    const LaneText& text, int64_t begin, int64_t total, RandomStream& random, PairStyle style) {
   ANYORDER_CHECK(total >= 2 && begin >= 0 && begin + total < text.length()) << begin;
-  std::vector<uint8_t> flags(total);
-  ANYORDER_RETURN_IF_ERROR(text.ReadSentenceFlags(begin, begin + total, flags.data()));
-  std::vector<int64_t> cut_points;  // sentence ends where A may end
-  for (int64_t i = 1; i < total; ++i) {
-    if (flags[i] != flags[i - 1]) cut_points.push_back(begin + i);
-  }
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> cut_points, CutPoints(text, begin, total));
 
   SegmentPair pair;
   pair.a_begin = begin;
@@ -72,7 +88,27 @@ absl::StatusOr<SegmentPair> DrawSegmentPair(const LaneText& text,
     const int64_t reach = std::min(text.length(), pair.b_begin + total);
     ANYORDER_ASSIGN_OR_RETURN(pair.b_end, text.NextBoundary(begin + total, reach));
   }
-  Trim(total, pair);
+  if (style == PairStyle::kBert) {
+    TrimAtRandomEnds(total, random, pair);
+  } else {
+    Trim(total, pair);
+  }
+  return pair;
+}
+
+absl::StatusOr<SegmentPair> DrawDividedText(const LaneText& text,
+                                            int64_t begin,
+                                            int64_t total,
+                                            RandomStream& random) {
+  ANYORDER_CHECK(total >= 2 && begin >= 0 && begin + total <= text.length()) << begin;
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> cut_points, CutPoints(text, begin, total));
+  SegmentPair pair;
+  pair.a_begin = begin;
+  pair.a_end =
+      cut_points.empty() ? begin + total / 2 : cut_points[random.Below64(cut_points.size())];
+  pair.b_begin = pair.a_end;
+  pair.b_end = begin + total;
+  pair.b_follows_a = true;
   return pair;
 }
 

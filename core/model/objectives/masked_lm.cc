@@ -7,6 +7,7 @@
 
 #include "core/base/check.h"
 #include "core/model/objectives/lane_frame.h"
+#include "core/model/objectives/masked_readout.h"
 
 namespace anyorder {
 namespace {
@@ -19,6 +20,7 @@ class MaskedLm final : public Objective {
         memory_rows_(model.mem_len),
         seq_len_(sampling.seq_len),
         half_len_(sampling.reuse_len),
+        sampling_(sampling),
         targets_(sampling.NumTargets(SampleKind::kMaskedPairs)),
         next_sentence_(model.next_sentence_head) {}
 
@@ -55,20 +57,22 @@ class MaskedLm final : public Objective {
         << " of them to read, expected " << seq_len_;
     FillLaneIdentity(sample, b, batch);
     FillMemoryKeys(sample, initial_memory_, b, batch);
+    const int64_t cls = seq_len_ - 1 - sample.padding;
     for (int64_t place = 0; place < seq_len_; ++place) {
-      const int64_t slot = SlotOf(place);
+      const int64_t slot = SlotOf(sample, place);
       const int64_t row = ContentRow(batch.shape, b) + slot;
       const int64_t key = ContentKey(batch.shape, b) + slot;
-      const bool is_cls = place == seq_len_ - 1;
       batch.tokens[row] = sample.input_tokens[place];
       batch.row_pos[row] = batch.key_pos[key] = static_cast<int32_t>(slot);
       batch.row_seg[row] = batch.key_seg[key] =
-          is_cls && form_.cls_first ? 0 : sample.segment[place];
+          place == cls && form_.cls_first ? 0 : sample.segment[place];
       batch.row_lim[row] = batch.key_key[key] = form_.remembers && slot >= half_len_ ? 1 : 0;
-      batch.row_doc[row] = batch.key_doc[key] = 0;
+      batch.row_doc[row] = batch.key_doc[key] = place <= cls ? 0 : kernels::kDocPad;
     }
-    FillReadout(sample, b, batch);
-    if (next_sentence_) FillNextSentence(sample, targets_, SlotOf(seq_len_ - 1), b, batch);
+    FillMaskedReadout(sample, form_.cls_first, b, batch);
+    // A short sample's label counts as much less as its targets are fewer, so that labels have the weight of one mean.
+    const int64_t share = sampling_.MaskedTargets(seq_len_ - sample.padding);
+    if (next_sentence_) FillNextSentence(sample, share, SlotOf(sample, cls), b, batch);
   }
 
   absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
@@ -82,26 +86,9 @@ class MaskedLm final : public Objective {
   }
 
  private:
-  // Where the sample's token `place` stands: the sample ends with CLS.
-  int64_t SlotOf(int64_t place) const { return form_.cls_first ? (place + 1) % seq_len_ : place; }
-
-  // Targets in increasing position. Whole words may leave entries over: they read slots that are no target, each another
-  // one, because gradients are scattered back row by row.
-  void FillReadout(const TextSample& sample, int64_t b, Batch& batch) const {
-    int64_t entry = 0;
-    for (const bool target : {true, false}) {
-      for (int64_t place = 0; place < seq_len_; ++place) {
-        if ((sample.is_masked[place] != 0) != target) continue;
-        if (!target && entry == targets_) return;
-        ANYORDER_CHECK(entry < targets_) << "lane " << sample.lane << " step " << sample.step
-                                         << " has more than " << targets_ << " targets";
-        const int64_t readout = b * targets_ + entry++;
-        batch.readout_rows[readout] =
-            static_cast<int32_t>(ContentRow(batch.shape, b) + SlotOf(place));
-        batch.labels[readout] = target ? sample.tokens[place] : 0;
-        batch.weights[readout] = target ? 1.0f : 0.0f;
-      }
-    }
+  // Where the sample's token `place` stands: the sample's text ends with CLS.
+  int64_t SlotOf(const TextSample& sample, int64_t place) const {
+    return form_.cls_first ? ClsFirstSlot(sample, place) : place;
   }
 
   MaskedLmForm form_;
@@ -109,6 +96,7 @@ class MaskedLm final : public Objective {
   int64_t memory_rows_;
   int64_t seq_len_;
   int64_t half_len_;
+  SamplingConfig sampling_;
   int64_t targets_;
   bool next_sentence_;
 };

@@ -18,6 +18,7 @@
 #include "core/model/objectives/inexpressible.h"
 #include "core/model/objectives/masked_diffusion.h"
 #include "core/model/objectives/permutation_lm.h"
+#include "core/model/objectives/unilm.h"
 
 namespace anyorder {
 namespace {
@@ -38,6 +39,7 @@ constexpr std::array kObjectives = {
     Entry{"eso_lm", MakeEsoLm},
     Entry{"a3", MakeA3},
     Entry{"as_arm", MakeAsArm},
+    Entry{"unilm", MakeUnilm},
 };
 
 // What the backbone must have room for, whatever the objective.

@@ -216,9 +216,54 @@ def causal(setting):
         yield Job(f"causal {seed} {steps}", lambda seed=seed: train_causally(setting, seed, steps))
 
 
+def neighbours(setting):
+    steps, size = (600, ["--symbols", 4, "--dim", 32, "--lr", 4e-3, "--seq-len", 32]) if setting.smoke else (1500, [])
+    for seed in setting.seeds:
+        for objective in ("gpt", "bert"):
+            yield bench_job(setting, "neighbour", "neighbour_bench",
+                            ["--objective", objective, "--seed", seed, "--steps", steps, "--every", steps, *size])
+
+
+MODES = ("bidirectional", "seq2seq", "left_to_right", "right_to_left")
+PUBLISHED_SHARES = dict(zip(MODES, ("0.333333", "0.333333", "0.166667", "0.166667")))
+
+
+def shares(values):
+    return {f"sampling.{mode}_share": values[mode] for mode in MODES}
+
+
+def train_modes(setting, trained, seed, steps):
+    """UniLM of all modes, or of one: the loss of each mode on the same held-out samples."""
+    size = {"model.num_layers": 1, "model.model_dim": 32, "model.num_heads": 1, "model.head_dim": 32, "model.ffn_dim": 32} \
+        if setting.smoke else {"model.num_layers": 2, "model.model_dim": 64, "model.num_heads": 2, "model.head_dim": 32,
+                               "model.ffn_dim": 256}
+    run_dir = setting.out / "runs" / f"modes-{trained}-{seed}"
+    own = PUBLISHED_SHARES if trained == "all" else {mode: float(mode == trained) for mode in MODES}
+    values = TRAINING | size | {
+        "model.init_range": 0.12, "data.shards": setting.out / "text/train", "train.steps": steps, "train.seed": seed,
+        "optimizer.learning_rate": "3e-3", "optimizer.bias_correction": "true", "optimizer.warmup_steps": steps // 10,
+        "objective.next_sentence": "false"} | shares(own)
+    metrics = launch(setting, "unilm-tiny.toml", run_dir, values)
+    # Every target hidden, so that the number is what the mode's context tells.
+    report = evaluate(setting, run_dir, shares(PUBLISHED_SHARES) | ALL_MASKED,
+                      "--batches", 2 if setting.smoke else 40, "--seed", 1, "--lanes", 16)
+    about = {"bench": "modes", "trained": trained, "seed": seed, "steps": steps}
+    shutil.rmtree(run_dir / "checkpoints")
+    return [about | {"curve": curve(metrics)}] + \
+        [about | {"mode": term["part"], "targets": term["targets"], "nats": term["nats"]} for term in report["loss_terms"]]
+
+
+def modes(setting):
+    steps = 4 if setting.smoke else 600
+    for seed in setting.seeds:
+        for trained in ("all", *MODES):
+            yield Job(f"modes {trained} {seed} {steps}",
+                      lambda trained=trained, seed=seed: train_modes(setting, trained, seed, steps))
+
+
 # In the order of running; the last ones measure time.
 EXPERIMENTS = {
-    "unigram": unigram, "pair": pair, "lag": lag, "position": position, "causal": causal, "ablation": ablation,
+    "unigram": unigram, "pair": pair, "neighbours": neighbours, "lag": lag, "position": position, "modes": modes, "causal": causal, "ablation": ablation,
     "exactness": exactness, "speed": speed,
 }
-NEEDS_TEXT = {"unigram", "position", "causal", "ablation"}
+NEEDS_TEXT = {"unigram", "position", "modes", "causal", "ablation"}

@@ -46,6 +46,24 @@ def check_pair(records):
     expect(ordered["without_order_joint_nll"] > middle, "the order's gain remained where no target was visible")
 
 
+def check_neighbours(records):
+    (causal,) = of(records, bench="neighbour", objective="gpt", final=True)
+    (masked,) = of(records, bench="neighbour", objective="bert", final=True)
+    # No model predicts a coin: its mean loss on n fresh targets is below the entropy by chance only. Five standard deviations of a
+    # mean of n losses that themselves spread by a quarter of a nat, which is more than a trained model's do.
+    chance = 5 * 0.25 / math.sqrt(causal["odd_targets"])
+    expect(causal["odd_nll"] > causal["odd_bound"] - chance, f"read from the left, the right neighbour was seen: {causal}")
+    expect(causal["even_nll"] < causal["odd_bound"] / 2, f"the causal model learned nothing: {causal}")
+    middle = (masked["odd_bound"] + causal["odd_bound"]) / 2
+    expect(masked["odd_nll"] < middle, f"read from both sides, odd tokens cost {masked['odd_nll']}, more than {middle}")
+
+
+def check_modes(records):
+    for trained in ("all", "bidirectional", "seq2seq", "left_to_right", "right_to_left"):
+        asked = [r for r in of(records, bench="modes", trained=trained) if "mode" in r]
+        expect(len(asked) == 4 and all(r["targets"] > 0 and math.isfinite(r["nats"]) for r in asked), f"modes: {asked}")
+
+
 def check_lag(records):
     for lag in (24, 10):
         (blind,) = of(records, bench="lag", lag=lag, mem_len=0, final=True)
@@ -95,7 +113,7 @@ def main():
         subprocess.run(command, check=True)
         jobs = [json.loads(line) for line in (folder / "out/results.jsonl").read_text().splitlines()]
         records = [record for job in jobs for record in job["records"]]
-        for check in (check_pair, check_lag, check_exactness, check_text):
+        for check in (check_pair, check_neighbours, check_modes, check_lag, check_exactness, check_text):
             check(records)
         tables = (folder / "out/tables.md").read_text()
         expect(tables.count("###") >= 9, "tables are missing")

@@ -228,6 +228,39 @@ def pair_tables(records, out):
                       [("joint entropy", finals[0]["joint_entropy"]), ("sum of marginals", finals[0]["sum_of_marginals"])])
 
 
+def neighbour_tables(records, out):
+    rows = []
+    for objective in ("gpt", "bert"):
+        found = [r for r in select(records, bench="neighbour", objective=objective) if r.get("final")]
+        for parity in ("odd", "even"):
+            if found:
+                values = [r[f"{parity}_nll"] for r in found]
+                rows.append([objective, parity, spread(values), each(values), spread([r[f"{parity}_bound"] for r in found])])
+    yield "Odd tokens are a function of both neighbours: nats a target, and the least that the objective can reach", table(
+        ["objective", "tokens", "loss", "each seed", "least possible"], rows)
+
+
+def mode_losses(records, trained, mode):
+    return {r["seed"]: r["nats"] for r in select(records, bench="modes", trained=trained, mode=mode)}
+
+
+def mode_tables(records, out):
+    modes = list(dict.fromkeys(r["mode"] for r in select(records, bench="modes") if "mode" in r))
+    rows = []
+    for mode in modes:
+        together, alone = mode_losses(records, "all", mode), mode_losses(records, mode, mode)
+        seeds = sorted(set(together) & set(alone))
+        if seeds:
+            gaps = [together[s] - alone[s] for s in seeds]
+            rows.append([mode, spread([together[s] for s in seeds]), spread([alone[s] for s in seeds]), spread(gaps), each(gaps),
+                         verdict(gaps)])
+    yield "UniLM: held-out nats of each mode in one model of all modes and in a model of that mode alone, equal steps", table(
+        ["mode", "one model", "specialist", "one model - specialist", "each seed", "t test"], rows)
+    rows = [[trained, *(spread(list(mode_losses(records, trained, mode).values())) for mode in modes)]
+            for trained in ("all", *modes) if mode_losses(records, trained, modes[0])]
+    yield "UniLM: every model in every mode", table(["trained in", *modes], rows)
+
+
 def exactness_tables(records, out):
     rows = []
     found = select(records, bench="exactness")
@@ -290,6 +323,6 @@ def speed_tables(records, out):
 def write(records, out):
     sections = []
     for part in (unigram_tables, plateau_tables, ablation_tables, position_tables, causal_tables, lag_tables, pair_tables,
-                 exactness_tables, speed_tables):
+                 neighbour_tables, mode_tables, exactness_tables, speed_tables):
         sections += [f"### {title}\n\n{body}\n" for title, body in part(records, out) if body.count("\n") > 1]
     (out / "tables.md").write_text("\n".join(sections), encoding="utf-8")

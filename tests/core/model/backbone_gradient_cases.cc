@@ -120,6 +120,23 @@ std::vector<GradientCase> EmbeddingCases() {
   return cases;
 }
 
+// Lanes 3 and 8 are, at step 1, in bidirectional and sequence-to-sequence mode, and at step 3 read left to right and right to left.
+std::vector<GradientCase> ModeCases() {
+  std::vector<GradientCase> cases;
+  for (const int64_t step : {1, 3}) {
+    cases.push_back({step == 1 ? "unilm_in_pairs" : "unilm_in_one_segment", "unilm", Bert()});
+    GradientCase& last = cases.back();
+    last.model.num_segments = 6;
+    last.model.next_sentence_head = step == 1;
+    last.backward = {false, false};
+    last.step = step;
+    last.unused = IsKeyBias;
+    last.sampling.bidirectional = false;
+    last.sampling.spans = SpanKind::kNgram;
+  }
+  return cases;
+}
+
 std::vector<GradientCase> RotaryAndNormCases() {
   std::vector<GradientCase> cases;
   cases.push_back({"rope"});
@@ -222,7 +239,7 @@ std::vector<GradientCase> AdaptiveCases() {
 std::vector<GradientCase> Cases() {
   std::vector<GradientCase> cases = EmbeddingCases();
   for (const std::vector<GradientCase>& more :
-       {RotaryAndNormCases(), DistanceBiasCases(), WindowCases(), AdaptiveCases()})
+       {ModeCases(), RotaryAndNormCases(), DistanceBiasCases(), WindowCases(), AdaptiveCases()})
     cases.insert(cases.end(), more.begin(), more.end());
   return cases;
 }

@@ -60,7 +60,7 @@ class GradientTest : public ::testing::TestWithParam<GradientCase> {
     // Training, so that dropout is that of the differentiated step.
     return Loss(runner_->Run(*batch_, moved, memory_, true).step);
   }
-  // What the gradient is of. All lanes give their next-sentence entry the same weight.
+  // What the gradient is of. The first lane gives its next-sentence entry the weight of all entries that have any.
   double Loss(const StepResult& step) const {
     const double weight = batch_->shape.next_sentence ? batch_->summary_weights[0] : 0;
     return step.loss_sum + weight * step.next_sentence_loss;

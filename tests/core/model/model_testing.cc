@@ -49,6 +49,28 @@ void AddPairs(const SamplingConfig& sampling, RandomStream& random, TextSample& 
   }
 }
 
+// A mode for each lane and step; one segment where the mode has one. Lanes from 40 on have three slots of padding.
+void AddMode(const SamplingConfig& sampling, TextSample& sample) {
+  sample.mode = static_cast<TextMode>((sample.lane + sample.step) % kNumTextModes);
+  const int64_t size = sampling.seq_len;
+  if (sample.lane >= 40) {
+    sample.padding = 3;
+    // [A][SEP][B][SEP][CLS][padding], A half of the slots.
+    for (int64_t slot = 0; slot < size; ++slot) {
+      sample.is_functional[slot] = slot == size / 2 || slot >= size - 5 ? 1 : 0;
+      sample.segment[slot] = slot > size / 2 && slot < size - 4 ? 1 : slot == size - 4 ? 2 : 0;
+      if (sample.is_functional[slot] != 0) sample.tokens[slot] = slot == size - 4 ? kCls : kSep;
+    }
+  }
+  if (sample.mode != TextMode::kLeftToRight && sample.mode != TextMode::kRightToLeft) return;
+  for (int64_t slot = 0; slot < size - 2 - sample.padding; ++slot) {
+    if (sample.is_functional[slot] != 0) sample.tokens[slot] = 5;
+    sample.is_functional[slot] = 0;
+    sample.segment[slot] = 0;
+  }
+  sample.segment[size - 2 - sample.padding] = 0;
+}
+
 // BERT's targets among tokens that are not functional; lanes of odd number have one less, as whole words may. Half of the
 // targets are hidden from the input.
 void AddCorruption(const SamplingConfig& sampling,
@@ -58,7 +80,7 @@ void AddCorruption(const SamplingConfig& sampling,
   sample.order.clear();
   sample.is_masked.assign(sample.tokens.size(), 0);
   sample.input_tokens = sample.tokens;
-  int64_t left = sampling.NumTargets(SampleKind::kMaskedPairs) - sample.lane % 2;
+  int64_t left = sampling.MaskedTargets(sampling.seq_len - sample.padding) - sample.lane % 2;
   for (const int32_t slot : RandomPermutation(sampling.seq_len, random)) {
     if (left == 0) break;
     if (sample.is_functional[slot] != 0) continue;
@@ -119,7 +141,8 @@ TextSample RandomSample(const SamplingConfig& sampling,
   if (kind != SampleKind::kContiguous) {
     AddPairs(sampling, random, sample);
     sample.b_follows_a = random.Below(2) == 1;
-    if (kind == SampleKind::kMaskedPairs) AddCorruption(sampling, vocab_size, random, sample);
+    if (kind == SampleKind::kModePairs) AddMode(sampling, sample);
+    if (kind != SampleKind::kPairs) AddCorruption(sampling, vocab_size, random, sample);
   } else {
     sample.next_tokens.assign(sample.tokens.begin() + 1, sample.tokens.end());
     sample.next_tokens.push_back(5);
