@@ -88,6 +88,18 @@ def lag(setting):
                                  *size])
 
 
+def longer(setting):
+    """The copy with memories longer than the model was trained with, by the positions that it has."""
+    size = ["--steps", 250, "--symbols", 8, "--dim", 32] if setting.smoke else \
+        ["--steps", 1200, "--symbols", 16, "--lanes", 16, "--eval-steps", 24]
+    for seed in setting.seeds:
+        for positions in ("relative", "learned"):
+            job = bench_job(setting, "longer", "lag_bench",
+                            ["--lag", 24, "--mem", 32, "--every", 100000, "--positions", positions, "--longer", 1, "--seed", seed,
+                             *size])
+            yield Job(job.key, lambda run=job.run: [record for record in run() if record["bench"] == "lag_longer"])
+
+
 def exactness(setting):
     size = ["--tokens", 256, "--dim", 32, "--layers", 2] if setting.smoke else []
     for seed in setting.seeds:
@@ -263,7 +275,7 @@ def modes(setting):
 
 # In the order of running; the last ones measure time.
 EXPERIMENTS = {
-    "unigram": unigram, "pair": pair, "neighbours": neighbours, "lag": lag, "position": position, "modes": modes, "causal": causal, "ablation": ablation,
+    "unigram": unigram, "pair": pair, "neighbours": neighbours, "lag": lag, "longer": longer, "position": position, "modes": modes, "causal": causal, "ablation": ablation,
     "exactness": exactness, "speed": speed,
 }
 NEEDS_TEXT = {"unigram", "position", "modes", "causal", "ablation"}

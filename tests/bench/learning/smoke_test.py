@@ -78,6 +78,15 @@ def check_lag(records):
         expect(informed["loss"] < middle, f"lag {lag}: memory did not help: {informed['loss']} is above {middle}")
 
 
+def check_longer(records):
+    relative = of(records, bench="lag_longer", positions="relative")
+    expect(sorted(r["eval_mem_len"] for r in relative) == [32, 64, 128, 256], "not four memories")
+    trained = min(relative, key=lambda r: r["eval_mem_len"])
+    (informed,) = of(records, bench="lag", lag=24, mem_len=32, final=True)
+    middle = (informed["blind_entropy"] + informed["informed_entropy"]) / 2
+    expect(trained["loss"] < middle, f"memory did not help: {trained['loss']} is above {middle}")
+
+
 def check_exactness(records):
     control = of(records, bench="exactness", dtype="fp32", segment=64, mem_len=48)[0]["largest_relative_difference"]
     expect(control > 1000 * FLOAT_STEP, f"a memory of a quarter changed nothing: {control}")
@@ -113,7 +122,7 @@ def main():
         subprocess.run(command, check=True)
         jobs = [json.loads(line) for line in (folder / "out/results.jsonl").read_text().splitlines()]
         records = [record for job in jobs for record in job["records"]]
-        for check in (check_pair, check_neighbours, check_modes, check_lag, check_exactness, check_text):
+        for check in (check_pair, check_neighbours, check_modes, check_lag, check_longer, check_exactness, check_text):
             check(records)
         tables = (folder / "out/tables.md").read_text()
         expect(tables.count("###") >= 9, "tables are missing")

@@ -191,6 +191,18 @@ def lag_tables(records, out):
                       [("ln V", finals[0]["blind_entropy"]), ("entropy rate", finals[0]["informed_entropy"])])
 
 
+def longer_tables(records, out):
+    found = select(records, bench="lag_longer")
+    rows = []
+    for memory in sorted({r["eval_mem_len"] for r in found}):
+        losses = [[r["loss"] for r in select(found, eval_mem_len=memory, positions=p)] for p in ("relative", "learned")]
+        if all(losses):
+            rows.append([memory, *(cell for values in losses for cell in (spread(values), each(values)))])
+    if rows:
+        yield f"The same copy, trained with memory {found[0]['mem_len']}, by memory at evaluation", table(
+            ["memory", "relative positions", "each seed", "learned ones", "each seed"], rows)
+
+
 PAIR_NAMES = {"permutation_lm": "permutation LM", "dae": "dae, all targets <mask>", "dae 80/10/10": "dae, 80/10/10"}
 
 
@@ -322,7 +334,8 @@ def speed_tables(records, out):
 
 def write(records, out):
     sections = []
-    for part in (unigram_tables, plateau_tables, ablation_tables, position_tables, causal_tables, lag_tables, pair_tables,
+    for part in (unigram_tables, plateau_tables, ablation_tables, position_tables, causal_tables, lag_tables, longer_tables,
+                 pair_tables,
                  neighbour_tables, mode_tables, exactness_tables, speed_tables):
         sections += [f"### {title}\n\n{body}\n" for title, body in part(records, out) if body.count("\n") > 1]
     (out / "tables.md").write_text("\n".join(sections), encoding="utf-8")
