@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "core/train/field_text.h"
+
 namespace anyorder::launcher {
 namespace {
 
@@ -61,6 +63,15 @@ std::string OwnDefinition(const RunConfig& config, const Evaluator& evaluator) {
         config.sampling.seq_len,
         " tokens of a sequence are masked and predicted in a drawn order, the others are "
         "context, SEP and CLS are never targets; ");
+  }
+  if (config.objective.name == "unilmv2") {
+    absl::StrAppend(
+        &text,
+        "the loss is the sum of two means over the same masked tokens: ae, each read at "
+        "its [M], and par, read at its [P] after the blocks drawn before; "
+        "kept_originals = ",
+        field_text::Format(config.sampling.kept_originals),
+        "; ");
   }
   absl::StrAppend(&text,
                   "tokens are SentencePiece pieces; no dropout; memory of ",

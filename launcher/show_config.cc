@@ -103,6 +103,11 @@ absl::StatusOr<RunConfig> ShowConfig(const ShowOptions& options) {
   const bool own_length = !options.config.empty() || !options.run_dir.empty();
   const int64_t length = options.length >= 0 || own_length ? options.length : kDefaultLength;
   if (length >= 0) ScaleToLength(length, config);
+  const bool draws_blocks =
+      (options.objective.empty() ? config.objective.name : options.objective) == "unilmv2";
+  // A share of a small number of slots leaves the last block no room.
+  if (length >= 0 && draws_blocks)
+    config.sampling.num_predict = std::max(config.sampling.num_predict, (length + 3) / 4);
   if (options.memory >= 0) config.model.mem_len = options.memory;
   if (options.seed >= 0) config.train.seed = options.seed;
   for (const std::string& assignment : options.overrides)

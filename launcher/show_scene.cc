@@ -51,10 +51,21 @@ std::vector<ShownSection> PartsOf(const Scene& scene, int64_t first_half, ShownT
     begin = end;
   }
   if (sample.padding > 0) parts.push_back({slots, slots + sample.padding, "padding"});
+  // Copies of tokens, after the text: those that only their group sees apart.
+  const auto text_end = static_cast<int64_t>(scene.sample.tokens.size());
+  const auto shown = static_cast<int64_t>(scene.content.size());
+  const auto grouped = std::count_if(
+      scene.content.begin() + text_end, scene.content.end(), [&](const ShownSlot& row) {
+        return scene.batch.row_grp[row.index] >= 0;
+      });
+  if (shown > text_end + grouped) parts.push_back({text_end, shown - grouped, "[M]"});
+  if (grouped > 0) parts.push_back({shown - grouped, shown, "[P]"});
   return parts;
 }
 
+// Room for copies that this sample does not need is left out.
 void AddKeys(const ShownText& text, Scene& scene) {
+  const auto text_end = static_cast<int64_t>(scene.sample.tokens.size());
   const Batch& batch = scene.batch;
   const BatchShape& shape = batch.shape;
   for (int64_t k = 0; k < shape.num_keys(); ++k) {
@@ -63,6 +74,7 @@ void AddKeys(const ShownText& text, Scene& scene) {
     key.pos = batch.key_pos[k];
     key.rank = batch.key_key[k];
     const int64_t slot = k - shape.memory_rows;
+    if (slot >= text_end && batch.key_doc[k] == kernels::kDocPad) continue;
     if (slot < 0) {
       key.kind = SlotKind::kMemory;
     } else if (slot < shape.content_rows) {
@@ -75,6 +87,7 @@ void AddKeys(const ShownText& text, Scene& scene) {
 }
 
 void AddRows(const ShownText& text, Scene& scene) {
+  const auto text_end = static_cast<int64_t>(scene.sample.tokens.size());
   const Batch& batch = scene.batch;
   const BatchShape& shape = batch.shape;
   std::vector<std::optional<std::string>> labels(shape.num_rows());
@@ -84,10 +97,11 @@ void AddRows(const ShownText& text, Scene& scene) {
     if (batch.weights[t] > 0) {
       labels[row] = text.Name(batch.labels[t]);
     } else if (row >= shape.content_rows) {
-      is_unused[row] = true;
+      is_unused[row] = !labels[row];
     }
   }
   for (int64_t r = 0; r < shape.num_rows(); ++r) {
+    if (r >= text_end && r < shape.content_rows && batch.row_doc[r] == kernels::kDocPad) continue;
     ShownSlot row;
     row.kind = r < shape.content_rows ? SlotKind::kContent : SlotKind::kQuery;
     row.index = r;
@@ -98,7 +112,7 @@ void AddRows(const ShownText& text, Scene& scene) {
     if (row.kind == SlotKind::kContent) {
       row.token = text.Name(batch.tokens[r]);
       scene.content.push_back(std::move(row));
-    } else if (is_unused[r] && !labels[r]) {
+    } else if (is_unused[r] && (!shape.query_is_key || batch.row_doc[r] == kernels::kDocPad)) {
       ++scene.num_unused_queries;
     } else {
       if (row.label) row.token = *row.label;
@@ -160,14 +174,19 @@ absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& opti
   if (objective->sample_kind() == SampleKind::kModePairs)
     absl::StrAppend(&scene.objective, ", ", UnilmModeName(scene.sample.mode));
   scene.seed = static_cast<uint64_t>(config.train.seed);
-  scene.parts = PartsOf(scene, objective->has_reuse_part() ? config.sampling.reuse_len : 0, text);
   AddKeys(text, scene);
   AddRows(text, scene);
+  scene.parts = PartsOf(scene, objective->has_reuse_part() ? config.sampling.reuse_len : 0, text);
   return scene;
 }
 
 bool Scene::Sees(const ShownSlot& row, const ShownSlot& key) const {
   return kernels::IsVisible(batch.rows(), row.index, batch.keys(), key.index, kernels::Band{});
+}
+
+std::string Scene::RankText(const ShownSlot& key) {
+  const bool has_rank = key.kind != SlotKind::kMemory && key.rank != kernels::kKeyNever;
+  return has_rank ? absl::StrCat(key.rank) : "";
 }
 
 std::string Scene::Why(const ShownSlot& row, const ShownSlot& key) const {
@@ -183,15 +202,20 @@ bool Scene::IsSelf(const ShownSlot& row, const ShownSlot& key) const {
 bool Scene::StartsBlock(size_t k) const {
   if (k == 0) return false;
   if (keys[k].kind != keys[k - 1].kind) return true;
-  return keys[k].kind == SlotKind::kContent && HasReusePart() &&
-         keys[k].index - batch.shape.memory_rows == parts[1].begin;
+  const int64_t slot = keys[k].index - batch.shape.memory_rows;
+  if (keys[k].kind != SlotKind::kContent) return false;
+  const bool begins_copies = slot == static_cast<int64_t>(sample.tokens.size());
+  const bool begins_groups =
+      batch.key_grp[keys[k].index] >= 0 && batch.key_grp[keys[k - 1].index] < 0;
+  return begins_copies || begins_groups || (HasReusePart() && slot == parts[1].begin);
 }
 
 std::string Scene::Order(const std::string& arrow) const {
   std::vector<std::pair<int32_t, int64_t>> slots;
   for (const ShownSlot& key : keys) {
-    if (key.kind == SlotKind::kContent)
-      slots.emplace_back(key.rank, key.index - batch.shape.memory_rows);
+    const int64_t slot = key.index - batch.shape.memory_rows;
+    if (key.kind == SlotKind::kContent && slot < static_cast<int64_t>(sample.tokens.size()))
+      slots.emplace_back(key.rank, slot);
   }
   std::vector<std::pair<int32_t, int64_t>> sorted = slots;
   std::stable_sort(sorted.begin(), sorted.end());

@@ -25,8 +25,8 @@ struct ShownSlot {
   SlotKind kind = SlotKind::kContent;
   int64_t index = 0;  // row of the batch, or key
   int32_t pos = 0;
-  int32_t rank = 0;                  // keys: key rank; rows: the largest key rank that the row sees
-  std::string token;                 // "" for memory
+  int32_t rank = 0;   // keys: key rank, or kKeyNever; rows: the largest key rank that the row sees
+  std::string token;  // "" for memory
   std::optional<std::string> label;  // rows that are read out: what they are to predict
 };
 
@@ -52,6 +52,8 @@ struct Scene {
   int64_t num_targets = 0;
 
   bool Sees(const ShownSlot& row, const ShownSlot& key) const;
+  // A key's rank; "" where there is none: memory, and what is seen by its group alone.
+  static std::string RankText(const ShownSlot& key);
   // "rank 1 <= 2": which clause of the predicate lets `row` see `key`. REQUIRES Sees(row, key).
   std::string Why(const ShownSlot& row, const ShownSlot& key) const;
   // Whether keys[k] is the slot that `row` stands at.

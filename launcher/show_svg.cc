@@ -210,7 +210,7 @@ class Drawing {
       const double size = cell_ >= 18 ? 11 : 7.5;
       Text(KeyCentre(k), tokens + 14, size, "dim", absl::StrCat(key.pos), Anchor::kMiddle);
       if (key.kind == SlotKind::kContent)
-        Text(KeyCentre(k), tokens + 28, size, "ink", absl::StrCat(key.rank), Anchor::kMiddle);
+        Text(KeyCentre(k), tokens + 28, size, "ink", Scene::RankText(key), Anchor::kMiddle);
     }
     y_ = tokens + 36;
   }

@@ -130,7 +130,8 @@ class Drawing {
     if (scene_.parts.empty()) add("text", scene_.batch.shape.content_rows);
     for (const ShownSection& part : scene_.parts)
       add(part.name, part.end - part.begin);
-    if (scene_.batch.shape.query_is_key) add("queries", scene_.batch.shape.query_rows);
+    if (scene_.batch.shape.query_is_key)
+      add("queries", static_cast<int64_t>(scene_.queries.size()));
     Line(line);
   }
 
@@ -144,9 +145,7 @@ class Drawing {
     Line("");
     PartNames(name);
     UprightNumbers("slot", [](const ShownSlot& key) { return absl::StrCat(key.pos); });
-    UprightNumbers("rank", [](const ShownSlot& key) {
-      return key.kind == SlotKind::kMemory ? std::string() : absl::StrCat(key.rank);
-    });
+    UprightNumbers("rank", Scene::RankText);
     for (const ShownSlot& row : rows) {
       std::string line = RightAligned(absl::StrCat(row.pos), 3) + " " +
                          Fit(row.token, kTokenWidth) + " " +

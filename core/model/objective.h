@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "core/model/batch.h"
@@ -34,6 +35,8 @@ class Objective {
   virtual std::vector<std::string> loss_names() const { return {}; }
   // What the mean of the weighted losses is, in a few words: bound, pseudo-likelihood, likelihood. `anyorder eval` says it.
   virtual std::string quantity() const { return "training loss of " + name(); }
+  // Of objectives that learn from labelled examples (SampleKind::kExamples): InvalidArgument if those of `task` are none for it.
+  virtual absl::Status CheckTask(ExampleTask) const { return absl::OkStatus(); }
   // Shape of a microbatch of `batch_size` lanes.
   virtual BatchShape Shape(int64_t batch_size) const = 0;
   // Fills lane `b` of `batch` from `sample`. `batch` has Shape(...).

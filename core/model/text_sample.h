@@ -59,6 +59,14 @@ enum class ExampleTask {
   kGeneration,      // source, target; no label
 };
 
+// UniLMv2: what becomes of masked tokens that the corruption leaves as they were. Where a [M] holds one, each [P] could read its
+// answer there.
+enum class KeptOriginals {
+  kMask,     // the [M] holds <mask> after all
+  kDropPar,  // the [M] holds it, and the token has no PAR loss
+  kLeak,     // the [M] holds it, and the token has both losses: the paper as it reads
+};
+
 // Section [sampling]. Defaults: the published XLNet setting.
 struct SamplingConfig {
   int64_t seq_len = 512;     // S, slots of the content stream
@@ -93,6 +101,14 @@ struct SamplingConfig {
   double right_to_left_share = 1.0 / 6;
   // Fine-tuning for generation: how many of a target's tokens are hidden, its [EOS] being one that may be.
   double target_mask_prob = 0.7;
+  // unilmv2 (Bao et al. 2020, algorithm 1), with mask_fraction and num_predict, the most masked tokens: how often a draw takes a
+  // span instead of one token, and the lengths of spans, all alike.
+  double block_span_prob = 0.4;
+  int64_t block_min_span = 2;
+  int64_t block_max_span = 6;
+  KeptOriginals kept_originals = KeptOriginals::kMask;
+  // unilmv2_seq2seq: how often a target token is replaced, by the two probabilities above, where later ones read it.
+  double target_replace_prob = 0.5;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
@@ -119,6 +135,11 @@ struct SamplingConfig {
     visit("left_to_right_share", self.left_to_right_share);
     visit("right_to_left_share", self.right_to_left_share);
     visit("target_mask_prob", self.target_mask_prob);
+    visit("block_span_prob", self.block_span_prob);
+    visit("block_min_span", self.block_min_span);
+    visit("block_max_span", self.block_max_span);
+    visit("kept_originals", self.kept_originals);
+    visit("target_replace_prob", self.target_replace_prob);
   }
 
   // Targets of a lane and step. kPairs: num_predict. kMaskedPairs, kModePairs: MaskedTargets(seq_len), fewer in a short
@@ -150,6 +171,12 @@ inline constexpr auto kEnumNames<ExampleTask> = std::to_array<std::pair<ExampleT
 
 // Its name above.
 const char* ExampleTaskName(ExampleTask task);
+
+template <>
+inline constexpr auto kEnumNames<KeptOriginals> =
+    std::to_array<std::pair<KeptOriginals, const char*>>({{KeptOriginals::kMask, "mask"},
+                                                          {KeptOriginals::kDropPar, "drop_par"},
+                                                          {KeptOriginals::kLeak, "leak"}});
 
 // Ids that an objective may put where the text has none of them.
 struct VocabularyIds {

@@ -59,6 +59,8 @@ absl::Status Evaluator::Plan(const data::Dataset& text) {
                                                   objective_->sample_kind(),
                                                   static_cast<uint64_t>(options_.seed),
                                                   options_.lanes));
+  if (text.examples() != nullptr)
+    ANYORDER_RETURN_IF_ERROR(objective_->CheckTask(text.examples()->task()));
   const int64_t advance = objective_->Shape(microbatch_lanes_).advance;
   warmup_batches_ = (config_.model.mem_len + advance - 1) / advance;
   const int64_t available = sampler_->steps_per_epoch();

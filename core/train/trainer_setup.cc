@@ -110,6 +110,7 @@ absl::Status Trainer::OpenLocalData() {
                                                   objective_->sample_kind(),
                                                   static_cast<uint64_t>(config_.train.seed),
                                                   config_.train.lanes));
+  if (dataset_->examples() != nullptr) return objective_->CheckTask(dataset_->examples()->task());
   return absl::OkStatus();
 }
 

@@ -16,6 +16,7 @@ PICTURES = {  # committed file -> options that draw it
     OBJECTIVES / "permutation_lm.svg": ["--objective", "xlnet", "--length", "16", "--seed", "3", "--row", "1"],
     OBJECTIVES / "causal_lm.svg": ["--objective", "transformer-xl", "--length", "12"],
     OBJECTIVES / "dae.svg": ["--objective", "dae", "--length", "16", "--seed", "2"],
+    OBJECTIVES / "unilmv2.svg": ["--objective", "unilmv2", "--length", "14", "--seed", "3"],
 }
 SVG = "{http://www.w3.org/2000/svg}"
 

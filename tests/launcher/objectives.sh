@@ -4,11 +4,12 @@
 # Usage: objectives.sh BIN_DIR WORK_DIR CASE
 #   complete         every objective that the program knows has a line in objectives.txt
 #   same_bits_NAME   1, 2 and 3 ranks, and a run that is killed and goes on elsewhere, end in one state; eval and export know the result
-#   text             makes the dataset of learns_NAME: this repository's own prose
+#   text             makes the dataset of learns_NAME: this repository's own prose; and examples of generation from it: a line and how it begins
 #   learns_NAME      150 steps on it; held-out text is predicted better than by guessing
 #   words            the same with words and an adaptive softmax; cutoffs that the vocabulary cannot have are refused
 #   ablations        every file in configs/ablation trains two steps on two ranks
-# All but `complete`, `text`, `words` and `learns_NAME` need the dataset that `case.sh ... prepare` made.
+# All but `complete`, `text`, `words` and `learns_NAME` need the dataset that `case.sh ... prepare` made. Objectives named *_seq2seq train on the
+# examples instead.
 #
 # To add an objective: a complete configs/NAME-tiny.toml and a line in objectives.txt, which names that file and, where they are needed,
 # keys that differ: a variant worth a run of its own, or a size that must fit the small shape below. CMake makes both tests of a line.
@@ -27,8 +28,15 @@ small=(model.num_layers=2 model.model_dim=64 model.num_heads=2 model.head_dim=32
 
 fail() { echo "FAILED: $*" >&2; [ -f "$name/log" ] && tail -n 15 "$name/log" >&2; exit 1; }
 digest() { "$anyorder" inspect "$(ls -d "$1"/checkpoints/step-*[0-9] | tail -n 1)" --json | sed -n 's/.*"state_digest": "\(.*\)".*/\1/p'; }
-# "step loss [nsp_loss nsp_accuracy]" of every step: all that must not depend on ranks.
-losses() { sed -E 's/.*"step":([0-9]+),"loss":([^,]*),.*/\1 \2 &/; s/ \{.*("nsp_loss":[^,]*,"nsp_accuracy":[^,}]*).*/ \1/; s/ \{.*//' "$1/metrics.jsonl"; }
+# Step and losses of every step, a line each: all that must not depend on ranks.
+losses() {
+  awk '{ line = ""
+    while (match($0, /"(step|loss|loss_[a-z]+|nsp_loss|nsp_accuracy)":[^,}]*/)) {
+      line = line substr($0, RSTART, RLENGTH) " "
+      $0 = substr($0, RSTART + RLENGTH)
+    }
+    print line }' "$1/metrics.jsonl"
+}
 setting() { sed -n "/^\[$1\]/,/^\[/s/^$2 = \"\{0,1\}\([^\"# ]*\).*/\1/p" "$3" | head -n 1; }
 
 # compose LINE SHARDS [key=value...]: sets $command to the launch of that line of objectives.txt.
@@ -37,6 +45,13 @@ compose() {
   read -r _ config keys < <(grep "^$line " "$here/objectives.txt") || fail "objectives.txt has no line '$line'"
   command=("$anyorder" launch --config "$configs/$config")
   for key in "${small[@]}" "data.shards=$shards" "$@" $keys; do command+=(--set "$key"); done
+}
+
+# data_of LINE TRAINING HELD-OUT: sets $shards and $held_out to these, or to what the line's objective learns from.
+data_of() {
+  shards=$2 held_out=$3
+  [[ $(setting objective name "$configs/$(awk -v line="$1" '$1 == line { print $2 }' "$here/objectives.txt")") != *_seq2seq ]] ||
+    shards=$work/generation held_out=$work/generation-held-out
 }
 
 complete() {
@@ -70,8 +85,9 @@ kill_on_the_way() {
 }
 
 same_bits() {
-  local steps=60 ranks attempt
-  compose "$1" "$work/shards" train.steps=$steps checkpoint.every=20
+  local steps=60 ranks attempt shards held_out
+  data_of "$1" "$work/shards" "$work/other-shards"
+  compose "$1" "$shards" train.steps=$steps checkpoint.every=20
   for ranks in 1 2 3; do
     "${command[@]}" --run-dir "$name/run$ranks" --ranks $ranks >"$name/log" 2>&1 || fail "$ranks ranks: exit status $?"
     [ -n "$(digest "$name/run$ranks")" ] && [ "$(digest "$name/run$ranks")" = "$(digest "$name/run1")" ] || fail "$ranks ranks end in another state"
@@ -86,7 +102,7 @@ same_bits() {
   [ "$(digest "$name/killed")" = "$(digest "$name/run1")" ] || fail "the resumed run ends in another state"
   [ "$(losses "$name/killed")" = "$(losses "$name/run1")" ] || fail "the resumed run has other losses"
   exported "$name/run1/config.toml"
-  "$anyorder" eval --run-dir "$name/run1" --data "$work/other-shards" --json >"$name/eval" 2>"$name/log" || fail "eval: exit status $?"
+  "$anyorder" eval --run-dir "$name/run1" --data "$held_out" --json >"$name/eval" 2>"$name/log" || fail "eval: exit status $?"
   evaluated "$(setting objective next_sentence "$name/run1/config.toml")"
 }
 
@@ -114,6 +130,13 @@ report = json.load(open(sys.argv[1]))
 whole = report["losses"][0]
 assert whole["targets"] > 0 and math.isfinite(whole["nats"]) and whole["nats"] > 0, whole
 assert report["quantity"] and report["definition"]
+terms = report.get("loss_terms", [])
+assert all(term["targets"] > 0 and math.isfinite(term["nats"]) for term in terms), terms
+if report["objective"] == "unilmv2":
+    assert [term["part"] for term in terms] == ["ae", "par"]
+    # Two means over the same tokens, unless some have no second loss.
+    assert sum(term["targets"] for term in terms) == whole["targets"]
+    assert terms[1]["targets"] < terms[0]["targets"] or abs(sum(term["nats"] for term in terms) - whole["nats"]) < 1e-9
 assert ("next_sentence" in report) == (sys.argv[2] == "true")
 if "next_sentence" in report:
     pairs = report["next_sentence"]
@@ -136,19 +159,35 @@ text() {
   done < <(cd "$here/../.." && find "$PWD" -name '*.md' -not -path '*/build*' | sort)
   "$anyorder" prep --input "$name/training.txt" --output prose --vocab-size 800 --no-filter --no-dedup >"$name/log" 2>&1 || fail "prep"
   "$anyorder" prep --input "$name/held-out.txt" --output prose-held-out --vocab prose/spiece.model --no-filter --no-dedup >"$name/log" 2>&1 || fail "prep"
+  rm -rf generation generation-held-out
+  for part in training held-out; do
+    python3 - "$name/$part" <<'PYTHON' || fail "examples"
+import json, sys
+with open(sys.argv[1] + ".jsonl", "w") as examples:
+    for line in open(sys.argv[1] + ".txt"):
+        words = line.split()
+        if len(words) >= 8:
+            print(json.dumps({"source": " ".join(words[:24]), "target": " ".join(words[:3])}), file=examples)
+PYTHON
+    "$anyorder" prep --examples "$name/$part.jsonl" --vocab prose/spiece.model --output generation$([ $part = training ] || echo -held-out) >"$name/log" 2>&1 || fail "prep --examples"
+  done
 }
 
 learns() {
-  compose "$1" "$work/prose" train.steps=150 optimizer.learning_rate=3e-3 checkpoint.every=0
+  local shards held_out
+  data_of "$1" "$work/prose" "$work/prose-held-out"
+  compose "$1" "$shards" train.steps=150 optimizer.learning_rate=3e-3 checkpoint.every=0
   "${command[@]}" --run-dir "$name/run" --ranks 2 >"$name/log" 2>&1 || fail "exit status $?"
-  "$anyorder" eval --run-dir "$name/run" --data prose-held-out --batches 0 --json >"$name/eval" 2>"$name/log" || fail "eval: exit status $?"
+  "$anyorder" eval --run-dir "$name/run" --data "$held_out" --batches 0 --json >"$name/eval" 2>"$name/log" || fail "eval: exit status $?"
   python3 - "$name/eval" <<'PYTHON' || fail "it learned nothing: $(cat "$name/eval")"
 import json, math, sys
 report = json.load(open(sys.argv[1]))
 whole = report["losses"][0]
-print(report["quantity"], whole["nats"], "+-", whole["standard_error"])
-# A vocabulary of 800 by guessing: ln 800.
-assert whole["nats"] + 3 * whole["standard_error"] < math.log(800) - 0.3
+# Each of several losses by itself.
+for row in report.get("loss_terms", [whole]):
+    print(report["quantity"], row["part"], row["nats"], "+-", row["standard_error"])
+    # A vocabulary of 800 by guessing: ln 800.
+    assert row["nats"] + 3 * row["standard_error"] < math.log(800) - 0.3
 PYTHON
 }
 

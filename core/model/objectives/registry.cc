@@ -19,6 +19,8 @@
 #include "core/model/objectives/masked_diffusion.h"
 #include "core/model/objectives/permutation_lm.h"
 #include "core/model/objectives/unilm.h"
+#include "core/model/objectives/unilmv2.h"
+#include "core/model/objectives/unilmv2_seq2seq.h"
 
 namespace anyorder {
 namespace {
@@ -40,6 +42,8 @@ constexpr std::array kObjectives = {
     Entry{"a3", MakeA3},
     Entry{"as_arm", MakeAsArm},
     Entry{"unilm", MakeUnilm},
+    Entry{"unilmv2", MakeUnilmV2},
+    Entry{"unilmv2_seq2seq", MakeUnilmV2Seq2seq},
 };
 
 // What the backbone must have room for, whatever the objective.
