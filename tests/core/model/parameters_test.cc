@@ -172,6 +172,9 @@ TEST(InitializeParametersTest, WeightsAreNormalBiasesZeroAndGainsOne) {
             variance, 0.02 * 0.02, 5 * 0.02 * 0.02 * std::sqrt(2 / count) + 0.02 * 0.02 / count)
             << info.name;
         break;
+      case ParameterInit::kProjections:
+        ADD_FAILURE() << info.name << ": only an adaptive softmax has projections";
+        break;
       case ParameterInit::kGlorotUniform: {
         const double limit = std::sqrt(6.0 / (1.0 + 64.0));
         EXPECT_LE(*std::max_element(begin, end), limit) << info.name;
