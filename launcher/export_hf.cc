@@ -49,9 +49,10 @@ struct ExportTensor {
 absl::Status CheckRepresentable(const RunConfig& config) {
   FaultList faults;
   const ModelConfig& model = config.model;
+  const std::string& objective = config.objective.name;
   faults.Require(
-      config.objective.name == "permutation_lm" || config.objective.name == "dae",
-      absl::StrCat("objective.name is ", config.objective.name, ", not permutation_lm or dae"));
+      objective == "permutation_lm" || objective == "dae" || objective == "as_arm",
+      absl::StrCat("objective.name is ", objective, ", not permutation_lm, dae or as_arm"));
   faults.Require(model.num_heads * model.head_dim == model.model_dim,
                  absl::StrCat("model.num_heads * model.head_dim is ",
                               model.num_heads * model.head_dim,

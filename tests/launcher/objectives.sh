@@ -111,7 +111,7 @@ exported() {
   local config=$1 tensor head=0
   "$anyorder" export --run-dir "$name/run1" --output "$name/hf" >"$name/log" 2>&1
   local status=$?
-  if [[ " permutation_lm dae " != *" $(setting objective name "$config") "* ]]; then
+  if [[ " permutation_lm dae as_arm " != *" $(setting objective name "$config") "* ]]; then
     [ $status -eq 0 ] || { [ $status -eq 65 ] && [ "$(wc -l <"$name/log")" -eq 1 ] && [ ! -e "$name/hf" ]; } || fail "export: exit status $status"
     return
   fi
