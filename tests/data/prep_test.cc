@@ -217,6 +217,37 @@ TEST_F(PrepTest, AnyNumberOfWorkersGivesTheSameBytes) {
   EXPECT_LE(bits_per_token, 19.0 * 1.02);
 }
 
+TEST_F(PrepTest, WordVocabulariesAreTheSameForAnyNumberOfWorkers) {
+  const std::string text = AsTxt(MakeDocuments(400, 31));
+  options_.vocab.clear();
+  options_.vocabulary = {.type = VocabType::kWords, .size = 500, .min_count = 2};
+  std::vector<std::pair<std::string, std::string>> first;
+  for (const int workers : {1, 3}) {
+    options_.workers = workers;
+    const auto summary = Prepare(absl::StrCat("words", workers, ".txt"), text);
+    ASSERT_TRUE(summary.ok()) << summary.status();
+    const auto tree = ReadTree(options_.output);
+    if (first.empty()) first = tree;
+    EXPECT_TRUE(tree == first) << workers << " workers";
+  }
+  const auto index = ReadDatasetIndex(options_.output);
+  ASSERT_TRUE(index.ok()) << index.status();
+  EXPECT_EQ(index->settings.at("vocab_type"), "word");
+  EXPECT_LE(index->vocab_size, 500u);
+}
+
+TEST_F(PrepTest, PiecesAreNotCounted) {
+  options_.vocab.clear();
+  options_.vocabulary = {.size = 200, .min_count = 2};
+  const auto pieces = Prepare("counted.txt", AsTxt(MakeDocuments(20, 32)));
+  ASSERT_FALSE(pieces.ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(pieces.status()));
+  EXPECT_EQ(pieces.status().message().substr(0, 13), "--min-count 2") << pieces.status();
+  options_.vocabulary = {.type = VocabType::kWords, .size = 200, .min_count = 0};
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(Prepare("uncounted.txt", AsTxt(MakeDocuments(20, 32))).status()));
+}
+
 TEST_F(PrepTest, CutsInsideDocumentsChangeNothing) {
   // The .gz is one unit, the .txt several: equal shards mean that joined parts equal whole
   // documents.
