@@ -24,6 +24,7 @@ constexpr Subcommand (*kDeclarations[])(CLI::App&) = {
     DeclareInspect,
     DeclareExport,
     DeclareEval,
+    DeclareGenerate,
     DeclareImport,
     DeclareShow,
     DeclareCleanNode,

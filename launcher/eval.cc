@@ -1,7 +1,5 @@
 #include "launcher/eval.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -28,6 +26,7 @@
 #include "data/dataset.h"
 #include "launcher/eval_report.h"
 #include "launcher/saved_step.h"
+#include "launcher/usable_cores.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -42,12 +41,6 @@ struct Subject {
   bool is_training_data = false;
   SavedWeights weights;
 };
-
-int UsableCores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
-}
 
 absl::Status CheckOptions(const EvalOptions& options) {
   const bool is_causal = options.objective == "causal";

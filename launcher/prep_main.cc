@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
-#include <sched.h>
 #include <signal.h>
 
 #include <cstdio>
@@ -19,7 +18,9 @@
 #include "data/tokenizer.h"
 #include "launcher/command_line.h"
 #include "launcher/counted.h"
+#include "launcher/prep_encode.h"
 #include "launcher/prep_job.h"
+#include "launcher/usable_cores.h"
 
 namespace {
 
@@ -31,12 +32,6 @@ using anyorder::data::PrepSummary;
 using anyorder::data::VocabType;
 
 constexpr char kProgram[] = "anyorder-prep";
-
-int UsableCores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
-}
 
 struct CommandLine {
   PrepOptions prep;
@@ -318,7 +313,9 @@ int main(int argc, char** argv) {
   // A file size limit must come back from write() as an error, not as a signal.
   ::signal(SIGXFSZ, SIG_IGN);
   CommandLine line;
-  line.prep.workers = UsableCores();
+  if (argc >= 2 && std::string(argv[1]) == "encode")
+    return anyorder::launcher::EncodeMain(argc - 1, argv + 1);
+  line.prep.workers = anyorder::launcher::UsableCores();
   CLI::App app("Turns text into a vocabulary and HDF5 shards for anyorder-train.", kProgram);
   Declare(app, line);
   if (const auto ended = anyorder::launcher::ParseCommandLine(app, argc, argv)) return *ended;

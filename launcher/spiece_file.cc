@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 #include "core/base/fields.h"
 #include "core/base/status.h"
@@ -153,6 +154,23 @@ absl::Status CheckXlnetPieces(const std::vector<VocabularyPiece>& pieces, absl::
                    "' is not a vocabulary of XLNet: ",
                    faults.Joined(),
                    "; use the spiece.model that the model was trained with"));
+}
+
+std::string TextOfTokens(const std::vector<VocabularyPiece>& pieces,
+                         const std::vector<int32_t>& ids) {
+  std::string text;
+  for (const int32_t id : ids) {
+    const VocabularyPiece& piece = pieces[static_cast<size_t>(id)];
+    if (piece.type == PieceType::kControl) continue;
+    if (piece.type == PieceType::kUnknown) {
+      text += " \u2047 ";  // what SentencePiece writes
+    } else if (piece.text == "<eop>") {
+      text += '\n';
+    } else {
+      absl::StrAppend(&text, absl::StrReplaceAll(piece.text, {{"\u2581", " "}}));
+    }
+  }
+  return text;
 }
 
 }  // namespace anyorder::launcher

@@ -29,4 +29,8 @@ absl::StatusOr<std::vector<VocabularyPiece>> ParsePieces(absl::string_view model
 // FailedPrecondition listing every special piece that does not have the id and kind of XLNet's published vocabulary.
 absl::Status CheckXlnetPieces(const std::vector<VocabularyPiece>& pieces, absl::string_view path);
 
+// The text that tokens stand for. A word mark is a space, also before the first word; <eop> is a line end; control pieces are nothing.
+std::string TextOfTokens(const std::vector<VocabularyPiece>& pieces,
+                         const std::vector<int32_t>& ids);
+
 }  // namespace anyorder::launcher

@@ -28,6 +28,7 @@ inline int Report(const absl::Status& status) {
 Subcommand DeclareCleanNode(CLI::App& front);
 Subcommand DeclareEval(CLI::App& front);
 Subcommand DeclareExport(CLI::App& front);
+Subcommand DeclareGenerate(CLI::App& front);
 Subcommand DeclareImport(CLI::App& front);
 Subcommand DeclareInspect(CLI::App& front);
 Subcommand DeclareLaunch(CLI::App& front);

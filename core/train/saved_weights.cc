@@ -52,19 +52,21 @@ absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
   return weights;
 }
 
+absl::Status CheckFitsConfig(const TrainMetadata& saved, const RunConfig& config) {
+  if (saved.is_imported()) return CheckMetadataConfig(saved, config);
+  if (saved.config_digest == config.IdentityDigest()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the checkpoint was trained with configuration ",
+                   saved.config_digest,
+                   ", but config.toml beside it is ",
+                   config.IdentityDigest(),
+                   "; restore the config.toml of the run"));
+}
+
 absl::Status CheckFitsText(const TrainMetadata& saved,
                            const RunConfig& config,
                            const data::DatasetIndex& text) {
-  if (saved.is_imported()) {
-    ANYORDER_RETURN_IF_ERROR(CheckMetadataConfig(saved, config));
-  } else if (saved.config_digest != config.IdentityDigest()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the checkpoint was trained with configuration ",
-                     saved.config_digest,
-                     ", but config.toml beside it is ",
-                     config.IdentityDigest(),
-                     "; restore the config.toml of the run"));
-  }
+  ANYORDER_RETURN_IF_ERROR(CheckFitsConfig(saved, config));
   if (saved.tokenizer_digest == text.tokenizer_digest) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "the held-out text was made by tokenizer ",

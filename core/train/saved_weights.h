@@ -29,6 +29,8 @@ absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
                                          const ParameterLayout& layout,
                                          kernels::Backend& backend);
 
+// FailedPrecondition unless the checkpoint is of this configuration.
+absl::Status CheckFitsConfig(const TrainMetadata& saved, const RunConfig& config);
 // FailedPrecondition unless the checkpoint is of this configuration and `text` was made by the tokenizer it was trained with.
 absl::Status CheckFitsText(const TrainMetadata& saved,
                            const RunConfig& config,

@@ -1,0 +1,215 @@
+// Generation with cached keys beside recomputing the text for every token: tokens per second of both, and their ratio.
+//
+//   generate_bench [--layers L] [--dim D] [--lanes B] [--prompt P] [--tokens N] [--dtype fp32|bf16] [--threads T] [--form causal|cloze]
+//
+// A GPT of random weights (heads of 64, feed-forward 4 D, vocabulary 32,000) reads P tokens a lane and generates N. Cached: the steps
+// of core/generate's Decoder, its prompt apart. Recomputed: one forward pass over the whole text so far and one row of logits a lane, at
+// every 16th length, which stands for 16 of them. Search is in neither. Prints one JSON object.
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/generate/decoder.h"
+#include "core/model/parameters.h"
+#include "kernels/backend.h"
+
+namespace anyorder::bench {
+namespace {
+
+constexpr int64_t kVocab = 32000;
+constexpr int64_t kEvery = 16;
+constexpr GenerationTokens kTokens{
+    .classifier = 3, .separator = 4, .mask = 6, .end_of_document = 7};
+
+struct Options {
+  int64_t layers = 4;
+  int64_t dim = 256;
+  int64_t lanes = 8;
+  int64_t prompt = 64;
+  int64_t tokens = 64;
+  int64_t threads = 1;
+  std::string dtype = "fp32";
+  std::string form = "causal";
+};
+
+absl::StatusOr<Options> ParseOptions(int argc, char** argv) {
+  Options options;
+  const std::vector<std::pair<std::string, int64_t*>> numbers = {{"--layers", &options.layers},
+                                                                 {"--dim", &options.dim},
+                                                                 {"--lanes", &options.lanes},
+                                                                 {"--prompt", &options.prompt},
+                                                                 {"--tokens", &options.tokens},
+                                                                 {"--threads", &options.threads}};
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string flag = argv[i];
+    bool is_known = flag == "--dtype" || flag == "--form";
+    if (flag == "--dtype") options.dtype = argv[i + 1];
+    if (flag == "--form") options.form = argv[i + 1];
+    for (const auto& [name, value] : numbers)
+      if (flag == name) is_known = absl::SimpleAtoi(argv[i + 1], value) && *value >= 1;
+    if (!is_known)
+      return absl::InvalidArgumentError(absl::StrCat("cannot use ", flag, " ", argv[i + 1]));
+  }
+  if (argc % 2 == 0) return absl::InvalidArgumentError("an option has no value");
+  return options;
+}
+
+double Seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+struct Subject {
+  Options options;
+  ModelConfig model;
+  std::unique_ptr<kernels::Backend> backend;
+  std::unique_ptr<kernels::Buffer> storage;
+  ConstTensorView weights;
+  std::unique_ptr<GenerationForm> form;
+};
+
+absl::StatusOr<Subject> MakeSubject(const Options& options) {
+  Subject subject;
+  subject.options = options;
+  ModelConfig& model = subject.model;
+  model.num_layers = options.layers;
+  model.model_dim = options.dim;
+  model.head_dim = 64;
+  model.num_heads = options.dim / model.head_dim;
+  model.ffn_dim = 4 * options.dim;
+  model.positions = Positions::kLearned;
+  model.max_positions = options.prompt + options.tokens + 2;
+  model.segments = options.form == "cloze" ? Segments::kLearned : Segments::kNone;
+  model.attention_biases = true;
+  model.mem_len = 0;
+  model.dtype = options.dtype == "bf16" ? ComputeType::kBFloat16 : ComputeType::kFloat32;
+  ANYORDER_RETURN_IF_ERROR(model.Validate());
+  ANYORDER_ASSIGN_OR_RETURN(
+      subject.backend, kernels::MakeCpuBackend({.num_threads = static_cast<int>(options.threads)}));
+  const ParameterLayout layout(model, kVocab);
+  const int64_t elements = layout.num_elements();
+  std::vector<float> values(static_cast<size_t>(elements));
+  InitializeParameters(layout, model, 1, 0, elements, values.data());
+  const DType dtype = ToDType(model.dtype);
+  ANYORDER_ASSIGN_OR_RETURN(subject.storage, subject.backend->Allocate(elements * SizeOf(dtype)));
+  const TensorView weights(subject.storage->data(), dtype, {elements});
+  subject.backend->Cast(ConstTensorView(values.data(), {elements}), weights, {});
+  subject.weights = weights;
+  subject.form = options.form == "cloze" ? MakeClozeGeneration({kTokens, kTokens.mask, 0, 1})
+                                         : MakeCausalGeneration(kTokens, 0);
+  return subject;
+}
+
+struct Cached {
+  double prompt_seconds = 0;
+  double seconds = 0;  // of the steps
+};
+
+absl::StatusOr<Cached> RunCached(const Subject& subject) {
+  const Options& options = subject.options;
+  const std::vector<std::vector<int32_t>> prompts(
+      static_cast<size_t>(options.lanes),
+      std::vector<int32_t>(static_cast<size_t>(options.prompt), 11));
+  Cached cached;
+  const double begin = Seconds();
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
+                            Decoder::Create(subject.model,
+                                            kVocab,
+                                            subject.weights,
+                                            *subject.form,
+                                            prompts,
+                                            {1, options.tokens},
+                                            *subject.backend));
+  cached.prompt_seconds = Seconds() - begin;
+  const std::vector<int32_t> newest(static_cast<size_t>(options.lanes), 12);
+  std::vector<int32_t> own(newest.size());
+  std::iota(own.begin(), own.end(), 0);
+  decoder->Next(newest, own);  // compiles the products of this shape
+  const double first = Seconds();
+  for (int64_t t = 1; t < options.tokens; ++t)
+    decoder->Next(newest, own);
+  cached.seconds = (Seconds() - first) * static_cast<double>(options.tokens) /
+                   static_cast<double>(options.tokens - 1);
+  return cached;
+}
+
+// One pass over `length` slots a lane.
+absl::StatusOr<double> PassSeconds(const Subject& subject, int64_t length) {
+  BatchShape shape;
+  shape.batch_size = subject.options.lanes;
+  shape.content_rows = length;
+  shape.targets = 1;
+  shape.num_distances = length;
+  shape.content_readout = true;
+  Batch batch(shape);
+  for (int64_t row = 0; row < shape.num_rows(); ++row) {
+    const auto slot = static_cast<int32_t>(row % length);
+    const bool is_source = subject.options.form == "cloze" && slot < subject.options.prompt;
+    batch.tokens[row] = 12;
+    batch.row_pos[row] = batch.key_pos[row] = slot;
+    batch.row_lim[row] = batch.key_key[row] = is_source ? 0 : slot;
+  }
+  for (int64_t b = 0; b < shape.batch_size; ++b)
+    batch.readout_rows[b] = static_cast<int32_t>((b + 1) * length - 1);
+  ANYORDER_ASSIGN_OR_RETURN(
+      const std::unique_ptr<InferenceNetwork> network,
+      InferenceNetwork::Create({subject.model, shape, kVocab}, *subject.backend));
+  std::vector<float> logits(static_cast<size_t>(shape.batch_size * kVocab));
+  const TensorView view(logits.data(), {shape.batch_size, kVocab});
+  double seconds = 0;
+  for (int i = 0; i < 2; ++i) {  // the first compiles the products
+    const double begin = Seconds();
+    network->Run(batch, subject.weights, nullptr);
+    network->ReadLogits(batch, view);
+    seconds = Seconds() - begin;
+  }
+  return seconds;
+}
+
+absl::Status Run(const Options& options) {
+  ANYORDER_ASSIGN_OR_RETURN(const Subject subject, MakeSubject(options));
+  ANYORDER_ASSIGN_OR_RETURN(const Cached cached, RunCached(subject));
+  double recomputed = 0;
+  for (int64_t t = kEvery / 2; t < options.tokens; t += kEvery) {
+    ANYORDER_ASSIGN_OR_RETURN(const double seconds, PassSeconds(subject, options.prompt + t));
+    recomputed += static_cast<double>(kEvery) * seconds;
+  }
+  const auto generated = static_cast<double>(options.lanes * options.tokens);
+  std::printf(
+      "{\"form\": \"%s\", \"layers\": %lld, \"dim\": %lld, \"dtype\": \"%s\", \"threads\": %lld, "
+      "\"lanes\": %lld, "
+      "\"prompt\": %lld, \"tokens\": %lld, \"prompt_ms\": %.1f, \"cached_tokens_per_second\": "
+      "%.0f, "
+      "\"recomputed_tokens_per_second\": %.1f, \"ratio\": %.1f}\n",
+      options.form.c_str(),
+      static_cast<long long>(options.layers),
+      static_cast<long long>(options.dim),
+      options.dtype.c_str(),
+      static_cast<long long>(options.threads),
+      static_cast<long long>(options.lanes),
+      static_cast<long long>(options.prompt),
+      static_cast<long long>(options.tokens),
+      1e3 * cached.prompt_seconds,
+      generated / cached.seconds,
+      generated / recomputed,
+      recomputed / cached.seconds);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace anyorder::bench
+
+int main(int argc, char** argv) {
+  const absl::StatusOr<anyorder::bench::Options> options =
+      anyorder::bench::ParseOptions(argc, argv);
+  return anyorder::ReportAndExitStatus(
+      "generate_bench", options.ok() ? anyorder::bench::Run(*options) : options.status());
+}

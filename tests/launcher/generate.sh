@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# `anyorder generate` on real runs.
+#
+# Usage: generate.sh BIN_DIR WORK_DIR CASE
+#   gpt, transformer_xl   a network that knows eight sentences by heart goes on from four words of each, in any grouping and on any threads
+#   xlnet                 texts from the query stream, searched and drawn, the same each time
+#   refused               what cannot be generated is refused in one line
+set -u
+bin=$1 work=$2 name=generate_$3
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+configs=$here/../../configs
+anyorder=$bin/anyorder
+mkdir -p "$work" && cd "$work" || exit 1
+rm -rf "$name" && mkdir "$name" && cd "$name" || exit 1
+
+fail() { echo "FAILED: $*" >&2; [ -f log ] && tail -n 15 log >&2; exit 1; }
+# refuses STATUS TEXT ARGUMENTS...: generate ends so, with one line that holds TEXT.
+refuses() {
+  local status=$1 text=$2; shift 2
+  "$anyorder" generate "$@" >out 2>err
+  local got=$?
+  [ $got -eq "$status" ] || fail "exit status $got, expected $status: $(cat err)"
+  [ "$(wc -l <err)" -eq 1 ] && grep -q -- "$text" err || fail "expected one line with '$text': $(cat err)"
+}
+# train CONFIG RUN [key=value...]: a small network of that configuration learns the text.
+train() {
+  local config=$1 run=$2 key; shift 2
+  local command=("$anyorder" launch --config "$configs/$config" --run-dir "$run" --ranks 1)
+  for key in data.shards="$PWD/shards" model.num_layers=2 model.model_dim=64 model.num_heads=2 model.head_dim=32 model.ffn_dim=128 \
+    sampling.seq_len=64 train.lanes=8 train.microbatch_lanes=8 optimizer.learning_rate=3e-3 optimizer.warmup_steps=10 checkpoint.every=1000 "$@"; do
+    command+=(--set "$key")
+  done
+  "${command[@]}" >log 2>&1 || fail "training: exit status $?"
+}
+# make_text NUMBER: sentences in an order that is always the same, a document each.
+sentences() {
+  cat <<'END'
+the quick brown fox jumps over the lazy dog near the river
+a slow green turtle walks along the sandy beach at noon
+seven small birds sing in the old tree behind our house
+my tall brother plays the guitar every evening after supper
+cold winter wind blows through empty streets until the morning
+fresh bread smells better than anything else in this shop
+nobody knows where the black cat sleeps during long storms
+young sailors learn to read the stars before they leave
+END
+}
+dataset() {
+  sentences | awk '{ line[NR] = $0 } END { state = 1; for (i = 0; i < 1600; ++i) { state = (state * 1103515245 + 12345) % 2147483648; print line[1 + int(state / 65536) % NR] "\n" } }' >text.txt
+  "$anyorder" prep --input text.txt --output shards --vocab-size 120 --no-filter --no-dedup >log 2>&1 || fail "prep: exit status $?"
+  sentences | cut -d' ' -f1-4 >prompts.txt
+}
+texts() { python3 -c 'import json, sys
+for line in open(sys.argv[1]):
+    found = json.loads(line)
+    print(found["prompt"], found["rank"], found["input"] + found["text"], found["ended"])' "$1"; }
+
+# Every sentence comes out whole and ends, whatever is searched beside it.
+knows_by_heart() {
+  sentences | awk '{ print NR, 1, $0, "True" }' >expected
+  "$anyorder" generate --run-dir run --input prompts.txt --output beam.jsonl --max-len 60 --threads 2 2>err || fail "generate: exit status $?: $(cat err)"
+  texts beam.jsonl | diff expected - || fail "other texts than those it learned"
+  "$anyorder" generate --run-dir run --input - --output - --max-len 60 --beam 1 --batch 3 <prompts.txt >greedy.jsonl || fail "greedy: exit status $?"
+  texts greedy.jsonl | diff expected - || fail "greedy search finds other texts"
+  "$anyorder" generate --run-dir run --input prompts.txt --output one.jsonl --max-len 60 --threads 1 || fail "one thread: exit status $?"
+  cmp beam.jsonl one.jsonl || fail "the number of threads changes something"
+  "$anyorder" generate --run-dir run --input prompts.txt --output alone.jsonl --max-len 60 --batch 1 || fail "one by one: exit status $?"
+  texts alone.jsonl | diff expected - || fail "prompts that are generated alone get other texts"
+  # A document from its begin, and prompts as JSON.
+  printf '{"text": ""}\n{"text": "seven small"}\n' >prompts.jsonl
+  "$anyorder" generate --run-dir run --input prompts.jsonl --output json.jsonl --max-len 60 --best 3 || fail "jsonl: exit status $?"
+  texts json.jsonl >json.txt
+  [ "$(grep -c '^1 ' json.txt)" -eq 3 ] && grep -q '^2 1 seven small birds sing' json.txt || fail "$(cat json.txt)"
+  while read -r _ _ text; do sentences | grep -qx "${text% *}" || fail "no document begins so: $text"; done < <(grep '^1 1 ' json.txt)
+}
+
+case $3 in
+gpt)
+  dataset
+  train gpt-tiny.toml run model.max_positions=80 train.steps=800
+  knows_by_heart
+  refuses 64 "prompt 1: a prompt of .* positions, but the model has learned 80" --run-dir run --input prompts.txt --output x.jsonl --max-len 100
+  [ ! -e x.jsonl ] || fail "it left a file" ;;
+
+transformer_xl)
+  dataset
+  train transformer-xl-tiny.toml run model.mem_len=8 train.steps=800
+  knows_by_heart ;;
+
+xlnet)
+  "$anyorder" generate --run-dir "$work/reference" --input - --output beam.jsonl --max-len 12 --beam 3 --best 2 --block-ngram 2 --length-penalty 0.6 \
+    --vocab "$work/shards/spiece.model" <<<"any words" 2>err || fail "generate: exit status $?: $(cat err)"
+  [ "$(texts beam.jsonl | wc -l)" -eq 2 ] || fail "not two texts: $(cat beam.jsonl)"
+  draw() { "$anyorder" generate --run-dir "$work/reference" --input - --output "$1" --max-len 12 --sample 4 --temperature 1.2 --top-k 50 --top-p 0.9 --seed "$2" <<<"any words" || fail "drawing: exit status $?"; }
+  draw drawn.jsonl 5 && draw again.jsonl 5 && draw other.jsonl 6
+  cmp drawn.jsonl again.jsonl || fail "the same seed draws other texts"
+  ! cmp -s drawn.jsonl other.jsonl || fail "another seed draws the same texts"
+  [ "$(texts drawn.jsonl | sort -u | wc -l)" -eq 4 ] || fail "four draws are not four texts" ;;
+
+refused)
+  reference=(--run-dir "$work/reference" --input prompts.txt)
+  echo "some words" >prompts.txt
+  refuses 64 "--output is required" "${reference[@]}"
+  refuses 64 "--beam excludes --sample\|--sample excludes --beam" "${reference[@]}" --output x.jsonl --beam 3 --sample 2
+  refuses 64 "top-p 2 must be in" "${reference[@]}" --output x.jsonl --sample 2 --top-p 2
+  refuses 64 "at least 9 tokens before the end" "${reference[@]}" --output x.jsonl --min-len 9 --max-len 9
+  refuses 64 "nowhere. is not a run directory" --run-dir "$work/nowhere" --input prompts.txt --output x.jsonl
+  refuses 74 "absent.txt" --run-dir "$work/reference" --input absent.txt --output x.jsonl
+  refuses 74 "step-000000007" "${reference[@]}" --output x.jsonl --step 7
+  : >empty.txt
+  refuses 65 "holds no prompt" --run-dir "$work/reference" --input empty.txt --output x.jsonl
+  printf 'good\n\xff\xfe\n' >broken.txt
+  refuses 65 "broken.txt:2: .*UTF-8" --run-dir "$work/reference" --input broken.txt --output x.jsonl
+  printf '{"text": 3}\n' >broken.jsonl
+  refuses 65 "broken.jsonl:1: no JSON object" --run-dir "$work/reference" --input broken.jsonl --output x.jsonl
+  "$anyorder" prep --input "$work/other.txt" --output shards --vocab-size 200 --no-filter --no-dedup >log 2>&1 || fail "prep: exit status $?"
+  refuses 65 "is vocabulary .* but the run was trained with" "${reference[@]}" --output x.jsonl --vocab shards/spiece.model
+  echo "mine" >mine.jsonl
+  refuses 64 "'mine.jsonl' exists and is not overwritten" "${reference[@]}" --output mine.jsonl --max-len 2
+  [ "$(cat mine.jsonl)" = mine ] || fail "it overwrote a file"
+  for objective in bert dae; do
+    train $objective-tiny.toml $objective train.steps=1 sampling.reuse_len=32 sampling.perm_size=32 sampling.num_predict=8
+    refuses 65 "trained with $objective predicts masked tokens .* generate with one trained with" --run-dir $objective --input prompts.txt --output x.jsonl
+  done
+  [ ! -e x.jsonl ] || fail "a refused call left a file" ;;
+
+*) fail "no case '$3'" ;;
+esac
