@@ -109,6 +109,9 @@ struct SamplingConfig {
   KeptOriginals kept_originals = KeptOriginals::kMask;
   // unilmv2_seq2seq: how often a target token is replaced, by the two probabilities above, where later ones read it.
   double target_replace_prob = 0.5;
+  // longformer: CLS slots before the text, all of them global, and every n-th slot of the text global too (0: none).
+  int64_t global_classifiers = 1;
+  int64_t global_stride = 0;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
@@ -140,6 +143,8 @@ struct SamplingConfig {
     visit("block_max_span", self.block_max_span);
     visit("kept_originals", self.kept_originals);
     visit("target_replace_prob", self.target_replace_prob);
+    visit("global_classifiers", self.global_classifiers);
+    visit("global_stride", self.global_stride);
   }
 
   // Targets of a lane and step. kPairs: num_predict. kMaskedPairs, kModePairs: MaskedTargets(seq_len), fewer in a short

@@ -16,6 +16,7 @@
 #include "core/model/objectives/eso_lm.h"
 #include "core/model/objectives/gpt.h"
 #include "core/model/objectives/inexpressible.h"
+#include "core/model/objectives/longformer.h"
 #include "core/model/objectives/masked_diffusion.h"
 #include "core/model/objectives/permutation_lm.h"
 #include "core/model/objectives/unilm.h"
@@ -44,6 +45,7 @@ constexpr std::array kObjectives = {
     Entry{"unilm", MakeUnilm},
     Entry{"unilmv2", MakeUnilmV2},
     Entry{"unilmv2_seq2seq", MakeUnilmV2Seq2seq},
+    Entry{"longformer", MakeLongformer},
 };
 
 // What the backbone must have room for, whatever the objective.

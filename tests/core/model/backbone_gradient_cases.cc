@@ -236,10 +236,42 @@ std::vector<GradientCase> AdaptiveCases() {
   return cases;
 }
 
+SamplingConfig ForLongformer() {
+  SamplingConfig sampling = SmallSampling();
+  sampling.spans = SpanKind::kSingle;
+  sampling.bidirectional = false;
+  return sampling;
+}
+
+// Its masked language model with global CLS slots, and its character language model.
+std::vector<GradientCase> LongformerCases() {
+  std::vector<GradientCase> cases;
+  cases.push_back({"longformer", "longformer", WithGlobals(WithDropout(Bert())), ForLongformer()});
+  cases.back().model.next_sentence_head = false;
+  cases.back().model.segments = Segments::kNone;
+  cases.back().model.max_positions = 17;
+  cases.back().model.activation = kernels::Activation::kGeluErf;
+  cases.back().backward = {false, false};
+  cases.back().unused = IsKeyBias;
+  cases.push_back(
+      {"longformer_with_shared_projections", "longformer", SmallModel(), ForLongformer()});
+  cases.back().sampling.global_classifiers = 0;
+  cases.back().sampling.global_stride = 6;
+  cases.back().model.segments = Segments::kNone;
+  cases.back().model.mem_len = 0;
+  cases.back().model.attention_windows = "2:2; 3:3 / 1:1:2";
+  cases.back().backward = {false, false};
+  return cases;
+}
+
 std::vector<GradientCase> Cases() {
   std::vector<GradientCase> cases = EmbeddingCases();
-  for (const std::vector<GradientCase>& more :
-       {ModeCases(), RotaryAndNormCases(), DistanceBiasCases(), WindowCases(), AdaptiveCases()})
+  for (const std::vector<GradientCase>& more : {ModeCases(),
+                                                RotaryAndNormCases(),
+                                                DistanceBiasCases(),
+                                                WindowCases(),
+                                                AdaptiveCases(),
+                                                LongformerCases()})
     cases.insert(cases.end(), more.begin(), more.end());
   return cases;
 }
