@@ -22,6 +22,10 @@ struct Range {
     min = Min(min, a);
     max = Max(max, a);
   }
+  void Include(const Range& other) {
+    min = Min(min, other.min);
+    max = Max(max, other.max);
+  }
   bool empty() const { return min > max; }
   bool Meets(const Range& other) const { return min <= other.max && other.min <= max; }
 };
@@ -199,12 +203,24 @@ inline uint64_t VisibleBits(const AttentionProblem& p,
   return bits & band_bits;
 }
 
+// `all` becomes that of its own slots and those of `more`.
+inline void Merge(const KeyTile& more, KeyTile* all) {
+  all->key.Include(more.key);
+  all->pos.Include(more.pos);
+  all->grp.Include(more.grp);
+  all->doc.Include(more.doc);
+  all->any_doc |= more.any_doc;
+  all->any_pad |= more.any_pad;
+  all->any_glob |= more.any_glob;
+}
+
 // A run of tiles worked on together: either every tile's positions go on from the last one's (then the
 // relative term is a skewed product), or none's do and distances are looked up one by one.
 struct KeyChunk {
   int64_t begin_tile = 0;
   int64_t end_tile = 0;
   bool contiguous = true;
+  KeyTile all;  // of all its tiles' slots: whoever sees none of these need not look at the tiles
 };
 
 // Cuts a lane's tiles into chunks of at most kChunkTiles; returns how many. chunks: [num_tiles].
@@ -220,10 +236,12 @@ inline int64_t MakeChunks(const KeyTile* tiles,
         last != nullptr && last->end_tile - last->begin_tile < kChunkTiles &&
         last->contiguous == contiguous &&
         (!contiguous || !positions_matter || tiles[tile].pos.min == tiles[tile - 1].pos.max + 1);
-    if (joins)
+    if (joins) {
       last->end_tile = tile + 1;
-    else
-      chunks[count++] = {tile, tile + 1, contiguous};
+      Merge(tiles[tile], &last->all);
+    } else {
+      chunks[count++] = {tile, tile + 1, contiguous, tiles[tile]};
+    }
   }
   return count;
 }

@@ -4,7 +4,7 @@
    windowed_attention_exponents.py BENCH [--repeats N] [--lengths 512,1024,...] [--window W] [--out results.jsonl]
 
 Each measurement is a process of its own, repeated; of each point the median is fitted, by least squares of logarithms, and the
-spread of the exponent is that of fits of single repetitions. Prints Markdown tables.
+spread of the exponent is that of fits of single repetitions. Lengths must double. Prints Markdown tables.
 """
 
 import argparse
@@ -21,7 +21,12 @@ def measure(bench, way, length, window):
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def exponent(points):
+def exponent(points, differences):
+    """Of memory the differences between lengths that double are fitted: what does not depend on the length, as code that the
+    matrix library makes for a shape, is not in them."""
+    if differences:
+        lengths = sorted(points)
+        points = {a: points[b] - points[a] for a, b in zip(lengths, lengths[1:])}
     lengths, values = zip(*sorted(points.items()))
     return linear_regression([math.log(x) for x in lengths], [math.log(max(1e-9, y)) for y in values]).slope
 
@@ -49,9 +54,9 @@ def main():
             of = lambda t, only=None: [value(r) for i, r in records
                                        if r["way"] == way and r["length"] == t and only in (None, i)]
             middle = {t: median(of(t)) for t in lengths}
-            single = [exponent({t: of(t, i)[0] for t in lengths}) for i in range(options.repeats)]
+            single = [exponent({t: of(t, i)[0] for t in lengths}, what == "bytes") for i in range(options.repeats)]
             cells = " | ".join(f"{scale * middle[t]:.2f}" for t in lengths)
-            print(f"| {way} | {cells} | {exponent(middle):.2f} ({min(single):.2f} to {max(single):.2f}) |")
+            print(f"| {way} | {cells} | {exponent(middle, what == 'bytes'):.2f} ({min(single):.2f} to {max(single):.2f}) |")
 
 
 if __name__ == "__main__":
