@@ -54,6 +54,7 @@ absl::Status CheckOptions(const EvalOptions& options) {
   if (!is_causal) {
     if (options.mem_len) return refuse("--mem-len", "own", "causal");
     if (options.target_len) return refuse("--target-len", "own", "causal");
+    if (options.window) return refuse("--window", "own", "causal");
     if (options.clamp_len) return refuse("--clamp-len", "own", "causal");
     if (options.same_length) return refuse("--same-length", "own", "causal");
   } else if (options.seed) {
@@ -149,6 +150,7 @@ absl::StatusOr<EvalJson> EvaluateCausally(const EvalOptions& options, const Subj
   walk_options.same_length = options.same_length;
   ModelConfig model = config.model;
   model.mem_len = options.mem_len.value_or(model.mem_len);
+  walk_options.window_len = options.window.value_or(0);
   model.clamp_len = options.clamp_len.value_or(model.clamp_len);
   ANYORDER_ASSIGN_OR_RETURN(const CausalWalk walk,
                             CausalWalk::Create(*subject.text, model, walk_options));

@@ -26,6 +26,7 @@ struct EvalOptions {
   // Causal only; absent: as the run trains.
   std::optional<int64_t> mem_len;
   std::optional<int64_t> target_len;
+  std::optional<int64_t> window;     // tokens read with each segment, itself included; no memory
   std::optional<int64_t> clamp_len;  // -1: no limit
   bool same_length = false;
   int64_t threads = 0;  // 0: all usable cores; the digits do not depend on it

@@ -49,6 +49,11 @@ Subcommand DeclareEval(CLI::App& front) {
                    options->target_len,
                    "causal: tokens a segment (default: sampling.seq_len)")
       ->check(positive);
+  command
+      ->add_option("--window",
+                   options->window,
+                   "causal: read windows of so many tokens, score the last target-len of each")
+      ->check(positive);
   command->add_flag(
       "--same-length", options->same_length, "causal: every token sees mem-len tokens, no more");
   command

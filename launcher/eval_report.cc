@@ -83,6 +83,24 @@ std::string OwnDefinition(const RunConfig& config, const Evaluator& evaluator) {
   return text;
 }
 
+std::string ContextText(const ModelConfig& model, const CausalWalkOptions& options) {
+  if (options.window_len > 0) {
+    return absl::StrCat("windows of ",
+                        options.window_len,
+                        " tokens, the last ",
+                        options.target_len,
+                        " of each are scored (context: what stands before a token in its window)");
+  }
+  return absl::StrCat("segments of ",
+                      options.target_len,
+                      " with a memory of ",
+                      model.mem_len,
+                      options.same_length
+                          ? ", same length: each prediction attends to at most that many tokens"
+                          : ", each prediction attends to it and to its own segment",
+                      " (context; deeper layers reach further through the memory)");
+}
+
 std::string CausalDefinition(const RunConfig& config,
                              const ModelConfig& model,
                              const CausalWalkOptions& options) {
@@ -91,13 +109,8 @@ std::string CausalDefinition(const RunConfig& config,
       "but "
       "its first, each scored once, forward, document ends (<eod>) included; perplexity is its "
       "exp; "
-      "tokens are SentencePiece pieces; no dropout; segments of ",
-      options.target_len,
-      " with a memory of ",
-      model.mem_len,
-      options.same_length ? ", same length: each prediction attends to at most that many tokens"
-                          : ", each prediction attends to it and to its own segment",
-      " (context; deeper layers reach further through the memory)");
+      "tokens are SentencePiece pieces; no dropout; ",
+      ContextText(model, options));
   if (model.clamp_len > 0) absl::StrAppend(&text, "; distances are clamped to ", model.clamp_len);
   if (options.two_streams) {
     absl::StrAppend(&text,
@@ -201,6 +214,7 @@ EvalJson CausalReport(const RunConfig& config,
                    {"nats_per_token", losses.mean()},
                    {"standard_error", losses.standard_error()},
                    {"perplexity", std::exp(losses.mean())}};
+  if (options.window_len > 0) json["settings"]["window"] = options.window_len;
   AddTextRates(score, lengths, json);
   json["context_average"] = score.context_sum / static_cast<double>(losses.targets);
   json["context_min"] = score.context_min;

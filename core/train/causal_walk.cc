@@ -10,6 +10,24 @@
 #include "core/model/text_sample.h"
 
 namespace anyorder {
+namespace {
+
+void CheckWindow(const ModelConfig& model, const CausalWalkOptions& options, FaultList& faults) {
+  if (options.window_len == 0) return;
+  faults.Require(options.window_len >= options.target_len,
+                 absl::StrCat("window ",
+                              options.window_len,
+                              " must be at least the target length, ",
+                              options.target_len));
+  faults.Require(
+      model.mem_len == 0,
+      absl::StrCat(
+          "memory length ", model.mem_len, " must be 0: a window takes the place of memory"));
+  faults.Require(!options.two_streams && !options.same_length,
+                 "windows are for models of one stream, without same length; leave the window out");
+}
+
+}  // namespace
 
 absl::StatusOr<CausalWalk> CausalWalk::Create(const data::TextSource& text,
                                               const ModelConfig& model,
@@ -31,12 +49,13 @@ absl::StatusOr<CausalWalk> CausalWalk::Create(const data::TextSource& text,
                  absl::StrCat("memory length ",
                               model.mem_len,
                               " must be 0: learned positions cannot tell memory from the segment"));
-  faults.Require(
-      model.positions != Positions::kLearned || options.target_len <= model.max_positions,
-      absl::StrCat("target length ",
-                   options.target_len,
-                   " must be at most model.max_positions = ",
-                   model.max_positions));
+  const int64_t slots = options.window_len > 0 ? options.window_len : options.target_len;
+  faults.Require(model.positions != Positions::kLearned || slots <= model.max_positions,
+                 absl::StrCat(options.window_len > 0 ? "window " : "target length ",
+                              slots,
+                              " must be at most model.max_positions = ",
+                              model.max_positions));
+  CheckWindow(model, options, faults);
   if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
   CausalWalk walk(text, model, options);
   if (walk.num_predictions() < options.lanes) {
@@ -58,30 +77,36 @@ absl::StatusOr<CausalWalk> CausalWalk::Create(const data::TextSource& text,
 BatchShape CausalWalk::Shape() const {
   BatchShape shape;
   shape.batch_size = options_.lanes;
-  shape.content_rows = options_.target_len;
+  shape.content_rows = num_slots();
   shape.query_rows = options_.two_streams ? options_.target_len : 0;
   shape.memory_rows = model_.mem_len;
   shape.targets = options_.target_len;
   shape.advance = options_.target_len;
   shape.min_distance = 0;  // nobody looks ahead
-  shape.num_distances = options_.target_len + model_.mem_len;
+  shape.num_distances = num_slots() + model_.mem_len;
   shape.content_readout = !options_.two_streams;
   return shape;
 }
 
-void CausalWalk::FillSlot(int64_t b, int64_t slot, Batch& batch) const {
+int64_t CausalWalk::num_slots() const {
+  return options_.window_len > 0 ? options_.window_len : options_.target_len;
+}
+
+int64_t CausalWalk::ContextSlots(int64_t segment) const {
+  return std::min(num_slots() - options_.target_len, segment * options_.target_len);
+}
+
+int64_t CausalWalk::FillSlot(int64_t b, int64_t slot, Batch& batch) const {
   const auto position = static_cast<int32_t>(slot);
   const int64_t content = ContentRow(batch.shape, b) + slot;
   const int64_t key = ContentKey(batch.shape, b) + slot;
   batch.row_pos[content] = batch.key_pos[key] = position;
   batch.row_lim[content] = batch.key_key[key] = position;
-  int64_t readout = content;
-  if (options_.two_streams) {
-    readout = QueryRow(batch.shape, b) + slot;
-    batch.row_pos[readout] = position;
-    batch.row_lim[readout] = position - 1;
-  }
-  batch.readout_rows[b * batch.shape.targets + slot] = static_cast<int32_t>(readout);
+  if (!options_.two_streams) return content;
+  const int64_t query = QueryRow(batch.shape, b) + slot;
+  batch.row_pos[query] = position;
+  batch.row_lim[query] = position - 1;
+  return query;
 }
 
 absl::StatusOr<Batch> CausalWalk::Segment(int64_t segment) const {
@@ -93,28 +118,33 @@ absl::StatusOr<Batch> CausalWalk::Segment(int64_t segment) const {
     batch.bands.assign(static_cast<size_t>(model_.num_layers * model_.num_heads),
                        kernels::Band{left, -1, 1});
   }
+  const int64_t context = ContextSlots(segment);
   for (int64_t b = 0; b < options_.lanes; ++b) {
     // One token more than there are slots: the last one's label.
-    const int64_t begin = std::min(LaneBegin(b) + segment * length, LaneEnd(b));
-    const int64_t end = std::min(begin + length + 1, LaneEnd(b));
+    const int64_t first = std::min(LaneBegin(b) + segment * length, LaneEnd(b));
+    const int64_t begin = first - context;
+    const int64_t end = std::min(first + length + 1, LaneEnd(b));
     std::vector<int32_t> tokens(static_cast<size_t>(end - begin));
     ANYORDER_RETURN_IF_ERROR(text_->ReadTokens(begin, end, tokens.data()));
     const auto available = static_cast<int64_t>(tokens.size());
-    tokens.resize(static_cast<size_t>(length + 1), 0);
+    tokens.resize(static_cast<size_t>(num_slots() + 1), 0);
     TextSample sample;
     sample.lane = b;
     sample.step = segment;
     sample.tokens.assign(tokens.begin(), tokens.end() - 1);
     FillLaneIdentity(sample, b, batch);
     FillMemoryKeys(sample, model_.initial_memory, b, batch);
-    for (int64_t slot = 0; slot < length; ++slot) {
-      FillSlot(b, slot, batch);
+    for (int64_t slot = 0; slot < num_slots(); ++slot) {
+      const int64_t row = FillSlot(b, slot, batch);
+      const int64_t entry = slot - context;
+      if (entry < 0 || entry >= length) continue;  // read, not scored; or behind the end
+      batch.readout_rows[b * length + entry] = static_cast<int32_t>(row);
       const int64_t target = options_.two_streams ? slot : slot + 1;
       const bool is_first =
           begin + target == LaneBegin(b);  // predicted by the lane before, or not at all
       if (target >= available || is_first) continue;
-      batch.labels[b * length + slot] = tokens[target];
-      batch.weights[b * length + slot] = 1.0f;
+      batch.labels[b * length + entry] = tokens[target];
+      batch.weights[b * length + entry] = 1.0f;
     }
   }
   return batch;
@@ -122,7 +152,7 @@ absl::StatusOr<Batch> CausalWalk::Segment(int64_t segment) const {
 
 int64_t CausalWalk::ContextOf(int64_t segment, int64_t t) const {
   const int64_t memory = std::min(model_.mem_len, segment * options_.target_len);
-  const int64_t keys = memory + t + (options_.two_streams ? 0 : 1);
+  const int64_t keys = memory + ContextSlots(segment) + t + (options_.two_streams ? 0 : 1);
   return options_.same_length ? std::min(keys, model_.mem_len) : keys;
 }
 

@@ -13,6 +13,9 @@
 // Same length: each scored slot sees its M newest predecessors and no more (once that many exist), whatever its place in the segment. Of
 // the two released forms, which differ by one key, this is the PyTorch one: M keys for each prediction (TensorFlow's has M + 1). The window on positions
 // is {M - 1} to the left for one stream, whose slots see themselves, and {M} for query slots, which do not.
+//
+// Windows (Longformer, Beltagy et al. 2020, section 4.2): instead of memory each segment is read together with the W - T tokens before it, as many as there
+// are, and only it is scored. Every prediction but the first ones of a lane has W - T to W - 1 tokens before it, whatever the positions are.
 
 #pragma once
 
@@ -33,6 +36,7 @@ struct CausalWalkOptions {
   int64_t lanes = 1;         // streams; each one's first tokens have little context
   bool same_length = false;
   bool two_streams = false;
+  int64_t window_len = 0;  // W, one stream without memory; 0: no windows
 };
 
 class CausalWalk {
@@ -59,7 +63,11 @@ class CausalWalk {
   // The token that lane `lane` reads first, and one past the last that it predicts.
   int64_t LaneBegin(int64_t lane) const { return num_predictions() * lane / options_.lanes; }
   int64_t LaneEnd(int64_t lane) const { return LaneBegin(lane + 1) + 1; }
-  void FillSlot(int64_t b, int64_t slot, Batch& batch) const;
+  // Slots that are read in a segment, and how many of them precede the first that is scored.
+  int64_t num_slots() const;
+  int64_t ContextSlots(int64_t segment) const;
+  // Returns the row that predicts.
+  int64_t FillSlot(int64_t b, int64_t slot, Batch& batch) const;
 
   const data::TextSource* text_;
   ModelConfig model_;

@@ -168,6 +168,77 @@ TEST(CausalWalkTest, SeesTheContextThatItSays) {
   });
 }
 
+CausalWalkOptions Windows(int64_t window_len, int64_t target_len, int64_t lanes) {
+  return {target_len, lanes, /*same_length=*/false, /*two_streams=*/false, window_len};
+}
+
+TEST(CausalWindowsTest, PredictEveryTokenOnceWithTheContextThatTheySay) {
+  for (const int64_t tokens : {21, 40, 65}) {
+    for (const int64_t lanes : {1, 3}) {
+      for (const auto& [window, target] : {std::pair{5, 5}, {8, 3}, {16, 1}, {16, 7}}) {
+        const data::MemoryText text = Text(tokens);
+        const CausalWalkOptions options = Windows(window, target, lanes);
+        EXPECT_EQ(TokenLosses(text, Model(0), options).size(), static_cast<size_t>(tokens - 1));
+        const CausalWalk walk = WalkOrDie(text, Model(0), options);
+        for (int64_t segment = 0; segment < walk.num_segments(); ++segment) {
+          const Batch batch = *walk.Segment(segment);
+          for (int64_t i = 0; i < lanes * target; ++i) {
+            if (batch.weights[i] == 0) continue;
+            int64_t seen = 0;
+            for (int64_t key = i / target * window; key < (i / target + 1) * window; ++key) {
+              seen += kernels::IsVisible(
+                  batch.rows(), batch.readout_rows[i], batch.keys(), key, kernels::Band());
+            }
+            EXPECT_EQ(seen, walk.ContextOf(segment, i % target));
+            // All that the lane has read, or from the window's begin on.
+            const int64_t read = segment * target + i % target + 1;
+            EXPECT_EQ(seen, std::min<int64_t>(read, window - target + i % target + 1));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CausalWindowsTest, AWindowOfTheWholeTextIsOneCausalPass) {
+  const data::MemoryText text = Text(41);
+  const std::map<int64_t, double> one_pass = TokenLosses(text, Model(0), {41, 1, false, false});
+  for (const int64_t target_len : {1, 6, 20})
+    ExpectSameLosses(one_pass, TokenLosses(text, Model(0), Windows(60, target_len, 1)));
+  const std::map<int64_t, double> shorter = TokenLosses(text, Model(0), Windows(12, 6, 1));
+  EXPECT_GT(std::abs(shorter.at(40) - one_pass.at(40)), 1e-4);
+}
+
+// Two layers that each see three tokens back reach six: as many tokens before the scored ones are as good as all.
+TEST(CausalWindowsTest, WhatLayersReachIsEnough) {
+  const data::MemoryText text = Text(41);
+  ModelConfig model = Model(0);
+  model.attention_windows = "3:0";
+  const std::map<int64_t, double> one_pass = TokenLosses(text, model, {41, 1, false, false});
+  ExpectSameLosses(one_pass, TokenLosses(text, model, Windows(6 + 5, 5, 1)));
+  const std::map<int64_t, double> shorter = TokenLosses(text, model, Windows(5 + 5, 5, 1));
+  EXPECT_GT(std::abs(shorter.at(36) - one_pass.at(36)), 1e-6);
+}
+
+TEST(CausalWindowsTest, AreRefusedWhereTheyMeanNothing) {
+  const data::MemoryText text = Text(41);
+  ModelConfig learned = Model(0);
+  learned.positions = Positions::kLearned;
+  learned.max_positions = 10;
+  const auto expect_refused =
+      [&](const ModelConfig& model, const CausalWalkOptions& options, const char* part) {
+        const absl::Status status = CausalWalk::Create(text, model, options).status();
+        EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+        EXPECT_NE(status.message().find(part), absl::string_view::npos) << status;
+      };
+  expect_refused(Model(0), Windows(4, 5, 1), "window 4 must be at least the target length, 5");
+  expect_refused(Model(3), Windows(8, 5, 1), "memory length 3 must be 0: a window takes");
+  expect_refused(learned, Windows(11, 5, 1), "window 11 must be at most model.max_positions = 10");
+  CausalWalkOptions two_streams = Windows(8, 5, 1);
+  two_streams.two_streams = true;
+  expect_refused(Model(0), two_streams, "windows are for models of one stream");
+}
+
 class CausalScoreTest : public ::testing::TestWithParam<bool> {};
 
 TEST_P(CausalScoreTest, SegmentsWithFullMemoryAreOneCausalPass) {
