@@ -17,7 +17,9 @@ struct ShowOptions {
   int64_t memory = -1;  // memory slots; -1: scaled with the length, or what the configuration says
   int64_t seed = -1;    // -1: the configuration's
   int64_t lane = 0;
-  int64_t step = -1;                   // -1: the first at which the memory is full
+  int64_t step = -1;  // -1: the first at which the memory is full
+  int64_t layer = 0;  // whose attention_windows are drawn, where there are some
+  int64_t head = 0;
   int64_t row = -1;                    // slot whose attention is drawn with arrows, too; -1: none
   std::string config;                  // TOML file; empty: the published XLNet setting
   std::string run_dir;                 // or: the frozen configuration of this run

@@ -22,6 +22,8 @@ Subcommand DeclareShow(CLI::App& front) {
   command->add_option("--lane", options->lane, "row of the batch; 1 reads backward")->check(whole);
   command->add_option("--step", options->step, "training step (default: memory is full)")
       ->check(whole);
+  command->add_option("--layer", options->layer, "whose attention_windows")->check(whole);
+  command->add_option("--head", options->head, "whose attention_windows")->check(whole);
   command->add_option("--row", options->row, "draw arrows to this slot, too")->check(whole);
   command->add_option("--config", options->config, "TOML file to draw instead")
       ->check(IsNotEmpty());

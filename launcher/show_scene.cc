@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
+#include "core/model/attention_windows.h"
 #include "core/model/objective.h"
 #include "core/model/objectives/unilm.h"
 #include "data/sampler.h"
@@ -141,6 +142,39 @@ int64_t OriginOf(const data::Sampler& sampler, const TextSample& at, int64_t adv
   return at.backward ? num - begin : begin;
 }
 
+// Text of a side of a window.
+std::string SideText(int32_t side) {
+  return side < 0 ? "*" : absl::StrCat(side);
+}
+
+absl::Status ChooseWindow(const ModelConfig& model, const ShowOptions& options, Scene& scene) {
+  if (options.layer < 0 || options.layer >= model.num_layers || options.head < 0 ||
+      options.head >= model.num_heads) {
+    return absl::InvalidArgumentError(absl::StrCat("--layer ",
+                                                   options.layer,
+                                                   " --head ",
+                                                   options.head,
+                                                   ": must be below ",
+                                                   model.num_layers,
+                                                   " and ",
+                                                   model.num_heads));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<kernels::Band> bands, AttentionWindows(model));
+  if (bands.empty()) return absl::OkStatus();
+  scene.band = bands[options.layer * model.num_heads + options.head];
+  if (scene.band.unlimited()) return absl::OkStatus();
+  scene.window = absl::StrCat("window ",
+                              SideText(scene.band.left),
+                              ":",
+                              SideText(scene.band.right),
+                              scene.band.stride > 1 ? absl::StrCat(":", scene.band.stride) : "",
+                              " of layer ",
+                              options.layer,
+                              ", head ",
+                              options.head);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& options) {
@@ -174,6 +208,8 @@ absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& opti
   if (objective->sample_kind() == SampleKind::kModePairs)
     absl::StrAppend(&scene.objective, ", ", UnilmModeName(scene.sample.mode));
   scene.seed = static_cast<uint64_t>(config.train.seed);
+  scene.parts = PartsOf(scene, objective->has_reuse_part() ? config.sampling.reuse_len : 0, text);
+  ANYORDER_RETURN_IF_ERROR(ChooseWindow(config.model, options, scene));
   AddKeys(text, scene);
   AddRows(text, scene);
   scene.parts = PartsOf(scene, objective->has_reuse_part() ? config.sampling.reuse_len : 0, text);
@@ -181,7 +217,7 @@ absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& opti
 }
 
 bool Scene::Sees(const ShownSlot& row, const ShownSlot& key) const {
-  return kernels::IsVisible(batch.rows(), row.index, batch.keys(), key.index, kernels::Band{});
+  return kernels::IsVisible(batch.rows(), row.index, batch.keys(), key.index, band);
 }
 
 std::string Scene::RankText(const ShownSlot& key) {
@@ -252,7 +288,9 @@ std::string Scene::Subtitle() const {
                       " (reads ",
                       sample.backward ? "backward" : "forward",
                       "), step ",
-                      sample.step);
+                      sample.step,
+                      window.empty() ? "" : "; ",
+                      window);
 }
 
 }  // namespace anyorder::launcher

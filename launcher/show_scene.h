@@ -43,6 +43,8 @@ struct Scene {
   Batch batch;  // one lane
   TextSample sample;
   std::string objective;
+  kernels::Band band;  // of the layer and head that are shown
+  std::string window;  // "window 4:4 of layer 0, head 0"; "" where nothing is limited
   uint64_t seed = 0;
   std::vector<ShownSlot> keys;      // memory, content slots, query slots if they are keys
   std::vector<ShownSlot> content;   // rows
