@@ -11,15 +11,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
-#include "ckpt/direct_save.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/model/parameters.h"
 #include "core/train/config_file.h"
-#include "core/train/ledger.h"
 #include "core/train/resume.h"
 #include "core/train/run_directory.h"
 #include "data/digest.h"
+#include "launcher/first_checkpoint.h"
 #include "launcher/hf_config.h"
 #include "launcher/hf_weights.h"
 #include "launcher/imported_run.h"
@@ -150,12 +149,12 @@ absl::Status ReadVocabulary(Import& import) {
                    "; use the spiece.model that the model was trained with"));
 }
 
-std::string MetadataOf(const Import& import, const ParameterLayout& layout) {
+TrainMetadata MetadataOf(const Import& import) {
   TrainMetadata metadata;
   metadata.world_size = 1;
   metadata.tokenizer_digest = data::DigestOf(import.vocabulary).Hex();
   metadata.config_text = import.config.ToText();
-  return SerializeMetadata(metadata, layout);
+  return metadata;
 }
 
 // Of the parameters that the files have to hold.
@@ -193,7 +192,7 @@ absl::Status CheckWeights(const HfWeights& weights, Import& import) {
 absl::Status WriteCheckpoint(const Import& import,
                              const HfWeights& weights,
                              const ParameterLayout& layout,
-                             const std::string& run_dir,
+                             const RunDirectory& paths,
                              const std::string& run_id) {
   const int64_t elements = layout.num_elements();
   const auto master = std::make_unique_for_overwrite<float[]>(elements);
@@ -206,41 +205,7 @@ absl::Status WriteCheckpoint(const Import& import,
                        stored.num_elements(),
                        elements,
                        master.get() + stored.num_elements());
-  // Fresh memory that is only read stays one page of zeros, so that this costs nothing for a large model.
-  const std::unique_ptr<float, decltype(&std::free)> zeros(
-      static_cast<float*>(std::calloc(elements, sizeof(float))), &std::free);
-  if (zeros == nullptr)
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no memory for ", elements, " zeros; import on a machine with more"));
-  std::vector<ckpt::TensorRange> ranges;
-  for (const auto& [name, values] : {std::pair<const char*, const float*>{"master", master.get()},
-                                     {"adam_m", zeros.get()},
-                                     {"adam_v", zeros.get()}}) {
-    ranges.push_back({name, DType::kFloat32, Shape{elements}, 0, elements, values});
-  }
-  // Before the first start, which is incarnation 1.
-  const ckpt::SaveIdentity id = {run_id, 0, 0, 0, 1, 1};
-  return ckpt::SaveDirectly(run_dir, id, ranges, MetadataOf(import, layout));
-}
-
-absl::Status WriteLedger(const Import& import,
-                         const RunDirectory& paths,
-                         const std::string& run_id) {
-  ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
-  LedgerRecord created;
-  created.event = "created";
-  created.run_id = run_id;
-  ANYORDER_RETURN_IF_ERROR(ledger.Append(created));
-  LedgerRecord imported;
-  imported.event = "imported";
-  imported.detail = import.input;
-  ANYORDER_RETURN_IF_ERROR(ledger.Append(imported));
-  // From here on the run has a checkpoint to lose: a start that does not find it fails, rather than begin at random weights.
-  LedgerRecord commit;
-  commit.event = "commit";
-  commit.step = 0;
-  commit.generation = 0;
-  return ledger.Append(commit);
+  return SaveFirstCheckpoint(paths, run_id, layout, master.get(), MetadataOf(import));
 }
 
 absl::Status WriteFiles(const Import& import, const RunDirectory& paths) {
@@ -318,8 +283,8 @@ absl::Status ImportHuggingFace(const ImportOptions& options) {
   const RunDirectory paths(directory.path().string());
   ANYORDER_ASSIGN_OR_RETURN(const RunIdentity identity, NextIdentity(paths));
   ANYORDER_RETURN_IF_ERROR(WriteFiles(import, paths));
-  ANYORDER_RETURN_IF_ERROR(WriteCheckpoint(import, weights, layout, paths.root, identity.run_id));
-  ANYORDER_RETURN_IF_ERROR(WriteLedger(import, paths, identity.run_id));
+  ANYORDER_RETURN_IF_ERROR(WriteCheckpoint(import, weights, layout, paths, identity.run_id));
+  ANYORDER_RETURN_IF_ERROR(RecordImport(paths, identity.run_id, import.input));
   ANYORDER_RETURN_IF_ERROR(directory.Publish());
   PrintSummary(import, layout, directory.output().string());
   return absl::OkStatus();

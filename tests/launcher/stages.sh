@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# Runs that begin with another run's weights: `anyorder import --format run`, and Longformer's phases made with it.
+#
+# Usage: stages.sh BIN_DIR WORK_DIR CASE        after `case.sh ... prepare`, on its dataset
+#   phases      staged_windows.py: lengths, windows and rates of three phases; each begins with the weights of the one before; killed
+#               in the middle and started again, it ends in the same state; held-out text is scored in windows
+#   longer      a masked model gets four times the positions and global projections, and trains on
+#   refused     what cannot begin with these weights, in one line, and nothing is written
+set -u
+bin=$1 work=$2 name=stages_$3
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+configs=$here/../../configs
+anyorder=$bin/anyorder
+mkdir -p "$work" && cd "$work" || exit 1
+rm -rf "$name" && mkdir "$name"
+
+small=(model.num_layers=2 model.model_dim=32 model.num_heads=2 model.head_dim=16 model.ffn_dim=64 train.lanes=8 train.microbatch_lanes=2
+  checkpoint.every=3 cpu.threads=1)
+
+fail() { echo "FAILED: $*" >&2; [ -f "$name/log" ] && tail -n 15 "$name/log" >&2; exit 1; }
+last() { ls -d "$1"/checkpoints/step-*[0-9] | tail -n 1; }
+digest() { "$anyorder" inspect "$(last "$1")" --json | sed -n 's/.*"state_digest": "\(.*\)".*/\1/p'; }
+setting() { sed -n "/^\[$1\]/,/^\[/s/^$2 = \"\{0,1\}\([^\"]*\)\"\{0,1\}$/\1/p" "$3"; }
+options() { local key; for key in "${small[@]}" "data.shards=$work/shards" "$@"; do printf -- '--set\n%s\n' "$key"; done; }
+
+# The bytes of the master weights of a checkpoint, ranges in their order.
+master() {
+  python3 - "$1" <<'PYTHON'
+import hashlib, json, pathlib, sys
+ranges = []
+for path in pathlib.Path(sys.argv[1]).rglob("*.safetensors"):
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    for name, entry in json.loads(data[8:8 + size]).items():
+        if name.startswith("master"):
+            begin, end = entry["data_offsets"]
+            ranges.append((name, data[8 + size + begin:8 + size + end]))
+assert ranges, "no master weights"
+print(hashlib.sha256(b"".join(part for _, part in sorted(ranges))).hexdigest())
+PYTHON
+}
+
+phases() {
+  mapfile -t set < <(options sampling.seq_len=16 "model.attention_windows=2:0; 4:0 / 3:0:2")
+  staged=(python3 "$here/../../launcher/staged_windows.py" --anyorder "$anyorder" --config "$configs/longformer-char-tiny.toml"
+    --steps 6,40,4 --lanes 8,8,4 --max-length 48 "${set[@]}")
+  "${staged[@]}" --output "$name/whole" >"$name/log" 2>&1 || fail "exit status $?"
+  local phase expected=("16|2:0; 4:0 / 3:0:2|2.5e-04|8" "32|4:0; 8:0 / 6:0:2|1.25e-04|8" "48|8:0; 16:0 / 12:0:2|6.25e-05|4")
+  for phase in 1 2 3; do
+    local config=$name/whole/phase-$phase/config.toml
+    local rate; rate=$(python3 -c "print(f'{$(setting optimizer learning_rate "$config"):.3g}')")
+    local found="$(setting sampling seq_len "$config")|$(setting model attention_windows "$config")|$rate|$(setting train lanes "$config")"
+    local wanted; wanted=$(sed 's/2.5e-04/0.00025/; s/1.25e-04/0.000125/; s/6.25e-05/6.25e-05/' <<<"${expected[phase - 1]}")
+    [ "$found" = "$wanted" ] || fail "phase $phase is $found, not $wanted"
+  done
+  # A phase begins where the one before ended: with no step trained, its weights are those.
+  "$anyorder" import --format run --input "$name/whole/phase-1" --output "$name/again" --config "$configs/longformer-char-tiny.toml" \
+    "${set[@]}" --set sampling.seq_len=32 >"$name/log" 2>&1 || fail "import: exit status $?"
+  [ "$(master "$(last "$name/again")")" = "$(master "$(last "$name/whole/phase-1")")" ] || fail "the import changed weights"
+  grep -q '"event":"imported"' "$name/whole/phase-2/ledger.jsonl" || fail "phase 2 was not made of phase 1"
+  # Killed in the second phase, with all that belongs to it.
+  setsid "${staged[@]}" --output "$work/$name/killed" >"$name/log" 2>&1 &
+  local job=$! i
+  for i in $(seq 2400); do
+    [ -n "$(ls -d "$name"/killed/phase-2/checkpoints/step-*[1-9] 2>/dev/null)" ] && break
+    kill -0 $job 2>/dev/null || break
+    sleep 0.02
+  done
+  kill -9 -- -$job $(pgrep -f -- "--run-dir $work/$name/killed/") 2>/dev/null
+  wait $job 2>/dev/null
+  for i in $(seq 600); do
+    [ -z "$(pgrep -f -- "--run-dir $work/$name/killed/")" ] && break
+    sleep 0.05
+  done
+  "${staged[@]}" --output "$work/$name/killed" >>"$name/log" 2>&1 || fail "going on: exit status $?"
+  for phase in 1 2 3; do
+    [ "$(digest "$name/killed/phase-$phase")" = "$(digest "$name/whole/phase-$phase")" ] || fail "phase $phase ends in another state"
+  done
+  # Windows of 64 tokens of which 4 are scored: every token of the text but the first, once.
+  "$anyorder" eval --run-dir "$name/whole/phase-3" --data "$work/other-shards" --objective causal --window 64 --target-len 4 --batches 30 \
+    --json >"$name/eval" 2>"$name/log" || fail "eval: exit status $?"
+  python3 - "$name/eval" <<'PYTHON' || fail "eval in windows: $(cat "$name/eval")"
+import json, sys
+report = json.load(open(sys.argv[1]))
+assert report["settings"]["window"] == 64 and report["targets"] == 120, report
+assert report["context_min"] == 1 and report["context_average"] > 40, report
+PYTHON
+}
+
+longer() {
+  mapfile -t set < <(options sampling.seq_len=15 model.max_positions=16 model.global_projections=false model.attention_windows= train.steps=4)
+  "$anyorder" launch --config "$configs/longformer-tiny.toml" --run-dir "$name/short" --ranks 2 "${set[@]}" >"$name/log" 2>&1 || fail "exit status $?"
+  local positions
+  for positions in copy random; do
+    "$anyorder" import --format run --input "$name/short" --output "$name/$positions" --positions $positions --set sampling.seq_len=63 \
+      --set model.max_positions=64 --set model.global_projections=true --set model.attention_windows=8:8 --set train.steps=3 >"$name/log" 2>&1 ||
+      fail "import: exit status $?"
+    grep -q "positions 16 to 63 are $([ $positions = copy ] && echo copies || echo drawn)" "$name/log" || fail "it does not say what it did"
+    grep -q "projections of global slots begin as those of all others" "$name/log" || fail "it does not name the projections"
+    "$anyorder" launch --run-dir "$name/$positions" --ranks 2 >"$name/log" 2>&1 || fail "going on: exit status $?"
+    [ "$(wc -l <"$name/$positions/metrics.jsonl")" -eq 3 ] || fail "not three steps"
+  done
+  [ "$(digest "$name/copy")" != "$(digest "$name/random")" ] || fail "copied and random positions train alike"
+}
+
+# refuse STATUS TEXT ARGUMENT...: one line that has TEXT, and no directory.
+refuse() {
+  local status=$1 text=$2; shift 2
+  "$anyorder" import --output "$name/none" "$@" >"$name/out" 2>"$name/log"
+  local found=$?
+  [ $found -eq "$status" ] || fail "'$*': exit status $found, not $status"
+  [ "$(wc -l <"$name/log")" -eq 1 ] && grep -qF -- "$text" "$name/log" || fail "'$*' does not say '$text'"
+  [ ! -e "$name/none" ] || fail "'$*' wrote something"
+}
+
+refused() {
+  mapfile -t set < <(options sampling.seq_len=15 model.max_positions=16 train.steps=2)
+  "$anyorder" launch --config "$configs/longformer-tiny.toml" --run-dir "$name/run" "${set[@]}" >"$name/log" 2>&1 || fail "exit status $?"
+  local run=(--format run --input "$name/run")
+  refuse 64 "model.ffn_dim = 64" "${run[@]}" --set model.ffn_dim=128
+  refuse 64 "model.positions" "${run[@]}" --set model.positions=rope
+  refuse 64 "position_embedding.weight is [16, 32] in the old model and [8, 32]" "${run[@]}" --set model.max_positions=8 --set sampling.seq_len=7
+  refuse 64 "model.max_positions is 16" "${run[@]}" --set sampling.seq_len=31
+  refuse 64 "is not a run directory" --format run --input "$name"
+  refuse 64 "--positions means nothing with --format hf" --format hf --input "$name/run" --positions copy
+  "$anyorder" inspect "$(last "$name/run")" >/dev/null || fail "the run was changed"
+}
+
+case ${3} in
+phases | longer | refused) $3 ;;
+*) fail "no such case" ;;
+esac
+echo "$name: passed"
