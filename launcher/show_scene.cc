@@ -208,7 +208,6 @@ absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& opti
   if (objective->sample_kind() == SampleKind::kModePairs)
     absl::StrAppend(&scene.objective, ", ", UnilmModeName(scene.sample.mode));
   scene.seed = static_cast<uint64_t>(config.train.seed);
-  scene.parts = PartsOf(scene, objective->has_reuse_part() ? config.sampling.reuse_len : 0, text);
   ANYORDER_RETURN_IF_ERROR(ChooseWindow(config.model, options, scene));
   AddKeys(text, scene);
   AddRows(text, scene);

@@ -129,6 +129,13 @@ def position(setting):
                             [*shards(setting), "--mem", memory, "--seed", seed, *size])
 
 
+def longformer(setting):
+    size = ["--steps", 10, "--dim", 16] if setting.smoke else []
+    for seed in setting.seeds:
+        for mode in ("pairs", "positions", "stages", "layout"):
+            yield bench_job(setting, "longformer", "longformer_bench", [*shards(setting), "--mode", mode, "--seed", seed, *size])
+
+
 def as_options(values):
     return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
 
@@ -276,6 +283,7 @@ def modes(setting):
 # In the order of running; the last ones measure time.
 EXPERIMENTS = {
     "unigram": unigram, "pair": pair, "neighbours": neighbours, "lag": lag, "longer": longer, "position": position, "modes": modes, "causal": causal, "ablation": ablation,
+    "longformer": longformer,
     "exactness": exactness, "speed": speed,
 }
-NEEDS_TEXT = {"unigram", "position", "modes", "causal", "ablation"}
+NEEDS_TEXT = {"unigram", "position", "modes", "causal", "ablation", "longformer"}

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/optim/schedule.h"
 
@@ -70,6 +71,11 @@ Learner::Learner(std::unique_ptr<MemoryRunner> runner, kernels::Backend& backend
             DType::kFloat64,
             (size_ + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements),
       ranges_(DecayRanges(runner_->layout())) {}
+
+void Learner::SetWeights(const std::vector<float>& values) {
+  ANYORDER_CHECK(static_cast<int64_t>(values.size()) == size_) << values.size() << " weights";
+  std::copy(values.begin(), values.end(), master_.view.data<float>());
+}
 
 double Learner::Step(const Batch& batch, const OptimizerConfig& optimizer, int64_t train_steps) {
   const StepResult result = runner_->Run(batch, master_.view, gradients_.view);

@@ -56,6 +56,8 @@ class Learner {
   // One update of a run of `train_steps`; the mean loss before it.
   double Step(const Batch& batch, const OptimizerConfig& optimizer, int64_t train_steps);
   ConstTensorView weights() const { return master_.view; }
+  // Goes on from these instead; the optimizer's state stays as it is.
+  void SetWeights(const std::vector<float>& values);
 
  private:
   Learner(std::unique_ptr<MemoryRunner> runner, kernels::Backend& backend);

@@ -113,6 +113,14 @@ def check_text(records):
     expect(len(of(records, bench="position")) == 2 and len(of(records, bench="speed")) == 1, "records are missing")
 
 
+def check_longformer(records):
+    nats = lambda variant, steps=0: of(records, bench="longformer", mode="positions", variant=variant, steps=steps)[0]["nats"]
+    expect(all(math.isfinite(r["nats"]) for r in of(records, bench="longformer")), "a loss is not finite")
+    # Ten steps teach no position anything, so that nothing is certain of copied against random.
+    expect(nats("copied") != nats("random"), "new positions changed nothing")
+    expect(len(of(records, bench="longformer")) == 5 + 5 + 2 + 3, "records are missing")
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -122,7 +130,7 @@ def main():
         subprocess.run(command, check=True)
         jobs = [json.loads(line) for line in (folder / "out/results.jsonl").read_text().splitlines()]
         records = [record for job in jobs for record in job["records"]]
-        for check in (check_pair, check_neighbours, check_modes, check_lag, check_longer, check_exactness, check_text):
+        for check in (check_pair, check_neighbours, check_modes, check_lag, check_longer, check_exactness, check_text, check_longformer):
             check(records)
         tables = (folder / "out/tables.md").read_text()
         expect(tables.count("###") >= 9, "tables are missing")

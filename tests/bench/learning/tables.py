@@ -332,10 +332,28 @@ def speed_tables(records, out):
                           "speed-up", series, log=True)
 
 
+def longformer_tables(records, out):
+    found = select(records, bench="longformer")
+    rows = []
+    for mode, variant, steps in dict.fromkeys((r["mode"], r["variant"], r["steps"]) for r in found):
+        nats = [r["nats"] for r in select(found, mode=mode, variant=variant, steps=steps)]
+        rows.append([mode, variant, steps, spread(nats), each(nats)])
+    yield "Longformer's recipes: held-out nats a target", table(["recipe", "variant", "steps", "nats", "by seed"], rows)
+    by_seed = lambda mode, variant: {r["seed"]: r["nats"] for r in select(found, mode=mode, variant=variant)}
+    pairs = [("stages", "staged", "flat"), ("layout", "increasing", "decreasing"), ("layout", "increasing", "equal")]
+    rows = []
+    for mode, a, b in pairs:
+        first, second = by_seed(mode, a), by_seed(mode, b)
+        differences = [first[s] - second[s] for s in first if s in second]
+        if differences:
+            rows.append([mode, f"{a} - {b}", spread(differences), verdict(differences)])
+    yield "Longformer's recipes: paired differences", table(["recipe", "difference", "nats", "t test at 5 %"], rows)
+
+
 def write(records, out):
     sections = []
     for part in (unigram_tables, plateau_tables, ablation_tables, position_tables, causal_tables, lag_tables, longer_tables,
                  pair_tables,
-                 neighbour_tables, mode_tables, exactness_tables, speed_tables):
+                 neighbour_tables, mode_tables, longformer_tables, exactness_tables, speed_tables):
         sections += [f"### {title}\n\n{body}\n" for title, body in part(records, out) if body.count("\n") > 1]
     (out / "tables.md").write_text("\n".join(sections), encoding="utf-8")
