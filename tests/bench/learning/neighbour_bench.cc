@@ -122,25 +122,26 @@ class NeighbourBench {
     Report(options_.steps);
   }
 
-  // One target, token `place` of its text.
-  void Add(int64_t place, bool is_free, double loss, Sums& sums) const {
+  // One target, token `place` of its text, with `unknown` symbols that nothing seen tells.
+  void Add(int64_t place, int64_t unknown, double loss, Sums& sums) const {
     const auto parity = static_cast<size_t>(place % 2);
     sums.targets[parity] += 1;
     sums.loss[parity] += loss;
-    sums.bound[parity] += is_free ? std::log(static_cast<double>(options_.text.symbols)) : 0.0;
+    sums.bound[parity] +=
+        static_cast<double>(unknown) * std::log(static_cast<double>(options_.text.symbols));
   }
 
   void AddLane(const Batch& batch, int64_t b, int64_t step, Sums& sums) const {
     std::vector<uint8_t> hidden = Draw(b, step).is_masked;
     if (IsMasked()) hidden.pop_back();
-    const std::vector<uint8_t> is_free = IsMasked() ? UndeterminedTokens(hidden) : hidden;
+    const std::vector<uint8_t> unknown = IsMasked() ? UnknownSymbols(hidden) : hidden;
     for (int64_t i = b * batch.shape.targets; i < (b + 1) * batch.shape.targets; ++i) {
       const int64_t slot = batch.readout_rows[i] - b * batch.shape.content_rows;
       const double loss = evaluator_->losses()[static_cast<size_t>(i)];
       if (IsMasked()) {  // CLS stands before the text
-        Add(slot - 1, is_free[static_cast<size_t>(slot - 1)] != 0, loss, sums);
+        Add(slot - 1, unknown[static_cast<size_t>(slot - 1)], loss, sums);
       } else {  // the token after the slot
-        Add(slot + 1, (slot + 1) % 2 == 1, loss, sums);
+        Add(slot + 1, (slot + 1) % 2, loss, sums);
       }
     }
   }

@@ -13,7 +13,7 @@ std::vector<int32_t> Tokens(
   for (size_t i = 0; i < values.size(); i += 2)
     values[i] = static_cast<int32_t>(random.Below(static_cast<uint32_t>(symbols)));
   for (size_t i = 1; i + 1 < values.size(); i += 2)
-    values[i] = static_cast<int32_t>((values[i - 1] + values[i + 1]) % symbols);
+    values[i] = static_cast<int32_t>(symbols + values[i - 1] * symbols + values[i + 1]);
   values.resize(static_cast<size_t>(size));
   for (int32_t& value : values)
     value += NeighbourText::kFirstId;
@@ -60,28 +60,24 @@ TextSample NeighbourText::Masked(const SamplingConfig& sampling,
   return sample;
 }
 
-std::vector<uint8_t> UndeterminedTokens(const std::vector<uint8_t>& hidden) {
+std::vector<uint8_t> UnknownSymbols(const std::vector<uint8_t>& hidden) {
   const size_t size = hidden.size();
+  // The symbol of an even place, which may lie one behind the last token.
+  const auto is_unknown = [&](size_t even) {
+    const bool seen = even < size && hidden[even] == 0;
+    const bool told_before = even > 0 && hidden[even - 1] == 0;
+    const bool told_after = even + 1 < size && hidden[even + 1] == 0;
+    return !seen && !told_before && !told_after;
+  };
   std::vector<uint8_t> unknown(size, 0);
-  // Even tokens joined by odd ones that are seen are known together, from any of them.
-  for (size_t begin = 0; begin < size;) {
-    size_t end = begin;
-    bool any = hidden[begin] == 0;
-    while (end + 2 < size && hidden[end + 1] == 0) {
-      end += 2;
-      any = any || hidden[end] == 0;
+  for (size_t i = 0; i < size; ++i) {
+    if (hidden[i] == 0) continue;
+    if (i % 2 == 0) {
+      unknown[i] = is_unknown(i) ? 1 : 0;
+    } else {
+      unknown[i] = static_cast<uint8_t>((is_unknown(i - 1) ? 1 : 0) + (is_unknown(i + 1) ? 1 : 0));
     }
-    for (size_t even = begin; even <= end; even += 2)
-      unknown[even] = any ? 0 : 1;
-    begin = end + 2;
   }
-  // The last token may be odd: its right neighbour is never seen.
-  for (size_t odd = 1; odd < size; odd += 2) {
-    const bool determined = odd + 1 < size && unknown[odd - 1] == 0 && unknown[odd + 1] == 0;
-    unknown[odd] = determined ? 0 : 1;
-  }
-  for (size_t i = 0; i < size; ++i)
-    unknown[i] = hidden[i] != 0 ? unknown[i] : 0;
   return unknown;
 }
 
