@@ -31,7 +31,7 @@ digest() { "$anyorder" inspect "$(ls -d "$1"/checkpoints/step-*[0-9] | tail -n 1
 # Step and losses of every step, a line each: all that must not depend on ranks.
 losses() {
   awk '{ line = ""
-    while (match($0, /"(step|loss|loss_[a-z]+|nsp_loss|nsp_accuracy)":[^,}]*/)) {
+    while (match($0, /"(step|loss|loss_[a-z0-9_]+|nsp_loss|nsp_accuracy)":[^,}]*/)) {
       line = line substr($0, RSTART, RLENGTH) " "
       $0 = substr($0, RSTART + RLENGTH)
     }

@@ -20,6 +20,7 @@
 #include "core/model/objectives/masked_diffusion.h"
 #include "core/model/objectives/permutation_lm.h"
 #include "core/model/objectives/unilm.h"
+#include "core/model/objectives/unilm_seq2seq.h"
 #include "core/model/objectives/unilmv2.h"
 #include "core/model/objectives/unilmv2_seq2seq.h"
 
@@ -43,6 +44,7 @@ constexpr std::array kObjectives = {
     Entry{"a3", MakeA3},
     Entry{"as_arm", MakeAsArm},
     Entry{"unilm", MakeUnilm},
+    Entry{"unilm_seq2seq", MakeUnilmSeq2seq},
     Entry{"unilmv2", MakeUnilmV2},
     Entry{"unilmv2_seq2seq", MakeUnilmV2Seq2seq},
     Entry{"longformer", MakeLongformer},

@@ -1,6 +1,8 @@
 #include "core/model/objectives/unilm.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "core/base/check.h"
 #include "core/base/status.h"
@@ -48,6 +50,9 @@ class Unilm final : public Objective {
   SampleKind sample_kind() const override { return SampleKind::kModePairs; }
   int64_t num_segments() const override { return kNumUnilmSegments; }
   bool has_reuse_part() const override { return false; }
+  std::string quantity() const override {
+    return "pseudo-NLL of masked tokens, each alone, from what its mode lets it see";
+  }
   std::vector<std::string> loss_names() const override {
     std::vector<std::string> names;
     for (int mode = 0; mode < kNumTextModes; ++mode)
