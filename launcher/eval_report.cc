@@ -55,6 +55,13 @@ EvalJson LossTerms(const std::vector<std::string>& names, const SplitLosses& los
 
 std::string OwnDefinition(const RunConfig& config, const Evaluator& evaluator) {
   std::string text = "mean over targets of -log p(target | what the objective lets it see), nats; ";
+  if (config.model.task.has_head()) {
+    text =
+        absl::StrCat("mean over examples of task + ",
+                     config.model.task.lm_weight,
+                     " * lm, nats: task is -log p(label | example), lm the mean over its tokens of "
+                     "-log p(token | those before it); every example counts once; ");
+  }
   if (config.objective.name == "permutation_lm") {
     absl::StrAppend(
         &text,
@@ -185,6 +192,13 @@ EvalJson OwnLossReport(const RunConfig& config,
                      {"losses", LossTable(losses)}};
   if (!evaluator.loss_names().empty())
     report["loss_terms"] = LossTerms(evaluator.loss_names(), losses);
+  if (losses.task_examples > 0) {
+    report["task"] = {
+        {"nats", losses.losses[0].mean()},
+        {"accuracy",
+         static_cast<double>(losses.task_correct) / static_cast<double>(losses.task_examples)},
+        {"examples", losses.task_examples}};
+  }
   const NextSentenceSums pairs = evaluator.next_sentence();
   if (pairs.samples > 0) {
     const auto samples = static_cast<double>(pairs.samples);
@@ -242,6 +256,16 @@ void PrintEvalForPeople(const EvalJson& report) {
     absl::StrAppend(&settings, settings.empty() ? "" : ", ", key, " ", value.dump());
   PrintLine("settings", settings);
   if (report.contains("overrides")) PrintLine("overrides", report["overrides"].dump());
+  if (report.contains("task")) {
+    const EvalJson& task = report["task"];
+    PrintLine("task",
+              absl::StrCat(NumberText(task["nats"]),
+                           " nats, ",
+                           NumberText(task["accuracy"]),
+                           " right, of ",
+                           NumberText(task["examples"]),
+                           " examples"));
+  }
   if (report.contains("next_sentence")) {
     const EvalJson& pairs = report["next_sentence"];
     PrintLine("next sentence",

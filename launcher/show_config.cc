@@ -114,6 +114,10 @@ absl::StatusOr<RunConfig> ShowConfig(const ShowOptions& options) {
     ANYORDER_RETURN_IF_ERROR(ApplyOverride(assignment, config));
   if (!options.objective.empty()) config.objective.name = options.objective;
   ANYORDER_ASSIGN_OR_RETURN(config.objective.name, ObjectiveNamed(config.objective.name));
+  // Two classes or choices where nobody says how many.
+  if (config.objective.name == "gpt_classifier" && config.objective.num_classes == 0)
+    config.objective.num_classes = 2;
+  config.Resolve();
   ANYORDER_RETURN_IF_ERROR(config.model.Validate());
   return config;
 }

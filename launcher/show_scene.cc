@@ -182,6 +182,12 @@ absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& opti
                             MakeObjective(config.objective.name, config.model, config.sampling));
   const BatchShape shape = objective->Shape(1);
   ANYORDER_ASSIGN_OR_RETURN(ShownText text, MakeText(options, config.sampling, shape.memory_rows));
+  if (objective->sample_kind() == SampleKind::kExamples) {
+    const TaskConfig& task = config.model.task;
+    text.MakeExample(task.has_head() ? task.task : ExampleTask::kGeneration,
+                     task.num_classes,
+                     config.sampling.seq_len);
+  }
   const bool own_lanes = options.config.empty() && options.run_dir.empty();
   const int64_t lanes = own_lanes ? 2 : config.train.lanes;
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Sampler> sampler,

@@ -13,10 +13,39 @@ namespace anyorder::launcher {
 namespace {
 
 // The published ids of the special pieces; words follow them.
+constexpr int32_t kBeginId = 1;
+constexpr int32_t kEndId = 2;
 constexpr int32_t kClassId = 3;
 constexpr int32_t kSeparatorId = 4;
 constexpr int32_t kMaskId = 6;
 constexpr int32_t kFirstWord = 9;
+
+class ShownExample final : public data::ExampleSource {
+ public:
+  ShownExample(ExampleTask task, int64_t parts, int64_t part_size, int64_t num_words)
+      : task_(task), num_words_(num_words) {
+    int32_t word = 0;
+    for (int64_t part = 0; part < parts; ++part) {
+      std::vector<int32_t>& tokens = example_.parts.emplace_back();
+      for (int64_t i = 0; i < part_size; ++i)
+        tokens.push_back(kFirstWord + word++ % static_cast<int32_t>(num_words));
+    }
+    if (task != ExampleTask::kGeneration) example_.label = 0;
+  }
+
+  ExampleTask task() const override { return task_; }
+  int64_t num_examples() const override { return 1; }
+  int64_t num_classes() const override { return static_cast<int64_t>(example_.parts.size()); }
+  VocabularyIds vocabulary() const override {
+    return {kSeparatorId, kClassId, kMaskId, kFirstWord + num_words_, kBeginId, kEndId};
+  }
+  absl::StatusOr<data::Example> ReadExample(int64_t /*example*/) const override { return example_; }
+
+ private:
+  const ExampleTask task_;
+  const int64_t num_words_;
+  data::Example example_;
+};
 
 bool EndsSentence(absl::string_view word) {
   return word.back() == '.' || word.back() == '!' || word.back() == '?';
@@ -64,7 +93,19 @@ ShownText ShownText::Numbered(int64_t num_tokens, int64_t sentence) {
   return shown;
 }
 
+void ShownText::MakeExample(ExampleTask task, int64_t choices, int64_t seq_len) {
+  const int64_t parts = task == ExampleTask::kClassification   ? 1
+                        : task == ExampleTask::kMultipleChoice ? choices + 1
+                                                               : 2;
+  const int64_t special = parts == 1 ? 2 : 3;
+  const int64_t room = (seq_len - special - 1) / std::min<int64_t>(parts, 2);
+  example_ = std::make_shared<ShownExample>(
+      task, parts, std::max<int64_t>(1, room), static_cast<int64_t>(words_.size()));
+}
+
 std::string ShownText::Name(int32_t id) const {
+  if (id == kBeginId) return "<s>";
+  if (id == kEndId) return "</s>";
   if (id == kClassId) return "<cls>";
   if (id == kSeparatorId) return "<sep>";
   if (id == kMaskId) return "<mask>";

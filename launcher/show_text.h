@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "data/sampling/example_source.h"
 #include "data/sampling/text_source.h"
 
 namespace anyorder::launcher {
@@ -24,6 +26,8 @@ class ShownText : public data::TextSource {
 
   // The first word comes at stream position `origin`, and the text repeats before and after.
   void SetOrigin(int64_t origin) { origin_ = origin; }
+  // One labelled example of `task` (of `choices` choices), its texts consecutive words that leave one of `seq_len` slots over.
+  void MakeExample(ExampleTask task, int64_t choices, int64_t seq_len);
   // What a vocabulary would call this id.
   std::string Name(int32_t id) const;
 
@@ -39,6 +43,7 @@ class ShownText : public data::TextSource {
   absl::StatusOr<data::LaneRange> ReadLaneRange(int64_t stream,
                                                 int64_t num_streams,
                                                 bool backward) const override;
+  const data::ExampleSource* examples() const override { return example_.get(); }
 
  private:
   // Words until `position`, counted from the origin: which copy of the text, which word of it.
@@ -52,6 +57,8 @@ class ShownText : public data::TextSource {
   std::vector<int64_t> sentence_;  // of each word: how many sentence ends are before it
   int64_t num_tokens_ = 0;
   int64_t origin_ = 0;
+  std::shared_ptr<const data::ExampleSource>
+      example_;  // shared by copies, none of which changes it
 };
 
 }  // namespace anyorder::launcher

@@ -13,6 +13,8 @@
 #include "core/train/ledger.h"
 #include "core/train/run_directory.h"
 #include "core/train/schedule_change.h"
+#include "core/train/task_data.h"
+#include "core/train/warm_start.h"
 #include "data/dataset.h"
 #include "data/dataset_index.h"
 #include "data/shard_format.h"
@@ -53,7 +55,8 @@ absl::StatusOr<RunConfig> LoadRequested(const StartRequest& request, bool has_co
     ANYORDER_RETURN_IF_ERROR(CheckConfigPath("--config", request.config));
   const std::string file = request.config.empty() ? paths.config : request.config;
   ANYORDER_ASSIGN_OR_RETURN(RunConfig config, LoadRunConfig(file, request.overrides, base));
-  for (std::string* directory : {&config.data.shards, &config.eval.shards}) {
+  for (std::string* directory :
+       {&config.data.shards, &config.eval.shards, &config.train.init_from}) {
     if (directory->empty()) continue;
     std::error_code error;
     const std::filesystem::path absolute = std::filesystem::absolute(*directory, error);
@@ -76,6 +79,23 @@ absl::Status CheckShardsPath(const std::string& key, const std::string& path) {
                    "; name a directory that `anyorder prep --output` wrote"));
 }
 
+// Whether a run that has not begun can begin with the weights that it asks for.
+absl::Status CheckWarmStart(const RunDirectory& paths,
+                            const RunConfig& config,
+                            const data::DatasetIndex& dataset) {
+  if (config.train.init_from.empty()) return absl::OkStatus();
+  if (ImportedRun(paths.root).exists()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("train.init_from is set, but '",
+                     paths.root,
+                     "' was imported and has weights already; leave the key out"));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  if (Summarize(records).committed_step >= 0) return absl::OkStatus();
+  const ParameterLayout layout(config.model, static_cast<int64_t>(dataset.vocab_size));
+  return PlanWarmStart(config.train.init_from, config, layout, dataset.tokenizer_digest).status();
+}
+
 // Here, not only in the ranks: a dataset that cannot be used is refused once, and nothing is written.
 absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const RunConfig& config) {
   ANYORDER_RETURN_IF_ERROR(CheckShardsPath("data.shards", config.data.shards));
@@ -84,6 +104,8 @@ absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const Ru
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> dataset,
                             data::Dataset::Open(config.data.shards));
   ANYORDER_RETURN_IF_ERROR(CheckSameDataset(paths, dataset->index()));
+  ANYORDER_RETURN_IF_ERROR(CheckTaskData(config, *dataset, TaskLabels::kRequired));
+  ANYORDER_RETURN_IF_ERROR(CheckWarmStart(paths, config, dataset->index()));
   if (config.eval.every > 0)
     ANYORDER_RETURN_IF_ERROR(OpenHeldOutText(config, dataset->index()).status());
   return dataset->index();

@@ -104,6 +104,15 @@ int64_t WorkspaceBytes(const NetworkShape& shape, const kernels::Backend& backen
   bytes = std::max(bytes,
                    backend.LinearCrossEntropyWorkspaceBytes(
                        shape.batch.batch_size, shape.model.model_dim, 2, shape.dtype()));
+  if (shape.batch.task_rows > 0) {
+    const TaskConfig& task = shape.model.task;
+    bytes = std::max(
+        bytes,
+        backend.LinearCrossEntropyWorkspaceBytes(task.has_choices() ? 1 : shape.batch.batch_size,
+                                                 shape.model.model_dim,
+                                                 task.num_classes,
+                                                 shape.dtype()));
+  }
   if (shape.has_global_rows(0)) {
     bytes = std::max(
         bytes,
@@ -156,6 +165,19 @@ void AddOptional(const NetworkShape& shape, Activations& a, Arena& arena) {
     if (shape.model.projects_clusters()) {
       for (TensorView* view : {&a.cluster_narrow, &a.dcluster_narrow})
         arena.Add(view, t, {most, dim});
+    }
+  }
+  if (shape.batch.task_rows > 0) {
+    const int64_t lanes = shape.batch.batch_size;
+    const int64_t states = lanes * shape.batch.task_rows;
+    const bool has_choices = shape.model.task.has_choices();
+    for (TensorView* view : {&a.task_states, &a.dtask_states})
+      arena.Add(view, t, {states, dim});
+    arena.Add(&a.task_logits, t, {has_choices ? states : lanes, shape.model.task.num_outputs()});
+    arena.Add(&a.task_losses, g, {lanes});
+    if (has_choices) {
+      arena.Add(&a.dtask_sums, g, {states, dim});
+      arena.Add(&a.dtask_weights, t, {lanes, dim});
     }
   }
   if (shape.model.global_projections && shape.batch.global_rows > 0) {

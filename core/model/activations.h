@@ -71,6 +71,14 @@ struct Activations {
   TensorView summary_losses;  // [B] G
   TensorView dsummary;        // [B, d] T
 
+  // The task head; null without one. R = task rows a lane.
+  TensorView task_states;    // [B * R, d] T, after dropout; of classes the first B are the sums
+  TensorView task_logits;    // [B, classes] T, or [B * R, 1]
+  TensorView task_losses;    // [B] G
+  TensorView dtask_states;   // [B * R, d] T
+  TensorView dtask_sums;     // [B * R, d] G; choices only, like the next
+  TensorView dtask_weights;  // [B, d] T, each lane's share of the weight's gradient
+
   // Scratch of one layer at a time.
   TensorView keys_input;  // [B * K, d] T, memory and content of each lane side by side
   TensorView branch;      // [N, d] T, a residual branch before its sum, or a gradient

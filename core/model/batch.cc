@@ -37,6 +37,12 @@ Batch::Batch(const BatchShape& batch_shape) : shape(batch_shape) {
       << shape.num_losses << " losses";
   if (shape.num_losses > 0) loss_ids.assign(num_targets, 0);
   if (shape.own_divisor) divisors.assign(lanes_count, 0.0);
+  task_rows.assign(lanes_count * static_cast<size_t>(shape.task_rows), 0);
+  if (shape.task_rows > 0) {
+    task_labels.assign(lanes_count, 0);
+    task_weights.assign(lanes_count, 0.0f);
+    task_choices.assign(lanes_count, 0);
+  }
   if (!shape.next_sentence) return;
   summary_rows.assign(lanes_count, 0);
   summary_labels.assign(lanes_count, 0);

@@ -37,6 +37,9 @@ struct BatchShape {
   // Losses that entries of the readout name (Batch::loss_ids), at most kMaxLosses; 0: one, without a name.
   int64_t num_losses = 0;
 
+  // Rows a lane whose states the task head reads (task_head.h); 0: none. Rows that the last layer computes.
+  int64_t task_rows = 0;
+
   // Content slots a lane that attend with projections of their own, where the model has those (Longformer): G.
   int64_t global_rows = 0;
 
@@ -89,6 +92,13 @@ struct Batch {
   std::vector<int32_t> summary_rows;
   std::vector<int32_t> summary_labels;
   std::vector<float> summary_weights;
+
+  // Of the task head, empty without one: its rows [B * task_rows], all different; the class or choice of each lane, the weight of its
+  // loss, and of how many of its rows (the first ones) the label is a choice, [B] each.
+  std::vector<int32_t> task_rows;
+  std::vector<int32_t> task_labels;
+  std::vector<float> task_weights;
+  std::vector<int32_t> task_choices;
 
   // Sum of weights of the readout, without next-sentence entries.
   double TargetWeight() const;

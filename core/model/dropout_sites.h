@@ -21,6 +21,7 @@ inline constexpr uint32_t kEmbeddingSite = 0;
 inline constexpr uint32_t kPositionSite = 1;  // rows: see positions.h
 inline constexpr uint32_t kReadoutSite = 2;
 inline constexpr uint32_t kSummarySite = 3;  // between the two layers of the next-sentence head
+inline constexpr uint32_t kTaskSite = 4;     // states that the task head reads
 
 constexpr uint32_t DropoutSite(int64_t layer, DropoutPlace place) {
   return 16 + 8 * static_cast<uint32_t>(layer) + static_cast<uint32_t>(place);

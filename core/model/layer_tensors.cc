@@ -65,6 +65,8 @@ void ForEachTensor(const NetworkTensors<Slot>& slots,
   both(&Slots::head_norm_gamma, &Views::head_norm_gamma);
   both(&Slots::head_norm_beta, &Views::head_norm_beta);
   both(&Slots::softmax_bias, &Views::softmax_bias);
+  both(&Slots::task, &Views::task);
+  both(&Slots::task_bias, &Views::task_bias);
   both(&Slots::summary, &Views::summary);
   both(&Slots::summary_bias, &Views::summary_bias);
   both(&Slots::classes, &Views::classes);
@@ -114,6 +116,8 @@ class SlotFinder {
     slots.head_norm_gamma = IfAny("lm_head.layer_norm.weight", {dim});
     slots.head_norm_beta = IfAny("lm_head.layer_norm.bias", {dim});
     slots.softmax_bias = IfAny("lm_loss.bias", {shape_.vocab_size});
+    slots.task = IfAny("task_head.weight", {shape_.model.task.num_outputs(), dim});
+    slots.task_bias = IfAny("task_head.bias", {shape_.model.task.num_outputs()});
     slots.summary = IfAny("sequence_summary.summary.weight", {dim, dim});
     slots.summary_bias = IfAny("sequence_summary.summary.bias", {dim});
     slots.classes = IfAny("logits_proj.weight", {2, dim});

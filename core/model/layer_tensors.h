@@ -54,6 +54,7 @@ struct NetworkTensors {
   View head, head_bias;                  // [d, d], [d]; applied transposed
   View head_norm_gamma, head_norm_beta;  // [d]
   View softmax_bias;                     // [V]; null with an adaptive softmax
+  View task, task_bias;                  // [outputs, d], [outputs]; the task head
   // The next-sentence head.
   View summary, summary_bias;  // [d, d], [d]; applied transposed
   View classes, classes_bias;  // [2, d], [2]; applied transposed

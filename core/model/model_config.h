@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 
 #include "core/base/fields.h"
+#include "core/model/task_config.h"
 #include "kernels/backend.h"
 
 namespace anyorder {
@@ -89,6 +90,8 @@ struct ModelConfig {
   double projection_init_range = 0.01;  // adaptive: standard deviation of their initial values
   // Whether there is a two-class head on CLS. No key of [model]: it is what [objective] next_sentence asks for.
   bool next_sentence_head = false;
+  // The head of fine-tuning, if any. No keys of [model] either: [objective] task, num_classes, lm_weight, classifier_dropout.
+  TaskConfig task;
 
   // Regularisation and numerics.
   double dropout = 0.1;            // embeddings, position table, residual branches, feed-forward

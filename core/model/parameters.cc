@@ -125,6 +125,10 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, int64_t vocab_size) 
     AddLayerNorm("lm_head.", dim);
   }
   AddSoftmax(config, vocab_size);
+  if (config.task.has_head()) {
+    AddWeights("task_head.weight", {config.task.num_outputs(), dim});
+    if (!config.task.has_choices()) AddBias("task_head.bias", config.task.num_outputs());
+  }
   if (!config.next_sentence_head) return;
   AddWeights("sequence_summary.summary.weight", {dim, dim});
   AddBias("sequence_summary.summary.bias", dim);

@@ -35,6 +35,7 @@ struct StepContext {
   kernels::Dropout ReadoutDropout(uint32_t site) const {
     return Make(site, shape.model.readout_dropout ? shape.model.dropout : 0.0);
   }
+  kernels::Dropout TaskDropout(uint32_t site) const { return Make(site, shape.model.task.dropout); }
 
  private:
   kernels::Dropout Make(uint32_t site, double rate) const {

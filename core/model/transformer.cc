@@ -18,6 +18,7 @@
 #include "core/model/next_sentence_head.h"
 #include "core/model/step_context.h"
 #include "core/model/sublayer.h"
+#include "core/model/task_head.h"
 
 namespace anyorder {
 namespace {
@@ -31,7 +32,8 @@ class TransformerNetwork final : public Transformer {
         binder_(shape_, layout_),
         embedding_(shape_),
         loss_head_(shape_),
-        next_sentence_head_(shape_) {}
+        next_sentence_head_(shape_),
+        task_head_(shape_) {}
 
   absl::Status Allocate() {
     ANYORDER_RETURN_IF_ERROR(activations_.Allocate(shape_, backend_));
@@ -40,6 +42,8 @@ class TransformerNetwork final : public Transformer {
 
   const ParameterLayout& layout() const override { return layout_; }
   const std::vector<float>& readout_losses() const override { return loss_head_.losses(); }
+  const std::vector<float>& task_losses() const override { return task_head_.losses(); }
+  const std::vector<int32_t>& task_predictions() const override { return task_head_.predictions(); }
   int64_t activation_bytes() const override { return activations_.bytes() + tables_.bytes(); }
 
   StepResult Run(const StepArgs& args, StreamView stream) override {
@@ -55,13 +59,20 @@ class TransformerNetwork final : public Transformer {
     }
     loss_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
     next_sentence_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
+    task_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
     if (learns) Backward(context);
-    return {loss_head_.loss_sum(),
-            args.batch->Divisor(),
-            next_sentence_head_.loss_sum(),
-            next_sentence_head_.num_correct(),
-            next_sentence_head_.num_entries(),
-            loss_head_.shares()};
+    StepResult result = {loss_head_.loss_sum(),
+                         args.batch->Divisor(),
+                         next_sentence_head_.loss_sum(),
+                         next_sentence_head_.num_correct(),
+                         next_sentence_head_.num_entries(),
+                         task_head_.num_correct(),
+                         loss_head_.shares()};
+    if (shape_.batch.task_rows > 0) {
+      result.loss_sum += task_head_.loss_sum();
+      result.shares[0] = {task_head_.loss_sum(), task_head_.weight()};
+    }
+    return result;
   }
 
  private:
@@ -139,6 +150,7 @@ class TransformerNetwork final : public Transformer {
   EmbeddingBlock embedding_;
   LossHead loss_head_;
   NextSentenceHead next_sentence_head_;
+  TaskHead task_head_;
   Activations activations_;
   NetworkWeights weights_;
   NetworkGradients gradients_;
@@ -180,6 +192,12 @@ absl::Status CheckShape(const NetworkShape& shape, const kernels::Backend& backe
       "the batch asks for the next-sentence head but the model has none (objective.next_sentence)");
   faults.Require(batch.cached_keys == 0,
                  "a microbatch with cached keys is the generator's, not a step's");
+  faults.Require(batch.task_rows == 0 || (shape.model.task.has_head() &&
+                                          batch.task_rows == shape.model.task.num_sequences()),
+                 absl::StrCat("the batch has ",
+                              batch.task_rows,
+                              " rows a lane for the task head, which reads ",
+                              shape.model.task.has_head() ? shape.model.task.num_sequences() : 0));
   faults.Require(batch.num_distances >= 1,
                  absl::StrCat("num_distances is ", batch.num_distances, " but must be positive"));
   if (faults.empty()) return absl::OkStatus();

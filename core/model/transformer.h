@@ -39,13 +39,15 @@ struct LossShare {
 };
 
 struct StepResult {
-  double loss_sum = 0;  // sum of weight * nll over the readout, in nats
+  double loss_sum = 0;  // sum of weight * nll over the readout and the task head, in nats
   double divisor = 0;   // what the step divides loss_sum by: Batch::Divisor()
   // Of next-sentence entries with a weight, at most one a lane: sum of nll, not weighted and not part of loss_sum (their
   // gradient, weighted, is part of the gradient), how many labels were the likelier class, and how many there are.
   double next_sentence_loss = 0;
   double next_sentence_correct = 0;
   double next_sentence_entries = 0;
+  // Of the task head: lanes whose likeliest class or choice is the label. Its loss is part of loss_sum, and of shares[0].
+  double task_correct = 0;
   // What loss_sum is made of, by Batch::loss_ids; zeros where the batch has none.
   std::array<LossShare, kMaxLosses> shares{};
 };
@@ -64,6 +66,10 @@ class Transformer {
   virtual StepResult Run(const StepArgs& args, StreamView stream) = 0;
   // Loss of each readout entry of the last Run, [B * targets]: evaluation splits by half and direction.
   virtual const std::vector<float>& readout_losses() const = 0;
+  // Of the last Run's task head, [B] each, empty without one: the loss of each lane, 0 where it has no label, and the likeliest class
+  // or choice.
+  virtual const std::vector<float>& task_losses() const = 0;
+  virtual const std::vector<int32_t>& task_predictions() const = 0;
   // Bytes of activations and workspaces.
   virtual int64_t activation_bytes() const = 0;
 };

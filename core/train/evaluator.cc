@@ -7,6 +7,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/train/task_data.h"
 
 namespace anyorder {
 
@@ -61,6 +62,10 @@ absl::Status Evaluator::Plan(const data::Dataset& text) {
                                                   options_.lanes));
   if (text.examples() != nullptr)
     ANYORDER_RETURN_IF_ERROR(objective_->CheckTask(text.examples()->task()));
+  if (objective_->sample_kind() == SampleKind::kExamples) {
+    ANYORDER_RETURN_IF_ERROR(CheckTaskData(config_, text, TaskLabels::kMayLack));
+    num_examples_ = text.examples()->num_examples();
+  }
   const int64_t advance = objective_->Shape(microbatch_lanes_).advance;
   warmup_batches_ = (config_.model.mem_len + advance - 1) / advance;
   const int64_t available = sampler_->steps_per_epoch();
@@ -143,11 +148,18 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights) {
       sums.correct += result.next_sentence_correct;
     }
     for (int64_t b = 0; is_scored && b < microbatch_lanes_; ++b) {
-      losses_[index * microbatch_lanes_ + b].Add(
-          SampleLosses(*args.batch,
-                       transformer_->readout_losses(),
-                       b,
-                       has_parts ? config_.sampling.reuse_len : 0));
+      const int64_t lane = index * microbatch_lanes_ + b;
+      // Lanes over at the end of the examples read the next epoch's.
+      if (num_examples_ > 0 && next_batch_ * options_.lanes + lanes_.begin + lane >= num_examples_)
+        continue;
+      TaskOutcome task;
+      const bool has_task = args.batch->shape.task_rows > 0;
+      if (has_task) task = {transformer_->task_losses()[b], transformer_->task_predictions()[b]};
+      losses_[lane].Add(SampleLosses(*args.batch,
+                                     transformer_->readout_losses(),
+                                     b,
+                                     has_parts ? config_.sampling.reuse_len : 0,
+                                     has_task ? &task : nullptr));
     }
   }
   ++next_batch_;

@@ -91,6 +91,8 @@ class Evaluator {
   std::unique_ptr<Transformer> own_transformer_;
   Transformer* transformer_ = nullptr;
   std::unique_ptr<kernels::Buffer> memory_;  // [2, lanes, L, M, d]
+  int64_t num_examples_ =
+      0;  // of a dataset of labelled examples, each of which is scored once; else 0
   int64_t warmup_batches_ = 0;
   int64_t scored_batches_ = 0;
 

@@ -111,6 +111,10 @@ HeldOut::Outcome HeldOut::Evaluate(ConstTensorView weights) {
   metrics.loss_b = losses.part(TextPart::kB).mean();
   for (const std::string& name : evaluator_->loss_names())
     metrics.losses.push_back({name, losses.losses[metrics.losses.size()].mean()});
+  if (losses.task_examples > 0) {
+    metrics.task_accuracy =
+        static_cast<double>(losses.task_correct) / static_cast<double>(losses.task_examples);
+  }
   metrics.targets = losses.total().targets;
   metrics.ms = absl::ToDoubleMilliseconds(absl::Now() - started);
   return {false, metrics};

@@ -63,6 +63,8 @@ const char* TextPartName(TextPart part) {
 }
 
 void SplitLosses::Add(const SplitLosses& other) {
+  task_examples += other.task_examples;
+  task_correct += other.task_correct;
   for (size_t i = 0; i < losses.size(); ++i)
     losses[i].Add(other.losses[i]);
   for (int direction : {0, 1}) {
@@ -87,7 +89,8 @@ LossSums SplitLosses::part(TextPart part) const {
 SplitLosses SampleLosses(const Batch& batch,
                          const std::vector<float>& losses,
                          int64_t b,
-                         int64_t reuse_len) {
+                         int64_t reuse_len,
+                         const TaskOutcome* task) {
   SplitLosses sums;
   const int32_t direction = batch.direction[b];
   for (int64_t i = b * batch.shape.targets; i < (b + 1) * batch.shape.targets; ++i) {
@@ -99,6 +102,12 @@ SplitLosses SampleLosses(const Batch& batch,
     if (reuse_len == 0) continue;
     const TextPart part = PartOf(batch, batch.readout_rows[i], reuse_len);
     sums.parts[direction][static_cast<int>(part)].AddTarget(weight, losses[i]);
+  }
+  if (task != nullptr && batch.task_weights[b] > 0) {
+    sums.directions[direction].AddTarget(batch.task_weights[b], task->loss);
+    sums.losses[0].AddTarget(batch.task_weights[b], task->loss);
+    sums.task_examples = 1;
+    sums.task_correct = task->prediction == batch.task_labels[b] ? 1 : 0;
   }
   if (batch.shape.own_divisor) sums.directions[direction].weight = batch.divisors[b];
   sums.directions[direction].CloseSample();

@@ -73,6 +73,7 @@ void VisitHeldOut(Metrics& metrics, Visitor visit) {
   visit("eval_loss_reuse", metrics.loss_reuse);
   visit("eval_loss_a", metrics.loss_a);
   visit("eval_loss_b", metrics.loss_b);
+  visit("eval_task_accuracy", metrics.task_accuracy);
   visit("eval_targets", metrics.targets);
   visit("eval_ms", metrics.ms);
 }
@@ -110,6 +111,7 @@ bool ParseLine(absl::string_view line, StepMetrics& metrics) {
     }
   };
   VisitMembers(metrics, read);
+  if (json.contains("task_accuracy")) read("task_accuracy", metrics.task_accuracy.emplace());
   if (json.contains("nsp_loss")) VisitNextSentence(metrics.next_sentence.emplace(), read);
   metrics.losses = ParseLosses(json, kLossPrefix);
   if (json.contains("eval_loss")) {
@@ -155,6 +157,7 @@ absl::Status MetricsLog::Append(StepMetrics metrics) {
   VisitMembers(metrics, write);
   for (const NamedLoss& loss : metrics.losses)
     json[absl::StrCat(kLossPrefix, loss.name)] = loss.nats;
+  if (metrics.task_accuracy) write("task_accuracy", *metrics.task_accuracy);
   if (metrics.next_sentence) VisitNextSentence(*metrics.next_sentence, write);
   if (metrics.held_out) {
     VisitHeldOut(*metrics.held_out, write);
@@ -163,6 +166,7 @@ absl::Status MetricsLog::Append(StepMetrics metrics) {
       const auto it = json.find(absl::StrCat("eval_loss_", split));
       if (std::isnan(it->get<double>()) && !std::isnan(metrics.held_out->loss)) json.erase(it);
     }
+    if (std::isnan(metrics.held_out->task_accuracy)) json.erase("eval_task_accuracy");
     for (const NamedLoss& loss : metrics.held_out->losses)
       json[absl::StrCat(kHeldOutLossPrefix, loss.name)] = loss.nats;
   }

@@ -33,6 +33,8 @@ struct HeldOutMetrics {
   double loss_a = std::numeric_limits<double>::quiet_NaN();
   double loss_b = std::numeric_limits<double>::quiet_NaN();
   std::vector<NamedLoss> losses;
+  // Share of labelled examples whose likeliest class or choice is the label; NaN without a task head.
+  double task_accuracy = std::numeric_limits<double>::quiet_NaN();
   int64_t targets = 0;
   double ms = 0;  // wall time of the evaluation on rank 0
 };
@@ -64,6 +66,7 @@ struct StepMetrics {
   std::string time;               // RFC 3339, of the line itself; filled in by Append
   int64_t peak_rss_bytes = 0;     // of rank 0
   std::vector<NamedLoss> losses;  // what `loss` is made of, where the objective tells parts apart
+  std::optional<double> task_accuracy;  // with objective.num_classes
   std::optional<NextSentenceMetrics>
       next_sentence;                       // objective.next_sentence, if a lane has a label
   std::optional<HeldOutMetrics> held_out;  // where the step was followed by an evaluation

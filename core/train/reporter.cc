@@ -108,6 +108,7 @@ absl::Status Reporter::ReportHeldOut(int64_t step, const HeldOutMetrics& held_ou
                                    {"eval/loss_reuse", held_out.loss_reuse},
                                    {"eval/loss_a", held_out.loss_a},
                                    {"eval/loss_b", held_out.loss_b},
+                                   {"eval/task_accuracy", held_out.task_accuracy},
                                    {"time/eval_ms", held_out.ms}}) {
     if (!std::isnan(value)) scalars.emplace_back(tag, value);
   }

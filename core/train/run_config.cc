@@ -22,13 +22,15 @@ bool DecidesResult(absl::string_view section, absl::string_view key) {
     if (section == free) return false;
   }
   if (section == "dist") return key == "reduction";
-  return key != "log_every" && key != "prefetch_steps";
+  // Which weights a run began with stands in its ledger, by their digest; where they lie may change.
+  return key != "log_every" && key != "prefetch_steps" && key != "init_from";
 }
 
 // New keys decide unless they are listed, which errs on the safe side.
 bool DecidesFunction(absl::string_view section, absl::string_view key) {
   // It adds a head to the model.
-  if (section == "objective") return key == "next_sentence";
+  if (section == "objective")
+    return key == "next_sentence" || key == "task" || key == "num_classes";
   if (section != "model") return false;
   for (const char* free : {"mem_len",
                            "initial_memory",

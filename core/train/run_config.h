@@ -28,11 +28,21 @@ struct ObjectiveConfig {
   std::string name = "permutation_lm";
   bool next_sentence =
       false;  // also learn whether B follows A, with a head on CLS; not for causal_lm
+  // gpt_classifier (TaskConfig): what data.shards has examples of, how many classes or at most how many choices, how much the
+  // language model of their text counts, and the dropout of the states that the head reads.
+  ExampleTask task = ExampleTask::kClassification;
+  int64_t num_classes = 0;
+  double lm_weight = 0.5;
+  double classifier_dropout = 0.1;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
     visit("name", self.name);
     visit("next_sentence", self.next_sentence);
+    visit("task", self.task);
+    visit("num_classes", self.num_classes);
+    visit("lm_weight", self.lm_weight);
+    visit("classifier_dropout", self.classifier_dropout);
   }
 };
 
@@ -44,6 +54,8 @@ struct TrainConfig {
   int64_t microbatch_lanes = 2;  // rows computed at once; bounds activation memory
   int64_t prefetch_steps = 2;    // steps of data prepared ahead
   int64_t log_every = 10;        // steps between log lines, where progress is not a terminal line
+  // Weights to begin with, by their names: a run directory (its newest checkpoint) or a checkpoint; "": drawn (warm_start.h).
+  std::string init_from;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
@@ -53,6 +65,7 @@ struct TrainConfig {
     visit("microbatch_lanes", self.microbatch_lanes);
     visit("prefetch_steps", self.prefetch_steps);
     visit("log_every", self.log_every);
+    visit("init_from", self.init_from);
   }
   int64_t num_microbatches() const { return lanes / microbatch_lanes; }
 };
@@ -150,7 +163,11 @@ struct RunConfig {
 
   // What one section means for another: the model has the parts that the objective asks for. Whoever changes [objective]
   // calls it.
-  void Resolve() { model.next_sentence_head = objective.next_sentence; }
+  void Resolve() {
+    model.next_sentence_head = objective.next_sentence;
+    model.task = {
+        objective.task, objective.num_classes, objective.lm_weight, objective.classifier_dropout};
+  }
   // InvalidArgument listing every fault of every section. REQUIRES Resolve().
   absl::Status Validate() const;
   // InvalidArgument if `ranks` ranks cannot share the microbatches of a step.

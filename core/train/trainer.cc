@@ -112,6 +112,7 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
       scalars[kNextSentenceLoss] = result.next_sentence_loss;
       scalars[kNextSentenceCorrect] = result.next_sentence_correct;
       scalars[kNextSentenceEntries] = result.next_sentence_entries;
+      scalars[kTaskCorrect] = result.task_correct;
       for (int i = 0; i < kMaxLosses; ++i) {
         scalars[kShareSums + i] = result.shares[i].sum;
         scalars[kShareWeights + i] = result.shares[i].weight;
@@ -152,6 +153,9 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
     const double weight = totals[kShareWeights + i];
     if (weight > 0) metrics.losses.push_back({names[i], totals[kShareSums + i] / weight});
   }
+  // The head's share of the losses weighs each example once.
+  if (config_.model.task.has_head())
+    metrics.task_accuracy = totals[kTaskCorrect] / totals[kShareWeights];
   // A step may have no lane with a label.
   if (const double entries = totals[kNextSentenceEntries]; entries > 0) {
     metrics.next_sentence = {totals[kNextSentenceLoss] / entries,

@@ -83,6 +83,7 @@ class Trainer {
     kNextSentenceLoss,
     kNextSentenceCorrect,
     kNextSentenceEntries,
+    kTaskCorrect,
     kStopWishes,    // ranks that got a stop signal
     kFaults,        // ranks with a problem of their own
     kSaveRefusals,  // ranks that cannot take the save that is due
@@ -109,6 +110,7 @@ class Trainer {
   absl::Status CheckSameInputs();
   absl::StatusOr<std::string> AgreeOnCheckpoint();
   absl::Status LoadLocalState(const std::string& checkpoint);
+  absl::Status LoadOtherRunsWeights();
   absl::Status ConnectLocalService();
   absl::Status OpenLocalReport(const std::string& checkpoint);
 
@@ -149,6 +151,7 @@ class Trainer {
   std::unique_ptr<Reporter> reporter_;  // rank 0 only
   std::unique_ptr<data::BatchLoader> loader_;
   std::unique_ptr<HeldOut> held_out_;  // null: no evaluations
+  std::string warm_start_;             // what the weights began as, where they were not drawn
 
   int64_t step_ = 0;           // steps finished
   int64_t skipped_steps_ = 0;  // of them without an update

@@ -12,7 +12,9 @@
 #include "core/train/rollback.h"
 #include "core/train/run_directory.h"
 #include "core/train/schedule_change.h"
+#include "core/train/task_data.h"
 #include "core/train/trainer.h"
+#include "core/train/warm_start.h"
 
 namespace anyorder {
 namespace {
@@ -110,8 +112,9 @@ absl::Status Trainer::OpenLocalData() {
                                                   objective_->sample_kind(),
                                                   static_cast<uint64_t>(config_.train.seed),
                                                   config_.train.lanes));
-  if (dataset_->examples() != nullptr) return objective_->CheckTask(dataset_->examples()->task());
-  return absl::OkStatus();
+  if (dataset_->examples() != nullptr)
+    ANYORDER_RETURN_IF_ERROR(objective_->CheckTask(dataset_->examples()->task()));
+  return CheckTaskData(config_, *dataset_, TaskLabels::kRequired);
 }
 
 // Nodes may see different files under one path.
@@ -173,7 +176,7 @@ absl::StatusOr<std::string> Trainer::AgreeOnCheckpoint() {
 absl::Status Trainer::LoadLocalState(const std::string& directory) {
   if (directory.empty()) {
     state_->Initialize();
-    return absl::OkStatus();
+    return config_.train.init_from.empty() ? absl::OkStatus() : LoadOtherRunsWeights();
   }
   ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint, ckpt::Checkpoint::Open(directory));
   ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
@@ -185,6 +188,21 @@ absl::Status Trainer::LoadLocalState(const std::string& directory) {
   anomalies_.Restore(saved.anomaly);
   lane_restarts_.Restore(saved.lane_restarts);
   state_->optimizer().set_updates(step_ - skipped_steps_);
+  return absl::OkStatus();
+}
+
+// Over the drawn weights, of which only those remain that the other run has not.
+absl::Status Trainer::LoadOtherRunsWeights() {
+  ANYORDER_ASSIGN_OR_RETURN(const WarmStart plan,
+                            PlanWarmStart(config_.train.init_from,
+                                          config_,
+                                          transformer_->layout(),
+                                          dataset_->index().tokenizer_digest));
+  const dist::Range owned = state_->optimizer().owned();
+  ANYORDER_RETURN_IF_ERROR(
+      ReadWarmStart(plan, owned.begin, owned.end, state_->optimizer().master().data()));
+  warm_start_ = plan.Description();
+  if (communicator_.rank() == 0) Log(absl::StrCat("beginning with ", warm_start_));
   return absl::OkStatus();
 }
 
@@ -208,7 +226,7 @@ absl::Status Trainer::OpenLocalReport(const std::string& checkpoint) {
   start.incarnation = options_.incarnation;
   start.ranks = communicator_.world_size();
   start.step = step_;
-  start.checkpoint = checkpoint;
+  start.checkpoint = checkpoint.empty() ? warm_start_ : checkpoint;
   start.dataset_digest = dataset_->index().dataset_digest;
   start.on_terminal = options_.progress_on_terminal;
   ANYORDER_ASSIGN_OR_RETURN(reporter_, Reporter::Open(options_.run_dir, config_, start));

@@ -47,11 +47,48 @@ compose() {
   for key in "${small[@]}" "data.shards=$shards" "$@" $keys; do command+=(--set "$key"); done
 }
 
+# label_examples TASK SHARDS: examples whose labels a few words tell, and held-out ones.
+label_examples() {
+  local part
+  python3 - "${1:-classification}" "$name" <<'PYTHON' || fail "no examples"
+import json, random, sys
+task, folder = sys.argv[1:]
+words = ["north south east west", "red blue green white", "one two three four"]
+kinds = [text.split() for text in words]
+def text(draw, kind):
+    return " ".join(draw.choice(kinds[kind]) for _ in range(draw.randint(3, 9)))
+for part, count in [("training", 600), ("held-out", 100)]:
+    draw = random.Random(part)
+    with open(f"{folder}/{part}.jsonl", "w") as out:
+        for i in range(count):
+            label = draw.randrange(3)
+            if task == "multiple_choice":
+                context = draw.randrange(3)
+                others = [kind for kind in range(3) if kind != context]
+                choices = [text(draw, context if j == label else draw.choice(others)) for j in range(3)]
+                example = {"context": text(draw, context), "choices": choices, "label": label}
+            elif task == "similarity":
+                example = {"a": text(draw, label), "b": text(draw, label if i % 2 else (label + 1) % 3), "label": i % 2}
+            else:
+                example = {"text": text(draw, label), "label": ["compass", "colour", "number"][label]}
+            out.write(json.dumps(example) + "\n")
+PYTHON
+  "$anyorder" prep --examples "$name/training.jsonl" --vocab "$2/spiece.model" --output "$name/examples" >"$name/log" 2>&1 || fail "prep --examples"
+  part=(); [ "${1:-classification}" = multiple_choice ] || part=(--labels-from "$name/examples")
+  "$anyorder" prep --examples "$name/held-out.jsonl" --vocab "$2/spiece.model" --output "$name/examples-held-out" "${part[@]}" >"$name/log" 2>&1 || fail "prep --examples"
+}
+
 # data_of LINE TRAINING HELD-OUT: sets $shards and $held_out to these, or to what the line's objective learns from.
 data_of() {
+  local config keys
   shards=$2 held_out=$3
   [[ $(setting objective name "$configs/$(awk -v line="$1" '$1 == line { print $2 }' "$here/objectives.txt")") != *_seq2seq ]] ||
     shards=$work/generation held_out=$work/generation-held-out
+  read -r _ config keys < <(grep "^$1 " "$here/objectives.txt")
+  grep -q '^task = ' "$configs/$config" || return 0
+  # Labelled examples, of the task that the line names, by the vocabulary of the text.
+  label_examples "$(sed -n 's/.*objective.task=\([a-z_]*\).*/\1/p' <<<" $keys")" "$2"
+  shards=$work/$name/examples held_out=$work/$name/examples-held-out
 }
 
 complete() {
@@ -179,10 +216,18 @@ learns() {
   compose "$1" "$shards" train.steps=150 optimizer.learning_rate=3e-3 checkpoint.every=0
   "${command[@]}" --run-dir "$name/run" --ranks 2 >"$name/log" 2>&1 || fail "exit status $?"
   "$anyorder" eval --run-dir "$name/run" --data "$held_out" --batches 0 --json >"$name/eval" 2>"$name/log" || fail "eval: exit status $?"
-  python3 - "$name/eval" <<'PYTHON' || fail "it learned nothing: $(cat "$name/eval")"
+  cp "$name/eval" "$name/eval-again"
+  [[ $held_out != */examples-held-out ]] || "$anyorder" eval --run-dir "$name/run" --data "$held_out" --batches 0 --lanes 3 --json >"$name/eval-again" 2>"$name/log" || fail "eval --lanes 3: exit status $?"
+  python3 - "$name/eval" "$name/eval-again" <<'PYTHON' || fail "it learned nothing: $(cat "$name/eval")"
 import json, math, sys
 report = json.load(open(sys.argv[1]))
 whole = report["losses"][0]
+if "task" in report:
+    # Every example counts once, whatever the lanes. Labels follow from the text; one of three by guessing.
+    again = json.load(open(sys.argv[2]))["task"]
+    assert again["accuracy"] == report["task"]["accuracy"] and abs(again["nats"] - report["task"]["nats"]) < 1e-4, again
+    print("told right:", report["task"])
+    assert report["task"]["examples"] == 100 and report["task"]["accuracy"] > 0.9
 # Each of several losses by itself.
 for row in report.get("loss_terms", [whole]):
     print(report["quantity"], row["part"], row["nats"], "+-", row["standard_error"])

@@ -15,6 +15,7 @@
 #include "core/model/objectives/dae.h"
 #include "core/model/objectives/eso_lm.h"
 #include "core/model/objectives/gpt.h"
+#include "core/model/objectives/gpt_classifier.h"
 #include "core/model/objectives/inexpressible.h"
 #include "core/model/objectives/longformer.h"
 #include "core/model/objectives/masked_diffusion.h"
@@ -37,6 +38,7 @@ constexpr std::array kObjectives = {
     Entry{"causal_lm", MakeCausalLm},
     Entry{"dae", MakeDae},
     Entry{"gpt", MakeGpt},
+    Entry{"gpt_classifier", MakeGptClassifier},
     Entry{"bert", MakeBert},
     Entry{"masked_diffusion", MakeMaskedDiffusion},
     Entry{"block_diffusion", MakeBlockDiffusion},
@@ -75,6 +77,12 @@ absl::Status CheckBackbone(const Objective& objective,
                  absl::StrCat("model.same_length is on, but rows of ",
                               objective.name(),
                               " do not read from left to right; use causal_lm"));
+  faults.Require(!model.task.has_head() || objective.Shape(1).task_rows > 0,
+                 absl::StrCat("objective.num_classes is ",
+                              model.task.num_classes,
+                              ", but ",
+                              objective.name(),
+                              " tells no classes apart; use gpt_classifier"));
   if (faults.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(faults.Joined());
 }

@@ -6,6 +6,8 @@ import subprocess
 from dataclasses import dataclass
 from typing import Callable
 
+import topic_text
+
 # The network and the batch of the real-text experiments: configs/xlnet-tiny.toml made smaller.
 VOCAB_SIZE = 2000
 MODEL = {
@@ -280,10 +282,60 @@ def modes(setting):
                       lambda trained=trained, seed=seed: train_modes(setting, trained, seed, steps))
 
 
+FINETUNED = {
+    "model.num_layers": 2, "model.model_dim": 64, "model.num_heads": 4, "model.head_dim": 16, "model.ffn_dim": 256,
+    "model.max_positions": 32, "model.init_range": 0.1, "sampling.seq_len": 32, "train.lanes": 16,
+    "train.microbatch_lanes": 8, "cpu.threads": 1, "checkpoint.every": 0,
+}
+
+
+def finetune(setting):
+    """GPT: with and without pretraining, lambda 0 and 0.5, on a small and a larger labelled set."""
+    for seed in setting.seeds:
+        yield Job(f"finetune {seed}", lambda seed=seed: pretrain_and_finetune(setting, seed))
+
+
+def pretrain_and_finetune(setting, seed):
+    folder = setting.out / "finetune" / str(seed)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    topic_text.write_text(folder / "text.txt", seed, 300 if setting.smoke else 40000)
+    prep = [setting.binaries / "anyorder", "prep", "--quiet"]
+    output_of([*prep, "--input", folder / "text.txt", "--output", folder / "text", "--vocab-type", "word", "--no-filter",
+               "--no-dedup", "--workers", 1])
+    sizes = {"small": 32, "large": 1024}
+    steps = {"pretrain": 4 if setting.smoke else 1500, "small": 4 if setting.smoke else 100, "large": 4 if setting.smoke else 256}
+    for part, count in (sizes | {"heldout": 1000}).items():
+        topic_text.write_examples(folder / f"{part}.jsonl", seed, part, count)
+        output_of([*prep, "--examples", folder / f"{part}.jsonl", "--output", folder / part, "--vocab",
+                   folder / "text/spiece.model"])
+    pretraining = launch(setting, "gpt-tiny.toml", folder / "pretrained", FINETUNED | {
+        "data.shards": folder / "text", "train.steps": steps["pretrain"], "train.seed": seed,
+        "optimizer.learning_rate": "3e-3"})
+    records = [{"bench": "finetune", "seed": seed, "curve": curve(pretraining, 50)}]
+    for part in sizes:
+        for pretrained in (True, False):
+            for weight in (0, 0.5):
+                start = {"train.init_from": folder / "pretrained"} if pretrained else {}
+                metrics = launch(setting, "gpt-classify-tiny.toml", folder / "run", FINETUNED | start | {
+                    "data.shards": folder / part, "train.steps": steps[part], "train.seed": seed,
+                    "optimizer.learning_rate": "5e-4", "objective.lm_weight": weight, "model.dropout": 0.1,
+                    "model.attention_dropout": 0.1})
+                report = json.loads(output_of([setting.binaries / "anyorder", "eval", "--run-dir", folder / "run", "--data",
+                                               folder / "heldout", "--batches", 0, "--json", "--threads", 1]))
+                records.append({"bench": "finetune", "seed": seed, "set": part, "examples": sizes[part], "pretrained": pretrained,
+                                "lm_weight": weight, "steps": steps[part], "train_task_loss": metrics[-1]["loss_task"],
+                                "best_accuracy": topic_text.best_accuracy()} | report["task"])
+                shutil.rmtree(folder / "run")
+    shutil.rmtree(folder / "pretrained/checkpoints")
+    return records
+
+
 # In the order of running; the last ones measure time.
 EXPERIMENTS = {
     "unigram": unigram, "pair": pair, "neighbours": neighbours, "lag": lag, "longer": longer, "position": position, "modes": modes, "causal": causal, "ablation": ablation,
     "longformer": longformer,
+    "finetune": finetune,
     "exactness": exactness, "speed": speed,
 }
 NEEDS_TEXT = {"unigram", "position", "modes", "causal", "ablation", "longformer"}

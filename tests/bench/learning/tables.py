@@ -350,10 +350,37 @@ def longformer_tables(records, out):
     yield "Longformer's recipes: paired differences", table(["recipe", "difference", "nats", "t test at 5 %"], rows)
 
 
+def finetune_tables(records, out):
+    def accuracies(part, pretrained, weight):
+        found = select(records, bench="finetune", set=part, pretrained=pretrained, lm_weight=weight)
+        return {r["seed"]: r["accuracy"] for r in found}
+
+    rows, differences = [], []
+    for part in ("small", "large"):
+        found = select(records, bench="finetune", set=part)
+        if not found:
+            continue
+        for pretrained in (True, False):
+            rows.append([found[0]["examples"], "pretrained" if pretrained else "drawn",
+                         *(spread(list(accuracies(part, pretrained, weight).values())) for weight in (0, 0.5)),
+                         f"{found[0]['best_accuracy']:.3f}"])
+
+        def compare(name, one, other):
+            paired = [one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())]
+            differences.append([found[0]["examples"], name, each(paired), spread(paired), verdict(paired)])
+
+        compare("pretrained - drawn, lambda 0.5", accuracies(part, True, 0.5), accuracies(part, False, 0.5))
+        compare("lambda 0.5 - 0, pretrained", accuracies(part, True, 0.5), accuracies(part, True, 0))
+        compare("lambda 0.5 - 0, drawn", accuracies(part, False, 0.5), accuracies(part, False, 0))
+    yield "Fine-tuning: held-out accuracy", table(["examples", "weights at first", "lambda 0", "lambda 0.5", "best possible"], rows)
+    yield "Fine-tuning: differences of accuracy", table(["examples", "what", "by seed", "mean", "t test at 5 %"], differences)
+
+
 def write(records, out):
     sections = []
     for part in (unigram_tables, plateau_tables, ablation_tables, position_tables, causal_tables, lag_tables, longer_tables,
                  pair_tables,
-                 neighbour_tables, mode_tables, longformer_tables, exactness_tables, speed_tables):
+                 neighbour_tables, mode_tables, longformer_tables, exactness_tables, speed_tables,
+                 finetune_tables):
         sections += [f"### {title}\n\n{body}\n" for title, body in part(records, out) if body.count("\n") > 1]
     (out / "tables.md").write_text("\n".join(sections), encoding="utf-8")

@@ -91,6 +91,22 @@ void AddCorruption(const SamplingConfig& sampling,
   }
 }
 
+// A context and two choices (lanes of odd number) or three; the first of them, for tasks of fewer texts.
+void AddExample(const SamplingConfig& sampling,
+                int64_t vocab_size,
+                RandomStream& random,
+                TextSample& sample) {
+  const int64_t choices = sample.lane % 2 == 0 ? 3 : 2;
+  sample.example = 2 * sample.lane;
+  for (int64_t part = 0; part <= choices; ++part) {
+    std::vector<int32_t>& tokens =
+        sample.parts.emplace_back(1 + random.Below(static_cast<uint32_t>(sampling.seq_len)));
+    for (int32_t& token : tokens)
+      token = 5 + static_cast<int32_t>(random.Below(static_cast<uint32_t>(vocab_size - 5)));
+  }
+  sample.label = static_cast<int32_t>(random.Below(static_cast<uint32_t>(choices)));
+}
+
 }  // namespace
 
 ModelConfig SmallModel() {
@@ -130,7 +146,12 @@ TextSample RandomSample(const SamplingConfig& sampling,
   sample.step = step;
   sample.backward = backward;
   sample.seed = 99;
-  sample.vocabulary = {.separator = 2, .classifier = 3, .mask = 4, .size = vocab_size};
+  sample.vocabulary = {
+      .separator = 2, .classifier = 3, .mask = 4, .size = vocab_size, .begin = 1, .end = 0};
+  if (kind == SampleKind::kExamples) {
+    AddExample(sampling, vocab_size, random, sample);
+    return sample;
+  }
   sample.tokens.resize(static_cast<size_t>(sampling.seq_len));
   sample.segment.assign(sample.tokens.size(), 0);
   for (int32_t& token : sample.tokens)
