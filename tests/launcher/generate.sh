@@ -4,6 +4,8 @@
 # Usage: generate.sh BIN_DIR WORK_DIR CASE
 #   gpt, transformer_xl   a network that knows eight sentences by heart goes on from four words of each, in any grouping and on any threads
 #   xlnet                 texts from the query stream, searched and drawn, the same each time
+#   unilmv2               a network fine-tuned to turn three words round does so
+#   unilm                 prompts as sources that the network rewrites, by a [MASK] a step
 #   refused               what cannot be generated is refused in one line
 set -u
 bin=$1 work=$2 name=generate_$3
@@ -96,6 +98,46 @@ xlnet)
   cmp drawn.jsonl again.jsonl || fail "the same seed draws other texts"
   ! cmp -s drawn.jsonl other.jsonl || fail "another seed draws the same texts"
   [ "$(texts drawn.jsonl | sort -u | wc -l)" -eq 4 ] || fail "four draws are not four texts" ;;
+
+unilmv2)
+  # Three words backwards, learned by heart: the source is read whole, the target written by a [P] a step.
+  dataset
+  sentences | python3 -c 'import json, sys
+for line in sys.stdin:
+    words = line.split()
+    for at in (0, 3, 6):
+        print(json.dumps({"source": " ".join(words[at:at + 3]), "target": " ".join(words[at:at + 3][::-1])}))' >pairs.jsonl
+  "$anyorder" prep --examples pairs.jsonl --vocab shards/spiece.model --output pairs >log 2>&1 || fail "prep --examples: exit status $?"
+  train unilmv2-seq2seq-tiny.toml run data.shards="$PWD/pairs" sampling.num_predict=24 optimizer.learning_rate=1e-3 train.steps=800
+  python3 -c 'import json, sys
+for line in sys.stdin: print(json.dumps({"text": json.loads(line)["source"]}))' <pairs.jsonl >sources.jsonl
+  "$anyorder" generate --run-dir run --input sources.jsonl --output beam.jsonl --beam 4 --length-penalty 0.6 --max-len 30 2>err || fail "generate: exit status $?: $(cat err)"
+  "$anyorder" generate --run-dir run --input sources.jsonl --output one.jsonl --beam 4 --length-penalty 0.6 --max-len 30 --threads 1 --batch 8 || fail "one thread: exit status $?"
+  cmp beam.jsonl one.jsonl || fail "the number of threads changes something"
+  python3 - <<'END' || fail "not the targets that it learned"
+import json, sys
+targets = [json.loads(line)["target"] for line in open("pairs.jsonl")]
+texts = [json.loads(line) for line in open("beam.jsonl")]
+wrong = [(text["text"], target) for text, target in zip(texts, targets) if text["text"] != target or not text["ended"]]
+sys.exit(f"{len(wrong)} of {len(targets)}: {wrong[:3]}" if wrong or len(texts) != len(targets) else 0)
+END
+  ;;
+
+unilm)
+  # What it writes after so few steps is nothing to compare with: that prompts become sources and texts come back is.
+  dataset
+  train unilm-tiny.toml run train.steps=20 sampling.reuse_len=32 sampling.num_predict=8 model.max_positions=64
+  "$anyorder" generate --run-dir run --input prompts.txt --output beam.jsonl --beam 3 --block-ngram 3 --min-len 4 2>err || fail "generate: exit status $?: $(cat err)"
+  "$anyorder" generate --run-dir run --input prompts.txt --output one.jsonl --beam 3 --block-ngram 3 --min-len 4 --threads 1 || fail "one thread: exit status $?"
+  cmp beam.jsonl one.jsonl || fail "the number of threads changes something"
+  python3 - beam.jsonl <<'END' || fail "$(cat beam.jsonl)"
+import json, sys
+texts = [json.loads(line) for line in open(sys.argv[1])]
+assert [text["prompt"] for text in texts] == list(range(1, 9))
+for text in texts:
+    assert text["tokens"] >= 4 and text["log_prob"] < 0 and text["text"], text
+END
+  refuses 64 "prompt 1: the prompt is empty" --run-dir run --input - --output x.jsonl <<<"" ;;
 
 refused)
   reference=(--run-dir "$work/reference" --input prompts.txt)
