@@ -18,6 +18,10 @@ PICTURES = {  # committed file -> options that draw it
     OBJECTIVES / "dae.svg": ["--objective", "dae", "--length", "16", "--seed", "2"],
     OBJECTIVES / "unilmv2.svg": ["--objective", "unilmv2", "--length", "14", "--seed", "3"],
 }
+PICTURES |= {
+    OBJECTIVES / f"unilm-{mode}.svg": ["--config", str(SOURCE / "configs/unilm-tiny.toml"), "--length", "16", "--lane", lane]
+    for mode, lane in (("bidirectional", "5"), ("seq2seq", "1"), ("left-to-right", "8"), ("right-to-left", "0"))
+}
 SVG = "{http://www.w3.org/2000/svg}"
 
 
