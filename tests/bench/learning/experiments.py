@@ -325,7 +325,8 @@ def pretrain_and_finetune(setting, seed):
                                                folder / "heldout", "--batches", 0, "--json", "--threads", 1]))
                 records.append({"bench": "finetune", "seed": seed, "set": part, "examples": sizes[part], "pretrained": pretrained,
                                 "lm_weight": weight, "steps": steps[part], "train_task_loss": metrics[-1]["loss_task"],
-                                "best_accuracy": topic_text.best_accuracy()} | report["task"])
+                                "best_accuracy": topic_text.best_accuracy(),
+                                "accuracy": report["task"]["accuracy"], "nats": report["task"]["nats"]})
                 shutil.rmtree(folder / "run")
     shutil.rmtree(folder / "pretrained/checkpoints")
     return records

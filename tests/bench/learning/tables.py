@@ -269,7 +269,7 @@ def mode_tables(records, out):
     yield "UniLM: held-out nats of each mode in one model of all modes and in a model of that mode alone, equal steps", table(
         ["mode", "one model", "specialist", "one model - specialist", "each seed", "t test"], rows)
     rows = [[trained, *(spread(list(mode_losses(records, trained, mode).values())) for mode in modes)]
-            for trained in ("all", *modes) if mode_losses(records, trained, modes[0])]
+            for trained in ("all", *modes) if modes and mode_losses(records, trained, modes[0])]
     yield "UniLM: every model in every mode", table(["trained in", *modes], rows)
 
 
