@@ -311,7 +311,7 @@ def pretrain_and_finetune(setting, seed):
                    folder / "text/spiece.model"])
     pretraining = launch(setting, "gpt-tiny.toml", folder / "pretrained", FINETUNED | {
         "data.shards": folder / "text", "train.steps": steps["pretrain"], "train.seed": seed,
-        "optimizer.learning_rate": "3e-3"})
+        "optimizer.learning_rate": "1e-3"})
     records = [{"bench": "finetune", "seed": seed, "curve": curve(pretraining, 50)}]
     for part in sizes:
         for pretrained in (True, False):

@@ -1,15 +1,16 @@
 """Sentences of two topics, and labelled examples of them: what pretraining can know that a few labels cannot tell.
 
-A topic is a set of words that the other does not have. A sentence has twelve words, each with 0.8 of its own topic and else of the other;
-its label is its topic. Who knows every word's topic is right with 0.988 (the majority of twelve, a tie by the coin): the known answer. A small
-labelled set shows a few words in a hundred only, unlabelled sentences show all of them together with their like.
+A topic is a set of words that the other does not have. A sentence has twelve words, each with 0.9 of its own topic and else of the other;
+its label is its topic. Who knows every word's topic is right with 0.9997 (the majority of twelve, a tie by the coin): the known answer. A small
+labelled set (32 sentences) shows six words in ten, most of them once; unlabelled sentences show all of them together with their like. A word
+costs 12/13 ln 400 = 5.53 nats to who does not know the topic, 5.19 to who does.
 """
 
 import json
 import random
 from math import comb
 
-WORDS, LENGTH, OWN = 1500, 12, 0.8  # words a topic
+WORDS, LENGTH, OWN = 200, 12, 0.9  # words a topic
 
 
 def best_accuracy():
