@@ -55,6 +55,11 @@ EvalJson LossTerms(const std::vector<std::string>& names, const SplitLosses& los
 
 std::string OwnDefinition(const RunConfig& config, const Evaluator& evaluator) {
   std::string text = "mean over targets of -log p(target | what the objective lets it see), nats; ";
+  if (evaluator.objective().Shape(1).own_divisor) {
+    text =
+        "sum over targets of weight * -log p(target | what the objective lets it see) by the "
+        "objective's divisor, nats; ";
+  }
   if (config.model.task.has_head()) {
     text =
         absl::StrCat("mean over examples of task + ",

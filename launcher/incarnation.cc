@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -32,6 +31,7 @@ constexpr absl::Duration kServiceRetryLimit = absl::Seconds(10);
 constexpr absl::Duration kServiceEndLimit = absl::Minutes(5);
 constexpr absl::Duration kAfterOrderlyService = absl::Seconds(10);
 constexpr absl::Duration kRepeatWish = absl::Seconds(1);
+constexpr absl::Duration kRepeatWishInTraining = absl::Seconds(15);
 constexpr int kPollMs = 50;
 
 // A signal handler can reach nothing but globals.
@@ -85,7 +85,8 @@ absl::StatusOr<std::unique_ptr<Step>> StartService(const IncarnationOptions& opt
 // as an end.
 class SignalForwarder {
  public:
-  explicit SignalForwarder(Step& ranks) : ranks_(ranks) {}
+  SignalForwarder(const IncarnationOptions& options, Step& ranks)
+      : options_(options), ranks_(ranks) {}
 
   void Forward() {
     if (!IsAskedToStop()) return;
@@ -100,8 +101,9 @@ class SignalForwarder {
       LogWarning("ending the ranks without a checkpoint");
       ranks_.Kill();
     }
-    // Again and again: what comes before the ranks have started reaches nobody.
-    if (wish < 3 && (wish > told_ || absl::Now() - sent_ > kRepeatWish)) {
+    // Again and again: what comes before the ranks have started reaches nobody. Seldom once they train: while mpirun clears up after
+    // a crash a wish ends it, and what the ranks ended with would be lost.
+    if (wish < 3 && (wish > told_ || IsDueAgain())) {
       ranks_.AskToStop(/*urgent=*/wish == 2);
       sent_ = absl::Now();
     }
@@ -109,8 +111,25 @@ class SignalForwarder {
   }
 
  private:
+  bool IsDueAgain() {
+    const absl::Duration waited = absl::Now() - sent_;
+    if (waited <= kRepeatWish) return false;
+    if (!is_training_) is_training_ = HasBegun();
+    return !is_training_ || waited > kRepeatWishInTraining;
+  }
+  // Whether the ranks of this start have written that they train: then they listen.
+  bool HasBegun() const {
+    const auto records = ReadLedger(RunDirectory(options_.run_dir).ledger);
+    return records.ok() &&
+           std::any_of(records->begin(), records->end(), [&](const LedgerRecord& record) {
+             return record.event == "train" && record.incarnation == options_.identity.incarnation;
+           });
+  }
+
+  const IncarnationOptions& options_;
   Step& ranks_;
   int told_ = 0;
+  bool is_training_ = false;
   absl::Time sent_ = absl::InfinitePast();
 };
 
@@ -135,35 +154,19 @@ void EndService(Step& service) {
   }
 }
 
-// Whether the ranks trained and never said that they stopped: their newest steps are in no checkpoint.
-bool HasLostSteps(const IncarnationOptions& options) {
-  const auto records = ReadLedger(RunDirectory(options.run_dir).ledger);
-  if (!records.ok()) return false;
-  const auto has = [&](absl::string_view event) {
-    return std::any_of(records->begin(), records->end(), [&](const LedgerRecord& record) {
-      return record.event == event && record.incarnation == options.identity.incarnation;
-    });
-  };
-  return has("train") && !has("stop");
-}
-
 // What the end of the ranks means for the run. A stop signal during start-up ends ranks that could not listen yet and had nothing to
 // save, and mpirun, which a scheduler's signal reaches as well, then ends with 1. Ranks that crash instead of stopping have lost the
-// steps since the last checkpoint, and say so. While mpirun clears up after them it does not catch our wishes any more: it then ends
-// by the wish, whatever the ranks ended with.
-int EndOfRanks(const IncarnationOptions& options, int exit_status) {
+// steps since the last checkpoint, and say so.
+int EndOfRanks(int exit_status) {
   const auto is_by = [exit_status](std::initializer_list<int> signals) {
     return std::any_of(signals.begin(), signals.end(), [exit_status](int signal_number) {
       return exit_status == 128 + signal_number;
     });
   };
-  const bool ended_by_wish = IsAskedToStop() && is_by({SIGUSR1, SIGUSR2});
-  if (!ended_by_wish || !HasLostSteps(options)) {
-    if (is_by({SIGTERM, SIGINT, SIGUSR1})) return kExitRequeue;
-    if (!IsAskedToStop()) return exit_status;
-    if (exit_status == 1 || is_by({SIGUSR2, SIGKILL})) return kExitRequeue;
-    if (exit_status <= 128) return exit_status;
-  }
+  if (is_by({SIGTERM, SIGINT, SIGUSR1})) return kExitRequeue;
+  if (!IsAskedToStop()) return exit_status;
+  if (exit_status == 1 || is_by({SIGUSR2, SIGKILL})) return kExitRequeue;
+  if (exit_status <= 128) return exit_status;
   LogWarning(absl::StrCat(
       "the ranks ended with status ",
       exit_status,
@@ -177,7 +180,7 @@ int WatchUntilEnd(const IncarnationOptions& options,
                   Step& ranks,
                   bool is_distributed,
                   OutputRelay& output) {
-  SignalForwarder signals(ranks);
+  SignalForwarder signals(options, ranks);
   SilentRanks silent_ranks({RunDirectory(options.run_dir).heartbeats,
                             options.place.ranks,
                             options.identity.incarnation,
@@ -251,7 +254,7 @@ absl::StatusOr<int> RunIncarnation(const IncarnationOptions& options,
   const int exit_status = WatchUntilEnd(options, *service, **ranks, way.is_distributed(), output);
   EndService(*service);
   way.CleanUp();
-  return EndOfRanks(options, exit_status);
+  return EndOfRanks(exit_status);
 }
 
 }  // namespace anyorder::launcher

@@ -5,9 +5,12 @@
 #include <optional>
 #include <system_error>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
+#include "core/model/adaptive_clusters.h"
+#include "core/model/objective.h"
 #include "core/train/config_file.h"
 #include "core/train/held_out.h"
 #include "core/train/ledger.h"
@@ -79,10 +82,38 @@ absl::Status CheckShardsPath(const std::string& key, const std::string& path) {
                    "; name a directory that `anyorder prep --output` wrote"));
 }
 
-// Whether a run that has not begun can begin with the weights that it asks for.
-absl::Status CheckWarmStart(const RunDirectory& paths,
-                            const RunConfig& config,
-                            const data::DatasetIndex& dataset) {
+// What a run has to do with other weights is settled when it begins: `started` is how it did, null for one that has not. Before its first
+// checkpoint it must begin with the same ones again.
+absl::Status CheckSameWarmStart(const RunDirectory& paths,
+                                const RunConfig* started,
+                                bool has_committed,
+                                const std::string& wanted) {
+  if (started == nullptr) return absl::OkStatus();
+  const std::string& began = started->train.init_from;
+  const bool goes_on = has_committed && (wanted.empty() || !began.empty());
+  const bool begins_again =
+      wanted.empty() == began.empty() && (wanted == began || absl::StartsWith(began, wanted + "/"));
+  if (goes_on || begins_again) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("train.init_from is ",
+                   wanted.empty() ? "not set" : absl::StrCat("'", wanted, "'"),
+                   ", but run '",
+                   paths.root,
+                   "' began with ",
+                   began.empty() ? "weights of its own" : absl::StrCat("'", began, "'"),
+                   "; leave the key as it was, or name a new --run-dir"));
+}
+
+// Whether a run without a checkpoint can begin with the weights that it asks for, which are pinned: the one checkpoint that is the newest
+// now, for all ranks and for starts after a crash.
+absl::Status SettleWarmStart(const RunDirectory& paths,
+                             const RunConfig* started,
+                             const data::DatasetIndex& dataset,
+                             RunConfig& config) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  const bool has_committed = Summarize(records).committed_step >= 0;
+  ANYORDER_RETURN_IF_ERROR(
+      CheckSameWarmStart(paths, started, has_committed, config.train.init_from));
   if (config.train.init_from.empty()) return absl::OkStatus();
   if (ImportedRun(paths.root).exists()) {
     return absl::InvalidArgumentError(
@@ -90,10 +121,28 @@ absl::Status CheckWarmStart(const RunDirectory& paths,
                      paths.root,
                      "' was imported and has weights already; leave the key out"));
   }
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
-  if (Summarize(records).committed_step >= 0) return absl::OkStatus();
+  if (has_committed) return absl::OkStatus();
+  if (started != nullptr) config.train.init_from = started->train.init_from;
   const ParameterLayout layout(config.model, static_cast<int64_t>(dataset.vocab_size));
-  return PlanWarmStart(config.train.init_from, config, layout, dataset.tokenizer_digest).status();
+  ANYORDER_ASSIGN_OR_RETURN(
+      const WarmStart plan,
+      PlanWarmStart(config.train.init_from, config, layout, dataset.tokenizer_digest));
+  config.train.init_from = plan.checkpoint;
+  return absl::OkStatus();
+}
+
+// Whether the objective can learn from this dataset: labelled examples of its task, or text.
+absl::Status CheckKindOfData(const RunConfig& config, const data::Dataset& dataset) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                            MakeObjective(config.objective.name, config.model, config.sampling));
+  if (dataset.examples() != nullptr) return objective->CheckTask(dataset.examples()->task());
+  if (objective->sample_kind() != SampleKind::kExamples) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("data.shards '",
+                   config.data.shards,
+                   "' is plain text, but ",
+                   config.objective.name,
+                   " learns from examples; make them with `anyorder prep --examples`"));
 }
 
 // Here, not only in the ranks: a dataset that cannot be used is refused once, and nothing is written.
@@ -105,7 +154,9 @@ absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const Ru
                             data::Dataset::Open(config.data.shards));
   ANYORDER_RETURN_IF_ERROR(CheckSameDataset(paths, dataset->index()));
   ANYORDER_RETURN_IF_ERROR(CheckTaskData(config, *dataset, TaskLabels::kRequired));
-  ANYORDER_RETURN_IF_ERROR(CheckWarmStart(paths, config, dataset->index()));
+  ANYORDER_RETURN_IF_ERROR(
+      CheckAdaptiveClusters(config.model, static_cast<int64_t>(dataset->index().vocab_size)));
+  ANYORDER_RETURN_IF_ERROR(CheckKindOfData(config, *dataset));
   if (config.eval.every > 0)
     ANYORDER_RETURN_IF_ERROR(OpenHeldOutText(config, dataset->index()).status());
   return dataset->index();
@@ -144,8 +195,15 @@ absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request) {
   if (!request.may_lack_dataset || HasDataset(config)) {
     ANYORDER_ASSIGN_OR_RETURN(dataset, CheckData(paths, config));
   }
+  RunConfig started;
+  if (has_config) {
+    ANYORDER_ASSIGN_OR_RETURN(started, LoadRunConfig(paths.config, {}));
+  }
+  if (dataset) {
+    ANYORDER_RETURN_IF_ERROR(
+        SettleWarmStart(paths, has_config ? &started : nullptr, *dataset, config));
+  }
   if (!has_config) return config;
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig started, LoadRunConfig(paths.config, {}));
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
   const bool is_first = Summarize(records).incarnations == 0;
   if (is_first && ImportedRun(request.run_dir).exists()) {

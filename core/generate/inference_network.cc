@@ -6,6 +6,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/model/adaptive_clusters.h"
 #include "core/model/forward_pass.h"
 #include "core/model/parameters.h"
 #include "core/model/prediction_head.h"
@@ -33,6 +34,7 @@ InferenceNetwork::InferenceNetwork(const NetworkShape& shape, kernels::Backend& 
 absl::StatusOr<std::unique_ptr<InferenceNetwork>> InferenceNetwork::Create(
     const NetworkShape& shape, kernels::Backend& backend) {
   ANYORDER_RETURN_IF_ERROR(shape.model.Validate());
+  ANYORDER_RETURN_IF_ERROR(CheckAdaptiveClusters(shape.model, shape.vocab_size));
   if (!backend.Supports(shape.dtype())) {
     return absl::InvalidArgumentError(absl::StrCat("model.dtype ",
                                                    std::string(Name(shape.dtype())),

@@ -109,7 +109,11 @@ SplitLosses SampleLosses(const Batch& batch,
     sums.task_examples = 1;
     sums.task_correct = task->prediction == batch.task_labels[b] ? 1 : 0;
   }
-  if (batch.shape.own_divisor) sums.directions[direction].weight = batch.divisors[b];
+  if (batch.shape.own_divisor) {
+    // A lane without a divisor, as an example without label, counts in its named losses only.
+    if (batch.divisors[b] == 0) sums.directions[direction] = {};
+    sums.directions[direction].weight = batch.divisors[b];
+  }
   sums.directions[direction].CloseSample();
   for (LossSums& loss : sums.losses)
     loss.CloseSample();

@@ -43,14 +43,14 @@ absl::StatusOr<std::string> FindCheckpoint(const std::string& init_from) {
   const std::filesystem::path path(init_from);
   if (std::filesystem::exists(path / ckpt::kManifestName, error)) return init_from;
   if (!std::filesystem::is_directory(path, error)) {
-    return absl::NotFoundError(absl::StrCat(
+    return absl::InvalidArgumentError(absl::StrCat(
         "train.init_from '", init_from, "' is no directory; name a run or a checkpoint"));
   }
   // Another run's directory: nothing in it is changed.
   const absl::StatusOr<std::string> newest =
       ckpt::FindNewestGood(init_from, /*quarantine_bad=*/false);
   if (!absl::IsNotFound(newest.status())) return newest;
-  return absl::NotFoundError(absl::StrCat(
+  return absl::FailedPreconditionError(absl::StrCat(
       "train.init_from '", init_from, "' has no committed checkpoint; name a run that has one"));
 }
 

@@ -34,8 +34,8 @@ struct WarmStart {
   std::string Description() const;
 };
 
-// `init_from` is a checkpoint or a run directory, whose newest good checkpoint is taken. Reads it whole to verify it. Errors: NotFound;
-// DataLoss; FailedPrecondition for weights of another tokenizer, of a network that computes something else from them, and for tensors
+// `init_from` is a checkpoint or a run directory, whose newest good checkpoint is taken. Reads it whole to verify it. Errors: InvalidArgument if it is no
+// directory; DataLoss; FailedPrecondition without a checkpoint, for weights of another tokenizer, of a network that computes something else from them, and for tensors
 // that are missing or of another shape, each named.
 absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from,
                                         const RunConfig& config,

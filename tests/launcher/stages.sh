@@ -6,6 +6,8 @@
 #               in the middle and started again, it ends in the same state; held-out text is scored in windows
 #   longer      a masked model gets four times the positions and global projections, and trains on
 #   refused     what cannot begin with these weights, in one line, and nothing is written
+#   init_from   [train] init_from: the same state on 1 and 2 ranks, and after a kill before the first checkpoint although the other run went
+#               on meanwhile; what a run began with is not changed later
 set -u
 bin=$1 work=$2 name=stages_$3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -126,8 +128,47 @@ refused() {
   "$anyorder" inspect "$(last "$name/run")" >/dev/null || fail "the run was changed"
 }
 
+# begin DIR RANKS KEY...: a run that takes over the weights of `source`; its exit status.
+begin() {
+  local run=$work/$name/$1 ranks=$2; shift 2
+  mapfile -t set < <(options train.steps=60 checkpoint.every=0 "$@")
+  "$anyorder" launch --config "$here/tiny.toml" --run-dir "$run" --ranks "$ranks" "${set[@]}" >"$name/log" 2>&1
+}
+# not_begun TEXT DIR KEY...: refused with 64 in one line.
+not_begun() {
+  local text=$1; shift
+  begin "$1" 1 "${@:2}"
+  [ $? -eq 64 ] && [ "$(wc -l <"$name/log")" -eq 1 ] && grep -qF -- "$text" "$name/log" || fail "'$*' does not say '$text'"
+}
+
+init_from() {
+  local source="$work/$name/source" job i
+  begin source 1 checkpoint.every=20 train.steps=40 || fail "source"
+  local from=train.init_from="$source"
+  begin one 1 "$from" || fail "one rank"
+  begin two 2 "$from" || fail "two ranks"
+  [ -n "$(digest "$name/one")" ] && [ "$(digest "$name/one")" = "$(digest "$name/two")" ] || fail "ranks matter"
+  [ "$(setting train init_from "$name/two/config.toml")" = "$source/checkpoints/step-000000040" ] || fail "the checkpoint is not pinned"
+  begin drawn 1 || fail "drawn weights"
+  [ "$(digest "$name/drawn")" != "$(digest "$name/one")" ] || fail "drawn weights end in the same state"
+  # Killed before it has a checkpoint; then the other run goes on.
+  begin killed 2 "$from" cpu.threads=1 & job=$!
+  for i in $(seq 600); do grep -qs '"event":"train"' "$name/killed/ledger.jsonl" && break; sleep 0.02; done
+  pkill -9 -f -- "--run-dir $work/$name/killed( |$)"; wait $job
+  [ -z "$(ls -d "$name"/killed/checkpoints/step-*[0-9] 2>/dev/null)" ] || fail "it ended before it could be killed"
+  not_begun "began with '$source/checkpoints/step-000000040'" killed
+  not_begun "train.init_from is '$work/$name/one'" killed train.init_from="$work/$name/one"
+  mapfile -t set < <(options train.steps=60 checkpoint.every=20)
+  "$anyorder" launch --config "$here/tiny.toml" --run-dir "$source" --allow-schedule-change "${set[@]}" >"$name/log" 2>&1 || fail "the source goes on"
+  begin killed 2 "$from" || fail "going on"
+  [ "$(digest "$name/killed")" = "$(digest "$name/one")" ] || fail "after a kill it began with other weights"
+  not_begun "began with weights of its own" drawn "$from"
+  not_begun "is no directory" new train.init_from="$work/$name/none"
+  [ ! -e "$name/new" ] || fail "something was written"
+}
+
 case ${3} in
-phases | longer | refused) $3 ;;
+phases | longer | refused | init_from) $3 ;;
 *) fail "no such case" ;;
 esac
 echo "$name: passed"

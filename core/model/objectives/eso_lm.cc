@@ -29,8 +29,7 @@ class EsoLm final : public Objective {
   std::string name() const override { return "eso_lm"; }
   SampleKind sample_kind() const override { return SampleKind::kContiguous; }
   std::string quantity() const override {
-    return has_diffusion_ ? "upper bound of the NLL in nats per token"
-                          : "NLL of each token given those before it";
+    return has_diffusion_ ? DiffusionQuantity(config_) : "NLL of each token given those before it";
   }
 
   BatchShape Shape(int64_t batch_size) const override {
@@ -154,6 +153,11 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeEsoLm(const ModelConfig& model,
   if (!(config.diffusion_share >= 0 && config.diffusion_share <= 1)) {
     return absl::InvalidArgumentError(
         absl::StrCat("[sampling] diffusion_share=", config.diffusion_share, " must be in [0, 1]"));
+  }
+  if (config.mask_rate_max != 1) {
+    return absl::InvalidArgumentError(absl::StrCat("[sampling] mask_rate_max=",
+                                                   config.mask_rate_max,
+                                                   " must be 1: eso_lm draws rates up to 1"));
   }
   if (config.mask_draw == MaskDraw::kCount) {
     return absl::InvalidArgumentError(

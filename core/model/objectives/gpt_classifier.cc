@@ -103,7 +103,7 @@ class GptClassifier final : public Objective {
     batch.task_labels[b] = has_label ? sample.label : 0;
     batch.task_weights[b] = has_label ? 1.0f : 0.0f;
     batch.task_choices[b] = static_cast<int32_t>(count);
-    batch.divisors[b] = 1.0;
+    batch.divisors[b] = has_label ? 1.0 : 0.0;
   }
 
  private:

@@ -69,6 +69,25 @@ TEST(LossSumsTest, WeightsAreTakenIntoTheMean) {
 }
 
 // Two lanes of four entries, one of them padding; the second loss has double weights.
+// A lane without divisor (an example without label) is in no mean of the whole, whatever its targets cost.
+TEST(LossSumsTest, LaneWithoutDivisorIsInNoMean) {
+  BatchShape shape;
+  shape.batch_size = 2;
+  shape.content_rows = 2;
+  shape.targets = 2;
+  shape.content_readout = true;
+  shape.own_divisor = true;
+  Batch batch(shape);
+  batch.weights.assign(4, 0.25f);
+  batch.divisors = {1.0, 0.0};
+  const std::vector<float> losses = {2.0f, 4.0f, 8.0f, 16.0f};
+  SplitLosses all = SampleLosses(batch, losses, 0, 0);
+  EXPECT_DOUBLE_EQ(all.total().mean(), 1.5);
+  all.Add(SampleLosses(batch, losses, 1, 0));
+  EXPECT_DOUBLE_EQ(all.total().mean(), 1.5);
+  EXPECT_EQ(all.total().samples, 1);
+}
+
 TEST(LossSumsTest, LossesThatAreToldApartAreSummedApart) {
   BatchShape shape;
   shape.batch_size = 2;

@@ -406,6 +406,8 @@ TEST(AnyOrderTest, SettingsThatCannotBeUsedAreRefused) {
   has(refused("block_diffusion",
               [](ModelConfig&, SamplingConfig& s) { s.any_order.block_len = 3; }),
       "block_len=3 must be at least 1 and divide seq_len=16");
+  has(refused("eso_lm", [](ModelConfig&, SamplingConfig& s) { s.any_order.mask_rate_max = 0.6; }),
+      "mask_rate_max=0.6 must be 1");
   has(refused("eso_lm", [](ModelConfig&, SamplingConfig& s) { s.any_order.diffusion_share = -1; }),
       "diffusion_share=-1");
   has(refused("eso_lm",
