@@ -122,8 +122,9 @@ class LineReader {
     const size_t choices = example.parts.size() - 1;
     const bool is_choice = label.is_number_unsigned() && label.get<uint64_t>() < choices;
     if (!is_choice) {
+      // Only a number is printed: printing recurses, and a line has room for a deep nest.
       return Bad(absl::StrCat("the field 'label' is ",
-                              label.dump(-1, ' ', false, Json::error_handler_t::replace),
+                              label.is_number() ? label.dump() : label.type_name(),
                               ", not the number of a choice, 0 to ",
                               choices - 1));
     }

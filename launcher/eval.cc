@@ -23,6 +23,7 @@
 #include "core/train/run_directory.h"
 #include "core/train/saved_weights.h"
 #include "core/train/schedule_change.h"
+#include "core/train/task_data.h"
 #include "data/dataset.h"
 #include "launcher/eval_report.h"
 #include "launcher/saved_step.h"
@@ -77,6 +78,18 @@ absl::Status CheckOptions(const EvalOptions& options) {
   return absl::OkStatus();
 }
 
+// Labels are numbers to the network: whether the text means the same by them as what the run learned from, if that is still there.
+absl::Status CheckLabels(const Subject& subject, const TrainMetadata& saved) {
+  const std::string& shards = subject.config.data.shards;
+  const absl::StatusOr<data::DatasetIndex> training = data::ReadDatasetIndex(shards);
+  if (!training.ok() || training->dataset_digest != saved.dataset_digest) return absl::OkStatus();
+  return CheckSameClasses(subject.config,
+                          subject.text->index(),
+                          absl::StrCat("'", subject.data_path, "'"),
+                          *training,
+                          absl::StrCat("the run's data.shards '", shards, "'"));
+}
+
 absl::StatusOr<Subject> OpenSubject(const EvalOptions& options) {
   ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
   Subject subject;
@@ -104,6 +117,7 @@ absl::StatusOr<Subject> OpenSubject(const EvalOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
   ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(options.run_dir, subject.config, &saved));
   ANYORDER_RETURN_IF_ERROR(CheckFitsText(saved, subject.config, subject.text->index()));
+  ANYORDER_RETURN_IF_ERROR(CheckLabels(subject, saved));
   if (!options.overrides.empty()) {
     ANYORDER_ASSIGN_OR_RETURN(
         subject.config, LoadRunConfig(RunDirectory(options.run_dir).config, options.overrides));

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
@@ -26,6 +27,15 @@ namespace anyorder::launcher {
 namespace {
 
 constexpr char kEncoder[] = "anyorder-prep";
+constexpr int kSignalled = 128;  // exit status of ChildProcess for signal 0
+
+// The encoder takes no NUL, and would name a line of a file that is not the user's.
+absl::StatusOr<std::string> WithoutNul(std::string prompt, const std::string& where) {
+  const size_t at = prompt.find('\0');
+  if (at == std::string::npos) return prompt;
+  return absl::FailedPreconditionError(
+      absl::StrCat(where, ": byte ", at, " of the prompt is NUL, which is no text; remove it"));
+}
 
 absl::StatusOr<std::string> PromptOf(absl::string_view line,
                                      bool is_json,
@@ -40,13 +50,13 @@ absl::StatusOr<std::string> PromptOf(absl::string_view line,
       return absl::FailedPreconditionError(absl::StrCat(
           where, ": no JSON object with a field \"text\" that is a string; mend the line"));
     }
-    return object["text"].get<std::string>();
+    return WithoutNul(object["text"].get<std::string>(), where);
   }
   // A quick check that leaves the exact one to the encoder: what cannot be put into JSON is no UTF-8.
   const std::string replaced =
       nlohmann::json(prompt).dump(-1, ' ', false, nlohmann::json::error_handler_t::ignore);
   const bool is_text = nlohmann::json::parse(replaced).get<std::string>() == prompt;
-  if (is_text) return prompt;
+  if (is_text) return WithoutNul(std::move(prompt), where);
   return absl::FailedPreconditionError(
       absl::StrCat(where, ": the line is not valid UTF-8; convert the file"));
 }
@@ -75,6 +85,14 @@ absl::Status EncoderError(const CapturedOutput& output) {
   const std::string message = absl::StrCat("encoding the prompts: ", text);
   if (output.exit_status == kExitData) return absl::FailedPreconditionError(message);
   if (output.exit_status == kExitIo) return absl::UnavailableError(message);
+  // A signal comes from outside, as a rule from a machine without memory left.
+  if (output.exit_status > kSignalled) {
+    return absl::UnavailableError(absl::StrCat("encoding the prompts: signal ",
+                                               output.exit_status - kSignalled,
+                                               " ended ",
+                                               kEncoder,
+                                               "; see that memory is left, and try again"));
+  }
   return absl::InternalError(
       absl::StrCat(message, " (", kEncoder, " ended with status ", output.exit_status, ")"));
 }

@@ -5,10 +5,10 @@ the windows of the one before, half its learning rate, and its weights.
    staged_windows.py --anyorder PROGRAM --config FILE --output DIR --steps N1,N2,... [--lanes L1,L2,...] [--max-length T]
                      [--ranks R] [--set section.key=value]...
 
-Phase p is the run DIR/phase-p. The first one trains as FILE says; each later one is made by `anyorder import --format run` from the
-last checkpoint of the one before, so its Adam moments are new, and warms up over a tenth of its steps, at most 10,000. A length
-beyond --max-length becomes that. Learned positions grow with the length, as copies; relative ones need nothing. What is done
-already is not done again, so that the same command goes on after a crash.
+Phase p is the run DIR/phase-p. The first one has FILE's model, length and rate; each later one is made by
+`anyorder import --format run` from the last checkpoint of the one before, so its Adam moments are new. Every phase has a constant rate
+after a warm-up over a tenth of its steps, at most 10,000. A length beyond --max-length becomes that. Learned positions grow with the
+length, as copies; relative ones need nothing. What is done already is not done again, so that the same command goes on after a crash.
 """
 
 import argparse

@@ -14,6 +14,7 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/train/stop_signal.h"
+#include "core/train/task_data.h"
 
 namespace anyorder {
 
@@ -42,6 +43,12 @@ absl::StatusOr<std::unique_ptr<data::Dataset>> OpenHeldOutText(const RunConfig& 
   }
   ANYORDER_RETURN_IF_ERROR(
       Annotate(Evaluator::Check(config, **text, HeldOutOptions(config)), "eval.shards"));
+  ANYORDER_RETURN_IF_ERROR(
+      CheckSameClasses(config,
+                       index,
+                       absl::StrCat("eval.shards '", config.eval.shards, "'"),
+                       training,
+                       absl::StrCat("data.shards '", config.data.shards, "'")));
   return text;
 }
 

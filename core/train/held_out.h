@@ -27,7 +27,7 @@ namespace anyorder {
 EvaluatorOptions HeldOutOptions(const RunConfig& config);
 
 // config.eval.shards, if it can be evaluated as configured. Errors: those of Dataset::Open; FailedPrecondition for text of another tokenizer than
-// `training` has or too little of it. Local.
+// `training` has, too little of it, or examples whose classes have other numbers. Local.
 absl::StatusOr<std::unique_ptr<data::Dataset>> OpenHeldOutText(const RunConfig& config,
                                                                const data::DatasetIndex& training);
 

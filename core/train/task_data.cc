@@ -54,4 +54,19 @@ absl::Status CheckTaskData(const RunConfig& config,
   return absl::OkStatus();
 }
 
+absl::Status CheckSameClasses(const RunConfig& config,
+                              const data::DatasetIndex& held_out,
+                              const std::string& held_out_name,
+                              const data::DatasetIndex& training,
+                              const std::string& training_name) {
+  if (!config.model.task.has_head() || !held_out.examples || !training.examples)
+    return absl::OkStatus();
+  if (held_out.examples->classes == training.examples->classes) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(held_out_name,
+                   " numbers its classes otherwise than ",
+                   training_name,
+                   "; prepare it with `anyorder prep --labels-from DIR`, the training data"));
+}
+
 }  // namespace anyorder

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 
 #include "core/train/run_config.h"
@@ -16,5 +18,13 @@ enum class TaskLabels { kRequired, kMayLack };
 absl::Status CheckTaskData(const RunConfig& config,
                            const data::Dataset& dataset,
                            TaskLabels labels);
+
+// FailedPrecondition if the objective has a task head, both datasets have labelled examples and a label's number is another class's in
+// `held_out` than in `training`. `held_out_name` and `training_name` are what messages call them, e.g. "eval.shards 'DIR'".
+absl::Status CheckSameClasses(const RunConfig& config,
+                              const data::DatasetIndex& held_out,
+                              const std::string& held_out_name,
+                              const data::DatasetIndex& training,
+                              const std::string& training_name);
 
 }  // namespace anyorder

@@ -165,6 +165,12 @@ TEST_F(ExamplePrepTest, BadInputIsNamedByFileLineAndField) {
                 "{\"context\":\"x\",\"choices\":[\"y\",\"z\"],\"label\":2}",
                 65,
                 "'label' is 2, not the number of a choice, 0 to 1");
+  const std::string nest = std::string(100'000, '[') + std::string(100'000, ']');
+  ExpectRefused("a.jsonl",
+                "{\"context\":\"x\",\"choices\":[\"y\",\"z\"],\"label\":" + nest + "}",
+                65,
+                "'label' is array, not the number of a choice, 0 to 1");
+  ExpectRefused("a.jsonl", "{\"text\":\"x\",\"label\":" + nest + "}", 65, "'label' is not");
   ExpectRefused("a.jsonl", good + kEntailment, 65, "a.jsonl:2: an example of entailment");
   ExpectRefused("a.jsonl", good + good, 65, "1 different labels");
   ExpectRefused("a.jsonl", "\n \n", 65, "no example");

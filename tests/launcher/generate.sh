@@ -164,6 +164,9 @@ refused)
     train $objective-tiny.toml $objective train.steps=1 sampling.reuse_len=32 sampling.perm_size=32 sampling.num_predict=8
     refuses 65 "trained with $objective predicts masked tokens .* generate with one trained with" --run-dir $objective --input prompts.txt --output x.jsonl
   done
+  # An encoder that something outside ends, e.g. for want of memory.
+  mkdir bin && cp "$bin/anyorder" bin && printf '#!/bin/sh\nkill -9 $$\n' >bin/anyorder-prep && chmod +x bin/anyorder-prep
+  anyorder=$PWD/bin/anyorder refuses 74 "signal 9 ended anyorder-prep" "${reference[@]}" --output x.jsonl
   [ ! -e x.jsonl ] || fail "a refused call left a file" ;;
 
 *) fail "no case '$3'" ;;

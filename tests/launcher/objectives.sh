@@ -210,6 +210,16 @@ PYTHON
   done
 }
 
+# Held-out examples of as many classes, which prep numbered by themselves: their labels would mean something else.
+other_classes() {
+  sed 's/"colour"/"hue"/' "$name/held-out.jsonl" >"$name/hues.jsonl"
+  "$anyorder" prep --examples "$name/hues.jsonl" --vocab "$work/prose/spiece.model" --output "$name/hues" >"$name/log" 2>&1 || fail "prep --examples"
+  "$anyorder" eval --run-dir "$name/run" --data "$name/hues" >"$name/log" 2>&1
+  local status=$?
+  [ $status -eq 65 ] && [ "$(wc -l <"$name/log")" -eq 1 ] && grep -q "hues' numbers its classes otherwise than the run's data.shards" "$name/log" ||
+    fail "eval of other classes: exit status $status"
+}
+
 learns() {
   local shards held_out
   data_of "$1" "$work/prose" "$work/prose-held-out"
@@ -218,6 +228,7 @@ learns() {
   "$anyorder" eval --run-dir "$name/run" --data "$held_out" --batches 0 --json >"$name/eval" 2>"$name/log" || fail "eval: exit status $?"
   cp "$name/eval" "$name/eval-again"
   [[ $held_out != */examples-held-out ]] || "$anyorder" eval --run-dir "$name/run" --data "$held_out" --batches 0 --lanes 3 --json >"$name/eval-again" 2>"$name/log" || fail "eval --lanes 3: exit status $?"
+  ! grep -qs '"colour"' "$name/held-out.jsonl" || other_classes
   python3 - "$name/eval" "$name/eval-again" <<'PYTHON' || fail "it learned nothing: $(cat "$name/eval")"
 import json, math, sys
 report = json.load(open(sys.argv[1]))

@@ -1,0 +1,72 @@
+// What is no prompt is refused with its line in the user's own file.
+
+#include "launcher/prompts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "core/base/status.h"
+
+namespace anyorder::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class PromptsTest : public ::testing::Test {
+ protected:
+  PromptsTest() {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = (fs::path(::testing::TempDir()) / (std::string("prompts.") + info->name())).string();
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  ~PromptsTest() override { fs::remove_all(folder_); }
+
+  std::string Store(const std::string& name, const std::string& bytes) const {
+    std::ofstream(folder_ + "/" + name, std::ios::binary) << bytes;
+    return folder_ + "/" + name;
+  }
+  void ExpectRefused(const std::string& name,
+                     const std::string& bytes,
+                     const std::string& message) const {
+    const absl::Status status = ReadPrompts(Store(name, bytes)).status();
+    EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+  }
+
+  std::string folder_;
+};
+
+TEST_F(PromptsTest, EachLineIsOne) {
+  const auto text = ReadPrompts(Store("a.txt", "one\r\n\n\xC3\xA9"));
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, ElementsAre("one", "", "\xC3\xA9"));
+  const auto json = ReadPrompts(Store("a.jsonl", "{\"text\": \"a\\nb\"}\n{\"text\": \"\"}\n"));
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_THAT(*json, ElementsAre("a\nb", ""));
+}
+
+TEST_F(PromptsTest, NulIsRefusedWithItsPlace) {
+  ExpectRefused("a.txt", std::string("good\nba\0d\n", 10), "a.txt:2: byte 2 of the prompt is NUL");
+  ExpectRefused("a.jsonl",
+                "{\"text\": \"good\"}\n{\"text\": \"\\u0000\"}\n",
+                "a.jsonl:2: byte 0 of the prompt is NUL");
+}
+
+TEST_F(PromptsTest, OtherThingsAreRefusedWithTheirPlace) {
+  ExpectRefused("a.txt", "good\n\xFF\n", "a.txt:2: the line is not valid UTF-8");
+  ExpectRefused("a.txt", "", "holds no prompt");
+  ExpectRefused("a.jsonl", "{\"text\": " + std::string(100'000, '[') + "\n", "a.jsonl:1: no JSON");
+  ExpectRefused("a.jsonl",
+                "{\"text\": " + std::string(100'000, '[') + std::string(100'000, ']') + "}\n",
+                "a.jsonl:1: no JSON");
+}
+
+}  // namespace
+}  // namespace anyorder::launcher
