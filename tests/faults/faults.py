@@ -4,6 +4,7 @@ import collections
 import os
 import pathlib
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -30,6 +31,7 @@ def parse():
 def play(options, programs, kind, player, number, tally):
     """Whether run `number` went as it must; its directory stays if not."""
     directory = programs.work / ("%s-%d-%d" % (kind, options.seed, number))
+    shutil.rmtree(directory, ignore_errors=True)  # of the same run's failure before
     try:
         player(programs, directory, random.Random("%s %d %d" % (kind, options.seed, number)), tally)
         return True
