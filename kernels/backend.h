@@ -5,7 +5,7 @@
 // every backend against the reference.
 //
 // Contract of every operation: tensors are dense row-major; shapes and dtypes are the caller's duty and
-// broken ones abort (ANYORDER_CHECK); the stream comes last; nothing is allocated and nothing synchronises.
+// broken ones abort (ANYORDER_CHECK); the stream comes last; nothing is allocated and nothing synchronises but Synchronize.
 // T below is the activation dtype: fp32, or bf16 with fp32 accumulation; the reference also takes fp64, so
 // that whole models can be checked by finite differences. "G" is the gradient dtype of parameters: fp32, or
 // fp64 where T is fp64. Results do not depend on the number of threads.
@@ -44,6 +44,17 @@ class Backend {
 
   // Set-up. Memory is zeroed, 64-byte aligned and touched, so that the first step does not pay for it.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) = 0;
+
+  // Whether this device's memory is the host's. Where it is not, all that arguments point to, ids, rows, visibility and weights of rows
+  // too, is this device's memory, and the host reaches it by the copies below alone. Arrays of structs (AttentionInputs::bands) too.
+  virtual bool is_host_memory() const { return true; }
+  // In the order of the stream, like an operation. Ranges may not overlap. CopyToDevice has read `host` when it returns; what CopyToHost
+  // writes is there after Synchronize(stream).
+  virtual void CopyToDevice(const void* host, void* device, int64_t bytes, StreamView stream);
+  virtual void CopyToHost(const void* device, void* host, int64_t bytes, StreamView stream);
+  // Returns when all that the stream was asked for is done. The only member that waits.
+  virtual void Synchronize(StreamView) {}
+
   virtual int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape,
                                                   DType dtype) const = 0;
   virtual int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows,

@@ -34,6 +34,14 @@ class HostBuffer : public Buffer {
 
 }  // namespace
 
+void Backend::CopyToDevice(const void* host, void* device, int64_t bytes, StreamView) {
+  if (bytes > 0) std::memcpy(device, host, static_cast<size_t>(bytes));
+}
+
+void Backend::CopyToHost(const void* device, void* host, int64_t bytes, StreamView) {
+  if (bytes > 0) std::memcpy(host, device, static_cast<size_t>(bytes));
+}
+
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateHostBuffer(int64_t bytes) {
   if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("allocate ", bytes, " bytes"));
   const int64_t alignment = bytes >= 2 * kHugePage ? kHugePage : kCacheLine;

@@ -21,6 +21,14 @@ class ForwardingBackend : public kernels::Backend {
   absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(int64_t bytes) override {
     return inner_->Allocate(bytes);
   }
+  bool is_host_memory() const override { return inner_->is_host_memory(); }
+  void CopyToDevice(const void* host, void* device, int64_t bytes, StreamView stream) override {
+    inner_->CopyToDevice(host, device, bytes, stream);
+  }
+  void CopyToHost(const void* device, void* host, int64_t bytes, StreamView stream) override {
+    inner_->CopyToHost(device, host, bytes, stream);
+  }
+  void Synchronize(StreamView stream) override { inner_->Synchronize(stream); }
   int64_t AttentionBackwardWorkspaceBytes(const kernels::AttentionShape& shape,
                                           DType dtype) const override {
     return inner_->AttentionBackwardWorkspaceBytes(shape, dtype);
