@@ -48,12 +48,12 @@ struct Band {
   constexpr bool Contains(int64_t distance) const {  // distance = pos[i] - pos[j]
     if (left >= 0 && distance > int64_t{left} * stride) return false;
     if (right >= 0 && distance < -int64_t{right} * stride) return false;
-    return distance % stride == 0;
+    return stride == 1 || distance % stride == 0;  // division is what a GPU lacks
   }
 };
 
-// The definition, one pair at a time; fast kernels must agree with it.
-inline bool IsVisible(
+// The definition, one pair at a time; fast kernels must agree with it. constexpr, so that device code may call it.
+constexpr bool IsVisible(
     const RowVisibility& rows, int64_t i, const KeyVisibility& keys, int64_t j, const Band& band) {
   const int32_t doc = keys.doc[j];
   if (doc == kDocPad || (doc != kDocAny && doc != rows.doc[i])) return false;
