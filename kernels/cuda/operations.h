@@ -42,5 +42,7 @@ void Add(const ConstTensorView& a,
          const TensorView& y,
          StreamView stream);
 void Cast(const ConstTensorView& x, const TensorView& y, StreamView stream);
+void CopyRows(const CopyRowsArgs& args, StreamView stream);
+void FillZero(const TensorView& x, StreamView stream);
 
 }  // namespace anyorder::kernels::cuda

@@ -197,6 +197,34 @@ TEST_P(BackendTest, CopyRowsMovesStridedRowsAndNothingElse) {
   }
 }
 
+// As the recurrence memory moves them: all of it in whole words, or beginning anywhere, or every second row.
+TEST_P(BackendTest, CopyRowsMovesAlignedAndUnalignedRows) {
+  constexpr int64_t kRows = 9;
+  constexpr int64_t kColumns = 48;
+  const HostTensor source = RandomTensor(dtype(), {2 * kRows * kColumns + 8}, 1);
+  for (const int64_t begin : {0, 1, 2, 4, 8}) {
+    for (const int64_t stride : {kColumns, 2 * kColumns}) {
+      HostTensor after(dtype(), source.shape());
+      HostTensor expected = after;
+      const CopyRowsArgs args{
+          source.view(), begin, stride, after.view(), 0, kColumns, kRows, kColumns};
+      backend().CopyRows(args, {});
+      for (int64_t i = 0; i < kRows * kColumns; ++i)
+        expected.Set(i, source.At(begin + i / kColumns * stride + i % kColumns));
+      EXPECT_TRUE(after.SameBits(expected)) << "begin " << begin << ", stride " << stride;
+    }
+  }
+}
+
+TEST_P(BackendTest, CopyRowsOfNothingWritesNothing) {
+  HostTensor x = RandomTensor(dtype(), {16}, 1);
+  const HostTensor before = x;
+  const HostTensor source = RandomTensor(dtype(), {16}, 2);
+  backend().CopyRows({source.view(), 0, 4, x.view(), 0, 4, 0, 4}, {});
+  backend().CopyRows({source.view(), 0, 4, x.view(), 0, 4, 4, 0}, {});
+  EXPECT_TRUE(x.SameBits(before));
+}
+
 TEST_P(BackendTest, GatherTakesRowsAndScatterAddsThem) {
   constexpr int64_t kRows = 40;
   for (const int64_t columns : {1, 65}) {
@@ -223,6 +251,19 @@ TEST_P(BackendTest, FillZeroClearsEverything) {
   HostTensor x = RandomTensor(dtype(), {300001}, 1);
   backend().FillZero(x.view(), {});
   EXPECT_TRUE(x.SameBits(HostTensor(dtype(), {300001})));
+}
+
+TEST_P(BackendTest, FillZeroClearsNothingElse) {
+  for (const int64_t begin : {0, 1, 5}) {
+    for (const int64_t count : {0, 1, 3, 40}) {
+      HostTensor x = RandomTensor(dtype(), {60}, 1);
+      HostTensor expected = x;
+      for (int64_t i = begin; i < begin + count; ++i)
+        expected.Set(i, 0);
+      backend().FillZero(x.view().Slice(begin, {count}), {});
+      EXPECT_TRUE(x.SameBits(expected)) << begin << " + " << count;
+    }
+  }
 }
 
 }  // namespace

@@ -87,6 +87,15 @@ class EmulatedBackend final : public testing::ForwardingBackend {
     Begin();
     cuda::Cast(x, y, stream);
   }
+  void CopyRows(const CopyRowsArgs& args, StreamView stream) override {
+    CheckArguments(args);
+    Begin();
+    cuda::CopyRows(args, stream);
+  }
+  void FillZero(TensorView x, StreamView stream) override {
+    Begin();
+    cuda::FillZero(x, stream);
+  }
 
  private:
   void Begin() { emulation::SetSchedule(schedule_); }
