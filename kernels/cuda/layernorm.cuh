@@ -213,11 +213,6 @@ ANYORDER_DEVICE void AddProducts(const Vector8& a, const Vector8& b, Vector8& su
   for (int i = 0; i < kGroup; ++i)
     sums.v[i] += a.v[i] * b.v[i];
 }
-ANYORDER_DEVICE void AddTo(const Vector8& a, Vector8& sums) {
-  ANYORDER_UNROLL
-  for (int i = 0; i < kGroup; ++i)
-    sums.v[i] += a.v[i];
-}
 
 // Rows of up to kRegisterColumns columns: dx and the partial sums of gamma's and beta's gradients. Block b, warp w takes the rows
 // b * kNormWarps + w + k * kPartials * kNormWarps. Shared memory: [kNormWarps, 2, columns] floats.

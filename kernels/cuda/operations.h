@@ -20,9 +20,10 @@ struct Scratch {
   float* data = nullptr;
   int64_t elements = 0;
 };
-// What LayerNormBackward and ColumnSum need.
+// What LayerNormBackward, ColumnSum and EmbeddingBackward need.
 int64_t LayerNormScratchElements(int64_t columns);
 int64_t ColumnSumScratchElements(int64_t rows, int64_t columns);
+int64_t EmbeddingBackwardScratchElements(int64_t rows, int64_t columns);
 
 void LayerNormForward(const LayerNormForwardArgs& args, StreamView stream);
 void LayerNormBackward(const LayerNormBackwardArgs& args,
@@ -32,6 +33,9 @@ void ActivationForward(const ActivationForwardArgs& args, StreamView stream);
 void ActivationBackward(const ActivationBackwardArgs& args, StreamView stream);
 void DropoutApply(const DropoutArgs& args, StreamView stream);
 void EmbeddingForward(const EmbeddingForwardArgs& args, StreamView stream);
+void EmbeddingBackward(const EmbeddingBackwardArgs& args,
+                       const Scratch& scratch,
+                       StreamView stream);
 void GatherRows(const GatherRowsArgs& args, StreamView stream);
 void RotaryApply(const RotaryArgs& args, StreamView stream);
 void ColumnSum(const ColumnSumArgs& args, const Scratch& scratch, StreamView stream);

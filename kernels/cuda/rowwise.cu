@@ -97,6 +97,7 @@ void EmbeddingForward(const EmbeddingForwardArgs& args, StreamView stream) {
   WithStorage(args.y.dtype(), [&]<typename T>() {
     const LookupParams<T> params{args.table.data<T>(),
                                  args.ids,
+                                 NumRows(args.table),
                                  args.scale,
                                  args.dropout,
                                  args.row_ids,
@@ -112,8 +113,12 @@ void EmbeddingForward(const EmbeddingForwardArgs& args, StreamView stream) {
 void GatherRows(const GatherRowsArgs& args, StreamView stream) {
   const int64_t columns = NumColumns(args.x);
   WithStorage(args.x.dtype(), [&]<typename T>() {
-    const GatherParams<T> params{
-        args.x.data<T>(), args.rows, args.y.data<T>(), args.num_rows, static_cast<int>(columns)};
+    const GatherParams<T> params{args.x.data<T>(),
+                                 args.rows,
+                                 NumRows(args.scatter_add ? ConstTensorView(args.y) : args.x),
+                                 args.y.data<T>(),
+                                 args.num_rows,
+                                 static_cast<int>(columns)};
     WithBool(AreAligned(columns, args.x, args.y), [&]<bool kAligned>() {
       WithBool(args.scatter_add, [&]<bool kScatterAdd>() {
         Launch(GatherKernel<T, kAligned, kScatterAdd>,

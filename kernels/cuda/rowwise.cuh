@@ -125,6 +125,7 @@ template <typename T>
 struct LookupParams {
   const T* table;
   const int32_t* ids;  // [rows]
+  int64_t vocab;
   float scale;
   Dropout dropout;
   const int32_t* row_ids;
@@ -138,7 +139,9 @@ template <typename T, bool kAligned>
 ANYORDER_KERNEL void LookupKernel(LookupParams<T> p) {
   GroupPlace place;
   if (!PlaceOf(p.rows, p.columns, place)) return;
-  const int64_t from = int64_t{p.ids[place.row]} * p.columns + place.column;
+  const int64_t id = p.ids[place.row];
+  if (id < 0 || id >= p.vocab) Trap("an id is outside the table: check vocabulary and data");
+  const int64_t from = id * p.columns + place.column;
   Vector8 x = LoadGroup<kAligned>(p.table + from, place.count);
   ANYORDER_UNROLL
   for (int i = 0; i < kGroup; ++i)
@@ -155,6 +158,7 @@ template <typename T>
 struct GatherParams {
   const T* x;
   const int32_t* rows;
+  int64_t rows_limit;  // each of rows is in [0, rows_limit)
   T* y;
   int64_t num_rows;
   int columns;
@@ -165,7 +169,9 @@ ANYORDER_KERNEL void GatherKernel(GatherParams<T> p) {
   GroupPlace place;
   if (!PlaceOf(p.num_rows, p.columns, place)) return;
   const int64_t near = place.row * p.columns + place.column;
-  const int64_t far = int64_t{p.rows[place.row]} * p.columns + place.column;
+  const int64_t row = p.rows[place.row];
+  if (row < 0 || row >= p.rows_limit) Trap("a gathered or scattered row is outside its matrix");
+  const int64_t far = row * p.columns + place.column;
   if constexpr (kScatterAdd) {
     Vector8 sum = LoadGroup<kAligned>(p.y + far, place.count);
     const Vector8 x = LoadGroup<kAligned>(p.x + near, place.count);

@@ -50,6 +50,12 @@ ANYORDER_DEVICE uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// Ends the kernel, and with it the program at its next wait: the runtime prints `what` with block and thread. For input that the host
+// cannot look at, such as ids outside a table.
+ANYORDER_DEVICE void Trap(const char* what) {
+  __assert_fail(what, "anyorder", 0, "a CUDA kernel");
+}
+
 // Four 8x8 matrices of 16-bit elements; lane 8m + r names row r of matrix m. Rows are 16-byte aligned.
 ANYORDER_DEVICE void LoadMatrices(uint32_t (&fragment)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];"

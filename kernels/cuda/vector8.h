@@ -90,6 +90,11 @@ ANYORDER_DEVICE void StoreGroup(T* to, const Vector8& x, int count) {
     }
   }
 }
+ANYORDER_DEVICE void AddTo(const Vector8& a, Vector8& sums) {
+  ANYORDER_UNROLL
+  for (int i = 0; i < kGroup; ++i)
+    sums.v[i] += a.v[i];
+}
 // As T stores it: what a later pass reads.
 template <typename T>
 ANYORDER_DEVICE Vector8 Rounded(const Vector8& x) {

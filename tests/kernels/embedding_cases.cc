@@ -59,6 +59,41 @@ TEST_P(BackendTest, EmbeddingBackwardMatchesReference) {
   }
 }
 
+// Whole numbers add up without rounding: the reference's bits, whatever the order. One id has all rows, or all but every 61st: runs
+// that begin and end anywhere and are many times as long as any piece of work; the table's other rows keep their bits.
+TEST_P(BackendTest, EmbeddingBackwardAddsLongRunsExactly) {
+  constexpr int64_t kVocab = 70;
+  for (const int64_t rows : {63, 64, 65, 700}) {
+    for (const int64_t columns : {5, 16}) {
+      for (const bool all : {true, false}) {
+        HostTensor dy(dtype(), {rows, columns});
+        for (int64_t i = 0; i < dy.size(); ++i)
+          dy.Set(i, static_cast<double>(i * 7 % 17 - 8));
+        std::vector<int32_t> ids(static_cast<size_t>(rows), 31);
+        for (int64_t r = 0; !all && r < rows; r += 61)
+          ids[static_cast<size_t>(r)] = static_cast<int32_t>(r % kVocab);
+        HostTensor actual(gradient_dtype(), {kVocab, columns});
+        for (int64_t i = 0; i < actual.size(); ++i)
+          actual.Set(i, static_cast<double>(i % 5));
+        HostTensor expected = actual;
+        backend().EmbeddingBackward(
+            {dy.view(), ids.data(), 2.0f, Dropout{}, nullptr, actual.view()}, {});
+        reference().EmbeddingBackward(
+            {dy.view(), ids.data(), 2.0f, Dropout{}, nullptr, expected.view()}, {});
+        EXPECT_TRUE(actual.SameBits(expected)) << rows << " x " << columns;
+      }
+    }
+  }
+}
+
+TEST_P(BackendTest, EmbeddingBackwardOfNoRowsAddsNothing) {
+  HostTensor dtable = RandomTensor(gradient_dtype(), {3, 8}, 1);
+  const HostTensor before = dtable;
+  const TensorView none(dtable.view().raw(), dtype(), {0, 8});
+  backend().EmbeddingBackward({none, nullptr, 1.0f, Dropout{}, nullptr, dtable.view()}, {});
+  EXPECT_TRUE(dtable.SameBits(before));
+}
+
 struct CrossEntropy {
   HostTensor x, weight, bias, dweight, dbias;
   std::vector<int32_t> labels;

@@ -374,6 +374,10 @@ void WaitForCopyGroups(int newest) {
   }
 }
 
+void Fail(const char* what) {
+  current_block->Fail(what);
+}
+
 void CheckAligned(const void* pointer, size_t bytes, const char* what) {
   if (reinterpret_cast<uintptr_t>(pointer) % bytes != 0)
     current_block->Fail(absl::StrCat(what, " an address that is no multiple of ", bytes));

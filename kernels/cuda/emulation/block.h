@@ -67,6 +67,8 @@ struct MultiplyIn {
 void CopyLater(void* shared, const void* global, bool valid);
 void CommitCopyGroup();
 void WaitForCopyGroups(int newest);
+// Ends the program with `what`, kernel position and states.
+[[noreturn]] void Fail(const char* what);
 // Ends the program unless `pointer` is a multiple of `bytes`.
 void CheckAligned(const void* pointer, size_t bytes, const char* what);
 

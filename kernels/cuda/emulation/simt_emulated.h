@@ -54,6 +54,10 @@ T ShuffleXor(T value, int mask) {
   return value;
 }
 
+[[noreturn]] inline void Trap(const char* what) {
+  emulation::Fail(what);
+}
+
 inline void LoadMatrices(uint32_t (&fragment)[4], const void* row) {
   emulation::CheckAligned(row, 16, "LoadMatrices");
   emulation::MeetWarp(emulation::Collective::kLoadMatrices, row, fragment);

@@ -51,6 +51,14 @@ class EmulatedBackend final : public testing::ForwardingBackend {
     Begin();
     cuda::EmbeddingForward(args, stream);
   }
+  void EmbeddingBackward(const EmbeddingBackwardArgs& args, StreamView stream) override {
+    CheckArguments(args);
+    Begin();
+    cuda::EmbeddingBackward(
+        args,
+        ScratchOf(EmbeddingBackwardScratchElements(NumRows(args.dy), NumColumns(args.dy))),
+        stream);
+  }
   void GatherRows(const GatherRowsArgs& args, StreamView stream) override {
     CheckArguments(args);
     Begin();

@@ -1,0 +1,120 @@
+// The sorted gradient of a table: its order is the stable one, planted mistakes show, any schedule has the same bits, bad ids end it.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "core/base/philox.h"
+#include "kernels/cuda/operations.h"
+#include "kernels/cuda/sort.cuh"
+#include "tests/testing/host_tensor.h"
+
+namespace anyorder::kernels::cuda {
+namespace {
+
+using test::HostTensor;
+
+struct Sorted {
+  std::vector<int32_t> keys;
+  std::vector<int32_t> places;
+  bool operator==(const Sorted&) const = default;
+};
+
+template <SortFault kFault>
+Sorted Sort(const std::vector<int32_t>& keys, int32_t num_keys, uint64_t seed) {
+  const auto n = static_cast<int64_t>(keys.size());
+  // With room behind: what is planted may place pairs a little too far.
+  std::vector<std::vector<int32_t>> arrays(4, std::vector<int32_t>(keys.size() + kSortTile, -1));
+  std::vector<uint32_t> counts(static_cast<size_t>(SortCounts(n)), 0xffffffffu);
+  const SortBuffers buffers{
+      {arrays[0].data(), arrays[1].data()}, {arrays[2].data(), arrays[3].data()}, counts.data()};
+  emulation::SetSchedule({seed});
+  const int set = SortPlaces<kFault>(keys.data(), n, num_keys, buffers, {});
+  for (auto& array : arrays)
+    array.resize(keys.size());
+  return {arrays[set], arrays[2 + set]};
+}
+
+Sorted StableSort(const std::vector<int32_t>& keys) {
+  Sorted sorted;
+  sorted.places.resize(keys.size());
+  std::iota(sorted.places.begin(), sorted.places.end(), 0);
+  std::stable_sort(sorted.places.begin(), sorted.places.end(), [&](int32_t a, int32_t b) {
+    return keys[static_cast<size_t>(a)] < keys[static_cast<size_t>(b)];
+  });
+  for (const int32_t place : sorted.places)
+    sorted.keys.push_back(keys[static_cast<size_t>(place)]);
+  return sorted;
+}
+
+// Tiles that are not full, one tile, several; keys of one to five passes.
+TEST(SortTest, IsStableAndComplete) {
+  for (const int64_t n : {1, 7, 1023, 1024, 3001}) {
+    for (const int32_t num_keys : {1, 2, 32, 33, 32000, 1 << 21}) {
+      const std::vector<int32_t> keys = test::RandomIds(n, num_keys, 3);
+      EXPECT_EQ(Sort<SortFault::kNone>(keys, num_keys, 0), StableSort(keys))
+          << n << " of " << num_keys;
+    }
+  }
+}
+
+TEST(SortTest, FindsPlantedMistakes) {
+  const std::vector<int32_t> keys = test::RandomIds(1500, 40, 3);
+  const Sorted expected = StableSort(keys);
+  EXPECT_NE(Sort<SortFault::kUnstable>(keys, 40, 0), expected);
+  int found = 0;
+  for (uint64_t seed = 1; seed < 6; ++seed) {
+    EXPECT_EQ(Sort<SortFault::kNone>(keys, 40, seed), expected) << "seed " << seed;
+    found += Sort<SortFault::kNoBarrier>(keys, 40, seed) == expected ? 0 : 1;
+  }
+  EXPECT_GT(found, 0) << "a missing barrier never showed";
+}
+
+void Backward(const HostTensor& dy,
+              const std::vector<int32_t>& ids,
+              HostTensor* dtable,
+              uint64_t seed) {
+  const int64_t elements = EmbeddingBackwardScratchElements(dy.shape()[0], dy.shape()[1]);
+  std::vector<float> scratch(static_cast<size_t>(elements),
+                             std::numeric_limits<float>::quiet_NaN());
+  emulation::SetSchedule({seed});
+  EmbeddingBackward({dy.view(), ids.data(), 0.7f, Dropout{}, nullptr, dtable->view()},
+                    {scratch.data(), elements},
+                    {});
+}
+
+TEST(EmbeddingBackwardTest, HasTheSameBitsInAnySchedule) {
+  const HostTensor dy = test::RandomTensor(DType::kBFloat16, {400, 24}, 1);
+  std::vector<int32_t> ids = test::RandomIds(400, 9, 2);
+  for (size_t i = 0; i < ids.size(); i += 2)
+    ids[i] = 4;
+  const HostTensor old = test::RandomTensor(DType::kFloat32, {9, 24}, 3);
+  HostTensor first = old;
+  Backward(dy, ids, &first, 0);
+  for (const uint64_t seed : {1, 2, 3}) {
+    HostTensor again = old;
+    Backward(dy, ids, &again, seed);
+    EXPECT_TRUE(again.SameBits(first)) << "seed " << seed;
+  }
+}
+
+TEST(EmbeddingDeathTest, EndsAtIdsOutsideTheTable) {
+  const HostTensor dy = test::RandomTensor(DType::kFloat32, {3, 8}, 1);
+  HostTensor table(DType::kFloat32, {5, 8});
+  HostTensor y(DType::kFloat32, {3, 8});
+  for (const int32_t bad : {5, -1, std::numeric_limits<int32_t>::min()}) {
+    const std::vector<int32_t> ids = {0, bad, 4};
+    EXPECT_DEATH(Backward(dy, ids, &table, 0), "outside the table");
+    EXPECT_DEATH(
+        EmbeddingForward({table.view(), ids.data(), 1.0f, Dropout{}, nullptr, y.view()}, {}),
+        "outside the table");
+    EXPECT_DEATH(GatherRows({table.view(), ids.data(), 3, false, y.view()}, {}),
+                 "outside its matrix");
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::kernels::cuda
