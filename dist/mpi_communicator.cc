@@ -11,6 +11,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "dist/bundled_mpi.h"
 #include "dist/start_guard.h"
 
 namespace anyorder::dist {
@@ -148,6 +149,7 @@ absl::StatusOr<std::unique_ptr<MpiEnvironment>> MpiEnvironment::Create(int* argc
   const StartPromise promise = ReadStartPromise(&std::getenv);
   ANYORDER_RETURN_IF_ERROR(CheckRendezvous(&std::getenv));
   ANYORDER_RETURN_IF_ERROR(CheckGpus(&std::getenv));
+  UseBundledMpi();
   int provided = 0;
   if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
     return absl::UnavailableError("MPI_Init_thread failed; see the lines of the MPI library above");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "dist/bundled_mpi.h"
 #include "launcher/child_process.h"
 #include "launcher/command_line.h"
 #include "launcher/subcommand.h"
@@ -39,6 +40,7 @@ int ExecPrep(char** argv) {
 }
 
 int Main(int argc, char** argv) {
+  dist::UseBundledMpi();
   if (argc >= 2 && std::strcmp(argv[1], "prep") == 0) return ExecPrep(argv);
   CLI::App app("Pretraining of any-order language models.", kFrontProgram);
   app.require_subcommand(1);

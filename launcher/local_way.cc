@@ -12,6 +12,7 @@
 #include "ckpt/protocol.h"
 #include "core/base/status.h"
 #include "core/train/run_directory.h"
+#include "launcher/captured_program.h"
 #include "launcher/child_process.h"
 #include "launcher/mpi_scratch.h"
 #include "launcher/start_way.h"
@@ -120,6 +121,9 @@ absl::StatusOr<std::unique_ptr<Step>> LocalWay::StartRanks(const IncarnationOpti
       "GOMP_SPINCOUNT=1000"};
   for (const std::string& variable : scratch_->Environment())
     spawn.environment.push_back(variable);
+  // mpirun asks for the way to other machines even if it needs none, and without one it ends.
+  if (!HasProgram("ssh") && !HasProgram("rsh"))
+    spawn.environment.push_back("OMPI_MCA_plm=isolated");
   spawn.output_fd = output.write_end();
   spawn.own_session = true;  // the terminal's Ctrl-C must reach only the launcher
   spawn.die_with_launcher = true;
