@@ -3,10 +3,13 @@
 
 #pragma once
 
+#include <functional>
+
 #include "core/base/stream.h"
 #include "core/base/tensor.h"
 #include "kernels/activation.h"
 #include "kernels/adamw.h"
+#include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
 #include "kernels/layernorm.h"
@@ -25,6 +28,9 @@ int64_t LayerNormScratchElements(int64_t columns);
 int64_t ColumnSumScratchElements(int64_t rows, int64_t columns);
 int64_t EmbeddingBackwardScratchElements(int64_t rows, int64_t columns);
 
+// How an operation multiplies matrices: the backend's Gemm.
+using GemmFunction = std::function<void(const GemmArgs& args, StreamView stream)>;
+
 void LayerNormForward(const LayerNormForwardArgs& args, StreamView stream);
 void LayerNormBackward(const LayerNormBackwardArgs& args,
                        const Scratch& scratch,
@@ -38,6 +44,11 @@ void EmbeddingBackward(const EmbeddingBackwardArgs& args,
                        StreamView stream);
 void GatherRows(const GatherRowsArgs& args, StreamView stream);
 void RotaryApply(const RotaryArgs& args, StreamView stream);
+// Logits are held for at most 2048 rows and 256 MiB at a time (but for 64 rows at least), in the workspace with all else that is needed.
+int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows, int64_t columns, int64_t vocab, DType dtype);
+void LinearCrossEntropy(const LinearCrossEntropyArgs& args,
+                        const GemmFunction& gemm,
+                        StreamView stream);
 void ColumnSum(const ColumnSumArgs& args, const Scratch& scratch, StreamView stream);
 void AdamW(const AdamWArgs& args, StreamView stream);
 void SumOfSquares(const ConstTensorView& x, const TensorView& sums, StreamView stream);

@@ -231,7 +231,12 @@ TEST_P(BackendTest, LinearCrossEntropyMatchesReference) {
   struct Size {
     int64_t rows, columns, vocab;
   };
-  for (const Size size : {Size{1, 1, 1}, Size{3, 7, 2}, Size{85, 16, 100}, Size{5, 24, 1500}}) {
+  for (const Size size : {Size{1, 1, 1},
+                          Size{3, 7, 2},
+                          Size{85, 16, 100},
+                          Size{33, 9, 257},
+                          Size{5, 24, 1500},
+                          Size{2, 3, 2051}}) {
     for (const bool bias : {false, true}) {
       SCOPED_TRACE(std::to_string(size.rows) + "x" + std::to_string(size.vocab));
       const CrossEntropy in = MakeCrossEntropy(dtype(), size.rows, size.columns, size.vocab, bias);
@@ -243,13 +248,31 @@ TEST_P(BackendTest, LinearCrossEntropyMatchesReference) {
   }
 }
 
-// More logits than the workspace holds at a time: 64 MiB / (4 * 70000) = 239 rows, but at least 64.
+// More logits than the workspace holds at a time: of many words, and of many rows.
 TEST_P(BackendTest, LinearCrossEntropyMatchesReferenceInSeveralChunks) {
-  const CrossEntropy in = MakeCrossEntropy(dtype(), 250, 2, 70000, true);
-  EXPECT_LE(backend().LinearCrossEntropyWorkspaceBytes(250, 2, 70000, dtype()),
-            (int64_t{96} << 20) + 128);
-  CheckCrossEntropy(
-      in, RunCrossEntropy(backend(), in, true), RunCrossEntropy(reference(), Widened(in), true));
+  struct Size {
+    int64_t rows, columns, vocab;
+  };
+  for (const Size size : {Size{250, 2, 70000}, Size{2100, 2, 5}}) {
+    const CrossEntropy in = MakeCrossEntropy(dtype(), size.rows, size.columns, size.vocab, true);
+    CheckCrossEntropy(
+        in, RunCrossEntropy(backend(), in, true), RunCrossEntropy(reference(), Widened(in), true));
+  }
+}
+
+TEST_P(BackendTest, LinearCrossEntropyHoldsNotAllLogits) {
+  const auto bytes = [&](int64_t rows) {
+    return backend().LinearCrossEntropyWorkspaceBytes(rows, 64, 70000, dtype());
+  };
+  EXPECT_EQ(bytes(1'000'000), bytes(2'000'000));
+  EXPECT_LE(bytes(1'000'000), int64_t{400} << 20);
+}
+
+TEST_P(BackendTest, LinearCrossEntropyOfNoRowsAddsNothing) {
+  const CrossEntropy in = MakeCrossEntropy(dtype(), 0, 8, 50, true);
+  const CrossEntropyResult result = RunCrossEntropy(backend(), in, true);
+  EXPECT_TRUE(result.dweight.SameBits(in.dweight));
+  EXPECT_TRUE(result.dbias.SameBits(in.dbias));
 }
 
 TEST_P(BackendTest, RowsOfWeightZeroHaveNoLossAndNoGradient) {

@@ -59,6 +59,20 @@ class EmulatedBackend final : public testing::ForwardingBackend {
         ScratchOf(EmbeddingBackwardScratchElements(NumRows(args.dy), NumColumns(args.dy))),
         stream);
   }
+  int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows,
+                                           int64_t columns,
+                                           int64_t vocab,
+                                           DType dtype) const override {
+    return cuda::LinearCrossEntropyWorkspaceBytes(rows, columns, vocab, dtype);
+  }
+  void LinearCrossEntropy(const LinearCrossEntropyArgs& args, StreamView stream) override {
+    CheckArguments(args,
+                   LinearCrossEntropyWorkspaceBytes(
+                       NumRows(args.x), NumColumns(args.x), NumRows(args.weight), args.x.dtype()));
+    Begin();
+    const auto gemm = [this](const GemmArgs& product, StreamView on) { Gemm(product, on); };
+    cuda::LinearCrossEntropy(args, gemm, stream);
+  }
   void GatherRows(const GatherRowsArgs& args, StreamView stream) override {
     CheckArguments(args);
     Begin();

@@ -1,0 +1,177 @@
+#include <algorithm>
+
+#include "kernels/arguments.h"
+#include "kernels/cuda/cross_entropy.cuh"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/operations.h"
+#include "kernels/cuda/storage.h"
+
+namespace anyorder::kernels::cuda {
+namespace {
+
+constexpr int64_t kAlignment = 128;
+
+// Rows whose logits are held at a time. Every chunk reads and writes all of dweight, so few large ones are wanted; products like
+// whole tiles of 128 rows.
+int64_t ChunkRows(int64_t rows, int64_t vocab) {
+  constexpr int64_t kLogitBytes = int64_t{256} << 20;
+  constexpr int64_t kFewest = 64;
+  constexpr int64_t kMost = 2048;
+  constexpr int64_t kTile = 128;
+  const int64_t fitting = kLogitBytes / (4 * std::max<int64_t>(1, vocab));
+  const int64_t whole = fitting >= kTile ? fitting / kTile * kTile : fitting;
+  return std::min(rows, std::clamp(whole, kFewest, kMost));
+}
+
+// Places in the workspace, in bytes.
+struct Layout {
+  int64_t chunk_rows;
+  int64_t dlogits;  // of bf16; fp32 has them in place of the logits
+  int64_t statistics;
+  int64_t partials;
+  int64_t bytes;
+};
+Layout LayoutOf(int64_t rows, int64_t vocab, DType dtype) {
+  const auto aligned = [](int64_t bytes) { return CeilDivide(bytes, kAlignment) * kAlignment; };
+  const int64_t chunk = ChunkRows(rows, vocab);
+  Layout layout{};
+  layout.chunk_rows = chunk;
+  layout.dlogits = dtype == DType::kBFloat16 ? aligned(chunk * vocab * 4) : 0;
+  layout.statistics = layout.dlogits + aligned(chunk * vocab * SizeOf(dtype));
+  layout.partials =
+      layout.statistics + aligned(chunk * static_cast<int64_t>(sizeof(RowStatistics)));
+  layout.bytes = layout.partials + aligned(CeilDivide(chunk, kLogitRows) * vocab * 4);
+  return layout;
+}
+
+// Rows [begin, begin + rows) of the operation, and where they work.
+struct Chunk {
+  int64_t begin;
+  int64_t rows;
+  int64_t columns;
+  int64_t vocab;
+  ConstTensorView x;
+  TensorView logits;
+  TensorView dlogits;
+  RowStatistics* statistics;
+  float* partials;
+};
+
+Chunk ChunkAt(const LinearCrossEntropyArgs& args, const Layout& layout, int64_t begin) {
+  Chunk chunk{};
+  chunk.begin = begin;
+  chunk.rows = std::min(layout.chunk_rows, NumRows(args.x) - begin);
+  chunk.columns = NumColumns(args.x);
+  chunk.vocab = NumRows(args.weight);
+  auto* const base = static_cast<char*>(args.workspace.raw());
+  chunk.x = args.x.Slice(begin * chunk.columns, {chunk.rows, chunk.columns});
+  chunk.logits = TensorView(base, DType::kFloat32, {chunk.rows, chunk.vocab});
+  chunk.dlogits = TensorView(base + layout.dlogits, args.x.dtype(), {chunk.rows, chunk.vocab});
+  chunk.statistics = reinterpret_cast<RowStatistics*>(base + layout.statistics);
+  chunk.partials = reinterpret_cast<float*>(base + layout.partials);
+  return chunk;
+}
+
+template <typename T, bool kAligned>
+void LaunchSoftmax(const LinearCrossEntropyArgs& args, const Chunk& chunk, StreamView stream) {
+  const SoftmaxParams<T> params{chunk.logits.data<float>(),
+                                args.bias.is_null() ? nullptr : args.bias.data<T>(),
+                                args.labels + chunk.begin,
+                                args.row_weights + chunk.begin,
+                                args.loss.data<float>() + chunk.begin,
+                                chunk.statistics,
+                                static_cast<int>(chunk.vocab)};
+  Launch(SoftmaxKernel<T, kAligned>,
+         {.blocks_x = chunk.rows,
+          .threads = kSoftmaxThreads,
+          .shared_bytes = kSoftmaxThreads / kWarp * static_cast<int64_t>(sizeof(RunningSum))},
+         params,
+         stream);
+}
+
+template <typename T, bool kAligned>
+void LaunchGradient(const LinearCrossEntropyArgs& args, const Chunk& chunk, StreamView stream) {
+  const int64_t parts = CeilDivide(chunk.rows, kLogitRows);
+  const bool has_bias = !args.dbias.is_null();
+  const LogitGradientParams<T> params{chunk.logits.data<float>(),
+                                      has_bias ? args.bias.data<T>() : nullptr,
+                                      args.labels + chunk.begin,
+                                      args.row_weights + chunk.begin,
+                                      chunk.statistics,
+                                      chunk.dlogits.data<T>(),
+                                      has_bias ? chunk.partials : nullptr,
+                                      chunk.rows,
+                                      static_cast<int>(chunk.vocab)};
+  Launch(LogitGradientKernel<T, kAligned>,
+         {.blocks_x = parts,
+          .blocks_y = static_cast<int>(CeilDivide(chunk.vocab, kLogitThreads * kGroup)),
+          .threads = kLogitThreads},
+         params,
+         stream);
+  if (!has_bias) return;
+  const BiasGradientParams bias{
+      chunk.partials, parts, args.dbias.data<float>(), static_cast<int>(chunk.vocab)};
+  Launch(BiasGradientKernel,
+         {.blocks_x = CeilDivide(chunk.vocab, kLogitThreads), .threads = kLogitThreads},
+         bias,
+         stream);
+}
+
+void MultiplyForward(const LinearCrossEntropyArgs& args,
+                     const Chunk& chunk,
+                     const GemmFunction& gemm,
+                     StreamView stream) {
+  GemmArgs forward;
+  forward.a = chunk.x;
+  forward.b = args.weight;
+  forward.transpose_b = true;
+  forward.c = chunk.logits;
+  gemm(forward, stream);
+}
+
+void MultiplyBackward(const LinearCrossEntropyArgs& args,
+                      const Chunk& chunk,
+                      const GemmFunction& gemm,
+                      StreamView stream) {
+  GemmArgs to_x;
+  to_x.a = chunk.dlogits;
+  to_x.b = args.weight;
+  to_x.c = args.dx.Slice(chunk.begin * chunk.columns, {chunk.rows, chunk.columns});
+  gemm(to_x, stream);
+  GemmArgs to_weight;
+  to_weight.a = chunk.dlogits;
+  to_weight.transpose_a = true;
+  to_weight.b = chunk.x;
+  to_weight.beta = 1.0f;
+  to_weight.c = args.dweight;
+  gemm(to_weight, stream);
+}
+
+}  // namespace
+
+int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows,
+                                         int64_t /*columns*/,
+                                         int64_t vocab,
+                                         DType dtype) {
+  return LayoutOf(rows, vocab, dtype).bytes;
+}
+
+void LinearCrossEntropy(const LinearCrossEntropyArgs& args,
+                        const GemmFunction& gemm,
+                        StreamView stream) {
+  const int64_t rows = NumRows(args.x);
+  const Layout layout = LayoutOf(rows, NumRows(args.weight), args.x.dtype());
+  for (int64_t begin = 0; begin < rows; begin += layout.chunk_rows) {
+    const Chunk chunk = ChunkAt(args, layout, begin);
+    MultiplyForward(args, chunk, gemm, stream);
+    WithStorage(args.x.dtype(), [&]<typename T>() {
+      WithBool(AreAligned(chunk.vocab, chunk.logits, args.bias), [&]<bool kAligned>() {
+        LaunchSoftmax<T, kAligned>(args, chunk, stream);
+        if (!args.dx.is_null()) LaunchGradient<T, kAligned>(args, chunk, stream);
+      });
+    });
+    if (!args.dx.is_null()) MultiplyBackward(args, chunk, gemm, stream);
+  }
+}
+
+}  // namespace anyorder::kernels::cuda

@@ -1,0 +1,152 @@
+// The classifier's kernels: planted mistakes show, any schedule has the same bits, bad labels end the program, NaN is not lost.
+
+#include "kernels/cuda/cross_entropy.cuh"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/operations.h"
+#include "tests/testing/host_tensor.h"
+
+namespace anyorder::kernels::cuda {
+namespace {
+
+using test::HostTensor;
+
+constexpr int64_t kRows = 5;
+constexpr int64_t kVocab = 2600;
+
+struct Case {
+  HostTensor logits = test::RandomTensor(DType::kFloat32, {kRows, kVocab}, 1, 3);
+  std::vector<int32_t> labels = test::RandomIds(kRows, kVocab - 1, 2);
+  std::vector<float> weights = std::vector<float>(kRows, 1.0f);
+};
+
+template <SoftmaxFault kFault>
+std::vector<double> Losses(Case in, uint64_t seed) {
+  HostTensor loss(DType::kFloat32, {kRows});
+  std::vector<RowStatistics> statistics(kRows);
+  emulation::SetSchedule({seed});
+  Launch(SoftmaxKernel<float, true, kFault>,
+         {.blocks_x = kRows,
+          .threads = kSoftmaxThreads,
+          .shared_bytes = kSoftmaxThreads / kWarp * static_cast<int64_t>(sizeof(RunningSum))},
+         SoftmaxParams<float>{in.logits.view().data<float>(),
+                              nullptr,
+                              in.labels.data(),
+                              in.weights.data(),
+                              loss.view().data<float>(),
+                              statistics.data(),
+                              static_cast<int>(kVocab)},
+         {});
+  return loss.Values();
+}
+
+// With probabilities that are all small, the gradient is negative at the label and nowhere else.
+template <SoftmaxFault kFault>
+bool LabelsAreBelowZero(Case in) {
+  std::vector<RowStatistics> statistics(kRows, {0.0f, 1e-6f});
+  HostTensor dlogits(DType::kFloat32, {kRows, kVocab});
+  emulation::SetSchedule({});
+  Launch(LogitGradientKernel<float, true, kFault>,
+         {.blocks_x = 1,
+          .blocks_y = static_cast<int>(CeilDivide(kVocab, kLogitThreads * kGroup)),
+          .threads = kLogitThreads},
+         LogitGradientParams<float>{in.logits.view().data<float>(),
+                                    nullptr,
+                                    in.labels.data(),
+                                    in.weights.data(),
+                                    statistics.data(),
+                                    dlogits.view().data<float>(),
+                                    nullptr,
+                                    kRows,
+                                    static_cast<int>(kVocab)},
+         {});
+  for (int64_t i = 0; i < kRows * kVocab; ++i) {
+    if ((dlogits.At(i) < 0) != (i % kVocab == in.labels[static_cast<size_t>(i / kVocab)]))
+      return false;
+  }
+  return true;
+}
+
+TEST(SoftmaxTest, FindsPlantedMistakes) {
+  const std::vector<double> expected = Losses<SoftmaxFault::kNone>({}, 0);
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    EXPECT_EQ(Losses<SoftmaxFault::kNone>({}, seed), expected) << "seed " << seed;
+    EXPECT_NE(Losses<SoftmaxFault::kNoBarrier>({}, seed), expected) << "seed " << seed;
+  }
+  EXPECT_TRUE(LabelsAreBelowZero<SoftmaxFault::kNone>({}));
+  EXPECT_FALSE(LabelsAreBelowZero<SoftmaxFault::kNeighbourLabel>({}));
+}
+
+TEST(SoftmaxTest, ShowsWhatIsNotFinite) {
+  for (const double bad : {double{NAN}, double{INFINITY}}) {
+    for (const int64_t place : {int64_t{0}, int64_t{7}, kVocab - 1}) {
+      Case in;
+      in.logits.Set(2 * kVocab + place, bad);
+      const std::vector<double> losses = Losses<SoftmaxFault::kNone>(in, 0);
+      for (size_t row = 0; row < kRows; ++row)
+        EXPECT_EQ(std::isfinite(losses[row]), row != 2) << bad << " at " << place;
+    }
+  }
+}
+
+// The whole operation; products are exact enough in double.
+struct Outcome {
+  HostTensor loss, dx, dweight, dbias;
+};
+void Multiply(const GemmArgs& args, StreamView stream) {
+  MakeReferenceBackend()->Gemm(args, stream);
+}
+Outcome Classify(const std::vector<int32_t>& labels, uint64_t seed) {
+  const auto rows = static_cast<int64_t>(labels.size());
+  const DType dtype = DType::kBFloat16;
+  const HostTensor x = test::RandomTensor(dtype, {rows, 16}, 1);
+  const HostTensor weight = test::RandomTensor(dtype, {33, 16}, 2);
+  const HostTensor bias = test::RandomTensor(dtype, {33}, 3);
+  const std::vector<float> weights(labels.size(), 0.5f);
+  Outcome out{HostTensor(DType::kFloat32, {rows}),
+              HostTensor(dtype, {rows, 16}),
+              HostTensor(DType::kFloat32, {33, 16}),
+              HostTensor(DType::kFloat32, {33})};
+  HostTensor workspace(DType::kUint8, {LinearCrossEntropyWorkspaceBytes(rows, 16, 33, dtype)});
+  emulation::SetSchedule({seed});
+  LinearCrossEntropy({x.view(),
+                      weight.view(),
+                      bias.view(),
+                      labels.data(),
+                      weights.data(),
+                      out.loss.view(),
+                      out.dx.view(),
+                      out.dweight.view(),
+                      out.dbias.view(),
+                      workspace.view()},
+                     Multiply,
+                     {});
+  return out;
+}
+
+TEST(CrossEntropyTest, HasTheSameBitsInAnySchedule) {
+  const std::vector<int32_t> labels = test::RandomIds(70, 33, 4);
+  const Outcome first = Classify(labels, 0);
+  for (const uint64_t seed : {1, 2, 3}) {
+    const Outcome again = Classify(labels, seed);
+    EXPECT_TRUE(again.loss.SameBits(first.loss)) << "seed " << seed;
+    EXPECT_TRUE(again.dx.SameBits(first.dx)) << "seed " << seed;
+    EXPECT_TRUE(again.dweight.SameBits(first.dweight)) << "seed " << seed;
+    EXPECT_TRUE(again.dbias.SameBits(first.dbias)) << "seed " << seed;
+  }
+}
+
+TEST(CrossEntropyDeathTest, EndsAtLabelsOutsideTheVocabulary) {
+  for (const int32_t bad : {33, -1, std::numeric_limits<int32_t>::max()})
+    EXPECT_DEATH(Classify({0, bad, 32}, 0), "outside the vocabulary");
+}
+
+}  // namespace
+}  // namespace anyorder::kernels::cuda
