@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "core/base/tensor.h"
 
@@ -10,6 +11,33 @@ namespace anyorder::kernels {
 
 // Elements per block of SumOfSquares; sharding boundaries of the flat parameter space are multiples of it.
 inline constexpr int64_t kNormBlockElements = 16384;
+
+// What the norm of a step's gradient decides. It lives in the device's memory: FoldNorm writes it and AdamW reads it, so that a step needs
+// no word from the host in between; CopyToHost tells the host later what happened. Whoever loads the moments writes it once: a
+// NormControl{} with the number of updates that made them.
+struct NormControl {
+  double norm = 0;         // of args.grad_scale * gradient, before clipping, finite or not
+  double clip_factor = 1;  // what clipping multiplies with
+  double grad_scale = 0;   // what AdamW multiplies the gradient with: args.grad_scale * clip_factor
+  double correction = 1;   // AdamW's c
+  int64_t updates = 0;     // steps that were not skipped: AdamW's t
+  int32_t skips = 0;       // 1: this step changes nothing, moments and `updates` neither
+};
+
+// sum = sums[0] + sums[1] + ... in an order fixed by their number;  norm = |grad_scale| sqrt(sum)
+// skips unless norm and grad_scale are finite and norm <= most_norm; else updates += 1 and
+// clip_factor = clip_norm / max(norm, clip_norm) with clipping, else 1
+struct FoldNormArgs {
+  ConstTensorView sums;  // [n] fp64, SumOfSquares' of the whole gradient, all ranks' in block order
+  NormControl* control = nullptr;  // device memory
+  double grad_scale = 1;
+  double clip_norm = 0;  // 0: no clipping
+  double most_norm = std::numeric_limits<double>::infinity();
+  // AdamW's, for c with t = updates.
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  bool bias_correction = false;
+};
 
 // Decoupled weight decay Adam (Loshchilov & Hutter 2019) on a flat range:
 //   g = grad_scale * grad;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
@@ -29,6 +57,9 @@ struct AdamWArgs {
   double weight_decay = 0;
   bool bias_correction = false;
   int64_t step = 0;  // 0-based
+  // Device memory. Given: grad_scale and c are its, whatever grad_scale, bias_correction and step say, and where it skips nothing is
+  // written. Null: as the host says.
+  const NormControl* control = nullptr;
 };
 
 }  // namespace anyorder::kernels

@@ -255,6 +255,12 @@ void CheckArguments(const AdamWArgs& args) {
   ANYORDER_CHECK(args.step >= 0) << "step=" << args.step;
 }
 
+void CheckArguments(const FoldNormArgs& args) {
+  CheckTensor(args.sums, "sums", DType::kFloat64, args.sums.num_elements());
+  ANYORDER_CHECK(args.control != nullptr) << "control is missing";
+  ANYORDER_CHECK(args.clip_norm >= 0) << "clip_norm=" << args.clip_norm;
+}
+
 void CheckArguments(const CopyRowsArgs& args) {
   ANYORDER_CHECK(args.source.dtype() == args.destination.dtype()) << "dtypes differ";
   ANYORDER_CHECK(args.rows >= 0 && args.columns >= 0) << "rows or columns negative";

@@ -46,6 +46,7 @@ void CheckArguments(const EmbeddingForwardArgs& args);
 void CheckArguments(const EmbeddingBackwardArgs& args);
 void CheckArguments(const LinearCrossEntropyArgs& args, int64_t workspace_bytes);
 void CheckArguments(const AdamWArgs& args);
+void CheckArguments(const FoldNormArgs& args);
 void CheckArguments(const CopyRowsArgs& args);
 void CheckArguments(const GatherRowsArgs& args);
 void CheckArguments(const RotaryArgs& args);

@@ -302,6 +302,7 @@ void CpuBackend::RotaryApply(const RotaryArgs& args, StreamView) {
 
 void CpuBackend::AdamW(const AdamWArgs& args, StreamView) {
   CheckArguments(args);
+  if (args.control != nullptr && args.control->skips != 0) return;
   const double t = static_cast<double>(args.step) + 1;
   cpu::AdamWJob job;
   job.grad = args.grad.data<float>();
@@ -318,7 +319,10 @@ void CpuBackend::AdamW(const AdamWArgs& args, StreamView) {
   job.learning_rate = static_cast<float>(args.learning_rate);
   job.epsilon = static_cast<float>(args.epsilon);
   job.weight_decay = static_cast<float>(args.weight_decay);
-  if (args.bias_correction) {
+  if (args.control != nullptr) {
+    job.grad_scale = static_cast<float>(args.control->grad_scale);
+    job.correction = static_cast<float>(args.control->correction);
+  } else if (args.bias_correction) {
     job.correction =
         static_cast<float>(std::sqrt(1 - std::pow(args.beta2, t)) / (1 - std::pow(args.beta1, t)));
   }

@@ -34,6 +34,7 @@ AdamWParams<T> ParamsOf(const AdamWArgs& args) {
           f(args.epsilon),
           f(args.weight_decay),
           f(correction),
+          args.control,
           args.grad.num_elements()};
 }
 
@@ -57,6 +58,23 @@ void SumOfSquares(const ConstTensorView& x, const TensorView& sums, StreamView s
       .threads = kFlatThreads,
       .shared_bytes = kFlatThreads / kWarp * static_cast<int64_t>(sizeof(double))};
   Launch(SumOfSquaresKernel, shape, params, stream);
+}
+
+void FoldNorm(const FoldNormArgs& args, StreamView stream) {
+  const FoldNormParams params{args.sums.data<double>(),
+                              args.sums.num_elements(),
+                              args.control,
+                              args.grad_scale,
+                              args.clip_norm,
+                              args.most_norm,
+                              args.beta1,
+                              args.beta2,
+                              args.bias_correction};
+  Launch(FoldNormKernel,
+         {.threads = kFlatThreads,
+          .shared_bytes = kFlatThreads / kWarp * static_cast<int64_t>(sizeof(double))},
+         params,
+         stream);
 }
 
 void Add(const ConstTensorView& a,

@@ -25,19 +25,23 @@ struct AdamWParams {
   float epsilon;
   float weight_decay;
   float correction;
+  const NormControl* control;  // or null: then grad_scale and correction are as above
   int64_t n;
 };
 
 template <typename T>
 ANYORDER_DEVICE void AdamWGroup(
     const AdamWParams<T>& p, const Vector8& grad, Vector8& master, Vector8& m, Vector8& v) {
+  const bool is_told = p.control != nullptr;
+  const float scale = is_told ? static_cast<float>(p.control->grad_scale) : p.grad_scale;
+  const float correction = is_told ? static_cast<float>(p.control->correction) : p.correction;
   ANYORDER_UNROLL
   for (int i = 0; i < kGroup; ++i) {
-    const float g = p.grad_scale * grad.v[i];
+    const float g = scale * grad.v[i];
     m.v[i] = p.beta1 * m.v[i] + p.one_minus_beta1 * g;
     v.v[i] = p.beta2 * v.v[i] + p.one_minus_beta2 * g * g;
     const float step =
-        p.correction * m.v[i] / (sqrtf(v.v[i]) + p.epsilon) + p.weight_decay * master.v[i];
+        correction * m.v[i] / (sqrtf(v.v[i]) + p.epsilon) + p.weight_decay * master.v[i];
     master.v[i] -= p.learning_rate * step;
   }
 }
@@ -46,7 +50,7 @@ ANYORDER_DEVICE void AdamWGroup(
 template <typename T, bool kAligned>
 ANYORDER_KERNEL void AdamWKernel(AdamWParams<T> p) {
   const int64_t at = (int64_t{BlockX()} * BlockThreads() + Thread()) * kGroup;
-  if (at >= p.n) return;
+  if (at >= p.n || (p.control != nullptr && p.control->skips != 0)) return;
   const int count = p.n - at < kGroup ? static_cast<int>(p.n - at) : kGroup;
   const auto update = [&]<bool kWhole>() {
     const Vector8 grad = LoadGroup<kWhole>(p.grad + at, count);
@@ -89,6 +93,50 @@ ANYORDER_KERNEL void SumOfSquaresKernel(SquaresParams p) {
   for (int warp = 0; warp < BlockThreads() / kWarp; ++warp)
     total += warps[warp];
   p.sums[BlockX()] = total;
+}
+
+struct FoldNormParams {
+  const double* sums;  // [n]
+  int64_t n;
+  NormControl* control;
+  double grad_scale;
+  double clip_norm;
+  double most_norm;
+  double beta1;
+  double beta2;
+  bool bias_correction;
+};
+
+ANYORDER_DEVICE void Decide(const FoldNormParams& p, double sum) {
+  NormControl& control = *p.control;
+  const double norm = fabs(p.grad_scale) * sqrt(sum);
+  control.norm = norm;
+  // Infinity minus itself is not a number, so that only finite numbers pass.
+  const bool is_good =
+      norm - norm == 0.0 && p.grad_scale - p.grad_scale == 0.0 && norm <= p.most_norm;
+  control.skips = is_good ? 0 : 1;
+  if (!is_good) return;
+  control.clip_factor = p.clip_norm > 0 ? p.clip_norm / fmax(norm, p.clip_norm) : 1.0;
+  control.grad_scale = p.grad_scale * control.clip_factor;
+  control.updates += 1;
+  const double t = static_cast<double>(control.updates);
+  control.correction = p.bias_correction ? sqrt(1 - pow(p.beta2, t)) / (1 - pow(p.beta1, t)) : 1.0;
+}
+
+// One block. Each thread adds its sums in steps of the block, then as SumOfSquaresKernel does. Shared memory: one double a warp.
+ANYORDER_KERNEL void FoldNormKernel(FoldNormParams p) {
+  double sum = 0;
+  for (int64_t i = Thread(); i < p.n; i += BlockThreads())
+    sum += p.sums[i];
+  sum = WarpSum(sum);
+  double* const warps = reinterpret_cast<double*>(SharedMemory());
+  if (Lane() == 0) warps[Thread() / kWarp] = sum;
+  SyncBlock();
+  if (Thread() != 0) return;
+  double total = 0;
+  for (int warp = 0; warp < BlockThreads() / kWarp; ++warp)
+    total += warps[warp];
+  Decide(p, total);
 }
 
 template <typename From, typename To>

@@ -52,6 +52,7 @@ void LinearCrossEntropy(const LinearCrossEntropyArgs& args,
 void ColumnSum(const ColumnSumArgs& args, const Scratch& scratch, StreamView stream);
 void AdamW(const AdamWArgs& args, StreamView stream);
 void SumOfSquares(const ConstTensorView& x, const TensorView& sums, StreamView stream);
+void FoldNorm(const FoldNormArgs& args, StreamView stream);
 void Add(const ConstTensorView& a,
          const ConstTensorView& b,
          const TensorView& y,

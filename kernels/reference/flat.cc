@@ -12,13 +12,18 @@ namespace anyorder::kernels::reference {
 
 void AdamW(const AdamWArgs& args) {
   CheckArguments(args);
+  if (args.control != nullptr && args.control->skips != 0) return;
   const double t = static_cast<double>(args.step) + 1;
-  const double correction =
-      args.bias_correction ? std::sqrt(1 - std::pow(args.beta2, t)) / (1 - std::pow(args.beta1, t))
-                           : 1.0;
+  double correction = 1;
+  if (args.control != nullptr) {
+    correction = args.control->correction;
+  } else if (args.bias_correction) {
+    correction = std::sqrt(1 - std::pow(args.beta2, t)) / (1 - std::pow(args.beta1, t));
+  }
+  const double grad_scale = args.control != nullptr ? args.control->grad_scale : args.grad_scale;
   WithStorage(args.grad.dtype(), [&]<typename G>() {
     for (int64_t i = 0; i < args.grad.num_elements(); ++i) {
-      const double g = args.grad_scale * Load(args.grad.data<G>()[i]);
+      const double g = grad_scale * Load(args.grad.data<G>()[i]);
       const double m = args.beta1 * Load(args.m.data<G>()[i]) + (1 - args.beta1) * g;
       const double v = args.beta2 * Load(args.v.data<G>()[i]) + (1 - args.beta2) * g * g;
       const double old = Load(args.master.data<G>()[i]);

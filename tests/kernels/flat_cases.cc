@@ -90,6 +90,94 @@ TEST_P(BackendTest, AdamWWithoutWeightsMovesTheSameMaster) {
   EXPECT_TRUE(with.master.SameBits(without.master));
 }
 
+NormControl Fold(Backend& on, const std::vector<double>& sums, FoldNormArgs args) {
+  NormControl control{.updates = 6};
+  args.sums = ConstTensorView(sums.data(), {static_cast<int64_t>(sums.size())});
+  args.control = &control;
+  on.FoldNorm(args, {});
+  return control;
+}
+
+// Bounds: a sum of positive numbers in fp64, its root, and a quotient; `correction` is c of the seventh update by the formula.
+TEST_P(BackendTest, FoldNormSaysWhatToDo) {
+  for (const int64_t n : {1, 31, 700}) {
+    const HostTensor drawn = Absolute(RandomTensor(DType::kFloat64, {n}, 1));
+    double sum = 0;
+    for (const double x : drawn.Values())
+      sum += x;
+    const double norm = 0.25 * std::sqrt(sum);
+    const double error = 2 * Gamma(n + 8, 0x1p-53);
+    const double c = std::sqrt(1 - std::pow(0.999, 7)) / (1 - std::pow(0.9, 7));
+    for (const double clip : {0.0, norm / 3, norm * 3}) {
+      FoldNormArgs args;
+      args.grad_scale = -0.25;
+      args.clip_norm = clip;
+      args.bias_correction = clip > 0;
+      const NormControl control = Fold(backend(), drawn.Values(), args);
+      const double factor = clip > 0 && clip < norm ? clip / norm : 1.0;
+      EXPECT_NEAR(control.norm, norm, error * norm);
+      EXPECT_NEAR(control.clip_factor, factor, error);
+      EXPECT_NEAR(control.grad_scale, -0.25 * factor, error);
+      EXPECT_NEAR(control.correction, clip > 0 ? c : 1.0, 0x1p-40);
+      EXPECT_EQ(control.updates, 7);
+      EXPECT_EQ(control.skips, 0);
+    }
+  }
+}
+
+TEST_P(BackendTest, FoldNormSkipsWhatIsNotFiniteOrTooLarge) {
+  const std::vector<double> good = {4, 9, 3};
+  const auto skips = [&](const std::vector<double>& sums, double scale, double most) {
+    FoldNormArgs args;
+    args.grad_scale = scale;
+    args.most_norm = most;
+    const NormControl control = Fold(backend(), sums, args);
+    EXPECT_EQ(control.updates, control.skips != 0 ? 6 : 7);
+    return control.skips != 0;
+  };
+  EXPECT_FALSE(skips(good, 1, INFINITY));
+  EXPECT_FALSE(skips(good, 1, 4));
+  EXPECT_TRUE(skips(good, 1, 3.9));
+  EXPECT_TRUE(skips(good, NAN, INFINITY));
+  EXPECT_TRUE(skips(good, INFINITY, INFINITY));
+  for (const double bad : {double{NAN}, double{INFINITY}}) {
+    for (const size_t place : {0u, 2u}) {
+      std::vector<double> sums = good;
+      sums[place] = bad;
+      EXPECT_TRUE(skips(sums, 1, INFINITY));
+    }
+  }
+}
+
+// What the device decided does what the host would have said, bit for bit, and a skip leaves everything alone.
+TEST_P(BackendTest, AdamWObeysTheControl) {
+  const Optimizer old = MakeOptimizer(dtype(), 1003);
+  Optimizer told = old;
+  AdamWArgs by_host = Arguments(&told, true);
+  by_host.grad_scale = 0.75;
+  backend().AdamW(by_host, {});
+
+  const double c = std::sqrt(1 - std::pow(0.999, 4)) / (1 - std::pow(0.9, 4));
+  NormControl control{.grad_scale = 0.75, .correction = c};
+  Optimizer reading = old;
+  AdamWArgs by_device = Arguments(&reading, false);
+  by_device.grad_scale = NAN;
+  by_device.step = 77;
+  by_device.control = &control;
+  backend().AdamW(by_device, {});
+  EXPECT_TRUE(reading.master.SameBits(told.master));
+  EXPECT_TRUE(reading.m.SameBits(told.m));
+  EXPECT_TRUE(reading.v.SameBits(told.v));
+  EXPECT_TRUE(reading.weights.SameBits(told.weights));
+
+  control.skips = 1;
+  backend().AdamW(by_device, {});
+  EXPECT_TRUE(reading.master.SameBits(told.master));
+  EXPECT_TRUE(reading.m.SameBits(told.m));
+  EXPECT_TRUE(reading.v.SameBits(told.v));
+  EXPECT_TRUE(reading.weights.SameBits(told.weights));
+}
+
 // Bound: a sum of at most 16384 squares in fp64.
 TEST_P(BackendTest, SumOfSquaresMatchesReferenceBlockByBlock) {
   for (const int64_t n : {int64_t{1}, kNormBlockElements, 3 * kNormBlockElements + 5}) {

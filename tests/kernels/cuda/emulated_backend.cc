@@ -99,6 +99,11 @@ class EmulatedBackend final : public testing::ForwardingBackend {
     Begin();
     cuda::SumOfSquares(x, sums, stream);
   }
+  void FoldNorm(const FoldNormArgs& args, StreamView stream) override {
+    CheckArguments(args);
+    Begin();
+    cuda::FoldNorm(args, stream);
+  }
   void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) override {
     CheckAdd(a, b, y);
     Begin();
