@@ -50,6 +50,8 @@ struct AttentionProblem {
   const Band* bands;
   Dropout dropout;
   const int32_t* row_ids;
+  bool
+      is_aligned;  // every head's part of every row begins at a 16-byte address and has whole groups of 8
 
   ANYORDER_HOST_DEVICE int64_t model_dim() const { return int64_t{num_heads} * head_dim; }
   ANYORDER_HOST_DEVICE int64_t num_rows() const {

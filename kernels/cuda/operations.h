@@ -9,6 +9,7 @@
 #include "core/base/tensor.h"
 #include "kernels/activation.h"
 #include "kernels/adamw.h"
+#include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
@@ -27,10 +28,13 @@ struct Scratch {
 int64_t LayerNormScratchElements(int64_t columns);
 int64_t ColumnSumScratchElements(int64_t rows, int64_t columns);
 int64_t EmbeddingBackwardScratchElements(int64_t rows, int64_t columns);
+// What AttentionForward needs.
+int64_t AttentionScratchElements(const AttentionShape& shape);
 
 // How an operation multiplies matrices: the backend's Gemm.
 using GemmFunction = std::function<void(const GemmArgs& args, StreamView stream)>;
 
+void AttentionForward(const AttentionForwardArgs& args, const Scratch& scratch, StreamView stream);
 void LayerNormForward(const LayerNormForwardArgs& args, StreamView stream);
 void LayerNormBackward(const LayerNormBackwardArgs& args,
                        const Scratch& scratch,

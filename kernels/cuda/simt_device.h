@@ -41,6 +41,10 @@ ANYORDER_DEVICE void SyncWarp() {
 ANYORDER_DEVICE void SyncBlock() {
   __syncthreads();
 }
+// A barrier that tells every thread whether any of them said true.
+ANYORDER_DEVICE bool SyncBlockOr(bool value) {
+  return __syncthreads_or(value ? 1 : 0) != 0;
+}
 template <typename T>
 ANYORDER_DEVICE T ShuffleXor(T value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);

@@ -244,4 +244,12 @@ inline AttentionCase ShuffledKeysCase() {
   return c;
 }
 
+// A bias by distance without a relative term, and T5's range of distances unless said otherwise.
+inline AttentionCase WithBias(AttentionCase c, int64_t low = -128, int64_t count = 257) {
+  c.name += " with bias";
+  c.shape.num_distances = 0;
+  c.AddDistanceBias(low, count);
+  return c;
+}
+
 }  // namespace anyorder::kernels::testing

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "tests/kernels/attention_bounds.h"
+#include "tests/kernels/attention_agreement.h"
 #include "tests/kernels/attention_scenarios.h"
 
 #include "gtest/gtest.h"
@@ -17,54 +17,12 @@
 namespace anyorder::kernels::testing {
 namespace {
 
-constexpr double kUnitFp32 = 1.0 / 16777216.0;
-constexpr double kUnitBf16 = 1.0 / 256.0;
-
 std::vector<std::string> Isas() {
   std::vector<std::string> names;
   for (const char* name : {"avx512_bf16", "avx512", "avx2", "base"}) {
     if (cpu::AttentionIsaAvailable(name)) names.push_back(name);
   }
   return names;
-}
-
-template <typename T>
-double ToDouble(T x) {
-  if constexpr (std::is_same_v<T, BFloat16>)
-    return static_cast<double>(static_cast<float>(x));
-  else
-    return static_cast<double>(x);
-}
-
-// Worst element, both values and the bound.
-template <typename T>
-void ExpectWithin(const char* name,
-                  const std::vector<T>& actual,
-                  const std::vector<double>& expected,
-                  const std::vector<double>& bound) {
-  ASSERT_EQ(actual.size(), expected.size()) << name;
-  double worst = 0;
-  size_t at = 0;
-  for (size_t i = 0; i < actual.size(); ++i) {
-    const double a = ToDouble(actual[i]);
-    if (a == expected[i]) continue;  // also -inf
-    const double ratio = std::abs(a - expected[i]) / bound[i];
-    if (!(ratio <= worst)) {
-      worst = ratio;
-      at = i;
-      if (std::isnan(ratio)) break;
-    }
-  }
-  EXPECT_LE(worst, 1.0) << name << "[" << at << "] is " << ToDouble(actual[at]) << ", expected "
-                        << expected[at] << " within " << bound[at];
-}
-
-AttentionData<double, double> RunReference(AttentionData<double, double> data) {
-  const std::unique_ptr<Backend> reference = MakeReferenceBackend();
-  data.Poison(reference->AttentionBackwardWorkspaceBytes(data.shape, DType::kFloat64));
-  reference->AttentionForward(data.Forward(), StreamView());
-  reference->AttentionBackward(data.Backward(), StreamView());
-  return data;
 }
 
 template <typename T>
@@ -79,28 +37,14 @@ template <typename T>
 void ExpectAgrees(const AttentionCase& c, uint64_t seed) {
   AttentionData<T, float> data = MakeData<T, float>(c, seed);
   const AttentionData<double, double> exact = RunReference(InDouble(data));
-  const AttentionErrorAnalysis analysis(exact, std::is_same_v<T, BFloat16> ? kUnitBf16 : kUnitFp32);
+  const AttentionErrorAnalysis analysis(exact, kUnitOf<T>);
   const AttentionBounds& bounds = analysis.bounds();
   for (const std::string& isa : Isas()) {
     SCOPED_TRACE(c.name + ", " + std::string(Name(DTypeOf<T>::kValue)) + ", " + isa);
     cpu::ForceAttentionIsa(isa);
     RunCpu(&data, 1);
-    ExpectWithin("lse", data.lse, exact.lse, bounds.lse);
-    ExpectWithin("out", data.out, exact.out, bounds.out);
-    ExpectWithin("dq", data.dq, exact.dq, bounds.dq);
-    ExpectWithin("dk", data.dk, exact.dk, bounds.dk);
-    ExpectWithin("dv", data.dv, exact.dv, bounds.dv);
-    ExpectWithin("drelative", data.drelative, exact.drelative, bounds.drelative);
-    ExpectWithin("dcontent_bias", data.dcontent_bias, exact.dcontent_bias, bounds.dcontent_bias);
-    ExpectWithin(
-        "dposition_bias", data.dposition_bias, exact.dposition_bias, bounds.dposition_bias);
-    ExpectWithin("dsegment_bias", data.dsegment_bias, exact.dsegment_bias, bounds.dsegment_bias);
-    ExpectWithin("dsegment_embedding",
-                 data.dsegment_embedding,
-                 exact.dsegment_embedding,
-                 bounds.dsegment_embedding);
-    ExpectWithin(
-        "ddistance_bias", data.ddistance_bias, exact.ddistance_bias, bounds.ddistance_bias);
+    ExpectForwardWithin(data, exact, bounds);
+    ExpectBackwardWithin(data, exact, bounds);
   }
   cpu::ForceAttentionIsa("");
 }
@@ -159,14 +103,6 @@ TEST(AttentionTest, ShuffledRows) {
 
 TEST(AttentionTest, ShuffledKeys) {
   ExpectAgreesEverywhere(ShuffledKeysCase());
-}
-
-// A bias by distance without a relative term, and T5's range of distances unless said otherwise.
-AttentionCase WithBias(AttentionCase c, int64_t low = -128, int64_t count = 257) {
-  c.name += " with bias";
-  c.shape.num_distances = 0;
-  c.AddDistanceBias(low, count);
-  return c;
 }
 
 TEST(AttentionTest, BiasByDistanceBothWays) {

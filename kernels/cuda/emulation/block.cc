@@ -33,6 +33,7 @@ constexpr uint32_t kHoldTurns = 600;
 constexpr uint32_t kHoldEvery = 40;
 
 enum class State { kRuns, kAtCollective, kAtBarrier, kDone };
+enum class Vote { kNone, kNo, kYes };
 
 struct PendingCopy {
   unsigned char* destination;
@@ -45,6 +46,7 @@ struct Lane {
   Collective collective = Collective::kSync;
   const void* in = nullptr;
   void* out = nullptr;
+  Vote vote = Vote::kNone;  // at a barrier
   std::vector<PendingCopy> open;
   std::vector<std::vector<PendingCopy>> groups;
 };
@@ -129,6 +131,7 @@ class Block {
   const Position& position() const { return here_; }
   const Grid& grid() const { return grid_; }
   unsigned char* shared() const { return memory_.begin(); }
+  bool is_any_yes() const { return is_any_yes_; }
 
   [[noreturn]] void Fail(const std::string& what) const {
     std::string states;
@@ -211,7 +214,11 @@ class Block {
     if (!somebody_waits) return false;
     for (const Lane& lane : lanes_) {
       if (lane.state == State::kDone) Fail("a barrier that threads which ended will never reach");
+      if ((lane.vote == Vote::kNone) != (lanes_[0].vote == Vote::kNone))
+        Fail("threads are at barriers of different kinds");
     }
+    is_any_yes_ = std::any_of(
+        lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.vote == Vote::kYes; });
     for (Lane& lane : lanes_)
       lane.state = State::kRuns;
     return true;
@@ -295,6 +302,7 @@ class Block {
   std::vector<uint32_t> held_;  // turns that each warp misses from now on
   context::fiber caller_;
   Position here_;
+  bool is_any_yes_ = false;  // of the last barrier
 };
 
 std::vector<Position> BlocksOf(const Grid& grid, RandomStream& random) {
@@ -347,7 +355,14 @@ void MeetWarp(Collective collective, const void* in, void* out) {
 }
 
 void MeetBlock() {
+  current_block->Here().vote = Vote::kNone;
   current_block->Wait(State::kAtBarrier);
+}
+
+bool MeetBlockOr(bool value) {
+  current_block->Here().vote = value ? Vote::kYes : Vote::kNo;
+  current_block->Wait(State::kAtBarrier);
+  return current_block->is_any_yes();
 }
 
 void CopyLater(void* shared, const void* global, bool valid) {

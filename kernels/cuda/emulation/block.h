@@ -54,6 +54,8 @@ enum class Collective {
 };
 void MeetWarp(Collective collective, const void* in, void* out);
 void MeetBlock();
+// Whether any thread of the block came with true. All threads of a barrier must come by the same of the two.
+bool MeetBlockOr(bool value);
 
 struct ShuffleIn {
   uint64_t bits;

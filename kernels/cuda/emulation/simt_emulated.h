@@ -43,6 +43,9 @@ inline void SyncWarp() {
 inline void SyncBlock() {
   emulation::MeetBlock();
 }
+inline bool SyncBlockOr(bool value) {
+  return emulation::MeetBlockOr(value);
+}
 template <typename T>
 T ShuffleXor(T value, int mask) {
   static_assert(sizeof(T) <= sizeof(uint64_t));

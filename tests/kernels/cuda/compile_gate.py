@@ -15,7 +15,19 @@ from pathlib import Path
 
 CHIPS = ["80", "90a"]
 # Source -> most registers that a thread of any of its kernels may take. Nothing may spill.
-REGISTERS = {"copy": 32, "cross_entropy": 64, "embedding_backward": 128, "flat": 64, "layernorm": 255, "rowwise": 64}
+REGISTERS = {
+    "attention_general_backward": 232,
+    "attention_general_forward": 160,
+    "attention_prepare": 64,
+    "copy": 32,
+    "cross_entropy": 64,
+    "embedding_backward": 128,
+    "flat": 64,
+    "layernorm": 255,
+    "rowwise": 64,
+}
+# Sources without a kernel: they launch those of others.
+HOST_ONLY = {"attention"}
 
 
 def compile_one(nvcc, root, includes, source, folder):
@@ -32,12 +44,14 @@ def faults_of(name, status, report):
         yield f"{name}.cu does not compile:\n" + "\n".join(line for line in report.splitlines() if "error" in line)[:2000]
         return
     chips = {match for match in re.findall(r"for 'sm_(\w+)'", report)}
-    if chips != set(CHIPS):
+    if chips != set(CHIPS) and name not in HOST_ONLY:
         yield f"{name}.cu: ptxas reported for {sorted(chips)}, expected {CHIPS}"
     for match in re.finditer(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", report):
         if any(int(number) for number in match.groups()):
             yield f"{name}.cu: a kernel has {match.group(0)}"
     used = [int(number) for number in re.findall(r"Used (\d+) registers", report)]
+    if name in HOST_ONLY:
+        return
     if name not in REGISTERS:
         yield f"{name}.cu has no budget in compile_gate.py; its kernels take up to {max(used, default=0)} registers"
     elif max(used, default=0) > REGISTERS[name]:

@@ -1,0 +1,71 @@
+#include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/attention_prepare.cuh"
+#include "kernels/cuda/launch.h"
+
+namespace anyorder::kernels::cuda {
+namespace {
+
+constexpr int kSortThreads = 128;
+
+LaunchShape WarpFor(int64_t count) {
+  return {.blocks_x = CeilDivide(count, kPrepareWarps), .threads = kPrepareWarps * kWarp};
+}
+
+}  // namespace
+
+template <typename T>
+void LaunchSegmentTerms(const AttentionProblem<T>& in,
+                        float* same,
+                        float* difference,
+                        StreamView stream) {
+  Launch(SegmentTermKernel<T>,
+         WarpFor(in.num_rows() * in.num_heads),
+         SegmentTermParams<T>{in, same, difference},
+         stream);
+}
+
+template <typename T>
+void LaunchDistanceTerms(const AttentionProblem<T>& in, float* terms, StreamView stream) {
+  Launch(DistanceTermKernel<T>,
+         WarpFor(int64_t{in.num_tables} * in.num_distances * in.num_heads),
+         DistanceTermParams<T>{in, terms},
+         stream);
+}
+
+template <typename T>
+void LaunchDelta(
+    const AttentionProblem<T>& in, const T* out, const T* dout, float* delta, StreamView stream) {
+  const int64_t count = in.num_rows() * in.num_heads;
+  Launch(
+      DeltaKernel<T>, WarpFor(count), DeltaParams<T>{out, dout, delta, count, in.head_dim}, stream);
+}
+
+template <typename T>
+void LaunchKeyOrder(const AttentionProblem<T>& in, const KeyOrder& order, StreamView stream) {
+  const KeyOrderParams params{
+      in.keys, in.rows, in.batch_size, in.num_keys, in.content_rows, in.query_rows, order};
+  Launch(KeyLanesKernel, {.blocks_x = in.batch_size, .threads = kWarp}, params, stream);
+  Launch(KeySortKernel,
+         {.blocks_x = CeilDivide(in.num_keys, kSortThreads),
+          .blocks_y = in.batch_size,
+          .threads = kSortThreads},
+         params,
+         stream);
+  Launch(RowRangesKernel,
+         {.blocks_x = RowSteps(in.content_rows, in.query_rows),
+          .blocks_y = in.batch_size,
+          .threads = kWarp},
+         params,
+         stream);
+}
+
+#define ANYORDER_FOR(T)                                                                          \
+  template void LaunchSegmentTerms(const AttentionProblem<T>&, float*, float*, StreamView);      \
+  template void LaunchDistanceTerms(const AttentionProblem<T>&, float*, StreamView);             \
+  template void LaunchDelta(const AttentionProblem<T>&, const T*, const T*, float*, StreamView); \
+  template void LaunchKeyOrder(const AttentionProblem<T>&, const KeyOrder&, StreamView);
+ANYORDER_FOR(float)
+ANYORDER_FOR(BFloat16)
+#undef ANYORDER_FOR
+
+}  // namespace anyorder::kernels::cuda
