@@ -194,9 +194,9 @@ def add_texts(stage, source):
     for config in sorted((source / "configs").glob("*.toml")):
         stage.add(config, f"configs/{config.name}")
     stage.add(source / "LICENSE", "LICENSE")
-    for path in sorted((source / "tests/gpu").glob("*")):
-        if path.suffix in (".sh", ".py", ".toml", ".md"):
-            stage.add(path, f"tests/gpu/{path.name}", 0o755 if path.suffix == ".sh" else 0o644)
+    for path in sorted((*(source / "tests/gpu").glob("*"), *(source / "tests/bench/peers").glob("*.py"))):
+        if path.suffix in (".sh", ".py", ".toml", ".json", ".md"):
+            stage.add(path, path.relative_to(source), 0o755 if path.suffix == ".sh" else 0o644)
 
 
 def pretty_name():

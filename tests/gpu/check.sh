@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# Everything that only a GPU can show, in one call of under ten minutes, on a machine with a driver and a CUDA toolkit: environment,
+# correctness, compute-sanitizer, speed. Nothing is installed and no setting of the machine is changed.
+#
+# Usage: check.sh [--bundle DIR | --build DIR] [--out DIR] [--only correctness|sanitizer|speed] [--quick]
+#   --bundle DIR  an unpacked bundle (default: the one that this script lies in)
+#   --build DIR   a build folder of this source (default: build)
+#   --out DIR     report.md, report.jsonl and logs/ (default: gpu-report; an old report there is replaced)
+#   --only PART   one part beside the environment
+#   --quick       a fifth of each part's time; what does not fit is cut off and says so
+#
+# A part has a budget of seconds and a check at most what is left of it; what does not end in time is ended and reported as cut off,
+# and what there is no time for as well. Needs bash, coreutils and Python 3.
+# Exit status: 0 all passed; 1 a check failed; 2 none failed, but some were cut off; 77 no GPU: what needs none passed, the rest was not
+# run; 64 bad command line; 74 no Python 3, or nothing can be written to the folder of the report.
+set -u
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+mode="" folder="" out=gpu-report only="" share=1
+
+fail() { echo "check.sh: $2" >&2; exit "$1"; }
+while [ $# -gt 0 ]; do
+  case $1 in
+    --bundle | --build | --out | --only)
+      [ $# -ge 2 ] || fail 64 "$1 needs a value"
+      case $1 in
+        --out) out=$2 ;;
+        --only) only=$2 ;;
+        *) [ -z "$mode" ] || fail 64 "--bundle and --build exclude each other"
+          mode=${1#--} folder=$2 ;;
+      esac
+      shift 2 ;;
+    --quick) share=5; shift ;;
+    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) fail 64 "unknown option '$1'; see check.sh --help" ;;
+  esac
+done
+case $only in "" | correctness | sanitizer | speed) ;; *) fail 64 "--only $only: must be correctness, sanitizer or speed" ;; esac
+if [ -z "$mode" ]; then
+  if [ -e "$root/MANIFEST.json" ]; then mode=bundle folder=$root; else mode=build folder=$root/build; fi
+fi
+bin=$(cd "$folder/bin" 2>/dev/null && pwd) || fail 64 "$folder has no bin/; unpack the bundle or build first (cmake --build build)"
+[ -x "$bin/anyorder" ] || fail 64 "$bin has no anyorder; build it first (cmake --build build)"
+command -v python3 >/dev/null || fail 74 "no python3 in PATH; the report is written by it"
+mkdir -p "$out/logs" && : >"$out/plan.tsv" || fail 74 "cannot write to '$out'"
+out=$(cd "$out" && pwd)
+rm -rf "$out"/logs/* "$out"/work "$out"/report.* "$out"/results.tsv && : >"$out/results.tsv"
+started=$SECONDS
+
+# However this ends, there is a report of what was seen.
+report() {
+  python3 "$here/report.py" "$out" --seconds $((SECONDS - started))
+  status=$?
+  rm -rf "$out/work"
+  exit $status
+}
+trap 'trap - INT TERM; kill $(jobs -p) 2>/dev/null; report' INT TERM
+
+# The programs find CUDA's libraries where the toolkit is; pip's copies (NCCL, above all) serve where it has none.
+packages=$(python3 "$here/environment.py" --package-folders)
+[ -z "$packages" ] || export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/cuda/lib64:$packages"
+python3 "$here/environment.py" "$([ $mode = bundle ] && echo "$folder" || echo "$root")" >"$out/environment.tsv"
+gpus=$(sed -n 's/^gpus\t//p' "$out/environment.tsv")
+no_gpu=$(sed -n 's/^no_gpu\t//p' "$out/environment.tsv")
+cat "$out/environment.tsv"
+[ "${gpus:-0}" -gt 0 ] || echo "no GPU: what needs one is not run ($no_gpu)"
+
+# part NAME SECONDS: the checks that follow belong to it, and together have so long.
+part() {
+  part=$1
+  deadline=$((SECONDS + $2 / share))
+  wanted=yes
+  [ -z "$only" ] || [ "$only" = "$part" ] || wanted=""
+  [ -z "$wanted" ] || printf '\n== %s (at most %s s)\n' "$part" $(($2 / share))
+}
+
+record() { printf '%s\t%s\t%s\t%s\t%s\n' "$part" "$1" "$2" "$3" "$4" >>"$out/results.tsv"; }
+
+# check NEED NAME SECONDS COMMAND...: NEED is `gpu` or `any`. Exit status 77 of COMMAND: skipped, its last line says why.
+check() {
+  local need=$1 name=$2 limit=$3 begun=$SECONDS status left
+  shift 3
+  [ -n "$wanted" ] || return 0
+  printf '%s\t%s\n' "$part" "$name" >>"$out/plan.tsv"
+  left=$((deadline - SECONDS))
+  [ $limit -lt $left ] || limit=$left
+  if [ "$need" = gpu ] && [ "${gpus:-0}" -eq 0 ]; then
+    record "$name" no-gpu 0 "$no_gpu"
+  elif [ $left -le 0 ]; then
+    record "$name" no-time 0 "the part's time was used up before"
+  elif [[ $1 == "$bin"/* && ! -x $1 ]]; then
+    record "$name" no-program 0 "${1##*/} is not in this build"
+  else
+    timeout -k 5 $limit "$@" >"$out/logs/$name.log" 2>&1 </dev/null &
+    wait $!
+    status=$?
+    record "$name" $status $((SECONDS - begun)) "$limit"
+  fi
+  python3 "$here/report.py" "$out" --line "$name"
+}
+
+# Runs one of the whole-program cases of training.sh.
+training() { check "$1" "$2" "$3" bash "$here/training.sh" "$bin" "$out/work" "$2"; }
+
+part correctness 270
+training any starts_without_driver 20
+training any no_device 30
+check gpu backend_suite 60 "$bin/gpu.backend_test"
+check gpu attention 60 "$bin/gpu.attention_test"
+check gpu model_gradients 60 "$bin/gpu.model_gradients_test"
+training gpu repeat 60
+training gpu ranks 40
+training gpu resume 60
+training gpu loss_curve 120
+
+# Small shapes: the tools are slow, and what they look for does not depend on size.
+part sanitizer 150
+export ANYORDER_GPU_TEST_SIZES=small
+sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+for tool in memcheck racecheck initcheck synccheck; do
+  if [ -x "$sanitizer" ]; then
+    check gpu $tool 60 "$sanitizer" --tool $tool --error-exitcode 1 --target-processes all "$bin/gpu.sanitizer_test"
+  else
+    check gpu $tool 5 bash -c 'echo "there is no compute-sanitizer here"; exit 77'
+  fi
+done
+unset ANYORDER_GPU_TEST_SIZES
+
+part speed 170
+check gpu gpu_bench 120 "$bin/gpu_bench"
+check gpu peers 90 python3 "$root/tests/bench/peers/xlnet_gpu.py"
+
+report

@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# check.sh from end to end, with programs that pretend: on a machine without a GPU this is what tells that all of it works.
+#
+# Usage: check_script_test.sh WORK_DIR SOURCE_DIR
+set -eu
+work=$1 source=$2
+rm -rf "$work" && mkdir -p "$work/tree/tests" "$work/tree/bin" "$work/tree/tests/bench/peers"
+cp -r "$source/tests/gpu" "$work/tree/tests/gpu"
+here=$work/tree/tests/gpu bin=$work/tree/bin out=$work/out
+fail() { echo "FAILED: $*" >&2; [ ! -e "$work/log" ] || tail -n 25 "$work/log" >&2; exit 1; }
+
+# program NAME: its text comes from stdin.
+program() { { echo '#!/usr/bin/env bash'; cat; } >"$bin/$1" && chmod +x "$bin/$1"; }
+passing() { program "$1" <<<'printf "[==========] 2 tests from 1 test suite ran. (3 ms total)\n[  PASSED  ] 2 tests.\n"'; }
+check() {
+  local expected=$1 status=0
+  shift
+  "$here/check.sh" --bundle "$work/tree" --out "$out" "$@" >"$work/log" 2>&1 || status=$?
+  [ $status -eq "$expected" ] || fail "check.sh $* ended with $status, expected $expected"
+}
+reported() { grep -qF -- "$1" "$out/report.md" || fail "report.md does not say '$1': $(cat "$out/report.md")"; }
+recorded() { grep -q -- "$1" "$out/report.jsonl" || fail "report.jsonl has no $1: $(cat "$out/report.jsonl")"; }
+
+echo '{"version": "1", "commit": "abc", "built_on": "here", "cuda": true, "toolkit": "13.0", "glibc_at_least": "2.36"}' >"$work/tree/MANIFEST.json"
+passing anyorder
+
+# A machine without a GPU, whatever this one has.
+cp "$here/environment.py" "$work/environment.py"
+pretend() { printf 'import sys\nif len(sys.argv) < 2 or sys.argv[1] != "--package-folders": print("""%s""")\n' "$1" >"$here/environment.py"; }
+printf 'echo every program starts\n' >"$here/training.sh"
+pretend $'date\t2026-01-02\ngpus\t0\nno_gpu\tno driver'
+check 77
+reported '| correctness | starts_without_driver | passed |'
+reported 'no GPU: not run (no driver)'
+reported 'Nothing was measured.'
+recorded '"exit_status": 77'
+grep -q 'no GPU: what needs one is not run (no driver)' "$work/log" || fail "the terminal does not say that there is no GPU"
+
+# With one, all well.
+pretend $'date\t2026-01-02\ngpus\t1\nchip\tPretended'
+for name in backend_suite attention model_gradients sanitizer; do
+  case $name in backend_suite) test=backend ;; *) test=$name ;; esac
+  passing gpu.${test}_test
+done
+program gpu_bench <<<'echo "{\"name\": \"step_large\", \"value\": 130000, \"unit\": \"tokens/s\"}"'
+echo 'print("{\"name\": \"peer_large_eager\", \"value\": 20000, \"unit\": \"tokens/s\"}")' >"$work/tree/tests/bench/peers/xlnet_gpu.py"
+program compute-sanitizer <<<'while [ "${1#--}" != "$1" ]; do shift 2; done; "$@"; echo "========= ERROR SUMMARY: 0 errors"'
+PATH=$bin:$PATH check 0
+reported '# GPU check: Pretended, 2026-01-02'
+reported '2 of 2 tests passed; ERROR SUMMARY: 0 errors'
+reported 'ours 6.5 times as fast'
+[ ! -e "$out/work" ] || fail "the runs' folder was left behind"
+
+# One part only: no word of the others.
+check 0 --only correctness
+! grep -q 'gpu_bench\|memcheck' "$out/report.md" || fail "--only correctness reports other parts"
+
+# A failure, a check that is ended, and one for which no time is left; still there is a report of all.
+sed -i 's/^part correctness .*/part correctness 4/' "$here/check.sh"
+program gpu.backend_test <<<'echo "something is wrong"; exit 1'
+program gpu.attention_test <<<'echo "at the third of nine"; sleep 60'
+check 1 --only correctness
+reported '| correctness | backend_suite | failed | 0 | exit status 1: something is wrong |'
+reported 'at the third of nine |'
+reported '| correctness | model_gradients | cut off | 0 | the part'
+# Without the failure the status is that of what was cut off.
+passing gpu.backend_test
+check 2 --only correctness
+recorded '"exit_status": 2'
+
+# Ended from outside: what was seen is reported, what was under way is not called passed.
+sed -i 's/^part correctness .*/part correctness 60/' "$here/check.sh"
+"$here/check.sh" --bundle "$work/tree" --out "$out" --only correctness >"$work/log" 2>&1 &
+script=$!
+for _ in $(seq 200); do
+  ! grep -q 'third of nine' "$out/logs/attention.log" 2>/dev/null || break
+  sleep 0.05
+done
+kill -TERM $script
+status=0
+wait $script || status=$?
+[ $status -eq 2 ] || fail "a script that was ended says $status"
+reported '| correctness | attention | cut off | 0 | the script was ended before this check was |'
+reported '| correctness | backend_suite | passed |'
+
+# A test program that is missing from a build with CUDA is a failure, from one without it is none.
+rm "$bin/gpu.attention_test"
+check 1 --only correctness
+reported 'gpu.attention_test is not in this build |'
+pretend $'gpus\t1\ncuda_backend\tno'
+check 0 --only correctness
+reported 'gpu.attention_test is not in this build, which has no CUDA backend |'
+
+# The command line.
+check 64 --only everything
+check 64 --colour
+check 64 --build
+status=0
+"$here/check.sh" --bundle "$work" >"$work/log" 2>&1 || status=$?
+[ $status -eq 64 ] && grep -q 'has no bin/' "$work/log" || fail "a folder that is no bundle: $status"
+touch "$work/file"
+status=0
+"$here/check.sh" --bundle "$work/tree" --out "$work/file/x" >"$work/log" 2>&1 || status=$?
+[ $status -eq 74 ] || fail "a folder that cannot be written to: $status"
+rm -rf "$work"
+echo "check.sh reports what happens"

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Prints what a GPU machine is, one `key<TAB>value` a line; changes nothing. Usage: environment.py [BUNDLE_OR_SOURCE_DIR]
+
+The driver and CUDA's libraries are asked themselves, through ctypes, so that nothing but Python is needed. `gpus` is always printed; 0
+where there is no driver or it finds none (`no_gpu` then says why).
+"""
+import ctypes
+import datetime
+import glob
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+# cudaDeviceAttr of the driver's header: compute capability.
+MAJOR, MINOR = 75, 76
+QUERY = ("name", "memory.total", "clocks.current.sm", "clocks.max.sm", "clocks.current.memory", "clocks.max.memory", "power.limit",
+         "power.draw", "temperature.gpu", "persistence_mode", "compute_mode", "mig.mode.current", "ecc.mode.current",
+         "clocks_event_reasons.active")
+
+
+def library_folders(environment=os.environ):
+    """Where CUDA's libraries may be, in the order in which the programs look, and last Python's packages of them."""
+    folders = [folder for folder in environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    for root in (environment.get("CUDA_HOME"), environment.get("CUDA_PATH"), "/usr/local/cuda"):
+        if root:
+            folders += [f"{root}/lib64", f"{root}/lib"]
+    folders += ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"]
+    return folders + package_folders()
+
+
+def package_folders():
+    """lib folders of the nvidia-* packages of this Python: pip's torch brings cuBLASLt and NCCL along."""
+    return sorted(folder for path in sys.path for pattern in ("nvidia/*/lib", "nvidia/*/lib64") for folder in glob.glob(os.path.join(path or ".", pattern)))
+
+
+def find_library(stem, folders):
+    """Newest `stem`.so.N of the first folder that has one; None without."""
+    for folder in folders:
+        found = [path for path in glob.glob(f"{folder}/{stem}.so.*") if re.fullmatch(r"\d+", path.rsplit(".so.", 1)[1])]
+        if found:
+            return max(found, key=lambda path: int(path.rsplit(".", 1)[1]))
+    return None
+
+
+def cuda_version(number):
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def cublaslt_version(library):
+    library.cublasLtGetVersion.restype = ctypes.c_size_t
+    number = library.cublasLtGetVersion()
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+def nccl_version(library):
+    number = ctypes.c_int()
+    library.ncclGetVersion(ctypes.byref(number))
+    return f"{number.value // 10000}.{number.value // 100 % 100}.{number.value % 100}"
+
+
+def libraries():
+    for key, stem, version in (("cublaslt", "libcublasLt", cublaslt_version), ("nccl", "libnccl", nccl_version)):
+        path = find_library(stem, library_folders())
+        if path is None:
+            yield key, "not found"
+            continue
+        try:
+            where = "a Python package" if os.path.dirname(path) in package_folders() else os.path.dirname(path)
+            yield key, f"{version(ctypes.CDLL(path))}, from {where}"
+        except (OSError, AttributeError) as error:
+            yield key, f"{path} does not load: {str(error).splitlines()[0]}"
+
+
+def driver():
+    """`gpus` and what the driver itself says of the first one."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return [("gpus", 0), ("no_gpu", "no driver: libcuda.so.1 is not installed")]
+    status = cuda.cuInit(0)
+    count = ctypes.c_int()
+    if status != 0 or cuda.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return [("gpus", 0), ("no_gpu", f"the driver finds no GPU: cuInit gives {status}")]
+    version, name = ctypes.c_int(), ctypes.create_string_buffer(256)
+    cuda.cuDriverGetVersion(ctypes.byref(version))
+    facts = [("gpus", count.value), ("driver_cuda", cuda_version(version.value))]
+    if count.value == 0:
+        return facts + [("no_gpu", "the driver finds no GPU")]
+    capability = [ctypes.c_int(), ctypes.c_int()]
+    cuda.cuDeviceGetName(name, len(name), 0)
+    for value, attribute in zip(capability, (MAJOR, MINOR)):
+        cuda.cuDeviceGetAttribute(ctypes.byref(value), attribute, 0)
+    return facts + [("chip", name.value.decode()), ("compute_capability", f"{capability[0].value}.{capability[1].value}")]
+
+
+def output(*command):
+    """First line of what a program prints, or None without it."""
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    except (subprocess.TimeoutExpired, OSError):
+        return None
+    return done.stdout.strip() or None
+
+
+def nvidia_smi():
+    """One query a field: an unknown name of an older tool would spoil the others."""
+    version = output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0")
+    if version is None:
+        return
+    yield "driver", version
+    for field in QUERY:
+        value = output("nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader", "-i", "0")
+        if value and "not a valid field" not in value.lower():
+            yield f"gpu {field}", value.splitlines()[0]
+
+
+def toolkit():
+    for root in (os.environ.get("CUDA_HOME"), "/usr/local/cuda"):
+        try:
+            yield "toolkit", json.loads(Path(root or "", "version.json").read_text())["cuda"]["version"]
+            break
+        except (OSError, KeyError, ValueError):
+            continue
+    else:
+        for nvcc in (shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc"):
+            text = output(nvcc, "--version") if nvcc else None
+            if text:
+                yield "toolkit", re.search(r"release ([\d.]+)", text).group(1)
+                break
+        else:
+            yield "toolkit", "not found"
+    yield "compute_sanitizer", output("compute-sanitizer", "--version") or "not found"
+
+
+def machine():
+    yield "date", datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    yield "kernel", f"{platform.system()} {re.match('[0-9.]*[0-9]', platform.release()).group()} {platform.machine()}"
+    models = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    yield "cpu", f"{len(os.sched_getaffinity(0))} cores, {models[0] if models else platform.processor()}"
+    total = re.search(r"MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text())
+    yield "memory_gib", f"{int(total.group(1)) / 2**20:.0f}"
+    yield "glibc", platform.libc_ver()[1]
+    yield "python", platform.python_version()
+    torch = output(sys.executable, "-c", "import torch; print(torch.__version__, torch.cuda.is_available())")
+    yield "torch", torch or "not found"
+
+
+def build(root):
+    manifest = Path(root, "MANIFEST.json")
+    if manifest.exists():
+        facts = json.loads(manifest.read_text())
+        yield "anyorder", f"{facts['version']}, commit {facts['commit']}, built on {facts['built_on']}"
+        yield "cuda_backend", f"yes, toolkit {facts['toolkit']}" if facts["cuda"] else "no"
+        yield "glibc_at_least", facts["glibc_at_least"]
+    else:
+        commit = output("git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12")
+        yield "anyorder", f"commit {commit or 'unknown'}"
+
+
+def main():
+    facts = [*machine(), *build(sys.argv[1] if len(sys.argv) > 1 else "."), *driver(), *nvidia_smi(), *toolkit(), *libraries()]
+    for key, value in facts:
+        print(f"{key}\t{' '.join(str(value).split())}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--package-folders"]:
+        print(":".join(package_folders()))
+    else:
+        main()
