@@ -19,23 +19,6 @@ constexpr int64_t kMaxBucketElements = int64_t{1} << 20;
 constexpr int64_t kAllBucketsElements = int64_t{1} << 24;
 constexpr int64_t kMinBucketElements = int64_t{1} << 14;
 
-bool AreSiblings(const TreeNode& left, const TreeNode& right) {
-  return left.level == right.level && left.index % 2 == 0 && right.index == left.index + 1;
-}
-
-// Pushes `item`, which lies right of all of `stack`, and joins siblings for as long as there are any:
-// combine(left, right) adds right into left.
-template <typename Item, typename Combine>
-void PushAndJoin(std::vector<Item>& stack, Item item, Combine combine) {
-  stack.push_back(std::move(item));
-  while (stack.size() >= 2 && AreSiblings(stack.end()[-2].node, stack.back().node)) {
-    Item& left = stack.end()[-2];
-    combine(left, stack.back());
-    left.node = {left.node.level + 1, left.node.index / 2};
-    stack.pop_back();
-  }
-}
-
 // Buffers in use at the worst moment: when a leaf is being filled beside the nodes that wait.
 int64_t NumTreeBuffers(Range leaves) {
   struct Item {
@@ -76,23 +59,12 @@ absl::Status CheckOptions(const GradientReducerOptions& options, int world_size)
 
 }  // namespace
 
-std::vector<TreeNode> MaximalNodes(Range leaves) {
-  std::vector<TreeNode> nodes;
-  for (int64_t leaf = leaves.begin; leaf < leaves.end;) {
-    int level = 0;
-    while (leaf % (int64_t{2} << level) == 0 && leaf + (int64_t{2} << level) <= leaves.end)
-      ++level;
-    nodes.push_back({level, leaf >> level});
-    leaf += int64_t{1} << level;
-  }
-  return nodes;
-}
-
 absl::StatusOr<std::unique_ptr<GradientReducer>> GradientReducer::Create(
     Communicator& communicator, kernels::Backend& backend, const GradientReducerOptions& options) {
   ANYORDER_RETURN_IF_ERROR(CheckOptions(options, communicator.world_size()));
   auto reducer =
       std::unique_ptr<GradientReducer>(new GradientReducer(communicator, backend, options));
+  ANYORDER_RETURN_IF_ERROR(reducer->transport_.Resolve(options.transport, communicator, backend));
   ANYORDER_RETURN_IF_ERROR(reducer->AllocateBuffers());
   return reducer;
 }
@@ -177,25 +149,28 @@ void GradientReducer::AddLeaf(int64_t leaf,
                               absl::Span<const float> gradient,
                               absl::Span<const double> scalars) {
   ANYORDER_CHECK(static_cast<int64_t>(gradient.size()) == options_.num_elements);
-  std::copy(gradient.begin(), gradient.end(), LeafBuffer());
+  backend_.CopyToDevice(
+      gradient.data(), LeafBuffer(), gradient.size() * sizeof(float), StreamView{});
   CommitLeaf(leaf, scalars);
 }
 
-void GradientReducer::ReduceScatter(absl::Span<float> gradient_owned, absl::Span<double> scalars) {
+void GradientReducer::ReduceScatter(TensorView gradient_owned, absl::Span<double> scalars) {
   ANYORDER_CHECK(next_leaf_ == leaves_.end && leaf_buffer_ == nullptr)
       << "leaf " << next_leaf_ << " of [" << leaves_.begin << ", " << leaves_.end << ") is missing";
-  ANYORDER_CHECK(static_cast<int64_t>(gradient_owned.size()) == owned().size());
+  ANYORDER_CHECK(gradient_owned.num_elements() == owned().size());
   ANYORDER_CHECK(static_cast<int>(scalars.size()) == options_.num_scalars);
-  const int64_t sent_before = communicator_.bytes_sent();
+  const int64_t sent_before = transport_->bytes_sent();
+  auto* const sum = gradient_owned.data<float>();
   if (options_.reduction == Reduction::kTree) {
-    FinishTree(gradient_owned);
+    FinishTree(sum);
   } else {
-    communicator_.ReduceScatterAnyOrder(absl::MakeConstSpan(running_sum_, options_.num_elements),
-                                        partition_.offsets(),
-                                        gradient_owned);
+    transport_->ReduceScatterAnyOrder(absl::MakeConstSpan(running_sum_, options_.num_elements),
+                                      partition_.offsets(),
+                                      absl::MakeSpan(sum, owned().size()),
+                                      StreamView{});
     free_.push_back(std::exchange(running_sum_, nullptr));
   }
-  last_bytes_sent_ = communicator_.bytes_sent() - sent_before;
+  last_bytes_sent_ = transport_->bytes_sent() - sent_before;
   FinishScalars(scalars);
   for (const Partial& partial : partials_) {
     if (partial.gradient != nullptr) free_.push_back(partial.gradient);
@@ -204,7 +179,7 @@ void GradientReducer::ReduceScatter(absl::Span<float> gradient_owned, absl::Span
   next_leaf_ = leaves_.begin;
 }
 
-void GradientReducer::FinishTree(absl::Span<float> gradient_owned) {
+void GradientReducer::FinishTree(float* gradient_owned) {
   // Owners with small ranges take part in every window, with empty blocks.
   for (int64_t begin = 0; begin < partition_.largest(); begin += bucket_elements_) {
     const auto window_of = [&](int rank) {
@@ -214,7 +189,7 @@ void GradientReducer::FinishTree(absl::Span<float> gradient_owned) {
     };
     const Range mine = window_of(communicator_.rank());
     ExchangeWindow(mine, window_of);
-    if (mine.size() > 0) FinishWindow(mine, gradient_owned.data() + begin);
+    if (mine.size() > 0) FinishWindow(mine, gradient_owned + begin);
   }
 }
 
@@ -234,7 +209,7 @@ void GradientReducer::ExchangeWindow(Range mine, WindowOf window_of) {
       receive.push_back({peer, MutableBytesOf(absl::MakeSpan(buckets_[bucket++], mine.size()))});
     }
   }
-  communicator_.Exchange(send, receive);
+  transport_->Exchange(send, receive, StreamView{});
 }
 
 void GradientReducer::FinishWindow(Range window, float* out) {
@@ -259,7 +234,11 @@ void GradientReducer::FinishWindow(Range window, float* out) {
     }
   }
   ANYORDER_CHECK(stack.size() == 1);
-  if (stack[0].gradient != out) std::copy_n(stack[0].gradient, window.size(), out);
+  if (stack[0].gradient != out) {
+    backend_.Cast(ConstTensorView(stack[0].gradient, {window.size()}),
+                  TensorView(out, {window.size()}),
+                  StreamView{});
+  }
 }
 
 void GradientReducer::FinishScalars(absl::Span<double> scalars) {

@@ -8,6 +8,8 @@
 // ranks, only where, so every number of ranks gives the same bits.
 //
 // With one node per rank a rank sends N * 4 * (R - 1) / R bytes, as a ring reduce-scatter does.
+//
+// Where the transport is asynchronous the sum runs beside the backward pass of the rank's last microbatch (overlapped_reduction.h).
 
 #pragma once
 
@@ -18,8 +20,11 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
+#include "core/base/tensor.h"
 #include "dist/communicator.h"
+#include "dist/device_transport.h"
 #include "dist/parameter_partition.h"
+#include "dist/sum_tree.h"
 #include "kernels/backend.h"
 
 namespace anyorder::dist {
@@ -34,25 +39,17 @@ struct GradientReducerOptions {
   int64_t num_leaves = 1;  // W, microbatches per step over all ranks; a power of two, >= world_size
   int num_scalars = 0;  // doubles summed beside the gradient: loss, target weight, NaN count, ...
   Reduction reduction = Reduction::kTree;
+  // What gradients travel by; borrowed. Null: the communicator (MakeCommunicatorTransport).
+  DeviceTransport* transport = nullptr;
 };
-
-// Inner or leaf node of the sum tree; see above.
-struct TreeNode {
-  int level = 0;
-  int64_t index = 0;
-  bool operator==(const TreeNode&) const = default;
-};
-
-// The largest nodes inside [leaves.begin, leaves.end), from left to right.
-std::vector<TreeNode> MaximalNodes(Range leaves);
 
 class GradientReducer {
  public:
-  // Allocates all it will ever need: in tree mode a buffer of N floats per pending node, at most
+  // Allocates all it will ever need, in the backend's memory: in tree mode a buffer of N floats per pending node, at most
   // log2(W / world_size) + 2 of them where ranks divide W into powers of two, plus at most 64 MiB
   // of receive buckets (more beyond 1024 nodes).
   // InvalidArgument if the options do not fit each other or `communicator`; ResourceExhausted from
-  // the allocator. Both arguments are borrowed and must outlive the reducer.
+  // the allocator. Arguments are borrowed and must outlive the reducer.
   static absl::StatusOr<std::unique_ptr<GradientReducer>> Create(
       Communicator& communicator, kernels::Backend& backend, const GradientReducerOptions& options);
 
@@ -61,17 +58,18 @@ class GradientReducer {
   const Partition& partition() const { return partition_; }
   Range owned() const { return partition_.OwnedBy(communicator_.rank()); }
 
-  // Where the gradient of the next leaf goes: [N], 64-byte aligned, old contents undefined. Valid until
+  // Where the gradient of the next leaf goes: [N] of device memory, 64-byte aligned, old contents undefined. Valid until
   // CommitLeaf, which takes it over.
   float* LeafBuffer();
   // The leaf buffer and scalars: [num_scalars] are leaf `leaf`. REQUIRES: leaves come in order.
   void CommitLeaf(int64_t leaf, absl::Span<const double> scalars);
-  // LeafBuffer, a copy and CommitLeaf.
+  // LeafBuffer, a copy from the host's memory and CommitLeaf.
   void AddLeaf(int64_t leaf, absl::Span<const float> gradient, absl::Span<const double> scalars);
 
-  // Collective, after the last leaf. gradient_owned: [owned().size()]; scalars: [num_scalars], the sums over
-  // all leaves by the same tree in double, in both modes, on every rank. Then the next step may begin.
-  void ReduceScatter(absl::Span<float> gradient_owned, absl::Span<double> scalars);
+  // Collective, after the last leaf. gradient_owned: [owned().size()] fp32 of device memory, there in the order of the stream;
+  // scalars: [num_scalars], the sums over all leaves by the same tree in double, in both modes, on every rank. Then the next step may
+  // begin.
+  void ReduceScatter(TensorView gradient_owned, absl::Span<double> scalars);
 
   // Gradient bytes that this rank sent to others in the last ReduceScatter. 0 in fast mode, where they are
   // the library's business.
@@ -89,7 +87,7 @@ class GradientReducer {
                   const GradientReducerOptions& options);
   absl::Status AllocateBuffers();
   void Add(const float* left, const float* right, float* sum, int64_t count);
-  void FinishTree(absl::Span<float> gradient_owned);
+  void FinishTree(float* gradient_owned);
   // window_of(rank): the elements that rank finishes in this round; `mine` is this rank's.
   template <typename WindowOf>
   void ExchangeWindow(Range mine, WindowOf window_of);
@@ -100,6 +98,7 @@ class GradientReducer {
   Communicator& communicator_;
   kernels::Backend& backend_;
   const GradientReducerOptions options_;
+  TransportChoice transport_;
   const Partition partition_;
   const Range leaves_;
   std::vector<std::vector<TreeNode>> nodes_of_rank_;  // [world_size]

@@ -36,10 +36,12 @@ absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
     kernels::Backend& backend,
     int64_t num_elements,
     const std::vector<DecaySegment>& segments,
-    const OptimizerConfig& config) {
+    const OptimizerConfig& config,
+    DeviceTransport* transport) {
   ANYORDER_RETURN_IF_ERROR(config.Validate());
   auto optimizer = std::unique_ptr<ShardedOptimizer>(
       new ShardedOptimizer(communicator, backend, num_elements, segments, config));
+  ANYORDER_RETURN_IF_ERROR(optimizer->transport_.Resolve(transport, communicator, backend));
   ANYORDER_RETURN_IF_ERROR(optimizer->AllocateState());
   return optimizer;
 }
@@ -57,25 +59,28 @@ ShardedOptimizer::ShardedOptimizer(Communicator& communicator,
       block_sums_(partition_.num_blocks()) {}
 
 absl::Status ShardedOptimizer::AllocateState() {
-  const size_t size = owned().size();
-  // A rank that owns nothing keeps empty spans.
+  const int64_t size = owned().size();
+  for (TensorView* state : {&master_, &first_moment_, &second_moment_})
+    *state = TensorView(nullptr, DType::kFloat32, Shape{0});
   if (size == 0) return absl::OkStatus();
-  for (absl::Span<float>* state : {&master_, &first_moment_, &second_moment_}) {
+  const auto allocate = [this](DType dtype, int64_t count) -> absl::StatusOr<TensorView> {
     ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Buffer> buffer,
-                              backend_.Allocate(static_cast<int64_t>(size * sizeof(float))));
-    *state = absl::MakeSpan(static_cast<float*>(buffer->data()), size);
+                              backend_.Allocate(count * SizeOf(dtype)));
     memory_.push_back(std::move(buffer));
+    return TensorView(memory_.back()->data(), dtype, Shape{count});
+  };
+  for (TensorView* state : {&master_, &first_moment_, &second_moment_}) {
+    ANYORDER_ASSIGN_OR_RETURN(*state, allocate(DType::kFloat32, size));
   }
+  const int64_t blocks = (size + Partition::kBlockElements - 1) / Partition::kBlockElements;
+  ANYORDER_ASSIGN_OR_RETURN(owned_sums_, allocate(DType::kFloat64, blocks));
   return absl::OkStatus();
 }
 
 void ShardedOptimizer::GatherWeights(TensorView weights) {
   const Range range = owned();
-  if (range.size() > 0) {
-    backend_.Cast(ConstTensorView(master_.data(), {range.size()}),
-                  weights.Slice(range.begin, {range.size()}),
-                  StreamView{});
-  }
+  if (range.size() > 0)
+    backend_.Cast(master_, weights.Slice(range.begin, {range.size()}), StreamView{});
   AllGather(weights);
 }
 
@@ -84,14 +89,16 @@ void ShardedOptimizer::AllGather(TensorView weights) {
   std::vector<int64_t> offsets = partition_.offsets();
   for (int64_t& offset : offsets)
     offset *= SizeOf(weights.dtype());
-  communicator_.AllGatherInPlace(
-      absl::MakeSpan(static_cast<char*>(weights.raw()), weights.num_bytes()), offsets);
+  transport_->AllGatherInPlace(
+      absl::MakeSpan(static_cast<char*>(weights.raw()), weights.num_bytes()),
+      offsets,
+      StreamView{});
 }
 
-StepResult ShardedOptimizer::Step(absl::Span<const float> gradient,
+StepResult ShardedOptimizer::Step(ConstTensorView gradient,
                                   const StepInfo& info,
                                   TensorView weights) {
-  ANYORDER_CHECK(static_cast<int64_t>(gradient.size()) == owned().size());
+  ANYORDER_CHECK(gradient.num_elements() == owned().size());
   StepResult result;
   result.grad_norm = std::abs(info.grad_scale) * UnscaledNorm(gradient);
   // The norm and `info` are the same on all ranks, and so is this decision.
@@ -109,17 +116,19 @@ StepResult ShardedOptimizer::Step(absl::Span<const float> gradient,
   return result;
 }
 
-double ShardedOptimizer::UnscaledNorm(absl::Span<const float> gradient) {
+double ShardedOptimizer::UnscaledNorm(ConstTensorView gradient) {
   constexpr int64_t kBlock = Partition::kBlockElements;
   std::vector<int64_t> offsets = partition_.offsets();
   for (int64_t& offset : offsets)
     offset = (offset + kBlock - 1) / kBlock;
   const int rank = communicator_.rank();
-  if (!gradient.empty()) {
-    backend_.SumOfSquares(
-        ConstTensorView(gradient.data(), {owned().size()}),
-        TensorView(block_sums_.data() + offsets[rank], {offsets[rank + 1] - offsets[rank]}),
-        StreamView{});
+  if (owned().size() > 0) {
+    backend_.SumOfSquares(gradient, owned_sums_, StreamView{});
+    backend_.CopyToHost(owned_sums_.raw(),
+                        block_sums_.data() + offsets[rank],
+                        owned_sums_.num_bytes(),
+                        StreamView{});
+    backend_.Synchronize(StreamView{});
   }
   for (int64_t& offset : offsets)
     offset *= static_cast<int64_t>(sizeof(double));
@@ -130,7 +139,7 @@ double ShardedOptimizer::UnscaledNorm(absl::Span<const float> gradient) {
   return std::sqrt(sum);
 }
 
-void ShardedOptimizer::Update(absl::Span<const float> gradient,
+void ShardedOptimizer::Update(ConstTensorView gradient,
                               double grad_scale,
                               const StepInfo& info,
                               TensorView weights) {
@@ -141,10 +150,10 @@ void ShardedOptimizer::Update(absl::Span<const float> gradient,
     if (size <= 0) continue;
     const int64_t local = begin - range.begin;
     kernels::AdamWArgs args;
-    args.grad = ConstTensorView(gradient.data() + local, {size});
-    args.master = TensorView(master_.data() + local, {size});
-    args.m = TensorView(first_moment_.data() + local, {size});
-    args.v = TensorView(second_moment_.data() + local, {size});
+    args.grad = gradient.Slice(local, {size});
+    args.master = master_.Slice(local, {size});
+    args.m = first_moment_.Slice(local, {size});
+    args.v = second_moment_.Slice(local, {size});
     args.weights = weights.Slice(begin, {size});
     args.grad_scale = grad_scale;
     args.learning_rate = info.learning_rate;

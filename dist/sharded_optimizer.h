@@ -18,6 +18,7 @@
 #include "core/base/tensor.h"
 #include "core/optim/optimizer_config.h"
 #include "dist/communicator.h"
+#include "dist/device_transport.h"
 #include "dist/parameter_partition.h"
 #include "kernels/backend.h"
 
@@ -48,22 +49,24 @@ struct StepResult {
 class ShardedOptimizer {
  public:
   // `segments` cover [0, num_elements) from left to right without gaps (ANYORDER_CHECK). InvalidArgument from
-  // config.Validate; ResourceExhausted from the allocator. Communicator and backend are borrowed.
+  // config.Validate; ResourceExhausted from the allocator. Communicator, backend and `transport`, which moves the weights (null:
+  // the communicator does), are borrowed.
   static absl::StatusOr<std::unique_ptr<ShardedOptimizer>> Create(
       Communicator& communicator,
       kernels::Backend& backend,
       int64_t num_elements,
       const std::vector<DecaySegment>& segments,
-      const OptimizerConfig& config);
+      const OptimizerConfig& config,
+      DeviceTransport* transport = nullptr);
 
   const Partition& partition() const { return partition_; }
   Range owned() const { return partition_.OwnedBy(communicator_.rank()); }
 
-  // The state of the owned range, [owned().size()] fp32 each: what a checkpoint saves and loads (a load
-  // writes here and then calls GatherWeights) and what initialisation writes.
-  absl::Span<float> master() { return master_; }
-  absl::Span<float> first_moment() { return first_moment_; }
-  absl::Span<float> second_moment() { return second_moment_; }
+  // The state of the owned range, [owned().size()] fp32 of device memory each: what a checkpoint saves and loads (a load
+  // writes here and then calls GatherWeights) and what initialisation writes. Null on a rank that owns nothing.
+  TensorView master() { return master_; }
+  TensorView first_moment() { return first_moment_; }
+  TensorView second_moment() { return second_moment_; }
 
   // Steps that were not skipped, which is what bias correction counts: a skipped one leaves the moments as they are.
   // Whoever loads the moments sets it.
@@ -73,9 +76,10 @@ class ShardedOptimizer {
   // Collective. weights: [num_elements] fp32 or bf16, gets every rank's master weights, rounded to its dtype.
   void GatherWeights(TensorView weights);
 
-  // Collective. gradient: [owned().size()], summed over all microbatches and ranks. Clips by the global norm,
-  // updates the owned range, then does what GatherWeights does.
-  StepResult Step(absl::Span<const float> gradient, const StepInfo& info, TensorView weights);
+  // Collective. gradient: [owned().size()] fp32 of device memory, summed over all microbatches and ranks. Clips by the global norm,
+  // updates the owned range, then does what GatherWeights does. On a device the host waits once, for the norm; the update and the
+  // gathering may still run when it returns.
+  StepResult Step(ConstTensorView gradient, const StepInfo& info, TensorView weights);
 
  private:
   ShardedOptimizer(Communicator& communicator,
@@ -84,8 +88,8 @@ class ShardedOptimizer {
                    const std::vector<DecaySegment>& segments,
                    const OptimizerConfig& config);
   absl::Status AllocateState();
-  double UnscaledNorm(absl::Span<const float> gradient);
-  void Update(absl::Span<const float> gradient,
+  double UnscaledNorm(ConstTensorView gradient);
+  void Update(ConstTensorView gradient,
               double grad_scale,
               const StepInfo& info,
               TensorView weights);
@@ -93,15 +97,17 @@ class ShardedOptimizer {
 
   Communicator& communicator_;
   kernels::Backend& backend_;
+  TransportChoice transport_;
   const OptimizerConfig config_;
   const Partition partition_;
   const std::vector<DecaySegment> segments_;
 
   std::vector<std::unique_ptr<kernels::Buffer>> memory_;
-  absl::Span<float> master_;
-  absl::Span<float> first_moment_;
-  absl::Span<float> second_moment_;
-  std::vector<double> block_sums_;  // [num_blocks]
+  TensorView master_;
+  TensorView first_moment_;
+  TensorView second_moment_;
+  TensorView owned_sums_;           // [blocks of the owned range] fp64, device memory
+  std::vector<double> block_sums_;  // [num_blocks], of all ranks
   int64_t updates_ = 0;
 };
 

@@ -24,6 +24,7 @@
 #include "kernels/adamw.h"
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
+#include "kernels/device_queue.h"
 #include "kernels/dropout.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
@@ -54,6 +55,20 @@ class Backend {
   virtual void CopyToHost(const void* device, void* host, int64_t bytes, StreamView stream);
   // Returns when all that the stream was asked for is done. The only member that waits.
   virtual void Synchronize(StreamView) {}
+
+  // What tells this device from the others of the machine, the same in every process ("GPU-6a2f..."); "": the host.
+  virtual std::string device_id() const { return ""; }
+  // For copies and messages beside the computation (device_queue.h). The defaults know one queue and hold for every backend.
+  virtual absl::StatusOr<std::unique_ptr<Stream>> MakeStream();
+  virtual absl::StatusOr<std::unique_ptr<Event>> MakeEvent();
+  // Host memory for such copies, page-locked where that matters: CopyToHost into it returns before it is done.
+  virtual absl::StatusOr<std::unique_ptr<Buffer>> AllocateStaging(int64_t bytes);
+  // Makes the caller's memory so, whole pages. Null: it is so as it is. An error leaves copies correct and slower.
+  virtual absl::StatusOr<std::unique_ptr<HostRegistration>> RegisterHost(void* data, int64_t bytes);
+  // CopyToDevice from either kind that may return before it has read it.
+  virtual void CopyFromStaging(const void* host, void* device, int64_t bytes, StreamView stream) {
+    CopyToDevice(host, device, bytes, stream);
+  }
 
   virtual int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape,
                                                   DType dtype) const = 0;

@@ -32,6 +32,28 @@ class HostBuffer : public Buffer {
   int64_t size_bytes_;
 };
 
+class OnlyStream final : public Stream {
+ public:
+  StreamView view() const override { return {}; }
+};
+
+// Of a backend with one queue, where the order of calls is the order of work.
+class OnlyStreamEvent final : public Event {
+ public:
+  explicit OnlyStreamEvent(Backend& backend) : backend_(backend) {}
+  void Record(StreamView stream) override { stream_ = stream; }
+  void HoldBack(StreamView) override {}
+  absl::StatusOr<bool> IsReached() override {
+    Await();
+    return true;
+  }
+  void Await() override { backend_.Synchronize(stream_); }
+
+ private:
+  Backend& backend_;
+  StreamView stream_;
+};
+
 }  // namespace
 
 void Backend::CopyToDevice(const void* host, void* device, int64_t bytes, StreamView) {
@@ -40,6 +62,22 @@ void Backend::CopyToDevice(const void* host, void* device, int64_t bytes, Stream
 
 void Backend::CopyToHost(const void* device, void* host, int64_t bytes, StreamView) {
   if (bytes > 0) std::memcpy(host, device, static_cast<size_t>(bytes));
+}
+
+absl::StatusOr<std::unique_ptr<Stream>> Backend::MakeStream() {
+  return std::make_unique<OnlyStream>();
+}
+
+absl::StatusOr<std::unique_ptr<Event>> Backend::MakeEvent() {
+  return std::make_unique<OnlyStreamEvent>(*this);
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> Backend::AllocateStaging(int64_t bytes) {
+  return AllocateHostBuffer(bytes);
+}
+
+absl::StatusOr<std::unique_ptr<HostRegistration>> Backend::RegisterHost(void*, int64_t) {
+  return std::unique_ptr<HostRegistration>();
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateHostBuffer(int64_t bytes) {

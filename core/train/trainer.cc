@@ -64,7 +64,7 @@ absl::StatusOr<Trainer::StepOutcome> Trainer::RunStep() {
 
   const absl::Time reduce_started = absl::Now();
   std::array<double, kNumScalars> totals{};
-  reducer_->ReduceScatter(absl::MakeSpan(gradient_), absl::MakeSpan(totals));
+  reducer_->ReduceScatter(gradient_, absl::MakeSpan(totals));
   metrics.reduce_ms = MillisecondsSince(reduce_started);
   if (totals[kFaults] > 0) return communicator_.AllAgree(fault_);
 

@@ -146,7 +146,8 @@ class Trainer {
   std::unique_ptr<Transformer> transformer_;
   std::unique_ptr<dist::GradientReducer> reducer_;
   std::unique_ptr<TrainingState> state_;
-  std::vector<float> gradient_;  // of the owned range, summed over all microbatches
+  std::unique_ptr<kernels::Buffer> gradient_memory_;
+  TensorView gradient_;  // of the owned range, summed over all microbatches
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<Reporter> reporter_;  // rank 0 only
   std::unique_ptr<data::BatchLoader> loader_;

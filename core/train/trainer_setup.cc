@@ -149,7 +149,10 @@ absl::Status Trainer::BuildLocalNetwork() {
   reduction.reduction = config_.dist.reduction;
   ANYORDER_ASSIGN_OR_RETURN(reducer_,
                             dist::GradientReducer::Create(communicator_, *backend_, reduction));
-  gradient_.resize(reducer_->owned().size());
+  const int64_t owned = reducer_->owned().size();
+  ANYORDER_ASSIGN_OR_RETURN(gradient_memory_,
+                            backend_->Allocate(owned * static_cast<int64_t>(sizeof(float))));
+  gradient_ = TensorView(static_cast<float*>(gradient_memory_->data()), {owned});
   replica_check_ = std::make_unique<ReplicaCheck>(
       config_.dist.replica_check_every, transformer_->layout(), communicator_, *backend_);
   finder_ = std::make_unique<NonfiniteFinder>(
@@ -200,7 +203,7 @@ absl::Status Trainer::LoadOtherRunsWeights() {
                                           dataset_->index().tokenizer_digest));
   const dist::Range owned = state_->optimizer().owned();
   ANYORDER_RETURN_IF_ERROR(
-      ReadWarmStart(plan, owned.begin, owned.end, state_->optimizer().master().data()));
+      ReadWarmStart(plan, owned.begin, owned.end, state_->optimizer().master().data<float>()));
   warm_start_ = plan.Description();
   if (communicator_.rank() == 0) Log(absl::StrCat("beginning with ", warm_start_));
   return absl::OkStatus();

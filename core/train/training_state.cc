@@ -62,7 +62,7 @@ void TrainingState::Initialize() {
                        static_cast<uint64_t>(config_.train.seed),
                        owned.begin,
                        owned.end,
-                       optimizer_->master().data());
+                       optimizer_->master().data<float>());
 }
 
 absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint) {
@@ -97,13 +97,13 @@ void TrainingState::GatherWeights() {
 std::vector<ckpt::TensorRange> TrainingState::Ranges() {
   const dist::Range owned = optimizer_->owned();
   std::vector<ckpt::TensorRange> ranges;
-  const auto add_flat = [&](const char* name, absl::Span<float> values) {
+  const auto add_flat = [&](const char* name, TensorView values) {
     ranges.push_back({name,
                       DType::kFloat32,
                       Shape{layout_.num_elements()},
                       owned.begin,
                       owned.end,
-                      values.data()});
+                      values.raw()});
   };
   add_flat(kMaster, optimizer_->master());
   add_flat(kFirstMoment, optimizer_->first_moment());

@@ -64,12 +64,15 @@ void Measure(Communicator& comm, kernels::Backend& backend, const Sizes& sizes, 
     }
     add_ms.push_back(add);
     reduce_ms.push_back(1e3 * SlowestRank(comm, [&] {
-                          reducer->ReduceScatter(absl::MakeSpan(gradient), absl::MakeSpan(scalars));
+                          reducer->ReduceScatter(
+                              TensorView(gradient.data(), {reducer->owned().size()}),
+                              absl::MakeSpan(scalars));
                         }));
-    step_ms.push_back(
-        1e3 * SlowestRank(comm, [&] {
-          optimizer->Step(gradient, {1e-4, 1.0}, TensorView(weights.data(), {sizes.elements}));
-        }));
+    step_ms.push_back(1e3 * SlowestRank(comm, [&] {
+                        optimizer->Step(ConstTensorView(gradient.data(), {reducer->owned().size()}),
+                                        {1e-4, 1.0},
+                                        TensorView(weights.data(), {sizes.elements}));
+                      }));
   }
   if (comm.rank() != 0) return;
   std::printf(

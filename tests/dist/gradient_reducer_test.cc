@@ -77,7 +77,7 @@ Reduced Reduce(const std::vector<std::vector<float>>& leaves,
       const Range mine = (*reducer)->leaves();
       for (int64_t leaf = mine.begin; leaf < mine.end; ++leaf)
         (*reducer)->AddLeaf(leaf, leaves[leaf], LeafScalars(leaf));
-      (*reducer)->ReduceScatter(absl::MakeSpan(reduced.gradient.data() + owned.begin, owned.size()),
+      (*reducer)->ReduceScatter(TensorView(reduced.gradient.data() + owned.begin, {owned.size()}),
                                 absl::MakeSpan(scalars));
     }
     reduced.scalars_of_rank[comm.rank()] = scalars;
@@ -217,7 +217,7 @@ TEST(GradientReducerDeathTest, LeavesComeInOrderAndComplete) {
   EXPECT_DEATH(with_reducer([&](GradientReducer& r) {
                  std::vector<float> out(4);
                  r.AddLeaf(0, leaf, {});
-                 r.ReduceScatter(absl::MakeSpan(out), {});
+                 r.ReduceScatter(TensorView(out.data(), {4}), {});
                }),
                "leaf 1 of \\[0, 2\\) is missing");
 }

@@ -17,6 +17,14 @@ namespace {
 
 constexpr double kEpsilon = 0x1p-24;  // rounding of one fp32 operation, relative
 
+// Of the host backends of this file.
+absl::Span<float> SpanOf(TensorView view) {
+  return absl::MakeSpan(view.data<float>(), view.num_elements());
+}
+ConstTensorView ViewOf(const std::vector<float>& values) {
+  return ConstTensorView(values.data(), {static_cast<int64_t>(values.size())});
+}
+
 // Runs body(optimizer, weights view) on one rank, for each backend.
 void WithOptimizer(const OptimizerConfig& config,
                    const std::vector<DecaySegment>& segments,
@@ -52,14 +60,14 @@ TEST(ShardedOptimizerTest, FirstStepHasTheKnownLength) {
     config.clip_norm = 0;
     const double length = correct ? 1.0 : 0.1 / std::sqrt(0.001);
     WithOptimizer(config, {{0, size, true}}, [&](ShardedOptimizer& optimizer, TensorView weights) {
-      const StepResult result = optimizer.Step(gradient, {0.5, 1.0}, weights);
+      const StepResult result = optimizer.Step(ViewOf(gradient), {0.5, 1.0}, weights);
       EXPECT_EQ(result.clip_factor, 1.0);
       for (int64_t i = 0; i < size; ++i) {
         const double expected = -0.5 * length * (gradient[i] > 0 ? 1 : -1);
         // epsilon shortens the step by epsilon / (sqrt(v) + epsilon); twenty roundings at most besides.
         const double root_v = std::sqrt(0.001) * std::abs(gradient[i]);
         const double bound = std::abs(expected) * (config.adam_epsilon / root_v + 20 * kEpsilon);
-        EXPECT_NEAR(optimizer.master()[i], expected, bound) << i;
+        EXPECT_NEAR(SpanOf(optimizer.master())[i], expected, bound) << i;
       }
     });
   }
@@ -76,16 +84,17 @@ TEST(ShardedOptimizerTest, FollowsAdamWInDouble) {
     config.clip_norm = 2.0;
     WithOptimizer(config, segments, [&](ShardedOptimizer& optimizer, TensorView weights) {
       const std::vector<float> start = RandomValues(1000, 2);
-      std::copy(start.begin(), start.end(), optimizer.master().begin());
+      std::copy(start.begin(), start.end(), SpanOf(optimizer.master()).begin());
       for (int64_t step = 0; step < 6; ++step) {
-        const std::vector<float> old_w(optimizer.master().begin(), optimizer.master().end());
-        const std::vector<float> old_m(optimizer.first_moment().begin(),
-                                       optimizer.first_moment().end());
-        const std::vector<float> old_v(optimizer.second_moment().begin(),
-                                       optimizer.second_moment().end());
+        const std::vector<float> old_w(SpanOf(optimizer.master()).begin(),
+                                       SpanOf(optimizer.master()).end());
+        const std::vector<float> old_m(SpanOf(optimizer.first_moment()).begin(),
+                                       SpanOf(optimizer.first_moment()).end());
+        const std::vector<float> old_v(SpanOf(optimizer.second_moment()).begin(),
+                                       SpanOf(optimizer.second_moment()).end());
         const std::vector<float> gradient = RandomValues(1000, 10 + step);
         const StepInfo info{0.01 * (1 + step), 0.25};
-        const StepResult result = optimizer.Step(gradient, info, weights);
+        const StepResult result = optimizer.Step(ViewOf(gradient), info, weights);
 
         double squares = 0;
         for (const float g : gradient)
@@ -108,13 +117,13 @@ TEST(ShardedOptimizerTest, FollowsAdamWInDouble) {
           // halves v's. m's error is relative to its terms, since they may cancel.
           const double m_error = 6 * kEpsilon * (std::abs(0.9 * old_m[i]) + std::abs(0.1 * g));
           const double m_gain = correction / (std::sqrt(v) + 1e-6);
-          EXPECT_NEAR(optimizer.first_moment()[i], m, m_error);
-          EXPECT_NEAR(optimizer.second_moment()[i], v, 9 * kEpsilon * v);
+          EXPECT_NEAR(SpanOf(optimizer.first_moment())[i], m, m_error);
+          EXPECT_NEAR(SpanOf(optimizer.second_moment())[i], v, 9 * kEpsilon * v);
           const double update_error = m_error * m_gain + 12 * kEpsilon * std::abs(adam) +
                                       4 * kEpsilon * decay * std::abs(old_w[i]);
           const double w = old_w[i] - info.learning_rate * (adam + decay * old_w[i]);
           EXPECT_NEAR(
-              optimizer.master()[i],
+              SpanOf(optimizer.master())[i],
               w,
               info.learning_rate * update_error + kEpsilon * (std::abs(w) + std::abs(old_w[i])));
         }
@@ -128,11 +137,11 @@ TEST(ShardedOptimizerTest, GradientsWithinTheClipNormKeepTheirLength) {
   config.clip_norm = 2.0;
   WithOptimizer(config, {{0, 4, true}}, [](ShardedOptimizer& optimizer, TensorView weights) {
     const StepResult small =
-        optimizer.Step(std::vector<float>{0.5f, 0.5f, 0.5f, 0.5f}, {}, weights);
+        optimizer.Step(ViewOf(std::vector<float>{0.5f, 0.5f, 0.5f, 0.5f}), {}, weights);
     EXPECT_EQ(small.grad_norm, 1.0);
     EXPECT_EQ(small.clip_factor, 1.0);
     const StepResult large =
-        optimizer.Step(std::vector<float>{4.0f, 4.0f, 4.0f, 4.0f}, {}, weights);
+        optimizer.Step(ViewOf(std::vector<float>{4.0f, 4.0f, 4.0f, 4.0f}), {}, weights);
     EXPECT_EQ(large.grad_norm, 8.0);
     EXPECT_EQ(large.clip_factor, 0.25);
   });
@@ -147,7 +156,7 @@ TEST(ShardedOptimizerTest, ComputeWeightsAreTheRoundedMasterWeights) {
             .value();
     const Range owned = optimizer->owned();
     const std::vector<float> all = RandomValues(size, 3);
-    std::copy_n(all.begin() + owned.begin, owned.size(), optimizer->master().begin());
+    std::copy_n(all.begin() + owned.begin, owned.size(), SpanOf(optimizer->master()).begin());
     std::vector<BFloat16> weights(size);
     const TensorView view(weights.data(), {size});
     optimizer->GatherWeights(view);
@@ -155,9 +164,9 @@ TEST(ShardedOptimizerTest, ComputeWeightsAreTheRoundedMasterWeights) {
       ASSERT_EQ(weights[i].bits, BFloat16(all[i]).bits) << i;
 
     const std::vector<float> gradient(all.begin() + owned.begin, all.begin() + owned.end);
-    EXPECT_FALSE(optimizer->Step(gradient, {0.1, 1.0}, view).skipped);
+    EXPECT_FALSE(optimizer->Step(ViewOf(gradient), {0.1, 1.0}, view).skipped);
     const std::vector<float> master =
-        GatherState(comm, optimizer->partition(), optimizer->master());
+        GatherState(comm, optimizer->partition(), SpanOf(optimizer->master()));
     for (int64_t i = 0; i < size; ++i)
       ASSERT_EQ(weights[i].bits, BFloat16(master[i]).bits) << i;
   });
@@ -172,27 +181,30 @@ TEST(ShardedOptimizerTest, NonFiniteStepsAreSkippedEverywhere) {
       const auto optimizer =
           ShardedOptimizer::Create(comm, *backend, size, {{0, size, true}}, OptimizerConfig())
               .value();
-      std::fill(optimizer->master().begin(), optimizer->master().end(), 1.0f);
+      std::fill(SpanOf(optimizer->master()).begin(), SpanOf(optimizer->master()).end(), 1.0f);
       std::vector<float> weights(size);
       const TensorView view(weights.data(), {size});
       optimizer->GatherWeights(view);
 
       std::vector<float> gradient(optimizer->owned().size(), 0.5f);
       if (comm.rank() == 1) gradient[17] = bad;
-      const StepResult result = optimizer->Step(gradient, {0.1, 1.0}, view);
+      const StepResult result = optimizer->Step(ViewOf(gradient), {0.1, 1.0}, view);
       EXPECT_TRUE(result.skipped);
       EXPECT_FALSE(std::isfinite(result.grad_norm));
       if (comm.rank() == 1) gradient[17] = 0.5f;
       // No targets at all: 1 / 0.
       EXPECT_TRUE(
-          optimizer->Step(gradient, {0.1, std::numeric_limits<double>::infinity()}, view).skipped);
-      EXPECT_EQ(std::set<float>(optimizer->master().begin(), optimizer->master().end()),
-                std::set<float>{1.0f});
-      EXPECT_EQ(std::set<float>(optimizer->first_moment().begin(), optimizer->first_moment().end()),
+          optimizer->Step(ViewOf(gradient), {0.1, std::numeric_limits<double>::infinity()}, view)
+              .skipped);
+      EXPECT_EQ(
+          std::set<float>(SpanOf(optimizer->master()).begin(), SpanOf(optimizer->master()).end()),
+          std::set<float>{1.0f});
+      EXPECT_EQ(std::set<float>(SpanOf(optimizer->first_moment()).begin(),
+                                SpanOf(optimizer->first_moment()).end()),
                 std::set<float>{0.0f});
       EXPECT_EQ(std::set<float>(weights.begin(), weights.end()), std::set<float>{1.0f});
 
-      EXPECT_FALSE(optimizer->Step(gradient, {0.1, 1.0}, view).skipped);
+      EXPECT_FALSE(optimizer->Step(ViewOf(gradient), {0.1, 1.0}, view).skipped);
       EXPECT_NE(weights[0], 1.0f);
     });
   }
@@ -206,18 +218,19 @@ TEST(ShardedOptimizerTest, SkippedStepsDoNotCountForBiasCorrection) {
   const std::vector<float> bad(4, std::nanf(""));
   WithOptimizer(config, {{0, 4, true}}, [&](ShardedOptimizer& optimizer, TensorView weights) {
     const auto two_updates = [&](bool with_skips) {
-      for (const absl::Span<float> state :
+      for (const TensorView state :
            {optimizer.master(), optimizer.first_moment(), optimizer.second_moment()})
-        std::fill(state.begin(), state.end(), 0.0f);
+        std::fill_n(state.data<float>(), state.num_elements(), 0.0f);
       optimizer.set_updates(0);
       for (int update = 0; update < 2; ++update) {
         if (with_skips) {
-          EXPECT_TRUE(optimizer.Step(bad, {0.1, 1.0}, weights).skipped);
+          EXPECT_TRUE(optimizer.Step(ViewOf(bad), {0.1, 1.0}, weights).skipped);
         }
-        EXPECT_FALSE(optimizer.Step(good, {0.1, 1.0}, weights).skipped);
+        EXPECT_FALSE(optimizer.Step(ViewOf(good), {0.1, 1.0}, weights).skipped);
       }
       EXPECT_EQ(optimizer.updates(), 2);
-      return std::vector<float>(optimizer.master().begin(), optimizer.master().end());
+      return std::vector<float>(SpanOf(optimizer.master()).begin(),
+                                SpanOf(optimizer.master()).end());
     };
     EXPECT_EQ(two_updates(true), two_updates(false));
   });

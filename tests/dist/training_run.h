@@ -57,13 +57,48 @@ inline std::vector<float> GatherState(Communicator& comm,
   return all;
 }
 
+// Device memory as the host sees it.
+template <typename T>
+std::vector<T> ToHost(kernels::Backend& backend, ConstTensorView view) {
+  std::vector<T> values(view.num_elements());
+  backend.CopyToHost(view.raw(), values.data(), view.num_bytes(), {});
+  backend.Synchronize({});
+  return values;
+}
+template <typename T>
+void ToDevice(kernels::Backend& backend, const std::vector<T>& values, TensorView view) {
+  ANYORDER_CHECK(static_cast<int64_t>(values.size()) == view.num_elements());
+  backend.CopyToDevice(values.data(), view.raw(), view.num_bytes(), {});
+}
+
+// Device memory of `size` elements, zero.
+template <typename T>
+class DeviceArray {
+ public:
+  DeviceArray(kernels::Backend& backend, int64_t size)
+      : backend_(backend),
+        buffer_(backend.Allocate(size * static_cast<int64_t>(sizeof(T))).value()),
+        size_(size) {}
+  DeviceArray(kernels::Backend& backend, const std::vector<T>& values)
+      : DeviceArray(backend, static_cast<int64_t>(values.size())) {
+    ToDevice(backend, values, view());
+  }
+  TensorView view() const { return TensorView(static_cast<T*>(buffer_->data()), {size_}); }
+  std::vector<T> host() const { return ToHost<T>(backend_, view()); }
+
+ private:
+  kernels::Backend& backend_;
+  std::unique_ptr<kernels::Buffer> buffer_;
+  int64_t size_;
+};
+
 // The gradient of a leaf: random, plus a pull by the current weights, so that one wrong bit anywhere in a
 // step changes all later ones.
 template <typename Weight>
 void WriteLeafGradient(int64_t step,
                        int64_t leaf,
                        absl::Span<const Weight> weights,
-                       float* gradient) {
+                       absl::Span<float> gradient) {
   RandomStream random(11, RandomPurpose::kInit, step, leaf);
   for (size_t i = 0; i < weights.size(); ++i) {
     const float noise = static_cast<float>(random.Normal() * std::exp2(8 * random.Uniform()));
@@ -82,30 +117,35 @@ uint64_t RunDigest(Communicator& comm, kernels::Backend& backend) {
   const auto optimizer =
       ShardedOptimizer::Create(comm, backend, kRunElements, RunSegments(), config).value();
   const Range owned = optimizer->owned();
+  std::vector<float> master(owned.size());
   for (int64_t i = owned.begin; i < owned.end; ++i)
-    optimizer->master()[i - owned.begin] = static_cast<float>(std::sin(static_cast<double>(i)));
-  std::vector<Weight> weights(kRunElements);
-  const TensorView weights_view(weights.data(), {kRunElements});
-  optimizer->GatherWeights(weights_view);
+    master[i - owned.begin] = static_cast<float>(std::sin(static_cast<double>(i)));
+  ToDevice(backend, master, optimizer->master());
+  DeviceArray<Weight> weights(backend, kRunElements);
+  optimizer->GatherWeights(weights.view());
 
-  std::vector<float> gradient(owned.size());
+  DeviceArray<float> gradient(backend, owned.size());
+  std::vector<float> leaf_gradient(kRunElements);
   double target_weight = 0;
   for (int64_t step = 0; step < kRunSteps; ++step) {
     const Range leaves = reducer->leaves();
+    const std::vector<Weight> now = weights.host();
     for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
-      WriteLeafGradient(step, leaf, absl::MakeConstSpan(weights), reducer->LeafBuffer());
-      reducer->CommitLeaf(leaf, {static_cast<double>(1 + leaf % 3)});
+      WriteLeafGradient(step, leaf, absl::MakeConstSpan(now), absl::MakeSpan(leaf_gradient));
+      reducer->AddLeaf(leaf, leaf_gradient, {static_cast<double>(1 + leaf % 3)});
     }
-    reducer->ReduceScatter(absl::MakeSpan(gradient), absl::MakeSpan(&target_weight, 1));
+    reducer->ReduceScatter(gradient.view(), absl::MakeSpan(&target_weight, 1));
     const StepResult result =
-        optimizer->Step(gradient, {0.01 * (step + 1), 1.0 / target_weight}, weights_view);
+        optimizer->Step(gradient.view(), {0.01 * (step + 1), 1.0 / target_weight}, weights.view());
     EXPECT_FALSE(result.skipped);
     EXPECT_LT(result.clip_factor, 1.0);
   }
-  uint64_t digest = Digest(BytesOf(absl::MakeConstSpan(weights)));
-  for (const absl::Span<float> state :
+  const std::vector<Weight> last = weights.host();
+  uint64_t digest = Digest(BytesOf(absl::MakeConstSpan(last)));
+  for (const TensorView state :
        {optimizer->master(), optimizer->first_moment(), optimizer->second_moment()}) {
-    const std::vector<float> all = GatherState(comm, optimizer->partition(), state);
+    const std::vector<float> all =
+        GatherState(comm, optimizer->partition(), ToHost<float>(backend, state));
     digest = Digest(BytesOf(absl::MakeConstSpan(all)), digest);
   }
   return digest;

@@ -29,6 +29,23 @@ class ForwardingBackend : public kernels::Backend {
     inner_->CopyToHost(device, host, bytes, stream);
   }
   void Synchronize(StreamView stream) override { inner_->Synchronize(stream); }
+  std::string device_id() const override { return inner_->device_id(); }
+  absl::StatusOr<std::unique_ptr<kernels::Stream>> MakeStream() override {
+    return inner_->MakeStream();
+  }
+  absl::StatusOr<std::unique_ptr<kernels::Event>> MakeEvent() override {
+    return inner_->MakeEvent();
+  }
+  absl::StatusOr<std::unique_ptr<kernels::Buffer>> AllocateStaging(int64_t bytes) override {
+    return inner_->AllocateStaging(bytes);
+  }
+  absl::StatusOr<std::unique_ptr<kernels::HostRegistration>> RegisterHost(void* data,
+                                                                          int64_t bytes) override {
+    return inner_->RegisterHost(data, bytes);
+  }
+  void CopyFromStaging(const void* host, void* device, int64_t bytes, StreamView stream) override {
+    inner_->CopyFromStaging(host, device, bytes, stream);
+  }
   int64_t AttentionBackwardWorkspaceBytes(const kernels::AttentionShape& shape,
                                           DType dtype) const override {
     return inner_->AttentionBackwardWorkspaceBytes(shape, dtype);

@@ -1,0 +1,145 @@
+// What moves device memory: the same results as the communicator's own, whatever the device does late.
+
+#include "dist/device_transport.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "dist/staged_transport.h"
+#include "tests/dist/training_run.h"
+#include "tests/testing/deferred_backend.h"
+#include "tests/testing/thread_communicator.h"
+
+namespace anyorder::dist {
+namespace {
+
+using testing::DeferredBackend;
+using testing::Lag;
+
+// Runs body on 1 to 4 ranks whose devices are late in each way; staging so small that every call needs several rounds.
+void OnRanks(const std::function<void(Communicator&, kernels::Backend&, DeviceTransport&)>& body) {
+  for (const Lag lag : {Lag::kMain, Lag::kSide, Lag::kRandom}) {
+    for (int ranks = 1; ranks <= 4; ++ranks) {
+      testing::RunThreadRanks(ranks, [&](Communicator& comm) {
+        DeferredBackend backend(kernels::MakeReferenceBackend(), lag, 7 * ranks + comm.rank());
+        const auto transport = MakeStagedTransport(comm, backend, {16 << 10}).value();
+        body(comm, backend, *transport);
+      });
+    }
+  }
+}
+
+absl::Span<char> BytesOfView(TensorView view) {
+  return absl::MakeSpan(static_cast<char*>(view.raw()), view.num_bytes());
+}
+
+TEST(StagedTransportTest, ExchangePairsBlocksOfAnyLengths) {
+  OnRanks([](Communicator& comm, kernels::Backend& backend, DeviceTransport& transport) {
+    const auto length = [](int from, int to) { return 1500 * ((from + 2 * to) % 4) + from; };
+    const auto value = [](int from, int to, int64_t i) {
+      return static_cast<float>(from * 100 + to * 10) + static_cast<float>(i % 251);
+    };
+    std::vector<std::unique_ptr<DeviceArray<float>>> arrays;
+    std::vector<SendBlock> send;
+    std::vector<ReceiveBlock> receive;
+    for (int peer = 0; peer < comm.world_size(); ++peer) {
+      if (peer == comm.rank()) continue;
+      std::vector<float> out(length(comm.rank(), peer));
+      for (size_t i = 0; i < out.size(); ++i)
+        out[i] = value(comm.rank(), peer, i);
+      arrays.push_back(std::make_unique<DeviceArray<float>>(backend, out));
+      send.push_back({peer, BytesOfView(arrays.back()->view())});
+      arrays.push_back(std::make_unique<DeviceArray<float>>(backend, length(peer, comm.rank())));
+      receive.push_back({peer, BytesOfView(arrays.back()->view())});
+    }
+    transport.Exchange(send, receive, {});
+    for (size_t k = 0; k < receive.size(); ++k) {
+      const std::vector<float> in = arrays[2 * k + 1]->host();
+      for (size_t i = 0; i < in.size(); ++i)
+        ASSERT_EQ(in[i], value(receive[k].from, comm.rank(), i)) << i;
+    }
+  });
+}
+
+TEST(StagedTransportTest, AllGatherInPlaceTakesUnequalAndEmptyBlocks) {
+  OnRanks([](Communicator& comm, kernels::Backend& backend, DeviceTransport& transport) {
+    std::vector<int64_t> offsets = {0};
+    for (int rank = 0; rank < comm.world_size(); ++rank)
+      offsets.push_back(offsets.back() + rank * 5001);
+    std::vector<char> mine(offsets.back() + 1, '?');
+    const auto value = [](int rank, int64_t i) { return static_cast<char>(rank * 31 + i % 101); };
+    for (int64_t i = offsets[comm.rank()]; i < offsets[comm.rank() + 1]; ++i)
+      mine[i] = value(comm.rank(), i);
+    const auto memory = backend.Allocate(mine.size()).value();
+    const auto all = absl::MakeSpan(static_cast<char*>(memory->data()), mine.size());
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      backend.CopyToDevice(mine.data(), all.data(), mine.size(), {});
+      transport.AllGatherInPlace(all, offsets, {});
+    }
+    std::vector<char> result(mine.size());
+    backend.CopyToHost(all.data(), result.data(), result.size(), {});
+    backend.Synchronize({});
+    for (int rank = 0; rank < comm.world_size(); ++rank) {
+      for (int64_t i = offsets[rank]; i < offsets[rank + 1]; ++i)
+        ASSERT_EQ(result[i], value(rank, i)) << i;
+    }
+    EXPECT_EQ(result.back(), '?');
+  });
+}
+
+TEST(StagedTransportTest, ReduceScatterAndBroadcast) {
+  OnRanks([](Communicator& comm, kernels::Backend& backend, DeviceTransport& transport) {
+    const int n = comm.world_size();
+    std::vector<int64_t> offsets = {0};
+    for (int rank = 0; rank < n; ++rank)
+      offsets.push_back(offsets.back() + 1700 * rank + 1200);
+    std::vector<float> mine(offsets.back());
+    for (size_t i = 0; i < mine.size(); ++i)
+      mine[i] = static_cast<float>((comm.rank() + 1) * (i % 1000));
+    const DeviceArray<float> in(backend, mine);
+    const Range owned{offsets[comm.rank()], offsets[comm.rank() + 1]};
+    const DeviceArray<float> out(backend, owned.size());
+    transport.ReduceScatterAnyOrder(absl::MakeConstSpan(in.view().data<float>(), mine.size()),
+                                    offsets,
+                                    absl::MakeSpan(out.view().data<float>(), owned.size()),
+                                    {});
+    const std::vector<float> sums = out.host();
+    for (int64_t i = 0; i < owned.size(); ++i)
+      ASSERT_EQ(sums[i], static_cast<float>(n * (n + 1) / 2 * ((owned.begin + i) % 1000))) << i;
+
+    for (int root = 0; root < n; ++root) {
+      transport.Broadcast(BytesOfView(in.view()), root, {});
+      ASSERT_EQ(in.host()[1001], static_cast<float>(root + 1));
+      ToDevice(backend, mine, in.view());
+    }
+  });
+}
+
+// Whole steps on devices whose memory the host cannot touch end in the bits of one rank on the host.
+TEST(StagedTransportTest, TrainingEndsInTheBitsOfTheHost) {
+  uint64_t expected = 0;
+  testing::RunThreadRanks(1, [&](Communicator& one) {
+    expected = RunDigest<BFloat16>(one, *kernels::MakeReferenceBackend());
+  });
+  for (const Lag lag : {Lag::kMain, Lag::kRandom}) {
+    for (int ranks = 1; ranks <= 4; ++ranks) {
+      testing::RunThreadRanks(ranks, [&](Communicator& comm) {
+        DeferredBackend backend(kernels::MakeReferenceBackend(), lag, comm.rank());
+        EXPECT_EQ(RunDigest<BFloat16>(comm, backend), expected) << ranks;
+      });
+    }
+  }
+}
+
+using StagedTransportDeathTest = ::testing::Test;
+TEST(StagedTransportDeathTest, TheHostCannotTouchDeviceMemory) {
+  DeferredBackend backend(kernels::MakeReferenceBackend(), Lag::kRandom);
+  const auto memory = backend.Allocate(64).value();
+  EXPECT_DEATH(*static_cast<volatile float*>(memory->data()) = 1.0f, "");
+}
+
+}  // namespace
+}  // namespace anyorder::dist

@@ -1,0 +1,248 @@
+#include "tests/testing/deferred_backend.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "core/base/check.h"
+
+namespace anyorder::testing {
+
+// The same pages twice: without rights at the address that callers see, with all of them where operations work.
+class DeferredBuffer final : public kernels::Buffer {
+ public:
+  DeferredBuffer(DeferredBackend& backend, int64_t bytes) : backend_(backend), bytes_(bytes) {
+    const int fd = ::memfd_create("deferred", 0);
+    mapped_ = (bytes / 4096 + 1) * 4096;
+    ANYORDER_CHECK(fd >= 0 && ::ftruncate(fd, mapped_) == 0);
+    fenced_ = ::mmap(nullptr, mapped_, PROT_NONE, MAP_SHARED, fd, 0);
+    open_ = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ANYORDER_CHECK(fenced_ != MAP_FAILED && open_ != MAP_FAILED);
+    ::close(fd);
+    const std::lock_guard<std::mutex> lock(backend.mutex_);
+    backend.memory_[static_cast<char*>(fenced_)] = {mapped_, static_cast<char*>(open_)};
+  }
+  ~DeferredBuffer() override {
+    for (const auto& queue : backend_.side_)
+      backend_.Synchronize({queue.get()});
+    backend_.Synchronize({});
+    const std::lock_guard<std::mutex> lock(backend_.mutex_);
+    backend_.memory_.erase(static_cast<char*>(fenced_));
+    ::munmap(fenced_, mapped_);
+    ::munmap(open_, mapped_);
+  }
+  void* data() const override { return fenced_; }
+  int64_t size_bytes() const override { return bytes_; }
+
+ private:
+  DeferredBackend& backend_;
+  int64_t bytes_;
+  int64_t mapped_;
+  void* fenced_;
+  void* open_;
+};
+
+class DeferredStream final : public kernels::Stream {
+ public:
+  explicit DeferredStream(DeferredBackend::Queue* queue) : queue_(queue) {}
+  StreamView view() const override { return {queue_}; }
+
+ private:
+  DeferredBackend::Queue* queue_;
+};
+
+class DeferredEvent final : public kernels::Event {
+ public:
+  explicit DeferredEvent(DeferredBackend& backend) : backend_(backend) {}
+  void Record(StreamView stream) override {
+    int64_t number = 0;
+    {
+      const std::lock_guard<std::mutex> lock(backend_.mutex_);
+      number = ++mark_->recorded;
+    }
+    backend_.Push(stream, {nullptr, mark_, number, /*is_wait=*/false});
+  }
+  void HoldBack(StreamView stream) override {
+    backend_.Push(stream, {nullptr, mark_, recorded(), /*is_wait=*/true});
+  }
+  absl::StatusOr<bool> IsReached() override {
+    const std::lock_guard<std::mutex> lock(backend_.mutex_);
+    if (!backend_.event_error_.ok()) return backend_.event_error_;
+    return mark_->reached >= mark_->recorded;
+  }
+  void Await() override {
+    std::unique_lock<std::mutex> lock(backend_.mutex_);
+    ++backend_.waiters_;
+    backend_.changed_.notify_all();
+    backend_.changed_.wait(lock, [this] { return mark_->reached >= mark_->recorded; });
+    --backend_.waiters_;
+  }
+
+ private:
+  int64_t recorded() const {
+    const std::lock_guard<std::mutex> lock(backend_.mutex_);
+    return mark_->recorded;
+  }
+  DeferredBackend& backend_;
+  const std::shared_ptr<DeferredBackend::Mark> mark_ = std::make_shared<DeferredBackend::Mark>();
+};
+
+DeferredBackend::DeferredBackend(std::unique_ptr<kernels::Backend> inner, Lag lag, uint64_t seed)
+    : inner_(std::move(inner)), lag_(lag), random_(seed), thread_([this] { Work(); }) {}
+
+DeferredBackend::~DeferredBackend() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void DeferredBackend::NotOfDist() {
+  ANYORDER_CHECK(false) << "an operation that the deferred backend does not have";
+}
+
+void DeferredBackend::Push(StreamView stream, Task task) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    QueueOf(stream).tasks.push_back(std::move(task));
+  }
+  changed_.notify_all();
+}
+
+void DeferredBackend::Run(StreamView stream, std::function<void()> work) {
+  Push(stream, {std::move(work), nullptr});
+}
+
+// Whose first task runs next; null: nobody's yet. `is_idle`: nothing else has run for a while, so that the late ones may.
+DeferredBackend::Queue* DeferredBackend::ChooseQueue(bool is_idle) {
+  const auto is_ready = [](const Queue& queue) {
+    if (queue.tasks.empty()) return false;
+    const Task& task = queue.tasks.front();
+    return !task.is_wait || task.mark->reached >= task.number;
+  };
+  std::vector<Queue*> ready;
+  for (const auto& queue : side_) {
+    if (!stalls_ && is_ready(*queue)) ready.push_back(queue.get());
+  }
+  const bool main_is_ready = is_ready(main_);
+  const bool late_may_run = is_idle || waiters_ > 0;
+  if (lag_ == Lag::kRandom && main_is_ready) ready.push_back(&main_);
+  if (lag_ == Lag::kSide && main_is_ready) return &main_;
+  if (lag_ == Lag::kSide && !late_may_run) return nullptr;
+  if (!ready.empty()) return ready[random_() % ready.size()];
+  return main_is_ready && late_may_run ? &main_ : nullptr;
+}
+
+void DeferredBackend::Work() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  bool is_idle = false;
+  while (true) {
+    Queue* const queue = ChooseQueue(is_idle);
+    if (queue == nullptr) {
+      if (stopping_ && is_idle) return;
+      is_idle = changed_.wait_for(lock, std::chrono::milliseconds(1)) == std::cv_status::timeout;
+      continue;
+    }
+    is_idle = false;
+    Task task = std::move(queue->tasks.front());
+    queue->tasks.pop_front();
+    if (task.work) {
+      queue->is_busy = true;
+      lock.unlock();
+      task.work();
+      lock.lock();
+      queue->is_busy = false;
+    } else if (!task.is_wait) {
+      task.mark->reached = task.number;
+    }
+    changed_.notify_all();
+  }
+}
+
+void DeferredBackend::Synchronize(StreamView stream) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  Queue& queue = QueueOf(stream);
+  ++waiters_;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return queue.tasks.empty() && !queue.is_busy; });
+  --waiters_;
+}
+
+absl::StatusOr<std::unique_ptr<kernels::Buffer>> DeferredBackend::Allocate(int64_t bytes) {
+  return std::make_unique<DeferredBuffer>(*this, bytes);
+}
+absl::StatusOr<std::unique_ptr<kernels::Stream>> DeferredBackend::MakeStream() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  side_.push_back(std::make_unique<Queue>());
+  return std::make_unique<DeferredStream>(side_.back().get());
+}
+absl::StatusOr<std::unique_ptr<kernels::Event>> DeferredBackend::MakeEvent() {
+  return std::make_unique<DeferredEvent>(*this);
+}
+
+void DeferredBackend::StallSideStreams(bool stall) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  stalls_ = stall;
+  changed_.notify_all();
+}
+void DeferredBackend::FailEvents(const absl::Status& status) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  event_error_ = status;
+}
+
+void* DeferredBackend::Translate(const void* device) const {
+  if (device == nullptr) return nullptr;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto* address = static_cast<const char*>(device);
+  auto it = memory_.upper_bound(address);
+  ANYORDER_CHECK(it != memory_.begin()) << "host memory where device memory should be";
+  --it;
+  ANYORDER_CHECK(address < it->first + it->second.first) << "host memory for device memory";
+  return it->second.second + (address - it->first);
+}
+
+void DeferredBackend::CopyToDevice(const void* host, void* device, int64_t bytes, StreamView s) {
+  if (bytes == 0) return;
+  const auto* from = static_cast<const char*>(host);
+  Run(s, [copy = std::vector<char>(from, from + bytes), to = Translate(device)] {
+    std::memcpy(to, copy.data(), copy.size());
+  });
+}
+void DeferredBackend::CopyFromStaging(const void* host, void* device, int64_t bytes, StreamView s) {
+  if (bytes == 0) return;
+  Run(s, [=, to = Translate(device)] { std::memcpy(to, host, bytes); });
+}
+void DeferredBackend::CopyToHost(const void* device, void* host, int64_t bytes, StreamView s) {
+  if (bytes == 0) return;
+  Run(s, [=, from = Translate(device)] { std::memcpy(host, from, bytes); });
+}
+
+void DeferredBackend::AdamW(const kernels::AdamWArgs& args, StreamView stream) {
+  kernels::AdamWArgs open = args;
+  open.grad = Translate(args.grad);
+  open.master = Translate(args.master);
+  open.m = Translate(args.m);
+  open.v = Translate(args.v);
+  open.weights = Translate(args.weights);
+  Run(stream, [this, open] { inner_->AdamW(open, {}); });
+}
+void DeferredBackend::SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) {
+  Run(stream, [this, x = Translate(x), y = Translate(sums)] { inner_->SumOfSquares(x, y, {}); });
+}
+void DeferredBackend::Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) {
+  Run(stream,
+      [this, a = Translate(a), b = Translate(b), y = Translate(y)] { inner_->Add(a, b, y, {}); });
+}
+void DeferredBackend::Cast(ConstTensorView x, TensorView y, StreamView stream) {
+  Run(stream, [this, x = Translate(x), y = Translate(y)] { inner_->Cast(x, y, {}); });
+}
+void DeferredBackend::FillZero(TensorView x, StreamView stream) {
+  Run(stream, [this, x = Translate(x)] { inner_->FillZero(x, {}); });
+}
+
+}  // namespace anyorder::testing

@@ -1,0 +1,149 @@
+// A device as far as order and memory go, for code that moves data beside a computation: operations run on a thread of their own, some
+// time after they were asked for, each stream in its order and streams against each other as badly as events allow. The host cannot
+// touch device memory: it has an address there that only this backend can translate.
+//
+// It has the operations that dist uses. Each rank of a test has one of its own.
+
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace anyorder::testing {
+
+// Who is late.
+enum class Lag {
+  kMain,    // the computation: what should have waited for it has run
+  kSide,    // all other streams
+  kRandom,  // by the seed
+};
+
+class DeferredBackend final : public kernels::Backend {
+ public:
+  explicit DeferredBackend(std::unique_ptr<kernels::Backend> inner, Lag lag, uint64_t seed = 0);
+  // All buffers, streams and events must be gone.
+  ~DeferredBackend() override;
+
+  std::string name() const override { return "deferred"; }
+  bool Supports(DType dtype) const override { return inner_->Supports(dtype); }
+  absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(int64_t bytes) override;
+  bool is_host_memory() const override { return false; }
+  void CopyToDevice(const void* host, void* device, int64_t bytes, StreamView stream) override;
+  void CopyToHost(const void* device, void* host, int64_t bytes, StreamView stream) override;
+  void CopyFromStaging(const void* host, void* device, int64_t bytes, StreamView stream) override;
+  void Synchronize(StreamView stream) override;
+  std::string device_id() const override { return device_id_; }
+  absl::StatusOr<std::unique_ptr<kernels::Stream>> MakeStream() override;
+  absl::StatusOr<std::unique_ptr<kernels::Event>> MakeEvent() override;
+
+  void AdamW(const kernels::AdamWArgs& args, StreamView stream) override;
+  void SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) override;
+  void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) override;
+  void Cast(ConstTensorView x, TensorView y, StreamView stream) override;
+  void FillZero(TensorView x, StreamView stream) override;
+
+  // Another operation of the device's, such as a message.
+  void Run(StreamView stream, std::function<void()> work);
+  // Where the host finds device memory while such an operation runs.
+  void* Translate(const void* device) const;
+
+  void set_device_id(std::string id) { device_id_ = std::move(id); }
+  // Side streams do nothing from now on, or go on.
+  void StallSideStreams(bool stall);
+  // What every event's IsReached answers from now on.
+  void FailEvents(const absl::Status& status);
+
+  int64_t AttentionBackwardWorkspaceBytes(const kernels::AttentionShape&, DType) const override {
+    return 0;
+  }
+  int64_t LinearCrossEntropyWorkspaceBytes(int64_t, int64_t, int64_t, DType) const override {
+    return 0;
+  }
+  void Gemm(const kernels::GemmArgs&, StreamView) override { NotOfDist(); }
+  void ColumnSum(const kernels::ColumnSumArgs&, StreamView) override { NotOfDist(); }
+  void AttentionForward(const kernels::AttentionForwardArgs&, StreamView) override { NotOfDist(); }
+  void AttentionBackward(const kernels::AttentionBackwardArgs&, StreamView) override {
+    NotOfDist();
+  }
+  void ActivationForward(const kernels::ActivationForwardArgs&, StreamView) override {
+    NotOfDist();
+  }
+  void ActivationBackward(const kernels::ActivationBackwardArgs&, StreamView) override {
+    NotOfDist();
+  }
+  void DropoutApply(const kernels::DropoutArgs&, StreamView) override { NotOfDist(); }
+  void LayerNormForward(const kernels::LayerNormForwardArgs&, StreamView) override { NotOfDist(); }
+  void LayerNormBackward(const kernels::LayerNormBackwardArgs&, StreamView) override {
+    NotOfDist();
+  }
+  void EmbeddingForward(const kernels::EmbeddingForwardArgs&, StreamView) override { NotOfDist(); }
+  void EmbeddingBackward(const kernels::EmbeddingBackwardArgs&, StreamView) override {
+    NotOfDist();
+  }
+  void LinearCrossEntropy(const kernels::LinearCrossEntropyArgs&, StreamView) override {
+    NotOfDist();
+  }
+  void CopyRows(const kernels::CopyRowsArgs&, StreamView) override { NotOfDist(); }
+  void GatherRows(const kernels::GatherRowsArgs&, StreamView) override { NotOfDist(); }
+  void RotaryApply(const kernels::RotaryArgs&, StreamView) override { NotOfDist(); }
+
+ private:
+  friend class DeferredBuffer;
+  friend class DeferredEvent;
+  friend class DeferredStream;
+  struct Mark {
+    int64_t recorded = 0;  // marks asked for
+    int64_t reached = 0;
+  };
+  struct Task {
+    std::function<void()> work;  // null: an event's
+    std::shared_ptr<Mark> mark;
+    int64_t number = 0;    // of the mark
+    bool is_wait = false;  // for the mark; else makes it
+  };
+  struct Queue {
+    std::deque<Task> tasks;
+    bool is_busy = false;
+  };
+
+  static void NotOfDist();
+  Queue& QueueOf(StreamView stream) {
+    return stream.handle == nullptr ? main_ : *static_cast<Queue*>(stream.handle);
+  }
+  template <typename Void>
+  BasicTensorView<Void> Translate(BasicTensorView<Void> view) const {
+    return {Translate(view.raw()), view.dtype(), view.shape()};
+  }
+  void Push(StreamView stream, Task task);
+  Queue* ChooseQueue(bool is_idle);
+  void Work();
+
+  const std::unique_ptr<kernels::Backend> inner_;
+  const Lag lag_;
+  std::string device_id_ = "device";
+  std::mt19937_64 random_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<const char*, std::pair<int64_t, char*>> memory_;  // device address: bytes, host's
+  Queue main_;
+  std::vector<std::unique_ptr<Queue>> side_;
+  int waiters_ = 0;
+  bool stalls_ = false;
+  bool stopping_ = false;
+  absl::Status event_error_;
+  std::thread thread_;  // last: uses all of the above
+};
+
+}  // namespace anyorder::testing
