@@ -14,6 +14,7 @@
 #define ANYORDER_DEVICE __device__ __forceinline__
 #define ANYORDER_HOST_DEVICE __host__ __device__ __forceinline__
 #define ANYORDER_UNROLL _Pragma("unroll")
+#define ANYORDER_ROLLED _Pragma("unroll 1")
 #include "kernels/cuda/simt_device.h"
 #else
 #define ANYORDER_KERNEL inline
@@ -21,6 +22,7 @@
 #define ANYORDER_DEVICE inline
 #define ANYORDER_HOST_DEVICE inline
 #define ANYORDER_UNROLL
+#define ANYORDER_ROLLED
 #include "kernels/cuda/emulation/simt_emulated.h"
 #endif
 

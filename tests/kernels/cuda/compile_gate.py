@@ -18,7 +18,9 @@ CHIPS = ["80", "90a"]
 REGISTERS = {
     "attention_general_backward": 232,
     "attention_general_forward": 160,
+    "attention_plan": 128,
     "attention_prepare": 64,
+    "attention_ring_forward": 255,
     "copy": 32,
     "cross_entropy": 64,
     "embedding_backward": 128,

@@ -1,0 +1,435 @@
+// What the two ring kernels of attention share: how a block finds its work, copies its operands, computes the band of position products
+// and decides who sees whom. A warp has 32 row slots, two halves of 16; lane (g, t) = (Lane() / 4, Lane() % 4) of it holds, of each half,
+// rows g and g + 8 and of each 8 columns those at 2t and 2t + 1: the layout of a product's accumulators.
+
+#pragma once
+
+#include <cmath>
+
+#include "kernels/cuda/attention_ring.h"
+#include "kernels/cuda/simt.h"
+#include "kernels/cuda/vector8.h"
+
+namespace anyorder::kernels::cuda {
+
+// What tests plant to see it found.
+enum class RingFault { kNone, kNoBarrier, kNoWait, kShiftedRelative };
+
+inline constexpr float kLog2E = 1.4426950408889634f;
+inline constexpr int kSlotsOfWarp = 32;
+// Scores of a warp: [half][8 columns][part 2 * row + column].
+using Scores = float[2][kKeyTile / 8][4];
+
+// A row slot in shared memory; a slot without a row sees nothing.
+struct alignas(16) RowRecord {
+  int32_t lim;
+  int32_t seg;
+  float difference;  // AttentionPrepared::segment_difference
+  uint32_t row_id;
+  int32_t pos;
+  int32_t grp;
+  int32_t doc;
+  int32_t glob;
+};
+
+// Rows of an operand in shared memory as ldmatrix asks for them. `row` is this lane's.
+struct OperandRows {
+  const unsigned char* base;
+  int spread;
+
+  ANYORDER_DEVICE OperandRows(const unsigned char* operand, int row)
+      : base(operand + row * kOperandBytes), spread(row & 7) {}
+  // `more` rows on, a multiple of 8.
+  ANYORDER_DEVICE const unsigned char* At(int more, int chunk) const {
+    return base + more * kOperandBytes + ((chunk ^ spread) << 4);
+  }
+};
+// Of 16 rows that are columns of a product.
+ANYORDER_DEVICE int ColumnRow() {
+  return Lane() % 8 + Lane() / 16 * 8;
+}
+ANYORDER_DEVICE int ColumnChunk() {
+  return Lane() / 8 % 2;
+}
+// Of 16 rows that are rows of the left factor, or the inner dimension of a product with the transposed load.
+ANYORDER_DEVICE int InnerRow() {
+  return Lane() % 16;
+}
+ANYORDER_DEVICE int InnerChunk() {
+  return Lane() / 16;
+}
+
+// The window of a head, in 32 bits: distances fit (attention_plan.cuh).
+struct RingWindow {
+  int32_t lowest;
+  int32_t highest;
+  int32_t stride;
+
+  ANYORDER_DEVICE explicit RingWindow(const Band& band) : stride(band.stride) {
+    constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+    const int64_t left = int64_t{band.left} * band.stride;
+    const int64_t right = int64_t{band.right} * band.stride;
+    highest = static_cast<int32_t>(band.left < 0 || left > kMost ? kMost : left);
+    lowest = static_cast<int32_t>(band.right < 0 || right > kMost ? -kMost : -right);
+  }
+  ANYORDER_DEVICE bool Contains(int32_t distance) const {
+    return distance >= lowest && distance <= highest && (stride == 1 || distance % stride == 0);
+  }
+};
+
+// One block: a tile of rows and a head.
+template <typename Tile>
+struct RingBlock {
+  const AttentionProblem<BFloat16>& in;
+  const AttentionPrepared& prepared;
+  const RingPlan& plan;
+  const RingRowTile& tile;
+  int head;
+
+  ANYORDER_DEVICE int64_t Width() const { return int64_t{in.num_heads} * kRingHeadDim; }
+  ANYORDER_DEVICE bool HasRow(int slot) const { return RowOfSlot<Tile>(slot) < tile.num_rows; }
+  ANYORDER_DEVICE int64_t RowOf(int slot) const { return tile.first_row + RowOfSlot<Tile>(slot); }
+  ANYORDER_DEVICE int64_t StatisticOf(int slot) const { return RowOf(slot) * in.num_heads + head; }
+
+  ANYORDER_DEVICE RowRecord RecordOf(int slot) const {
+    if (!HasRow(slot))
+      return {std::numeric_limits<int32_t>::min(), 0, 0.0f, 0, tile.first_pos, -1, kDocPad, 0};
+    const int64_t row = RowOf(slot);
+    const float difference = prepared.segment_difference == nullptr
+                                 ? 0.0f
+                                 : prepared.segment_difference[StatisticOf(slot)];
+    const auto row_id = static_cast<uint32_t>(in.dropout.enabled() ? in.row_ids[row] : 0);
+    return {in.rows.lim[row],
+            in.rows.seg[row],
+            difference,
+            row_id,
+            in.rows.pos[row],
+            in.rows.grp[row],
+            in.rows.doc[row],
+            in.rows.glob[row]};
+  }
+  ANYORDER_DEVICE void FillRecords(RowRecord* records) const {
+    for (int slot = Thread(); slot < Tile::kRows; slot += BlockThreads())
+      records[slot] = RecordOf(slot);
+  }
+
+  // Of every key tile, into `views`. Then by one thread, behind a barrier: ListSteps.
+  ANYORDER_DEVICE void FillViews(uint8_t* views) const {
+    const Band band = in.BandOf(head);
+    const SlotSummary* const keys = plan.keys + int64_t{tile.lane} * plan.key_tiles;
+    for (int n = Thread(); n < plan.key_tiles; n += BlockThreads())
+      views[n] = static_cast<uint8_t>(
+          ViewOfTile(tile.rows, keys[n], band, prepared.segment_difference != nullptr));
+  }
+
+  // Rows of q or dout with `bias` added where there is one, rounded to bf16, zeros where there is no row.
+  ANYORDER_DEVICE void FillOperand(unsigned char* operand,
+                                   const BFloat16* from,
+                                   const BFloat16* bias) const {
+    const int chunk = Thread() % kChunk;  // the same in every turn
+    Vector8 added = {};
+    if (bias != nullptr) added = LoadVector(bias + head * kRingHeadDim + chunk * kChunk);
+    for (int i = Thread(); i < Tile::kRows * kChunk; i += BlockThreads()) {
+      const int slot = i / kChunk;
+      Vector8 x = {};
+      if (HasRow(slot))
+        x = LoadVector(from + RowOf(slot) * Width() + head * kRingHeadDim + chunk * kChunk);
+      ANYORDER_UNROLL
+      for (int e = 0; e < kGroup; ++e)
+        x.v[e] += added.v[e];
+      StoreVector(reinterpret_cast<BFloat16*>(operand + OperandOffset(slot, chunk)), x);
+    }
+  }
+
+  // In the background: keys, values and visibility of key tile n.
+  ANYORDER_DEVICE void CopyKeys(unsigned char* keys,
+                                unsigned char* values,
+                                unsigned char* orders,
+                                unsigned char* rules,
+                                int n) const {
+    for (int i = Thread(); i < kKeyTile * kChunk; i += BlockThreads()) {
+      const int row = i / kChunk;
+      const int chunk = i % kChunk;
+      const int slot = n * kKeyTile + row;
+      const bool exists = slot < in.num_keys;
+      const int64_t at = (int64_t{tile.lane} * in.num_keys + (exists ? slot : 0)) * Width() +
+                         head * kRingHeadDim + chunk * kChunk;
+      CopyAsync16(keys + OperandOffset(row, chunk), in.k + at, exists);
+      CopyAsync16(values + OperandOffset(row, chunk), in.v + at, exists);
+    }
+    const int64_t first = (int64_t{tile.lane} * plan.key_tiles + n) * kKeyTile;
+    constexpr int kOrderCopies = kKeyTile * static_cast<int>(sizeof(RingKeyOrder)) / 16;
+    for (int i = Thread(); i < kOrderCopies; i += BlockThreads())
+      CopyAsync16(orders + 16 * i, plan.orders + first + 2 * i, true);
+    for (int i = Thread(); i < kKeyTile; i += BlockThreads())
+      CopyAsync16(rules + 16 * i, plan.rules + first + i, true);
+  }
+
+  // Row of `relative` at column y of the band; out of the table: nobody's pair.
+  ANYORDER_DEVICE int RelativeRow(int y) const { return tile.origin - y; }
+  ANYORDER_DEVICE bool IsInTable(int row) const { return row >= 0 && row < in.num_distances; }
+
+  // In the background: the rows of chunk k and those behind that a content tile's warps may start at.
+  template <RingFault kFault>
+  ANYORDER_DEVICE void CopyRelative(unsigned char* operand, int k) const {
+    const int64_t table = int64_t{in.TableOf(tile.lane)} * in.num_distances;
+    for (int i = Thread(); i < Tile::kRelativeRows * kChunk; i += BlockThreads()) {
+      const int row = i / kChunk;
+      const int chunk = i % kChunk;
+      const int r =
+          RelativeRow(k * kKeyTile + row) + (kFault == RingFault::kShiftedRelative ? 1 : 0);
+      const bool exists = IsInTable(r);
+      const BFloat16* const from =
+          in.relative + (table + (exists ? r : 0)) * Width() + head * kRingHeadDim + chunk * kChunk;
+      CopyAsync16(operand + OperandOffset(row, chunk), from, exists);
+    }
+  }
+  // This thread's term of chunk k, for column Thread(); 0 where there is none.
+  ANYORDER_DEVICE float TermOf(int k) const {
+    if (prepared.distance_terms == nullptr || Thread() >= Tile::kRelativeRows) return 0.0f;
+    const int r = RelativeRow(k * kKeyTile + Thread());
+    if (!IsInTable(r)) return 0.0f;
+    const int64_t at = int64_t{in.TableOf(tile.lane)} * in.num_heads + head;
+    return prepared.distance_terms[at * in.num_distances + r];
+  }
+};
+
+// Row slots of a warp, and what its lanes know of them.
+template <typename Tile>
+struct RingRows {
+  int first_slot;  // of the warp
+  const RowRecord* records;
+
+  ANYORDER_DEVICE int SlotOf(int half, int part) const {
+    return first_slot + 16 * half + 8 * part + Lane() / 4;
+  }
+  ANYORDER_DEVICE const RowRecord& RecordOf(int half, int part) const {
+    return records[SlotOf(half, part)];
+  }
+  // Column of the band that row and key column 0 of the key tile at column 0 meet at.
+  ANYORDER_DEVICE int ShiftOf(int half, int part, int first_pos) const {
+    return Tile::kSpan - 1 - (RecordOf(half, part).pos - first_pos);
+  }
+
+  // Products of the 16 columns of the band from `column` of chunk k on into the ring. `left(half, kk)` is a fragment of the rows.
+  template <typename Left>
+  ANYORDER_DEVICE void ComputeBand(unsigned char* ring,
+                                   const unsigned char* relative,
+                                   const float* terms,
+                                   int k,
+                                   int column,
+                                   Left&& left) const {
+    const int shift = Tile::kTable ? 0 : ContentOperandShift(first_slot / kSlotsOfWarp);
+    float product[2][2][4];
+    ANYORDER_UNROLL
+    for (int u = 0; u < 2; ++u) {
+      const float* const term = terms + shift + column + 8 * u + 2 * (Lane() % 4);
+      ANYORDER_UNROLL
+      for (int i = 0; i < 8; ++i)
+        product[i / 4][u][i % 4] = term[i % 2];
+    }
+    const OperandRows rows(relative, shift + ColumnRow());
+    ANYORDER_UNROLL
+    for (int kk = 0; kk < kRingHeadDim / 16; ++kk) {
+      uint32_t right[4];
+      LoadMatrices(right, rows.At(column, 2 * kk + ColumnChunk()));
+      ANYORDER_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        uint32_t a[4];
+        left(half, kk, a);
+        MultiplyAccumulate(product[half][0], a, right[0], right[1]);
+        MultiplyAccumulate(product[half][1], a, right[2], right[3]);
+      }
+    }
+    StoreBand(ring, k, column, product);
+  }
+
+  // A content tile's half 0 lies 4 columns to the left.
+  ANYORDER_DEVICE void StoreBand(unsigned char* ring,
+                                 int k,
+                                 int column,
+                                 const float (&product)[2][2][4]) const {
+    const int spread = RingSpread(Lane() / 4);
+    ANYORDER_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int left = Tile::kTable ? 0 : ContentStoreShift(half);
+      ANYORDER_UNROLL
+      for (int u = 0; u < 2; ++u) {
+        const int z = WrapColumn(RingBase<Tile>(k) + column + 8 * u + 2 * (Lane() % 4) - left,
+                                 Tile::kColumns);
+        ANYORDER_UNROLL
+        for (int part = 0; part < 2; ++part) {
+          unsigned char* const at = ring + RingRow(Tile::kColumns, SlotOf(half, part));
+          *reinterpret_cast<uint32_t*>(at + RingColumn(z, spread)) =
+              PackBf16(product[half][u][2 * part], product[half][u][2 * part + 1]);
+        }
+      }
+    }
+  }
+
+  // Adds the skewed band to scores of the kColumnsOf keys from `column` of key tile n on.
+  template <int kColumnsOf>
+  ANYORDER_DEVICE void AddBand(float (&scores)[2][kColumnsOf / 8][4],
+                               const unsigned char* ring,
+                               int n,
+                               int column,
+                               int first_pos) const {
+    if constexpr (Tile::kTable)
+      AddTableBand<kColumnsOf>(scores, ring, n, column, first_pos);
+    else
+      AddContentBand<kColumnsOf>(scores, ring, n, column);
+  }
+
+  template <int kColumnsOf>
+  ANYORDER_DEVICE void AddContentBand(float (&scores)[2][kColumnsOf / 8][4],
+                                      const unsigned char* ring,
+                                      int n,
+                                      int column) const {
+    constexpr int kChunks = Tile::kColumns / kChunk;
+    const int spread = RingSpread(Lane() % 8);
+    const int first =
+        (RingBase<Tile>(n) + column) / kChunk + ContentShiftChunks(InnerRow()) + InnerChunk();
+    ANYORDER_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const unsigned char* const row =
+          ring + RingRow(Tile::kColumns, first_slot + 16 * half + InnerRow());
+      ANYORDER_UNROLL
+      for (int m = 0; m < kColumnsOf / 16; ++m) {
+        const int chunk = WrapColumn(first + 2 * m, kChunks);
+        uint32_t band[4];
+        LoadMatrices(band, row + ((chunk ^ spread) << 4));
+        ANYORDER_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          scores[half][2 * m + i / 2][2 * (i % 2)] += LowBf16(band[i]);
+          scores[half][2 * m + i / 2][2 * (i % 2) + 1] += HighBf16(band[i]);
+        }
+      }
+    }
+  }
+
+  template <int kColumnsOf>
+  ANYORDER_DEVICE void AddTableBand(float (&scores)[2][kColumnsOf / 8][4],
+                                    const unsigned char* ring,
+                                    int n,
+                                    int column,
+                                    int first_pos) const {
+    const int spread = RingSpread(Lane() / 4);
+    ANYORDER_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      ANYORDER_UNROLL
+      for (int part = 0; part < 2; ++part) {
+        const unsigned char* const row = ring + RingRow(Tile::kColumns, SlotOf(half, part));
+        const int first =
+            RingBase<Tile>(n) + column + ShiftOf(half, part, first_pos) + 2 * (Lane() % 4);
+        ANYORDER_UNROLL
+        for (int i = 0; i < kColumnsOf / 4; ++i) {
+          const int z = WrapColumn(first + i / 2 * 8 + i % 2, Tile::kColumns);
+          const uint16_t bits = *reinterpret_cast<const uint16_t*>(row + RingColumn(z, spread));
+          scores[half][i / 2][2 * part + i % 2] += LowBf16(bits);
+        }
+      }
+    }
+  }
+
+  // Which of the lane's scores of the kColumnsOf keys that `orders` and `rules` begin at are visible by the whole rule
+  // (kernels/visibility.h): bit part * kColumnsOf / 4 + column of each half. In rolled loops and before there are scores, for these leave
+  // no registers.
+  template <int kColumnsOf>
+  ANYORDER_DEVICE void FindVisible(const RingKeyOrder* orders,
+                                   const RingKeyRule* rules,
+                                   const RingWindow& window,
+                                   uint32_t (&visible)[2]) const {
+    ANYORDER_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      visible[half] = 0;
+      ANYORDER_ROLLED
+      for (int i = 0; i < kColumnsOf / 2; ++i) {
+        const RowRecord& row = RecordOf(half, i / (kColumnsOf / 4));
+        const int c = i % (kColumnsOf / 4);
+        const int column = c / 2 * 8 + 2 * (Lane() % 4) + c % 2;
+        const RingKeyRule& rule = rules[column];
+        const bool same_doc = rule.doc != kDocPad && (rule.doc == kDocAny || rule.doc == row.doc);
+        const bool in_order =
+            orders[column].key <= row.lim || (row.grp >= 0 && row.grp == rule.grp);
+        const bool in_window = (row.glob | rule.glob) != 0 || window.Contains(row.pos - rule.pos);
+        if (same_doc && in_order && in_window) visible[half] |= 1u << i;
+      }
+    }
+  }
+
+  // Adds the segments' term to the scores of the kColumnsOf keys that `orders` begins at, and hides what is not visible.
+  template <int kColumnsOf>
+  ANYORDER_DEVICE void ApplyView(float (&scores)[2][kColumnsOf / 8][4],
+                                 const RingStep& step,
+                                 const RingKeyOrder* orders,
+                                 const uint32_t (&visible)[2]) const {
+    if (step.view() == kSeesByRule)
+      ApplyRule<kColumnsOf>(scores, orders, visible);
+    else if (step.view() == kSeesByOrder)
+      ApplyOrder<kColumnsOf>(scores, orders);
+    else if (step.is_other_segment())
+      AddDifference<kColumnsOf>(scores);
+  }
+
+  template <int kColumnsOf>
+  ANYORDER_DEVICE void AddDifference(float (&scores)[2][kColumnsOf / 8][4]) const {
+    ANYORDER_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const float difference = RecordOf(i / 2, i % 2).difference;
+      ANYORDER_UNROLL
+      for (int c = 0; c < kColumnsOf / 4; ++c)
+        scores[i / 2][c / 2][2 * (i % 2) + c % 2] += difference;
+    }
+  }
+
+  template <int kColumnsOf>
+  ANYORDER_DEVICE void ApplyOrder(float (&scores)[2][kColumnsOf / 8][4],
+                                  const RingKeyOrder* orders) const {
+    int32_t lim[4];
+    int32_t seg[4];
+    float difference[4];
+    ANYORDER_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const RowRecord& record = RecordOf(i / 2, i % 2);
+      lim[i] = record.lim;
+      seg[i] = record.seg;
+      difference[i] = record.difference;
+    }
+    ANYORDER_UNROLL
+    for (int c = 0; c < kColumnsOf / 4; ++c) {
+      const RingKeyOrder key = orders[c / 2 * 8 + 2 * (Lane() % 4) + c % 2];
+      ANYORDER_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        float& score = scores[i / 2][c / 2][2 * (i % 2) + c % 2];
+        if (key.seg != seg[i]) score += difference[i];
+        score = key.key <= lim[i] ? score : -INFINITY;
+      }
+    }
+  }
+
+  template <int kColumnsOf>
+  ANYORDER_DEVICE void ApplyRule(float (&scores)[2][kColumnsOf / 8][4],
+                                 const RingKeyOrder* orders,
+                                 const uint32_t (&visible)[2]) const {
+    int32_t seg[4];
+    float difference[4];
+    ANYORDER_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      seg[i] = RecordOf(i / 2, i % 2).seg;
+      difference[i] = RecordOf(i / 2, i % 2).difference;
+    }
+    ANYORDER_UNROLL
+    for (int c = 0; c < kColumnsOf / 4; ++c) {
+      const int32_t key_seg = orders[c / 2 * 8 + 2 * (Lane() % 4) + c % 2].seg;
+      ANYORDER_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        float& score = scores[i / 2][c / 2][2 * (i % 2) + c % 2];
+        if (key_seg != seg[i]) score += difference[i];
+        const bool is_visible = (visible[i / 2] >> (i % 2 * (kColumnsOf / 4) + c) & 1u) != 0;
+        score = is_visible ? score : -INFINITY;
+      }
+    }
+  }
+};
+
+}  // namespace anyorder::kernels::cuda

@@ -1,0 +1,250 @@
+// The ring kernels of attention, emulated, against the reference in double within the bounds of attention_bounds.h.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/attention_ring_forward.cuh"
+#include "kernels/cuda/launch.h"
+#include "tests/kernels/attention_bounds.h"
+#include "tests/kernels/attention_scenarios.h"
+#include "tests/kernels/cuda/attention_ring_case.h"
+
+namespace anyorder::kernels::testing {
+namespace {
+
+constexpr double kUnitBf16 = 1.0 / 256.0;
+
+AttentionData<double, double> RunReference(AttentionData<double, double> data) {
+  const std::unique_ptr<Backend> reference = MakeReferenceBackend();
+  data.Poison(reference->AttentionBackwardWorkspaceBytes(data.shape, DType::kFloat64));
+  reference->AttentionForward(data.Forward(), StreamView());
+  reference->AttentionBackward(data.Backward(), StreamView());
+  return data;
+}
+
+double ToDouble(float x) {
+  return double{x};
+}
+double ToDouble(BFloat16 x) {
+  return double{static_cast<float>(x)};
+}
+
+// The worst element of rows that the ring has: how many times its bound it is off; infinite for NaN.
+template <typename T>
+double WorstRatio(const RingRun& run,
+                  const std::vector<T>& actual,
+                  const std::vector<double>& expected,
+                  const std::vector<double>& bound,
+                  int64_t width) {
+  double worst = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (!run.HasRing(static_cast<int64_t>(i) / width)) continue;
+    const double a = ToDouble(actual[i]);
+    if (a == expected[i]) continue;  // also -inf
+    const double ratio = std::abs(a - expected[i]) / bound[i];
+    worst = std::isnan(ratio) ? std::numeric_limits<double>::infinity() : std::max(worst, ratio);
+  }
+  return worst;
+}
+
+// Streams of lanes that the ring has.
+int NumRingForms(const RingRun& run) {
+  int count = 0;
+  for (int i = 0; i < 2 * run.problem().batch_size; ++i)
+    count += run.plan().forms[i] == cuda::kRingForm ? 1 : 0;
+  return count;
+}
+
+void ExpectForwardAgrees(const AttentionCase& c, uint64_t seed, int ring_forms) {
+  SCOPED_TRACE(c.name);
+  RingData data = MakeData<BFloat16, float>(c, seed);
+  const AttentionData<double, double> exact = RunReference(InDouble(data));
+  const AttentionErrorAnalysis analysis(exact, kUnitBf16);
+  data.Poison(0);
+  RingRun run(&data);
+  EXPECT_EQ(NumRingForms(run), ring_forms);
+  cuda::AttentionRingForward(run.Forward(), run.plan(), {});
+  const AttentionShape& s = data.shape;
+  EXPECT_LE(WorstRatio(run, data.lse, exact.lse, analysis.bounds().lse, s.num_heads), 1.0) << "lse";
+  EXPECT_LE(WorstRatio(run, data.out, exact.out, analysis.bounds().out, s.model_dim()), 1.0)
+      << "out";
+}
+
+TEST(AttentionRingTest, XlnetWithMemoryAndBothDirections) {
+  AttentionCase c = XlnetCase(96, 130, 2, 64);
+  ExpectForwardAgrees(c, 1, 4);
+  c.dropout_rate = 0.1;
+  ExpectForwardAgrees(c, 2, 4);
+}
+
+TEST(AttentionRingTest, XlnetWithoutMemory) {
+  ExpectForwardAgrees(XlnetCase(0, 101, 1, 64), 3, 4);
+}
+
+TEST(AttentionRingTest, CausalWithMemoryAndPastDistancesOnly) {
+  ExpectForwardAgrees(CausalCase(70, 140), 4, 4);
+}
+
+TEST(AttentionRingTest, WithoutRelativeTermAnyPositionsDo) {
+  AttentionCase c = BidirectionalCase(150);
+  c.shape.head_dim = 64;
+  ExpectForwardAgrees(c, 5, 4);
+  c = ShuffledKeysCase();
+  c.shape.head_dim = 64;
+  c.shape.num_tables = c.shape.num_distances = 0;
+  ExpectForwardAgrees(c, 6, 4);
+}
+
+TEST(AttentionRingTest, QueryRowsOnlyAndMoreThanATile) {
+  AttentionCase c = XlnetCase(40, 90, 1, 64);
+  c.query = c.content;
+  for (Slots& rows : c.content)
+    rows = Slots();
+  c.shape.content_rows = 0;
+  c.shape.query_rows = 90;
+  ExpectForwardAgrees(c, 7, 4);
+}
+
+TEST(AttentionRingTest, BandsWithDilationAndGlobals) {
+  AttentionCase c = BandCase();
+  c.shape.head_dim = 64;
+  c.dropout_rate = 0.1;
+  ExpectForwardAgrees(c, 8, 4);
+}
+
+TEST(AttentionRingTest, RowsThatSeeNothing) {
+  AttentionCase c = XlnetCase(0, 100, 1, 64);
+  for (size_t i = 10; i < 70; ++i)
+    c.content[0].order[i] = -5;
+  for (int32_t& doc : c.content[1].doc)
+    doc = 9;
+  ExpectForwardAgrees(c, 9, 4);
+}
+
+// Gaps between visible key tiles: a document behind another's keys, with memory that both see.
+TEST(AttentionRingTest, DocumentsThatSkipKeyTiles) {
+  AttentionCase c = OneStreamCase("documents", 70, 520, [](int32_t i) { return i; });
+  for (size_t lane = 0; lane < 2; ++lane) {
+    for (size_t i = 0; i < 520; ++i) {
+      c.content[lane].doc[i] = c.keys[lane].doc[70 + i] = i < 500 ? 1 : 2;
+      if (i >= 490 && i % 3 == 0)
+        c.query[lane].Add(static_cast<int32_t>(i), static_cast<int32_t>(i), -1, 2);
+    }
+  }
+  c.Finish(1, 64, 1);
+  ExpectForwardAgrees(c, 10, 4);
+}
+
+TEST(AttentionRingTest, OtherPositionsAreTheGeneralKernels) {
+  AttentionCase c = ShuffledKeysCase();
+  c.shape.head_dim = 64;
+  ExpectForwardAgrees(c, 11, 0);
+  c = ShuffledRowsCase();
+  c.shape.head_dim = 64;
+  ExpectForwardAgrees(c, 12, 2);  // query rows lie in one span, whatever their order
+  c = XlnetCase(20, 60, 1, 64);
+  c.keys[1].pos[30] += 1;
+  ExpectForwardAgrees(c, 13, 2);
+}
+
+TEST(AttentionRingTest, RandomArrays) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    const AttentionCase c = RandomRingCase(seed);
+    ExpectForwardAgrees(c, seed, 2 * static_cast<int>(c.shape.batch_size));
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+// Values are the unit vectors, so that out is the probabilities: what is dropped is 0.
+TEST(AttentionRingTest, KeepMasksAreTheContracts) {
+  AttentionCase c = XlnetCase(0, 64, 2, 64);
+  c.dropout_rate = 0.3;
+  for (std::vector<Slots>* streams : {&c.content, &c.query}) {
+    for (Slots& rows : *streams)
+      rows.order.assign(rows.order.size(), 1000);
+  }
+  RingData data = MakeData<BFloat16, float>(c, 14);
+  for (size_t i = 0; i < data.v.size(); ++i)
+    data.v[i] = BFloat16(i / 128 % 64 == i % 64 ? 1.0f : 0.0f);
+  data.Poison(0);
+  RingRun run(&data);
+  cuda::AttentionRingForward(run.Forward(), run.plan(), {});
+  int64_t wrong = 0;
+  for (size_t i = 0; i < data.out.size(); ++i) {
+    const bool keeps = KeepAttention(data.dropout,
+                                     static_cast<uint32_t>(data.row_ids[i / 128]),
+                                     static_cast<uint32_t>(i / 64 % 2),
+                                     static_cast<uint32_t>(i % 64));
+    wrong += (static_cast<float>(data.out[i]) != 0) == keeps ? 0 : 1;
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
+AttentionCase SmallCase() {
+  AttentionCase c = XlnetCase(96, 130, 1, 64);
+  c.dropout_rate = 0.1;
+  return c;
+}
+
+TEST(AttentionRingTest, SameBitsInAnySchedule) {
+  RingData data = MakeData<BFloat16, float>(SmallCase(), 15);
+  std::vector<BFloat16> first;
+  for (const uint64_t seed : {0, 1, 2}) {
+    data.Poison(0);
+    RingRun run(&data);
+    cuda::emulation::SetSchedule({seed});
+    cuda::AttentionRingForward(run.Forward(), run.plan(), {});
+    if (first.empty()) first = data.out;
+    EXPECT_EQ(std::memcmp(first.data(), data.out.data(), 2 * first.size()), 0) << seed;
+  }
+  cuda::emulation::SetSchedule({});
+}
+
+// Whether results are out of bounds under some of a few schedules.
+template <cuda::RingFault kFault>
+bool FindsInForward() {
+  RingData data = MakeData<BFloat16, float>(SmallCase(), 16);
+  const AttentionData<double, double> exact = RunReference(InDouble(data));
+  const AttentionErrorAnalysis analysis(exact, kUnitBf16);
+  bool found = false;
+  for (uint64_t seed = 0; seed < 4 && !found; ++seed) {
+    data.Poison(0);
+    RingRun run(&data);
+    cuda::emulation::SetSchedule({seed});
+    const auto launch = [&]<typename Tile>(int stream) {
+      cuda::Launch(cuda::AttentionRingForwardKernel<Tile, kFault>,
+                   {.blocks_x = int64_t{run.problem().batch_size} * run.plan().capacity[stream],
+                    .threads = Tile::kRows,
+                    .shared_bytes = cuda::RingForwardMemory<Tile>::Bytes(run.plan().key_tiles)},
+                   cuda::RingForwardParams{run.Forward(), run.plan(), stream},
+                   {});
+    };
+    launch.template operator()<cuda::ContentTile>(0);
+    launch.template operator()<cuda::TableTile>(1);
+    cuda::emulation::SetSchedule({});
+    found = WorstRatio(run, data.out, exact.out, analysis.bounds().out, 64) > 1.0;
+  }
+  return found;
+}
+
+TEST(AttentionRingTest, PlantedMistakesInForwardAreFound) {
+  EXPECT_FALSE(FindsInForward<cuda::RingFault::kNone>());
+  EXPECT_TRUE(FindsInForward<cuda::RingFault::kNoBarrier>());
+  EXPECT_TRUE(FindsInForward<cuda::RingFault::kNoWait>());
+  EXPECT_TRUE(FindsInForward<cuda::RingFault::kShiftedRelative>());
+}
+
+// The product's shape: several key tiles a row tile, whole and partial views.
+TEST(AttentionRingTest, ARealShape) {
+  AttentionCase c = XlnetCase(128, 256, 1, 64);
+  c.dropout_rate = 0.1;
+  ExpectForwardAgrees(c, 17, 4);
+}
+
+}  // namespace
+}  // namespace anyorder::kernels::testing
