@@ -1,6 +1,9 @@
 // Attention as the backend calls it: memory is cut up, terms are prepared, then each family of kernels takes the rows that are its own.
 
+#include <type_traits>
+
 #include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/attention_ring.h"
 #include "kernels/cuda/attention_scratch.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
@@ -69,6 +72,24 @@ AttentionPrepared Prepare(const AttentionProblem<T>& in,
   return prepared;
 }
 
+// The plan of the ring kernels and what they prepare; false if they can have no rows, and then the general kernels have all.
+bool PrepareRing(const AttentionProblem<BFloat16>& in,
+                 const AttentionShape& shape,
+                 const PreparedScratch& scratch,
+                 AttentionPrepared* prepared,
+                 RingPlan* plan,
+                 StreamView stream) {
+  if (!RingApplies(in)) return false;
+  *plan = PlaceRingPlan(shape, scratch.ring_plan);
+  MakeRingPlan(in, *plan, stream);
+  prepared->forms = plan->forms;
+  if (in.relative != nullptr && (in.content_bias != nullptr || in.position_bias != nullptr)) {
+    LaunchDistanceTerms(in, scratch.distance_terms, stream);
+    prepared->distance_terms = scratch.distance_terms;
+  }
+  return true;
+}
+
 }  // namespace
 
 int64_t AttentionScratchElements(const AttentionShape& shape) {
@@ -88,7 +109,13 @@ void AttentionForward(const AttentionForwardArgs& args, const Scratch& scratch, 
     params.out = args.out.data<T>();
     params.lse = args.lse.data<float>();
     ScratchCutter cutter(scratch.data);
-    params.prepared = Prepare(params.in, PreparedScratch(shape, cutter), stream);
+    const PreparedScratch pieces(shape, cutter);
+    params.prepared = Prepare(params.in, pieces, stream);
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      RingPlan plan;
+      if (PrepareRing(params.in, shape, pieces, &params.prepared, &plan, stream))
+        AttentionRingForward(params, plan, stream);
+    }
     LaunchGeneralForward(params, stream);
   });
 }

@@ -66,6 +66,7 @@ bool RingApplies(const AttentionProblem<BFloat16>& in) {
 }
 
 int64_t RingPlanBytes(const AttentionShape& shape) {
+  if (shape.head_dim != kRingHeadDim || shape.num_bias_distances > 0) return 0;
   Places places(nullptr);
   Place(shape, &places);
   return places.bytes();

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/attention_ring.h"
 
 namespace anyorder::kernels::cuda {
 
@@ -31,12 +32,14 @@ struct PreparedScratch {
   float* distance_terms;      // [num_tables, H, R]
   float* segment_same;        // [N, H]
   float* segment_difference;  // [N, H]
+  unsigned char* ring_plan;   // RingPlanBytes
 
   PreparedScratch(const AttentionShape& shape, ScratchCutter& cutter)
       : distance_terms(
             cutter.Take<float>(shape.num_tables * shape.num_heads * shape.num_distances)),
         segment_same(cutter.Take<float>(shape.num_rows() * shape.num_heads)),
-        segment_difference(cutter.Take<float>(shape.num_rows() * shape.num_heads)) {}
+        segment_difference(cutter.Take<float>(shape.num_rows() * shape.num_heads)),
+        ring_plan(cutter.Take<unsigned char>(RingPlanBytes(shape))) {}
 };
 
 }  // namespace anyorder::kernels::cuda

@@ -7,32 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "kernels/backend.h"
 #include "kernels/cuda/attention_ring_forward.cuh"
 #include "kernels/cuda/launch.h"
-#include "tests/kernels/attention_bounds.h"
+#include "tests/kernels/attention_agreement.h"
 #include "tests/kernels/attention_scenarios.h"
 #include "tests/kernels/cuda/attention_ring_case.h"
 
 namespace anyorder::kernels::testing {
 namespace {
-
-constexpr double kUnitBf16 = 1.0 / 256.0;
-
-AttentionData<double, double> RunReference(AttentionData<double, double> data) {
-  const std::unique_ptr<Backend> reference = MakeReferenceBackend();
-  data.Poison(reference->AttentionBackwardWorkspaceBytes(data.shape, DType::kFloat64));
-  reference->AttentionForward(data.Forward(), StreamView());
-  reference->AttentionBackward(data.Backward(), StreamView());
-  return data;
-}
-
-double ToDouble(float x) {
-  return double{x};
-}
-double ToDouble(BFloat16 x) {
-  return double{static_cast<float>(x)};
-}
 
 // The worst element of rows that the ring has: how many times its bound it is off; infinite for NaN.
 template <typename T>
@@ -64,7 +46,7 @@ void ExpectForwardAgrees(const AttentionCase& c, uint64_t seed, int ring_forms) 
   SCOPED_TRACE(c.name);
   RingData data = MakeData<BFloat16, float>(c, seed);
   const AttentionData<double, double> exact = RunReference(InDouble(data));
-  const AttentionErrorAnalysis analysis(exact, kUnitBf16);
+  const AttentionErrorAnalysis analysis(exact, kUnitOf<BFloat16>);
   data.Poison(0);
   RingRun run(&data);
   EXPECT_EQ(NumRingForms(run), ring_forms);
@@ -210,7 +192,7 @@ template <cuda::RingFault kFault>
 bool FindsInForward() {
   RingData data = MakeData<BFloat16, float>(SmallCase(), 16);
   const AttentionData<double, double> exact = RunReference(InDouble(data));
-  const AttentionErrorAnalysis analysis(exact, kUnitBf16);
+  const AttentionErrorAnalysis analysis(exact, kUnitOf<BFloat16>);
   bool found = false;
   for (uint64_t seed = 0; seed < 4 && !found; ++seed) {
     data.Poison(0);

@@ -1,0 +1,49 @@
+// Attention as the backend calls it, where the ring kernels have rows: both families together cover every row.
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+#include "kernels/cuda/emulation/block.h"
+#include "kernels/cuda/operations.h"
+#include "tests/kernels/attention_agreement.h"
+#include "tests/kernels/attention_scenarios.h"
+#include "tests/kernels/cuda/attention_ring_case.h"
+
+namespace anyorder::kernels::testing {
+namespace {
+
+void ExpectAgrees(const AttentionCase& c, uint64_t seed) {
+  SCOPED_TRACE(c.name);
+  RingData data = MakeData<BFloat16, float>(c, seed);
+  const AttentionData<double, double> exact = RunReference(InDouble(data));
+  const AttentionErrorAnalysis analysis(exact, kUnitOf<BFloat16>);
+  std::vector<float> scratch(static_cast<size_t>(cuda::AttentionScratchElements(data.shape)),
+                             std::numeric_limits<float>::quiet_NaN());
+  data.Poison(0);
+  cuda::emulation::SetSchedule({seed});
+  cuda::AttentionForward(
+      data.Forward(), {scratch.data(), static_cast<int64_t>(scratch.size())}, {});
+  ExpectForwardWithin(data, exact, analysis.bounds());
+}
+
+TEST(AttentionDispatchTest, RowsOfBothFamilies) {
+  AttentionCase c = XlnetCase(20, 60, 2, 64);
+  c.dropout_rate = 0.1;
+  c.keys[1].pos[30] += 1;  // lane 1 is the general kernels'
+  ExpectAgrees(c, 1);
+  c = ShuffledRowsCase();  // so are the content rows of both lanes
+  c.shape.head_dim = 64;
+  ExpectAgrees(c, 2);
+}
+
+TEST(AttentionDispatchTest, RandomArrays) {
+  for (uint64_t seed = 100; seed < 106; ++seed) {
+    ExpectAgrees(RandomRingCase(seed), seed);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::kernels::testing
