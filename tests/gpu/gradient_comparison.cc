@@ -1,0 +1,137 @@
+#include "tests/gpu/gradient_comparison.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "core/base/check.h"
+#include "core/base/philox.h"
+#include "tests/core/model/model_testing.h"
+
+namespace anyorder::testing {
+namespace {
+
+constexpr double kFactor = 3;
+
+// Sums of squares over the samples.
+struct Squares {
+  double difference = 0;
+  double norm = 0;
+
+  void Add(const std::vector<double>& value,
+           const std::vector<double>& base,
+           int64_t begin,
+           int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      difference += (value[i] - base[i]) * (value[i] - base[i]);
+      norm += base[i] * base[i];
+    }
+  }
+  // 0 where there is nothing to differ from: a parameter out of use.
+  double Relative() const {
+    return difference == 0 && norm == 0 ? 0 : std::sqrt(difference / norm);
+  }
+};
+
+struct Deviations {
+  Squares losses, memory;
+  std::vector<Squares> tensors;
+
+  void Add(const ModelRunner::Result& result,
+           const ModelRunner::Result& base,
+           const ParameterLayout& layout) {
+    const auto wide = [](const std::vector<float>& x) {
+      return std::vector<double>(x.begin(), x.end());
+    };
+    losses.Add(wide(result.losses), wide(base.losses), 0, base.losses.size());
+    memory.Add(result.memory, base.memory, 0, base.memory.size());
+    tensors.resize(layout.parameters().size());
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const ParameterInfo& info = layout.parameters()[i];
+      tensors[i].Add(result.gradients, base.gradients, info.offset, info.end());
+    }
+  }
+};
+
+ModelConfig Model(const ComparedNetwork& network, DType dtype) {
+  ModelConfig model;
+  model.num_layers = network.layers;
+  model.model_dim = network.model_dim;
+  model.num_heads = network.model_dim / 64;
+  model.head_dim = 64;
+  model.ffn_dim = network.ffn_dim;
+  model.mem_len = network.mem_len;
+  model.dropout = model.attention_dropout = 0.1;
+  // About 1 / sqrt(model_dim): with smaller weights attention is uniform, and its gradients are lost in everybody's rounding.
+  model.init_range = 0.06;
+  model.dtype = dtype == DType::kBFloat16 ? ComputeType::kBFloat16 : ComputeType::kFloat32;
+  return model;
+}
+
+// Each moved by up to half the distance of bf16's numbers around it.
+std::vector<double> Dithered(std::vector<double> values, uint64_t seed) {
+  RandomStream random(seed, RandomPurpose::kInit, 1, 0);
+  for (double& value : values)
+    value += std::ldexp(random.Uniform() - 0.5, std::ilogb(value) - 7);
+  return values;
+}
+
+}  // namespace
+
+std::vector<TensorDeviation> CompareWithCpu(kernels::Backend& device,
+                                            DType dtype,
+                                            const ComparedNetwork& network) {
+  SamplingConfig sampling;
+  sampling.seq_len = network.seq_len;
+  sampling.reuse_len = sampling.perm_size = network.seq_len / 2;
+  sampling.num_predict = network.num_predict;
+  const ModelConfig model = Model(network, DType::kFloat32);
+  const auto objective = MakeObjectiveOrDie("permutation_lm", model, sampling);
+  std::vector<int64_t> lanes;
+  std::vector<bool> backward;
+  for (int64_t lane = 0; lane < network.lanes; ++lane) {
+    lanes.push_back(lane);
+    backward.push_back(lane % 2 == 1);
+  }
+  const Batch batch = RandomBatch(*objective, sampling, network.vocab_size, lanes, backward, 1);
+
+  absl::StatusOr<std::unique_ptr<kernels::Backend>> cpu =
+      kernels::MakeCpuBackend({.num_threads = 2});
+  ANYORDER_CHECK_OK(cpu.status());
+  const auto runner = [&](kernels::Backend& backend, DType type) {
+    return ModelRunner(Model(network, type), network.vocab_size, batch.shape, backend);
+  };
+  ModelRunner exact = runner(**cpu, DType::kFloat32);
+  // A CPU without instructions for bf16 leaves it to the reference, which stores the same and takes longer.
+  const std::unique_ptr<kernels::Backend> reference = kernels::MakeReferenceBackend();
+  ModelRunner rounded =
+      runner((*cpu)->Supports(DType::kBFloat16) ? **cpu : *reference, DType::kBFloat16);
+  ModelRunner checked = runner(device, dtype);
+
+  const std::vector<double> weights = InitialWeights(model, network.vocab_size, 91);
+  const std::vector<double> memory = RandomVector(exact.memory_size(), 92);
+  Deviations of_cpu, of_device;
+  for (int64_t sample = 0; sample < network.samples; ++sample) {
+    const std::vector<double> near_weights = Dithered(weights, 100 + sample);
+    const std::vector<double> near_memory = Dithered(memory, 200 + sample);
+    const ModelRunner::Result base = exact.Run(batch, near_weights, near_memory, true);
+    of_cpu.Add(rounded.Run(batch, near_weights, near_memory, true), base, exact.layout());
+    of_device.Add(checked.Run(batch, near_weights, near_memory, true), base, exact.layout());
+  }
+
+  const int64_t longest = std::max(
+      {network.ffn_dim, network.model_dim, network.lanes * (network.seq_len + network.mem_len)});
+  const double factor =
+      dtype == DType::kBFloat16 ? kFactor : kFactor * std::ldexp(static_cast<double>(longest), -16);
+  std::vector<TensorDeviation> deviations;
+  const auto add = [&](const std::string& name, const Squares& found, const Squares& allowed) {
+    deviations.push_back({name, found.Relative(), factor * allowed.Relative()});
+  };
+  add("losses", of_device.losses, of_cpu.losses);
+  add("memory", of_device.memory, of_cpu.memory);
+  for (size_t i = 0; i < of_device.tensors.size(); ++i)
+    add(exact.layout().parameters()[i].name, of_device.tensors[i], of_cpu.tensors[i]);
+  return deviations;
+}
+
+}  // namespace anyorder::testing
