@@ -185,8 +185,9 @@ void CheckArguments(const LayerNormBackwardArgs& args) {
 }
 
 namespace {
-void CheckIds(const int32_t* ids, int64_t rows, int64_t vocab) {
+void CheckIds(const int32_t* ids, int64_t rows, int64_t vocab, Values values) {
   ANYORDER_CHECK(rows == 0 || ids != nullptr) << "ids are missing";
+  if (values == Values::kOnDevice) return;
   for (int64_t r = 0; r < rows; ++r) {
     ANYORDER_CHECK(ids[r] >= 0 && ids[r] < vocab)
         << "id " << ids[r] << " of row " << r << " is outside [0, " << vocab << ")";
@@ -194,26 +195,26 @@ void CheckIds(const int32_t* ids, int64_t rows, int64_t vocab) {
 }
 }  // namespace
 
-void CheckArguments(const EmbeddingForwardArgs& args) {
+void CheckArguments(const EmbeddingForwardArgs& args, Values ids) {
   CheckActivationDType(args.table, "table");
   const int64_t rows = NumRows(args.y);
   CheckTensor(args.y, "y", args.table.dtype(), rows * NumColumns(args.table));
-  CheckIds(args.ids, rows, NumRows(args.table));
+  CheckIds(args.ids, rows, NumRows(args.table), ids);
   CheckDropout(args.dropout, args.row_ids, rows);
 }
 
-void CheckArguments(const EmbeddingBackwardArgs& args) {
+void CheckArguments(const EmbeddingBackwardArgs& args, Values ids) {
   CheckActivationDType(args.dy, "dy");
   const int64_t rows = NumRows(args.dy);
   CheckTensor(args.dtable,
               "dtable",
               GradientDType(args.dy.dtype()),
               NumRows(args.dtable) * NumColumns(args.dy));
-  CheckIds(args.ids, rows, NumRows(args.dtable));
+  CheckIds(args.ids, rows, NumRows(args.dtable), ids);
   CheckDropout(args.dropout, args.row_ids, rows);
 }
 
-void CheckArguments(const LinearCrossEntropyArgs& args, int64_t workspace_bytes) {
+void CheckArguments(const LinearCrossEntropyArgs& args, int64_t workspace_bytes, Values labels) {
   CheckActivationDType(args.x, "x");
   const DType dtype = args.x.dtype();
   const DType gradient = GradientDType(dtype);
@@ -225,7 +226,7 @@ void CheckArguments(const LinearCrossEntropyArgs& args, int64_t workspace_bytes)
   CheckTensor(args.loss, "loss", gradient, rows);
   ANYORDER_CHECK(rows == 0 || (args.labels != nullptr && args.row_weights != nullptr))
       << "labels or row weights are missing";
-  for (int64_t r = 0; r < rows; ++r) {
+  for (int64_t r = 0; labels == Values::kOnHost && r < rows; ++r) {
     ANYORDER_CHECK(args.row_weights[r] == 0.0f || (args.labels[r] >= 0 && args.labels[r] < vocab))
         << "label " << args.labels[r] << " of row " << r << " is outside [0, " << vocab << ")";
   }
@@ -275,14 +276,14 @@ void CheckArguments(const CopyRowsArgs& args) {
       << "destination rows";
 }
 
-void CheckArguments(const GatherRowsArgs& args) {
+void CheckArguments(const GatherRowsArgs& args, Values ids) {
   CheckActivationDType(args.x, "x");
   ANYORDER_CHECK(args.y.dtype() == args.x.dtype()) << "dtypes differ";
   ANYORDER_CHECK(NumColumns(args.y) == NumColumns(args.x)) << "columns differ";
   const int64_t x_rows = NumRows(args.x);
   const int64_t y_rows = NumRows(args.y);
   ANYORDER_CHECK((args.scatter_add ? x_rows : y_rows) >= args.num_rows) << "num_rows";
-  CheckIds(args.rows, args.num_rows, args.scatter_add ? y_rows : x_rows);
+  CheckIds(args.rows, args.num_rows, args.scatter_add ? y_rows : x_rows, ids);
 }
 
 void CheckArguments(const RotaryArgs& args) {

@@ -25,6 +25,9 @@ inline int64_t NumRows(const ConstTensorView& x) {
   return rows;
 }
 
+// Whether the host can look at the values of ids, rows and labels. On a device their kernels must.
+enum class Values { kOnHost, kOnDevice };
+
 struct GemmSizes {
   int64_t m = 0;
   int64_t n = 0;
@@ -42,13 +45,15 @@ void CheckArguments(const ActivationBackwardArgs& args);
 void CheckArguments(const DropoutArgs& args);
 void CheckArguments(const LayerNormForwardArgs& args);
 void CheckArguments(const LayerNormBackwardArgs& args);
-void CheckArguments(const EmbeddingForwardArgs& args);
-void CheckArguments(const EmbeddingBackwardArgs& args);
-void CheckArguments(const LinearCrossEntropyArgs& args, int64_t workspace_bytes);
+void CheckArguments(const EmbeddingForwardArgs& args, Values ids = Values::kOnHost);
+void CheckArguments(const EmbeddingBackwardArgs& args, Values ids = Values::kOnHost);
+void CheckArguments(const LinearCrossEntropyArgs& args,
+                    int64_t workspace_bytes,
+                    Values labels = Values::kOnHost);
 void CheckArguments(const AdamWArgs& args);
 void CheckArguments(const FoldNormArgs& args);
 void CheckArguments(const CopyRowsArgs& args);
-void CheckArguments(const GatherRowsArgs& args);
+void CheckArguments(const GatherRowsArgs& args, Values ids = Values::kOnHost);
 void CheckArguments(const RotaryArgs& args);
 void CheckSumOfSquares(const ConstTensorView& x, const TensorView& sums);
 void CheckAdd(const ConstTensorView& a, const ConstTensorView& b, const TensorView& y);

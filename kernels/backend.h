@@ -70,6 +70,12 @@ class Backend {
     CopyToDevice(host, device, bytes, stream);
   }
 
+  // Starts many small operations at once, where the device can: those of `stream` between BeginGraph and EndGraph, which do not touch the
+  // host, allocate or meet other streams in between. `key` names the sequence: each time the same operations with the same shapes, but
+  // maybe other pointers and numbers. The sequence may run when it ends.
+  virtual void BeginGraph(int64_t /*key*/, StreamView) {}
+  virtual void EndGraph(StreamView) {}
+
   virtual int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape,
                                                   DType dtype) const = 0;
   virtual int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows,

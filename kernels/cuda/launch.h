@@ -6,6 +6,9 @@
 
 #include "core/base/stream.h"
 #include "kernels/cuda/simt.h"
+#ifndef __CUDACC__
+#include "kernels/cuda/emulation/stream.h"
+#endif
 
 namespace anyorder::kernels::cuda {
 
@@ -52,14 +55,17 @@ void Launch(void (*kernel)(Params),
 #else
 
 template <typename Params>
-void Launch(void (*kernel)(Params), const LaunchShape& shape, const Params& params, StreamView) {
+void Launch(void (*kernel)(Params),
+            const LaunchShape& shape,
+            const Params& params,
+            StreamView stream) {
   if (shape.blocks_x == 0 || shape.blocks_y == 0 || shape.blocks_z == 0) return;
   const emulation::Grid grid{static_cast<int>(shape.blocks_x),
                              shape.blocks_y,
                              shape.blocks_z,
                              shape.threads,
                              shape.shared_bytes};
-  emulation::Run(grid, [&] { kernel(params); });
+  emulation::Enqueue(stream, [=] { emulation::Run(grid, [&] { kernel(params); }); });
 }
 
 #endif

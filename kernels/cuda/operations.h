@@ -35,6 +35,8 @@ int64_t AttentionScratchElements(const AttentionShape& shape);
 using GemmFunction = std::function<void(const GemmArgs& args, StreamView stream)>;
 
 void AttentionForward(const AttentionForwardArgs& args, const Scratch& scratch, StreamView stream);
+int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape, DType dtype);
+void AttentionBackward(const AttentionBackwardArgs& args, StreamView stream);
 void LayerNormForward(const LayerNormForwardArgs& args, StreamView stream);
 void LayerNormBackward(const LayerNormBackwardArgs& args,
                        const Scratch& scratch,

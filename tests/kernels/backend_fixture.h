@@ -1,5 +1,5 @@
 // The one suite that every backend must pass: each test compares an operation with the reference, run on the
-// same values in fp64. A new backend is one more line in backend_test.cc.
+// same values in fp64, in memory of the backend's own (staged_backend.h). A new backend is one more line in backend_test.cc.
 
 #pragma once
 
@@ -15,6 +15,7 @@
 #include "kernels/backend.h"
 #include "tests/testing/expect_close.h"
 #include "tests/testing/host_tensor.h"
+#include "tests/testing/staged_backend.h"
 
 namespace anyorder::kernels {
 
@@ -40,7 +41,7 @@ inline const std::vector<MatrixSize> kMatrixSizes = {
 class BackendTest : public ::testing::TestWithParam<BackendCase> {
  protected:
   void SetUp() override {
-    backend_ = GetParam().make();
+    backend_ = anyorder::testing::MakeStagedBackend(GetParam().make());
     if (!backend_->Supports(dtype())) {
       GTEST_SKIP() << backend_->name() << " has no " << Name(dtype()) << " on this machine";
     }

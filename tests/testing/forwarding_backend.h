@@ -46,6 +46,8 @@ class ForwardingBackend : public kernels::Backend {
   void CopyFromStaging(const void* host, void* device, int64_t bytes, StreamView stream) override {
     inner_->CopyFromStaging(host, device, bytes, stream);
   }
+  void BeginGraph(int64_t key, StreamView stream) override { inner_->BeginGraph(key, stream); }
+  void EndGraph(StreamView stream) override { inner_->EndGraph(stream); }
   int64_t AttentionBackwardWorkspaceBytes(const kernels::AttentionShape& shape,
                                           DType dtype) const override {
     return inner_->AttentionBackwardWorkspaceBytes(shape, dtype);

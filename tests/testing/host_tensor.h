@@ -24,10 +24,11 @@ class HostTensor {
   int64_t size() const { return bytes_.empty() ? 0 : shape_.num_elements(); }
   // Null if default-constructed: an argument that is not given.
   TensorView view() {
-    return bytes_.empty() ? TensorView() : TensorView(bytes_.data(), dtype_, shape_);
+    return shape_.rank() == 0 ? TensorView()
+                              : TensorView(const_cast<void*>(Place()), dtype_, shape_);
   }
   ConstTensorView view() const {
-    return bytes_.empty() ? ConstTensorView() : ConstTensorView(bytes_.data(), dtype_, shape_);
+    return shape_.rank() == 0 ? ConstTensorView() : ConstTensorView(Place(), dtype_, shape_);
   }
 
   double At(int64_t i) const {
@@ -67,6 +68,12 @@ class HostTensor {
   bool SameBits(const HostTensor& other) const { return bytes_ == other.bytes_; }
 
  private:
+  // One without elements has a place, too.
+  const void* Place() const {
+    alignas(16) static const char kNowhere[16] = {};
+    return bytes_.empty() ? kNowhere : bytes_.data();
+  }
+
   DType dtype_ = DType::kFloat32;
   Shape shape_;
   std::vector<char> bytes_;

@@ -1,0 +1,242 @@
+#include "kernels/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+#include "kernels/arguments.h"
+#include "kernels/cuda/device_objects.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/operations.h"
+#include "kernels/cuda/staging.h"
+
+namespace anyorder::kernels::cuda {
+namespace {
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(std::shared_ptr<Runtime> runtime)
+      : runtime_(std::move(runtime)), staging_(*runtime_) {}
+  ~CudaBackend() override {
+    runtime_->Synchronize(StreamView{});
+    for (const auto& [key, graph] : graphs_) {
+      if (graph.handle != nullptr) runtime_->DestroyGraph(graph);
+    }
+    for (const auto& [stream, scratch] : scratch_)
+      runtime_->FreeDevice(scratch.data);
+  }
+  absl::Status Prepare(const CudaBackendOptions& options) {
+    ANYORDER_RETURN_IF_ERROR(staging_.Prepare());
+    ANYORDER_ASSIGN_OR_RETURN(
+        gemm_, MakeGemmEngine(*runtime_, {options.gemm_table, options.writes_gemm_table}));
+    return absl::OkStatus();
+  }
+
+  std::string name() const override {
+    const DeviceProperties& device = runtime_->properties();
+    return absl::StrCat("cuda (", device.name, ", sm_", device.chip, ")");
+  }
+  bool Supports(DType dtype) const override {
+    return dtype == DType::kFloat32 || dtype == DType::kBFloat16;
+  }
+
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override {
+    return AllocateDeviceBuffer(runtime_, bytes);
+  }
+  bool is_host_memory() const override { return false; }
+  void CopyToDevice(const void* host, void* device, int64_t bytes, StreamView stream) override {
+    staging_.CopyToDevice(host, device, bytes, On(stream));
+  }
+  void CopyToHost(const void* device, void* host, int64_t bytes, StreamView stream) override {
+    staging_.CopyToHost(device, host, bytes, On(stream));
+  }
+  void Synchronize(StreamView stream) override {
+    runtime_->Synchronize(On(stream));
+    staging_.Deliver(On(stream));
+  }
+
+  std::string device_id() const override { return runtime_->properties().identity; }
+  absl::StatusOr<std::unique_ptr<Stream>> MakeStream() override {
+    return MakeDeviceStream(runtime_);
+  }
+  absl::StatusOr<std::unique_ptr<Event>> MakeEvent() override { return MakeDeviceEvent(runtime_); }
+  absl::StatusOr<std::unique_ptr<Buffer>> AllocateStaging(int64_t bytes) override {
+    return AllocatePinnedBuffer(runtime_, bytes);
+  }
+  absl::StatusOr<std::unique_ptr<HostRegistration>> RegisterHost(void* data,
+                                                                 int64_t bytes) override {
+    return RegisterHostMemory(runtime_, data, bytes);
+  }
+  void CopyFromStaging(const void* host, void* device, int64_t bytes, StreamView stream) override {
+    if (bytes > 0) runtime_->CopyToDevice(host, device, bytes, On(stream));
+  }
+
+  void BeginGraph(int64_t key, StreamView stream) override;
+  void EndGraph(StreamView stream) override;
+
+  int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape, DType dtype) const override {
+    return cuda::AttentionBackwardWorkspaceBytes(shape, dtype);
+  }
+  int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows,
+                                           int64_t columns,
+                                           int64_t vocab,
+                                           DType dtype) const override {
+    return cuda::LinearCrossEntropyWorkspaceBytes(rows, columns, vocab, dtype);
+  }
+
+  void Gemm(const GemmArgs& args, StreamView stream) override {
+    CheckArguments(args);
+    gemm_->Run(args, On(stream));
+  }
+  void ColumnSum(const ColumnSumArgs& args, StreamView stream) override {
+    CheckArguments(args);
+    const int64_t elements = ColumnSumScratchElements(NumRows(args.x), NumColumns(args.x));
+    cuda::ColumnSum(args, ScratchOf(elements, stream), On(stream));
+  }
+  void AttentionForward(const AttentionForwardArgs& args, StreamView stream) override {
+    CheckArguments(args);
+    const int64_t elements = AttentionScratchElements(args.in.shape);
+    cuda::AttentionForward(args, ScratchOf(elements, stream), On(stream));
+  }
+  void AttentionBackward(const AttentionBackwardArgs& args, StreamView stream) override {
+    CheckArguments(args, AttentionBackwardWorkspaceBytes(args.in.shape, args.in.q.dtype()));
+    cuda::AttentionBackward(args, On(stream));
+  }
+  void ActivationForward(const ActivationForwardArgs& args, StreamView stream) override {
+    CheckArguments(args);
+    cuda::ActivationForward(args, On(stream));
+  }
+  void ActivationBackward(const ActivationBackwardArgs& args, StreamView stream) override {
+    CheckArguments(args);
+    cuda::ActivationBackward(args, On(stream));
+  }
+  void DropoutApply(const DropoutArgs& args, StreamView stream) override {
+    CheckArguments(args);
+    cuda::DropoutApply(args, On(stream));
+  }
+  void LayerNormForward(const LayerNormForwardArgs& args, StreamView stream) override {
+    CheckArguments(args);
+    cuda::LayerNormForward(args, On(stream));
+  }
+  void LayerNormBackward(const LayerNormBackwardArgs& args, StreamView stream) override {
+    CheckArguments(args);
+    const int64_t elements = LayerNormScratchElements(NumColumns(args.dy));
+    cuda::LayerNormBackward(args, ScratchOf(elements, stream), On(stream));
+  }
+  void EmbeddingForward(const EmbeddingForwardArgs& args, StreamView stream) override {
+    CheckArguments(args, Values::kOnDevice);
+    cuda::EmbeddingForward(args, On(stream));
+  }
+  void EmbeddingBackward(const EmbeddingBackwardArgs& args, StreamView stream) override {
+    CheckArguments(args, Values::kOnDevice);
+    const int64_t elements =
+        EmbeddingBackwardScratchElements(NumRows(args.dy), NumColumns(args.dy));
+    cuda::EmbeddingBackward(args, ScratchOf(elements, stream), On(stream));
+  }
+  void LinearCrossEntropy(const LinearCrossEntropyArgs& args, StreamView stream) override;
+  void AdamW(const AdamWArgs& args, StreamView stream) override {
+    CheckArguments(args);
+    cuda::AdamW(args, On(stream));
+  }
+  void CopyRows(const CopyRowsArgs& args, StreamView stream) override {
+    CheckArguments(args);
+    cuda::CopyRows(args, On(stream));
+  }
+  void GatherRows(const GatherRowsArgs& args, StreamView stream) override {
+    CheckArguments(args, Values::kOnDevice);
+    cuda::GatherRows(args, On(stream));
+  }
+  void RotaryApply(const RotaryArgs& args, StreamView stream) override {
+    CheckArguments(args);
+    cuda::RotaryApply(args, On(stream));
+  }
+  void SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) override {
+    CheckSumOfSquares(x, sums);
+    cuda::SumOfSquares(x, sums, On(stream));
+  }
+  void FoldNorm(const FoldNormArgs& args, StreamView stream) override {
+    CheckArguments(args);
+    cuda::FoldNorm(args, On(stream));
+  }
+  void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) override {
+    CheckAdd(a, b, y);
+    cuda::Add(a, b, y, On(stream));
+  }
+  void Cast(ConstTensorView x, TensorView y, StreamView stream) override {
+    CheckCast(x, y);
+    cuda::Cast(x, y, On(stream));
+  }
+  void FillZero(TensorView x, StreamView stream) override { cuda::FillZero(x, On(stream)); }
+
+ private:
+  StreamView On(StreamView stream) const { return runtime_->Resolve(stream); }
+  // Each stream has its own, whose operations use it one after another. It grows when a shape comes up for the first time.
+  Scratch ScratchOf(int64_t elements, StreamView stream);
+
+  const std::shared_ptr<Runtime> runtime_;
+  Staging staging_;
+  std::unique_ptr<GemmEngine> gemm_;
+  std::map<void*, Scratch> scratch_;
+  std::map<int64_t, GraphView> graphs_;  // a null one: its operations ran once
+  int64_t captured_key_ = 0;
+};
+
+Scratch CudaBackend::ScratchOf(int64_t elements, StreamView stream) {
+  if (elements == 0) return {};
+  Scratch& scratch = scratch_[On(stream).handle];
+  if (scratch.elements < elements) {
+    if (scratch.data != nullptr) runtime_->FreeDevice(scratch.data);
+    scratch = {};
+    const absl::StatusOr<void*> data =
+        runtime_->AllocateDevice(elements * static_cast<int64_t>(sizeof(float)));
+    ANYORDER_CHECK_OK(data.status());
+    scratch = {static_cast<float*>(*data), elements};
+  }
+  // What is read of it must have been written by the same operation.
+  if (runtime_->is_emulated()) {
+    runtime_->FillBytes(
+        scratch.data, 0xff, elements * static_cast<int64_t>(sizeof(float)), On(stream));
+  }
+  return scratch;
+}
+
+void CudaBackend::BeginGraph(int64_t key, StreamView stream) {
+  ANYORDER_CHECK(!runtime_->IsCapturing(On(stream))) << "a graph inside of a graph";
+  // The first run is a plain one: it grows scratch and chooses the products' algorithms, which a capture cannot.
+  if (!graphs_.contains(key)) {
+    graphs_[key] = {};
+    return;
+  }
+  captured_key_ = key;
+  runtime_->BeginCapture(On(stream));
+}
+
+void CudaBackend::EndGraph(StreamView stream) {
+  if (!runtime_->IsCapturing(On(stream))) return;
+  GraphView& graph = graphs_[captured_key_];
+  runtime_->EndCapture(On(stream), &graph);
+  runtime_->Launch(graph, On(stream));
+}
+
+void CudaBackend::LinearCrossEntropy(const LinearCrossEntropyArgs& args, StreamView stream) {
+  CheckArguments(args,
+                 LinearCrossEntropyWorkspaceBytes(
+                     NumRows(args.x), NumColumns(args.x), NumRows(args.weight), args.x.dtype()),
+                 Values::kOnDevice);
+  const auto multiply = [this](const GemmArgs& product, StreamView on) { gemm_->Run(product, on); };
+  cuda::LinearCrossEntropy(args, multiply, On(stream));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Runtime> runtime,
+                                                         const CudaBackendOptions& options) {
+  auto backend = std::make_unique<CudaBackend>(std::move(runtime));
+  ANYORDER_RETURN_IF_ERROR(backend->Prepare(options));
+  return backend;
+}
+
+}  // namespace anyorder::kernels::cuda

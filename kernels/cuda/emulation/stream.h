@@ -1,0 +1,15 @@
+// Streams without a GPU: work waits in its stream's queue until somebody synchronises, so that a wait that is missing shows.
+
+#pragma once
+
+#include <functional>
+
+#include "core/base/stream.h"
+
+namespace anyorder::kernels::cuda::emulation {
+
+// `work`, a kernel or a library's call, may touch device memory (device_memory.h) when it runs. A null stream, which only tests of
+// single kernels use, runs it now.
+void Enqueue(StreamView stream, std::function<void()> work);
+
+}  // namespace anyorder::kernels::cuda::emulation

@@ -1,0 +1,117 @@
+// What the product asks of the CUDA runtime, and nothing else: the GPU's (runtime_device.cc) or the emulation's
+// (emulation/runtime_emulated.h), which has device memory that host code cannot touch and streams that run late.
+//
+// One object is one GPU, used by one thread at a time unless said otherwise. A null StreamView is the runtime's main stream everywhere.
+// Calls that cannot fail but by our own mistake, or because the GPU died, end the program with the runtime's words.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/base/stream.h"
+
+namespace anyorder::kernels::cuda {
+
+// The oldest chip that the kernels are made for: asynchronous copies and bf16 products of sm_80.
+inline constexpr int kOldestChip = 80;
+
+struct DeviceProperties {
+  std::string name;      // "NVIDIA H200"
+  std::string identity;  // of this very GPU, the same in every process of a machine
+  int chip = 0;          // 90 for compute capability 9.0
+  int multiprocessors = 0;
+  int64_t total_bytes = 0;
+  int64_t shared_bytes_per_block = 0;
+  int driver_version = 0;   // of CUDA, 13000 for 13.0: the newest one that the driver can run
+  int runtime_version = 0;  // that the program was built with
+};
+
+struct DeviceMemoryInfo {
+  int64_t free_bytes = 0;
+  int64_t total_bytes = 0;
+};
+
+// Made and destroyed by the runtime.
+struct EventView {
+  void* handle = nullptr;
+};
+// An executable graph.
+struct GraphView {
+  void* handle = nullptr;
+};
+
+class Runtime {
+ public:
+  virtual ~Runtime() = default;
+  virtual const DeviceProperties& properties() const = 0;
+  virtual bool is_emulated() const { return false; }
+
+  // Device memory, 256-byte aligned, not zeroed. ResourceExhausted with what was asked and what is free. Freeing waits for the GPU.
+  virtual absl::StatusOr<void*> AllocateDevice(int64_t bytes) = 0;
+  virtual void FreeDevice(void* data) = 0;
+  virtual DeviceMemoryInfo memory() const = 0;
+
+  // Host memory that copies move without the driver's help and therefore in the background.
+  virtual absl::StatusOr<void*> AllocatePinned(int64_t bytes) = 0;
+  virtual void FreePinned(void* data) = 0;
+  // Makes memory of the caller so, pages of a memfd for example; whole pages.
+  virtual absl::Status RegisterHost(void* data, int64_t bytes) = 0;
+  virtual void UnregisterHost(void* data) = 0;
+  virtual bool IsPinned(const void* data) const = 0;
+
+  // In stream order. Host memory must be pinned and is read or written some time before the stream is synchronised.
+  virtual void CopyToDevice(const void* pinned, void* device, int64_t bytes, StreamView stream) = 0;
+  virtual void CopyToHost(const void* device, void* pinned, int64_t bytes, StreamView stream) = 0;
+  virtual void CopyOnDevice(const void* from, void* to, int64_t bytes, StreamView stream) = 0;
+  virtual void FillBytes(void* device, int value, int64_t bytes, StreamView stream) = 0;
+
+  virtual StreamView main_stream() const = 0;
+  StreamView Resolve(StreamView stream) const {
+    return stream.handle == nullptr ? main_stream() : stream;
+  }
+  // A stream that the main stream does not wait for, nor it for the main stream.
+  virtual StreamView MakeStream() = 0;
+  virtual void DestroyStream(StreamView stream) = 0;
+  virtual void Synchronize(StreamView stream) = 0;
+
+  virtual EventView MakeEvent() = 0;
+  virtual void DestroyEvent(EventView event) = 0;
+  // Marks all that the stream was asked for so far; a later mark replaces an earlier one.
+  virtual void Record(EventView event, StreamView stream) = 0;
+  // What `stream` is asked for from now on waits for the mark. No effect for an event without one.
+  virtual void Wait(StreamView stream, EventView event) = 0;
+  virtual void Synchronize(EventView event) = 0;
+  virtual bool IsDone(EventView event) = 0;
+  // Between two marks that were reached.
+  virtual double MillisecondsBetween(EventView begin, EventView end) = 0;
+
+  // From BeginCapture to EndCapture the stream is not run but written down. EndCapture makes `graph` of it, or brings that graph up to
+  // date; allocation and synchronisation have no place between the two.
+  virtual void BeginCapture(StreamView stream) = 0;
+  virtual void EndCapture(StreamView stream, GraphView* graph) = 0;
+  virtual bool IsCapturing(StreamView stream) const = 0;
+  virtual void Launch(GraphView graph, StreamView stream) = 0;
+  virtual void DestroyGraph(GraphView graph) = 0;
+
+  // What the GPU has to say of work that was asked for earlier; OK if nothing is wrong so far.
+  virtual absl::Status LastError() = 0;
+};
+
+// How many GPUs this program can see, at least one. Unavailable where there is none, no driver, or one older than the runtime (both
+// versions are said).
+absl::StatusOr<int> CountDevices();
+// GPU number `device` of them. Unavailable if it is older than kOldestChip or does not answer.
+absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int device);
+
+// What both kinds of runtime say of an allocation that did not fit, and of a chip.
+absl::Status OutOfDeviceMemory(int64_t bytes,
+                               const DeviceMemoryInfo& memory,
+                               const DeviceProperties& device);
+absl::Status CheckChip(const DeviceProperties& device);
+
+}  // namespace anyorder::kernels::cuda
