@@ -1,5 +1,6 @@
 // Attention as the backend calls it: memory is cut up, terms are prepared, then each family of kernels takes the rows that are its own.
 
+#include <algorithm>
 #include <type_traits>
 
 #include "kernels/cuda/attention_launch.h"
@@ -90,6 +91,123 @@ bool PrepareRing(const AttentionProblem<BFloat16>& in,
   return true;
 }
 
+template <typename T>
+class BackwardPass {
+ public:
+  BackwardPass(const AttentionBackwardArgs& args, int64_t most_bytes, StreamView stream)
+      : args_(args),
+        shape_(args.in.shape),
+        sizes_(GroupSizes::Of(shape_, args.in.q.dtype(), most_bytes)),
+        cutter_(args.workspace.raw()),
+        scratch_(shape_, sizes_, cutter_),
+        stream_(stream) {
+    in_ = ProblemOf<T>(args.in);
+    in_.is_aligned &=
+        AreAligned(shape_.head_dim, args.dout, args.dq, args.dk, args.dv, args.drelative);
+  }
+
+  void Run() {
+    LaunchDelta(in_, args_.out.data<T>(), args_.dout.data<T>(), scratch_.delta, stream_);
+    prepared_ = Prepare(in_, scratch_.prepared, stream_);
+    if (HasDistances()) LaunchKeyOrder(in_, scratch_.order, stream_);
+    for (int head = 0; head < in_.num_heads; head += sizes_.heads) {
+      // Once even without lanes: sums over none of them are 0.
+      int lane = 0;
+      do {
+        RunGroup({lane,
+                  std::min(sizes_.lanes, in_.batch_size - lane),
+                  head,
+                  std::min(sizes_.heads, in_.num_heads - head)});
+        lane += sizes_.lanes;
+      } while (lane < in_.batch_size);
+    }
+    FinishParameters();
+  }
+
+ private:
+  bool HasDistances() const { return in_.relative != nullptr || in_.distance_bias != nullptr; }
+
+  void RunGroup(const AttentionGroup& group) {
+    AttentionBackwardParams<T> params;
+    params.in = in_;
+    params.prepared = prepared_;
+    params.scores = {group,
+                     group.NumRows(in_),
+                     PaddedKeys(in_.num_keys),
+                     scratch_.probabilities,
+                     scratch_.gradients,
+                     scratch_.hulls,
+                     in_.segment_embedding == nullptr ? nullptr : scratch_.other_segment};
+    params.lse = args_.lse.data<float>();
+    params.delta = scratch_.delta;
+    params.dout = args_.dout.data<T>();
+    params.dq = args_.dq.data<T>();
+    LaunchGeneralBackward(params, stream_);
+    LaunchKeyGradients(in_,
+                       params.scores,
+                       params.dout,
+                       args_.dk.data<T>(),
+                       args_.dv.data<T>(),
+                       args_.dcontent_bias.is_null() ? nullptr : scratch_.content_sums,
+                       stream_);
+    if (in_.relative != nullptr)
+      LaunchDistanceSums(in_,
+                         params.scores,
+                         scratch_.order,
+                         scratch_.distance_sums,
+                         scratch_.distance_weights,
+                         stream_);
+    if (in_.distance_bias != nullptr)
+      LaunchBiasLanes(in_, params.scores, scratch_.order, scratch_.bias_lanes, stream_);
+  }
+
+  void FinishParameters() {
+    const int64_t m = in_.model_dim();
+    if (!args_.dcontent_bias.is_null())
+      LaunchSumRows(scratch_.content_sums,
+                    in_.batch_size * KeyTiles(in_),
+                    m,
+                    scratch_.content_parts,
+                    args_.dcontent_bias.data<float>(),
+                    stream_);
+    if (in_.relative != nullptr) {
+      const bool has_bias = !args_.dposition_bias.is_null();
+      LaunchRelativeGradient(in_,
+                             scratch_.distance_sums,
+                             scratch_.distance_weights,
+                             args_.drelative.data<T>(),
+                             has_bias ? scratch_.position_sums : nullptr,
+                             stream_);
+      if (has_bias)
+        LaunchSumRows(scratch_.position_sums,
+                      SumRowsParts(int64_t{in_.num_tables} * in_.num_distances),
+                      m,
+                      scratch_.position_parts,
+                      args_.dposition_bias.data<float>(),
+                      stream_);
+    }
+    if (in_.segment_embedding != nullptr)
+      LaunchSegmentGradients(
+          in_,
+          scratch_.other_segment,
+          scratch_.segment_parts,
+          args_.dsegment_embedding.data<float>(),
+          args_.dsegment_bias.is_null() ? nullptr : args_.dsegment_bias.data<float>(),
+          stream_);
+    if (in_.distance_bias != nullptr)
+      LaunchBiasGradient(in_, scratch_.bias_lanes, args_.ddistance_bias.data<float>(), stream_);
+  }
+
+  const AttentionBackwardArgs& args_;
+  const AttentionShape& shape_;
+  const GroupSizes sizes_;
+  ScratchCutter cutter_;
+  const BackwardScratch<T> scratch_;
+  const StreamView stream_;
+  AttentionProblem<T> in_;
+  AttentionPrepared prepared_;
+};
+
 }  // namespace
 
 int64_t AttentionScratchElements(const AttentionShape& shape) {
@@ -118,6 +236,31 @@ void AttentionForward(const AttentionForwardArgs& args, const Scratch& scratch, 
     }
     LaunchGeneralForward(params, stream);
   });
+}
+
+int64_t AttentionBackwardBytesWithin(const AttentionShape& shape, DType dtype, int64_t most_bytes) {
+  ScratchCutter cutter(nullptr);
+  const GroupSizes sizes = GroupSizes::Of(shape, dtype, most_bytes);
+  WithStorage(dtype, [&]<typename T>() { BackwardScratch<T>(shape, sizes, cutter); });
+  return cutter.bytes();
+}
+
+void AttentionBackwardWithin(const AttentionBackwardArgs& args,
+                             int64_t most_bytes,
+                             StreamView stream) {
+  const int64_t bytes = AttentionBackwardBytesWithin(args.in.shape, args.in.q.dtype(), most_bytes);
+  ANYORDER_CHECK(args.workspace.num_bytes() >= bytes)
+      << "workspace of " << args.workspace.num_bytes() << " bytes, attention needs " << bytes;
+  WithStorage(args.in.q.dtype(),
+              [&]<typename T>() { BackwardPass<T>(args, most_bytes, stream).Run(); });
+}
+
+int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape, DType dtype) {
+  return AttentionBackwardBytesWithin(shape, dtype, kMostScoreBytes);
+}
+
+void AttentionBackward(const AttentionBackwardArgs& args, StreamView stream) {
+  AttentionBackwardWithin(args, kMostScoreBytes, stream);
 }
 
 }  // namespace anyorder::kernels::cuda

@@ -2,7 +2,10 @@
 
 #pragma once
 
+#include <type_traits>
+
 #include "core/base/check.h"
+#include "core/base/dtype.h"
 #include "kernels/cuda/attention_types.h"
 
 namespace anyorder::kernels::cuda {
@@ -16,6 +19,12 @@ void WithColumns(int head_dim, Function&& function) {
   if (head_dim <= 64) return function.template operator()<2>();
   if (head_dim <= 128) return function.template operator()<4>();
   return function.template operator()<8>();
+}
+
+// Whether gradients of keys and tables are made by tensor cores.
+template <typename T>
+bool TakesMatrixForm(const AttentionProblem<T>& in) {
+  return std::is_same_v<T, BFloat16> && in.head_dim == 64 && in.is_aligned;
 }
 
 }  // namespace anyorder::kernels::cuda

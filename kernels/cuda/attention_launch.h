@@ -28,4 +28,65 @@ void LaunchGeneralForward(const AttentionForwardParams<T>& params, StreamView st
 template <typename T>
 void LaunchGeneralBackward(const AttentionBackwardParams<T>& params, StreamView stream);
 
+// attention_keys.cu: dk and dv of the group, and parts of dcontent_bias, [B, KeyTiles, H*D] (null: none). Which kernels: by dtype, head_dim
+// and alignment.
+template <typename T>
+void LaunchKeyGradients(const AttentionProblem<T>& in,
+                        const AttentionScores<T>& scores,
+                        const T* dout,
+                        T* dk,
+                        T* dv,
+                        float* content_sums,
+                        StreamView stream);
+template <typename T>
+int64_t KeyTiles(const AttentionProblem<T>& in);
+
+// attention_distances.cu: sums [slots, num_tables, R, H*D] of gradient * q and weights [slots, num_tables, H, R] of the gradients, by
+// distance; groups of lanes come in order, and each adds to those before.
+int DistanceSlots(int64_t batch_size);
+template <typename T>
+void LaunchDistanceSums(const AttentionProblem<T>& in,
+                        const AttentionScores<T>& scores,
+                        const KeyOrder& order,
+                        float* sums,
+                        float* weights,
+                        StreamView stream);
+
+// attention_parameters.cu. `parts` is memory for a first stage.
+int64_t SumRowsParts(int64_t rows);  // rows of `parts`
+void LaunchSumRows(const float* rows,
+                   int64_t num_rows,
+                   int64_t columns,
+                   float* parts,
+                   float* result,
+                   StreamView stream);
+// position_sums: [SumRowsParts(num_tables * R), H*D], or null without position_bias; LaunchSumRows makes dposition_bias of it.
+template <typename T>
+void LaunchRelativeGradient(const AttentionProblem<T>& in,
+                            const float* sums,
+                            const float* weights,
+                            T* drelative,
+                            float* position_sums,
+                            StreamView stream);
+int64_t SegmentPartElements(int64_t model_dim);
+template <typename T>
+void LaunchSegmentGradients(const AttentionProblem<T>& in,
+                            const float* other_segment,
+                            float* parts,
+                            float* dsegment_embedding,
+                            float* dsegment_bias,
+                            StreamView stream);
+// The group's part of lane_sums, [B, R', H]; then, of all lanes, the gradient.
+template <typename T>
+void LaunchBiasLanes(const AttentionProblem<T>& in,
+                     const AttentionScores<T>& scores,
+                     const KeyOrder& order,
+                     float* lane_sums,
+                     StreamView stream);
+template <typename T>
+void LaunchBiasGradient(const AttentionProblem<T>& in,
+                        const float* lane_sums,
+                        float* ddistance_bias,
+                        StreamView stream);
+
 }  // namespace anyorder::kernels::cuda

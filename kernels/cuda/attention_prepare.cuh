@@ -178,7 +178,6 @@ ANYORDER_KERNEL void RowRangesKernel(KeyOrderParams p) {
   int64_t low = kNoPosition;
   int64_t minus_high = kNoPosition;
   for (int i = begin + Lane(); i < begin + kScoreTile && i < rows; i += kWarp) {
-    if (p.rows.doc[first + i] == kDocPad) continue;
     low = Smaller(low, p.rows.pos[first + i]);
     minus_high = Smaller(minus_high, -int64_t{p.rows.pos[first + i]});
   }

@@ -30,12 +30,13 @@ int64_t ColumnSumScratchElements(int64_t rows, int64_t columns);
 int64_t EmbeddingBackwardScratchElements(int64_t rows, int64_t columns);
 // What AttentionForward needs.
 int64_t AttentionScratchElements(const AttentionShape& shape);
+// Of AttentionBackwardArgs::workspace; grows with rows * keys up to 4 GiB, or what one lane and head take.
+int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape, DType dtype);
 
 // How an operation multiplies matrices: the backend's Gemm.
 using GemmFunction = std::function<void(const GemmArgs& args, StreamView stream)>;
 
 void AttentionForward(const AttentionForwardArgs& args, const Scratch& scratch, StreamView stream);
-int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape, DType dtype);
 void AttentionBackward(const AttentionBackwardArgs& args, StreamView stream);
 void LayerNormForward(const LayerNormForwardArgs& args, StreamView stream);
 void LayerNormBackward(const LayerNormBackwardArgs& args,

@@ -1,11 +1,13 @@
-// The GPU's general attention, emulated, against the reference in double: every objective's visibility in both precisions.
+// The GPU's attention, emulated, against the reference in double: every objective's visibility, both precisions, both passes.
 
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "kernels/cuda/attention_scratch.h"
 #include "kernels/cuda/emulation/block.h"
 #include "kernels/cuda/operations.h"
 #include "tests/kernels/attention_agreement.h"
@@ -14,14 +16,18 @@
 namespace anyorder::kernels::testing {
 namespace {
 
+constexpr int64_t kOneGroup = int64_t{1} << 40;
+
+// Outputs, scratch and workspace begin as NaN. most_bytes: of scores, which decides how lanes and heads are grouped.
 template <typename T>
-void RunEmulated(AttentionData<T, float>* data, uint64_t schedule) {
+void RunEmulated(AttentionData<T, float>* data, uint64_t schedule, int64_t most_bytes = kOneGroup) {
   std::vector<float> scratch(static_cast<size_t>(cuda::AttentionScratchElements(data->shape)),
                              std::numeric_limits<float>::quiet_NaN());
-  data->Poison(0);
+  data->Poison(cuda::AttentionBackwardBytesWithin(data->shape, DTypeOf<T>::kValue, most_bytes));
   cuda::emulation::SetSchedule({schedule});
   cuda::AttentionForward(
       data->Forward(), {scratch.data(), static_cast<int64_t>(scratch.size())}, {});
+  cuda::AttentionBackwardWithin(data->Backward(), most_bytes, {});
 }
 
 template <typename T>
@@ -32,9 +38,11 @@ void ExpectAgrees(const AttentionCase& c, uint64_t seed) {
   const AttentionErrorAnalysis analysis(exact, kUnitOf<T>);
   RunEmulated(&data, seed);
   ExpectForwardWithin(data, exact, analysis.bounds());
+  ExpectBackwardWithin(data, exact, analysis.bounds());
 }
 
-void ExpectAgreesEverywhere(AttentionCase c) {
+// fp32 without dropout, bf16 with it: the two do not meet in the code.
+void ExpectAgreesInBoth(AttentionCase c) {
   c.dropout_rate = 0.0;
   ExpectAgrees<float>(c, 21);
   c.dropout_rate = 0.1;
@@ -42,15 +50,221 @@ void ExpectAgreesEverywhere(AttentionCase c) {
 }
 
 TEST(GeneralAttentionTest, XlnetWithMemoryAndBothDirections) {
-  ExpectAgreesEverywhere(XlnetCase(40, 70, 2, 24));
+  ExpectAgreesInBoth(XlnetCase(96, 130, 2, 64));
 }
+
+TEST(GeneralAttentionTest, XlnetWithoutMemory) {
+  ExpectAgreesInBoth(XlnetCase(0, 101, 2, 64));
+}
+
+TEST(GeneralAttentionTest, CausalWithMemoryAndPastDistancesOnly) {
+  ExpectAgreesInBoth(CausalCase(70, 100));
+}
+
+TEST(GeneralAttentionTest, BidirectionalWithoutRelativeTerm) {
+  ExpectAgreesInBoth(BidirectionalCase(100));
+}
+
+TEST(GeneralAttentionTest, SequenceToSequence) {
+  ExpectAgreesInBoth(SequenceToSequenceCase(60, 100));
+}
+
+TEST(GeneralAttentionTest, PackedDocumentsAndPadding) {
+  ExpectAgreesInBoth(PackedCase());
+}
+
+TEST(GeneralAttentionTest, GroupsSeeEachOther) {
+  ExpectAgreesInBoth(GroupCase());
+}
+
+TEST(GeneralAttentionTest, BandsWithDilationAndGlobals) {
+  ExpectAgreesInBoth(BandCase());
+}
+
+TEST(GeneralAttentionTest, ShuffledRows) {
+  ExpectAgreesInBoth(ShuffledRowsCase());
+}
+
+TEST(GeneralAttentionTest, ShuffledKeys) {
+  ExpectAgreesInBoth(ShuffledKeysCase());
+}
+
+TEST(GeneralAttentionTest, ShuffledKeysOfMatrixHeads) {
+  AttentionCase c = ShuffledKeysCase();
+  c.shape.num_heads = 1;
+  c.shape.head_dim = 64;
+  ExpectAgrees<BFloat16>(c, 23);
+}
+
+TEST(GeneralAttentionTest, BiasByDistance) {
+  ExpectAgreesInBoth(WithBias(BidirectionalCase(80)));
+  ExpectAgreesInBoth(WithBias(CausalCase(30, 70), 0, 33));
+  ExpectAgrees<float>(WithBias(CausalCase(9, 70), -200, 40), 24);  // all beyond the table
+  ExpectAgrees<float>(WithBias(BidirectionalCase(70), 0, 1), 24);
+  ExpectAgrees<float>(WithBias(BidirectionalCase(70), 0, 2), 24);
+}
+
+TEST(GeneralAttentionTest, BiasByDistanceBesideRelativeTermAndMemory) {
+  AttentionCase c = XlnetCase(40, 70, 2, 64);
+  c.AddDistanceBias(-20, 70);
+  ExpectAgreesInBoth(c);
+}
+
+TEST(GeneralAttentionTest, BiasByDistanceOverShuffledRowsAndKeys) {
+  ExpectAgreesInBoth(WithBias(ShuffledKeysCase(), -30, 61));
+}
+
+TEST(GeneralAttentionTest, QueryRowsOnly) {
+  AttentionCase c = XlnetCase(40, 90, 2, 64);
+  for (Slots& rows : c.content)
+    rows = Slots();
+  c.shape.content_rows = 0;
+  ExpectAgreesInBoth(c);
+}
+
+TEST(GeneralAttentionTest, HeadSizes) {
+  for (const int64_t head_dim : {1, 24, 41, 72, 130, 256}) {
+    AttentionCase c = XlnetCase(20, 40, 1, head_dim);
+    c.dropout_rate = 0.1;
+    ExpectAgrees<float>(c, 24);
+    ExpectAgrees<BFloat16>(c, 24);
+  }
+}
+
+TEST(GeneralAttentionTest, SizesAroundTileEdges) {
+  for (const int32_t length : {1, 31, 32, 33, 63, 64, 65, 97}) {
+    AttentionCase c = CausalCase(length % 3, length);
+    ExpectAgrees<float>(c, 25);
+    ExpectAgrees<BFloat16>(c, 25);
+  }
+}
+
+TEST(GeneralAttentionTest, RowsThatSeeNothing) {
+  AttentionCase c = XlnetCase(0, 100, 2, 64);
+  for (size_t i = 10; i < 70; ++i)
+    c.content[0].order[i] = -5;
+  for (int32_t& doc : c.content[1].doc)
+    doc = 9;
+  ExpectAgreesInBoth(c);
+  ExpectAgreesInBoth(WithBias(c));
+}
+
+TEST(GeneralAttentionTest, WithoutAnyKeys) {
+  AttentionCase c = BidirectionalCase(10);
+  for (Slots& keys : c.keys)
+    keys = Slots();
+  c.shape.num_keys = 0;
+  ExpectAgrees<float>(c, 27);
+}
+
+// Differences of such positions overflow 32 bits; the band must still be exact.
+TEST(GeneralAttentionTest, PositionsAtTheEndsOfTheirType) {
+  AttentionCase c = OneStreamCase("far", 0, 70, [](int32_t) { return 0; });
+  for (size_t lane = 0; lane < 2; ++lane) {
+    for (size_t i = 0; i < 70; ++i) {
+      const int32_t offset = static_cast<int32_t>(i);
+      const int32_t pos = i % 2 == 0 ? std::numeric_limits<int32_t>::max() - offset
+                                     : std::numeric_limits<int32_t>::min() + offset;
+      c.content[lane].pos[i] = pos;
+      c.keys[lane].pos[i] = pos;
+    }
+  }
+  c.Finish(2, 16, 0);
+  c.bands = {{10, 10, 1}, {std::numeric_limits<int32_t>::max(), 0, 1}};
+  ExpectAgrees<float>(c, 28);
+  ExpectAgrees<float>(WithBias(c, -3, 7), 28);
+}
+
 TEST(GeneralAttentionTest, RandomArrays) {
-  for (uint64_t seed = 0; seed < 8; ++seed) {
+  for (uint64_t seed = 0; seed < 16; ++seed) {
     const AttentionCase c = RandomCase(seed);
     ExpectAgrees<float>(c, seed);
     ExpectAgrees<BFloat16>(c, seed);
     if (::testing::Test::HasFailure()) return;
   }
+}
+
+// More lanes than the relative gradient's slots, two tables, two heads, rows and keys beyond a tile.
+AttentionCase SixLanes(int64_t head_dim) {
+  AttentionCase c = XlnetCase(30, 70, 2, head_dim);
+  for (int lane = 2; lane < 6; ++lane) {
+    c.content.push_back(c.content[lane % 2]);
+    c.query.push_back(c.query[lane % 2]);
+    c.keys.push_back(c.keys[lane % 2]);
+    c.table_of_lane.push_back(lane % 3 == 0 ? 1 : 0);
+  }
+  c.shape.batch_size = 6;
+  c.dropout_rate = 0.1;
+  c.AddDistanceBias(-20, 40);
+  return c;
+}
+
+template <typename T>
+std::string BitsOf(const AttentionCase& c, uint64_t schedule, int64_t most_bytes) {
+  AttentionData<T, float> data = MakeData<T, float>(c, 31);
+  RunEmulated(&data, schedule, most_bytes);
+  std::string all;
+  const auto append = [&](const auto& x) {
+    all.append(reinterpret_cast<const char*>(x.data()), x.size() * sizeof(x[0]));
+  };
+  append(data.out);
+  append(data.lse);
+  append(data.dq);
+  append(data.dk);
+  append(data.dv);
+  append(data.drelative);
+  append(data.dcontent_bias);
+  append(data.dposition_bias);
+  append(data.dsegment_bias);
+  append(data.dsegment_embedding);
+  append(data.ddistance_bias);
+  return all;
+}
+
+TEST(GeneralAttentionTest, SameBitsInAnySchedule) {
+  const AttentionCase matrix = SixLanes(64);
+  const AttentionCase general = SixLanes(24);
+  EXPECT_TRUE(BitsOf<BFloat16>(matrix, 0, kOneGroup) == BitsOf<BFloat16>(matrix, 5, kOneGroup));
+  EXPECT_TRUE(BitsOf<float>(general, 0, kOneGroup) == BitsOf<float>(general, 6, kOneGroup));
+}
+
+TEST(GeneralAttentionTest, SixLanesAgree) {
+  ExpectAgrees<BFloat16>(SixLanes(64), 32);
+  ExpectAgrees<float>(SixLanes(24), 33);
+}
+
+// A lane's and head's scores: 70 + 11 or 12 rows of 128 slots, twice.
+TEST(GeneralAttentionTest, SameBitsHoweverLanesAndHeadsAreGrouped) {
+  const AttentionCase matrix = SixLanes(64);
+  const AttentionCase general = SixLanes(24);
+  const int64_t lane = 2 * cuda::GroupSizes::ScoreBytes(matrix.shape, DType::kBFloat16);
+  const std::string bits = BitsOf<BFloat16>(matrix, 0, kOneGroup);
+  const std::string general_bits = BitsOf<float>(general, 0, kOneGroup);
+  for (const int64_t most_bytes : {int64_t{1}, lane / 2, lane, 4 * lane}) {
+    EXPECT_TRUE(BitsOf<BFloat16>(matrix, 0, most_bytes) == bits) << most_bytes;
+    EXPECT_TRUE(BitsOf<float>(general, 0, 2 * most_bytes) == general_bits) << most_bytes;
+  }
+}
+
+TEST(AttentionGroupTest, SizesFollowTheLimit) {
+  AttentionShape shape;
+  shape.batch_size = 5;
+  shape.content_rows = 10;
+  shape.query_rows = 3;
+  shape.num_keys = 65;  // two tiles
+  shape.num_heads = 4;
+  shape.head_dim = 8;
+  const int64_t head = cuda::GroupSizes::ScoreBytes(shape, DType::kFloat32);
+  EXPECT_EQ(head, 13 * (2 * 128 * 4 + 8));
+  const auto sizes = [&](int64_t most_bytes) {
+    const cuda::GroupSizes group = cuda::GroupSizes::Of(shape, DType::kFloat32, most_bytes);
+    return std::pair(group.lanes, group.heads);
+  };
+  EXPECT_EQ(sizes(1), std::pair(1, 1));
+  EXPECT_EQ(sizes(3 * head), std::pair(1, 3));
+  EXPECT_EQ(sizes(4 * head), std::pair(1, 4));
+  EXPECT_EQ(sizes(12 * head - 1), std::pair(2, 4));
+  EXPECT_EQ(sizes(1000 * head), std::pair(5, 4));
 }
 
 }  // namespace

@@ -16,8 +16,11 @@ from pathlib import Path
 CHIPS = ["80", "90a"]
 # Source -> most registers that a thread of any of its kernels may take. Nothing may spill.
 REGISTERS = {
+    "attention_distances": 128,
     "attention_general_backward": 232,
     "attention_general_forward": 160,
+    "attention_keys": 144,
+    "attention_parameters": 64,
     "attention_plan": 128,
     "attention_prepare": 64,
     "attention_ring_forward": 255,
