@@ -27,6 +27,7 @@ inline constexpr int kRingHeadDim = 64;
 inline constexpr int kKeyTile = kScoreTile;  // key slots of a step, columns of a chunk of the band
 inline constexpr int kChunk = 8;             // bf16 elements in 16 bytes, the unit of ldmatrix
 inline constexpr int kOperandBytes = 2 * kRingHeadDim;
+inline constexpr int kMostKeyTiles = 1024;  // a tile's steps lie in shared memory
 // Rows of `relative` behind a chunk that a content tile's warps may start at.
 inline constexpr int kShiftRows = 8;
 

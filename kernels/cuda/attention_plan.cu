@@ -5,9 +5,6 @@
 namespace anyorder::kernels::cuda {
 namespace {
 
-// A step's number and flags share a word, and each tile's steps lie in shared memory.
-constexpr int kMostKeyTiles = 1024;
-
 int64_t KeyTiles(int64_t num_keys) {
   return CeilDivide(num_keys, kKeyTile);
 }

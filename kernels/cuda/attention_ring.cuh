@@ -13,7 +13,14 @@
 namespace anyorder::kernels::cuda {
 
 // What tests plant to see it found.
-enum class RingFault { kNone, kNoBarrier, kNoWait, kShiftedRelative };
+enum class RingFault {
+  kNone,
+  kNoBarrier,
+  kNoBandBarrier,
+  kNoGradientBarrier,
+  kNoWait,
+  kShiftedRelative
+};
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr int kSlotsOfWarp = 32;

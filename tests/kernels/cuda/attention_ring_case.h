@@ -14,6 +14,16 @@ namespace anyorder::kernels::testing {
 
 using RingData = AttentionData<BFloat16, float>;
 
+struct RingGradients {
+  std::vector<double> dk, dv, drelative, dsegment;  // dsegment: of the embedding of another segment
+
+  explicit RingGradients(const RingData& data)
+      : dk(data.k.size()),
+        dv(data.v.size()),
+        drelative(data.relative.size()),
+        dsegment(data.segment_embedding.size() / 2) {}
+};
+
 class RingRun {
  public:
   // `data` outlives this.
@@ -74,7 +84,86 @@ class RingRun {
     return {problem_, prepared_, data_->out.data(), data_->lse.data()};
   }
 
+  // Scratch of one group; poisoned. Call after the forward pass, whose results it takes.
+  cuda::AttentionBackwardParams<BFloat16> Backward(const cuda::AttentionGroup& group) {
+    const AttentionShape& s = data_->shape;
+    delta_.assign(data_->lse.size(), 0.0f);
+    for (size_t i = 0; i < data_->out.size(); ++i)
+      delta_[i / static_cast<size_t>(s.head_dim)] +=
+          static_cast<float>(data_->dout[i]) * static_cast<float>(data_->out[i]);
+    other_segment_.resize(data_->lse.size(), std::numeric_limits<float>::quiet_NaN());
+    cuda::AttentionScores<BFloat16> scores = {};
+    scores.group = group;
+    scores.group_rows = group.num_lanes * (s.content_rows + s.query_rows);
+    scores.padded_keys = cuda::PaddedKeys(s.num_keys);
+    const auto rows = static_cast<size_t>(group.num_heads * scores.group_rows);
+    const BFloat16 poison(std::numeric_limits<float>::quiet_NaN());
+    probabilities_.assign(rows * static_cast<size_t>(scores.padded_keys), poison);
+    gradients_ = probabilities_;
+    hulls_.assign(2 * rows, -1);
+    scores.probabilities = probabilities_.data();
+    scores.gradients = gradients_.data();
+    scores.hulls = hulls_.data();
+    scores.other_segment = data_->segment_embedding.empty() ? nullptr : other_segment_.data();
+    return {problem_,
+            prepared_,
+            scores,
+            data_->lse.data(),
+            delta_.data(),
+            data_->dout.data(),
+            data_->dq.data()};
+  }
+
+  // What the passes behind the first make of the scratch of one group, added in plain loops.
+  void AddGradients(const cuda::AttentionScores<BFloat16>& scores, RingGradients* sums) const {
+    const AttentionShape& s = data_->shape;
+    for (int64_t row = 0; row < s.num_rows(); ++row) {
+      const auto lane = static_cast<int>(s.LaneOfRow(row));
+      const int stream = row < s.batch_size * s.content_rows ? 0 : 1;
+      const cuda::AttentionGroup& group = scores.group;
+      if (lane < group.first_lane || lane >= group.first_lane + group.num_lanes) continue;
+      const int64_t group_row =
+          group.FirstRow(problem_, stream, lane) + row - problem_.FirstRow(stream, lane);
+      for (int head = group.first_head; head < group.first_head + group.num_heads; ++head)
+        AddRow(scores, row, group_row, head, sums);
+    }
+  }
+
  private:
+  void AddRow(const cuda::AttentionScores<BFloat16>& scores,
+              int64_t row,
+              int64_t group_row,
+              int head,
+              RingGradients* sums) const {
+    const AttentionShape& s = data_->shape;
+    const int64_t m = s.model_dim();
+    const int64_t lane = s.LaneOfRow(row);
+    const int32_t* const hull = scores.HullOf(group_row, head);
+    for (int64_t j = hull[0] * cuda::kScoreTile; j < hull[1] * cuda::kScoreTile; ++j) {
+      const int64_t at = scores.Offset(group_row, head) + j;
+      const double probability = double{static_cast<float>(scores.probabilities[at])};
+      const double ds = double{static_cast<float>(scores.gradients[at])};
+      if (probability == 0 && ds == 0) continue;  // beyond the last key, too
+      const int64_t key = lane * s.num_keys + j;
+      const int64_t r = int64_t{data_->rows.pos[static_cast<size_t>(row)]} -
+                        data_->keys.pos[static_cast<size_t>(key)] - data_->min_distance +
+                        problem_.TableOf(static_cast<int>(lane)) * s.num_distances;
+      for (int64_t c = head * s.head_dim; c < (head + 1) * s.head_dim; ++c) {
+        const double q = At(data_->q, row * m + c);
+        const auto to = static_cast<size_t>(key * m + c);
+        sums->dv[to] += probability * At(data_->dout, row * m + c);
+        sums->dk[to] += ds * (q + At(data_->content_bias, c));
+        if (!data_->relative.empty())
+          sums->drelative[static_cast<size_t>(r * m + c)] += ds * (q + At(data_->position_bias, c));
+      }
+    }
+    if (data_->segment_embedding.empty()) return;
+    const double other = double{other_segment_[static_cast<size_t>(row * s.num_heads + head)]};
+    for (int64_t c = head * s.head_dim; c < (head + 1) * s.head_dim; ++c)
+      sums->dsegment[static_cast<size_t>(c)] +=
+          other * (At(data_->q, row * m + c) + At(data_->segment_bias, c));
+  }
+
   static double At(const std::vector<BFloat16>& x, int64_t i) {
     return x.empty() ? 0.0 : double{static_cast<float>(x[static_cast<size_t>(i)])};
   }
@@ -120,6 +209,9 @@ class RingRun {
   cuda::RingPlan plan_;
   std::vector<uint8_t> memory_;
   std::vector<float> distance_terms_, segment_same_, segment_difference_;
+  std::vector<float> delta_, other_segment_;
+  std::vector<BFloat16> probabilities_, gradients_;
+  std::vector<int32_t> hulls_;
 };
 
 // What the ring kernels take, at random: affine keys with pads anywhere, affine content rows, sorted query rows, and everything that

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/attention_ring_backward.cuh"
 #include "kernels/cuda/attention_ring_forward.cuh"
 #include "kernels/cuda/launch.h"
 #include "tests/kernels/attention_agreement.h"
@@ -42,7 +43,47 @@ int NumRingForms(const RingRun& run) {
   return count;
 }
 
-void ExpectForwardAgrees(const AttentionCase& c, uint64_t seed, int ring_forms) {
+double WorstOf(const std::vector<double>& actual,
+               const std::vector<double>& expected,
+               const std::vector<double>& bound) {
+  double worst = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (actual[i] == expected[i]) continue;
+    const double ratio = std::abs(actual[i] - expected[i]) / bound[i];
+    worst = std::isnan(ratio) ? std::numeric_limits<double>::infinity() : std::max(worst, ratio);
+  }
+  return worst;
+}
+
+// In groups of one head and one lane each, as a small workspace would have it.
+void ExpectBackwardAgrees(RingRun* run,
+                          RingData* data,
+                          const AttentionData<double, double>& exact,
+                          const AttentionBounds& bounds) {
+  RingGradients sums(*data);
+  for (int lane = 0; lane < run->problem().batch_size; ++lane) {
+    for (int head = 0; head < run->problem().num_heads; ++head) {
+      const cuda::AttentionBackwardParams<BFloat16> params = run->Backward({lane, 1, head, 1});
+      cuda::AttentionRingBackward(params, run->plan(), {});
+      run->AddGradients(params.scores, &sums);
+    }
+  }
+  EXPECT_LE(WorstRatio(*run, data->dq, exact.dq, bounds.dq, data->shape.model_dim()), 1.0) << "dq";
+  EXPECT_LE(WorstOf(sums.dk, exact.dk, bounds.dk), 1.0) << "dk";
+  EXPECT_LE(WorstOf(sums.dv, exact.dv, bounds.dv), 1.0) << "dv";
+  EXPECT_LE(WorstOf(sums.drelative, exact.drelative, bounds.drelative), 1.0) << "drelative";
+  const auto width = static_cast<int64_t>(sums.dsegment.size());
+  if (width == 0) return;
+  const auto other = [width](const std::vector<double>& x) {
+    return std::vector<double>(x.begin() + width, x.end());
+  };
+  EXPECT_LE(
+      WorstOf(sums.dsegment, other(exact.dsegment_embedding), other(bounds.dsegment_embedding)),
+      1.0)
+      << "dsegment_embedding";
+}
+
+void ExpectAgrees(const AttentionCase& c, uint64_t seed, int ring_forms) {
   SCOPED_TRACE(c.name);
   RingData data = MakeData<BFloat16, float>(c, seed);
   const AttentionData<double, double> exact = RunReference(InDouble(data));
@@ -55,31 +96,32 @@ void ExpectForwardAgrees(const AttentionCase& c, uint64_t seed, int ring_forms) 
   EXPECT_LE(WorstRatio(run, data.lse, exact.lse, analysis.bounds().lse, s.num_heads), 1.0) << "lse";
   EXPECT_LE(WorstRatio(run, data.out, exact.out, analysis.bounds().out, s.model_dim()), 1.0)
       << "out";
+  if (ring_forms == 2 * s.batch_size) ExpectBackwardAgrees(&run, &data, exact, analysis.bounds());
 }
 
 TEST(AttentionRingTest, XlnetWithMemoryAndBothDirections) {
   AttentionCase c = XlnetCase(96, 130, 2, 64);
-  ExpectForwardAgrees(c, 1, 4);
+  ExpectAgrees(c, 1, 4);
   c.dropout_rate = 0.1;
-  ExpectForwardAgrees(c, 2, 4);
+  ExpectAgrees(c, 2, 4);
 }
 
 TEST(AttentionRingTest, XlnetWithoutMemory) {
-  ExpectForwardAgrees(XlnetCase(0, 101, 1, 64), 3, 4);
+  ExpectAgrees(XlnetCase(0, 101, 1, 64), 3, 4);
 }
 
 TEST(AttentionRingTest, CausalWithMemoryAndPastDistancesOnly) {
-  ExpectForwardAgrees(CausalCase(70, 140), 4, 4);
+  ExpectAgrees(CausalCase(70, 140), 4, 4);
 }
 
 TEST(AttentionRingTest, WithoutRelativeTermAnyPositionsDo) {
   AttentionCase c = BidirectionalCase(150);
   c.shape.head_dim = 64;
-  ExpectForwardAgrees(c, 5, 4);
+  ExpectAgrees(c, 5, 4);
   c = ShuffledKeysCase();
   c.shape.head_dim = 64;
   c.shape.num_tables = c.shape.num_distances = 0;
-  ExpectForwardAgrees(c, 6, 4);
+  ExpectAgrees(c, 6, 4);
 }
 
 TEST(AttentionRingTest, QueryRowsOnlyAndMoreThanATile) {
@@ -89,14 +131,14 @@ TEST(AttentionRingTest, QueryRowsOnlyAndMoreThanATile) {
     rows = Slots();
   c.shape.content_rows = 0;
   c.shape.query_rows = 90;
-  ExpectForwardAgrees(c, 7, 4);
+  ExpectAgrees(c, 7, 4);
 }
 
 TEST(AttentionRingTest, BandsWithDilationAndGlobals) {
   AttentionCase c = BandCase();
   c.shape.head_dim = 64;
   c.dropout_rate = 0.1;
-  ExpectForwardAgrees(c, 8, 4);
+  ExpectAgrees(c, 8, 4);
 }
 
 TEST(AttentionRingTest, RowsThatSeeNothing) {
@@ -105,7 +147,7 @@ TEST(AttentionRingTest, RowsThatSeeNothing) {
     c.content[0].order[i] = -5;
   for (int32_t& doc : c.content[1].doc)
     doc = 9;
-  ExpectForwardAgrees(c, 9, 4);
+  ExpectAgrees(c, 9, 4);
 }
 
 // Gaps between visible key tiles: a document behind another's keys, with memory that both see.
@@ -119,25 +161,25 @@ TEST(AttentionRingTest, DocumentsThatSkipKeyTiles) {
     }
   }
   c.Finish(1, 64, 1);
-  ExpectForwardAgrees(c, 10, 4);
+  ExpectAgrees(c, 10, 4);
 }
 
 TEST(AttentionRingTest, OtherPositionsAreTheGeneralKernels) {
   AttentionCase c = ShuffledKeysCase();
   c.shape.head_dim = 64;
-  ExpectForwardAgrees(c, 11, 0);
+  ExpectAgrees(c, 11, 0);
   c = ShuffledRowsCase();
   c.shape.head_dim = 64;
-  ExpectForwardAgrees(c, 12, 2);  // query rows lie in one span, whatever their order
+  ExpectAgrees(c, 12, 2);  // query rows lie in one span, whatever their order
   c = XlnetCase(20, 60, 1, 64);
   c.keys[1].pos[30] += 1;
-  ExpectForwardAgrees(c, 13, 2);
+  ExpectAgrees(c, 13, 2);
 }
 
 TEST(AttentionRingTest, RandomArrays) {
-  for (uint64_t seed = 0; seed < 40; ++seed) {
+  for (uint64_t seed = 0; seed < 24; ++seed) {
     const AttentionCase c = RandomRingCase(seed);
-    ExpectForwardAgrees(c, seed, 2 * static_cast<int>(c.shape.batch_size));
+    ExpectAgrees(c, seed, 2 * static_cast<int>(c.shape.batch_size));
     if (::testing::Test::HasFailure()) return;
   }
 }
@@ -175,14 +217,21 @@ AttentionCase SmallCase() {
 
 TEST(AttentionRingTest, SameBitsInAnySchedule) {
   RingData data = MakeData<BFloat16, float>(SmallCase(), 15);
-  std::vector<BFloat16> first;
+  std::vector<BFloat16> out;
+  std::vector<BFloat16> dq;
   for (const uint64_t seed : {0, 1, 2}) {
     data.Poison(0);
     RingRun run(&data);
     cuda::emulation::SetSchedule({seed});
     cuda::AttentionRingForward(run.Forward(), run.plan(), {});
-    if (first.empty()) first = data.out;
-    EXPECT_EQ(std::memcmp(first.data(), data.out.data(), 2 * first.size()), 0) << seed;
+    cuda::AttentionRingBackward(
+        run.Backward({0, run.problem().batch_size, 0, run.problem().num_heads}), run.plan(), {});
+    if (out.empty()) {
+      out = data.out;
+      dq = data.dq;
+    }
+    EXPECT_EQ(std::memcmp(out.data(), data.out.data(), 2 * out.size()), 0) << seed;
+    EXPECT_EQ(std::memcmp(dq.data(), data.dq.data(), 2 * dq.size()), 0) << seed;
   }
   cuda::emulation::SetSchedule({});
 }
@@ -221,11 +270,49 @@ TEST(AttentionRingTest, PlantedMistakesInForwardAreFound) {
   EXPECT_TRUE(FindsInForward<cuda::RingFault::kShiftedRelative>());
 }
 
+template <cuda::RingFault kFault>
+bool FindsInBackward() {
+  RingData data = MakeData<BFloat16, float>(SmallCase(), 18);
+  const AttentionData<double, double> exact = RunReference(InDouble(data));
+  const AttentionErrorAnalysis analysis(exact, kUnitOf<BFloat16>);
+  data.Poison(0);
+  RingRun run(&data);
+  cuda::AttentionRingForward(run.Forward(), run.plan(), {});
+  const cuda::AttentionGroup all{0, run.problem().batch_size, 0, run.problem().num_heads};
+  bool found = false;
+  for (uint64_t seed = 0; seed < 8 && !found; ++seed) {
+    cuda::emulation::SetSchedule({seed});
+    const auto launch = [&]<typename Tile>(int stream) {
+      cuda::Launch(cuda::AttentionRingBackwardKernel<Tile, kFault>,
+                   {.blocks_x = int64_t{all.num_lanes} * run.plan().capacity[stream],
+                    .blocks_y = all.num_heads,
+                    .threads = 2 * Tile::kRows,
+                    .shared_bytes = cuda::RingBackwardMemory<Tile>::Bytes(run.plan().key_tiles)},
+                   cuda::RingBackwardParams{run.Backward(all), run.plan(), stream},
+                   {});
+    };
+    launch.template operator()<cuda::ContentTile>(0);
+    launch.template operator()<cuda::TableTile>(1);
+    cuda::emulation::SetSchedule({});
+    found = WorstRatio(run, data.dq, exact.dq, analysis.bounds().dq, 64) > 1.0;
+  }
+  return found;
+}
+
+TEST(AttentionRingTest, PlantedMistakesInBackwardAreFound) {
+  EXPECT_FALSE(FindsInBackward<cuda::RingFault::kNone>());
+  EXPECT_TRUE(FindsInBackward<cuda::RingFault::kNoBarrier>());
+  EXPECT_TRUE(FindsInBackward<cuda::RingFault::kNoBandBarrier>());
+  EXPECT_TRUE(FindsInBackward<cuda::RingFault::kNoGradientBarrier>());
+  EXPECT_TRUE(FindsInBackward<cuda::RingFault::kNoWait>());
+  EXPECT_TRUE(FindsInBackward<cuda::RingFault::kShiftedRelative>());
+}
+
 // The product's shape: several key tiles a row tile, whole and partial views.
 TEST(AttentionRingTest, ARealShape) {
   AttentionCase c = XlnetCase(128, 256, 1, 64);
   c.dropout_rate = 0.1;
-  ExpectForwardAgrees(c, 17, 4);
+  ExpectAgrees(c, 17, 4);
 }
 
 }  // namespace

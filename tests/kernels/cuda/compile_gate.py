@@ -23,6 +23,7 @@ REGISTERS = {
     "attention_parameters": 64,
     "attention_plan": 128,
     "attention_prepare": 64,
+    "attention_ring_backward": 255,
     "attention_ring_forward": 255,
     "copy": 32,
     "cross_entropy": 64,
