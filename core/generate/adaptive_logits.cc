@@ -20,15 +20,16 @@ double LogSum(const T* scores, int64_t count) {
 // log p = log softmax_head(w), or log softmax_head(cluster) + log softmax_cluster(w).
 template <typename T>
 void Join(const std::vector<AdaptiveCluster>& clusters,
-          const std::vector<TensorView>& scores,
+          const std::vector<HostCopy>& scores,
           TensorView logits) {
   const int64_t vocab_size = logits.dim(1);
   for (int64_t row = 0; row < logits.dim(0); ++row) {
-    const T* const head = scores[0].data<T>() + row * scores[0].dim(1);
-    const double head_sum = LogSum(head, scores[0].dim(1));
+    const int64_t head_entries = scores[0].view().dim(1);
+    const T* const head = scores[0].view().data<T>() + row * head_entries;
+    const double head_sum = LogSum(head, head_entries);
     for (size_t c = 0; c < clusters.size(); ++c) {
       const AdaptiveCluster& cluster = clusters[c];
-      const T* const words = scores[c].data<T>() + row * scores[c].dim(1);
+      const T* const words = scores[c].view().data<T>() + row * scores[c].view().dim(1);
       double before = -head_sum;
       if (c > 0) {
         const int64_t entry = clusters[0].size() + static_cast<int64_t>(c) - 1;
@@ -58,13 +59,14 @@ absl::Status AdaptiveLogits::Allocate(const NetworkShape& shape, kernels::Backen
     scores_.emplace_back(place, dtype, Shape{rows, words});
     place += scores_.back().num_bytes();
   }
+  fetched_.resize(scores_.size());
   return absl::OkStatus();
 }
 
 void AdaptiveLogits::Run(const StepContext& context,
                          const NetworkWeights& weights,
                          ConstTensorView x,
-                         TensorView logits) const {
+                         TensorView logits) {
   for (size_t c = 0; c < clusters_.size(); ++c) {
     const ClusterTensors<ConstTensorView>& cluster = weights.clusters[c];
     ConstTensorView input = x;
@@ -80,11 +82,13 @@ void AdaptiveLogits::Run(const StepContext& context,
                           .bias = cluster.bias,
                           .c = scores_[c]},
                          context.stream);
+    fetched_[c].Fetch(scores_[c], context.backend, context.stream);
   }
+  context.backend.Synchronize(context.stream);
   if (logits.dtype() == DType::kFloat64) {
-    Join<double>(clusters_, scores_, logits);
+    Join<double>(clusters_, fetched_, logits);
   } else {
-    Join<float>(clusters_, scores_, logits);
+    Join<float>(clusters_, fetched_, logits);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 
 #include "core/model/adaptive_clusters.h"
+#include "core/model/host_copy.h"
 #include "core/model/layer_tensors.h"
 #include "core/model/step_context.h"
 
@@ -19,17 +20,18 @@ class AdaptiveLogits {
  public:
   // Nothing for a model without an adaptive softmax.
   absl::Status Allocate(const NetworkShape& shape, kernels::Backend& backend);
-  // x [targets, d] T; writes log p of each word to logits [targets, V] G.
+  // x [targets, d] T; writes log p of each word to logits [targets, V] G, in the host's memory. Waits for it.
   void Run(const StepContext& context,
            const NetworkWeights& weights,
            ConstTensorView x,
-           TensorView logits) const;
+           TensorView logits);
 
  private:
   std::vector<AdaptiveCluster> clusters_;
   std::unique_ptr<kernels::Buffer> storage_;
   std::vector<TensorView>
       scores_;  // of each cluster, [targets, words] G; the head's are followed by those of the other clusters
+  std::vector<HostCopy> fetched_;  // those
 };
 
 }  // namespace anyorder

@@ -8,6 +8,7 @@
 #include "core/base/status.h"
 #include "core/model/attention_windows.h"
 #include "core/model/objectives/lane_frame.h"
+#include "kernels/host_buffer.h"
 
 namespace anyorder {
 namespace {
@@ -138,8 +139,7 @@ absl::Status Decoder::Allocate(int64_t vocab_size) {
   const Shape moved{lanes(), options_.max_tokens, shape.heads_dim()};
   const int64_t size = SizeOf(shape.dtype());
   const int64_t bytes = 2 * model_.num_layers * Padded(keys.num_elements() * size) +
-                        Padded(moved.num_elements() * size) +
-                        Padded(lanes() * vocab_size * SizeOf(shape.gradient_dtype()));
+                        Padded(moved.num_elements() * size);
   ANYORDER_ASSIGN_OR_RETURN(storage_, backend_.Allocate(bytes));
   char* place = static_cast<char*>(storage_->data());
   const auto take = [&place](DType dtype, Shape tensor) {
@@ -147,10 +147,14 @@ absl::Status Decoder::Allocate(int64_t vocab_size) {
     place += Padded(view.num_bytes());
     return view;
   };
-  logits_ = take(shape.gradient_dtype(), {lanes(), vocab_size});
   for (int64_t layer = 0; layer < model_.num_layers; ++layer)
     cache_.layers.push_back({take(shape.dtype(), keys), take(shape.dtype(), keys)});
   moved_ = take(shape.dtype(), moved);
+  const Shape logits{lanes(), vocab_size};
+  ANYORDER_ASSIGN_OR_RETURN(
+      host_storage_,
+      kernels::AllocateHostBuffer(logits.num_elements() * SizeOf(shape.gradient_dtype())));
+  logits_ = TensorView(host_storage_->data(), shape.gradient_dtype(), logits);
   step_ = std::make_unique<Batch>(shape.batch);
   step_->bands = bands_;
   for (int64_t b = 0; b < lanes(); ++b) {
@@ -192,6 +196,7 @@ absl::Status Decoder::ReadPrompts() {
                             InferenceNetwork::Create({model_, shape, vocab_size()}, backend_));
   network->Run(batch, weights_, nullptr);
   CachePrompts(*network, shape.content_rows);
+  backend_.Synchronize({});  // before the network's memory goes
   return absl::OkStatus();
 }
 

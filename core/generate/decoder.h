@@ -50,7 +50,7 @@ class Decoder final : public NextTokens {
   int64_t lanes() const override { return network_->shape().batch.batch_size; }
   const float* Next(const std::vector<int32_t>& newest,
                     const std::vector<int32_t>& parents) override;
-  // The logits of the last Next in the precision they were computed in, [B, V] G.
+  // The logits of the last Next in the precision they were computed in, [B, V] G, in the host's memory.
   ConstTensorView logits() const { return logits_; }
 
  private:
@@ -84,6 +84,7 @@ class Decoder final : public NextTokens {
   std::unique_ptr<InferenceNetwork> network_;  // of a step
   std::unique_ptr<Batch> step_;
   std::unique_ptr<kernels::Buffer> storage_;
+  std::unique_ptr<kernels::Buffer> host_storage_;  // of the logits
   KeyCache cache_;
   TensorView moved_;  // [B, generated slots, H*D] T, while lanes are reordered
   TensorView logits_;

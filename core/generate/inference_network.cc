@@ -28,8 +28,9 @@ InferenceNetwork::InferenceNetwork(const NetworkShape& shape, kernels::Backend& 
     : shape_(shape),
       backend_(backend),
       binder_(shape_, ParameterLayout(shape.model, shape.vocab_size)),
-      embedding_(shape_),
-      output_rows_(static_cast<size_t>(shape.num_targets())) {}
+      device_(shape_, inputs_),
+      embedding_(shape_, inputs_),
+      output_rows_(shape.num_targets(), inputs_) {}
 
 absl::StatusOr<std::unique_ptr<InferenceNetwork>> InferenceNetwork::Create(
     const NetworkShape& shape, kernels::Backend& backend) {
@@ -43,43 +44,69 @@ absl::StatusOr<std::unique_ptr<InferenceNetwork>> InferenceNetwork::Create(
                                                    " backend; choose fp32"));
   }
   std::unique_ptr<InferenceNetwork> network(new InferenceNetwork(shape, backend));
-  ANYORDER_RETURN_IF_ERROR(network->activations_.Allocate(network->shape_, backend));
-  ANYORDER_RETURN_IF_ERROR(network->tables_.Allocate(network->shape_, backend));
-  ANYORDER_RETURN_IF_ERROR(network->adaptive_.Allocate(network->shape_, backend));
+  ANYORDER_RETURN_IF_ERROR(network->Allocate());
   return network;
+}
+
+absl::Status InferenceNetwork::Allocate() {
+  ANYORDER_RETURN_IF_ERROR(activations_.Allocate(shape_, backend_));
+  ANYORDER_RETURN_IF_ERROR(tables_.Allocate(shape_, inputs_, backend_));
+  ANYORDER_RETURN_IF_ERROR(adaptive_.Allocate(shape_, backend_));
+  ANYORDER_RETURN_IF_ERROR(inputs_.Allocate(backend_));
+  const int64_t elements = shape_.num_targets() * shape_.vocab_size;
+  if (backend_.is_host_memory() || shape_.model.adaptive() || elements == 0)
+    return absl::OkStatus();
+  ANYORDER_ASSIGN_OR_RETURN(logits_, backend_.Allocate(elements * SizeOf(shape_.gradient_dtype())));
+  return absl::OkStatus();
+}
+
+void InferenceNetwork::SendInputs(const StepContext& context) {
+  device_.Set(context.batch());
+  embedding_.SetInputs(context.batch());
+  tables_.SetInputs(context);
+  const int64_t last = shape_.model.num_layers - 1;
+  for (size_t i = 0; i < output_rows_.host.size(); ++i) {
+    output_rows_.host[i] =
+        context.batch().readout_rows[i] - static_cast<int32_t>(shape_.first_row(last));
+  }
+  output_rows_.Set();
+  inputs_.Send(context.stream);
 }
 
 void InferenceNetwork::Run(const Batch& batch, ConstTensorView weights, KeyCache* cache) {
   ANYORDER_CHECK(batch.shape == shape_.batch) << "the batch is not of the network's shape";
   ANYORDER_CHECK((cache != nullptr) == (shape_.batch.cached_keys > 0)) << "key cache";
   const StepArgs args = ForwardOnly(batch);
-  const StepContext context{shape_, args, activations_, backend_, {}, cache};
+  const StepContext context{shape_, args, activations_, device_, backend_, {}, cache};
   binder_.Bind(weights, &weights_);
+  SendInputs(context);
   tables_.Prepare(context, weights_);
   ForwardPass(context, embedding_, tables_, weights_);
 }
 
 void InferenceNetwork::ReadLogits(const Batch& batch, TensorView logits) {
   const StepArgs args = ForwardOnly(batch);
-  const StepContext context{shape_, args, activations_, backend_, {}, nullptr};
-  const int64_t last = shape_.model.num_layers - 1;
-  for (size_t i = 0; i < output_rows_.size(); ++i)
-    output_rows_[i] = batch.readout_rows[i] - static_cast<int32_t>(shape_.first_row(last));
+  const StepContext context{shape_, args, activations_, device_, backend_, {}, nullptr};
   backend_.GatherRows({.x = activations_.output,
                        .rows = output_rows_.data(),
-                       .num_rows = static_cast<int64_t>(output_rows_.size()),
+                       .num_rows = shape_.num_targets(),
                        .y = activations_.readout},
                       {});
   const bool has_head = shape_.model.mlm_head;
   if (has_head) PredictionHeadForward(context, weights_, activations_.readout);
   const ConstTensorView x = has_head ? activations_.head_output : activations_.readout;
   if (shape_.model.adaptive()) return adaptive_.Run(context, weights_, x, logits);
+  const TensorView computed =
+      logits_ == nullptr ? logits : TensorView(logits_->data(), logits.dtype(), logits.shape());
   backend_.Gemm({.a = x,
                  .b = weights_.embedding,
                  .transpose_b = true,
                  .bias = weights_.softmax_bias,
-                 .c = logits},
+                 .c = computed},
                 {});
+  if (logits_ == nullptr) return;
+  backend_.CopyToHost(computed.raw(), logits.raw(), logits.num_bytes(), {});
+  backend_.Synchronize({});
 }
 
 }  // namespace anyorder

@@ -26,7 +26,8 @@ class InferenceNetwork {
   // Rows of `batch`, which is of the network's shape, with the weights of the flat space [layout] in the model's dtype. `cache` is null
   // unless shape.batch.cached_keys is set.
   void Run(const Batch& batch, ConstTensorView weights, KeyCache* cache);
-  // Logits of the readout's rows of the last Run: [B * targets, V] G, into `logits`. Of an adaptive softmax: log-probabilities.
+  // Logits of the readout's rows of the last Run, which was of `batch`: [B * targets, V] G, into `logits`, the host's memory. Of an
+  // adaptive softmax: log-probabilities. Waits for them.
   void ReadLogits(const Batch& batch, TensorView logits);
 
   const NetworkShape& shape() const { return shape_; }
@@ -34,16 +35,22 @@ class InferenceNetwork {
 
  private:
   InferenceNetwork(const NetworkShape& shape, kernels::Backend& backend);
+  absl::Status Allocate();
+  void SendInputs(const StepContext& context);
 
   NetworkShape shape_;
   kernels::Backend& backend_;
   TensorBinder binder_;
+  DeviceInputs inputs_;
+  DeviceBatch device_;
   EmbeddingBlock embedding_;
   AttentionTables tables_;
   Activations activations_;
   AdaptiveLogits adaptive_;
   NetworkWeights weights_;
-  std::vector<int32_t> output_rows_;  // [B * targets]
+  ComputedArray<int32_t> output_rows_;  // [B * targets]
+  // Logits on the device, where its memory is not the host's; but of an adaptive softmax.
+  std::unique_ptr<kernels::Buffer> logits_;
 };
 
 }  // namespace anyorder

@@ -4,26 +4,32 @@
 
 namespace anyorder {
 
-AdaptiveEmbedding::AdaptiveEmbedding(const NetworkShape& shape)
+AdaptiveEmbedding::AdaptiveEmbedding(const NetworkShape& shape, DeviceInputs& inputs)
     : clusters_(AdaptiveClusters(shape.model, shape.vocab_size)) {
   if (clusters_.empty()) return;
   const int64_t rows = shape.batch.batch_size * shape.batch.content_rows;
   if (shape.model.projects_clusters()) {
-    rows_.assign(clusters_.size(), ClusterRows(rows));
+    for (size_t i = 0; i < clusters_.size(); ++i)
+      rows_.emplace_back(rows, inputs);
   } else {
-    table_rows_.resize(static_cast<size_t>(rows));
+    table_rows_ = {rows, inputs};
   }
 }
 
-const int32_t* AdaptiveEmbedding::TableRows(const Batch& batch) {
-  if (clusters_.empty()) return batch.tokens.data();
+const int32_t* AdaptiveEmbedding::TableRows(const StepContext& context) const {
+  return clusters_.empty() ? context.device.tokens() : table_rows_.data();
+}
+
+void AdaptiveEmbedding::SetInputs(const Batch& batch) {
+  if (clusters_.empty()) return;
+  if (!rows_.empty()) return SplitTokens(batch);
   const auto head = static_cast<int32_t>(clusters_[0].end);
   const auto num_tails = static_cast<int32_t>(clusters_.size()) - 1;
-  for (size_t i = 0; i < table_rows_.size(); ++i) {
+  for (size_t i = 0; i < table_rows_.host.size(); ++i) {
     const int32_t token = batch.tokens[i];
-    table_rows_[i] = token < head ? token : token + num_tails;
+    table_rows_.host[i] = token < head ? token : token + num_tails;
   }
-  return table_rows_.data();
+  table_rows_.Set();
 }
 
 void AdaptiveEmbedding::SplitTokens(const Batch& batch) {
@@ -40,7 +46,7 @@ void AdaptiveEmbedding::SplitTokens(const Batch& batch) {
         static_cast<int32_t>(i), token - static_cast<int32_t>(clusters_[cluster].begin), 1.0f);
   }
   for (ClusterRows& rows : rows_)
-    rows.Pad();
+    rows.Finish();
 }
 
 TensorView AdaptiveEmbedding::LookUp(const StepContext& context,
@@ -57,8 +63,7 @@ TensorView AdaptiveEmbedding::LookUp(const StepContext& context,
 void AdaptiveEmbedding::Forward(const StepContext& context,
                                 const NetworkWeights& weights,
                                 float scale,
-                                TensorView y) {
-  SplitTokens(context.batch());
+                                TensorView y) const {
   context.backend.FillZero(y, context.stream);
   for (size_t cluster = 0; cluster < rows_.size(); ++cluster) {
     const ClusterRows& rows = rows_[cluster];

@@ -17,16 +17,18 @@ namespace anyorder {
 class AdaptiveEmbedding {
  public:
   // Does nothing for a model without an adaptive softmax.
-  explicit AdaptiveEmbedding(const NetworkShape& shape);
+  AdaptiveEmbedding(const NetworkShape& shape, DeviceInputs& inputs);
 
-  // The batch's tokens as rows of NetworkTensors::embedding: themselves in most models. Valid until the next call.
-  const int32_t* TableRows(const Batch& batch);
+  // Sorts the batch's tokens.
+  void SetInputs(const Batch& batch);
+  // The tokens as rows of NetworkTensors::embedding: themselves in most models.
+  const int32_t* TableRows(const StepContext& context) const;
 
   // With projections: y [B * S, d] T = scale * projection * table[token], overwritten.
   void Forward(const StepContext& context,
                const NetworkWeights& weights,
                float scale,
-               TensorView y);
+               TensorView y) const;
   // Adds the gradient of y to tables and input projections, rows in order. REQUIRES: Forward of the same step.
   void Backward(const StepContext& context,
                 const NetworkWeights& weights,
@@ -43,8 +45,8 @@ class AdaptiveEmbedding {
                            float scale);
 
   std::vector<AdaptiveCluster> clusters_;
-  std::vector<int32_t> table_rows_;  // [B * S] without projections
-  std::vector<ClusterRows> rows_;    // of each cluster, with projections
+  ComputedArray<int32_t> table_rows_;  // [B * S] without projections
+  std::vector<ClusterRows> rows_;      // of each cluster, with projections
 };
 
 }  // namespace anyorder

@@ -1,32 +1,21 @@
 #include "core/model/adaptive_softmax.h"
 
-#include <algorithm>
-
 #include "core/base/check.h"
 
 namespace anyorder {
-namespace {
-
-// losses[rows[i]] += added[i], in the host's memory, where LossHead reads losses.
-template <typename T>
-void AddLosses(const ClusterRows& rows, const TensorView& added, const TensorView& losses) {
-  for (int64_t i = 0; i < rows.num_rows(); ++i)
-    losses.data<T>()[rows.rows()[i]] += added.data<T>()[i];
-}
-
-}  // namespace
-
-AdaptiveSoftmax::AdaptiveSoftmax(const NetworkShape& shape)
+AdaptiveSoftmax::AdaptiveSoftmax(const NetworkShape& shape, DeviceInputs& inputs)
     : clusters_(AdaptiveClusters(shape.model, shape.vocab_size)) {
   if (clusters_.empty()) return;
-  head_labels_.resize(static_cast<size_t>(shape.num_targets()));
-  rows_.assign(clusters_.size(), ClusterRows(shape.num_targets()));
+  head_labels_ = {shape.num_targets(), inputs};
+  for (size_t i = 0; i < clusters_.size(); ++i)
+    rows_.emplace_back(i == 0 ? 0 : shape.num_targets(), inputs);
 }
 
-void AdaptiveSoftmax::SplitReadout(const Batch& batch) {
+void AdaptiveSoftmax::SetInputs(const Batch& batch) {
+  if (clusters_.empty()) return;
   for (ClusterRows& rows : rows_)
     rows.Clear();
-  for (size_t i = 0; i < head_labels_.size(); ++i) {
+  for (size_t i = 0; i < head_labels_.host.size(); ++i) {
     // Labels of entries without weight are not read.
     if (batch.weights[i] == 0) continue;
     const int32_t label = batch.labels[i];
@@ -36,14 +25,15 @@ void AdaptiveSoftmax::SplitReadout(const Batch& batch) {
     ANYORDER_CHECK(label >= 0 && cluster < clusters_.size())
         << "label " << label << " of " << clusters_.back().end << " words";
     const auto tail = static_cast<int32_t>(cluster);
-    head_labels_[i] = cluster == 0 ? label : static_cast<int32_t>(clusters_[0].end) + tail - 1;
+    head_labels_.host[i] = cluster == 0 ? label : static_cast<int32_t>(clusters_[0].end) + tail - 1;
     if (cluster == 0) continue;
     rows_[cluster].Add(static_cast<int32_t>(i),
                        label - static_cast<int32_t>(clusters_[cluster].begin),
                        batch.weights[i]);
   }
   for (ClusterRows& rows : rows_)
-    rows.Pad();
+    rows.Finish();
+  head_labels_.Set();
 }
 
 void AdaptiveSoftmax::RunSoftmax(const StepContext& context, const Job& job) {
@@ -88,7 +78,7 @@ void AdaptiveSoftmax::RunCluster(const StepContext& context,
                                  const NetworkWeights& weights,
                                  const NetworkGradients* gradients,
                                  ConstTensorView x,
-                                 TensorView dx) {
+                                 TensorView dx) const {
   const ClusterRows& rows = rows_[cluster];
   if (rows.num_rows() == 0) return;
   const Activations& a = context.activations;
@@ -105,11 +95,12 @@ void AdaptiveSoftmax::RunCluster(const StepContext& context,
               .labels = rows.words(),
               .row_weights = rows.weights(),
               .losses = losses});
-  if (losses.dtype() == DType::kFloat64) {
-    AddLosses<double>(rows, losses, a.losses);
-  } else {
-    AddLosses<float>(rows, losses, a.losses);
-  }
+  context.backend.GatherRows({.x = losses.Reshape({losses.num_elements(), 1}),
+                              .rows = rows.rows(),
+                              .num_rows = rows.num_rows(),
+                              .scatter_add = true,
+                              .y = a.losses.Reshape({a.losses.num_elements(), 1})},
+                             context.stream);
   if (gradients == nullptr) return;
   context.backend.GatherRows({.x = dgathered,
                               .rows = rows.rows(),
@@ -123,15 +114,14 @@ void AdaptiveSoftmax::Run(const StepContext& context,
                           const NetworkWeights& weights,
                           const NetworkGradients* gradients,
                           ConstTensorView x,
-                          TensorView dx) {
-  SplitReadout(context.batch());
+                          TensorView dx) const {
   RunSoftmax(context,
              {.weights = weights.clusters[0],
               .gradients = gradients == nullptr ? nullptr : gradients->clusters.data(),
               .x = x,
               .dx = dx,
               .labels = head_labels_.data(),
-              .row_weights = context.batch().weights.data(),
+              .row_weights = context.device.weights(),
               .losses = context.activations.losses});
   for (size_t cluster = 1; cluster < clusters_.size(); ++cluster)
     RunCluster(context, cluster, weights, gradients, x, dx);

@@ -17,15 +17,17 @@ namespace anyorder {
 class AdaptiveSoftmax {
  public:
   // Does nothing for a model without one.
-  explicit AdaptiveSoftmax(const NetworkShape& shape);
+  AdaptiveSoftmax(const NetworkShape& shape, DeviceInputs& inputs);
 
+  // Labels of the head, and who goes into which cluster.
+  void SetInputs(const Batch& batch);
   // x [targets, d] T. Writes activations.losses; with gradients dx (d of the weighted sum, overwritten), and adds to tables,
   // projections and biases.
   void Run(const StepContext& context,
            const NetworkWeights& weights,
            const NetworkGradients* gradients,
            ConstTensorView x,
-           TensorView dx);
+           TensorView dx) const;
 
  private:
   // One softmax: over the head, or within a cluster.
@@ -39,18 +41,16 @@ class AdaptiveSoftmax {
     TensorView losses;  // [rows]
   };
   static void RunSoftmax(const StepContext& context, const Job& job);
-  // Labels of the head, and who goes into which cluster.
-  void SplitReadout(const Batch& batch);
   void RunCluster(const StepContext& context,
                   size_t cluster,
                   const NetworkWeights& weights,
                   const NetworkGradients* gradients,
                   ConstTensorView x,
-                  TensorView dx);
+                  TensorView dx) const;
 
   std::vector<AdaptiveCluster> clusters_;
-  std::vector<int32_t> head_labels_;  // [targets] words of the head, or its size + cluster - 1
-  std::vector<ClusterRows> rows_;     // of each cluster; the head's stay empty
+  ComputedArray<int32_t> head_labels_;  // [targets] words of the head, or its size + cluster - 1
+  std::vector<ClusterRows> rows_;       // of each cluster; the head's stay empty
 };
 
 }  // namespace anyorder

@@ -15,10 +15,9 @@ kernels::AttentionInputs MakeInputs(const StepContext& context,
                                     int64_t layer,
                                     const LayerTensors<ConstTensorView>& weights) {
   const NetworkShape& shape = context.shape;
-  const Batch& batch = context.batch();
   const LayerActivations& a = context.activations.layers[layer];
   const int64_t first = shape.first_row(layer);
-  const kernels::RowVisibility rows = batch.rows();
+  const kernels::RowVisibility rows = context.device.rows();
   const int64_t heads_dim = shape.heads_dim();
   kernels::AttentionInputs in;
   const PositionTables& relative = tables.relative;
@@ -35,7 +34,7 @@ kernels::AttentionInputs MakeInputs(const StepContext& context,
   if (!tables.bias.spread().is_null()) {
     in.distance_bias = tables.bias.spread();
     in.min_bias_distance = tables.bias.min_distance();
-    in.table_of_lane = batch.direction.data();
+    in.table_of_lane = context.device.direction();
   }
   in.content_bias = weights.content_bias;
   in.position_bias = weights.position_bias;
@@ -49,11 +48,11 @@ kernels::AttentionInputs MakeInputs(const StepContext& context,
              rows.doc + first,
              rows.seg + first,
              rows.glob + first};
-  in.keys = batch.keys();
-  const std::vector<kernels::Band>& bands = batch.bands.empty() ? tables.bands : batch.bands;
-  if (!bands.empty()) in.bands = bands.data() + layer * shape.model.num_heads;
+  in.keys = context.device.keys();
+  const kernels::Band* const bands = tables.bands.data();
+  if (bands != nullptr) in.bands = bands + layer * shape.model.num_heads;
   in.dropout = context.AttentionDropout(DropoutSite(layer, DropoutPlace::kAttentionProbabilities));
-  in.row_ids = batch.row_ids.data() + first;
+  in.row_ids = context.device.row_ids() + first;
   return in;
 }
 
@@ -243,7 +242,7 @@ Joint JointOf(const StepContext& context,
               const LayerTensors<ConstTensorView>& weights) {
   const LayerActivations& a = context.activations.layers[layer];
   return {.dropout = context.Dropout(DropoutSite(layer, DropoutPlace::kAttentionOutput)),
-          .row_ids = context.batch().row_ids.data() + context.shape.first_row(layer),
+          .row_ids = context.device.row_ids() + context.shape.first_row(layer),
           .norm = {weights.attention_norm_gamma,
                    weights.attention_norm_beta,
                    a.attention_sum,

@@ -20,10 +20,12 @@ struct AttentionTables {
   RotaryAngles rotary;
   DistanceBias bias;
   GlobalSlots globals;
-  std::vector<kernels::Band> bands;  // [L * H], of the configuration; empty: unlimited
+  std::vector<kernels::Band> windows;  // [L * H], of the configuration; empty: unlimited
+  DeviceArray<kernels::Band> bands;    // those, or the batch's own; null: unlimited
 
-  absl::Status Allocate(const NetworkShape& shape, kernels::Backend& backend);
-  // For the microbatch of `context`.
+  absl::Status Allocate(const NetworkShape& shape, DeviceInputs& inputs, kernels::Backend& backend);
+  // What the host computes for the microbatch of `context`, then, after DeviceInputs::Send, the device.
+  void SetInputs(const StepContext& context);
   void Prepare(const StepContext& context, const NetworkWeights& weights);
   int64_t bytes() const {
     return relative.bytes() + rotary.bytes() + bias.bytes() + globals.bytes();

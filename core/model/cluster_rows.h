@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/model/device_inputs.h"
+
 namespace anyorder {
 
 class ClusterRows {
@@ -16,44 +18,46 @@ class ClusterRows {
   static int64_t Padded(int64_t rows) { return (rows + kBlock - 1) / kBlock * kBlock; }
 
   // At most `rows` entries: nothing is allocated later.
-  explicit ClusterRows(int64_t rows) {
-    rows_.reserve(static_cast<size_t>(Padded(rows)));
-    words_.reserve(rows_.capacity());
-    weights_.reserve(rows_.capacity());
+  ClusterRows(int64_t rows, DeviceInputs& inputs)
+      : rows_(Padded(rows), inputs), words_(Padded(rows), inputs), weights_(Padded(rows), inputs) {
+    Clear();
   }
 
   void Clear() {
     num_rows_ = 0;
-    rows_.clear();
-    words_.clear();
-    weights_.clear();
+    rows_.host.clear();
+    words_.host.clear();
+    weights_.host.clear();
   }
   void Add(int32_t row, int32_t word, float weight) {
-    rows_.push_back(row);
-    words_.push_back(word);
-    weights_.push_back(weight);
+    rows_.host.push_back(row);
+    words_.host.push_back(word);
+    weights_.host.push_back(weight);
   }
-  // Row 0, word 0, weight 0.
-  void Pad() {
-    num_rows_ = static_cast<int64_t>(rows_.size());
+  // All are there: pads with row 0, word 0, weight 0, and puts them where operations read them.
+  void Finish() {
+    num_rows_ = static_cast<int64_t>(rows_.host.size());
     const auto padded = static_cast<size_t>(Padded(num_rows_));
-    rows_.resize(padded);
-    words_.resize(padded);
-    weights_.resize(padded);
+    rows_.host.resize(padded);
+    words_.host.resize(padded);
+    weights_.host.resize(padded);
+    rows_.Set();
+    words_.Set();
+    weights_.Set();
   }
 
   // Entries that count, which come first, and all of them.
   int64_t num_rows() const { return num_rows_; }
-  int64_t num_padded() const { return static_cast<int64_t>(rows_.size()); }
+  int64_t num_padded() const { return static_cast<int64_t>(rows_.host.size()); }
   const int32_t* rows() const { return rows_.data(); }
   const int32_t* words() const { return words_.data(); }  // counted from the cluster's first
   const float* weights() const { return weights_.data(); }
 
  private:
   int64_t num_rows_ = 0;
-  std::vector<int32_t> rows_;
-  std::vector<int32_t> words_;
-  std::vector<float> weights_;
+  ComputedArray<int32_t> rows_;
+  ComputedArray<int32_t> words_;
+  ComputedArray<float> weights_;
 };
 
 }  // namespace anyorder

@@ -45,7 +45,7 @@ class DistanceBias {
   TensorView spread_;
   TensorView dspread_;
   int64_t min_distance_ = 0;
-  std::vector<int32_t> bucket_of_row_;  // [2 * R']
+  const int32_t* bucket_of_row_ = nullptr;  // [2 * R'], the device's
 };
 
 }  // namespace anyorder

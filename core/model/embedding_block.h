@@ -15,7 +15,9 @@ namespace anyorder {
 
 class EmbeddingBlock {
  public:
-  explicit EmbeddingBlock(const NetworkShape& shape);
+  EmbeddingBlock(const NetworkShape& shape, DeviceInputs& inputs);
+
+  void SetInputs(const Batch& batch);
 
   // Writes the input of layer 0.
   void Forward(const StepContext& context, const NetworkWeights& weights) const;
@@ -38,12 +40,12 @@ class EmbeddingBlock {
   // rows += table[ids], one id a row.
   void AddTable(const StepContext& context,
                 ConstTensorView table,
-                const std::vector<int32_t>& ids,
+                const int32_t* ids,
                 TensorView rows) const;
 
-  float scale_;                         // of token embeddings: sqrt(d) for Transformer-XL
-  mutable AdaptiveEmbedding adaptive_;  // sorts each step's tokens
-  std::vector<int32_t> mask_ids_;       // [B * Q] zeros: mask_emb is a table with one row
+  float scale_;  // of token embeddings: sqrt(d) for Transformer-XL
+  AdaptiveEmbedding adaptive_;
+  ComputedArray<int32_t> mask_ids_;  // [B * Q] zeros: mask_emb is a table with one row
 };
 
 }  // namespace anyorder

@@ -11,7 +11,7 @@ Joint JointOf(const StepContext& context,
   const LayerActivations& a = context.activations.layers[layer];
   return {
       .dropout = context.Dropout(DropoutSite(layer, DropoutPlace::kFeedForwardOutput)),
-      .row_ids = context.batch().row_ids.data() + context.shape.first_row(layer),
+      .row_ids = context.device.row_ids() + context.shape.first_row(layer),
       .norm = {weights.ffn_norm_gamma, weights.ffn_norm_beta, a.ffn_sum, a.ffn_mean, a.ffn_rstd}};
 }
 
@@ -53,7 +53,7 @@ void FeedForwardBlockForward(const StepContext& context,
       {.activation = context.shape.model.activation,
        .x = a.ffn_inner,
        .dropout = context.Dropout(DropoutSite(layer, DropoutPlace::kFeedForwardHidden)),
-       .row_ids = context.batch().row_ids.data() + context.shape.first_row(layer),
+       .row_ids = context.device.row_ids() + context.shape.first_row(layer),
        .y = a.ffn_hidden},
       context.stream);
   backend.Gemm({.a = a.ffn_hidden,
@@ -73,7 +73,7 @@ void FeedForwardBlockBackward(const StepContext& context,
   Activations& scratch = context.activations;
   const LayerActivations& a = scratch.layers[layer];
   const int64_t rows = context.shape.num_rows(layer);
-  const int32_t* const row_ids = context.batch().row_ids.data() + context.shape.first_row(layer);
+  const int32_t* const row_ids = context.device.row_ids() + context.shape.first_row(layer);
   const TensorView input = PartInput(context, layer);
   const TensorView dbranch = Rows(scratch.branch, 0, rows);
   const TensorView dhidden = Rows(scratch.dffn, 0, rows);

@@ -17,7 +17,7 @@ kernels::AttentionInputs MakeInputs(const StepContext& context,
   in.v = a.global_v;
   in.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.model.head_dim)));
   in.rows = tables.globals.rows();
-  in.keys = context.batch().keys();
+  in.keys = context.device.keys();
   in.dropout = context.AttentionDropout(DropoutSite(layer, DropoutPlace::kGlobalProbabilities));
   in.row_ids = tables.globals.row_ids();
   return in;
@@ -29,17 +29,15 @@ int64_t NumSlots(const StepContext& context) {
 
 // to[i] = from[global slot i]
 void Gather(const StepContext& context, ConstTensorView from, TensorView to) {
-  context.backend.GatherRows({.x = from,
-                              .rows = context.batch().global_slots.data(),
-                              .num_rows = NumSlots(context),
-                              .y = to},
-                             context.stream);
+  context.backend.GatherRows(
+      {.x = from, .rows = context.device.global_slots(), .num_rows = NumSlots(context), .y = to},
+      context.stream);
 }
 
 // to[global slot i] += from[i]
 void Scatter(const StepContext& context, ConstTensorView from, TensorView to) {
   context.backend.GatherRows({.x = from,
-                              .rows = context.batch().global_slots.data(),
+                              .rows = context.device.global_slots(),
                               .num_rows = NumSlots(context),
                               .scatter_add = true,
                               .y = to},

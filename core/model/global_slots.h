@@ -18,11 +18,14 @@ namespace anyorder {
 class GlobalSlots {
  public:
   // Nothing unless the model has global projections and the batch global rows.
-  absl::Status Allocate(const NetworkShape& shape, kernels::Backend& backend);
+  absl::Status Allocate(const NetworkShape& shape, DeviceInputs& inputs, kernels::Backend& backend);
   // Reads the microbatch's global slots. Each row with a global flag must be among them.
+  void SetInputs(const StepContext& context);
+  // Their angles; after DeviceInputs::Send.
   void Prepare(const StepContext& context, const RotaryAngles& rotary);
 
-  bool empty() const { return row_ids_.empty(); }
+  bool empty() const { return row_ids_.host.empty(); }
+  // Of the device:
   // `lim` and `grp` of all rows for the first call: global ones see nothing.
   const int32_t* local_lim() const { return local_lim_.data(); }
   const int32_t* local_grp() const { return local_grp_.data(); }
@@ -34,9 +37,9 @@ class GlobalSlots {
   int64_t bytes() const { return storage_ == nullptr ? 0 : storage_->size_bytes(); }
 
  private:
-  std::vector<int32_t> local_lim_, local_grp_;  // [N]
-  std::vector<int32_t> pos_, lim_, grp_, doc_, seg_, row_ids_;
-  std::vector<uint8_t> glob_;
+  ComputedArray<int32_t> local_lim_, local_grp_;  // [N]
+  ComputedArray<int32_t> pos_, lim_, grp_, doc_, seg_, row_ids_;
+  ComputedArray<uint8_t> glob_;
   std::unique_ptr<kernels::Buffer> storage_;
   TensorView angles_;
 };

@@ -5,39 +5,44 @@
 
 namespace anyorder {
 
-LossHead::LossHead(const NetworkShape& shape)
-    : adaptive_(shape),
-      output_rows_(static_cast<size_t>(shape.num_targets())),
-      row_ids_(static_cast<size_t>(shape.num_targets())),
+LossHead::LossHead(const NetworkShape& shape, DeviceInputs& inputs)
+    : adaptive_(shape, inputs),
+      output_rows_(shape.num_targets(), inputs),
+      row_ids_(shape.num_targets(), inputs),
       losses_(static_cast<size_t>(shape.num_targets())) {}
 
-void LossHead::LocateRows(const StepContext& context) {
+void LossHead::SetInputs(const StepContext& context) {
   const Batch& batch = context.batch();
   const NetworkShape& shape = context.shape;
   const int64_t last = shape.model.num_layers - 1;
   const auto first = static_cast<int32_t>(shape.first_row(last));
   const int64_t num_rows = shape.num_rows(last);
   contiguous_ = num_rows == shape.num_targets();
-  for (size_t i = 0; i < output_rows_.size(); ++i) {
+  for (size_t i = 0; i < output_rows_.host.size(); ++i) {
     const int32_t row = batch.readout_rows[i] - first;
     ANYORDER_CHECK(row >= 0 && row < num_rows)
         << "readout row " << batch.readout_rows[i] << " is not among the " << num_rows
         << " rows from " << first << " that the last layer computes";
-    output_rows_[i] = row;
-    row_ids_[i] = batch.row_ids[batch.readout_rows[i]];
+    output_rows_.host[i] = row;
+    row_ids_.host[i] = batch.row_ids[batch.readout_rows[i]];
     contiguous_ = contiguous_ && row == static_cast<int32_t>(i);
   }
+  output_rows_.Set();
+  row_ids_.Set();
+  adaptive_.SetInputs(batch);
+}
+
+void LossHead::FetchLosses(const StepContext& context) {
+  if (losses_.empty()) return;
+  fetched_.Fetch(context.activations.losses, context.backend, context.stream);
 }
 
 void LossHead::ReadLosses(const StepContext& context) {
-  const TensorView losses = context.activations.losses;
-  const bool is_double = losses.dtype() == DType::kFloat64;
   const Batch& batch = context.batch();
   loss_sum_ = 0;
   shares_.fill({});
   for (size_t i = 0; i < losses_.size(); ++i) {
-    const double loss =
-        is_double ? losses.data<double>()[i] : static_cast<double>(losses.data<float>()[i]);
+    const double loss = fetched_.At(static_cast<int64_t>(i));
     losses_[i] = static_cast<float>(loss);
     const double weight = batch.weights[i];
     loss_sum_ += weight * loss;
@@ -67,8 +72,8 @@ void LossHead::RunSoftmax(const StepContext& context,
   args.x = x;
   args.weight = weights.embedding;
   args.bias = weights.softmax_bias;
-  args.labels = context.batch().labels.data();
-  args.row_weights = context.batch().weights.data();
+  args.labels = context.device.labels();
+  args.row_weights = context.device.weights();
   args.loss = context.activations.losses;
   args.workspace = context.activations.workspace;
   if (gradients != nullptr) {
@@ -81,11 +86,8 @@ void LossHead::RunSoftmax(const StepContext& context,
 
 void LossHead::Run(const StepContext& context,
                    const NetworkWeights& weights,
-                   const NetworkGradients* gradients) {
-  LocateRows(context);
+                   const NetworkGradients* gradients) const {
   if (losses_.empty()) {
-    loss_sum_ = 0;
-    shares_.fill({});
     if (gradients != nullptr) ClearWithoutTargets(context, *gradients);
     return;
   }
@@ -96,7 +98,7 @@ void LossHead::Run(const StepContext& context,
   if (!contiguous_) {
     backend.GatherRows({.x = a.output,
                         .rows = output_rows_.data(),
-                        .num_rows = static_cast<int64_t>(output_rows_.size()),
+                        .num_rows = static_cast<int64_t>(output_rows_.host.size()),
                         .y = a.readout},
                        context.stream);
     rows = a.readout;
@@ -119,7 +121,6 @@ void LossHead::Run(const StepContext& context,
   } else {
     RunSoftmax(context, weights, gradients, x, dx);
   }
-  ReadLosses(context);
   if (gradients == nullptr) return;
   if (has_head) PredictionHeadBackward(context, weights, *gradients, rows, a.dreadout, dreadout);
   if (dropout.enabled()) {
@@ -131,7 +132,7 @@ void LossHead::Run(const StepContext& context,
   backend.FillZero(dinput, context.stream);
   backend.GatherRows({.x = a.dreadout,
                       .rows = output_rows_.data(),
-                      .num_rows = static_cast<int64_t>(output_rows_.size()),
+                      .num_rows = static_cast<int64_t>(output_rows_.host.size()),
                       .scatter_add = true,
                       .y = dinput},
                      context.stream);

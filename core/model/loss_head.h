@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/model/adaptive_softmax.h"
+#include "core/model/host_copy.h"
 #include "core/model/layer_tensors.h"
 #include "core/model/step_context.h"
 
@@ -15,22 +16,25 @@ namespace anyorder {
 
 class LossHead {
  public:
-  explicit LossHead(const NetworkShape& shape);
+  LossHead(const NetworkShape& shape, DeviceInputs& inputs);
+
+  // Finds the readout's rows in the last layer's output.
+  void SetInputs(const StepContext& context);
 
   // Losses of the readout entries from activations.output. With gradients also activations.dinput (gradient of
   // the last layer's output) and the sums in embedding and softmax bias.
   void Run(const StepContext& context,
            const NetworkWeights& weights,
-           const NetworkGradients* gradients);
+           const NetworkGradients* gradients) const;
+  // Asks for the losses; ReadLosses after Backend::Synchronize.
+  void FetchLosses(const StepContext& context);
+  void ReadLosses(const StepContext& context);
   // Weighted sum, and what it is made of, [B * targets]; entries of weight 0 are 0.
   double loss_sum() const { return loss_sum_; }
   const std::vector<float>& losses() const { return losses_; }
   const std::array<LossShare, kMaxLosses>& shares() const { return shares_; }
 
  private:
-  // Finds the readout's rows in the last layer's output.
-  void LocateRows(const StepContext& context);
-  void ReadLosses(const StepContext& context);
   // Losses of x [targets, d], and with gradients dx and the sums: the full softmax.
   static void RunSoftmax(const StepContext& context,
                          const NetworkWeights& weights,
@@ -41,9 +45,10 @@ class LossHead {
   static void ClearWithoutTargets(const StepContext& context, const NetworkGradients& gradients);
 
   AdaptiveSoftmax adaptive_;
-  std::vector<int32_t> output_rows_;  // [targets] rows of activations.output
-  std::vector<int32_t> row_ids_;      // [targets] their logical ids
-  bool contiguous_ = false;           // the readout is the whole output in order: no gather
+  ComputedArray<int32_t> output_rows_;  // [targets] rows of activations.output
+  ComputedArray<int32_t> row_ids_;      // [targets] their logical ids
+  bool contiguous_ = false;             // the readout is the whole output in order: no gather
+  HostCopy fetched_;
   double loss_sum_ = 0;
   std::array<LossShare, kMaxLosses> shares_{};
   std::vector<float> losses_;

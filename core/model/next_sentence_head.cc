@@ -6,28 +6,41 @@
 
 namespace anyorder {
 
-NextSentenceHead::NextSentenceHead(const NetworkShape& shape)
-    : output_rows_(shape.batch.next_sentence ? static_cast<size_t>(shape.batch.batch_size) : 0),
-      row_ids_(output_rows_.size()) {}
+NextSentenceHead::NextSentenceHead(const NetworkShape& shape, DeviceInputs& inputs)
+    : output_rows_(shape.batch.next_sentence ? shape.batch.batch_size : 0, inputs),
+      row_ids_(shape.batch.next_sentence ? shape.batch.batch_size : 0, inputs) {}
+
+void NextSentenceHead::SetInputs(const StepContext& context) {
+  const NetworkShape& shape = context.shape;
+  const int64_t last = shape.model.num_layers - 1;
+  for (size_t b = 0; b < output_rows_.host.size(); ++b) {
+    const int32_t row = context.batch().summary_rows[b];
+    output_rows_.host[b] = row - static_cast<int32_t>(shape.first_row(last));
+    ANYORDER_CHECK(output_rows_.host[b] >= 0 && output_rows_.host[b] < shape.num_rows(last))
+        << "next-sentence row " << row << " is not one that the last layer computes";
+    row_ids_.host[b] = context.batch().row_ids[row];
+  }
+  output_rows_.Set();
+  row_ids_.Set();
+}
 
 void NextSentenceHead::Run(const StepContext& context,
                            const NetworkWeights& weights,
-                           const NetworkGradients* gradients) {
-  num_entries_ = loss_sum_ = num_correct_ = 0;
+                           const NetworkGradients* gradients) const {
   kernels::Backend& backend = context.backend;
   if (gradients != nullptr && !gradients->summary.is_null()) {
     for (const TensorView& view :
          {gradients->summary, gradients->summary_bias, gradients->classes, gradients->classes_bias})
       backend.FillZero(view, context.stream);
   }
-  if (output_rows_.empty()) return;
+  if (output_rows_.host.empty()) return;
   Forward(context, weights);
   kernels::LinearCrossEntropyArgs args;
   args.x = context.activations.summary_hidden;
   args.weight = weights.classes;
   args.bias = weights.classes_bias;
-  args.labels = context.batch().summary_labels.data();
-  args.row_weights = context.batch().summary_weights.data();
+  args.labels = context.device.summary_labels();
+  args.row_weights = context.device.summary_weights();
   args.loss = context.activations.summary_losses;
   args.workspace = context.activations.workspace;
   if (gradients != nullptr) {
@@ -36,24 +49,14 @@ void NextSentenceHead::Run(const StepContext& context,
     args.dbias = gradients->classes_bias;
   }
   backend.LinearCrossEntropy(args, context.stream);
-  ReadLosses(context);
   if (gradients != nullptr) Backward(context, weights, *gradients);
 }
 
-void NextSentenceHead::Forward(const StepContext& context, const NetworkWeights& weights) {
-  const NetworkShape& shape = context.shape;
-  const int64_t last = shape.model.num_layers - 1;
-  for (size_t b = 0; b < output_rows_.size(); ++b) {
-    const int32_t row = context.batch().summary_rows[b];
-    output_rows_[b] = row - static_cast<int32_t>(shape.first_row(last));
-    ANYORDER_CHECK(output_rows_[b] >= 0 && output_rows_[b] < shape.num_rows(last))
-        << "next-sentence row " << row << " is not one that the last layer computes";
-    row_ids_[b] = context.batch().row_ids[row];
-  }
+void NextSentenceHead::Forward(const StepContext& context, const NetworkWeights& weights) const {
   const Activations& a = context.activations;
   context.backend.GatherRows({.x = a.output,
                               .rows = output_rows_.data(),
-                              .num_rows = static_cast<int64_t>(output_rows_.size()),
+                              .num_rows = static_cast<int64_t>(output_rows_.host.size()),
                               .y = a.summary_input},
                              context.stream);
   // The same dropout as of other rows that are read out.
@@ -76,13 +79,16 @@ void NextSentenceHead::Forward(const StepContext& context, const NetworkWeights&
                                     context.stream);
 }
 
+void NextSentenceHead::FetchLosses(const StepContext& context) {
+  if (output_rows_.host.empty()) return;
+  fetched_.Fetch(context.activations.summary_losses, context.backend, context.stream);
+}
+
 void NextSentenceHead::ReadLosses(const StepContext& context) {
-  const TensorView losses = context.activations.summary_losses;
-  for (size_t b = 0; b < output_rows_.size(); ++b) {
+  num_entries_ = loss_sum_ = num_correct_ = 0;
+  for (size_t b = 0; b < output_rows_.host.size(); ++b) {
     if (context.batch().summary_weights[b] == 0) continue;
-    const double loss = losses.dtype() == DType::kFloat64
-                            ? losses.data<double>()[b]
-                            : static_cast<double>(losses.data<float>()[b]);
+    const double loss = fetched_.At(static_cast<int64_t>(b));
     num_entries_ += 1;
     loss_sum_ += loss;
     // Of two classes the one with more than half of the probability wins.
@@ -92,7 +98,7 @@ void NextSentenceHead::ReadLosses(const StepContext& context) {
 
 void NextSentenceHead::Backward(const StepContext& context,
                                 const NetworkWeights& weights,
-                                const NetworkGradients& gradients) {
+                                const NetworkGradients& gradients) const {
   kernels::Backend& backend = context.backend;
   const Activations& a = context.activations;
   backend.ActivationBackward({.activation = kernels::Activation::kTanh,
@@ -113,7 +119,7 @@ void NextSentenceHead::Backward(const StepContext& context,
                        context.stream);
   backend.GatherRows({.x = a.summary_input,
                       .rows = output_rows_.data(),
-                      .num_rows = static_cast<int64_t>(output_rows_.size()),
+                      .num_rows = static_cast<int64_t>(output_rows_.host.size()),
                       .scatter_add = true,
                       .y = Rows(a.dinput, 0, a.output.dim(0))},
                      context.stream);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/model/host_copy.h"
 #include "core/model/layer_tensors.h"
 #include "core/model/step_context.h"
 
@@ -14,13 +15,19 @@ namespace anyorder {
 
 class NextSentenceHead {
  public:
-  explicit NextSentenceHead(const NetworkShape& shape);
+  NextSentenceHead(const NetworkShape& shape, DeviceInputs& inputs);
+
+  // Finds the entries' rows in the last layer's output.
+  void SetInputs(const StepContext& context);
 
   // After LossHead::Run: losses of the lanes' entries from activations.output, and with gradients those of the head's own
   // parameters, overwritten, and what goes to activations.dinput, added.
   void Run(const StepContext& context,
            const NetworkWeights& weights,
-           const NetworkGradients* gradients);
+           const NetworkGradients* gradients) const;
+  // Asks for the losses; ReadLosses after Backend::Synchronize.
+  void FetchLosses(const StepContext& context);
+  void ReadLosses(const StepContext& context);
   // Over lanes whose entry has a weight: how many they are, the sum of their losses, not weighted, and how many were told right: the
   // likelier class is the label.
   double num_entries() const { return num_entries_; }
@@ -28,14 +35,14 @@ class NextSentenceHead {
   double num_correct() const { return num_correct_; }
 
  private:
-  void Forward(const StepContext& context, const NetworkWeights& weights);
+  void Forward(const StepContext& context, const NetworkWeights& weights) const;
   void Backward(const StepContext& context,
                 const NetworkWeights& weights,
-                const NetworkGradients& gradients);
-  void ReadLosses(const StepContext& context);
+                const NetworkGradients& gradients) const;
 
-  std::vector<int32_t> output_rows_;  // [B] rows of activations.output
-  std::vector<int32_t> row_ids_;      // [B] their logical ids
+  ComputedArray<int32_t> output_rows_;  // [B] rows of activations.output
+  ComputedArray<int32_t> row_ids_;      // [B] their logical ids
+  HostCopy fetched_;
   double num_entries_ = 0;
   double loss_sum_ = 0;
   double num_correct_ = 0;

@@ -9,22 +9,20 @@
 namespace anyorder {
 namespace {
 
-void StoreRow(const std::vector<double>& row, int64_t begin, TensorView out) {
-  for (size_t i = 0; i < row.size(); ++i) {
-    const int64_t place = begin + static_cast<int64_t>(i);
-    switch (out.dtype()) {
-      case DType::kFloat64:
-        out.data<double>()[place] = row[i];
-        break;
-      case DType::kFloat32:
-        out.data<float>()[place] = static_cast<float>(row[i]);
-        break;
-      case DType::kBFloat16:
-        out.data<BFloat16>()[place] = BFloat16(static_cast<float>(row[i]));
-        break;
-      default:
-        ANYORDER_CHECK(false) << "positions in " << std::string(Name(out.dtype()));
-    }
+// Element `place` of the host's `out`.
+void Store(double value, int64_t place, TensorView out) {
+  switch (out.dtype()) {
+    case DType::kFloat64:
+      out.data<double>()[place] = value;
+      break;
+    case DType::kFloat32:
+      out.data<float>()[place] = static_cast<float>(value);
+      break;
+    case DType::kBFloat16:
+      out.data<BFloat16>()[place] = BFloat16(static_cast<float>(value));
+      break;
+    default:
+      ANYORDER_CHECK(false) << "positions in " << std::string(Name(out.dtype()));
   }
 }
 
@@ -42,7 +40,9 @@ void EncodeDistance(int64_t distance, int64_t clamp_len, int64_t dim, double* ou
   }
 }
 
-absl::Status PositionTables::Allocate(const NetworkShape& shape, kernels::Backend& backend) {
+absl::Status PositionTables::Allocate(const NetworkShape& shape,
+                                      DeviceInputs& inputs,
+                                      kernels::Backend& backend) {
   if (!shape.model.relative_positions()) return absl::OkStatus();
   const int64_t distances = shape.batch.num_distances;
   const int64_t dim = shape.model.model_dim;
@@ -54,44 +54,62 @@ absl::Status PositionTables::Allocate(const NetworkShape& shape, kernels::Backen
     dropped_ = TensorView(
         static_cast<char*>(storage_->data()) + table_bytes, shape.dtype(), {2 * distances, dim});
   }
+  Fill(shape, backend);
+  table_of_lane_ = {shape.batch.batch_size, inputs};
+  row_ids_ = {2 * distances, inputs};
+  return absl::OkStatus();
+}
+
+// One direction at a time.
+void PositionTables::Fill(const NetworkShape& shape, kernels::Backend& backend) const {
+  const int64_t distances = both_.dim(1);
+  const int64_t dim = both_.dim(2);
   std::vector<double> row(static_cast<size_t>(dim));
+  std::vector<char> bytes(static_cast<size_t>(both_.num_bytes() / 2));
+  const TensorView table(bytes.data(), both_.dtype(), {distances, dim});
   for (int64_t direction = 0; direction < 2; ++direction) {
     for (int64_t r = 0; r < distances; ++r) {
       const int64_t distance = shape.batch.min_distance + r;
       EncodeDistance(direction == 0 ? distance : -distance, shape.model.clamp_len, dim, row.data());
-      StoreRow(row, (direction * distances + r) * dim, both_);
+      for (int64_t i = 0; i < dim; ++i)
+        Store(row[i], r * dim + i, table);
     }
+    const TensorView target = both_.Slice(direction * distances * dim, table.shape());
+    backend.CopyToDevice(table.raw(), target.raw(), table.num_bytes(), {});
   }
-  table_of_lane_.assign(static_cast<size_t>(shape.batch.batch_size), 0);
-  row_ids_.assign(static_cast<size_t>(2 * distances), 0);
-  return absl::OkStatus();
 }
 
-void PositionTables::Prepare(const StepContext& context) {
+void PositionTables::SetInputs(const StepContext& context) {
   if (both_.is_null()) return;
   const Batch& batch = context.batch();
   const int64_t distances = context.shape.batch.num_distances;
-  const int64_t dim = context.model_dim();
   const bool has_forward = std::count(batch.direction.begin(), batch.direction.end(), 0) > 0;
   const bool has_backward = std::count(batch.direction.begin(), batch.direction.end(), 1) > 0;
   num_tables_ = (has_forward ? 1 : 0) + (has_backward ? 1 : 0);
   const int64_t first = has_forward ? 0 : 1;
-  for (size_t b = 0; b < table_of_lane_.size(); ++b) {
+  for (size_t b = 0; b < table_of_lane_.host.size(); ++b) {
     ANYORDER_CHECK(batch.direction[b] == 0 || batch.direction[b] == 1)
         << "direction " << batch.direction[b];
-    table_of_lane_[b] = batch.direction[b] - static_cast<int32_t>(first);
+    table_of_lane_.host[b] = batch.direction[b] - static_cast<int32_t>(first);
   }
-  const TensorView present = both_.Slice(first * distances * dim, {num_tables_ * distances, dim});
-  encodings_ = present;
+  table_of_lane_.Set();
+  encodings_ = both_.Slice(first * distances * context.model_dim(),
+                           {num_tables_ * distances, context.model_dim()});
+  if (!context.Dropout(kPositionSite).enabled()) return;
+  for (int64_t row = 0; row < num_tables_ * distances; ++row) {
+    row_ids_.host[row] = static_cast<int32_t>((2 * batch.lanes[0] + first) * distances + row);
+  }
+  row_ids_.Set();
+}
 
+void PositionTables::Prepare(const StepContext& context) {
+  if (both_.is_null()) return;
   const kernels::Dropout dropout = context.Dropout(kPositionSite);
   if (!dropout.enabled()) return;
-  for (int64_t row = 0; row < num_tables_ * distances; ++row) {
-    row_ids_[row] = static_cast<int32_t>((2 * batch.lanes[0] + first) * distances + row);
-  }
-  const TensorView target = dropped_.Slice(0, {num_tables_ * distances, dim});
+  const TensorView target = dropped_.Slice(0, encodings_.shape());
   context.backend.DropoutApply(
-      {.x = present, .dropout = dropout, .row_ids = row_ids_.data(), .y = target}, context.stream);
+      {.x = encodings_, .dropout = dropout, .row_ids = row_ids_.data(), .y = target},
+      context.stream);
   encodings_ = target;
 }
 

@@ -24,28 +24,31 @@ void EncodeDistance(int64_t distance, int64_t clamp_len, int64_t dim, double* ou
 class PositionTables {
  public:
   // Nothing unless the model has relative positions: then there are 0 tables.
-  absl::Status Allocate(const NetworkShape& shape, kernels::Backend& backend);
+  absl::Status Allocate(const NetworkShape& shape, DeviceInputs& inputs, kernels::Backend& backend);
 
-  // Picks the tables of the directions that the microbatch has and drops out of them.
+  // Picks the tables of the directions that the microbatch has; Prepare, after DeviceInputs::Send, drops out of them.
   //
   // There is one mask per microbatch and direction, keyed by the microbatch's first lane, where the
   // original draws one per example: a mask per example would need a projection per example (R x d x HD each).
+  void SetInputs(const StepContext& context);
   void Prepare(const StepContext& context);
 
   int64_t num_tables() const { return num_tables_; }
   // [num_tables * R, d] T, of the last Prepare.
   ConstTensorView encodings() const { return encodings_; }
-  // [B], which of them each lane uses.
+  // [B], which of them each lane uses; the device's.
   const int32_t* table_of_lane() const { return table_of_lane_.data(); }
   int64_t bytes() const { return storage_ == nullptr ? 0 : storage_->size_bytes(); }
 
  private:
+  void Fill(const NetworkShape& shape, kernels::Backend& backend) const;
+
   std::unique_ptr<kernels::Buffer> storage_;
   TensorView both_;     // [2, R, d] T: forward, backward
   TensorView dropped_;  // [2 * R, d] T; null if the model has no dropout
   ConstTensorView encodings_;
-  std::vector<int32_t> table_of_lane_;
-  std::vector<int32_t> row_ids_;  // [2 * R]
+  ComputedArray<int32_t> table_of_lane_;
+  ComputedArray<int32_t> row_ids_;  // [2 * R]
   int64_t num_tables_ = 0;
 };
 

@@ -26,6 +26,13 @@ absl::Status RotaryAngles::Allocate(const NetworkShape& shape, kernels::Backend&
   keys_ = is_cached ? Rows(rows_, 0, shape.batch.batch_size * shape.batch.content_rows)
                     : TensorView(
                           static_cast<char*>(storage_->data()) + row_bytes, dtype, {num_keys, dim});
+  host_rows_ = rows_;
+  host_keys_ = keys_;
+  if (!backend.is_host_memory()) {
+    staging_.resize(static_cast<size_t>(storage_->size_bytes()));
+    host_rows_ = TensorView(staging_.data(), dtype, rows_.shape());
+    host_keys_ = TensorView(staging_.data() + row_bytes, dtype, {num_keys, dim});
+  }
   known_rows_.assign(static_cast<size_t>(num_rows), kUnknown);
   known_keys_.assign(static_cast<size_t>(num_keys), kUnknown);
   for (int64_t f = 0; f < dim / 2; ++f) {
@@ -35,11 +42,11 @@ absl::Status RotaryAngles::Allocate(const NetworkShape& shape, kernels::Backend&
   return absl::OkStatus();
 }
 
-void RotaryAngles::Fill(int32_t position,
+bool RotaryAngles::Fill(int32_t position,
                         int64_t row,
                         std::vector<int32_t>& known,
                         TensorView table) const {
-  if (known[row] == position) return;
+  if (known[row] == position) return false;
   known[row] = position;
   const auto half = static_cast<int64_t>(frequencies_.size());
   for (int64_t f = 0; f < half; ++f) {
@@ -54,9 +61,10 @@ void RotaryAngles::Fill(int32_t position,
       table.data<float>()[place + half] = static_cast<float>(std::sin(angle));
     }
   }
+  return true;
 }
 
-void RotaryAngles::Prepare(const StepContext& context) {
+void RotaryAngles::SetInputs(const StepContext& context) {
   if (rows_.is_null()) return;
   const Batch& batch = context.batch();
   const BatchShape& shape = batch.shape;
@@ -64,13 +72,18 @@ void RotaryAngles::Prepare(const StepContext& context) {
     return batch.direction[lane] == 0 ? position : -position;
   };
   const int64_t content = shape.batch_size * shape.content_rows;
+  bool changed = false;
   for (int64_t row = 0; row < shape.num_rows(); ++row) {
     const int64_t lane =
         row < content ? row / shape.content_rows : (row - content) / shape.query_rows;
-    Fill(turned(lane, batch.row_pos[row]), row, known_rows_, rows_);
+    changed |= Fill(turned(lane, batch.row_pos[row]), row, known_rows_, host_rows_);
   }
   for (int64_t key = 0; key < static_cast<int64_t>(known_keys_.size()); ++key)
-    Fill(turned(key / shape.num_keys(), batch.key_pos[key]), key, known_keys_, keys_);
+    changed |=
+        Fill(turned(key / shape.num_keys(), batch.key_pos[key]), key, known_keys_, host_keys_);
+  if (changed && !staging_.empty())
+    context.backend.CopyToDevice(
+        staging_.data(), storage_->data(), static_cast<int64_t>(staging_.size()), context.stream);
 }
 
 }  // namespace anyorder

@@ -18,8 +18,8 @@ class RotaryAngles {
  public:
   // Nothing unless the model has rotary positions.
   absl::Status Allocate(const NetworkShape& shape, kernels::Backend& backend);
-  // Angles of the microbatch's positions. Those that have not changed since the last call are kept.
-  void Prepare(const StepContext& context);
+  // Angles of the microbatch's positions, sent to the device. Those that have not changed since the last call are kept.
+  void SetInputs(const StepContext& context);
 
   // [N, D] and [B * K, D] G (with a KeyCache its own keys only): cosines, then sines, of each row. Null without rotary positions.
   ConstTensorView rows() const { return rows_; }
@@ -27,11 +27,14 @@ class RotaryAngles {
   int64_t bytes() const { return storage_ == nullptr ? 0 : storage_->size_bytes(); }
 
  private:
-  // Angles of `position` to row `row` of `table`, unless `known` says that it has them.
-  void Fill(int32_t position, int64_t row, std::vector<int32_t>& known, TensorView table) const;
+  // Angles of `position` to row `row` of `table`, unless `known` says that it has them; then false.
+  bool Fill(int32_t position, int64_t row, std::vector<int32_t>& known, TensorView table) const;
 
   std::unique_ptr<kernels::Buffer> storage_;
   TensorView rows_, keys_;
+  // What the host writes: those, or where the device's memory is another, what is copied there.
+  TensorView host_rows_, host_keys_;
+  std::vector<char> staging_;
   std::vector<double> frequencies_;               // [D / 2]
   std::vector<int32_t> known_rows_, known_keys_;  // positions that the tables hold
 };

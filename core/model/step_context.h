@@ -6,6 +6,7 @@
 
 #include "core/model/activations.h"
 #include "core/model/batch.h"
+#include "core/model/device_batch.h"
 #include "core/model/dropout_sites.h"
 #include "core/model/key_cache.h"
 #include "core/model/network_shape.h"
@@ -18,11 +19,13 @@ struct StepContext {
   const NetworkShape& shape;
   const StepArgs& args;
   Activations& activations;
+  const DeviceBatch& device;  // the batch's arrays for operations
   kernels::Backend& backend;
   StreamView stream;
   KeyCache* cache =
       nullptr;  // where keys and values go and come from, if shape.batch.cached_keys is not 0
 
+  // For the host.
   const Batch& batch() const { return *args.batch; }
   int64_t model_dim() const { return shape.model.model_dim; }
 

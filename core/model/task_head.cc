@@ -3,34 +3,18 @@
 #include "core/base/check.h"
 
 namespace anyorder {
-namespace {
-
-double ElementOf(const TensorView& tensor, int64_t i) {
-  switch (tensor.dtype()) {
-    case DType::kFloat64:
-      return tensor.data<double>()[i];
-    case DType::kBFloat16:
-      return static_cast<double>(static_cast<float>(tensor.data<BFloat16>()[i]));
-    default:
-      return static_cast<double>(tensor.data<float>()[i]);
-  }
-}
-
-}  // namespace
-
-TaskHead::TaskHead(const NetworkShape& shape)
+TaskHead::TaskHead(const NetworkShape& shape, DeviceInputs& inputs)
     : has_choices_(shape.model.task.has_choices()),
       lanes_(shape.batch.batch_size),
       rows_(shape.batch.task_rows),
-      output_rows_(static_cast<size_t>(lanes_ * rows_)),
-      row_ids_(output_rows_.size()),
+      output_rows_(lanes_ * rows_, inputs),
+      row_ids_(lanes_ * rows_, inputs),
       losses_(rows_ > 0 ? static_cast<size_t>(lanes_) : 0),
       predictions_(losses_.size()) {}
 
 void TaskHead::Run(const StepContext& context,
                    const NetworkWeights& weights,
-                   const NetworkGradients* gradients) {
-  loss_sum_ = weight_ = num_correct_ = 0;
+                   const NetworkGradients* gradients) const {
   kernels::Backend& backend = context.backend;
   if (gradients != nullptr) {
     for (const TensorView& view : {gradients->task, gradients->task_bias}) {
@@ -44,11 +28,10 @@ void TaskHead::Run(const StepContext& context,
   } else {
     RunClasses(context, weights, gradients);
   }
-  ReadResults(context);
   if (gradients != nullptr) ScatterGradients(context);
 }
 
-void TaskHead::GatherStates(const StepContext& context) {
+void TaskHead::SetInputs(const StepContext& context) {
   const NetworkShape& shape = context.shape;
   const Batch& batch = context.batch();
   const int64_t last = shape.model.num_layers - 1;
@@ -56,12 +39,18 @@ void TaskHead::GatherStates(const StepContext& context) {
     for (int64_t r = 0; r < rows_; ++r) {
       const int32_t row = batch.task_rows[b * rows_ + r];
       const int64_t state = StateOf(b, r);
-      output_rows_[state] = row - static_cast<int32_t>(shape.first_row(last));
-      ANYORDER_CHECK(output_rows_[state] >= 0 && output_rows_[state] < shape.num_rows(last))
+      output_rows_.host[state] = row - static_cast<int32_t>(shape.first_row(last));
+      ANYORDER_CHECK(output_rows_.host[state] >= 0 &&
+                     output_rows_.host[state] < shape.num_rows(last))
           << "task row " << row << " is not one that the last layer computes";
-      row_ids_[state] = batch.row_ids[batch.task_rows[b * rows_]];
+      row_ids_.host[state] = batch.row_ids[batch.task_rows[b * rows_]];
     }
   }
+  output_rows_.Set();
+  row_ids_.Set();
+}
+
+void TaskHead::GatherStates(const StepContext& context) const {
   const Activations& a = context.activations;
   context.backend.GatherRows(
       {.x = a.output, .rows = output_rows_.data(), .num_rows = lanes_ * rows_, .y = a.task_states},
@@ -95,8 +84,8 @@ void TaskHead::RunClasses(const StepContext& context,
   args.x = states;
   args.weight = weights.task;
   args.bias = weights.task_bias;
-  args.labels = context.batch().task_labels.data();
-  args.row_weights = context.batch().task_weights.data();
+  args.labels = context.device.task_labels();
+  args.row_weights = context.device.task_weights();
   args.loss = a.task_losses;
   args.workspace = a.workspace;
   const TensorView dstates = Rows(a.dtask_states, 0, lanes_);
@@ -125,8 +114,8 @@ void TaskHead::RunChoices(const StepContext& context,
     kernels::LinearCrossEntropyArgs args;
     args.x = weights.task;
     args.weight = Rows(a.task_states, b * rows_, batch.task_choices[b]);
-    args.labels = &batch.task_labels[b];
-    args.row_weights = &batch.task_weights[b];
+    args.labels = context.device.task_labels() + b;
+    args.row_weights = context.device.task_weights() + b;
     args.loss = a.task_losses.Slice(b, {1});
     args.workspace = a.workspace;
     if (gradients != nullptr) {
@@ -157,19 +146,25 @@ void TaskHead::ScatterGradients(const StepContext& context) const {
   }
 }
 
+void TaskHead::FetchResults(const StepContext& context) {
+  if (rows_ == 0) return;
+  fetched_losses_.Fetch(context.activations.task_losses, context.backend, context.stream);
+  fetched_logits_.Fetch(context.activations.task_logits, context.backend, context.stream);
+}
+
 void TaskHead::ReadResults(const StepContext& context) {
-  const Activations& a = context.activations;
+  loss_sum_ = weight_ = num_correct_ = 0;
+  if (rows_ == 0) return;
   const Batch& batch = context.batch();
   for (int64_t b = 0; b < lanes_; ++b) {
-    const int64_t outputs = has_choices_ ? batch.task_choices[b] : a.task_logits.dim(1);
+    const int64_t outputs = has_choices_ ? batch.task_choices[b] : fetched_logits_.view().dim(1);
     const int64_t first = b * (has_choices_ ? rows_ : outputs);
     int64_t likeliest = 0;
     for (int64_t i = 1; i < outputs; ++i) {
-      if (ElementOf(a.task_logits, first + i) > ElementOf(a.task_logits, first + likeliest))
-        likeliest = i;
+      if (fetched_logits_.At(first + i) > fetched_logits_.At(first + likeliest)) likeliest = i;
     }
     predictions_[b] = static_cast<int32_t>(likeliest);
-    const double loss = ElementOf(a.task_losses, b);
+    const double loss = fetched_losses_.At(b);
     const auto weight = static_cast<double>(batch.task_weights[b]);
     losses_[b] = static_cast<float>(loss);
     loss_sum_ += weight * loss;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/model/host_copy.h"
 #include "core/model/layer_tensors.h"
 #include "core/model/step_context.h"
 
@@ -14,13 +15,19 @@ namespace anyorder {
 
 class TaskHead {
  public:
-  explicit TaskHead(const NetworkShape& shape);
+  TaskHead(const NetworkShape& shape, DeviceInputs& inputs);
+
+  // Finds the rows that it reads in the last layer's output.
+  void SetInputs(const StepContext& context);
 
   // After LossHead::Run: losses of the lanes from activations.output, and with gradients those of the head's own parameters,
   // overwritten, and what goes to activations.dinput, added.
   void Run(const StepContext& context,
            const NetworkWeights& weights,
-           const NetworkGradients* gradients);
+           const NetworkGradients* gradients) const;
+  // Asks for losses and logits; ReadResults after Backend::Synchronize.
+  void FetchResults(const StepContext& context);
+  void ReadResults(const StepContext& context);
 
   // Sum over lanes of weight * loss, and of the weights.
   double loss_sum() const { return loss_sum_; }
@@ -32,7 +39,7 @@ class TaskHead {
   const std::vector<int32_t>& predictions() const { return predictions_; }
 
  private:
-  void GatherStates(const StepContext& context);
+  void GatherStates(const StepContext& context) const;
   void DropStates(const StepContext& context, const TensorView& states) const;
   void RunClasses(const StepContext& context,
                   const NetworkWeights& weights,
@@ -41,7 +48,6 @@ class TaskHead {
                   const NetworkWeights& weights,
                   const NetworkGradients* gradients) const;
   void ScatterGradients(const StepContext& context) const;
-  void ReadResults(const StepContext& context);
 
   // Where row r of lane b is among the states: lanes side by side for choices, else all first rows before all second ones.
   int64_t StateOf(int64_t b, int64_t r) const {
@@ -50,10 +56,11 @@ class TaskHead {
 
   const bool has_choices_;
   const int64_t lanes_;
-  const int64_t rows_;                // a lane
-  std::vector<int32_t> output_rows_;  // [B * rows] rows of activations.output
-  std::vector<int32_t>
-      row_ids_;  // [B * rows] logical ids for dropout: the lane's first one for all of a lane
+  const int64_t rows_;                  // a lane
+  ComputedArray<int32_t> output_rows_;  // [B * rows] rows of activations.output
+  // [B * rows] logical ids for dropout: the lane's first one for all of a lane.
+  ComputedArray<int32_t> row_ids_;
+  HostCopy fetched_losses_, fetched_logits_;
   double loss_sum_ = 0;
   double weight_ = 0;
   double num_correct_ = 0;

@@ -1,7 +1,9 @@
 #include "core/model/transformer.h"
 
+#include <algorithm>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
@@ -10,6 +12,8 @@
 #include "core/model/adaptive_clusters.h"
 #include "core/model/attention_block.h"
 #include "core/model/attention_tables.h"
+#include "core/model/device_batch.h"
+#include "core/model/device_inputs.h"
 #include "core/model/embedding_block.h"
 #include "core/model/feed_forward_block.h"
 #include "core/model/forward_pass.h"
@@ -23,6 +27,22 @@
 namespace anyorder {
 namespace {
 
+// Where each layer's own parameters begin in the flat space and, last, where those of the last layer end.
+std::vector<int64_t> LayerBegins(const ModelConfig& model, const ParameterLayout& layout) {
+  std::vector<int64_t> begins(static_cast<size_t>(model.num_layers), layout.num_elements());
+  int64_t end = 0;
+  for (size_t layer = 0; layer < begins.size(); ++layer) {
+    const std::string prefix = absl::StrCat("transformer.layer.", layer, ".");
+    for (const ParameterInfo& info : layout.parameters()) {
+      if (!absl::StartsWith(info.name, prefix)) continue;
+      begins[layer] = std::min(begins[layer], info.offset);
+      end = std::max(end, info.end());
+    }
+  }
+  begins.push_back(end);
+  return begins;
+}
+
 class TransformerNetwork final : public Transformer {
  public:
   TransformerNetwork(const NetworkShape& shape, kernels::Backend& backend)
@@ -30,26 +50,32 @@ class TransformerNetwork final : public Transformer {
         backend_(backend),
         layout_(shape.model, shape.vocab_size),
         binder_(shape_, layout_),
-        embedding_(shape_),
-        loss_head_(shape_),
-        next_sentence_head_(shape_),
-        task_head_(shape_) {}
+        device_(shape_, inputs_),
+        embedding_(shape_, inputs_),
+        loss_head_(shape_, inputs_),
+        next_sentence_head_(shape_, inputs_),
+        task_head_(shape_, inputs_),
+        layer_begins_(LayerBegins(shape_.model, layout_)) {}
 
   absl::Status Allocate() {
     ANYORDER_RETURN_IF_ERROR(activations_.Allocate(shape_, backend_));
-    return tables_.Allocate(shape_, backend_);
+    ANYORDER_RETURN_IF_ERROR(tables_.Allocate(shape_, inputs_, backend_));
+    return inputs_.Allocate(backend_);
   }
 
   const ParameterLayout& layout() const override { return layout_; }
   const std::vector<float>& readout_losses() const override { return loss_head_.losses(); }
   const std::vector<float>& task_losses() const override { return task_head_.losses(); }
   const std::vector<int32_t>& task_predictions() const override { return task_head_.predictions(); }
-  int64_t activation_bytes() const override { return activations_.bytes() + tables_.bytes(); }
+  int64_t activation_bytes() const override {
+    return activations_.bytes() + tables_.bytes() + inputs_.bytes();
+  }
 
   StepResult Run(const StepArgs& args, StreamView stream) override {
     CheckArguments(args);
-    const StepContext context{shape_, args, activations_, backend_, stream};
+    const StepContext context{shape_, args, activations_, device_, backend_, stream};
     binder_.Bind(args.weights, &weights_);
+    SendInputs(context);
     tables_.Prepare(context, weights_);
     ForwardPass(context, embedding_, tables_, weights_);
     const bool learns = args.training && !args.gradients.is_null();
@@ -61,6 +87,7 @@ class TransformerNetwork final : public Transformer {
     next_sentence_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
     task_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
     if (learns) Backward(context);
+    ReadResults(context);
     StepResult result = {loss_head_.loss_sum(),
                          args.batch->Divisor(),
                          next_sentence_head_.loss_sum(),
@@ -101,6 +128,28 @@ class TransformerNetwork final : public Transformer {
         << std::string(Name(args.gradients.dtype()));
   }
 
+  // All that the host computes from the batch.
+  void SendInputs(const StepContext& context) {
+    device_.Set(context.batch());
+    embedding_.SetInputs(context.batch());
+    tables_.SetInputs(context);
+    loss_head_.SetInputs(context);
+    next_sentence_head_.SetInputs(context);
+    task_head_.SetInputs(context);
+    inputs_.Send(context.stream);
+  }
+
+  // The one wait of a microbatch.
+  void ReadResults(const StepContext& context) {
+    loss_head_.FetchLosses(context);
+    next_sentence_head_.FetchLosses(context);
+    task_head_.FetchResults(context);
+    backend_.Synchronize(context.stream);
+    loss_head_.ReadLosses(context);
+    next_sentence_head_.ReadLosses(context);
+    task_head_.ReadResults(context);
+  }
+
   // Gradients that more than one place adds to; all others are overwritten.
   void ClearSums(const StepContext& context) {
     const auto clear = [&](const TensorView& sum) {
@@ -134,23 +183,34 @@ class TransformerNetwork final : public Transformer {
                    dlast,
                    dlast);
     }
+    // Heads come last in the flat space and are done; what they share with the input, as the embedding, comes first.
+    TellReady(context, layer_begins_.back());
     for (int64_t layer = shape_.model.num_layers - 1; layer >= 0; --layer) {
       FeedForwardBlockBackward(context, layer, weights_.layers[layer], gradients_.layers[layer]);
       AttentionBlockBackward(
           context, tables_, layer, weights_.layers[layer], gradients_.layers[layer]);
+      TellReady(context, layer_begins_[layer]);
     }
     embedding_.Backward(context, weights_, gradients_);
+    TellReady(context, 0);
+  }
+
+  static void TellReady(const StepContext& context, int64_t begin) {
+    if (context.args.gradients_ready) context.args.gradients_ready(begin);
   }
 
   NetworkShape shape_;
   kernels::Backend& backend_;
   ParameterLayout layout_;
   TensorBinder binder_;
+  DeviceInputs inputs_;
+  DeviceBatch device_;
   AttentionTables tables_;
   EmbeddingBlock embedding_;
   LossHead loss_head_;
   NextSentenceHead next_sentence_head_;
   TaskHead task_head_;
+  const std::vector<int64_t> layer_begins_;
   Activations activations_;
   NetworkWeights weights_;
   NetworkGradients gradients_;

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -20,6 +21,7 @@
 
 namespace anyorder {
 
+// Tensors lie in the backend's memory, the batch in the host's.
 struct StepArgs {
   const Batch* batch = nullptr;
   ConstTensorView weights;    // [layout.num_elements()]  activation dtype, whole flat space
@@ -30,6 +32,10 @@ struct StepArgs {
   TensorView
       gradients;  // [layout.num_elements()] fp32 (fp64): d(sum of all weighted losses), overwritten;
                   // null: forward only
+  // Called while backward is under way, as soon as the operations are queued that make gradient elements [begin, end of the flat
+  // space) final: whoever uses them does so in the stream, behind what is queued by then. `begin` falls from call to call, down
+  // to 0. Null: nobody waits for them.
+  std::function<void(int64_t begin)> gradients_ready = nullptr;
 };
 
 // One of several losses of a readout.
@@ -62,7 +68,7 @@ class Transformer {
   virtual ~Transformer() = default;
 
   virtual const ParameterLayout& layout() const = 0;
-  // Forward, and with gradients backward. Deterministic: the same arguments give the same bits.
+  // Forward, and with gradients backward. Deterministic: the same arguments give the same bits. Returns when all of it is done.
   virtual StepResult Run(const StepArgs& args, StreamView stream) = 0;
   // Loss of each readout entry of the last Run, [B * targets]: evaluation splits by half and direction.
   virtual const std::vector<float>& readout_losses() const = 0;

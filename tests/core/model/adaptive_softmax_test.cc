@@ -99,8 +99,14 @@ class AdaptiveSoftmaxTest : public ::testing::TestWithParam<Form> {
     binder.Bind(ConstTensorView(flat_.data(), Shape{layout_.num_elements()}), &weights);
     StepArgs args;
     args.batch = &batch_;
-    const StepContext context{shape_, args, activations, backend, StreamView()};
-    AdaptiveSoftmax softmax(shape_);
+    DeviceInputs inputs;
+    DeviceBatch device(shape_, inputs);
+    AdaptiveSoftmax softmax(shape_, inputs);
+    ANYORDER_CHECK_OK(inputs.Allocate(backend));
+    const StepContext context{shape_, args, activations, device, backend, StreamView()};
+    device.Set(batch_);
+    softmax.SetInputs(batch_);
+    inputs.Send(StreamView());
     softmax.Run(context,
                 weights,
                 nullptr,

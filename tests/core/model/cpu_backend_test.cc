@@ -16,6 +16,7 @@
 #include "core/base/philox.h"
 #include "kernels/backend.h"
 #include "tests/core/model/model_testing.h"
+#include "tests/testing/fenced_backend.h"
 #include "tests/testing/forwarding_backend.h"
 
 namespace anyorder::testing {
@@ -303,6 +304,18 @@ TEST_P(CpuBackendTest, ThreadsDoNotChangeBits) {
   EXPECT_EQ(one.gradients, two.gradients);
   EXPECT_EQ(one.memory, two.memory);
   EXPECT_EQ(one.step.next_sentence_loss, two.step.next_sentence_loss);
+}
+
+TEST_P(CpuBackendTest, TheSameBitsInMemoryThatIsNotTheHosts) {
+  if (!cpu_->Supports(ToDType(GetParam().dtype)))
+    GTEST_SKIP() << cpu_->name() << " has no " << GetParam().name;
+  FencedBackend fenced(MakeCpu(2));
+  ModelRunner plain = Runner(*cpu_);
+  ModelRunner runner = Runner(fenced);
+  for (const uint64_t seed : {7, 8}) {
+    ExpectSameBits(runner.Run(*batch_, weights_, memory_, true, seed),
+                   plain.Run(*batch_, weights_, memory_, true, seed));
+  }
 }
 
 using PlantedMistakes = CpuBackendTest;

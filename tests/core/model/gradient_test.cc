@@ -1,7 +1,10 @@
 // Every parameter tensor of XLNet's, Transformer-XL's and the DAE's networks; backbone_gradient_cases.cc has the others.
 
+#include <algorithm>
+
 #include "core/base/philox.h"
 #include "tests/core/model/gradient_fixture.h"
+#include "tests/testing/fenced_backend.h"
 
 namespace anyorder::testing {
 namespace {
@@ -30,6 +33,39 @@ TEST_P(GradientTest, OnlyTensorsOutOfUseHaveNoGradient) {
     } else {
       EXPECT_GT(Norm(gradient), 1e-4) << info.name << ": the test would not notice an error";
     }
+  }
+}
+
+// On a device there is no host memory in any call, and nothing is read before it is there.
+TEST_P(GradientTest, TheSameBitsInMemoryThatIsNotTheHosts) {
+  const GradientCase& param = GetParam();
+  FencedBackend fenced(kernels::MakeReferenceBackend());
+  ModelRunner runner(param.model, kSmallVocab, batch_->shape, fenced);
+  ExpectSameBits(runner.Run(*batch_, weights_, memory_, true), result_);
+  ExpectSameBits(runner.Run(*batch_, weights_, memory_, false),
+                 runner_->Run(*batch_, weights_, memory_, false));
+}
+
+TEST_P(GradientTest, WhatIsSaidToBeReadyIsFinal) {
+  std::vector<int64_t> begins;
+  std::vector<std::vector<double>> seen;
+  runner_->set_watcher([&](int64_t begin, const std::vector<double>& gradients) {
+    begins.push_back(begin);
+    seen.push_back(gradients);
+  });
+  const ModelRunner::Result result = runner_->Run(*batch_, weights_, memory_, true);
+  // Each layer, what comes after them, and the rest.
+  ASSERT_EQ(static_cast<int64_t>(begins.size()), GetParam().model.num_layers + 2);
+  EXPECT_LE(begins.front(), runner_->layout().num_elements());
+  EXPECT_EQ(begins.back(), 0);
+  for (size_t i = 0; i < begins.size(); ++i) {
+    if (i > 0) {
+      EXPECT_LT(begins[i], begins[i - 1]);
+    }
+    const int64_t begin = begins[i];
+    EXPECT_TRUE(std::equal(
+        result.gradients.begin() + begin, result.gradients.end(), seen[i].begin() + begin))
+        << "from element " << begin << " on";
   }
 }
 

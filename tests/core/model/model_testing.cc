@@ -1,5 +1,7 @@
 #include "tests/core/model/model_testing.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -275,6 +277,32 @@ TensorView AnyVector::view() {
   return size_ == 0 ? TensorView() : TensorView(bytes_.data(), dtype_, {size_});
 }
 
+DeviceVector::DeviceVector(kernels::Backend& backend, DType dtype, int64_t size)
+    : backend_(backend), host_(dtype, size) {
+  absl::StatusOr<std::unique_ptr<kernels::Buffer>> storage = backend.Allocate(size * SizeOf(dtype));
+  ANYORDER_CHECK_OK(storage.status());
+  storage_ = *std::move(storage);
+}
+
+void DeviceVector::Assign(const std::vector<double>& values) {
+  host_.Assign(values);
+  const TensorView host = host_.view();
+  if (!host.is_null()) backend_.CopyToDevice(host.raw(), storage_->data(), host.num_bytes(), {});
+}
+
+std::vector<double> DeviceVector::ToDouble() const {
+  const TensorView host = host_.view();
+  if (host.is_null()) return {};
+  backend_.CopyToHost(storage_->data(), host.raw(), host.num_bytes(), {});
+  backend_.Synchronize({});
+  return host_.ToDouble();
+}
+
+TensorView DeviceVector::view() const {
+  const TensorView host = host_.view();
+  return host.is_null() ? host : TensorView(storage_->data(), host.dtype(), host.shape());
+}
+
 namespace {
 
 std::unique_ptr<Transformer> CreateOrDie(const ModelConfig& model,
@@ -299,10 +327,10 @@ ModelRunner::ModelRunner(const ModelConfig& model,
                          kernels::Backend& backend)
     : transformer_(CreateOrDie(model, vocab_size, shape, backend)),
       memory_size_(shape.batch_size * model.num_layers * shape.memory_rows * model.model_dim),
-      weights_(ToDType(model.dtype), transformer_->layout().num_elements()),
-      memory_in_(ToDType(model.dtype), memory_size_),
-      memory_out_(ToDType(model.dtype), memory_size_),
-      gradients_(GradientType(model), transformer_->layout().num_elements()) {}
+      weights_(backend, ToDType(model.dtype), transformer_->layout().num_elements()),
+      memory_in_(backend, ToDType(model.dtype), memory_size_),
+      memory_out_(backend, ToDType(model.dtype), memory_size_),
+      gradients_(backend, GradientType(model), transformer_->layout().num_elements()) {}
 
 ModelRunner::Result ModelRunner::Run(const Batch& batch,
                                      const std::vector<double>& weights,
@@ -324,12 +352,34 @@ ModelRunner::Result ModelRunner::Run(const Batch& batch,
   args.seed = dropout_seed;
   args.training = training;
   if (training) args.gradients = gradients_.view();
+  if (watcher_)
+    args.gradients_ready = [&](int64_t begin) { watcher_(begin, gradients_.ToDouble()); };
   Result result;
   result.step = transformer_->Run(args, {});
   result.losses = transformer_->readout_losses();
+  result.task_losses = transformer_->task_losses();
+  result.task_predictions = transformer_->task_predictions();
   if (training) result.gradients = gradients_.ToDouble();
   result.memory = memory_out_.ToDouble();
   return result;
+}
+
+void ExpectSameBits(const ModelRunner::Result& a, const ModelRunner::Result& b) {
+  EXPECT_EQ(a.step.loss_sum, b.step.loss_sum);
+  EXPECT_EQ(a.step.divisor, b.step.divisor);
+  EXPECT_EQ(a.step.next_sentence_loss, b.step.next_sentence_loss);
+  EXPECT_EQ(a.step.next_sentence_correct, b.step.next_sentence_correct);
+  EXPECT_EQ(a.step.next_sentence_entries, b.step.next_sentence_entries);
+  EXPECT_EQ(a.step.task_correct, b.step.task_correct);
+  for (size_t i = 0; i < a.step.shares.size(); ++i) {
+    EXPECT_EQ(a.step.shares[i].sum, b.step.shares[i].sum) << i;
+    EXPECT_EQ(a.step.shares[i].weight, b.step.shares[i].weight) << i;
+  }
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.task_losses, b.task_losses);
+  EXPECT_EQ(a.task_predictions, b.task_predictions);
+  EXPECT_EQ(a.gradients, b.gradients);
+  EXPECT_EQ(a.memory, b.memory);
 }
 
 std::vector<double> RandomVector(int64_t size, uint64_t seed) {

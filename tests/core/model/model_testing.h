@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/model/objective.h"
@@ -60,7 +62,21 @@ class AnyVector {
   std::vector<char> bytes_;
 };
 
-// Runs a Transformer on doubles, whatever its dtype.
+// The same in a backend's memory.
+class DeviceVector {
+ public:
+  DeviceVector(kernels::Backend& backend, DType dtype, int64_t size);
+  void Assign(const std::vector<double>& values);
+  std::vector<double> ToDouble() const;
+  TensorView view() const;
+
+ private:
+  kernels::Backend& backend_;
+  std::unique_ptr<kernels::Buffer> storage_;
+  mutable AnyVector host_;
+};
+
+// Runs a Transformer on doubles, whatever its dtype and wherever the backend's memory is.
 class ModelRunner {
  public:
   ModelRunner(const ModelConfig& model,
@@ -70,7 +86,9 @@ class ModelRunner {
 
   struct Result {
     StepResult step;
-    std::vector<float> losses;      // [B * targets]
+    std::vector<float> losses;  // [B * targets]
+    std::vector<float> task_losses;
+    std::vector<int32_t> task_predictions;
     std::vector<double> gradients;  // empty in evaluation
     std::vector<double> memory;     // [B, L, M, d]
   };
@@ -80,14 +98,21 @@ class ModelRunner {
              const std::vector<double>& memory,
              bool training,
              uint64_t dropout_seed = 7);
+  // Called with all gradients, whatever is in those that are not done, whenever a Run says that those from `begin` on are.
+  using Watcher = std::function<void(int64_t begin, const std::vector<double>& gradients)>;
+  void set_watcher(Watcher watcher) { watcher_ = std::move(watcher); }
   const ParameterLayout& layout() const { return transformer_->layout(); }
   int64_t memory_size() const { return memory_size_; }
 
  private:
   std::unique_ptr<Transformer> transformer_;
   int64_t memory_size_;
-  AnyVector weights_, memory_in_, memory_out_, gradients_;
+  DeviceVector weights_, memory_in_, memory_out_, gradients_;
+  Watcher watcher_;
 };
+
+// Expects two results of the same step to be equal to the last bit.
+void ExpectSameBits(const ModelRunner::Result& a, const ModelRunner::Result& b);
 
 // Standard normal numbers from a fixed seed.
 std::vector<double> RandomVector(int64_t size, uint64_t seed);
