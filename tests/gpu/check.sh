@@ -102,7 +102,7 @@ check() {
 # Runs one of the whole-program cases of training.sh.
 training() { check "$1" "$2" "$3" bash "$here/training.sh" "$bin" "$out/work" "$2"; }
 
-part correctness 270
+part correctness 260
 training any starts_without_driver 20
 training any no_device 30
 check gpu backend_suite 60 "$bin/gpu.backend_test"
@@ -113,18 +113,22 @@ training gpu ranks 40
 training gpu resume 60
 training gpu loss_curve 120
 
-# Small shapes: the tools are slow, and what they look for does not depend on size.
+# Small shapes: the tools are slow, and what they look for does not depend on size. The suite of single operations comes last.
 part sanitizer 150
-export ANYORDER_GPU_TEST_SIZES=small
 sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
-for tool in memcheck racecheck initcheck synccheck; do
-  if [ -x "$sanitizer" ]; then
-    check gpu $tool 60 "$sanitizer" --tool $tool --error-exitcode 1 --target-processes all "$bin/gpu.sanitizer_test"
-  else
-    check gpu $tool 5 bash -c 'echo "there is no compute-sanitizer here"; exit 77'
-  fi
+for program in attention model_gradients backend; do
+  filter='Small*'
+  [ $program != backend ] || filter='*'
+  for tool in memcheck racecheck initcheck synccheck; do
+    if [ ! -x "$sanitizer" ]; then
+      check gpu ${tool}_$program 5 bash -c 'echo "there is no compute-sanitizer here"; exit 77'
+    elif [ ! -x "$bin/gpu.${program}_test" ]; then
+      check gpu ${tool}_$program 5 "$bin/gpu.${program}_test"
+    else
+      check gpu ${tool}_$program 40 "$sanitizer" --tool $tool --error-exitcode 1 --print-limit 5 "$bin/gpu.${program}_test" --gtest_filter="$filter"
+    fi
+  done
 done
-unset ANYORDER_GPU_TEST_SIZES
 
 part speed 170
 check gpu gpu_bench 120 "$bin/gpu_bench"

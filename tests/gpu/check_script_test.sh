@@ -38,10 +38,7 @@ grep -q 'no GPU: what needs one is not run (no driver)' "$work/log" || fail "the
 
 # With one, all well.
 pretend $'date\t2026-01-02\ngpus\t1\nchip\tPretended'
-for name in backend_suite attention model_gradients sanitizer; do
-  case $name in backend_suite) test=backend ;; *) test=$name ;; esac
-  passing gpu.${test}_test
-done
+for name in backend attention model_gradients; do passing gpu.${name}_test; done
 program gpu_bench <<<'echo "{\"name\": \"step_large\", \"value\": 130000, \"unit\": \"tokens/s\"}"'
 echo 'print("{\"name\": \"peer_large_eager\", \"value\": 20000, \"unit\": \"tokens/s\"}")' >"$work/tree/tests/bench/peers/xlnet_gpu.py"
 program compute-sanitizer <<<'while [ "${1#--}" != "$1" ]; do shift 2; done; "$@"; echo "========= ERROR SUMMARY: 0 errors"'
