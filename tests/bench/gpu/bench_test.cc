@@ -1,0 +1,100 @@
+// Every group of gpu_bench runs, at a size of nothing and on the CPU, and prints lines that a JSON reader takes.
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "tests/bench/gpu/cases.h"
+
+namespace anyorder::bench {
+namespace {
+
+constexpr XlnetSize kSmallest{"large", 2, 16, 2, 24, 50, 16, 8, 4};
+
+class GpuBenchTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    backend_ = kernels::MakeReferenceBackend();
+    timer_ = MakeHostTimer();
+  }
+  Bench MakeBench() { return Bench(*backend_, *timer_, 3, 0.0, out_); }
+  // name -> unit of every line.
+  std::multiset<std::string> Names() {
+    std::multiset<std::string> names;
+    std::istringstream lines(out_.str());
+    for (std::string line; std::getline(lines, line);) {
+      EXPECT_EQ(line.front(), '{') << line;
+      EXPECT_EQ(line.back(), '}') << line;
+      const size_t begin = line.find("\"name\": \"") + 9;
+      names.insert(line.substr(begin, line.find('"', begin) - begin));
+      EXPECT_NE(line.find("\"value\": "), std::string::npos) << line;
+      EXPECT_EQ(line.find("inf"), std::string::npos) << line;
+      EXPECT_EQ(line.find("nan"), std::string::npos) << line;
+    }
+    return names;
+  }
+
+  std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<Timer> timer_;
+  std::ostringstream out_;
+};
+
+TEST_F(GpuBenchTest, MeasuresCeilingsFirstAndSharesOfThem) {
+  Bench bench = MakeBench();
+  MeasureCeilings(bench, {.copy_bytes = 4096, .gemm = 8});
+  EXPECT_EQ(Names(), (std::multiset<std::string>{"copy", "gemm"}));
+  EXPECT_EQ(out_.str().find("share_of_ceiling"), std::string::npos);
+  MeasureRows(bench, kSmallest, 2, 0.1);
+  EXPECT_NE(out_.str().find("share_of_ceiling"), std::string::npos);
+}
+
+TEST_F(GpuBenchTest, EveryGroupPrintsItsCases) {
+  Bench bench = MakeBench();
+  MeasureRows(bench, kSmallest, 2, 0.1);
+  MeasureAttention(bench, kSmallest, 2, 0.1);
+  ASSERT_TRUE(MeasureStep(bench, kSmallest, 2, 0.1).ok());
+  EXPECT_EQ(Names(),
+            (std::multiset<std::string>{"adamw_large",
+                                        "attention_backward",
+                                        "attention_forward",
+                                        "classifier",
+                                        "embedding_backward",
+                                        "gelu",
+                                        "gelu_backward",
+                                        "layernorm",
+                                        "layernorm_backward",
+                                        "step_large",
+                                        "sum_of_squares"}));
+}
+
+TEST_F(GpuBenchTest, ProductsGoBothWays) {
+  Bench bench = MakeBench();
+  MeasureGemms(bench, kSmallest, 1);
+  const std::multiset<std::string> names = Names();
+  EXPECT_EQ(names.size(), 18u);
+  EXPECT_EQ(names.count("gemm_softmax_to_weights"), 1u);
+}
+
+// The median of samples, and buffers in turn.
+TEST_F(GpuBenchTest, TakesTheMedianOverRotatedBuffers) {
+  class FakeTimer final : public Timer {
+   public:
+    void Begin(int) override {}
+    void End(int) override {}
+    double Milliseconds(int sample) override { return sample == 1 ? 100.0 : 2.0 + sample; }
+  } timer;
+  Bench bench(*backend_, timer, 5, 0.0, out_);
+  std::vector<int> sets;
+  const Measured measured =
+      bench.Measure({"case", "shape", Work::kBytes, 4e9}, 3, [&](int set) { sets.push_back(set); });
+  // 2, 100, 4, 5 and 6 ms, of one call each.
+  EXPECT_DOUBLE_EQ(measured.seconds, 5e-3);
+  EXPECT_EQ(sets, (std::vector<int>{0, 2, 0, 1, 2, 0, 1}));
+  EXPECT_NE(out_.str().find("\"value\": 0.8, \"unit\": \"TB/s\", \"ms\": 5,"), std::string::npos)
+      << out_.str();
+}
+
+}  // namespace
+}  // namespace anyorder::bench

@@ -1,0 +1,29 @@
+// What gpu_bench measures, a group each. Sizes come from an XlnetSize, so that tests run every group at a size of nothing.
+
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+#include "tests/bench/gpu/counts.h"
+#include "tests/bench/gpu/measure.h"
+
+namespace anyorder::bench {
+
+struct CeilingSize {
+  int64_t copy_bytes = int64_t{4} << 30;  // read, and as many written
+  int64_t gemm = 8192;
+};
+// A copy and a large product: what the other groups are shares of.
+void MeasureCeilings(Bench& bench, const CeilingSize& size);
+// The model's matrix products at `batch` lanes: forward, to inputs, to weights (fp32, added to).
+void MeasureGemms(Bench& bench, const XlnetSize& size, int64_t batch);
+// Both streams forward, and backward.
+void MeasureAttention(Bench& bench, const XlnetSize& size, int64_t batch, double dropout);
+// Everything that is bound by memory: LayerNorm, GELU, the classifier, the table's gradient, AdamW over all parameters.
+void MeasureRows(Bench& bench, const XlnetSize& size, int64_t batch, double dropout);
+// A whole training step of core/model with the optimizer, as tokens/s. ResourceExhausted where it does not fit the device.
+absl::Status MeasureStep(Bench& bench, const XlnetSize& size, int64_t batch, double dropout);
+
+}  // namespace anyorder::bench

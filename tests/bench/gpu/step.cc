@@ -1,0 +1,214 @@
+// A whole training step: forward and backward of core/model, the gradient's norm and AdamW, on random text. The norm, clipping and
+// whether to skip stay on the device; the step ends when the device is done, as the trainer's does.
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+
+#include "core/base/status.h"
+#include "core/model/objective.h"
+#include "core/model/transformer.h"
+#include "tests/bench/flat_tensor.h"
+#include "tests/bench/gpu/cases.h"
+#include "tests/core/model/model_testing.h"
+
+namespace anyorder::bench {
+namespace {
+
+constexpr int kBatches = 4;  // different ones, in turn
+constexpr int kWarmUp = 3;
+
+ModelConfig ModelOf(const XlnetSize& size, double dropout) {
+  ModelConfig model;
+  model.num_layers = size.layers;
+  model.model_dim = size.model_dim;
+  model.num_heads = size.heads;
+  model.head_dim = size.head_dim();
+  model.ffn_dim = size.ffn_dim;
+  model.mem_len = size.memory;
+  model.dropout = model.attention_dropout = dropout;
+  model.dtype = ComputeType::kBFloat16;
+  return model;
+}
+
+SamplingConfig SamplingOf(const XlnetSize& size) {
+  SamplingConfig sampling;
+  sampling.seq_len = size.length;
+  sampling.reuse_len = size.length / 2;
+  sampling.perm_size = size.length / 2;
+  sampling.num_predict = size.targets;
+  return sampling;
+}
+
+// Odd lanes read backwards, as half of the pretraining lanes do.
+std::vector<Batch> DrawBatches(const Objective& objective,
+                               const SamplingConfig& sampling,
+                               const XlnetSize& size,
+                               int64_t batch) {
+  std::vector<int64_t> lanes(static_cast<size_t>(batch));
+  std::vector<bool> backward(lanes.size());
+  for (size_t lane = 0; lane < lanes.size(); ++lane) {
+    lanes[lane] = static_cast<int64_t>(lane);
+    backward[lane] = lane % 2 == 1;
+  }
+  std::vector<Batch> batches;
+  for (int step = 0; step < kBatches; ++step)
+    batches.push_back(testing::RandomBatch(objective, sampling, size.vocab, lanes, backward, step));
+  return batches;
+}
+
+class Step {
+ public:
+  Step(kernels::Backend& backend, Transformer& transformer, const ModelConfig& model, int64_t batch)
+      : backend_(backend),
+        transformer_(transformer),
+        size_(transformer.layout().num_elements()),
+        master_(backend, DType::kFloat32, size_),
+        weights_(backend, DType::kBFloat16, size_),
+        gradients_(backend, DType::kFloat32, size_),
+        m_(backend, DType::kFloat32, size_),
+        v_(backend, DType::kFloat32, size_),
+        sums_(backend,
+              DType::kFloat64,
+              (size_ + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements),
+        control_(backend, DType::kUint8, sizeof(kernels::NormControl)),
+        memory_{{backend, DType::kBFloat16, MemoryElements(model, batch)},
+                {backend, DType::kBFloat16, MemoryElements(model, batch)}},
+        ranges_(DecayRanges(transformer.layout())) {
+    std::vector<float> initial(static_cast<size_t>(size_));
+    InitializeParameters(transformer.layout(), model, 1, 0, size_, initial.data());
+    backend.CopyToDevice(initial.data(), master_.view.raw(), master_.view.num_bytes(), {});
+    backend.Cast(master_.view, weights_.view, {});
+    const kernels::NormControl control;
+    backend.CopyToDevice(&control, control_.view.raw(), sizeof control, {});
+  }
+
+  // Mean loss; returns when all is done.
+  double Run(const Batch& batch, int64_t step) {
+    StepArgs args;
+    args.batch = &batch;
+    args.weights = weights_.view;
+    args.memory_in = memory_[step % 2].view;
+    args.memory_out = memory_[(step + 1) % 2].view;
+    args.seed = static_cast<uint64_t>(step);
+    args.gradients = gradients_.view;
+    const StepResult result = transformer_.Run(args, {});
+    backend_.SumOfSquares(gradients_.view, sums_.view, {});
+    kernels::FoldNormArgs fold;
+    fold.sums = sums_.view;
+    fold.control = Control();
+    fold.grad_scale = 1 / result.divisor;
+    fold.clip_norm = 1;
+    backend_.FoldNorm(fold, {});
+    for (const DecayRange& range : ranges_)
+      Update(range);
+    backend_.Synchronize({});
+    return result.loss_sum / result.divisor;
+  }
+
+  int64_t Updates() {
+    kernels::NormControl control;
+    backend_.CopyToHost(control_.view.raw(), &control, sizeof control, {});
+    backend_.Synchronize({});
+    return control.updates;
+  }
+
+ private:
+  static int64_t MemoryElements(const ModelConfig& model, int64_t batch) {
+    return batch * model.num_layers * model.mem_len * model.model_dim;
+  }
+  kernels::NormControl* Control() {
+    return static_cast<kernels::NormControl*>(control_.view.raw());
+  }
+
+  void Update(const DecayRange& range) {
+    const Shape shape{range.end - range.begin};
+    kernels::AdamWArgs args;
+    args.grad = gradients_.view.Slice(range.begin, shape);
+    args.master = master_.view.Slice(range.begin, shape);
+    args.m = m_.view.Slice(range.begin, shape);
+    args.v = v_.view.Slice(range.begin, shape);
+    args.weights = weights_.view.Slice(range.begin, shape);
+    args.learning_rate = 1e-5;
+    args.weight_decay = range.decays ? 0.01 : 0.0;
+    args.control = Control();
+    backend_.AdamW(args, {});
+  }
+
+  kernels::Backend& backend_;
+  Transformer& transformer_;
+  int64_t size_;
+  FlatTensor master_, weights_, gradients_, m_, v_, sums_, control_;
+  FlatTensor memory_[2];
+  std::vector<DecayRange> ranges_;
+};
+
+void PrintStep(Bench& bench,
+               const XlnetSize& size,
+               int64_t batch,
+               const std::vector<double>& sorted,
+               double loss) {
+  const auto at = [&](double share) {
+    return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5)];
+  };
+  const double seconds = at(0.5);
+  const double flops = CountFlops(size).total() * static_cast<double>(batch) / seconds;
+  bench.Print(absl::StrFormat(
+      "{\"name\": \"step_%s\", \"shape\": \"B%d T%d M%d P%d\", \"value\": %.6g, \"unit\": "
+      "\"tokens/s\", \"ms\": %.4g, \"spread\": %.4f, \"samples\": %d, \"tflops\": %.4g, "
+      "\"share_of_989\": %.4f, \"share_of_790\": %.4f, \"loss\": %.4f}",
+      size.name,
+      batch,
+      size.length,
+      size.memory,
+      size.targets,
+      static_cast<double>(batch * size.length) / seconds,
+      seconds * 1e3,
+      (at(0.9) - at(0.1)) / seconds,
+      sorted.size(),
+      flops * 1e-12,
+      flops / kPeak,
+      flops / kReachable,
+      loss));
+}
+
+}  // namespace
+
+absl::Status MeasureStep(Bench& bench, const XlnetSize& size, int64_t batch, double dropout) {
+  const ModelConfig model = ModelOf(size, dropout);
+  const SamplingConfig sampling = SamplingOf(size);
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                            MakeObjective("permutation_lm", model, sampling));
+  ANYORDER_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Transformer> transformer,
+      Transformer::Create(model, size.vocab, objective->Shape(batch), bench.backend()));
+  const std::vector<Batch> batches = DrawBatches(*objective, sampling, size, batch);
+  Step step(bench.backend(), *transformer, model, batch);
+  std::vector<double> seconds;
+  double loss = 0;
+  const int steps = kWarmUp + bench.samples();
+  for (int i = 0; i < steps; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    loss = step.Run(batches[static_cast<size_t>(i % kBatches)], i);
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+    if (i >= kWarmUp) seconds.push_back(elapsed.count());
+  }
+  if (!std::isfinite(loss) || step.Updates() != steps) {
+    return absl::DataLossError(
+        absl::StrFormat("step_%s: the loss is %g after %d updates in %d "
+                        "steps: this is no speed of training",
+                        size.name,
+                        loss,
+                        step.Updates(),
+                        steps));
+  }
+  std::sort(seconds.begin(), seconds.end());
+  PrintStep(bench, size, batch, seconds, loss);
+  return absl::OkStatus();
+}
+
+}  // namespace anyorder::bench
