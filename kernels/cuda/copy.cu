@@ -42,11 +42,11 @@ void LaunchCopy(const ByteRows& r, StreamView stream) {
                                 r.destination_stride / kSize,
                                 r.rows,
                                 r.row_bytes / kSize};
-  Launch(
-      CopyRowsKernel<Unit>,
-      {.blocks_x = CeilDivide(params.rows * params.units, kCopyThreads), .threads = kCopyThreads},
-      params,
-      stream);
+  Launch(CopyRowsKernel<Unit>,
+         {.blocks_x = CeilDivide(params.rows * params.units, kCopyThreads * kCopyUnits),
+          .threads = kCopyThreads},
+         params,
+         stream);
 }
 
 }  // namespace

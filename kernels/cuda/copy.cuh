@@ -1,7 +1,7 @@
 // Moves rows and clears memory: bytes, whatever they mean (kernels/rows.h, kernels/backend.h).
 //
-// A thread moves one unit, the largest of 16, 4, 2 and 1 bytes that divides all addresses, strides and lengths: tensors of the model
-// are moved by 16 bytes, and any others still.
+// Units are the largest of 16, 4, 2 and 1 bytes that divides all addresses, strides and lengths: tensors of the model are moved by 16
+// bytes, and any others still. A thread reads four units before it writes them, so that enough are under way to fill the memory's pipe.
 
 #pragma once
 
@@ -10,14 +10,23 @@
 namespace anyorder::kernels::cuda {
 
 inline constexpr int kCopyThreads = 256;
+inline constexpr int kCopyUnits = 4;  // of a thread
 inline constexpr int kWordsBytes = 16;
 
 template <typename Unit>
-ANYORDER_DEVICE void MoveUnit(const Unit* from, Unit* to) {
+ANYORDER_DEVICE Unit LoadUnit(const Unit* from) {
   if constexpr (sizeof(Unit) == kWordsBytes) {
-    StoreWords(to, LoadWords(from));
+    return LoadWords(from);
   } else {
-    *to = *from;
+    return *from;
+  }
+}
+template <typename Unit>
+ANYORDER_DEVICE void StoreUnit(Unit* to, const Unit& unit) {
+  if constexpr (sizeof(Unit) == kWordsBytes) {
+    StoreWords(to, unit);
+  } else {
+    *to = unit;
   }
 }
 
@@ -33,12 +42,22 @@ struct CopyParams {
 };
 template <typename Unit>
 ANYORDER_KERNEL void CopyRowsKernel(CopyParams<Unit> p) {
-  const int64_t index = int64_t{BlockX()} * BlockThreads() + Thread();
-  if (index >= p.rows * p.units) return;
-  const int64_t row = index / p.units;
-  const int64_t unit = index - row * p.units;
-  MoveUnit(p.source + row * p.source_stride + unit,
-           p.destination + row * p.destination_stride + unit);
+  const int64_t first = int64_t{BlockX()} * kCopyThreads * kCopyUnits + Thread();
+  Unit units[kCopyUnits];
+  int64_t to[kCopyUnits];
+  ANYORDER_UNROLL
+  for (int i = 0; i < kCopyUnits; ++i) {
+    const int64_t index = first + i * kCopyThreads;
+    if (index >= p.rows * p.units) continue;
+    const int64_t row = index / p.units;
+    const int64_t unit = index - row * p.units;
+    to[i] = row * p.destination_stride + unit;
+    units[i] = LoadUnit(p.source + row * p.source_stride + unit);
+  }
+  ANYORDER_UNROLL
+  for (int i = 0; i < kCopyUnits; ++i) {
+    if (first + i * kCopyThreads < p.rows * p.units) StoreUnit(p.destination + to[i], units[i]);
+  }
 }
 
 // [begin, end) in three parts: bytes up to `words`, which is 16-byte aligned, `num_words` units of 16 bytes, and the bytes that are left.

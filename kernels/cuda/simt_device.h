@@ -5,6 +5,11 @@
 #include <cuda_runtime.h>
 
 #include <cmath>
+#include <cstddef>
+
+// What the device's own assert() calls; its header hides it where NDEBUG is defined.
+extern "C" __device__ void __assertfail(
+    const char* what, const char* file, unsigned int line, const char* function, size_t char_size);
 
 namespace anyorder::kernels::cuda {
 
@@ -57,7 +62,7 @@ ANYORDER_DEVICE uint32_t SharedAddress(const void* pointer) {
 // Ends the kernel, and with it the program at its next wait: the runtime prints `what` with block and thread. For input that the host
 // cannot look at, such as ids outside a table.
 ANYORDER_DEVICE void Trap(const char* what) {
-  __assert_fail(what, "anyorder", 0, "a CUDA kernel");
+  __assertfail(what, "anyorder", 0, "a CUDA kernel", sizeof(char));
 }
 
 // Four 8x8 matrices of 16-bit elements; lane 8m + r names row r of matrix m. Rows are 16-byte aligned.

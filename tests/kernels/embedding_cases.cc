@@ -118,7 +118,8 @@ CrossEntropyResult RunCrossEntropy(Backend& backend, const CrossEntropy& in, boo
   const int64_t bytes = backend.LinearCrossEntropyWorkspaceBytes(rows, columns, vocab, dtype);
   HostTensor workspace(DType::kUint8, {bytes + 1});
   LinearCrossEntropyArgs args;
-  args.x = in.x.view();
+  // Without rows a HostTensor has no address, but the argument its columns.
+  args.x = rows > 0 ? in.x.view() : ConstTensorView(workspace.view().raw(), dtype, in.x.shape());
   args.weight = in.weight.view();
   args.bias = in.bias.view();
   args.labels = in.labels.data();

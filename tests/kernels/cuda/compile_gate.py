@@ -25,7 +25,7 @@ REGISTERS = {
     "attention_prepare": 64,
     "attention_ring_backward": 255,
     "attention_ring_forward": 255,
-    "copy": 32,
+    "copy": 48,
     "cross_entropy": 64,
     "embedding_backward": 128,
     "flat": 64,
