@@ -109,6 +109,8 @@ class BackwardPass {
   void Run() {
     LaunchDelta(in_, args_.out.data<T>(), args_.dout.data<T>(), scratch_.delta, stream_);
     prepared_ = Prepare(in_, scratch_.prepared, stream_);
+    if constexpr (std::is_same_v<T, BFloat16>)
+      has_ring_ = PrepareRing(in_, shape_, scratch_.prepared, &prepared_, &plan_, stream_);
     if (HasDistances()) LaunchKeyOrder(in_, scratch_.order, stream_);
     for (int head = 0; head < in_.num_heads; head += sizes_.heads) {
       // Once even without lanes: sums over none of them are 0.
@@ -142,6 +144,9 @@ class BackwardPass {
     params.delta = scratch_.delta;
     params.dout = args_.dout.data<T>();
     params.dq = args_.dq.data<T>();
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      if (has_ring_) AttentionRingBackward(params, plan_, stream_);
+    }
     LaunchGeneralBackward(params, stream_);
     LaunchKeyGradients(in_,
                        params.scores,
@@ -206,6 +211,8 @@ class BackwardPass {
   const StreamView stream_;
   AttentionProblem<T> in_;
   AttentionPrepared prepared_;
+  RingPlan plan_ = {};
+  bool has_ring_ = false;
 };
 
 }  // namespace

@@ -26,6 +26,11 @@ void ExpectAgrees(const AttentionCase& c, uint64_t seed) {
   cuda::AttentionForward(
       data.Forward(), {scratch.data(), static_cast<int64_t>(scratch.size())}, {});
   ExpectForwardWithin(data, exact, analysis.bounds());
+  data.workspace.assign(
+      static_cast<size_t>(cuda::AttentionBackwardWorkspaceBytes(data.shape, DType::kBFloat16)),
+      0xff);
+  cuda::AttentionBackward(data.Backward(), {});
+  ExpectBackwardWithin(data, exact, analysis.bounds());
 }
 
 TEST(AttentionDispatchTest, RowsOfBothFamilies) {
