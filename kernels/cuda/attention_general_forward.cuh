@@ -83,7 +83,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, kGroups <= 2 ? 4 : 2)
   work.LoadRows();
   RunningSoftmax<kGroups> softmax;
   for (int first = 0; first < in.num_keys; first += kScoreTile) {
-    SyncBlock();
+    // No barrier before: since the last one nobody has read slots of keys.
     work.LoadKeySlots(first);
     SyncBlock();
     for (int half = 0; half < 2; ++half) {

@@ -31,14 +31,18 @@ void RunEmulated(AttentionData<T, float>* data, uint64_t schedule, int64_t most_
 }
 
 template <typename T>
-void ExpectAgrees(const AttentionCase& c, uint64_t seed) {
-  SCOPED_TRACE(c.name + ", " + std::string(Name(DTypeOf<T>::kValue)));
-  AttentionData<T, float> data = MakeData<T, float>(c, seed);
+void ExpectAgrees(AttentionData<T, float> data, uint64_t schedule) {
   const AttentionData<double, double> exact = RunReference(InDouble(data));
   const AttentionErrorAnalysis analysis(exact, kUnitOf<T>);
-  RunEmulated(&data, seed);
+  RunEmulated(&data, schedule);
   ExpectForwardWithin(data, exact, analysis.bounds());
   ExpectBackwardWithin(data, exact, analysis.bounds());
+}
+
+template <typename T>
+void ExpectAgrees(const AttentionCase& c, uint64_t seed) {
+  SCOPED_TRACE(c.name + ", " + std::string(Name(DTypeOf<T>::kValue)));
+  ExpectAgrees(MakeData<T, float>(c, seed), seed);
 }
 
 // fp32 without dropout, bf16 with it: the two do not meet in the code.
@@ -147,6 +151,34 @@ TEST(GeneralAttentionTest, RowsThatSeeNothing) {
     doc = 9;
   ExpectAgreesInBoth(c);
   ExpectAgreesInBoth(WithBias(c));
+}
+
+// NaN in the slots of padding, and in rows that see nothing.
+template <typename T>
+void ExpectPaddingIsNotRead(int64_t head_dim) {
+  AttentionCase c = PackedCase();
+  c.shape.head_dim = head_dim;
+  AttentionData<T, float> data = MakeData<T, float>(c, 26);
+  const auto spoil = [&](const std::vector<int32_t>& docs, std::vector<T>* x) {
+    const int64_t m = c.shape.model_dim();
+    for (size_t slot = 0; slot < docs.size(); ++slot) {
+      if (docs[slot] != kDocPad) continue;
+      for (int64_t d = 0; d < m; ++d)
+        (*x)[slot * static_cast<size_t>(m) + static_cast<size_t>(d)] =
+            static_cast<T>(std::numeric_limits<float>::quiet_NaN());
+    }
+  };
+  spoil(data.keys.doc, &data.k);
+  spoil(data.keys.doc, &data.v);
+  spoil(data.rows.doc, &data.q);
+  spoil(data.rows.doc, &data.dout);
+  ExpectAgrees(data, 26);
+}
+
+TEST(GeneralAttentionTest, PaddingIsNotRead) {
+  ExpectPaddingIsNotRead<float>(24);
+  ExpectPaddingIsNotRead<BFloat16>(24);
+  ExpectPaddingIsNotRead<BFloat16>(64);
 }
 
 TEST(GeneralAttentionTest, WithoutAnyKeys) {
