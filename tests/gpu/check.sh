@@ -59,7 +59,7 @@ trap 'trap - INT TERM; kill $(jobs -p) 2>/dev/null; report' INT TERM
 # The programs find CUDA's libraries where the toolkit is; pip's copies (NCCL, above all) serve where it has none.
 packages=$(python3 "$here/environment.py" --package-folders)
 [ -z "$packages" ] || export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/cuda/lib64:$packages"
-python3 "$here/environment.py" "$([ $mode = bundle ] && echo "$folder" || echo "$root")" >"$out/environment.tsv"
+python3 "$here/environment.py" "$folder" >"$out/environment.tsv"
 gpus=$(sed -n 's/^gpus\t//p' "$out/environment.tsv")
 no_gpu=$(sed -n 's/^no_gpu\t//p' "$out/environment.tsv")
 cat "$out/environment.tsv"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints what a GPU machine is, one `key<TAB>value` a line; changes nothing. Usage: environment.py [BUNDLE_OR_SOURCE_DIR]
+"""Prints what a GPU machine is, one `key<TAB>value` a line; changes nothing. Usage: environment.py [BUNDLE_OR_BUILD_DIR]
 
 The driver and CUDA's libraries are asked themselves, through ctypes, so that nothing but Python is needed. `gpus` is always printed; 0
 where there is no driver or it finds none (`no_gpu` then says why).
@@ -160,8 +160,11 @@ def build(root):
         yield "cuda_backend", f"yes, toolkit {facts['toolkit']}" if facts["cuda"] else "no"
         yield "glibc_at_least", facts["glibc_at_least"]
     else:
-        commit = output("git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12")
+        cache = Path(root, "CMakeCache.txt")
+        settings = dict(re.findall(r"^(\w+):\w+=(.*)$", cache.read_text(), re.MULTILINE)) if cache.exists() else {}
+        commit = output("git", "-C", settings.get("CMAKE_HOME_DIRECTORY", "."), "describe", "--always", "--dirty", "--abbrev=12")
         yield "anyorder", f"commit {commit or 'unknown'}"
+        yield "cuda_backend", "yes" if settings.get("CMAKE_CUDA_COMPILER") else "no"
 
 
 def main():

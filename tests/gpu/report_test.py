@@ -207,6 +207,12 @@ class ReportTest(Folder):
         self.assertNotIn("percent_of_ceiling", speed["copy"])
         self.assertNotIn("mark", speed["copy"])
 
+    def test_a_peer_is_compared_with_our_best_batch(self):
+        self.add("gpu_bench", 0, "".join(f'{{"name": "step_large", "shape": "B{b}", "value": {v}, "unit": "tokens/s"}}\n'
+                                         for b, v in ((32, 90000), (128, 120000), (64, 100000))), part="speed")
+        self.add("peers", 0, PEERS, part="speed")
+        self.assertEqual(self.speed(self.write()[1])["peer_large_eager"]["times_faster"], 4.0)
+
     def test_a_goal_is_not_compared_in_another_unit(self):
         self.add("gpu_bench", 0, '{"name": "adamw_large", "value": 3.9, "unit": "TB/s"}\n', part="speed")
         self.assertNotIn("mark", self.speed(self.write()[1])["adamw_large"])
