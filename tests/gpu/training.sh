@@ -69,11 +69,12 @@ no_device)
   export CUDA_VISIBLE_DEVICES=""
   launch refused --set train.device=cuda --set train.steps=1
   status=$?
-  [ $status -eq 64 ] || [ $status -eq 74 ] || fail "train.device=cuda without a device ends with status $status: $(tail -n 2 refused.log)"
-  grep -qi 'gpu\|cuda\|device' refused.log || fail "train.device=cuda without a device does not say so: $(tail -n 2 refused.log)"
-  echo "refused with $status: $(tail -n 1 refused.log)"
+  # 93: the launcher tried again in vain, as for anything that the machine lacks.
+  case $status in 64 | 74 | 93) ;; *) fail "train.device=cuda without a device ends with status $status: $(tail -n 2 refused.log)" ;; esac
+  reason=$(grep -ih 'gpu\|cuda\|driver' refused.log refused/train.log 2>/dev/null | head -n 1)
+  [ -n "$reason" ] || fail "train.device=cuda without a device does not say so: $(tail -n 2 refused.log)"
   expect_launch automatic --set train.device=auto --set train.steps=2
-  echo "train.device=auto trains on the CPU" ;;
+  echo "train.device=auto trains on the CPU; cuda is refused with $status: $reason" ;;
 
 repeat)
   prepare
