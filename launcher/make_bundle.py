@@ -34,7 +34,8 @@ a CUDA toolkit of the major version {toolkit} for cuBLASLt and NCCL, which are l
   bin/anyorder --help                      the programs; they find each other here
   bin/anyorder launch ... --ranks 2        ranks on this machine, by the Open MPI in mpi/
   bin/mpirun -n 2 bin/dist.mpi_communicator_test
-  tests/gpu/check.sh --bundle .            checks and measures this machine's GPU (tests/gpu/README.md)
+  tests/gpu/check.sh                       checks and measures this machine's GPU (tests/gpu/README.md)
+  slurm/doctor --bin bin ...               checks a Slurm cluster
 
 Between several machines ranks talk TCP: the plugins for InfiniBand and its like must fit a machine's drivers and are left out.
 licenses/ has the terms of every library in lib/; data/readmes.txt is this project's own documentation, as text to train on.
@@ -194,9 +195,9 @@ def add_texts(stage, source):
     for config in sorted((source / "configs").glob("*.toml")):
         stage.add(config, f"configs/{config.name}")
     stage.add(source / "LICENSE", "LICENSE")
-    for path in sorted((*(source / "tests/gpu").glob("*"), *(source / "tests/bench/peers").glob("*.py"))):
-        if path.suffix in (".sh", ".py", ".toml", ".json", ".md"):
-            stage.add(path, path.relative_to(source), 0o755 if path.suffix == ".sh" else 0o644)
+    for path in sorted((*(source / "tests/gpu").glob("*"), *(source / "tests/bench/peers").glob("*.py"), *(source / "slurm").glob("doctor*"))):
+        if path.suffix in (".sh", ".py", ".toml", ".json", ".md", ""):
+            stage.add(path, path.relative_to(source), 0o755 if path.suffix in (".sh", "") else 0o644)
 
 
 def pretty_name():
