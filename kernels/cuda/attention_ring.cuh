@@ -84,9 +84,13 @@ struct RingWindow {
   }
 };
 
-// One block: a tile of rows and a head.
-template <typename Tile>
+// One block of kThreads threads: a tile of rows and a head. Its copies go over 16-byte chunks, 8 of a row of an operand; a thread's chunk
+// and the last bits of its rows are the same in every turn.
+template <typename Tile, int kThreads>
 struct RingBlock {
+  static constexpr int kRowsOfTurn = kThreads / kChunk;
+  static_assert(kRowsOfTurn % 8 == 0);
+
   const AttentionProblem<BFloat16>& in;
   const AttentionPrepared& prepared;
   const RingPlan& plan;
@@ -116,7 +120,7 @@ struct RingBlock {
             in.rows.glob[row]};
   }
   ANYORDER_DEVICE void FillRecords(RowRecord* records) const {
-    for (int slot = Thread(); slot < Tile::kRows; slot += BlockThreads())
+    for (int slot = Thread(); slot < Tile::kRows; slot += kThreads)
       records[slot] = RecordOf(slot);
   }
 
@@ -124,7 +128,7 @@ struct RingBlock {
   ANYORDER_DEVICE void FillViews(uint8_t* views) const {
     const Band band = in.BandOf(head);
     const SlotSummary* const keys = plan.keys + int64_t{tile.lane} * plan.key_tiles;
-    for (int n = Thread(); n < plan.key_tiles; n += BlockThreads())
+    for (int n = Thread(); n < plan.key_tiles; n += kThreads)
       views[n] = static_cast<uint8_t>(
           ViewOfTile(tile.rows, keys[n], band, prepared.segment_difference != nullptr));
   }
@@ -133,11 +137,10 @@ struct RingBlock {
   ANYORDER_DEVICE void FillOperand(unsigned char* operand,
                                    const BFloat16* from,
                                    const BFloat16* bias) const {
-    const int chunk = Thread() % kChunk;  // the same in every turn
+    const int chunk = Thread() % kChunk;
     Vector8 added = {};
     if (bias != nullptr) added = LoadVector(bias + head * kRingHeadDim + chunk * kChunk);
-    for (int i = Thread(); i < Tile::kRows * kChunk; i += BlockThreads()) {
-      const int slot = i / kChunk;
+    for (int slot = Thread() / kChunk; slot < Tile::kRows; slot += kRowsOfTurn) {
       Vector8 x = {};
       if (HasRow(slot))
         x = LoadVector(from + RowOf(slot) * Width() + head * kRingHeadDim + chunk * kChunk);
@@ -154,22 +157,24 @@ struct RingBlock {
                                 unsigned char* orders,
                                 unsigned char* rules,
                                 int n) const {
-    for (int i = Thread(); i < kKeyTile * kChunk; i += BlockThreads()) {
-      const int row = i / kChunk;
-      const int chunk = i % kChunk;
-      const int slot = n * kKeyTile + row;
-      const bool exists = slot < in.num_keys;
-      const int64_t at = (int64_t{tile.lane} * in.num_keys + (exists ? slot : 0)) * Width() +
-                         head * kRingHeadDim + chunk * kChunk;
-      CopyAsync16(keys + OperandOffset(row, chunk), in.k + at, exists);
-      CopyAsync16(values + OperandOffset(row, chunk), in.v + at, exists);
+    const int row = Thread() / kChunk;
+    const int chunk = Thread() % kChunk;
+    const int slot = n * kKeyTile + row;
+    const int64_t at =
+        (int64_t{tile.lane} * in.num_keys + slot) * Width() + head * kRingHeadDim + chunk * kChunk;
+    ANYORDER_UNROLL
+    for (int more = 0; more < kKeyTile; more += kRowsOfTurn) {
+      const bool exists = slot + more < in.num_keys;
+      const int64_t from = exists ? at + more * Width() : 0;
+      CopyAsync16(keys + OperandOffset(row + more, chunk), in.k + from, exists);
+      CopyAsync16(values + OperandOffset(row + more, chunk), in.v + from, exists);
     }
     const int64_t first = (int64_t{tile.lane} * plan.key_tiles + n) * kKeyTile;
     constexpr int kOrderCopies = kKeyTile * static_cast<int>(sizeof(RingKeyOrder)) / 16;
-    for (int i = Thread(); i < kOrderCopies; i += BlockThreads())
-      CopyAsync16(orders + 16 * i, plan.orders + first + 2 * i, true);
-    for (int i = Thread(); i < kKeyTile; i += BlockThreads())
-      CopyAsync16(rules + 16 * i, plan.rules + first + i, true);
+    const int i = Thread();
+    if (i < kOrderCopies) CopyAsync16(orders + 16 * i, plan.orders + first + 2 * i, true);
+    static_assert(kThreads >= kKeyTile);
+    if (i < kKeyTile) CopyAsync16(rules + 16 * i, plan.rules + first + i, true);
   }
 
   // Row of `relative` at column y of the band; out of the table: nobody's pair.
@@ -180,15 +185,17 @@ struct RingBlock {
   template <RingFault kFault>
   ANYORDER_DEVICE void CopyRelative(unsigned char* operand, int k) const {
     const int64_t table = int64_t{in.TableOf(tile.lane)} * in.num_distances;
-    for (int i = Thread(); i < Tile::kRelativeRows * kChunk; i += BlockThreads()) {
-      const int row = i / kChunk;
-      const int chunk = i % kChunk;
-      const int r =
-          RelativeRow(k * kKeyTile + row) + (kFault == RingFault::kShiftedRelative ? 1 : 0);
-      const bool exists = IsInTable(r);
-      const BFloat16* const from =
-          in.relative + (table + (exists ? r : 0)) * Width() + head * kRingHeadDim + chunk * kChunk;
-      CopyAsync16(operand + OperandOffset(row, chunk), from, exists);
+    const int row = Thread() / kChunk;
+    const int chunk = Thread() % kChunk;
+    const int r = RelativeRow(k * kKeyTile + row) + (kFault == RingFault::kShiftedRelative ? 1 : 0);
+    const int64_t at = (table + r) * Width() + head * kRingHeadDim + chunk * kChunk;
+    ANYORDER_UNROLL
+    for (int more = 0; more < Tile::kRelativeRows; more += kRowsOfTurn) {
+      if (row + more >= Tile::kRelativeRows) break;
+      const bool exists = IsInTable(r - more);
+      CopyAsync16(operand + OperandOffset(row + more, chunk),
+                  in.relative + (exists ? at - more * Width() : 0),
+                  exists);
     }
   }
   // This thread's term of chunk k, for column Thread(); 0 where there is none.

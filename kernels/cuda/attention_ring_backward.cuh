@@ -60,12 +60,13 @@ struct RingBackwardMemory {
 template <typename Tile, RingFault kFault>
 struct RingBackward {
   using Memory = RingBackwardMemory<Tile>;
+  static constexpr int kThreads = 2 * Tile::kRows;
   static constexpr int kHalf = kKeyTile / 2;  // keys of a warp
   using HalfScores = float[2][kHalf / 8][4];
   using Packed = uint32_t[2][kHalf / 8][2];  // of each half and 8 columns, a pair for each part
 
   const RingBackwardParams& p;
-  RingBlock<Tile> block;
+  RingBlock<Tile, kThreads> block;
   RingRows<Tile> rows;
   int first_key;  // of the warp, in a key tile
   unsigned char* shared;
@@ -124,7 +125,7 @@ struct RingBackward {
     block.FillOperand(shared + Memory::kQ, p.call.in.q, p.call.in.content_bias);
     block.FillOperand(shared + Memory::kDout, p.call.dout, nullptr);
     block.FillRecords(reinterpret_cast<RowRecord*>(shared + Memory::kRecords));
-    for (int slot = Thread(); slot < Tile::kRows; slot += BlockThreads())
+    for (int slot = Thread(); slot < Tile::kRows; slot += kThreads)
       reinterpret_cast<RowStatistics*>(shared + Memory::kStatistics)[slot] = ReadStatistics(slot);
     block.FillViews(Views());
     ANYORDER_UNROLL
@@ -154,7 +155,7 @@ struct RingBackward {
     const AttentionScores<BFloat16>& scores = p.call.scores;
     const int first = Count()[1];
     const int last = Count()[2];
-    for (int slot = Thread(); slot < Tile::kRows; slot += BlockThreads()) {
+    for (int slot = Thread(); slot < Tile::kRows; slot += kThreads) {
       if (!block.HasRow(slot)) continue;
       int32_t* const hull = scores.HullOf(GroupRow(slot), block.head);
       hull[0] = first < last ? first : 0;
@@ -162,7 +163,7 @@ struct RingBackward {
     }
     for (int n = first; n < last; ++n) {
       if ((Views()[n] & kTileViewMask) != kSeesNone) continue;
-      for (int i = Thread(); i < Tile::kRows * kChunk; i += BlockThreads()) {
+      for (int i = Thread(); i < Tile::kRows * kChunk; i += kThreads) {
         const int slot = i / kChunk;
         if (!block.HasRow(slot)) continue;
         const int64_t at =
@@ -259,6 +260,10 @@ struct RingBackward {
                                      Packed& gradients) {
     const Dropout& dropout = p.call.in.dropout;
     const float scale = p.call.in.scale;
+    int32_t key_seg[kHalf / 4];
+    ANYORDER_UNROLL
+    for (int c = 0; c < kHalf / 4; ++c)
+      key_seg[c] = orders[c / 2 * 8 + 2 * (Lane() % 4) + c % 2].seg;
     ANYORDER_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int half = i / 2;
@@ -282,8 +287,7 @@ struct RingBackward {
         kept[c % 2] = probability * factor;
         ds[c % 2] =
             probability * (dp[half][c / 2][2 * part + c % 2] * factor - statistics.delta) * scale;
-        if (orders[c / 2 * 8 + 2 * (Lane() % 4) + c % 2].seg != record.seg)
-          other_segment[half][part] += ds[c % 2];
+        if (key_seg[c] != record.seg) other_segment[half][part] += ds[c % 2];
         if (c % 2 == 0) continue;
         probabilities[half][c / 2][part] = PackBf16(kept[0], kept[1]);
         gradients[half][c / 2][part] = PackBf16(ds[0], ds[1]);
@@ -291,6 +295,7 @@ struct RingBackward {
     }
   }
 
+  // The four lanes of a row exchange words, so that each stores eight neighbouring columns at once.
   ANYORDER_DEVICE void StoreScores(int n,
                                    const Packed& probabilities,
                                    const Packed& gradients) const {
@@ -298,16 +303,35 @@ struct RingBackward {
     ANYORDER_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int slot = rows.SlotOf(i / 2, i % 2);
+      const Words4 of_probabilities = Neighbours(probabilities, i / 2, i % 2);
+      const Words4 of_gradients = Neighbours(gradients, i / 2, i % 2);
       if (!block.HasRow(slot)) continue;
-      const int64_t at =
-          scores.Offset(GroupRow(slot), block.head) + n * kKeyTile + first_key + 2 * (Lane() % 4);
+      const int64_t at = scores.Offset(GroupRow(slot), block.head) + n * kKeyTile + first_key +
+                         kChunk * (Lane() % 4);
+      StoreWords(scores.probabilities + at, of_probabilities);
+      StoreWords(scores.gradients + at, of_gradients);
+    }
+  }
+  // Lane t of a row's four has of each 8 columns the t-th pair; it gets all pairs of the t-th 8 columns.
+  ANYORDER_DEVICE static Words4 Neighbours(const Packed& packed, int half, int part) {
+    Words4 pairs;
+    ANYORDER_UNROLL
+    for (int c = 0; c < kHalf / 8; ++c)
+      pairs.word[c] = packed[half][c][part];
+    ANYORDER_UNROLL
+    for (int distance = 1; distance <= 2; distance *= 2) {
+      const bool is_upper = (Lane() & distance) != 0;
       ANYORDER_UNROLL
-      for (int c = 0; c < kHalf / 8; ++c) {
-        *reinterpret_cast<uint32_t*>(scores.probabilities + at + 8 * c) =
-            probabilities[i / 2][c][i % 2];
-        *reinterpret_cast<uint32_t*>(scores.gradients + at + 8 * c) = gradients[i / 2][c][i % 2];
+      for (int c = 0; c < 4; ++c) {
+        if ((c & distance) != 0) continue;
+        uint32_t& low = pairs.word[c];
+        uint32_t& high = pairs.word[c + distance];
+        const uint32_t received = ShuffleXor(is_upper ? low : high, distance);
+        low = is_upper ? received : low;
+        high = is_upper ? high : received;
       }
     }
+    return pairs;
   }
 
   // Gradients (or zeros) of the warp's keys of the key tile of `step`, where its position products were.

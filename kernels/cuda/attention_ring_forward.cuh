@@ -47,7 +47,7 @@ struct RingForward {
   static constexpr int kThreads = Tile::kRows;
 
   const RingForwardParams& p;
-  RingBlock<Tile> block;
+  RingBlock<Tile, kThreads> block;
   RingRows<Tile> rows;
   unsigned char* shared;
   RingWindow window;
