@@ -103,7 +103,7 @@ class BackwardPass {
         stream_(stream) {
     in_ = ProblemOf<T>(args.in);
     in_.is_aligned &=
-        AreAligned(shape_.head_dim, args.dout, args.dq, args.dk, args.dv, args.drelative);
+        AreAligned(shape_.head_dim, args.out, args.dout, args.dq, args.dk, args.dv, args.drelative);
   }
 
   void Run() {
@@ -185,7 +185,7 @@ class BackwardPass {
                              stream_);
       if (has_bias)
         LaunchSumRows(scratch_.position_sums,
-                      SumRowsParts(int64_t{in_.num_tables} * in_.num_distances),
+                      TableParts(int64_t{in_.num_tables} * in_.num_distances),
                       m,
                       scratch_.position_parts,
                       args_.dposition_bias.data<float>(),

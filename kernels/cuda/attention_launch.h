@@ -60,7 +60,8 @@ void LaunchSumRows(const float* rows,
                    float* parts,
                    float* result,
                    StreamView stream);
-// position_sums: [SumRowsParts(num_tables * R), H*D], or null without position_bias; LaunchSumRows makes dposition_bias of it.
+int64_t TableParts(int64_t rows);
+// position_sums: [TableParts(num_tables * R), H*D], or null without position_bias; LaunchSumRows makes dposition_bias of it.
 template <typename T>
 void LaunchRelativeGradient(const AttentionProblem<T>& in,
                             const float* sums,

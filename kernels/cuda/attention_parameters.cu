@@ -13,6 +13,9 @@ LaunchShape ColumnShape(int64_t columns, int64_t rows) {
 
 }  // namespace
 
+int64_t TableParts(int64_t rows) {
+  return CeilDivide(rows, kTableChunk);
+}
 int64_t SumRowsParts(int64_t rows) {
   return CeilDivide(rows, kSumChunk);
 }
@@ -44,7 +47,7 @@ void LaunchRelativeGradient(const AttentionProblem<T>& in,
   const RelativeGradientParams<T> params{
       in, DistanceSlots(in.batch_size), sums, weights, drelative, position_sums};
   Launch(RelativeGradientKernel<T>,
-         ColumnShape(in.model_dim(), SumRowsParts(int64_t{in.num_tables} * in.num_distances)),
+         ColumnShape(in.model_dim(), TableParts(int64_t{in.num_tables} * in.num_distances)),
          params,
          stream);
 }
@@ -62,7 +65,11 @@ void LaunchSegmentGradients(const AttentionProblem<T>& in,
                             StreamView stream) {
   const SegmentGradientParams<T> params{
       in, other_segment, parts, dsegment_embedding, dsegment_bias};
-  Launch(SegmentPartKernel<T>, ColumnShape(in.model_dim(), kSegmentParts), params, stream);
+  const LaunchShape shape{.blocks_x = CeilDivide(in.model_dim(), kSegmentGroups * kGroup),
+                          .blocks_y = kSegmentParts,
+                          .threads = kSegmentThreads,
+                          .shared_bytes = kSegmentBytes};
+  Launch(SegmentPartKernel<T>, shape, params, stream);
   Launch(SegmentGradientKernel<T>, ColumnShape(in.model_dim(), 1), params, stream);
 }
 
@@ -77,7 +84,7 @@ void LaunchBiasLanes(const AttentionProblem<T>& in,
                           .blocks_y = scores.group.num_heads,
                           .blocks_z = scores.group.num_lanes,
                           .threads = kBiasThreads,
-                          .shared_bytes = kBiasDistances * static_cast<int64_t>(sizeof(float))};
+                          .shared_bytes = kBiasThreads * static_cast<int64_t>(sizeof(float))};
   Launch(BiasLaneKernel<T>, shape, BiasGradientParams<T>{in, scores, order, lane_sums}, stream);
 }
 

@@ -8,8 +8,9 @@
 namespace anyorder::kernels::cuda {
 
 inline constexpr int kColumnThreads = 128;
-inline constexpr int kSumChunk = 64;      // rows that a first stage adds
-inline constexpr int kSegmentParts = 64;  // parts of all rows
+inline constexpr int kSumChunk = 64;    // rows that a first stage adds
+inline constexpr int kTableChunk = 16;  // the same, of tables: a row is a sum already
+inline constexpr int kLoads = 8;        // that a thread has under way
 
 ANYORDER_DEVICE int ColumnOfThread() {
   return BlockX() * BlockThreads() + Thread();
@@ -29,7 +30,13 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kColumnThreads, 8) SumRowsKernel(Sum
   const int64_t first = BlockY() * p.chunk_rows;
   const int64_t end = first + p.chunk_rows < p.num_rows ? first + p.chunk_rows : p.num_rows;
   float sum = 0;
-  for (int64_t row = first; row < end; ++row)
+  int64_t row = first;
+  for (; row + kLoads <= end; row += kLoads) {
+    ANYORDER_UNROLL
+    for (int i = 0; i < kLoads; ++i)
+      sum += p.rows[(row + i) * p.columns + column];
+  }
+  for (; row < end; ++row)
     sum += p.rows[row * p.columns + column];
   p.result[BlockY() * p.columns + column] = sum;
 }
@@ -42,7 +49,7 @@ struct RelativeGradientParams {
   const float* weights;  // [slots, num_tables, H, R]
   T* drelative;          // [num_tables, R, H*D]
   float*
-      position_sums;  // [chunks, H*D]: of weight * relative over kSumChunk rows of the tables; null without position_bias
+      position_sums;  // [chunks, H*D]: of weight * relative over kTableChunk rows of the tables; null without position_bias
 };
 
 template <typename T>
@@ -65,8 +72,8 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kColumnThreads, 8)
   const int column = ColumnOfThread();
   if (column >= in.model_dim()) return;
   const int64_t rows = int64_t{in.num_tables} * in.num_distances;
-  const int64_t first = int64_t{BlockY()} * kSumChunk;
-  const int64_t end = first + kSumChunk < rows ? first + kSumChunk : rows;
+  const int64_t first = int64_t{BlockY()} * kTableChunk;
+  const int64_t end = first + kTableChunk < rows ? first + kTableChunk : rows;
   const int head = column / in.head_dim;
   const float bias = in.position_bias == nullptr ? 0.0f : ToFloat(in.position_bias[column]);
   float position_sum = 0;
@@ -95,26 +102,70 @@ struct SegmentGradientParams {
   float* dsegment_bias;       // [H*D] or null
 };
 
-// Part b has the rows b, b + kSegmentParts, ... The grid is (columns, parts).
+// A block has 256 columns, eight a thread, and kSegmentPhases rows at a time; part b the rows b * kSegmentPhases + phase and then every
+// kSegmentParts * kSegmentPhases-th. The grid is (columns, parts). Shared memory: what a phase gives to the sum.
+inline constexpr int kSegmentParts = 128;
+inline constexpr int kSegmentGroups = 32;
+inline constexpr int kSegmentPhases = 8;
+inline constexpr int kSegmentThreads = kSegmentGroups * kSegmentPhases;
+inline constexpr int64_t kSegmentBytes = int64_t{kSegmentThreads} * 2 * kGroup * sizeof(float);
+
 template <typename T>
-ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kColumnThreads, 8)
-    SegmentPartKernel(SegmentGradientParams<T> p) {
-  const AttentionProblem<T>& in = p.in;
-  const int column = ColumnOfThread();
-  if (column >= in.model_dim()) return;
-  const int head = column / in.head_dim;
-  float products = 0;
-  float sum = 0;
-  for (int64_t row = BlockY(); row < in.num_rows(); row += kSegmentParts) {
-    const float gradient = p.other_segment[row * in.num_heads + head];
-    // A row that sees no other segment may be padding, whose memory may hold anything.
-    if (gradient == 0.0f) continue;
-    products += gradient * ToFloat(in.q[row * in.model_dim() + column]);
-    sum += gradient;
+struct SegmentSums {
+  Vector8 products = {};
+  Vector8 gradients = {};
+
+  ANYORDER_DEVICE void Add(const SegmentGradientParams<T>& p, int64_t row, int column, int count) {
+    const AttentionProblem<T>& in = p.in;
+    const float* const of_row = p.other_segment + row * in.num_heads;
+    const T* const from = in.q + row * in.model_dim() + column;
+    const Vector8 q = in.is_aligned ? LoadGroup<true>(from, count) : LoadGroup<false>(from, count);
+    const float first = of_row[column / in.head_dim];
+    ANYORDER_UNROLL
+    for (int i = 0; i < kGroup; ++i) {
+      // Aligned groups are of one head.
+      const float gradient =
+          in.is_aligned || i >= count ? first : of_row[(column + i) / in.head_dim];
+      // A row that sees no other segment may be padding, whose memory may hold anything.
+      products.v[i] += gradient == 0.0f ? 0.0f : gradient * q.v[i];
+      gradients.v[i] += gradient;
+    }
   }
-  float* const part = p.parts + 2 * BlockY() * in.model_dim();
-  part[column] = products;
-  part[in.model_dim() + column] = sum;
+};
+
+template <typename T>
+ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kSegmentThreads, 4)
+    SegmentPartKernel(SegmentGradientParams<T> p) {
+  const int64_t columns = p.in.model_dim();
+  const int group = Thread() % kSegmentGroups;
+  const int phase = Thread() / kSegmentGroups;
+  const int column = kGroup * (BlockX() * kSegmentGroups + group);
+  const int left = static_cast<int>(columns) - column;
+  const int count = left < kGroup ? left : kGroup;
+  SegmentSums<T> sums;
+  if (count > 0) {
+    constexpr int kStep = kSegmentParts * kSegmentPhases;
+    for (int64_t row = BlockY() * kSegmentPhases + phase; row < p.in.num_rows(); row += kStep)
+      sums.Add(p, row, column, count);
+  }
+  auto* const shared = reinterpret_cast<float*>(SharedMemory());
+  StoreVector(shared + 2 * kGroup * Thread(), sums.products);
+  StoreVector(shared + 2 * kGroup * Thread() + kGroup, sums.gradients);
+  SyncBlock();
+  // Thread t has column t of the block's 256, both sums.
+  const int own = BlockX() * kSegmentGroups * kGroup + Thread();
+  if (own >= columns) return;
+  float products = 0;
+  float gradients = 0;
+  ANYORDER_UNROLL
+  for (int i = 0; i < kSegmentPhases; ++i) {
+    const int at = 2 * kGroup * (i * kSegmentGroups + Thread() / kGroup) + Thread() % kGroup;
+    products += shared[at];
+    gradients += shared[at + kGroup];
+  }
+  float* const part = p.parts + 2 * BlockY() * columns;
+  part[own] = products;
+  part[columns + own] = gradients;
 }
 
 template <typename T>
@@ -126,9 +177,12 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kColumnThreads, 8)
   if (column >= columns) return;
   float products = 0;
   float sum = 0;
-  for (int part = 0; part < kSegmentParts; ++part) {
-    products += p.parts[2 * part * columns + column];
-    sum += p.parts[(2 * part + 1) * columns + column];
+  for (int first = 0; first < kSegmentParts; first += kLoads) {
+    ANYORDER_UNROLL
+    for (int part = first; part < first + kLoads; ++part) {
+      products += p.parts[2 * part * columns + column];
+      sum += p.parts[(2 * part + 1) * columns + column];
+    }
   }
   const float bias = in.segment_bias == nullptr ? 0.0f : ToFloat(in.segment_bias[column]);
   const float different = products + sum * bias;
@@ -141,7 +195,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kColumnThreads, 8)
 }
 
 inline constexpr int kBiasDistances = 64;  // that a block has
-inline constexpr int kBiasPhases = 2;      // threads that share a distance
+inline constexpr int kBiasPhases = 8;      // threads that share a distance
 inline constexpr int kBiasThreads = kBiasDistances * kBiasPhases;
 
 template <typename T>
@@ -193,19 +247,23 @@ struct BiasBlock {
     const AttentionProblem<T>& in = p.in;
     const LaneKeys keys(p.order, lane, in.num_keys);
     const int64_t last = in.min_bias_distance + in.num_bias_distances - 1;
-    const float own = SumRows(0, 1, [&](const ScoreRow<T>& row, int64_t pos) {
+    // A warp has every kWarps-th row, its lanes the row's keys.
+    constexpr int kWarps = kBiasThreads / kWarp;
+    const float own = SumRows(Thread() / kWarp, kWarps, [&](const ScoreRow<T>& row, int64_t pos) {
       const int begin =
           is_last || in.num_bias_distances == 1 ? 0 : keys.CountBelow(pos - in.min_bias_distance);
       const int end = is_last ? keys.CountBelow(pos - last + 1) : in.num_keys;
-      return Range(keys, row, begin + Thread(), end, kBiasThreads);
+      return Range(keys, row, begin + Lane(), end, kWarp);
     });
-    const float sum = WarpSum(own);
+    const float of_warp = WarpSum(own);
     auto* const shared = reinterpret_cast<float*>(SharedMemory());
-    if (Lane() == 0) shared[Thread() / kWarp] = sum;
+    if (Lane() == 0) shared[Thread() / kWarp] = of_warp;
     SyncBlock();
-    if (Thread() == 0)
-      Store(is_last ? in.num_bias_distances - 1 : 0,
-            (shared[0] + shared[1]) + (shared[2] + shared[3]));
+    if (Thread() != 0) return;
+    float sum = 0;
+    for (int warp = 0; warp < kWarps; ++warp)
+      sum += shared[warp];
+    Store(is_last ? in.num_bias_distances - 1 : 0, sum);
   }
 
   // Distances in between, from index `first` on.
@@ -222,14 +280,18 @@ struct BiasBlock {
       });
     }
     auto* const shared = reinterpret_cast<float*>(SharedMemory());
-    if (phase == 1) shared[Thread() % kBiasDistances] = own;
+    shared[Thread()] = own;
     SyncBlock();
-    if (phase == 0 && r < in.num_bias_distances - 1) Store(r, own + shared[Thread()]);
+    if (phase != 0 || r >= in.num_bias_distances - 1) return;
+    float sum = 0;
+    for (int i = 0; i < kBiasPhases; ++i)
+      sum += shared[i * kBiasDistances + Thread()];
+    Store(r, sum);
   }
 };
 
 template <typename T>
-ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kBiasThreads, 4)
+ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kBiasThreads, 2)
     BiasLaneKernel(BiasGradientParams<T> p) {
   const BiasBlock<T> block{
       p, p.scores.group.first_lane + BlockZ(), p.scores.group.first_head + BlockY()};

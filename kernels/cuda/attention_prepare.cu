@@ -7,8 +7,9 @@ namespace {
 
 constexpr int kSortThreads = 128;
 
-LaunchShape WarpFor(int64_t count) {
-  return {.blocks_x = CeilDivide(count, kPrepareWarps), .threads = kPrepareWarps * kWarp};
+LaunchShape ShapeFor(int64_t heads, int head_dim) {
+  return {.blocks_x = CeilDivide(heads * LanesOfHead(head_dim), kPrepareThreads),
+          .threads = kPrepareThreads};
 }
 
 }  // namespace
@@ -19,7 +20,7 @@ void LaunchSegmentTerms(const AttentionProblem<T>& in,
                         float* difference,
                         StreamView stream) {
   Launch(SegmentTermKernel<T>,
-         WarpFor(in.num_rows() * in.num_heads),
+         ShapeFor(in.num_rows() * in.num_heads, in.head_dim),
          SegmentTermParams<T>{in, same, difference},
          stream);
 }
@@ -27,7 +28,7 @@ void LaunchSegmentTerms(const AttentionProblem<T>& in,
 template <typename T>
 void LaunchDistanceTerms(const AttentionProblem<T>& in, float* terms, StreamView stream) {
   Launch(DistanceTermKernel<T>,
-         WarpFor(int64_t{in.num_tables} * in.num_distances * in.num_heads),
+         ShapeFor(int64_t{in.num_tables} * in.num_distances * in.num_heads, in.head_dim),
          DistanceTermParams<T>{in, terms},
          stream);
 }
@@ -36,8 +37,10 @@ template <typename T>
 void LaunchDelta(
     const AttentionProblem<T>& in, const T* out, const T* dout, float* delta, StreamView stream) {
   const int64_t count = in.num_rows() * in.num_heads;
-  Launch(
-      DeltaKernel<T>, WarpFor(count), DeltaParams<T>{out, dout, delta, count, in.head_dim}, stream);
+  Launch(DeltaKernel<T>,
+         ShapeFor(count, in.head_dim),
+         DeltaParams<T>{out, dout, delta, count, in.head_dim, in.is_aligned},
+         stream);
 }
 
 template <typename T>

@@ -7,17 +7,62 @@
 
 namespace anyorder::kernels::cuda {
 
-inline constexpr int kPrepareWarps = 4;
+inline constexpr int kPrepareThreads = 128;
 
-// sum over a head's columns of (a + bias) . x, by a warp; a null bias counts as 0.
-template <typename T>
-ANYORDER_DEVICE float WarpDot(const T* a, const T* bias, const T* x, int columns) {
-  float sum = 0;
-  for (int d = Lane(); d < columns; d += kWarp) {
-    const float left = ToFloat(a[d]) + (bias == nullptr ? 0.0f : ToFloat(bias[d]));
-    sum += left * ToFloat(x[d]);
+// Lanes that share one head's columns, eight each: a power of two, so that a warp has whole heads.
+ANYORDER_HOST_DEVICE int LanesOfHead(int head_dim) {
+  int lanes = 1;
+  while (lanes * kGroup < head_dim)
+    lanes *= 2;
+  return lanes;
+}
+// Which head of all rows (or of all rows of tables) a thread has a part of, and which part.
+struct HeadPart {
+  int64_t at;
+  int lanes;
+  int column;
+  int count;  // of columns; 0 or less: none
+
+  ANYORDER_DEVICE explicit HeadPart(int head_dim) {
+    lanes = LanesOfHead(head_dim);
+    at = (int64_t{BlockX()} * kPrepareThreads + Thread()) / lanes;
+    column = kGroup * (Thread() % lanes);
+    count = head_dim - column < kGroup ? head_dim - column : kGroup;
   }
-  return WarpSum(sum);
+  ANYORDER_DEVICE bool IsFirst() const { return column == 0; }
+
+  template <typename T>
+  ANYORDER_DEVICE Vector8 Load(const T* head, bool is_aligned) const {
+    if (head == nullptr || count <= 0) return Vector8{};
+    return is_aligned ? LoadGroup<true>(head + column, count)
+                      : LoadGroup<false>(head + column, count);
+  }
+  // Over the lanes of the head; all threads of a warp come.
+  ANYORDER_DEVICE float Sum(float value) const {
+    for (int distance = lanes / 2; distance > 0; distance /= 2)
+      value += ShuffleXor(value, distance);
+    return value;
+  }
+};
+
+ANYORDER_DEVICE float DotOf(const Vector8& a, const Vector8& b) {
+  float sum = 0;
+  ANYORDER_UNROLL
+  for (int i = 0; i < kGroup; ++i)
+    sum += a.v[i] * b.v[i];
+  return sum;
+}
+// a + sign * b
+ANYORDER_DEVICE Vector8 Combined(const Vector8& a, float sign, const Vector8& b) {
+  Vector8 x;
+  ANYORDER_UNROLL
+  for (int i = 0; i < kGroup; ++i)
+    x.v[i] = a.v[i] + sign * b.v[i];
+  return x;
+}
+template <typename T>
+ANYORDER_DEVICE const T* HeadOf(const T* row, int64_t offset) {
+  return row == nullptr ? nullptr : row + offset;
 }
 
 template <typename T>
@@ -27,28 +72,23 @@ struct SegmentTermParams {
   float* difference;  // [N, H]
 };
 
-// A warp for each (row, head).
 template <typename T>
-ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kPrepareWarps* kWarp, 8)
+ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kPrepareThreads, 8)
     SegmentTermKernel(SegmentTermParams<T> p) {
-  const int64_t at = int64_t{BlockX()} * kPrepareWarps + Thread() / kWarp;
   const AttentionProblem<T>& in = p.in;
-  if (at >= in.num_rows() * in.num_heads) return;
-  const int head = static_cast<int>(at % in.num_heads);
-  const int offset = head * in.head_dim;
-  const T* const q = in.q + at / in.num_heads * in.model_dim() + offset;
-  const T* const bias = in.segment_bias == nullptr ? nullptr : in.segment_bias + offset;
-  const T* const same = in.segment_embedding + offset;
-  const float s = WarpDot(q, bias, same, in.head_dim);
-  float difference = 0;
-  for (int d = Lane(); d < in.head_dim; d += kWarp) {
-    const float left = ToFloat(q[d]) + (bias == nullptr ? 0.0f : ToFloat(bias[d]));
-    difference += left * (ToFloat(same[in.model_dim() + d]) - ToFloat(same[d]));
-  }
-  difference = WarpSum(difference);
-  if (Lane() != 0) return;
-  p.same[at] = s;
-  p.difference[at] = difference;
+  const HeadPart part(in.head_dim);
+  const int64_t offset = part.at % in.num_heads * in.head_dim;
+  const bool is_there = part.at < in.num_rows() * in.num_heads;
+  const T* const q = is_there ? in.q + part.at * in.head_dim : nullptr;
+  const Vector8 left = Combined(
+      part.Load(q, in.is_aligned), 1.0f, part.Load(HeadOf(in.segment_bias, offset), in.is_aligned));
+  const Vector8 same = part.Load(in.segment_embedding + offset, in.is_aligned);
+  const Vector8 other = part.Load(in.segment_embedding + in.model_dim() + offset, in.is_aligned);
+  const float same_sum = part.Sum(DotOf(left, same));
+  const float difference = part.Sum(DotOf(left, Combined(other, -1.0f, same)));
+  if (!is_there || !part.IsFirst()) return;
+  p.same[part.at] = same_sum;
+  p.difference[part.at] = difference;
 }
 
 template <typename T>
@@ -57,27 +97,23 @@ struct DistanceTermParams {
   float* terms;  // [num_tables, H, R]
 };
 
-// (position_bias - content_bias) . relative: a warp for each (table, distance, head).
+// (position_bias - content_bias) . relative
 template <typename T>
-ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kPrepareWarps* kWarp, 8)
+ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kPrepareThreads, 8)
     DistanceTermKernel(DistanceTermParams<T> p) {
-  const int64_t at = int64_t{BlockX()} * kPrepareWarps + Thread() / kWarp;
   const AttentionProblem<T>& in = p.in;
-  if (at >= int64_t{in.num_tables} * in.num_distances * in.num_heads) return;
-  const int head = static_cast<int>(at % in.num_heads);
-  const int64_t row = at / in.num_heads;
-  const int offset = head * in.head_dim;
-  const T* const relative = in.relative + row * in.model_dim() + offset;
-  float sum = 0;
-  for (int d = Lane(); d < in.head_dim; d += kWarp) {
-    const float position =
-        in.position_bias == nullptr ? 0.0f : ToFloat(in.position_bias[offset + d]);
-    const float content = in.content_bias == nullptr ? 0.0f : ToFloat(in.content_bias[offset + d]);
-    sum += (position - content) * ToFloat(relative[d]);
-  }
-  sum = WarpSum(sum);
+  const HeadPart part(in.head_dim);
+  const int64_t head = part.at % in.num_heads;
+  const int64_t row = part.at / in.num_heads;
+  const int64_t offset = head * in.head_dim;
+  const bool is_there = row < int64_t{in.num_tables} * in.num_distances;
+  const T* const relative = is_there ? in.relative + part.at * in.head_dim : nullptr;
+  const Vector8 bias = Combined(part.Load(HeadOf(in.position_bias, offset), in.is_aligned),
+                                -1.0f,
+                                part.Load(HeadOf(in.content_bias, offset), in.is_aligned));
+  const float sum = part.Sum(DotOf(bias, part.Load(relative, in.is_aligned)));
   const int64_t table = row / in.num_distances;
-  if (Lane() == 0)
+  if (is_there && part.IsFirst())
     p.terms[(table * in.num_heads + head) * in.num_distances + row % in.num_distances] = sum;
 }
 
@@ -88,16 +124,18 @@ struct DeltaParams {
   float* delta;   // [N, H]
   int64_t count;  // N * H
   int head_dim;
+  bool is_aligned;
 };
 
-// A warp for each (row, head): heads of a row are neighbours, so this is one stretch of memory after another.
 template <typename T>
-ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kPrepareWarps* kWarp, 8) DeltaKernel(DeltaParams<T> p) {
-  const int64_t at = int64_t{BlockX()} * kPrepareWarps + Thread() / kWarp;
-  if (at >= p.count) return;
-  const float sum =
-      WarpDot<T>(p.dout + at * p.head_dim, nullptr, p.out + at * p.head_dim, p.head_dim);
-  if (Lane() == 0) p.delta[at] = sum;
+ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kPrepareThreads, 8) DeltaKernel(DeltaParams<T> p) {
+  const HeadPart part(p.head_dim);
+  const bool is_there = part.at < p.count;
+  const int64_t offset = part.at * p.head_dim;
+  const Vector8 out = part.Load(is_there ? p.out + offset : nullptr, p.is_aligned);
+  const Vector8 dout = part.Load(is_there ? p.dout + offset : nullptr, p.is_aligned);
+  const float sum = part.Sum(DotOf(out, dout));
+  if (is_there && part.IsFirst()) p.delta[part.at] = sum;
 }
 
 struct KeyOrderParams {

@@ -111,8 +111,8 @@ struct BackwardScratch {
     content_parts = cutter.Take<float>(SumRowsParts(content_rows) * m);
     distance_sums = cutter.Take<float>(slots * table_rows * m);
     distance_weights = cutter.Take<float>(slots * table_rows * s.num_heads);
-    position_sums = cutter.Take<float>(SumRowsParts(table_rows) * m);
-    position_parts = cutter.Take<float>(SumRowsParts(SumRowsParts(table_rows)) * m);
+    position_sums = cutter.Take<float>(TableParts(table_rows) * m);
+    position_parts = cutter.Take<float>(SumRowsParts(TableParts(table_rows)) * m);
     segment_parts = cutter.Take<float>(SegmentPartElements(m));
     bias_lanes = cutter.Take<float>(s.batch_size * s.num_bias_distances * s.num_heads);
     const int64_t rows =
