@@ -2,12 +2,14 @@
 
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 
 #include "core/base/stream.h"
+#include "kernels/cuda/gemm_table.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/gemm.h"
 
@@ -18,11 +20,52 @@ struct GemmOptions {
   bool writes_table = true;
 };
 
+// A product as libraries of column-major matrices see it: d = op(a) op(b) + bias[row] (+ d), of rows x columns, `inner` products each.
+// It is c^T = op(b)^T op(a)^T of the contract, so that nothing has to be transposed.
+struct ColumnMajorProduct {
+  GemmKey key;  // the contract's shape
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* bias = nullptr;  // of d's dtype, or null
+  void* d = nullptr;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t inner = 0;
+  int64_t stride_a = 0;  // elements from a column, as stored, to the next
+  int64_t stride_b = 0;
+  int64_t stride_d = 0;
+};
+ColumnMajorProduct ColumnMajorOf(const GemmArgs& args);
+
 class GemmEngine {
  public:
-  virtual ~GemmEngine() = default;
-  // Arguments were checked and `stream` is not null. All shapes, empty ones too. The same bits for the same shapes every time.
-  virtual void Run(const GemmArgs& args, StreamView stream) = 0;
+  explicit GemmEngine(Runtime& runtime) : runtime_(runtime) {}
+  virtual ~GemmEngine();
+  GemmEngine(const GemmEngine&) = delete;
+  GemmEngine& operator=(const GemmEngine&) = delete;
+
+  // Arguments were checked and `stream` is not null. All shapes, empty ones too. The same bits for the same shape every time.
+  void Run(const GemmArgs& args, StreamView stream);
+
+ protected:
+  // False: the library has no algorithm for it; then the plain kernel computes it. No size is 0.
+  virtual bool Multiply(const ColumnMajorProduct& product, StreamView stream) = 0;
+  Runtime& runtime() { return runtime_; }
+  // Device memory of one stream, which its operations use one after another.
+  void* Workspace(StreamView stream, int64_t bytes);
+
+ private:
+  struct Block {
+    void* data = nullptr;
+    int64_t bytes = 0;
+  };
+  static void* Grow(Runtime& runtime, Block& block, int64_t bytes);
+
+  Runtime& runtime_;
+  std::map<void*, Block> workspaces_;
+  std::map<void*, Block> biases_;  // in d's dtype
 };
 
 absl::StatusOr<std::unique_ptr<GemmEngine>> MakeGemmEngine(Runtime& runtime,

@@ -6,7 +6,9 @@
 
 #include "core/base/stream.h"
 #include "kernels/cuda/simt.h"
-#ifndef __CUDACC__
+#ifdef __CUDACC__
+#include "kernels/cuda/launch_status.h"
+#else
 #include "kernels/cuda/emulation/stream.h"
 #endif
 
@@ -25,10 +27,6 @@ constexpr int64_t CeilDivide(int64_t a, int64_t b) {
 }
 
 #ifdef __CUDACC__
-
-// Ends the program with `what` and the runtime's words unless `status` is success: a launch that is refused is our own mistake, and
-// nothing after a failed kernel can be believed.
-void CheckCuda(cudaError_t status, const char* what);
 
 template <typename Params>
 void Launch(void (*kernel)(Params),

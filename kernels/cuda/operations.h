@@ -56,6 +56,8 @@ int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows, int64_t columns, int64_t 
 void LinearCrossEntropy(const LinearCrossEntropyArgs& args,
                         const GemmFunction& gemm,
                         StreamView stream);
+// Any product without a library, slowly.
+void PlainGemm(const GemmArgs& args, StreamView stream);
 void ColumnSum(const ColumnSumArgs& args, const Scratch& scratch, StreamView stream);
 void AdamW(const AdamWArgs& args, StreamView stream);
 void SumOfSquares(const ConstTensorView& x, const TensorView& sums, StreamView stream);

@@ -1,0 +1,164 @@
+#include "kernels/cuda/gemm_table.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "kernels/arguments.h"
+
+namespace anyorder::kernels::cuda {
+namespace {
+
+constexpr absl::string_view kTitle = "anyorder gemm table 1";
+constexpr int kFields = 13;  // of a product's line
+
+int AlignmentOf(const void* data, int64_t row_bytes) {
+  uint64_t bits = reinterpret_cast<uint64_t>(data) | static_cast<uint64_t>(row_bytes) | 16;
+  return static_cast<int>(bits & -bits);
+}
+
+const char* TextOf(DType dtype) {
+  return dtype == DType::kBFloat16 ? "bf16" : "fp32";
+}
+
+bool ParseDType(absl::string_view text, DType* dtype) {
+  *dtype = text == "bf16" ? DType::kBFloat16 : DType::kFloat32;
+  return text == TextOf(*dtype);
+}
+
+// One of two words.
+bool ParseChoice(absl::string_view text, absl::string_view no, absl::string_view yes, bool* value) {
+  *value = text == yes;
+  return *value || text == no;
+}
+
+bool ParseAlignment(absl::string_view text, int* value) {
+  return absl::SimpleAtoi(text, value) && *value >= 1 && *value <= 16 &&
+         (*value & (*value - 1)) == 0;
+}
+
+bool ParseAlgorithm(absl::string_view text, GemmAlgorithm* algorithm) {
+  if (text.size() != 16 * algorithm->size()) return false;
+  for (size_t i = 0; i < algorithm->size(); ++i) {
+    if (!absl::SimpleHexAtoi(text.substr(16 * i, 16), &(*algorithm)[i])) return false;
+  }
+  return true;
+}
+
+bool ParseLine(absl::string_view line, GemmKey* key, GemmAlgorithm* algorithm) {
+  const std::vector<absl::string_view> field = absl::StrSplit(line, ' ');
+  return field.size() == kFields && absl::SimpleAtoi(field[0], &key->m) && key->m > 0 &&
+         absl::SimpleAtoi(field[1], &key->n) && key->n > 0 && absl::SimpleAtoi(field[2], &key->k) &&
+         key->k > 0 && ParseChoice(field[3], "a", "aT", &key->transpose_a) &&
+         ParseChoice(field[4], "b", "bT", &key->transpose_b) && ParseDType(field[5], &key->in) &&
+         ParseDType(field[6], &key->out) &&
+         ParseChoice(field[7], "plain", "bias", &key->has_bias) &&
+         ParseChoice(field[8], "write", "add", &key->accumulates) &&
+         ParseAlignment(field[9], &key->align_a) && ParseAlignment(field[10], &key->align_b) &&
+         ParseAlignment(field[11], &key->align_c) && ParseAlgorithm(field[12], algorithm);
+}
+
+}  // namespace
+
+GemmKey GemmKeyOf(const GemmArgs& args) {
+  GemmKey key;
+  key.transpose_a = args.transpose_a;
+  key.transpose_b = args.transpose_b;
+  key.m = args.transpose_a ? NumColumns(args.a) : NumRows(args.a);
+  key.k = args.transpose_a ? NumRows(args.a) : NumColumns(args.a);
+  key.n = args.transpose_b ? NumRows(args.b) : NumColumns(args.b);
+  key.in = args.a.dtype();
+  key.out = args.c.dtype();
+  key.has_bias = !args.bias.is_null();
+  key.accumulates = args.beta != 0.0f;
+  key.align_a = AlignmentOf(args.a.raw(), NumColumns(args.a) * SizeOf(key.in));
+  key.align_b = AlignmentOf(args.b.raw(), NumColumns(args.b) * SizeOf(key.in));
+  key.align_c = AlignmentOf(args.c.raw(), NumColumns(args.c) * SizeOf(key.out));
+  return key;
+}
+
+std::string GemmTable::ToText() const {
+  std::string text = absl::StrCat(kTitle, "\nchip ", chip, "\nlibrary ", library, "\n");
+  for (const auto& [key, algorithm] : algorithms) {
+    absl::StrAppend(&text, key.m, " ", key.n, " ", key.k);
+    absl::StrAppend(&text, key.transpose_a ? " aT" : " a", key.transpose_b ? " bT" : " b");
+    absl::StrAppend(&text, " ", TextOf(key.in), " ", TextOf(key.out));
+    absl::StrAppend(&text, key.has_bias ? " bias" : " plain", key.accumulates ? " add" : " write");
+    absl::StrAppend(&text, " ", key.align_a, " ", key.align_b, " ", key.align_c, " ");
+    for (const uint64_t word : algorithm)
+      absl::StrAppendFormat(&text, "%016x", word);
+    text += "\n";
+  }
+  return absl::StrCat(text, "end ", algorithms.size(), "\n");
+}
+
+absl::StatusOr<GemmTable> ParseGemmTable(const std::string& text) {
+  const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+  const auto damaged = [](size_t line, absl::string_view what) {
+    return absl::DataLossError(absl::StrCat("line ",
+                                            line + 1,
+                                            ": ",
+                                            what,
+                                            "; delete the file (algorithms are chosen anew, and "
+                                            "bits may differ from then on)"));
+  };
+  GemmTable table;
+  if (lines[0] != kTitle) return damaged(0, absl::StrCat("is not '", kTitle, "'"));
+  absl::string_view chip = lines.size() > 1 ? lines[1] : "";
+  if (!absl::ConsumePrefix(&chip, "chip ")) return damaged(1, "names no chip");
+  table.chip = std::string(chip);
+  absl::string_view library = lines.size() > 2 ? lines[2] : "";
+  if (!absl::ConsumePrefix(&library, "library ") || !absl::SimpleAtoi(library, &table.library))
+    return damaged(2, "names no library");
+  for (size_t i = 3; i < lines.size(); ++i) {
+    if (lines[i] == absl::StrCat("end ", table.algorithms.size()) && i + 2 == lines.size() &&
+        lines[i + 1].empty())
+      return table;
+    GemmKey key;
+    GemmAlgorithm algorithm = {};
+    if (!ParseLine(lines[i], &key, &algorithm)) return damaged(i, "is no product");
+    if (!table.algorithms.emplace(key, algorithm).second)
+      return damaged(i, "is a product that was there before");
+  }
+  return damaged(lines.size() - 1, "the end is missing");
+}
+
+absl::StatusOr<GemmTable> ReadGemmTable(const std::string& path) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  absl::StatusOr<GemmTable> table = ParseGemmTable(text);
+  if (!table.ok()) return Annotate(table.status(), absl::StrCat("'", path, "'"));
+  return table;
+}
+
+absl::Status WriteGemmTable(const GemmTable& table, const std::string& path) {
+  const std::string text = table.ToText();
+  const std::string temporary = absl::StrCat(path, ".", ::getpid(), ".tmp");
+  std::FILE* file = std::fopen(temporary.c_str(), "we");
+  if (file == nullptr) return ErrnoStatus("write", temporary);
+  const bool is_written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  const int error_number = errno;
+  if (std::fclose(file) != 0 || !is_written) {
+    const absl::Status status = ErrnoStatus("write", temporary, is_written ? errno : error_number);
+    ::unlink(temporary.c_str());
+    return status;
+  }
+  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
+    const absl::Status status = ErrnoStatus("rename to", path);
+    ::unlink(temporary.c_str());
+    return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace anyorder::kernels::cuda

@@ -1,0 +1,13 @@
+// What is done about a CUDA runtime's error that is not the caller's to handle.
+
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace anyorder::kernels::cuda {
+
+// Ends the program with `what` and the runtime's words unless `status` is success: a launch that is refused is our own mistake, and
+// nothing after a failed kernel can be believed. A GPU that broke ends it with kExitIo.
+void CheckCuda(cudaError_t status, const char* what);
+
+}  // namespace anyorder::kernels::cuda

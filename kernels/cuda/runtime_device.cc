@@ -1,0 +1,332 @@
+#include <cuda_runtime.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "core/base/check.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "kernels/cuda/launch_status.h"
+#include "kernels/cuda/runtime.h"
+
+namespace anyorder::kernels::cuda {
+
+namespace {
+
+// 13000 is 13.0.
+std::string VersionText(int version) {
+  return absl::StrCat(version / 1000, ".", version % 1000 / 10);
+}
+
+// Whether it is the machine that failed and not a kernel of ours.
+bool IsHardwareFault(cudaError_t status) {
+  switch (status) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorDeviceUninitialized:
+    case cudaErrorSystemNotReady:
+    case cudaErrorHardwareStackError:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+cudaStream_t StreamOf(StreamView stream) {
+  return static_cast<cudaStream_t>(stream.handle);
+}
+cudaEvent_t EventOf(EventView event) {
+  return static_cast<cudaEvent_t>(event.handle);
+}
+
+}  // namespace
+
+void CheckCuda(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  const std::string text =
+      absl::StrCat(what, ": ", cudaGetErrorName(status), ": ", cudaGetErrorString(status));
+  if (IsHardwareFault(status)) {
+    // No destructor could do anything with this GPU any more; the launcher starts the rank again.
+    LogWarning(absl::StrCat("the GPU failed: ", text, "; see nvidia-smi and the kernel's log"));
+    ::_exit(kExitIo);
+  }
+  ANYORDER_CHECK(false) << text;
+}
+
+namespace {
+
+class DeviceRuntime final : public Runtime {
+ public:
+  DeviceRuntime(int device, DeviceProperties properties)
+      : device_(device), properties_(std::move(properties)) {
+    main_ = MakeStream();
+  }
+  ~DeviceRuntime() override {
+    Use();
+    DestroyStream(main_);
+  }
+
+  const DeviceProperties& properties() const override { return properties_; }
+
+  absl::StatusOr<void*> AllocateDevice(int64_t bytes) override {
+    Use();
+    void* data = nullptr;
+    const cudaError_t status = cudaMalloc(&data, static_cast<size_t>(bytes));
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // or the next check would find it
+      return OutOfDeviceMemory(bytes, memory(), properties_);
+    }
+    CheckCuda(status, "allocation of device memory");
+    return data;
+  }
+  void FreeDevice(void* data) override {
+    Use();
+    CheckCuda(cudaFree(data), "freeing of device memory");
+  }
+  DeviceMemoryInfo memory() const override {
+    size_t free = 0;
+    size_t total = 0;
+    CheckCuda(cudaMemGetInfo(&free, &total), "size of device memory");
+    return {static_cast<int64_t>(free), static_cast<int64_t>(total)};
+  }
+
+  absl::StatusOr<void*> AllocatePinned(int64_t bytes) override {
+    Use();
+    void* data = nullptr;
+    const cudaError_t status =
+        cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocPortable);
+    if (status != cudaSuccess) return PinError("allocate", bytes, status);
+    return data;
+  }
+  void FreePinned(void* data) override { CheckCuda(cudaFreeHost(data), "freeing of host memory"); }
+  absl::Status RegisterHost(void* data, int64_t bytes) override {
+    Use();
+    const cudaError_t status =
+        cudaHostRegister(data, static_cast<size_t>(bytes), cudaHostRegisterPortable);
+    return status == cudaSuccess ? absl::OkStatus() : PinError("register", bytes, status);
+  }
+  void UnregisterHost(void* data) override {
+    CheckCuda(cudaHostUnregister(data), "release of registered host memory");
+  }
+  bool IsPinned(const void* data) const override {
+    cudaPointerAttributes attributes = {};
+    CheckCuda(cudaPointerGetAttributes(&attributes, data), "attributes of a pointer");
+    return attributes.type == cudaMemoryTypeHost;
+  }
+
+  void CopyToDevice(const void* pinned, void* device, int64_t bytes, StreamView stream) override {
+    Copy(device, pinned, bytes, cudaMemcpyHostToDevice, stream);
+  }
+  void CopyToHost(const void* device, void* pinned, int64_t bytes, StreamView stream) override {
+    Copy(pinned, device, bytes, cudaMemcpyDeviceToHost, stream);
+  }
+  void CopyOnDevice(const void* from, void* to, int64_t bytes, StreamView stream) override {
+    Copy(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+  }
+  void FillBytes(void* device, int value, int64_t bytes, StreamView stream) override {
+    CheckCuda(cudaMemsetAsync(device, value, static_cast<size_t>(bytes), StreamOf(Resolve(stream))),
+              "filling of device memory");
+  }
+
+  StreamView main_stream() const override { return main_; }
+  StreamView MakeStream() override {
+    Use();
+    cudaStream_t stream = nullptr;
+    CheckCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making of a stream");
+    return {stream};
+  }
+  void DestroyStream(StreamView stream) override {
+    CheckCuda(cudaStreamSynchronize(StreamOf(stream)), "the last work of a stream");
+    CheckCuda(cudaStreamDestroy(StreamOf(stream)), "destruction of a stream");
+  }
+  void Synchronize(StreamView stream) override {
+    CheckCuda(cudaStreamSynchronize(StreamOf(Resolve(stream))), "work on the GPU");
+  }
+
+  EventView MakeEvent() override {
+    Use();
+    cudaEvent_t event = nullptr;
+    // Blocking: a rank that waits leaves its core to the others.
+    CheckCuda(cudaEventCreateWithFlags(&event, cudaEventBlockingSync), "making of an event");
+    return {event};
+  }
+  void DestroyEvent(EventView event) override {
+    CheckCuda(cudaEventDestroy(EventOf(event)), "destruction of an event");
+  }
+  void Record(EventView event, StreamView stream) override {
+    CheckCuda(cudaEventRecord(EventOf(event), StreamOf(Resolve(stream))), "mark of an event");
+  }
+  void Wait(StreamView stream, EventView event) override {
+    CheckCuda(cudaStreamWaitEvent(StreamOf(Resolve(stream)), EventOf(event), 0),
+              "a stream's wait for an event");
+  }
+  void Synchronize(EventView event) override {
+    CheckCuda(cudaEventSynchronize(EventOf(event)), "work on the GPU");
+  }
+  bool IsDone(EventView event) override {
+    const cudaError_t status = cudaEventQuery(EventOf(event));
+    if (status == cudaErrorNotReady) return false;
+    CheckCuda(status, "work on the GPU");
+    return true;
+  }
+  double MillisecondsBetween(EventView begin, EventView end) override {
+    Synchronize(begin);
+    Synchronize(end);
+    float milliseconds = 0;
+    CheckCuda(cudaEventElapsedTime(&milliseconds, EventOf(begin), EventOf(end)),
+              "time between two events");
+    return milliseconds;
+  }
+
+  void BeginCapture(StreamView stream) override {
+    // Other threads of the process, a loader's or NCCL's, may do what they like meanwhile.
+    CheckCuda(cudaStreamBeginCapture(StreamOf(Resolve(stream)), cudaStreamCaptureModeThreadLocal),
+              "begin of a graph");
+  }
+  void EndCapture(StreamView stream, GraphView* graph) override;
+  bool IsCapturing(StreamView stream) const override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    CheckCuda(cudaStreamIsCapturing(StreamOf(Resolve(stream)), &status), "state of a stream");
+    return status != cudaStreamCaptureStatusNone;
+  }
+  void Launch(GraphView graph, StreamView stream) override {
+    CheckCuda(
+        cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph.handle), StreamOf(Resolve(stream))),
+        "start of a graph");
+  }
+  void DestroyGraph(GraphView graph) override {
+    CheckCuda(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph.handle)),
+              "destruction of a graph");
+  }
+
+  absl::Status LastError() override {
+    const cudaError_t status = cudaPeekAtLastError();
+    if (status == cudaSuccess) return absl::OkStatus();
+    return absl::UnavailableError(absl::StrCat(
+        properties_.name, ": ", cudaGetErrorName(status), ": ", cudaGetErrorString(status)));
+  }
+
+ private:
+  // The current GPU belongs to the thread, and objects may be made and freed by any.
+  void Use() const { CheckCuda(cudaSetDevice(device_), "choice of a GPU"); }
+
+  void Copy(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind, StreamView stream) {
+    CheckCuda(
+        cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, StreamOf(Resolve(stream))),
+        "a copy");
+  }
+  static absl::Status PinError(const char* what, int64_t bytes, cudaError_t status) {
+    cudaGetLastError();
+    return absl::ResourceExhaustedError(
+        absl::StrCat(what,
+                     " ",
+                     bytes,
+                     " bytes of page-locked host memory: ",
+                     cudaGetErrorString(status),
+                     "; give the job more memory or a higher limit of locked memory (ulimit -l)"));
+  }
+
+  const int device_;
+  const DeviceProperties properties_;
+  StreamView main_;
+};
+
+void DeviceRuntime::EndCapture(StreamView stream, GraphView* graph) {
+  cudaGraph_t captured = nullptr;
+  CheckCuda(cudaStreamEndCapture(StreamOf(Resolve(stream)), &captured), "end of a graph");
+  auto executable = static_cast<cudaGraphExec_t>(graph->handle);
+  if (executable != nullptr) {
+    cudaGraphExecUpdateResultInfo info = {};
+    if (cudaGraphExecUpdate(executable, captured, &info) != cudaSuccess) {
+      // Not the same operations any more: another graph.
+      cudaGetLastError();
+      CheckCuda(cudaGraphExecDestroy(executable), "destruction of a graph");
+      executable = nullptr;
+    }
+  }
+  if (executable == nullptr)
+    CheckCuda(cudaGraphInstantiate(&executable, captured, 0), "instantiation of a graph");
+  CheckCuda(cudaGraphDestroy(captured), "destruction of a captured graph");
+  graph->handle = executable;
+}
+
+std::string IdentityOf(const cudaDeviceProp& device) {
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i)
+    absl::StrAppendFormat(&text, "%02x", static_cast<unsigned char>(device.uuid.bytes[i]));
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<int> CountDevices() {
+  int driver = 0;
+  int runtime = 0;
+  CheckCuda(cudaRuntimeGetVersion(&runtime), "version of the CUDA runtime");
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+    cudaGetLastError();
+    return absl::UnavailableError(
+        "no NVIDIA driver on this machine; use one with a GPU, or train.device = \"cpu\"");
+  }
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  cudaGetLastError();
+  if (status == cudaErrorInsufficientDriver) {
+    return absl::UnavailableError(
+        absl::StrCat("the NVIDIA driver is for CUDA ",
+                     VersionText(driver),
+                     ", this program was built with CUDA ",
+                     VersionText(runtime),
+                     "; update the driver, or use train.device = \"cpu\""));
+  }
+  if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {
+    return absl::UnavailableError(
+        "no GPU: the driver shows none (CUDA_VISIBLE_DEVICES, or the job asked for none); ask for "
+        "one, or use train.device = \"cpu\"");
+  }
+  if (status != cudaSuccess) {
+    return absl::UnavailableError(absl::StrCat(
+        "no GPU can be used: ", cudaGetErrorName(status), ": ", cudaGetErrorString(status)));
+  }
+  return count;
+}
+
+absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int device) {
+  ANYORDER_ASSIGN_OR_RETURN(const int count, CountDevices());
+  ANYORDER_CHECK(device >= 0 && device < count) << "GPU " << device << " of " << count;
+  cudaDeviceProp found = {};
+  cudaError_t status = cudaGetDeviceProperties(&found, device);
+  if (status == cudaSuccess) status = cudaSetDevice(device);
+  // Waits sleep: ranks share their cores with loaders, the checkpoint service and MPI.
+  if (status == cudaSuccess) status = cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync);
+  if (status == cudaSuccess) status = cudaFree(nullptr);  // makes the context, or says why not
+  if (status != cudaSuccess) {
+    cudaGetLastError();
+    return absl::UnavailableError(absl::StrCat("GPU ",
+                                               device,
+                                               " does not answer: ",
+                                               cudaGetErrorName(status),
+                                               ": ",
+                                               cudaGetErrorString(status)));
+  }
+  DeviceProperties properties;
+  properties.name = found.name;
+  properties.identity = IdentityOf(found);
+  properties.chip = 10 * found.major + found.minor;
+  properties.multiprocessors = found.multiProcessorCount;
+  properties.total_bytes = static_cast<int64_t>(found.totalGlobalMem);
+  properties.shared_bytes_per_block = static_cast<int64_t>(found.sharedMemPerBlockOptin);
+  CheckCuda(cudaRuntimeGetVersion(&properties.runtime_version), "version of the CUDA runtime");
+  CheckCuda(cudaDriverGetVersion(&properties.driver_version), "version of the NVIDIA driver");
+  ANYORDER_RETURN_IF_ERROR(CheckChip(properties));
+  return std::make_unique<DeviceRuntime>(device, std::move(properties));
+}
+
+}  // namespace anyorder::kernels::cuda
