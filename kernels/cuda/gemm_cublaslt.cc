@@ -271,57 +271,85 @@ double CublasLtGemm::Microseconds(const Plan& plan, const ColumnMajorProduct& pr
   return microseconds;
 }
 
-absl::Status CublasLtGemm::Tune(const std::function<void(const Measured&)>& report) {
+constexpr int64_t kOperandGap = 512;
+
+int64_t OperandBytes(const GemmKey& key) {
+  return (key.m + key.n) * key.k * SizeOf(key.in) + (key.m + 1) * key.n * SizeOf(key.out) +
+         4 * kOperandGap;
+}
+
+// A product of this shape and alignment whose operands lie one behind the other in `data`.
+ColumnMajorProduct ProductIn(char* data, const GemmKey& key) {
+  const auto take = [&data](int64_t size, int alignment) {
+    char* const begin = data;
+    data += (size + kOperandGap) / 256 * 256;
+    return begin + alignment % 16;
+  };
+  GemmArgs args;
+  args.transpose_a = key.transpose_a;
+  args.transpose_b = key.transpose_b;
+  args.a = ConstTensorView(take(key.m * key.k * SizeOf(key.in), key.align_a),
+                           key.in,
+                           key.transpose_a ? Shape{key.k, key.m} : Shape{key.m, key.k});
+  args.b = ConstTensorView(take(key.k * key.n * SizeOf(key.in), key.align_b),
+                           key.in,
+                           key.transpose_b ? Shape{key.n, key.k} : Shape{key.k, key.n});
+  args.c = TensorView(take(key.m * key.n * SizeOf(key.out), key.align_c), key.out, {key.m, key.n});
+  if (key.has_bias)
+    args.bias = ConstTensorView(take(key.n * SizeOf(key.out), 16), key.out, {key.n});
+  args.beta = key.accumulates ? 1.0f : 0.0f;
+  ColumnMajorProduct product = ColumnMajorOf(args);
+  product.key = key;
+  return product;
+}
+
+TunedGemm CublasLtGemm::TuneOne(const GemmKey& key, char* data, GemmAlgorithm* words) {
+  const ColumnMajorProduct product = ProductIn(data, key);
+  Plan plan = PlanOf(product);
+  TunedGemm tuned;
+  tuned.key = key;
+  if (plan.exists) tuned.before_microseconds = Microseconds(plan, product);
+  tuned.best_microseconds = tuned.before_microseconds;
+  for (const auto& candidate : Candidates(plan, key, kTunedCandidates)) {
+    plan.algorithm = candidate.algo;
+    const double microseconds = Microseconds(plan, product);
+    ++tuned.candidates;
+    if (microseconds < 0 || microseconds >= tuned.best_microseconds) continue;
+    tuned.best_microseconds = microseconds;
+    std::memcpy(words->data(), &candidate.algo, sizeof candidate.algo);
+  }
+  return tuned;
+}
+
+absl::Status CublasLtGemm::Tune(const std::function<void(const TunedGemm&)>& report) {
   GemmTable tuned = table_;
   for (auto& [key, words] : tuned.algorithms) {
-    // One block holds all operands at their own alignment; what the numbers are does not matter, but not all may be zero.
-    const int64_t bytes_a = key.m * key.k * SizeOf(key.in);
-    const int64_t bytes_b = key.k * key.n * SizeOf(key.in);
-    const int64_t bytes_c = key.m * key.n * SizeOf(key.out);
-    const int64_t bytes_bias = key.n * SizeOf(key.out);
-    constexpr int64_t kGap = 512;
-    const int64_t bytes = bytes_a + bytes_b + bytes_c + bytes_bias + 4 * kGap;
+    const int64_t bytes = OperandBytes(key);
     ANYORDER_ASSIGN_OR_RETURN(void* const data, runtime().AllocateDevice(bytes));
+    // What the numbers are does not matter, but zeros would be faster than any.
     runtime().FillBytes(data, 0x3c, bytes, {});
-    char* at = static_cast<char*>(data);
-    const auto take = [&](int64_t size, int alignment) {
-      char* begin = at;
-      at += (size + kGap) / 256 * 256;
-      return begin + alignment % 16;
-    };
-    GemmArgs args;
-    args.transpose_a = key.transpose_a;
-    args.transpose_b = key.transpose_b;
-    args.a = ConstTensorView(take(bytes_a, key.align_a),
-                             key.in,
-                             key.transpose_a ? Shape{key.k, key.m} : Shape{key.m, key.k});
-    args.b = ConstTensorView(take(bytes_b, key.align_b),
-                             key.in,
-                             key.transpose_b ? Shape{key.n, key.k} : Shape{key.k, key.n});
-    args.c = TensorView(take(bytes_c, key.align_c), key.out, {key.m, key.n});
-    if (key.has_bias) args.bias = ConstTensorView(take(bytes_bias, 16), key.out, {key.n});
-    args.beta = key.accumulates ? 1.0f : 0.0f;
-    ColumnMajorProduct product = ColumnMajorOf(args);
-    product.key = key;
-
-    Plan plan = PlanOf(product);
-    Measured measured;
-    measured.key = key;
-    if (plan.exists) measured.before_microseconds = Microseconds(plan, product);
-    measured.best_microseconds = measured.before_microseconds;
-    for (const auto& candidate : Candidates(plan, key, kTunedCandidates)) {
-      plan.algorithm = candidate.algo;
-      const double microseconds = Microseconds(plan, product);
-      ++measured.candidates;
-      if (microseconds < 0 || microseconds >= measured.best_microseconds) continue;
-      measured.best_microseconds = microseconds;
-      std::memcpy(words.data(), &candidate.algo, sizeof candidate.algo);
-    }
+    report(TuneOne(key, static_cast<char*>(data), &words));
     runtime().FreeDevice(data);
-    report(measured);
   }
   table_ = std::move(tuned);
   return WriteGemmTable(table_, options_.table);
+}
+
+absl::Status TuneGemms(const std::string& path,
+                       const std::function<void(const TunedGemm&)>& report) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime, OpenDevice(0));
+  ANYORDER_ASSIGN_OR_RETURN(const GemmTable table, ReadGemmTable(path));
+  // Only Tune writes.
+  GemmOptions options;
+  options.table = path;
+  options.writes_table = false;
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<CublasLtGemm> gemm,
+                            CublasLtGemm::Create(*runtime, options));
+  if (gemm->num_pinned() != static_cast<int64_t>(table.algorithms.size())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("'", path, "' is for ", table.chip, ", not for this machine; tune it there"));
+  }
+  return gemm->Tune(report);
 }
 
 }  // namespace anyorder::kernels::cuda

@@ -14,6 +14,7 @@
 
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/tune.h"
 
 namespace anyorder::kernels::cuda {
 
@@ -23,14 +24,10 @@ class CublasLtGemm final : public GemmEngine {
                                                               const GemmOptions& options);
   ~CublasLtGemm() override;
 
-  struct Measured {
-    GemmKey key;
-    double before_microseconds = 0;  // of the algorithm that was there
-    double best_microseconds = 0;
-    int candidates = 0;
-  };
-  // Times all candidates of each shape in the table, takes the fastest, calls `report` after each, and writes the table.
-  absl::Status Tune(const std::function<void(const Measured&)>& report);
+  // TuneGemms, with a table that was read.
+  absl::Status Tune(const std::function<void(const TunedGemm&)>& report);
+
+  int64_t num_pinned() const { return static_cast<int64_t>(table_.algorithms.size()); }
 
  protected:
   bool Multiply(const ColumnMajorProduct& product, StreamView stream) override;
@@ -59,6 +56,8 @@ class CublasLtGemm final : public GemmEngine {
   void Pin(const GemmKey& key, const cublasLtMatmulAlgo_t& algorithm);
   cublasStatus_t Start(const Plan& plan, const ColumnMajorProduct& product, StreamView stream);
   double Microseconds(const Plan& plan, const ColumnMajorProduct& product);
+  // Of one shape, on operands in `data`; the fastest goes to `words`.
+  TunedGemm TuneOne(const GemmKey& key, char* data, GemmAlgorithm* words);
 
   const CublasLt& lt_;
   const GemmOptions options_;

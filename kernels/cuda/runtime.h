@@ -102,6 +102,7 @@ class Runtime {
   virtual absl::Status LastError() = 0;
 };
 
+bool IsBuiltWithCuda();
 // How many GPUs this program can see, at least one. Unavailable where there is none, no driver, or one older than the runtime (both
 // versions are said).
 absl::StatusOr<int> CountDevices();

@@ -266,6 +266,10 @@ std::string IdentityOf(const cudaDeviceProp& device) {
 
 }  // namespace
 
+bool IsBuiltWithCuda() {
+  return true;
+}
+
 absl::StatusOr<int> CountDevices() {
   int driver = 0;
   int runtime = 0;

@@ -1,0 +1,34 @@
+// What a program that was built without CUDA has in place of the backend.
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/tune.h"
+
+namespace anyorder::kernels::cuda {
+namespace {
+
+absl::Status BuiltWithoutCuda() {
+  return absl::UnavailableError(
+      "this program was built without CUDA; use train.device = \"cpu\", or build it where nvcc is "
+      "(ANYORDER_CUDA=ON)");
+}
+
+}  // namespace
+
+bool IsBuiltWithCuda() {
+  return false;
+}
+absl::StatusOr<int> CountDevices() {
+  return BuiltWithoutCuda();
+}
+absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int) {
+  return BuiltWithoutCuda();
+}
+absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Runtime>,
+                                                         const CudaBackendOptions&) {
+  return BuiltWithoutCuda();
+}
+absl::Status TuneGemms(const std::string&, const std::function<void(const TunedGemm&)>&) {
+  return BuiltWithoutCuda();
+}
+
+}  // namespace anyorder::kernels::cuda

@@ -1,0 +1,26 @@
+# The kernels and what puts them behind the backend's interface, for the GPU (CMakeLists.txt) and for the emulation (emulation/).
+set(ANYORDER_CUDA_KERNELS
+  attention.cu
+  attention_distances.cu
+  attention_general_backward.cu
+  attention_general_forward.cu
+  attention_keys.cu
+  attention_parameters.cu
+  attention_plan.cu
+  attention_prepare.cu
+  attention_ring_backward.cu
+  attention_ring_forward.cu
+  copy.cu
+  cross_entropy.cu
+  embedding_backward.cu
+  flat.cu
+  gemm_plain.cu
+  layernorm.cu
+  rowwise.cu)
+set(ANYORDER_CUDA_HOST_SOURCES
+  cuda_backend.cc
+  device_objects.cc
+  gemm.cc
+  gemm_table.cc
+  runtime.cc
+  staging.cc)

@@ -1,0 +1,26 @@
+// Choosing the algorithms of matrix products by measuring them.
+
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+
+#include "kernels/cuda/gemm_table.h"
+
+namespace anyorder::kernels::cuda {
+
+struct TunedGemm {
+  GemmKey key;
+  double before_microseconds = 0;  // of the algorithm that the table had
+  double best_microseconds = 0;
+  int candidates = 0;
+};
+
+// Times all candidates of each shape in the table at `path` on the first GPU, calls `report` after each shape, and writes the table with
+// the fastest. Errors: those of OpenDevice and ReadGemmTable; FailedPrecondition if the table is another chip's or library's.
+absl::Status TuneGemms(const std::string& path,
+                       const std::function<void(const TunedGemm&)>& report);
+
+}  // namespace anyorder::kernels::cuda

@@ -1,0 +1,46 @@
+// The backend that a program computes on.
+
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "core/base/fields.h"
+#include "kernels/backend.h"
+
+namespace anyorder::kernels {
+
+enum class DeviceChoice {
+  kAuto,  // a GPU if the program was built for one and it can be used, else the CPU
+  kCpu,
+  kCuda,
+};
+
+struct BackendOptions : CpuBackendOptions {
+  DeviceChoice device = DeviceChoice::kAuto;
+  // This process among those of its machine: they take the GPUs in turn.
+  int local_rank = 0;
+  // File of the products' pinned algorithms (kernels/cuda/FORMAT.md), "": none; one rank of a job writes it.
+  std::string gemm_table;
+  bool writes_gemm_table = true;
+};
+
+// Says in the log why kAuto found no GPU that it can use, where the program was built for one. Errors: InvalidArgument for num_threads;
+// Unavailable for kCuda without a GPU, driver or chip that will do, each in one line; NotFound without cuBLASLt; DataLoss for a damaged
+// table.
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& options);
+
+}  // namespace anyorder::kernels
+
+namespace anyorder {
+
+template <>
+inline constexpr auto kEnumNames<kernels::DeviceChoice> =
+    std::to_array<std::pair<kernels::DeviceChoice, const char*>>(
+        {{kernels::DeviceChoice::kAuto, "auto"},
+         {kernels::DeviceChoice::kCpu, "cpu"},
+         {kernels::DeviceChoice::kCuda, "cuda"}});
+
+}  // namespace anyorder

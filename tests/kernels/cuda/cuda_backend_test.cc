@@ -1,0 +1,274 @@
+// What the CUDA backend promises beyond its operations: memory of its own, streams that wait for nobody unless told, copies, graphs,
+// errors. The runtime is the emulation's, which is as late and as strict as a GPU may be.
+
+#include "kernels/cuda/cuda_backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "kernels/cuda/emulation/runtime_emulated.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/operations.h"
+#include "kernels/cuda/staging.h"
+
+namespace anyorder::kernels::cuda {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+class CudaBackendTest : public ::testing::Test {
+ protected:
+  void Make(const emulation::EmulatedDevice& device = {}) {
+    backend_ = MakeCudaBackend(emulation::MakeEmulatedRuntime(device), {}).value();
+  }
+  std::unique_ptr<Buffer> Upload(const std::vector<float>& values) {
+    std::unique_ptr<Buffer> buffer = backend_->Allocate(Bytes(values)).value();
+    backend_->CopyToDevice(values.data(), buffer->data(), Bytes(values), {});
+    return buffer;
+  }
+  static int64_t Bytes(const std::vector<float>& values) {
+    return static_cast<int64_t>(values.size() * sizeof(float));
+  }
+  static TensorView View(const std::unique_ptr<Buffer>& buffer) {
+    return TensorView(static_cast<float*>(buffer->data()),
+                      {buffer->size_bytes() / static_cast<int64_t>(sizeof(float))});
+  }
+  std::vector<float> Download(const std::unique_ptr<Buffer>& buffer) {
+    std::vector<float> values(static_cast<size_t>(View(buffer).num_elements()), -1.0f);
+    backend_->CopyToHost(buffer->data(), values.data(), Bytes(values), {});
+    backend_->Synchronize({});
+    return values;
+  }
+
+  std::unique_ptr<Backend> backend_;
+};
+using CudaBackendDeathTest = CudaBackendTest;
+
+TEST_F(CudaBackendDeathTest, HostCodeCannotTouchItsMemory) {
+  Make();
+  const std::unique_ptr<Buffer> buffer = Upload({1, 2, 3});
+  backend_->Synchronize({});
+  volatile const float* device = View(buffer).data<float>();
+  EXPECT_DEATH((void)device[0], "");
+  std::vector<float> host(3);
+  EXPECT_DEATH(std::memcpy(View(buffer).data<float>(), host.data(), 12), "");
+}
+
+TEST_F(CudaBackendDeathTest, AKernelCannotTouchWhatLiesBehindABlock) {
+  Make();
+  const std::unique_ptr<Buffer> buffer = backend_->Allocate(4096).value();
+  const TensorView longer(static_cast<float*>(buffer->data()), {2048});
+  EXPECT_DEATH(
+      {
+        backend_->Cast(longer, longer, {});
+        backend_->Synchronize({});
+      },
+      "");
+}
+
+TEST_F(CudaBackendTest, CopiesMoreThanItsRingHoldsBothWays) {
+  for (const uint64_t seed : {0, 3}) {
+    Make({.schedule = {seed}, .memory_bytes = int64_t{1} << 30});
+    std::vector<float> values(3 * Staging::kChunkBytes / sizeof(float) * Staging::kChunks / 2 + 7);
+    std::iota(values.begin(), values.end(), 0.0f);
+    EXPECT_EQ(Download(Upload(values)), values);
+  }
+}
+
+// The source may change as soon as CopyToDevice is back; later copies to one place win.
+TEST_F(CudaBackendTest, CopyToDeviceHasReadItsSource) {
+  Make();
+  const std::unique_ptr<Buffer> buffer = backend_->Allocate(4).value();
+  float value = 0;
+  for (int i = 0; i < 200; ++i) {
+    value = static_cast<float>(i);
+    backend_->CopyToDevice(&value, buffer->data(), 4, {});
+  }
+  value = -1;
+  EXPECT_EQ(Download(buffer), std::vector<float>{199});
+}
+
+TEST_F(CudaBackendTest, NothingRunsBeforeSomebodyWaits) {
+  Make();
+  const std::unique_ptr<Buffer> a = Upload(std::vector<float>(100, 2));
+  backend_->Synchronize({});
+  const std::unique_ptr<Buffer> staging = backend_->AllocateStaging(400).value();
+  auto* host = static_cast<float*>(staging->data());
+  backend_->CopyToHost(a->data(), host, 400, {});
+  EXPECT_NE(host[0], 2) << "the emulation must be late, or it shows no missing wait";
+  backend_->Synchronize({});
+  EXPECT_EQ(host[0], 2);
+}
+
+// A side stream that adds to what the main stream makes, with and without the event between them.
+TEST_F(CudaBackendTest, EventsOrderStreamsAndAMissingOneShows) {
+  int wrong = 0;
+  for (const bool waits : {true, false}) {
+    for (uint64_t seed = 0; seed < 10; ++seed) {
+      Make({.schedule = {seed}, .memory_bytes = int64_t{1} << 30});
+      const std::unique_ptr<Buffer> x = Upload(std::vector<float>(8, 1));
+      backend_->Synchronize({});
+      const std::unique_ptr<Stream> side = backend_->MakeStream().value();
+      const std::unique_ptr<Event> made = backend_->MakeEvent().value();
+      EXPECT_TRUE(*made->IsReached()) << "without a mark";
+      backend_->Add(View(x), View(x), View(x), {});
+      made->Record({});
+      if (waits) made->HoldBack(side->view());
+      const std::unique_ptr<Buffer> staging = backend_->AllocateStaging(32).value();
+      backend_->CopyToHost(x->data(), staging->data(), 32, side->view());
+      backend_->Synchronize(side->view());
+      const float seen = *static_cast<float*>(staging->data());
+      if (waits) {
+        EXPECT_EQ(seen, 2) << seed;
+        EXPECT_TRUE(*made->IsReached());
+      } else {
+        wrong += seen != 2 ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(wrong, 0);
+}
+
+TEST_F(CudaBackendTest, AskingAnEventOftenEnoughReachesIt) {
+  Make();
+  const std::unique_ptr<Buffer> x = Upload(std::vector<float>(8, 1));
+  const std::unique_ptr<Event> event = backend_->MakeEvent().value();
+  event->Record({});
+  EXPECT_FALSE(*event->IsReached());
+  while (!*event->IsReached()) {
+  }
+  event->Await();
+}
+
+TEST_F(CudaBackendTest, RegisteredMemoryIsCopiedToDirectly) {
+  Make();
+  const std::unique_ptr<Buffer> x = Upload(std::vector<float>(1024, 5));
+  void* pages = std::aligned_alloc(4096, 4096);
+  {
+    const std::unique_ptr<HostRegistration> registration =
+        backend_->RegisterHost(pages, 4096).value();
+    backend_->CopyToHost(x->data(), pages, 4096, {});
+    backend_->Synchronize({});
+    EXPECT_EQ(static_cast<float*>(pages)[1023], 5);
+    static_cast<float*>(pages)[0] = 6;
+    backend_->CopyFromStaging(pages, x->data(), 4, {});
+    backend_->Synchronize({});
+  }
+  std::free(pages);
+  EXPECT_EQ(Download(x)[0], 6);
+}
+
+TEST_F(CudaBackendTest, SaysWhatIsFreeWhenMemoryIsOut) {
+  Make({.schedule = {}, .memory_bytes = 1 << 20});
+  const std::unique_ptr<Buffer> first = backend_->Allocate(700000).value();
+  const absl::Status status = backend_->Allocate(500000).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status));
+  EXPECT_EQ(status.message(),
+            "allocate 500000 bytes on emulated GPU: 348576 of its 1048576 are free; use a smaller "
+            "train.microbatch_lanes or model, or fewer ranks on a GPU");
+}
+
+TEST_F(CudaBackendTest, MemoryComesBackAndOutlivesTheBackend) {
+  Make({.schedule = {}, .memory_bytes = 1 << 20});
+  for (int i = 0; i < 10; ++i)
+    ASSERT_TRUE(backend_->Allocate(700000).ok()) << i;
+  const std::unique_ptr<Buffer> last = backend_->Allocate(100).value();
+  backend_.reset();
+}
+
+// The plain first run, captured ones, other pointers and numbers: what a graph does must be what the operations do.
+TEST_F(CudaBackendTest, GraphsDoWhatTheirOperationsDo) {
+  Make();
+  const std::vector<float> ones(64, 1);
+  const std::unique_ptr<Buffer> a = Upload(ones);
+  const std::unique_ptr<Buffer> b = Upload(std::vector<float>(64, 10));
+  const std::unique_ptr<Buffer> sum = backend_->Allocate(64 * 4).value();
+  const std::unique_ptr<Buffer> total = backend_->Allocate(4).value();
+  for (int run = 0; run < 5; ++run) {
+    const std::unique_ptr<Buffer>& x = run % 2 == 0 ? a : b;
+    const float expected = run % 2 == 0 ? 2 : 20;
+    backend_->BeginGraph(7, {});
+    backend_->Add(View(x), View(x), View(sum), {});
+    // Scratch, which the plain run made.
+    const TensorView column(View(sum).raw(), DType::kFloat32, {64, 1});
+    backend_->ColumnSum({column, 0.0f, View(total)}, {});
+    backend_->EndGraph({});
+    EXPECT_THAT(Download(sum), Each(expected)) << run;
+    EXPECT_EQ(Download(total)[0], 64 * expected) << run;
+  }
+}
+
+TEST_F(CudaBackendDeathTest, GraphsRefuseWhatTheyCannotHold) {
+  Make();
+  const std::unique_ptr<Buffer> a = Upload({1});
+  backend_->BeginGraph(1, {});
+  backend_->EndGraph({});
+  backend_->BeginGraph(1, {});
+  float value = 0;
+  EXPECT_DEATH(backend_->CopyToDevice(&value, a->data(), 4, {}), "inside of a graph");
+  EXPECT_DEATH(backend_->CopyToHost(a->data(), &value, 4, {}), "inside of a graph");
+  EXPECT_DEATH(backend_->Synchronize({}), "captured");
+  EXPECT_DEATH((void)backend_->Allocate(1 << 20), "captured");
+  backend_->EndGraph({});
+}
+
+// Products that libraries do not have: the kernel that has all must agree with the one that is used.
+TEST_F(CudaBackendTest, ThePlainProductIsTheSameProduct) {
+  const std::unique_ptr<Runtime> runtime = emulation::MakeEmulatedRuntime({});
+  const std::unique_ptr<GemmEngine> engine = MakeGemmEngine(*runtime, {}).value();
+  const StreamView stream = runtime->main_stream();
+  constexpr int kM = 7;
+  constexpr int kN = 9;
+  constexpr int kK = 5;
+  auto* memory = static_cast<float*>(runtime->AllocateDevice(4096).value());
+  auto* host = static_cast<float*>(runtime->AllocatePinned(4096).value());
+  // Small integers: sums are exact, whatever their order.
+  for (int i = 0; i < 1024; ++i)
+    host[i] = static_cast<float>(i * 7 % 11 - 5);
+  for (int options = 0; options < 16; ++options) {
+    GemmArgs args;
+    args.transpose_a = (options & 1) != 0;
+    args.transpose_b = (options & 2) != 0;
+    args.a = ConstTensorView(static_cast<const float*>(memory),
+                             args.transpose_a ? Shape{kK, kM} : Shape{kM, kK});
+    args.b = ConstTensorView(static_cast<const float*>(memory + 100),
+                             args.transpose_b ? Shape{kN, kK} : Shape{kK, kN});
+    if ((options & 4) != 0)
+      args.bias = ConstTensorView(static_cast<const float*>(memory + 200), Shape{kN});
+    args.beta = (options & 8) != 0 ? 1.0f : 0.0f;
+    std::vector<float> results[2];
+    for (int way = 0; way < 2; ++way) {
+      runtime->CopyToDevice(host, memory, 4096, stream);
+      args.c = TensorView(memory + 300, {kM, kN});
+      way == 0 ? engine->Run(args, stream) : PlainGemm(args, stream);
+      auto* result = static_cast<float*>(runtime->AllocatePinned(kM * kN * 4).value());
+      runtime->CopyToHost(memory + 300, result, kM * kN * 4, stream);
+      runtime->Synchronize(stream);
+      results[way].assign(result, result + kM * kN);
+      runtime->FreePinned(result);
+    }
+    EXPECT_EQ(results[0], results[1]) << options;
+  }
+  runtime->FreeDevice(memory);
+  runtime->FreePinned(host);
+}
+
+TEST(RuntimeMessagesTest, AnOldChipIsNamed) {
+  DeviceProperties device;
+  device.name = "Tesla V100";
+  device.chip = 70;
+  EXPECT_EQ(CheckChip(device).message(),
+            "Tesla V100 is sm_70, too old: sm_80 (A100) or newer is needed; choose another GPU, or "
+            "train.device = \"cpu\"");
+  device.chip = 80;
+  EXPECT_TRUE(CheckChip(device).ok());
+}
+
+}  // namespace
+}  // namespace anyorder::kernels::cuda

@@ -1,0 +1,144 @@
+// The file that pins algorithms, and which key a product has: what a GPU's user needs to be right and no GPU is needed for.
+
+#include "kernels/cuda/gemm_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_replace.h"
+
+namespace anyorder::kernels::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+
+GemmTable Example() {
+  GemmTable table;
+  table.chip = "NVIDIA H200, sm_90";
+  table.library = 130002;
+  GemmKey key;
+  key.m = 5440;
+  key.n = 32000;
+  key.k = 1024;
+  table.algorithms[key] = {1, 2, 3, ~uint64_t{0}, 0, 0, 0, 0xabcdef};
+  key.transpose_a = key.has_bias = key.accumulates = true;
+  key.in = DType::kBFloat16;
+  key.align_b = 4;
+  table.algorithms[key] = {7};
+  return table;
+}
+
+class GemmTableTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = ::testing::TempDir() + "/gemm_table_XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string folder_;
+};
+
+TEST_F(GemmTableTest, ComesBackAsItWasWritten) {
+  const std::string path = folder_ + "/table.txt";
+  ASSERT_TRUE(WriteGemmTable(Example(), path).ok());
+  const absl::StatusOr<GemmTable> read = ReadGemmTable(path);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->chip, Example().chip);
+  EXPECT_EQ(read->library, Example().library);
+  EXPECT_EQ(read->algorithms, Example().algorithms);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "nothing else";
+}
+
+TEST_F(GemmTableTest, SaysThatItIsNotThereOrCannotBeWritten) {
+  EXPECT_TRUE(absl::IsNotFound(ReadGemmTable(folder_ + "/none.txt").status()));
+  const absl::Status status = WriteGemmTable(Example(), folder_ + "/none/table.txt");
+  EXPECT_TRUE(absl::IsNotFound(status)) << status;
+}
+
+TEST_F(GemmTableTest, RefusesWhatItDidNotWriteNamingTheLine) {
+  const std::string good = Example().ToText();
+  ASSERT_TRUE(ParseGemmTable(good).ok());
+  const struct {
+    const char* from;
+    const char* to;
+    const char* line;
+  } faults[] = {{"table 1", "table 2", "line 1"},
+                {"chip ", "ship ", "line 2"},
+                {"library 1", "library x", "line 3"},
+                {"5440 ", "0 ", "line 4"},
+                {"5440 ", "", "line 4"},
+                {" fp32 fp32", " fp64 fp32", "line 4"},
+                {" plain ", " plane ", "line 4"},
+                {" 16 16 16 ", " 16 16 12 ", "line 4"},
+                {"ffffffffffffffff", "ffffffffffffffxf", "line 4"},
+                {"end 2", "end 3", "line 6"},
+                {"end 2\n", "", "line 6"}};
+  for (const auto& fault : faults) {
+    const std::string bad = absl::StrReplaceAll(good, {{fault.from, fault.to}});
+    const absl::StatusOr<GemmTable> parsed = ParseGemmTable(bad);
+    ASSERT_TRUE(absl::IsDataLoss(parsed.status())) << fault.from << " -> " << fault.to;
+    EXPECT_THAT(std::string(parsed.status().message()), HasSubstr(fault.line));
+    EXPECT_THAT(std::string(parsed.status().message()), HasSubstr("delete the file"));
+  }
+}
+
+TEST_F(GemmTableTest, RefusesEveryCutAndARepeatedProduct) {
+  const std::string good = Example().ToText();
+  for (size_t length = 0; length < good.size(); ++length)
+    EXPECT_FALSE(ParseGemmTable(good.substr(0, length)).ok()) << length;
+  const size_t line = good.find("5440");
+  const std::string product = good.substr(line, good.find('\n', line) + 1 - line);
+  EXPECT_FALSE(ParseGemmTable(absl::StrReplaceAll(good, {{product, product + product}})).ok());
+}
+
+TEST(GemmKeyTest, HasShapeTransposesAndAlignment) {
+  alignas(64) char memory[64];
+  GemmArgs args;
+  args.a = ConstTensorView(memory, DType::kBFloat16, {24, 3});  // [K, M]
+  args.transpose_a = true;
+  args.b = ConstTensorView(memory + 8, DType::kBFloat16, {24, 20});
+  args.c = TensorView(memory, DType::kFloat32, {3, 20});
+  args.beta = 1;
+  const GemmKey key = GemmKeyOf(args);
+  EXPECT_EQ(key.m, 3);
+  EXPECT_EQ(key.n, 20);
+  EXPECT_EQ(key.k, 24);
+  EXPECT_TRUE(key.transpose_a && !key.transpose_b && key.accumulates && !key.has_bias);
+  EXPECT_EQ(key.in, DType::kBFloat16);
+  EXPECT_EQ(key.out, DType::kFloat32);
+  EXPECT_EQ(key.align_a, 2) << "rows of three bf16 numbers are six bytes long";
+  EXPECT_EQ(key.align_b, 8) << "the address decides, and rows of 40 bytes";
+  EXPECT_EQ(key.align_c, 16);
+}
+
+// Two keys that differ in one field only are two products.
+TEST(GemmKeyTest, EveryFieldCounts) {
+  std::map<GemmKey, int> seen;
+  const auto add = [&](auto change) {
+    GemmKey key;
+    change(key);
+    ++seen[key];
+  };
+  add([](GemmKey&) {});
+  add([](GemmKey& k) { k.m = 1; });
+  add([](GemmKey& k) { k.n = 1; });
+  add([](GemmKey& k) { k.k = 1; });
+  add([](GemmKey& k) { k.transpose_a = true; });
+  add([](GemmKey& k) { k.transpose_b = true; });
+  add([](GemmKey& k) { k.in = DType::kBFloat16; });
+  add([](GemmKey& k) { k.out = DType::kBFloat16; });
+  add([](GemmKey& k) { k.has_bias = true; });
+  add([](GemmKey& k) { k.accumulates = true; });
+  add([](GemmKey& k) { k.align_a = 8; });
+  add([](GemmKey& k) { k.align_b = 8; });
+  add([](GemmKey& k) { k.align_c = 8; });
+  EXPECT_EQ(seen.size(), 13u);
+}
+
+}  // namespace
+}  // namespace anyorder::kernels::cuda
