@@ -43,6 +43,38 @@ TEST(AttentionDispatchTest, RowsOfBothFamilies) {
   ExpectAgrees(c, 2);
 }
 
+// Objectives' visibility at the head size of the ring; where positions are not affine the general kernels have it.
+TEST(AttentionDispatchTest, Objectives) {
+  uint64_t seed = 3;
+  for (AttentionCase c : {XlnetCase(37, 75, 1, 64),
+                          CausalCase(30, 90),
+                          BidirectionalCase(70),
+                          SequenceToSequenceCase(30, 70),
+                          GroupCase(),
+                          PackedCase()}) {
+    c.shape.head_dim = 64;
+    c.dropout_rate = seed % 2 == 0 ? 0.0 : 0.1;
+    ExpectAgrees(c, seed++);
+  }
+}
+
+TEST(AttentionDispatchTest, SizesAroundTileEdges) {
+  for (const int32_t length : {1, 63, 64, 65, 128, 129}) {
+    AttentionCase c = CausalCase(length % 3, length);
+    c.shape.num_heads = 1;
+    ExpectAgrees(c, static_cast<uint64_t>(length));
+  }
+}
+
+TEST(AttentionDispatchTest, WithoutAnyKeys) {
+  AttentionCase c = BidirectionalCase(10);
+  c.shape.head_dim = 64;
+  for (Slots& keys : c.keys)
+    keys = Slots();
+  c.shape.num_keys = 0;
+  ExpectAgrees(c, 9);
+}
+
 TEST(AttentionDispatchTest, RandomArrays) {
   for (uint64_t seed = 100; seed < 106; ++seed) {
     ExpectAgrees(RandomRingCase(seed), seed);

@@ -22,7 +22,7 @@ REGISTERS = {
     "attention_general_forward": 160,
     "attention_keys": 144,
     "attention_parameters": 64,
-    "attention_plan": 128,
+    "attention_plan": 80,
     "attention_prepare": 64,
     "attention_ring_backward": 255,
     "attention_ring_forward": 255,
