@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/attention_passes.h"
 #include "kernels/cuda/attention_ring.h"
 #include "kernels/cuda/attention_scratch.h"
 #include "kernels/cuda/launch.h"
@@ -107,6 +108,7 @@ class BackwardPass {
   }
 
   void Run() {
+    BeginAttentionPass("prepare", stream_);
     LaunchDelta(in_, args_.out.data<T>(), args_.dout.data<T>(), scratch_.delta, stream_);
     prepared_ = Prepare(in_, scratch_.prepared, stream_);
     if constexpr (std::is_same_v<T, BFloat16>)
@@ -123,7 +125,9 @@ class BackwardPass {
         lane += sizes_.lanes;
       } while (lane < in_.batch_size);
     }
+    BeginAttentionPass("parameters", stream_);
     FinishParameters();
+    BeginAttentionPass("", stream_);
   }
 
  private:
@@ -144,10 +148,12 @@ class BackwardPass {
     params.delta = scratch_.delta;
     params.dout = args_.dout.data<T>();
     params.dq = args_.dq.data<T>();
+    BeginAttentionPass("a", stream_);
     if constexpr (std::is_same_v<T, BFloat16>) {
       if (has_ring_) AttentionRingBackward(params, plan_, stream_);
     }
     LaunchGeneralBackward(params, stream_);
+    BeginAttentionPass("keys", stream_);
     LaunchKeyGradients(in_,
                        params.scores,
                        params.dout,
@@ -155,6 +161,7 @@ class BackwardPass {
                        args_.dv.data<T>(),
                        args_.dcontent_bias.is_null() ? nullptr : scratch_.content_sums,
                        stream_);
+    BeginAttentionPass("distances", stream_);
     if (in_.relative != nullptr)
       LaunchDistanceSums(in_,
                          params.scores,

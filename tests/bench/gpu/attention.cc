@@ -1,12 +1,15 @@
 // Both streams of XLNet's attention at the pretraining shape.
 
 #include <cmath>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/philox.h"
+#include "kernels/cuda/attention_passes.h"
 #include "tests/bench/gpu/cases.h"
 #include "tests/kernels/attention_scenarios.h"
 
@@ -142,6 +145,65 @@ class Problem {
   kernels::AttentionBackwardArgs backward_;
 };
 
+// Milliseconds of each pass of one backward, by name.
+class PassTimes {
+ public:
+  PassTimes(kernels::Backend& backend, Timer& timer) : backend_(backend), timer_(timer) {}
+
+  std::map<std::string, double> Of(const kernels::AttentionBackwardArgs& args) {
+    passes_.clear();
+    kernels::cuda::AttentionPassObserver() = [this](const char* pass, StreamView) { Mark(pass); };
+    backend_.AttentionBackward(args, {});
+    kernels::cuda::AttentionPassObserver() = nullptr;
+    backend_.Synchronize({});
+    std::map<std::string, double> times;
+    for (size_t i = 0; i + 1 < passes_.size(); ++i)
+      times[passes_[i]] += timer_.Milliseconds(static_cast<int>(i));
+    return times;
+  }
+
+ private:
+  void Mark(const char* pass) {
+    const auto next = static_cast<int>(passes_.size());
+    if (next > 0) timer_.End(next - 1);
+    if (*pass != '\0') timer_.Begin(next);
+    passes_.emplace_back(pass);
+  }
+
+  kernels::Backend& backend_;
+  Timer& timer_;
+  std::vector<std::string> passes_;
+};
+
+// Products that each pass runs, in units: a recomputes two of forward's and has three of its own.
+double UnitsOf(const std::string& pass) {
+  if (pass == "a") return 5;
+  if (pass == "keys") return 2;
+  return pass == "distances" ? 1 : 0;
+}
+
+void MeasurePasses(Bench& bench,
+                   const std::vector<std::unique_ptr<Problem>>& problems,
+                   const std::string& suffix,
+                   const std::string& shape,
+                   double unit) {
+  PassTimes passes(bench.backend(), bench.timer());
+  std::map<std::string, std::vector<double>> samples;
+  for (int sample = 0; sample < bench.samples(); ++sample) {
+    const Problem& problem = *problems[static_cast<size_t>(sample) % problems.size()];
+    for (const auto& [pass, ms] : passes.Of(problem.backward()))
+      samples[pass].push_back(ms * 1e-3);
+  }
+  for (const auto& [pass, seconds] : samples) {
+    Case what{absl::StrCat("attention_backward_", pass, suffix),
+              shape,
+              Work::kFlops,
+              UnitsOf(pass) * unit};
+    what.value_is_time = what.work == 0;
+    bench.Report(what, Summarise(seconds), 1);
+  }
+}
+
 }  // namespace
 
 void MeasureAttention(Bench& bench, const XlnetSize& size, int64_t batch, double dropout) {
@@ -151,6 +213,7 @@ void MeasureAttention(Bench& bench, const XlnetSize& size, int64_t batch, double
   std::vector<std::unique_ptr<Problem>> problems;
   for (int set = 0; set < sets; ++set)
     problems.push_back(std::make_unique<Problem>(bench, size, batch, dropout));
+  const std::string suffix = batch == kGoalBatch ? "" : absl::StrCat("_b", batch);
   const std::string shape = absl::StrCat("B",
                                          batch,
                                          " H",
@@ -163,14 +226,19 @@ void MeasureAttention(Bench& bench, const XlnetSize& size, int64_t batch, double
                                          size.targets,
                                          " K",
                                          size.keys());
-  bench.Measure(
-      {"attention_forward", shape, Work::kFlops, kForwardUnits * unit}, sets, [&](int set) {
-        bench.backend().AttentionForward(problems[static_cast<size_t>(set)]->forward(), {});
-      });
-  bench.Measure(
-      {"attention_backward", shape, Work::kFlops, kBackwardUnits * unit}, sets, [&](int set) {
-        bench.backend().AttentionBackward(problems[static_cast<size_t>(set)]->backward(), {});
-      });
+  bench.Measure({"attention_forward" + suffix, shape, Work::kFlops, kForwardUnits * unit},
+                sets,
+                [&](int set) {
+                  bench.backend().AttentionForward(problems[static_cast<size_t>(set)]->forward(),
+                                                   {});
+                });
+  bench.Measure({"attention_backward" + suffix, shape, Work::kFlops, kBackwardUnits * unit},
+                sets,
+                [&](int set) {
+                  bench.backend().AttentionBackward(problems[static_cast<size_t>(set)]->backward(),
+                                                    {});
+                });
+  MeasurePasses(bench, problems, suffix, shape, unit);
 }
 
 }  // namespace anyorder::bench

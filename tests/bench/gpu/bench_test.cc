@@ -6,7 +6,10 @@
 #include <sstream>
 #include <string>
 
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/emulation/runtime_emulated.h"
 #include "tests/bench/gpu/cases.h"
+#include "tests/bench/gpu/event_timer.h"
 
 namespace anyorder::bench {
 namespace {
@@ -37,7 +40,7 @@ class GpuBenchTest : public ::testing::Test {
   }
 
   std::unique_ptr<kernels::Backend> backend_;
-  std::unique_ptr<Timer> timer_;
+  std::unique_ptr<Timer> timer_;  // after the backend, whose runtime it may use
   std::ostringstream out_;
 };
 
@@ -57,8 +60,8 @@ TEST_F(GpuBenchTest, EveryGroupPrintsItsCases) {
   ASSERT_TRUE(MeasureStep(bench, kSmallest, 2, 0.1).ok());
   EXPECT_EQ(Names(),
             (std::multiset<std::string>{"adamw_large",
-                                        "attention_backward",
-                                        "attention_forward",
+                                        "attention_backward_b2",
+                                        "attention_forward_b2",
                                         "classifier",
                                         "embedding_backward",
                                         "gelu",
@@ -75,6 +78,34 @@ TEST_F(GpuBenchTest, ProductsGoBothWays) {
   const std::multiset<std::string> names = Names();
   EXPECT_EQ(names.size(), 18u);
   EXPECT_EQ(names.count("gemm_softmax_to_weights"), 1u);
+}
+
+// As gpu_bench does it: memory that the host cannot touch, work that is done when somebody waits, time by events.
+TEST_F(GpuBenchTest, RunsOnADevice) {
+  auto runtime = kernels::cuda::emulation::MakeEmulatedRuntime({});
+  kernels::cuda::Runtime& device = *runtime;
+  backend_ = kernels::cuda::MakeCudaBackend(std::move(runtime), {}).value();
+  timer_ = std::make_unique<EventTimer>(device);
+  Bench bench(*backend_, *timer_, 2, 0.0, out_);
+  MeasureCeilings(bench, {.copy_bytes = 4096, .gemm = 8});
+  MeasureGemms(bench, kSmallest, 1);
+  MeasureRows(bench, kSmallest, 1, 0.1);
+  MeasureAttention(bench, kSmallest, 1, 0.1);
+  const absl::Status step = MeasureStep(bench, kSmallest, 1, 0.1);
+  ASSERT_TRUE(step.ok()) << step;
+  const std::multiset<std::string> names = Names();
+  for (const char* name : {"copy",
+                           "gemm_softmax",
+                           "layernorm",
+                           "attention_forward_b1",
+                           "attention_backward_b1",
+                           "attention_backward_prepare_b1",
+                           "attention_backward_a_b1",
+                           "attention_backward_keys_b1",
+                           "attention_backward_distances_b1",
+                           "attention_backward_parameters_b1",
+                           "step_large"})
+    EXPECT_EQ(names.count(name), 1u) << name;
 }
 
 // The median of samples, and buffers in turn.

@@ -19,7 +19,8 @@ struct CeilingSize {
 void MeasureCeilings(Bench& bench, const CeilingSize& size);
 // The model's matrix products at `batch` lanes: forward, to inputs, to weights (fp32, added to).
 void MeasureGemms(Bench& bench, const XlnetSize& size, int64_t batch);
-// Both streams forward, and backward.
+// Both streams forward, and backward: all of it, and pass by pass where the device tells them apart. The goals' names are for kGoalBatch.
+inline constexpr int64_t kGoalBatch = 64;
 void MeasureAttention(Bench& bench, const XlnetSize& size, int64_t batch, double dropout);
 // Everything that is bound by memory: LayerNorm, GELU, the classifier, the table's gradient, AdamW over all parameters.
 void MeasureRows(Bench& bench, const XlnetSize& size, int64_t batch, double dropout);

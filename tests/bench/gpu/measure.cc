@@ -84,6 +84,14 @@ const void* DeviceMemory::Upload(const void* host, int64_t bytes) {
   return device;
 }
 
+Measured Summarise(std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  const auto at = [&](double share) {
+    return seconds[static_cast<size_t>(share * static_cast<double>(seconds.size() - 1) + 0.5)];
+  };
+  return {at(0.5), (at(0.9) - at(0.1)) / at(0.5)};
+}
+
 int Bench::SetsFor(double bytes) {
   return std::clamp(
       static_cast<int>(std::ceil(kBeyondCaches / std::max(bytes, 1.0))), 1, kMostSets);
@@ -110,15 +118,16 @@ Measured Bench::Sample(int sets, const std::function<void(int set)>& operation) 
   std::vector<double> seconds;
   for (int sample = 0; sample < samples_; ++sample)
     seconds.push_back(timer_.Milliseconds(sample) * 1e-3 / calls);
-  std::sort(seconds.begin(), seconds.end());
-  const auto at = [&](double share) {
-    return seconds[static_cast<size_t>(share * static_cast<double>(seconds.size() - 1) + 0.5)];
-  };
-  return {at(0.5), (at(0.9) - at(0.1)) / at(0.5)};
+  return Summarise(std::move(seconds));
 }
 
 Measured Bench::Measure(const Case& what, int sets, const std::function<void(int set)>& operation) {
   const Measured measured = Sample(sets, operation);
+  Report(what, measured, sets);
+  return measured;
+}
+
+void Bench::Report(const Case& what, const Measured& measured, int sets) {
   const double rate = what.work / measured.seconds;
   const char* const unit = what.kind == Work::kFlops ? "TFLOP/s" : "TB/s";
   Print(absl::StrFormat(
@@ -134,7 +143,6 @@ Measured Bench::Measure(const Case& what, int sets, const std::function<void(int
       samples_,
       sets,
       Shares(what.kind, rate, ceilings_[what.kind])));
-  return measured;
 }
 
 void Bench::SetCeiling(const Case& what, const Measured& measured) {

@@ -26,8 +26,6 @@ class Timer {
 };
 // The host's clock, right where operations end before they return.
 std::unique_ptr<Timer> MakeHostTimer();
-// The GPU's events where `backend` has a GPU, else the host's clock.
-std::unique_ptr<Timer> MakeTimer(kernels::Backend& backend);
 
 // Device memory of one case.
 class DeviceMemory {
@@ -65,6 +63,9 @@ struct Measured {
   double spread = 0;   // (90th - 10th percentile) / median
 };
 
+// Of seconds of one call each, at least one.
+Measured Summarise(std::vector<double> seconds);
+
 class Bench {
  public:
   // Both borrowed. `samples` of at least `sample_ms` each.
@@ -72,11 +73,14 @@ class Bench {
       : backend_(backend), timer_(timer), samples_(samples), sample_ms_(sample_ms), out_(out) {}
 
   kernels::Backend& backend() { return backend_; }
+  Timer& timer() { return timer_; }
   int samples() const { return samples_; }
 
   // Calls operation(set) with set = 0 ... sets - 1 in turn, and prints a line. Rates are also given as shares of their ceiling, once
   // SetCeiling has said it, and flops as shares of the chip's.
   Measured Measure(const Case& what, int sets, const std::function<void(int set)>& operation);
+  // The line of a case that was measured elsewhere.
+  void Report(const Case& what, const Measured& measured, int sets);
   // What was measured is a ceiling of its kind; the highest counts.
   void SetCeiling(const Case& what, const Measured& measured);
   void Print(const std::string& line);

@@ -1,7 +1,6 @@
 // A whole training step: forward and backward of core/model, the gradient's norm and AdamW, on random text. The norm, clipping and
 // whether to skip stay on the device; the step ends when the device is done, as the trainer's does.
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <string>
@@ -150,12 +149,9 @@ class Step {
 void PrintStep(Bench& bench,
                const XlnetSize& size,
                int64_t batch,
-               const std::vector<double>& sorted,
+               const std::vector<double>& samples,
                double loss) {
-  const auto at = [&](double share) {
-    return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5)];
-  };
-  const double seconds = at(0.5);
+  const auto [seconds, spread] = Summarise(samples);
   const double flops = CountFlops(size).total() * static_cast<double>(batch) / seconds;
   bench.Print(absl::StrFormat(
       "{\"name\": \"step_%s\", \"shape\": \"B%d T%d M%d P%d\", \"value\": %.6g, \"unit\": "
@@ -168,8 +164,8 @@ void PrintStep(Bench& bench,
       size.targets,
       static_cast<double>(batch * size.length) / seconds,
       seconds * 1e3,
-      (at(0.9) - at(0.1)) / seconds,
-      sorted.size(),
+      spread,
+      samples.size(),
       flops * 1e-12,
       flops / kPeak,
       flops / kReachable,
@@ -206,7 +202,6 @@ absl::Status MeasureStep(Bench& bench, const XlnetSize& size, int64_t batch, dou
                         step.Updates(),
                         steps));
   }
-  std::sort(seconds.begin(), seconds.end());
   PrintStep(bench, size, batch, seconds, loss);
   return absl::OkStatus();
 }
