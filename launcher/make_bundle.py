@@ -28,8 +28,7 @@ DROPPED_PLUGINS = re.compile(r"_(ucx|ofi|openib|psm2?|usnic|verbs|monitoring|flu
 
 READ_ME = """anyorder {version} for {arch}, made on {built_on} from commit {commit}; CUDA backend: {cuda}.
 
-Runs on Linux with glibc {glibc} or newer, from whatever folder it lies in; nothing needs to be installed. With a GPU: a driver, and
-a CUDA toolkit of the major version {toolkit} for cuBLASLt and NCCL, which are looked for at run time.
+Runs on Linux with glibc {glibc} or newer, from whatever folder it lies in; nothing needs to be installed. {gpu}
 
   bin/anyorder --help                      the programs; they find each other here
   bin/anyorder launch ... --ranks 2        ranks on this machine, by the Open MPI in mpi/
@@ -210,9 +209,11 @@ def describe(stage, options, mpi):
     facts = {"version": options.version, "commit": commit, "arch": options.arch, "cuda": options.cuda == "yes",
              "toolkit": options.toolkit, "built_on": pretty_name(), "glibc_at_least": stage.glibc(), "open_mpi": mpi,
              "programs": options.programs, "tests": options.tests}
+    major = options.toolkit.split(".")[0]
+    gpu = f"For a GPU: a driver and a toolkit\nof CUDA {major}, whose cuBLASLt and NCCL are looked for at run time." if options.cuda == "yes" else "It has no code for GPUs."
     stage.write("MANIFEST.json", json.dumps(facts, indent=1) + "\n")
     stage.write("README.txt", READ_ME.format(version=options.version, arch=options.arch, built_on=facts["built_on"], commit=commit,
-                                             cuda=options.cuda, glibc=facts["glibc_at_least"], toolkit=options.toolkit or "it was built with"))
+                                             cuda=options.cuda, glibc=facts["glibc_at_least"], gpu=gpu))
 
 
 def pack(stage, output):

@@ -164,7 +164,8 @@ def build(root):
         settings = dict(re.findall(r"^(\w+):\w+=(.*)$", cache.read_text(), re.MULTILINE)) if cache.exists() else {}
         commit = output("git", "-C", settings.get("CMAKE_HOME_DIRECTORY", "."), "describe", "--always", "--dirty", "--abbrev=12")
         yield "anyorder", f"commit {commit or 'unknown'}"
-        yield "cuda_backend", "yes" if settings.get("CMAKE_CUDA_COMPILER") else "no"
+        has_compiler = any(Path(root).glob("CMakeFiles/*/CMakeCUDACompiler.cmake"))
+        yield "cuda_backend", "yes" if has_compiler and settings.get("ANYORDER_CUDA") != "OFF" else "no"
 
 
 def main():
