@@ -67,13 +67,17 @@ TensorView DeviceMemory::Tensor(DType dtype, Shape shape) {
 
 TensorView DeviceMemory::Random(DType dtype, Shape shape, uint64_t seed, double deviation) {
   constexpr int64_t kPiece = 1 << 20;
+  constexpr int64_t kPlaces = 1 << 12;
+  static std::map<std::pair<DType, double>, test::HostTensor> drawn;
+  test::HostTensor& values = drawn[{dtype, deviation}];
+  if (values.size() == 0) values = test::RandomTensor(dtype, {kPiece + kPlaces}, 1, deviation);
   const TensorView tensor = Tensor(dtype, shape);
   const int64_t total = shape.num_elements();
-  const test::HostTensor values =
-      test::RandomTensor(dtype, {std::min(total, kPiece)}, seed, deviation);
+  const auto place = static_cast<int64_t>(seed * 977 % kPlaces);
   for (int64_t begin = 0; begin < total; begin += kPiece) {
     const TensorView piece = tensor.Slice(begin, {std::min(kPiece, total - begin)});
-    backend_.CopyToDevice(values.view().raw(), piece.raw(), piece.num_bytes(), {});
+    const TensorView from = values.view().Slice(place, piece.shape());
+    backend_.CopyToDevice(from.raw(), piece.raw(), piece.num_bytes(), {});
   }
   return tensor;
 }

@@ -32,7 +32,7 @@ class DeviceMemory {
  public:
   explicit DeviceMemory(kernels::Backend& backend) : backend_(backend) {}
   TensorView Tensor(DType dtype, Shape shape);
-  // Normal values; a million different ones, then those again.
+  // Normal values: a million that are drawn once for each deviation, from a place on that `seed` chooses, again and again.
   TensorView Random(DType dtype, Shape shape, uint64_t seed, double deviation = 1.0);
   template <typename T>
   const T* Array(const std::vector<T>& values) {

@@ -1,9 +1,11 @@
 // A whole training step: forward and backward of core/model, the gradient's norm and AdamW, on random text. The norm, clipping and
 // whether to skip stay on the device; the step ends when the device is done, as the trainer's does.
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -60,6 +62,24 @@ std::vector<Batch> DrawBatches(const Objective& objective,
   return batches;
 }
 
+// The initial parameters do not depend on how they are cut, and drawing hundreds of millions takes one thread long.
+std::vector<float> DrawParameters(const ParameterLayout& layout, const ModelConfig& model) {
+  const int64_t size = layout.num_elements();
+  std::vector<float> values(static_cast<size_t>(size));
+  const int64_t threads = std::max(1u, std::thread::hardware_concurrency());
+  const int64_t share = (size + threads - 1) / threads;
+  std::vector<std::thread> drawing;
+  for (int64_t begin = 0; begin < size; begin += share) {
+    const int64_t end = std::min(begin + share, size);
+    drawing.emplace_back([&, begin, end] {
+      InitializeParameters(layout, model, 1, begin, end, values.data() + begin);
+    });
+  }
+  for (std::thread& thread : drawing)
+    thread.join();
+  return values;
+}
+
 class Step {
  public:
   Step(kernels::Backend& backend, Transformer& transformer, const ModelConfig& model, int64_t batch)
@@ -78,12 +98,17 @@ class Step {
         memory_{{backend, DType::kBFloat16, MemoryElements(model, batch)},
                 {backend, DType::kBFloat16, MemoryElements(model, batch)}},
         ranges_(DecayRanges(transformer.layout())) {
-    std::vector<float> initial(static_cast<size_t>(size_));
-    InitializeParameters(transformer.layout(), model, 1, 0, size_, initial.data());
+    const std::vector<float> initial = DrawParameters(transformer.layout(), model);
     backend.CopyToDevice(initial.data(), master_.view.raw(), master_.view.num_bytes(), {});
     backend.Cast(master_.view, weights_.view, {});
     const kernels::NormControl control;
     backend.CopyToDevice(&control, control_.view.raw(), sizeof control, {});
+  }
+
+  // fp32 master weights, gradients and two moments, bf16 weights, two memories; and a little for what is small.
+  static int64_t Bytes(const Transformer& transformer, const ModelConfig& model, int64_t batch) {
+    constexpr int64_t kRest = int64_t{1} << 20;
+    return 18 * transformer.layout().num_elements() + 4 * MemoryElements(model, batch) + kRest;
   }
 
   // Mean loss; returns when all is done.
@@ -183,6 +208,9 @@ absl::Status MeasureStep(Bench& bench, const XlnetSize& size, int64_t batch, dou
       const std::unique_ptr<Transformer> transformer,
       Transformer::Create(model, size.vocab, objective->Shape(batch), bench.backend()));
   const std::vector<Batch> batches = DrawBatches(*objective, sampling, size, batch);
+  // Whether there is room for what a Step allocates, which ends the program otherwise.
+  ANYORDER_RETURN_IF_ERROR(
+      bench.backend().Allocate(Step::Bytes(*transformer, model, batch)).status());
   Step step(bench.backend(), *transformer, model, batch);
   std::vector<double> seconds;
   double loss = 0;
