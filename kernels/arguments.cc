@@ -1,5 +1,7 @@
 #include "kernels/arguments.h"
 
+#include <vector>
+
 #include "core/base/check.h"
 
 namespace anyorder::kernels {
@@ -33,6 +35,17 @@ void CheckDropout(const Dropout& dropout, const int32_t* row_ids, int64_t rows) 
   ANYORDER_CHECK(dropout.threshold < 65536) << "dropout threshold " << dropout.threshold;
   ANYORDER_CHECK(!dropout.enabled() || rows == 0 || row_ids != nullptr)
       << "dropout needs logical row ids";
+}
+
+// Of rows that are added to: a device would lose updates where two threads have the same. One bit a row of a buffer that is kept.
+void CheckDiffer(const int32_t* rows, int64_t num_rows, int64_t limit) {
+  thread_local std::vector<bool> is_taken;
+  is_taken.assign(static_cast<size_t>(limit), false);
+  for (int64_t r = 0; r < num_rows; ++r) {
+    ANYORDER_CHECK(!is_taken[static_cast<size_t>(rows[r])])
+        << "row " << rows[r] << " is added to twice, the second time by row " << r;
+    is_taken[static_cast<size_t>(rows[r])] = true;
+  }
 }
 
 }  // namespace
@@ -284,6 +297,7 @@ void CheckArguments(const GatherRowsArgs& args, Values ids) {
   const int64_t y_rows = NumRows(args.y);
   ANYORDER_CHECK((args.scatter_add ? x_rows : y_rows) >= args.num_rows) << "num_rows";
   CheckIds(args.rows, args.num_rows, args.scatter_add ? y_rows : x_rows, ids);
+  if (args.scatter_add && ids == Values::kOnHost) CheckDiffer(args.rows, args.num_rows, y_rows);
 }
 
 void CheckArguments(const RotaryArgs& args) {

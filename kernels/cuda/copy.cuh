@@ -5,7 +5,7 @@
 
 #pragma once
 
-#include "kernels/cuda/simt.h"
+#include "kernels/cuda/division.h"
 
 namespace anyorder::kernels::cuda {
 
@@ -42,21 +42,21 @@ struct CopyParams {
 };
 template <typename Unit>
 ANYORDER_KERNEL void CopyRowsKernel(CopyParams<Unit> p) {
+  const int64_t limit = p.rows * p.units;
   const int64_t first = int64_t{BlockX()} * kCopyThreads * kCopyUnits + Thread();
   Unit units[kCopyUnits];
   int64_t to[kCopyUnits];
   ANYORDER_UNROLL
   for (int i = 0; i < kCopyUnits; ++i) {
     const int64_t index = first + i * kCopyThreads;
-    if (index >= p.rows * p.units) continue;
-    const int64_t row = index / p.units;
-    const int64_t unit = index - row * p.units;
-    to[i] = row * p.destination_stride + unit;
-    units[i] = LoadUnit(p.source + row * p.source_stride + unit);
+    if (index >= limit) continue;
+    const Quotient at = Divide(index, p.units, limit);
+    to[i] = at.quotient * p.destination_stride + at.remainder;
+    units[i] = LoadUnit(p.source + at.quotient * p.source_stride + at.remainder);
   }
   ANYORDER_UNROLL
   for (int i = 0; i < kCopyUnits; ++i) {
-    if (first + i * kCopyThreads < p.rows * p.units) StoreUnit(p.destination + to[i], units[i]);
+    if (first + i * kCopyThreads < limit) StoreUnit(p.destination + to[i], units[i]);
   }
 }
 

@@ -112,7 +112,9 @@ void LaunchGradient(const LinearCrossEntropyArgs& args, const Chunk& chunk, Stre
   const BiasGradientParams bias{
       chunk.partials, parts, args.dbias.data<float>(), static_cast<int>(chunk.vocab)};
   Launch(BiasGradientKernel,
-         {.blocks_x = CeilDivide(chunk.vocab, kLogitThreads), .threads = kLogitThreads},
+         {.blocks_x = CeilDivide(chunk.vocab, kWarp),
+          .threads = kShareThreads,
+          .shared_bytes = kShareBytes},
          bias,
          stream);
 }

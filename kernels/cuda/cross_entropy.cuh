@@ -7,6 +7,7 @@
 
 #pragma once
 
+#include "kernels/cuda/partial_sums.cuh"
 #include "kernels/cuda/vector8.h"
 
 namespace anyorder::kernels::cuda {
@@ -83,14 +84,15 @@ struct RunningSum {
     for (int i = 1; i < kGroup; ++i)
       group = fmaxf(group, x.v[i]);
     Raise(group);
-    if (largest == -INFINITY) return;
+    // A -inf adds nothing, also as long as there is nothing larger. NaN passes by every maximum and so must reach the sum.
     ANYORDER_UNROLL
     for (int i = 0; i < kGroup; ++i)
-      sum += expf(x.v[i] - largest);
+      sum += x.v[i] == -INFINITY ? 0.0f : expf(x.v[i] - largest);
   }
   ANYORDER_DEVICE void Join(float other_largest, float other_sum) {
     Raise(other_largest);
-    if (other_largest != -INFINITY) sum += other_sum * expf(other_largest - largest);
+    // Without a largest the other sum is 0 or NaN.
+    sum += other_largest == -INFINITY ? other_sum : other_sum * expf(other_largest - largest);
   }
 };
 
@@ -159,14 +161,10 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kLogitThreads, 4)
     StoreGroup<kAligned>(p.partials + int64_t{BlockX()} * p.vocab + column, sums, count);
 }
 
-// One thread a column: partial sums in order.
-ANYORDER_KERNEL void BiasGradientKernel(BiasGradientParams p) {
-  const int column = BlockX() * BlockThreads() + Thread();
-  if (column >= p.vocab) return;
-  float sum = 0;
-  for (int64_t part = 0; part < p.parts; ++part)
-    sum += p.partials[part * p.vocab + column];
-  p.dbias[column] += sum;
+ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kShareThreads, 2)
+    BiasGradientKernel(BiasGradientParams p) {
+  const ShareOfSums share = SumParts(p.partials, p.parts, p.vocab);
+  if (share.is_whole) p.dbias[share.column] += share.sum;
 }
 
 }  // namespace anyorder::kernels::cuda

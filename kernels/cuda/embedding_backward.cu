@@ -43,6 +43,10 @@ void EmbeddingBackward(const EmbeddingBackwardArgs& args,
   const LaunchShape shape{.blocks_x = CeilDivide(rows, kRunPiece),
                           .blocks_y = static_cast<int>(CeilDivide(columns, kRunThreads * kGroup)),
                           .threads = kRunThreads};
+  const LaunchShape joins{.blocks_x = CeilDivide(rows, kRunPiece),
+                          .blocks_y = static_cast<int>(CeilDivide(columns, kWarp * kGroup)),
+                          .threads = kJoinThreads,
+                          .shared_bytes = kJoinBytes};
   WithStorage(args.dy.dtype(), [&]<typename T>() {
     const RunParams<T> params{buffers.keys[sorted],
                               buffers.values[sorted],
@@ -57,7 +61,7 @@ void EmbeddingBackward(const EmbeddingBackwardArgs& args,
     const ConstTensorView partials(scratch.data, {4});
     WithBool(AreAligned(columns, args.dy, args.dtable, partials), [&]<bool kAligned>() {
       Launch(SumRunsKernel<T, kAligned>, shape, params, stream);
-      Launch(JoinRunsKernel<T, kAligned>, shape, params, stream);
+      Launch(JoinRunsKernel<T, kAligned>, joins, params, stream);
     });
   });
 }

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
+#include "core/base/check.h"
 #include "core/base/stream.h"
 #include "kernels/cuda/simt.h"
 #ifdef __CUDACC__
@@ -26,6 +28,26 @@ constexpr int64_t CeilDivide(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
+// What each of our chips takes; sm_80 has the least shared memory of them.
+inline constexpr int64_t kMostBlocksX = std::numeric_limits<int32_t>::max();
+inline constexpr int kMostBlocksYZ = 65535;
+inline constexpr int kMostThreads = 1024;
+inline constexpr int64_t kMostSharedBytes = 163 * 1024;
+
+// A launch that no GPU would take is our own mistake, which the emulation need not forgive.
+inline void CheckLaunch(const LaunchShape& shape) {
+  ANYORDER_CHECK(shape.blocks_x > 0 && shape.blocks_x <= kMostBlocksX && shape.blocks_y > 0 &&
+                 shape.blocks_y <= kMostBlocksYZ && shape.blocks_z > 0 &&
+                 shape.blocks_z <= kMostBlocksYZ)
+      << "a grid of " << shape.blocks_x << " x " << shape.blocks_y << " x " << shape.blocks_z
+      << " blocks, at most " << kMostBlocksX << " x " << kMostBlocksYZ << " x " << kMostBlocksYZ;
+  ANYORDER_CHECK(shape.threads > 0 && shape.threads % kWarp == 0 && shape.threads <= kMostThreads)
+      << shape.threads << " threads a block, must be whole warps of " << kWarp << ", at most "
+      << kMostThreads;
+  ANYORDER_CHECK(shape.shared_bytes >= 0 && shape.shared_bytes <= kMostSharedBytes)
+      << shape.shared_bytes << " bytes of shared memory a block, at most " << kMostSharedBytes;
+}
+
 #ifdef __CUDACC__
 
 template <typename Params>
@@ -34,6 +56,9 @@ void Launch(void (*kernel)(Params),
             const Params& params,
             StreamView stream) {
   if (shape.blocks_x == 0 || shape.blocks_y == 0 || shape.blocks_z == 0) return;
+  CheckLaunch(shape);
+  // The runtime's own null stream would wait for all others.
+  ANYORDER_CHECK(stream.handle != nullptr) << "a kernel without a stream";
   if (shape.shared_bytes > 48 * 1024) {
     CheckCuda(cudaFuncSetAttribute(kernel,
                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -58,6 +83,7 @@ void Launch(void (*kernel)(Params),
             const Params& params,
             StreamView stream) {
   if (shape.blocks_x == 0 || shape.blocks_y == 0 || shape.blocks_z == 0) return;
+  CheckLaunch(shape);
   const emulation::Grid grid{static_cast<int>(shape.blocks_x),
                              shape.blocks_y,
                              shape.blocks_z,

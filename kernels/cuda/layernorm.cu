@@ -102,7 +102,9 @@ void LayerNormBackward(const LayerNormBackwardArgs& args,
                                 args.dbeta.data<float>(),
                                 static_cast<int>(columns)};
   Launch(NormReduceKernel,
-         {.blocks_x = CeilDivide(2 * columns, kColumnThreads), .threads = kColumnThreads},
+         {.blocks_x = CeilDivide(2 * columns, kWarp),
+          .threads = kShareThreads,
+          .shared_bytes = kShareBytes},
          reduce,
          stream);
 }

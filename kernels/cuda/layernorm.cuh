@@ -2,10 +2,12 @@
 //
 // A warp has a row. Rows of up to kRegisterColumns columns stay in its registers between the passes over them (forward reads two and
 // writes two matrices, backward reads two and writes two); longer ones are read again. The gradients of gamma and beta are partial sums of
-// a fixed number of blocks, each over the rows b, b + kPartials, ..., added in block order: the same bits on every GPU.
+// a fixed number of blocks, each over the rows b, b + kPartials, ..., added in an order of their own (partial_sums.cuh): the same bits on
+// every GPU.
 
 #pragma once
 
+#include "kernels/cuda/partial_sums.cuh"
 #include "kernels/cuda/vector8.h"
 
 namespace anyorder::kernels::cuda {
@@ -110,7 +112,7 @@ struct NormMoments {
     for (int i = 0; i < kGroup; ++i) {
       const float d = i < count ? x.v[i] - first_mean : 0.0f;
       deviation += d;
-      squares += d * d;
+      squares = MultiplyAdd(d, d, squares);
     }
   }
 };
@@ -211,7 +213,7 @@ struct NormRowBackward {
 ANYORDER_DEVICE void AddProducts(const Vector8& a, const Vector8& b, Vector8& sums) {
   ANYORDER_UNROLL
   for (int i = 0; i < kGroup; ++i)
-    sums.v[i] += a.v[i] * b.v[i];
+    sums.v[i] = MultiplyAdd(a.v[i], b.v[i], sums.v[i]);
 }
 
 // Rows of up to kRegisterColumns columns: dx and the partial sums of gamma's and beta's gradients. Block b, warp w takes the rows
@@ -242,7 +244,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 2)
       for (int i = 0; i < kGroup; ++i) {
         const float product = gamma[g].v[i] * dy[g].v[i];
         sum_g += product;
-        sum_g_xhat += product * xhat[g].v[i];
+        sum_g_xhat = MultiplyAdd(product, xhat[g].v[i], sum_g_xhat);
       }
     });
     const float mean_g = WarpSum(sum_g) / n;
@@ -293,7 +295,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 4)
     for (int i = 0; i < kGroup; ++i) {
       const float product = gamma.v[i] * dy.v[i];
       sum_g += product;
-      sum_g_xhat += product * xhat.v[i];
+      sum_g_xhat = MultiplyAdd(product, xhat.v[i], sum_g_xhat);
     }
   });
   const float mean_g = WarpSum(sum_g) / n;
@@ -315,7 +317,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(128, 4)
   for (int64_t row = BlockX(); row < p.rows; row += GridX()) {
     const int64_t at = row * p.columns + column;
     const float dy = ToFloat(p.dy[at]);
-    dgamma += dy * ((ToFloat(p.sum[at]) - p.mean[row]) * p.rstd[row]);
+    dgamma = MultiplyAdd(dy, (ToFloat(p.sum[at]) - p.mean[row]) * p.rstd[row], dgamma);
     dbeta += dy;
   }
   float* const partial = p.partials + int64_t{BlockX()} * 2 * p.columns;
@@ -323,14 +325,12 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(128, 4)
   partial[p.columns + column] = dbeta;
 }
 
-// One thread a column: the partial sums in block order.
-ANYORDER_KERNEL void NormReduceKernel(NormReduceParams p) {
-  const int column = BlockX() * BlockThreads() + Thread();
-  if (column >= 2 * p.columns) return;
-  float sum = 0;
-  for (int block = 0; block < p.blocks; ++block)
-    sum += p.partials[int64_t{block} * 2 * p.columns + column];
-  (column < p.columns ? p.dgamma[column] : p.dbeta[column - p.columns]) = sum;
+ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kShareThreads, 2) NormReduceKernel(NormReduceParams p) {
+  const ShareOfSums share = SumParts(p.partials, p.blocks, 2 * int64_t{p.columns});
+  if (!share.is_whole) return;
+  float* const to =
+      share.column < p.columns ? p.dgamma + share.column : p.dbeta + (share.column - p.columns);
+  *to = share.sum;
 }
 
 }  // namespace anyorder::kernels::cuda

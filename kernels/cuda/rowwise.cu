@@ -170,8 +170,12 @@ void ColumnSum(const ColumnSumArgs& args, const Scratch& scratch, StreamView str
   });
   const ColumnReduceParams reduce{
       scratch.data, parts, args.beta, args.y.data<float>(), static_cast<int>(columns)};
-  Launch(
-      ColumnReduceKernel, {.blocks_x = column_blocks, .threads = kRowwiseThreads}, reduce, stream);
+  Launch(ColumnReduceKernel,
+         {.blocks_x = CeilDivide(columns, kWarp),
+          .threads = kShareThreads,
+          .shared_bytes = kShareBytes},
+         reduce,
+         stream);
 }
 
 }  // namespace anyorder::kernels::cuda

@@ -6,6 +6,8 @@
 #pragma once
 
 #include "kernels/activation.h"
+#include "kernels/cuda/division.h"
+#include "kernels/cuda/partial_sums.cuh"
 #include "kernels/cuda/vector8.h"
 
 namespace anyorder::kernels::cuda {
@@ -21,9 +23,11 @@ struct GroupPlace {
 ANYORDER_DEVICE bool PlaceOf(int64_t rows, int columns, GroupPlace& place) {
   const int groups = (columns + kGroup - 1) / kGroup;
   const int64_t index = int64_t{BlockX()} * BlockThreads() + Thread();
-  if (index >= rows * groups) return false;
-  place.row = index / groups;
-  place.column = static_cast<int>(index % groups) * kGroup;
+  const int64_t limit = rows * groups;
+  if (index >= limit) return false;
+  const Quotient at = Divide(index, groups, limit);
+  place.row = at.quotient;
+  place.column = static_cast<int>(at.remainder) * kGroup;
   place.count = columns - place.column < kGroup ? columns - place.column : kGroup;
   return true;
 }
@@ -173,6 +177,7 @@ ANYORDER_KERNEL void GatherKernel(GatherParams<T> p) {
   if (row < 0 || row >= p.rows_limit) Trap("a gathered or scattered row is outside its matrix");
   const int64_t far = row * p.columns + place.column;
   if constexpr (kScatterAdd) {
+    ClaimAlone(p.y + far);
     Vector8 sum = LoadGroup<kAligned>(p.y + far, place.count);
     const Vector8 x = LoadGroup<kAligned>(p.x + near, place.count);
     ANYORDER_UNROLL
@@ -201,9 +206,11 @@ ANYORDER_KERNEL void RotaryKernel(RotaryParams<T> p) {
   const int half = p.head_dim / 2;
   const int pairs = p.columns / 2;
   const int64_t index = int64_t{BlockX()} * BlockThreads() + Thread();
-  if (index >= p.rows * pairs) return;
-  const int64_t row = index / pairs;
-  const int pair = static_cast<int>(index % pairs);
+  const int64_t limit = p.rows * pairs;
+  if (index >= limit) return;
+  const Quotient place = Divide(index, pairs, limit);
+  const int64_t row = place.quotient;
+  const int pair = static_cast<int>(place.remainder);
   const int frequency = pair % half;
   const int64_t at = row * p.columns + pair / half * p.head_dim + frequency;
   const float cosine = p.angles[row * p.head_dim + frequency];
@@ -243,13 +250,12 @@ ANYORDER_KERNEL void ColumnSumKernel(ColumnSumParams<T> p) {
     sum += ToFloat(p.x[row * p.columns + column]);
   p.partials[int64_t{BlockX()} * p.columns + column] = sum;
 }
-ANYORDER_KERNEL void ColumnReduceKernel(ColumnReduceParams p) {
-  const int column = BlockX() * BlockThreads() + Thread();
-  if (column >= p.columns) return;
-  float sum = 0;
-  for (int64_t part = 0; part < p.parts; ++part)
-    sum += p.partials[part * p.columns + column];
-  p.y[column] = p.beta != 0.0f ? p.beta * p.y[column] + sum : sum;
+ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kShareThreads, 2)
+    ColumnReduceKernel(ColumnReduceParams p) {
+  const ShareOfSums share = SumParts(p.partials, p.parts, p.columns);
+  if (!share.is_whole) return;
+  float& y = p.y[share.column];
+  y = p.beta != 0.0f ? p.beta * y + share.sum : share.sum;
 }
 
 }  // namespace anyorder::kernels::cuda

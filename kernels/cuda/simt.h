@@ -9,7 +9,8 @@
 #include <cstdint>
 
 #ifdef __CUDACC__
-#define ANYORDER_KERNEL __global__
+// Static: every source that includes a kernel has its own, used or not.
+#define ANYORDER_KERNEL [[maybe_unused]] static __global__
 #define ANYORDER_LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 #define ANYORDER_DEVICE __device__ __forceinline__
 #define ANYORDER_HOST_DEVICE __host__ __device__ __forceinline__
@@ -29,6 +30,12 @@
 namespace anyorder::kernels::cuda {
 
 inline constexpr int kWarp = 32;
+
+// a b + c, rounded once, on every machine. Device code is compiled without contraction: `a * b + c` is rounded twice everywhere, where
+// each chip and each instantiation would else choose for itself. For long fp32 sums of products, which this makes one instruction a term.
+ANYORDER_HOST_DEVICE float MultiplyAdd(float a, float b, float c) {
+  return fmaf(a, b, c);
+}
 
 // Of this thread's warp; every lane gets the sum, added in the same order on every machine: a butterfly of distances 16, 8, 4, 2, 1.
 template <typename T>

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cassert>
 #include <cmath>
 #include <cstddef>
 
@@ -64,6 +65,9 @@ ANYORDER_DEVICE uint32_t SharedAddress(const void* pointer) {
 ANYORDER_DEVICE void Trap(const char* what) {
   __assertfail(what, "anyorder", 0, "a CUDA kernel", sizeof(char));
 }
+
+// Says that no other thread of the launch touches what is at `place`; the emulation ends the program where that is not so.
+ANYORDER_DEVICE void ClaimAlone(const void*) {}
 
 // Four 8x8 matrices of 16-bit elements; lane 8m + r names row r of matrix m. Rows are 16-byte aligned.
 ANYORDER_DEVICE void LoadMatrices(uint32_t (&fragment)[4], const void* row) {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -89,6 +90,7 @@ class Block;
 thread_local Block* current_block = nullptr;
 thread_local Schedule schedule;
 thread_local uint64_t launches = 0;
+thread_local std::unordered_set<const void*> claims;  // of this launch
 
 class Block {
  public:
@@ -330,6 +332,7 @@ void Run(const Grid& grid, const std::function<void()>& thread) {
   ANYORDER_CHECK(grid.threads > 0 && grid.threads % kWarp == 0 && grid.threads <= 1024)
       << grid.threads << " threads a block";
   ANYORDER_CHECK(current_block == nullptr) << "a launch inside a kernel";
+  claims.clear();
   RandomStream random(schedule.seed, RandomPurpose::kPermutation, launches++, 0);
   Block block(grid, thread, random);
   for (const Position& position : BlocksOf(grid, random))
@@ -387,6 +390,11 @@ void WaitForCopyGroups(int newest) {
       std::memcpy(copy.destination, copy.value, sizeof copy.value);
     groups.erase(groups.begin());
   }
+}
+
+void Claim(const void* place) {
+  if (!claims.insert(place).second)
+    current_block->Fail("two threads claim the same place: on a GPU one of their updates is lost");
 }
 
 void Fail(const char* what) {

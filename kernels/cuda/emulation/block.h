@@ -6,6 +6,7 @@
 // - blocks run in a drawn order and warps are held back at random (Schedule::seed), as on a busy GPU: what is then different was a race;
 // - lanes that reach different collectives, a barrier that some threads never reach, and misaligned addresses end the program with
 //   kernel position and states.
+// - places that a thread claims for itself (ClaimAlone) and another does too: updates that a GPU would lose, and the emulation would not.
 // It does not see races between the lanes of one warp between two collectives, nor time.
 
 #pragma once
@@ -69,6 +70,8 @@ struct MultiplyIn {
 void CopyLater(void* shared, const void* global, bool valid);
 void CommitCopyGroup();
 void WaitForCopyGroups(int newest);
+// Ends the program if a thread of this launch did the same with this place before.
+void Claim(const void* place);
 // Ends the program with `what`, kernel position and states.
 [[noreturn]] void Fail(const char* what);
 // Ends the program unless `pointer` is a multiple of `bytes`.

@@ -61,6 +61,10 @@ T ShuffleXor(T value, int mask) {
   emulation::Fail(what);
 }
 
+inline void ClaimAlone(const void* place) {
+  emulation::Claim(place);
+}
+
 inline void LoadMatrices(uint32_t (&fragment)[4], const void* row) {
   emulation::CheckAligned(row, 16, "LoadMatrices");
   emulation::MeetWarp(emulation::Collective::kLoadMatrices, row, fragment);

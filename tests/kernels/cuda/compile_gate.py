@@ -51,7 +51,7 @@ def compile_one(nvcc, root, includes, reports, source, folder):
     kept = kept_report(root, reports, source)
     if kept is not None:
         return source.stem, 0, kept
-    command = [nvcc, "-std=c++20", "-O3", "--expt-relaxed-constexpr", "-diag-suppress", "554", "-Xptxas", "-v", f"-I{root}"]
+    command = [nvcc, "-std=c++20", "-O3", "--expt-relaxed-constexpr", "-fmad=false", "-diag-suppress", "554", "-Xptxas", "-v", f"-I{root}"]
     command += [f"-I{path}" for path in includes]
     for chip in CHIPS:
         command += ["-gencode", f"arch=compute_{chip},code=sm_{chip}"]

@@ -96,6 +96,22 @@ TEST(SoftmaxTest, ShowsWhatIsNotFinite) {
   }
 }
 
+// NaN passes by every maximum: whatever else its group of eight has, and whether its thread has other groups or none, the loss shows it.
+TEST(SoftmaxTest, DoesNotLoseNanBesideFiniteGroups) {
+  for (const int64_t group : {int64_t{0}, int64_t{kSoftmaxThreads} - 1}) {
+    for (const double other : {double{NAN}, -double{INFINITY}, 1.0}) {
+      Case in;
+      const int64_t first = 2 * kVocab + group * kGroup;
+      for (int64_t i = 0; i < kGroup; ++i)
+        in.logits.Set(first + i, i == 3 ? double{NAN} : other);
+      in.labels[2] = kVocab / 2;
+      const std::vector<double> losses = Losses<SoftmaxFault::kNone>(in, 0);
+      for (size_t row = 0; row < kRows; ++row)
+        EXPECT_EQ(std::isnan(losses[row]), row == 2) << "group " << group << " beside " << other;
+    }
+  }
+}
+
 // The whole operation; products are exact enough in double.
 struct Outcome {
   HostTensor loss, dx, dweight, dbias;
@@ -141,6 +157,29 @@ TEST(CrossEntropyTest, HasTheSameBitsInAnySchedule) {
     EXPECT_TRUE(again.dweight.SameBits(first.dweight)) << "seed " << seed;
     EXPECT_TRUE(again.dbias.SameBits(first.dbias)) << "seed " << seed;
   }
+}
+
+TEST(CrossEntropyTest, EvaluatesARowThatIsNotANumberToNan) {
+  constexpr int64_t kWords = 9;
+  HostTensor x = test::RandomTensor(DType::kFloat32, {3, 16}, 1);
+  x.Set(16 + 5, double{NAN});
+  const HostTensor weight = test::RandomTensor(DType::kFloat32, {kWords, 16}, 2);
+  const std::vector<int32_t> labels = {0, 4, 8};
+  const std::vector<float> weights(3, 1.0f);
+  HostTensor loss(DType::kFloat32, {3});
+  HostTensor workspace(DType::kUint8,
+                       {LinearCrossEntropyWorkspaceBytes(3, 16, kWords, DType::kFloat32)});
+  LinearCrossEntropyArgs args;
+  args.x = x.view();
+  args.weight = weight.view();
+  args.labels = labels.data();
+  args.row_weights = weights.data();
+  args.loss = loss.view();
+  args.workspace = workspace.view();
+  emulation::SetSchedule({});
+  LinearCrossEntropy(args, Multiply, {});
+  for (int64_t row = 0; row < 3; ++row)
+    EXPECT_EQ(std::isnan(loss.At(row)), row == 1) << "row " << row;
 }
 
 TEST(CrossEntropyDeathTest, EndsAtLabelsOutsideTheVocabulary) {

@@ -185,6 +185,38 @@ TEST(EmulatedInstructionsTest, MultiplyLikeTheManual) {
   }
 }
 
+void NoWork(Params) {}
+
+TEST(LaunchDeathTest, RefusesWhatNoGpuTakes) {
+  const auto launch = [](const LaunchShape& shape) { Launch(NoWork, shape, Params{}, {}); };
+  EXPECT_DEATH(launch({.blocks_x = kMostBlocksX + 1}), "a grid of 2147483648");
+  EXPECT_DEATH(launch({.blocks_y = kMostBlocksYZ + 1}), "a grid of 1 x 65536");
+  EXPECT_DEATH(launch({.blocks_z = kMostBlocksYZ + 1}), "a grid of 1 x 1 x 65536");
+  EXPECT_DEATH(launch({.blocks_x = -1}), "a grid of -1");
+  for (const int threads : {0, 33, kMostThreads + kWarp})
+    EXPECT_DEATH(launch({.threads = threads}), "threads a block");
+  EXPECT_DEATH(launch({.shared_bytes = kMostSharedBytes + 1}), "bytes of shared memory");
+  launch({.threads = kMostThreads, .shared_bytes = kMostSharedBytes});
+  launch({.blocks_x = 0, .threads = 33});
+}
+
+TEST(ArithmeticTest, MultipliesAndAddsInOneRounding) {
+  const float x = 1.0f + 0x1p-12f;
+  EXPECT_EQ(MultiplyAdd(x, x, -1.0f), 0x1p-11f + 0x1p-24f);
+  EXPECT_EQ(x * x - 1.0f, 0x1p-11f);
+}
+
+// A GPU loses one of two updates of a row; threads that run one after another would not show it.
+TEST(EmulatedKernelsDeathTest, ScatterEndsAtARowThatRepeats) {
+  const test::HostTensor x = test::RandomTensor(DType::kFloat32, {3, 40}, 1);
+  test::HostTensor y(DType::kFloat32, {4, 40});
+  const auto scatter = [&](std::vector<int32_t> rows) {
+    GatherRows({x.view(), rows.data(), 3, true, y.view()}, {});
+  };
+  scatter({3, 0, 2});
+  EXPECT_DEATH(scatter({3, 0, 3}), "two threads claim the same place");
+}
+
 TEST(EmulatedKernelsTest, LayerNormHasTheSameBitsInAnySchedule) {
   const Shape shape{37, 96};
   const test::HostTensor dy = test::RandomTensor(DType::kBFloat16, shape, 1);
