@@ -14,6 +14,8 @@
 namespace anyorder::dist {
 namespace {
 
+constexpr absl::Duration kProbePeriod = absl::Milliseconds(250);
+
 CollectiveWatchOptions WithDefaults(CollectiveWatchOptions options) {
   if (!options.report) options.report = [](const std::string& line) { LogWarning(line); };
   if (!options.exit) options.exit = [] { _exit(kExitIo); };
@@ -57,6 +59,38 @@ void CollectiveWatch::End() {
   if (options_.heartbeat != nullptr) options_.heartbeat->End();
 }
 
+void CollectiveWatch::set_probe(std::function<absl::Status()> probe) {
+  const std::lock_guard<std::mutex> probe_lock(probe_mutex_);
+  probe_ = std::move(probe);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    has_probe_ = probe_ != nullptr;
+  }
+  changed_.notify_one();
+}
+
+void CollectiveWatch::GiveUp(const absl::Status& why, const std::function<void()>& before_exit) {
+  std::string phase;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    phase = phase_;
+  }
+  options_.report(absl::StrCat(
+      "rank ", rank_, " on ", host_, ": ", why.message(), " in phase '", phase, "'; giving up"));
+  if (before_exit) before_exit();
+  options_.exit();
+}
+
+bool CollectiveWatch::AskProbe() {
+  const std::lock_guard<std::mutex> lock(probe_mutex_);
+  if (probe_ == nullptr) return true;
+  const absl::Status status = probe_();
+  if (status.ok()) return true;
+  GiveUp(status, nullptr);
+  probe_ = nullptr;  // only a test's exit returns
+  return false;
+}
+
 std::string CollectiveWatch::Describe(absl::Duration elapsed) const {
   return absl::StrCat("rank ",
                       rank_,
@@ -95,7 +129,14 @@ void CollectiveWatch::Run() {
       lock.lock();
       if (stopping_) return;
     }
-    changed_.wait_for(lock, absl::ToChronoNanoseconds(period));
+    changed_.wait_for(
+        lock, absl::ToChronoNanoseconds(has_probe_ ? std::min(period, kProbePeriod) : period));
+    if (!stopping_ && has_probe_) {
+      lock.unlock();
+      const bool is_well = AskProbe();
+      lock.lock();
+      if (!is_well) has_probe_ = false;
+    }
     if (stopping_ || collective_ == nullptr) continue;
     const absl::Duration elapsed = absl::Now() - begun_;
     if (elapsed >= options_.exit_after) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
@@ -50,8 +51,16 @@ class CollectiveWatch {
   void Begin(const char* collective);
   void End();
 
+  // What the watch's thread asks several times a second, whatever the rank does: whether messages that run without the host are well.
+  // An error ends the rank as a collective does that takes too long. Null: nobody to ask; returns when the last question is answered.
+  void set_probe(std::function<absl::Status()> probe);
+  // Ends the rank for an error that its own thread met: the line, `before_exit`, the exit.
+  void GiveUp(const absl::Status& why, const std::function<void()>& before_exit);
+
  private:
   void Run();
+  // Whether all is well.
+  bool AskProbe();
   std::string Describe(absl::Duration elapsed) const;
   std::string DescribeMissing() const;
 
@@ -59,9 +68,12 @@ class CollectiveWatch {
   const int rank_;
   const std::string host_;
 
+  std::mutex probe_mutex_;  // before mutex_ where both are held
+  std::function<absl::Status()> probe_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;
+  bool has_probe_ = false;
   const char* collective_ = nullptr;  // null: between collectives
   int64_t number_ = 0;                // collectives begun; equal on all ranks in the same place
   absl::Time begun_;

@@ -101,12 +101,25 @@ absl::Status GradientReducer::AllocateBuffers() {
   const int64_t num_buffers = tree ? NumTreeBuffers(leaves_) : std::min<int64_t>(2, leaves_.size());
   for (int64_t i = 0; i < num_buffers; ++i)
     ANYORDER_RETURN_IF_ERROR(allocate(options_.num_elements, free_));
+  if (transport_->is_asynchronous() && communicator_.world_size() > 1) return AllocateOverlap();
   if (!tree) return absl::OkStatus();
   for (int rank = 0; rank < communicator_.world_size(); ++rank) {
     if (rank == communicator_.rank()) continue;
     for (size_t i = 0; i < nodes_of_rank_[rank].size(); ++i)
       ANYORDER_RETURN_IF_ERROR(allocate(bucket_elements_, buckets_));
   }
+  return absl::OkStatus();
+}
+
+absl::Status GradientReducer::AllocateOverlap() {
+  OverlappedSum::Plan plan;
+  plan.num_leaves = options_.num_leaves;
+  plan.is_tree = options_.reduction == Reduction::kTree;
+  plan.bucket_elements = options_.bucket_bytes / static_cast<int64_t>(sizeof(float));
+  plan.nodes_of_rank = nodes_of_rank_;
+  ANYORDER_ASSIGN_OR_RETURN(
+      overlap_,
+      OverlappedSum::Create(communicator_, backend_, *transport_, partition_, std::move(plan)));
   return absl::OkStatus();
 }
 
@@ -119,18 +132,33 @@ float* GradientReducer::LeafBuffer() {
   return leaf_buffer_;
 }
 
+void GradientReducer::GradientReady(int64_t begin) {
+  ANYORDER_CHECK(leaf_buffer_ != nullptr) << "GradientReady without LeafBuffer";
+  if (overlap_ == nullptr || next_leaf_ + 1 != leaves_.end) return;
+  if (!std::exchange(overlap_has_begun_, true)) {
+    std::vector<OverlappedSum::Partial> partials;
+    if (running_sum_ != nullptr) partials.push_back({{}, running_sum_});
+    for (const Partial& partial : partials_) {
+      if (partial.gradient != nullptr) partials.push_back({partial.node, partial.gradient});
+    }
+    partials.push_back({{0, next_leaf_}, leaf_buffer_});
+    overlap_->Begin(std::move(partials));
+  }
+  overlap_->Ready(begin);
+}
+
 void GradientReducer::CommitLeaf(int64_t leaf, absl::Span<const double> scalars) {
   ANYORDER_CHECK(leaf == next_leaf_ && leaf < leaves_.end)
       << "leaf " << leaf << " where " << next_leaf_ << " was due";
   ANYORDER_CHECK(leaf_buffer_ != nullptr) << "CommitLeaf without LeafBuffer";
   ANYORDER_CHECK(static_cast<int>(scalars.size()) == options_.num_scalars);
+  GradientReady(0);
   float* gradient = std::exchange(leaf_buffer_, nullptr);
   if (options_.reduction == Reduction::kFast) {
     if (running_sum_ == nullptr) {
       running_sum_ = gradient;
     } else {
-      Add(running_sum_, gradient, running_sum_, options_.num_elements);
-      free_.push_back(gradient);
+      Join(running_sum_, gradient);
     }
     gradient = nullptr;
   }
@@ -140,9 +168,13 @@ void GradientReducer::CommitLeaf(int64_t leaf, absl::Span<const double> scalars)
     for (size_t i = 0; i < left.scalars.size(); ++i)
       left.scalars[i] += right.scalars[i];
     if (left.gradient == nullptr) return;
-    Add(left.gradient, right.gradient, left.gradient, options_.num_elements);
-    free_.push_back(right.gradient);
+    Join(left.gradient, right.gradient);
   });
+}
+
+void GradientReducer::Join(float* left, float* right) {
+  if (!overlap_has_begun_) Add(left, right, left, options_.num_elements);
+  free_.push_back(right);
 }
 
 void GradientReducer::AddLeaf(int64_t leaf,
@@ -161,16 +193,20 @@ void GradientReducer::ReduceScatter(TensorView gradient_owned, absl::Span<double
   ANYORDER_CHECK(static_cast<int>(scalars.size()) == options_.num_scalars);
   const int64_t sent_before = transport_->bytes_sent();
   auto* const sum = gradient_owned.data<float>();
-  if (options_.reduction == Reduction::kTree) {
+  if (overlap_ != nullptr) {
+    overlap_->Finish(sum);
+    overlap_has_begun_ = false;
+  } else if (options_.reduction == Reduction::kTree) {
     FinishTree(sum);
   } else {
     transport_->ReduceScatterAnyOrder(absl::MakeConstSpan(running_sum_, options_.num_elements),
                                       partition_.offsets(),
                                       absl::MakeSpan(sum, owned().size()),
                                       StreamView{});
-    free_.push_back(std::exchange(running_sum_, nullptr));
   }
-  last_bytes_sent_ = transport_->bytes_sent() - sent_before;
+  if (running_sum_ != nullptr) free_.push_back(std::exchange(running_sum_, nullptr));
+  last_bytes_sent_ =
+      overlap_ != nullptr ? overlap_->bytes_sent() : transport_->bytes_sent() - sent_before;
   FinishScalars(scalars);
   for (const Partial& partial : partials_) {
     if (partial.gradient != nullptr) free_.push_back(partial.gradient);

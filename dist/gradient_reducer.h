@@ -9,7 +9,7 @@
 //
 // With one node per rank a rank sends N * 4 * (R - 1) / R bytes, as a ring reduce-scatter does.
 //
-// Where the transport is asynchronous the sum runs beside the backward pass of the rank's last microbatch (overlapped_reduction.h).
+// Where the transport is asynchronous the sum runs beside the backward pass of the rank's last microbatch (overlapped_sum.h).
 
 #pragma once
 
@@ -23,6 +23,7 @@
 #include "core/base/tensor.h"
 #include "dist/communicator.h"
 #include "dist/device_transport.h"
+#include "dist/overlapped_sum.h"
 #include "dist/parameter_partition.h"
 #include "dist/sum_tree.h"
 #include "kernels/backend.h"
@@ -41,6 +42,8 @@ struct GradientReducerOptions {
   Reduction reduction = Reduction::kTree;
   // What gradients travel by; borrowed. Null: the communicator (MakeCommunicatorTransport).
   DeviceTransport* transport = nullptr;
+  // Of an asynchronous transport: what of the last leaf goes at once. Smaller ones begin earlier and have more messages.
+  int64_t bucket_bytes = int64_t{32} << 20;
 };
 
 class GradientReducer {
@@ -61,6 +64,10 @@ class GradientReducer {
   // Where the gradient of the next leaf goes: [N] of device memory, 64-byte aligned, old contents undefined. Valid until
   // CommitLeaf, which takes it over.
   float* LeafBuffer();
+  // The leaf buffer's elements from `begin` on are final in the order of the main stream; `begin` falls from call to call. Optional, and
+  // without effect unless the leaf is this rank's last and the transport asynchronous: over a communicator an exchange keeps the host
+  // waiting, so that there is nothing to be gained by one before the leaf is complete.
+  void GradientReady(int64_t begin);
   // The leaf buffer and scalars: [num_scalars] are leaf `leaf`. REQUIRES: leaves come in order.
   void CommitLeaf(int64_t leaf, absl::Span<const double> scalars);
   // LeafBuffer, a copy from the host's memory and CommitLeaf.
@@ -86,6 +93,9 @@ class GradientReducer {
                   kernels::Backend& backend,
                   const GradientReducerOptions& options);
   absl::Status AllocateBuffers();
+  absl::Status AllocateOverlap();
+  // Adds what of `right` is not added yet, and takes its memory back.
+  void Join(float* left, float* right);
   void Add(const float* left, const float* right, float* sum, int64_t count);
   void FinishTree(float* gradient_owned);
   // window_of(rank): the elements that rank finishes in this round; `mine` is this rank's.
@@ -105,11 +115,13 @@ class GradientReducer {
   int64_t bucket_elements_ = 0;                       // the same on every rank
 
   std::vector<std::unique_ptr<kernels::Buffer>> memory_;
-  std::vector<float*> free_;       // buffers of N floats nobody uses
-  std::vector<float*> buckets_;    // one per node of another rank, bucket_elements_ each
-  float* leaf_buffer_ = nullptr;   // handed to the model, not committed yet
-  float* running_sum_ = nullptr;   // fast mode
-  std::vector<Partial> partials_;  // left to right, no two of them siblings
+  std::vector<float*> free_;                // buffers of N floats nobody uses
+  std::vector<float*> buckets_;             // one per node of another rank, bucket_elements_ each
+  std::unique_ptr<OverlappedSum> overlap_;  // null: one rank, or a transport that waits
+  bool overlap_has_begun_ = false;          // in this step
+  float* leaf_buffer_ = nullptr;            // handed to the model, not committed yet
+  float* running_sum_ = nullptr;            // fast mode
+  std::vector<Partial> partials_;           // left to right, no two of them siblings
   int64_t next_leaf_ = 0;
   int64_t last_bytes_sent_ = 0;
 };

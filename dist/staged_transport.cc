@@ -20,17 +20,15 @@ class StagedTransport final : public DeviceTransport {
   StagedTransport(Communicator& communicator, kernels::Backend& backend, int64_t staging_bytes)
       : communicator_(communicator), backend_(backend), half_bytes_(staging_bytes / 4) {}
   ~StagedTransport() override {
-    for (const Round& round : rounds_) {
-      if (round.is_storing) round.stored->Await();  // from memory that goes with this object
-    }
+    if (stored_ != nullptr) stored_->Await();  // from memory that goes with this object
   }
 
   absl::Status Allocate() {
     for (Round& round : rounds_) {
       ANYORDER_ASSIGN_OR_RETURN(round.memory, backend_.AllocateStaging(2 * half_bytes_));
       ANYORDER_ASSIGN_OR_RETURN(round.loaded, backend_.MakeEvent());
-      ANYORDER_ASSIGN_OR_RETURN(round.stored, backend_.MakeEvent());
     }
+    ANYORDER_ASSIGN_OR_RETURN(stored_, backend_.MakeEvent());
     return absl::OkStatus();
   }
 
@@ -55,8 +53,6 @@ class StagedTransport final : public DeviceTransport {
   struct Round {
     std::unique_ptr<kernels::Buffer> memory;  // what goes out, then what comes in
     std::unique_ptr<kernels::Event> loaded;   // the device's copies out of its memory
-    std::unique_ptr<kernels::Event> stored;   // and into it
-    bool is_storing = false;                  // `stored` was recorded
     char* out() const { return static_cast<char*>(memory->data()); }
   };
 
@@ -71,15 +67,12 @@ class StagedTransport final : public DeviceTransport {
     if (count > 0) begin_load(0);
     for (int64_t round = 0; round < count; ++round) {
       if (round + 1 < count) begin_load(round + 1);
-      Round& memory = rounds_[round % 2];
-      memory.loaded->Await();
-      // The device may still read what came in two rounds ago.
-      if (memory.is_storing) memory.stored->Await();
+      // The stream stored what came in two rounds ago before it began this load.
+      rounds_[round % 2].loaded->Await();
       move(round);
       store(round);
-      memory.stored->Record(stream);
-      memory.is_storing = true;
     }
+    stored_->Record(stream);
   }
 
   char* out(int64_t round) const { return rounds_[round % 2].out(); }
@@ -94,6 +87,7 @@ class StagedTransport final : public DeviceTransport {
   kernels::Backend& backend_;
   const int64_t half_bytes_;
   std::array<Round, 2> rounds_;
+  std::unique_ptr<kernels::Event> stored_;  // all that the last call brought
 };
 
 int64_t NumRounds(int64_t bytes, int64_t piece) {

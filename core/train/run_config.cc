@@ -106,6 +106,11 @@ void CheckRest(const RunConfig& config, FaultList& faults) {
     faults.Require(value >= bound,
                    absl::StrCat(key, " is ", value, " but must be at least ", bound));
   };
+  at_least("dist.bucket_mib", config.dist.bucket_mib, 1);
+  faults.Require(config.dist.bucket_mib <= 4096,
+                 absl::StrCat("dist.bucket_mib is ",
+                              config.dist.bucket_mib,
+                              " but must be at most 4096: the whole gradient is one bucket then"));
   at_least("dist.hang_report_seconds", config.dist.hang_report_seconds, 1);
   at_least("dist.hang_exit_seconds", config.dist.hang_exit_seconds, 1);
   at_least("dist.replica_check_every", config.dist.replica_check_every, 0);

@@ -20,6 +20,7 @@
 #include "core/train/anomaly_policy.h"
 #include "data/data_config.h"
 #include "dist/gradient_reducer.h"
+#include "dist/make_transport.h"
 
 namespace anyorder {
 
@@ -73,6 +74,8 @@ struct TrainConfig {
 // Section [dist].
 struct DistConfig {
   dist::Reduction reduction = dist::Reduction::kTree;
+  dist::TransportKind transport = dist::TransportKind::kAuto;  // what gradients and weights go by
+  int64_t bucket_mib = 32;           // of gradient that NCCL sends at a time, beside backward
   int64_t hang_report_seconds = 60;  // a collective this long is reported
   int64_t hang_exit_seconds = 900;   // and this long ends the rank, so that the launcher restarts
   int64_t replica_check_every = 1;   // steps between comparisons of all ranks' weights; 0: none
@@ -80,6 +83,8 @@ struct DistConfig {
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
     visit("reduction", self.reduction);
+    visit("transport", self.transport);
+    visit("bucket_mib", self.bucket_mib);
     visit("hang_report_seconds", self.hang_report_seconds);
     visit("hang_exit_seconds", self.hang_exit_seconds);
     visit("replica_check_every", self.replica_check_every);
@@ -195,5 +200,11 @@ template <>
 inline constexpr auto kEnumNames<dist::Reduction> =
     std::to_array<std::pair<dist::Reduction, const char*>>({{dist::Reduction::kTree, "tree"},
                                                             {dist::Reduction::kFast, "fast"}});
+template <>
+inline constexpr auto kEnumNames<dist::TransportKind> =
+    std::to_array<std::pair<dist::TransportKind, const char*>>(
+        {{dist::TransportKind::kAuto, "auto"},
+         {dist::TransportKind::kMpi, "mpi"},
+         {dist::TransportKind::kNccl, "nccl"}});
 
 }  // namespace anyorder

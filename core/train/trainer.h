@@ -32,6 +32,7 @@
 #include "data/sampler.h"
 #include "dist/collective_watch.h"
 #include "dist/communicator.h"
+#include "dist/device_transport.h"
 #include "dist/gradient_reducer.h"
 #include "kernels/backend.h"
 
@@ -105,6 +106,7 @@ class Trainer {
         anomalies_(config.anomaly) {}
 
   // Set-up, in this order. Those named Local need no other rank.
+  absl::Status ConnectDevices();
   absl::Status OpenLocalData();
   absl::Status BuildLocalNetwork();
   absl::Status CheckSameInputs();
@@ -140,6 +142,7 @@ class Trainer {
   dist::CollectiveWatch* const watch_;
 
   std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<dist::DeviceTransport> transport_;
   std::unique_ptr<data::Dataset> dataset_;
   std::unique_ptr<Objective> objective_;
   std::unique_ptr<data::Sampler> sampler_;

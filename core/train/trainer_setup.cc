@@ -15,6 +15,7 @@
 #include "core/train/task_data.h"
 #include "core/train/trainer.h"
 #include "core/train/warm_start.h"
+#include "dist/make_transport.h"
 
 namespace anyorder {
 namespace {
@@ -48,6 +49,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(backend.status()));
   trainer->backend_ = *std::move(backend);
 
+  ANYORDER_RETURN_IF_ERROR(trainer->ConnectDevices());
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->OpenLocalData()));
   ANYORDER_RETURN_IF_ERROR(trainer->CheckSameInputs());
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->BuildLocalNetwork()));
@@ -82,6 +84,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
                      cpu.num_threads,
                      " threads each, ",
                      trainer->backend_->name(),
+                     communicator.world_size() > 1
+                         ? absl::StrCat(", gradients by ", trainer->transport_->name())
+                         : "",
                      ", ",
                      trainer->transformer_->layout().num_elements(),
                      " parameters; ",
@@ -96,6 +101,15 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
                            "--allow-schedule-change)"));
   }
   return trainer;
+}
+
+absl::Status Trainer::ConnectDevices() {
+  dist::TransportOptions transport;
+  transport.kind = config_.dist.transport;
+  transport.nccl.watch = watch_;
+  transport.nccl.work_limit = absl::Seconds(config_.dist.hang_exit_seconds);
+  ANYORDER_ASSIGN_OR_RETURN(transport_, dist::MakeTransport(communicator_, *backend_, transport));
+  return absl::OkStatus();
 }
 
 absl::Status Trainer::OpenLocalData() {
@@ -147,6 +161,8 @@ absl::Status Trainer::BuildLocalNetwork() {
   reduction.num_leaves = config_.train.num_microbatches();
   reduction.num_scalars = kNumScalars;
   reduction.reduction = config_.dist.reduction;
+  reduction.transport = transport_.get();
+  reduction.bucket_bytes = config_.dist.bucket_mib << 20;
   ANYORDER_ASSIGN_OR_RETURN(reducer_,
                             dist::GradientReducer::Create(communicator_, *backend_, reduction));
   const int64_t owned = reducer_->owned().size();
@@ -164,7 +180,8 @@ absl::Status Trainer::BuildLocalNetwork() {
                                                   transformer_->layout(),
                                                   {leaves.begin * lanes, leaves.end * lanes},
                                                   communicator_,
-                                                  *backend_));
+                                                  *backend_,
+                                                  transport_.get()));
   return absl::OkStatus();
 }
 

@@ -33,12 +33,16 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
     const ParameterLayout& layout,
     dist::Range lanes,
     dist::Communicator& communicator,
-    kernels::Backend& backend) {
+    kernels::Backend& backend,
+    dist::DeviceTransport* transport) {
   std::unique_ptr<TrainingState> state(new TrainingState(config, layout, lanes, backend));
-  ANYORDER_ASSIGN_OR_RETURN(
-      state->optimizer_,
-      dist::ShardedOptimizer::Create(
-          communicator, backend, layout.num_elements(), DecaySegmentsOf(layout), config.optimizer));
+  ANYORDER_ASSIGN_OR_RETURN(state->optimizer_,
+                            dist::ShardedOptimizer::Create(communicator,
+                                                           backend,
+                                                           layout.num_elements(),
+                                                           DecaySegmentsOf(layout),
+                                                           config.optimizer,
+                                                           transport));
   const DType dtype = ToDType(config.model.dtype);
   const auto allocate = [&](Shape shape) -> absl::StatusOr<TensorView> {
     ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Buffer> buffer,

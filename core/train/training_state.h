@@ -27,12 +27,15 @@ namespace anyorder {
 
 class TrainingState {
  public:
-  // Allocates; nothing is initialised but memory, which is zero. `lanes`: this rank's rows of the global batch.
-  static absl::StatusOr<std::unique_ptr<TrainingState>> Create(const RunConfig& config,
-                                                               const ParameterLayout& layout,
-                                                               dist::Range lanes,
-                                                               dist::Communicator& communicator,
-                                                               kernels::Backend& backend);
+  // Allocates; nothing is initialised but memory, which is zero. `lanes`: this rank's rows of the global batch. `transport` moves the
+  // weights; null: the communicator does.
+  static absl::StatusOr<std::unique_ptr<TrainingState>> Create(
+      const RunConfig& config,
+      const ParameterLayout& layout,
+      dist::Range lanes,
+      dist::Communicator& communicator,
+      kernels::Backend& backend,
+      dist::DeviceTransport* transport = nullptr);
 
   // This rank's part of the initial state.
   void Initialize();

@@ -108,14 +108,18 @@ void WriteLeafGradient(int64_t step,
 
 // Digest of master weights, moments and compute weights after kRunSteps steps; the same on every rank.
 template <typename Weight>
-uint64_t RunDigest(Communicator& comm, kernels::Backend& backend) {
+uint64_t RunDigest(Communicator& comm,
+                   kernels::Backend& backend,
+                   DeviceTransport* transport = nullptr) {
   OptimizerConfig config;
   config.bias_correction = true;
   config.clip_norm = 50.0;  // the first norms are larger
-  const GradientReducerOptions options{kRunElements, kRunLeaves, /*num_scalars=*/1};
+  GradientReducerOptions options{kRunElements, kRunLeaves, /*num_scalars=*/1};
+  options.transport = transport;
   const auto reducer = GradientReducer::Create(comm, backend, options).value();
   const auto optimizer =
-      ShardedOptimizer::Create(comm, backend, kRunElements, RunSegments(), config).value();
+      ShardedOptimizer::Create(comm, backend, kRunElements, RunSegments(), config, transport)
+          .value();
   const Range owned = optimizer->owned();
   std::vector<float> master(owned.size());
   for (int64_t i = owned.begin; i < owned.end; ++i)

@@ -28,7 +28,7 @@ HOMES = {
     r"mpi\.h": ["dist/"],
     r"boost/.*": ["kernels/cuda/emulation/"],
     r"cuda_runtime\.h": ["kernels/cuda/"],
-    r"nccl\.h": ["dist/"],
+    r"nccl\.h": ["dist/nccl_library."],
     r"(oneapi/dnnl|dnnl|cublas).*": ["kernels/"],
     r"hdf5.*": ["data/hdf5_file.", "tests/data/hdf5_reader."],
     r"sentencepiece.*": ["data/"],

@@ -1,0 +1,371 @@
+#include "dist/nccl_transport.h"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+
+namespace anyorder::dist {
+namespace {
+
+// Non-blocking communicators and their groups are whole from here on.
+constexpr int kOldestVersion = 21800;
+constexpr char kAdvice[] = "or set dist.transport = \"mpi\"";
+// Operations whose end is looked for; of more, asked for while these run, only the last are.
+constexpr size_t kMaxPending = 64;
+
+std::string VersionText(int version) {
+  // Until 2.8 the first number had one digit less behind it.
+  const int unit = version < 10000 ? 1000 : 10000;
+  return absl::StrCat(version / unit, ".", version % unit / 100, ".", version % 100);
+}
+
+class NcclTransport final : public DeviceTransport {
+ public:
+  NcclTransport(std::unique_ptr<NcclLibrary> library,
+                Communicator& communicator,
+                kernels::Backend& backend,
+                const NcclOptions& options)
+      : library_(std::move(library)),
+        communicator_(communicator),
+        backend_(backend),
+        options_(options) {}
+  ~NcclTransport() override;
+
+  // In this order, each agreed upon by all ranks before the next.
+  absl::Status CheckVersion();
+  absl::Status AgreeOnId(NcclId* id);
+  absl::Status Connect(const NcclId& id);
+  absl::Status AllocateEvents();
+
+  std::string name() const override { return absl::StrCat("NCCL ", VersionText(version_)); }
+  bool is_asynchronous() const override { return true; }
+  int64_t bytes_sent() const override { return bytes_sent_; }
+
+  void Exchange(absl::Span<const SendBlock> send,
+                absl::Span<const ReceiveBlock> receive,
+                StreamView stream) override;
+  void AllGatherInPlace(absl::Span<char> all,
+                        absl::Span<const int64_t> offsets,
+                        StreamView stream) override;
+  void ReduceScatterAnyOrder(absl::Span<const float> mine,
+                             absl::Span<const int64_t> offsets,
+                             absl::Span<float> owned,
+                             StreamView stream) override;
+  void Broadcast(absl::Span<char> bytes, int root, StreamView stream) override;
+
+ private:
+  struct Pending {
+    const char* what;
+    int64_t number;
+    absl::Time begun;
+    std::unique_ptr<kernels::Event> end;
+  };
+
+  // body(stream) asks for the calls of one group.
+  template <typename Body>
+  void InGroup(const char* what, StreamView stream, Body body);
+  void Remember(const char* what, StreamView stream);
+  // Waits until the library has taken what answered `result`.
+  absl::Status Settle(int result, const char* call, absl::Duration limit);
+  void Check(int result, const char* call);
+  absl::Status Probe();
+  void Abort();
+  absl::Status Error(const char* call, int result) const {
+    return absl::UnavailableError(
+        absl::StrCat("NCCL's ", call, ": ", library_->ErrorText(result, comm_)));
+  }
+
+  const std::unique_ptr<NcclLibrary> library_;
+  Communicator& communicator_;
+  kernels::Backend& backend_;
+  const NcclOptions options_;
+  int version_ = 0;
+  NcclComm comm_ = nullptr;
+  std::unique_ptr<kernels::Stream> stream_;  // for callers on the main stream
+  std::unique_ptr<kernels::Event> before_;
+  std::unique_ptr<kernels::Event> after_;
+  int64_t bytes_sent_ = 0;
+  int64_t operations_ = 0;
+
+  std::mutex mutex_;  // of what follows, which the watch's thread reads
+  std::deque<Pending> pending_;
+  std::vector<std::unique_ptr<kernels::Event>> free_events_;
+};
+
+NcclTransport::~NcclTransport() {
+  if (options_.watch != nullptr) options_.watch->set_probe(nullptr);
+  if (comm_ == nullptr) return;
+  // Ranks that leave together; one that left alone has no peer to wait for.
+  if (Settle(library_->Finalize(comm_), "ncclCommFinalize", options_.connect_limit).ok()) {
+    library_->Destroy(comm_);
+  } else {
+    library_->Abort(comm_);
+  }
+}
+
+absl::Status NcclTransport::CheckVersion() {
+  const int result = library_->GetVersion(&version_);
+  absl::Status mine = result == kNcclSuccess ? absl::OkStatus() : Error("ncclGetVersion", result);
+  if (mine.ok() && (version_ < kOldestVersion || version_ >= 30000)) {
+    mine = absl::UnavailableError(absl::StrCat("libnccl.so.2 is version ",
+                                               VersionText(version_),
+                                               "; this program needs ",
+                                               VersionText(kOldestVersion),
+                                               " to 2.x; install another, ",
+                                               kAdvice));
+  }
+  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(mine));
+  int64_t first = version_;
+  communicator_.Broadcast(MutableBytesOf(absl::MakeSpan(&first, 1)), 0);
+  if (first != version_) {
+    mine = absl::UnavailableError(absl::StrCat("libnccl.so.2 is version ",
+                                               VersionText(version_),
+                                               ", rank 0's is ",
+                                               VersionText(static_cast<int>(first)),
+                                               "; install one version on all nodes, ",
+                                               kAdvice));
+  }
+  return communicator_.AllAgree(mine);
+}
+
+absl::Status NcclTransport::AgreeOnId(NcclId* id) {
+  int result = kNcclSuccess;
+  if (communicator_.rank() == 0) result = library_->GetUniqueId(id);
+  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(
+      result == kNcclSuccess ? absl::OkStatus() : Error("ncclGetUniqueId", result)));
+  communicator_.Broadcast(absl::MakeSpan(*id), 0);
+  return absl::OkStatus();
+}
+
+absl::Status NcclTransport::Connect(const NcclId& id) {
+  const int result =
+      library_->InitRank(&comm_, communicator_.world_size(), id, communicator_.rank());
+  absl::Status mine = Settle(result, "ncclCommInitRankConfig", options_.connect_limit);
+  if (absl::IsDeadlineExceeded(mine)) {
+    mine = absl::UnavailableError(
+        absl::StrCat("NCCL did not connect the ranks within ",
+                     absl::FormatDuration(options_.connect_limit),
+                     "; NCCL_DEBUG=INFO says what it tries (its network: NCCL_SOCKET_IFNAME, "
+                     "NCCL_IB_DISABLE); repair that, ",
+                     kAdvice));
+  }
+  const absl::Status all = communicator_.AllAgree(mine);
+  if (!all.ok() && comm_ != nullptr) library_->Abort(std::exchange(comm_, nullptr));
+  return all;
+}
+
+absl::Status NcclTransport::AllocateEvents() {
+  ANYORDER_ASSIGN_OR_RETURN(stream_, backend_.MakeStream());
+  ANYORDER_ASSIGN_OR_RETURN(before_, backend_.MakeEvent());
+  ANYORDER_ASSIGN_OR_RETURN(after_, backend_.MakeEvent());
+  for (size_t i = 0; i < kMaxPending; ++i) {
+    ANYORDER_ASSIGN_OR_RETURN(free_events_.emplace_back(), backend_.MakeEvent());
+  }
+  if (options_.watch != nullptr) options_.watch->set_probe([this] { return Probe(); });
+  return absl::OkStatus();
+}
+
+absl::Status NcclTransport::Settle(int result, const char* call, absl::Duration limit) {
+  const absl::Time deadline = absl::Now() + limit;
+  while (result == kNcclInProgress) {
+    if (absl::Now() > deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("NCCL's ", call, " did not end within ", absl::FormatDuration(limit)));
+    }
+    const int asked = library_->AsyncError(comm_, &result);
+    if (asked != kNcclSuccess) result = asked;
+    if (result == kNcclInProgress) absl::SleepFor(absl::Microseconds(50));
+  }
+  return result == kNcclSuccess ? absl::OkStatus() : Error(call, result);
+}
+
+void NcclTransport::Check(int result, const char* call) {
+  // The first message between two ranks connects them, for which the slower one has to come.
+  const absl::Status settled = Settle(result, call, options_.work_limit);
+  if (settled.ok()) return;
+  // As with MPI, what fails inside of a collective cannot be repaired: the peers wait for this rank.
+  if (options_.watch != nullptr) options_.watch->GiveUp(settled, [this] { Abort(); });
+  ANYORDER_CHECK(settled.ok()) << settled.message();
+}
+
+// In a thread that is not waited for: the library may hang as its operation does.
+void NcclTransport::Abort() {
+  if (comm_ == nullptr) return;
+  std::thread([library = library_.get(), comm = comm_] { library->Abort(comm); }).detach();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+}
+
+// Called by the watch's thread.
+absl::Status NcclTransport::Probe() {
+  int error = kNcclSuccess;
+  const int asked = library_->AsyncError(comm_, &error);
+  if (asked != kNcclSuccess) error = asked;
+  if (error != kNcclSuccess && error != kNcclInProgress) {
+    Abort();
+    return absl::UnavailableError(
+        absl::StrCat("NCCL failed: ",
+                     library_->ErrorText(error, comm_),
+                     error == kNcclRemoteError ? " (a peer is lost)" : ""));
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  while (!pending_.empty()) {
+    Pending& first = pending_.front();
+    const absl::StatusOr<bool> is_reached = first.end->IsReached();
+    if (is_reached.ok() && *is_reached) {
+      free_events_.push_back(std::move(first.end));
+      pending_.pop_front();
+      continue;
+    }
+    const absl::Duration elapsed = absl::Now() - first.begun;
+    if (is_reached.ok() && elapsed < options_.work_limit) return absl::OkStatus();
+    Abort();
+    const std::string what = absl::StrCat("NCCL operation ", first.number, " (", first.what, ") ");
+    if (!is_reached.ok())
+      return absl::UnavailableError(absl::StrCat(what, "failed: ", is_reached.status().message()));
+    return absl::DeadlineExceededError(
+        absl::StrCat(what,
+                     "has run for ",
+                     absl::FormatDuration(absl::Trunc(elapsed, absl::Milliseconds(1))),
+                     "; a peer or its network is lost"));
+  }
+  return absl::OkStatus();
+}
+
+void NcclTransport::Remember(const char* what, StreamView stream) {
+  ++operations_;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  while (!pending_.empty()) {
+    const absl::StatusOr<bool> is_reached = pending_.front().end->IsReached();
+    if (!is_reached.ok() || !*is_reached) break;
+    free_events_.push_back(std::move(pending_.front().end));
+    pending_.pop_front();
+  }
+  // The oldest stays: it is the one whose time is measured.
+  if (free_events_.empty()) return;
+  pending_.push_back({what, operations_, absl::Now(), std::move(free_events_.back())});
+  free_events_.pop_back();
+  pending_.back().end->Record(stream);
+}
+
+template <typename Body>
+void NcclTransport::InGroup(const char* what, StreamView stream, Body body) {
+  // What a null stream is to the backend it need not be to NCCL.
+  const bool is_main = stream.handle == nullptr;
+  const StreamView own = is_main ? stream_->view() : stream;
+  if (is_main) {
+    before_->Record(stream);
+    before_->HoldBack(own);
+  }
+  Check(library_->GroupStart(), "ncclGroupStart");
+  body(own);
+  Check(library_->GroupEnd(), "ncclGroupEnd");
+  Remember(what, own);
+  if (is_main) {
+    after_->Record(own);
+    after_->HoldBack(stream);
+  }
+}
+
+void NcclTransport::Exchange(absl::Span<const SendBlock> send,
+                             absl::Span<const ReceiveBlock> receive,
+                             StreamView stream) {
+  InGroup("Exchange", stream, [&](StreamView own) {
+    for (const SendBlock& block : send) {
+      const int64_t bytes = static_cast<int64_t>(block.bytes.size());
+      Check(library_->Send(block.bytes.data(), bytes, block.to, comm_, own), "ncclSend");
+      bytes_sent_ += bytes;
+    }
+    for (const ReceiveBlock& block : receive) {
+      const int64_t bytes = static_cast<int64_t>(block.bytes.size());
+      Check(library_->Receive(block.bytes.data(), bytes, block.from, comm_, own), "ncclRecv");
+    }
+  });
+}
+
+// Ranks own ranges of different lengths, and ncclAllGather and ncclReduceScatter know one length only.
+void NcclTransport::AllGatherInPlace(absl::Span<char> all,
+                                     absl::Span<const int64_t> offsets,
+                                     StreamView stream) {
+  InGroup("AllGatherInPlace", stream, [&](StreamView own) {
+    for (int rank = 0; rank < communicator_.world_size(); ++rank) {
+      const int64_t bytes = offsets[rank + 1] - offsets[rank];
+      if (bytes == 0) continue;
+      Check(library_->Broadcast(all.data() + offsets[rank], bytes, rank, comm_, own),
+            "ncclBroadcast");
+      if (rank == communicator_.rank()) bytes_sent_ += bytes * (communicator_.world_size() - 1);
+    }
+  });
+}
+
+void NcclTransport::ReduceScatterAnyOrder(absl::Span<const float> mine,
+                                          absl::Span<const int64_t> offsets,
+                                          absl::Span<float> owned,
+                                          StreamView stream) {
+  InGroup("ReduceScatterAnyOrder", stream, [&](StreamView own) {
+    for (int rank = 0; rank < communicator_.world_size(); ++rank) {
+      const int64_t count = offsets[rank + 1] - offsets[rank];
+      if (count == 0) continue;
+      Check(library_->ReduceSum(mine.data() + offsets[rank], owned.data(), count, rank, comm_, own),
+            "ncclReduce");
+    }
+  });
+}
+
+void NcclTransport::Broadcast(absl::Span<char> bytes, int root, StreamView stream) {
+  if (bytes.empty()) return;
+  InGroup("Broadcast", stream, [&](StreamView own) {
+    Check(library_->Broadcast(bytes.data(), static_cast<int64_t>(bytes.size()), root, comm_, own),
+          "ncclBroadcast");
+  });
+}
+
+}  // namespace
+
+absl::Status CheckOneDeviceEach(Communicator& communicator, const std::string& device_id) {
+  const std::vector<std::string> devices =
+      communicator.AllGatherStrings(absl::StrCat(device_id, " of ", communicator.host()));
+  std::map<std::string, size_t> rank_of;
+  for (size_t rank = 0; rank < devices.size(); ++rank) {
+    const auto [it, is_new] = rank_of.emplace(devices[rank], rank);
+    if (is_new) continue;
+    return absl::InvalidArgumentError(absl::StrCat("ranks ",
+                                                   it->second,
+                                                   " and ",
+                                                   rank,
+                                                   " share the device ",
+                                                   devices[rank],
+                                                   ", and NCCL needs one for each rank; start "
+                                                   "fewer ranks on that node, ",
+                                                   kAdvice));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeNcclTransport(
+    std::unique_ptr<NcclLibrary> library,
+    Communicator& communicator,
+    kernels::Backend& backend,
+    const NcclOptions& options) {
+  ANYORDER_RETURN_IF_ERROR(CheckOneDeviceEach(communicator, backend.device_id()));
+  auto transport =
+      std::make_unique<NcclTransport>(std::move(library), communicator, backend, options);
+  ANYORDER_RETURN_IF_ERROR(transport->CheckVersion());
+  NcclId id{};
+  ANYORDER_RETURN_IF_ERROR(transport->AgreeOnId(&id));
+  ANYORDER_RETURN_IF_ERROR(transport->Connect(id));
+  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(transport->AllocateEvents()));
+  return transport;
+}
+
+}  // namespace anyorder::dist

@@ -1,0 +1,95 @@
+// The sum of a step's gradients over ranks, made beside the backward pass of each rank's last microbatch: backward finishes the flat
+// gradient from its end to its begin, and each bucket is on its way as soon as it is final.
+//
+// A bucket is cut into a slice for each rank, whatever the ranks own: a bucket's elements have one owner or two, and these would
+// receive from all others while the rest of the machine waits. A rank finishes the tree for its slices, and when all are done they
+// move on to their owners. That costs 1 / (R - 1) more bytes than sending to owners at once, of which only these are not hidden.
+// In fast mode buckets go to their owners at once: a reduction to one rank is no slower than one to all.
+//
+// Who adds what to what is as without overlap, and so are the bits in tree mode.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "dist/communicator.h"
+#include "dist/device_transport.h"
+#include "dist/parameter_partition.h"
+#include "dist/sum_tree.h"
+#include "kernels/backend.h"
+
+namespace anyorder::dist {
+
+class OverlappedSum {
+ public:
+  struct Plan {
+    int64_t num_leaves = 0;
+    bool is_tree = true;                               // else the transport's own order
+    int64_t bucket_elements = 0;                       // rounded up to whole cache lines
+    std::vector<std::vector<TreeNode>> nodes_of_rank;  // [world_size]
+  };
+  // A sum of leaves of this rank; of fast mode the node has no meaning.
+  struct Partial {
+    TreeNode node;
+    float* gradient = nullptr;  // [N]
+  };
+
+  // All are borrowed but `plan`. REQUIRES: transport.is_asynchronous() and several ranks. ResourceExhausted from the allocator.
+  static absl::StatusOr<std::unique_ptr<OverlappedSum>> Create(Communicator& communicator,
+                                                               kernels::Backend& backend,
+                                                               DeviceTransport& transport,
+                                                               const Partition& partition,
+                                                               Plan plan);
+
+  // A step's last leaf begins: `partials` are the sums of the earlier ones, from left to right, and then the leaf itself, which is
+  // only read.
+  void Begin(std::vector<Partial> partials);
+  // The leaf's elements from `begin` on are final in the order of the main stream. Falls from call to call.
+  void Ready(int64_t begin);
+  // Collective, after Ready(0): the sums of the owned range, there in the order of the main stream.
+  void Finish(float* gradient_owned);
+  // Payload sent since Begin.
+  int64_t bytes_sent() const { return bytes_sent_; }
+
+ private:
+  OverlappedSum(Communicator& communicator,
+                kernels::Backend& backend,
+                DeviceTransport& transport,
+                const Partition& partition,
+                Plan plan);
+  absl::Status Allocate();
+  int64_t num_buckets() const;
+  Range Bucket(int64_t index) const;
+  Range Slice(int64_t bucket, int rank) const;
+  // Where this rank's slice of the bucket is put when it is done.
+  float* Finished(int64_t bucket) const;
+  void SumInTree(int64_t bucket);
+  std::vector<Partial> SumOwnLeaves(Range range);
+  void FinishSlice(int64_t bucket, const std::vector<Partial>& own);
+  void SumFast(int64_t bucket);
+  void MoveToOwners(float* gradient_owned);
+  void Add(const float* left, const float* right, float* sum, int64_t count);
+  void Copy(const float* from, float* to, int64_t count);
+
+  Communicator& communicator_;
+  kernels::Backend& backend_;
+  DeviceTransport& transport_;
+  const Partition& partition_;
+  const Plan plan_;
+  int64_t slice_elements_ = 0;  // of the largest slice
+
+  std::unique_ptr<kernels::Stream> stream_;  // on which all of this runs
+  std::unique_ptr<kernels::Event> ready_;    // on the main stream
+  std::unique_ptr<kernels::Event> done_;     // on ours
+  std::unique_ptr<kernels::Buffer> finished_;
+  std::unique_ptr<kernels::Buffer> received_;  // [nodes of other ranks, slice_elements_]
+  std::vector<Partial> partials_;
+  int64_t next_bucket_ = -1;  // its index; they go from last to first
+  int64_t bytes_sent_ = 0;
+};
+
+}  // namespace anyorder::dist

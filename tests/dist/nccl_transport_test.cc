@@ -1,0 +1,265 @@
+// The transport over a library of the test's own: what it moves, and what becomes of a job whose library, devices or peers fail.
+
+#include "dist/nccl_transport.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+#include "dist/make_transport.h"
+#include "tests/dist/training_run.h"
+#include "tests/testing/deferred_backend.h"
+#include "tests/testing/fake_nccl.h"
+#include "tests/testing/thread_communicator.h"
+
+namespace anyorder::dist {
+namespace {
+
+using testing::DeferredBackend;
+using testing::FakeWire;
+using ::testing::HasSubstr;
+using testing::Lag;
+using testing::NcclFaults;
+
+std::unique_ptr<DeferredBackend> Device(const Communicator& comm, Lag lag = Lag::kRandom) {
+  auto backend =
+      std::make_unique<DeferredBackend>(kernels::MakeReferenceBackend(), lag, comm.rank());
+  backend->set_device_id(absl::StrCat("GPU-", comm.rank()));
+  return backend;
+}
+
+absl::Span<char> BytesOfView(TensorView view) {
+  return absl::MakeSpan(static_cast<char*>(view.raw()), view.num_bytes());
+}
+
+// Rank r owns r * 777 elements; then everybody has all, and the root's.
+TEST(NcclTransportTest, GathersAndBroadcastsInTheOrderOfTheStream) {
+  for (const Lag lag : {Lag::kMain, Lag::kSide}) {
+    FakeWire wire;
+    testing::RunThreadRanks(4, [&](Communicator& comm) {
+      const auto backend = Device(comm, lag);
+      const auto transport =
+          MakeNcclTransport(MakeFakeNccl(wire, *backend, {}), comm, *backend, {}).value();
+      EXPECT_EQ(transport->name(), "NCCL 2.28.9");
+      std::vector<int64_t> offsets = {0};
+      for (int rank = 0; rank < 4; ++rank)
+        offsets.push_back(offsets.back() + rank * 777 * 4);
+      const int64_t size = offsets.back() / 4;
+      std::vector<float> mine(size, -1.0f);
+      for (int64_t i = offsets[comm.rank()] / 4; i < offsets[comm.rank() + 1] / 4; ++i)
+        mine[i] = static_cast<float>(i);
+      const DeviceArray<float> all(*backend, size);
+      const DeviceArray<float> doubled(*backend, size);
+      for (int repeat = 0; repeat < 3; ++repeat) {
+        ToDevice(*backend, mine, all.view());
+        transport->AllGatherInPlace(BytesOfView(all.view()), offsets, {});
+        backend->Add(all.view(), all.view(), doubled.view(), {});
+        const std::vector<float> host = doubled.host();
+        for (int64_t i = 0; i < size; ++i)
+          ASSERT_EQ(host[i], 2.0f * static_cast<float>(i));
+      }
+      const DeviceArray<float> root(*backend, std::vector<float>(100, comm.rank() + 1.0f));
+      transport->Broadcast(BytesOfView(root.view()), 2, {});
+      EXPECT_EQ(root.host(), std::vector<float>(100, 3.0f));
+    });
+  }
+}
+
+TEST(NcclTransportTest, TrainingEndsInTheBitsOfOneRank) {
+  uint64_t expected = 0;
+  testing::RunThreadRanks(1, [&](Communicator& one) {
+    expected = RunDigest<BFloat16>(one, *kernels::MakeReferenceBackend());
+  });
+  for (int ranks = 2; ranks <= 4; ++ranks) {
+    FakeWire wire;
+    testing::RunThreadRanks(ranks, [&](Communicator& comm) {
+      const auto backend = Device(comm);
+      const auto transport =
+          MakeNcclTransport(MakeFakeNccl(wire, *backend, {}), comm, *backend, {}).value();
+      EXPECT_EQ(RunDigest<BFloat16>(comm, *backend, transport.get()), expected) << ranks;
+    });
+  }
+}
+
+// The error of a job of `ranks` whose rank `faulty` has `faults`; the same on every rank.
+absl::Status SetUpError(int ranks, int faulty, const NcclFaults& faults) {
+  FakeWire wire;
+  std::vector<absl::Status> errors(ranks);
+  testing::RunThreadRanks(ranks, [&](Communicator& comm) {
+    const auto backend = Device(comm);
+    NcclOptions options;
+    options.connect_limit = absl::Milliseconds(100);
+    auto library = MakeFakeNccl(wire, *backend, comm.rank() == faulty ? faults : NcclFaults());
+    errors[comm.rank()] = MakeNcclTransport(std::move(library), comm, *backend, options).status();
+  });
+  for (const absl::Status& error : errors)
+    EXPECT_EQ(error, errors[0]);
+  return errors[0];
+}
+
+TEST(NcclTransportTest, RefusesAnotherVersion) {
+  NcclFaults faults;
+  faults.version = 21005;
+  absl::Status error = SetUpError(3, 1, faults);
+  EXPECT_EQ(error.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(error.message()),
+              HasSubstr("rank 1 on thread1: libnccl.so.2 is version 2.10.5; this program needs "
+                        "2.18.0 to 2.x; install another, or set dist.transport = \"mpi\""));
+  faults.version = 22700;
+  error = SetUpError(3, 2, faults);
+  EXPECT_THAT(std::string(error.message()),
+              HasSubstr("rank 2 on thread2: libnccl.so.2 is version 2.27.0, rank 0's is 2.28.9"));
+}
+
+TEST(NcclTransportTest, AFailedStartIsAnErrorOnAllRanks) {
+  NcclFaults refused;
+  refused.init_result = 2;
+  absl::Status error = SetUpError(3, 2, refused);
+  EXPECT_EQ(error.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(error.message()),
+              HasSubstr("rank 2 on thread2: NCCL's ncclCommInitRankConfig: fake error 2"));
+
+  NcclFaults stuck;
+  stuck.init_never_ends = true;
+  error = SetUpError(2, 0, stuck);
+  EXPECT_THAT(std::string(error.message()),
+              HasSubstr("rank 0 on thread0: NCCL did not connect the ranks within 100ms"));
+}
+
+// Thread ranks have hosts of their own; devices are told apart by both.
+TEST(NcclTransportTest, RanksThatShareADeviceAreNamed) {
+  class OneHost final : public Communicator {
+   public:
+    explicit OneHost(Communicator& inner)
+        : Communicator(inner.rank(), inner.world_size(), "node7"), inner_(inner) {}
+
+   private:
+    void DoBarrier() override { inner_.Barrier(); }
+    void DoBroadcast(absl::Span<char> bytes, int root) override { inner_.Broadcast(bytes, root); }
+    void DoAllGather(absl::Span<const char> mine, absl::Span<char> all) override {
+      inner_.AllGather(mine, all);
+    }
+    void DoExchange(absl::Span<const SendBlock> send,
+                    absl::Span<const ReceiveBlock> receive) override {
+      inner_.Exchange(send, receive);
+    }
+    void DoReduceScatterAnyOrder(absl::Span<const float> mine,
+                                 absl::Span<const int64_t> offsets,
+                                 absl::Span<float> owned) override {
+      inner_.ReduceScatterAnyOrder(mine, offsets, owned);
+    }
+    Communicator& inner_;
+  };
+  testing::RunThreadRanks(3, [](Communicator& inner) {
+    OneHost comm(inner);
+    const std::string device = comm.rank() == 1 ? "GPU-b" : "GPU-a";
+    const absl::Status error = CheckOneDeviceEach(comm, device);
+    EXPECT_EQ(error.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(error.message(),
+              "ranks 0 and 2 share the device GPU-a of node7, and NCCL needs one for each rank; "
+              "start fewer ranks on that node, or set dist.transport = \"mpi\"");
+    EXPECT_TRUE(CheckOneDeviceEach(comm, absl::StrCat("GPU-", comm.rank())).ok());
+  });
+}
+
+// What the watch of rank 0 says when rank 1 has `faults`, after both asked for a few operations.
+std::string LastWords(const NcclFaults& faults, int* num_aborts) {
+  FakeWire wire;
+  std::mutex mutex;
+  std::string line;
+  std::atomic<bool> has_exited = false;
+  testing::RunThreadRanks(2, [&](Communicator& comm) {
+    const auto backend = Device(comm);
+    CollectiveWatchOptions watch_options;
+    watch_options.report = [&](const std::string& text) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (comm.rank() == 1) line = text;
+    };
+    watch_options.exit = [&] { has_exited = true; };
+    CollectiveWatch watch(watch_options, comm.rank(), comm.host());
+    watch.SetPhase("step 41");
+    NcclOptions options;
+    options.work_limit = absl::Milliseconds(300);
+    options.watch = comm.rank() == 1 ? &watch : nullptr;
+    const auto transport =
+        MakeNcclTransport(
+            MakeFakeNccl(wire, *backend, comm.rank() == 1 ? faults : NcclFaults(), num_aborts),
+            comm,
+            *backend,
+            options)
+            .value();
+    const DeviceArray<float> values(*backend, 100);
+    for (int i = 0; i < 3; ++i)
+      transport->Broadcast(BytesOfView(values.view()), 0, {});
+    while (!has_exited)
+      absl::SleepFor(absl::Milliseconds(5));
+    comm.Barrier();
+  });
+  return line;
+}
+
+TEST(NcclTransportTest, AnOperationThatDoesNotEndTakesTheRankDown) {
+  NcclFaults faults;
+  faults.lose_operation = 1;
+  int num_aborts = 0;
+  EXPECT_THAT(LastWords(faults, &num_aborts),
+              AllOf(HasSubstr("rank 1 on thread1: NCCL operation 2 (Broadcast) has run for "),
+                    HasSubstr("a peer or its network is lost in phase 'step 41'; giving up")));
+  EXPECT_GE(num_aborts, 1);
+}
+
+TEST(NcclTransportTest, AnErrorThatComesLaterTakesTheRankDown) {
+  NcclFaults faults;
+  faults.fail_after_operation = 2;
+  faults.is_slow = false;
+  int num_aborts = 0;
+  EXPECT_THAT(LastWords(faults, &num_aborts),
+              HasSubstr("rank 1 on thread1: NCCL failed: fake error 6 (a peer is lost)"));
+  EXPECT_GE(num_aborts, 1);
+}
+
+TEST(MakeTransportTest, ChoosesByDevicesAndLibrary) {
+  FakeWire wire;
+  testing::RunThreadRanks(2, [&](Communicator& comm) {
+    const auto device = Device(comm);
+    const auto host = kernels::MakeReferenceBackend();
+    const auto name = [&](TransportKind kind, kernels::Backend& backend, bool has_library) {
+      TransportOptions options;
+      options.kind = kind;
+      options.load_nccl = [&]() -> absl::StatusOr<std::unique_ptr<NcclLibrary>> {
+        if (!has_library) return absl::UnavailableError("no NCCL: none");
+        return MakeFakeNccl(wire, *device, {});
+      };
+      const auto transport = MakeTransport(comm, backend, options);
+      return transport.ok() ? (*transport)->name() : std::string(transport.status().message());
+    };
+    EXPECT_EQ(name(TransportKind::kAuto, *host, true), "MPI");
+    EXPECT_EQ(name(TransportKind::kMpi, *host, true), "MPI");
+    EXPECT_THAT(name(TransportKind::kNccl, *host, true), HasSubstr("is for GPUs"));
+    EXPECT_EQ(name(TransportKind::kAuto, *device, true), "NCCL 2.28.9");
+    EXPECT_EQ(name(TransportKind::kAuto, *device, false), "MPI through host memory");
+    EXPECT_EQ(name(TransportKind::kMpi, *device, true), "MPI through host memory");
+    EXPECT_THAT(name(TransportKind::kNccl, *device, false), HasSubstr("no NCCL: none"));
+  });
+}
+
+// Wherever this runs: a library, or one line.
+TEST(NcclLibraryTest, LoadsOrSaysWhyNot) {
+  const auto library = LoadNcclLibrary();
+  if (library.ok()) return;
+  EXPECT_EQ(library.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(
+      std::string(library.status().message()),
+      AllOf(HasSubstr("no NCCL"), HasSubstr("dist.transport"), ::testing::Not(HasSubstr("\n"))));
+}
+
+}  // namespace
+}  // namespace anyorder::dist

@@ -1,0 +1,185 @@
+#include "tests/testing/fake_nccl.h"
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+
+namespace anyorder::testing {
+
+void FakeWire::Send(int from, int to, std::vector<char> bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  messages_[{from, to}].push_back(std::move(bytes));
+  changed_.notify_all();
+}
+
+std::vector<char> FakeWire::Receive(int from, int to) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  auto& queue = messages_[{from, to}];
+  changed_.wait(lock, [&] { return is_closed_ || !queue.empty(); });
+  if (queue.empty()) return {};
+  std::vector<char> bytes = std::move(queue.front());
+  queue.pop_front();
+  return bytes;
+}
+
+void FakeWire::Close() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  is_closed_ = true;
+  changed_.notify_all();
+}
+
+namespace {
+
+class FakeNccl final : public dist::NcclLibrary {
+ public:
+  FakeNccl(FakeWire& wire, DeferredBackend& backend, const NcclFaults& faults, int* num_aborts)
+      : wire_(wire), backend_(backend), faults_(faults), num_aborts_(num_aborts) {}
+
+  int GetVersion(int* version) override {
+    *version = faults_.version;
+    return dist::kNcclSuccess;
+  }
+  int GetUniqueId(dist::NcclId* id) override {
+    id->fill('i');
+    return dist::kNcclSuccess;
+  }
+  int InitRank(dist::NcclComm* comm, int num_ranks, const dist::NcclId& id, int rank) override {
+    ANYORDER_CHECK(id[0] == 'i' && id[127] == 'i') << "not rank 0's id";
+    *comm = this;
+    num_ranks_ = num_ranks;
+    rank_ = rank;
+    if (faults_.init_never_ends) return dist::kNcclInProgress;
+    return Answer(faults_.init_result);
+  }
+  int AsyncError(dist::NcclComm, int* error) override {
+    const int last = last_;
+    *error = faults_.init_never_ends ? dist::kNcclInProgress : last;
+    if (faults_.fail_after_operation >= 0 && groups_ > faults_.fail_after_operation)
+      *error = dist::kNcclRemoteError;
+    return dist::kNcclSuccess;
+  }
+  int Finalize(dist::NcclComm) override { return Answer(dist::kNcclSuccess); }
+  int Destroy(dist::NcclComm) override { return dist::kNcclSuccess; }
+  int Abort(dist::NcclComm) override {
+    if (num_aborts_ != nullptr) ++*num_aborts_;
+    wire_.Close();
+    return dist::kNcclSuccess;
+  }
+  int GroupStart() override {
+    ANYORDER_CHECK(!in_group_);
+    in_group_ = true;
+    return dist::kNcclSuccess;
+  }
+  int GroupEnd() override {
+    in_group_ = false;
+    if (!sends_.empty() || !receives_.empty()) {
+      const bool is_lost = groups_ == faults_.lose_operation;
+      backend_.Run(stream_, [this, is_lost, sends = sends_, receives = receives_] {
+        // Nobody ever sends this one.
+        if (is_lost) wire_.Receive(rank_, -1);
+        for (const auto& send : sends)
+          send();
+        for (const auto& receive : receives)
+          receive();
+      });
+    }
+    sends_.clear();
+    receives_.clear();
+    ++groups_;
+    return Answer(dist::kNcclSuccess);
+  }
+  int Send(const void* data, int64_t bytes, int peer, dist::NcclComm, StreamView stream) override {
+    Add(sends_, stream, [this, from = Open(data), bytes, peer] {
+      wire_.Send(rank_, peer, std::vector<char>(from, from + bytes));
+    });
+    return dist::kNcclSuccess;
+  }
+  int Receive(void* data, int64_t bytes, int peer, dist::NcclComm, StreamView stream) override {
+    Add(receives_, stream, [this, to = Open(data), bytes, peer] { Take(peer, to, bytes); });
+    return dist::kNcclSuccess;
+  }
+  int Broadcast(void* data, int64_t bytes, int root, dist::NcclComm, StreamView stream) override {
+    if (rank_ != root) return Receive(data, bytes, root, nullptr, stream);
+    for (int peer = 0; peer < num_ranks_; ++peer) {
+      if (peer != rank_) Send(data, bytes, peer, nullptr, stream);
+    }
+    return dist::kNcclSuccess;
+  }
+  // The root adds from the last rank to the first: an order that nobody may rely on.
+  int ReduceSum(const float* from,
+                float* to,
+                int64_t count,
+                int root,
+                dist::NcclComm,
+                StreamView stream) override {
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(float));
+    if (rank_ != root) return Send(from, bytes, root, nullptr, stream);
+    Add(receives_, stream, [this, mine = Open(from), sum = Open(to), count, bytes] {
+      std::vector<float> total(count);
+      std::vector<float> theirs(count);
+      for (int peer = num_ranks_ - 1; peer >= 0; --peer) {
+        auto* const values = reinterpret_cast<char*>(theirs.data());
+        if (peer == rank_) {
+          std::memcpy(values, mine, bytes);
+        } else {
+          Take(peer, values, bytes);
+        }
+        for (int64_t i = 0; i < count; ++i)
+          total[i] += theirs[i];
+      }
+      std::memcpy(sum, total.data(), bytes);
+    });
+    return dist::kNcclSuccess;
+  }
+  std::string ErrorText(int result, dist::NcclComm) override {
+    return absl::StrCat("fake error ", result);
+  }
+
+ private:
+  using Work = std::function<void()>;
+  char* Open(const void* device) const { return static_cast<char*>(backend_.Translate(device)); }
+  void Add(std::vector<Work>& list, StreamView stream, Work work) {
+    ANYORDER_CHECK(in_group_ && stream.handle != nullptr);
+    stream_ = stream;
+    list.push_back(std::move(work));
+  }
+  void Take(int peer, char* to, int64_t bytes) {
+    const std::vector<char> message = wire_.Receive(peer, rank_);
+    if (message.empty()) return;  // closed
+    ANYORDER_CHECK(static_cast<int64_t>(message.size()) == bytes)
+        << message.size() << " bytes from rank " << peer << " where " << bytes << " are due";
+    std::memcpy(to, message.data(), bytes);
+  }
+  int Answer(int result) {
+    last_ = result;
+    return faults_.is_slow ? dist::kNcclInProgress : result;
+  }
+
+  FakeWire& wire_;
+  DeferredBackend& backend_;
+  const NcclFaults faults_;
+  int* const num_aborts_;
+  int num_ranks_ = 0;
+  int rank_ = 0;
+  std::atomic<int> last_ = dist::kNcclSuccess;
+  std::atomic<int> groups_ = 0;
+  bool in_group_ = false;
+  StreamView stream_;
+  std::vector<Work> sends_;
+  std::vector<Work> receives_;
+};
+
+}  // namespace
+
+std::unique_ptr<dist::NcclLibrary> MakeFakeNccl(FakeWire& wire,
+                                                DeferredBackend& backend,
+                                                const NcclFaults& faults,
+                                                int* num_aborts) {
+  return std::make_unique<FakeNccl>(wire, backend, faults, num_aborts);
+}
+
+}  // namespace anyorder::testing

@@ -1,0 +1,51 @@
+// NCCL as the transport sees it, between ranks that are threads with deferred devices: calls of a group run on the device, in the order
+// of their stream, and wait there for their peers. Faults on request.
+
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dist/nccl_library.h"
+#include "tests/testing/deferred_backend.h"
+
+namespace anyorder::testing {
+
+// What connects the ranks of one job.
+class FakeWire {
+ public:
+  void Send(int from, int to, std::vector<char> bytes);
+  // Empty if the wire was closed meanwhile.
+  std::vector<char> Receive(int from, int to);
+  void Close();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::pair<int, int>, std::deque<std::vector<char>>> messages_;
+  bool is_closed_ = false;
+};
+
+struct NcclFaults {
+  int version = 22809;
+  int init_result = dist::kNcclSuccess;  // what InitRank ends in
+  bool init_never_ends = false;
+  bool is_slow = true;            // every call answers kNcclInProgress first
+  int lose_operation = -1;        // this group's calls (from 0) never end
+  int fail_after_operation = -1;  // AsyncError answers kNcclRemoteError from this group on
+};
+
+// `wire` and `backend` are borrowed; `num_aborts`, which may be null, counts ncclCommAbort.
+std::unique_ptr<dist::NcclLibrary> MakeFakeNccl(FakeWire& wire,
+                                                DeferredBackend& backend,
+                                                const NcclFaults& faults,
+                                                int* num_aborts = nullptr);
+
+}  // namespace anyorder::testing
