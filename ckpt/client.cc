@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 
+#include "ckpt/background_copy.h"
 #include "ckpt/crc32c.h"
 #include "ckpt/file_system.h"
 #include "ckpt/layout.h"
@@ -92,7 +93,11 @@ int64_t AvailableMemory() {
 
 class Client::Impl {
  public:
-  explicit Impl(ClientOptions options) : options_(std::move(options)) {}
+  explicit Impl(ClientOptions options) : options_(std::move(options)) {
+    if (options_.copier != nullptr)
+      copy_ = std::make_unique<BackgroundCopy>(*options_.copier, options_.copy_limit);
+  }
+  ~Impl();
 
   absl::Status Connect(absl::Time deadline, absl::Duration answer_limit);
   absl::Status Prepare(const std::vector<TensorRange>& ranges);
@@ -101,6 +106,7 @@ class Client::Impl {
                                   const std::vector<TensorRange>& ranges,
                                   const std::string& metadata);
   std::vector<SaveEvent> PollEvents();
+  absl::Status WaitStaged(int64_t step, absl::Duration limit);
   absl::Status WaitCommitted(int64_t step, absl::Duration limit);
 
  private:
@@ -123,6 +129,12 @@ class Client::Impl {
                      const std::vector<TensorRange>& ranges,
                      const std::string& metadata);
   int FreeBuffer() const;
+  // Of a copy in the background (ckpt/background_copy.h).
+  void Advance();
+  absl::Status HandOver(const Message& stage);
+  void Record(const SaveEvent& event);
+  bool IsCopying() { return copy_ != nullptr && copy_->is_running(); }
+  void FreeMemory(Buffer& buffer);
 
   const ClientOptions options_;
   std::unique_ptr<Channel> channel_;  // null: the service is gone
@@ -131,7 +143,26 @@ class Client::Impl {
   int64_t attempts_ = 0;                       // at last_step_, before the current one
   std::deque<SaveEvent> events_;               // not yet given to PollEvents
   std::map<int64_t, SaveEvent> last_of_step_;  // newest decision of each recent step
+  std::unique_ptr<BackgroundCopy> copy_;       // null without a copier
+  std::optional<Message> unstaged_;            // the Stage message of its save, without CRCs
 };
+
+Client::Impl::~Impl() {
+  if (copy_ != nullptr && !copy_->AwaitMemory(absl::Seconds(10))) {
+    LogWarning("the device still copies a checkpoint; its staging memory is left to it");
+    for (Buffer& buffer : buffers_)
+      buffer.memory.release();
+    return;
+  }
+  for (Buffer& buffer : buffers_)
+    FreeMemory(buffer);
+}
+
+void Client::Impl::FreeMemory(Buffer& buffer) {
+  if (buffer.memory != nullptr && options_.copier != nullptr)
+    options_.copier->Release(buffer.memory->data());
+  buffer.memory.reset();
+}
 
 Message Client::Impl::NewMessage(MessageType type) const {
   Message message;
@@ -174,7 +205,7 @@ absl::Status Client::Impl::Connect(absl::Time deadline, absl::Duration answer_li
   if (sent.ok()) sent = Await(MessageType::kWelcome, answer_limit, &welcome);
   for (size_t i = 0; i < buffers_.size() && sent.ok(); ++i) {
     // Whoever we lost may still be writing from a busy buffer: leave that memory to it.
-    if (buffers_[i].generation != 0) buffers_[i].memory.reset();
+    if (buffers_[i].generation != 0) FreeMemory(buffers_[i]);
     buffers_[i].generation = 0;
     if (buffers_[i].memory != nullptr) sent = Register(static_cast<int>(i));
   }
@@ -205,18 +236,26 @@ void Client::Impl::Take(const Message& message) {
     Buffer& buffer = buffers_[message.buffer];
     if (buffer.generation == message.generation) buffer.generation = 0;
   } else if (message.type == MessageType::kEvent) {
-    const SaveEvent event = {message.step,
-                             message.generation,
-                             message.state,
-                             message.reason,
-                             message.bytes,
-                             message.seconds};
-    events_.push_back(event);
-    if (event.state == "COMMITTED" || event.state == "ABANDONED") {
-      last_of_step_[event.step] = event;
-      if (last_of_step_.size() > 64) last_of_step_.erase(last_of_step_.begin());
-    }
+    Record({message.step,
+            message.generation,
+            message.state,
+            message.reason,
+            message.bytes,
+            message.seconds});
   }
+}
+
+void Client::Impl::Record(const SaveEvent& event) {
+  const bool is_decision = event.state == "COMMITTED" || event.state == "ABANDONED";
+  const auto known = last_of_step_.find(event.step);
+  // What this rank gave up, the service says once more.
+  if (is_decision && known != last_of_step_.end() && known->second.generation == event.generation &&
+      known->second.state == event.state)
+    return;
+  events_.push_back(event);
+  if (!is_decision) return;
+  last_of_step_[event.step] = event;
+  if (last_of_step_.size() > 64) last_of_step_.erase(last_of_step_.begin());
 }
 
 void Client::Impl::Drain() {
@@ -237,13 +276,18 @@ int Client::Impl::FreeBuffer() const {
 
 bool Client::Impl::CanSave(std::string* skip_reason) {
   Drain();
+  Advance();
   std::string reason;
-  // A launcher may have started it again; connecting to a socket nobody serves fails at once.
-  if (channel_ == nullptr) Connect(absl::InfinitePast(), kReconnectLimit).IgnoreError();
+  // A launcher may have started it again; connecting to a socket nobody serves fails at once. Not while the device writes to a buffer
+  // that would go.
+  if (channel_ == nullptr && !IsCopying())
+    Connect(absl::InfinitePast(), kReconnectLimit).IgnoreError();
   if (channel_ == nullptr) {
     reason = "the checkpoint service is gone";
   } else if (FreeBuffer() < 0) {
     reason = "both staging buffers are busy: saves come faster than the disk takes them";
+  } else if (IsCopying()) {
+    reason = "the save before is still being copied out of the device's memory";
   }
   if (skip_reason != nullptr) *skip_reason = reason;
   return reason.empty();
@@ -266,7 +310,7 @@ absl::Status Client::Impl::Reserve(int64_t file_bytes) {
     if (buffer.generation != 0) continue;
     if (buffer.memory != nullptr && buffer.memory->bytes() >= file_bytes) continue;
     const int64_t bytes = (file_bytes + kHeaderRoom + kBufferUnit - 1) / kBufferUnit * kBufferUnit;
-    buffer.memory.reset();
+    FreeMemory(buffer);
     const int64_t available = AvailableMemory();
     // The other ranks' buffers count as used memory once they are allocated.
     if (available >= 0 && bytes * 2 > available && i == 0) {
@@ -283,6 +327,8 @@ absl::Status Client::Impl::Reserve(int64_t file_bytes) {
       buffer.memory.reset();
       return registered;
     }
+    if (options_.copier != nullptr)
+      options_.copier->Prepare(buffer.memory->data(), buffer.memory->bytes());
   }
   return absl::OkStatus();
 }
@@ -309,18 +355,53 @@ absl::Status Client::Impl::Stage(int index,
 
   const absl::Time start = absl::Now();
   Message stage = NewMessage(MessageType::kStage);
-  stage.crcs = CrcsToHex(CopyRankFile(plan, ranges, buffers_[index].memory->data()));
   stage.generation = id.generation;
   stage.step = id.step;
   stage.buffer = index;
   stage.bytes = plan.layout.file_bytes;
   stage.metadata = metadata;
+  if (copy_ != nullptr) {
+    copy_->Begin(plan, ranges, buffers_[index].memory->data());
+  } else {
+    stage.crcs = CrcsToHex(CopyRankFile(plan, ranges, buffers_[index].memory->data()));
+  }
   stage.copy_ms = absl::ToDoubleMilliseconds(absl::Now() - start);
+  if (copy_ == nullptr) return HandOver(stage);
+  unstaged_ = std::move(stage);
+  return absl::OkStatus();
+}
+
+absl::Status Client::Impl::HandOver(const Message& stage) {
   ANYORDER_RETURN_IF_ERROR(channel_->Send(stage, absl::Now() + kAnswerLimit));
   Message reply;
   const absl::Status staged = Await(MessageType::kStaged, kAnswerLimit, &reply);
-  if (absl::IsFailedPrecondition(staged)) buffers_[index].generation = 0;
+  if (absl::IsFailedPrecondition(staged)) buffers_[stage.buffer].generation = 0;
   return staged;
+}
+
+// Hands a copy over that is whole, or tells everybody that it failed.
+void Client::Impl::Advance() {
+  if (!unstaged_.has_value()) return;
+  auto crcs = copy_->Poll();
+  if (!crcs.has_value()) return;
+  Message stage = *std::exchange(unstaged_, std::nullopt);
+  const int64_t step = stage.step;
+  const int64_t generation = stage.generation;
+  if (crcs->ok()) {
+    stage.crcs = CrcsToHex(**crcs);
+  } else {
+    stage.reason = absl::StrCat(
+        "rank ", options_.rank, " could not copy its state: ", crcs->status().message());
+  }
+  std::string reason = stage.reason;
+  if (channel_ == nullptr) {
+    if (reason.empty()) reason = "the checkpoint service was lost during the copy";
+  } else {
+    const absl::Status staged = HandOver(stage);
+    if (!staged.ok() && reason.empty()) reason = std::string(staged.message());
+    if (!staged.ok() && !absl::IsFailedPrecondition(staged)) LoseService(staged);
+  }
+  if (!reason.empty()) Record({step, generation, "ABANDONED", reason, 0, 0});
 }
 
 absl::StatusOr<SaveResult> Client::Impl::Save(int64_t step,
@@ -356,13 +437,29 @@ absl::StatusOr<SaveResult> Client::Impl::Save(int64_t step,
 
 std::vector<SaveEvent> Client::Impl::PollEvents() {
   Drain();
+  Advance();
   std::vector<SaveEvent> events(events_.begin(), events_.end());
   events_.clear();
   return events;
 }
 
+absl::Status Client::Impl::WaitStaged(int64_t step, absl::Duration limit) {
+  const absl::Time deadline = absl::Now() + limit;
+  for (Advance(); unstaged_.has_value() && unstaged_->step == step; Advance()) {
+    if (absl::Now() > deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "the copy of step ", step, " was not done within ", absl::FormatDuration(limit)));
+    }
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Client::Impl::WaitCommitted(int64_t step, absl::Duration limit) {
   const absl::Time deadline = absl::Now() + limit;
+  // Nothing to be committed before that.
+  const absl::Status staged = WaitStaged(step, limit);
+  if (absl::IsDeadlineExceeded(staged)) return staged;
   const std::string path = CheckpointPath(options_.run_dir, step);
   while (true) {
     Drain();
@@ -436,6 +533,9 @@ absl::StatusOr<SaveResult> Client::Save(int64_t step,
 }
 std::vector<SaveEvent> Client::PollEvents() {
   return impl_->PollEvents();
+}
+absl::Status Client::WaitStaged(int64_t step, absl::Duration limit) {
+  return impl_->WaitStaged(step, limit);
 }
 absl::Status Client::WaitCommitted(int64_t step, absl::Duration limit) {
   return impl_->WaitCommitted(step, limit);

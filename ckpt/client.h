@@ -1,7 +1,7 @@
 // The trainer's side of the checkpoint service: one Client per rank.
 //
-// A save costs the trainer one memory copy (which also takes the checksums). Everything after that - disk, votes,
-// commit - happens in anyorder-ckptd and goes on even if every trainer is killed. Only a COMMITTED event means "saved".
+// A save costs the trainer one memory copy (which also takes the checksums), or, of device memory, the asking for one. Everything after
+// that - disk, votes, commit - happens in anyorder-ckptd and goes on even if every trainer is killed. Only a COMMITTED event means "saved".
 //
 // Thread-compatible: one thread at a time.
 
@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "ckpt/copier.h"
 #include "core/base/dtype.h"
 #include "core/base/tensor.h"
 
@@ -30,7 +31,8 @@ struct TensorRange {
   Shape global_shape;
   int64_t begin = 0;  // flat elements [begin, end) of the global tensor
   int64_t end = 0;
-  const void* data = nullptr;  // end - begin elements in host memory, valid until Save returns
+  // end - begin elements in host memory, valid until Save returns; with a copier in its memory, valid until that is done.
+  const void* data = nullptr;
 };
 
 struct ClientOptions {
@@ -44,6 +46,9 @@ struct ClientOptions {
   int num_nodes = 1;
   int local_world_size = 0;  // ranks on this node; 0 means all (one node only)
   absl::Duration connect_limit = absl::Seconds(30);
+  // What reads the ranges; borrowed. Null: they are host memory, and Save copies them itself.
+  Copier* copier = nullptr;
+  absl::Duration copy_limit = absl::Minutes(2);  // after which the save has failed
 };
 
 struct SaveResult {
@@ -82,8 +87,9 @@ class Client {
   // disk. Ranks combine their answers with a collective of their own, then all call Save or none does.
   bool CanSave(std::string* skip_reason = nullptr);
 
-  // Copies `ranges` into a free buffer and returns once the service holds them as STAGED. The skipped outcome
-  // (both buffers busy, service gone) is not an error. `metadata_json` is kept in the manifest as it is; it must be
+  // Copies `ranges` into a free buffer and returns once the service holds them as STAGED. With a copier it returns before they are
+  // copied: the hand-over happens in later calls of any member (not in destruction), a copy that fails is an ABANDONED event, and until
+  // then no other save is accepted. The skipped outcome (both buffers busy, service gone) is not an error. `metadata_json` is kept in the manifest as it is; it must be
   // equal on all ranks, or empty on ranks other than 0. All ranks must call Save equally often for a step.
   // Errors: InvalidArgument for ranges that make no sense; ResourceExhausted as in Prepare.
   absl::StatusOr<SaveResult> Save(int64_t step,
@@ -92,6 +98,10 @@ class Client {
 
   // What happened since the last call, oldest first. Never blocks.
   std::vector<SaveEvent> PollEvents();
+
+  // Blocks until an accepted save of `step` is handed over, or its copy has failed, which WaitCommitted tells. Returns at once without
+  // a copier. Errors: DeadlineExceeded after `limit`.
+  absl::Status WaitStaged(int64_t step, absl::Duration limit);
 
   // Blocks until `step` is committed. Events stay available to PollEvents.
   // Errors: Unavailable with the reason if it was abandoned or the service died before the commit;

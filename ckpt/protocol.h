@@ -38,12 +38,12 @@ class UniqueFd {
 // Client to service unless said otherwise. Every message carries run_id and incarnation; the service drops a message
 // of another run or incarnation.
 enum class MessageType {
-  kHello = 1,     // rank, world_size, local_world_size, node, num_nodes
-  kWelcome,       // service: ok, reason
-  kRegister,      // buffer, bytes, and the memfd, sealed against resizing
-  kRegistered,    // service: buffer, ok, reason
-  kBegin,         // generation, step, buffer: the copy starts (COPYING)
-  kStage,         // generation, step, buffer, bytes, crcs, metadata, copy_ms: the copy is complete
+  kHello = 1,   // rank, world_size, local_world_size, node, num_nodes
+  kWelcome,     // service: ok, reason
+  kRegister,    // buffer, bytes, and the memfd, sealed against resizing
+  kRegistered,  // service: buffer, ok, reason
+  kBegin,       // generation, step, buffer: the copy starts (COPYING)
+  kStage,  // generation, step, buffer, bytes, crcs, metadata, copy_ms: the copy is complete; with reason: it failed
   kStaged,        // service: generation, ok, reason: from here on the service owns the buffer
   kEvent,         // service: generation, step, state, reason, bytes, seconds
   kBufferFree,    // service: buffer, generation

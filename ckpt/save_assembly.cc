@@ -62,6 +62,13 @@ absl::Status SaveAssembly::Stage(const SaveIdentity& id, int rank, StagedRank st
   return absl::OkStatus();
 }
 
+absl::Status SaveAssembly::GiveUp(const SaveIdentity& id, const std::string& reason) {
+  const auto it = open_.find(id.generation);
+  if (it != open_.end()) Abandon(it, reason);
+  const auto decided = decided_.find(id.generation);
+  return absl::FailedPreconditionError(decided == decided_.end() ? reason : decided->second);
+}
+
 void SaveAssembly::RankGone(int rank) {
   gone_.insert(rank);
   AbandonMissing();

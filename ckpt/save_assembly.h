@@ -46,6 +46,8 @@ class SaveAssembly {
   // it comes again.
   void RankGone(int rank);
   void RankCame(int rank) { gone_.erase(rank); }
+  // `rank` cannot stage it. FailedPrecondition with the reason, or the one for which it was decided before.
+  absl::Status GiveUp(const SaveIdentity& id, const std::string& reason);
   // Abandons generations that began before `limit`.
   void AbandonBegunBefore(absl::Time limit, const std::string& reason);
 

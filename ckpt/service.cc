@@ -413,6 +413,7 @@ absl::Status Service::Impl::StageFile(Connection* connection, const Message& mes
   if (message.buffer >= kNumBuffers) return absl::InvalidArgumentError("no such buffer");
   const Connection::Buffer& buffer = connection->buffers[message.buffer];
   const SaveIdentity id = IdentityOf(*connection, message);
+  if (!message.reason.empty()) return assembly_.GiveUp(id, message.reason);
   StagedRank staged;
   staged.buffer = buffer.memory;
   staged.metadata = message.metadata;
@@ -439,9 +440,8 @@ void Service::Impl::HandleStage(Connection* connection, const Message& message) 
   if (!status.ok() && stop_requested_) {
     status = absl::FailedPreconditionError("the service is shutting down");
   }
-  if (!status.ok() && message.buffer < kNumBuffers) {
+  if (!status.ok() && message.buffer < kNumBuffers)
     connection->buffers[message.buffer].generation = 0;
-  }
   Reply(connection, MessageType::kStaged, message.generation, status);
 }
 

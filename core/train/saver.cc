@@ -132,6 +132,9 @@ absl::Status Saver::Finish(int64_t step,
 // In slices, between which the ranks agree whether to go on waiting.
 absl::Status Saver::AwaitCommit(int64_t step) {
   const absl::Time deadline = absl::Now() + absl::Seconds(config_.commit_seconds);
+  // A rank that leaves before its state is out of the device's memory takes the save with it, however urgent the stop.
+  ANYORDER_RETURN_IF_ERROR(
+      communicator_.AllAgree(client_->WaitStaged(step, absl::Seconds(config_.commit_seconds))));
   while (true) {
     const absl::Status mine = client_->WaitCommitted(step, kCommitSlice);
     // Rank 0's clock decides, so that no rank leaves alone.

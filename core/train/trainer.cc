@@ -106,6 +106,7 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
       args.memory_out = state_->memory_out(index);
       args.seed = static_cast<uint64_t>(config_.train.seed);
       args.gradients = TensorView(gradient, Shape{transformer_->layout().num_elements()});
+      args.gradients_ready = [this](int64_t begin) { reducer_->GradientReady(begin); };
       const StepResult result = transformer_->Run(args, {});
       scalars[kLossSum] = result.loss_sum;
       scalars[kDivisor] = result.divisor;
@@ -143,6 +144,7 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
     anomaly = anomalies_.Judge(step_ + 1, metrics.loss, grad_norm);
     return anomalies_.ActionFor(anomaly) == AnomalyAction::kIgnore;
   };
+  if (snapshot_copier_ != nullptr) snapshot_copier_->HoldBackUpdates();
   const dist::StepResult update = state_->optimizer().Step(gradient_, info, state_->weights());
   // Also for a skipped step: its text was read with weights that are as good as before.
   state_->AdvanceMemory();

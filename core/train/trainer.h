@@ -26,6 +26,7 @@
 #include "core/train/resume.h"
 #include "core/train/run_config.h"
 #include "core/train/saver.h"
+#include "core/train/snapshot_copier.h"
 #include "core/train/training_state.h"
 #include "data/dataset.h"
 #include "data/loader.h"
@@ -151,6 +152,7 @@ class Trainer {
   std::unique_ptr<TrainingState> state_;
   std::unique_ptr<kernels::Buffer> gradient_memory_;
   TensorView gradient_;  // of the owned range, summed over all microbatches
+  std::unique_ptr<SnapshotCopier> snapshot_copier_;  // null: the state is in host memory
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<Reporter> reporter_;  // rank 0 only
   std::unique_ptr<data::BatchLoader> loader_;

@@ -235,6 +235,10 @@ absl::Status Trainer::ConnectLocalService() {
   client.num_nodes = options_.num_nodes;
   client.local_world_size = options_.local_ranks;
   client.socket_path = options_.service_socket;
+  if (!backend_->is_host_memory()) {
+    ANYORDER_ASSIGN_OR_RETURN(snapshot_copier_, SnapshotCopier::Create(*backend_));
+  }
+  client.copier = snapshot_copier_.get();
   ANYORDER_ASSIGN_OR_RETURN(saver_, Saver::Connect(config_.checkpoint, client, communicator_));
   return saver_->Prepare(state_->Ranges());
 }

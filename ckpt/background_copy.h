@@ -1,0 +1,53 @@
+// The copy of one save that goes on while its caller does something else: first the copier's, then, on a thread, the checksums of what
+// arrived. Client looks at it whenever it is called.
+
+#pragma once
+
+#include <cstdint>
+#include <future>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "ckpt/copier.h"
+#include "ckpt/rank_file.h"
+
+namespace anyorder::ckpt {
+
+class BackgroundCopy {
+ public:
+  // Afterwards a copy that is not whole counts as failed, though its memory stays taken.
+  BackgroundCopy(Copier& copier, absl::Duration limit) : copier_(copier), limit_(limit) {}
+  // Waits for the copier, so that nothing is written to memory that goes: not for ever (is_running).
+  ~BackgroundCopy() { AwaitMemory(absl::Seconds(10)); }
+
+  // Writes the header and asks for the copies. REQUIRES: !is_running().
+  void Begin(const RankFilePlan& plan, const std::vector<TensorRange>& ranges, uint8_t* buffer);
+
+  // Whether the buffer of the last Begin may still be read or written.
+  bool is_running();
+  // Once after each Begin: the CRCs, or why there are none (the copier's error; DeadlineExceeded). Nothing: not yet, or told already.
+  std::optional<absl::StatusOr<std::vector<uint32_t>>> Poll();
+  // Until !is_running(); false after `limit`.
+  bool AwaitMemory(absl::Duration limit);
+
+ private:
+  enum class State {
+    kIdle,
+    kCopying,
+    kSumming,
+    kOverdue,  // told as failed, and still copying
+  };
+
+  Copier& copier_;
+  const absl::Duration limit_;
+  State state_ = State::kIdle;
+  absl::Time deadline_;
+  uint8_t* buffer_ = nullptr;
+  int64_t bytes_ = 0;
+  std::future<std::vector<uint32_t>> crcs_;
+};
+
+}  // namespace anyorder::ckpt

@@ -1,0 +1,215 @@
+// Saves of state that only a copier can read: whole paths through a service, with copies that end late, fail, or never end.
+
+#include "ckpt/background_copy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+
+#include "tests/ckpt/service_fixture.h"
+
+namespace anyorder::ckpt {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A device whose copies are done when the test says so.
+class HeldCopier final : public Copier {
+ public:
+  ~HeldCopier() override { EXPECT_TRUE(prepared_.empty()) << "staging memory was not released"; }
+  void Prepare(void* staging, int64_t) override { prepared_.insert(staging); }
+  void Release(void* staging) override {
+    EXPECT_TRUE(is_done_ || !status_.ok()) << "memory goes that the device writes to";
+    EXPECT_EQ(prepared_.erase(staging), 1u);
+  }
+  void Begin() override { is_done_ = false; }
+  void Copy(const void* data, void* staging, int64_t bytes) override {
+    copies_.push_back({data, staging, bytes});
+  }
+  void End() override {
+    if (!is_held_) Finish();
+  }
+  absl::StatusOr<bool> IsDone() override {
+    if (!status_.ok()) return status_;
+    return is_done_;
+  }
+
+  void Hold() { is_held_ = true; }
+  void Finish() {
+    for (const auto& copy : copies_)
+      std::memcpy(copy.to, copy.from, copy.bytes);
+    copies_.clear();
+    is_done_ = true;
+  }
+  // Of this copy and all later ones.
+  void Fail(const absl::Status& status) { status_ = status; }
+
+ private:
+  struct Pending {
+    const void* from;
+    void* to;
+    int64_t bytes;
+  };
+  std::set<void*> prepared_;
+  std::vector<Pending> copies_;
+  bool is_held_ = false;
+  bool is_done_ = true;
+  absl::Status status_;
+};
+
+class BackgroundCopyTest : public ServiceTest {
+ protected:
+  // Rank 0 of 2 saves with `copier`, rank 1 without.
+  std::vector<std::unique_ptr<Client>> Connect(Copier& copier,
+                                               absl::Duration limit = absl::Minutes(1)) {
+    std::vector<std::unique_ptr<Client>> clients;
+    for (int rank = 0; rank < 2; ++rank) {
+      ClientOptions options = Trainer(rank, 2);
+      options.copier = rank == 0 ? &copier : nullptr;
+      options.copy_limit = limit;
+      clients.push_back(Client::Connect(options).value());
+    }
+    return clients;
+  }
+  // All events of one client until one of `state`.
+  static SaveEvent AwaitEvent(Client& client, const std::string& state) {
+    for (const absl::Time start = absl::Now(); absl::Now() - start < absl::Seconds(30);) {
+      for (const SaveEvent& event : client.PollEvents()) {
+        if (event.state == state) return event;
+      }
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    ADD_FAILURE() << "no " << state;
+    return {};
+  }
+};
+
+TEST_F(BackgroundCopyTest, SaveReturnsBeforeTheCopyAndCommitsItsBytes) {
+  Serve(Options());
+  HeldCopier copier;
+  copier.Hold();
+  const State state(3);
+  {
+    auto clients = Connect(copier);
+    SaveAll(clients, 40, state);
+    // Nobody has what the device has not copied, and nothing else is taken meanwhile.
+    EXPECT_TRUE(absl::IsDeadlineExceeded(clients[0]->WaitStaged(40, absl::Milliseconds(50))));
+    EXPECT_TRUE(absl::IsDeadlineExceeded(clients[0]->WaitCommitted(40, absl::Milliseconds(50))));
+    std::string reason;
+    EXPECT_FALSE(clients[0]->CanSave(&reason));
+    EXPECT_THAT(reason, HasSubstr("still being copied out of the device's memory"));
+    for (const SaveEvent& event : clients[1]->PollEvents())
+      EXPECT_EQ(event.state, "COPYING");
+
+    copier.Finish();
+    EXPECT_TRUE(clients[0]->WaitStaged(40, absl::Seconds(30)).ok());
+    EXPECT_TRUE(clients[0]->WaitCommitted(40, absl::Seconds(30)).ok());
+    EXPECT_TRUE(clients[0]->CanSave(&reason)) << reason;
+  }
+  StopAll();
+  const auto checkpoint = Checkpoint::Open(StepPath(40));
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_TRUE(checkpoint->Verify().ok());
+  ExpectHolds(*checkpoint, state, 3);
+}
+
+// Both paths save the same.
+TEST_F(BackgroundCopyTest, CommittedBytesAreThoseOfASaveFromHostMemory) {
+  const State state(4);
+  Serve(Options());
+  HeldCopier copier;
+  for (const bool in_background : {false, true}) {
+    ClientOptions options = Trainer(0, 1);
+    if (in_background) options.copier = &copier;
+    const auto client = Client::Connect(options).value();
+    const int64_t step = in_background ? 2 : 1;
+    ASSERT_TRUE(client->Save(step, state.Ranges(0, 1), "{}")->accepted);
+    ASSERT_TRUE(client->WaitCommitted(step, absl::Seconds(30)).ok());
+    const auto checkpoint = Checkpoint::Open(StepPath(step));
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+    ExpectHolds(*checkpoint, state, 2);
+  }
+}
+
+TEST_F(BackgroundCopyTest, AFailedCopyIsAFailedSaveOnAllRanks) {
+  Serve(Options());
+  HeldCopier copier;
+  copier.Hold();
+  auto clients = Connect(copier);
+  SaveAll(clients, 7, State(1));
+  copier.Fail(absl::InternalError("an illegal address was read"));
+  EXPECT_TRUE(clients[0]->WaitStaged(7, absl::Seconds(30)).ok());
+  for (const auto& client : clients) {
+    const SaveEvent event = AwaitEvent(*client, "ABANDONED");
+    EXPECT_EQ(event.step, 7);
+    EXPECT_EQ(event.reason, "rank 0 could not copy its state: an illegal address was read");
+  }
+  const absl::Status committed = clients[0]->WaitCommitted(7, absl::Seconds(1));
+  EXPECT_EQ(committed.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(committed.message()), HasSubstr("an illegal address was read"));
+  // Once for all.
+  for (const SaveEvent& event : clients[0]->PollEvents())
+    EXPECT_NE(event.state, "ABANDONED");
+
+  copier.Fail(absl::OkStatus());
+  copier.Finish();
+  const State later(2);
+  SaveAll(clients, 8, later);
+  copier.Finish();
+  EXPECT_TRUE(clients[0]->WaitCommitted(8, absl::Seconds(30)).ok());
+  ExpectHolds(*Checkpoint::Open(StepPath(8)), later, 2);
+}
+
+TEST_F(BackgroundCopyTest, ACopyThatDoesNotEndIsGivenUpAndItsMemoryLeftAlone) {
+  Serve(Options());
+  HeldCopier copier;
+  copier.Hold();
+  auto clients = Connect(copier, absl::Milliseconds(100));
+  SaveAll(clients, 7, State(1));
+  for (const auto& client : {clients[0].get(), clients[1].get()}) {
+    EXPECT_EQ(AwaitEvent(*client, "ABANDONED").reason,
+              "rank 0 could not copy its state: the device's copy was not done within 100ms");
+  }
+  std::string reason;
+  EXPECT_FALSE(clients[0]->CanSave(&reason));
+  EXPECT_THAT(reason, HasSubstr("still being copied"));
+  copier.Finish();
+  EXPECT_TRUE(clients[0]->CanSave(&reason)) << reason;
+  const State later(2);
+  SaveAll(clients, 8, later);
+  copier.Finish();
+  EXPECT_TRUE(clients[0]->WaitCommitted(8, absl::Seconds(30)).ok());
+}
+
+// As when the trainer is killed between the copy's begin and its end.
+TEST_F(BackgroundCopyTest, ATrainerThatGoesDuringItsCopyLeavesTheOlderCheckpoint) {
+  CommitStep(5, State(5), 2);
+  Serve(Options(2));
+  HeldCopier copier;
+  copier.Hold();
+  ClientOptions options = Trainer(0, 2, 2);
+  options.copier = &copier;
+  auto first = Client::Connect(options).value();
+  auto second = Client::Connect(Trainer(1, 2, 2)).value();
+  const State state(6);
+  ASSERT_TRUE(first->Save(6, state.Ranges(0, 2), "{}")->accepted);
+  ASSERT_TRUE(second->Save(6, state.Ranges(1, 2), "")->accepted);
+  copier.Finish();  // on the device, but nobody hands it over any more
+  first.reset();
+  EXPECT_EQ(AwaitEvent(*second, "ABANDONED").reason, "rank 0 went away before it had staged");
+  second.reset();
+  StopAll();
+  EXPECT_FALSE(Checkpoint::Open(StepPath(6)).ok());
+  const auto checkpoint = Checkpoint::Open(StepPath(5));
+  ASSERT_TRUE(checkpoint.ok());
+  ExpectHolds(*checkpoint, State(5), 2);
+}
+
+}  // namespace
+}  // namespace anyorder::ckpt
