@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -174,6 +175,29 @@ TEST(AttentionRingTest, OtherPositionsAreTheGeneralKernels) {
   c = XlnetCase(20, 60, 1, 64);
   c.keys[1].pos[30] += 1;
   ExpectAgrees(c, 13, 2);
+}
+
+// Their differences do not fit in 32 bits, and a band must stay exact.
+TEST(AttentionRingTest, FarPositionsAreTheGeneralKernels) {
+  AttentionCase c = BidirectionalCase(70);
+  c.shape.head_dim = 64;
+  c.keys[1].pos[5] = std::numeric_limits<int32_t>::max();
+  c.content[1].pos[6] = std::numeric_limits<int32_t>::min();
+  c.bands = {{10, 10, 1}, {std::numeric_limits<int32_t>::max(), 0, 1}};
+  ExpectAgrees(c, 19, 2);
+}
+
+// Sorted targets and rows left over behind them, as the objective fills them: the tiles suffice.
+TEST(AttentionRingTest, RowsLeftOverBehindSortedOnes) {
+  AttentionCase c = XlnetCase(0, 512, 1, 64);
+  for (Slots& rows : c.query) {
+    for (int i = 0; i < 7; ++i)
+      rows.Add(0, -5);
+  }
+  c.shape.query_rows += 7;
+  RingData data = MakeData<BFloat16, float>(c, 20);
+  RingRun run(&data);
+  EXPECT_EQ(NumRingForms(run), 4);
 }
 
 TEST(AttentionRingTest, RandomArrays) {
