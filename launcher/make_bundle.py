@@ -221,7 +221,8 @@ def pack(stage, output):
     name = output.name.removesuffix(".tar.gz")
 
     def anonymous(entry):
-        entry.uid = entry.gid = entry.mtime = 0
+        entry.uid = entry.gid = 0
+        entry.mtime = 315532800  # 1980: tools warn of 1970
         entry.uname = entry.gname = ""
         return entry
 

@@ -107,9 +107,9 @@ training() { check "$1" "$2" "$3" bash "$here/training.sh" "$bin" "$out/work" "$
 part correctness 260
 training any starts_without_driver 20
 training any no_device 30
-check gpu backend_suite 60 "$bin/gpu.backend_test"
-check gpu attention 60 "$bin/gpu.attention_test"
-check gpu model_gradients 60 "$bin/gpu.model_gradients_test"
+check gpu backend_suite 60 "$bin/gpu.device_test" --gtest_filter='Device/*'
+check gpu attention 60 "$bin/gpu.device_test" --gtest_filter='*AttentionTest*'
+check gpu model_gradients 60 "$bin/gpu.device_test" --gtest_filter='*ModelTest*'
 training gpu repeat 60
 training gpu ranks 40
 training gpu resume 60
@@ -118,16 +118,14 @@ training gpu loss_curve 120
 # Small shapes: the tools are slow, and what they look for does not depend on size. The suite of single operations comes last.
 part sanitizer 150
 sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
-for program in attention model_gradients backend; do
-  filter='Small*'
-  [ $program != backend ] || filter='*'
+for suite in SmallAttentionTest SmallModelTest Device/BackendTest; do
   for tool in memcheck racecheck initcheck synccheck; do
     if [ ! -x "$sanitizer" ]; then
-      check gpu ${tool}_$program 5 bash -c 'echo "there is no compute-sanitizer here"; exit 77'
-    elif [ ! -x "$bin/gpu.${program}_test" ]; then
-      check gpu ${tool}_$program 5 "$bin/gpu.${program}_test"
+      check gpu ${tool}_${suite##*/} 5 bash -c 'echo "there is no compute-sanitizer here"; exit 77'
+    elif [ ! -x "$bin/gpu.device_test" ]; then
+      check gpu ${tool}_${suite##*/} 5 "$bin/gpu.device_test"
     else
-      check gpu ${tool}_$program 40 "$sanitizer" --tool $tool --error-exitcode 1 --print-limit 5 "$bin/gpu.${program}_test" --gtest_filter="$filter"
+      check gpu ${tool}_${suite##*/} 40 "$sanitizer" --tool $tool --error-exitcode 1 --print-limit 5 "$bin/gpu.device_test" --gtest_filter="$suite.*"
     fi
   done
 done

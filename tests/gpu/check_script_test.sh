@@ -38,7 +38,7 @@ grep -q 'no GPU: what needs one is not run (no driver)' "$work/log" || fail "the
 
 # With one, all well.
 pretend $'date\t2026-01-02\ngpus\t1\nchip\tPretended'
-for name in backend attention model_gradients; do passing gpu.${name}_test; done
+passing gpu.device_test
 program gpu_bench <<<'echo "{\"name\": \"step_large\", \"value\": 130000, \"unit\": \"tokens/s\"}"'
 echo 'print("{\"name\": \"peer_large_eager\", \"value\": 20000, \"unit\": \"tokens/s\"}")' >"$work/tree/tests/bench/peers/xlnet_gpu.py"
 program compute-sanitizer <<<'while [ "${1#--}" != "$1" ]; do shift 2; done; "$@"; echo "========= ERROR SUMMARY: 0 errors"'
@@ -52,21 +52,25 @@ reported 'ours 6.5 times as fast'
 check 0 --only correctness
 ! grep -q 'gpu_bench\|memcheck' "$out/report.md" || fail "--only correctness reports other parts"
 
-# A failure, a check that is ended, and one for which no time is left; still there is a report of all.
-sed -i 's/^part correctness .*/part correctness 4/' "$here/check.sh"
-program gpu.backend_test <<<'echo "something is wrong"; exit 1'
-program gpu.attention_test <<<'echo "at the third of nine"; sleep 60'
+# A failure, and a check that is ended; still there is a report of all.
+sed -i 's/^check gpu attention [0-9]*/check gpu attention 2/' "$here/check.sh"
+program gpu.device_test <<<'case $1 in *Device*) echo "something is wrong"; exit 1 ;; *Attention*) echo "at the third of nine"; sleep 60 ;; esac'
 check 1 --only correctness
-reported '| correctness | backend_suite | failed | 0 | exit status 1: something is wrong |'
-reported 'at the third of nine |'
-reported '| correctness | model_gradients | cut off | 0 | the part'
+reported '| correctness | backend_suite | failed |'
+reported 'exit status 1: something is wrong |'
+reported 'after 2 s: at the third of nine |'
+reported '| correctness | model_gradients | passed |'
 # Without the failure the status is that of what was cut off.
-passing gpu.backend_test
+program gpu.device_test <<<'case $1 in *Attention*) echo "at the third of nine"; sleep 60 ;; *) echo "all is well" ;; esac'
 check 2 --only correctness
 recorded '"exit_status": 2'
+# No time is left for a check.
+sed -i 's/^part correctness .*/part correctness 0/' "$here/check.sh"
+check 2 --only correctness
+reported '| correctness | backend_suite | cut off | 0 | the part'
 
 # Ended from outside: what was seen is reported, what was under way is not called passed.
-sed -i 's/^part correctness .*/part correctness 60/' "$here/check.sh"
+sed -i 's/^part correctness .*/part correctness 60/; s/^check gpu attention [0-9]*/check gpu attention 60/' "$here/check.sh"
 rm -rf "$out"  # its logs would say that the check under way has begun
 "$here/check.sh" --bundle "$work/tree" --out "$out" --only correctness >"$work/log" 2>&1 &
 script=$!
@@ -82,12 +86,12 @@ reported '| correctness | attention | cut off | 0 | the script was ended before 
 reported '| correctness | backend_suite | passed |'
 
 # A test program that is missing from a build with CUDA is a failure, from one without it is none.
-rm "$bin/gpu.attention_test"
+rm "$bin/gpu.device_test"
 check 1 --only correctness
-reported 'gpu.attention_test is not in this build |'
+reported 'gpu.device_test is not in this build |'
 pretend $'gpus\t1\ncuda_backend\tno'
 check 0 --only correctness
-reported 'gpu.attention_test is not in this build, which has no CUDA backend |'
+reported 'gpu.device_test is not in this build, which has no CUDA backend |'
 
 # The command line.
 check 64 --only everything
