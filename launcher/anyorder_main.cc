@@ -28,6 +28,7 @@ constexpr Subcommand (*kDeclarations[])(CLI::App&) = {
     DeclareGenerate,
     DeclareImport,
     DeclareShow,
+    DeclareTune,
     DeclareCleanNode,
 };
 

@@ -103,9 +103,13 @@ absl::StatusOr<Subject> OpenSubject(const EvalOptions& options) {
         "that `anyorder prep --vocab` wrote");
   }
   ANYORDER_ASSIGN_OR_RETURN(subject.text, data::Dataset::Open(subject.data_path));
-  kernels::CpuBackendOptions cpu;
-  cpu.num_threads = options.threads > 0 ? static_cast<int>(options.threads) : UsableCores();
-  ANYORDER_ASSIGN_OR_RETURN(subject.backend, kernels::MakeCpuBackend(cpu));
+  kernels::BackendOptions device;
+  device.num_threads = options.threads > 0 ? static_cast<int>(options.threads) : UsableCores();
+  device.device = options.device;
+  // The run's own products, if it trained on such a device.
+  device.gemm_table = absl::StrCat(options.run_dir, "/gemm_table.txt");
+  device.writes_gemm_table = false;
+  ANYORDER_ASSIGN_OR_RETURN(subject.backend, kernels::MakeBackend(device));
   if (!subject.backend->Supports(ToDType(subject.config.model.dtype))) {
     return absl::InvalidArgumentError(
         absl::StrCat("the run computes in bf16, which this processor (",

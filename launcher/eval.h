@@ -9,6 +9,8 @@
 
 #include "absl/status/status.h"
 
+#include "kernels/make_backend.h"
+
 namespace anyorder::launcher {
 
 struct EvalOptions {
@@ -30,6 +32,7 @@ struct EvalOptions {
   std::optional<int64_t> clamp_len;  // -1: no limit
   bool same_length = false;
   int64_t threads = 0;  // 0: all usable cores; the digits do not depend on it
+  kernels::DeviceChoice device = kernels::DeviceChoice::kAuto;
   bool json = false;
 };
 

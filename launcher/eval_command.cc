@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "launcher/command_line.h"
+#include "launcher/device_option.h"
 #include "launcher/eval.h"
 #include "launcher/subcommand.h"
 
@@ -65,6 +66,7 @@ Subcommand DeclareEval(CLI::App& front) {
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   command->add_flag("--json", options->json, "one JSON object");
+  AddDeviceOption(command, &options->device);
   return {command, [options] { return Report(Evaluate(*options)); }};
 }
 

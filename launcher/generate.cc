@@ -136,9 +136,13 @@ absl::StatusOr<Writer> OpenWriter(const GenerateOptions& options) {
   ANYORDER_RETURN_IF_ERROR(LoadVocabulary(saved, writer.vocabulary));
   ANYORDER_ASSIGN_OR_RETURN(const GenerationTokens tokens, FindTokens(writer.vocabulary));
   ANYORDER_ASSIGN_OR_RETURN(writer.form, objective->Generation(tokens));
-  kernels::CpuBackendOptions cpu;
-  cpu.num_threads = options.threads > 0 ? static_cast<int>(options.threads) : UsableCores();
-  ANYORDER_ASSIGN_OR_RETURN(writer.backend, kernels::MakeCpuBackend(cpu));
+  kernels::BackendOptions device;
+  device.num_threads = options.threads > 0 ? static_cast<int>(options.threads) : UsableCores();
+  device.device = options.device;
+  // The run's own products, if it trained on such a device.
+  device.gemm_table = absl::StrCat(options.run_dir, "/gemm_table.txt");
+  device.writes_gemm_table = false;
+  ANYORDER_ASSIGN_OR_RETURN(writer.backend, kernels::MakeBackend(device));
   if (!writer.backend->Supports(ToDType(config.model.dtype))) {
     return absl::InvalidArgumentError(
         absl::StrCat("the run computes in bf16, which this processor (",

@@ -8,6 +8,8 @@
 
 #include "absl/status/status.h"
 
+#include "kernels/make_backend.h"
+
 namespace anyorder::launcher {
 
 struct GenerateOptions {
@@ -35,6 +37,7 @@ struct GenerateOptions {
   int64_t block_ngram = 0;
   int64_t batch = 8;    // prompts at once
   int64_t threads = 0;  // 0: all usable cores
+  kernels::DeviceChoice device = kernels::DeviceChoice::kAuto;
 };
 
 // Writes one JSON object a text: prompt (its number, from 1), rank (from 1), input, text, score, log_prob, tokens, ended. The file must not be

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "launcher/command_line.h"
+#include "launcher/device_option.h"
 #include "launcher/generate.h"
 #include "launcher/subcommand.h"
 
@@ -86,6 +87,7 @@ Subcommand DeclareGenerate(CLI::App& front) {
       ->check(CLI::Range(1, 4096));
   command->add_option("--threads", options->threads, "threads (default: all cores)")
       ->check(CLI::Range(1, 4096));
+  AddDeviceOption(command, &options->device);
   return {command, [options] { return Report(Generate(*options)); }};
 }
 

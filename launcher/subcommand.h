@@ -36,5 +36,6 @@ Subcommand DeclareReport(CLI::App& front);
 Subcommand DeclareShow(CLI::App& front);
 Subcommand DeclareStatus(CLI::App& front);
 Subcommand DeclareSubmit(CLI::App& front);
+Subcommand DeclareTune(CLI::App& front);
 
 }  // namespace anyorder::launcher

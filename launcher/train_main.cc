@@ -24,6 +24,7 @@
 #include "dist/heartbeat.h"
 #include "dist/mpi_communicator.h"
 #include "dist/start_guard.h"
+#include "kernels/make_backend.h"
 #include "launcher/command_line.h"
 #include "launcher/node_place.h"
 #include "launcher/supervisor.h"
@@ -34,6 +35,8 @@ namespace {
 constexpr char kProgram[] = "anyorder-train";
 
 struct CommandLine {
+  CommandLine() { trainer.make_backend = kernels::MakeBackend; }
+
   TrainerOptions trainer;
   std::string resume = "auto";
   std::string progress = "lines";

@@ -116,6 +116,7 @@ std::string SerializeMetadata(const TrainMetadata& metadata, const ParameterLayo
                {"skipped_steps", metadata.skipped_steps},
                {"anomaly", AnomalyJson(metadata.anomaly)},
                {"world_size", metadata.world_size},
+               {"device", metadata.device},
                {"config_digest", metadata.config_digest},
                {"dataset_digest", metadata.dataset_digest},
                {"tokenizer_digest", metadata.tokenizer_digest},
@@ -149,6 +150,7 @@ absl::StatusOr<TrainMetadata> ParseMetadata(const std::string& text) {
   if (json.contains("anomaly")) metadata.anomaly = ParseAnomaly(json["anomaly"]);
   metadata.lane_restarts = ParseLaneRestarts(json);
   metadata.world_size = static_cast<int>(integer("world_size"));
+  metadata.device = string("device");
   metadata.config_digest = string("config_digest");
   metadata.dataset_digest = string("dataset_digest");
   metadata.tokenizer_digest = string("tokenizer_digest");

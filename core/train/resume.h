@@ -40,6 +40,7 @@ struct TrainMetadata {
   AnomalyState anomaly;
   std::vector<LaneRestart> lane_restarts;
   int world_size = 0;
+  std::string device;  // DeviceName (device.h); "": a version that knew the CPU only
   std::string config_digest;
   std::string dataset_digest;
   std::string tokenizer_digest;

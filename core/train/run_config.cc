@@ -22,6 +22,8 @@ bool DecidesResult(absl::string_view section, absl::string_view key) {
     if (section == free) return false;
   }
   if (section == "dist") return key == "reduction";
+  // Devices and algorithms differ in rounding only, and a log line says when they change.
+  if (key == "device" || key == "gemm_table") return false;
   // Which weights a run began with stands in its ledger, by their digest; where they lie may change.
   return key != "log_every" && key != "prefetch_steps" && key != "init_from";
 }

@@ -21,6 +21,7 @@
 #include "data/data_config.h"
 #include "dist/gradient_reducer.h"
 #include "dist/make_transport.h"
+#include "kernels/make_backend.h"
 
 namespace anyorder {
 
@@ -57,6 +58,10 @@ struct TrainConfig {
   int64_t log_every = 10;        // steps between log lines, where progress is not a terminal line
   // Weights to begin with, by their names: a run directory (its newest checkpoint) or a checkpoint; "": drawn (warm_start.h).
   std::string init_from;
+  // What computes. A run may change it between its starts, whose bits then differ: the log says so.
+  kernels::DeviceChoice device = kernels::DeviceChoice::kAuto;
+  // On a GPU: file that pins the algorithms of matrix products (kernels/cuda/FORMAT.md); "": gemm_table.txt in the run directory.
+  std::string gemm_table;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
@@ -67,6 +72,8 @@ struct TrainConfig {
     visit("prefetch_steps", self.prefetch_steps);
     visit("log_every", self.log_every);
     visit("init_from", self.init_from);
+    visit("device", self.device);
+    visit("gemm_table", self.gemm_table);
   }
   int64_t num_microbatches() const { return lanes / microbatch_lanes; }
 };

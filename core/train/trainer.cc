@@ -12,6 +12,7 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/optim/schedule.h"
+#include "core/train/device.h"
 #include "core/train/stop_signal.h"
 
 namespace anyorder {
@@ -236,6 +237,7 @@ std::string Trainer::Metadata() const {
   metadata.anomaly = anomalies_.state();
   metadata.lane_restarts = lane_restarts_.all();
   metadata.world_size = communicator_.world_size();
+  metadata.device = DeviceName(*backend_);
   metadata.config_digest = config_.IdentityDigest();
   metadata.dataset_digest = dataset_->index().dataset_digest;
   metadata.tokenizer_digest = dataset_->index().tokenizer_digest;

@@ -36,6 +36,7 @@
 #include "dist/device_transport.h"
 #include "dist/gradient_reducer.h"
 #include "kernels/backend.h"
+#include "kernels/make_backend.h"
 
 namespace anyorder {
 
@@ -50,9 +51,8 @@ struct TrainerOptions {
   int num_nodes = 1;
   int local_ranks = 0;  // 0: all
   std::string service_socket;
-  // What computes. Tests put faults in here.
-  std::function<absl::StatusOr<std::unique_ptr<kernels::Backend>>(
-      const kernels::CpuBackendOptions&)>
+  // What computes: kernels::MakeBackend for all devices. Tests put faults in here.
+  std::function<absl::StatusOr<std::unique_ptr<kernels::Backend>>(const kernels::BackendOptions&)>
       make_backend = kernels::MakeCpuBackend;
 };
 
@@ -109,6 +109,7 @@ class Trainer {
   // Set-up, in this order. Those named Local need no other rank.
   absl::Status ConnectDevices();
   absl::Status OpenLocalData();
+  absl::Status FitLocalNetwork();
   absl::Status BuildLocalNetwork();
   absl::Status CheckSameInputs();
   absl::StatusOr<std::string> AgreeOnCheckpoint();

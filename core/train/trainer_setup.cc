@@ -1,14 +1,12 @@
 // How a Trainer comes to be: everything before the first step (trainer.h).
 
-#include <sched.h>
-
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "core/train/device.h"
 #include "core/train/rollback.h"
 #include "core/train/run_directory.h"
 #include "core/train/schedule_change.h"
@@ -18,21 +16,6 @@
 #include "dist/make_transport.h"
 
 namespace anyorder {
-namespace {
-
-int UsableCores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
-}
-
-// Ranks on this machine. Collective.
-int LocalRanks(dist::Communicator& communicator) {
-  const std::vector<std::string> hosts = communicator.AllGatherStrings(communicator.host());
-  return static_cast<int>(std::count(hosts.begin(), hosts.end(), communicator.host()));
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config,
                                                          const TrainerOptions& options,
@@ -41,18 +24,16 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
   ANYORDER_RETURN_IF_ERROR(config.ValidateWorldSize(communicator.world_size()));
   std::unique_ptr<Trainer> trainer(new Trainer(config, options, communicator, watch));
   if (watch != nullptr) watch->SetPhase("set-up");
-  kernels::CpuBackendOptions cpu;
-  const int local_ranks = LocalRanks(communicator);
-  cpu.num_threads = config.cpu.threads > 0 ? static_cast<int>(config.cpu.threads)
-                                           : std::max(1, UsableCores() / local_ranks);
-  absl::StatusOr<std::unique_ptr<kernels::Backend>> backend = options.make_backend(cpu);
+  const kernels::BackendOptions device = RankBackendOptions(config, options.run_dir, communicator);
+  absl::StatusOr<std::unique_ptr<kernels::Backend>> backend = options.make_backend(device);
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(backend.status()));
   trainer->backend_ = *std::move(backend);
+  ANYORDER_RETURN_IF_ERROR(CheckSameDevices(*trainer->backend_, communicator));
 
   ANYORDER_RETURN_IF_ERROR(trainer->ConnectDevices());
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->OpenLocalData()));
   ANYORDER_RETURN_IF_ERROR(trainer->CheckSameInputs());
-  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->BuildLocalNetwork()));
+  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->FitLocalNetwork()));
   ANYORDER_ASSIGN_OR_RETURN(trainer->held_out_,
                             HeldOut::Create(config,
                                             trainer->dataset_->index(),
@@ -81,7 +62,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
   if (communicator.rank() == 0) {
     Log(absl::StrCat(communicator.world_size(),
                      " ranks, ",
-                     cpu.num_threads,
+                     device.num_threads,
                      " threads each, ",
                      trainer->backend_->name(),
                      communicator.world_size() > 1
@@ -150,6 +131,27 @@ absl::Status Trainer::CheckSameInputs() {
   return absl::OkStatus();
 }
 
+// Where a device's memory is too small, the largest microbatch that it has room for is tried out and named.
+absl::Status Trainer::FitLocalNetwork() {
+  const absl::Status status = BuildLocalNetwork();
+  if (backend_->is_host_memory()) return status;
+  return WithWhatFits(status, config_.train, [this](int64_t lanes) {
+    state_.reset();
+    reducer_.reset();
+    gradient_memory_.reset();
+    transformer_.reset();
+    absl::StatusOr<std::unique_ptr<Transformer>> smaller =
+        Transformer::Create(config_.model,
+                            static_cast<int64_t>(dataset_->index().vocab_size),
+                            objective_->Shape(lanes),
+                            *backend_);
+    if (!smaller.ok()) return false;
+    // Gradient, weights and moments of this rank, if no other shares them.
+    constexpr int64_t kBytesPerParameter = 16;
+    return backend_->Allocate(kBytesPerParameter * (*smaller)->layout().num_elements()).ok();
+  });
+}
+
 absl::Status Trainer::BuildLocalNetwork() {
   ANYORDER_ASSIGN_OR_RETURN(transformer_,
                             Transformer::Create(config_.model,
@@ -203,6 +205,9 @@ absl::Status Trainer::LoadLocalState(const std::string& directory) {
   ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(options_.run_dir, config_, &saved));
   ANYORDER_RETURN_IF_ERROR(Annotate(CheckMetadata(saved, config_, dataset_->index()), directory));
   ANYORDER_RETURN_IF_ERROR(state_->Load(checkpoint));
+  if (const std::string change = DeviceChange(saved.device, DeviceName(*backend_));
+      !change.empty() && communicator_.rank() == 0 && !saved.is_imported())
+    LogWarning(change);
   step_ = saved.step;
   skipped_steps_ = saved.skipped_steps;
   anomalies_.Restore(saved.anomaly);

@@ -190,10 +190,8 @@ Scratch CudaBackend::ScratchOf(int64_t elements, StreamView stream) {
   if (scratch.elements < elements) {
     if (scratch.data != nullptr) runtime_->FreeDevice(scratch.data);
     scratch = {};
-    const absl::StatusOr<void*> data =
-        runtime_->AllocateDevice(elements * static_cast<int64_t>(sizeof(float)));
-    ANYORDER_CHECK_OK(data.status());
-    scratch = {static_cast<float*>(*data), elements};
+    void* const data = AllocateOrEnd(*runtime_, elements * static_cast<int64_t>(sizeof(float)));
+    scratch = {static_cast<float*>(data), elements};
   }
   // What is read of it must have been written by the same operation.
   if (runtime_->is_emulated()) {

@@ -1,6 +1,5 @@
 #include "kernels/cuda/gemm.h"
 
-#include "core/base/check.h"
 #include "kernels/arguments.h"
 #include "kernels/cuda/operations.h"
 
@@ -35,9 +34,7 @@ void* GemmEngine::Grow(Runtime& runtime, Block& block, int64_t bytes) {
   if (block.bytes >= bytes) return block.data;
   if (block.data != nullptr) runtime.FreeDevice(block.data);
   block = {};
-  const absl::StatusOr<void*> data = runtime.AllocateDevice(bytes);
-  ANYORDER_CHECK_OK(data.status());
-  block = {*data, bytes};
+  block = {AllocateOrEnd(runtime, bytes), bytes};
   return block.data;
 }
 

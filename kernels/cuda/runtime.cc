@@ -1,6 +1,11 @@
 #include "kernels/cuda/runtime.h"
 
+#include <unistd.h>
+
 #include "absl/strings/str_cat.h"
+
+#include "core/base/log.h"
+#include "core/base/status.h"
 
 namespace anyorder::kernels::cuda {
 
@@ -29,6 +34,14 @@ absl::Status CheckChip(const DeviceProperties& device) {
                                              kOldestChip,
                                              " (A100) or newer is needed; choose another GPU, or "
                                              "train.device = \"cpu\""));
+}
+
+void* AllocateOrEnd(Runtime& runtime, int64_t bytes) {
+  const absl::StatusOr<void*> data = runtime.AllocateDevice(bytes);
+  if (data.ok()) return *data;
+  LogWarning(data.status().message());
+  // At once: destructors would wait for work that cannot be started. The launcher ends the other ranks.
+  ::_exit(kExitIo);
 }
 
 }  // namespace anyorder::kernels::cuda

@@ -115,4 +115,8 @@ absl::Status OutOfDeviceMemory(int64_t bytes,
                                const DeviceProperties& device);
 absl::Status CheckChip(const DeviceProperties& device);
 
+// For memory that an operation turns out to need, and which has nobody to return an error to: ends the program with one line and kExitIo
+// if there is none.
+void* AllocateOrEnd(Runtime& runtime, int64_t bytes);
+
 }  // namespace anyorder::kernels::cuda

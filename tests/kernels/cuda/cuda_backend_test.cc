@@ -11,6 +11,7 @@
 #include <numeric>
 #include <vector>
 
+#include "core/base/status.h"
 #include "kernels/cuda/emulation/runtime_emulated.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/operations.h"
@@ -172,6 +173,17 @@ TEST_F(CudaBackendTest, SaysWhatIsFreeWhenMemoryIsOut) {
   EXPECT_EQ(status.message(),
             "allocate 500000 bytes on emulated GPU: 348576 of its 1048576 are free; use a smaller "
             "train.microbatch_lanes or model, or fewer ranks on a GPU");
+}
+
+TEST_F(CudaBackendDeathTest, AnOperationWithoutRoomForItsScratchEndsWithOneLine) {
+  Make({.schedule = {}, .memory_bytes = 1 << 20});
+  const std::unique_ptr<Buffer> x = backend_->Allocate(1000000).value();
+  const std::unique_ptr<Buffer> y = backend_->Allocate(4000).value();
+  const std::unique_ptr<Buffer> rest = backend_->Allocate(43000).value();
+  const TensorView rows(x->data(), DType::kFloat32, {250, 1000});
+  EXPECT_EXIT(backend_->ColumnSum({rows, 0.0f, View(y)}, {}),
+              ::testing::ExitedWithCode(kExitIo),
+              "on emulated GPU: 1576 of its 1048576 are free");
 }
 
 TEST_F(CudaBackendTest, MemoryComesBackAndOutlivesTheBackend) {

@@ -1,0 +1,25 @@
+// --device, of every command that computes.
+
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <map>
+#include <string>
+
+#include "core/base/fields.h"
+#include "kernels/make_backend.h"
+
+namespace anyorder::launcher {
+
+inline void AddDeviceOption(CLI::App* command, kernels::DeviceChoice* device) {
+  std::map<std::string, kernels::DeviceChoice> names;
+  for (const auto& [value, name] : kEnumNames<kernels::DeviceChoice>)
+    names[name] = value;
+  command->add_option("--device", *device, "auto (a GPU if there is one), cpu or cuda")
+      ->transform(CLI::CheckedTransformer(names))
+      ->type_name("NAME")
+      ->default_str("auto");
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,62 @@
+// `anyorder tune`: measures which algorithms of matrix products are the fastest for a run's shapes on this machine's GPU.
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "core/base/dtype.h"
+#include "kernels/cuda/tune.h"
+#include "launcher/command_line.h"
+#include "launcher/subcommand.h"
+
+namespace anyorder::launcher {
+namespace {
+
+struct TuneOptions {
+  std::string run_dir;
+  std::string table;
+};
+
+void Print(const kernels::cuda::TunedGemm& tuned) {
+  const kernels::cuda::GemmKey& key = tuned.key;
+  absl::PrintF("%d x %d x %d %s%s %s: %.1f us, was %.1f, %d candidates\n",
+               key.m,
+               key.n,
+               key.k,
+               key.transpose_a ? "aT" : "a",
+               key.transpose_b ? " bT" : " b",
+               std::string(Name(key.in)),
+               tuned.best_microseconds,
+               tuned.before_microseconds,
+               tuned.candidates);
+  std::fflush(stdout);
+}
+
+absl::Status Tune(const TuneOptions& options) {
+  if (options.run_dir.empty() == options.table.empty())
+    return absl::InvalidArgumentError(
+        "give --run-dir of a run on a GPU, or its --table, one of them");
+  const std::string path =
+      options.table.empty() ? absl::StrCat(options.run_dir, "/gemm_table.txt") : options.table;
+  absl::PrintF(
+      "measuring the products in '%s'; a run that is resumed with what comes out has other bits\n",
+      path);
+  return kernels::cuda::TuneGemms(path, Print);
+}
+
+}  // namespace
+
+Subcommand DeclareTune(CLI::App& front) {
+  const auto options = std::make_shared<TuneOptions>();
+  CLI::App* command =
+      front.add_subcommand("tune", "measure and pin the fastest matrix products of a GPU run");
+  command->add_option("--run-dir", options->run_dir, "run whose gemm_table.txt is tuned")
+      ->check(IsNotEmpty());
+  command->add_option("--table", options->table, "or a table by its name")->check(IsNotEmpty());
+  return {command, [options] { return Report(Tune(*options)); }};
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,122 @@
+// Which device a run computes on: the configuration's word, agreement of ranks, and what errors say.
+
+#include "core/train/device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <vector>
+
+#include "core/train/config_file.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/emulation/runtime_emulated.h"
+#include "tests/testing/thread_communicator.h"
+
+namespace anyorder {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::unique_ptr<kernels::Backend> MakeGpu() {
+  return kernels::cuda::MakeCudaBackend(kernels::cuda::emulation::MakeEmulatedRuntime({}), {})
+      .value();
+}
+
+TEST(DeviceKeysTest, MayChangeBetweenStartsOfARun) {
+  RunConfig cpu;
+  cpu.train.device = kernels::DeviceChoice::kCpu;
+  RunConfig gpu;
+  gpu.train.device = kernels::DeviceChoice::kCuda;
+  gpu.train.gemm_table = "/elsewhere.txt";
+  EXPECT_TRUE(CheckSameRun(cpu, gpu).ok());
+  EXPECT_EQ(cpu.IdentityDigest(), gpu.IdentityDigest());
+  EXPECT_EQ(RunConfig().train.device, kernels::DeviceChoice::kAuto);
+  EXPECT_THAT(gpu.ToText(), HasSubstr("device = \"cuda\""));
+}
+
+TEST(RankBackendOptionsTest, RanksOfOneMachineAreCounted) {
+  const std::vector<std::string> hosts = {"a", "b", "a", "a", "b"};
+  const int expected[] = {0, 0, 1, 2, 1};
+  for (int rank = 0; rank < 5; ++rank)
+    EXPECT_EQ(LocalRank(hosts, rank), expected[rank]) << rank;
+}
+
+// Ranks of this test are alone on their machines.
+TEST(RankBackendOptionsTest, OneRankWritesTheTableOfTheRun) {
+  constexpr int kRanks = 3;
+  std::vector<kernels::BackendOptions> all(kRanks);
+  testing::RunThreadRanks(kRanks, [&](dist::Communicator& communicator) {
+    all[communicator.rank()] = RankBackendOptions(RunConfig(), "run", communicator);
+  });
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(all[rank].local_rank, 0);
+    EXPECT_EQ(all[rank].writes_gemm_table, rank == 0);
+    EXPECT_EQ(all[rank].gemm_table, "run/gemm_table.txt");
+    EXPECT_GE(all[rank].num_threads, 1);
+  }
+}
+
+TEST(SameDevicesTest, RanksThatDifferAllEndWithOneLine) {
+  for (const int odd_rank : {-1, 0, 2}) {
+    std::vector<std::string> ends(3);
+    testing::RunThreadRanks(3, [&](dist::Communicator& communicator) {
+      const std::unique_ptr<kernels::Backend> backend =
+          communicator.rank() == odd_rank ? MakeGpu() : kernels::MakeReferenceBackend();
+      ends[communicator.rank()] = std::string(CheckSameDevices(*backend, communicator).message());
+    });
+    if (odd_rank < 0) {
+      EXPECT_THAT(ends, Each(IsEmpty()));
+    } else if (odd_rank == 2) {
+      EXPECT_THAT(
+          ends,
+          Each(HasSubstr("rank 2 computes on cuda (emulated GPU, sm_80), rank 0 on cpu: one job")));
+    } else {
+      EXPECT_THAT(ends, Each(HasSubstr("rank 1 computes on cpu, rank 0 on cuda (emulated GPU")));
+    }
+  }
+}
+
+TEST(WhatFitsTest, NamesTheLargestHalfThatFits) {
+  TrainConfig train;
+  train.microbatch_lanes = 24;
+  const absl::Status out = absl::ResourceExhaustedError("allocate 5 bytes");
+  std::vector<int64_t> tried;
+  const absl::Status six = WithWhatFits(out, train, [&](int64_t lanes) {
+    tried.push_back(lanes);
+    return lanes <= 6;
+  });
+  EXPECT_TRUE(absl::IsResourceExhausted(six));
+  EXPECT_EQ(six.message(), "allocate 5 bytes; train.microbatch_lanes = 6 fits, it is 24");
+  EXPECT_EQ(tried, (std::vector<int64_t>{12, 6}));
+  EXPECT_EQ(
+      WithWhatFits(out, train, [](int64_t) { return false; }).message(),
+      "allocate 5 bytes; not even train.microbatch_lanes = 3 fits: the model is too large for "
+      "this device");
+}
+
+TEST(WhatFitsTest, LeavesOtherEndsAlone) {
+  const auto never = [](int64_t) {
+    ADD_FAILURE() << "tried";
+    return true;
+  };
+  EXPECT_TRUE(WithWhatFits(absl::OkStatus(), TrainConfig(), never).ok());
+  EXPECT_EQ(WithWhatFits(absl::DataLossError("x"), TrainConfig(), never), absl::DataLossError("x"));
+}
+
+TEST(DeviceChangeTest, IsSaidWhenADeviceChangesAndOnlyThen) {
+  EXPECT_EQ(DeviceChange("cpu", "cpu"), "");
+  EXPECT_EQ(DeviceChange("", "cpu"), "") << "checkpoints of versions without GPUs";
+  EXPECT_THAT(DeviceChange("", "cuda (NVIDIA H200, sm_90)"), HasSubstr("was made on cpu"));
+  EXPECT_THAT(DeviceChange("cuda (A, sm_80)", "cuda (B, sm_90)"), HasSubstr("bits"));
+}
+
+TEST(DeviceNameTest, IsCpuForAllCpuBackends) {
+  EXPECT_EQ(DeviceName(*kernels::MakeReferenceBackend()), "cpu");
+  EXPECT_EQ(DeviceName(*MakeGpu()), "cuda (emulated GPU, sm_80)");
+}
+
+}  // namespace
+}  // namespace anyorder

@@ -1,0 +1,36 @@
+// The choice of a device on a machine without a GPU, where most tests run; with one, tests/gpu looks at it.
+
+#include "kernels/make_backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/status.h"
+#include "kernels/cuda/runtime.h"
+
+namespace anyorder::kernels {
+namespace {
+
+TEST(MakeBackendTest, CpuIsTheCpu) {
+  BackendOptions options;
+  options.device = DeviceChoice::kCpu;
+  EXPECT_TRUE(MakeBackend(options).value()->is_host_memory());
+  options.num_threads = 0;
+  EXPECT_EQ(MakeBackend(options).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(MakeBackendTest, WithoutAGpuAutoIsTheCpuAndCudaSaysWhy) {
+  if (cuda::CountDevices().ok()) GTEST_SKIP() << "this machine has a GPU";
+  BackendOptions options;
+  EXPECT_TRUE(MakeBackend(options).value()->is_host_memory());
+  options.device = DeviceChoice::kCuda;
+  const absl::Status status = MakeBackend(options).status();
+  EXPECT_EQ(ExitStatusFor(status), kExitIo);
+  const std::string message(status.message());
+  EXPECT_THAT(message, ::testing::HasSubstr("train.device = \"cpu\""));
+  EXPECT_THAT(message, ::testing::HasSubstr(cuda::IsBuiltWithCuda() ? "driver" : "without CUDA"));
+  EXPECT_EQ(message.find('\n'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace anyorder::kernels
