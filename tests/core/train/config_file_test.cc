@@ -189,11 +189,26 @@ TEST(RunConfigTest, EvaluationNeedsTextAndSoundNumbers) {
   EXPECT_TRUE(config.Validate().ok());
 }
 
+TEST(RunConfigTest, TransportIsOneOfThreeAndBucketsHaveABound) {
+  EXPECT_EQ(ParseRunConfig("[dist]\ntransport = \"nccl\"\n", "run.toml")->dist.transport,
+            dist::TransportKind::kNccl);
+  EXPECT_THAT(
+      std::string(ParseRunConfig("[dist]\ntransport = \"tcp\"\n", "run.toml").status().message()),
+      AllOf(HasSubstr("run.toml"), HasSubstr("auto"), HasSubstr("mpi"), HasSubstr("nccl")));
+  RunConfig config = ValidConfig();
+  for (const int64_t bad : {0, 4097}) {
+    config.dist.bucket_mib = bad;
+    EXPECT_THAT(std::string(config.Validate().message()), HasSubstr("dist.bucket_mib"));
+  }
+}
+
 TEST(RunConfigTest, IdentityIgnoresWhatCannotChangeTheResult) {
   const RunConfig config = ValidConfig();
   RunConfig other = config;
   other.checkpoint.every = 7;
   other.cpu.threads = 3;
+  other.dist.transport = dist::TransportKind::kMpi;
+  other.dist.bucket_mib = 1;
   other.data.shards = "moved";
   other.train.log_every = 99;
   other.eval = {.shards = "held-out", .every = 7, .batches = 3, .lanes = 2, .seed = 5};
