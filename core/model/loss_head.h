@@ -33,6 +33,8 @@ class LossHead {
   double loss_sum() const { return loss_sum_; }
   const std::vector<float>& losses() const { return losses_; }
   const std::array<LossShare, kMaxLosses>& shares() const { return shares_; }
+  // The readout is the whole output in order, which saves operations.
+  bool is_contiguous() const { return contiguous_; }
 
  private:
   // Losses of x [targets, d], and with gradients dx and the sums: the full softmax.

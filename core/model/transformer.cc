@@ -1,6 +1,7 @@
 #include "core/model/transformer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -75,18 +76,14 @@ class TransformerNetwork final : public Transformer {
     CheckArguments(args);
     const StepContext context{shape_, args, activations_, device_, backend_, stream};
     binder_.Bind(args.weights, &weights_);
-    SendInputs(context);
-    tables_.Prepare(context, weights_);
-    ForwardPass(context, embedding_, tables_, weights_);
     const bool learns = args.training && !args.gradients.is_null();
-    if (learns) {
-      binder_.Bind(args.gradients, &gradients_);
-      ClearSums(context);
-    }
-    loss_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
-    next_sentence_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
-    task_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
-    if (learns) Backward(context);
+    if (learns) binder_.Bind(args.gradients, &gradients_);
+    SendInputs(context);
+    is_recorded_ = IsWorthRecording();
+    if (is_recorded_) backend_.BeginGraph(GraphKey(context, learns), stream);
+    Compute(context, learns);
+    if (is_recorded_) backend_.EndGraph(stream);
+    if (is_recorded_ && learns) TellReady(context, 0);
     ReadResults(context);
     StepResult result = {loss_head_.loss_sum(),
                          args.batch->Divisor(),
@@ -139,6 +136,39 @@ class TransformerNetwork final : public Transformer {
     inputs_.Send(context.stream);
   }
 
+  void Compute(const StepContext& context, bool learns) {
+    tables_.Prepare(context, weights_);
+    ForwardPass(context, embedding_, tables_, weights_);
+    if (learns) ClearSums(context);
+    loss_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
+    next_sentence_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
+    task_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
+    if (learns) Backward(context);
+  }
+
+  // Operations so small that starting them takes longer than running them, and the same ones in every microbatch: clusters and choices
+  // make their numbers depend on the text.
+  bool IsWorthRecording() const {
+    constexpr int64_t kSmallMatrix = int64_t{1} << 20;
+    const bool varies =
+        shape_.model.adaptive() || (shape_.batch.task_rows > 0 && shape_.model.task.has_choices());
+    return !backend_.is_host_memory() && !varies &&
+           shape_.batch.num_rows() * shape_.model.model_dim <= kSmallMatrix;
+  }
+
+  // All that decides which operations a microbatch needs, beside this network.
+  int64_t GraphKey(const StepContext& context, bool learns) const {
+    int64_t key = id_;
+    for (const bool choice : {context.args.training,
+                              learns,
+                              context.args.memory_out.is_null(),
+                              loss_head_.is_contiguous(),
+                              tables_.bands.data() != nullptr,
+                              tables_.relative.num_tables() > 1})
+      key = 2 * key + (choice ? 1 : 0);
+    return key;
+  }
+
   // The one wait of a microbatch.
   void ReadResults(const StepContext& context) {
     loss_head_.FetchLosses(context);
@@ -184,21 +214,32 @@ class TransformerNetwork final : public Transformer {
                    dlast);
     }
     // Heads come last in the flat space and are done; what they share with the input, as the embedding, comes first.
-    TellReady(context, layer_begins_.back());
+    TellReadyAhead(context, layer_begins_.back());
     for (int64_t layer = shape_.model.num_layers - 1; layer >= 0; --layer) {
       FeedForwardBlockBackward(context, layer, weights_.layers[layer], gradients_.layers[layer]);
       AttentionBlockBackward(
           context, tables_, layer, weights_.layers[layer], gradients_.layers[layer]);
-      TellReady(context, layer_begins_[layer]);
+      TellReadyAhead(context, layer_begins_[layer]);
     }
     embedding_.Backward(context, weights_, gradients_);
-    TellReady(context, 0);
+    TellReadyAhead(context, 0);
+  }
+
+  // What is recorded meets no other stream; then all is ready at once, at the end.
+  void TellReadyAhead(const StepContext& context, int64_t begin) const {
+    if (!is_recorded_) TellReady(context, begin);
   }
 
   static void TellReady(const StepContext& context, int64_t begin) {
     if (context.args.gradients_ready) context.args.gradients_ready(begin);
   }
 
+  static int64_t NextId() {
+    static std::atomic<int64_t> next{1};
+    return next++;
+  }
+
+  const int64_t id_ = NextId();  // tells this network's recorded operations from others'
   NetworkShape shape_;
   kernels::Backend& backend_;
   ParameterLayout layout_;
@@ -211,6 +252,7 @@ class TransformerNetwork final : public Transformer {
   NextSentenceHead next_sentence_head_;
   TaskHead task_head_;
   const std::vector<int64_t> layer_begins_;
+  bool is_recorded_ = false;  // the microbatch under way
   Activations activations_;
   NetworkWeights weights_;
   NetworkGradients gradients_;

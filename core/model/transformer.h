@@ -34,7 +34,7 @@ struct StepArgs {
                   // null: forward only
   // Called while backward is under way, as soon as the operations are queued that make gradient elements [begin, end of the flat
   // space) final: whoever uses them does so in the stream, behind what is queued by then. `begin` falls from call to call, down
-  // to 0. Null: nobody waits for them.
+  // to 0; a small network may have one call only. Null: nobody waits for them.
   std::function<void(int64_t begin)> gradients_ready = nullptr;
 };
 

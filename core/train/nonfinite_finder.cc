@@ -1,9 +1,13 @@
 #include "core/train/nonfinite_finder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+#include "core/model/host_copy.h"
 
 namespace anyorder {
 namespace {
@@ -29,38 +33,58 @@ void Describe(const char* what, const std::vector<dist::Range>& ranges, std::str
 
 }  // namespace
 
-NonfiniteFinder::NonfiniteFinder(kernels::Backend& backend,
-                                 int64_t num_elements,
-                                 int64_t microbatch_lanes)
-    : backend_(backend),
-      num_elements_(num_elements),
-      microbatch_lanes_(microbatch_lanes),
-      block_sums_((num_elements + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements) {}
+absl::StatusOr<std::unique_ptr<NonfiniteFinder>> NonfiniteFinder::Create(kernels::Backend& backend,
+                                                                         int64_t num_elements,
+                                                                         int64_t microbatch_lanes,
+                                                                         dist::Range leaves) {
+  std::unique_ptr<NonfiniteFinder> finder(
+      new NonfiniteFinder(backend, num_elements, microbatch_lanes, leaves));
+  const int64_t blocks =
+      (num_elements + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements;
+  ANYORDER_ASSIGN_OR_RETURN(
+      finder->memory_of_sums_,
+      backend.Allocate(leaves.size() * blocks * static_cast<int64_t>(sizeof(double))));
+  finder->block_sums_ =
+      TensorView(static_cast<double*>(finder->memory_of_sums_->data()), {leaves.size(), blocks});
+  return finder;
+}
 
 void NonfiniteFinder::Clear() {
   loss_.clear();
-  gradient_.clear();
+  examined_.clear();
   memory_.clear();
 }
 
 void NonfiniteFinder::Examine(int64_t leaf, double loss, const float* gradient) {
-  const dist::Range lanes{leaf * microbatch_lanes_, (leaf + 1) * microbatch_lanes_};
-  if (!std::isfinite(loss)) AddLanes(loss_, lanes);
-  // Squares of floats do not overflow a double, so that a sum is finite exactly if all its elements are.
+  if (!std::isfinite(loss))
+    AddLanes(loss_, {leaf * microbatch_lanes_, (leaf + 1) * microbatch_lanes_});
+  const int64_t blocks = block_sums_.dim(1);
   backend_.SumOfSquares(ConstTensorView(gradient, {num_elements_}),
-                        TensorView(block_sums_.data(), {static_cast<int64_t>(block_sums_.size())}),
+                        block_sums_.Slice((leaf - first_leaf_) * blocks, {blocks}),
                         StreamView{});
-  for (const double sum : block_sums_) {
-    if (std::isfinite(sum)) continue;
-    AddLanes(gradient_, lanes);
-    return;
-  }
+  examined_.push_back(leaf);
 }
 
-NonfiniteFindings NonfiniteFinder::Gather(dist::Communicator& communicator) const {
+std::vector<dist::Range> NonfiniteFinder::GradientLanes() {
+  std::vector<dist::Range> found;
+  if (examined_.empty()) return found;
+  HostCopy sums;
+  sums.Fetch(block_sums_, backend_, StreamView{});
+  backend_.Synchronize(StreamView{});
+  const int64_t blocks = block_sums_.dim(1);
+  for (const int64_t leaf : examined_) {
+    const double* const own = sums.view().data<double>() + (leaf - first_leaf_) * blocks;
+    // Squares of floats do not overflow a double, so that a sum is finite exactly if all its elements are.
+    if (std::all_of(own, own + blocks, [](double sum) { return std::isfinite(sum); })) continue;
+    AddLanes(found, {leaf * microbatch_lanes_, (leaf + 1) * microbatch_lanes_});
+  }
+  return found;
+}
+
+NonfiniteFindings NonfiniteFinder::Gather(dist::Communicator& communicator) {
   std::string mine;
   Describe("loss", loss_, mine);
-  Describe("gradient", gradient_, mine);
+  Describe("gradient", GradientLanes(), mine);
   std::vector<dist::Range> memory;
   for (const int64_t lane : memory_)
     AddLanes(memory, {lane, lane + 1});

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "absl/status/statusor.h"
 
 #include "dist/communicator.h"
 #include "dist/parameter_partition.h"
@@ -21,25 +24,43 @@ struct NonfiniteFindings {
 
 class NonfiniteFinder {
  public:
-  // `backend` is borrowed. A microbatch is `microbatch_lanes` lanes and gives a gradient of `num_elements`.
-  NonfiniteFinder(kernels::Backend& backend, int64_t num_elements, int64_t microbatch_lanes);
+  // `backend` is borrowed. A microbatch is `microbatch_lanes` lanes and gives a gradient of `num_elements`; this rank has those of
+  // `leaves`. ResourceExhausted.
+  static absl::StatusOr<std::unique_ptr<NonfiniteFinder>> Create(kernels::Backend& backend,
+                                                                 int64_t num_elements,
+                                                                 int64_t microbatch_lanes,
+                                                                 dist::Range leaves);
 
   // A new step.
   void Clear();
-  // What microbatch `leaf` gave. Reads the gradient once: a fraction of what the sum over microbatches does with it.
+  // What microbatch `leaf` gave, `gradient` in the backend's memory. Reads it once, a fraction of what the sum over microbatches does
+  // with it, and does not wait: only Gather looks at what came out.
   void Examine(int64_t leaf, double loss, const float* gradient);
   void AddMemoryLane(int64_t lane) { memory_.push_back(lane); }
 
   // Collective: what all ranks found since Clear, the same on every rank.
-  NonfiniteFindings Gather(dist::Communicator& communicator) const;
+  NonfiniteFindings Gather(dist::Communicator& communicator);
 
  private:
+  NonfiniteFinder(kernels::Backend& backend,
+                  int64_t num_elements,
+                  int64_t microbatch_lanes,
+                  dist::Range leaves)
+      : backend_(backend),
+        num_elements_(num_elements),
+        microbatch_lanes_(microbatch_lanes),
+        first_leaf_(leaves.begin) {}
+  // Lanes of the examined microbatches whose gradient is not finite.
+  std::vector<dist::Range> GradientLanes();
+
   kernels::Backend& backend_;
   const int64_t num_elements_;
   const int64_t microbatch_lanes_;
-  std::vector<double> block_sums_;
+  const int64_t first_leaf_;
+  std::unique_ptr<kernels::Buffer> memory_of_sums_;
+  TensorView block_sums_;  // [leaves, blocks] fp64, sums of squares
+  std::vector<int64_t> examined_;
   std::vector<dist::Range> loss_;  // lanes, merged where they touch
-  std::vector<dist::Range> gradient_;
   std::vector<int64_t> memory_;
 };
 

@@ -10,45 +10,59 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/status.h"
-#include "data/digest.h"
+#include "core/model/host_copy.h"
 
 namespace anyorder {
 namespace {
 
-// "rank 2 on node7: 1 of 4096 weights, the first in 'layer.0.query' (element 77)"; "" if the copies agree.
-std::string DescribeDifference(ConstTensorView mine,
-                               ConstTensorView truth,
-                               const ParameterLayout& layout) {
-  const int64_t size = SizeOf(mine.dtype());
-  const auto* a = static_cast<const char*>(mine.raw());
-  const auto* b = static_cast<const char*>(truth.raw());
-  int64_t first = -1;
+// Elements that differ.
+struct Differences {
   int64_t count = 0;
-  for (int64_t i = 0; i < mine.num_elements(); ++i) {
-    if (std::memcmp(a + i * size, b + i * size, size) == 0) continue;
-    if (count++ == 0) first = i;
+  int64_t first = -1;
+
+  // Elements from `begin` on, in the host's memory.
+  void Add(int64_t begin, ConstTensorView mine, ConstTensorView truth) {
+    const int64_t size = SizeOf(mine.dtype());
+    const auto* const a = static_cast<const char*>(mine.raw());
+    const auto* const b = static_cast<const char*>(truth.raw());
+    for (int64_t i = 0; i < mine.num_elements(); ++i) {
+      if (std::memcmp(a + i * size, b + i * size, static_cast<size_t>(size)) == 0) continue;
+      if (count++ == 0) first = begin + i;
+    }
   }
-  if (count == 0) return "";
+};
+
+}  // namespace
+
+// "1 of 4096 weights differ from their master weights, the first in 'layer.0.query' (element 77)"; "" if the copies agree.
+std::string ReplicaCheck::DescribeDifference(ConstTensorView mine, ConstTensorView truth) const {
+  constexpr int64_t kPieceElements = 4 << 20;
+  Differences found;
+  HostCopy my_piece, true_piece;
+  for (int64_t begin = 0; begin < mine.num_elements(); begin += kPieceElements) {
+    const Shape piece{std::min(kPieceElements, mine.num_elements() - begin)};
+    my_piece.Fetch(mine.Slice(begin, piece), backend_, StreamView{});
+    true_piece.Fetch(truth.Slice(begin, piece), backend_, StreamView{});
+    backend_.Synchronize(StreamView{});
+    found.Add(begin, my_piece.view(), true_piece.view());
+  }
+  if (found.count == 0) return "";
   std::string name = "padding";
-  for (const ParameterInfo& info : layout.parameters()) {
-    if (info.offset <= first && first < info.end()) name = info.name;
+  for (const ParameterInfo& info : layout_.parameters()) {
+    if (info.offset <= found.first && found.first < info.end()) name = info.name;
   }
-  return absl::StrCat(count,
+  return absl::StrCat(found.count,
                       " of ",
                       mine.num_elements(),
                       " weights differ from their master weights, the first in '",
                       name,
                       "' (element ",
-                      first,
+                      found.first,
                       ")");
 }
 
-}  // namespace
-
-absl::Status ReplicaCheck::Compare(int64_t step, TrainingState& state) const {
-  const ConstTensorView weights = state.weights();
-  const data::Digest128 mine = data::DigestOf(
-      {static_cast<const char*>(weights.raw()), static_cast<size_t>(weights.num_bytes())});
+absl::Status ReplicaCheck::Compare(int64_t step, TrainingState& state) {
+  const data::Digest128 mine = digest_.Of(state.weights());
   const std::vector<uint64_t> words = {mine.lo, mine.hi};
   std::vector<uint64_t> all(2 * communicator_.world_size());
   communicator_.AllGather(dist::BytesOf<uint64_t>(words),
@@ -60,13 +74,13 @@ absl::Status ReplicaCheck::Compare(int64_t step, TrainingState& state) const {
 }
 
 // The owners' master weights say what the copies should be, which also tells two ranks apart.
-absl::Status ReplicaCheck::NameDiffering(int64_t step, TrainingState& state) const {
+absl::Status ReplicaCheck::NameDiffering(int64_t step, TrainingState& state) {
   const ConstTensorView mine = state.weights();
   absl::StatusOr<std::unique_ptr<kernels::Buffer>> buffer = backend_.Allocate(mine.num_bytes());
   ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(buffer.status()));
   const TensorView truth((*buffer)->data(), mine.dtype(), mine.shape());
   state.optimizer().GatherWeights(truth);
-  std::string difference = DescribeDifference(mine, truth, layout_);
+  std::string difference = DescribeDifference(mine, truth);
   if (!difference.empty()) {
     difference =
         absl::StrCat("rank ", communicator_.rank(), " on ", communicator_.host(), ": ", difference);

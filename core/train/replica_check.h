@@ -7,10 +7,12 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 
 #include "core/model/parameters.h"
+#include "core/train/device_pieces.h"
 #include "core/train/training_state.h"
 #include "dist/communicator.h"
 #include "kernels/backend.h"
@@ -24,22 +26,29 @@ class ReplicaCheck {
                const ParameterLayout& layout,
                dist::Communicator& communicator,
                kernels::Backend& backend)
-      : every_(every), layout_(layout), communicator_(communicator), backend_(backend) {}
+      : every_(every),
+        layout_(layout),
+        communicator_(communicator),
+        backend_(backend),
+        digest_(backend) {}
 
-  bool IsDue(int64_t step) const {
-    return every_ > 0 && step % every_ == 0 && communicator_.world_size() > 1;
-  }
+  // Local, before the first. ResourceExhausted.
+  absl::Status Allocate() { return IsNeeded() ? digest_.Allocate() : absl::OkStatus(); }
+  bool IsDue(int64_t step) const { return IsNeeded() && step % every_ == 0; }
   // Collective. Unavailable, the same on all ranks, naming the ranks whose weights are not the rounded master weights of their
   // owners, and the first tensor in which they differ. `step`: the step whose gradients are done.
-  absl::Status Compare(int64_t step, TrainingState& state) const;
+  absl::Status Compare(int64_t step, TrainingState& state);
 
  private:
-  absl::Status NameDiffering(int64_t step, TrainingState& state) const;
+  bool IsNeeded() const { return every_ > 0 && communicator_.world_size() > 1; }
+  absl::Status NameDiffering(int64_t step, TrainingState& state);
+  std::string DescribeDifference(ConstTensorView mine, ConstTensorView truth) const;
 
   const int64_t every_;
   const ParameterLayout& layout_;
   dist::Communicator& communicator_;
   kernels::Backend& backend_;
+  DeviceDigest digest_;
 };
 
 }  // namespace anyorder

@@ -42,12 +42,26 @@ absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
   ANYORDER_ASSIGN_OR_RETURN(weights.storage, backend.Allocate(elements * SizeOf(dtype)));
   const TensorView values(weights.storage->data(), dtype, {elements});
   std::vector<float> piece;
+  // Where memory is not the host's, a piece passes through it before it is rounded.
+  std::unique_ptr<kernels::Buffer> device_piece;
+  if (!backend.is_host_memory()) {
+    ANYORDER_ASSIGN_OR_RETURN(
+        device_piece,
+        backend.Allocate(std::min(kPieceElements, elements) * static_cast<int64_t>(sizeof(float))));
+  }
   for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
     const int64_t count = std::min(kPieceElements, elements - begin);
     piece.resize(static_cast<size_t>(count));
     ANYORDER_RETURN_IF_ERROR(checkpoint.Read("master", begin, begin + count, piece.data()));
-    backend.Cast(ConstTensorView(piece.data(), {count}), values.Slice(begin, {count}), {});
+    const float* source = piece.data();
+    if (device_piece != nullptr) {
+      source = static_cast<const float*>(device_piece->data());
+      backend.CopyToDevice(
+          piece.data(), device_piece->data(), count * static_cast<int64_t>(sizeof(float)), {});
+    }
+    backend.Cast(ConstTensorView(source, {count}), values.Slice(begin, {count}), {});
   }
+  backend.Synchronize({});  // before the piece's memory goes
   weights.values = values;
   return weights;
 }

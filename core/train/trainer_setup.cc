@@ -7,6 +7,7 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/train/device.h"
+#include "core/train/device_pieces.h"
 #include "core/train/rollback.h"
 #include "core/train/run_directory.h"
 #include "core/train/schedule_change.h"
@@ -173,10 +174,11 @@ absl::Status Trainer::BuildLocalNetwork() {
   gradient_ = TensorView(static_cast<float*>(gradient_memory_->data()), {owned});
   replica_check_ = std::make_unique<ReplicaCheck>(
       config_.dist.replica_check_every, transformer_->layout(), communicator_, *backend_);
-  finder_ = std::make_unique<NonfiniteFinder>(
-      *backend_, reduction.num_elements, config_.train.microbatch_lanes);
+  ANYORDER_RETURN_IF_ERROR(replica_check_->Allocate());
   const int64_t lanes = config_.train.microbatch_lanes;
   const dist::Range leaves = reducer_->leaves();
+  ANYORDER_ASSIGN_OR_RETURN(
+      finder_, NonfiniteFinder::Create(*backend_, reduction.num_elements, lanes, leaves));
   ANYORDER_ASSIGN_OR_RETURN(state_,
                             TrainingState::Create(config_,
                                                   transformer_->layout(),
@@ -224,8 +226,11 @@ absl::Status Trainer::LoadOtherRunsWeights() {
                                           transformer_->layout(),
                                           dataset_->index().tokenizer_digest));
   const dist::Range owned = state_->optimizer().owned();
-  ANYORDER_RETURN_IF_ERROR(
-      ReadWarmStart(plan, owned.begin, owned.end, state_->optimizer().master().data<float>()));
+  ANYORDER_RETURN_IF_ERROR(EditInPieces(
+      state_->optimizer().master(), *backend_, [&](int64_t begin, int64_t end, void* data) {
+        return ReadWarmStart(
+            plan, owned.begin + begin, owned.begin + end, static_cast<float*>(data));
+      }));
   warm_start_ = plan.Description();
   if (communicator_.rank() == 0) Log(absl::StrCat("beginning with ", warm_start_));
   return absl::OkStatus();

@@ -4,10 +4,26 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/model/host_copy.h"
+#include "core/train/device_pieces.h"
 
 namespace anyorder {
 namespace {
+
+// Of bf16 or fp32, in the host's memory.
+bool AllFinite(ConstTensorView x) {
+  // All bits of the exponent set: infinite or not a number.
+  const auto all_finite = [&x](const auto* bits, auto exponent) {
+    return std::none_of(bits, bits + x.num_elements(), [exponent](auto value) {
+      return (value & exponent) == exponent;
+    });
+  };
+  return x.dtype() == DType::kBFloat16
+             ? all_finite(static_cast<const uint16_t*>(x.raw()), uint16_t{0x7f80})
+             : all_finite(static_cast<const uint32_t*>(x.raw()), uint32_t{0x7f800000});
+}
 
 constexpr char kMaster[] = "master";
 constexpr char kFirstMoment[] = "adam_m";
@@ -61,12 +77,17 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
 
 void TrainingState::Initialize() {
   const dist::Range owned = optimizer_->owned();
-  InitializeParameters(layout_,
-                       config_.model,
-                       static_cast<uint64_t>(config_.train.seed),
-                       owned.begin,
-                       owned.end,
-                       optimizer_->master().data<float>());
+  const absl::Status done =
+      WriteInPieces(optimizer_->master(), backend_, [&](int64_t begin, int64_t end, void* data) {
+        InitializeParameters(layout_,
+                             config_.model,
+                             static_cast<uint64_t>(config_.train.seed),
+                             owned.begin + begin,
+                             owned.begin + end,
+                             static_cast<float*>(data));
+        return absl::OkStatus();
+      });
+  ANYORDER_CHECK_OK(done);
 }
 
 absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint) {
@@ -88,8 +109,11 @@ absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint) {
           range.global_shape.ToString()));
     }
     // Ranges point into this object's own, mutable state.
+    const TensorView target(const_cast<void*>(range.data), range.dtype, {range.end - range.begin});
     ANYORDER_RETURN_IF_ERROR(
-        checkpoint.Read(range.name, range.begin, range.end, const_cast<void*>(range.data)));
+        WriteInPieces(target, backend_, [&](int64_t begin, int64_t end, void* data) {
+          return checkpoint.Read(range.name, range.begin + begin, range.begin + end, data);
+        }));
   }
   return absl::OkStatus();
 }
@@ -132,15 +156,15 @@ TensorView TrainingState::LaneMemory(int64_t lane) const {
 bool TrainingState::MemoryIsFinite(int64_t lane) const {
   const TensorView memory = LaneMemory(lane);
   if (memory.is_null()) return true;
-  // All bits of the exponent set: infinite or not a number.
-  const auto all_finite = [&memory](const auto* bits, auto exponent) {
-    return std::none_of(bits, bits + memory.num_elements(), [exponent](auto value) {
-      return (value & exponent) == exponent;
-    });
-  };
-  return memory.dtype() == DType::kBFloat16
-             ? all_finite(static_cast<const uint16_t*>(memory.raw()), uint16_t{0x7f80})
-             : all_finite(static_cast<const uint32_t*>(memory.raw()), uint32_t{0x7f800000});
+  const int64_t layers = memory.dim(1);
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const int64_t elements = memory.num_elements() / layers;
+    HostCopy states;
+    states.Fetch(memory.Slice(layer * elements, {elements}), backend_, {});
+    backend_.Synchronize({});
+    if (!AllFinite(states.view())) return false;
+  }
+  return true;
 }
 
 void TrainingState::EmptyMemory(int64_t lane) {

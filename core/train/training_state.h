@@ -37,7 +37,7 @@ class TrainingState {
       kernels::Backend& backend,
       dist::DeviceTransport* transport = nullptr);
 
-  // This rank's part of the initial state.
+  // This rank's part of the initial state, without memory, which Create has left zero.
   void Initialize();
   // This rank's part of `checkpoint`. Imported weights (step 0) come without memory, which stays zero. FailedPrecondition if
   // its tensors have other shapes; DataLoss.

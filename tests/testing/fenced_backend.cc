@@ -38,6 +38,7 @@ FencedBackend::FencedBackend(std::unique_ptr<kernels::Backend> inner)
 FencedBackend::~FencedBackend() = default;
 
 absl::StatusOr<std::unique_ptr<kernels::Buffer>> FencedBackend::Allocate(int64_t bytes) {
+  CheckNotRecording("Allocate");
   void* const data = memory_->Allocate(bytes);
   if (data == nullptr)
     return absl::ResourceExhaustedError(absl::StrCat("allocate ", bytes, " bytes within a fence"));
@@ -45,6 +46,7 @@ absl::StatusOr<std::unique_ptr<kernels::Buffer>> FencedBackend::Allocate(int64_t
 }
 
 void FencedBackend::CopyToDevice(const void* host, void* device, int64_t bytes, StreamView stream) {
+  CheckNotRecording("CopyToDevice");
   CheckRange(device, bytes);
   ANYORDER_CHECK(!memory_->Touches(host, bytes)) << "CopyToDevice from device memory";
   const Opening opening(*memory_);
@@ -52,23 +54,48 @@ void FencedBackend::CopyToDevice(const void* host, void* device, int64_t bytes, 
 }
 
 void FencedBackend::CopyToHost(const void* device, void* host, int64_t bytes, StreamView stream) {
+  CheckNotRecording("CopyToHost");
   CheckRange(device, bytes);
   ANYORDER_CHECK(!memory_->Touches(host, bytes)) << "CopyToHost to device memory";
   if (bytes == 0) return;
   // Until then it is not a number.
   std::memset(host, 0xff, static_cast<size_t>(bytes));
-  HostCopy& copy = copies_.emplace_back(HostCopy{host, std::vector<char>(bytes)});
-  const Opening opening(*memory_);
-  ForwardingBackend::CopyToHost(device, copy.bytes.data(), bytes, stream);
+  HostCopy copy{host, std::vector<char>(bytes)};
+  {
+    const Opening opening(*memory_);
+    ForwardingBackend::CopyToHost(device, copy.bytes.data(), bytes, stream);
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  copies_.push_back(std::move(copy));
 }
 
 void FencedBackend::Synchronize(StreamView stream) {
+  CheckNotRecording("Synchronize");
   ForwardingBackend::Synchronize(stream);
   GiveCopies();
   ++num_synchronizations_;
 }
 
+void FencedBackend::BeginGraph(int64_t key, StreamView) {
+  CheckNotRecording("BeginGraph");
+  is_recording_ = true;
+  key_ = key;
+  recorded_.clear();
+}
+
+void FencedBackend::EndGraph(StreamView) {
+  ANYORDER_CHECK(is_recording_) << "EndGraph without BeginGraph";
+  is_recording_ = false;
+  const std::vector<int64_t>& before = graphs_.emplace(key_, recorded_).first->second;
+  ANYORDER_CHECK(before == recorded_) << "sequence " << key_ << " has other operations than before";
+}
+
+void FencedBackend::CheckNotRecording(const char* what) const {
+  ANYORDER_CHECK(!is_recording_) << what << " in a sequence that is recorded";
+}
+
 void FencedBackend::GiveCopies() {
+  const std::lock_guard<std::mutex> lock(mutex_);
   for (const HostCopy& copy : copies_)
     std::memcpy(copy.host, copy.bytes.data(), copy.bytes.size());
   copies_.clear();
@@ -99,12 +126,15 @@ void FencedBackend::CheckRange(const void* data, int64_t bytes) const {
       << bytes << " bytes of an argument are no device memory";
 }
 
-void FencedBackend::CheckTensors(std::initializer_list<ConstTensorView> tensors) const {
-  for (const ConstTensorView& tensor : tensors)
-    CheckRange(tensor.raw(), tensor.is_null() ? 0 : tensor.num_bytes());
+void FencedBackend::CheckTensors(std::initializer_list<ConstTensorView> tensors) {
+  for (const ConstTensorView& tensor : tensors) {
+    const int64_t bytes = tensor.is_null() ? 0 : tensor.num_bytes();
+    CheckRange(tensor.raw(), bytes);
+    if (is_recording_) recorded_.push_back(bytes);
+  }
 }
 
-void FencedBackend::CheckAttention(const kernels::AttentionInputs& in) const {
+void FencedBackend::CheckAttention(const kernels::AttentionInputs& in) {
   CheckTensors({in.q,
                 in.k,
                 in.v,

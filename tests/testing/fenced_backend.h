@@ -7,7 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -57,6 +59,12 @@ class FencedBackend : public ForwardingBackend {
   void Cast(ConstTensorView x, TensorView y, StreamView stream) override;
   void FillZero(TensorView x, StreamView stream) override;
 
+  // Aborts if a sequence of one key has other operations than before, or touches the host.
+  void BeginGraph(int64_t key, StreamView stream) override;
+  void EndGraph(StreamView stream) override;
+
+  // Sequences that have been recorded so far.
+  int64_t num_graphs() const { return static_cast<int64_t>(graphs_.size()); }
   // Waits of the host so far.
   int64_t num_synchronizations() const { return num_synchronizations_; }
 
@@ -69,18 +77,25 @@ class FencedBackend : public ForwardingBackend {
   class QueueEvent;
 
   void GiveCopies();
+  void CheckNotRecording(const char* what) const;
   // Aborts unless all is device memory, or null.
-  void CheckTensors(std::initializer_list<ConstTensorView> tensors) const;
+  void CheckTensors(std::initializer_list<ConstTensorView> tensors);
   void CheckRange(const void* data, int64_t bytes) const;
   template <typename T>
   void CheckArray(const T* data, int64_t count) const {
     CheckRange(data, count * static_cast<int64_t>(sizeof(T)));
   }
-  void CheckAttention(const kernels::AttentionInputs& in) const;
+  void CheckAttention(const kernels::AttentionInputs& in);
 
   const std::shared_ptr<FencedMemory> memory_;
+  std::mutex mutex_;
   std::vector<HostCopy> copies_;  // asked for, not waited for
   int64_t num_synchronizations_ = 0;
+  // Sizes of all arguments of each recorded sequence, in order.
+  std::map<int64_t, std::vector<int64_t>> graphs_;
+  bool is_recording_ = false;
+  int64_t key_ = 0;
+  std::vector<int64_t> recorded_;
 };
 
 }  // namespace anyorder::testing

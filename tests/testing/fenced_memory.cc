@@ -69,6 +69,8 @@ FencedMemory::~FencedMemory() {
 }
 
 void* FencedMemory::Allocate(int64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ANYORDER_CHECK(openings_ == 0) << "memory is allocated while an operation runs";
   const int64_t size = (bytes / kPage + 1) * kPage;
   if (size > kRoom - used_) return nullptr;
   char* const data = begin_ + used_;
@@ -78,6 +80,7 @@ void* FencedMemory::Allocate(int64_t bytes) {
 }
 
 void FencedMemory::Free(void* data) {
+  const std::lock_guard<std::mutex> lock(mutex_);
   const auto block = blocks_.find(static_cast<char*>(data));
   ANYORDER_CHECK(block != blocks_.end()) << "freed what is no block";
   // The addresses are not used again.
@@ -86,6 +89,7 @@ void FencedMemory::Free(void* data) {
 }
 
 bool FencedMemory::Contains(const void* data, int64_t bytes) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
   char* const begin = static_cast<char*>(const_cast<void*>(data));
   auto block = blocks_.upper_bound(begin);
   if (block == blocks_.begin()) return false;
@@ -98,11 +102,19 @@ bool FencedMemory::Touches(const void* data, int64_t bytes) const {
   return begin < begin_ + kRoom && begin + bytes > begin_;
 }
 
-void FencedMemory::Protect(bool closed) const {
+void FencedMemory::Open() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (openings_++ == 0) Protect(PROT_READ | PROT_WRITE);
+}
+
+void FencedMemory::Close() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (--openings_ == 0) Protect(PROT_NONE);
+}
+
+void FencedMemory::Protect(int access) const {
   if (used_ == 0) return;
-  ANYORDER_CHECK(::mprotect(begin_,
-                            static_cast<size_t>(used_),
-                            closed ? PROT_NONE : PROT_READ | PROT_WRITE) == 0)
+  ANYORDER_CHECK(::mprotect(begin_, static_cast<size_t>(used_), access) == 0)
       << "mprotect of " << used_ << " bytes";
 }
 

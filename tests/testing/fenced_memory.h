@@ -1,9 +1,10 @@
-// Memory that can be touched only while an Opening lives. Used by one thread at a time.
+// Memory that can be touched only while an Opening lives, by any thread then.
 
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <mutex>
 
 namespace anyorder::testing {
 
@@ -24,8 +25,8 @@ class FencedMemory {
 
   class Opening {
    public:
-    explicit Opening(FencedMemory& memory) : memory_(memory) { memory_.Protect(false); }
-    ~Opening() { memory_.Protect(true); }
+    explicit Opening(FencedMemory& memory) : memory_(memory) { memory_.Open(); }
+    ~Opening() { memory_.Close(); }
     Opening(const Opening&) = delete;
     Opening& operator=(const Opening&) = delete;
 
@@ -34,8 +35,12 @@ class FencedMemory {
   };
 
  private:
-  void Protect(bool closed) const;
+  void Open();
+  void Close();
+  void Protect(int access) const;
 
+  mutable std::mutex mutex_;
+  int openings_ = 0;
   char* begin_ = nullptr;
   int64_t used_ = 0;  // bytes from begin_ on that have ever been allocated, whole pages
   std::map<char*, int64_t> blocks_;  // sizes by their begin

@@ -17,6 +17,7 @@
 #include "core/generate/beam_search.h"
 #include "kernels/backend.h"
 #include "tests/core/model/model_testing.h"
+#include "tests/testing/fenced_backend.h"
 
 namespace anyorder::testing {
 namespace {
@@ -165,7 +166,7 @@ Walk RandomWalk(const Case& form,
                 const std::vector<Tokens>& prompts,
                 const std::vector<double>& weights,
                 kernels::Backend& backend) {
-  AnyVector stored(ToDType(model.dtype), static_cast<int64_t>(weights.size()));
+  DeviceVector stored(backend, ToDType(model.dtype), static_cast<int64_t>(weights.size()));
   stored.Assign(weights);
   const std::unique_ptr<GenerationForm> generation = form.make();
   absl::StatusOr<std::unique_ptr<Decoder>> decoder = Decoder::Create(
@@ -334,6 +335,17 @@ TEST_P(DecoderTest, ThreadsDoNotChangeABit) {
   EXPECT_EQ(one.logits, two.logits);
 }
 
+TEST_P(DecoderTest, TheSameBitsInMemoryThatIsNotTheHosts) {
+  for (const ComputeType dtype : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
+    model_.dtype = dtype;
+    const std::unique_ptr<kernels::Backend> cpu = Cpu(1);
+    if (!cpu->Supports(ToDType(dtype))) continue;
+    FencedBackend fenced(Cpu(1));
+    EXPECT_EQ(RandomWalk(GetParam(), model_, prompts_, weights_, fenced).logits,
+              RandomWalk(GetParam(), model_, prompts_, weights_, *cpu).logits);
+  }
+}
+
 TEST_P(DecoderTest, TextsDoNotDependOnTheirCompany) {
   model_.dtype = ComputeType::kFloat32;
   const std::unique_ptr<kernels::Backend> cpu = Cpu(2);
@@ -365,10 +377,9 @@ INSTANTIATE_TEST_SUITE_P(Forms, DecoderTest, ::testing::ValuesIn(AllCases()), []
 });
 
 // Recurrence memory and cached keys are two ways to the same states, and the probabilities are those of training.
-void ExpectTrainingsLosses(const ModelConfig& model) {
+void ExpectTrainingsLosses(const ModelConfig& model, kernels::Backend& backend) {
   SamplingConfig sampling = SmallSampling();
   sampling.seq_len = 4;
-  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
   const std::unique_ptr<Objective> objective = MakeObjectiveOrDie("causal_lm", model, sampling);
   const std::vector<double> weights = InitialWeights(model, kVocab, 22);
   RandomStream random(33, RandomPurpose::kPairs, 0, 0);
@@ -377,7 +388,7 @@ void ExpectTrainingsLosses(const ModelConfig& model) {
     token = Token(random);
 
   std::vector<float> expected;
-  ModelRunner runner(model, kVocab, objective->Shape(1), *backend);
+  ModelRunner runner(model, kVocab, objective->Shape(1), backend);
   std::vector<double> memory;
   for (int64_t step = 0; step < 3; ++step) {
     TextSample sample;
@@ -394,10 +405,10 @@ void ExpectTrainingsLosses(const ModelConfig& model) {
 
   const absl::StatusOr<std::unique_ptr<GenerationForm>> form = objective->Generation(kTokens);
   ASSERT_TRUE(form.ok());
-  AnyVector stored(DType::kFloat64, static_cast<int64_t>(weights.size()));
+  DeviceVector stored(backend, DType::kFloat64, static_cast<int64_t>(weights.size()));
   stored.Assign(weights);
   absl::StatusOr<std::unique_ptr<Decoder>> decoder =
-      Decoder::Create(model, kVocab, stored.view(), **form, {{text[0]}}, {1, 12}, *backend);
+      Decoder::Create(model, kVocab, stored.view(), **form, {{text[0]}}, {1, 12}, backend);
   ASSERT_TRUE(decoder.ok());
   for (size_t t = 0; t < 12; ++t) {
     (*decoder)->Next({text[t]}, {0});
@@ -413,7 +424,7 @@ void ExpectTrainingsLosses(const ModelConfig& model) {
 TEST(DecoderMemoryTest, CausalStepsEqualTrainingsSegmentsWithMemory) {
   ModelConfig model = SmallModel();
   TransformerXl(model);
-  ExpectTrainingsLosses(model);
+  ExpectTrainingsLosses(model, *kernels::MakeReferenceBackend());
 }
 
 TEST(DecoderMemoryTest, AdaptiveSoftmaxGivesEveryWordItsProbability) {
@@ -423,7 +434,9 @@ TEST(DecoderMemoryTest, AdaptiveSoftmaxGivesEveryWordItsProbability) {
   model.cutoffs = "6, 9";
   for (const int64_t div_val : {1, 2}) {
     model.div_val = div_val;
-    ExpectTrainingsLosses(model);
+    ExpectTrainingsLosses(model, *kernels::MakeReferenceBackend());
+    FencedBackend fenced(kernels::MakeReferenceBackend());
+    ExpectTrainingsLosses(model, fenced);
   }
 }
 

@@ -28,6 +28,7 @@
 #include "dist/parameter_partition.h"
 #include "tests/data/dataset_files.h"
 #include "tests/testing/fault_file_system.h"
+#include "tests/testing/fenced_backend.h"
 #include "tests/testing/forwarding_backend.h"
 #include "tests/testing/thread_communicator.h"
 
@@ -169,16 +170,20 @@ class TrainerTest : public ::testing::Test {
       options.run_dir = service_options.run_dir;
       options.run_id = "test";
       options.incarnation = incarnation_;
-      if (fault && fault->rank == communicator.rank()) {
-        options.make_backend = [&](const kernels::CpuBackendOptions& cpu)
-            -> absl::StatusOr<std::unique_ptr<kernels::Backend>> {
-          ANYORDER_ASSIGN_OR_RETURN(auto inner, kernels::MakeCpuBackend(cpu));
-          return std::make_unique<FaultyBackend>(std::move(inner),
-                                                 *fault,
-                                                 dist::LeafRange(kLanes, ranks, fault->rank).size(),
-                                                 &faulty_rank_calls_);
-        };
-      }
+      options.make_backend = [&](const kernels::CpuBackendOptions& cpu)
+          -> absl::StatusOr<std::unique_ptr<kernels::Backend>> {
+        ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> backend,
+                                  kernels::MakeCpuBackend(cpu));
+        if (fault && fault->rank == communicator.rank()) {
+          backend =
+              std::make_unique<FaultyBackend>(std::move(backend),
+                                              *fault,
+                                              dist::LeafRange(kLanes, ranks, fault->rank).size(),
+                                              &faulty_rank_calls_);
+        }
+        if (is_fenced_) backend = std::make_unique<testing::FencedBackend>(std::move(backend));
+        return backend;
+      };
       auto trainer = Trainer::Create(config_, options, communicator, nullptr);
       ends[communicator.rank()] = trainer.ok() ? (*trainer)->Run().status() : trainer.status();
     });
@@ -274,7 +279,8 @@ class TrainerTest : public ::testing::Test {
   std::string root_, shards_, held_out_, run_name_;
   data::TestStream stream_, held_out_stream_;
   int64_t faulty_rank_calls_ =
-      0;  // loss heads computed by the rank with the fault, over all starts
+      0;                    // loss heads computed by the rank with the fault, over all starts
+  bool is_fenced_ = false;  // all ranks compute in memory that is not the host's
   RunConfig config_;
   ckpt::FaultFileSystem disk_;
   int64_t incarnation_ = 0;

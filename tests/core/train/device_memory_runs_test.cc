@@ -1,0 +1,148 @@
+// Whole runs, evaluations and what errors do, in memory that is not the host's (tests/testing/fenced_backend.h): the same bits as without.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/train/evaluator.h"
+#include "core/train/saved_weights.h"
+#include "tests/core/train/trainer_fixture.h"
+
+namespace anyorder {
+namespace {
+
+using ::testing::HasSubstr;
+
+class DeviceMemoryRunsTest : public TrainerTest {
+ protected:
+  DeviceMemoryRunsTest() {
+    config_.train.steps = 6;
+    config_.model.num_layers = 2;
+    config_.model.dropout = 0.125;
+    config_.model.attention_dropout = 0.125;
+  }
+
+  // A run of its own, host memory or not.
+  std::vector<absl::Status> Run(bool is_fenced, int ranks, std::optional<Fault> fault = {}) {
+    is_fenced_ = is_fenced;
+    run_name_ = is_fenced ? "fenced" : "plain";
+    return Train(ranks, fault);
+  }
+  static bool SameNumber(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+  // Everything that `ranks` ranks have written about both runs and that does not depend on time.
+  void ExpectEqualRuns(int ranks, int64_t step) {
+    run_name_ = "plain";
+    const std::string digest = Digest(ranks, step);
+    const std::vector<StepMetrics> plain = Metrics(ranks);
+    run_name_ = "fenced";
+    EXPECT_EQ(Digest(ranks, step), digest);
+    const std::vector<StepMetrics> fenced = Metrics(ranks);
+    ASSERT_EQ(fenced.size(), plain.size());
+    for (size_t i = 0; i < plain.size(); ++i) {
+      EXPECT_TRUE(SameNumber(fenced[i].loss, plain[i].loss)) << i;
+      EXPECT_TRUE(SameNumber(fenced[i].grad_norm, plain[i].grad_norm)) << i;
+      EXPECT_EQ(fenced[i].skipped, plain[i].skipped) << i;
+      ASSERT_EQ(fenced[i].held_out.has_value(), plain[i].held_out.has_value()) << i;
+      if (plain[i].held_out) {
+        EXPECT_EQ(fenced[i].held_out->loss, plain[i].held_out->loss) << i;
+      }
+    }
+  }
+};
+
+TEST_F(DeviceMemoryRunsTest, ResumedRunsOfOneAndTwoRanksEndAlike) {
+  config_.checkpoint.every = 3;
+  for (const int ranks : {1, 2}) {
+    fs::remove_all(root_ + "/plain");
+    fs::remove_all(root_ + "/fenced");
+    ExpectAllOk(Run(false, ranks));
+    // Stopped after the fourth step, and another start.
+    Run(true, ranks, Fault{Poison::kNone, 0, 4, /*stop=*/true});
+    EXPECT_TRUE(fs::exists(ckpt::CheckpointPath(RunDir(ranks), 4)));
+    ExpectAllOk(Run(true, ranks));
+    ExpectEqualRuns(ranks, 6);
+  }
+}
+
+TEST_F(DeviceMemoryRunsTest, HeldOutTextIsEvaluatedAlike) {
+  EvaluateHeldOut();
+  ExpectAllOk(Run(false, 2));
+  ExpectAllOk(Run(true, 2));
+  EXPECT_TRUE(Metrics(2).back().held_out.has_value());
+  ExpectEqualRuns(2, 6);
+}
+
+TEST_F(DeviceMemoryRunsTest, PermutationLanguageModelInBf16) {
+  if (!(*kernels::MakeCpuBackend({1}))->Supports(DType::kBFloat16)) GTEST_SKIP() << "no bf16";
+  config_.objective.name = "permutation_lm";
+  config_.model.dtype = ComputeType::kBFloat16;
+  config_.sampling.seq_len = 32;
+  config_.sampling.reuse_len = 16;
+  config_.sampling.num_predict = 10;
+  config_.sampling.perm_size = 16;
+  config_.sampling.bidirectional = true;
+  ExpectAllOk(Run(false, 2));
+  ExpectAllOk(Run(true, 2));
+  ExpectEqualRuns(2, 6);
+}
+
+// Gradient, loss, and memory, whose lane begins anew.
+TEST_F(DeviceMemoryRunsTest, ValuesThatAreNotFiniteAreFoundWhereTheyCameFrom) {
+  for (const Poison poison : {Poison::kGradient, Poison::kLoss, Poison::kStates}) {
+    fs::remove_all(root_ + "/plain");
+    fs::remove_all(root_ + "/fenced");
+    ExpectAllOk(Run(false, 2, Fault{poison, 1, 3}));
+    const std::string plain = Events(2, "skipped").at(0).detail;
+    ExpectAllOk(Run(true, 2, Fault{poison, 1, 3}));
+    EXPECT_EQ(Events(2, "skipped").at(0).detail, plain);
+    EXPECT_THAT(plain, HasSubstr("rank 1"));
+    ExpectEqualRuns(2, 6);
+  }
+}
+
+TEST_F(DeviceMemoryRunsTest, FlippedBitOfTheWeightsIsFound) {
+  const std::vector<absl::Status> plain = Run(false, 2, Fault{Poison::kWeights, 1, 4});
+  const std::vector<absl::Status> fenced = Run(true, 2, Fault{Poison::kWeights, 1, 4});
+  EXPECT_EQ(fenced, plain);
+  EXPECT_THAT(std::string(fenced[0].message()), HasSubstr("rank 1 on thread1: 1 of "));
+}
+
+TEST_F(DeviceMemoryRunsTest, BeginsWithAnotherRunsWeights) {
+  run_name_ = "other";
+  ExpectAllOk(Train(1));
+  config_.train.init_from = RunDir(1);
+  config_.train.seed = 2;
+  ExpectAllOk(Run(false, 1));
+  ExpectAllOk(Run(true, 1));
+  ExpectEqualRuns(1, 6);
+}
+
+// As `anyorder eval` does it.
+TEST_F(DeviceMemoryRunsTest, SavedWeightsAreEvaluatedAlike) {
+  EvaluateHeldOut();
+  ExpectAllOk(Run(false, 1));
+  const auto checkpoint = ckpt::Checkpoint::Open(ckpt::CheckpointPath(RunDir(1), 6));
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const auto text = data::Dataset::Open(held_out_);
+  ASSERT_TRUE(text.ok()) << text.status();
+  const ParameterLayout layout(config_.model, kVocabulary);
+  std::vector<double> losses;
+  for (const bool is_fenced : {false, true}) {
+    std::unique_ptr<kernels::Backend> backend = *kernels::MakeCpuBackend({1});
+    if (is_fenced) backend = std::make_unique<testing::FencedBackend>(std::move(backend));
+    const auto weights = LoadWeights(*checkpoint, config_, layout, *backend);
+    ASSERT_TRUE(weights.ok()) << weights.status();
+    const auto evaluator =
+        Evaluator::Create(config_, **text, {.lanes = 4, .batches = 3}, nullptr, *backend);
+    ASSERT_TRUE(evaluator.ok()) << evaluator.status();
+    for (int64_t batch = 0; batch < (*evaluator)->num_batches(); ++batch)
+      ASSERT_TRUE((*evaluator)->RunBatch(weights->values).ok());
+    losses.push_back(SumOverLanes((*evaluator)->lane_losses()).total().mean());
+  }
+  EXPECT_GT(losses[0], 1.0);
+  EXPECT_EQ(losses[1], losses[0]);
+}
+
+}  // namespace
+}  // namespace anyorder
