@@ -145,6 +145,8 @@ enum TileView : uint32_t {
 inline constexpr uint32_t kTileViewMask = 3;
 // With kSeesAll: every pair is of different segments (else none is). The other views look at each pair's segments.
 inline constexpr uint32_t kOtherSegment = 4;
+// With any view: some key slots are pads, whose keys and values must not be read.
+inline constexpr uint32_t kHasPads = 8;
 
 constexpr bool BandIsWhole(const SlotSummary& rows, const SlotSummary& keys, const Band& band) {
   if (rows.globals == rows.slots || keys.globals == keys.slots) return true;
@@ -189,16 +191,17 @@ constexpr uint32_t ViewOfTile(const SlotSummary& rows,
 // A step of a tile: chunk `step` of the band is computed, key tile step - kAhead is attended to, and in backward chunk step - kAhead is
 // used up.
 struct RingStep {
-  static constexpr uint32_t kBand = 8;  // the chunk is needed
+  static constexpr uint32_t kBand = 16;  // the chunk is needed
   static constexpr uint32_t kFinished =
-      16;  // the chunk behind was needed, and nobody will touch it again
-  static constexpr int kFlagBits = 5;
+      32;  // the chunk behind was needed, and nobody will touch it again
+  static constexpr int kFlagBits = 6;
 
   uint32_t bits;
 
   constexpr int step() const { return static_cast<int>(bits >> kFlagBits); }
   constexpr uint32_t view() const { return bits & kTileViewMask; }
   constexpr bool is_other_segment() const { return (bits & kOtherSegment) != 0; }
+  constexpr bool has_pads() const { return (bits & kHasPads) != 0; }
   constexpr bool has_band() const { return (bits & kBand) != 0; }
   constexpr bool is_finished() const { return (bits & kFinished) != 0; }
 };

@@ -112,8 +112,9 @@ struct LanePlanner {
       low = pos < low ? pos : low;
       minus_high = -pos < minus_high ? -pos : minus_high;
     };
-    for (int j = Thread(); j < p.in.num_keys; j += kPlanThreads)
-      add(p.in.keys.pos[KeyAt(j)]);
+    for (int j = Thread(); j < p.in.num_keys; j += kPlanThreads) {
+      if (p.in.keys.doc[KeyAt(j)] != kDocPad) add(p.in.keys.pos[KeyAt(j)]);
+    }
     for (int stream = 0; stream < 2; ++stream) {
       for (int i = Thread(); i < p.in.RowsOfStream(stream); i += kPlanThreads)
         add(p.in.rows.pos[p.in.FirstRow(stream, lane) + i]);

@@ -23,6 +23,7 @@ enum class RingFault {
 };
 
 inline constexpr float kLog2E = 1.4426950408889634f;
+inline constexpr float kLn2 = 0.69314718055994531f;
 inline constexpr int kSlotsOfWarp = 32;
 // Scores of a warp: [half][8 columns][part 2 * row + column].
 using Scores = float[2][kKeyTile / 8][4];
@@ -94,8 +95,28 @@ struct RingBlock {
   const AttentionProblem<BFloat16>& in;
   const AttentionPrepared& prepared;
   const RingPlan& plan;
+  // In memory: what the copies of a step need of it is kept beside it, for behind every copy and barrier memory would be read again.
   const RingRowTile& tile;
+  int lane;
+  int table;  // of `relative`; the lane's
+  int32_t first_pos;
+  int32_t origin;
   int head;
+
+  ANYORDER_DEVICE RingBlock(const AttentionProblem<BFloat16>& problem,
+                            const AttentionPrepared& before,
+                            const RingPlan& the_plan,
+                            const RingRowTile& the_tile,
+                            int the_head)
+      : in(problem),
+        prepared(before),
+        plan(the_plan),
+        tile(the_tile),
+        lane(the_tile.lane),
+        table(problem.TableOf(the_tile.lane)),
+        first_pos(the_tile.first_pos),
+        origin(the_tile.origin),
+        head(the_head) {}
 
   ANYORDER_DEVICE int64_t Width() const { return int64_t{in.num_heads} * kRingHeadDim; }
   ANYORDER_DEVICE bool HasRow(int slot) const { return RowOfSlot<Tile>(slot) < tile.num_rows; }
@@ -104,7 +125,7 @@ struct RingBlock {
 
   ANYORDER_DEVICE RowRecord RecordOf(int slot) const {
     if (!HasRow(slot))
-      return {std::numeric_limits<int32_t>::min(), 0, 0.0f, 0, tile.first_pos, -1, kDocPad, 0};
+      return {std::numeric_limits<int32_t>::min(), 0, 0.0f, 0, first_pos, -1, kDocPad, 0};
     const int64_t row = RowOf(slot);
     const float difference = prepared.segment_difference == nullptr
                                  ? 0.0f
@@ -127,22 +148,26 @@ struct RingBlock {
   // Of every key tile, into `views`. Then by one thread, behind a barrier: ListSteps.
   ANYORDER_DEVICE void FillViews(uint8_t* views) const {
     const Band band = in.BandOf(head);
-    const SlotSummary* const keys = plan.keys + int64_t{tile.lane} * plan.key_tiles;
-    for (int n = Thread(); n < plan.key_tiles; n += kThreads)
-      views[n] = static_cast<uint8_t>(
-          ViewOfTile(tile.rows, keys[n], band, prepared.segment_difference != nullptr));
+    const SlotSummary* const keys = plan.keys + int64_t{lane} * plan.key_tiles;
+    for (int n = Thread(); n < plan.key_tiles; n += kThreads) {
+      const uint32_t view =
+          ViewOfTile(tile.rows, keys[n], band, prepared.segment_difference != nullptr);
+      views[n] = static_cast<uint8_t>(view | (keys[n].pads > 0 ? kHasPads : 0));
+    }
   }
 
-  // Rows of q or dout with `bias` added where there is one, rounded to bf16, zeros where there is no row.
+  // Rows of q or dout with `bias` added where there is one, rounded to bf16. Zeros where there is no row, and where `lse` is given and
+  // says that a row sees nothing: its memory may hold anything.
   ANYORDER_DEVICE void FillOperand(unsigned char* operand,
                                    const BFloat16* from,
-                                   const BFloat16* bias) const {
+                                   const BFloat16* bias,
+                                   const float* lse) const {
     const int chunk = Thread() % kChunk;
     Vector8 added = {};
     if (bias != nullptr) added = LoadVector(bias + head * kRingHeadDim + chunk * kChunk);
     for (int slot = Thread() / kChunk; slot < Tile::kRows; slot += kRowsOfTurn) {
       Vector8 x = {};
-      if (HasRow(slot))
+      if (HasRow(slot) && (lse == nullptr || lse[StatisticOf(slot)] != -INFINITY))
         x = LoadVector(from + RowOf(slot) * Width() + head * kRingHeadDim + chunk * kChunk);
       ANYORDER_UNROLL
       for (int e = 0; e < kGroup; ++e)
@@ -151,25 +176,27 @@ struct RingBlock {
     }
   }
 
-  // In the background: keys, values and visibility of key tile n.
+  // In the background: keys, values and visibility of the step's key tile. Those of pads are zeros, also behind the last key: a weight of
+  // 0 hides a number, but not a NaN.
   ANYORDER_DEVICE void CopyKeys(unsigned char* keys,
                                 unsigned char* values,
                                 unsigned char* orders,
                                 unsigned char* rules,
-                                int n) const {
+                                const RingStep& step) const {
+    const int n = step.step() - Tile::kAhead;
     const int row = Thread() / kChunk;
     const int chunk = Thread() % kChunk;
     const int slot = n * kKeyTile + row;
     const int64_t at =
-        (int64_t{tile.lane} * in.num_keys + slot) * Width() + head * kRingHeadDim + chunk * kChunk;
+        (int64_t{lane} * in.num_keys + slot) * Width() + head * kRingHeadDim + chunk * kChunk;
+    const int64_t first = (int64_t{lane} * plan.key_tiles + n) * kKeyTile;
     ANYORDER_UNROLL
     for (int more = 0; more < kKeyTile; more += kRowsOfTurn) {
-      const bool exists = slot + more < in.num_keys;
+      const bool exists = !step.has_pads() || plan.rules[first + row + more].doc != kDocPad;
       const int64_t from = exists ? at + more * Width() : 0;
       CopyAsync16(keys + OperandOffset(row + more, chunk), in.k + from, exists);
       CopyAsync16(values + OperandOffset(row + more, chunk), in.v + from, exists);
     }
-    const int64_t first = (int64_t{tile.lane} * plan.key_tiles + n) * kKeyTile;
     constexpr int kOrderCopies = kKeyTile * static_cast<int>(sizeof(RingKeyOrder)) / 16;
     const int i = Thread();
     if (i < kOrderCopies) CopyAsync16(orders + 16 * i, plan.orders + first + 2 * i, true);
@@ -178,17 +205,17 @@ struct RingBlock {
   }
 
   // Row of `relative` at column y of the band; out of the table: nobody's pair.
-  ANYORDER_DEVICE int RelativeRow(int y) const { return tile.origin - y; }
+  ANYORDER_DEVICE int RelativeRow(int y) const { return origin - y; }
   ANYORDER_DEVICE bool IsInTable(int row) const { return row >= 0 && row < in.num_distances; }
 
   // In the background: the rows of chunk k and those behind that a content tile's warps may start at.
   template <RingFault kFault>
   ANYORDER_DEVICE void CopyRelative(unsigned char* operand, int k) const {
-    const int64_t table = int64_t{in.TableOf(tile.lane)} * in.num_distances;
     const int row = Thread() / kChunk;
     const int chunk = Thread() % kChunk;
     const int r = RelativeRow(k * kKeyTile + row) + (kFault == RingFault::kShiftedRelative ? 1 : 0);
-    const int64_t at = (table + r) * Width() + head * kRingHeadDim + chunk * kChunk;
+    const int64_t at =
+        (int64_t{table} * in.num_distances + r) * Width() + head * kRingHeadDim + chunk * kChunk;
     ANYORDER_UNROLL
     for (int more = 0; more < Tile::kRelativeRows; more += kRowsOfTurn) {
       if (row + more >= Tile::kRelativeRows) break;
@@ -203,7 +230,7 @@ struct RingBlock {
     if (prepared.distance_terms == nullptr || Thread() >= Tile::kRelativeRows) return 0.0f;
     const int r = RelativeRow(k * kKeyTile + Thread());
     if (!IsInTable(r)) return 0.0f;
-    const int64_t at = int64_t{in.TableOf(tile.lane)} * in.num_heads + head;
+    const int64_t at = int64_t{table} * in.num_heads + head;
     return prepared.distance_terms[at * in.num_distances + r];
   }
 };
@@ -234,6 +261,7 @@ struct RingRows {
                                    int column,
                                    Left&& left) const {
     const int shift = Tile::kTable ? 0 : ContentOperandShift(first_slot / kSlotsOfWarp);
+    SyncWarp();  // matrices are loaded by whole warps
     float product[2][2][4];
     ANYORDER_UNROLL
     for (int u = 0; u < 2; ++u) {
@@ -327,20 +355,24 @@ struct RingRows {
                                     int n,
                                     int column,
                                     int first_pos) const {
+    constexpr int kChunks = Tile::kColumns / kChunk;
     const int spread = RingSpread(Lane() / 4);
     ANYORDER_UNROLL
-    for (int half = 0; half < 2; ++half) {
+    for (int i = 0; i < 8; ++i) {
+      const int half = i / 4;
+      const int part = i / 2 % 2;
+      // Eight columns on is a chunk on, at the same place in it.
+      const int z = WrapColumn(
+          RingBase<Tile>(n) + column + ShiftOf(half, part, first_pos) + 2 * (Lane() % 4) + i % 2,
+          Tile::kColumns);
+      const unsigned char* const place =
+          ring + RingRow(Tile::kColumns, SlotOf(half, part)) + RingColumn(z & (kChunk - 1), 0);
+      const int first = z >> 3;
       ANYORDER_UNROLL
-      for (int part = 0; part < 2; ++part) {
-        const unsigned char* const row = ring + RingRow(Tile::kColumns, SlotOf(half, part));
-        const int first =
-            RingBase<Tile>(n) + column + ShiftOf(half, part, first_pos) + 2 * (Lane() % 4);
-        ANYORDER_UNROLL
-        for (int i = 0; i < kColumnsOf / 4; ++i) {
-          const int z = WrapColumn(first + i / 2 * 8 + i % 2, Tile::kColumns);
-          const uint16_t bits = *reinterpret_cast<const uint16_t*>(row + RingColumn(z, spread));
-          scores[half][i / 2][2 * part + i % 2] += LowBf16(bits);
-        }
+      for (int c = 0; c < kColumnsOf / 8; ++c) {
+        const int chunk = first + c < kChunks ? first + c : first + c - kChunks;
+        const auto bits = *reinterpret_cast<const uint16_t*>(place + ((chunk ^ spread) << 4));
+        scores[half][c][2 * part + i % 2] += LowBf16(bits);
       }
     }
   }

@@ -104,7 +104,7 @@ struct RingBackward {
   // The row of scratch.
   ANYORDER_DEVICE int64_t GroupRow(int slot) const {
     const AttentionProblem<BFloat16>& in = p.call.in;
-    const int lane = block.tile.lane;
+    const int lane = block.lane;
     return p.call.scores.group.FirstRow(in, p.stream, lane) +
            (block.RowOf(slot) - in.FirstRow(p.stream, lane));
   }
@@ -122,8 +122,8 @@ struct RingBackward {
 
   // Operands and what is known of the rows, and the list of steps.
   ANYORDER_DEVICE void Prepare() {
-    block.FillOperand(shared + Memory::kQ, p.call.in.q, p.call.in.content_bias);
-    block.FillOperand(shared + Memory::kDout, p.call.dout, nullptr);
+    block.FillOperand(shared + Memory::kQ, p.call.in.q, p.call.in.content_bias, p.call.lse);
+    block.FillOperand(shared + Memory::kDout, p.call.dout, nullptr, p.call.lse);
     block.FillRecords(reinterpret_cast<RowRecord*>(shared + Memory::kRecords));
     for (int slot = Thread(); slot < Tile::kRows; slot += kThreads)
       reinterpret_cast<RowStatistics*>(shared + Memory::kStatistics)[slot] = ReadStatistics(slot);
@@ -150,7 +150,8 @@ struct RingBackward {
     SyncBlock();
   }
 
-  // Hulls of the rows, and zeros for the key tiles in it that nobody sees.
+  // Hulls of the rows, empty for those that see nothing: the other passes must not read these. And zeros for the key tiles in the hull
+  // that nobody sees.
   ANYORDER_DEVICE void StartScratch() const {
     const AttentionScores<BFloat16>& scores = p.call.scores;
     const int first = Count()[1];
@@ -158,8 +159,9 @@ struct RingBackward {
     for (int slot = Thread(); slot < Tile::kRows; slot += kThreads) {
       if (!block.HasRow(slot)) continue;
       int32_t* const hull = scores.HullOf(GroupRow(slot), block.head);
-      hull[0] = first < last ? first : 0;
-      hull[1] = first < last ? last : 0;
+      const bool sees = first < last && p.call.lse[block.StatisticOf(slot)] != -INFINITY;
+      hull[0] = sees ? first : 0;
+      hull[1] = sees ? last : 0;
     }
     for (int n = first; n < last; ++n) {
       if ((Views()[n] & kTileViewMask) != kSeesNone) continue;
@@ -183,7 +185,7 @@ struct RingBackward {
                      shared + Memory::kValues + stage * Memory::kOperand,
                      shared + Memory::kOrders + stage * Memory::kOrdersBytes,
                      shared + Memory::kRules + stage * Memory::kRulesBytes,
-                     step.step() - Tile::kAhead);
+                     step);
     if constexpr (Tile::kHasBand) {
       if (step.has_band()) {
         block.template CopyRelative<kFault>(RelativeOf(i), step.step());
@@ -217,6 +219,7 @@ struct RingBackward {
 
   // scores = q keys^T and dp = dout values^T, for the warp's keys.
   ANYORDER_DEVICE void MultiplyKeys(int stage, HalfScores& scores, HalfScores& dp) const {
+    SyncWarp();  // visibility is found by each lane for itself
     ANYORDER_UNROLL
     for (int i = 0; i < kHalf; ++i) {
       scores[i / 16][i / 4 % 4][i % 4] = 0.0f;
@@ -343,7 +346,7 @@ struct RingBackward {
     for (int i = 0; i < 4; ++i) {
       const int slot = rows.SlotOf(i / 2, i % 2);
       unsigned char* const row = shared + Memory::kRing + RingRow(Tile::kColumns, slot);
-      const int shift = Tile::kTable ? rows.ShiftOf(i / 2, i % 2, block.tile.first_pos)
+      const int shift = Tile::kTable ? rows.ShiftOf(i / 2, i % 2, block.first_pos)
                                      : kChunk * ContentShiftChunks(slot);
       ANYORDER_UNROLL
       for (int c = 0; c < kHalf / 8; ++c) {
@@ -406,18 +409,15 @@ struct RingBackward {
     HalfScores dp;
     MultiplyKeys(stage, scores, dp);
     if constexpr (Tile::kHasBand)
-      rows.template AddBand<kHalf>(
-          scores, shared + Memory::kRing, n, first_key, block.tile.first_pos);
+      rows.template AddBand<kHalf>(scores, shared + Memory::kRing, n, first_key, block.first_pos);
     rows.template ApplyView<kHalf>(scores, step, orders, visible);
     Packed probabilities;
     Packed gradients;
     Differentiate(n, orders, scores, dp, probabilities, gradients);
     StoreScores(n, probabilities, gradients);
-    if constexpr (Tile::kHasBand) {
-      // Other lanes read products where this one writes.
-      SyncWarp();
-      PlaceInRing(step.step(), gradients);
-    }
+    // Other lanes read products where this one writes, and matrices are loaded by whole warps.
+    SyncWarp();
+    if constexpr (Tile::kHasBand) PlaceInRing(step.step(), gradients);
     AddKeys(shared + Memory::kKeys + stage * Memory::kOperand, gradients);
   }
 

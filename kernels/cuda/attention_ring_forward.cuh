@@ -53,8 +53,8 @@ struct RingForward {
   RingWindow window;
   uint32_t q[2][kRingHeadDim / 16][4];
   float out[2][kRingHeadDim / 8][4];
-  float top[2][2];  // largest score so far
-  float sum[2][2];  // of this lane's exponentials
+  float top[2][2];  // largest score so far, in units of log 2
+  float sum[2][2];  // of this lane's exponentials, relative to 2^top
 
   ANYORDER_DEVICE RingForward(const RingForwardParams& params, const RingRowTile& tile, int head)
       : p(params),
@@ -76,7 +76,7 @@ struct RingForward {
 
   // q, what is known of the rows, and the list of steps.
   ANYORDER_DEVICE void Prepare() {
-    block.FillOperand(shared + Memory::kKeys, p.call.in.q, p.call.in.content_bias);
+    block.FillOperand(shared + Memory::kKeys, p.call.in.q, p.call.in.content_bias, nullptr);
     block.FillRecords(reinterpret_cast<RowRecord*>(shared + Memory::kRecords));
     uint8_t* const views = shared + Memory::Views(p.plan.key_tiles);
     block.FillViews(views);
@@ -84,6 +84,7 @@ struct RingForward {
     if (Thread() == 0)
       *reinterpret_cast<int32_t*>(shared + Memory::kCount) = ListSteps<Tile, false>(
           views, p.plan.key_tiles, reinterpret_cast<uint32_t*>(shared + Memory::kSteps));
+    SyncWarp();  // matrices are loaded by whole warps
     ANYORDER_UNROLL
     for (int half = 0; half < 2; ++half) {
       const OperandRows left(shared + Memory::kKeys, rows.first_slot + 16 * half + InnerRow());
@@ -109,7 +110,7 @@ struct RingForward {
                      shared + Memory::kValues + stage * Memory::kOperand,
                      shared + Memory::kOrders + stage * Memory::kOrdersBytes,
                      shared + Memory::kRules + stage * Memory::kRulesBytes,
-                     step.step() - Tile::kAhead);
+                     step);
     if constexpr (Tile::kHasBand) {
       block.template CopyRelative<kFault>(
           shared + Memory::kRelative + stage * Memory::kRelativeOperand, step.step());
@@ -140,6 +141,7 @@ struct RingForward {
   }
 
   ANYORDER_DEVICE void MultiplyKeys(const unsigned char* keys, Scores& scores) const {
+    SyncWarp();  // visibility is found by each lane for itself
     const OperandRows right_rows(keys, ColumnRow());
     ANYORDER_UNROLL
     for (int m = 0; m < kKeyTile / 16; ++m) {
@@ -159,23 +161,24 @@ struct RingForward {
     }
   }
 
-  // Scores become exponentials relative to the row's largest so far; what was summed before is scaled to it.
+  // Scores become exponentials relative to the row's largest so far; what was summed before is scaled to it, by exactly 1 where the
+  // largest stays: it is kept in the units of the exponent, so that this does not hang on whether multiplications are fused.
   ANYORDER_DEVICE void UpdateSoftmax(Scores& scores) {
     const float scale = p.call.in.scale * kLog2E;
     ANYORDER_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int half = i / 2;
       const int part = i % 2;
-      float largest = top[half][part];
+      float largest = -INFINITY;
       ANYORDER_UNROLL
       for (int c = 0; c < kKeyTile / 4; ++c)
         largest = fmaxf(largest, scores[half][c / 2][2 * part + c % 2]);
       largest = fmaxf(largest, ShuffleXor(largest, 1));
       largest = fmaxf(largest, ShuffleXor(largest, 2));
       // Where nothing was seen yet, everything stays 0.
-      const float offset = largest == -INFINITY ? 0.0f : largest * scale;
-      const float kept =
-          top[half][part] == -INFINITY ? 0.0f : Exp2(top[half][part] * scale - offset);
+      largest = fmaxf(top[half][part], largest * scale);
+      const float offset = largest == -INFINITY ? 0.0f : largest;
+      const float kept = Exp2(top[half][part] - offset);
       top[half][part] = largest;
       float added = 0.0f;
       ANYORDER_UNROLL
@@ -214,6 +217,7 @@ struct RingForward {
   }
 
   ANYORDER_DEVICE void AddValues(const unsigned char* values, const Scores& scores) {
+    SyncWarp();
     const OperandRows right_rows(values, InnerRow());
     ANYORDER_UNROLL
     for (int m = 0; m < kKeyTile / 16; ++m) {
@@ -248,7 +252,7 @@ struct RingForward {
     Scores scores;
     MultiplyKeys(shared + Memory::kKeys + stage * Memory::kOperand, scores);
     if constexpr (Tile::kHasBand)
-      rows.template AddBand<kKeyTile>(scores, shared + Memory::kRing, n, 0, block.tile.first_pos);
+      rows.template AddBand<kKeyTile>(scores, shared + Memory::kRing, n, 0, block.first_pos);
     rows.template ApplyView<kKeyTile>(scores, step, orders, visible);
     UpdateSoftmax(scores);
     if (p.call.in.dropout.enabled()) Drop(n * kKeyTile, scores);
@@ -284,7 +288,8 @@ struct RingForward {
       total += ShuffleXor(total, 2);
       if (!block.HasRow(slot)) continue;
       const float kept = p.call.in.dropout.scale();
-      const float factor = total > 0.0f ? kept / total : 0.0f;
+      // Not a NaN's: that goes on to the results.
+      const float factor = total == 0.0f ? 0.0f : kept / total;
       if (Lane() % 4 == 0) StoreStatistic(slot, top[i / 2][i % 2], total);
       BFloat16* const to = p.call.out + block.RowOf(slot) * block.Width() +
                            block.head * kRingHeadDim + 2 * (Lane() % 4);
@@ -300,7 +305,7 @@ struct RingForward {
     const float same =
         prepared.segment_same == nullptr ? 0.0f : prepared.segment_same[block.StatisticOf(slot)];
     p.call.lse[block.StatisticOf(slot)] =
-        total > 0.0f ? (largest + same) * p.call.in.scale + logf(total) : -INFINITY;
+        total == 0.0f ? -INFINITY : largest * kLn2 + same * p.call.in.scale + logf(total);
   }
 };
 

@@ -242,6 +242,35 @@ AttentionData<T, G> MakeData(const AttentionCase& c, uint64_t seed) {
   return data;
 }
 
+// NaN in whatever may not be read (kernels/visibility.h): keys and values of pads, rows that see nothing.
+template <typename T, typename G>
+void SpoilUnread(AttentionData<T, G>* data) {
+  const AttentionShape& s = data->shape;
+  const AttentionInputs in = data->Inputs();
+  const auto spoil = [&](int64_t slot, std::vector<T>* x) {
+    for (int64_t i = slot * s.model_dim(); i < (slot + 1) * s.model_dim(); ++i)
+      (*x)[static_cast<size_t>(i)] = static_cast<T>(std::numeric_limits<float>::quiet_NaN());
+  };
+  const auto sees = [&](int64_t row) {
+    for (int64_t i = 0; i < s.num_heads * s.num_keys; ++i) {
+      const Band band = in.bands == nullptr ? Band{} : in.bands[i / s.num_keys];
+      const int64_t key = s.LaneOfRow(row) * s.num_keys + i % s.num_keys;
+      if (IsVisible(in.rows, row, in.keys, key, band)) return true;
+    }
+    return false;
+  };
+  for (int64_t key = 0; key < s.batch_size * s.num_keys; ++key) {
+    if (in.keys.doc[key] != kDocPad) continue;
+    spoil(key, &data->k);
+    spoil(key, &data->v);
+  }
+  for (int64_t row = 0; row < s.num_rows(); ++row) {
+    if (sees(row)) continue;
+    spoil(row, &data->q);
+    spoil(row, &data->dout);
+  }
+}
+
 // The same problem in double.
 template <typename T, typename G>
 AttentionData<double, double> InDouble(const AttentionData<T, G>& data) {
