@@ -17,6 +17,15 @@ absl::StatusOr<std::unique_ptr<SnapshotCopier>> SnapshotCopier::Create(kernels::
   return copier;
 }
 
+// Whoever gave the memory leaves it to the device then (ckpt::Client), and the device must not lose it here.
+SnapshotCopier::~SnapshotCopier() {
+  if (after_ == nullptr) return;
+  const absl::StatusOr<bool> is_reached = after_->IsReached();
+  if (!is_reached.ok() || *is_reached) return;
+  for (auto& [staging, registration] : registrations_)
+    registration.release();
+}
+
 void SnapshotCopier::Prepare(void* staging, int64_t bytes) {
   absl::StatusOr<std::unique_ptr<kernels::HostRegistration>> registration =
       backend_.RegisterHost(staging, bytes);
@@ -39,6 +48,14 @@ void SnapshotCopier::Copy(const void* data, void* staging, int64_t bytes) {
 
 void SnapshotCopier::End() {
   after_->Record(stream_->view());
+}
+
+absl::StatusOr<bool> SnapshotCopier::IsDone() {
+  ANYORDER_ASSIGN_OR_RETURN(const bool is_reached, after_->IsReached());
+  if (!is_reached) return false;
+  // Nothing is left to wait for, but what went to memory that is not pinned may only arrive by this.
+  backend_.Synchronize(stream_->view());
+  return true;
 }
 
 }  // namespace anyorder

@@ -19,13 +19,15 @@ class SnapshotCopier final : public ckpt::Copier {
  public:
   // `backend` is borrowed.
   static absl::StatusOr<std::unique_ptr<SnapshotCopier>> Create(kernels::Backend& backend);
+  // A copy that is still under way keeps its memory pinned for good.
+  ~SnapshotCopier() override;
 
   void Prepare(void* staging, int64_t bytes) override;
   void Release(void* staging) override { registrations_.erase(staging); }
   void Begin() override;
   void Copy(const void* data, void* staging, int64_t bytes) override;
   void End() override;
-  absl::StatusOr<bool> IsDone() override { return after_->IsReached(); }
+  absl::StatusOr<bool> IsDone() override;
 
   // Before anything that changes what a save reads: all that the main stream is asked for from now on runs after the last copy.
   void HoldBackUpdates() { after_->HoldBack({}); }

@@ -1,14 +1,18 @@
-// Saves beside the optimizer's updates, on a device that does everything as late as it may.
+// Saves beside the optimizer's updates, on a device that does everything as late as it may, and their memory, pinned or not.
 
 #include "core/train/snapshot_copier.h"
 
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/emulation/runtime_emulated.h"
 #include "tests/dist/training_run.h"
 #include "tests/testing/deferred_backend.h"
+#include "tests/testing/forwarding_backend.h"
 #include "tests/testing/thread_communicator.h"
 
 namespace anyorder {
@@ -104,6 +108,83 @@ TEST(SnapshotCopierTest, ACopyIsDoneWhenTheDeviceIsThroughAndNotBefore) {
   while (!copier->IsDone().value()) {
   }
   EXPECT_EQ(staging, std::vector<float>(10, 2.0f));
+}
+
+// The emulated GPU, which refuses to pin memory or tells what is pinned. One registration at a time.
+class PinningBackend final : public testing::ForwardingBackend {
+ public:
+  explicit PinningBackend(bool refuses)
+      : ForwardingBackend(
+            kernels::cuda::MakeCudaBackend(kernels::cuda::emulation::MakeEmulatedRuntime({}), {})
+                .value()),
+        refuses_(refuses) {}
+  absl::StatusOr<std::unique_ptr<kernels::HostRegistration>> RegisterHost(void* data,
+                                                                          int64_t bytes) override {
+    if (refuses_) return absl::ResourceExhaustedError("no more memory may be locked");
+    auto inner = ForwardingBackend::RegisterHost(data, bytes);
+    auto registration = std::make_unique<Registration>(*std::move(inner), pinned_);
+    pinned_ = registration.get();
+    return registration;
+  }
+  kernels::HostRegistration* pinned() const { return pinned_; }
+
+ private:
+  class Registration final : public kernels::HostRegistration {
+   public:
+    Registration(std::unique_ptr<kernels::HostRegistration> inner,
+                 kernels::HostRegistration*& pinned)
+        : inner_(std::move(inner)), pinned_(pinned) {}
+    ~Registration() override { pinned_ = nullptr; }
+
+   private:
+    const std::unique_ptr<kernels::HostRegistration> inner_;
+    kernels::HostRegistration*& pinned_;
+  };
+
+  const bool refuses_;
+  kernels::HostRegistration* pinned_ = nullptr;
+};
+
+// Several chunks of the ring that copies into other memory go through.
+constexpr int64_t kChunked = 160'000;
+
+TEST(SnapshotCopierTest, ACopyThatIsDoneIsInItsMemoryThoughThatIsNotPinned) {
+  for (const bool refuses : {true, false}) {
+    SCOPED_TRACE(refuses);
+    PinningBackend backend(refuses);
+    const auto copier = SnapshotCopier::Create(backend).value();
+    const DeviceArray<float> values(backend, std::vector<float>(kChunked, 2.0f));
+    std::vector<float> staging(kChunked, -1.0f);
+    copier->Prepare(staging.data(), kChunked * 4);
+    EXPECT_EQ(backend.pinned() == nullptr, refuses);
+    copier->Begin();
+    copier->Copy(values.view().raw(), staging.data(), kChunked * 4);
+    copier->End();
+    EXPECT_FALSE(copier->IsDone().value());
+    while (!copier->IsDone().value()) {
+    }
+    EXPECT_TRUE(staging == std::vector<float>(kChunked, 2.0f));
+    copier->Release(staging.data());
+  }
+}
+
+TEST(SnapshotCopierTest, MemoryStaysPinnedForACopyThatIsStillUnderWay) {
+  for (const bool is_done : {false, true}) {
+    SCOPED_TRACE(is_done);
+    PinningBackend backend(/*refuses=*/false);
+    const DeviceArray<float> values(backend, std::vector<float>(kChunked, 2.0f));
+    std::vector<float> staging(kChunked);
+    auto copier = SnapshotCopier::Create(backend).value();
+    copier->Prepare(staging.data(), kChunked * 4);
+    copier->Begin();
+    copier->Copy(values.view().raw(), staging.data(), kChunked * 4);
+    copier->End();
+    while (is_done && !copier->IsDone().value()) {
+    }
+    copier.reset();
+    EXPECT_EQ(backend.pinned() != nullptr, !is_done);
+    delete backend.pinned();
+  }
 }
 
 }  // namespace
