@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/check.h"
 #include "core/base/status.h"
 #include "kernels/arguments.h"
 #include "kernels/cuda/device_objects.h"
@@ -188,6 +189,9 @@ Scratch CudaBackend::ScratchOf(int64_t elements, StreamView stream) {
   if (elements == 0) return {};
   Scratch& scratch = scratch_[On(stream).handle];
   if (scratch.elements < elements) {
+    ANYORDER_CHECK(!runtime_->IsCapturing(On(stream)))
+        << "an operation needs " << elements
+        << " floats of scratch for the first time inside of a graph";
     if (scratch.data != nullptr) runtime_->FreeDevice(scratch.data);
     scratch = {};
     void* const data = AllocateOrEnd(*runtime_, elements * static_cast<int64_t>(sizeof(float)));

@@ -1,5 +1,8 @@
 #include "kernels/cuda/gemm.h"
 
+#include <cstdint>
+
+#include "core/base/check.h"
 #include "kernels/arguments.h"
 #include "kernels/cuda/operations.h"
 
@@ -30,28 +33,39 @@ GemmEngine::~GemmEngine() {
   }
 }
 
-void* GemmEngine::Grow(Runtime& runtime, Block& block, int64_t bytes) {
+void* GemmEngine::Grow(Block& block, int64_t bytes, StreamView stream) {
   if (block.bytes >= bytes) return block.data;
-  if (block.data != nullptr) runtime.FreeDevice(block.data);
+  ANYORDER_CHECK(!runtime_.IsCapturing(stream))
+      << "a product needs " << bytes << " bytes more for the first time inside of a graph";
+  if (block.data != nullptr) runtime_.FreeDevice(block.data);
   block = {};
-  block = {AllocateOrEnd(runtime, bytes), bytes};
+  block = {AllocateOrEnd(runtime_, bytes), bytes};
   return block.data;
 }
 
 void* GemmEngine::Workspace(StreamView stream, int64_t bytes) {
-  return Grow(runtime_, workspaces_[stream.handle], bytes);
+  return Grow(workspaces_[stream.handle], bytes, stream);
+}
+
+const void* GemmEngine::BiasFor(const GemmArgs& args, StreamView stream) {
+  const DType dtype = args.c.dtype();
+  const bool is_aligned = reinterpret_cast<uintptr_t>(args.bias.raw()) % kBiasAlignment == 0;
+  if (args.bias.dtype() == dtype && is_aligned) return args.bias.raw();
+  const int64_t bytes = args.bias.num_elements() * SizeOf(dtype);
+  void* const copy = Grow(biases_[stream.handle], bytes, stream);
+  if (args.bias.dtype() == dtype) {
+    runtime_.CopyOnDevice(args.bias.raw(), copy, bytes, stream);
+  } else {
+    Cast(args.bias, TensorView(copy, dtype, {args.bias.num_elements()}), stream);
+  }
+  return copy;
 }
 
 void GemmEngine::Run(const GemmArgs& args, StreamView stream) {
   ColumnMajorProduct product = ColumnMajorOf(args);
   if (product.rows == 0 || product.columns == 0) return;
   if (product.inner == 0) return PlainGemm(args, stream);
-  if (product.bias != nullptr && args.bias.dtype() != args.c.dtype()) {
-    // Libraries add the bias in d's dtype.
-    void* wide = Grow(runtime_, biases_[stream.handle], product.rows * SizeOf(args.c.dtype()));
-    Cast(args.bias, TensorView(wide, args.c.dtype(), {product.rows}), stream);
-    product.bias = wide;
-  }
+  if (product.bias != nullptr) product.bias = BiasFor(args, stream);
   if (!Multiply(product, stream)) PlainGemm(args, stream);
 }
 

@@ -20,13 +20,16 @@ struct GemmOptions {
   bool writes_table = true;
 };
 
+// Of an operation's bias as the library gets it. It reads vectors of this size, and no key tells algorithms by the bias's address.
+inline constexpr int kBiasAlignment = 16;
+
 // A product as libraries of column-major matrices see it: d = op(a) op(b) + bias[row] (+ d), of rows x columns, `inner` products each.
 // It is c^T = op(b)^T op(a)^T of the contract, so that nothing has to be transposed.
 struct ColumnMajorProduct {
   GemmKey key;  // the contract's shape
   const void* a = nullptr;
   const void* b = nullptr;
-  const void* bias = nullptr;  // of d's dtype, or null
+  const void* bias = nullptr;  // of d's dtype and a multiple of kBiasAlignment, or null
   void* d = nullptr;
   bool transpose_a = false;
   bool transpose_b = false;
@@ -61,11 +64,13 @@ class GemmEngine {
     void* data = nullptr;
     int64_t bytes = 0;
   };
-  static void* Grow(Runtime& runtime, Block& block, int64_t bytes);
+  void* Grow(Block& block, int64_t bytes, StreamView stream);
+  // The bias, or a copy of it where its dtype or address does not suit the library.
+  const void* BiasFor(const GemmArgs& args, StreamView stream);
 
   Runtime& runtime_;
   std::map<void*, Block> workspaces_;
-  std::map<void*, Block> biases_;  // in d's dtype
+  std::map<void*, Block> biases_;  // copies, in d's dtype
 };
 
 absl::StatusOr<std::unique_ptr<GemmEngine>> MakeGemmEngine(Runtime& runtime,

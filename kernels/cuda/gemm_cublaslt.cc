@@ -25,6 +25,24 @@ cudaDataType_t TypeOf(DType dtype) {
   return dtype == DType::kBFloat16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
+// "128 x 768 x 768, bf16 to fp32, of addresses that are multiples of 16, 16 and 4 bytes"
+std::string TextOf(const GemmKey& key) {
+  return absl::StrCat(key.m,
+                      " x ",
+                      key.n,
+                      " x ",
+                      key.k,
+                      key.in == DType::kBFloat16 ? ", bf16 to " : ", fp32 to ",
+                      key.out == DType::kBFloat16 ? "bf16" : "fp32",
+                      ", of addresses that are multiples of ",
+                      key.align_a,
+                      ", ",
+                      key.align_b,
+                      " and ",
+                      key.align_c,
+                      " bytes");
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CublasLtGemm>> CublasLtGemm::Create(Runtime& runtime,
@@ -151,6 +169,9 @@ std::vector<cublasLtMatmulHeuristicResult_t> CublasLtGemm::Candidates(const Plan
                                                            results.data(),
                                                            &found);
   lt_.MatmulPreferenceDestroy(preference);
+  // Having none is an answer; what else may have gone wrong would only make the run slow without a word.
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED)
+    CheckCublas(status, absl::StrCat("algorithms for a product of ", TextOf(key)));
   results.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(found) : 0);
   std::erase_if(results, [](const auto& result) {
     return result.state != CUBLAS_STATUS_SUCCESS ||
@@ -172,11 +193,7 @@ bool CublasLtGemm::TakePinned(const GemmKey& key, Plan* plan) const {
   LogWarning(absl::StrCat("'",
                           options_.table,
                           "' pins an algorithm that cuBLASLt refuses for ",
-                          key.m,
-                          " x ",
-                          key.n,
-                          " x ",
-                          key.k,
+                          TextOf(key),
                           ": another is chosen, bits may differ from here on"));
   return false;
 }
@@ -193,9 +210,11 @@ void CublasLtGemm::Pin(const GemmKey& key, const cublasLtMatmulAlgo_t& algorithm
   }
 }
 
-CublasLtGemm::Plan& CublasLtGemm::PlanOf(const ColumnMajorProduct& product) {
+CublasLtGemm::Plan& CublasLtGemm::PlanOf(const ColumnMajorProduct& product, StreamView stream) {
   const auto known = plans_.find(product.key);
   if (known != plans_.end()) return known->second;
+  ANYORDER_CHECK(!runtime().IsCapturing(stream))
+      << "a product of " << TextOf(product.key) << " comes up for the first time inside of a graph";
   Plan plan = Describe(product);
   plan.exists = TakePinned(product.key, &plan);
   if (!plan.exists) {
@@ -204,6 +223,10 @@ CublasLtGemm::Plan& CublasLtGemm::PlanOf(const ColumnMajorProduct& product) {
     if (plan.exists) {
       plan.algorithm = candidates[0].algo;
       Pin(product.key, plan.algorithm);
+    } else {
+      LogWarning(absl::StrCat("cuBLASLt has no algorithm for a product of ",
+                              TextOf(product.key),
+                              ": a plain kernel, much slower, computes it"));
     }
   }
   return plans_.emplace(product.key, plan).first->second;
@@ -240,11 +263,9 @@ cublasStatus_t CublasLtGemm::Start(const Plan& plan,
 }
 
 bool CublasLtGemm::Multiply(const ColumnMajorProduct& product, StreamView stream) {
-  const Plan& plan = PlanOf(product);
+  const Plan& plan = PlanOf(product, stream);
   if (!plan.exists) return false;
-  CheckCublas(
-      Start(plan, product, stream),
-      absl::StrCat("product of ", product.key.m, " x ", product.key.n, " x ", product.key.k));
+  CheckCublas(Start(plan, product, stream), absl::StrCat("product of ", TextOf(product.key)));
   return true;
 }
 
@@ -253,8 +274,8 @@ double CublasLtGemm::Microseconds(const Plan& plan, const ColumnMajorProduct& pr
   constexpr int kWarmUp = 10;
   constexpr int kRuns = 40;
   const StreamView stream = runtime().main_stream();
-  const EventView begin = runtime().MakeEvent();
-  const EventView end = runtime().MakeEvent();
+  const EventView begin = runtime().MakeTimedEvent();
+  const EventView end = runtime().MakeTimedEvent();
   bool runs = true;
   for (int i = 0; i < kWarmUp + kRuns && runs; ++i) {
     if (i == kWarmUp) runtime().Record(begin, stream);
@@ -296,7 +317,7 @@ ColumnMajorProduct ProductIn(char* data, const GemmKey& key) {
                            key.transpose_b ? Shape{key.n, key.k} : Shape{key.k, key.n});
   args.c = TensorView(take(key.m * key.n * SizeOf(key.out), key.align_c), key.out, {key.m, key.n});
   if (key.has_bias)
-    args.bias = ConstTensorView(take(key.n * SizeOf(key.out), 16), key.out, {key.n});
+    args.bias = ConstTensorView(take(key.n * SizeOf(key.out), kBiasAlignment), key.out, {key.n});
   args.beta = key.accumulates ? 1.0f : 0.0f;
   ColumnMajorProduct product = ColumnMajorOf(args);
   product.key = key;
@@ -305,7 +326,7 @@ ColumnMajorProduct ProductIn(char* data, const GemmKey& key) {
 
 TunedGemm CublasLtGemm::TuneOne(const GemmKey& key, char* data, GemmAlgorithm* words) {
   const ColumnMajorProduct product = ProductIn(data, key);
-  Plan plan = PlanOf(product);
+  Plan plan = PlanOf(product, runtime().main_stream());
   TunedGemm tuned;
   tuned.key = key;
   if (plan.exists) tuned.before_microseconds = Microseconds(plan, product);

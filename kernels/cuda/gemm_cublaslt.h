@@ -46,7 +46,7 @@ class CublasLtGemm final : public GemmEngine {
   CublasLtGemm(Runtime& runtime, const CublasLt& lt, const GemmOptions& options)
       : GemmEngine(runtime), lt_(lt), options_(options) {}
   absl::Status Prepare();
-  Plan& PlanOf(const ColumnMajorProduct& product);
+  Plan& PlanOf(const ColumnMajorProduct& product, StreamView stream);
   Plan Describe(const ColumnMajorProduct& product) const;
   std::vector<cublasLtMatmulHeuristicResult_t> Candidates(const Plan& plan,
                                                           const GemmKey& key,

@@ -6,6 +6,7 @@
 
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "kernels/cuda/launch.h"
 
 namespace anyorder::kernels::cuda {
 
@@ -26,14 +27,23 @@ absl::Status OutOfDeviceMemory(int64_t bytes,
 }
 
 absl::Status CheckChip(const DeviceProperties& device) {
-  if (device.chip >= kOldestChip) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(device.name,
-                                             " is sm_",
-                                             device.chip,
-                                             ", too old: sm_",
-                                             kOldestChip,
-                                             " (A100) or newer is needed; choose another GPU, or "
-                                             "train.device = \"cpu\""));
+  if (device.chip == kOldestChip || device.chip == kNewestChip) return absl::OkStatus();
+  // Code of sm_80 runs on all of compute capability 8, where a block may have less memory than the kernels are made for.
+  if (device.chip / 10 == kOldestChip / 10 && device.shared_bytes_per_block >= kMostSharedBytes)
+    return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat(device.name,
+                   " (sm_",
+                   device.chip,
+                   ", ",
+                   device.shared_bytes_per_block / 1024,
+                   " KiB of shared memory a block) is not supported: this program has code for sm_",
+                   kOldestChip,
+                   " (A100), sm_",
+                   kNewestChip,
+                   " (H100, H200) and others of sm_8x with ",
+                   kMostSharedBytes / 1024,
+                   " KiB; choose another GPU, or train.device = \"cpu\""));
 }
 
 void* AllocateOrEnd(Runtime& runtime, int64_t bytes) {

@@ -19,6 +19,8 @@ namespace anyorder::kernels::cuda {
 
 // The oldest chip that the kernels are made for: asynchronous copies and bf16 products of sm_80.
 inline constexpr int kOldestChip = 80;
+// The other one that there is code for; its own instructions are in it, so that no other chip can run it.
+inline constexpr int kNewestChip = 90;
 
 struct DeviceProperties {
   std::string name;      // "NVIDIA H200"
@@ -74,12 +76,15 @@ class Runtime {
   StreamView Resolve(StreamView stream) const {
     return stream.handle == nullptr ? main_stream() : stream;
   }
-  // A stream that the main stream does not wait for, nor it for the main stream.
+  // A stream that the main stream does not wait for, nor it for the main stream. Of blocks that wait for room on the GPU its go first:
+  // short work, exchanges mostly, that later work of the main stream waits for.
   virtual StreamView MakeStream() = 0;
   virtual void DestroyStream(StreamView stream) = 0;
   virtual void Synchronize(StreamView stream) = 0;
 
   virtual EventView MakeEvent() = 0;
+  // With the time of its mark, which costs the GPU a little.
+  virtual EventView MakeTimedEvent() = 0;
   virtual void DestroyEvent(EventView event) = 0;
   // Marks all that the stream was asked for so far; a later mark replaces an earlier one.
   virtual void Record(EventView event, StreamView stream) = 0;
@@ -87,7 +92,7 @@ class Runtime {
   virtual void Wait(StreamView stream, EventView event) = 0;
   virtual void Synchronize(EventView event) = 0;
   virtual bool IsDone(EventView event) = 0;
-  // Between two marks that were reached.
+  // Between the marks of two timed events. Waits for both.
   virtual double MillisecondsBetween(EventView begin, EventView end) = 0;
 
   // From BeginCapture to EndCapture the stream is not run but written down. EndCapture makes `graph` of it, or brings that graph up to
@@ -106,13 +111,14 @@ bool IsBuiltWithCuda();
 // How many GPUs this program can see, at least one. Unavailable where there is none, no driver, or one older than the runtime (both
 // versions are said).
 absl::StatusOr<int> CountDevices();
-// GPU number `device` of them. Unavailable if it is older than kOldestChip or does not answer.
+// GPU number `device` of them. Unavailable if CheckChip refuses it or it does not answer.
 absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int device);
 
 // What both kinds of runtime say of an allocation that did not fit, and of a chip.
 absl::Status OutOfDeviceMemory(int64_t bytes,
                                const DeviceMemoryInfo& memory,
                                const DeviceProperties& device);
+// Unavailable unless this program's kernels run on it.
 absl::Status CheckChip(const DeviceProperties& device);
 
 // For memory that an operation turns out to need, and which has nobody to return an error to: ends the program with one line and kExitIo

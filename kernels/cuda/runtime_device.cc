@@ -66,7 +66,11 @@ class DeviceRuntime final : public Runtime {
  public:
   DeviceRuntime(int device, DeviceProperties properties)
       : device_(device), properties_(std::move(properties)) {
-    main_ = MakeStream();
+    Use();
+    // Both are 0 where there is only one priority.
+    CheckCuda(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_),
+              "priorities of streams");
+    main_ = StreamWith(least_priority_);
   }
   ~DeviceRuntime() override {
     Use();
@@ -136,41 +140,36 @@ class DeviceRuntime final : public Runtime {
   }
 
   StreamView main_stream() const override { return main_; }
-  StreamView MakeStream() override {
-    Use();
-    cudaStream_t stream = nullptr;
-    CheckCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making of a stream");
-    return {stream};
-  }
+  StreamView MakeStream() override { return StreamWith(greatest_priority_); }
   void DestroyStream(StreamView stream) override {
     CheckCuda(cudaStreamSynchronize(StreamOf(stream)), "the last work of a stream");
     CheckCuda(cudaStreamDestroy(StreamOf(stream)), "destruction of a stream");
   }
   void Synchronize(StreamView stream) override {
+    Use();
     CheckCuda(cudaStreamSynchronize(StreamOf(Resolve(stream))), "work on the GPU");
   }
 
-  EventView MakeEvent() override {
-    Use();
-    cudaEvent_t event = nullptr;
-    // Blocking: a rank that waits leaves its core to the others.
-    CheckCuda(cudaEventCreateWithFlags(&event, cudaEventBlockingSync), "making of an event");
-    return {event};
-  }
+  EventView MakeEvent() override { return EventWith(cudaEventDisableTiming); }
+  EventView MakeTimedEvent() override { return EventWith(cudaEventDefault); }
   void DestroyEvent(EventView event) override {
     CheckCuda(cudaEventDestroy(EventOf(event)), "destruction of an event");
   }
   void Record(EventView event, StreamView stream) override {
+    Use();
     CheckCuda(cudaEventRecord(EventOf(event), StreamOf(Resolve(stream))), "mark of an event");
   }
   void Wait(StreamView stream, EventView event) override {
+    Use();
     CheckCuda(cudaStreamWaitEvent(StreamOf(Resolve(stream)), EventOf(event), 0),
               "a stream's wait for an event");
   }
   void Synchronize(EventView event) override {
+    Use();
     CheckCuda(cudaEventSynchronize(EventOf(event)), "work on the GPU");
   }
   bool IsDone(EventView event) override {
+    Use();
     const cudaError_t status = cudaEventQuery(EventOf(event));
     if (status == cudaErrorNotReady) return false;
     CheckCuda(status, "work on the GPU");
@@ -214,9 +213,24 @@ class DeviceRuntime final : public Runtime {
   }
 
  private:
-  // The current GPU belongs to the thread, and objects may be made and freed by any.
+  // The current GPU belongs to the thread, and objects may be made, waited for and freed by any.
   void Use() const { CheckCuda(cudaSetDevice(device_), "choice of a GPU"); }
 
+  StreamView StreamWith(int priority) {
+    Use();
+    cudaStream_t stream = nullptr;
+    CheckCuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
+              "making of a stream");
+    return {stream};
+  }
+  EventView EventWith(unsigned flags) {
+    Use();
+    cudaEvent_t event = nullptr;
+    // Blocking: a rank that waits leaves its core to the others.
+    CheckCuda(cudaEventCreateWithFlags(&event, flags | cudaEventBlockingSync),
+              "making of an event");
+    return {event};
+  }
   void Copy(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind, StreamView stream) {
     CheckCuda(
         cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, StreamOf(Resolve(stream))),
@@ -235,6 +249,8 @@ class DeviceRuntime final : public Runtime {
 
   const int device_;
   const DeviceProperties properties_;
+  int least_priority_ = 0;
+  int greatest_priority_ = 0;
   StreamView main_;
 };
 

@@ -1,3 +1,6 @@
+#include <cstdint>
+
+#include "core/base/check.h"
 #include "kernels/cuda/emulation/stream.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/storage.h"
@@ -34,6 +37,8 @@ class EmulatedGemm final : public GemmEngine {
 
  protected:
   bool Multiply(const ColumnMajorProduct& product, StreamView stream) override {
+    ANYORDER_CHECK(reinterpret_cast<uintptr_t>(product.bias) % kBiasAlignment == 0)
+        << "a bias that the library would read unaligned";
     WithStorage(product.key.in, [&]<typename T>() {
       WithStorage(product.key.out, [&]<typename D>() {
         emulation::Enqueue(stream, [product] { MultiplyLoops<T, D>(product); });

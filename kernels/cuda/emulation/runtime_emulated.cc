@@ -41,6 +41,7 @@ struct Stream {
 };
 struct Event {
   std::shared_ptr<Mark> mark;
+  bool is_timed = false;
 };
 struct Graph {
   std::vector<std::function<void()>> work;
@@ -119,6 +120,7 @@ class EmulatedRuntime final : public Runtime {
   void Synchronize(StreamView stream) override;
 
   EventView MakeEvent() override { return {new Event}; }
+  EventView MakeTimedEvent() override { return {new Event{.mark = nullptr, .is_timed = true}}; }
   void DestroyEvent(EventView event) override { delete EventOf(event); }
   void Record(EventView event, StreamView stream) override;
   void Wait(StreamView stream, EventView event) override;
@@ -259,6 +261,7 @@ bool EmulatedRuntime::IsDone(EventView event) {
 }
 
 double EmulatedRuntime::MillisecondsBetween(EventView begin, EventView end) {
+  ANYORDER_CHECK(EventOf(begin)->is_timed && EventOf(end)->is_timed) << "events without times";
   Synchronize(begin);
   Synchronize(end);
   return std::chrono::duration<double, std::milli>(EventOf(end)->mark->when -

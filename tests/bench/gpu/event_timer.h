@@ -30,7 +30,7 @@ class EventTimer final : public Timer {
   kernels::cuda::EventView At(int key) {
     const auto found = events_.find(key);
     if (found != events_.end()) return found->second;
-    return events_.emplace(key, runtime_.MakeEvent()).first->second;
+    return events_.emplace(key, runtime_.MakeTimedEvent()).first->second;
   }
 
   kernels::cuda::Runtime& runtime_;
