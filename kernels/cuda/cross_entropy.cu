@@ -39,7 +39,7 @@ Layout LayoutOf(int64_t rows, int64_t vocab, DType dtype) {
   layout.dlogits = dtype == DType::kBFloat16 ? aligned(chunk * vocab * 4) : 0;
   layout.statistics = layout.dlogits + aligned(chunk * vocab * SizeOf(dtype));
   layout.partials =
-      layout.statistics + aligned(chunk * static_cast<int64_t>(sizeof(RowStatistics)));
+      layout.statistics + aligned(chunk * static_cast<int64_t>(sizeof(SoftmaxStatistics)));
   layout.bytes = layout.partials + aligned(CeilDivide(chunk, kLogitRows) * vocab * 4);
   return layout;
 }
@@ -53,7 +53,7 @@ struct Chunk {
   ConstTensorView x;
   TensorView logits;
   TensorView dlogits;
-  RowStatistics* statistics;
+  SoftmaxStatistics* statistics;
   float* partials;
 };
 
@@ -67,7 +67,7 @@ Chunk ChunkAt(const LinearCrossEntropyArgs& args, const Layout& layout, int64_t 
   chunk.x = args.x.Slice(begin * chunk.columns, {chunk.rows, chunk.columns});
   chunk.logits = TensorView(base, DType::kFloat32, {chunk.rows, chunk.vocab});
   chunk.dlogits = TensorView(base + layout.dlogits, args.x.dtype(), {chunk.rows, chunk.vocab});
-  chunk.statistics = reinterpret_cast<RowStatistics*>(base + layout.statistics);
+  chunk.statistics = reinterpret_cast<SoftmaxStatistics*>(base + layout.statistics);
   chunk.partials = reinterpret_cast<float*>(base + layout.partials);
   return chunk;
 }

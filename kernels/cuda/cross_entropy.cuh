@@ -20,7 +20,7 @@ inline constexpr int kLogitRows = 32;  // of one partial sum of the bias's gradi
 enum class SoftmaxFault { kNone, kNoBarrier, kNeighbourLabel };
 
 // Of one row: what exp and the sum need not overflow, and no second reading of the row.
-struct RowStatistics {
+struct SoftmaxStatistics {
   float largest;  // logit
   float inverse;  // 1 / sum_j exp(logit_j - largest)
 };
@@ -31,8 +31,8 @@ struct SoftmaxParams {
   const T* bias;        // [vocab] or null
   const int32_t* labels;
   const float* row_weights;
-  float* loss;                // [rows]
-  RowStatistics* statistics;  // [rows], of rows with a weight
+  float* loss;                    // [rows]
+  SoftmaxStatistics* statistics;  // [rows], of rows with a weight
   int vocab;
 };
 
@@ -42,7 +42,7 @@ struct LogitGradientParams {
   const T* bias;
   const int32_t* labels;
   const float* row_weights;
-  const RowStatistics* statistics;
+  const SoftmaxStatistics* statistics;
   T* dlogits;       // [rows, vocab]; logits itself where T is fp32
   float* partials;  // [ceil(rows / kLogitRows), vocab], or null without bias
   int64_t rows;
@@ -145,7 +145,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kLogitThreads, 4)
     const float weight = p.row_weights[row];
     Vector8 d = {};
     if (weight != 0.0f) {
-      const RowStatistics statistics = p.statistics[row];
+      const SoftmaxStatistics statistics = p.statistics[row];
       const int label = p.labels[row] + (kFault == SoftmaxFault::kNeighbourLabel ? 1 : 0);
       const Vector8 x = LoadLogits<T, kAligned>(p.logits + row * p.vocab, p.bias, column, count);
       ANYORDER_UNROLL

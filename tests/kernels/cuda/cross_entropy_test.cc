@@ -30,7 +30,7 @@ struct Case {
 template <SoftmaxFault kFault>
 std::vector<double> Losses(Case in, uint64_t seed) {
   HostTensor loss(DType::kFloat32, {kRows});
-  std::vector<RowStatistics> statistics(kRows);
+  std::vector<SoftmaxStatistics> statistics(kRows);
   emulation::SetSchedule({seed});
   Launch(SoftmaxKernel<float, true, kFault>,
          {.blocks_x = kRows,
@@ -50,7 +50,7 @@ std::vector<double> Losses(Case in, uint64_t seed) {
 // With probabilities that are all small, the gradient is negative at the label and nowhere else.
 template <SoftmaxFault kFault>
 bool LabelsAreBelowZero(Case in) {
-  std::vector<RowStatistics> statistics(kRows, {0.0f, 1e-6f});
+  std::vector<SoftmaxStatistics> statistics(kRows, {0.0f, 1e-6f});
   HostTensor dlogits(DType::kFloat32, {kRows, kVocab});
   emulation::SetSchedule({});
   Launch(LogitGradientKernel<float, true, kFault>,
