@@ -149,6 +149,7 @@ struct LanePlanner {
     to.origin = static_cast<int32_t>(origin < -1 ? -1 : origin < most ? origin : most);
   }
 
+  // Tiles without rows are written whole, like all others: a compiler may have a kernel load a tile at once.
   // Tiles of `rows` rows in order; without a position term any rows do.
   ANYORDER_DEVICE void SetRegularTiles(int stream, int rows) {
     const int total = p.in.RowsOfStream(stream);
@@ -156,7 +157,7 @@ struct LanePlanner {
       const int first = tile * rows;
       const int left = total - first;
       if (left <= 0) {
-        TileAt(stream, tile).num_rows = 0;
+        TileAt(stream, tile) = {};
       } else {
         SetTile(stream,
                 tile,
@@ -206,7 +207,7 @@ struct LanePlanner {
     SyncBlock();
     const int used = shared.query_tiles < 0 ? 0 : shared.query_tiles;
     for (int tile = used + Thread(); tile < p.plan.capacity[1]; tile += kPlanThreads)
-      TileAt(1, tile).num_rows = 0;
+      TileAt(1, tile) = {};
     return shared.query_tiles >= 0;
   }
 
@@ -264,7 +265,7 @@ struct LanePlanner {
       p.plan.forms[stream * p.in.batch_size + lane] = is_ring ? kRingForm : kGeneralForm;
     if (is_ring) return;
     for (int tile = Thread(); tile < p.plan.capacity[stream]; tile += kPlanThreads)
-      TileAt(stream, tile).num_rows = 0;
+      TileAt(stream, tile) = {};
   }
 
   ANYORDER_DEVICE void Run() {
