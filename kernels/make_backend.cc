@@ -11,24 +11,33 @@
 namespace anyorder::kernels {
 namespace {
 
-absl::StatusOr<std::unique_ptr<cuda::Runtime>> OpenOwnDevice(int local_rank) {
-  ANYORDER_ASSIGN_OR_RETURN(const int count, cuda::CountDevices());
-  return cuda::OpenDevice(local_rank % count);
+absl::StatusOr<std::unique_ptr<Backend>> MakeGpuBackend(const BackendOptions& options, int count) {
+  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<cuda::Runtime> runtime,
+                            cuda::OpenDevice(options.local_rank % count));
+  return cuda::MakeCudaBackend(std::move(runtime), {options.gemm_table, options.writes_gemm_table});
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& options) {
   if (options.device == DeviceChoice::kCpu) return MakeCpuBackend(options);
-  absl::StatusOr<std::unique_ptr<cuda::Runtime>> runtime = OpenOwnDevice(options.local_rank);
-  if (!runtime.ok()) {
-    if (options.device == DeviceChoice::kCuda) return runtime.status();
+  const bool is_auto = options.device == DeviceChoice::kAuto;
+  const absl::StatusOr<int> count = cuda::CountDevices();
+  if (!count.ok()) {
+    if (!is_auto) return count.status();
     if (cuda::IsBuiltWithCuda() && options.local_rank == 0)
-      Log(absl::StrCat("computing on the CPU: ", runtime.status().message()));
+      Log(absl::StrCat("computing on the CPU: ", count.status().message()));
     return MakeCpuBackend(options);
   }
-  return cuda::MakeCudaBackend(*std::move(runtime),
-                               {options.gemm_table, options.writes_gemm_table});
+  absl::StatusOr<std::unique_ptr<Backend>> backend = MakeGpuBackend(options, *count);
+  if (!is_auto || !IsWithoutUsableGpu(backend.status())) return backend;
+  // Every rank says so: where only some have a GPU that will do, the job ends, and their lines tell why.
+  LogWarning(absl::StrCat("computing on the CPU, beside a GPU: ", backend.status().message()));
+  return MakeCpuBackend(options);
+}
+
+bool IsWithoutUsableGpu(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsNotFound(status);
 }
 
 }  // namespace anyorder::kernels

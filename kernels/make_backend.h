@@ -27,10 +27,13 @@ struct BackendOptions : CpuBackendOptions {
   bool writes_gemm_table = true;
 };
 
-// Says in the log why kAuto found no GPU that it can use, where the program was built for one. Errors: InvalidArgument for num_threads;
+// Says in the log why kAuto found no GPU that it can use, where the program was built for one; a warning if there is one, of a chip without
+// code or without cuBLASLt. Errors: InvalidArgument for num_threads;
 // Unavailable for kCuda without a GPU, driver or chip that will do, each in one line; NotFound without cuBLASLt; DataLoss for a damaged
 // table.
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& options);
+// Whether an error of the CUDA backend is such that kAuto takes the CPU. A damaged table or too little memory is the user's to know.
+bool IsWithoutUsableGpu(const absl::Status& status);
 
 }  // namespace anyorder::kernels
 

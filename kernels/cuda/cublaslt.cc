@@ -24,11 +24,17 @@ std::vector<std::string> Names() {
 
 std::vector<std::string> Folders() {
   std::vector<std::string> folders = {""};  // where the linker looks
+  std::vector<std::string> roots;
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
     if (const char* value = std::getenv(variable); value != nullptr && value[0] != '\0')
-      folders.push_back(absl::StrCat(value, "/lib64/"));
+      roots.emplace_back(value);
   }
-  folders.push_back("/usr/local/cuda/lib64/");
+  roots.emplace_back("/usr/local/cuda");
+  for (const std::string& root : roots) {
+    // The second is how Conda lays it out.
+    for (const char* folder : {"/lib64/", "/lib/"})
+      folders.push_back(absl::StrCat(root, folder));
+  }
   return folders;
 }
 

@@ -32,5 +32,13 @@ TEST(MakeBackendTest, WithoutAGpuAutoIsTheCpuAndCudaSaysWhy) {
   EXPECT_EQ(message.find('\n'), std::string::npos);
 }
 
+TEST(MakeBackendTest, AutoTakesTheCpuForAGpuThatWillNotDoAndForNothingElse) {
+  EXPECT_TRUE(IsWithoutUsableGpu(absl::UnavailableError("an old chip")));
+  EXPECT_TRUE(IsWithoutUsableGpu(absl::NotFoundError("no cuBLASLt")));
+  EXPECT_FALSE(IsWithoutUsableGpu(absl::OkStatus()));
+  EXPECT_FALSE(IsWithoutUsableGpu(absl::DataLossError("the table is damaged")));
+  EXPECT_FALSE(IsWithoutUsableGpu(absl::ResourceExhaustedError("no device memory")));
+}
+
 }  // namespace
 }  // namespace anyorder::kernels
