@@ -40,4 +40,8 @@ bool IsWithoutUsableGpu(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsNotFound(status);
 }
 
+absl::Status CheckDevice(DeviceChoice device) {
+  return device == DeviceChoice::kCuda ? cuda::CountDevices().status() : absl::OkStatus();
+}
+
 }  // namespace anyorder::kernels

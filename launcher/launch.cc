@@ -25,6 +25,7 @@
 #include "core/train/run_config.h"
 #include "core/train/run_directory.h"
 #include "core/train/schedule_change.h"
+#include "kernels/make_backend.h"
 #include "launcher/incarnation.h"
 #include "launcher/output_relay.h"
 #include "launcher/run_identity.h"
@@ -186,6 +187,8 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
   }
   // Everything that can be refused is refused before anything is written.
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(RequestOf(options)));
+  // The ranks of a Slurm job look for themselves: their machines may have what this one lacks.
+  if (options.via == "local") ANYORDER_RETURN_IF_ERROR(kernels::CheckDevice(config.train.device));
   ANYORDER_RETURN_IF_ERROR(CheckResume(options.run_dir, options.resume));
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<StartWay> way, MakeWay(options, config));
 

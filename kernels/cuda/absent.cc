@@ -7,7 +7,7 @@ namespace anyorder::kernels::cuda {
 namespace {
 
 absl::Status BuiltWithoutCuda() {
-  return absl::UnavailableError(
+  return absl::InvalidArgumentError(
       "this program was built without CUDA; use train.device = \"cpu\", or build it where nvcc is "
       "(ANYORDER_CUDA=ON)");
 }

@@ -108,8 +108,8 @@ class Runtime {
 };
 
 bool IsBuiltWithCuda();
-// How many GPUs this program can see, at least one. Unavailable where there is none, no driver, or one older than the runtime (both
-// versions are said).
+// How many GPUs this program can see, at least one. InvalidArgument where there is none, no driver, or one older than the runtime (both
+// versions are said): another start would not find one either. Unavailable if there are some that cannot be used now.
 absl::StatusOr<int> CountDevices();
 // GPU number `device` of them. Unavailable if CheckChip refuses it or it does not answer.
 absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int device);

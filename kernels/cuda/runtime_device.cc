@@ -292,14 +292,14 @@ absl::StatusOr<int> CountDevices() {
   CheckCuda(cudaRuntimeGetVersion(&runtime), "version of the CUDA runtime");
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
     cudaGetLastError();
-    return absl::UnavailableError(
+    return absl::InvalidArgumentError(
         "no NVIDIA driver on this machine; use one with a GPU, or train.device = \"cpu\"");
   }
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   cudaGetLastError();
   if (status == cudaErrorInsufficientDriver) {
-    return absl::UnavailableError(
+    return absl::InvalidArgumentError(
         absl::StrCat("the NVIDIA driver is for CUDA ",
                      VersionText(driver),
                      ", this program was built with CUDA ",
@@ -307,7 +307,7 @@ absl::StatusOr<int> CountDevices() {
                      "; update the driver, or use train.device = \"cpu\""));
   }
   if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {
-    return absl::UnavailableError(
+    return absl::InvalidArgumentError(
         "no GPU: the driver shows none (CUDA_VISIBLE_DEVICES, or the job asked for none); ask for "
         "one, or use train.device = \"cpu\"");
   }

@@ -6,14 +6,17 @@
 #   --bundle DIR  an unpacked bundle (default: the one that this script lies in)
 #   --build DIR   a build folder of this source (default: build)
 #   --out DIR     report.md, report.jsonl and logs/ (default: gpu-report; an old report there is replaced)
-#   --only PART   one part beside the environment
+#   --only PART   one part beside the environment, which then has all the time that there is, and each check three times its own
 #   --quick       a fifth of each part's time; what does not fit is cut off and says so
 #
 # A part has a budget of seconds and a check at most what is left of it; what does not end in time is ended and reported as cut off,
-# and what there is no time for as well. Needs bash, coreutils and Python 3.
-# Exit status: 0 all passed; 1 a check failed; 2 none failed, but some were cut off; 77 no GPU: what needs none passed, the rest was not
-# run; 64 bad command line; 74 no Python 3, or nothing can be written to the folder of the report.
+# and what there is no time for as well. All of it together, the environment too, ends after 540 s, so that the report is there before
+# callers lose patience at 600. Needs bash, coreutils and Python 3.
+# Exit status: 0 all passed; 1 a check failed; 2 none failed, but some were cut off; 77 no GPU, or a driver that is too old for this
+# build: what needs none passed, the rest was not run; 64 bad command line; 74 no Python 3, or nothing can be written to the folder of
+# the report.
 set -u
+total=540 environment=40
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 mode="" folder="" out=gpu-report only="" share=1
@@ -31,7 +34,7 @@ while [ $# -gt 0 ]; do
       esac
       shift 2 ;;
     --quick) share=5; shift ;;
-    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,19s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) fail 64 "unknown option '$1'; see check.sh --help" ;;
   esac
 done
@@ -61,19 +64,29 @@ trap 'trap - INT TERM; kill $(jobs -p) 2>/dev/null; report' INT TERM
 given=(env -u LD_LIBRARY_PATH ${LD_LIBRARY_PATH:+"LD_LIBRARY_PATH=$LD_LIBRARY_PATH"})
 packages=$(python3 "$here/environment.py" --package-folders)
 [ -z "$packages" ] || export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/cuda/lib64:$packages"
-python3 "$here/environment.py" "$folder" >"$out/environment.tsv"
+timeout -k 5 $environment python3 "$here/environment.py" "$folder" >"$out/environment.tsv" || {
+  grep -q '^gpus' "$out/environment.tsv" ||
+    printf 'gpus\t0\nno_gpu\tthe driver did not say how many GPUs there are within %s s\n' $environment >>"$out/environment.tsv"
+  printf 'environment\tended early, after at most %s s\n' $environment >>"$out/environment.tsv"
+}
 gpus=$(sed -n 's/^gpus\t//p' "$out/environment.tsv")
 no_gpu=$(sed -n 's/^no_gpu\t//p' "$out/environment.tsv")
+old_driver=$(sed -n 's/^old_driver\t//p' "$out/environment.tsv")
 cat "$out/environment.tsv"
 [ "${gpus:-0}" -gt 0 ] || echo "no GPU: what needs one is not run ($no_gpu)"
+[ -z "$old_driver" ] || echo "$old_driver: what needs a GPU is not run"
 
 # part NAME SECONDS: the checks that follow belong to it, and together have so long.
 part() {
+  local seconds=$2
   part=$1
-  deadline=$((SECONDS + $2 / share))
+  [ "$only" != "$part" ] || seconds=$((total - (SECONDS - started)))
+  seconds=$((seconds / share))
+  deadline=$((SECONDS + seconds))
+  [ $deadline -lt $((started + total)) ] || deadline=$((started + total))
   wanted=yes
   [ -z "$only" ] || [ "$only" = "$part" ] || wanted=""
-  [ -z "$wanted" ] || printf '\n== %s (at most %s s)\n' "$part" $(($2 / share))
+  [ -z "$wanted" ] || printf '\n== %s (at most %s s)\n' "$part" $seconds
 }
 
 record() { printf '%s\t%s\t%s\t%s\t%s\n' "$part" "$1" "$2" "$3" "$4" >>"$out/results.tsv"; }
@@ -85,9 +98,12 @@ check() {
   [ -n "$wanted" ] || return 0
   printf '%s\t%s\n' "$part" "$name" >>"$out/plan.tsv"
   left=$((deadline - SECONDS))
+  [ -z "$only" ] || limit=$((3 * limit))
   [ $limit -lt $left ] || limit=$left
   if [ "$need" = gpu ] && [ "${gpus:-0}" -eq 0 ]; then
     record "$name" no-gpu 0 "$no_gpu"
+  elif [ "$need" = gpu ] && [ -n "$old_driver" ]; then
+    record "$name" old-driver 0 "$old_driver"
   elif [ $left -le 0 ]; then
     record "$name" no-time 0 "the part's time was used up before"
   elif [[ $1 == "$bin"/* && ! -x $1 ]]; then
@@ -104,7 +120,7 @@ check() {
 # Runs one of the whole-program cases of training.sh.
 training() { check "$1" "$2" "$3" bash "$here/training.sh" "$bin" "$out/work" "$2"; }
 
-part correctness 260
+part correctness 230
 training any starts_without_driver 20
 training any no_device 30
 check gpu backend_suite 60 "$bin/gpu.device_test" --gtest_filter='Device/*'
@@ -115,22 +131,26 @@ training gpu ranks 40
 training gpu resume 60
 training gpu loss_curve 120
 
-# Small shapes: the tools are slow, and what they look for does not depend on size. The suite of single operations comes last.
-part sanitizer 150
+# Small shapes: the tools are slow, and what they look for does not depend on size. Time is short, and what is cut off should be what is
+# missed least: each tool looks at everything before the next, and the suite of single operations comes last. Errors of the API are left
+# out: libraries ask for what may not be there, and the product checks its own calls.
+part sanitizer 120
 sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
-for suite in SmallAttentionTest SmallModelTest Device/BackendTest; do
-  for tool in memcheck racecheck initcheck synccheck; do
+for tool in memcheck racecheck initcheck synccheck; do
+  options=(--tool $tool --error-exitcode 1 --print-limit 5)
+  [ $tool != memcheck ] || options+=(--report-api-errors no)
+  for suite in SmallAttentionTest SmallModelTest Device/BackendTest; do
     if [ ! -x "$sanitizer" ]; then
       check gpu ${tool}_${suite##*/} 5 bash -c 'echo "there is no compute-sanitizer here"; exit 77'
     elif [ ! -x "$bin/gpu.device_test" ]; then
       check gpu ${tool}_${suite##*/} 5 "$bin/gpu.device_test"
     else
-      check gpu ${tool}_${suite##*/} 40 "$sanitizer" --tool $tool --error-exitcode 1 --print-limit 5 "$bin/gpu.device_test" --gtest_filter="$suite.*"
+      check gpu ${tool}_${suite##*/} 40 "$sanitizer" "${options[@]}" "$bin/gpu.device_test" --gtest_filter="$suite.*"
     fi
   done
 done
 
-part speed 170
+part speed 150
 check gpu gpu_bench 120 "$bin/gpu_bench"
 check gpu peers 90 "${given[@]}" python3 "$root/tests/bench/peers/xlnet_gpu.py"
 

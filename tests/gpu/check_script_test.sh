@@ -41,36 +41,61 @@ pretend $'date\t2026-01-02\ngpus\t1\nchip\tPretended'
 passing gpu.device_test
 program gpu_bench <<<'echo "{\"name\": \"step_large\", \"value\": 130000, \"unit\": \"tokens/s\"}"'
 echo 'print("{\"name\": \"peer_large_eager\", \"value\": 20000, \"unit\": \"tokens/s\"}")' >"$work/tree/tests/bench/peers/xlnet_gpu.py"
-program compute-sanitizer <<<'while [ "${1#--}" != "$1" ]; do shift 2; done; "$@"; echo "========= ERROR SUMMARY: 0 errors"'
+program compute-sanitizer <<<'echo "$*"; while [ "${1#--}" != "$1" ]; do shift 2; done; "$@"; echo "========= ERROR SUMMARY: 0 errors"'
 PATH=$bin:$PATH check 0
 reported '# GPU check: Pretended, 2026-01-02'
 reported '2 of 2 tests passed; ERROR SUMMARY: 0 errors'
 reported 'ours 6.5 times as fast'
 [ ! -e "$out/work" ] || fail "the runs' folder was left behind"
+# One tool looks at everything before the next, and only memcheck would report errors of the API.
+order=$(sed -n 's/^sanitizer\t\([^\t_]*\)_.*/\1/p' "$out/results.tsv" | uniq | xargs)
+[ "$order" = "memcheck racecheck initcheck synccheck" ] || fail "the tools' order is $order"
+[ "$(grep -l -- '--report-api-errors no' "$out"/logs/*.log | xargs -n 1 basename | cut -d _ -f 1 | sort -u)" = memcheck ] || fail "who reports errors of the API"
 
 # One part only: no word of the others.
 check 0 --only correctness
 ! grep -q 'gpu_bench\|memcheck' "$out/report.md" || fail "--only correctness reports other parts"
 
+# A driver that is older than the toolkit of the build: no failure, and what needs no GPU is still run.
+pretend $'gpus\t1\nchip\tPretended\nold_driver\tdriver of CUDA 12.4 too old for CUDA 13.0'
+check 77
+reported '| correctness | starts_without_driver | passed |'
+reported '| correctness | backend_suite | not run | 0 | not run: driver of CUDA 12.4 too old for CUDA 13.0 |'
+reported '| speed | gpu_bench | not run |'
+
+# An environment that takes too long is ended; what it has said by then counts.
+sed -i 's/environment=40/environment=1/' "$here/check.sh"
+printf 'import sys, time\nif len(sys.argv) < 2 or sys.argv[1] != "--package-folders": print("gpus\\t1", flush=True); time.sleep(30)\n' >"$here/environment.py"
+check 0 --only speed
+reported '| environment | ended early, after at most 1 s |'
+printf 'import sys, time\nif len(sys.argv) < 2 or sys.argv[1] != "--package-folders": time.sleep(30)\n' >"$here/environment.py"
+check 77 --only speed
+reported 'no GPU: not run (the driver did not say'
+pretend $'date\t2026-01-02\ngpus\t1\nchip\tPretended'
+
 # A failure, and a check that is ended; still there is a report of all.
-sed -i 's/^check gpu attention [0-9]*/check gpu attention 2/' "$here/check.sh"
+sed -i 's/^check gpu attention [0-9]*/check gpu attention 1/' "$here/check.sh"
 program gpu.device_test <<<'case $1 in *Device*) echo "something is wrong"; exit 1 ;; *Attention*) echo "at the third of nine"; sleep 60 ;; esac'
 check 1 --only correctness
 reported '| correctness | backend_suite | failed |'
 reported 'exit status 1: something is wrong |'
-reported 'after 2 s: at the third of nine |'
+reported 'after 3 s: at the third of nine |'
 reported '| correctness | model_gradients | passed |'
 # Without the failure the status is that of what was cut off.
 program gpu.device_test <<<'case $1 in *Attention*) echo "at the third of nine"; sleep 60 ;; *) echo "all is well" ;; esac'
 check 2 --only correctness
 recorded '"exit_status": 2'
-# No time is left for a check.
-sed -i 's/^part correctness .*/part correctness 0/' "$here/check.sh"
+# No time is left for a check: for its part, or of all that there is.
+sed -i 's/^part sanitizer .*/part sanitizer 0/' "$here/check.sh"
+check 2
+reported '| correctness | backend_suite | passed |'
+reported '| sanitizer | memcheck_SmallAttentionTest | cut off | 0 | the part'
+sed -i 's/^total=540/total=0/' "$here/check.sh"
 check 2 --only correctness
 reported '| correctness | backend_suite | cut off | 0 | the part'
 
 # Ended from outside: what was seen is reported, what was under way is not called passed.
-sed -i 's/^part correctness .*/part correctness 60/; s/^check gpu attention [0-9]*/check gpu attention 60/' "$here/check.sh"
+sed -i 's/^total=0/total=540/; s/^check gpu attention [0-9]*/check gpu attention 60/' "$here/check.sh"
 rm -rf "$out"  # its logs would say that the check under way has begun
 "$here/check.sh" --bundle "$work/tree" --out "$out" --only correctness >"$work/log" 2>&1 &
 script=$!

@@ -2,7 +2,8 @@
 """Prints what a GPU machine is, one `key<TAB>value` a line; changes nothing. Usage: environment.py [BUNDLE_OR_BUILD_DIR]
 
 The driver and CUDA's libraries are asked themselves, through ctypes, so that nothing but Python is needed. `gpus` is always printed; 0
-where there is no driver or it finds none (`no_gpu` then says why).
+where there is no driver or it finds none (`no_gpu` then says why). `old_driver` is there if the driver cannot run what this build's
+toolkit made. Each line is printed once it is known, the slow ones last: what ends this early leaves the rest to be read.
 """
 import ctypes
 import datetime
@@ -14,13 +15,17 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 # cudaDeviceAttr of the driver's header: compute capability.
 MAJOR, MINOR = 75, 76
-QUERY = ("name", "memory.total", "clocks.current.sm", "clocks.max.sm", "clocks.current.memory", "clocks.max.memory", "power.limit",
+QUERY = ("driver_version", "name", "memory.total", "clocks.current.sm", "clocks.max.sm", "clocks.current.memory", "clocks.max.memory", "power.limit",
          "power.draw", "temperature.gpu", "persistence_mode", "compute_mode", "mig.mode.current", "ecc.mode.current",
          "clocks_event_reasons.active")
+PROGRAM_SECONDS = 10  # nvidia-smi takes one to five where persistence mode is off
+TORCH_SECONDS = 25  # its first import reads gigabytes
+FIELD_BY_FIELD_SECONDS = 15
 
 
 def library_folders(environment=os.environ):
@@ -98,27 +103,36 @@ def driver():
     return facts + [("chip", name.value.decode()), ("compute_capability", f"{capability[0].value}.{capability[1].value}")]
 
 
-def output(*command):
-    """First line of what a program prints, or None without it."""
+def output(*command, seconds=PROGRAM_SECONDS):
+    """What a program prints; None without it, or if it fails or takes too long."""
     if shutil.which(command[0]) is None:
         return None
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)
     except (subprocess.TimeoutExpired, OSError):
         return None
-    return done.stdout.strip() or None
+    return done.stdout.strip() or None if done.returncode == 0 else None
 
 
-def nvidia_smi():
-    """One query a field: an unknown name of an older tool would spoil the others."""
-    version = output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0")
-    if version is None:
+def query(*fields):
+    """nvidia-smi's values of the first GPU; None where it fails, as for a name that it does not know."""
+    text = output("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader", "-i", "0")
+    values = text.splitlines()[0].split(", ") if text else []
+    return values if len(values) == len(fields) else None
+
+
+def nvidia_smi(fields=QUERY):
+    """One query for all, since each may take seconds; an unknown name of an older tool spoils the others: then one by one."""
+    if shutil.which("nvidia-smi") is None:
         return
-    yield "driver", version
-    for field in QUERY:
-        value = output("nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader", "-i", "0")
-        if value and "not a valid field" not in value.lower():
-            yield f"gpu {field}", value.splitlines()[0]
+    values = query(*fields)
+    if values is not None:
+        found = zip(fields, values)
+    else:
+        end = time.monotonic() + FIELD_BY_FIELD_SECONDS
+        found = ((field, value[0]) for field in fields if time.monotonic() < end and (value := query(field)))
+    for field, value in found:
+        yield ("driver" if field == "driver_version" else f"gpu {field}"), value
 
 
 def toolkit():
@@ -148,8 +162,20 @@ def machine():
     yield "memory_gib", f"{int(total.group(1)) / 2**20:.0f}"
     yield "glibc", platform.libc_ver()[1]
     yield "python", platform.python_version()
-    torch = output(sys.executable, "-c", "import torch; print(torch.__version__, torch.cuda.is_available())")
-    yield "torch", torch or "not found"
+
+
+def torch():
+    found = output(sys.executable, "-c", "import torch; print(torch.__version__, torch.cuda.is_available())", seconds=TORCH_SECONDS)
+    yield "torch", found or "not found"
+
+
+def compilers_toolkit(root):
+    """Of a build folder with CUDA, "13.0"; None without."""
+    for path in Path(root).glob("CMakeFiles/*/CMakeCUDACompiler.cmake"):
+        found = re.search(r'CMAKE_CUDA_COMPILER_VERSION "(\d+\.\d+)', path.read_text())
+        if found:
+            return found.group(1)
+    return None
 
 
 def build(root):
@@ -164,14 +190,34 @@ def build(root):
         settings = dict(re.findall(r"^(\w+):\w+=(.*)$", cache.read_text(), re.MULTILINE)) if cache.exists() else {}
         commit = output("git", "-C", settings.get("CMAKE_HOME_DIRECTORY", "."), "describe", "--always", "--dirty", "--abbrev=12")
         yield "anyorder", f"commit {commit or 'unknown'}"
-        has_compiler = any(Path(root).glob("CMakeFiles/*/CMakeCUDACompiler.cmake"))
-        yield "cuda_backend", "yes" if has_compiler and settings.get("ANYORDER_CUDA") != "OFF" else "no"
+        compiler = compilers_toolkit(root)
+        yield "cuda_backend", f"yes, toolkit {compiler}" if compiler and settings.get("ANYORDER_CUDA") != "OFF" else "no"
+
+
+def old_driver(facts):
+    """Why this driver cannot run this build, "" if it can: one of the same major version can, whatever the minor ones are."""
+    toolkit = re.search(r"toolkit (\d+)\.\d+", facts.get("cuda_backend", ""))
+    driver_major = facts.get("driver_cuda", "").partition(".")[0]
+    if not toolkit or not driver_major or int(driver_major) >= int(toolkit.group(1)):
+        return ""
+    return f"driver of CUDA {facts['driver_cuda']} too old for CUDA {toolkit.group(0).split()[1]}"
 
 
 def main():
-    facts = [*machine(), *build(sys.argv[1] if len(sys.argv) > 1 else "."), *driver(), *nvidia_smi(), *toolkit(), *libraries()]
-    for key, value in facts:
-        print(f"{key}\t{' '.join(str(value).split())}")
+    root = sys.argv[1] if len(sys.argv) > 1 else "."
+    facts = {}
+
+    def say(pairs):
+        for key, value in pairs:
+            facts[key] = " ".join(str(value).split())
+            print(f"{key}\t{facts[key]}", flush=True)
+
+    for source in (machine, lambda: build(root), driver):
+        say(source())
+    if old_driver(facts):
+        say([("old_driver", old_driver(facts))])
+    for source in (nvidia_smi, toolkit, libraries, torch):
+        say(source())
 
 
 if __name__ == "__main__":

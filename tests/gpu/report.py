@@ -82,6 +82,8 @@ def judge(outcome, seconds, words, log, environment):
     """(status, note) of a check. `outcome`: an exit status or check.sh's word for why there is none."""
     if outcome == "no-gpu":
         return NOT_RUN, f"no GPU: not run ({words})"
+    if outcome == "old-driver":
+        return NOT_RUN, f"not run: {words}"
     if outcome == "no-time":
         return CUT_OFF, words
     if outcome == "no-program":

@@ -5,6 +5,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import environment  # noqa: E402
@@ -124,6 +125,10 @@ class JudgeTest(Folder):
     def test_without_a_gpu_a_check_is_not_run(self):
         self.assertEqual(self.judged("no-gpu", words="no driver"), ("not run", "no GPU: not run (no driver)"))
 
+    def test_under_a_driver_that_is_too_old_a_check_is_not_run(self):
+        self.assertEqual(self.judged("old-driver", words="driver of CUDA 12.4 too old for CUDA 13.0"),
+                         ("not run", "not run: driver of CUDA 12.4 too old for CUDA 13.0"))
+
     def test_a_program_that_is_missing_is_a_failure_where_it_could_be(self):
         self.assertEqual(self.judged("no-program", words="gpu.x is not in this build")[0], "failed")
         self.write_environment(gpus="1", cuda_backend="no")
@@ -156,6 +161,9 @@ class ExitStatusTest(Folder):
     def test_77_without_a_gpu(self):
         self.assertEqual(self.status(0, "no-gpu", gpus="0"), 77)
         self.assertEqual(self.status(0, gpus="0"), 77)
+
+    def test_77_with_a_driver_that_is_too_old(self):
+        self.assertEqual(self.status(0, "old-driver"), 77)
 
     def test_a_failure_without_a_gpu_is_a_failure(self):
         self.assertEqual(self.status(1, "no-gpu", gpus="0"), 1)
@@ -272,6 +280,39 @@ class EnvironmentTest(unittest.TestCase):
     def test_versions_are_read_from_numbers(self):
         self.assertEqual(environment.cuda_version(13000), "13.0")
         self.assertEqual(environment.cuda_version(12080), "12.8")
+
+    def test_a_driver_is_too_old_if_its_major_version_is_lower_than_the_builds(self):
+        def old(driver, backend="yes, toolkit 13.1"):
+            return environment.old_driver({"driver_cuda": driver, "cuda_backend": backend})
+
+        self.assertEqual(old("12.8"), "driver of CUDA 12.8 too old for CUDA 13.1")
+        self.assertEqual([old("13.0"), old("14.0"), old("12.8", "no"), old("")], ["", "", "", ""])
+        self.assertEqual(environment.old_driver({}), "")
+
+    def test_the_toolkit_of_a_build_is_its_compilers(self):
+        with tempfile.TemporaryDirectory() as root:
+            self.assertIsNone(environment.compilers_toolkit(root))
+            path = Path(root, "CMakeFiles/3.25.1/CMakeCUDACompiler.cmake")
+            path.parent.mkdir(parents=True)
+            path.write_text('set(CMAKE_CUDA_HOST_COMPILER_VERSION "12.2")\nset(CMAKE_CUDA_COMPILER_VERSION "13.0.88")\n')
+            self.assertEqual(environment.compilers_toolkit(root), "13.0")
+
+    def asked(self, script):
+        """What nvidia_smi says of three fields and how often it asked, with a program that pretends."""
+        with tempfile.TemporaryDirectory() as root:
+            program = Path(root, "nvidia-smi")
+            program.write_text(f"#!/bin/sh\necho >>{root}/calls\n{script}\n")
+            program.chmod(0o755)
+            with mock.patch.dict("os.environ", PATH=f"{root}:/usr/bin:/bin"):
+                return list(environment.nvidia_smi(("driver_version", "name", "new.field"))), len(Path(root, "calls").read_text())
+
+    def test_nvidia_smi_is_asked_once_for_all(self):
+        self.assertEqual(self.asked("echo '580.1, NVIDIA H200, 7 W'; echo '580.1, another, 8 W'"),
+                         ([("driver", "580.1"), ("gpu name", "NVIDIA H200"), ("gpu new.field", "7 W")], 1))
+
+    def test_a_field_that_it_does_not_know_costs_only_itself(self):
+        script = "case $1 in *new.field*) echo 'Field \"new.field\" is not a valid field to query.'; exit 2 ;; *=name) echo X ;; *) echo 470 ;; esac"
+        self.assertEqual(self.asked(script), ([("driver", "470"), ("gpu name", "X")], 4))
 
 
 if __name__ == "__main__":

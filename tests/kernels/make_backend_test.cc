@@ -25,7 +25,9 @@ TEST(MakeBackendTest, WithoutAGpuAutoIsTheCpuAndCudaSaysWhy) {
   EXPECT_TRUE(MakeBackend(options).value()->is_host_memory());
   options.device = DeviceChoice::kCuda;
   const absl::Status status = MakeBackend(options).status();
-  EXPECT_EQ(ExitStatusFor(status), kExitIo);
+  EXPECT_EQ(ExitStatusFor(status), kExitUsage);
+  EXPECT_EQ(CheckDevice(DeviceChoice::kCuda), status);
+  EXPECT_TRUE(CheckDevice(DeviceChoice::kAuto).ok() && CheckDevice(DeviceChoice::kCpu).ok());
   const std::string message(status.message());
   EXPECT_THAT(message, ::testing::HasSubstr("train.device = \"cpu\""));
   EXPECT_THAT(message, ::testing::HasSubstr(cuda::IsBuiltWithCuda() ? "driver" : "without CUDA"));

@@ -270,6 +270,9 @@ refused)
   expect_text "nowhere' does not exist; .*anyorder prep" $name/shards
   "$anyorder" launch --config nowhere.toml --run-dir $name/new >$name/missing 2>&1; expect_status $? 64 "no configuration"
   expect_text "nowhere.toml' does not exist" $name/missing
+  CUDA_VISIBLE_DEVICES="" launch "$name/new" --set train.device=cuda >$name/device 2>&1; expect_status $? 64 "no GPU"
+  expect_text 'use train.device = "cpu"' $name/device
+  [ "$(wc -l <$name/device)" = 1 ] || fail "more than one line: $(cat $name/device)"
   launch "$name/new" --via slurm --ranks 2 >$name/ranks 2>&1; expect_status $? 64 "--ranks in a Slurm job"
   expect_text "use --ranks-per-node" $name/ranks
   SLURM_JOB_ID=1 SLURM_TASKS_PER_NODE=1 PATH=$work/$name/bare "$anyorder" launch --via slurm --config "$here/tiny.toml" --set data.shards="$work/shards" --run-dir $name/new >$name/srun 2>&1
