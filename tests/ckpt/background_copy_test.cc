@@ -142,7 +142,8 @@ TEST_F(BackgroundCopyTest, AFailedCopyIsAFailedSaveOnAllRanks) {
   HeldCopier copier;
   copier.Hold();
   auto clients = Connect(copier);
-  SaveAll(clients, 7, State(1));
+  const State earlier(1);  // read until the copier is finished
+  SaveAll(clients, 7, earlier);
   copier.Fail(absl::InternalError("an illegal address was read"));
   EXPECT_TRUE(clients[0]->WaitStaged(7, absl::Seconds(30)).ok());
   for (const auto& client : clients) {
@@ -171,7 +172,8 @@ TEST_F(BackgroundCopyTest, ACopyThatDoesNotEndIsGivenUpAndItsMemoryLeftAlone) {
   HeldCopier copier;
   copier.Hold();
   auto clients = Connect(copier, absl::Milliseconds(100));
-  SaveAll(clients, 7, State(1));
+  const State earlier(1);  // read until the copier is finished
+  SaveAll(clients, 7, earlier);
   for (const auto& client : {clients[0].get(), clients[1].get()}) {
     EXPECT_EQ(AwaitEvent(*client, "ABANDONED").reason,
               "rank 0 could not copy its state: the device's copy was not done within 100ms");

@@ -49,12 +49,15 @@ Saved SaveBetweenUpdates(Lag lag, bool holds_back) {
     update();
     std::vector<float> staging(kSize, -1.0f);
     copier->Prepare(staging.data(), kSize * 4);
+    // A copy that nobody waits for reads when the next update is through, on any machine.
+    backend.StallSideStreams(!holds_back);
     // The copy is asked for while the update may still be under way.
     copier->Begin();
     copier->Copy(optimizer->master().raw(), staging.data(), kSize * 4);
     copier->End();
     update();
     saved.after = ToHost<float>(backend, optimizer->master());
+    backend.StallSideStreams(false);
     while (!copier->IsDone().value()) {
     }
     saved.copied = staging;
