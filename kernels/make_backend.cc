@@ -25,7 +25,8 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& optio
   const absl::StatusOr<int> count = cuda::CountDevices();
   if (!count.ok()) {
     if (!is_auto) return count.status();
-    if (cuda::IsBuiltWithCuda() && options.local_rank == 0)
+    // A machine that never had a GPU is no news.
+    if (cuda::HasDriver() && options.local_rank == 0)
       Log(absl::StrCat("computing on the CPU: ", count.status().message()));
     return MakeCpuBackend(options);
   }

@@ -14,7 +14,7 @@ absl::Status BuiltWithoutCuda() {
 
 }  // namespace
 
-bool IsBuiltWithCuda() {
+bool HasDriver() {
   return false;
 }
 absl::StatusOr<int> CountDevices() {

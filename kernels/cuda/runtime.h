@@ -107,7 +107,8 @@ class Runtime {
   virtual absl::Status LastError() = 0;
 };
 
-bool IsBuiltWithCuda();
+// Whether a driver is installed, whatever it can do; false in a program without CUDA.
+bool HasDriver();
 // How many GPUs this program can see, at least one. InvalidArgument where there is none, no driver, or one older than the runtime (both
 // versions are said): another start would not find one either. Unavailable if there are some that cannot be used now.
 absl::StatusOr<int> CountDevices();

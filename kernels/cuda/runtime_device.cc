@@ -280,20 +280,27 @@ std::string IdentityOf(const cudaDeviceProp& device) {
   return text;
 }
 
+// 0: none.
+int DriverVersion() {
+  int version = 0;
+  if (cudaDriverGetVersion(&version) == cudaSuccess) return version;
+  cudaGetLastError();
+  return 0;
+}
+
 }  // namespace
 
-bool IsBuiltWithCuda() {
-  return true;
+bool HasDriver() {
+  return DriverVersion() > 0;
 }
 
 absl::StatusOr<int> CountDevices() {
-  int driver = 0;
   int runtime = 0;
   CheckCuda(cudaRuntimeGetVersion(&runtime), "version of the CUDA runtime");
-  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
-    cudaGetLastError();
+  const int driver = DriverVersion();
+  if (driver == 0) {
     return absl::InvalidArgumentError(
-        "no NVIDIA driver on this machine; use one with a GPU, or train.device = \"cpu\"");
+        "no NVIDIA driver on this machine; use train.device = \"cpu\", or a machine with a GPU");
   }
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
