@@ -1,9 +1,14 @@
 // Softmax cross-entropy of logits that a product left in fp32 (kernels/cross_entropy.h).
 //
 // Two passes over a chunk of logits. The first gives each row its loss, and the two numbers that turn any of its logits into a
-// probability. The second turns logits into their gradients, in place in fp32 and into the products' dtype in bf16, and sums columns for
-// the bias while it has them: logits are written once, read twice and their gradients written once. The bias is added here, so that
-// the product needs no epilogue.
+// probability. The second turns logits into their gradients, in the products' dtype and over the logits, and sums columns for the bias while
+// it has them: logits are written once, read twice and their gradients written once. The bias is added here, so that the product needs no
+// epilogue.
+//
+// Logits are fp32 also where the products are bf16: rounding one of 20 to bf16 moves its probability by up to 6 %. Gradients of bf16 must
+// then be dense rows, for the products, of half a row of logits each, so they run ahead of it: a launch that writes rows [begin, end) of
+// gradients overwrites logits that an earlier launch has read, and none that its own blocks, which come in any order, still want
+// (GradientRowsEnd). No second array of all rows is needed, and nothing waits inside of a launch.
 
 #pragma once
 
@@ -15,6 +20,20 @@ namespace anyorder::kernels::cuda {
 inline constexpr int kSoftmaxThreads = 256;
 inline constexpr int kLogitThreads = 128;
 inline constexpr int kLogitRows = 32;  // of one partial sum of the bias's gradient
+
+// Gradients that fit in front of the logits: with an eighth of the rows, four launches turn all of them.
+constexpr int64_t LeadRows(int64_t rows) {
+  return ((rows + 7) / 8 + kLogitRows - 1) / kLogitRows * kLogitRows;
+}
+
+// Where a launch must end that begins with row `begin`, a multiple of kLogitRows. In rows of T, half as long as those of logits, what it
+// writes ends at `end` and what nobody has read yet begins at lead + 2 * begin.
+template <typename T>
+constexpr int64_t GradientRowsEnd(int64_t begin, int64_t rows, int64_t lead) {
+  if (sizeof(T) == sizeof(float)) return rows;  // every thread overwrites what it has read itself
+  const int64_t end = lead + 2 * begin;
+  return end < rows ? end : rows;
+}
 
 // Mistakes that tests plant.
 enum class SoftmaxFault { kNone, kNoBarrier, kNeighbourLabel };
@@ -43,9 +62,11 @@ struct LogitGradientParams {
   const int32_t* labels;
   const float* row_weights;
   const SoftmaxStatistics* statistics;
-  T* dlogits;       // [rows, vocab]; logits itself where T is fp32
+  T* dlogits;  // [rows, vocab]; begins LeadRows before the logits, or is the logits where T is fp32
   float* partials;  // [ceil(rows / kLogitRows), vocab], or null without bias
-  int64_t rows;
+  // Of this launch: GradientRowsEnd.
+  int64_t begin;
+  int64_t end;
   int vocab;
 };
 
@@ -131,15 +152,15 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kSoftmaxThreads, 4) SoftmaxKernel(So
   FinishRow(p, row, mine);
 }
 
-// Block (r, c): rows [r * kLogitRows, ...) of a block's worth of columns, 8 a thread.
+// Block (r, c): rows [begin + r * kLogitRows, ...) of a block's worth of columns, 8 a thread.
 template <typename T, bool kAligned, SoftmaxFault kFault = SoftmaxFault::kNone>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kLogitThreads, 4)
     LogitGradientKernel(LogitGradientParams<T> p) {
   const int column = (BlockY() * kLogitThreads + Thread()) * kGroup;
   if (column >= p.vocab) return;
   const int count = p.vocab - column < kGroup ? p.vocab - column : kGroup;
-  const int64_t begin = int64_t{BlockX()} * kLogitRows;
-  const int64_t end = begin + kLogitRows < p.rows ? begin + kLogitRows : p.rows;
+  const int64_t begin = p.begin + int64_t{BlockX()} * kLogitRows;
+  const int64_t end = begin + kLogitRows < p.end ? begin + kLogitRows : p.end;
   Vector8 sums = {};
   for (int64_t row = begin; row < end; ++row) {
     const float weight = p.row_weights[row];
@@ -158,7 +179,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kLogitThreads, 4)
     AddTo(d, sums);
   }
   if (p.partials != nullptr)
-    StoreGroup<kAligned>(p.partials + int64_t{BlockX()} * p.vocab + column, sums, count);
+    StoreGroup<kAligned>(p.partials + begin / kLogitRows * p.vocab + column, sums, count);
 }
 
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kShareThreads, 2)

@@ -51,7 +51,8 @@ void EmbeddingBackward(const EmbeddingBackwardArgs& args,
                        StreamView stream);
 void GatherRows(const GatherRowsArgs& args, StreamView stream);
 void RotaryApply(const RotaryArgs& args, StreamView stream);
-// Logits are held for at most 2048 rows and 256 MiB at a time (but for 64 rows at least), in the workspace with all else that is needed.
+// Logits and their gradients, which overwrite them, are held for at most 3072 rows and 384 MiB at a time (but for 64 rows at least), in
+// the workspace with all else that is needed.
 int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows, int64_t columns, int64_t vocab, DType dtype);
 void LinearCrossEntropy(const LinearCrossEntropyArgs& args,
                         const GemmFunction& gemm,

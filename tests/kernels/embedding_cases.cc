@@ -237,6 +237,7 @@ TEST_P(BackendTest, LinearCrossEntropyMatchesReference) {
                           Size{85, 16, 100},
                           Size{33, 9, 257},
                           Size{5, 24, 1500},
+                          Size{150, 3, 40},
                           Size{2, 3, 2051}}) {
     for (const bool bias : {false, true}) {
       SCOPED_TRACE(std::to_string(size.rows) + "x" + std::to_string(size.vocab));
@@ -254,7 +255,7 @@ TEST_P(BackendTest, LinearCrossEntropyMatchesReferenceInSeveralChunks) {
   struct Size {
     int64_t rows, columns, vocab;
   };
-  for (const Size size : {Size{250, 2, 70000}, Size{2100, 2, 5}}) {
+  for (const Size size : {Size{250, 2, 70000}, Size{3100, 2, 5}}) {
     const CrossEntropy in = MakeCrossEntropy(dtype(), size.rows, size.columns, size.vocab, true);
     CheckCrossEntropy(
         in, RunCrossEntropy(backend(), in, true), RunCrossEntropy(reference(), Widened(in), true));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -64,6 +65,7 @@ bool LabelsAreBelowZero(Case in) {
                                     statistics.data(),
                                     dlogits.view().data<float>(),
                                     nullptr,
+                                    0,
                                     kRows,
                                     static_cast<int>(kVocab)},
          {});
@@ -110,6 +112,82 @@ TEST(SoftmaxTest, DoesNotLoseNanBesideFiniteGroups) {
         EXPECT_EQ(std::isnan(losses[row]), row == 2) << "group " << group << " beside " << other;
     }
   }
+}
+
+// What a launch writes must be read by launches before it, and every launch must get further.
+TEST(GradientRowsTest, RunAheadOfLogitsThatAreStillWanted) {
+  for (int64_t rows = 1; rows <= 4096; ++rows) {
+    const int64_t lead = LeadRows(rows);
+    int launches = 0;
+    for (int64_t begin = 0, end = 0; begin < rows; begin = end, ++launches) {
+      end = GradientRowsEnd<BFloat16>(begin, rows, lead);
+      ASSERT_GT(end, begin) << rows;
+      ASSERT_EQ(begin % kLogitRows, 0) << "partial sums of the bias, " << rows << " rows";
+      // Bytes of one column.
+      ASSERT_LE(2 * end, 2 * lead + 4 * begin) << "rows from " << begin << " of " << rows;
+    }
+    ASSERT_LE(launches, 4) << rows;
+    ASSERT_EQ(GradientRowsEnd<float>(0, rows, 0), rows);
+  }
+}
+
+// Gradients of 150 rows of bf16 over their logits, by launches that believe in `lead` rows in front of them.
+template <bool kAligned>
+std::vector<uint16_t> GradientsOver(int64_t vocab, int64_t believed_lead, uint64_t seed) {
+  constexpr int64_t kMany = 150;
+  const HostTensor logits = test::RandomTensor(DType::kFloat32, {kMany, vocab}, 1, 3);
+  const std::vector<int32_t> labels = test::RandomIds(kMany, vocab, 2);
+  const std::vector<float> weights(kMany, 1.0f);
+  std::vector<SoftmaxStatistics> statistics(kMany, {0.0f, 0.01f});
+  const int64_t lead = LeadRows(kMany) * vocab / 2;  // in floats
+  HostTensor memory(DType::kFloat32, {lead + kMany * vocab});
+  std::memcpy(memory.view().data<float>() + lead,
+              logits.view().data<float>(),
+              static_cast<size_t>(kMany * vocab) * sizeof(float));
+  LogitGradientParams<BFloat16> params{memory.view().data<float>() + lead,
+                                       nullptr,
+                                       labels.data(),
+                                       weights.data(),
+                                       statistics.data(),
+                                       reinterpret_cast<BFloat16*>(memory.view().data<float>()),
+                                       nullptr,
+                                       0,
+                                       0,
+                                       static_cast<int>(vocab)};
+  emulation::SetSchedule({seed});
+  while (params.end < kMany) {
+    params.begin = params.end;
+    params.end = GradientRowsEnd<BFloat16>(params.begin, kMany, believed_lead);
+    Launch(LogitGradientKernel<BFloat16, kAligned>,
+           {.blocks_x = CeilDivide(params.end - params.begin, kLogitRows),
+            .blocks_y = static_cast<int>(CeilDivide(vocab, kLogitThreads * kGroup)),
+            .threads = kLogitThreads},
+           params,
+           {});
+  }
+  std::vector<uint16_t> bits(static_cast<size_t>(kMany * vocab));
+  std::memcpy(bits.data(), params.dlogits, bits.size() * sizeof(uint16_t));
+  return bits;
+}
+
+// One launch that writes a row too far, or all rows at once, overwrites logits that a block of it may still have to read.
+TEST(GradientRowsTest, ALaunchThatRunsTooFarShows) {
+  constexpr int64_t kMany = 150;
+  const int64_t lead = LeadRows(kMany);
+  const auto expect = [&](auto gradients, int64_t vocab) {
+    const std::vector<uint16_t> expected = gradients(vocab, lead, 0);
+    int too_far = 0;
+    int at_once = 0;
+    for (uint64_t seed = 1; seed < 6; ++seed) {
+      EXPECT_EQ(gradients(vocab, lead, seed), expected) << "seed " << seed;
+      too_far += gradients(vocab, lead + kLogitRows, seed) != expected ? 1 : 0;
+      at_once += gradients(vocab, kMany, seed) != expected ? 1 : 0;
+    }
+    EXPECT_GT(too_far, 0) << vocab;
+    EXPECT_GT(at_once, 0) << vocab;
+  };
+  expect(GradientsOver<true>, 1200);
+  expect(GradientsOver<false>, 1203);
 }
 
 // The whole operation; products are exact enough in double.
