@@ -128,6 +128,7 @@ check gpu attention 60 "$bin/gpu.device_test" --gtest_filter='*AttentionTest*'
 check gpu model_gradients 60 "$bin/gpu.device_test" --gtest_filter='*ModelTest*'
 training gpu repeat 60
 training gpu ranks 40
+training gpu nccl 40
 training gpu resume 60
 training gpu loss_curve 120
 

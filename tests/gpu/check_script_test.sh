@@ -118,6 +118,29 @@ pretend $'gpus\t1\ncuda_backend\tno'
 check 0 --only correctness
 reported 'gpu.device_test is not in this build, which has no CUDA backend |'
 
+# Runs with and without NCCL, by a program that has a library, none, or one that fails.
+program anyorder <<'PROGRAM'
+words="$*"
+case $1 in
+  prep) mkdir -p shards && touch shards/spiece.model ;;
+  launch)
+    case $words:$NCCL in
+      *transport=nccl*:none) echo "no NCCL: libnccl.so.2 is not here"; echo "the run has ended"; exit 74 ;;
+      *transport=nccl*:bad) echo "NCCL's ncclCommInitRankConfig: bad"; exit 74 ;;
+    esac
+    run=${words#*--run-dir }
+    mkdir -p "${run%% *}/checkpoints/step-000000020" ;;
+  inspect) echo '{"state_digest": "abc"}' ;;
+esac
+PROGRAM
+for case in 'good 0 without and with end in abc' 'none 77 skipped: no NCCL: libnccl.so.2 is not here' "bad 1 FAILED: with ended with status 74: NCCL's ncclCommInitRankConfig: bad"; do
+  read -r library expected words <<<"$case"
+  status=0
+  NCCL=$library bash "$source/tests/gpu/training.sh" "$bin" "$work/nccl" nccl >"$work/log" || status=$?
+  [ $status -eq "$expected" ] && [ "$(tail -n 1 "$work/log")" = "$words" ] || fail "nccl, $library: status $status, expected $expected and '$words'"
+  rm -r "$work/nccl"
+done
+
 # The command line.
 check 64 --only everything
 check 64 --colour

@@ -8,8 +8,9 @@ DIR has environment.tsv (key, value), plan.tsv (part, check), results.tsv (part,
 logs/CHECK.log. Programs speak to the report by JSON lines in their logs:
   {"tensor": NAME, "relative_l2": X, "bound": Y}                            model_gradients
   {"loss_curve": ...} and {"loss_at_step": ...}                             loss_curve.py
-  {"name": NAME, "shape": TEXT, "value": X, "unit": UNIT, "ms": X, "ceiling": "copy"|"gemm"}   gpu_bench and peers, in their order; `shape`,
-      `ms` and `ceiling` may be missing. The cases named `copy` and `gemm` are the measured ceilings. goals.json has the goals.
+  {"name": NAME, "shape": TEXT, "value": X, "unit": UNIT, "ms": X, "rate": X, "ceiling": "copy"|"gemm"}   gpu_bench and peers, in their order;
+      `shape`, `ms`, `rate` and `ceiling` may be missing. `rate` is in the ceiling's unit, and the value is if it is missing. The cases named
+      `copy` and `gemm` are the measured ceilings. goals.json has the goals.
 """
 import argparse
 import json
@@ -174,8 +175,10 @@ def speed_rows(measured, goals):
             goal = None  # another quantity of the same case
         row = {"kind": "speed", **record}
         ceiling = ceilings.get(record.get("ceiling"))
-        if ceiling and record["name"] not in ceilings:
-            row["percent_of_ceiling"] = round(100 * record["value"] / ceiling, 1)
+        # Where the value is a time, the rate stands beside it, 0 if nothing was counted.
+        rate = record.get("rate", None if record.get("unit") == "ms" else record["value"])
+        if ceiling and rate and record["name"] not in ceilings:
+            row["percent_of_ceiling"] = round(100 * rate / ceiling, 1)
         peer = peers.get(record["name"])
         if peer and record["value"] > 0 and peer["beside"] in best:
             row["times_faster"] = round(best[peer["beside"]] / record["value"], 2)

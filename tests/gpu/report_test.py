@@ -52,7 +52,8 @@ BENCH = """{"name": "copy", "shape": "8 GB", "value": 4.2, "unit": "TB/s", "ms":
 {"name": "gemm", "shape": "8192x8192x8192", "value": 780, "unit": "TFLOP/s"}
 {"name": "attention_forward", "shape": "B64", "value": 234.0, "unit": "TFLOP/s", "ms": 9.5, "ceiling": "gemm"}
 {"name": "layernorm", "shape": "38208x1024", "value": 3.1, "unit": "TB/s", "ceiling": "copy"}
-{"name": "adamw_large", "value": 2.9, "unit": "ms"}
+{"name": "adamw_large", "value": 2.9, "unit": "ms", "ms": 2.9, "rate": 3.78, "ceiling": "copy"}
+{"name": "attention_backward_sums", "value": 0.7, "unit": "ms", "ms": 0.7, "rate": 0, "ceiling": "gemm"}
 {"name": "step_large", "value": 181000.0, "unit": "tokens/s", "ms": 181.0}
 {"name": "step_base", "value": 470000, "unit": "tok"""
 PEERS = '{"name": "peer_large_eager", "value": 30000, "unit": "tokens/s"}\n{"name": "peer_large_compile", "value": 100000, "unit": "tokens/s"}\n'
@@ -192,7 +193,7 @@ class ReportTest(Folder):
         self.assertIn("| driver | 580.0 |", text)
         self.assertIn("| correctness | attention | failed | 1 | exit status 1: 1 of 3", text)
         self.assertLess(text.index("| layer0.q |"), text.index("| embedding |"), "nearest to its bound first")
-        self.assertIn("| speed | gpu_bench | cut off | 120 | after 120 s: 6 results |", text)
+        self.assertIn("| speed | gpu_bench | cut off | 120 | after 120 s: 7 results |", text)
         self.assertIn("Not measured: step_base, attention_backward_a.", text)
         self.assertEqual(records[0]["chip"], "NVIDIA H200")
         self.assertEqual([record["status"] for record in records if record["kind"] == "check"],
@@ -209,6 +210,8 @@ class ReportTest(Folder):
         self.assertEqual(speed["layernorm"]["mark"], "below bar")
         self.assertEqual(speed["layernorm"]["percent_of_ceiling"], 73.8)
         self.assertEqual(speed["adamw_large"]["mark"], "goal")  # smaller is better
+        self.assertEqual(speed["adamw_large"]["percent_of_ceiling"], 90.0)  # of the rate, not of the milliseconds
+        self.assertNotIn("percent_of_ceiling", speed["attention_backward_sums"])
         self.assertEqual(speed["step_large"]["mark"], "goal")
         self.assertEqual((speed["peer_large_eager"]["times_faster"], speed["peer_large_eager"]["mark"]), (6.03, "goal"))
         self.assertEqual((speed["peer_large_compile"]["times_faster"], speed["peer_large_compile"]["mark"]), (1.81, "below bar"))

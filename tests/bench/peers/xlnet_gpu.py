@@ -4,7 +4,9 @@
 One JSON line a case, as gpu_bench prints them: {"name": "peer_large_eager", "value": tokens/s, ...}. A step is what step_large is:
 forward and backward of both streams over 512 tokens, 384 states of memory and 85 targets, dropout 0.1, the norm's clipping and AdamW;
 bf16 by autocast over fp32 weights, which is how PyTorch trains in bf16 with fp32 master weights. The batch is the largest of those asked
-for that fits. Ends with one line and status 77 where there is no torch with CUDA, no transformers, or no GPU.
+for that fits; a form begins with the one that fitted the form before, since each attempt under torch.compile takes a minute of compiling.
+Ends with one line and status 77 where there is no torch with CUDA, no transformers, or no GPU. A form that PyTorch cannot run here
+(torch.compile wants a C compiler) is one line on stderr and left out.
 """
 import argparse
 import dataclasses
@@ -152,26 +154,38 @@ def line_of(options, form, batch, seconds, loss, versions):
             "share_of_989": round(flops / PEAK, 4), "share_of_790": round(flops / REACHABLE, 4), "loss": round(loss, 4), **versions}
 
 
+def attempt(measurement, out_of_memory):
+    """(what it returns, None); (None, None) if it did not fit; (None, why) of any other error of PyTorch's own."""
+    try:
+        return measurement(), None
+    except out_of_memory:
+        return None, None
+    except Exception as error:  # compilers raise whatever they like
+        return None, f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+
+
 def main(arguments):
     options = parse(arguments)
     torch, transformers = load_torch(options.device)
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
-    fitting = options.batches
+    out_of_memory = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)  # of torch before 2.5
+    batches, failed = options.batches, False
     for form in options.forms:
-        for batch in options.batches:
-            try:
-                measured = measure(torch, transformers, options, form, batch)
-            except torch.OutOfMemoryError:
-                measured = None
+        for batch in batches:
+            measured, error = attempt(lambda: measure(torch, transformers, options, form, batch), out_of_memory)
             # Here, not above: as long as the exception lives, so does the model that did not fit.
             if options.device == "cuda":
                 torch.cuda.empty_cache()
             if measured:
                 print(json.dumps(line_of(options, form, batch, *measured, versions)), flush=True)
+                batches = batches[batches.index(batch):]
+            if measured or error:
                 break
-        else:
-            print(f"xlnet_gpu: {options.size} {form}: not even {options.batches[-1]} sequences fit this GPU", file=sys.stderr)
-    return 0
+        reason = error or ("" if measured else f"not even {batches[-1]} sequences fit this GPU")
+        if reason:
+            print(f"xlnet_gpu: {options.size} {form}: {reason}", file=sys.stderr, flush=True)
+        failed = failed or (error and form == "eager")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
