@@ -46,7 +46,7 @@ class NcclLibrary {
   virtual std::string ErrorText(int result, NcclComm comm) = 0;
 };
 
-// Unavailable, in one line, if this machine has no libnccl.so.2, one without these calls, or the program was built without CUDA.
+// Unavailable, in one line, if this machine has no libnccl.so.2, one without these calls, or the program was built without nccl.h.
 absl::StatusOr<std::unique_ptr<NcclLibrary>> LoadNcclLibrary();
 
 }  // namespace anyorder::dist

@@ -23,7 +23,7 @@ class Staging {
   absl::Status Prepare();
   // `host` has been read when it returns.
   void CopyToDevice(const void* host, void* device, int64_t bytes, StreamView stream);
-  // `host` is complete after Deliver of that stream, or of a stream that waited for it.
+  // `host` is complete after Deliver of that stream.
   void CopyToHost(const void* device, void* host, int64_t bytes, StreamView stream);
   // Hands over all that CopyToHost of this stream still holds. REQUIRES that the stream is synchronised.
   void Deliver(StreamView stream);
