@@ -91,7 +91,9 @@ class BackwardTask {
       ToFloatRow(static_cast<const T*>(p_.out) + HeadOffset(row + r), p_.head_dim, padded, out);
       RoundRow(dout, padded, dout_ + r * padded);
       RowGradient& gradient = rows_[r];
-      gradient.lse2 = p_.lse[(row + r) * p_.num_heads + task_.head] * kLog2E - block_.same[r];
+      const float lse = p_.lse[(row + r) * p_.num_heads + task_.head];
+      // Scores of minus infinity alone have probabilities of 0, not of -inf + inf.
+      gradient.lse2 = (lse == kNegativeInfinity ? 0.0f : lse * kLog2E) - block_.same[r];
       gradient.delta = Dot(dout, out, padded);
       gradient.difference = block_.difference[r];
       gradient.keep_scale = p_.dropout_scale;

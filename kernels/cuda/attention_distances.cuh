@@ -159,11 +159,7 @@ struct GeneralDistanceBlock {
                       memory.docs);
     SyncBlock();
     AddWeighted<kGroups>(memory.weights, memory.rows, sums);
-    ANYORDER_UNROLL
-    for (int r = 0; r < kThreadRows; ++r) {
-      for (int i = 0; i < kTileRows; ++i)
-        weights[r] += memory.weights[(ThreadRow() + r) * kScoreStride + i];
-    }
+    AddWeights(memory.weights, weights);
   }
 
   // Between memory and the thread's sums, whatever `visit(kept, value)` does with them.

@@ -227,7 +227,7 @@ ANYORDER_DEVICE void AddDots(const float* rows,
       for (int r = 0; r < kThreadRows; ++r) {
         ANYORDER_UNROLL
         for (int i = 0; i < 4; ++i)
-          values.v[r][c] += a[r].v[i] * b.v[i];
+          values.v[r][c] = MultiplyAdd(a[r].v[i], b.v[i], values.v[r][c]);
       }
     }
   }
@@ -240,20 +240,37 @@ ANYORDER_DEVICE void AddWeighted(const float* weights,
                                  float (&sums)[kThreadRows][4 * kGroups]) {
   constexpr int kStride = TileColumns<kGroups>::kStride;
   const float* const weight = weights + ThreadRow() * kScoreStride;
-  for (int key = 0; key < kTileKeys; ++key) {
-    float w[kThreadRows];
+  for (int key = 0; key < kTileKeys; key += 4) {
+    Float4 w[kThreadRows];
     ANYORDER_UNROLL
     for (int r = 0; r < kThreadRows; ++r)
-      w[r] = weight[r * kScoreStride + key];
+      w[r] = LoadFour(weight + r * kScoreStride + key);
     ANYORDER_UNROLL
-    for (int g = 0; g < kGroups; ++g) {
-      const Float4 x = LoadFour(keys + key * kStride + ThreadColumn(g));
+    for (int n = 0; n < 4; ++n) {
       ANYORDER_UNROLL
-      for (int r = 0; r < kThreadRows; ++r) {
+      for (int g = 0; g < kGroups; ++g) {
+        const Float4 x = LoadFour(keys + (key + n) * kStride + ThreadColumn(g));
         ANYORDER_UNROLL
-        for (int i = 0; i < 4; ++i)
-          sums[r][4 * g + i] += w[r] * x.v[i];
+        for (int r = 0; r < kThreadRows; ++r) {
+          ANYORDER_UNROLL
+          for (int i = 0; i < 4; ++i)
+            sums[r][4 * g + i] = MultiplyAdd(w[r].v[n], x.v[i], sums[r][4 * g + i]);
+        }
       }
+    }
+  }
+}
+
+// sums[r] += sum over the tile's keys of weights[r][key], in their order: what AddWeighted would make of keys of ones.
+ANYORDER_DEVICE void AddWeights(const float* weights, float (&sums)[kThreadRows]) {
+  const float* const weight = weights + ThreadRow() * kScoreStride;
+  ANYORDER_UNROLL
+  for (int r = 0; r < kThreadRows; ++r) {
+    for (int key = 0; key < kTileKeys; key += 4) {
+      const Float4 w = LoadFour(weight + r * kScoreStride + key);
+      ANYORDER_UNROLL
+      for (int n = 0; n < 4; ++n)
+        sums[r] += w.v[n];
     }
   }
 }

@@ -30,7 +30,9 @@ struct GeneralBackward {
     if (Thread() >= kTileRows) return;
     const bool is_there = Thread() < tile.count;
     const int64_t at = (tile.row + Thread()) * p.in.num_heads + tile.head;
-    work.frame().lse[Thread()] = is_there ? p.lse[at] * kLog2E : 0.0f;
+    const float lse = is_there ? p.lse[at] : 0.0f;
+    // Scores of minus infinity alone have probabilities of 0, not of -inf + inf.
+    work.frame().lse[Thread()] = lse == -INFINITY ? 0.0f : lse * kLog2E;
     work.frame().delta[Thread()] = is_there ? p.delta[at] : 0.0f;
   }
 
@@ -69,7 +71,8 @@ struct GeneralBackward {
         const float factor = has_dropout ? factors.v[r][c] : 1.0f;
         const float probability = is_visible ? Exp2(s.v[r][c] - f.lse[row]) : 0.0f;
         const float ds =
-            is_visible ? probability * (factor * dp.v[r][c] - f.delta[row]) * p.in.scale : 0.0f;
+            is_visible ? probability * MultiplyAdd(factor, dp.v[r][c], -f.delta[row]) * p.in.scale
+                       : 0.0f;
         s.v[r][c] = probability * factor;
         dp.v[r][c] = ds;
         if (f.rows.seg[row] != f.keys.seg[half * kTileKeys + ThreadKey(c)])
@@ -105,7 +108,7 @@ struct GeneralBackward {
       const Float4 x = LoadFour(row + ThreadColumn(g));
       ANYORDER_UNROLL
       for (int i = 0; i < 4; ++i)
-        sums[4 * g + i] += weight * x.v[i];
+        sums[4 * g + i] = MultiplyAdd(weight, x.v[i], sums[4 * g + i]);
     }
   }
   ANYORDER_DEVICE void AddGathered(float weight, const T* row, float (&sums)[4 * kGroups]) const {
@@ -114,7 +117,8 @@ struct GeneralBackward {
       ANYORDER_UNROLL
       for (int i = 0; i < 4; ++i) {
         const int column = ThreadColumn(g) + i;
-        if (column < p.in.head_dim) sums[4 * g + i] += weight * ToFloat(row[column]);
+        if (column < p.in.head_dim)
+          sums[4 * g + i] = MultiplyAdd(weight, ToFloat(row[column]), sums[4 * g + i]);
       }
     }
   }
@@ -169,7 +173,8 @@ struct GeneralBackward {
       for (int i = 0; i < 4; ++i) {
         const int column = ThreadColumn(g) + i;
         if (column < p.in.head_dim)
-          dq[4 * g + i] += other * (ToFloat(different[column]) - ToFloat(same[column]));
+          dq[4 * g + i] =
+              MultiplyAdd(other, ToFloat(different[column]) - ToFloat(same[column]), dq[4 * g + i]);
       }
     }
   }

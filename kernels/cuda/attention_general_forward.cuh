@@ -29,18 +29,22 @@ struct RunningSoftmax {
         if (visible >> (kThreadKeys * r + c) & 1) largest = fmaxf(largest, s.v[r][c]);
       }
       largest = RowMax(largest);
-      const float factor = max[r] == -INFINITY ? 0.0f : Exp2(max[r] - largest);
+      // Where nothing was seen yet, or only scores of minus infinity, everything stays 0. A NaN is no maximum, but makes its exponential
+      // and all sums a NaN.
+      const float offset = largest == -INFINITY ? 0.0f : largest;
+      const float factor = Exp2(max[r] - offset);
       max[r] = largest;
-      sum[r] *= factor;
       ANYORDER_UNROLL
       for (int d = 0; d < 4 * kGroups; ++d)
         values[r][d] *= factor;
+      float added = 0.0f;
       ANYORDER_UNROLL
       for (int c = 0; c < kThreadKeys; ++c) {
         const bool is_visible = (visible >> (kThreadKeys * r + c) & 1) != 0;
-        s.v[r][c] = is_visible ? Exp2(s.v[r][c] - largest) : 0.0f;
-        sum[r] += s.v[r][c];
+        s.v[r][c] = is_visible ? Exp2(s.v[r][c] - offset) : 0.0f;
+        added += s.v[r][c];
       }
+      sum[r] = MultiplyAdd(sum[r], factor, added);
     }
   }
 };
@@ -94,15 +98,16 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, kGroups <= 2 ? 4 : 2)
   ANYORDER_UNROLL
   for (int r = 0; r < kThreadRows; ++r) {
     const float sum = RowSum(softmax.sum[r]);
-    const bool sees = sum > 0.0f;
+    // A NaN's sum is not 0: it goes on to the results.
+    const bool sees = sum != 0.0f;
     const float factor = sees ? 1.0f / sum : 0.0f;
     ANYORDER_UNROLL
     for (int d = 0; d < 4 * kGroups; ++d)
-      softmax.values[r][d] *= factor;
+      softmax.values[r][d] = sees ? softmax.values[r][d] * factor : 0.0f;
     const int row = ThreadRow() + r;
     if (ThreadKey(0) == 0 && row < tile.count)
       p.lse[(tile.row + row) * in.num_heads + tile.head] =
-          sees ? softmax.max[r] * kLn2 + logf(sum) : -INFINITY;
+          sees ? MultiplyAdd(softmax.max[r], kLn2, logf(sum)) : -INFINITY;
   }
   StoreTile<kGroups>(p.out + tile.row * in.model_dim() + work.head_offset(),
                      softmax.values,

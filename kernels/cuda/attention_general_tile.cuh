@@ -221,7 +221,9 @@ struct GeneralTile {
     for (int d = 0; d < columns(); d += 4) {
       const Float4 x = LoadFour(a + d);
       const Float4 y = LoadFour(b + d);
-      sum += (x.v[0] * y.v[0] + x.v[1] * y.v[1]) + (x.v[2] * y.v[2] + x.v[3] * y.v[3]);
+      ANYORDER_UNROLL
+      for (int i = 0; i < 4; ++i)
+        sum = MultiplyAdd(x.v[i], y.v[i], sum);
     }
     return sum;
   }
@@ -233,7 +235,7 @@ struct GeneralTile {
       const Vector8 y = LoadAny(b + d, left < kGroup ? left : kGroup, in.is_aligned);
       ANYORDER_UNROLL
       for (int i = 0; i < kGroup; ++i)
-        sum += x.v[i] * y.v[i];
+        sum = MultiplyAdd(x.v[i], y.v[i], sum);
     }
     return sum;
   }
@@ -252,8 +254,8 @@ struct GeneralTile {
         const int key = half * kTileKeys + ThreadKey(c);
         float score = s.v[r][c] + f.segment_same[row];
         if (f.rows.seg[row] != f.keys.seg[key]) score += f.segment_difference[row];
-        score *= in.scale;
-        if (in.distance_bias != nullptr) score += DistanceBias(Distance(r, key));
+        const float bias = in.distance_bias == nullptr ? 0.0f : DistanceBias(Distance(r, key));
+        score = MultiplyAdd(score, in.scale, bias);
         s.v[r][c] = score * kLog2E;
       }
     }

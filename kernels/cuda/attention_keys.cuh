@@ -122,12 +122,7 @@ struct GeneralKeyBlock {
                       memory.docs);
     SyncBlock();
     AddWeighted<kGroups>(memory.weights, memory.rows, sums);
-    if (!block.is_key) return;
-    ANYORDER_UNROLL
-    for (int r = 0; r < kThreadRows; ++r) {
-      for (int i = 0; i < kTileRows; ++i)
-        column_sums[r] += memory.weights[(ThreadRow() + r) * kScoreStride + i];
-    }
+    if (block.is_key) AddWeights(memory.weights, column_sums);
   }
 
   ANYORDER_DEVICE void StoreContentSums(const float (&column_sums)[kThreadRows]) const {
@@ -150,7 +145,8 @@ struct GeneralKeyBlock {
     for (int d = Thread(); d < in.head_dim; d += kTileThreads) {
       float sum = 0;
       for (int key = 0; key < kTileKeys; ++key)
-        sum += memory.column_sums[key] * memory.rows[key * TileColumns<kGroups>::kStride + d];
+        sum = MultiplyAdd(
+            memory.column_sums[key], memory.rows[key * TileColumns<kGroups>::kStride + d], sum);
       block.ContentSums()[d] = sum;
     }
   }
@@ -180,7 +176,8 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, 3)
       for (int d = 0; d < 4 * kGroups; ++d) {
         const int column = ThreadColumn(d / 4) + d % 4;
         if (column < in.head_dim)
-          sums[r][d] += column_sums[r] * ToFloat(in.content_bias[block.head_offset() + column]);
+          sums[r][d] = MultiplyAdd(
+              column_sums[r], ToFloat(in.content_bias[block.head_offset() + column]), sums[r][d]);
       }
     }
   }
@@ -233,8 +230,8 @@ struct MatrixKeyBlock {
         float x = sums.sum[n][2 * half];
         float y = sums.sum[n][2 * half + 1];
         if (bias != nullptr) {
-          x += sums.weight[2 * half] * ToFloat(bias[column]);
-          y += sums.weight[2 * half] * ToFloat(bias[column + 1]);
+          x = MultiplyAdd(sums.weight[2 * half], ToFloat(bias[column]), x);
+          y = MultiplyAdd(sums.weight[2 * half], ToFloat(bias[column + 1]), y);
         }
         *reinterpret_cast<uint32_t*>(row + column) = PackBf16(x, y);
       }
@@ -257,7 +254,9 @@ struct MatrixKeyBlock {
     float sum = 0;
     for (int key = 32 * half; key < 32 * (half + 1); ++key) {
       if (!block.IsPadding(key))
-        sum += column_sums[key] * ToFloat(in.k[block.KeyOffset() + key * in.model_dim() + column]);
+        sum = MultiplyAdd(column_sums[key],
+                          ToFloat(in.k[block.KeyOffset() + key * in.model_dim() + column]),
+                          sum);
     }
     if (half == 1) parts[column] = sum;
     SyncBlock();

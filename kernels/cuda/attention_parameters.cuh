@@ -84,8 +84,8 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kColumnThreads, 8)
       sum += p.sums[slot * rows * in.model_dim() + at];
     if (in.position_bias != nullptr) {
       const float weight = WeightOf(p, row, head);
-      sum += weight * bias;
-      position_sum += weight * ToFloat(in.relative[at]);
+      sum = MultiplyAdd(weight, bias, sum);
+      position_sum = MultiplyAdd(weight, ToFloat(in.relative[at]), position_sum);
     }
     p.drelative[at] = FromFloat<T>(sum);
   }
@@ -127,7 +127,7 @@ struct SegmentSums {
       const float gradient =
           in.is_aligned || i >= count ? first : of_row[(column + i) / in.head_dim];
       // A row that sees no other segment may be padding, whose memory may hold anything.
-      products.v[i] += gradient == 0.0f ? 0.0f : gradient * q.v[i];
+      if (gradient != 0.0f) products.v[i] = MultiplyAdd(gradient, q.v[i], products.v[i]);
       gradients.v[i] += gradient;
     }
   }
@@ -185,7 +185,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kColumnThreads, 8)
     }
   }
   const float bias = in.segment_bias == nullptr ? 0.0f : ToFloat(in.segment_bias[column]);
-  const float different = products + sum * bias;
+  const float different = MultiplyAdd(sum, bias, products);
   // A row's gradients sum to 0: what its segment gets is minus what the others get.
   p.dsegment_embedding[column] = -different;
   p.dsegment_embedding[columns + column] = different;

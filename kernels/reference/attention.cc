@@ -33,11 +33,13 @@ class AttentionRow {
     double max = -std::numeric_limits<double>::infinity();
     for (const double score : scores)
       max = std::max(max, score);
-    if (std::isinf(max)) return;
+    // A NaN is no maximum, but makes the sum NaN, and so everything of the row.
+    const double offset = max == -std::numeric_limits<double>::infinity() ? 0.0 : max;
     double sum = 0;
     for (const double score : scores)
-      sum += std::exp(score - max);
-    lse_ = max + std::log(sum);
+      sum += std::exp(score - offset);
+    if (sum == 0) return;
+    lse_ = offset + std::log(sum);
     for (int64_t j = 0; j < num_keys; ++j)
       probabilities_[j] = std::exp(scores[j] - lse_);
   }
