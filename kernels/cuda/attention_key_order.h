@@ -22,12 +22,24 @@ struct PositionRange {
   int64_t high;
 };
 
+// Positions and whose they are, in sorted runs.
+struct KeyRuns {
+  int32_t* positions;
+  int32_t* slots;
+};
+
 struct KeyOrder {
   KeyLane* lanes;             // [B]
-  int32_t* positions;         // [B, K] in rising order, of lanes that are not affine
-  int32_t* slots;             // [B, K]: whose they are
+  KeyRuns sorted;             // [B, K]: one run a lane, of lanes that are not affine
+  KeyRuns spare;              // [KeySortSpare(B, K)]: where longer runs are merged from
   PositionRange* row_ranges;  // [B, RowSteps]: of the rows of each step
 };
+
+// What one block sorts; more keys need spare memory.
+inline constexpr int kKeySortTile = 2048;
+constexpr int64_t KeySortSpare(int64_t batch_size, int64_t num_keys) {
+  return num_keys > kKeySortTile ? batch_size * num_keys : 0;
+}
 
 // Rows in steps of kScoreTile: those of the lane's content rows, then those of its query rows.
 ANYORDER_HOST_DEVICE int RowSteps(int content_rows, int query_rows) {
@@ -46,8 +58,8 @@ struct LaneKeys {
       : is_affine(order.lanes[lane].is_affine != 0),
         base(order.lanes[lane].base),
         num_keys(keys),
-        positions(order.positions + int64_t{lane} * keys),
-        slots(order.slots + int64_t{lane} * keys) {}
+        positions(order.sorted.positions + int64_t{lane} * keys),
+        slots(order.sorted.slots + int64_t{lane} * keys) {}
 
   // How many keys come before `position`.
   ANYORDER_DEVICE int CountBelow(int64_t position) const {

@@ -1,3 +1,6 @@
+#include <bit>
+
+#include "kernels/cuda/attention_key_sort.cuh"
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_prepare.cuh"
 #include "kernels/cuda/launch.h"
@@ -5,11 +8,37 @@
 namespace anyorder::kernels::cuda {
 namespace {
 
-constexpr int kSortThreads = 128;
-
 LaunchShape ShapeFor(int64_t heads, int head_dim) {
   return {.blocks_x = CeilDivide(heads * LanesOfHead(head_dim), kPrepareThreads),
           .threads = kPrepareThreads};
+}
+
+// Each merge moves the keys to the other memory; the last one's is order.sorted.
+void LaunchKeySort(
+    const int32_t* keys, int batch_size, int num_keys, const KeyOrder& order, StreamView stream) {
+  const int64_t tiles = CeilDivide(num_keys, kKeySortTile);
+  int merges = tiles == 0 ? 0 : std::bit_width(static_cast<uint64_t>(tiles - 1));
+  const auto runs = [&](int merges_left) {
+    return merges_left % 2 == 0 ? order.sorted : order.spare;
+  };
+  KeySortParams params{keys, order.lanes, num_keys, {}, runs(merges), kKeySortTile};
+  Launch(KeyTileSortKernel<>,
+         {.blocks_x = tiles,
+          .blocks_y = batch_size,
+          .threads = kKeySortThreads,
+          .shared_bytes = kKeySortBytes},
+         params,
+         stream);
+  for (; merges > 0; --merges, params.length *= 2) {
+    params.from = runs(merges);
+    params.to = runs(merges - 1);
+    Launch(KeyMergeKernel,
+           {.blocks_x = CeilDivide(num_keys, kKeySortThreads),
+            .blocks_y = batch_size,
+            .threads = kKeySortThreads},
+           params,
+           stream);
+  }
 }
 
 }  // namespace
@@ -48,12 +77,7 @@ void LaunchKeyOrder(const AttentionProblem<T>& in, const KeyOrder& order, Stream
   const KeyOrderParams params{
       in.keys, in.rows, in.batch_size, in.num_keys, in.content_rows, in.query_rows, order};
   Launch(KeyLanesKernel, {.blocks_x = in.batch_size, .threads = kWarp}, params, stream);
-  Launch(KeySortKernel,
-         {.blocks_x = CeilDivide(in.num_keys, kSortThreads),
-          .blocks_y = in.batch_size,
-          .threads = kSortThreads},
-         params,
-         stream);
+  LaunchKeySort(in.keys.pos, in.batch_size, in.num_keys, order, stream);
   Launch(RowRangesKernel,
          {.blocks_x = RowSteps(in.content_rows, in.query_rows),
           .blocks_y = in.batch_size,

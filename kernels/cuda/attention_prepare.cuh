@@ -49,7 +49,7 @@ ANYORDER_DEVICE float DotOf(const Vector8& a, const Vector8& b) {
   float sum = 0;
   ANYORDER_UNROLL
   for (int i = 0; i < kGroup; ++i)
-    sum += a.v[i] * b.v[i];
+    sum = MultiplyAdd(a.v[i], b.v[i], sum);
   return sum;
 }
 // a + sign * b
@@ -57,7 +57,7 @@ ANYORDER_DEVICE Vector8 Combined(const Vector8& a, float sign, const Vector8& b)
   Vector8 x;
   ANYORDER_UNROLL
   for (int i = 0; i < kGroup; ++i)
-    x.v[i] = a.v[i] + sign * b.v[i];
+    x.v[i] = MultiplyAdd(sign, b.v[i], a.v[i]);
   return x;
 }
 template <typename T>
@@ -185,23 +185,6 @@ ANYORDER_KERNEL void KeyLanesKernel(KeyOrderParams p) {
   result.base = least_base;
   result.low = low;
   result.high = -minus_high;
-}
-
-// Keys of lanes that are not affine, sorted by position, equal ones by slot: a thread for each counts those before it.
-ANYORDER_KERNEL void KeySortKernel(KeyOrderParams p) {
-  const int lane = BlockY();
-  if (p.order.lanes[lane].is_affine != 0) return;
-  const int64_t first = int64_t{lane} * p.num_keys;
-  const int j = BlockX() * BlockThreads() + Thread();
-  if (j >= p.num_keys) return;
-  const int32_t pos = p.keys.pos[first + j];
-  int rank = 0;
-  for (int other = 0; other < p.num_keys; ++other) {
-    const int32_t other_pos = p.keys.pos[first + other];
-    rank += other_pos < pos || (other_pos == pos && other < j) ? 1 : 0;
-  }
-  p.order.positions[first + rank] = pos;
-  p.order.slots[first + rank] = j;
 }
 
 // A warp for each kScoreTile rows of a lane and stream: the range of their positions.

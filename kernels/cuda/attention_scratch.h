@@ -104,8 +104,10 @@ struct BackwardScratch {
     delta = cutter.Take<float>(stats);
     other_segment = cutter.Take<float>(stats);
     order.lanes = cutter.Take<KeyLane>(s.batch_size);
-    order.positions = cutter.Take<int32_t>(s.batch_size * s.num_keys);
-    order.slots = cutter.Take<int32_t>(s.batch_size * s.num_keys);
+    for (int32_t** keys : {&order.sorted.positions, &order.sorted.slots})
+      *keys = cutter.Take<int32_t>(s.batch_size * s.num_keys);
+    for (int32_t** keys : {&order.spare.positions, &order.spare.slots})
+      *keys = cutter.Take<int32_t>(KeySortSpare(s.batch_size, s.num_keys));
     order.row_ranges = cutter.Take<PositionRange>(s.batch_size * steps);
     content_sums = cutter.Take<float>(content_rows * m);
     content_parts = cutter.Take<float>(SumRowsParts(content_rows) * m);

@@ -132,7 +132,7 @@ class PlantedAttentionTest : public ::testing::Test {
     }
     scores_ = {
         {0, 1, 0, 1}, kRows, padded, gradients_.data(), gradients_.data(), hulls_.data(), {}};
-    order_ = {lanes_.data(), positions_.data(), positions_.data(), ranges_.data()};
+    order_ = {lanes_.data(), {positions_.data(), positions_.data()}, {}, ranges_.data()};
     cuda::emulation::SetSchedule({});
     cuda::LaunchKeyOrder(in_, order_, {});
   }
