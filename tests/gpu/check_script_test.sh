@@ -52,6 +52,11 @@ order=$(sed -n 's/^sanitizer\t\([^\t_]*\)_.*/\1/p' "$out/results.tsv" | uniq | x
 [ "$order" = "memcheck racecheck initcheck synccheck" ] || fail "the tools' order is $order"
 [ "$(grep -l -- '--report-api-errors no' "$out"/logs/*.log | xargs -n 1 basename | cut -d _ -f 1 | sort -u)" = memcheck ] || fail "who reports errors of the API"
 
+# What the others left of the time is the last part's; in a hurry it is not.
+[ "$(sed -n 's/^speed\tpeers\t0\t[0-9]*\t//p' "$out/results.tsv")" = 300 ] || fail "peers had less than all of its time: $(cat "$out/results.tsv")"
+PATH=$bin:$PATH check 0 --only speed --quick
+[ "$(sed -n 's/^speed\tpeers\t0\t[0-9]*\t//p' "$out/results.tsv")" -le 108 ] || fail "peers had more than its time in a hurry"
+
 # One part only: no word of the others.
 check 0 --only correctness
 ! grep -q 'gpu_bench\|memcheck' "$out/report.md" || fail "--only correctness reports other parts"

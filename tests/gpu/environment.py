@@ -150,7 +150,11 @@ def toolkit():
                 break
         else:
             yield "toolkit", "not found"
-    yield "compute_sanitizer", output("compute-sanitizer", "--version") or "not found"
+    for folder in ("", *(f"{root}/bin/" for root in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if root)):
+        text = output(f"{folder}compute-sanitizer", "--version")
+        if text:
+            break
+    yield "compute_sanitizer", text or "not found"
 
 
 def machine():
