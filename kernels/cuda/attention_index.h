@@ -31,10 +31,15 @@ inline constexpr int kMostKeyTiles = 1024;  // a tile's steps lie in shared memo
 // Rows of `relative` behind a chunk that a content tile's warps may start at.
 inline constexpr int kShiftRows = 8;
 
+// Warps that a tile's rows are divided among. Backward has two for each share, and each takes half the keys.
+inline constexpr int kRingWarps = 4;
+
 // A kind of tile. kSpanOf 0: there is no position term, and no band.
 template <int kRowsOf, int kSpanOf, bool kIsTable>
 struct RingTileForm {
   static constexpr int kRows = kRowsOf;
+  static constexpr int kWarpRows = kRows / kRingWarps;
+  static constexpr int kHalves = kWarpRows / 16;  // products have 16 rows
   static constexpr int kSpan = kSpanOf;
   static constexpr bool kHasBand = kSpan > 0;
   static constexpr bool kTable = kIsTable;           // slots hold rows in order
@@ -44,10 +49,9 @@ struct RingTileForm {
 };
 using ContentTile = RingTileForm<128, 128, false>;
 using TableTile = RingTileForm<64, 256, true>;
-using UnplacedContentTile = RingTileForm<128, 0, true>;
-using UnplacedQueryTile = RingTileForm<64, 0, true>;
+using UnplacedTile = RingTileForm<128, 0, true>;  // of either stream
 
-// The row of the tile that slot 32 warp + 16 half + t holds.
+// The row of the tile that slot kWarpRows warp + 16 half + t holds.
 template <typename Tile>
 constexpr int RowOfSlot(int slot) {
   if constexpr (Tile::kTable) return slot;

@@ -11,8 +11,8 @@ int64_t KeyTiles(int64_t num_keys) {
 
 // Sorted query rows over the positions of the keys need no more tiles: each is closed by its last row or by the end of a span.
 int64_t QueryTiles(const AttentionShape& shape) {
+  if (shape.num_distances == 0) return CeilDivide(shape.query_rows, UnplacedTile::kRows);
   const int64_t by_rows = CeilDivide(shape.query_rows, TableTile::kRows);
-  if (shape.num_distances == 0) return by_rows;
   const int64_t most = by_rows + CeilDivide(shape.num_keys, TableTile::kSpan) + 1;
   return most < shape.query_rows ? most : shape.query_rows;
 }
@@ -49,6 +49,7 @@ RingPlan Place(const AttentionShape& shape, Places* places) {
   plan.forms = places->Next<int32_t>(2 * lanes);
   for (int stream = 0; stream < 2; ++stream)
     plan.tiles[stream] = places->Next<RingRowTile>(lanes * plan.capacity[stream]);
+  plan.work = places->Next<RingRowTile>(lanes * (plan.capacity[0] + plan.capacity[1]));
   plan.keys = places->Next<SlotSummary>(lanes * plan.key_tiles);
   plan.orders = places->Next<RingKeyOrder>(slots);
   plan.rules = places->Next<RingKeyRule>(slots);

@@ -1,5 +1,5 @@
-// Plans the ring kernels' work, one block a lane: which form the lane's rows have, their tiles, and what decides at a glance how a tile of
-// rows sees a tile of keys (attention_index.h).
+// Plans the ring kernels' work, one block a lane: which form the lane's rows have, their tiles and the order of these, and what decides at
+// a glance how a tile of rows sees a tile of keys (attention_index.h).
 
 #pragma once
 
@@ -141,6 +141,7 @@ struct LanePlanner {
     to.num_rows = count;
     to.lane = lane;
     to.first_pos = first_pos;
+    to.stream = stream;
     const int span = stream == 0 ? ContentTile::kSpan : TableTile::kSpan;
     const int64_t origin = first_pos - key_offset - p.in.min_distance + span - 1;
     // Beyond these every column is out of the table.
@@ -228,8 +229,43 @@ struct LanePlanner {
                 rows.glob[row] != 0);
       }
       const SlotSummary all = WarpSummary(one);
-      if (Lane() == 0) to.rows = all;
+      const int visible = CountVisible(all);
+      if (Lane() != 0) continue;
+      to.rows = all;
+      to.cost = to.num_rows == 0 ? 0 : CostOf(stream, visible);
     }
+  }
+  // Key tiles that a tile with these rows may see in some head, as a warp.
+  ANYORDER_DEVICE int CountVisible(const SlotSummary& rows) const {
+    const SlotSummary* const keys = p.plan.keys + int64_t{lane} * p.plan.key_tiles;
+    int count = 0;
+    for (int n = Lane(); n < p.plan.key_tiles; n += kWarp)
+      count += ViewOfTile(rows, keys[n], Band{}, false) == kSeesNone ? 0 : 1;
+    return WarpSum(count);
+  }
+  // The block's steps, each as long as it has rows.
+  ANYORDER_DEVICE int CostOf(int stream, int visible) const {
+    if (!HasPosition()) return visible * UnplacedTile::kRows;
+    return stream == 0 ? (visible + ContentTile::kAhead) * ContentTile::kRows
+                       : (visible + TableTile::kAhead) * TableTile::kRows;
+  }
+
+  // Copies each tile to its place, behind those that cost more and, of as much, those before it.
+  ANYORDER_DEVICE void OrderWork() {
+    const int total = p.plan.capacity[0] + p.plan.capacity[1];
+    for (int i = Thread(); i < total; i += kPlanThreads) {
+      const RingRowTile& tile = AnyTile(i);
+      int place = 0;
+      for (int j = 0; j < total; ++j) {
+        const int32_t other = AnyTile(j).cost;
+        place += other > tile.cost || (other == tile.cost && j < i) ? 1 : 0;
+      }
+      p.plan.work[int64_t{lane} * total + place] = tile;
+    }
+  }
+  // Content tiles, then query tiles.
+  ANYORDER_DEVICE const RingRowTile& AnyTile(int i) const {
+    return i < p.plan.capacity[0] ? TileAt(0, i) : TileAt(1, i - p.plan.capacity[0]);
   }
 
   ANYORDER_DEVICE void CopyAndSummariseKeys() {
@@ -277,8 +313,9 @@ struct LanePlanner {
       content_fits = content_fits && affine && ContentRowsAreAffine();
       query_fits = SetTableTiles() && query_fits && affine;
     } else {
-      SetRegularTiles(1, UnplacedQueryTile::kRows);
+      SetRegularTiles(1, UnplacedTile::kRows);
     }
+    static_assert(ContentTile::kRows == UnplacedTile::kRows);
     SetRegularTiles(0, ContentTile::kRows);
     SyncBlock();
     SetForm(0, content_fits);
@@ -286,6 +323,8 @@ struct LanePlanner {
     SyncBlock();
     SummariseRows(0);
     SummariseRows(1);
+    SyncBlock();
+    OrderWork();
   }
 };
 

@@ -1,6 +1,6 @@
 // What the two ring kernels of attention share: how a block finds its work, copies its operands, computes the band of position products
-// and decides who sees whom. A warp has 32 row slots, two halves of 16; lane (g, t) = (Lane() / 4, Lane() % 4) of it holds, of each half,
-// rows g and g + 8 and of each 8 columns those at 2t and 2t + 1: the layout of a product's accumulators.
+// and decides who sees whom. A warp has one or two halves of 16 row slots; lane (g, t) = (Lane() / 4, Lane() % 4) of it holds, of each half, rows g
+// and g + 8 and of each 8 columns those at 2t and 2t + 1: the layout of a product's accumulators.
 
 #pragma once
 
@@ -15,6 +15,7 @@ namespace anyorder::kernels::cuda {
 // What tests plant to see it found.
 enum class RingFault {
   kNone,
+  kNoTileBarrier,
   kNoBarrier,
   kNoBandBarrier,
   kNoGradientBarrier,
@@ -24,9 +25,41 @@ enum class RingFault {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr float kLn2 = 0.69314718055994531f;
-inline constexpr int kSlotsOfWarp = 32;
 // Scores of a warp: [half][8 columns][part 2 * row + column].
-using Scores = float[2][kKeyTile / 8][4];
+template <typename Tile>
+using Scores = float[Tile::kHalves][kKeyTile / 8][4];
+
+// A block's part of the work of a group of lanes and heads (RingBlocks).
+struct RingWork {
+  int head;
+  const RingRowTile& tile;
+
+  ANYORDER_DEVICE RingWork(const RingPlan& plan, const AttentionGroup& group)
+      : head(group.first_head + BlockX() % group.num_heads),
+        tile(plan.work[int64_t{group.first_lane + BlockX() / group.num_heads % group.num_lanes} *
+                           (plan.capacity[0] + plan.capacity[1]) +
+                       BlockX() / group.num_heads / group.num_lanes]) {}
+};
+
+// Calls function.template operator()<Tile>() with the tile's kind, which is the same for all threads of the block.
+template <bool kHasPosition, typename Function>
+ANYORDER_DEVICE void WithTile(const RingRowTile& tile, Function&& function) {
+  if constexpr (!kHasPosition)
+    function.template operator()<UnplacedTile>();
+  else if (tile.stream == 0)
+    function.template operator()<ContentTile>();
+  else
+    function.template operator()<TableTile>();
+}
+
+// Shared memory of a block that may get a tile of any kind.
+template <bool kHasPosition, template <typename> typename Memory>
+constexpr int RingBytes(int key_tiles) {
+  if constexpr (!kHasPosition) return Memory<UnplacedTile>::Bytes(key_tiles);
+  const int content = Memory<ContentTile>::Bytes(key_tiles);
+  const int table = Memory<TableTile>::Bytes(key_tiles);
+  return content > table ? content : table;
+}
 
 // A row slot in shared memory; a slot without a row sees nothing.
 struct alignas(16) RowRecord {
@@ -95,7 +128,8 @@ struct RingBlock {
   const AttentionProblem<BFloat16>& in;
   const AttentionPrepared& prepared;
   const RingPlan& plan;
-  // In memory: what the copies of a step need of it is kept beside it, for behind every copy and barrier memory would be read again.
+  // In shared memory, behind the first barrier: it leaves no registers. What the copies of a step need of it is kept beside it, for behind
+  // every copy and barrier memory would be read again.
   const RingRowTile& tile;
   int lane;
   int table;  // of `relative`; the lane's
@@ -107,16 +141,20 @@ struct RingBlock {
                             const AttentionPrepared& before,
                             const RingPlan& the_plan,
                             const RingRowTile& the_tile,
-                            int the_head)
+                            int the_head,
+                            RingRowTile* copy)
       : in(problem),
         prepared(before),
         plan(the_plan),
-        tile(the_tile),
+        tile(*copy),
         lane(the_tile.lane),
         table(problem.TableOf(the_tile.lane)),
         first_pos(the_tile.first_pos),
         origin(the_tile.origin),
-        head(the_head) {}
+        head(the_head) {
+    // Not the first, which runs ahead of the others in the emulation: so a missing barrier is found.
+    if (Thread() == kThreads - 1) *copy = the_tile;
+  }
 
   ANYORDER_DEVICE int64_t Width() const { return int64_t{in.num_heads} * kRingHeadDim; }
   ANYORDER_DEVICE bool HasRow(int slot) const { return RowOfSlot<Tile>(slot) < tile.num_rows; }
@@ -238,6 +276,9 @@ struct RingBlock {
 // Row slots of a warp, and what its lanes know of them.
 template <typename Tile>
 struct RingRows {
+  static constexpr int kHalves = Tile::kHalves;
+  static constexpr int kLaneRows = 2 * kHalves;  // (half, part) = (i / 2, i % 2)
+
   int first_slot;  // of the warp
   const RowRecord* records;
 
@@ -260,14 +301,14 @@ struct RingRows {
                                    int k,
                                    int column,
                                    Left&& left) const {
-    const int shift = Tile::kTable ? 0 : ContentOperandShift(first_slot / kSlotsOfWarp);
+    const int shift = Tile::kTable ? 0 : ContentOperandShift(first_slot / Tile::kWarpRows);
     SyncWarp();  // matrices are loaded by whole warps
-    float product[2][2][4];
+    float product[kHalves][2][4];
     ANYORDER_UNROLL
     for (int u = 0; u < 2; ++u) {
       const float* const term = terms + shift + column + 8 * u + 2 * (Lane() % 4);
       ANYORDER_UNROLL
-      for (int i = 0; i < 8; ++i)
+      for (int i = 0; i < 4 * kHalves; ++i)
         product[i / 4][u][i % 4] = term[i % 2];
     }
     const OperandRows rows(relative, shift + ColumnRow());
@@ -276,7 +317,7 @@ struct RingRows {
       uint32_t right[4];
       LoadMatrices(right, rows.At(column, 2 * kk + ColumnChunk()));
       ANYORDER_UNROLL
-      for (int half = 0; half < 2; ++half) {
+      for (int half = 0; half < kHalves; ++half) {
         uint32_t a[4];
         left(half, kk, a);
         MultiplyAccumulate(product[half][0], a, right[0], right[1]);
@@ -290,10 +331,10 @@ struct RingRows {
   ANYORDER_DEVICE void StoreBand(unsigned char* ring,
                                  int k,
                                  int column,
-                                 const float (&product)[2][2][4]) const {
+                                 const float (&product)[kHalves][2][4]) const {
     const int spread = RingSpread(Lane() / 4);
     ANYORDER_UNROLL
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < kHalves; ++half) {
       const int left = Tile::kTable ? 0 : ContentStoreShift(half);
       ANYORDER_UNROLL
       for (int u = 0; u < 2; ++u) {
@@ -311,7 +352,7 @@ struct RingRows {
 
   // Adds the skewed band to scores of the kColumnsOf keys from `column` of key tile n on.
   template <int kColumnsOf>
-  ANYORDER_DEVICE void AddBand(float (&scores)[2][kColumnsOf / 8][4],
+  ANYORDER_DEVICE void AddBand(float (&scores)[kHalves][kColumnsOf / 8][4],
                                const unsigned char* ring,
                                int n,
                                int column,
@@ -323,7 +364,7 @@ struct RingRows {
   }
 
   template <int kColumnsOf>
-  ANYORDER_DEVICE void AddContentBand(float (&scores)[2][kColumnsOf / 8][4],
+  ANYORDER_DEVICE void AddContentBand(float (&scores)[kHalves][kColumnsOf / 8][4],
                                       const unsigned char* ring,
                                       int n,
                                       int column) const {
@@ -332,7 +373,7 @@ struct RingRows {
     const int first =
         (RingBase<Tile>(n) + column) / kChunk + ContentShiftChunks(InnerRow()) + InnerChunk();
     ANYORDER_UNROLL
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < kHalves; ++half) {
       const unsigned char* const row =
           ring + RingRow(Tile::kColumns, first_slot + 16 * half + InnerRow());
       ANYORDER_UNROLL
@@ -350,7 +391,7 @@ struct RingRows {
   }
 
   template <int kColumnsOf>
-  ANYORDER_DEVICE void AddTableBand(float (&scores)[2][kColumnsOf / 8][4],
+  ANYORDER_DEVICE void AddTableBand(float (&scores)[kHalves][kColumnsOf / 8][4],
                                     const unsigned char* ring,
                                     int n,
                                     int column,
@@ -358,7 +399,7 @@ struct RingRows {
     constexpr int kChunks = Tile::kColumns / kChunk;
     const int spread = RingSpread(Lane() / 4);
     ANYORDER_UNROLL
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < 4 * kHalves; ++i) {
       const int half = i / 4;
       const int part = i / 2 % 2;
       // Eight columns on is a chunk on, at the same place in it.
@@ -384,9 +425,9 @@ struct RingRows {
   ANYORDER_DEVICE void FindVisible(const RingKeyOrder* orders,
                                    const RingKeyRule* rules,
                                    const RingWindow& window,
-                                   uint32_t (&visible)[2]) const {
+                                   uint32_t (&visible)[kHalves]) const {
     ANYORDER_UNROLL
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < kHalves; ++half) {
       visible[half] = 0;
       ANYORDER_ROLLED
       for (int i = 0; i < kColumnsOf / 2; ++i) {
@@ -405,10 +446,10 @@ struct RingRows {
 
   // Adds the segments' term to the scores of the kColumnsOf keys that `orders` begins at, and hides what is not visible.
   template <int kColumnsOf>
-  ANYORDER_DEVICE void ApplyView(float (&scores)[2][kColumnsOf / 8][4],
+  ANYORDER_DEVICE void ApplyView(float (&scores)[kHalves][kColumnsOf / 8][4],
                                  const RingStep& step,
                                  const RingKeyOrder* orders,
-                                 const uint32_t (&visible)[2]) const {
+                                 const uint32_t (&visible)[kHalves]) const {
     if (step.view() == kSeesByRule)
       ApplyRule<kColumnsOf>(scores, orders, visible);
     else if (step.view() == kSeesByOrder)
@@ -418,9 +459,9 @@ struct RingRows {
   }
 
   template <int kColumnsOf>
-  ANYORDER_DEVICE void AddDifference(float (&scores)[2][kColumnsOf / 8][4]) const {
+  ANYORDER_DEVICE void AddDifference(float (&scores)[kHalves][kColumnsOf / 8][4]) const {
     ANYORDER_UNROLL
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kLaneRows; ++i) {
       const float difference = RecordOf(i / 2, i % 2).difference;
       ANYORDER_UNROLL
       for (int c = 0; c < kColumnsOf / 4; ++c)
@@ -429,13 +470,13 @@ struct RingRows {
   }
 
   template <int kColumnsOf>
-  ANYORDER_DEVICE void ApplyOrder(float (&scores)[2][kColumnsOf / 8][4],
+  ANYORDER_DEVICE void ApplyOrder(float (&scores)[kHalves][kColumnsOf / 8][4],
                                   const RingKeyOrder* orders) const {
-    int32_t lim[4];
-    int32_t seg[4];
-    float difference[4];
+    int32_t lim[kLaneRows];
+    int32_t seg[kLaneRows];
+    float difference[kLaneRows];
     ANYORDER_UNROLL
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kLaneRows; ++i) {
       const RowRecord& record = RecordOf(i / 2, i % 2);
       lim[i] = record.lim;
       seg[i] = record.seg;
@@ -445,7 +486,7 @@ struct RingRows {
     for (int c = 0; c < kColumnsOf / 4; ++c) {
       const RingKeyOrder key = orders[c / 2 * 8 + 2 * (Lane() % 4) + c % 2];
       ANYORDER_UNROLL
-      for (int i = 0; i < 4; ++i) {
+      for (int i = 0; i < kLaneRows; ++i) {
         float& score = scores[i / 2][c / 2][2 * (i % 2) + c % 2];
         if (key.seg != seg[i]) score += difference[i];
         score = key.key <= lim[i] ? score : -INFINITY;
@@ -454,13 +495,13 @@ struct RingRows {
   }
 
   template <int kColumnsOf>
-  ANYORDER_DEVICE void ApplyRule(float (&scores)[2][kColumnsOf / 8][4],
+  ANYORDER_DEVICE void ApplyRule(float (&scores)[kHalves][kColumnsOf / 8][4],
                                  const RingKeyOrder* orders,
-                                 const uint32_t (&visible)[2]) const {
-    int32_t seg[4];
-    float difference[4];
+                                 const uint32_t (&visible)[kHalves]) const {
+    int32_t seg[kLaneRows];
+    float difference[kLaneRows];
     ANYORDER_UNROLL
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kLaneRows; ++i) {
       seg[i] = RecordOf(i / 2, i % 2).seg;
       difference[i] = RecordOf(i / 2, i % 2).difference;
     }
@@ -468,7 +509,7 @@ struct RingRows {
     for (int c = 0; c < kColumnsOf / 4; ++c) {
       const int32_t key_seg = orders[c / 2 * 8 + 2 * (Lane() % 4) + c % 2].seg;
       ANYORDER_UNROLL
-      for (int i = 0; i < 4; ++i) {
+      for (int i = 0; i < kLaneRows; ++i) {
         float& score = scores[i / 2][c / 2][2 * (i % 2) + c % 2];
         if (key_seg != seg[i]) score += difference[i];
         const bool is_visible = (visible[i / 2] >> (i % 2 * (kColumnsOf / 4) + c) & 1u) != 0;

@@ -30,19 +30,30 @@ struct RingRowTile {
   int32_t first_pos;  // lowest position
   int32_t
       origin;  // row of `relative` at band column 0; out of the table where no pair of the tile is in it
+  int32_t stream;  // 0: content, 1: query
+  int32_t cost;    // of a head, in any unit: what the work list is ordered by
   SlotSummary rows;
 };
 
-// Made by MakeRingPlan for one problem. Index of tiles[stream]: lane * capacity[stream] + tile.
+// Made by MakeRingPlan for one problem.
 struct RingPlan {
   int32_t* forms;  // [2 * B], AttentionPrepared::forms
   int key_tiles;
-  int capacity[2];
-  RingRowTile* tiles[2];
+  int capacity[2];        // the most tiles of a lane's streams
+  RingRowTile* tiles[2];  // [B, capacity]
+  // [B, capacity of both]: the same tiles, each lane's in falling order of cost; those without rows are the last.
+  RingRowTile* work;
   SlotSummary* keys;     // [B, key_tiles]
   RingKeyOrder* orders;  // [B, key_tiles * kKeyTile]
   RingKeyRule* rules;    // the same
 };
+
+// The blocks that `num_lanes` lanes and `num_heads` heads take: as many as there may be tiles. Block number i has the tile at
+// i / (num_heads * num_lanes) of its lane's work: the longest tiles of all lanes and heads start first, so that none of them starts when
+// the others end, and blocks without rows come last. It finds it without asking for what others do.
+inline int64_t RingBlocks(const RingPlan& plan, int num_lanes, int num_heads) {
+  return int64_t{plan.capacity[0] + plan.capacity[1]} * num_lanes * num_heads;
+}
 
 // Whether the ring kernels may take rows of this problem, as far as the host knows; `in.is_aligned` speaks of out, dout and dq too.
 bool RingApplies(const AttentionProblem<BFloat16>& in);

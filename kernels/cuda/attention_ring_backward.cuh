@@ -8,14 +8,16 @@
 #pragma once
 
 #include "kernels/cuda/attention_ring.cuh"
+#include "kernels/cuda/launch.h"
 
 namespace anyorder::kernels::cuda {
 
 struct RingBackwardParams {
   AttentionBackwardParams<BFloat16> call;
   RingPlan plan;
-  int stream;  // 0: content, 1: query
 };
+
+inline constexpr int kRingBackwardThreads = 2 * kRingWarps * kWarp;
 
 // Of a row slot: lse without the segments' common term, to base 2, and sum over d of dout * out.
 struct alignas(8) RowStatistics {
@@ -47,7 +49,9 @@ struct RingBackwardMemory {
   static constexpr int kStatistics = kRecords + Tile::kRows * static_cast<int>(sizeof(RowRecord));
   static constexpr int kSums = kStatistics + Tile::kRows * static_cast<int>(sizeof(RowStatistics));
   static constexpr int kCount = kSums + Tile::kRows * static_cast<int>(sizeof(float));
-  static constexpr int kSteps = kCount + 16;
+  static constexpr int kTile = kCount + 16;
+  static constexpr int kSteps = kTile + static_cast<int>(sizeof(RingRowTile));
+  static_assert(kTile % alignof(RingRowTile) == 0);
   static constexpr int kParts = kQ;  // of dq, where q and dout were
   static_assert(2 * kRowsOperand == Tile::kRows * kRingHeadDim * static_cast<int>(sizeof(float)));
 
@@ -60,10 +64,13 @@ struct RingBackwardMemory {
 template <typename Tile, RingFault kFault>
 struct RingBackward {
   using Memory = RingBackwardMemory<Tile>;
-  static constexpr int kThreads = 2 * Tile::kRows;
-  static constexpr int kHalf = kKeyTile / 2;  // keys of a warp
-  using HalfScores = float[2][kHalf / 8][4];
-  using Packed = uint32_t[2][kHalf / 8][2];  // of each half and 8 columns, a pair for each part
+  static constexpr int kThreads = kRingBackwardThreads;
+  static constexpr int kHalves = Tile::kHalves;
+  static constexpr int kLaneRows = 2 * kHalves;  // (half, part) = (i / 2, i % 2)
+  static constexpr int kHalf = kKeyTile / 2;     // keys of a warp
+  using HalfScores = float[kHalves][kHalf / 8][4];
+  using Packed =
+      uint32_t[kHalves][kHalf / 8][2];  // of each half and 8 columns, a pair for each part
 
   const RingBackwardParams& p;
   RingBlock<Tile, kThreads> block;
@@ -71,13 +78,18 @@ struct RingBackward {
   int first_key;  // of the warp, in a key tile
   unsigned char* shared;
   RingWindow window;
-  float dq[2][kRingHeadDim / 8][4];
-  float other_segment[2][2];  // of this lane's pairs
+  float dq[kHalves][kRingHeadDim / 8][4];
+  float other_segment[kHalves][2];  // of this lane's pairs
 
   ANYORDER_DEVICE RingBackward(const RingBackwardParams& params, const RingRowTile& tile, int head)
       : p(params),
-        block{params.call.in, params.call.prepared, params.plan, tile, head},
-        rows{Thread() / kWarp / 2 * kSlotsOfWarp,
+        block{params.call.in,
+              params.call.prepared,
+              params.plan,
+              tile,
+              head,
+              reinterpret_cast<RingRowTile*>(SharedMemory() + Memory::kTile)},
+        rows{Thread() / kWarp / 2 * Tile::kWarpRows,
              reinterpret_cast<const RowRecord*>(SharedMemory() + Memory::kRecords)},
         first_key(Thread() / kWarp % 2 * kHalf),
         shared(SharedMemory()),
@@ -101,12 +113,17 @@ struct RingBackward {
     return shared + Memory::kRelative + step % Memory::kRelativeChunks * Memory::kRelativeOperand;
   }
 
+  ANYORDER_DEVICE int StreamOf() const {
+    if constexpr (Tile::kHasBand) return Tile::kTable ? 1 : 0;
+    return block.tile.stream;
+  }
   // The row of scratch.
   ANYORDER_DEVICE int64_t GroupRow(int slot) const {
     const AttentionProblem<BFloat16>& in = p.call.in;
     const int lane = block.lane;
-    return p.call.scores.group.FirstRow(in, p.stream, lane) +
-           (block.RowOf(slot) - in.FirstRow(p.stream, lane));
+    const int stream = StreamOf();
+    return p.call.scores.group.FirstRow(in, stream, lane) +
+           (block.RowOf(slot) - in.FirstRow(stream, lane));
   }
 
   ANYORDER_DEVICE RowStatistics ReadStatistics(int slot) const {
@@ -122,6 +139,7 @@ struct RingBackward {
 
   // Operands and what is known of the rows, and the list of steps.
   ANYORDER_DEVICE void Prepare() {
+    if constexpr (kFault != RingFault::kNoTileBarrier) SyncBlock();  // the tile is there
     block.FillOperand(shared + Memory::kQ, p.call.in.q, p.call.in.content_bias, p.call.lse);
     block.FillOperand(shared + Memory::kDout, p.call.dout, nullptr, p.call.lse);
     block.FillRecords(reinterpret_cast<RowRecord*>(shared + Memory::kRecords));
@@ -129,7 +147,7 @@ struct RingBackward {
       reinterpret_cast<RowStatistics*>(shared + Memory::kStatistics)[slot] = ReadStatistics(slot);
     block.FillViews(Views());
     ANYORDER_UNROLL
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kLaneRows; ++i) {
       other_segment[i / 2][i % 2] = 0.0f;
       ANYORDER_UNROLL
       for (int c = 0; c < kRingHeadDim / 4; ++c)
@@ -221,7 +239,7 @@ struct RingBackward {
   ANYORDER_DEVICE void MultiplyKeys(int stage, HalfScores& scores, HalfScores& dp) const {
     SyncWarp();  // visibility is found by each lane for itself
     ANYORDER_UNROLL
-    for (int i = 0; i < kHalf; ++i) {
+    for (int i = 0; i < 16 * kHalves; ++i) {
       scores[i / 16][i / 4 % 4][i % 4] = 0.0f;
       dp[i / 16][i / 4 % 4][i % 4] = 0.0f;
     }
@@ -239,15 +257,16 @@ struct RingBackward {
                                     const OperandRows& right_rows,
                                     int kk,
                                     HalfScores& product) const {
-    uint32_t left[2][4];
-    LoadRows(operand, 0, kk, left[0]);
-    LoadRows(operand, 1, kk, left[1]);
+    uint32_t left[kHalves][4];
+    ANYORDER_UNROLL
+    for (int half = 0; half < kHalves; ++half)
+      LoadRows(operand, half, kk, left[half]);
     ANYORDER_UNROLL
     for (int m = 0; m < kHalf / 16; ++m) {
       uint32_t right[4];
       LoadMatrices(right, right_rows.At(16 * m, 2 * kk + ColumnChunk()));
       ANYORDER_UNROLL
-      for (int half = 0; half < 2; ++half) {
+      for (int half = 0; half < kHalves; ++half) {
         MultiplyAccumulate(product[half][2 * m], left[half], right[0], right[1]);
         MultiplyAccumulate(product[half][2 * m + 1], left[half], right[2], right[3]);
       }
@@ -268,7 +287,7 @@ struct RingBackward {
     for (int c = 0; c < kHalf / 4; ++c)
       key_seg[c] = orders[c / 2 * 8 + 2 * (Lane() % 4) + c % 2].seg;
     ANYORDER_UNROLL
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kLaneRows; ++i) {
       const int half = i / 2;
       const int part = i % 2;
       const RowRecord& record = rows.RecordOf(half, part);
@@ -304,7 +323,7 @@ struct RingBackward {
                                    const Packed& gradients) const {
     const AttentionScores<BFloat16>& scores = p.call.scores;
     ANYORDER_UNROLL
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kLaneRows; ++i) {
       const int slot = rows.SlotOf(i / 2, i % 2);
       const Words4 of_probabilities = Neighbours(probabilities, i / 2, i % 2);
       const Words4 of_gradients = Neighbours(gradients, i / 2, i % 2);
@@ -343,7 +362,7 @@ struct RingBackward {
     const int first = RingBase<Tile>(step + 1) + first_key;
     const int spread = RingSpread(Lane() / 4);
     ANYORDER_UNROLL
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kLaneRows; ++i) {
       const int slot = rows.SlotOf(i / 2, i % 2);
       unsigned char* const row = shared + Memory::kRing + RingRow(Tile::kColumns, slot);
       const int shift = Tile::kTable ? rows.ShiftOf(i / 2, i % 2, block.first_pos)
@@ -382,7 +401,7 @@ struct RingBackward {
     for (int m = 0; m < kHalf / 16; ++m) {
       const OperandRows right_rows(keys, first_key + 16 * m + InnerRow());
       ANYORDER_UNROLL
-      for (int half = 0; half < 2; ++half) {
+      for (int half = 0; half < kHalves; ++half) {
         const uint32_t left[4] = {gradients[half][2 * m][0],
                                   gradients[half][2 * m][1],
                                   gradients[half][2 * m + 1][0],
@@ -397,7 +416,7 @@ struct RingBackward {
     const auto* const orders = reinterpret_cast<const RingKeyOrder*>(shared + Memory::kOrders +
                                                                      stage * Memory::kOrdersBytes) +
                                first_key;
-    uint32_t visible[2] = {0, 0};
+    uint32_t visible[kHalves] = {};
     if (step.view() == kSeesByRule)
       rows.template FindVisible<kHalf>(orders,
                                        reinterpret_cast<const RingKeyRule*>(
@@ -429,9 +448,9 @@ struct RingBackward {
     ANYORDER_UNROLL
     for (int m = 0; m < kHalf / 16; ++m) {
       ANYORDER_UNROLL
-      for (int half = 0; half < 2; ++half) {
+      for (int half = 0; half < kHalves; ++half) {
         const int shift = Tile::kTable ? 0
-                                       : ContentOperandShift(rows.first_slot / kSlotsOfWarp) +
+                                       : ContentOperandShift(rows.first_slot / Tile::kWarpRows) +
                                              ContentStoreShift(half);
         const int column = first_key + 16 * m;
         const unsigned char* const row =
@@ -445,22 +464,28 @@ struct RingBackward {
     }
   }
 
-  // The band's part of a step goes before and behind the scores'; the two warps of some rows meet at barriers.
-  ANYORDER_DEVICE void Step(int i) {
-    const RingStep step{Steps()[i]};
-    if constexpr (Tile::kHasBand) {
-      if (step.has_band()) ComputeBand(step.step(), i);
-      if constexpr (kFault != RingFault::kNoBandBarrier) SyncBlock();
-    }
+  // With the gradients of the key tile, zeros if it is not visible.
+  ANYORDER_DEVICE void FillChunk(const RingStep& step, int stage) {
     if (step.view() != kSeesNone) {
-      Attend(step, i % 2);
+      Attend(step, stage);
     } else if constexpr (Tile::kHasBand) {
       const Packed zeros = {};
       PlaceInRing(step.step(), zeros);
     }
+  }
+
+  // The band's part of a step goes before and behind the scores'; the two warps of some rows meet at barriers.
+  ANYORDER_DEVICE void Step(int i) {
+    const RingStep step{Steps()[i]};
+    const bool has_rows = block.HasRow(rows.first_slot);  // warps without only copy
+    if constexpr (Tile::kHasBand) {
+      if (step.has_band() && has_rows) ComputeBand(step.step(), i);
+      if constexpr (kFault != RingFault::kNoBandBarrier) SyncBlock();
+    }
+    if (has_rows) FillChunk(step, i % 2);
     if constexpr (Tile::kHasBand) {
       if constexpr (kFault != RingFault::kNoGradientBarrier) SyncBlock();
-      if (step.is_finished()) UseUp(step, i);
+      if (step.is_finished() && has_rows) UseUp(step, i);
     }
   }
 
@@ -489,7 +514,7 @@ struct RingBackward {
     auto* const sums = reinterpret_cast<float*>(shared + Memory::kSums);
     const int first = rows.first_slot * kRingHeadDim + Lane();
     ANYORDER_UNROLL
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kLaneRows; ++i) {
       float& sum = other_segment[i / 2][i % 2];
       sum += ShuffleXor(sum, 1);
       sum += ShuffleXor(sum, 2);
@@ -502,7 +527,7 @@ struct RingBackward {
     SyncBlock();
     if (first_key != 0) return;
     ANYORDER_UNROLL
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kLaneRows; ++i) {
       const int slot = rows.SlotOf(i / 2, i % 2);
       if (!block.HasRow(slot)) continue;
       const float sum = other_segment[i / 2][i % 2] + sums[slot];
@@ -535,15 +560,26 @@ struct RingBackward {
   }
 };
 
-template <typename Tile, RingFault kFault = RingFault::kNone>
-ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(2 * Tile::kRows, 1)
+template <bool kHasPosition, RingFault kFault = RingFault::kNone>
+ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kRingBackwardThreads, 1)
     AttentionRingBackwardKernel(RingBackwardParams p) {
-  const AttentionGroup& group = p.call.scores.group;
-  const RingRowTile& tile =
-      p.plan.tiles[p.stream][group.first_lane * p.plan.capacity[p.stream] + BlockX()];
-  if (tile.num_rows == 0) return;
-  RingBackward<Tile, kFault> backward(p, tile, group.first_head + BlockY());
-  backward.Run();
+  const RingWork work(p.plan, p.call.scores.group);
+  if (work.tile.num_rows == 0) return;
+  WithTile<kHasPosition>(work.tile, [&]<typename Tile>() {
+    RingBackward<Tile, kFault> backward(p, work.tile, work.head);
+    backward.Run();
+  });
+}
+
+template <bool kHasPosition, RingFault kFault = RingFault::kNone>
+void LaunchRingBackward(const RingBackwardParams& params, StreamView stream) {
+  const AttentionGroup& group = params.call.scores.group;
+  Launch(AttentionRingBackwardKernel<kHasPosition, kFault>,
+         {.blocks_x = RingBlocks(params.plan, group.num_lanes, group.num_heads),
+          .threads = kRingBackwardThreads,
+          .shared_bytes = RingBytes<kHasPosition, RingBackwardMemory>(params.plan.key_tiles)},
+         params,
+         stream);
 }
 
 }  // namespace anyorder::kernels::cuda

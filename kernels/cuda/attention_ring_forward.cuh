@@ -5,14 +5,16 @@
 #pragma once
 
 #include "kernels/cuda/attention_ring.cuh"
+#include "kernels/cuda/launch.h"
 
 namespace anyorder::kernels::cuda {
 
 struct RingForwardParams {
   AttentionForwardParams<BFloat16> call;
   RingPlan plan;
-  int stream;  // 0: content, 1: query
 };
+
+inline constexpr int kRingForwardThreads = kRingWarps * kWarp;
 
 // Places in shared memory; a pair is one for each step under way.
 template <typename Tile>
@@ -32,7 +34,9 @@ struct RingForwardMemory {
   static constexpr int kRulesBytes = kKeyTile * static_cast<int>(sizeof(RingKeyRule));
   static constexpr int kRecords = kRules + 2 * kRulesBytes;
   static constexpr int kCount = kRecords + Tile::kRows * static_cast<int>(sizeof(RowRecord));
-  static constexpr int kSteps = kCount + 16;
+  static constexpr int kTile = kCount + 16;
+  static constexpr int kSteps = kTile + static_cast<int>(sizeof(RingRowTile));
+  static_assert(kTile % alignof(RingRowTile) == 0);
 
   static_assert(Tile::kRows * kOperandBytes <= 2 * kOperand, "q is staged where keys come");
 
@@ -44,22 +48,30 @@ struct RingForwardMemory {
 template <typename Tile, RingFault kFault>
 struct RingForward {
   using Memory = RingForwardMemory<Tile>;
-  static constexpr int kThreads = Tile::kRows;
+  static constexpr int kThreads = kRingForwardThreads;
+  static constexpr int kHalves = Tile::kHalves;
+  static constexpr int kLaneRows = 2 * kHalves;  // (half, part) = (i / 2, i % 2)
+  using Scores = cuda::Scores<Tile>;
 
   const RingForwardParams& p;
   RingBlock<Tile, kThreads> block;
   RingRows<Tile> rows;
   unsigned char* shared;
   RingWindow window;
-  uint32_t q[2][kRingHeadDim / 16][4];
-  float out[2][kRingHeadDim / 8][4];
-  float top[2][2];  // largest score so far, in units of log 2
-  float sum[2][2];  // of this lane's exponentials, relative to 2^top
+  uint32_t q[kHalves][kRingHeadDim / 16][4];
+  float out[kHalves][kRingHeadDim / 8][4];
+  float top[kHalves][2];  // largest score so far, in units of log 2
+  float sum[kHalves][2];  // of this lane's exponentials, relative to 2^top
 
   ANYORDER_DEVICE RingForward(const RingForwardParams& params, const RingRowTile& tile, int head)
       : p(params),
-        block{params.call.in, params.call.prepared, params.plan, tile, head},
-        rows{Thread() / kWarp * kSlotsOfWarp,
+        block{params.call.in,
+              params.call.prepared,
+              params.plan,
+              tile,
+              head,
+              reinterpret_cast<RingRowTile*>(SharedMemory() + Memory::kTile)},
+        rows{Thread() / kWarp * Tile::kWarpRows,
              reinterpret_cast<const RowRecord*>(SharedMemory() + Memory::kRecords)},
         shared(SharedMemory()),
         window(params.call.in.BandOf(head)) {}
@@ -76,6 +88,7 @@ struct RingForward {
 
   // q, what is known of the rows, and the list of steps.
   ANYORDER_DEVICE void Prepare() {
+    if constexpr (kFault != RingFault::kNoTileBarrier) SyncBlock();  // the tile is there
     block.FillOperand(shared + Memory::kKeys, p.call.in.q, p.call.in.content_bias, nullptr);
     block.FillRecords(reinterpret_cast<RowRecord*>(shared + Memory::kRecords));
     uint8_t* const views = shared + Memory::Views(p.plan.key_tiles);
@@ -86,14 +99,14 @@ struct RingForward {
           views, p.plan.key_tiles, reinterpret_cast<uint32_t*>(shared + Memory::kSteps));
     SyncWarp();  // matrices are loaded by whole warps
     ANYORDER_UNROLL
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < kHalves; ++half) {
       const OperandRows left(shared + Memory::kKeys, rows.first_slot + 16 * half + InnerRow());
       ANYORDER_UNROLL
       for (int kk = 0; kk < kRingHeadDim / 16; ++kk)
         LoadMatrices(q[half][kk], left.At(0, 2 * kk + InnerChunk()));
     }
     ANYORDER_UNROLL
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kLaneRows; ++i) {
       top[i / 2][i % 2] = -INFINITY;
       sum[i / 2][i % 2] = 0.0f;
       ANYORDER_UNROLL
@@ -146,14 +159,14 @@ struct RingForward {
     ANYORDER_UNROLL
     for (int m = 0; m < kKeyTile / 16; ++m) {
       ANYORDER_UNROLL
-      for (int i = 0; i < 16; ++i)
+      for (int i = 0; i < 8 * kHalves; ++i)
         scores[i / 8][2 * m + i / 4 % 2][i % 4] = 0.0f;
       ANYORDER_UNROLL
       for (int kk = 0; kk < kRingHeadDim / 16; ++kk) {
         uint32_t right[4];
         LoadMatrices(right, right_rows.At(16 * m, 2 * kk + ColumnChunk()));
         ANYORDER_UNROLL
-        for (int half = 0; half < 2; ++half) {
+        for (int half = 0; half < kHalves; ++half) {
           MultiplyAccumulate(scores[half][2 * m], q[half][kk], right[0], right[1]);
           MultiplyAccumulate(scores[half][2 * m + 1], q[half][kk], right[2], right[3]);
         }
@@ -166,7 +179,7 @@ struct RingForward {
   ANYORDER_DEVICE void UpdateSoftmax(Scores& scores) {
     const float scale = p.call.in.scale * kLog2E;
     ANYORDER_UNROLL
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kLaneRows; ++i) {
       const int half = i / 2;
       const int part = i % 2;
       float largest = -INFINITY;
@@ -198,7 +211,7 @@ struct RingForward {
   ANYORDER_DEVICE void Drop(int first_key, Scores& scores) const {
     const Dropout& dropout = p.call.in.dropout;
     ANYORDER_UNROLL
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kLaneRows; ++i) {
       const uint32_t row_id = rows.RecordOf(i / 2, i % 2).row_id;
       ANYORDER_UNROLL
       for (int group = 0; group < kKeyTile / 32; ++group) {
@@ -221,9 +234,9 @@ struct RingForward {
     const OperandRows right_rows(values, InnerRow());
     ANYORDER_UNROLL
     for (int m = 0; m < kKeyTile / 16; ++m) {
-      uint32_t left[2][4];
+      uint32_t left[kHalves][4];
       ANYORDER_UNROLL
-      for (int i = 0; i < 8; ++i) {
+      for (int i = 0; i < 4 * kHalves; ++i) {
         const float(&pair)[4] = scores[i / 4][2 * m + i % 4 / 2];
         left[i / 4][i % 4] = PackBf16(pair[2 * (i % 2)], pair[2 * (i % 2) + 1]);
       }
@@ -232,7 +245,7 @@ struct RingForward {
         uint32_t right[4];
         LoadMatricesTransposed(right, right_rows.At(16 * m, 2 * d + InnerChunk()));
         ANYORDER_UNROLL
-        for (int half = 0; half < 2; ++half) {
+        for (int half = 0; half < kHalves; ++half) {
           MultiplyAccumulate(out[half][2 * d], left[half], right[0], right[1]);
           MultiplyAccumulate(out[half][2 * d + 1], left[half], right[2], right[3]);
         }
@@ -246,7 +259,7 @@ struct RingForward {
                                                                      stage * Memory::kOrdersBytes);
     const auto* const rules =
         reinterpret_cast<const RingKeyRule*>(shared + Memory::kRules + stage * Memory::kRulesBytes);
-    uint32_t visible[2] = {0, 0};
+    uint32_t visible[kHalves] = {};
     if (step.view() == kSeesByRule)
       rows.template FindVisible<kKeyTile>(orders, rules, window, visible);
     Scores scores;
@@ -272,8 +285,11 @@ struct RingForward {
       float term = 0.0f;
       if (i + 1 < count) term = Copy({Steps()[i + 1]}, (i + 1) % 2);
       CommitCopies();
-      if constexpr (Tile::kHasBand) ComputeBand(step.step(), i % 2);
-      if (step.view() != kSeesNone) Attend(step, i % 2);
+      // Warps without rows only copy.
+      if (block.HasRow(rows.first_slot)) {
+        if constexpr (Tile::kHasBand) ComputeBand(step.step(), i % 2);
+        if (step.view() != kSeesNone) Attend(step, i % 2);
+      }
       StoreTerm(term, (i + 1) % 2);
     }
     Finish();
@@ -281,7 +297,7 @@ struct RingForward {
 
   ANYORDER_DEVICE void Finish() const {
     ANYORDER_UNROLL
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kLaneRows; ++i) {
       const int slot = rows.SlotOf(i / 2, i % 2);
       float total = sum[i / 2][i % 2];
       total += ShuffleXor(total, 1);
@@ -309,14 +325,27 @@ struct RingForward {
   }
 };
 
-// Two blocks of 128 threads share a multiprocessor's registers.
-template <typename Tile, RingFault kFault = RingFault::kNone>
-ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(Tile::kRows, 256 / Tile::kRows)
+// Two blocks share a multiprocessor's registers.
+template <bool kHasPosition, RingFault kFault = RingFault::kNone>
+ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kRingForwardThreads, 2)
     AttentionRingForwardKernel(RingForwardParams p) {
-  const RingRowTile& tile = p.plan.tiles[p.stream][BlockX()];
-  if (tile.num_rows == 0) return;
-  RingForward<Tile, kFault> forward(p, tile, BlockY());
-  forward.Run();
+  const RingWork work(p.plan, {0, p.call.in.batch_size, 0, p.call.in.num_heads});
+  if (work.tile.num_rows == 0) return;
+  WithTile<kHasPosition>(work.tile, [&]<typename Tile>() {
+    RingForward<Tile, kFault> forward(p, work.tile, work.head);
+    forward.Run();
+  });
+}
+
+template <bool kHasPosition, RingFault kFault = RingFault::kNone>
+void LaunchRingForward(const RingForwardParams& params, StreamView stream) {
+  const AttentionProblem<BFloat16>& in = params.call.in;
+  Launch(AttentionRingForwardKernel<kHasPosition, kFault>,
+         {.blocks_x = RingBlocks(params.plan, in.batch_size, in.num_heads),
+          .threads = kRingForwardThreads,
+          .shared_bytes = RingBytes<kHasPosition, RingForwardMemory>(params.plan.key_tiles)},
+         params,
+         stream);
 }
 
 }  // namespace anyorder::kernels::cuda

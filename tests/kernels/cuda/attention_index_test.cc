@@ -25,7 +25,7 @@ constexpr bool SlotsHoldEveryRow() {
   return true;
 }
 static_assert(SlotsHoldEveryRow<ContentTile>() && SlotsHoldEveryRow<TableTile>());
-static_assert(SlotsHoldEveryRow<UnplacedContentTile>() && SlotsHoldEveryRow<UnplacedQueryTile>());
+static_assert(SlotsHoldEveryRow<UnplacedTile>());
 
 constexpr bool ShiftsOfContentRowsAddUp() {
   for (int slot = 0; slot < ContentTile::kRows; ++slot) {
@@ -216,7 +216,7 @@ constexpr bool StepsAreSound() {
   return true;
 }
 static_assert(StepsAreSound<ContentTile>() && StepsAreSound<TableTile>());
-static_assert(StepsAreSound<UnplacedContentTile>());
+static_assert(StepsAreSound<UnplacedTile>());
 
 // Twelve rows and twelve keys of few values, so that every view comes up.
 struct Sample {

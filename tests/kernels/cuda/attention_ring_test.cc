@@ -271,16 +271,7 @@ bool FindsInForward() {
     data.Poison(0);
     RingRun run(&data);
     cuda::emulation::SetSchedule({seed});
-    const auto launch = [&]<typename Tile>(int stream) {
-      cuda::Launch(cuda::AttentionRingForwardKernel<Tile, kFault>,
-                   {.blocks_x = int64_t{run.problem().batch_size} * run.plan().capacity[stream],
-                    .threads = Tile::kRows,
-                    .shared_bytes = cuda::RingForwardMemory<Tile>::Bytes(run.plan().key_tiles)},
-                   cuda::RingForwardParams{run.Forward(), run.plan(), stream},
-                   {});
-    };
-    launch.template operator()<cuda::ContentTile>(0);
-    launch.template operator()<cuda::TableTile>(1);
+    cuda::LaunchRingForward<true, kFault>({run.Forward(), run.plan()}, {});
     cuda::emulation::SetSchedule({});
     found = WorstRatio(run, data.out, exact.out, analysis.bounds().out, 64) > 1.0;
   }
@@ -289,6 +280,7 @@ bool FindsInForward() {
 
 TEST(AttentionRingTest, PlantedMistakesInForwardAreFound) {
   EXPECT_FALSE(FindsInForward<cuda::RingFault::kNone>());
+  EXPECT_TRUE(FindsInForward<cuda::RingFault::kNoTileBarrier>());
   EXPECT_TRUE(FindsInForward<cuda::RingFault::kNoBarrier>());
   EXPECT_TRUE(FindsInForward<cuda::RingFault::kNoWait>());
   EXPECT_TRUE(FindsInForward<cuda::RingFault::kShiftedRelative>());
@@ -306,17 +298,7 @@ bool FindsInBackward() {
   bool found = false;
   for (uint64_t seed = 0; seed < 8 && !found; ++seed) {
     cuda::emulation::SetSchedule({seed});
-    const auto launch = [&]<typename Tile>(int stream) {
-      cuda::Launch(cuda::AttentionRingBackwardKernel<Tile, kFault>,
-                   {.blocks_x = int64_t{all.num_lanes} * run.plan().capacity[stream],
-                    .blocks_y = all.num_heads,
-                    .threads = 2 * Tile::kRows,
-                    .shared_bytes = cuda::RingBackwardMemory<Tile>::Bytes(run.plan().key_tiles)},
-                   cuda::RingBackwardParams{run.Backward(all), run.plan(), stream},
-                   {});
-    };
-    launch.template operator()<cuda::ContentTile>(0);
-    launch.template operator()<cuda::TableTile>(1);
+    cuda::LaunchRingBackward<true, kFault>({run.Backward(all), run.plan()}, {});
     cuda::emulation::SetSchedule({});
     found = WorstRatio(run, data.dq, exact.dq, analysis.bounds().dq, 64) > 1.0;
   }
@@ -325,6 +307,7 @@ bool FindsInBackward() {
 
 TEST(AttentionRingTest, PlantedMistakesInBackwardAreFound) {
   EXPECT_FALSE(FindsInBackward<cuda::RingFault::kNone>());
+  EXPECT_TRUE(FindsInBackward<cuda::RingFault::kNoTileBarrier>());
   EXPECT_TRUE(FindsInBackward<cuda::RingFault::kNoBarrier>());
   EXPECT_TRUE(FindsInBackward<cuda::RingFault::kNoBandBarrier>());
   EXPECT_TRUE(FindsInBackward<cuda::RingFault::kNoGradientBarrier>());
