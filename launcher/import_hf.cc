@@ -14,7 +14,6 @@
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/model/parameters.h"
-#include "core/train/config_file.h"
 #include "core/train/resume.h"
 #include "core/train/run_directory.h"
 #include "data/digest.h"
@@ -23,9 +22,9 @@
 #include "launcher/hf_weights.h"
 #include "launcher/imported_run.h"
 #include "launcher/new_directory.h"
+#include "launcher/requested_config.h"
 #include "launcher/run_identity.h"
 #include "launcher/spiece_file.h"
-#include "launcher/start_request.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -107,23 +106,13 @@ absl::Status CheckContradictions(const ImportOptions& options,
 }
 
 absl::StatusOr<RunConfig> ResolveConfig(const ImportOptions& options, const HfConfig& model) {
-  RunConfig config = ContinuedPretrainingDefaults(model.model);
-  if (!options.config.empty()) {
-    // A file of the user's own is complete: what it leaves out has the defaults of any run, except for the model.
-    RunConfig base;
-    base.model = model.model;
-    base.data = config.data;
-    ANYORDER_RETURN_IF_ERROR(CheckConfigPath("--config", options.config));
-    ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(options.config));
-    ANYORDER_ASSIGN_OR_RETURN(config, ParseRunConfig(text, options.config, base));
-  }
-  for (const std::string& assignment : options.overrides)
-    ANYORDER_RETURN_IF_ERROR(ApplyOverride(assignment, config));
+  ANYORDER_ASSIGN_OR_RETURN(
+      RunConfig config,
+      RequestedConfig(
+          options.config, options.overrides, ContinuedPretrainingDefaults(model.model)));
   ANYORDER_RETURN_IF_ERROR(CheckContradictions(options, model, config));
   ANYORDER_RETURN_IF_ERROR(Annotate(config.Validate(), "configuration of the imported run"));
-  std::error_code error;
-  const fs::path shards = fs::absolute(config.data.shards, error);
-  if (!error) config.data.shards = shards.lexically_normal().string();
+  MakeDirectoriesAbsolute(config);
   return config;
 }
 

@@ -22,6 +22,7 @@
 #include "data/dataset_index.h"
 #include "data/shard_format.h"
 #include "launcher/imported_run.h"
+#include "launcher/requested_config.h"
 #include "launcher/run_place.h"
 
 namespace anyorder::launcher {
@@ -44,8 +45,7 @@ absl::Status CheckSameDataset(const RunDirectory& paths, const data::DatasetInde
   return absl::OkStatus();
 }
 
-// The configuration as it is asked for: file, imported model and --set put together, with the directories of the data absolute, because
-// ranks may start in another directory, and so may the next launch.
+// The configuration as it is asked for: file, imported model and --set put together.
 absl::StatusOr<RunConfig> LoadRequested(const StartRequest& request, bool has_config) {
   const RunDirectory paths(request.run_dir);
   RunConfig base;
@@ -58,13 +58,7 @@ absl::StatusOr<RunConfig> LoadRequested(const StartRequest& request, bool has_co
     ANYORDER_RETURN_IF_ERROR(CheckConfigPath("--config", request.config));
   const std::string file = request.config.empty() ? paths.config : request.config;
   ANYORDER_ASSIGN_OR_RETURN(RunConfig config, LoadRunConfig(file, request.overrides, base));
-  for (std::string* directory :
-       {&config.data.shards, &config.eval.shards, &config.train.init_from}) {
-    if (directory->empty()) continue;
-    std::error_code error;
-    const std::filesystem::path absolute = std::filesystem::absolute(*directory, error);
-    if (!error) *directory = absolute.lexically_normal().string();
-  }
+  MakeDirectoriesAbsolute(config);
   return config;
 }
 

@@ -5,6 +5,7 @@
 #include <numbers>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
@@ -297,6 +298,11 @@ void InitializeParameters(const ParameterLayout& layout,
         break;
     }
   }
+}
+
+bool IsHeadParameter(absl::string_view name) {
+  return absl::StartsWith(name, "task_head.") || absl::StartsWith(name, "sequence_summary.") ||
+         absl::StartsWith(name, "logits_proj.");
 }
 
 }  // namespace anyorder

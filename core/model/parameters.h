@@ -79,4 +79,7 @@ void InitializeParameters(const ParameterLayout& layout,
                           int64_t end,
                           float* out);
 
+// Whether a parameter of this name belongs to a task, not to what pretraining taught: a model may lack it, and then it is drawn.
+bool IsHeadParameter(absl::string_view name);
+
 }  // namespace anyorder

@@ -14,10 +14,6 @@ namespace {
 
 constexpr char kPositions[] = "transformer.position_embedding.weight";
 
-bool IsHead(absl::string_view name) {
-  return absl::StartsWith(name, "sequence_summary.") || absl::StartsWith(name, "logits_proj.");
-}
-
 bool IsGlobal(absl::string_view name) {
   return absl::StrContains(name, ".global_");
 }
@@ -33,7 +29,7 @@ class Transfer {
       source = Find(absl::StrReplaceAll(to.name, {{".global_", "."}}));
       summary_.projections_copied += source != nullptr ? 1 : 0;
     }
-    if (source == nullptr && IsHead(to.name)) {
+    if (source == nullptr && IsHeadParameter(to.name)) {
       summary_.drawn.push_back(to.name);
       return absl::OkStatus();  // at its initial value
     }
@@ -52,7 +48,7 @@ class Transfer {
   absl::Status LeaveOut(const ParameterLayout& to) {
     for (const ParameterInfo& info : from_) {
       if (to.Contains(info.name)) continue;
-      if (!IsHead(info.name) && !IsGlobal(info.name)) {
+      if (!IsHeadParameter(info.name) && !IsGlobal(info.name)) {
         return absl::InvalidArgumentError(
             absl::StrCat("the old model has ",
                          info.name,

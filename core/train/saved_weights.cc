@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
+#include "core/train/saved_parameters.h"
 
 namespace anyorder {
 namespace {
@@ -14,19 +15,13 @@ namespace {
 constexpr int64_t kPieceElements = 4 << 20;
 
 absl::Status CheckSize(const ckpt::Checkpoint& checkpoint, const ParameterLayout& layout) {
-  for (const ckpt::TensorInfo& info : checkpoint.tensors()) {
-    if (info.name != "master") continue;
-    if (info.shape == Shape{layout.num_elements()} && info.dtype == DType::kFloat32)
-      return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat(checkpoint.directory(),
-                                                      " holds weights ",
-                                                      info.shape.ToString(),
-                                                      " but the model has ",
-                                                      layout.num_elements(),
-                                                      " parameters"));
-  }
-  return absl::FailedPreconditionError(
-      absl::StrCat(checkpoint.directory(), " holds no tensor 'master': not a training checkpoint"));
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t saved, NumSavedParameters(checkpoint));
+  if (saved == layout.num_elements()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(checkpoint.directory(),
+                                                    " holds ",
+                                                    saved,
+                                                    " parameters but the model has ",
+                                                    layout.num_elements()));
 }
 
 }  // namespace
@@ -52,7 +47,7 @@ absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
   for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
     const int64_t count = std::min(kPieceElements, elements - begin);
     piece.resize(static_cast<size_t>(count));
-    ANYORDER_RETURN_IF_ERROR(checkpoint.Read("master", begin, begin + count, piece.data()));
+    ANYORDER_RETURN_IF_ERROR(checkpoint.Read(kMasterTensor, begin, begin + count, piece.data()));
     const float* source = piece.data();
     if (device_piece != nullptr) {
       source = static_cast<const float*>(device_piece->data());
