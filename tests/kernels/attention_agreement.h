@@ -83,4 +83,14 @@ void ExpectBackwardWithin(const AttentionData<T, float>& data,
   ExpectWithin("ddistance_bias", data.ddistance_bias, exact.ddistance_bias, bounds.ddistance_bias);
 }
 
+// All results of run(&data).
+template <typename T, typename Run>
+void ExpectAgreement(AttentionData<T, float> data, Run run) {
+  const AttentionData<double, double> exact = RunReference(InDouble(data));
+  const AttentionErrorAnalysis analysis(exact, kUnitOf<T>);
+  run(&data);
+  ExpectForwardWithin(data, exact, analysis.bounds());
+  ExpectBackwardWithin(data, exact, analysis.bounds());
+}
+
 }  // namespace anyorder::kernels::testing

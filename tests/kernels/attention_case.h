@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "core/base/philox.h"
@@ -168,17 +169,35 @@ struct AttentionData {
     return args;
   }
 
+  // Calls visit(vector) for each that an implementation fills.
+  template <typename Data, typename Visitor>
+  static void VisitResults(Data& data, Visitor visit) {
+    visit(data.out);
+    visit(data.lse);
+    visit(data.dq);
+    visit(data.dk);
+    visit(data.dv);
+    visit(data.drelative);
+    visit(data.dcontent_bias);
+    visit(data.dposition_bias);
+    visit(data.dsegment_bias);
+    visit(data.dsegment_embedding);
+    visit(data.ddistance_bias);
+  }
+  std::string ResultBytes() const {
+    std::string bytes;
+    VisitResults(*this, [&bytes](const auto& x) {
+      bytes.append(reinterpret_cast<const char*>(x.data()), x.size() * sizeof(x[0]));
+    });
+    return bytes;
+  }
+
   // Outputs and workspace start as NaN: whatever is not written shows.
   void Poison(int64_t workspace_bytes) {
-    for (std::vector<T>* x : {&out, &dq, &dk, &dv, &drelative})
-      x->assign(x->size(), static_cast<T>(std::numeric_limits<float>::quiet_NaN()));
-    for (std::vector<G>* x : {&lse,
-                              &dcontent_bias,
-                              &dposition_bias,
-                              &dsegment_bias,
-                              &dsegment_embedding,
-                              &ddistance_bias})
-      x->assign(x->size(), std::numeric_limits<G>::quiet_NaN());
+    VisitResults(*this, [](auto& x) {
+      using Element = std::decay_t<decltype(x[0])>;
+      x.assign(x.size(), static_cast<Element>(std::numeric_limits<float>::quiet_NaN()));
+    });
     workspace.assign(static_cast<size_t>(workspace_bytes), 0xff);
   }
 };

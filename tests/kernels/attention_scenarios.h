@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -241,6 +242,48 @@ inline AttentionCase ShuffledKeysCase() {
     }
     keys = shuffled;
   }
+  return c;
+}
+
+// Query rows only, as where the last layer needs no others.
+inline AttentionCase WithoutContentRows(AttentionCase c) {
+  for (Slots& rows : c.content)
+    rows = Slots();
+  c.shape.content_rows = 0;
+  return c;
+}
+
+inline AttentionCase WithoutKeys(AttentionCase c) {
+  for (Slots& keys : c.keys)
+    keys = Slots();
+  c.shape.num_keys = 0;
+  return c;
+}
+
+// Of 100 slots, some rows of lane 0 and all content rows of lane 1 see nothing.
+inline AttentionCase BlindRowsCase(int64_t heads) {
+  AttentionCase c = XlnetCase(0, 100, heads, 64);
+  for (size_t i = 10; i < 70; ++i)
+    c.content[0].order[i] = -5;
+  for (int32_t& doc : c.content[1].doc)
+    doc = 9;
+  return c;
+}
+
+// Positions at both ends of their type: their differences overflow 32 bits, and the bands must still be exact.
+inline AttentionCase FarPositionsCase() {
+  AttentionCase c = OneStreamCase("far", 0, 70, [](int32_t) { return 0; });
+  for (size_t lane = 0; lane < 2; ++lane) {
+    for (size_t i = 0; i < 70; ++i) {
+      const int32_t offset = static_cast<int32_t>(i);
+      const int32_t pos = i % 2 == 0 ? std::numeric_limits<int32_t>::max() - offset
+                                     : std::numeric_limits<int32_t>::min() + offset;
+      c.content[lane].pos[i] = pos;
+      c.keys[lane].pos[i] = pos;
+    }
+  }
+  c.Finish(2, 16, 0);
+  c.bands = {{10, 10, 1}, {std::numeric_limits<int32_t>::max(), 0, 1}};
   return c;
 }
 

@@ -140,11 +140,7 @@ TEST(AttentionTest, BiasByDistanceOverShuffledRowsAndKeys) {
 }
 
 TEST(AttentionTest, QueryRowsOnly) {
-  AttentionCase c = XlnetCase(40, 90, 2, 64);
-  for (Slots& rows : c.content)
-    rows = Slots();
-  c.shape.content_rows = 0;
-  ExpectAgreesEverywhere(c);
+  ExpectAgreesEverywhere(WithoutContentRows(XlnetCase(40, 90, 2, 64)));
 }
 
 TEST(AttentionTest, HeadSizesThatAreNotMultiplesOfSixteen) {
@@ -169,39 +165,17 @@ TEST(AttentionTest, SizesAroundTileEdges) {
 }
 
 TEST(AttentionTest, RowsThatSeeNothing) {
-  AttentionCase c = XlnetCase(0, 100, 2, 64);
-  for (size_t i = 10; i < 70; ++i)
-    c.content[0].order[i] = -5;
-  for (int32_t& doc : c.content[1].doc)
-    doc = 9;
-  ExpectAgreesEverywhere(c);
-  ExpectAgreesEverywhere(WithBias(c));
+  ExpectAgreesEverywhere(BlindRowsCase(2));
+  ExpectAgreesEverywhere(WithBias(BlindRowsCase(2)));
 }
 
 TEST(AttentionTest, WithoutAnyKeys) {
-  AttentionCase c = BidirectionalCase(10);
-  for (Slots& keys : c.keys)
-    keys = Slots();
-  c.shape.num_keys = 0;
-  ExpectAgrees<float>(c, 27);
+  ExpectAgrees<float>(WithoutKeys(BidirectionalCase(10)), 27);
 }
 
-// Differences of such positions overflow 32 bits; the band must still be exact.
 TEST(AttentionTest, PositionsAtTheEndsOfTheirType) {
-  AttentionCase c = OneStreamCase("far", 0, 70, [](int32_t) { return 0; });
-  for (size_t lane = 0; lane < 2; ++lane) {
-    for (size_t i = 0; i < 70; ++i) {
-      const int32_t offset = static_cast<int32_t>(i);
-      const int32_t pos = i % 2 == 0 ? std::numeric_limits<int32_t>::max() - offset
-                                     : std::numeric_limits<int32_t>::min() + offset;
-      c.content[lane].pos[i] = pos;
-      c.keys[lane].pos[i] = pos;
-    }
-  }
-  c.Finish(2, 16, 0);
-  c.bands = {{10, 10, 1}, {std::numeric_limits<int32_t>::max(), 0, 1}};
-  ExpectAgrees<float>(c, 28);
-  ExpectAgrees<float>(WithBias(c, -3, 7), 28);
+  ExpectAgrees<float>(FarPositionsCase(), 28);
+  ExpectAgrees<float>(WithBias(FarPositionsCase(), -3, 7), 28);
 }
 
 TEST(AttentionTest, RandomArrays) {
@@ -218,22 +192,7 @@ void ExpectSameBitsForAnyThreads(const AttentionCase& c) {
   const auto bits = [&](int num_threads) {
     AttentionData<T, float> data = MakeData<T, float>(c, 31);
     RunCpu(&data, num_threads);
-    std::string all;
-    const auto append = [&](const auto& x) {
-      all.append(reinterpret_cast<const char*>(x.data()), x.size() * sizeof(x[0]));
-    };
-    append(data.out);
-    append(data.lse);
-    append(data.dq);
-    append(data.dk);
-    append(data.dv);
-    append(data.drelative);
-    append(data.dcontent_bias);
-    append(data.dposition_bias);
-    append(data.dsegment_bias);
-    append(data.dsegment_embedding);
-    append(data.ddistance_bias);
-    return all;
+    return data.ResultBytes();
   };
   const std::string one = bits(1);
   EXPECT_TRUE(one == bits(2)) << c.name;

@@ -32,11 +32,8 @@ void RunEmulated(AttentionData<T, float>* data, uint64_t schedule, int64_t most_
 
 template <typename T>
 void ExpectAgrees(AttentionData<T, float> data, uint64_t schedule) {
-  const AttentionData<double, double> exact = RunReference(InDouble(data));
-  const AttentionErrorAnalysis analysis(exact, kUnitOf<T>);
-  RunEmulated(&data, schedule);
-  ExpectForwardWithin(data, exact, analysis.bounds());
-  ExpectBackwardWithin(data, exact, analysis.bounds());
+  ExpectAgreement(std::move(data),
+                  [&](AttentionData<T, float>* run) { RunEmulated(run, schedule); });
 }
 
 template <typename T>
@@ -119,11 +116,7 @@ TEST(GeneralAttentionTest, BiasByDistanceOverShuffledRowsAndKeys) {
 }
 
 TEST(GeneralAttentionTest, QueryRowsOnly) {
-  AttentionCase c = XlnetCase(40, 90, 2, 64);
-  for (Slots& rows : c.content)
-    rows = Slots();
-  c.shape.content_rows = 0;
-  ExpectAgreesInBoth(c);
+  ExpectAgreesInBoth(WithoutContentRows(XlnetCase(40, 90, 2, 64)));
 }
 
 TEST(GeneralAttentionTest, HeadSizes) {
@@ -144,13 +137,8 @@ TEST(GeneralAttentionTest, SizesAroundTileEdges) {
 }
 
 TEST(GeneralAttentionTest, RowsThatSeeNothing) {
-  AttentionCase c = XlnetCase(0, 100, 2, 64);
-  for (size_t i = 10; i < 70; ++i)
-    c.content[0].order[i] = -5;
-  for (int32_t& doc : c.content[1].doc)
-    doc = 9;
-  ExpectAgreesInBoth(c);
-  ExpectAgreesInBoth(WithBias(c));
+  ExpectAgreesInBoth(BlindRowsCase(2));
+  ExpectAgreesInBoth(WithBias(BlindRowsCase(2)));
 }
 
 template <typename T>
@@ -168,29 +156,12 @@ TEST(GeneralAttentionTest, PaddingIsNotRead) {
 }
 
 TEST(GeneralAttentionTest, WithoutAnyKeys) {
-  AttentionCase c = BidirectionalCase(10);
-  for (Slots& keys : c.keys)
-    keys = Slots();
-  c.shape.num_keys = 0;
-  ExpectAgrees<float>(c, 27);
+  ExpectAgrees<float>(WithoutKeys(BidirectionalCase(10)), 27);
 }
 
-// Differences of such positions overflow 32 bits; the band must still be exact.
 TEST(GeneralAttentionTest, PositionsAtTheEndsOfTheirType) {
-  AttentionCase c = OneStreamCase("far", 0, 70, [](int32_t) { return 0; });
-  for (size_t lane = 0; lane < 2; ++lane) {
-    for (size_t i = 0; i < 70; ++i) {
-      const int32_t offset = static_cast<int32_t>(i);
-      const int32_t pos = i % 2 == 0 ? std::numeric_limits<int32_t>::max() - offset
-                                     : std::numeric_limits<int32_t>::min() + offset;
-      c.content[lane].pos[i] = pos;
-      c.keys[lane].pos[i] = pos;
-    }
-  }
-  c.Finish(2, 16, 0);
-  c.bands = {{10, 10, 1}, {std::numeric_limits<int32_t>::max(), 0, 1}};
-  ExpectAgrees<float>(c, 28);
-  ExpectAgrees<float>(WithBias(c, -3, 7), 28);
+  ExpectAgrees<float>(FarPositionsCase(), 28);
+  ExpectAgrees<float>(WithBias(FarPositionsCase(), -3, 7), 28);
 }
 
 TEST(GeneralAttentionTest, RandomArrays) {
@@ -221,22 +192,7 @@ template <typename T>
 std::string BitsOf(const AttentionCase& c, uint64_t schedule, int64_t most_bytes) {
   AttentionData<T, float> data = MakeData<T, float>(c, 31);
   RunEmulated(&data, schedule, most_bytes);
-  std::string all;
-  const auto append = [&](const auto& x) {
-    all.append(reinterpret_cast<const char*>(x.data()), x.size() * sizeof(x[0]));
-  };
-  append(data.out);
-  append(data.lse);
-  append(data.dq);
-  append(data.dk);
-  append(data.dv);
-  append(data.drelative);
-  append(data.dcontent_bias);
-  append(data.dposition_bias);
-  append(data.dsegment_bias);
-  append(data.dsegment_embedding);
-  append(data.ddistance_bias);
-  return all;
+  return data.ResultBytes();
 }
 
 TEST(GeneralAttentionTest, SameBitsInAnySchedule) {
