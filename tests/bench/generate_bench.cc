@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
@@ -21,6 +20,7 @@
 #include "core/generate/decoder.h"
 #include "core/model/parameters.h"
 #include "kernels/backend.h"
+#include "tests/bench/options.h"
 
 namespace anyorder::bench {
 namespace {
@@ -40,28 +40,6 @@ struct Options {
   std::string dtype = "fp32";
   std::string form = "causal";
 };
-
-absl::StatusOr<Options> ParseOptions(int argc, char** argv) {
-  Options options;
-  const std::vector<std::pair<std::string, int64_t*>> numbers = {{"--layers", &options.layers},
-                                                                 {"--dim", &options.dim},
-                                                                 {"--lanes", &options.lanes},
-                                                                 {"--prompt", &options.prompt},
-                                                                 {"--tokens", &options.tokens},
-                                                                 {"--threads", &options.threads}};
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string flag = argv[i];
-    bool is_known = flag == "--dtype" || flag == "--form";
-    if (flag == "--dtype") options.dtype = argv[i + 1];
-    if (flag == "--form") options.form = argv[i + 1];
-    for (const auto& [name, value] : numbers)
-      if (flag == name) is_known = absl::SimpleAtoi(argv[i + 1], value) && *value >= 1;
-    if (!is_known)
-      return absl::InvalidArgumentError(absl::StrCat("cannot use ", flag, " ", argv[i + 1]));
-  }
-  if (argc % 2 == 0) return absl::InvalidArgumentError("an option has no value");
-  return options;
-}
 
 double Seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -174,7 +152,18 @@ absl::StatusOr<double> PassSeconds(const Subject& subject, int64_t length) {
   return seconds;
 }
 
-absl::Status Run(const Options& options) {
+absl::Status RunBench(int argc, char** argv) {
+  Options options;
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
+                                        argv,
+                                        {{"--layers", &options.layers, 1},
+                                         {"--dim", &options.dim, 1},
+                                         {"--lanes", &options.lanes, 1},
+                                         {"--prompt", &options.prompt, 1},
+                                         {"--tokens", &options.tokens, 1},
+                                         {"--threads", &options.threads, 1},
+                                         {"--dtype", &options.dtype},
+                                         {"--form", &options.form}}));
   ANYORDER_ASSIGN_OR_RETURN(const Subject subject, MakeSubject(options));
   ANYORDER_ASSIGN_OR_RETURN(const Cached cached, RunCached(subject));
   double recomputed = 0;
@@ -208,8 +197,5 @@ absl::Status Run(const Options& options) {
 }  // namespace anyorder::bench
 
 int main(int argc, char** argv) {
-  const absl::StatusOr<anyorder::bench::Options> options =
-      anyorder::bench::ParseOptions(argc, argv);
-  return anyorder::ReportAndExitStatus(
-      "generate_bench", options.ok() ? anyorder::bench::Run(*options) : options.status());
+  return anyorder::ReportAndExitStatus("generate_bench", anyorder::bench::RunBench(argc, argv));
 }

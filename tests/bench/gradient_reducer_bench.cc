@@ -14,6 +14,7 @@
 #include "dist/gradient_reducer.h"
 #include "dist/mpi_communicator.h"
 #include "dist/sharded_optimizer.h"
+#include "tests/bench/rounds.h"
 
 namespace anyorder::dist {
 namespace {
@@ -23,11 +24,6 @@ struct Sizes {
   int64_t leaves = 8;
   int64_t repeats = 15;
 };
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // Seconds from the moment all ranks are there until the last one is done.
 template <typename Work>
@@ -84,9 +80,9 @@ void Measure(Communicator& comm, kernels::Backend& backend, const Sizes& sizes, 
       comm.world_size(),
       static_cast<long long>(sizes.elements),
       static_cast<long long>(sizes.leaves),
-      Median(add_ms),
-      Median(reduce_ms),
-      Median(step_ms),
+      bench::Median(add_ms),
+      bench::Median(reduce_ms),
+      bench::Median(step_ms),
       static_cast<long long>(reducer->last_bytes_sent()));
 }
 

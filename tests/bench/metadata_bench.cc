@@ -11,16 +11,15 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "core/base/status.h"
 #include "core/model/objective.h"
+#include "tests/bench/options.h"
+#include "tests/bench/rounds.h"
 #include "tests/core/model/model_testing.h"
 
 namespace anyorder::bench {
@@ -30,12 +29,6 @@ struct Options {
   int64_t rounds = 5;
   int64_t longest = 16384;
 };
-
-double ProcessorSeconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 struct Spread {
   double least = 1e30;
@@ -120,21 +113,10 @@ Costs Measure(const Options& options, int64_t length) {
   return costs;
 }
 
-absl::StatusOr<Options> ParseOptions(int argc, char** argv) {
+absl::Status RunBench(int argc, char** argv) {
   Options options;
-  for (int i = 1; i < argc; i += 2) {
-    const std::string flag = argv[i];
-    int64_t* const target = flag == "--rounds"    ? &options.rounds
-                            : flag == "--longest" ? &options.longest
-                                                  : nullptr;
-    if (target == nullptr) return absl::InvalidArgumentError(absl::StrCat("unknown option ", flag));
-    if (i + 1 == argc || !absl::SimpleAtoi(argv[i + 1], target) || *target < 1)
-      return absl::InvalidArgumentError(absl::StrCat(flag, " needs a positive number"));
-  }
-  return options;
-}
-
-absl::Status RunBench(const Options& options) {
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(
+      argc, argv, {{"--rounds", &options.rounds, 1}, {"--longest", &options.longest, 1}}));
   std::vector<Costs> all;
   std::vector<int64_t> lengths;
   for (int64_t length = 512; length <= options.longest; length *= 2) {
@@ -182,8 +164,5 @@ absl::Status RunBench(const Options& options) {
 }  // namespace anyorder::bench
 
 int main(int argc, char** argv) {
-  const absl::StatusOr<anyorder::bench::Options> options =
-      anyorder::bench::ParseOptions(argc, argv);
-  return anyorder::ReportAndExitStatus(
-      "metadata_bench", options.ok() ? anyorder::bench::RunBench(*options) : options.status());
+  return anyorder::ReportAndExitStatus("metadata_bench", anyorder::bench::RunBench(argc, argv));
 }

@@ -1,10 +1,9 @@
-// Command lines of the form --name value, for the programs of this folder.
+// Command lines of the form --name value, and flags without a value, for the benchmarks.
 
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -14,32 +13,43 @@
 
 namespace anyorder::bench {
 
-using OptionTarget = std::variant<int64_t*, double*, std::string*>;
+// Where an option's value goes; a bool becomes true where its name stands alone.
+using OptionTarget = std::variant<int64_t*, double*, std::string*, bool*>;
 
-// Fills the targets of the options that are given. InvalidArgument for an unknown one, and for a value that is missing or
-// no number; whole numbers must not be negative.
-inline absl::Status ParseOptions(int argc,
-                                 char** argv,
-                                 const std::vector<std::pair<std::string, OptionTarget>>& options) {
-  for (int i = 1; i < argc; i += 2) {
+struct Option {
+  std::string name;
+  OptionTarget target;
+  int64_t least = 0;  // of whole numbers
+};
+
+inline bool SetOption(const Option& option, const std::string& value) {
+  if (auto* const* whole = std::get_if<int64_t*>(&option.target))
+    return absl::SimpleAtoi(value, *whole) && **whole >= option.least;
+  if (auto* const* real = std::get_if<double*>(&option.target))
+    return absl::SimpleAtod(value, *real);
+  *std::get<std::string*>(option.target) = value;
+  return true;
+}
+
+// Fills the targets of the options that are given. InvalidArgument for an unknown one, and for a value that is missing, no number
+// or too small.
+inline absl::Status ParseOptions(int argc, char** argv, const std::vector<Option>& options) {
+  for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
-    if (i + 1 == argc) return absl::InvalidArgumentError(absl::StrCat(name, " needs a value"));
-    const std::string value = argv[i + 1];
-    bool known = false;
-    bool good = true;
-    for (const auto& [option, target] : options) {
-      if (option != name) continue;
-      known = true;
-      if (auto* const* whole = std::get_if<int64_t*>(&target)) {
-        good = absl::SimpleAtoi(value, *whole) && **whole >= 0;
-      } else if (auto* const* real = std::get_if<double*>(&target)) {
-        good = absl::SimpleAtod(value, *real);
-      } else {
-        *std::get<std::string*>(target) = value;
-      }
+    const Option* found = nullptr;
+    for (const Option& option : options) {
+      if (option.name == name) found = &option;
     }
-    if (!known) return absl::InvalidArgumentError(absl::StrCat("unknown option ", name));
-    if (!good) return absl::InvalidArgumentError(absl::StrCat(name, " ", value, " is no number"));
+    if (found == nullptr) return absl::InvalidArgumentError(absl::StrCat("unknown option ", name));
+    if (bool* const* flag = std::get_if<bool*>(&found->target)) {
+      **flag = true;
+      continue;
+    }
+    if (++i == argc) return absl::InvalidArgumentError(absl::StrCat(name, " needs a value"));
+    if (!SetOption(*found, argv[i])) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " ", argv[i], " is no number", " from ", found->least, " on"));
+    }
   }
   return absl::OkStatus();
 }

@@ -11,14 +11,10 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "core/base/check.h"
@@ -26,6 +22,8 @@
 #include "core/model/objective.h"
 #include "core/model/transformer.h"
 #include "tests/bench/flat_tensor.h"
+#include "tests/bench/options.h"
+#include "tests/bench/rounds.h"
 #include "tests/core/model/model_testing.h"
 #include "tests/testing/forwarding_backend.h"
 
@@ -33,12 +31,6 @@ namespace anyorder::bench {
 namespace {
 
 constexpr int64_t kKs[] = {1, 2, 3, 6, 7};
-
-double ProcessorSeconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 // Tells the softmax with its cross-entropy, and the optimizer, from the rest; counts arithmetic.
 class PartsBackend final : public testing::ForwardingBackend {
@@ -92,28 +84,6 @@ struct Options {
   int64_t dim = 256;
   int64_t vocab = 8000;
 };
-
-absl::StatusOr<Options> ParseOptions(int argc, char** argv) {
-  Options options;
-  const std::map<std::string, int64_t*> flags = {{"--rounds", &options.rounds},
-                                                 {"--length", &options.length},
-                                                 {"--memory", &options.memory},
-                                                 {"--batch", &options.batch},
-                                                 {"--layers", &options.layers},
-                                                 {"--dim", &options.dim},
-                                                 {"--vocab", &options.vocab}};
-  for (int i = 1; i < argc; i += 2) {
-    const auto flag = flags.find(argv[i]);
-    if (flag == flags.end())
-      return absl::InvalidArgumentError(absl::StrCat("unknown option ", argv[i]));
-    if (i + 1 == argc || !absl::SimpleAtoi(argv[i + 1], flag->second) || *flag->second < 0)
-      return absl::InvalidArgumentError(absl::StrCat(argv[i], " needs a number"));
-  }
-  if (options.rounds < 1 || options.length < 84 || options.length % 84 != 0 || options.batch < 1)
-    return absl::InvalidArgumentError(
-        "--length must be a multiple of 84, --rounds and --batch positive");
-  return options;
-}
 
 // One K: its network and everything that a step of it needs.
 class Contender {
@@ -198,22 +168,19 @@ class Contender {
   std::unique_ptr<Batch> batch_;
 };
 
-// Median, least and most of the ratios round by round.
-std::string RatioText(const std::vector<double>& of, const std::vector<double>& to) {
-  std::vector<double> ratios;
-  for (size_t i = 0; i < of.size(); ++i)
-    ratios.push_back(of[i] / to[i]);
-  std::sort(ratios.begin(), ratios.end());
-  return absl::StrFormat(
-      "[%.3f, %.3f, %.3f]", ratios[ratios.size() / 2], ratios.front(), ratios.back());
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-absl::Status RunBench(const Options& options) {
+absl::Status RunBench(int argc, char** argv) {
+  Options options;
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
+                                        argv,
+                                        {{"--rounds", &options.rounds, 1},
+                                         {"--length", &options.length},
+                                         {"--memory", &options.memory},
+                                         {"--batch", &options.batch, 1},
+                                         {"--layers", &options.layers},
+                                         {"--dim", &options.dim},
+                                         {"--vocab", &options.vocab}}));
+  if (options.length < 84 || options.length % 84 != 0)
+    return absl::InvalidArgumentError("--length must be a multiple of 84");
   std::vector<std::unique_ptr<Contender>> contenders;
   for (const int64_t k : kKs)
     contenders.push_back(std::make_unique<Contender>(options, k));
@@ -262,8 +229,5 @@ absl::Status RunBench(const Options& options) {
 }  // namespace anyorder::bench
 
 int main(int argc, char** argv) {
-  const absl::StatusOr<anyorder::bench::Options> options =
-      anyorder::bench::ParseOptions(argc, argv);
-  return anyorder::ReportAndExitStatus(
-      "partial_bench", options.ok() ? anyorder::bench::RunBench(*options) : options.status());
+  return anyorder::ReportAndExitStatus("partial_bench", anyorder::bench::RunBench(argc, argv));
 }

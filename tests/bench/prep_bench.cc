@@ -25,6 +25,7 @@
 #include "data/durable_file.h"
 #include "data/prep.h"
 #include "data/sentencepiece_bridge.h"
+#include "tests/bench/rounds.h"
 
 namespace {
 
@@ -79,11 +80,6 @@ double MeasurePrep(const PrepOptions& options) {
   return static_cast<double>(summary->encoded_bytes) / 1e6 / summary->encode_seconds;
 }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 void Print(const char* name, double rate, int workers) {
   std::printf("{\"name\":\"%s\",\"workers\":%d,\"mb_per_s\":%.3f,\"mb_per_s_per_core\":%.3f}\n",
               name,
@@ -134,8 +130,8 @@ int main(int argc, char** argv) {
       "{\"name\":\"prep_over_bare\",\"workers\":%d,\"bare_mb_per_s\":%.3f,"
       "\"prep_mb_per_s\":%.3f,\"ratio\":%.3f}\n",
       workers,
-      Median(bare),
-      Median(prep),
-      Median(prep) / Median(bare));
+      anyorder::bench::Median(bare),
+      anyorder::bench::Median(prep),
+      anyorder::bench::Median(prep) / anyorder::bench::Median(bare));
   return 0;
 }

@@ -1,7 +1,7 @@
 // What one pass of the pseudo-masked language model (UniLMv2) saves: forward and backward of the joint pass, beside a pass for
 // the autoencoding loss and one more for every step of the factorisation, on the same network, text and blocks.
 //
-//   pseudo_mask_bench [LENGTH]... [--layers N] [--dim N] [--repeats N] [--threads N]
+//   pseudo_mask_bench [--lengths N,N,...] [--layers N] [--dim N] [--repeats N] [--threads N]
 //
 // A separate pass holds one slot for each token of the text: what is known, and <mask> elsewhere. That is the least it can hold; those of
 // the steps also let the context read what was revealed, which the joint pass does not.
@@ -19,11 +19,13 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
 #include "core/model/objective.h"
 #include "core/model/transformer.h"
 #include "tests/bench/flat_tensor.h"
+#include "tests/bench/options.h"
 #include "tests/core/model/model_testing.h"
 
 namespace anyorder::bench {
@@ -32,34 +34,21 @@ namespace {
 constexpr int64_t kVocabulary = 8000;
 
 struct Options {
-  std::vector<int64_t> lengths;
+  std::string lengths = "128,256,512";
   int64_t layers = 4;
   int64_t dim = 256;
   int64_t repeats = 3;
   int64_t threads = 1;
 };
 
-absl::StatusOr<Options> ParseOptions(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    int64_t* value = word == "--layers"    ? &options.layers
-                     : word == "--dim"     ? &options.dim
-                     : word == "--repeats" ? &options.repeats
-                     : word == "--threads" ? &options.threads
-                                           : nullptr;
-    int64_t length = 0;
-    if (value == nullptr) {
-      value = &length;
-    } else if (++i == argc) {
-      return absl::InvalidArgumentError(absl::StrCat(word, " needs a value"));
-    }
-    if (!absl::SimpleAtoi(argv[i], value) || *value < 1)
-      return absl::InvalidArgumentError(absl::StrCat("'", argv[i], "' is no positive number"));
-    if (value == &length) options.lengths.push_back(length);
+// "128,256".
+absl::StatusOr<std::vector<int64_t>> ParseLengths(const std::string& text) {
+  std::vector<int64_t> lengths;
+  for (const absl::string_view one : absl::StrSplit(text, ',')) {
+    if (!absl::SimpleAtoi(one, &lengths.emplace_back()) || lengths.back() < 1)
+      return absl::InvalidArgumentError(absl::StrCat("--lengths ", text, ": want 1 or more"));
   }
-  if (options.lengths.empty()) options.lengths = {128, 256, 512};
-  return options;
+  return lengths;
 }
 
 ModelConfig Model(const Options& options, int64_t length) {
@@ -274,11 +263,19 @@ absl::Status Measure(const Options& options, int64_t length, kernels::Backend& b
 }
 
 absl::Status RunBench(int argc, char** argv) {
-  ANYORDER_ASSIGN_OR_RETURN(const Options options, ParseOptions(argc, argv));
+  Options options;
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
+                                        argv,
+                                        {{"--lengths", &options.lengths},
+                                         {"--layers", &options.layers, 1},
+                                         {"--dim", &options.dim, 1},
+                                         {"--repeats", &options.repeats, 1},
+                                         {"--threads", &options.threads, 1}}));
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths, ParseLengths(options.lengths));
   ANYORDER_ASSIGN_OR_RETURN(
       const std::unique_ptr<kernels::Backend> backend,
       kernels::MakeCpuBackend({.num_threads = static_cast<int>(options.threads)}));
-  for (const int64_t length : options.lengths)
+  for (const int64_t length : lengths)
     ANYORDER_RETURN_IF_ERROR(Measure(options, length, *backend));
   return absl::OkStatus();
 }

@@ -11,13 +11,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <ctime>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -27,17 +24,13 @@
 #include "core/model/objective.h"
 #include "core/model/transformer.h"
 #include "tests/bench/flat_tensor.h"
+#include "tests/bench/options.h"
+#include "tests/bench/rounds.h"
 #include "tests/core/model/model_testing.h"
 #include "tests/testing/forwarding_backend.h"
 
 namespace anyorder::bench {
 namespace {
-
-double ProcessorSeconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 class SoftmaxClock final : public testing::ForwardingBackend {
  public:
@@ -63,26 +56,6 @@ struct Options {
   int64_t layers = 4;
   int64_t dim = 256;
 };
-
-absl::StatusOr<Options> ParseOptions(int argc, char** argv) {
-  Options options;
-  const std::map<std::string, int64_t*> flags = {{"--rounds", &options.rounds},
-                                                 {"--vocab", &options.vocab},
-                                                 {"--first", &options.first},
-                                                 {"--second", &options.second},
-                                                 {"--length", &options.length},
-                                                 {"--batch", &options.batch},
-                                                 {"--layers", &options.layers},
-                                                 {"--dim", &options.dim}};
-  for (int i = 1; i < argc; i += 2) {
-    const auto flag = flags.find(argv[i]);
-    if (flag == flags.end())
-      return absl::InvalidArgumentError(absl::StrCat("unknown option ", argv[i]));
-    if (i + 1 == argc || !absl::SimpleAtoi(argv[i + 1], flag->second) || *flag->second < 1)
-      return absl::InvalidArgumentError(absl::StrCat(argv[i], " needs a number above 0"));
-  }
-  return options;
-}
 
 // Inverse of the distribution function of p(r) ~ 1 / r, which is ln r / ln V but for rounding.
 int32_t ZipfWord(double uniform, int64_t vocab) {
@@ -176,22 +149,18 @@ class Contender {
   std::unique_ptr<Batch> batch_;
 };
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-// Median, least and most of the ratios round by round.
-std::string RatioText(const std::vector<double>& of, const std::vector<double>& to) {
-  std::vector<double> ratios;
-  for (size_t i = 0; i < of.size(); ++i)
-    ratios.push_back(of[i] / to[i]);
-  std::sort(ratios.begin(), ratios.end());
-  return absl::StrFormat(
-      "[%.3f, %.3f, %.3f]", ratios[ratios.size() / 2], ratios.front(), ratios.back());
-}
-
-absl::Status RunBench(const Options& options) {
+absl::Status RunBench(int argc, char** argv) {
+  Options options;
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
+                                        argv,
+                                        {{"--rounds", &options.rounds, 1},
+                                         {"--vocab", &options.vocab, 1},
+                                         {"--first", &options.first, 1},
+                                         {"--second", &options.second, 1},
+                                         {"--length", &options.length, 1},
+                                         {"--batch", &options.batch, 1},
+                                         {"--layers", &options.layers, 1},
+                                         {"--dim", &options.dim, 1}}));
   std::vector<std::unique_ptr<Contender>> contenders;
   for (const auto& [name, div_val] :
        {std::pair<const char*, int64_t>{"full", 0}, {"adaptive", 1}, {"adaptive, div_val 4", 4}}) {
@@ -231,8 +200,5 @@ absl::Status RunBench(const Options& options) {
 }  // namespace anyorder::bench
 
 int main(int argc, char** argv) {
-  const absl::StatusOr<anyorder::bench::Options> options =
-      anyorder::bench::ParseOptions(argc, argv);
-  return anyorder::ReportAndExitStatus(
-      "softmax_bench", options.ok() ? anyorder::bench::RunBench(*options) : options.status());
+  return anyorder::ReportAndExitStatus("softmax_bench", anyorder::bench::RunBench(argc, argv));
 }

@@ -17,7 +17,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -26,6 +25,7 @@
 #include "core/model/objective.h"
 #include "core/model/transformer.h"
 #include "tests/bench/flat_tensor.h"
+#include "tests/bench/options.h"
 #include "tests/bench/timed_backend.h"
 #include "tests/core/model/model_testing.h"
 
@@ -36,7 +36,7 @@ struct Options {
   std::string preset = "tiny";
   std::string dtype = "fp32";
   std::string backend = "cpu";
-  int threads = 1;
+  int64_t threads = 1;
   int64_t batch = 0;  // 0: the preset's
   int64_t steps = 5;  // timed ones, after two that warm up
   double dropout = 0.1;
@@ -49,39 +49,6 @@ struct Preset {
   int64_t vocab_size = 32000;
   int64_t batch = 2;
 };
-
-absl::StatusOr<Options> ParseOptions(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--profile") {
-      options.profile = true;
-      continue;
-    }
-    if (i + 1 == argc) return absl::InvalidArgumentError(absl::StrCat(flag, " needs a value"));
-    const std::string value = argv[++i];
-    bool good = true;
-    if (flag == "--preset") {
-      options.preset = value;
-    } else if (flag == "--dtype") {
-      options.dtype = value;
-    } else if (flag == "--backend") {
-      options.backend = value;
-    } else if (flag == "--threads") {
-      good = absl::SimpleAtoi(value, &options.threads) && options.threads >= 1;
-    } else if (flag == "--batch") {
-      good = absl::SimpleAtoi(value, &options.batch) && options.batch >= 1;
-    } else if (flag == "--steps") {
-      good = absl::SimpleAtoi(value, &options.steps) && options.steps >= 1;
-    } else if (flag == "--dropout") {
-      good = absl::SimpleAtod(value, &options.dropout);
-    } else {
-      return absl::InvalidArgumentError(absl::StrCat("unknown option ", flag));
-    }
-    if (!good) return absl::InvalidArgumentError(absl::StrCat(flag, " ", value, " is no number"));
-  }
-  return options;
-}
 
 absl::StatusOr<Preset> MakePreset(const Options& options) {
   Preset preset;
@@ -115,7 +82,7 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const Options& opt
   if (options.backend != "cpu") {
     return absl::InvalidArgumentError("--backend must be cpu or reference");
   }
-  return kernels::MakeCpuBackend({.num_threads = options.threads});
+  return kernels::MakeCpuBackend({.num_threads = static_cast<int>(options.threads)});
 }
 
 class StepBench {
@@ -234,7 +201,18 @@ std::string Shares(const TimedBackend& backend, double seconds) {
   return absl::StrFormat(", \"shares\": {%s\"outside\": %.3f}", text, 1 - known);
 }
 
-absl::Status RunBench(const Options& options) {
+absl::Status RunBench(int argc, char** argv) {
+  Options options;
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
+                                        argv,
+                                        {{"--preset", &options.preset},
+                                         {"--dtype", &options.dtype},
+                                         {"--backend", &options.backend},
+                                         {"--threads", &options.threads, 1},
+                                         {"--batch", &options.batch, 1},
+                                         {"--steps", &options.steps, 1},
+                                         {"--dropout", &options.dropout},
+                                         {"--profile", &options.profile}}));
   ANYORDER_ASSIGN_OR_RETURN(const Preset preset, MakePreset(options));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> device, MakeBackend(options));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
@@ -301,7 +279,5 @@ absl::Status RunBench(const Options& options) {
 }  // namespace anyorder::bench
 
 int main(int argc, char** argv) {
-  absl::StatusOr<anyorder::bench::Options> options = anyorder::bench::ParseOptions(argc, argv);
-  return anyorder::ReportAndExitStatus(
-      "step_bench", options.ok() ? anyorder::bench::RunBench(*options) : options.status());
+  return anyorder::ReportAndExitStatus("step_bench", anyorder::bench::RunBench(argc, argv));
 }

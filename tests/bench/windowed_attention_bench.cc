@@ -14,6 +14,7 @@
 #include <ctime>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,7 +26,8 @@
 #include "core/base/check.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
-#include "tests/bench/learning/options.h"
+#include "tests/bench/options.h"
+#include "tests/bench/rounds.h"
 #include "tests/kernels/windowed_attention.h"
 
 namespace anyorder::bench {
@@ -57,12 +59,6 @@ int64_t StatusBytes(const std::string& name) {
   return 0;
 }
 
-double ProcessorSeconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
 std::vector<float> Normal(int64_t count, uint64_t seed) {
   RandomStream random(seed, RandomPurpose::kInit, 0, 0);
   std::vector<float> x(static_cast<size_t>(count));
@@ -74,18 +70,31 @@ std::vector<float> Normal(int64_t count, uint64_t seed) {
 absl::StatusOr<std::unique_ptr<WindowedAttention>> MakeWay(const Options& options,
                                                            WindowedShape shape,
                                                            kernels::Backend& backend) {
-  Way way = Way::kFused;
-  if (options.way == "dense") way = Way::kDense;
-  if (options.way == "loop") way = Way::kLoop;
-  if (options.way == "chunks") way = Way::kChunks;
+  const std::map<std::string, Way> ways = {{"dense", Way::kDense},
+                                           {"loop", Way::kLoop},
+                                           {"chunks", Way::kChunks},
+                                           {"fused", Way::kFused},
+                                           {"online", Way::kFused}};
+  const auto way = ways.find(options.way);
+  if (way == ways.end())
+    return absl::InvalidArgumentError("--way must be dense, loop, chunks, fused or online");
   if (options.way == "online") shape.band = kernels::Band();
-  std::unique_ptr<WindowedAttention> attention = MakeWindowedAttention(way, shape, backend);
+  std::unique_ptr<WindowedAttention> attention = MakeWindowedAttention(way->second, shape, backend);
   if (attention == nullptr)
     return absl::InvalidArgumentError("chunks need a length that twice the window divides");
   return attention;
 }
 
-absl::Status RunBench(const Options& options) {
+absl::Status RunBench(int argc, char** argv) {
+  Options options;
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
+                                        argv,
+                                        {{"--way", &options.way},
+                                         {"--length", &options.length},
+                                         {"--window", &options.window},
+                                         {"--globals", &options.globals},
+                                         {"--dim", &options.dim},
+                                         {"--rounds", &options.rounds}}));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> backend,
                             kernels::MakeCpuBackend({.num_threads = 1}));
   const auto side = static_cast<int32_t>(options.window);
@@ -142,17 +151,6 @@ absl::Status RunBench(const Options& options) {
 }  // namespace anyorder::bench
 
 int main(int argc, char** argv) {
-  anyorder::bench::Options options;
-  absl::Status status = anyorder::bench::ParseOptions(argc,
-                                                      argv,
-                                                      {{"--way", &options.way},
-                                                       {"--length", &options.length},
-                                                       {"--window", &options.window},
-                                                       {"--globals", &options.globals},
-                                                       {"--dim", &options.dim},
-                                                       {"--rounds", &options.rounds}});
-  if (status.ok()) status = anyorder::bench::RunBench(options);
-  if (status.ok()) return 0;
-  std::cerr << "windowed_attention_bench: " << status.message() << "\n";
-  return 64;
+  return anyorder::ReportAndExitStatus("windowed_attention_bench",
+                                       anyorder::bench::RunBench(argc, argv));
 }

@@ -7,7 +7,7 @@
 // What matters most comes first, in case that time runs out. Attention runs at every batch, everything else at the last; steps in every
 // size, everything else in the first. Medians of samples between events in the GPU's queue; operands are random
 // and their buffers rotated, so that no cache holds them. Of attention and whole steps only what the algorithm needs is counted
-// (counts.h). Without a GPU it ends with one line and status 74.
+// (counts.h). Without a GPU it ends with one line and status 64.
 
 #include <cstdio>
 #include <iostream>
@@ -24,6 +24,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/bench/gpu/cases.h"
 #include "tests/bench/gpu/event_timer.h"
+#include "tests/bench/options.h"
 
 namespace anyorder::bench {
 namespace {
@@ -35,9 +36,9 @@ struct Options {
   std::vector<std::string> groups = {"ceilings", "steps", "attention", "rows", "gemms"};
   std::vector<int64_t> batches = {16, kGoalBatch};
   std::vector<XlnetSize> sizes = {kXlnetLarge, kXlnetBase};
-  int samples = 15;
+  int64_t samples = 15;
   double dropout = 0.1;
-  int device = 0;
+  int64_t device = 0;
 
   bool Wants(const std::string& group) const {
     for (const std::string& wanted : groups) {
@@ -80,31 +81,22 @@ absl::Status SetGroups(const std::string& value, Options* options) {
   return absl::OkStatus();
 }
 
-absl::Status SetOption(const std::string& flag, const std::string& value, Options* options) {
-  if (flag == "--groups") return SetGroups(value, options);
-  if (flag == "--batches") return SetBatches(value, options);
-  if (flag == "--sizes") return SetSizes(value, options);
-  bool is_good = false;
-  if (flag == "--samples") {
-    is_good = absl::SimpleAtoi(value, &options->samples) && options->samples >= 1;
-  } else if (flag == "--device") {
-    is_good = absl::SimpleAtoi(value, &options->device) && options->device >= 0;
-  } else if (flag == "--dropout") {
-    is_good =
-        absl::SimpleAtod(value, &options->dropout) && options->dropout >= 0 && options->dropout < 1;
-  } else {
-    return absl::InvalidArgumentError(absl::StrCat("unknown option ", flag));
-  }
-  if (is_good) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(flag, " ", value, " is out of range"));
-}
-
-absl::StatusOr<Options> ParseOptions(int argc, char** argv) {
+absl::StatusOr<Options> OptionsOf(int argc, char** argv) {
   Options options;
-  for (int i = 1; i < argc; i += 2) {
-    if (i + 1 == argc) return absl::InvalidArgumentError(absl::StrCat(argv[i], " needs a value"));
-    ANYORDER_RETURN_IF_ERROR(SetOption(argv[i], argv[i + 1], &options));
-  }
+  std::string groups, batches, sizes;
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
+                                        argv,
+                                        {{"--groups", &groups},
+                                         {"--batches", &batches},
+                                         {"--sizes", &sizes},
+                                         {"--samples", &options.samples, 1},
+                                         {"--dropout", &options.dropout},
+                                         {"--device", &options.device}}));
+  if (!groups.empty()) ANYORDER_RETURN_IF_ERROR(SetGroups(groups, &options));
+  if (!batches.empty()) ANYORDER_RETURN_IF_ERROR(SetBatches(batches, &options));
+  if (!sizes.empty()) ANYORDER_RETURN_IF_ERROR(SetSizes(sizes, &options));
+  if (options.dropout < 0 || options.dropout >= 1)
+    return absl::InvalidArgumentError("--dropout must be in [0, 1)");
   return options;
 }
 
@@ -141,15 +133,16 @@ absl::Status RunGroups(const Options& options, Bench& bench) {
   return status;
 }
 
-absl::Status Run(const Options& options) {
+absl::Status Run(int argc, char** argv) {
+  ANYORDER_ASSIGN_OR_RETURN(const Options options, OptionsOf(argc, argv));
   ANYORDER_RETURN_IF_ERROR(kernels::cuda::CountDevices().status());
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::cuda::Runtime> owned,
-                            kernels::cuda::OpenDevice(options.device));
+                            kernels::cuda::OpenDevice(static_cast<int>(options.device)));
   kernels::cuda::Runtime& runtime = *owned;
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> backend,
                             kernels::cuda::MakeCudaBackend(std::move(owned), {}));
   EventTimer timer(runtime);
-  Bench bench(*backend, timer, options.samples, kSampleMs, std::cout);
+  Bench bench(*backend, timer, static_cast<int>(options.samples), kSampleMs, std::cout);
   PrintDevice(bench, runtime);
   return RunGroups(options, bench);
 }
@@ -158,8 +151,5 @@ absl::Status Run(const Options& options) {
 }  // namespace anyorder::bench
 
 int main(int argc, char** argv) {
-  const absl::StatusOr<anyorder::bench::Options> options =
-      anyorder::bench::ParseOptions(argc, argv);
-  return anyorder::ReportAndExitStatus(
-      "gpu_bench", options.ok() ? anyorder::bench::Run(*options) : options.status());
+  return anyorder::ReportAndExitStatus("gpu_bench", anyorder::bench::Run(argc, argv));
 }

@@ -9,7 +9,6 @@
 // evaluation, on fresh text; the last one has the closed forms and the loss of each position. With --longer the trained model
 // is then evaluated with 1, 2, 4 and 8 times its memory: distances stay what they were, learned positions begin anew in each segment.
 
-#include <cmath>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -22,23 +21,15 @@
 #include "core/model/objective.h"
 #include "tests/bench/learning/lag_text.h"
 #include "tests/bench/learning/learner.h"
-#include "tests/bench/learning/options.h"
+#include "tests/bench/learning/small_training.h"
+#include "tests/bench/options.h"
 
 namespace anyorder::bench {
 namespace {
 
-struct Options {
+struct Options : TrainingOptions {
   int64_t mem_len = 32;
-  int64_t seq_len = 16;
-  int64_t seed = 1;
-  int64_t steps = 1000;
-  int64_t every = 100;
-  int64_t dim = 64;
-  int64_t layers = 2;
-  int64_t lanes = 32;
   int64_t eval_steps = 32;
-  int64_t threads = 1;
-  double learning_rate = 2e-3;
   std::string positions = "relative";
   int64_t longer = 0;
   LagText text;
@@ -59,27 +50,16 @@ class LagBench {
   explicit LagBench(const Options& options) : options_(options) {}
 
   absl::Status SetUp() {
-    if (options_.text.lag < 1 || options_.text.symbols < 2 || options_.every < 1 ||
-        options_.steps < 1 || options_.text.copies < 0 || options_.text.copies >= 1) {
-      return absl::InvalidArgumentError(
-          "--lag, --every and --steps must be at least 1, --symbols at least 2, --copies in [0, "
-          "1)");
-    }
-    model_.num_layers = options_.layers;
-    model_.model_dim = options_.dim;
-    model_.head_dim = 32;
-    model_.num_heads = std::max<int64_t>(1, options_.dim / 32);
-    model_.ffn_dim = 4 * options_.dim;
+    if (options_.text.copies < 0 || options_.text.copies >= 1)
+      return absl::InvalidArgumentError("--copies must be in [0, 1)");
+    model_ = SmallNetwork(options_.layers, options_.dim);
     model_.mem_len = options_.mem_len;
-    model_.segment_term = false;
     if (options_.positions == "learned") {
       model_.positions = Positions::kLearned;
       model_.max_positions = options_.seq_len;
     } else if (options_.positions != "relative") {
       return absl::InvalidArgumentError("--positions must be relative or learned");
     }
-    model_.dropout = model_.attention_dropout = 0.0;
-    model_.init_range = 1.0 / std::sqrt(static_cast<double>(options_.dim));
     sampling_.seq_len = options_.seq_len;
     sampling_.bidirectional = false;
     ANYORDER_ASSIGN_OR_RETURN(
@@ -95,11 +75,7 @@ class LagBench {
   }
 
   absl::Status Train() {
-    OptimizerConfig optimizer;
-    optimizer.learning_rate = options_.learning_rate;
-    optimizer.warmup_steps = options_.steps / 10;
-    optimizer.weight_decay = 0.0;
-    optimizer.bias_correction = true;
+    const OptimizerConfig optimizer = SmallOptimizer(options_.learning_rate, options_.steps);
     double loss = 0;
     for (int64_t step = 0; step < options_.steps; ++step) {
       if (step % options_.every == 0) ANYORDER_RETURN_IF_ERROR(Report(step, loss));
@@ -202,24 +178,17 @@ class LagBench {
 
 absl::Status RunProgram(int argc, char** argv) {
   Options options;
+  options.seq_len = 16;
+  options.lanes = 32;
   ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
                                         argv,
-                                        {{"--mem", &options.mem_len},
-                                         {"--lag", &options.text.lag},
-                                         {"--seq-len", &options.seq_len},
-                                         {"--seed", &options.seed},
-                                         {"--steps", &options.steps},
-                                         {"--every", &options.every},
-                                         {"--dim", &options.dim},
-                                         {"--layers", &options.layers},
-                                         {"--lanes", &options.lanes},
-                                         {"--eval-steps", &options.eval_steps},
-                                         {"--threads", &options.threads},
-                                         {"--symbols", &options.text.symbols},
-                                         {"--copies", &options.text.copies},
-                                         {"--lr", &options.learning_rate},
-                                         {"--positions", &options.positions},
-                                         {"--longer", &options.longer}}));
+                                        options.With({{"--mem", &options.mem_len},
+                                                      {"--lag", &options.text.lag, 1},
+                                                      {"--eval-steps", &options.eval_steps},
+                                                      {"--symbols", &options.text.symbols, 2},
+                                                      {"--copies", &options.text.copies},
+                                                      {"--positions", &options.positions},
+                                                      {"--longer", &options.longer}})));
   return LagBench::Run(options);
 }
 

@@ -32,7 +32,7 @@
 #include "data/dataset.h"
 #include "data/sampler.h"
 #include "tests/bench/learning/learner.h"
-#include "tests/bench/learning/options.h"
+#include "tests/bench/options.h"
 
 namespace anyorder::bench {
 namespace {

@@ -20,23 +20,15 @@
 #include "core/model/objective.h"
 #include "tests/bench/learning/learner.h"
 #include "tests/bench/learning/neighbour_text.h"
-#include "tests/bench/learning/options.h"
+#include "tests/bench/learning/small_training.h"
+#include "tests/bench/options.h"
 
 namespace anyorder::bench {
 namespace {
 
-struct Options {
+struct Options : TrainingOptions {
   std::string objective = "bert";
-  int64_t seed = 1;
-  int64_t steps = 1500;
-  int64_t every = 250;
-  int64_t dim = 64;
-  int64_t layers = 2;
-  int64_t lanes = 16;
-  int64_t seq_len = 64;
   int64_t eval_batches = 16;
-  int64_t threads = 1;
-  double learning_rate = 2e-3;
   NeighbourText text;
 };
 
@@ -61,9 +53,6 @@ class NeighbourBench {
   explicit NeighbourBench(const Options& options) : options_(options) {}
 
   absl::Status SetUp() {
-    if (options_.text.symbols < 2 || options_.every < 1 || options_.steps < 1)
-      return absl::InvalidArgumentError(
-          "--symbols must be at least 2, --every and --steps at least 1");
     if (options_.objective != "gpt" && options_.objective != "bert")
       return absl::InvalidArgumentError("--objective must be gpt or bert");
     sampling_.seq_len = options_.seq_len;
@@ -71,17 +60,8 @@ class NeighbourBench {
     sampling_.spans = SpanKind::kSingle;
     sampling_.num_predict = options_.seq_len;
     sampling_.bidirectional = false;
-    ModelConfig model;
-    model.num_layers = options_.layers;
-    model.model_dim = options_.dim;
-    model.head_dim = 32;
-    model.num_heads = std::max<int64_t>(1, options_.dim / 32);
-    model.ffn_dim = 4 * options_.dim;
-    model.mem_len = 0;
     // Relative positions: where the neighbours are is the same at every place.
-    model.segment_term = false;
-    model.dropout = model.attention_dropout = 0.0;
-    model.init_range = 1.0 / std::sqrt(static_cast<double>(options_.dim));
+    const ModelConfig model = SmallNetwork(options_.layers, options_.dim);
     ANYORDER_ASSIGN_OR_RETURN(
         backend_, kernels::MakeCpuBackend({.num_threads = static_cast<int>(options_.threads)}));
     ANYORDER_ASSIGN_OR_RETURN(objective_, MakeObjective(options_.objective, model, sampling_));
@@ -110,11 +90,7 @@ class NeighbourBench {
   }
 
   void Train() {
-    OptimizerConfig optimizer;
-    optimizer.learning_rate = options_.learning_rate;
-    optimizer.warmup_steps = options_.steps / 10;
-    optimizer.weight_decay = 0.0;
-    optimizer.bias_correction = true;
+    const OptimizerConfig optimizer = SmallOptimizer(options_.learning_rate, options_.steps);
     for (int64_t step = 0; step < options_.steps; ++step) {
       if (step % options_.every == 0) Report(step);
       learner_->Step(MakeBatch(step), optimizer, options_.steps);
@@ -181,20 +157,13 @@ class NeighbourBench {
 
 absl::Status RunProgram(int argc, char** argv) {
   Options options;
+  options.steps = 1500;
+  options.every = 250;
   ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
                                         argv,
-                                        {{"--objective", &options.objective},
-                                         {"--seed", &options.seed},
-                                         {"--steps", &options.steps},
-                                         {"--every", &options.every},
-                                         {"--dim", &options.dim},
-                                         {"--layers", &options.layers},
-                                         {"--lanes", &options.lanes},
-                                         {"--seq-len", &options.seq_len},
-                                         {"--eval-batches", &options.eval_batches},
-                                         {"--threads", &options.threads},
-                                         {"--symbols", &options.text.symbols},
-                                         {"--lr", &options.learning_rate}}));
+                                        options.With({{"--objective", &options.objective},
+                                                      {"--eval-batches", &options.eval_batches},
+                                                      {"--symbols", &options.text.symbols, 2}})));
   return NeighbourBench::Run(options);
 }
 

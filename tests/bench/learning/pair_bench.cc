@@ -10,7 +10,6 @@
 // the mask with probability P (default 0.8), a random token (0.1), else the answer. The last line adds the closed forms;
 // `bound` is the least expected joint NLL of the objective.
 
-#include <cmath>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -20,24 +19,16 @@
 #include "core/base/status.h"
 #include "core/model/objective.h"
 #include "tests/bench/learning/learner.h"
-#include "tests/bench/learning/options.h"
 #include "tests/bench/learning/pair_text.h"
+#include "tests/bench/learning/small_training.h"
+#include "tests/bench/options.h"
 
 namespace anyorder::bench {
 namespace {
 
-struct Options {
+struct Options : TrainingOptions {
   std::string objective = "permutation_lm";
-  int64_t seed = 1;
-  int64_t steps = 1000;
-  int64_t every = 100;
-  int64_t dim = 64;
-  int64_t layers = 2;
-  int64_t lanes = 16;
-  int64_t seq_len = 64;
   int64_t eval_batches = 32;
-  int64_t threads = 1;
-  double learning_rate = 2e-3;
   double mask_token_prob = 0.8;
   double random_token_prob = 0.1;
   PairText text;
@@ -70,21 +61,13 @@ class PairBench {
   }
 
   absl::Status SetUp() {
-    if (options_.seq_len % 16 != 0 || options_.seq_len == 0 || options_.text.branches < 1 ||
-        options_.text.branches > options_.text.firsts || options_.every < 1 || options_.steps < 1) {
+    if (options_.seq_len % 16 != 0 || options_.seq_len == 0 ||
+        options_.text.branches > options_.text.firsts) {
       return absl::InvalidArgumentError(
-          "--seq-len must be a multiple of 16, --branches in [1, --firsts], --every and --steps "
-          "at least 1");
+          "--seq-len must be a multiple of 16, --branches at most --firsts");
     }
-    ModelConfig model;
-    model.num_layers = options_.layers;
-    model.model_dim = options_.dim;
-    model.head_dim = 32;
-    model.num_heads = std::max<int64_t>(1, options_.dim / 32);
-    model.ffn_dim = 4 * options_.dim;
-    model.mem_len = 0;
-    model.dropout = model.attention_dropout = 0.0;
-    model.init_range = 1.0 / std::sqrt(static_cast<double>(options_.dim));
+    ModelConfig model = SmallNetwork(options_.layers, options_.dim);
+    model.segment_term = true;
     ANYORDER_ASSIGN_OR_RETURN(
         backend_, kernels::MakeCpuBackend({.num_threads = static_cast<int>(options_.threads)}));
     ANYORDER_ASSIGN_OR_RETURN(objective_, MakeObjective(options_.objective, model, sampling_));
@@ -98,11 +81,7 @@ class PairBench {
   }
 
   void Train() {
-    OptimizerConfig optimizer;
-    optimizer.learning_rate = options_.learning_rate;
-    optimizer.warmup_steps = options_.steps / 10;
-    optimizer.weight_decay = 0.0;
-    optimizer.bias_correction = true;
+    const OptimizerConfig optimizer = SmallOptimizer(options_.learning_rate, options_.steps);
     double loss = 0;
     for (int64_t step = 0; step < options_.steps; ++step) {
       if (step % options_.every == 0) Report(step, loss);
@@ -208,23 +187,15 @@ class PairBench {
 
 absl::Status RunProgram(int argc, char** argv) {
   Options options;
-  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
-                                        argv,
-                                        {{"--objective", &options.objective},
-                                         {"--seed", &options.seed},
-                                         {"--steps", &options.steps},
-                                         {"--every", &options.every},
-                                         {"--dim", &options.dim},
-                                         {"--layers", &options.layers},
-                                         {"--lanes", &options.lanes},
-                                         {"--seq-len", &options.seq_len},
-                                         {"--eval-batches", &options.eval_batches},
-                                         {"--threads", &options.threads},
-                                         {"--firsts", &options.text.firsts},
-                                         {"--branches", &options.text.branches},
-                                         {"--mask-token-prob", &options.mask_token_prob},
-                                         {"--random-token-prob", &options.random_token_prob},
-                                         {"--lr", &options.learning_rate}}));
+  ANYORDER_RETURN_IF_ERROR(
+      ParseOptions(argc,
+                   argv,
+                   options.With({{"--objective", &options.objective},
+                                 {"--eval-batches", &options.eval_batches},
+                                 {"--firsts", &options.text.firsts},
+                                 {"--branches", &options.text.branches, 1},
+                                 {"--mask-token-prob", &options.mask_token_prob},
+                                 {"--random-token-prob", &options.random_token_prob}})));
   return PairBench::Run(options);
 }
 

@@ -7,7 +7,6 @@
 // Prints one JSON object: mean loss in nats, and that of each position. Training and evaluation read the same segments in
 // the same order whatever the memory, so that differences between runs of one seed are paired.
 
-#include <cmath>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -21,7 +20,8 @@
 #include "data/dataset.h"
 #include "data/sampler.h"
 #include "tests/bench/learning/learner.h"
-#include "tests/bench/learning/options.h"
+#include "tests/bench/learning/small_training.h"
+#include "tests/bench/options.h"
 
 namespace anyorder::bench {
 namespace {
@@ -40,20 +40,6 @@ struct Options {
   double learning_rate = 1e-3;
 };
 
-ModelConfig MakeModel(const Options& options) {
-  ModelConfig model;
-  model.num_layers = options.layers;
-  model.model_dim = options.dim;
-  model.head_dim = 32;
-  model.num_heads = std::max<int64_t>(1, options.dim / 32);
-  model.ffn_dim = 4 * options.dim;
-  model.mem_len = options.mem_len;
-  model.segment_term = false;
-  model.dropout = model.attention_dropout = 0.0;
-  model.init_range = 1.0 / std::sqrt(static_cast<double>(options.dim));
-  return model;
-}
-
 absl::StatusOr<Batch> ReadBatch(const Objective& objective,
                                 const data::Sampler& sampler,
                                 int64_t lanes,
@@ -67,7 +53,8 @@ absl::StatusOr<Batch> ReadBatch(const Objective& objective,
 }
 
 absl::Status RunBench(const Options& options) {
-  const ModelConfig model = MakeModel(options);
+  ModelConfig model = SmallNetwork(options.layers, options.dim);
+  model.mem_len = options.mem_len;
   SamplingConfig sampling;
   sampling.seq_len = options.seq_len;
   sampling.bidirectional = false;

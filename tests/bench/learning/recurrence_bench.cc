@@ -28,7 +28,9 @@
 #include "core/base/status.h"
 #include "core/model/objective.h"
 #include "tests/bench/learning/learner.h"
-#include "tests/bench/learning/options.h"
+#include "tests/bench/learning/small_training.h"
+#include "tests/bench/options.h"
+#include "tests/bench/rounds.h"
 
 namespace anyorder::bench {
 namespace {
@@ -46,16 +48,8 @@ struct Options {
 };
 
 ModelConfig MakeModel(const Options& options, int64_t mem_len, ComputeType dtype) {
-  ModelConfig model;
-  model.num_layers = options.layers;
-  model.model_dim = options.dim;
-  model.head_dim = 32;
-  model.num_heads = std::max<int64_t>(1, options.dim / 32);
-  model.ffn_dim = 4 * options.dim;
+  ModelConfig model = SmallNetwork(options.layers, options.dim);
   model.mem_len = mem_len;
-  model.segment_term = false;
-  model.dropout = model.attention_dropout = 0.0;
-  model.init_range = 1.0 / std::sqrt(static_cast<double>(options.dim));
   model.dtype = dtype;
   return model;
 }
@@ -219,13 +213,6 @@ absl::Status MeasureExactness(const Options& options) {
       small, std::min<int64_t>(16, small.tokens), 1, ComputeType::kFloat64, *reference);
 }
 
-// Processor time of this process, which other processes of a busy machine disturb least.
-double CpuSeconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
 // Median seconds of one call. Calls repeat for 50 ms at least, so that the clock's own error does not matter.
 template <typename Call>
 double MedianSeconds(Call call) {
@@ -233,13 +220,12 @@ double MedianSeconds(Call call) {
   std::vector<double> seconds;
   double total = 0;
   while (total < 0.05 || seconds.size() < 3) {
-    const double begin = CpuSeconds();
+    const double begin = ProcessorSeconds();
     call();
-    seconds.push_back(CpuSeconds() - begin);
+    seconds.push_back(ProcessorSeconds() - begin);
     total += seconds.back();
   }
-  std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
-  return seconds[seconds.size() / 2];
+  return Median(seconds);
 }
 
 absl::Status MeasureRound(const Options& options,

@@ -21,7 +21,7 @@
 #include "core/model/text_sample.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
-#include "tests/bench/learning/options.h"
+#include "tests/bench/options.h"
 
 namespace anyorder::bench {
 namespace {
