@@ -1,7 +1,7 @@
 #include "dist/sharded_optimizer.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "core/base/check.h"
@@ -9,6 +9,8 @@
 
 namespace anyorder::dist {
 namespace {
+
+constexpr double kLessThanAnyNorm = -1;
 
 // Neighbours that decay alike are one segment, so that the update is few large kernel calls.
 std::vector<DecaySegment> JoinAlike(const std::vector<DecaySegment>& segments,
@@ -43,6 +45,7 @@ absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
       new ShardedOptimizer(communicator, backend, num_elements, segments, config));
   ANYORDER_RETURN_IF_ERROR(optimizer->transport_.Resolve(transport, communicator, backend));
   ANYORDER_RETURN_IF_ERROR(optimizer->AllocateState());
+  optimizer->set_updates(0);
   return optimizer;
 }
 
@@ -55,26 +58,43 @@ ShardedOptimizer::ShardedOptimizer(Communicator& communicator,
       backend_(backend),
       config_(config),
       partition_(num_elements, communicator.world_size()),
-      segments_(JoinAlike(segments, num_elements)),
-      block_sums_(partition_.num_blocks()) {}
+      segments_(JoinAlike(segments, num_elements)) {}
+
+// The device may still write to the host's memory.
+ShardedOptimizer::~ShardedOptimizer() {
+  if (outcome_is_there_ != nullptr) outcome_is_there_->Await();
+}
+
+absl::StatusOr<void*> ShardedOptimizer::Allocate(int64_t bytes) {
+  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Buffer> buffer, backend_.Allocate(bytes));
+  memory_.push_back(std::move(buffer));
+  return memory_.back()->data();
+}
 
 absl::Status ShardedOptimizer::AllocateState() {
   const int64_t size = owned().size();
-  for (TensorView* state : {&master_, &first_moment_, &second_moment_})
-    *state = TensorView(nullptr, DType::kFloat32, Shape{0});
-  if (size == 0) return absl::OkStatus();
-  const auto allocate = [this](DType dtype, int64_t count) -> absl::StatusOr<TensorView> {
-    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Buffer> buffer,
-                              backend_.Allocate(count * SizeOf(dtype)));
-    memory_.push_back(std::move(buffer));
-    return TensorView(memory_.back()->data(), dtype, Shape{count});
-  };
   for (TensorView* state : {&master_, &first_moment_, &second_moment_}) {
-    ANYORDER_ASSIGN_OR_RETURN(*state, allocate(DType::kFloat32, size));
+    void* data = nullptr;
+    if (size > 0) {
+      ANYORDER_ASSIGN_OR_RETURN(data, Allocate(size * SizeOf(DType::kFloat32)));
+    }
+    *state = TensorView(data, DType::kFloat32, Shape{size});
   }
-  const int64_t blocks = (size + Partition::kBlockElements - 1) / Partition::kBlockElements;
-  ANYORDER_ASSIGN_OR_RETURN(owned_sums_, allocate(DType::kFloat64, blocks));
+  const int64_t blocks = partition_.num_blocks();
+  ANYORDER_ASSIGN_OR_RETURN(void* const sums, Allocate(blocks * SizeOf(DType::kFloat64)));
+  block_sums_ = TensorView(sums, DType::kFloat64, Shape{blocks});
+  constexpr int64_t kControlBytes = sizeof(kernels::NormControl);
+  ANYORDER_ASSIGN_OR_RETURN(void* const control, Allocate(kControlBytes));
+  control_ = static_cast<kernels::NormControl*>(control);
+  ANYORDER_ASSIGN_OR_RETURN(outcome_, backend_.AllocateStaging(kControlBytes));
+  ANYORDER_ASSIGN_OR_RETURN(outcome_is_there_, backend_.MakeEvent());
   return absl::OkStatus();
+}
+
+void ShardedOptimizer::set_updates(int64_t updates) {
+  kernels::NormControl control;
+  control.updates = updates;
+  backend_.CopyToDevice(&control, control_, sizeof(control), StreamView{});
 }
 
 void ShardedOptimizer::GatherWeights(TensorView weights) {
@@ -95,54 +115,58 @@ void ShardedOptimizer::AllGather(TensorView weights) {
       StreamView{});
 }
 
-StepResult ShardedOptimizer::Step(ConstTensorView gradient,
-                                  const StepInfo& info,
-                                  TensorView weights) {
+void ShardedOptimizer::Step(ConstTensorView gradient, const StepInfo& info, TensorView weights) {
   ANYORDER_CHECK(gradient.num_elements() == owned().size());
-  StepResult result;
-  result.grad_norm = std::abs(info.grad_scale) * UnscaledNorm(gradient);
-  // The norm and `info` are the same on all ranks, and so is this decision.
-  const bool accepted = !info.accepts || info.accepts(result.grad_norm);
-  if (!accepted || !std::isfinite(result.grad_norm) || !std::isfinite(info.grad_scale)) {
-    result.skipped = true;
-    return result;
-  }
-  if (config_.clip_norm > 0) {
-    result.clip_factor = config_.clip_norm / std::max(result.grad_norm, config_.clip_norm);
-  }
-  Update(gradient, result.clip_factor * info.grad_scale, info, weights);
-  ++updates_;
+  JudgeNorm(gradient, info);
+  // `info` is the same on all ranks. What is skipped for its norm goes through all of it, and changes nothing: only the device knows.
+  if (info.is_held_back) return;
+  Update(gradient, info, weights);
   AllGather(weights);
+}
+
+void ShardedOptimizer::JudgeNorm(ConstTensorView gradient, const StepInfo& info) {
+  std::vector<int64_t> offsets = partition_.offsets();
+  for (int64_t& offset : offsets)
+    offset = (offset + Partition::kBlockElements - 1) / Partition::kBlockElements;
+  if (owned().size() > 0) {
+    const int64_t begin = offsets[communicator_.rank()];
+    const int64_t blocks = offsets[communicator_.rank() + 1] - begin;
+    backend_.SumOfSquares(gradient, block_sums_.Slice(begin, {blocks}), StreamView{});
+  }
+  for (int64_t& offset : offsets)
+    offset *= SizeOf(block_sums_.dtype());
+  transport_->AllGatherInPlace(
+      absl::MakeSpan(static_cast<char*>(block_sums_.raw()), block_sums_.num_bytes()),
+      offsets,
+      StreamView{});
+  kernels::FoldNormArgs args;
+  args.sums = block_sums_;
+  args.control = control_;
+  args.grad_scale = info.grad_scale;
+  args.clip_norm = config_.clip_norm;
+  args.most_norm = info.is_held_back ? kLessThanAnyNorm : info.most_norm;
+  args.beta1 = config_.adam_beta1;
+  args.beta2 = config_.adam_beta2;
+  args.bias_correction = config_.bias_correction;
+  backend_.FoldNorm(args, StreamView{});
+  backend_.CopyToHost(control_, outcome_->data(), sizeof(kernels::NormControl), StreamView{});
+  // Before the update: whoever waits for the outcome leaves the device at work.
+  outcome_is_there_->Record(StreamView{});
+}
+
+StepResult ShardedOptimizer::AwaitOutcome() {
+  outcome_is_there_->Await();
+  kernels::NormControl control;
+  std::memcpy(&control, outcome_->data(), sizeof(control));
+  StepResult result;
+  result.grad_norm = control.norm;
+  result.skipped = control.skips != 0;
+  // A step that is skipped leaves the factor of the one before.
+  if (!result.skipped) result.clip_factor = control.clip_factor;
   return result;
 }
 
-double ShardedOptimizer::UnscaledNorm(ConstTensorView gradient) {
-  constexpr int64_t kBlock = Partition::kBlockElements;
-  std::vector<int64_t> offsets = partition_.offsets();
-  for (int64_t& offset : offsets)
-    offset = (offset + kBlock - 1) / kBlock;
-  const int rank = communicator_.rank();
-  if (owned().size() > 0) {
-    backend_.SumOfSquares(gradient, owned_sums_, StreamView{});
-    backend_.CopyToHost(owned_sums_.raw(),
-                        block_sums_.data() + offsets[rank],
-                        owned_sums_.num_bytes(),
-                        StreamView{});
-    backend_.Synchronize(StreamView{});
-  }
-  for (int64_t& offset : offsets)
-    offset *= static_cast<int64_t>(sizeof(double));
-  communicator_.AllGatherInPlace(MutableBytesOf(absl::MakeSpan(block_sums_)), offsets);
-  double sum = 0;
-  for (const double block_sum : block_sums_)
-    sum += block_sum;
-  return std::sqrt(sum);
-}
-
-void ShardedOptimizer::Update(ConstTensorView gradient,
-                              double grad_scale,
-                              const StepInfo& info,
-                              TensorView weights) {
+void ShardedOptimizer::Update(ConstTensorView gradient, const StepInfo& info, TensorView weights) {
   const Range range = owned();
   for (const DecaySegment& segment : segments_) {
     const int64_t begin = std::max(segment.begin, range.begin);
@@ -155,14 +179,12 @@ void ShardedOptimizer::Update(ConstTensorView gradient,
     args.m = first_moment_.Slice(local, {size});
     args.v = second_moment_.Slice(local, {size});
     args.weights = weights.Slice(begin, {size});
-    args.grad_scale = grad_scale;
     args.learning_rate = info.learning_rate;
     args.beta1 = config_.adam_beta1;
     args.beta2 = config_.adam_beta2;
     args.epsilon = config_.adam_epsilon;
     args.weight_decay = segment.decays ? config_.weight_decay : 0.0;
-    args.bias_correction = config_.bias_correction;
-    args.step = updates_;
+    args.control = control_;
     backend_.AdamW(args, StreamView{});
   }
 }

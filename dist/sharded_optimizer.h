@@ -2,13 +2,16 @@
 // weights and both moments of the range it owns, updates them, and all ranks gather the new weights.
 //
 // Everything global is computed in an order that does not depend on the number of ranks: the gradient norm
-// is the sum of per-block sums of squares in block order. With a tree-reduced gradient the whole step gives
-// the same bits on any number of ranks.
+// is the sum of per-block sums of squares, added in an order fixed by their number. With a tree-reduced gradient the whole
+// step gives the same bits on any number of ranks.
+//
+// What the norm decides is decided where the gradient is, by every rank for itself and alike (kernels/adamw.h, NormControl), so that a
+// device goes from the gradient to the new weights without a word from the host. The host reads what was decided when it wants to know.
 
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -31,23 +34,26 @@ struct DecaySegment {
   bool decays = true;
 };
 
+// Equal on all ranks.
 struct StepInfo {
   double learning_rate = 0;  // of this step (core/optim/schedule.h)
   double grad_scale =
       1;  // multiplies the gradient before norm and clipping: 1 / total target weight
-  // Called once with the gradient norm, finite or not; false skips the step. Every rank must answer alike. Null: yes.
-  std::function<bool(double grad_norm)> accepts = nullptr;
+  // The step is skipped if its gradient norm is larger.
+  double most_norm = std::numeric_limits<double>::infinity();
+  bool is_held_back = false;  // only the norm is computed: the step is skipped whatever it is
 };
 
 struct StepResult {
   double grad_norm = 0;    // of grad_scale * gradient, over all parameters, before clipping
-  double clip_factor = 1;  // what clipping multiplied the gradient with
-  // Gradient, norm or scale was not finite, or not accepted: nothing was changed, on any rank.
+  double clip_factor = 1;  // what clipping multiplied the gradient with; 1 if skipped
+  // Gradient, norm or scale was not finite, the norm too large, or the step held back: nothing was changed, on any rank.
   bool skipped = false;
 };
 
 class ShardedOptimizer {
  public:
+  ~ShardedOptimizer();
   // `segments` cover [0, num_elements) from left to right without gaps (ANYORDER_CHECK). InvalidArgument from
   // config.Validate; ResourceExhausted from the allocator. Communicator, backend and `transport`, which moves the weights (null:
   // the communicator does), are borrowed.
@@ -68,18 +74,21 @@ class ShardedOptimizer {
   TensorView first_moment() { return first_moment_; }
   TensorView second_moment() { return second_moment_; }
 
-  // Steps that were not skipped, which is what bias correction counts: a skipped one leaves the moments as they are.
-  // Whoever loads the moments sets it.
-  int64_t updates() const { return updates_; }
-  void set_updates(int64_t updates) { updates_ = updates; }
+  // Steps that were not skipped, which is what bias correction counts: a skipped one leaves the moments as they are. The device
+  // counts; whoever loads the moments sets it.
+  void set_updates(int64_t updates);
 
   // Collective. weights: [num_elements] fp32 or bf16, gets every rank's master weights, rounded to its dtype.
   void GatherWeights(TensorView weights);
 
-  // Collective. gradient: [owned().size()] fp32 of device memory, summed over all microbatches and ranks. Clips by the global norm,
-  // updates the owned range, then does what GatherWeights does. On a device the host waits once, for the norm; the update and the
-  // gathering may still run when it returns.
-  StepResult Step(ConstTensorView gradient, const StepInfo& info, TensorView weights);
+  // Collective. gradient: [owned().size()] fp32 of device memory, summed over all microbatches and ranks; `weights` are as GatherWeights
+  // or the last Step left them. Clips by the global norm, updates the owned range, then does what GatherWeights does; a step that is
+  // skipped leaves all of it as it is. An operation of the main stream like those of a backend: the host waits only where the transport
+  // does.
+  void Step(ConstTensorView gradient, const StepInfo& info, TensorView weights);
+
+  // What became of the last Step, the same on every rank. Waits for its norm; the update behind it may still run.
+  StepResult AwaitOutcome();
 
  private:
   ShardedOptimizer(Communicator& communicator,
@@ -88,11 +97,9 @@ class ShardedOptimizer {
                    const std::vector<DecaySegment>& segments,
                    const OptimizerConfig& config);
   absl::Status AllocateState();
-  double UnscaledNorm(ConstTensorView gradient);
-  void Update(ConstTensorView gradient,
-              double grad_scale,
-              const StepInfo& info,
-              TensorView weights);
+  absl::StatusOr<void*> Allocate(int64_t bytes);
+  void JudgeNorm(ConstTensorView gradient, const StepInfo& info);
+  void Update(ConstTensorView gradient, const StepInfo& info, TensorView weights);
   void AllGather(TensorView weights);
 
   Communicator& communicator_;
@@ -106,9 +113,10 @@ class ShardedOptimizer {
   TensorView master_;
   TensorView first_moment_;
   TensorView second_moment_;
-  TensorView owned_sums_;           // [blocks of the owned range] fp64, device memory
-  std::vector<double> block_sums_;  // [num_blocks], of all ranks
-  int64_t updates_ = 0;
+  TensorView block_sums_;                     // [num_blocks] fp64 of device memory, of all ranks
+  kernels::NormControl* control_ = nullptr;   // device memory
+  std::unique_ptr<kernels::Buffer> outcome_;  // host memory, the control of the last step
+  std::unique_ptr<kernels::Event> outcome_is_there_;
 };
 
 }  // namespace anyorder::dist

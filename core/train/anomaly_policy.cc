@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 
@@ -59,20 +60,33 @@ const char* NameOf(Anomaly anomaly) {
   return "";
 }
 
-bool AnomalyPolicy::IsSpike(const RunningSpread& spread, double value) const {
+double AnomalyPolicy::SpikeLimit(const RunningSpread& spread) const {
   const double deviation = std::max(spread.deviation, kLeastDeviation * std::abs(spread.mean));
-  return value > spread.mean + config_.spike_factor * deviation;
+  return spread.mean + config_.spike_factor * deviation;
+}
+
+bool AnomalyPolicy::IsHeldBack(int64_t step) const {
+  return std::any_of(held_back_.begin(), held_back_.end(), [step](const HeldBackSteps& steps) {
+    return steps.first < step && step <= steps.last;
+  });
+}
+
+bool AnomalyPolicy::HoldsBack(int64_t step, double loss) const {
+  // Of a norm that nobody could object to.
+  return ActionFor(Judge(step, loss, -std::numeric_limits<double>::max())) !=
+         AnomalyAction::kIgnore;
+}
+
+double AnomalyPolicy::MostNorm() const {
+  const bool is_bounded = KnowsSpikes() && config_.on_spike != AnomalyAction::kIgnore;
+  return is_bounded ? SpikeLimit(state_.grad_norm) : std::numeric_limits<double>::infinity();
 }
 
 Anomaly AnomalyPolicy::Judge(int64_t step, double loss, double grad_norm) const {
-  if (std::any_of(held_back_.begin(), held_back_.end(), [step](const HeldBackSteps& steps) {
-        return steps.first < step && step <= steps.last;
-      })) {
-    return Anomaly::kRolledBack;
-  }
+  if (IsHeldBack(step)) return Anomaly::kRolledBack;
   if (!std::isfinite(loss) || !std::isfinite(grad_norm)) return Anomaly::kNonfinite;
-  if (state_.trained_steps < config_.spike_window) return Anomaly::kNone;
-  const bool jumps = IsSpike(state_.loss, loss) || IsSpike(state_.grad_norm, grad_norm);
+  if (!KnowsSpikes()) return Anomaly::kNone;
+  const bool jumps = loss > SpikeLimit(state_.loss) || grad_norm > SpikeLimit(state_.grad_norm);
   return jumps ? Anomaly::kSpike : Anomaly::kNone;
 }
 

@@ -1,6 +1,9 @@
 // What a run does about a step that is not finite or whose loss or gradient jumps. Everything here is computed from sums over
 // all ranks, and so every rank decides alike, whichever of them the step went wrong on.
 //
+// The gradient norm is known to the device first, and nobody waits for it: what the loss says is judged before the update, the norm's bound
+// goes along with it (dist/sharded_optimizer.h), and once the norm is known Judge says the same again, with the reason.
+//
 // Detector: mean m and mean absolute deviation d of the loss and of the gradient norm, over the steps that were trained on
 // (plain means until `spike_window` of them, exponential ones from there). A step is a spike if either value is above
 // m + spike_factor * max(d, m / 100). Steps that were held back change neither, so that a spike cannot hide the next one.
@@ -92,7 +95,12 @@ class AnomalyPolicy {
   void HoldBack(std::vector<HeldBackSteps> steps) { held_back_ = std::move(steps); }
   const AnomalyState& state() const { return state_; }
 
-  // What is wrong with step `step` (counted from 1) of this mean loss and unclipped gradient norm. Changes nothing.
+  // Whether step `step` (counted from 1) of this mean loss is not to be trained on, whatever its gradient norm.
+  bool HoldsBack(int64_t step, double loss) const;
+  // The largest unclipped gradient norm that is trained on. Infinity: any that is finite.
+  double MostNorm() const;
+  // What is wrong with a step, once all of it is known. Changes nothing. ActionFor it is kIgnore exactly where HoldsBack says no
+  // and `grad_norm` is finite and not above MostNorm.
   Anomaly Judge(int64_t step, double loss, double grad_norm) const;
   // What the configuration says about it. kRolledBack is skipped.
   AnomalyAction ActionFor(Anomaly anomaly) const;
@@ -107,7 +115,10 @@ class AnomalyPolicy {
   HeldBackSteps RollbackFrom(int64_t step) const;
 
  private:
-  bool IsSpike(const RunningSpread& spread, double value) const;
+  bool IsHeldBack(int64_t step) const;
+  bool KnowsSpikes() const { return state_.trained_steps >= config_.spike_window; }
+  // The largest value that is no spike.
+  double SpikeLimit(const RunningSpread& spread) const;
 
   const AnomalyConfig& config_;
   AnomalyState state_;

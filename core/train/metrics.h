@@ -56,7 +56,8 @@ struct StepMetrics {
   bool skipped = false;  // something was not finite: weights and memory are as before
   std::string samples;   // data::StepDigest of what all lanes read
   double tokens_per_second = 0;
-  // Rank 0's wall time of the step and its parts, in ms.
+  // Rank 0's wall time of the step and its parts, in ms. On a device a step ends when its norm is known: what is left of the update by
+  // then is in the next step's time.
   double step_ms = 0;
   double data_wait_ms = 0;
   double compute_ms = 0;    // forward and backward of this rank's microbatches

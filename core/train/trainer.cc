@@ -140,13 +140,10 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
   info.learning_rate = LearningRate(config_.optimizer, config_.train.steps, step_);
   info.grad_scale = 1 / totals[kDivisor];
   metrics.loss = totals[kLossSum] / totals[kDivisor];
-  Anomaly anomaly = Anomaly::kNone;
-  info.accepts = [&](double grad_norm) {
-    anomaly = anomalies_.Judge(step_ + 1, metrics.loss, grad_norm);
-    return anomalies_.ActionFor(anomaly) == AnomalyAction::kIgnore;
-  };
+  info.is_held_back = anomalies_.HoldsBack(step_ + 1, metrics.loss);
+  info.most_norm = anomalies_.MostNorm();
   if (snapshot_copier_ != nullptr) snapshot_copier_->HoldBackUpdates();
-  const dist::StepResult update = state_->optimizer().Step(gradient_, info, state_->weights());
+  state_->optimizer().Step(gradient_, info, state_->weights());
   // Also for a skipped step: its text was read with weights that are as good as before.
   state_->AdvanceMemory();
   metrics.targets = totals[kDivisor];
@@ -165,14 +162,8 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
                              totals[kNextSentenceCorrect] / entries};
   }
   metrics.lr = info.learning_rate;
-  metrics.grad_norm = update.grad_norm;
-  metrics.skipped = update.skipped;
   metrics.samples = data::StepDigest{totals[kSamplesHigh], totals[kSamplesLow]}.Hex();
-  if (update.skipped) {
-    ANYORDER_RETURN_IF_ERROR(HoldStepBack(anomaly, metrics));
-  } else {
-    anomalies_.CountTrained(metrics.loss, metrics.grad_norm);
-  }
+  ANYORDER_RETURN_IF_ERROR(TakeOutcome(metrics));
   lane_restarts_.DropFull(
       step_ + 1, objective_->Shape(config_.train.microbatch_lanes).advance, config_.model.mem_len);
   metrics.optimizer_ms = MillisecondsSince(started);

@@ -122,7 +122,9 @@ class Trainer {
   absl::StatusOr<StepOutcome> RunStep();
   void ComputeMicrobatches(bool save_is_due, StepMetrics& metrics);
   absl::Status UpdateWeights(absl::Span<const double> totals, StepMetrics& metrics);
-  // Of a step that changed no weights (trainer_anomaly.cc): records it and keeps the memory finite. Not OK ends the run.
+  // What became of the step that the optimizer was asked for last (trainer_anomaly.cc). Not OK ends the run.
+  absl::Status TakeOutcome(StepMetrics& metrics);
+  // Of a step that changed no weights: records it and keeps the memory finite. Not OK ends the run.
   absl::Status HoldStepBack(Anomaly anomaly, const StepMetrics& metrics);
   NonfiniteFindings FindNonfinite();
   std::string DescribeStep(Anomaly anomaly,

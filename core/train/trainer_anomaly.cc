@@ -1,4 +1,4 @@
-// What a Trainer does with a step that changed no weights (anomaly_policy.h).
+// How a Trainer learns what became of a step, and what it does with one that changed no weights (anomaly_policy.h).
 
 #include <cmath>
 #include <string>
@@ -6,11 +6,27 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/train/rollback.h"
 #include "core/train/trainer.h"
 
 namespace anyorder {
+
+// The device has decided by itself and is at the update meanwhile, so that what the host does here costs no time of the device's. All
+// that follows, a save most of all, finds the step's outcome taken.
+absl::Status Trainer::TakeOutcome(StepMetrics& metrics) {
+  const dist::StepResult update = state_->optimizer().AwaitOutcome();
+  metrics.grad_norm = update.grad_norm;
+  metrics.skipped = update.skipped;
+  const Anomaly anomaly = anomalies_.Judge(step_ + 1, metrics.loss, metrics.grad_norm);
+  ANYORDER_CHECK(update.skipped == (anomalies_.ActionFor(anomaly) != AnomalyAction::kIgnore))
+      << "step " << step_ + 1 << " of loss " << metrics.loss << " and gradient norm "
+      << metrics.grad_norm << (update.skipped ? " was skipped" : " was not skipped");
+  if (update.skipped) return HoldStepBack(anomaly, metrics);
+  anomalies_.CountTrained(metrics.loss, metrics.grad_norm);
+  return absl::OkStatus();
+}
 
 absl::Status Trainer::HoldStepBack(Anomaly anomaly, const StepMetrics& metrics) {
   ++skipped_steps_;

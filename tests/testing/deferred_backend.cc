@@ -229,7 +229,14 @@ void DeferredBackend::AdamW(const kernels::AdamWArgs& args, StreamView stream) {
   open.m = Translate(args.m);
   open.v = Translate(args.v);
   open.weights = Translate(args.weights);
+  open.control = static_cast<const kernels::NormControl*>(Translate(args.control));
   Run(stream, [this, open] { inner_->AdamW(open, {}); });
+}
+void DeferredBackend::FoldNorm(const kernels::FoldNormArgs& args, StreamView stream) {
+  kernels::FoldNormArgs open = args;
+  open.sums = Translate(args.sums);
+  open.control = static_cast<kernels::NormControl*>(Translate(args.control));
+  Run(stream, [this, open] { inner_->FoldNorm(open, {}); });
 }
 void DeferredBackend::SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) {
   Run(stream, [this, x = Translate(x), y = Translate(sums)] { inner_->SumOfSquares(x, y, {}); });

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "core/train/lane_restarts.h"
@@ -57,6 +58,38 @@ TEST(AnomalyPolicyTest, WhatIsNotFiniteIsFoundAtOnce) {
   for (const double bad : {kNan, kInfinity, -kInfinity}) {
     EXPECT_EQ(policy.Judge(1, bad, 1), Anomaly::kNonfinite);
     EXPECT_EQ(policy.Judge(1, 1, bad), Anomaly::kNonfinite);
+  }
+}
+
+// The device knows the bound only; what it does must be what Judge says, to the last bit of the norm.
+TEST(AnomalyPolicyTest, BoundThatGoesWithTheUpdateSaysWhatJudgeSays) {
+  const double far = std::numeric_limits<double>::max();
+  for (const AnomalyAction action :
+       {AnomalyAction::kIgnore, AnomalyAction::kSkip, AnomalyAction::kStop}) {
+    for (const int64_t steps : {0, 9, 10, 200}) {
+      AnomalyConfig config = Config();
+      config.on_spike = action;
+      AnomalyPolicy policy = Trained(config, steps);
+      policy.HoldBack({{300, 301}});
+      const double most = policy.MostNorm();
+      EXPECT_EQ(std::isfinite(most), action != AnomalyAction::kIgnore && steps >= 10);
+      int skipped = 0;
+      for (const int64_t step : {300, 301}) {
+        for (const double loss : {6.0, -kInfinity, kNan, 1e9}) {
+          for (const double norm :
+               {0.0, 1.0, most, std::nextafter(most, 0.0), std::nextafter(most, far), far, kNan}) {
+            const bool is_good =
+                !policy.HoldsBack(step, loss) && std::isfinite(norm) && norm <= most;
+            EXPECT_EQ(policy.ActionFor(policy.Judge(step, loss, norm)) == AnomalyAction::kIgnore,
+                      is_good)
+                << step << ", loss " << loss << ", norm " << norm;
+            skipped += is_good ? 0 : 1;
+          }
+        }
+      }
+      EXPECT_GT(skipped, 28);
+      EXPECT_LT(skipped, 56);
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -182,6 +183,7 @@ class TrainerTest : public ::testing::Test {
                                               &faulty_rank_calls_);
         }
         if (is_fenced_) backend = std::make_unique<testing::FencedBackend>(std::move(backend));
+        if (wrap_) backend = wrap_(std::move(backend), communicator.rank());
         return backend;
       };
       auto trainer = Trainer::Create(config_, options, communicator, nullptr);
@@ -281,6 +283,9 @@ class TrainerTest : public ::testing::Test {
   int64_t faulty_rank_calls_ =
       0;                    // loss heads computed by the rank with the fault, over all starts
   bool is_fenced_ = false;  // all ranks compute in memory that is not the host's
+  // What a test puts around each rank's backend, or in its place.
+  std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>, int rank)>
+      wrap_;
   RunConfig config_;
   ckpt::FaultFileSystem disk_;
   int64_t incarnation_ = 0;

@@ -1,0 +1,94 @@
+// Who is blamed for a gradient that is not finite, where gradients are examined while they already travel and are added up.
+
+#include "core/train/nonfinite_finder.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "dist/gradient_reducer.h"
+#include "dist/nccl_transport.h"
+#include "tests/dist/training_run.h"
+#include "tests/testing/deferred_backend.h"
+#include "tests/testing/fake_nccl.h"
+#include "tests/testing/thread_communicator.h"
+
+namespace anyorder {
+namespace {
+
+using testing::DeferredBackend;
+using testing::FakeWire;
+using testing::Lag;
+
+constexpr int64_t kSize = 2 * kernels::kNormBlockElements + 77;
+constexpr int64_t kLeaves = 8;
+
+// What the ranks find in a step whose leaf `bad` has one infinite element, and in a good step after it.
+std::vector<std::string> Findings(int ranks, int64_t bad, Lag lag, dist::Reduction reduction) {
+  std::vector<std::string> texts(2);
+  FakeWire wire;
+  testing::RunThreadRanks(ranks, [&](dist::Communicator& comm) {
+    DeferredBackend backend(kernels::MakeReferenceBackend(), lag, comm.rank());
+    backend.set_device_id(absl::StrCat("GPU-", comm.rank()));
+    const auto transport =
+        dist::MakeNcclTransport(testing::MakeFakeNccl(wire, backend, {}), comm, backend, {})
+            .value();
+    dist::GradientReducerOptions options{kSize, kLeaves, /*num_scalars=*/0, reduction};
+    options.transport = transport.get();
+    options.bucket_bytes = 40'000;
+    const auto reducer = dist::GradientReducer::Create(comm, backend, options).value();
+    const dist::Range leaves = reducer->leaves();
+    const auto finder = NonfiniteFinder::Create(backend, kSize, /*microbatch_lanes=*/2, leaves);
+    const dist::DeviceArray<float> sum(backend, reducer->owned().size());
+    for (std::string& text : texts) {
+      (*finder)->Clear();
+      for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
+        std::vector<float> gradient(kSize, 0.5f);
+        const bool is_bad = leaf == bad && &text == &texts[0];
+        if (is_bad) gradient[20'000] = std::numeric_limits<float>::infinity();
+        float* const buffer = reducer->LeafBuffer();
+        backend.CopyToDevice(gradient.data(), buffer, kSize * 4, {});
+        // All of it is on its way before it is examined.
+        reducer->GradientReady(0);
+        (*finder)->Examine(leaf, 1.0, buffer);
+        reducer->CommitLeaf(leaf, {});
+      }
+      reducer->ReduceScatter(sum.view(), {});
+      const std::string found = (*finder)->Gather(comm).text;
+      if (comm.rank() == 0) text = found;
+    }
+  });
+  return texts;
+}
+
+TEST(NonfiniteFinderTest, GradientIsBlamedOnItsOwnLanesWhileItTravels) {
+  for (const dist::Reduction reduction : {dist::Reduction::kTree, dist::Reduction::kFast}) {
+    for (const Lag lag : {Lag::kMain, Lag::kSide, Lag::kRandom}) {
+      for (int ranks = 1; ranks <= 3; ++ranks) {
+        for (const int64_t bad : {0, 2, 5, 6, 7}) {
+          int owner = 0;
+          while (dist::LeafRange(kLeaves, ranks, owner).end <= bad)
+            ++owner;
+          const std::vector<std::string> expected = {absl::StrCat("rank ",
+                                                                  owner,
+                                                                  " on thread",
+                                                                  owner,
+                                                                  ": gradient of lanes ",
+                                                                  2 * bad,
+                                                                  " to ",
+                                                                  2 * bad + 1),
+                                                     ""};
+          EXPECT_EQ(Findings(ranks, bad, lag, reduction), expected) << ranks << " ranks";
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace anyorder
