@@ -79,6 +79,16 @@ class NcclTransport final : public DeviceTransport {
   // Waits until the library has taken what answered `result`.
   absl::Status Settle(int result, const char* call, absl::Duration limit);
   void Check(int result, const char* call);
+  // What `call` of the library answers, while no other thread is in it.
+  template <typename Call>
+  int Alone(Call call) {
+    const std::lock_guard<std::mutex> lock(library_mutex_);
+    return call();
+  }
+  template <typename Call>
+  void Ask(const char* name, Call call) {
+    Check(Alone(call), name);
+  }
   absl::Status Probe();
   void Abort();
   absl::Status Error(const char* call, int result) const {
@@ -98,6 +108,9 @@ class NcclTransport final : public DeviceTransport {
   int64_t bytes_sent_ = 0;
   int64_t operations_ = 0;
 
+  // Of the calls that the watch's thread makes, too. ncclCommGetAsyncError ends a group's work, and frees it, for whoever asks first: two
+  // threads at once would both.
+  std::mutex library_mutex_;
   std::mutex mutex_;  // of what follows, which the watch's thread reads
   std::deque<Pending> pending_;
   std::vector<std::unique_ptr<kernels::Event>> free_events_;
@@ -183,7 +196,7 @@ absl::Status NcclTransport::Settle(int result, const char* call, absl::Duration 
       return absl::DeadlineExceededError(
           absl::StrCat("NCCL's ", call, " did not end within ", absl::FormatDuration(limit)));
     }
-    const int asked = library_->AsyncError(comm_, &result);
+    const int asked = Alone([&] { return library_->AsyncError(comm_, &result); });
     if (asked != kNcclSuccess) result = asked;
     if (result == kNcclInProgress) absl::SleepFor(absl::Microseconds(50));
   }
@@ -209,8 +222,11 @@ void NcclTransport::Abort() {
 // Called by the watch's thread.
 absl::Status NcclTransport::Probe() {
   int error = kNcclSuccess;
-  const int asked = library_->AsyncError(comm_, &error);
-  if (asked != kNcclSuccess) error = asked;
+  // A thread that is in the library now looks at its answer itself, or hangs in it, which the times below tell.
+  if (const std::unique_lock<std::mutex> lock(library_mutex_, std::try_to_lock); lock.owns_lock()) {
+    const int asked = library_->AsyncError(comm_, &error);
+    if (asked != kNcclSuccess) error = asked;
+  }
   if (error != kNcclSuccess && error != kNcclInProgress) {
     Abort();
     return absl::UnavailableError(
@@ -267,9 +283,9 @@ void NcclTransport::InGroup(const char* what, StreamView stream, Body body) {
     before_->Record(stream);
     before_->HoldBack(own);
   }
-  Check(library_->GroupStart(), "ncclGroupStart");
+  Ask("ncclGroupStart", [&] { return library_->GroupStart(); });
   body(own);
-  Check(library_->GroupEnd(), "ncclGroupEnd");
+  Ask("ncclGroupEnd", [&] { return library_->GroupEnd(); });
   Remember(what, own);
   if (is_main) {
     after_->Record(own);
@@ -283,12 +299,14 @@ void NcclTransport::Exchange(absl::Span<const SendBlock> send,
   InGroup("Exchange", stream, [&](StreamView own) {
     for (const SendBlock& block : send) {
       const int64_t bytes = static_cast<int64_t>(block.bytes.size());
-      Check(library_->Send(block.bytes.data(), bytes, block.to, comm_, own), "ncclSend");
+      Ask("ncclSend",
+          [&] { return library_->Send(block.bytes.data(), bytes, block.to, comm_, own); });
       bytes_sent_ += bytes;
     }
     for (const ReceiveBlock& block : receive) {
       const int64_t bytes = static_cast<int64_t>(block.bytes.size());
-      Check(library_->Receive(block.bytes.data(), bytes, block.from, comm_, own), "ncclRecv");
+      Ask("ncclRecv",
+          [&] { return library_->Receive(block.bytes.data(), bytes, block.from, comm_, own); });
     }
   });
 }
@@ -301,8 +319,8 @@ void NcclTransport::AllGatherInPlace(absl::Span<char> all,
     for (int rank = 0; rank < communicator_.world_size(); ++rank) {
       const int64_t bytes = offsets[rank + 1] - offsets[rank];
       if (bytes == 0) continue;
-      Check(library_->Broadcast(all.data() + offsets[rank], bytes, rank, comm_, own),
-            "ncclBroadcast");
+      Ask("ncclBroadcast",
+          [&] { return library_->Broadcast(all.data() + offsets[rank], bytes, rank, comm_, own); });
       if (rank == communicator_.rank()) bytes_sent_ += bytes * (communicator_.world_size() - 1);
     }
   });
@@ -316,8 +334,10 @@ void NcclTransport::ReduceScatterAnyOrder(absl::Span<const float> mine,
     for (int rank = 0; rank < communicator_.world_size(); ++rank) {
       const int64_t count = offsets[rank + 1] - offsets[rank];
       if (count == 0) continue;
-      Check(library_->ReduceSum(mine.data() + offsets[rank], owned.data(), count, rank, comm_, own),
-            "ncclReduce");
+      Ask("ncclReduce", [&] {
+        return library_->ReduceSum(
+            mine.data() + offsets[rank], owned.data(), count, rank, comm_, own);
+      });
     }
   });
 }
@@ -325,8 +345,10 @@ void NcclTransport::ReduceScatterAnyOrder(absl::Span<const float> mine,
 void NcclTransport::Broadcast(absl::Span<char> bytes, int root, StreamView stream) {
   if (bytes.empty()) return;
   InGroup("Broadcast", stream, [&](StreamView own) {
-    Check(library_->Broadcast(bytes.data(), static_cast<int64_t>(bytes.size()), root, comm_, own),
-          "ncclBroadcast");
+    Ask("ncclBroadcast", [&] {
+      return library_->Broadcast(
+          bytes.data(), static_cast<int64_t>(bytes.size()), root, comm_, own);
+    });
   });
 }
 

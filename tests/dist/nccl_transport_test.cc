@@ -206,6 +206,26 @@ std::string LastWords(const NcclFaults& faults, int* num_aborts) {
   return line;
 }
 
+// The fake library ends the program where they do.
+TEST(NcclTransportTest, TheWatchAndTheRankDoNotMeetInTheLibrary) {
+  FakeWire wire;
+  testing::RunThreadRanks(2, [&](Communicator& comm) {
+    const auto backend = Device(comm);
+    CollectiveWatchOptions watch_options;
+    watch_options.report_after = absl::Milliseconds(1);  // it asks four times in that
+    watch_options.report = [](const std::string&) {};
+    CollectiveWatch watch(watch_options, comm.rank(), comm.host());
+    NcclOptions options;
+    options.watch = &watch;
+    const auto transport =
+        MakeNcclTransport(MakeFakeNccl(wire, *backend, {}), comm, *backend, options).value();
+    const DeviceArray<float> values(*backend, 100);
+    for (int i = 0; i < 200; ++i)
+      transport->Broadcast(BytesOfView(values.view()), 0, {});
+    backend->Synchronize({});
+  });
+}
+
 TEST(NcclTransportTest, AnOperationThatDoesNotEndTakesTheRankDown) {
   NcclFaults faults;
   faults.lose_operation = 1;

@@ -3,8 +3,10 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 
 #include "core/base/check.h"
 
@@ -56,6 +58,8 @@ class FakeNccl final : public dist::NcclLibrary {
     return Answer(faults_.init_result);
   }
   int AsyncError(dist::NcclComm, int* error) override {
+    const Visit visit(*this);
+    absl::SleepFor(absl::Microseconds(100));  // so that others come meanwhile, if they may
     const int last = last_;
     *error = faults_.init_never_ends ? dist::kNcclInProgress : last;
     if (faults_.fail_after_operation >= 0 && groups_ > faults_.fail_after_operation)
@@ -70,11 +74,13 @@ class FakeNccl final : public dist::NcclLibrary {
     return dist::kNcclSuccess;
   }
   int GroupStart() override {
+    const Visit visit(*this);
     ANYORDER_CHECK(!in_group_);
     in_group_ = true;
     return dist::kNcclSuccess;
   }
   int GroupEnd() override {
+    const Visit visit(*this);
     in_group_ = false;
     if (!sends_.empty() || !receives_.empty()) {
       const bool is_lost = groups_ == faults_.lose_operation;
@@ -93,12 +99,14 @@ class FakeNccl final : public dist::NcclLibrary {
     return Answer(dist::kNcclSuccess);
   }
   int Send(const void* data, int64_t bytes, int peer, dist::NcclComm, StreamView stream) override {
+    const Visit visit(*this);
     Add(sends_, stream, [this, from = Open(data), bytes, peer] {
       wire_.Send(rank_, peer, std::vector<char>(from, from + bytes));
     });
     return dist::kNcclSuccess;
   }
   int Receive(void* data, int64_t bytes, int peer, dist::NcclComm, StreamView stream) override {
+    const Visit visit(*this);
     Add(receives_, stream, [this, to = Open(data), bytes, peer] { Take(peer, to, bytes); });
     return dist::kNcclSuccess;
   }
@@ -141,6 +149,24 @@ class FakeNccl final : public dist::NcclLibrary {
 
  private:
   using Work = std::function<void()>;
+  // One call. The real library keeps no two threads apart in a communicator, not even in ncclCommGetAsyncError.
+  class Visit {
+   public:
+    explicit Visit(FakeNccl& nccl)
+        : nccl_(nccl), is_outermost_(nccl.visitor_ != std::this_thread::get_id()) {
+      std::thread::id nobody;
+      ANYORDER_CHECK(!is_outermost_ ||
+                     nccl_.visitor_.compare_exchange_strong(nobody, std::this_thread::get_id()))
+          << "two threads in one communicator";
+    }
+    ~Visit() {
+      if (is_outermost_) nccl_.visitor_ = std::thread::id();
+    }
+
+   private:
+    FakeNccl& nccl_;
+    const bool is_outermost_;
+  };
   char* Open(const void* device) const { return static_cast<char*>(backend_.Translate(device)); }
   void Add(std::vector<Work>& list, StreamView stream, Work work) {
     ANYORDER_CHECK(in_group_ && stream.handle != nullptr);
@@ -165,6 +191,7 @@ class FakeNccl final : public dist::NcclLibrary {
   int* const num_aborts_;
   int num_ranks_ = 0;
   int rank_ = 0;
+  std::atomic<std::thread::id> visitor_{};
   std::atomic<int> last_ = dist::kNcclSuccess;
   std::atomic<int> groups_ = 0;
   bool in_group_ = false;

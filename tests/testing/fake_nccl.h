@@ -1,5 +1,5 @@
 // NCCL as the transport sees it, between ranks that are threads with deferred devices: calls of a group run on the device, in the order
-// of their stream, and wait there for their peers. Faults on request.
+// of their stream, and wait there for their peers. Faults on request. Two threads at once in a communicator end the program.
 
 #pragma once
 
