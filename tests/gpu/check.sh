@@ -13,8 +13,8 @@
 # and what there is no time for as well. All of it together, the environment too, ends after 540 s, so that the report is there before
 # callers lose patience at 600. Needs bash, coreutils and Python 3.
 # Exit status: 0 all passed; 1 a check failed; 2 none failed, but some were cut off; 77 no GPU, or a driver that is too old for this
-# build: what needs none passed, the rest was not run; 64 bad command line; 74 no Python 3, or nothing can be written to the folder of
-# the report.
+# build: what needs none passed, the rest was not run; 64 bad command line; 74 no Python 3, a glibc that is too old for the bundle, or
+# nothing can be written to the folder of the report.
 set -u
 total=540 environment=40
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -73,6 +73,10 @@ gpus=$(sed -n 's/^gpus\t//p' "$out/environment.tsv")
 no_gpu=$(sed -n 's/^no_gpu\t//p' "$out/environment.tsv")
 old_driver=$(sed -n 's/^old_driver\t//p' "$out/environment.tsv")
 cat "$out/environment.tsv"
+glibc=$(sed -n 's/^glibc\t//p' "$out/environment.tsv")
+glibc_at_least=$(sed -n 's/^glibc_at_least\t//p' "$out/environment.tsv")
+[ -z "$glibc" ] || [ "$(printf '%s\n' "$glibc_at_least" "$glibc" | sort -V | tail -n 1)" = "$glibc" ] ||
+  fail 74 "the bundle needs glibc $glibc_at_least or newer, and this is $glibc; make one on a system that is no newer than this (cmake --build build --target bundle)"
 [ "${gpus:-0}" -gt 0 ] || echo "no GPU: what needs one is not run ($no_gpu)"
 [ -z "$old_driver" ] || echo "$old_driver: what needs a GPU is not run"
 

@@ -36,8 +36,13 @@ reported 'Nothing was measured.'
 recorded '"exit_status": 77'
 grep -q 'no GPU: what needs one is not run (no driver)' "$work/log" || fail "the terminal does not say that there is no GPU"
 
+# The bundle's programs would not start.
+pretend $'gpus\t1\nglibc\t2.31\nglibc_at_least\t2.36'
+check 74
+grep -q 'needs glibc 2.36 or newer, and this is 2.31' "$work/log" || fail "the terminal does not say which glibc is needed"
+
 # With one, all well.
-pretend $'date\t2026-01-02\ngpus\t1\nchip\tPretended'
+pretend $'date\t2026-01-02\ngpus\t1\nchip\tPretended\nglibc\t2.36\nglibc_at_least\t2.36'
 passing gpu.device_test
 program gpu_bench <<<'echo "{\"name\": \"step_large\", \"value\": 130000, \"unit\": \"tokens/s\"}"'
 echo 'print("{\"name\": \"peer_large_eager\", \"value\": 20000, \"unit\": \"tokens/s\"}")' >"$work/tree/tests/bench/peers/xlnet_gpu.py"

@@ -135,7 +135,11 @@ absl::Status RunGroups(const Options& options, Bench& bench) {
 
 absl::Status Run(int argc, char** argv) {
   ANYORDER_ASSIGN_OR_RETURN(const Options options, OptionsOf(argc, argv));
-  ANYORDER_RETURN_IF_ERROR(kernels::cuda::CountDevices().status());
+  ANYORDER_ASSIGN_OR_RETURN(const int devices, kernels::cuda::CountDevices());
+  if (options.device < 0 || options.device >= devices) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device ", options.device, ": the GPUs here are 0 to ", devices - 1));
+  }
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::cuda::Runtime> owned,
                             kernels::cuda::OpenDevice(static_cast<int>(options.device)));
   kernels::cuda::Runtime& runtime = *owned;

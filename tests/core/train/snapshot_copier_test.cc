@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -169,6 +170,21 @@ TEST(SnapshotCopierTest, ACopyThatIsDoneIsInItsMemoryThoughThatIsNotPinned) {
     EXPECT_TRUE(staging == std::vector<float>(kChunked, 2.0f));
     copier->Release(staging.data());
   }
+}
+
+TEST(SnapshotCopierTest, ALongCopyIsMadeOfPiecesThatMeet) {
+  DeferredBackend backend(kernels::MakeReferenceBackend(), Lag::kRandom);
+  const auto copier = SnapshotCopier::Create(backend).value();
+  std::vector<float> expected((int64_t{72} << 20) / 4 + 5);
+  std::iota(expected.begin(), expected.end(), 0.0f);
+  const DeviceArray<float> values(backend, expected);
+  std::vector<float> staging(expected.size(), -1.0f);
+  copier->Begin();
+  copier->Copy(values.view().raw(), staging.data(), static_cast<int64_t>(expected.size()) * 4);
+  copier->End();
+  while (!copier->IsDone().value()) {
+  }
+  EXPECT_TRUE(staging == expected);
 }
 
 TEST(SnapshotCopierTest, MemoryStaysPinnedForACopyThatIsStillUnderWay) {
