@@ -19,8 +19,12 @@ void BackgroundCopy::Begin(const RankFilePlan& plan,
   std::memcpy(buffer, plan.layout.header.data(), plan.layout.header.size());
   copier_.Begin();
   for (size_t i = 0; i < ranges.size(); ++i) {
-    const int64_t bytes = (ranges[i].end - ranges[i].begin) * SizeOf(ranges[i].dtype);
-    if (bytes > 0) copier_.Copy(ranges[i].data, buffer + plan.layout.offsets[i], bytes);
+    uint8_t* to = buffer + plan.layout.offsets[i];
+    for (const MemoryPiece& piece : PiecesOf(ranges[i])) {
+      const int64_t bytes = piece.elements * SizeOf(ranges[i].dtype);
+      copier_.Copy(piece.data, to, bytes);
+      to += bytes;
+    }
   }
   copier_.End();
   buffer_ = buffer;

@@ -52,12 +52,22 @@ bool IsUtf8(const std::string& text) {
   return true;
 }
 
+// All of it.
+bool HasData(const TensorRange& range) {
+  int64_t elements = range.begin;
+  for (const MemoryPiece& piece : PiecesOf(range)) {
+    if (piece.data == nullptr || piece.elements < 0) return false;
+    elements += piece.elements;
+  }
+  return elements == range.end;
+}
+
 absl::Status CheckRanges(const std::vector<TensorRange>& ranges, const std::string& metadata) {
   for (const TensorRange& range : ranges) {
     const int64_t count = range.global_shape.num_elements();
-    const bool is_empty = range.begin == range.end;
-    if (range.begin < 0 || range.end < range.begin || range.end > count ||
-        (range.data == nullptr && !is_empty) || range.name.empty() || !IsUtf8(range.name)) {
+    const bool has_data = HasData(range);
+    if (range.begin < 0 || range.end < range.begin || range.end > count || !has_data ||
+        range.name.empty() || !IsUtf8(range.name)) {
       return absl::InvalidArgumentError(absl::StrCat("checkpoint tensor '",
                                                      range.name,
                                                      "': range [",
@@ -67,7 +77,7 @@ absl::Status CheckRanges(const std::vector<TensorRange>& ranges, const std::stri
                                                      ") of ",
                                                      count,
                                                      " elements, ",
-                                                     range.data == nullptr ? "without" : "with",
+                                                     has_data ? "with" : "without",
                                                      " data, makes no sense"));
     }
   }

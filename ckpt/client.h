@@ -22,6 +22,12 @@
 
 namespace anyorder::ckpt {
 
+// Elements of a tensor that lie together.
+struct MemoryPiece {
+  const void* data = nullptr;
+  int64_t elements = 0;
+};
+
 // One rank's part of one logical tensor. The ranges of all ranks must cover [0, elements) exactly once. A rank may give
 // several ranges of one name, and empty ranges.
 struct TensorRange {
@@ -33,6 +39,9 @@ struct TensorRange {
   int64_t end = 0;
   // end - begin elements in host memory, valid until Save returns; with a copier in its memory, valid until that is done.
   const void* data = nullptr;
+  // Instead of `data`, of a range that does not lie together: its elements in their order, end - begin of them in all. Files know no
+  // pieces.
+  std::vector<MemoryPiece> pieces = {};
 };
 
 struct ClientOptions {

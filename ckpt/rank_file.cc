@@ -13,6 +13,13 @@
 
 namespace anyorder::ckpt {
 
+std::vector<MemoryPiece> PiecesOf(const TensorRange& range) {
+  std::vector<MemoryPiece> pieces = range.pieces;
+  if (pieces.empty()) pieces.push_back({range.data, range.end - range.begin});
+  std::erase_if(pieces, [](const MemoryPiece& piece) { return piece.elements == 0; });
+  return pieces;
+}
+
 absl::StatusOr<RankFilePlan> PlanRankFile(const SaveIdentity& id,
                                           int rank,
                                           const std::vector<TensorRange>& ranges) {
@@ -46,11 +53,12 @@ std::vector<uint32_t> CopyRankFile(const RankFilePlan& plan,
   ChunkedCrc32c crc;
   crc.Append(buffer, plan.layout.header.data(), static_cast<int64_t>(plan.layout.header.size()));
   for (const size_t i : order) {
-    const TensorRange& range = ranges[i];
-    if (range.begin == range.end) continue;
-    crc.Append(buffer + plan.layout.offsets[i],
-               range.data,
-               (range.end - range.begin) * SizeOf(range.dtype));
+    uint8_t* to = buffer + plan.layout.offsets[i];
+    for (const MemoryPiece& piece : PiecesOf(ranges[i])) {
+      const int64_t bytes = piece.elements * SizeOf(ranges[i].dtype);
+      crc.Append(to, piece.data, bytes);
+      to += bytes;
+    }
   }
   return crc.Finish();
 }

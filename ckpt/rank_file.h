@@ -19,6 +19,9 @@ struct RankFilePlan {
   SafetensorsLayout layout;
 };
 
+// What `range` lies in, without empty pieces.
+std::vector<MemoryPiece> PiecesOf(const TensorRange& range);
+
 // A range that is the whole tensor keeps its shape; others are stored flat. A name's second range is stored as "name#1".
 absl::StatusOr<RankFilePlan> PlanRankFile(const SaveIdentity& id,
                                           int rank,

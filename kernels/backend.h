@@ -71,8 +71,8 @@ class Backend {
   }
 
   // Starts many small operations at once, where the device can: those of `stream` between BeginGraph and EndGraph, which do not touch the
-  // host, allocate or meet other streams in between. `key` names the sequence: each time the same operations with the same shapes, but
-  // maybe other pointers and numbers. The sequence may run when it ends.
+  // host, allocate or meet other streams in between. `key` names the sequence: each time the same operations with the same shapes (but
+  // copied rows of any length), and maybe other pointers and numbers. The sequence may run when it ends.
   virtual void BeginGraph(int64_t /*key*/, StreamView) {}
   virtual void EndGraph(StreamView) {}
 

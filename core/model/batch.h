@@ -53,6 +53,9 @@ struct BatchShape {
     return memory_rows + content_rows + (query_is_key ? query_rows : 0);
   }
   int64_t num_keys() const { return cached_keys > 0 ? cached_keys : num_own_keys(); }
+  // States that a step adds to the memory, and slots of a ring that holds those beside the ones it reads (memory_ring.h).
+  int64_t fresh_rows() const { return advance < memory_rows ? advance : memory_rows; }
+  int64_t ring_rows() const { return memory_rows + fresh_rows(); }
   bool operator==(const BatchShape& other) const = default;
 };
 

@@ -18,7 +18,7 @@ void ForwardPass(const StepContext& context,
     const bool last = layer == num_layers - 1;
     // What the last layer of a pre-LN network writes is normalised once more.
     const TensorView last_output = pre_norm ? a.final_sum : a.output;
-    AdvanceMemory(context, layer);
+    KeepStates(context, layer);
     AttentionBlockForward(context, tables, layer, weights.layers[layer]);
     FeedForwardBlockForward(
         context, layer, weights.layers[layer], last ? last_output : a.layers[layer + 1].input);

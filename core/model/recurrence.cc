@@ -1,7 +1,5 @@
 #include "core/model/recurrence.h"
 
-#include <algorithm>
-
 namespace anyorder {
 namespace {
 
@@ -29,11 +27,21 @@ void CopyLanes(const StepContext& context,
                            context.stream);
 }
 
-// Row `row` of `layer` in a memory tensor.
-LaneSpan MemorySpan(const StepContext& context, int64_t layer, int64_t row) {
+// Slot `slot` of `layer`'s rings.
+LaneSpan SlotSpan(const StepContext& context, int64_t layer, int64_t slot) {
   const int64_t dim = context.model_dim();
-  const int64_t memory = context.shape.batch.memory_rows;
-  return {(layer * memory + row) * dim, context.shape.model.num_layers * memory * dim};
+  const int64_t ring = context.shape.batch.ring_rows();
+  return {(layer * ring + slot) * dim, context.shape.model.num_layers * ring * dim};
+}
+
+// The states that the step reads, in their order.
+void ReadMemory(const StepContext& context, int64_t layer, TensorView to, int64_t lane_stride) {
+  const RingView& memory = context.args.memory;
+  LaneSpan at{0, lane_stride};
+  for (const SlotRun& run : memory.Runs(0, context.shape.batch.memory_rows)) {
+    CopyLanes(context, memory.slots, SlotSpan(context, layer, run.begin), to, at, run.rows);
+    at.begin += run.rows * context.model_dim();
+  }
 }
 
 }  // namespace
@@ -58,15 +66,13 @@ ConstTensorView KeysInput(const StepContext& context,
   if (memory == 0 && !batch.query_is_key) return Rows(input, 0, batch.batch_size * content);
   const TensorView keys = context.activations.keys_input;
   const int64_t stride = batch.num_keys() * dim;
-  const LaneSpan memory_span = MemorySpan(context, layer, 0);
   if (context.shape.model.pre_norm() && memory > 0) {
     const Activations& a = context.activations;
-    const LaneSpan dense{0, memory * dim};
-    CopyLanes(context, context.args.memory_in, memory_span, a.memory, dense, memory);
+    ReadMemory(context, layer, a.memory, memory * dim);
     NormForward(context, MemoryNorm(context, weights), a.memory_normed);
-    CopyLanes(context, a.memory_normed, dense, keys, {0, stride}, memory);
+    CopyLanes(context, a.memory_normed, {0, memory * dim}, keys, {0, stride}, memory);
   } else {
-    CopyLanes(context, context.args.memory_in, memory_span, keys, {0, stride}, memory);
+    ReadMemory(context, layer, keys, stride);
   }
   CopyLanes(context, input, {0, content * dim}, keys, {memory * dim, stride}, content);
   if (batch.query_is_key) {
@@ -80,25 +86,20 @@ ConstTensorView KeysInput(const StepContext& context,
   return keys;
 }
 
-void AdvanceMemory(const StepContext& context, int64_t layer) {
+void KeepStates(const StepContext& context, int64_t layer) {
   const BatchShape& batch = context.shape.batch;
-  const TensorView memory_out = context.args.memory_out;
-  if (batch.memory_rows == 0 || memory_out.is_null()) return;
+  const RingView& memory = context.args.memory;
   const int64_t dim = context.model_dim();
-  const int64_t fresh = std::min(batch.advance, batch.memory_rows);
-  const int64_t kept = batch.memory_rows - fresh;
-  CopyLanes(context,
-            context.args.memory_in,
-            MemorySpan(context, layer, fresh),
-            memory_out,
-            MemorySpan(context, layer, 0),
-            kept);
-  CopyLanes(context,
-            context.activations.layers[layer].input,
-            {(batch.advance - fresh) * dim, batch.content_rows * dim},
-            memory_out,
-            MemorySpan(context, layer, kept),
-            fresh);
+  LaneSpan from{(batch.advance - batch.fresh_rows()) * dim, batch.content_rows * dim};
+  for (const SlotRun& run : memory.Runs(batch.memory_rows, batch.fresh_rows())) {
+    CopyLanes(context,
+              context.activations.layers[layer].input,
+              from,
+              memory.slots,
+              SlotSpan(context, layer, run.begin),
+              run.rows);
+    from.begin += run.rows * dim;
+  }
 }
 
 }  // namespace anyorder

@@ -1,5 +1,5 @@
 // Recurrence memory (Transformer-XL, Dai et al. 2019, section 3.2): each layer's input states of earlier segments,
-// without gradient. Layout [B, L, M, d], so that a lane's memory is one contiguous piece.
+// without gradient. Where they lie is memory_ring.h's.
 
 #pragma once
 
@@ -20,7 +20,8 @@ ConstTensorView KeysInput(const StepContext& context,
 // The LayerNorm of the memory that the last KeysInput of a pre-LN network has moved.
 NormTensors MemoryNorm(const StepContext& context, const LayerTensors<ConstTensorView>& weights);
 
-// memory_out[:, layer] = the last M rows of [memory_in[:, layer] ; the first U content rows of the layer's input].
-void AdvanceMemory(const StepContext& context, int64_t layer);
+// Into the free slots: the last F of the first U content rows of the layer's input. With those M states are the newest of
+// [memory ; the U rows], which the next step reads.
+void KeepStates(const StepContext& context, int64_t layer);
 
 }  // namespace anyorder

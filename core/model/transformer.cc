@@ -107,17 +107,17 @@ class TransformerNetwork final : public Transformer {
                    args.weights.num_elements() == layout_.num_elements())
         << "weights " << args.weights.shape().ToString() << " of "
         << std::string(Name(args.weights.dtype()));
-    const int64_t memory_elements = shape_.batch.batch_size * shape_.model.num_layers *
-                                    shape_.batch.memory_rows * shape_.model.model_dim;
-    ANYORDER_CHECK(memory_elements == 0 ||
-                   (!args.memory_in.is_null() && args.memory_in.dtype() == shape_.dtype() &&
-                    args.memory_in.num_elements() == memory_elements))
-        << "memory_in " << args.memory_in.shape().ToString();
-    ANYORDER_CHECK(memory_elements == 0 || args.memory_out.is_null() ||
-                   (args.memory_out.dtype() == shape_.dtype() &&
-                    args.memory_out.num_elements() == memory_elements &&
-                    args.memory_out.raw() != args.memory_in.raw()))
-        << "memory_out " << args.memory_out.shape().ToString();
+    const TensorView& slots = args.memory.slots;
+    const Shape slots_shape{shape_.batch.batch_size,
+                            shape_.model.num_layers,
+                            shape_.batch.ring_rows(),
+                            shape_.model.model_dim};
+    ANYORDER_CHECK(shape_.batch.memory_rows == 0 ||
+                   (!slots.is_null() && slots.dtype() == shape_.dtype() &&
+                    slots.shape() == slots_shape && args.memory.start >= 0 &&
+                    args.memory.start < shape_.batch.ring_rows()))
+        << "memory " << slots.shape().ToString() << " from slot " << args.memory.start << ", not "
+        << slots_shape.ToString();
     ANYORDER_CHECK(args.gradients.is_null() ||
                    (args.gradients.dtype() == shape_.gradient_dtype() &&
                     args.gradients.num_elements() == layout_.num_elements()))
@@ -158,10 +158,17 @@ class TransformerNetwork final : public Transformer {
 
   // All that decides which operations a microbatch needs, beside this network.
   int64_t GraphKey(const StepContext& context, bool learns) const {
+    // A run of slots that wraps takes two copies.
+    const RingView& memory = context.args.memory;
+    const int64_t memory_rows = shape_.batch.memory_rows;
+    const auto wraps = [&memory](int64_t row, int64_t rows) {
+      return memory.Runs(row, rows)[1].rows > 0;
+    };
     int64_t key = id_;
     for (const bool choice : {context.args.training,
                               learns,
-                              context.args.memory_out.is_null(),
+                              wraps(0, memory_rows),
+                              wraps(memory_rows, shape_.batch.fresh_rows()),
                               loss_head_.is_contiguous(),
                               tables_.bands.data() != nullptr,
                               tables_.relative.num_tables() > 1})

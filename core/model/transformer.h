@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/model/batch.h"
+#include "core/model/memory_ring.h"
 #include "core/model/model_config.h"
 #include "core/model/parameters.h"
 #include "kernels/backend.h"
@@ -24,11 +25,10 @@ namespace anyorder {
 // Tensors lie in the backend's memory, the batch in the host's.
 struct StepArgs {
   const Batch* batch = nullptr;
-  ConstTensorView weights;    // [layout.num_elements()]  activation dtype, whole flat space
-  ConstTensorView memory_in;  // [B, L, M, d]  activation dtype; null if M = 0
-  TensorView memory_out;      // [B, L, M, d]  may not overlap memory_in; null if M = 0
-  uint64_t seed = 0;          // dropout
-  bool training = true;       // false: no dropout, no gradients
+  ConstTensorView weights;  // [layout.num_elements()]  activation dtype, whole flat space
+  RingView memory;          // reads M states and writes the free slots; null if M = 0
+  uint64_t seed = 0;        // dropout
+  bool training = true;     // false: no dropout, no gradients
   TensorView
       gradients;  // [layout.num_elements()] fp32 (fp64): d(sum of all weighted losses), overwritten;
                   // null: forward only

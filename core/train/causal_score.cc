@@ -38,15 +38,8 @@ absl::StatusOr<CausalScore> ScoreCausally(const CausalWalk& walk,
   const BatchShape shape = walk.Shape();
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Transformer> network,
                             Transformer::Create(model, vocab_size, shape, backend));
-  const DType dtype = ToDType(model.dtype);
-  const Shape memory_shape{shape.batch_size, model.num_layers, model.mem_len, model.model_dim};
-  std::unique_ptr<kernels::Buffer> storage[2];
-  TensorView memory[2];
-  for (int side = 0; side < 2 && model.mem_len > 0; ++side) {
-    ANYORDER_ASSIGN_OR_RETURN(storage[side],
-                              backend.Allocate(memory_shape.num_elements() * SizeOf(dtype)));
-    memory[side] = TensorView(storage[side]->data(), dtype, memory_shape);
-  }
+  ANYORDER_ASSIGN_OR_RETURN(MemoryRing memory,
+                            MemoryRing::Create(model, shape, shape.batch_size, backend));
   CausalScore score;
   score.context_min = shape.num_keys();
   score.label_counts.assign(static_cast<size_t>(vocab_size), 0);
@@ -57,10 +50,10 @@ absl::StatusOr<CausalScore> ScoreCausally(const CausalWalk& walk,
     StepArgs args;
     args.batch = &batch;
     args.weights = weights;
-    args.memory_in = memory[segment % 2];
-    args.memory_out = memory[1 - segment % 2];
+    args.memory = memory.View(0, shape.batch_size);
     args.training = false;
     network->Run(args, {});
+    memory.Advance();
     AddSegment(walk, segment, batch, network->readout_losses(), score);
   }
   return score;

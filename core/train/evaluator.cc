@@ -11,12 +11,9 @@
 
 namespace anyorder {
 
-Evaluator::Evaluator(const RunConfig& config,
-                     const EvaluatorOptions& options,
-                     kernels::Backend* backend)
+Evaluator::Evaluator(const RunConfig& config, const EvaluatorOptions& options)
     : config_(config),
       options_(options),
-      backend_(backend),
       microbatch_lanes_(std::gcd(options.lanes, config.train.microbatch_lanes)) {
   // Unlike in training, there may be fewer microbatches than ranks: then some have nothing to do.
   leaves_ = dist::EvenPart(options.lanes / microbatch_lanes_, options.world_size, options.rank);
@@ -28,7 +25,7 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const RunConfig& co
                                                              const EvaluatorOptions& options,
                                                              Transformer* shared,
                                                              kernels::Backend& backend) {
-  std::unique_ptr<Evaluator> evaluator(new Evaluator(config, options, &backend));
+  std::unique_ptr<Evaluator> evaluator(new Evaluator(config, options));
   ANYORDER_RETURN_IF_ERROR(evaluator->Plan(text));
   evaluator->transformer_ = shared;
   if (shared == nullptr || evaluator->microbatch_lanes_ != config.train.microbatch_lanes) {
@@ -40,7 +37,12 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const RunConfig& co
                             backend));
     evaluator->transformer_ = evaluator->own_transformer_.get();
   }
-  ANYORDER_RETURN_IF_ERROR(evaluator->AllocateMemory());
+  ANYORDER_ASSIGN_OR_RETURN(
+      evaluator->memory_,
+      MemoryRing::Create(config.model,
+                         evaluator->objective_->Shape(evaluator->microbatch_lanes_),
+                         evaluator->lanes_.size(),
+                         backend));
   evaluator->Restart();
   return evaluator;
 }
@@ -48,7 +50,7 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const RunConfig& co
 absl::Status Evaluator::Check(const RunConfig& config,
                               const data::Dataset& text,
                               const EvaluatorOptions& options) {
-  return Evaluator(config, options, nullptr).Plan(text);
+  return Evaluator(config, options).Plan(text);
 }
 
 absl::Status Evaluator::Plan(const data::Dataset& text) {
@@ -85,36 +87,12 @@ absl::Status Evaluator::Plan(const data::Dataset& text) {
                    " more are to be scored; use fewer lanes or batches, or more text"));
 }
 
-absl::Status Evaluator::AllocateMemory() {
-  const int64_t elements =
-      lanes_.size() * config_.model.num_layers * config_.model.mem_len * config_.model.model_dim;
-  if (elements == 0) return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(
-      memory_, backend_->Allocate(2 * elements * SizeOf(ToDType(config_.model.dtype))));
-  return absl::OkStatus();
-}
-
-TensorView Evaluator::AllMemory() const {
-  const ModelConfig& model = config_.model;
-  return {memory_->data(),
-          ToDType(model.dtype),
-          {2 * lanes_.size(), model.num_layers, model.mem_len, model.model_dim}};
-}
-
-TensorView Evaluator::Memory(int64_t side, int64_t index) const {
-  if (memory_ == nullptr) return {};
-  const ModelConfig& model = config_.model;
-  const int64_t lane_elements = model.num_layers * model.mem_len * model.model_dim;
-  return AllMemory().Slice((side * lanes_.size() + index * microbatch_lanes_) * lane_elements,
-                           {microbatch_lanes_, model.num_layers, model.mem_len, model.model_dim});
-}
-
 void Evaluator::Restart() {
   next_batch_ = 0;
   losses_.assign(static_cast<size_t>(lanes_.size()), SplitLosses{});
   next_sentence_.assign(static_cast<size_t>(leaves_.size()), NextSentenceSums{});
   loader_ = nullptr;
-  if (memory_ != nullptr) backend_->FillZero(AllMemory(), {});
+  memory_.Clear();
 }
 
 absl::Status Evaluator::RunBatch(ConstTensorView weights) {
@@ -130,15 +108,13 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights) {
         data::LoaderOptions{leaves_.begin, leaves_.end, microbatch_lanes_, 0, 1});
   }
   ANYORDER_ASSIGN_OR_RETURN(const data::StepBatches batches, loader_->Next());
-  const int64_t side = next_batch_ % 2;
   const bool is_scored = next_batch_ >= warmup_batches_;
   const bool has_parts = objective_->has_reuse_part();
   for (int64_t index = 0; index < leaves_.size(); ++index) {
     StepArgs args;
     args.batch = &batches.microbatches[index];
     args.weights = weights;
-    args.memory_in = Memory(side, index);
-    args.memory_out = Memory(1 - side, index);
+    args.memory = memory_.View(index * microbatch_lanes_, microbatch_lanes_);
     args.training = false;
     const StepResult result = transformer_->Run(args, {});
     if (is_scored && config_.objective.next_sentence) {
@@ -162,6 +138,7 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights) {
                                      has_task ? &task : nullptr));
     }
   }
+  memory_.Advance();
   ++next_batch_;
   return absl::OkStatus();
 }

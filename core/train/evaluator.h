@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "core/model/memory_ring.h"
 #include "core/model/objective.h"
 #include "core/model/transformer.h"
 #include "core/train/loss_sums.h"
@@ -74,15 +75,11 @@ class Evaluator {
   const Transformer& network() const { return *transformer_; }
 
  private:
-  Evaluator(const RunConfig& config, const EvaluatorOptions& options, kernels::Backend* backend);
+  Evaluator(const RunConfig& config, const EvaluatorOptions& options);
   absl::Status Plan(const data::Dataset& text);
-  absl::Status AllocateMemory();
-  TensorView AllMemory() const;
-  TensorView Memory(int64_t side, int64_t index) const;
 
   const RunConfig& config_;
   const EvaluatorOptions options_;
-  kernels::Backend* const backend_;  // null: only planning
   const int64_t microbatch_lanes_;
   dist::Range leaves_;  // microbatches of this process
   dist::Range lanes_;
@@ -90,7 +87,7 @@ class Evaluator {
   std::unique_ptr<data::Sampler> sampler_;
   std::unique_ptr<Transformer> own_transformer_;
   Transformer* transformer_ = nullptr;
-  std::unique_ptr<kernels::Buffer> memory_;  // [2, lanes, L, M, d]
+  MemoryRing memory_;  // of lanes_
   int64_t num_examples_ =
       0;  // of a dataset of labelled examples, each of which is scored once; else 0
   int64_t warmup_batches_ = 0;

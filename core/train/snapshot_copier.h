@@ -1,7 +1,8 @@
 // Copies a save's state out of the device's memory on a stream of its own, while the next step computes. What changes the state is held
 // back on the device until the copy has read it; the host waits for nothing.
 //
-// The recurrence memory needs no more: what a save reads of it is written again by the step after the next, behind an update.
+// The recurrence memory needs no more. The step after a save writes the free slots of its rings, none of which the save reads; the
+// first that writes over what was saved is the one after that, and an update lies between.
 
 #pragma once
 

@@ -103,8 +103,7 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
       lane_restarts_.Apply(config_.model.initial_memory, batches->microbatches[index]);
       args.batch = &batches->microbatches[index];
       args.weights = state_->weights();
-      args.memory_in = state_->memory_in(index);
-      args.memory_out = state_->memory_out(index);
+      args.memory = state_->memory(index);
       args.seed = static_cast<uint64_t>(config_.train.seed);
       args.gradients = TensorView(gradient, Shape{transformer_->layout().num_elements()});
       args.gradients_ready = [this](int64_t begin) { reducer_->GradientReady(begin); };

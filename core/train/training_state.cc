@@ -4,9 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "ckpt/rank_file.h"
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/model/host_copy.h"
+#include "core/model/objective.h"
 #include "core/train/device_pieces.h"
 
 namespace anyorder {
@@ -67,11 +69,13 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
     return TensorView(state->buffers_.back()->data(), dtype, shape);
   };
   ANYORDER_ASSIGN_OR_RETURN(state->weights_, allocate({layout.num_elements()}));
-  if (config.model.mem_len > 0) {
-    for (TensorView& memory : state->memory_) {
-      ANYORDER_ASSIGN_OR_RETURN(memory, allocate(state->MemoryShape(lanes.size())));
-    }
-  }
+  // How far lanes advance, and so what a ring holds, is the objective's.
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                            MakeObjective(config.objective.name, config.model, config.sampling));
+  ANYORDER_ASSIGN_OR_RETURN(
+      state->memory_,
+      MemoryRing::Create(
+          config.model, objective->Shape(config.train.microbatch_lanes), lanes.size(), backend));
   return state;
 }
 
@@ -108,12 +112,16 @@ absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint) {
           Name(range.dtype),
           range.global_shape.ToString()));
     }
-    // Ranges point into this object's own, mutable state.
-    const TensorView target(const_cast<void*>(range.data), range.dtype, {range.end - range.begin});
-    ANYORDER_RETURN_IF_ERROR(
-        WriteInPieces(target, backend_, [&](int64_t begin, int64_t end, void* data) {
-          return checkpoint.Read(range.name, range.begin + begin, range.begin + end, data);
-        }));
+    int64_t first = range.begin;
+    for (const ckpt::MemoryPiece& piece : ckpt::PiecesOf(range)) {
+      // Ranges point into this object's own, mutable state.
+      const TensorView target(const_cast<void*>(piece.data), range.dtype, {piece.elements});
+      ANYORDER_RETURN_IF_ERROR(
+          WriteInPieces(target, backend_, [&](int64_t begin, int64_t end, void* data) {
+            return checkpoint.Read(range.name, first + begin, first + end, data);
+          }));
+      first += piece.elements;
+    }
   }
   return absl::OkStatus();
 }
@@ -136,45 +144,32 @@ std::vector<ckpt::TensorRange> TrainingState::Ranges() {
   add_flat(kMaster, optimizer_->master());
   add_flat(kFirstMoment, optimizer_->first_moment());
   add_flat(kSecondMoment, optimizer_->second_moment());
-  if (config_.model.mem_len > 0) {
-    const TensorView& memory = memory_[current_];
+  if (const ModelConfig& model = config_.model; model.mem_len > 0) {
     ranges.push_back({kMemory,
-                      memory.dtype(),
-                      MemoryShape(config_.train.lanes),
+                      ToDType(model.dtype),
+                      {config_.train.lanes, model.num_layers, model.mem_len, model.model_dim},
                       lanes_.begin * lane_elements(),
-                      lanes_.end * lane_elements(),
-                      memory.raw()});
+                      lanes_.end * lane_elements()});
+    for (int64_t lane = 0; lane < lanes_.size(); ++lane) {
+      for (const TensorView& states : memory_.States(lane))
+        ranges.back().pieces.push_back({states.raw(), states.num_elements()});
+    }
   }
   return ranges;
 }
 
-TensorView TrainingState::LaneMemory(int64_t lane) const {
-  if (config_.model.mem_len == 0) return {};
-  return memory_[current_].Slice((lane - lanes_.begin) * lane_elements(), MemoryShape(1));
-}
-
 bool TrainingState::MemoryIsFinite(int64_t lane) const {
-  const TensorView memory = LaneMemory(lane);
-  if (memory.is_null()) return true;
-  const int64_t layers = memory.dim(1);
-  for (int64_t layer = 0; layer < layers; ++layer) {
-    const int64_t elements = memory.num_elements() / layers;
-    HostCopy states;
-    states.Fetch(memory.Slice(layer * elements, {elements}), backend_, {});
+  for (const TensorView& states : memory_.States(lane - lanes_.begin)) {
+    HostCopy copy;
+    copy.Fetch(states, backend_, {});
     backend_.Synchronize({});
-    if (!AllFinite(states.view())) return false;
+    if (!AllFinite(copy.view())) return false;
   }
   return true;
 }
 
 void TrainingState::EmptyMemory(int64_t lane) {
-  backend_.FillZero(LaneMemory(lane), StreamView{});
-}
-
-TensorView TrainingState::Memory(int side, int64_t index) const {
-  if (config_.model.mem_len == 0) return {};
-  const int64_t lanes = config_.train.microbatch_lanes;
-  return memory_[side].Slice(index * lanes * lane_elements(), MemoryShape(lanes));
+  memory_.Clear(lane - lanes_.begin);
 }
 
 }  // namespace anyorder

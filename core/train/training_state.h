@@ -16,6 +16,7 @@
 #include "ckpt/client.h"
 #include "ckpt/reader.h"
 #include "core/base/tensor.h"
+#include "core/model/memory_ring.h"
 #include "core/model/parameters.h"
 #include "core/train/run_config.h"
 #include "dist/communicator.h"
@@ -45,19 +46,21 @@ class TrainingState {
   // Collective, after either: the compute weights of all ranks' master weights.
   void GatherWeights();
 
-  // What this rank saves; points into this object.
+  // What this rank saves; points into this object. Memory is named in pieces, in a checkpoint's order wherever its rings stand. They
+  // keep their values until AdvanceMemory and another step: the step between writes the rings' free slots.
   std::vector<ckpt::TensorRange> Ranges();
 
   dist::ShardedOptimizer& optimizer() { return *optimizer_; }
   TensorView weights() { return weights_; }
-  // Of microbatch `index` of this rank, [microbatch_lanes, L, M, d]; null without memory.
-  ConstTensorView memory_in(int64_t index) const { return Memory(current_, index); }
-  TensorView memory_out(int64_t index) { return Memory(1 - current_, index); }
+  // Of microbatch `index` of this rank; null without memory.
+  RingView memory(int64_t index) const {
+    return memory_.View(index * config_.train.microbatch_lanes, config_.train.microbatch_lanes);
+  }
   // What the step wrote becomes what the next one reads, also after a step that trained nothing: the text goes on.
-  void AdvanceMemory() { current_ = 1 - current_; }
+  void AdvanceMemory() { memory_.Advance(); }
   // This rank's lanes, by their global numbers.
   dist::Range lanes() const { return lanes_; }
-  // Whether all of global lane `lane`'s memory_in is finite.
+  // Whether all states that the next step of global lane `lane` will read are finite.
   bool MemoryIsFinite(int64_t lane) const;
   // Makes it zeros, as at the start of the run.
   void EmptyMemory(int64_t lane);
@@ -71,12 +74,6 @@ class TrainingState {
   int64_t lane_elements() const {
     return config_.model.num_layers * config_.model.mem_len * config_.model.model_dim;
   }
-  Shape MemoryShape(int64_t lanes) const {
-    return {lanes, config_.model.num_layers, config_.model.mem_len, config_.model.model_dim};
-  }
-  TensorView Memory(int side, int64_t index) const;
-  TensorView LaneMemory(int64_t lane) const;
-
   const RunConfig& config_;
   const ParameterLayout& layout_;
   const dist::Range lanes_;
@@ -84,8 +81,7 @@ class TrainingState {
   std::unique_ptr<dist::ShardedOptimizer> optimizer_;
   std::vector<std::unique_ptr<kernels::Buffer>> buffers_;
   TensorView weights_;
-  TensorView memory_[2];  // [lanes, L, M, d] each, one read while the other is written
-  int current_ = 0;
+  MemoryRing memory_;
 };
 
 // Runs of parameters that all decay, or none of which does.

@@ -10,6 +10,7 @@
 
 #include "core/base/check.h"
 #include "core/base/tensor.h"
+#include "core/model/memory_ring.h"
 #include "core/model/parameters.h"
 #include "kernels/backend.h"
 
@@ -28,6 +29,15 @@ struct FlatTensor {
   std::unique_ptr<kernels::Buffer> buffer;
   TensorView view;
 };
+
+// The recurrence memory of one microbatch.
+inline MemoryRing MemoryOrDie(const ModelConfig& model,
+                              const BatchShape& shape,
+                              kernels::Backend& backend) {
+  absl::StatusOr<MemoryRing> memory = MemoryRing::Create(model, shape, shape.batch_size, backend);
+  ANYORDER_CHECK_OK(memory.status());
+  return *std::move(memory);
+}
 
 // Elements [begin, end) of the flat space that are updated alike.
 struct DecayRange {

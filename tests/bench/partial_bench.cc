@@ -111,9 +111,7 @@ class Contender {
     const int64_t size = network_->layout().num_elements();
     for (int i = 0; i < 4; ++i)
       flat_.emplace_back(*backend_, DType::kFloat32, size);
-    const int64_t memory = options.batch * options.layers * options.memory * options.dim;
-    for (int i = 0; i < 2; ++i)
-      memory_.emplace_back(*backend_, DType::kFloat32, memory);
+    memory_ = MemoryOrDie(model_, objective_->Shape(options.batch), *backend_);
     InitializeParameters(network_->layout(), model_, 1, 0, size, flat_[0].view.data<float>());
     std::vector<int64_t> lanes;
     for (int64_t lane = 0; lane < options.batch; ++lane)
@@ -129,11 +127,11 @@ class Contender {
     StepArgs args;
     args.batch = batch_.get();
     args.weights = flat_[0].view;
-    args.memory_in = memory_[step % 2].view;
-    args.memory_out = memory_[(step + 1) % 2].view;
+    args.memory = memory_.View(0, batch_->shape.batch_size);
     args.seed = 1;
     args.gradients = flat_[1].view;
     network_->Run(args, {});
+    memory_.Advance();
     kernels::AdamWArgs update;
     update.grad = flat_[1].view;
     update.master = flat_[0].view;
@@ -164,7 +162,7 @@ class Contender {
   std::unique_ptr<PartsBackend> backend_;
   std::unique_ptr<Transformer> network_;
   std::vector<FlatTensor> flat_;  // weights, gradients, both moments
-  std::vector<FlatTensor> memory_;
+  MemoryRing memory_;
   std::unique_ptr<Batch> batch_;
 };
 

@@ -87,7 +87,10 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const Options& opt
 
 class StepBench {
  public:
-  StepBench(const Preset& preset, kernels::Backend& backend, Transformer& transformer)
+  StepBench(const Preset& preset,
+            const BatchShape& shape,
+            kernels::Backend& backend,
+            Transformer& transformer)
       : preset_(preset),
         backend_(backend),
         transformer_(transformer),
@@ -101,10 +104,7 @@ class StepBench {
         sums_(backend,
               DType::kFloat64,
               (size_ + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements),
-        memory_elements_(preset.batch * preset.model.num_layers * preset.model.mem_len *
-                         preset.model.model_dim),
-        memory_{FlatTensor(backend, ToDType(preset.model.dtype), memory_elements_),
-                FlatTensor(backend, ToDType(preset.model.dtype), memory_elements_)},
+        memory_(MemoryOrDie(preset.model, shape, backend)),
         ranges_(DecayRanges(transformer.layout())) {
     InitializeParameters(
         transformer.layout(), preset.model, 1, 0, size_, master_.view.data<float>());
@@ -116,11 +116,11 @@ class StepBench {
     StepArgs args;
     args.batch = &batch;
     args.weights = is_fp32_ ? master_.view : weights_.view;
-    args.memory_in = memory_[batch.step % 2].view;
-    args.memory_out = memory_[(batch.step + 1) % 2].view;
+    args.memory = memory_.View(0, batch.shape.batch_size);
     args.seed = 1;
     args.gradients = gradients_.view;
     const StepResult result = transformer_.Run(args, {});
+    memory_.Advance();
     backend_.SumOfSquares(gradients_.view, sums_.view, {});
     double squares = 0;
     for (int64_t i = 0; i < sums_.view.num_elements(); ++i)
@@ -153,8 +153,7 @@ class StepBench {
   int64_t size_;
   bool is_fp32_;
   FlatTensor master_, weights_, gradients_, m_, v_, sums_;
-  int64_t memory_elements_;
-  FlatTensor memory_[2];
+  MemoryRing memory_;
   std::vector<DecayRange> ranges_;
 };
 
@@ -218,11 +217,10 @@ absl::Status RunBench(int argc, char** argv) {
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
                             MakeObjective("permutation_lm", preset.model, preset.sampling));
   TimedBackend backend(*device, options.profile);
-  ANYORDER_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Transformer> transformer,
-      Transformer::Create(
-          preset.model, preset.vocab_size, objective->Shape(preset.batch), backend));
-  StepBench bench(preset, backend, *transformer);
+  const BatchShape shape = objective->Shape(preset.batch);
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Transformer> transformer,
+                            Transformer::Create(preset.model, preset.vocab_size, shape, backend));
+  StepBench bench(preset, shape, backend, *transformer);
   const double gemm_rate = GemmRate(*device, ToDType(preset.model.dtype));
 
   constexpr int64_t kWarmUp = 2;

@@ -12,6 +12,7 @@
 
 #include "absl/time/clock.h"
 
+#include "ckpt/layout.h"
 #include "tests/ckpt/service_fixture.h"
 
 namespace anyorder::ckpt {
@@ -89,6 +90,26 @@ class BackgroundCopyTest : public ServiceTest {
     return {};
   }
 };
+
+TEST_F(BackgroundCopyTest, PiecesOfARangeAreCopiedOneBehindTheOther) {
+  Serve(Options());
+  HeldCopier copier;
+  const std::vector<int32_t> values = {5, 6, 7, 0, 1, 2, 3, 4};
+  TensorRange range = {"ring", DType::kInt32, {2, 4}, 0, 8, nullptr};
+  range.pieces = {{values.data() + 3, 5}, {values.data(), 3}};
+  ClientOptions options = Trainer(0, 1);
+  options.copier = &copier;
+  {
+    const auto client = Client::Connect(options).value();
+    ASSERT_TRUE(client->Save(7, {range}, "").ok());
+    ASSERT_TRUE(client->WaitCommitted(7, absl::Seconds(30)).ok());
+  }
+  const auto checkpoint = Checkpoint::Open(CheckpointPath(options.run_dir, 7));
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  std::vector<int32_t> read(8);
+  ASSERT_TRUE(checkpoint->Read("ring", 0, 8, read.data()).ok());
+  EXPECT_EQ(read, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+}
 
 TEST_F(BackgroundCopyTest, SaveReturnsBeforeTheCopyAndCommitsItsBytes) {
   Serve(Options());

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <numeric>
 #include <ostream>
 #include <string>
 
@@ -14,6 +15,7 @@
 #include "ckpt/layout.h"
 #include "ckpt/lease.h"
 #include "ckpt/protocol.h"
+#include "ckpt/rank_file.h"
 #include "tests/ckpt/service_fixture.h"
 
 namespace anyorder::ckpt {
@@ -368,6 +370,44 @@ TEST_F(ServiceTest, SenselessRangesAreRefused) {
   range.data = data.data();
   range.name = "\xff";
   EXPECT_TRUE(absl::IsInvalidArgument(clients[0]->Save(1, {range}, "").status()));
+}
+
+TEST_F(ServiceTest, PiecesOfARangeThatAreNotAllOfItAreRefused) {
+  Serve(Options());
+  auto clients = ConnectAll(1);
+  const std::vector<float> data(10);
+  TensorRange range = {"x", DType::kFloat32, {10}, 0, 10, nullptr};
+  range.pieces = {{data.data(), 6}, {data.data(), 3}};
+  EXPECT_TRUE(absl::IsInvalidArgument(clients[0]->Save(1, {range}, "").status()));
+  range.pieces = {{data.data(), 12}, {data.data(), -2}};
+  EXPECT_TRUE(absl::IsInvalidArgument(clients[0]->Save(1, {range}, "").status()));
+  range.pieces = {{data.data(), 6}, {nullptr, 4}};
+  EXPECT_TRUE(absl::IsInvalidArgument(clients[0]->Save(1, {range}, "").status()));
+  range.pieces = {{data.data(), 6}, {nullptr, 0}, {data.data(), 4}};
+  EXPECT_TRUE(clients[0]->Save(1, {range}, "").ok());
+}
+
+// The same file, whether the range lies together or not.
+TEST(RankFileTest, PiecesAreNotToBeSeenInTheFile) {
+  std::vector<uint16_t> dense(700'000);
+  std::iota(dense.begin(), dense.end(), uint16_t{3});
+  const std::vector<uint16_t> head(dense.begin(), dense.begin() + 600'001);
+  const std::vector<uint16_t> tail(dense.begin() + 600'001, dense.end());
+  const SaveIdentity id = {"test", 1, kGenerationsPerIncarnation + 10, 1, 1, 1};
+  TensorRange range = {"x", DType::kBFloat16, {900'000}, 5, 700'005, dense.data()};
+  std::vector<std::vector<uint8_t>> files;
+  std::vector<std::vector<uint32_t>> crcs;
+  for (const bool in_pieces : {false, true}) {
+    if (in_pieces) {
+      range.data = nullptr;
+      range.pieces = {{head.data(), 600'001}, {tail.data(), 99'999}};
+    }
+    const RankFilePlan plan = PlanRankFile(id, 0, {range}).value();
+    files.emplace_back(plan.layout.file_bytes);
+    crcs.push_back(CopyRankFile(plan, {range}, files.back().data()));
+  }
+  EXPECT_EQ(files[1], files[0]);
+  EXPECT_EQ(crcs[1], crcs[0]);
 }
 
 TEST_F(ServiceTest, OneRankMayGiveSeveralRangesOfATensor) {

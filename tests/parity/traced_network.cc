@@ -89,19 +89,25 @@ class TracedTransformer final : public TracedNetwork {
                 const std::vector<float>& weights,
                 const std::vector<float>& memory,
                 bool with_gradients) override {
-    const Shape memory_shape{
-        shape_.batch_size, config_.num_layers, shape_.memory_rows, config_.model_dim};
+    // Rings that start at slot 0, of which the step reads the first rows and leaves the last.
+    const int64_t rings = shape_.batch_size * config_.num_layers;
+    const int64_t memory_size = shape_.memory_rows * config_.model_dim;
+    const int64_t ring_size = shape_.ring_rows() * config_.model_dim;
+    std::vector<float> slots(static_cast<size_t>(rings * ring_size));
     StepTrace trace;
     StepArgs args;
     args.batch = &batch;
     args.weights = ConstTensorView(weights.data(), {layout().num_elements()});
     args.training = with_gradients;
     if (shape_.memory_rows > 0) {
-      ANYORDER_CHECK(static_cast<int64_t>(memory.size()) == memory_shape.num_elements())
+      ANYORDER_CHECK(static_cast<int64_t>(memory.size()) == rings * memory_size)
           << memory.size() << " elements of memory";
-      trace.memory.resize(memory.size());
-      args.memory_in = ConstTensorView(memory.data(), memory_shape);
-      args.memory_out = TensorView(trace.memory.data(), memory_shape);
+      for (int64_t ring = 0; ring < rings; ++ring)
+        std::copy_n(
+            memory.begin() + ring * memory_size, memory_size, slots.begin() + ring * ring_size);
+      args.memory.slots = TensorView(
+          slots.data(),
+          {shape_.batch_size, config_.num_layers, shape_.ring_rows(), config_.model_dim});
     }
     if (with_gradients) {
       trace.gradients.resize(weights.size());
@@ -109,6 +115,10 @@ class TracedTransformer final : public TracedNetwork {
     }
     backend_->Expect(layout(), weights.data(), config_.num_layers);
     trace.next_sentence_loss = transformer_->Run(args, {}).next_sentence_loss;
+    for (int64_t ring = 0; ring < rings; ++ring) {
+      const auto end = slots.begin() + (ring + 1) * ring_size;
+      trace.memory.insert(trace.memory.end(), end - memory_size, end);
+    }
     trace.losses = transformer_->readout_losses();
     trace.logits = backend_->TakeLogits();
     trace.summary_logits = backend_->TakeSummaryLogits();

@@ -251,5 +251,11 @@ void DeferredBackend::Cast(ConstTensorView x, TensorView y, StreamView stream) {
 void DeferredBackend::FillZero(TensorView x, StreamView stream) {
   Run(stream, [this, x = Translate(x)] { inner_->FillZero(x, {}); });
 }
+void DeferredBackend::CopyRows(const kernels::CopyRowsArgs& args, StreamView stream) {
+  kernels::CopyRowsArgs here = args;
+  here.source = Translate(args.source);
+  here.destination = Translate(args.destination);
+  Run(stream, [this, here] { inner_->CopyRows(here, {}); });
+}
 
 }  // namespace anyorder::testing

@@ -2,7 +2,7 @@
 // time after they were asked for, each stream in its order and streams against each other as badly as events allow. The host cannot
 // touch device memory: it has an address there that only this backend can translate.
 //
-// It has the operations that dist uses. Each rank of a test has one of its own.
+// It has the operations that dist uses, and what moves recurrence memory. Each rank of a test has one of its own.
 
 #pragma once
 
@@ -53,6 +53,7 @@ class DeferredBackend final : public kernels::Backend {
   void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) override;
   void Cast(ConstTensorView x, TensorView y, StreamView stream) override;
   void FillZero(TensorView x, StreamView stream) override;
+  void CopyRows(const kernels::CopyRowsArgs& args, StreamView stream) override;
 
   // Another operation of the device's, such as a message.
   void Run(StreamView stream, std::function<void()> work);
@@ -95,7 +96,6 @@ class DeferredBackend final : public kernels::Backend {
   void LinearCrossEntropy(const kernels::LinearCrossEntropyArgs&, StreamView) override {
     NotOfDist();
   }
-  void CopyRows(const kernels::CopyRowsArgs&, StreamView) override { NotOfDist(); }
   void GatherRows(const kernels::GatherRowsArgs&, StreamView) override { NotOfDist(); }
   void RotaryApply(const kernels::RotaryArgs&, StreamView) override { NotOfDist(); }
 

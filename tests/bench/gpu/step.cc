@@ -82,7 +82,10 @@ std::vector<float> DrawParameters(const ParameterLayout& layout, const ModelConf
 
 class Step {
  public:
-  Step(kernels::Backend& backend, Transformer& transformer, const ModelConfig& model, int64_t batch)
+  Step(kernels::Backend& backend,
+       Transformer& transformer,
+       const ModelConfig& model,
+       const BatchShape& shape)
       : backend_(backend),
         transformer_(transformer),
         size_(transformer.layout().num_elements()),
@@ -95,8 +98,7 @@ class Step {
               DType::kFloat64,
               (size_ + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements),
         control_(backend, DType::kUint8, sizeof(kernels::NormControl)),
-        memory_{{backend, DType::kBFloat16, MemoryElements(model, batch)},
-                {backend, DType::kBFloat16, MemoryElements(model, batch)}},
+        memory_(MemoryOrDie(model, shape, backend)),
         ranges_(DecayRanges(transformer.layout())) {
     const std::vector<float> initial = DrawParameters(transformer.layout(), model);
     backend.CopyToDevice(initial.data(), master_.view.raw(), master_.view.num_bytes(), {});
@@ -106,9 +108,11 @@ class Step {
   }
 
   // fp32 master weights, gradients and two moments, bf16 weights, two memories; and a little for what is small.
-  static int64_t Bytes(const Transformer& transformer, const ModelConfig& model, int64_t batch) {
+  static int64_t Bytes(const Transformer& transformer,
+                       const ModelConfig& model,
+                       const BatchShape& shape) {
     constexpr int64_t kRest = int64_t{1} << 20;
-    return 18 * transformer.layout().num_elements() + 4 * MemoryElements(model, batch) + kRest;
+    return 18 * transformer.layout().num_elements() + 2 * MemoryElements(model, shape) + kRest;
   }
 
   // Mean loss; returns when all is done.
@@ -116,11 +120,11 @@ class Step {
     StepArgs args;
     args.batch = &batch;
     args.weights = weights_.view;
-    args.memory_in = memory_[step % 2].view;
-    args.memory_out = memory_[(step + 1) % 2].view;
+    args.memory = memory_.View(0, batch.shape.batch_size);
     args.seed = static_cast<uint64_t>(step);
     args.gradients = gradients_.view;
     const StepResult result = transformer_.Run(args, {});
+    memory_.Advance();
     backend_.SumOfSquares(gradients_.view, sums_.view, {});
     kernels::FoldNormArgs fold;
     fold.sums = sums_.view;
@@ -142,8 +146,8 @@ class Step {
   }
 
  private:
-  static int64_t MemoryElements(const ModelConfig& model, int64_t batch) {
-    return batch * model.num_layers * model.mem_len * model.model_dim;
+  static int64_t MemoryElements(const ModelConfig& model, const BatchShape& shape) {
+    return shape.batch_size * model.num_layers * shape.ring_rows() * model.model_dim;
   }
   kernels::NormControl* Control() {
     return static_cast<kernels::NormControl*>(control_.view.raw());
@@ -167,7 +171,7 @@ class Step {
   Transformer& transformer_;
   int64_t size_;
   FlatTensor master_, weights_, gradients_, m_, v_, sums_, control_;
-  FlatTensor memory_[2];
+  MemoryRing memory_;
   std::vector<DecayRange> ranges_;
 };
 
@@ -204,14 +208,14 @@ absl::Status MeasureStep(Bench& bench, const XlnetSize& size, int64_t batch, dou
   const SamplingConfig sampling = SamplingOf(size);
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
                             MakeObjective("permutation_lm", model, sampling));
-  ANYORDER_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Transformer> transformer,
-      Transformer::Create(model, size.vocab, objective->Shape(batch), bench.backend()));
+  const BatchShape shape = objective->Shape(batch);
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Transformer> transformer,
+                            Transformer::Create(model, size.vocab, shape, bench.backend()));
   const std::vector<Batch> batches = DrawBatches(*objective, sampling, size, batch);
   // Whether there is room for what a Step allocates, which ends the program otherwise.
   ANYORDER_RETURN_IF_ERROR(
-      bench.backend().Allocate(Step::Bytes(*transformer, model, batch)).status());
-  Step step(bench.backend(), *transformer, model, batch);
+      bench.backend().Allocate(Step::Bytes(*transformer, model, shape)).status());
+  Step step(bench.backend(), *transformer, model, shape);
   std::vector<double> seconds;
   double loss = 0;
   const int steps = kWarmUp + bench.samples();

@@ -16,30 +16,21 @@ absl::StatusOr<std::unique_ptr<MemoryRunner>> MemoryRunner::Create(const ModelCo
                                                                    kernels::Backend& backend) {
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> transformer,
                             Transformer::Create(model, vocab_size, shape, backend));
-  const int64_t memory_elements =
-      shape.batch_size * model.num_layers * shape.memory_rows * model.model_dim;
-  return std::unique_ptr<MemoryRunner>(
-      new MemoryRunner(std::move(transformer), backend, ToDType(model.dtype), memory_elements));
+  ANYORDER_ASSIGN_OR_RETURN(MemoryRing memory,
+                            MemoryRing::Create(model, shape, shape.batch_size, backend));
+  return std::unique_ptr<MemoryRunner>(new MemoryRunner(std::move(transformer), std::move(memory)));
 }
-
-MemoryRunner::MemoryRunner(std::unique_ptr<Transformer> transformer,
-                           kernels::Backend& backend,
-                           DType dtype,
-                           int64_t memory_elements)
-    : transformer_(std::move(transformer)),
-      memory_{FlatTensor(backend, dtype, memory_elements),
-              FlatTensor(backend, dtype, memory_elements)} {}
 
 StepResult MemoryRunner::Run(const Batch& batch, ConstTensorView weights, TensorView gradients) {
   StepArgs args;
   args.batch = &batch;
   args.weights = weights;
-  args.memory_in = memory_[runs_ % 2].view;
-  args.memory_out = memory_[(runs_ + 1) % 2].view;
+  args.memory = memory_.View(0, batch.shape.batch_size);
   args.training = !gradients.is_null();
   args.gradients = gradients;
-  ++runs_;
-  return transformer_->Run(args, {});
+  const StepResult result = transformer_->Run(args, {});
+  memory_.Advance();
+  return result;
 }
 
 absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(const ModelConfig& model,

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -33,14 +34,11 @@ class MemoryRunner {
   const ParameterLayout& layout() const { return transformer_->layout(); }
 
  private:
-  MemoryRunner(std::unique_ptr<Transformer> transformer,
-               kernels::Backend& backend,
-               DType dtype,
-               int64_t memory_elements);
+  MemoryRunner(std::unique_ptr<Transformer> transformer, MemoryRing memory)
+      : transformer_(std::move(transformer)), memory_(std::move(memory)) {}
 
   std::unique_ptr<Transformer> transformer_;
-  FlatTensor memory_[2];
-  int64_t runs_ = 0;
+  MemoryRing memory_;
 };
 
 // fp32 weights with their optimizer state.

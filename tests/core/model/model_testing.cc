@@ -315,6 +315,20 @@ std::unique_ptr<Transformer> CreateOrDie(const ModelConfig& model,
   return *std::move(transformer);
 }
 
+// Calls `visit` with the number of each state's first element in [B, L, M, d] and in rings [B, L, C, d] whose oldest state is in slot
+// `start`, taken modulo C.
+void ForEachState(const Shape& rings,
+                  int64_t memory_rows,
+                  int64_t start,
+                  const std::function<void(int64_t, int64_t)>& visit) {
+  for (int64_t ring = 0; ring < rings[0] * rings[1]; ++ring) {
+    for (int64_t row = 0; row < memory_rows; ++row) {
+      const int64_t slot = (start + row) % rings[2];
+      visit((ring * memory_rows + row) * rings[3], (ring * rings[2] + slot) * rings[3]);
+    }
+  }
+}
+
 DType GradientType(const ModelConfig& model) {
   return model.dtype == ComputeType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
 }
@@ -326,10 +340,11 @@ ModelRunner::ModelRunner(const ModelConfig& model,
                          const BatchShape& shape,
                          kernels::Backend& backend)
     : transformer_(CreateOrDie(model, vocab_size, shape, backend)),
+      shape_(shape),
+      rings_{shape.batch_size, model.num_layers, shape.ring_rows(), model.model_dim},
       memory_size_(shape.batch_size * model.num_layers * shape.memory_rows * model.model_dim),
       weights_(backend, ToDType(model.dtype), transformer_->layout().num_elements()),
-      memory_in_(backend, ToDType(model.dtype), memory_size_),
-      memory_out_(backend, ToDType(model.dtype), memory_size_),
+      memory_(backend, ToDType(model.dtype), rings_.num_elements()),
       gradients_(backend, GradientType(model), transformer_->layout().num_elements()) {}
 
 ModelRunner::Result ModelRunner::Run(const Batch& batch,
@@ -338,17 +353,20 @@ ModelRunner::Result ModelRunner::Run(const Batch& batch,
                                      bool training,
                                      uint64_t dropout_seed) {
   weights_.Assign(weights);
-  memory_in_.Assign(memory.empty() ? std::vector<double>(static_cast<size_t>(memory_size_))
-                                   : memory);
   // Whatever is to be overwritten holds rubbish before.
   const double rubbish = std::nan("");
   gradients_.Assign(std::vector<double>(weights.size(), rubbish));
-  memory_out_.Assign(std::vector<double>(static_cast<size_t>(memory_size_), rubbish));
+  std::vector<double> rings(static_cast<size_t>(rings_.num_elements()), rubbish);
+  const int64_t start = rings.empty() ? 0 : 7 * ++num_runs_ % rings_[2];
+  ForEachState(rings_, shape_.memory_rows, start, [&](int64_t state, int64_t slot) {
+    for (int64_t c = 0; c < rings_[3]; ++c)
+      rings[slot + c] = memory.empty() ? 0.0 : memory[state + c];
+  });
+  memory_.Assign(rings);
   StepArgs args;
   args.batch = &batch;
   args.weights = weights_.view();
-  args.memory_in = memory_in_.view();
-  args.memory_out = memory_out_.view();
+  if (!rings.empty()) args.memory = {memory_.view().Reshape(rings_), start};
   args.seed = dropout_seed;
   args.training = training;
   if (training) args.gradients = gradients_.view();
@@ -360,7 +378,12 @@ ModelRunner::Result ModelRunner::Run(const Batch& batch,
   result.task_losses = transformer_->task_losses();
   result.task_predictions = transformer_->task_predictions();
   if (training) result.gradients = gradients_.ToDouble();
-  result.memory = memory_out_.ToDouble();
+  rings = memory_.ToDouble();
+  result.memory.resize(static_cast<size_t>(memory_size_));
+  const int64_t next = start + shape_.fresh_rows();
+  ForEachState(rings_, shape_.memory_rows, next, [&](int64_t state, int64_t slot) {
+    std::copy_n(rings.begin() + slot, rings_[3], result.memory.begin() + state);
+  });
   return result;
 }
 

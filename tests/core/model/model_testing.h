@@ -92,7 +92,7 @@ class ModelRunner {
     std::vector<double> gradients;  // empty in evaluation
     std::vector<double> memory;     // [B, L, M, d]
   };
-  // `memory` may be empty: zeros.
+  // `memory` may be empty: zeros. It lies in rings that start elsewhere in every call.
   Result Run(const Batch& batch,
              const std::vector<double>& weights,
              const std::vector<double>& memory,
@@ -106,8 +106,11 @@ class ModelRunner {
 
  private:
   std::unique_ptr<Transformer> transformer_;
+  BatchShape shape_;
+  Shape rings_;  // [B, L, C, d]
   int64_t memory_size_;
-  DeviceVector weights_, memory_in_, memory_out_, gradients_;
+  int64_t num_runs_ = 0;
+  DeviceVector weights_, memory_, gradients_;
   Watcher watcher_;
 };
 

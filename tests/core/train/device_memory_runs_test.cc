@@ -65,8 +65,26 @@ TEST_F(DeviceMemoryRunsTest, ResumedRunsOfOneAndTwoRanksEndAlike) {
   }
 }
 
+// Memory in rings whose states wrap (C = 56: they begin at slots 0, 16, 32, 48, 8), saved there, loaded by ranks that hold other lanes, and gone on
+// with from slot 0.
+TEST_F(DeviceMemoryRunsTest, MemoryIsSavedAndLoadedWhereverItsRingsStand) {
+  config_.model.mem_len = 40;
+  ExpectAllOk(Run(false, 1));
+  const std::string end = Digest(1, 6);
+  for (const bool is_fenced : {false, true}) {
+    for (const int64_t stop : {2, 3, 4, 5}) {
+      fs::remove_all(root_ + (is_fenced ? "/fenced" : "/plain"));
+      Run(is_fenced, 1, Fault{Poison::kNone, 0, stop, /*stop=*/true});
+      EXPECT_TRUE(fs::exists(ckpt::CheckpointPath(RunDir(1), stop)));
+      ExpectAllOk(Run(is_fenced, 3));
+      EXPECT_EQ(Digest(3, 6), end) << "stopped after step " << stop;
+    }
+  }
+}
+
 TEST_F(DeviceMemoryRunsTest, HeldOutTextIsEvaluatedAlike) {
   EvaluateHeldOut();
+  config_.model.mem_len = 24;
   ExpectAllOk(Run(false, 2));
   ExpectAllOk(Run(true, 2));
   EXPECT_TRUE(Metrics(2).back().held_out.has_value());
