@@ -13,30 +13,20 @@ namespace {
 
 using SharedRuntime = std::shared_ptr<Runtime>;
 
-class DeviceBuffer final : public Buffer {
+// Memory of the device or pinned memory, as its `free` says.
+class RuntimeBuffer final : public Buffer {
  public:
-  DeviceBuffer(SharedRuntime runtime, void* data, int64_t size_bytes)
-      : runtime_(std::move(runtime)), data_(data), size_bytes_(size_bytes) {}
-  ~DeviceBuffer() override { runtime_->FreeDevice(data_); }
+  using Free = void (Runtime::*)(void*);
+
+  RuntimeBuffer(SharedRuntime runtime, Free free, void* data, int64_t size_bytes)
+      : runtime_(std::move(runtime)), free_(free), data_(data), size_bytes_(size_bytes) {}
+  ~RuntimeBuffer() override { (runtime_.get()->*free_)(data_); }
   void* data() const override { return data_; }
   int64_t size_bytes() const override { return size_bytes_; }
 
  private:
   const SharedRuntime runtime_;
-  void* const data_;
-  const int64_t size_bytes_;
-};
-
-class PinnedBuffer final : public Buffer {
- public:
-  PinnedBuffer(SharedRuntime runtime, void* data, int64_t size_bytes)
-      : runtime_(std::move(runtime)), data_(data), size_bytes_(size_bytes) {}
-  ~PinnedBuffer() override { runtime_->FreePinned(data_); }
-  void* data() const override { return data_; }
-  int64_t size_bytes() const override { return size_bytes_; }
-
- private:
-  const SharedRuntime runtime_;
+  const Free free_;
   void* const data_;
   const int64_t size_bytes_;
 };
@@ -93,7 +83,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocateDeviceBuffer(SharedRuntime runti
   // A buffer of size 0 still has an address.
   const int64_t taken = std::max<int64_t>(bytes, 1);
   ANYORDER_ASSIGN_OR_RETURN(void* const data, runtime->AllocateDevice(taken));
-  auto buffer = std::make_unique<DeviceBuffer>(runtime, data, bytes);
+  auto buffer = std::make_unique<RuntimeBuffer>(runtime, &Runtime::FreeDevice, data, bytes);
   runtime->FillBytes(data, 0, taken, StreamView{});
   // Other streams may be the first to use it.
   runtime->Synchronize(StreamView{});
@@ -105,7 +95,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocatePinnedBuffer(SharedRuntime runti
   const int64_t taken = std::max<int64_t>(bytes, 1);
   ANYORDER_ASSIGN_OR_RETURN(void* const data, runtime->AllocatePinned(taken));
   std::memset(data, 0, static_cast<size_t>(taken));
-  return std::make_unique<PinnedBuffer>(std::move(runtime), data, bytes);
+  return std::make_unique<RuntimeBuffer>(std::move(runtime), &Runtime::FreePinned, data, bytes);
 }
 
 absl::StatusOr<std::unique_ptr<HostRegistration>> RegisterHostMemory(SharedRuntime runtime,

@@ -76,23 +76,28 @@ struct SquaresParams {
   int64_t n;
 };
 
-// Block b sums elements [b * kNormBlockElements, ...) in double: each thread its own in steps of the block, then a butterfly in each
-// warp, then the warps in order. Shared memory: one double a warp.
+// The sum over the block, for thread 0: a butterfly in each warp, then the warps in order. Shared memory: one double a warp.
+ANYORDER_DEVICE double BlockSum(double sum) {
+  sum = WarpSum(sum);
+  double* const warps = reinterpret_cast<double*>(SharedMemory());
+  if (Lane() == 0) warps[Thread() / kWarp] = sum;
+  SyncBlock();
+  double total = 0;
+  if (Thread() != 0) return total;
+  for (int warp = 0; warp < BlockThreads() / kWarp; ++warp)
+    total += warps[warp];
+  return total;
+}
+
+// Block b sums elements [b * kNormBlockElements, ...) in double: each thread its own in steps of the block, then BlockSum.
 ANYORDER_KERNEL void SumOfSquaresKernel(SquaresParams p) {
   const int64_t begin = int64_t{BlockX()} * kNormBlockElements;
   const int64_t end = begin + kNormBlockElements < p.n ? begin + kNormBlockElements : p.n;
   double sum = 0;
   for (int64_t i = begin + Thread(); i < end; i += BlockThreads())
     sum += static_cast<double>(p.x[i]) * static_cast<double>(p.x[i]);
-  sum = WarpSum(sum);
-  double* const warps = reinterpret_cast<double*>(SharedMemory());
-  if (Lane() == 0) warps[Thread() / kWarp] = sum;
-  SyncBlock();
-  if (Thread() != 0) return;
-  double total = 0;
-  for (int warp = 0; warp < BlockThreads() / kWarp; ++warp)
-    total += warps[warp];
-  p.sums[BlockX()] = total;
+  const double total = BlockSum(sum);
+  if (Thread() == 0) p.sums[BlockX()] = total;
 }
 
 struct FoldNormParams {
@@ -123,20 +128,13 @@ ANYORDER_DEVICE void Decide(const FoldNormParams& p, double sum) {
   control.correction = p.bias_correction ? sqrt(1 - pow(p.beta2, t)) / (1 - pow(p.beta1, t)) : 1.0;
 }
 
-// One block. Each thread adds its sums in steps of the block, then as SumOfSquaresKernel does. Shared memory: one double a warp.
+// One block. Each thread adds its sums in steps of the block, then BlockSum.
 ANYORDER_KERNEL void FoldNormKernel(FoldNormParams p) {
   double sum = 0;
   for (int64_t i = Thread(); i < p.n; i += BlockThreads())
     sum += p.sums[i];
-  sum = WarpSum(sum);
-  double* const warps = reinterpret_cast<double*>(SharedMemory());
-  if (Lane() == 0) warps[Thread() / kWarp] = sum;
-  SyncBlock();
-  if (Thread() != 0) return;
-  double total = 0;
-  for (int warp = 0; warp < BlockThreads() / kWarp; ++warp)
-    total += warps[warp];
-  Decide(p, total);
+  const double total = BlockSum(sum);
+  if (Thread() == 0) Decide(p, total);
 }
 
 template <typename From, typename To>

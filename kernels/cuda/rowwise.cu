@@ -28,23 +28,27 @@ void WithActivation(Activation activation, Function&& function) {
   }
 }
 
+// Of operations on one x: `dy` is null but for a gradient, and `out` is where results go.
+template <typename T, typename Args>
+ActivationParams<T> ParamsOf(const Args& args, ConstTensorView dy, TensorView out) {
+  return {args.x.template data<T>(),
+          dy.is_null() ? nullptr : dy.data<T>(),
+          args.dropout,
+          args.row_ids,
+          out.data<T>(),
+          NumRows(args.x),
+          static_cast<int>(NumColumns(args.x))};
+}
+
 }  // namespace
 
 void ActivationForward(const ActivationForwardArgs& args, StreamView stream) {
-  const int64_t rows = NumRows(args.x);
-  const int64_t columns = NumColumns(args.x);
   WithStorage(args.x.dtype(), [&]<typename T>() {
-    const ActivationParams<T> params{args.x.data<T>(),
-                                     nullptr,
-                                     args.dropout,
-                                     args.row_ids,
-                                     args.y.data<T>(),
-                                     rows,
-                                     static_cast<int>(columns)};
-    WithBool(AreAligned(columns, args.x, args.y), [&]<bool kAligned>() {
+    const auto params = ParamsOf<T>(args, {}, args.y);
+    WithBool(AreAligned(params.columns, args.x, args.y), [&]<bool kAligned>() {
       WithActivation(args.activation, [&]<Activation kActivation>() {
         Launch(ActivationForwardKernel<T, kActivation, kAligned>,
-               ShapeOfGroups(rows, columns),
+               ShapeOfGroups(params.rows, params.columns),
                params,
                stream);
       });
@@ -53,20 +57,12 @@ void ActivationForward(const ActivationForwardArgs& args, StreamView stream) {
 }
 
 void ActivationBackward(const ActivationBackwardArgs& args, StreamView stream) {
-  const int64_t rows = NumRows(args.x);
-  const int64_t columns = NumColumns(args.x);
   WithStorage(args.x.dtype(), [&]<typename T>() {
-    const ActivationParams<T> params{args.x.data<T>(),
-                                     args.dy.data<T>(),
-                                     args.dropout,
-                                     args.row_ids,
-                                     args.dx.data<T>(),
-                                     rows,
-                                     static_cast<int>(columns)};
-    WithBool(AreAligned(columns, args.x, args.dy, args.dx), [&]<bool kAligned>() {
+    const auto params = ParamsOf<T>(args, args.dy, args.dx);
+    WithBool(AreAligned(params.columns, args.x, args.dy, args.dx), [&]<bool kAligned>() {
       WithActivation(args.activation, [&]<Activation kActivation>() {
         Launch(ActivationBackwardKernel<T, kActivation, kAligned>,
-               ShapeOfGroups(rows, columns),
+               ShapeOfGroups(params.rows, params.columns),
                params,
                stream);
       });
@@ -75,18 +71,11 @@ void ActivationBackward(const ActivationBackwardArgs& args, StreamView stream) {
 }
 
 void DropoutApply(const DropoutArgs& args, StreamView stream) {
-  const int64_t rows = NumRows(args.x);
-  const int64_t columns = NumColumns(args.x);
   WithStorage(args.x.dtype(), [&]<typename T>() {
-    const ActivationParams<T> params{args.x.data<T>(),
-                                     nullptr,
-                                     args.dropout,
-                                     args.row_ids,
-                                     args.y.data<T>(),
-                                     rows,
-                                     static_cast<int>(columns)};
-    WithBool(AreAligned(columns, args.x, args.y), [&]<bool kAligned>() {
-      Launch(DropoutKernel<T, kAligned>, ShapeOfGroups(rows, columns), params, stream);
+    const auto params = ParamsOf<T>(args, {}, args.y);
+    WithBool(AreAligned(params.columns, args.x, args.y), [&]<bool kAligned>() {
+      Launch(
+          DropoutKernel<T, kAligned>, ShapeOfGroups(params.rows, params.columns), params, stream);
     });
   });
 }

@@ -32,6 +32,15 @@ ANYORDER_DEVICE bool PlaceOf(int64_t rows, int columns, GroupPlace& place) {
   return true;
 }
 
+ANYORDER_DEVICE void DropGroup(const Dropout& dropout,
+                               const int32_t* row_ids,
+                               const GroupPlace& place,
+                               Vector8& x) {
+  if (!dropout.enabled()) return;
+  ApplyDropout(
+      dropout, static_cast<uint32_t>(row_ids[place.row]), static_cast<uint32_t>(place.column), x);
+}
+
 template <typename T>
 struct ActivationParams {
   const T* x;
@@ -84,11 +93,7 @@ ANYORDER_KERNEL void ActivationForwardKernel(ActivationParams<T> p) {
   ANYORDER_UNROLL
   for (int i = 0; i < kGroup; ++i)
     x.v[i] = Activate<kActivation>(x.v[i]);
-  if (p.dropout.enabled())
-    ApplyDropout(p.dropout,
-                 static_cast<uint32_t>(p.row_ids[place.row]),
-                 static_cast<uint32_t>(place.column),
-                 x);
+  DropGroup(p.dropout, p.row_ids, place, x);
   StoreGroup<kAligned>(p.out + at, x, place.count);
 }
 
@@ -99,11 +104,7 @@ ANYORDER_KERNEL void ActivationBackwardKernel(ActivationParams<T> p) {
   const int64_t at = place.row * p.columns + place.column;
   const Vector8 x = LoadGroup<kAligned>(p.x + at, place.count);
   Vector8 d = LoadGroup<kAligned>(p.dy + at, place.count);
-  if (p.dropout.enabled())
-    ApplyDropout(p.dropout,
-                 static_cast<uint32_t>(p.row_ids[place.row]),
-                 static_cast<uint32_t>(place.column),
-                 d);
+  DropGroup(p.dropout, p.row_ids, place, d);
   ANYORDER_UNROLL
   for (int i = 0; i < kGroup; ++i)
     d.v[i] *= ActivateDerivative<kActivation>(x.v[i]);
@@ -117,11 +118,7 @@ ANYORDER_KERNEL void DropoutKernel(ActivationParams<T> p) {
   if (!PlaceOf(p.rows, p.columns, place)) return;
   const int64_t at = place.row * p.columns + place.column;
   Vector8 x = LoadGroup<kAligned>(p.x + at, place.count);
-  if (p.dropout.enabled())
-    ApplyDropout(p.dropout,
-                 static_cast<uint32_t>(p.row_ids[place.row]),
-                 static_cast<uint32_t>(place.column),
-                 x);
+  DropGroup(p.dropout, p.row_ids, place, x);
   StoreGroup<kAligned>(p.out + at, x, place.count);
 }
 
@@ -150,11 +147,7 @@ ANYORDER_KERNEL void LookupKernel(LookupParams<T> p) {
   ANYORDER_UNROLL
   for (int i = 0; i < kGroup; ++i)
     x.v[i] *= p.scale;
-  if (p.dropout.enabled())
-    ApplyDropout(p.dropout,
-                 static_cast<uint32_t>(p.row_ids[place.row]),
-                 static_cast<uint32_t>(place.column),
-                 x);
+  DropGroup(p.dropout, p.row_ids, place, x);
   StoreGroup<kAligned>(p.y + place.row * p.columns + place.column, x, place.count);
 }
 
