@@ -4,11 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 
 #include "ckpt/json_values.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "core/base/utc_time.h"
 
 namespace anyorder::ckpt {
 namespace {
@@ -62,7 +62,7 @@ absl::StatusOr<EventLog> EventLog::Open(FileSystem* fs, const std::string& run_d
 }
 
 void EventLog::Write(const SaveProgress& p, int64_t lag_steps) {
-  Json json = {{"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone())},
+  Json json = {{"time", UtcTimeStamp()},
                {"state", p.state},
                {"step", p.id.step},
                {"generation", p.id.generation},

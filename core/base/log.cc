@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
+
+#include "core/base/utc_time.h"
 
 namespace anyorder {
 namespace {
@@ -37,9 +37,7 @@ void SetLogName(absl::string_view name) {
 
 std::string LogPrefix() {
   static const std::string* const host = new std::string(HostName());
-  const std::string time =
-      absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
-  return absl::StrCat(time, " ", *host, "[", ProcessName(), "] ");
+  return absl::StrCat(UtcTimeStamp(), " ", *host, "[", ProcessName(), "] ");
 }
 
 void Log(absl::string_view message) {

@@ -6,11 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 
 #include "ckpt/crc32c.h"
 #include "core/base/status.h"
+#include "core/base/utc_time.h"
 #include "core/base/whole_file.h"
 
 namespace anyorder {
@@ -91,7 +90,7 @@ absl::StatusOr<Ledger> Ledger::Open(const std::string& path) {
 }
 
 absl::Status Ledger::Append(LedgerRecord record) {
-  record.time = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
+  record.time = UtcTimeStamp();
   Json json;
   VisitMembers(record, [&json](const char* key, const auto& value) {
     if (IsGiven(value)) json[key] = value;

@@ -15,11 +15,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 
 #include "ckpt/file_system.h"
 #include "core/base/status.h"
+#include "core/base/utc_time.h"
 #include "core/base/whole_file.h"
 
 namespace anyorder {
@@ -151,7 +150,7 @@ absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& path) {
 }
 
 absl::Status MetricsLog::Append(StepMetrics metrics) {
-  metrics.time = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
+  metrics.time = UtcTimeStamp();
   Json json;
   const auto write = [&json](const char* key, const auto& value) { json[key] = value; };
   VisitMembers(metrics, write);

@@ -4,7 +4,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -16,12 +15,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 
-#include "ckpt/crc32c.h"
 #include "core/base/status.h"
-#include "core/train/run_config.h"
 #include "launcher/run_history.h"
 #include "launcher/sample_audit.h"
 #include "launcher/wall_time.h"
+#include "tests/launcher/written_run.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -39,72 +37,31 @@ std::vector<std::string> Planned(int64_t steps) {
   return planned;
 }
 
-// A run directory whose clock is in the test's hands: milliseconds after an arbitrary midnight.
-class WrittenRun {
+// Whose steps say which samples they read.
+class AuditedRun : public WrittenRun {
  public:
-  WrittenRun() {
-    std::string pattern = ::testing::TempDir() + "ledger-XXXXXX";
-    path_ = mkdtemp(pattern.data());
-    RunConfig config;
-    config.data.shards = path_ + "/no-shards";
-    config.train.lanes = 8;
-    config.train.microbatch_lanes = 8;
-    Append("config.toml", config.ToText());
-  }
-  ~WrittenRun() { std::filesystem::remove_all(path_); }
-
-  const std::string& path() const { return path_; }
-
-  void Append(const std::string& file, const std::string& text) const {
-    std::ofstream(path_ + "/" + file, std::ios::app) << text;
-  }
-
-  // `members`: JSON members after `event` and `time`.
-  void Record(const char* event, int64_t ms, const std::string& members) const {
-    const std::string body =
-        absl::StrFormat(R"({"event":"%s","time":"%s",%s)", event, TimeOfDay(ms), members);
-    const uint32_t seal = ckpt::Crc32c(body.data(), static_cast<int64_t>(body.size()));
-    Append("ledger.jsonl", absl::StrFormat("%s,\"crc32c\":\"%08x\"}\n", body, seal));
-  }
-
-  // One step of 100 ms that ends at `ms`.
   void Step(int64_t step,
             int64_t incarnation,
             int64_t ms,
             const std::string& samples,
             const char* file = "metrics.jsonl") const {
-    Append(file,
-           absl::StrFormat(R"({"step":%d,"loss":1.0,"incarnation":%d,"samples":"%s","step_ms":100,)"
-                           R"("data_wait_ms":10,"reduce_ms":20,"ckpt_stall_ms":5,"time":"%s"})"
-                           "\n",
-                           step,
-                           incarnation,
-                           samples,
-                           TimeOfDay(ms)));
+    WrittenRun::Step(step, incarnation, ms, absl::StrCat(",\"samples\":\"", samples, "\""), file);
   }
   void Step(int64_t step, int64_t incarnation, int64_t ms) const {
     Step(step, incarnation, ms, PlannedDigest(step));
   }
 
   RunHistory Read() const {
-    const absl::StatusOr<RunHistory> history = ReadRunHistory(path_);
+    const absl::StatusOr<RunHistory> history = ReadRunHistory(path());
     EXPECT_TRUE(history.ok()) << history.status();
     return *history;
   }
-
- private:
-  static std::string TimeOfDay(int64_t ms) {
-    return absl::FormatTime(
-        "%Y-%m-%dT%H:%M:%E3SZ", absl::FromUnixMillis(1700000000000 + ms), absl::UTCTimeZone());
-  }
-
-  std::string path_;
 };
 
 constexpr int64_t kSteps = 6;
 
 // Start 1 trains steps 1 to 4, saves after 2 and is killed; start 2 does 3 and 4 again and ends after 6.
-struct KilledRun : WrittenRun {
+struct KilledRun : AuditedRun {
   // Without the line of `left_out_step`.
   explicit KilledRun(int64_t left_out_step = -1) {
     Record("created", 0, R"("run_id":"r")");
@@ -141,7 +98,7 @@ std::string Problems(const SampleAudit& audit) {
   return text;
 }
 
-SampleAudit Audit(const WrittenRun& run) {
+SampleAudit Audit(const AuditedRun& run) {
   return AuditSamples(run.Read(), Planned(kSteps));
 }
 
@@ -160,7 +117,7 @@ TEST(SampleAudit, ProvesAKilledRunThatLostNothing) {
 
 TEST(SampleAudit, TakesACommitWithoutARecordFromTheNextStart) {
   // As after a dead service whose votes commit the save: no `commit` line, nor any line of what it lost.
-  const WrittenRun run;
+  const AuditedRun run;
   run.Record("start", 0, R"("incarnation":1,"ranks":1)");
   run.Record("train", 10, R"("incarnation":1,"step":0)");
   run.Step(1, 1, 200);

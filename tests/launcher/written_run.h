@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 
 #include "ckpt/crc32c.h"
+#include "core/base/utc_time.h"
 #include "core/train/run_config.h"
 
 namespace anyorder::launcher {
@@ -66,8 +67,7 @@ class WrittenRun {
   }
 
   static std::string TimeOfDay(int64_t ms) {
-    return absl::FormatTime(
-        "%Y-%m-%dT%H:%M:%E3SZ", absl::FromUnixMillis(1700000000000 + ms), absl::UTCTimeZone());
+    return UtcTimeStamp(absl::FromUnixMillis(1700000000000 + ms));
   }
 
  private:
