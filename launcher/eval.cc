@@ -26,8 +26,8 @@
 #include "core/train/task_data.h"
 #include "data/dataset.h"
 #include "launcher/eval_report.h"
+#include "launcher/run_backend.h"
 #include "launcher/saved_step.h"
-#include "launcher/usable_cores.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -103,19 +103,9 @@ absl::StatusOr<Subject> OpenSubject(const EvalOptions& options) {
         "that `anyorder prep --vocab` wrote");
   }
   ANYORDER_ASSIGN_OR_RETURN(subject.text, data::Dataset::Open(subject.data_path));
-  kernels::BackendOptions device;
-  device.num_threads = options.threads > 0 ? static_cast<int>(options.threads) : UsableCores();
-  device.device = options.device;
-  // The run's own products, if it trained on such a device.
-  device.gemm_table = absl::StrCat(options.run_dir, "/gemm_table.txt");
-  device.writes_gemm_table = false;
-  ANYORDER_ASSIGN_OR_RETURN(subject.backend, kernels::MakeBackend(device));
-  if (!subject.backend->Supports(ToDType(subject.config.model.dtype))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the run computes in bf16, which this processor (",
-                     subject.backend->name(),
-                     ") does not have; evaluate on one that has"));
-  }
+  ANYORDER_ASSIGN_OR_RETURN(
+      subject.backend,
+      MakeRunBackend(options.run_dir, subject.config, options.device, options.threads));
   ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
                             OpenSavedStep(options.run_dir, options.step));
   ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));

@@ -30,9 +30,9 @@
 #include "data/digest.h"
 #include "launcher/imported_run.h"
 #include "launcher/prompts.h"
+#include "launcher/run_backend.h"
 #include "launcher/saved_step.h"
 #include "launcher/spiece_file.h"
-#include "launcher/usable_cores.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -136,19 +136,8 @@ absl::StatusOr<Writer> OpenWriter(const GenerateOptions& options) {
   ANYORDER_RETURN_IF_ERROR(LoadVocabulary(saved, writer.vocabulary));
   ANYORDER_ASSIGN_OR_RETURN(const GenerationTokens tokens, FindTokens(writer.vocabulary));
   ANYORDER_ASSIGN_OR_RETURN(writer.form, objective->Generation(tokens));
-  kernels::BackendOptions device;
-  device.num_threads = options.threads > 0 ? static_cast<int>(options.threads) : UsableCores();
-  device.device = options.device;
-  // The run's own products, if it trained on such a device.
-  device.gemm_table = absl::StrCat(options.run_dir, "/gemm_table.txt");
-  device.writes_gemm_table = false;
-  ANYORDER_ASSIGN_OR_RETURN(writer.backend, kernels::MakeBackend(device));
-  if (!writer.backend->Supports(ToDType(config.model.dtype))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the run computes in bf16, which this processor (",
-                     writer.backend->name(),
-                     ") does not have; generate on one that has"));
-  }
+  ANYORDER_ASSIGN_OR_RETURN(
+      writer.backend, MakeRunBackend(options.run_dir, config, options.device, options.threads));
   const ParameterLayout layout(config.model, writer.vocabulary.size());
   ANYORDER_ASSIGN_OR_RETURN(writer.weights,
                             LoadWeights(checkpoint, config, layout, *writer.backend));

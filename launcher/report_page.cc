@@ -193,6 +193,12 @@ std::string EndOf(const ReportStart& start) {
   return words;
 }
 
+// For the caption of a table with `shown` rows of `all`.
+std::string LeftOut(size_t shown, int64_t all) {
+  if (all <= static_cast<int64_t>(shown)) return "";
+  return absl::StrCat(": the first and last ", shown, " of ", all);
+}
+
 std::string StartsTable(const ReportRun& run) {
   const bool has_nodes = std::any_of(run.starts.begin(),
                                      run.starts.end(),
@@ -202,9 +208,7 @@ std::string StartsTable(const ReportRun& run) {
                                     [](const ReportStart& start) { return start.slurm_job >= 0; });
   std::string html = absl::StrCat(
       "<div class=\"scroll\"><table><caption>Starts",
-      run.num_starts > static_cast<int64_t>(run.starts.size())
-          ? absl::StrCat(": the first and last ", run.starts.size(), " of ", run.num_starts)
-          : "",
+      LeftOut(run.starts.size(), run.num_starts),
       "</caption><thead><tr><th scope=\"col\">#</th><th scope=\"col\">began</th><th "
       "scope=\"col\">lasted</th><th scope=\"col\">ranks</th>",
       has_nodes ? "<th scope=\"col\">nodes</th>" : "",
@@ -234,9 +238,7 @@ std::string EventsTable(const ReportRun& run) {
   if (run.events.empty()) return "";
   std::string html = absl::StrCat(
       "<div class=\"scroll\"><table><caption>Incidents",
-      run.num_events > static_cast<int64_t>(run.events.size())
-          ? absl::StrCat(": the first and last ", run.events.size(), " of ", run.num_events)
-          : "",
+      LeftOut(run.events.size(), run.num_events),
       "</caption><thead><tr><th scope=\"col\">when</th><th scope=\"col\">start</th><th "
       "scope=\"col\">step</th><th scope=\"col\">what</th><th "
       "scope=\"col\">why</th></tr></thead><tbody>\n");

@@ -1,0 +1,23 @@
+// The backend of commands that compute with the weights of a run.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "core/train/run_config.h"
+#include "kernels/make_backend.h"
+
+namespace anyorder::launcher {
+
+// With the run's own table of products, if it trained on such a device. `threads` is 0 for all cores that may be used.
+// Errors: those of kernels::MakeBackend; InvalidArgument if it does not compute in the run's dtype.
+absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeRunBackend(const std::string& run_dir,
+                                                                 const RunConfig& config,
+                                                                 kernels::DeviceChoice device,
+                                                                 int64_t threads);
+
+}  // namespace anyorder::launcher
