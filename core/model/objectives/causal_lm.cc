@@ -3,8 +3,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/model/objectives/lane_frame.h"
@@ -79,12 +77,7 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeCausalLmNamed(const std::string& 
                                                              const ModelConfig& model,
                                                              const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kContiguous));
-  if (model.next_sentence_head) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("objective.next_sentence is true, but ",
-                     name,
-                     " reads no sentence pairs; use permutation_lm, dae or bert"));
-  }
+  ANYORDER_RETURN_IF_ERROR(CheckReadsNoPairs(name, model));
   std::unique_ptr<Objective> objective = std::make_unique<CausalLm>(name, model, sampling);
   return objective;
 }

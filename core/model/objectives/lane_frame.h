@@ -26,6 +26,9 @@ void FillLaneIdentity(const TextSample& sample, int64_t b, Batch& batch);
 // its memory is long, slots that hold no state yet are hidden, or seen as zeros (ModelConfig::initial_memory).
 void FillMemoryKeys(const TextSample& sample, InitialMemory initial, int64_t b, Batch& batch);
 
+// InvalidArgument if the settings ask for next-sentence labels, which only pairs of sentences have.
+absl::Status CheckReadsNoPairs(const std::string& name, const ModelConfig& model);
+
 // InvalidArgument unless the settings are those of a system that reads windows of text, one way, and remembers nothing.
 absl::Status CheckReadsWindows(const std::string& name,
                                const ModelConfig& model,

@@ -69,12 +69,7 @@ absl::Status CheckAnyOrder(const std::string& name,
                            const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(CheckReadsWindows(name, model, sampling));
   ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kContiguous));
-  if (model.next_sentence_head) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("objective.next_sentence is true, but ",
-                     name,
-                     " reads no sentence pairs; use permutation_lm, dae or bert"));
-  }
+  ANYORDER_RETURN_IF_ERROR(CheckReadsNoPairs(name, model));
   if (model.same_length != SameLength::kOff) {
     return absl::InvalidArgumentError(
         absl::StrCat("model.same_length is on, but rows of ",
