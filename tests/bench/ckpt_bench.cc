@@ -75,6 +75,17 @@ void CopyWithoutCrc(uint8_t* to, const uint8_t* from, int64_t bytes) {
 #endif
 }
 
+// work(0), work(1), ... at once; the first here.
+template <typename Work>
+void InThreads(int num_threads, Work work) {
+  std::vector<std::thread> threads;
+  for (int t = 1; t < num_threads; ++t)
+    threads.emplace_back(work, t);
+  work(0);
+  for (std::thread& thread : threads)
+    thread.join();
+}
+
 // What the disk gives: allocate, write past the page cache in 8 MiB calls, sync. `num_threads` share the calls.
 void RawWrite(const std::string& path, const uint8_t* data, int64_t bytes, int num_threads) {
   constexpr int64_t kBlock = 8 << 20;
@@ -85,12 +96,7 @@ void RawWrite(const std::string& path, const uint8_t* data, int64_t bytes, int n
     for (int64_t at = first * kBlock; at < bytes; at += num_threads * kBlock)
       ANYORDER_CHECK(pwrite(fd, data + at, std::min(kBlock, bytes - at), at) > 0);
   };
-  std::vector<std::thread> threads;
-  for (int t = 1; t < num_threads; ++t)
-    threads.emplace_back(write_every, t);
-  write_every(0);
-  for (std::thread& thread : threads)
-    thread.join();
+  InThreads(num_threads, write_every);
   ANYORDER_CHECK(fsync(fd) == 0);
   close(fd);
   unlink(path.c_str());
@@ -117,12 +123,65 @@ void RawRead(const std::string& path, int num_threads) {
     std::free(buffer);
     close(fd);
   };
-  std::vector<std::thread> threads;
-  for (int t = 1; t < num_threads; ++t)
-    threads.emplace_back(read_every, t);
-  read_every(0);
-  for (std::thread& thread : threads)
-    thread.join();
+  InThreads(num_threads, read_every);
+}
+
+struct Payload {
+  uint8_t* source;
+  uint8_t* target;
+  int64_t bytes;
+  int repeats;
+};
+
+void Measure(const std::string& run_dir, Client& client, const Payload& payload) {
+  const auto [source, target, bytes, repeats] = payload;
+  const std::vector<TensorRange> ranges = {{"master", DType::kUint8, {bytes}, 0, bytes, source}};
+  ANYORDER_CHECK_OK(client.Prepare(ranges));
+  Series copy, stall, crc, plain, summed, raw, raw2, commit, load, raw_read, raw_read4, verify;
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    const int64_t step = repeat + 1;
+    copy.seconds.push_back(Time([&] { std::memcpy(target, source, bytes); }));
+    crc.seconds.push_back(Time([&] { Crc32c(source, bytes); }));
+    plain.seconds.push_back(Time([&] { CopyWithoutCrc(target, source, bytes); }));
+    summed.seconds.push_back(Time([&] { CopyWithCrc32c(target, source, bytes); }));
+    raw.seconds.push_back(Time([&] { RawWrite(run_dir + "/raw", source, bytes, 1); }));
+    commit.seconds.push_back(Time([&] {
+      const absl::StatusOr<SaveResult> saved = client.Save(step, ranges, "");
+      ANYORDER_CHECK(saved.ok() && saved->accepted) << saved.status();
+      stall.seconds.push_back(saved->stall_ms / 1e3);
+      ANYORDER_CHECK_OK(client.WaitCommitted(step, absl::Minutes(5)));
+    }));
+    raw2.seconds.push_back(Time([&] { RawWrite(run_dir + "/raw", source, bytes, 2); }));
+    const std::string file = CheckpointPath(run_dir, step) + "/" + RankFileName(0, 1);
+    Forget(file);
+    raw_read.seconds.push_back(Time([&] { RawRead(file, 1); }));
+    Forget(file);
+    verify.seconds.push_back(Time([&] {
+      const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(CheckpointPath(run_dir, step));
+      ANYORDER_CHECK_OK(checkpoint.status());
+      ANYORDER_CHECK_OK(checkpoint->Verify());
+    }));
+    raw_read4.seconds.push_back(Time([&] { RawRead(file, 4); }));
+    Forget(file);
+    load.seconds.push_back(Time([&] {
+      const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(CheckpointPath(run_dir, step));
+      ANYORDER_CHECK_OK(checkpoint.status());
+      ANYORDER_CHECK_OK(checkpoint->Read("master", 0, bytes, target));
+    }));
+    ANYORDER_CHECK(std::memcmp(source, target, bytes) == 0);
+  }
+  copy.Print("memcpy", bytes);
+  crc.Print("crc32c", bytes);
+  plain.Print("copy_without_crc32c", bytes);
+  summed.Print("copy_with_crc32c", bytes);
+  stall.Print("stall", bytes);
+  raw.Print("raw_write_1_thread", bytes);
+  raw2.Print("raw_write_2_threads", bytes);
+  commit.Print("stall_to_committed", bytes);
+  load.Print("load_cold", bytes);
+  raw_read.Print("raw_read_1_thread", bytes);
+  raw_read4.Print("raw_read_4_threads", bytes);
+  verify.Print("verify_cold", bytes);
 }
 
 int Main(int argc, char** argv) {
@@ -153,54 +212,7 @@ int Main(int argc, char** argv) {
   for (int64_t i = 0; i < bytes; ++i)
     source[i] = static_cast<uint8_t>(i * 2654435761u >> 13);
   std::memset(target, 1, bytes);
-  const std::vector<TensorRange> ranges = {{"master", DType::kUint8, {bytes}, 0, bytes, source}};
-  ANYORDER_CHECK_OK((*client)->Prepare(ranges));
-
-  Series copy, stall, crc, plain, summed, raw, raw2, commit, load, raw_read, raw_read4, verify;
-  for (int repeat = 0; repeat < repeats; ++repeat) {
-    const int64_t step = repeat + 1;
-    copy.seconds.push_back(Time([&] { std::memcpy(target, source, bytes); }));
-    crc.seconds.push_back(Time([&] { Crc32c(source, bytes); }));
-    plain.seconds.push_back(Time([&] { CopyWithoutCrc(target, source, bytes); }));
-    summed.seconds.push_back(Time([&] { CopyWithCrc32c(target, source, bytes); }));
-    raw.seconds.push_back(Time([&] { RawWrite(run_dir + "/raw", source, bytes, 1); }));
-    commit.seconds.push_back(Time([&] {
-      const absl::StatusOr<SaveResult> saved = (*client)->Save(step, ranges, "");
-      ANYORDER_CHECK(saved.ok() && saved->accepted) << saved.status();
-      stall.seconds.push_back(saved->stall_ms / 1e3);
-      ANYORDER_CHECK_OK((*client)->WaitCommitted(step, absl::Minutes(5)));
-    }));
-    raw2.seconds.push_back(Time([&] { RawWrite(run_dir + "/raw", source, bytes, 2); }));
-    const std::string payload = CheckpointPath(run_dir, step) + "/" + RankFileName(0, 1);
-    Forget(payload);
-    raw_read.seconds.push_back(Time([&] { RawRead(payload, 1); }));
-    Forget(payload);
-    verify.seconds.push_back(Time([&] {
-      const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(CheckpointPath(run_dir, step));
-      ANYORDER_CHECK_OK(checkpoint.status());
-      ANYORDER_CHECK_OK(checkpoint->Verify());
-    }));
-    raw_read4.seconds.push_back(Time([&] { RawRead(payload, 4); }));
-    Forget(payload);
-    load.seconds.push_back(Time([&] {
-      const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(CheckpointPath(run_dir, step));
-      ANYORDER_CHECK_OK(checkpoint.status());
-      ANYORDER_CHECK_OK(checkpoint->Read("master", 0, bytes, target));
-    }));
-    ANYORDER_CHECK(std::memcmp(source, target, bytes) == 0);
-  }
-  copy.Print("memcpy", bytes);
-  crc.Print("crc32c", bytes);
-  plain.Print("copy_without_crc32c", bytes);
-  summed.Print("copy_with_crc32c", bytes);
-  stall.Print("stall", bytes);
-  raw.Print("raw_write_1_thread", bytes);
-  raw2.Print("raw_write_2_threads", bytes);
-  commit.Print("stall_to_committed", bytes);
-  load.Print("load_cold", bytes);
-  raw_read.Print("raw_read_1_thread", bytes);
-  raw_read4.Print("raw_read_4_threads", bytes);
-  verify.Print("verify_cold", bytes);
+  Measure(run_dir, **client, {source, target, bytes, repeats});
   client->reset();
   (*service)->RequestStop();
   serving.join();

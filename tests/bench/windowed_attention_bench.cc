@@ -24,7 +24,6 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/check.h"
-#include "core/base/philox.h"
 #include "core/base/status.h"
 #include "tests/bench/options.h"
 #include "tests/bench/rounds.h"
@@ -34,6 +33,7 @@ namespace anyorder::bench {
 namespace {
 
 using kernels::testing::MakeWindowedAttention;
+using kernels::testing::NormalValues;
 using kernels::testing::Way;
 using kernels::testing::WindowedAttention;
 using kernels::testing::WindowedGradients;
@@ -57,14 +57,6 @@ int64_t StatusBytes(const std::string& name) {
     if (absl::StartsWith(line, name)) return 1024 * std::atoll(line.c_str() + name.size() + 1);
   }
   return 0;
-}
-
-std::vector<float> Normal(int64_t count, uint64_t seed) {
-  RandomStream random(seed, RandomPurpose::kInit, 0, 0);
-  std::vector<float> x(static_cast<size_t>(count));
-  for (float& value : x)
-    value = static_cast<float>(random.Normal());
-  return x;
 }
 
 absl::StatusOr<std::unique_ptr<WindowedAttention>> MakeWay(const Options& options,
@@ -101,10 +93,11 @@ absl::Status RunBench(int argc, char** argv) {
   const WindowedShape shape = {
       options.length, options.dim, {side, side, 1}, options.globals, /*causal=*/false};
   const int64_t whole = shape.length * shape.head_dim;
-  const std::vector<float> q = Normal(whole, 1), k = Normal(whole, 2), v = Normal(whole, 3);
-  const std::vector<float> global_q = Normal(shape.num_global * shape.head_dim, 4);
-  const std::vector<float> global_k = Normal(whole, 5), global_v = Normal(whole, 6);
-  const std::vector<float> dout = Normal(whole, 7);
+  const std::vector<float> q = NormalValues(whole, 1), k = NormalValues(whole, 2),
+                           v = NormalValues(whole, 3);
+  const std::vector<float> global_q = NormalValues(shape.num_global * shape.head_dim, 4);
+  const std::vector<float> global_k = NormalValues(whole, 5), global_v = NormalValues(whole, 6);
+  const std::vector<float> dout = NormalValues(whole, 7);
   std::vector<float> out(q.size()), dq(q.size()), dk(q.size()), dv(q.size());
   std::vector<float> dglobal_q(global_q.size()), dglobal_k(q.size()), dglobal_v(q.size());
   // A first product, so that what the library sets up once is not counted.

@@ -28,6 +28,7 @@
 #include "ckpt/manifest.h"
 #include "ckpt/protocol.h"
 #include "ckpt/safetensors.h"
+#include "tests/ckpt/stage_message.h"
 #include "tests/ckpt/staged_save.h"
 
 namespace anyorder::ckpt {
@@ -215,20 +216,6 @@ TEST_F(ParserFuzzTest, Leases) {
     if (owner.ok()) IsKnownDead(*owner);
     return owner.ok();
   });
-}
-
-Message StageMessage() {
-  Message message;
-  message.type = MessageType::kStage;
-  message.run_id = "test";
-  message.incarnation = 3;
-  message.generation = 300000002000;
-  message.step = 200;
-  message.bytes = 123456;
-  message.crcs = "0123456789abcdef";
-  message.metadata = "{\"k\":1}";
-  message.copy_ms = 1.25;
-  return message;
 }
 
 TEST_F(ParserFuzzTest, Messages) {

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "data/sampler.h"
 #include "tests/data/memory_text.h"
+#include "tests/data/taken_samples.h"
 
 namespace anyorder::data {
 namespace {
@@ -29,19 +29,7 @@ std::unique_ptr<Sampler> Make(const MemoryText& text,
                               const SamplingConfig& config,
                               SampleKind kind = SampleKind::kMaskedPairs,
                               uint64_t seed = 17) {
-  auto sampler = Sampler::Create(text, config, kind, seed, 4);
-  EXPECT_TRUE(sampler.ok()) << sampler.status();
-  return std::move(sampler).value();
-}
-
-TextSample Take(const Sampler& sampler, int64_t lane, int64_t step) {
-  auto sample = sampler.Sample(lane, step);
-  EXPECT_TRUE(sample.ok()) << sample.status();
-  return std::move(sample).value();
-}
-
-int64_t Count(const std::vector<uint8_t>& mask) {
-  return std::accumulate(mask.begin(), mask.end(), int64_t{0});
+  return MakeSampler(text, config, kind, 4, seed);
 }
 
 TEST(MaskedSamplerTest, TextIsThatOfThePermutationObjective) {

@@ -5,7 +5,6 @@
 #include <array>
 #include <cmath>
 #include <memory>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "data/sampler.h"
 #include "data/sampling/pair_sampler.h"
 #include "tests/data/memory_text.h"
+#include "tests/data/taken_samples.h"
 
 namespace anyorder::data {
 namespace {
@@ -32,19 +32,7 @@ SamplingConfig Config() {
 std::unique_ptr<Sampler> Make(const MemoryText& text,
                               const SamplingConfig& config,
                               SampleKind kind = SampleKind::kModePairs) {
-  auto sampler = Sampler::Create(text, config, kind, 17, kLanes);
-  EXPECT_TRUE(sampler.ok()) << sampler.status();
-  return std::move(sampler).value();
-}
-
-TextSample Take(const Sampler& sampler, int64_t lane, int64_t step) {
-  auto sample = sampler.Sample(lane, step);
-  EXPECT_TRUE(sample.ok()) << sample.status();
-  return std::move(sample).value();
-}
-
-int64_t Count(const std::vector<uint8_t>& mask) {
-  return std::accumulate(mask.begin(), mask.end(), int64_t{0});
+  return MakeSampler(text, config, kind, kLanes);
 }
 
 // Tokens of MemoryText follow each other as numbers do.

@@ -13,6 +13,7 @@
 
 #include "data/sampling/lane_streams.h"
 #include "tests/data/memory_text.h"
+#include "tests/data/taken_samples.h"
 
 namespace anyorder::data {
 namespace {
@@ -33,15 +34,7 @@ std::unique_ptr<Sampler> Make(const MemoryText& text,
                               int64_t num_lanes,
                               SampleKind kind = SampleKind::kPairs,
                               uint64_t seed = 17) {
-  auto sampler = Sampler::Create(text, config, kind, seed, num_lanes);
-  EXPECT_TRUE(sampler.ok()) << sampler.status();
-  return std::move(sampler).value();
-}
-
-TextSample Take(const Sampler& sampler, int64_t lane, int64_t step) {
-  auto sample = sampler.Sample(lane, step);
-  EXPECT_TRUE(sample.ok()) << sample.status();
-  return std::move(sample).value();
+  return MakeSampler(text, config, kind, num_lanes, seed);
 }
 
 bool Same(const TextSample& a, const TextSample& b) {

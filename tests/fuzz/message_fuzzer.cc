@@ -9,6 +9,7 @@
 #include "ckpt/crc32c.h"
 #include "ckpt/protocol.h"
 #include "core/base/check.h"
+#include "tests/ckpt/stage_message.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace anyorder::fuzz {
@@ -40,24 +41,10 @@ int Receive(absl::string_view sent) {
   }
 }
 
-ckpt::Message StageMessage() {
-  ckpt::Message message;
-  message.type = ckpt::MessageType::kStage;
-  message.run_id = "run";
-  message.incarnation = 3;
-  message.generation = 300000002000;
-  message.step = 200;
-  message.bytes = 123456;
-  message.crcs = "0123456789abcdef";
-  message.metadata = "{\"k\":1}";
-  message.copy_ms = 1.25;
-  return message;
-}
-
 }  // namespace
 
 std::vector<std::string> Seeds() {
-  const std::string body = ckpt::SerializeMessage(StageMessage());
+  const std::string body = ckpt::SerializeMessage(ckpt::StageMessage());
   ckpt::Message hello;
   hello.world_size = 2;
   return {body, ckpt::SerializeMessage(hello), Frame(body) + Frame(body)};

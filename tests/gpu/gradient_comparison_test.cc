@@ -13,6 +13,7 @@
 
 #include "core/base/check.h"
 #include "tests/testing/forwarding_backend.h"
+#include "tests/testing/no_bias.h"
 
 namespace anyorder::testing {
 namespace {
@@ -27,17 +28,6 @@ std::unique_ptr<kernels::Backend> MakeCpu() {
   ANYORDER_CHECK_OK(cpu.status());
   return *std::move(cpu);
 }
-
-// Forgets the bias of every matrix product.
-class NoBias final : public ForwardingBackend {
- public:
-  using ForwardingBackend::ForwardingBackend;
-  void Gemm(const kernels::GemmArgs& args, StreamView stream) override {
-    kernels::GemmArgs changed = args;
-    changed.bias = {};
-    ForwardingBackend::Gemm(changed, stream);
-  }
-};
 
 // Draws other dropout than it is asked for, in attention alone.
 class OtherDropout final : public ForwardingBackend {

@@ -210,6 +210,13 @@ Problem LimitedProblem(int limits, const AttentionShape& shape = kSmall) {
   return p;
 }
 
+// Key j's values are 1 in column j of every head, so that outputs are weights. REQUIRES: head_dim is num_keys.
+void SetOneHotValues(Problem* p) {
+  const AttentionShape& shape = p->shape;
+  for (int64_t i = 0; i < p->v.size(); ++i)
+    p->v.Set(i, (i / shape.model_dim()) % shape.num_keys == i % shape.head_dim ? 1 : 0);
+}
+
 TEST(ReferenceAttentionTest, GradientsMatchFiniteDifferencesForEveryLimitOfVisibility) {
   for (const int limits :
        {0, +kOrder, kOrder | kGroups, +kDocuments, +kBands, kBands | kGlobals, +kAll}) {
@@ -278,8 +285,7 @@ TEST(ReferenceAttentionTest, WeightsAreUniformOverExactlyTheVisibleKeys) {
     p.shape.num_tables = 0;
     p.q = HostTensor(kF64, p.q.shape());
     const int64_t m = shape.model_dim();
-    for (int64_t i = 0; i < p.v.size(); ++i)
-      p.v.Set(i, (i / m) % shape.num_keys == i % shape.head_dim ? 1 : 0);
+    SetOneHotValues(&p);
     const Output output = Forward(p);
     for (int64_t row = 0; row < shape.num_rows(); ++row) {
       const int64_t lane = shape.LaneOfRow(row);
@@ -321,8 +327,7 @@ TEST(ReferenceAttentionTest, BiasByDistanceIsAddedAfterTheScale) {
   p.q = HostTensor(kF64, p.q.shape());
   p.scale = 0.125f;
   const int64_t m = shape.model_dim();
-  for (int64_t i = 0; i < p.v.size(); ++i)
-    p.v.Set(i, (i / m) % shape.num_keys == i % shape.head_dim ? 1 : 0);
+  SetOneHotValues(&p);
   const Output output = Forward(p);
   for (int64_t row = 0; row < shape.num_rows(); ++row) {
     const int64_t lane = shape.LaneOfRow(row);
@@ -419,8 +424,7 @@ TEST(ReferenceAttentionTest, DropoutKeepsExpectedWeightAndFollowsTheKeepFunction
   shape.head_dim = shape.num_keys;
   Problem p = MakeProblem(shape);
   const int64_t m = shape.model_dim();
-  for (int64_t i = 0; i < p.v.size(); ++i)
-    p.v.Set(i, (i / m) % shape.num_keys == i % shape.head_dim ? 1 : 0);
+  SetOneHotValues(&p);
   const Output plain = Forward(p);
   p.dropout = MakeDropout(3, 4, 5, 0.4);
   const Output dropped = Forward(p);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "core/base/philox.h"
 #include "tests/kernels/windowed_diagonals.h"
 
 namespace anyorder::kernels::testing {
@@ -359,6 +360,14 @@ float WindowedShape::scale() const {
 bool WindowedShape::IsVisible(int64_t i, int64_t j) const {
   if (i < num_global || (causal && j > i)) return false;
   return j < num_global || band.Contains(i - j);
+}
+
+std::vector<float> NormalValues(int64_t count, uint64_t seed) {
+  RandomStream random(seed, RandomPurpose::kInit, 0, 0);
+  std::vector<float> x(static_cast<size_t>(count));
+  for (float& value : x)
+    value = static_cast<float>(random.Normal());
+  return x;
 }
 
 std::unique_ptr<WindowedAttention> MakeWindowedAttention(Way way,

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "kernels/backend.h"
 
@@ -65,6 +66,9 @@ class WindowedAttention {
                         const float* dout,
                         const WindowedGradients& gradients) = 0;
 };
+
+// Inputs of such a problem.
+std::vector<float> NormalValues(int64_t count, uint64_t seed);
 
 // Null where the way cannot do the shape (see above). `backend` computes the matrix products and is borrowed.
 std::unique_ptr<WindowedAttention> MakeWindowedAttention(Way way,

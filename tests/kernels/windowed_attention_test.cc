@@ -10,8 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "core/base/philox.h"
-
 namespace anyorder::kernels::testing {
 namespace {
 
@@ -19,23 +17,15 @@ struct Tensors {
   std::vector<float> q, k, v, global_q, global_k, global_v, dout;
 };
 
-std::vector<float> Normal(int64_t count, uint64_t seed) {
-  RandomStream random(seed, RandomPurpose::kInit, 0, 0);
-  std::vector<float> x(static_cast<size_t>(count));
-  for (float& value : x)
-    value = static_cast<float>(random.Normal());
-  return x;
-}
-
 Tensors MakeTensors(const WindowedShape& shape) {
   const int64_t whole = shape.length * shape.head_dim;
-  return {Normal(whole, 1),
-          Normal(whole, 2),
-          Normal(whole, 3),
-          Normal(shape.num_global * shape.head_dim, 4),
-          Normal(whole, 5),
-          Normal(whole, 6),
-          Normal(whole, 7)};
+  return {NormalValues(whole, 1),
+          NormalValues(whole, 2),
+          NormalValues(whole, 3),
+          NormalValues(shape.num_global * shape.head_dim, 4),
+          NormalValues(whole, 5),
+          NormalValues(whole, 6),
+          NormalValues(whole, 7)};
 }
 
 // out, dq, dk, dv, dglobal_q, dglobal_k, dglobal_v.

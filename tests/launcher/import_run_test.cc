@@ -14,11 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/direct_save.h"
 #include "core/base/status.h"
 #include "core/model/parameters.h"
-#include "core/train/resume.h"
 #include "core/train/run_directory.h"
+#include "tests/core/train/saved_run.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -51,21 +50,13 @@ class ImportRunTest : public ::testing::Test {
     fs::create_directories(options_.input);
     std::ofstream(RunDirectory(options_.input).config) << config_.ToText();
     const ParameterLayout layout(config_.model, 20);
-    const int64_t elements = layout.num_elements();
-    const std::vector<float> values(static_cast<size_t>(elements), 0.5f);
-    std::vector<ckpt::TensorRange> ranges;
-    for (const char* name : {"master", "adam_m", "adam_v"})
-      ranges.push_back({name, DType::kFloat32, Shape{elements}, 0, elements, values.data()});
-    TrainMetadata metadata;
-    metadata.step = 7;
-    metadata.tokenizer_digest = "tokenizer";
-    metadata.config_digest = config_.IdentityDigest();
-    metadata.dataset_digest = "dataset";
-    metadata.config_text = config_.ToText();
-    Json json = Json::parse(SerializeMetadata(metadata, layout));
-    spoil(json["parameters"]);
+    const std::vector<float> values(static_cast<size_t>(layout.num_elements()), 0.5f);
     const absl::Status saved =
-        ckpt::SaveDirectly(options_.input, {"run", 0, 7, 0, 1, 1}, ranges, json.dump());
+        SaveRun(options_.input, config_, layout, values, [&](const std::string& metadata) {
+          Json json = Json::parse(metadata);
+          spoil(json["parameters"]);
+          return json.dump();
+        });
     EXPECT_TRUE(saved.ok()) << saved;
     return ImportRun(options_);
   }

@@ -18,6 +18,7 @@
 #include "tests/core/model/model_testing.h"
 #include "tests/testing/fenced_backend.h"
 #include "tests/testing/forwarding_backend.h"
+#include "tests/testing/no_bias.h"
 
 namespace anyorder::testing {
 namespace {
@@ -126,16 +127,6 @@ class NoSegmentScale final : public ForwardingBackend {
     const auto head_dim = static_cast<float>(args.in.shape.head_dim);
     for (int64_t i = 0; i < gradient.num_elements(); ++i)
       gradient.data<float>()[i] *= std::sqrt(head_dim);
-  }
-};
-
-class NoBias final : public ForwardingBackend {
- public:
-  using ForwardingBackend::ForwardingBackend;
-  void Gemm(const kernels::GemmArgs& args, StreamView stream) override {
-    kernels::GemmArgs changed = args;
-    changed.bias = {};
-    ForwardingBackend::Gemm(changed, stream);
   }
 };
 

@@ -126,6 +126,15 @@ ModelConfig SmallModel() {
   return model;
 }
 
+ModelConfig SmallLearnedModel(int64_t positions) {
+  ModelConfig model = SmallModel();
+  model.mem_len = 0;
+  model.positions = Positions::kLearned;
+  model.max_positions = positions;
+  model.segments = Segments::kNone;
+  return model;
+}
+
 SamplingConfig SmallSampling() {
   SamplingConfig sampling;
   sampling.seq_len = 16;

@@ -17,6 +17,8 @@ namespace anyorder::testing {
 // A network of a few thousand parameters with every feature on. Weights are drawn wide, so that no gradient
 // is too small to be told from rounding. head_dim is 4, so that 1 / sqrt(head_dim) is exact in fp32.
 ModelConfig SmallModel();
+// The same with learned positions and no memory or segments, as GPT and BERT have it.
+ModelConfig SmallLearnedModel(int64_t positions = 16);
 // 16 slots, two halves of 8, five targets.
 SamplingConfig SmallSampling();
 inline constexpr int64_t kSmallVocab = 13;

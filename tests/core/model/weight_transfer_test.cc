@@ -12,11 +12,7 @@ namespace anyorder::testing {
 namespace {
 
 ModelConfig Short() {
-  ModelConfig model = SmallModel();
-  model.mem_len = 0;
-  model.positions = Positions::kLearned;
-  model.max_positions = 16;
-  model.segments = Segments::kNone;
+  ModelConfig model = SmallLearnedModel();
   model.attention_biases = true;
   return model;
 }

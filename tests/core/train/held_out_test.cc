@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "tests/core/train/small_gpt.h"
 #include "tests/data/dataset_files.h"
 #include "tests/data/example_files.h"
 
@@ -20,22 +21,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 RunConfig Classifier(const std::string& held_out) {
-  RunConfig config;
-  config.model.num_layers = 1;
-  config.model.model_dim = 8;
-  config.model.num_heads = 2;
-  config.model.head_dim = 4;
-  config.model.ffn_dim = 12;
-  config.model.mem_len = 0;
-  config.model.positions = Positions::kLearned;
-  config.model.max_positions = 32;
-  config.model.segments = Segments::kNone;
-  config.model.softmax_bias = false;
-  config.sampling.seq_len = 32;
-  config.sampling.bidirectional = false;
-  config.objective.name = "gpt_classifier";
+  RunConfig config = SmallClassifier(1, 32, 2);
   config.objective.task = ExampleTask::kEntailment;
-  config.objective.num_classes = 2;
   config.train.lanes = 2;
   config.data.shards = "training";
   config.eval.shards = held_out;

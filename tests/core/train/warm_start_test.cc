@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/direct_save.h"
-#include "core/train/resume.h"
 #include "core/train/task_data.h"
+#include "tests/core/train/saved_run.h"
+#include "tests/core/train/small_gpt.h"
 #include "tests/data/dataset_files.h"
 #include "tests/data/example_files.h"
 
@@ -27,31 +27,11 @@ using ::testing::Not;
 constexpr int64_t kVocab = 20;
 
 RunConfig Gpt() {
-  RunConfig config;
-  config.model.num_layers = 2;
-  config.model.model_dim = 8;
-  config.model.num_heads = 2;
-  config.model.head_dim = 4;
-  config.model.ffn_dim = 12;
-  config.model.mem_len = 0;
-  config.model.positions = Positions::kLearned;
-  config.model.max_positions = 16;
-  config.model.segments = Segments::kNone;
-  config.model.softmax_bias = false;
-  config.sampling.seq_len = 16;
-  config.sampling.bidirectional = false;
-  config.objective.name = "gpt";
-  config.data.shards = "shards";
-  config.Resolve();
-  return config;
+  return SmallGpt(2, 16);
 }
 
 RunConfig Classifier() {
-  RunConfig config = Gpt();
-  config.objective.name = "gpt_classifier";
-  config.objective.num_classes = 3;
-  config.Resolve();
-  return config;
+  return SmallClassifier(2, 16, 3);
 }
 
 class WarmStartTest : public ::testing::Test {
@@ -67,25 +47,9 @@ class WarmStartTest : public ::testing::Test {
   // A checkpoint of `config` whose element i is i + 1.
   void Save(const RunConfig& config) const {
     const ParameterLayout layout(config.model, kVocab);
-    const int64_t elements = layout.num_elements();
-    std::vector<float> master(static_cast<size_t>(elements));
+    std::vector<float> master(static_cast<size_t>(layout.num_elements()));
     std::iota(master.begin(), master.end(), 1.0f);
-    const std::vector<float> zeros(master.size());
-    std::vector<ckpt::TensorRange> ranges;
-    for (const auto& [name, values] :
-         {std::pair<const char*, const std::vector<float>*>{"master", &master},
-          {"adam_m", &zeros},
-          {"adam_v", &zeros}}) {
-      ranges.push_back({name, DType::kFloat32, Shape{elements}, 0, elements, values->data()});
-    }
-    TrainMetadata metadata;
-    metadata.step = 7;
-    metadata.tokenizer_digest = "tokenizer";
-    metadata.config_digest = config.IdentityDigest();
-    metadata.dataset_digest = "dataset";
-    metadata.config_text = config.ToText();
-    const absl::Status saved = ckpt::SaveDirectly(
-        run_, {"run", 0, 7, 0, 1, 1}, ranges, SerializeMetadata(metadata, layout));
+    const absl::Status saved = SaveRun(run_, config, layout, master);
     ASSERT_TRUE(saved.ok()) << saved;
   }
   absl::StatusOr<WarmStart> Plan(const RunConfig& config,

@@ -16,11 +16,7 @@ namespace anyorder::testing {
 namespace {
 
 ModelConfig Windowed(const std::string& windows) {
-  ModelConfig model = SmallModel();
-  model.mem_len = 0;
-  model.positions = Positions::kLearned;
-  model.max_positions = 32;
-  model.segments = Segments::kNone;
+  ModelConfig model = SmallLearnedModel(32);
   model.attention_windows = windows;
   return model;
 }

@@ -21,10 +21,7 @@ using ::testing::HasSubstr;
 constexpr VocabularyIds kVocabulary = {.separator = 4, .classifier = 3, .mask = 2, .size = 13};
 
 ModelConfig LearnedModel() {
-  ModelConfig model = SmallModel();
-  model.mem_len = 0;
-  model.positions = Positions::kLearned;
-  model.max_positions = 16;
+  ModelConfig model = SmallLearnedModel();
   model.segments = Segments::kLearned;
   model.num_segments = 6;
   return model;

@@ -21,10 +21,7 @@ constexpr int32_t kSep = 4;
 constexpr int64_t kLanes = 4;
 
 ModelConfig LearnedModel() {
-  ModelConfig model = SmallModel();
-  model.mem_len = 0;
-  model.positions = Positions::kLearned;
-  model.max_positions = 16;
+  ModelConfig model = SmallLearnedModel();
   model.segments = Segments::kLearned;
   model.num_segments = 6;
   model.attention_biases = true;

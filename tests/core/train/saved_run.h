@@ -1,0 +1,38 @@
+// A run's checkpoint that no training made.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ckpt/direct_save.h"
+#include "core/train/resume.h"
+
+namespace anyorder {
+
+// Step 7 of `run_dir`, by one rank, with moments of zero. `edit` may change the metadata, JSON, before they are written.
+inline absl::Status SaveRun(const std::string& run_dir,
+                            const RunConfig& config,
+                            const ParameterLayout& layout,
+                            const std::vector<float>& master,
+                            const std::function<std::string(const std::string&)>& edit = {}) {
+  const std::vector<float> zeros(master.size());
+  const int64_t elements = layout.num_elements();
+  std::vector<ckpt::TensorRange> ranges;
+  for (const char* name : {"master", "adam_m", "adam_v"})
+    ranges.push_back({name, DType::kFloat32, Shape{elements}, 0, elements, zeros.data()});
+  ranges.front().data = master.data();
+  TrainMetadata metadata;
+  metadata.step = 7;
+  metadata.tokenizer_digest = "tokenizer";
+  metadata.config_digest = config.IdentityDigest();
+  metadata.dataset_digest = "dataset";
+  metadata.config_text = config.ToText();
+  const std::string text = SerializeMetadata(metadata, layout);
+  return ckpt::SaveDirectly(
+      run_dir, {"run", 0, metadata.step, 0, 1, 1}, ranges, edit ? edit(text) : text);
+}
+
+}  // namespace anyorder

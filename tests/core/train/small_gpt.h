@@ -1,0 +1,41 @@
+// Runs of GPT that are planned and checked but never trained.
+
+#pragma once
+
+#include <cstdint>
+
+#include "core/train/run_config.h"
+
+namespace anyorder {
+
+// Of `length` slots, as many positions, and a dataset "shards".
+inline RunConfig SmallGpt(int64_t num_layers, int64_t length) {
+  RunConfig config;
+  config.model.num_layers = num_layers;
+  config.model.model_dim = 8;
+  config.model.num_heads = 2;
+  config.model.head_dim = 4;
+  config.model.ffn_dim = 12;
+  config.model.mem_len = 0;
+  config.model.positions = Positions::kLearned;
+  config.model.max_positions = length;
+  config.model.segments = Segments::kNone;
+  config.model.softmax_bias = false;
+  config.sampling.seq_len = length;
+  config.sampling.bidirectional = false;
+  config.objective.name = "gpt";
+  config.data.shards = "shards";
+  config.Resolve();
+  return config;
+}
+
+// The same, fine-tuned to tell classes apart.
+inline RunConfig SmallClassifier(int64_t num_layers, int64_t length, int64_t num_classes) {
+  RunConfig config = SmallGpt(num_layers, length);
+  config.objective.name = "gpt_classifier";
+  config.objective.num_classes = num_classes;
+  config.Resolve();
+  return config;
+}
+
+}  // namespace anyorder
