@@ -34,8 +34,9 @@ ANYORDER_KERNEL void PlainGemmKernel(PlainGemmParams<T, C> p) {
   const int64_t column = at % p.n;
   float sum = 0;
   for (int64_t i = 0; i < p.k; ++i)
-    sum += ToFloat(p.a[row * p.a_row + i * p.a_inner]) *
-           ToFloat(p.b[i * p.b_inner + column * p.b_column]);
+    sum = MultiplyAdd(ToFloat(p.a[row * p.a_row + i * p.a_inner]),
+                      ToFloat(p.b[i * p.b_inner + column * p.b_column]),
+                      sum);
   if (p.bias != nullptr) sum += ToFloat(p.bias[column]);
   // With beta 0 the old value may be anything and is not read.
   if (p.beta != 0) sum += p.beta * ToFloat(p.c[at]);
