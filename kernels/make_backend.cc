@@ -38,11 +38,11 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& optio
 }
 
 bool IsWithoutUsableGpu(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsNotFound(status);
+  return absl::IsInvalidArgument(status) || absl::IsUnavailable(status) || absl::IsNotFound(status);
 }
 
 absl::Status CheckDevice(DeviceChoice device) {
-  return device == DeviceChoice::kCuda ? cuda::CountDevices().status() : absl::OkStatus();
+  return device == DeviceChoice::kCuda ? cuda::CheckFirstDevice() : absl::OkStatus();
 }
 
 }  // namespace anyorder::kernels

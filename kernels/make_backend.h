@@ -29,13 +29,14 @@ struct BackendOptions : CpuBackendOptions {
 };
 
 // Says in the log why kAuto found no GPU that it can use, where the program was built for one; a warning if there is one, of a chip without
-// code or without cuBLASLt. Errors: InvalidArgument for num_threads, and as CheckDevice; Unavailable for kCuda with a GPU that will not do
-// or does not answer, in one line; NotFound without cuBLASLt; DataLoss for a damaged table.
+// code or without cuBLASLt. Errors: InvalidArgument for num_threads, and as CheckDevice for the rank's own GPU; Unavailable for kCuda with
+// one that does not answer, in one line; NotFound without cuBLASLt; DataLoss for a damaged table.
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& options);
 // Whether an error of the CUDA backend is such that kAuto takes the CPU. A damaged table or too little memory is the user's to know.
 bool IsWithoutUsableGpu(const absl::Status& status);
 
-// InvalidArgument, in one line, if `device` is kCuda and this machine has no GPU or driver for it, or this program no CUDA.
+// InvalidArgument, in one line, if `device` is kCuda and this machine has no GPU or driver for it, its first one is of a chip that this
+// program has no code for, or this program has no CUDA: starting again would not help.
 absl::Status CheckDevice(DeviceChoice device);
 
 }  // namespace anyorder::kernels

@@ -20,6 +20,9 @@ bool HasDriver() {
 absl::StatusOr<int> CountDevices() {
   return BuiltWithoutCuda();
 }
+absl::Status CheckFirstDevice() {
+  return BuiltWithoutCuda();
+}
 absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int) {
   return BuiltWithoutCuda();
 }

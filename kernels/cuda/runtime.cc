@@ -31,7 +31,7 @@ absl::Status CheckChip(const DeviceProperties& device) {
   // Code of sm_80 runs on all of compute capability 8, where a block may have less memory than the kernels are made for.
   if (device.chip / 10 == kOldestChip / 10 && device.shared_bytes_per_block >= kMostSharedBytes)
     return absl::OkStatus();
-  return absl::UnavailableError(
+  return absl::InvalidArgumentError(
       absl::StrCat(device.name,
                    " (sm_",
                    device.chip,

@@ -112,14 +112,16 @@ bool HasDriver();
 // How many GPUs this program can see, at least one. InvalidArgument where there is none, no driver, or one older than the runtime (both
 // versions are said): another start would not find one either. Unavailable if there are some that cannot be used now.
 absl::StatusOr<int> CountDevices();
-// GPU number `device` of them. Unavailable if CheckChip refuses it or it does not answer.
+// What CountDevices and CheckChip say of the first of them, without opening it.
+absl::Status CheckFirstDevice();
+// GPU number `device` of them. InvalidArgument if CheckChip refuses it, Unavailable if it does not answer.
 absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int device);
 
 // What both kinds of runtime say of an allocation that did not fit, and of a chip.
 absl::Status OutOfDeviceMemory(int64_t bytes,
                                const DeviceMemoryInfo& memory,
                                const DeviceProperties& device);
-// Unavailable unless this program's kernels run on it.
+// InvalidArgument unless this program's kernels run on it: another start would find the same chip.
 absl::Status CheckChip(const DeviceProperties& device);
 
 // For memory that an operation turns out to need, and which has nobody to return an error to: ends the program with one line and kExitIo

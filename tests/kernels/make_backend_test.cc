@@ -37,7 +37,8 @@ TEST(MakeBackendTest, WithoutAGpuAutoIsTheCpuAndCudaSaysWhy) {
 }
 
 TEST(MakeBackendTest, AutoTakesTheCpuForAGpuThatWillNotDoAndForNothingElse) {
-  EXPECT_TRUE(IsWithoutUsableGpu(absl::UnavailableError("an old chip")));
+  EXPECT_TRUE(IsWithoutUsableGpu(absl::InvalidArgumentError("an old chip")));
+  EXPECT_TRUE(IsWithoutUsableGpu(absl::UnavailableError("it does not answer")));
   EXPECT_TRUE(IsWithoutUsableGpu(absl::NotFoundError("no cuBLASLt")));
   EXPECT_FALSE(IsWithoutUsableGpu(absl::OkStatus()));
   EXPECT_FALSE(IsWithoutUsableGpu(absl::DataLossError("the table is damaged")));
