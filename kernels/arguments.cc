@@ -67,7 +67,21 @@ GemmSizes CheckArguments(const GemmArgs& args) {
       << "c is " << Name(args.c.dtype()) << " for operands of " << Name(dtype);
   CheckTensor(args.c, "c", args.c.dtype(), sizes.m * sizes.n);
   ANYORDER_CHECK(args.beta == 0.0f || args.beta == 1.0f) << "beta=" << args.beta;
+  const bool sums_a = !args.a_sum.is_null();
+  const bool sums_b = !args.b_sum.is_null();
+  ANYORDER_CHECK(sums_a + sums_b + !args.bias.is_null() <= 1)
+      << "more than one of a_sum, b_sum and bias";
+  ANYORDER_CHECK(!sums_a || args.transpose_a) << "a_sum without transpose_a";
+  ANYORDER_CHECK(!sums_b || !args.transpose_b) << "b_sum with transpose_b";
+  CheckOptionalTensor(args.a_sum, "a_sum", GradientDType(dtype), sizes.m);
+  CheckOptionalTensor(args.b_sum, "b_sum", GradientDType(dtype), sizes.n);
   return sizes;
+}
+
+ColumnSumArgs SumOf(const GemmArgs& args) {
+  if (!args.a_sum.is_null()) return {.x = args.a, .y = args.a_sum};
+  if (!args.b_sum.is_null()) return {.x = args.b, .y = args.b_sum};
+  return {};
 }
 
 void CheckArguments(const ColumnSumArgs& args) {

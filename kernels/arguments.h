@@ -35,6 +35,8 @@ struct GemmSizes {
 };
 
 GemmSizes CheckArguments(const GemmArgs& args);
+// What a product has to sum of its operands, as an operation of its own; y is null where it is nothing.
+ColumnSumArgs SumOf(const GemmArgs& args);
 void CheckArguments(const ColumnSumArgs& args);
 void CheckArguments(const AttentionInputs& in);
 void CheckArguments(const AttentionForwardArgs& args);

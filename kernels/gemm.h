@@ -1,7 +1,7 @@
 // Matrix products and column sums.
 //
 // Numerics: sums in fp32 (double in the reference), rounded once to c's dtype after bias and beta were
-// applied. Edge cases: any of M, N may be 0 (nothing is written); K = 0 gives c = bias + beta * c.
+// applied. Edge cases: any of M, N may be 0 (nothing of c is written); K = 0 gives c = bias + beta * c, and a_sum or b_sum zeros.
 
 #pragma once
 
@@ -18,9 +18,13 @@ struct GemmArgs {
   ConstTensorView bias;  // [N] T or null, added to every row
   float beta = 0.0f;     // 0: c is overwritten and may hold anything before; 1: c is added to
   TensorView c;          // [M, N]  T or G
+  // At most one of them, and none with a bias: sums of an operand over K, overwritten whatever beta is. Where c is a weight's gradient,
+  // the sums of dy are the bias's; libraries make them while they read dy for the product. The operand is stored with K rows.
+  TensorView a_sum = {};  // [M] G or null: a_sum[m] = sum over k of a[k, m]; with transpose_a
+  TensorView b_sum = {};  // [N] G or null: b_sum[n] = sum over k of b[k, n]; no transpose_b
 };
 
-// y[c] (+)= sum over rows of x[r, c]: bias gradients.
+// y[c] (+)= sum over rows of x[r, c]. No rows: zeros, or what y was.
 struct ColumnSumArgs {
   ConstTensorView x;  // [rows, columns]  T
   float beta = 0.0f;  // 0 or 1

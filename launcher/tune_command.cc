@@ -22,13 +22,15 @@ struct TuneOptions {
 
 void Print(const kernels::cuda::TunedGemm& tuned) {
   const kernels::cuda::GemmKey& key = tuned.key;
-  absl::PrintF("%d x %d x %d %s%s %s: %.1f us, was %.1f, %d candidates\n",
+  const char* const sum = tuned.fuses_sum ? ", sum fused" : ", sum apart";
+  absl::PrintF("%d x %d x %d %s%s %s%s: %.1f us, was %.1f, %d candidates\n",
                key.m,
                key.n,
                key.k,
                key.transpose_a ? "aT" : "a",
                key.transpose_b ? " bT" : " b",
                std::string(Name(key.in)),
+               key.sum == kernels::cuda::GemmSum::kNone ? "" : sum,
                tuned.best_microseconds,
                tuned.before_microseconds,
                tuned.candidates);
@@ -41,10 +43,14 @@ absl::Status Tune(const TuneOptions& options) {
         "give --run-dir of a run on a GPU, or its --table, one of them");
   const std::string path =
       options.table.empty() ? absl::StrCat(options.run_dir, "/gemm_table.txt") : options.table;
-  absl::PrintF(
-      "measuring the products in '%s'; a run that is resumed with what comes out has other bits\n",
-      path);
-  return kernels::cuda::TuneGemms(path, Print);
+  const auto begin = [&path] {
+    absl::PrintF(
+        "measuring the products in '%s'; a run that is resumed with what comes out has other "
+        "bits\n",
+        path);
+    std::fflush(stdout);
+  };
+  return kernels::cuda::TuneGemms(path, begin, Print);
 }
 
 }  // namespace

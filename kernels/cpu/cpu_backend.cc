@@ -85,7 +85,10 @@ class CpuBackend : public Backend {
     return cpu::CrossEntropyWorkspaceBytes(rows, vocab, dtype);
   }
 
-  void Gemm(const GemmArgs& args, StreamView) override { gemm_.Run(args); }
+  void Gemm(const GemmArgs& args, StreamView stream) override {
+    gemm_.Run(args);
+    if (const ColumnSumArgs sum = SumOf(args); !sum.y.is_null()) ColumnSum(sum, stream);
+  }
   void ColumnSum(const ColumnSumArgs& args, StreamView) override;
   void AttentionForward(const AttentionForwardArgs& args, StreamView) override {
     cpu::CpuAttentionForward(args, num_threads_);

@@ -21,6 +21,7 @@ class Gemm {
 
   // Whether oneDNN multiplies bfloat16 on this machine.
   bool SupportsBFloat16() const;
+  // All but a_sum and b_sum.
   void Run(const GemmArgs& args);
 
  private:

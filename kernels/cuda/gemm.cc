@@ -8,6 +8,14 @@
 
 namespace anyorder::kernels::cuda {
 
+namespace {
+
+bool IsAligned(const void* vector) {
+  return reinterpret_cast<uintptr_t>(vector) % kBiasAlignment == 0;
+}
+
+}  // namespace
+
 ColumnMajorProduct ColumnMajorOf(const GemmArgs& args) {
   ColumnMajorProduct product;
   product.key = GemmKeyOf(args);
@@ -27,7 +35,7 @@ ColumnMajorProduct ColumnMajorOf(const GemmArgs& args) {
 }
 
 GemmEngine::~GemmEngine() {
-  for (auto* blocks : {&workspaces_, &biases_}) {
+  for (auto* blocks : {&workspaces_, &biases_, &sums_}) {
     for (const auto& [stream, block] : *blocks)
       runtime_.FreeDevice(block.data);
   }
@@ -49,8 +57,7 @@ void* GemmEngine::Workspace(StreamView stream, int64_t bytes) {
 
 const void* GemmEngine::BiasFor(const GemmArgs& args, StreamView stream) {
   const DType dtype = args.c.dtype();
-  const bool is_aligned = reinterpret_cast<uintptr_t>(args.bias.raw()) % kBiasAlignment == 0;
-  if (args.bias.dtype() == dtype && is_aligned) return args.bias.raw();
+  if (args.bias.dtype() == dtype && IsAligned(args.bias.raw())) return args.bias.raw();
   const int64_t bytes = args.bias.num_elements() * SizeOf(dtype);
   void* const copy = Grow(biases_[stream.handle], bytes, stream);
   if (args.bias.dtype() == dtype) {
@@ -61,12 +68,41 @@ const void* GemmEngine::BiasFor(const GemmArgs& args, StreamView stream) {
   return copy;
 }
 
-void GemmEngine::Run(const GemmArgs& args, StreamView stream) {
+void* GemmEngine::PlaceOf(const TensorView& sum, StreamView stream) {
+  if (IsAligned(sum.raw())) return sum.raw();
+  return Grow(sums_[stream.handle], sum.num_bytes(), stream);
+}
+
+void GemmEngine::SumApart(const ColumnSumArgs& sum, StreamView stream) {
+  const int64_t elements = ColumnSumScratchElements(NumRows(sum.x), NumColumns(sum.x));
+  const int64_t bytes = elements * static_cast<int64_t>(sizeof(float));
+  // After the product, which is done with the workspace.
+  auto* const partials = static_cast<float*>(Workspace(stream, bytes));
+  if (runtime_.is_emulated() && bytes > 0) runtime_.FillBytes(partials, 0xff, bytes, stream);
+  ColumnSum(sum, {partials, elements}, stream);
+}
+
+bool GemmEngine::RunProduct(const GemmArgs& args, const TensorView& sum, StreamView stream) {
   ColumnMajorProduct product = ColumnMajorOf(args);
-  if (product.rows == 0 || product.columns == 0) return;
-  if (product.inner == 0) return PlainGemm(args, stream);
+  if (product.rows == 0 || product.columns == 0) return false;
+  if (product.inner == 0) {
+    PlainGemm(args, stream);
+    return false;
+  }
   if (product.bias != nullptr) product.bias = BiasFor(args, stream);
-  if (!Multiply(product, stream)) PlainGemm(args, stream);
+  if (MayFuseSum(product.key)) product.sum = PlaceOf(sum, stream);
+  const Made made = Multiply(product, stream);
+  if (made == Made::kNothing) PlainGemm(args, stream);
+  if (made != Made::kProductAndSum) return false;
+  if (product.sum != sum.raw())
+    runtime_.CopyOnDevice(product.sum, sum.raw(), sum.num_bytes(), stream);
+  return true;
+}
+
+void GemmEngine::Run(const GemmArgs& args, StreamView stream) {
+  const ColumnSumArgs sum = SumOf(args);
+  const bool is_summed = RunProduct(args, sum.y, stream);
+  if (!sum.y.is_null() && !is_summed) SumApart(sum, stream);
 }
 
 }  // namespace anyorder::kernels::cuda

@@ -20,7 +20,7 @@ struct GemmOptions {
   bool writes_table = true;
 };
 
-// Of an operation's bias as the library gets it. It reads vectors of this size, and no key tells algorithms by the bias's address.
+// Of a bias, and of a place for sums, as the library gets it. It reads vectors of this size, and no key tells algorithms by that address.
 inline constexpr int kBiasAlignment = 16;
 
 // A product as libraries of column-major matrices see it: d = op(a) op(b) + bias[row] (+ d), of rows x columns, `inner` products each.
@@ -31,6 +31,9 @@ struct ColumnMajorProduct {
   const void* b = nullptr;
   const void* bias = nullptr;  // of d's dtype and a multiple of kBiasAlignment, or null
   void* d = nullptr;
+  // Or null; fp32 and a multiple of kBiasAlignment. GemmSum::kB of the contract: [rows], sums over i of op(a)[row, i]; kA: [columns], of
+  // op(b)[i, column].
+  void* sum = nullptr;
   bool transpose_a = false;
   bool transpose_b = false;
   int64_t rows = 0;
@@ -41,6 +44,9 @@ struct ColumnMajorProduct {
   int64_t stride_d = 0;
 };
 ColumnMajorProduct ColumnMajorOf(const GemmArgs& args);
+
+// What a library did of a product: nothing, where it has no algorithm; all but the sum; or all.
+enum class Made { kNothing, kProduct, kProductAndSum };
 
 class GemmEngine {
  public:
@@ -53,8 +59,10 @@ class GemmEngine {
   void Run(const GemmArgs& args, StreamView stream);
 
  protected:
-  // False: the library has no algorithm for it; then the plain kernel computes it. No size is 0.
-  virtual bool Multiply(const ColumnMajorProduct& product, StreamView stream) = 0;
+  // Kernels of ours do the rest. No size is 0. Always the same for one shape.
+  virtual Made Multiply(const ColumnMajorProduct& product, StreamView stream) = 0;
+  // The sum by a kernel of its own.
+  void SumApart(const ColumnSumArgs& sum, StreamView stream);
   Runtime& runtime() { return runtime_; }
   // Device memory of one stream, which its operations use one after another.
   void* Workspace(StreamView stream, int64_t bytes);
@@ -67,10 +75,15 @@ class GemmEngine {
   void* Grow(Block& block, int64_t bytes, StreamView stream);
   // The bias, or a copy of it where its dtype or address does not suit the library.
   const void* BiasFor(const GemmArgs& args, StreamView stream);
+  // Where the library may store the sum: its place, or room to copy it from.
+  void* PlaceOf(const TensorView& sum, StreamView stream);
+  // All but the sum; whether that was made, too.
+  bool RunProduct(const GemmArgs& args, const TensorView& sum, StreamView stream);
 
   Runtime& runtime_;
   std::map<void*, Block> workspaces_;
   std::map<void*, Block> biases_;  // copies, in d's dtype
+  std::map<void*, Block> sums_;
 };
 
 absl::StatusOr<std::unique_ptr<GemmEngine>> MakeGemmEngine(Runtime& runtime,

@@ -1,6 +1,5 @@
 #include "kernels/cuda/gemm_cublaslt.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -17,7 +16,8 @@ namespace {
 constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
 // Partial sums in the workspace are added by one kernel in a fixed order. In place they are added in whatever order blocks end.
 constexpr uint32_t kFixedOrder = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-constexpr int kTunedCandidates = 32;
+
+constexpr const char* kChosenAnew = ": algorithms are chosen anew, bits may differ from here on";
 
 static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(GemmAlgorithm));
 
@@ -46,16 +46,11 @@ std::string TextOf(const GemmKey& key) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CublasLtGemm>> CublasLtGemm::Create(Runtime& runtime,
+                                                                   const CublasLt& lt,
                                                                    const GemmOptions& options) {
-  ANYORDER_ASSIGN_OR_RETURN(const CublasLt* const lt, LoadCublasLt());
-  std::unique_ptr<CublasLtGemm> gemm(new CublasLtGemm(runtime, *lt, options));
+  std::unique_ptr<CublasLtGemm> gemm(new CublasLtGemm(runtime, lt, options));
   ANYORDER_RETURN_IF_ERROR(gemm->Prepare());
   return gemm;
-}
-
-absl::StatusOr<std::unique_ptr<GemmEngine>> MakeGemmEngine(Runtime& runtime,
-                                                           const GemmOptions& options) {
-  return CublasLtGemm::Create(runtime, options);
 }
 
 absl::Status CublasLtGemm::Prepare() {
@@ -71,6 +66,10 @@ absl::Status CublasLtGemm::Prepare() {
   if (options_.table.empty()) return absl::OkStatus();
   absl::StatusOr<GemmTable> found = ReadGemmTable(options_.table);
   if (absl::IsNotFound(found.status())) return absl::OkStatus();
+  if (absl::IsFailedPrecondition(found.status())) {
+    LogWarning(absl::StrCat(found.status().message(), kChosenAnew));
+    return absl::OkStatus();
+  }
   ANYORDER_RETURN_IF_ERROR(found.status());
   if (found->chip != table_.chip || found->library != table_.library) {
     LogWarning(absl::StrCat("'",
@@ -83,7 +82,7 @@ absl::Status CublasLtGemm::Prepare() {
                             table_.chip,
                             " and ",
                             table_.library,
-                            ": algorithms are chosen anew, bits may differ from here on"));
+                            kChosenAnew));
     return absl::OkStatus();
   }
   table_.algorithms = std::move(found->algorithms);
@@ -91,16 +90,20 @@ absl::Status CublasLtGemm::Prepare() {
 }
 
 CublasLtGemm::~CublasLtGemm() {
-  for (const auto& [key, plan] : plans_) {
-    for (const cublasLtMatrixLayout_t layout : {plan.a, plan.b, plan.d})
-      lt_.MatrixLayoutDestroy(layout);
-    lt_.MatmulDescDestroy(plan.description);
-  }
+  for (const auto& [key, plan] : plans_)
+    Destroy(plan);
   if (handle_ != nullptr) lt_.Destroy(handle_);
 }
 
-CublasLtGemm::Plan CublasLtGemm::Describe(const ColumnMajorProduct& p) const {
+void CublasLtGemm::Destroy(const Plan& plan) const {
+  for (const cublasLtMatrixLayout_t layout : {plan.a, plan.b, plan.d})
+    lt_.MatrixLayoutDestroy(layout);
+  lt_.MatmulDescDestroy(plan.description);
+}
+
+CublasLtGemm::Plan CublasLtGemm::Describe(const ColumnMajorProduct& p, bool fuses_sum) const {
   Plan plan;
+  plan.fuses_sum = fuses_sum;
   CheckCublas(lt_.MatmulDescCreate(&plan.description, CUBLAS_COMPUTE_32F, CUDA_R_32F),
               "description of a product");
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, auto value) {
@@ -113,6 +116,16 @@ CublasLtGemm::Plan CublasLtGemm::Describe(const ColumnMajorProduct& p) const {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, TypeOf(p.key.out));
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+  }
+  if (fuses_sum) {
+    // BGRADA sums op(A) over the inner dimension, a number a row of D, and the library's A is the contract's b: D = c^T, so that a row is a
+    // column n of c. BGRADB sums op(B), a number a column of D, and B is the contract's a. They exist for an A that is not transposed and
+    // for a B that is, that is, for operands stored with K rows.
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE,
+        p.key.sum == GemmSum::kB ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB);
+    set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
+    // Algorithms are chosen by its alignment, which is always the same.
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.sum);
   }
   const auto layout = [&](cublasLtMatrixLayout_t* made,
                           DType dtype,
@@ -169,9 +182,11 @@ std::vector<cublasLtMatmulHeuristicResult_t> CublasLtGemm::Candidates(const Plan
                                                            results.data(),
                                                            &found);
   lt_.MatmulPreferenceDestroy(preference);
-  // Having none is an answer; what else may have gone wrong would only make the run slow without a word.
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED)
-    CheckCublas(status, absl::StrCat("algorithms for a product of ", TextOf(key)));
+  // Having none is an answer; what else may have gone wrong would only make the run slow without a word. That a sum cannot be described is
+  // an answer, too: without it the same description is asked for again.
+  const bool has_none = status == CUBLAS_STATUS_NOT_SUPPORTED ||
+                        (plan.fuses_sum && status == CUBLAS_STATUS_INVALID_VALUE);
+  if (!has_none) CheckCublas(status, absl::StrCat("algorithms for a product of ", TextOf(key)));
   results.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(found) : 0);
   std::erase_if(results, [](const auto& result) {
     return result.state != CUBLAS_STATUS_SUCCESS ||
@@ -180,28 +195,54 @@ std::vector<cublasLtMatmulHeuristicResult_t> CublasLtGemm::Candidates(const Plan
   return results;
 }
 
-bool CublasLtGemm::TakePinned(const GemmKey& key, Plan* plan) const {
-  const auto pinned = table_.algorithms.find(key);
-  if (pinned == table_.algorithms.end()) return false;
-  std::memcpy(&plan->algorithm, pinned->second.data(), sizeof plan->algorithm);
+std::optional<CublasLtGemm::Plan> CublasLtGemm::TakePinned(
+    const ColumnMajorProduct& product) const {
+  const auto pinned = table_.algorithms.find(product.key);
+  if (pinned == table_.algorithms.end()) return std::nullopt;
+  Plan plan = Describe(product, pinned->second.fuses_sum);
+  std::memcpy(&plan.algorithm, pinned->second.algorithm.data(), sizeof plan.algorithm);
   cublasLtMatmulHeuristicResult_t result = {};
   const cublasStatus_t status = lt_.MatmulAlgoCheck(
-      handle_, plan->description, plan->a, plan->b, plan->d, plan->d, &plan->algorithm, &result);
-  if (status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS &&
-      result.workspaceSize <= static_cast<size_t>(kWorkspaceBytes))
-    return true;
+      handle_, plan.description, plan.a, plan.b, plan.d, plan.d, &plan.algorithm, &result);
+  plan.exists = status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS &&
+                result.workspaceSize <= static_cast<size_t>(kWorkspaceBytes);
+  if (plan.exists) return plan;
+  Destroy(plan);
   LogWarning(absl::StrCat("'",
                           options_.table,
                           "' pins an algorithm that cuBLASLt refuses for ",
-                          TextOf(key),
+                          TextOf(product.key),
                           ": another is chosen, bits may differ from here on"));
-  return false;
+  return std::nullopt;
 }
 
-void CublasLtGemm::Pin(const GemmKey& key, const cublasLtMatmulAlgo_t& algorithm) {
-  GemmAlgorithm words = {};
-  std::memcpy(words.data(), &algorithm, sizeof algorithm);
-  table_.algorithms[key] = words;
+CublasLtGemm::Plan CublasLtGemm::Choose(const ColumnMajorProduct& product) {
+  const auto describe = [&](bool fuses_sum) {
+    Plan plan = Describe(product, fuses_sum);
+    const auto candidates = Candidates(plan, product.key, 1);
+    plan.exists = !candidates.empty();
+    if (plan.exists) plan.algorithm = candidates[0].algo;
+    return plan;
+  };
+  Plan plan = describe(MayFuseSum(product.key));
+  if (!plan.exists && plan.fuses_sum) {
+    Destroy(plan);
+    plan = describe(false);
+  }
+  if (plan.exists) {
+    Pin(product.key, plan);
+  } else {
+    LogWarning(absl::StrCat("cuBLASLt has no algorithm for a product of ",
+                            TextOf(product.key),
+                            ": a plain kernel, much slower, computes it"));
+  }
+  return plan;
+}
+
+void CublasLtGemm::Pin(const GemmKey& key, const Plan& plan) {
+  PinnedGemm& pinned = table_.algorithms[key];
+  pinned.fuses_sum = plan.fuses_sum;
+  std::memcpy(pinned.algorithm.data(), &plan.algorithm, sizeof plan.algorithm);
   if (options_.table.empty() || !options_.writes_table || !can_write_) return;
   if (const absl::Status status = WriteGemmTable(table_, options_.table); !status.ok()) {
     // Training goes on; a resumed run chooses again.
@@ -215,31 +256,17 @@ CublasLtGemm::Plan& CublasLtGemm::PlanOf(const ColumnMajorProduct& product, Stre
   if (known != plans_.end()) return known->second;
   ANYORDER_CHECK(!runtime().IsCapturing(stream))
       << "a product of " << TextOf(product.key) << " comes up for the first time inside of a graph";
-  Plan plan = Describe(product);
-  plan.exists = TakePinned(product.key, &plan);
-  if (!plan.exists) {
-    const auto candidates = Candidates(plan, product.key, 1);
-    plan.exists = !candidates.empty();
-    if (plan.exists) {
-      plan.algorithm = candidates[0].algo;
-      Pin(product.key, plan.algorithm);
-    } else {
-      LogWarning(absl::StrCat("cuBLASLt has no algorithm for a product of ",
-                              TextOf(product.key),
-                              ": a plain kernel, much slower, computes it"));
-    }
-  }
-  return plans_.emplace(product.key, plan).first->second;
+  std::optional<Plan> plan = TakePinned(product);
+  if (!plan) plan = Choose(product);
+  return plans_.emplace(product.key, *plan).first->second;
 }
 
 cublasStatus_t CublasLtGemm::Start(const Plan& plan,
                                    const ColumnMajorProduct& product,
                                    StreamView stream) {
-  if (product.bias != nullptr) {
-    CheckCublas(lt_.MatmulDescSetAttribute(plan.description,
-                                           CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                           &product.bias,
-                                           sizeof product.bias),
+  if (const void* const vector = plan.fuses_sum ? product.sum : product.bias; vector != nullptr) {
+    CheckCublas(lt_.MatmulDescSetAttribute(
+                    plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof vector),
                 "bias of a product");
   }
   const float one = 1;
@@ -262,115 +289,11 @@ cublasStatus_t CublasLtGemm::Start(const Plan& plan,
                     static_cast<cudaStream_t>(stream.handle));
 }
 
-bool CublasLtGemm::Multiply(const ColumnMajorProduct& product, StreamView stream) {
+Made CublasLtGemm::Multiply(const ColumnMajorProduct& product, StreamView stream) {
   const Plan& plan = PlanOf(product, stream);
-  if (!plan.exists) return false;
+  if (!plan.exists) return Made::kNothing;
   CheckCublas(Start(plan, product, stream), absl::StrCat("product of ", TextOf(product.key)));
-  return true;
-}
-
-// The mean of several runs; of ten that do not count the clock has risen.
-double CublasLtGemm::Microseconds(const Plan& plan, const ColumnMajorProduct& product) {
-  constexpr int kWarmUp = 10;
-  constexpr int kRuns = 40;
-  const StreamView stream = runtime().main_stream();
-  const EventView begin = runtime().MakeTimedEvent();
-  const EventView end = runtime().MakeTimedEvent();
-  bool runs = true;
-  for (int i = 0; i < kWarmUp + kRuns && runs; ++i) {
-    if (i == kWarmUp) runtime().Record(begin, stream);
-    runs = Start(plan, product, stream) == CUBLAS_STATUS_SUCCESS;
-  }
-  double microseconds = -1;
-  if (runs) {
-    runtime().Record(end, stream);
-    microseconds = 1000 * runtime().MillisecondsBetween(begin, end) / kRuns;
-  }
-  runtime().Synchronize(stream);
-  runtime().DestroyEvent(begin);
-  runtime().DestroyEvent(end);
-  return microseconds;
-}
-
-constexpr int64_t kOperandGap = 512;
-
-int64_t OperandBytes(const GemmKey& key) {
-  return (key.m + key.n) * key.k * SizeOf(key.in) + (key.m + 1) * key.n * SizeOf(key.out) +
-         4 * kOperandGap;
-}
-
-// A product of this shape and alignment whose operands lie one behind the other in `data`.
-ColumnMajorProduct ProductIn(char* data, const GemmKey& key) {
-  const auto take = [&data](int64_t size, int alignment) {
-    char* const begin = data;
-    data += (size + kOperandGap) / 256 * 256;
-    return begin + alignment % 16;
-  };
-  GemmArgs args;
-  args.transpose_a = key.transpose_a;
-  args.transpose_b = key.transpose_b;
-  args.a = ConstTensorView(take(key.m * key.k * SizeOf(key.in), key.align_a),
-                           key.in,
-                           key.transpose_a ? Shape{key.k, key.m} : Shape{key.m, key.k});
-  args.b = ConstTensorView(take(key.k * key.n * SizeOf(key.in), key.align_b),
-                           key.in,
-                           key.transpose_b ? Shape{key.n, key.k} : Shape{key.k, key.n});
-  args.c = TensorView(take(key.m * key.n * SizeOf(key.out), key.align_c), key.out, {key.m, key.n});
-  if (key.has_bias)
-    args.bias = ConstTensorView(take(key.n * SizeOf(key.out), kBiasAlignment), key.out, {key.n});
-  args.beta = key.accumulates ? 1.0f : 0.0f;
-  ColumnMajorProduct product = ColumnMajorOf(args);
-  product.key = key;
-  return product;
-}
-
-TunedGemm CublasLtGemm::TuneOne(const GemmKey& key, char* data, GemmAlgorithm* words) {
-  const ColumnMajorProduct product = ProductIn(data, key);
-  Plan plan = PlanOf(product, runtime().main_stream());
-  TunedGemm tuned;
-  tuned.key = key;
-  if (plan.exists) tuned.before_microseconds = Microseconds(plan, product);
-  tuned.best_microseconds = tuned.before_microseconds;
-  for (const auto& candidate : Candidates(plan, key, kTunedCandidates)) {
-    plan.algorithm = candidate.algo;
-    const double microseconds = Microseconds(plan, product);
-    ++tuned.candidates;
-    if (microseconds < 0 || microseconds >= tuned.best_microseconds) continue;
-    tuned.best_microseconds = microseconds;
-    std::memcpy(words->data(), &candidate.algo, sizeof candidate.algo);
-  }
-  return tuned;
-}
-
-absl::Status CublasLtGemm::Tune(const std::function<void(const TunedGemm&)>& report) {
-  GemmTable tuned = table_;
-  for (auto& [key, words] : tuned.algorithms) {
-    const int64_t bytes = OperandBytes(key);
-    ANYORDER_ASSIGN_OR_RETURN(void* const data, runtime().AllocateDevice(bytes));
-    // What the numbers are does not matter, but zeros would be faster than any.
-    runtime().FillBytes(data, 0x3c, bytes, {});
-    report(TuneOne(key, static_cast<char*>(data), &words));
-    runtime().FreeDevice(data);
-  }
-  table_ = std::move(tuned);
-  return WriteGemmTable(table_, options_.table);
-}
-
-absl::Status TuneGemms(const std::string& path,
-                       const std::function<void(const TunedGemm&)>& report) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime, OpenDevice(0));
-  ANYORDER_ASSIGN_OR_RETURN(const GemmTable table, ReadGemmTable(path));
-  // Only Tune writes.
-  GemmOptions options;
-  options.table = path;
-  options.writes_table = false;
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<CublasLtGemm> gemm,
-                            CublasLtGemm::Create(*runtime, options));
-  if (gemm->num_pinned() != static_cast<int64_t>(table.algorithms.size())) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("'", path, "' is for ", table.chip, ", not for this machine; tune it there"));
-  }
-  return gemm->Tune(report);
+  return plan.fuses_sum ? Made::kProductAndSum : Made::kProduct;
 }
 
 }  // namespace anyorder::kernels::cuda

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,17 +21,19 @@ namespace anyorder::kernels::cuda {
 
 class CublasLtGemm final : public GemmEngine {
  public:
+  // `lt` must outlive it.
   static absl::StatusOr<std::unique_ptr<CublasLtGemm>> Create(Runtime& runtime,
+                                                              const CublasLt& lt,
                                                               const GemmOptions& options);
   ~CublasLtGemm() override;
 
-  // TuneGemms, with a table that was read.
+  // TuneGemms, with a table that was read. In gemm_tune.cc, with all that it alone needs.
   absl::Status Tune(const std::function<void(const TunedGemm&)>& report);
 
   int64_t num_pinned() const { return static_cast<int64_t>(table_.algorithms.size()); }
 
  protected:
-  bool Multiply(const ColumnMajorProduct& product, StreamView stream) override;
+  Made Multiply(const ColumnMajorProduct& product, StreamView stream) override;
 
  private:
   // A shape ready to run.
@@ -40,6 +43,7 @@ class CublasLtGemm final : public GemmEngine {
     cublasLtMatrixLayout_t b = nullptr;
     cublasLtMatrixLayout_t d = nullptr;
     cublasLtMatmulAlgo_t algorithm = {};
+    bool fuses_sum = false;
     bool exists = false;  // false: cuBLASLt has none
   };
 
@@ -47,17 +51,24 @@ class CublasLtGemm final : public GemmEngine {
       : GemmEngine(runtime), lt_(lt), options_(options) {}
   absl::Status Prepare();
   Plan& PlanOf(const ColumnMajorProduct& product, StreamView stream);
-  Plan Describe(const ColumnMajorProduct& product) const;
+  Plan Describe(const ColumnMajorProduct& product, bool fuses_sum) const;
+  void Destroy(const Plan& plan) const;
   std::vector<cublasLtMatmulHeuristicResult_t> Candidates(const Plan& plan,
                                                           const GemmKey& key,
                                                           int most) const;
   // The table's algorithm for this shape, if it is valid here.
-  bool TakePinned(const GemmKey& key, Plan* plan) const;
-  void Pin(const GemmKey& key, const cublasLtMatmulAlgo_t& algorithm);
+  std::optional<Plan> TakePinned(const ColumnMajorProduct& product) const;
+  // The one that cuBLASLt thinks is best, with the sum if it has any such, and pins it.
+  Plan Choose(const ColumnMajorProduct& product);
+  void Pin(const GemmKey& key, const Plan& plan);
   cublasStatus_t Start(const Plan& plan, const ColumnMajorProduct& product, StreamView stream);
-  double Microseconds(const Plan& plan, const ColumnMajorProduct& product);
-  // Of one shape, on operands in `data`; the fastest goes to `words`.
-  TunedGemm TuneOne(const GemmKey& key, char* data, GemmAlgorithm* words);
+
+  // For tuning.
+  struct Trial;
+  double Microseconds(const Plan& plan, const Trial& trial);
+  // Times all candidates with the sum, or without one; the fastest so far is in `pinned`.
+  void TryCandidates(const Trial& trial, bool fuses_sum, TunedGemm* tuned, PinnedGemm* pinned);
+  TunedGemm TuneOne(const GemmKey& key, char* data, PinnedGemm* pinned);
 
   const CublasLt& lt_;
   const GemmOptions options_;

@@ -20,8 +20,10 @@
 namespace anyorder::kernels::cuda {
 namespace {
 
-constexpr absl::string_view kTitle = "anyorder gemm table 1";
-constexpr int kFields = 13;  // of a product's line
+constexpr absl::string_view kTitle = "anyorder gemm table 2";
+// Said nothing of sums, so that products with a sum would be chosen anew without a word.
+constexpr absl::string_view kEarlierTitle = "anyorder gemm table 1";
+constexpr int kFields = 14;  // of a product's line
 
 int AlignmentOf(const void* data, int64_t row_bytes) {
   uint64_t bits = reinterpret_cast<uint64_t>(data) | static_cast<uint64_t>(row_bytes) | 16;
@@ -43,6 +45,24 @@ bool ParseChoice(absl::string_view text, absl::string_view no, absl::string_view
   return *value || text == no;
 }
 
+const char* TextOf(GemmSum sum, bool is_fused) {
+  if (sum == GemmSum::kNone) return "nosum";
+  if (sum == GemmSum::kA) return is_fused ? "asum-fused" : "asum-apart";
+  return is_fused ? "bsum-fused" : "bsum-apart";
+}
+
+// REQUIRES the rest of the key.
+bool ParseSum(absl::string_view text, GemmKey* key, PinnedGemm* pinned) {
+  for (const GemmSum sum : {GemmSum::kNone, GemmSum::kA, GemmSum::kB}) {
+    for (const bool is_fused : {false, true}) {
+      key->sum = sum;
+      pinned->fuses_sum = is_fused;
+      if (text == TextOf(sum, is_fused)) return !is_fused || MayFuseSum(*key);
+    }
+  }
+  return false;
+}
+
 bool ParseAlignment(absl::string_view text, int* value) {
   return absl::SimpleAtoi(text, value) && *value >= 1 && *value <= 16 &&
          (*value & (*value - 1)) == 0;
@@ -56,7 +76,7 @@ bool ParseAlgorithm(absl::string_view text, GemmAlgorithm* algorithm) {
   return true;
 }
 
-bool ParseLine(absl::string_view line, GemmKey* key, GemmAlgorithm* algorithm) {
+bool ParseLine(absl::string_view line, GemmKey* key, PinnedGemm* pinned) {
   const std::vector<absl::string_view> field = absl::StrSplit(line, ' ');
   return field.size() == kFields && absl::SimpleAtoi(field[0], &key->m) && key->m > 0 &&
          absl::SimpleAtoi(field[1], &key->n) && key->n > 0 && absl::SimpleAtoi(field[2], &key->k) &&
@@ -65,8 +85,9 @@ bool ParseLine(absl::string_view line, GemmKey* key, GemmAlgorithm* algorithm) {
          ParseDType(field[6], &key->out) &&
          ParseChoice(field[7], "plain", "bias", &key->has_bias) &&
          ParseChoice(field[8], "write", "add", &key->accumulates) &&
-         ParseAlignment(field[9], &key->align_a) && ParseAlignment(field[10], &key->align_b) &&
-         ParseAlignment(field[11], &key->align_c) && ParseAlgorithm(field[12], algorithm);
+         ParseSum(field[9], key, pinned) && ParseAlignment(field[10], &key->align_a) &&
+         ParseAlignment(field[11], &key->align_b) && ParseAlignment(field[12], &key->align_c) &&
+         ParseAlgorithm(field[13], &pinned->algorithm);
 }
 
 }  // namespace
@@ -82,6 +103,8 @@ GemmKey GemmKeyOf(const GemmArgs& args) {
   key.out = args.c.dtype();
   key.has_bias = !args.bias.is_null();
   key.accumulates = args.beta != 0.0f;
+  if (!args.a_sum.is_null()) key.sum = GemmSum::kA;
+  if (!args.b_sum.is_null()) key.sum = GemmSum::kB;
   key.align_a = AlignmentOf(args.a.raw(), NumColumns(args.a) * SizeOf(key.in));
   key.align_b = AlignmentOf(args.b.raw(), NumColumns(args.b) * SizeOf(key.in));
   key.align_c = AlignmentOf(args.c.raw(), NumColumns(args.c) * SizeOf(key.out));
@@ -90,13 +113,14 @@ GemmKey GemmKeyOf(const GemmArgs& args) {
 
 std::string GemmTable::ToText() const {
   std::string text = absl::StrCat(kTitle, "\nchip ", chip, "\nlibrary ", library, "\n");
-  for (const auto& [key, algorithm] : algorithms) {
+  for (const auto& [key, pinned] : algorithms) {
     absl::StrAppend(&text, key.m, " ", key.n, " ", key.k);
     absl::StrAppend(&text, key.transpose_a ? " aT" : " a", key.transpose_b ? " bT" : " b");
     absl::StrAppend(&text, " ", TextOf(key.in), " ", TextOf(key.out));
     absl::StrAppend(&text, key.has_bias ? " bias" : " plain", key.accumulates ? " add" : " write");
+    absl::StrAppend(&text, " ", TextOf(key.sum, pinned.fuses_sum));
     absl::StrAppend(&text, " ", key.align_a, " ", key.align_b, " ", key.align_c, " ");
-    for (const uint64_t word : algorithm)
+    for (const uint64_t word : pinned.algorithm)
       absl::StrAppendFormat(&text, "%016x", word);
     text += "\n";
   }
@@ -114,6 +138,10 @@ absl::StatusOr<GemmTable> ParseGemmTable(const std::string& text) {
                                             "bits may differ from then on)"));
   };
   GemmTable table;
+  if (lines[0] == kEarlierTitle) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("line 1: '", kEarlierTitle, "' is an earlier version's"));
+  }
   if (lines[0] != kTitle) return damaged(0, absl::StrCat("is not '", kTitle, "'"));
   absl::string_view chip = lines.size() > 1 ? lines[1] : "";
   if (!absl::ConsumePrefix(&chip, "chip ")) return damaged(1, "names no chip");
@@ -126,9 +154,9 @@ absl::StatusOr<GemmTable> ParseGemmTable(const std::string& text) {
         lines[i + 1].empty())
       return table;
     GemmKey key;
-    GemmAlgorithm algorithm = {};
-    if (!ParseLine(lines[i], &key, &algorithm)) return damaged(i, "is no product");
-    if (!table.algorithms.emplace(key, algorithm).second)
+    PinnedGemm pinned;
+    if (!ParseLine(lines[i], &key, &pinned)) return damaged(i, "is no product");
+    if (!table.algorithms.emplace(key, pinned).second)
       return damaged(i, "is a product that was there before");
   }
   return damaged(lines.size() - 1, "the end is missing");

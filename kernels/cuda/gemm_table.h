@@ -16,6 +16,9 @@
 
 namespace anyorder::kernels::cuda {
 
+// Of which operand a product has the sums, too (GemmArgs::a_sum, b_sum).
+enum class GemmSum { kNone, kA, kB };
+
 // All that an algorithm may depend on.
 struct GemmKey {
   int64_t m = 0;
@@ -27,6 +30,7 @@ struct GemmKey {
   DType out = DType::kFloat32;
   bool has_bias = false;
   bool accumulates = false;
+  GemmSum sum = GemmSum::kNone;
   // Bytes that each address is a multiple of, at most 16.
   int align_a = 16;
   int align_b = 16;
@@ -42,6 +46,7 @@ struct GemmKey {
                     out,
                     has_bias,
                     accumulates,
+                    sum,
                     align_a,
                     align_b,
                     align_c);
@@ -51,19 +56,31 @@ struct GemmKey {
 };
 // REQUIRES checked arguments.
 GemmKey GemmKeyOf(const GemmArgs& args);
+// Whether the library may be asked for the sum along with the product: it stores sums in the result's dtype, and ours are fp32.
+inline bool MayFuseSum(const GemmKey& key) {
+  return key.sum != GemmSum::kNone && key.out == DType::kFloat32;
+}
 
 // cuBLASLt's cublasLtMatmulAlgo_t, which its version alone can read.
 using GemmAlgorithm = std::array<uint64_t, 8>;
 
+struct PinnedGemm {
+  GemmAlgorithm algorithm = {};
+  // Of a product with a sum: its kernel makes that, too. Else a kernel of ours does, after it.
+  bool fuses_sum = false;
+
+  friend bool operator==(const PinnedGemm&, const PinnedGemm&) = default;
+};
+
 struct GemmTable {
   std::string chip;  // "NVIDIA H200, sm_90"; of another chip or library the algorithms mean nothing
   int64_t library = 0;  // cublasLtGetVersion()
-  std::map<GemmKey, GemmAlgorithm> algorithms;
+  std::map<GemmKey, PinnedGemm> algorithms;
 
   std::string ToText() const;
 };
 
-// DataLoss naming the line, for what GemmTable::ToText did not write.
+// DataLoss naming the line, for what GemmTable::ToText did not write; FailedPrecondition for what an earlier version's did.
 absl::StatusOr<GemmTable> ParseGemmTable(const std::string& text);
 // Errors with the path; NotFound if nothing is there.
 absl::StatusOr<GemmTable> ReadGemmTable(const std::string& path);

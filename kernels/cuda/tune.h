@@ -13,14 +13,17 @@ namespace anyorder::kernels::cuda {
 
 struct TunedGemm {
   GemmKey key;
+  bool fuses_sum = false;          // the fastest does
   double before_microseconds = 0;  // of the algorithm that the table had
   double best_microseconds = 0;
   int candidates = 0;
 };
 
-// Times all candidates of each shape in the table at `path` on the first GPU, calls `report` after each shape, and writes the table with
-// the fastest. Errors: those of OpenDevice and ReadGemmTable; FailedPrecondition if the table is another chip's or library's.
+// Times all candidates of each shape in the table at `path` on the first GPU, sums fused and apart, calls `report` after each shape, and
+// writes the table with the fastest. `begin` is called once nothing can be refused any more. Errors: those of OpenDevice and
+// ReadGemmTable; NotFound without cuBLASLt; FailedPrecondition if the table is another chip's or library's.
 absl::Status TuneGemms(const std::string& path,
+                       const std::function<void()>& begin,
                        const std::function<void(const TunedGemm&)>& report);
 
 }  // namespace anyorder::kernels::cuda

@@ -40,6 +40,7 @@ void Gemm(const GemmArgs& args) {
       GemmOf<T, GradientOf<T>>(args, size);
     }
   });
+  if (const ColumnSumArgs sum = SumOf(args); !sum.y.is_null()) ColumnSum(sum);
 }
 
 void ColumnSum(const ColumnSumArgs& args) {

@@ -10,8 +10,9 @@
 namespace anyorder::kernels {
 namespace {
 
-std::unique_ptr<Backend> MakeEmulatedBackend(uint64_t seed) {
-  auto runtime = cuda::emulation::MakeEmulatedRuntime({.schedule = {seed}});
+std::unique_ptr<Backend> MakeEmulatedBackend(uint64_t seed, bool fuses_sums) {
+  auto runtime = cuda::emulation::MakeEmulatedRuntime(
+      {.schedule = {seed}, .memory_bytes = int64_t{16} << 30, .fuses_sums = fuses_sums});
   return cuda::MakeCudaBackend(std::move(runtime), {}).value();
 }
 
@@ -29,9 +30,9 @@ std::vector<BackendCase> AllCases() {
     add(std::string("Cpu_") + variant->name,
         [variant] { return cpu::MakeCpuBackendWith({.num_threads = 1}, *variant); });
   }
-  // The GPU's kernels, with blocks and warps in order, and out of it.
-  add("CudaEmulated", [] { return MakeEmulatedBackend(0); });
-  add("CudaEmulatedShuffled", [] { return MakeEmulatedBackend(17); });
+  // The GPU's kernels, with blocks and warps in order, and out of it; with a library that sums operands along, and one that does not.
+  add("CudaEmulated", [] { return MakeEmulatedBackend(0, /*fuses_sums=*/true); });
+  add("CudaEmulatedShuffled", [] { return MakeEmulatedBackend(17, /*fuses_sums=*/false); });
   add("Reference", MakeReferenceBackend);
   return cases;
 }

@@ -3,6 +3,8 @@
 // Bound of a product: K products and K + 2 additions (bias, old c) in fp32 give Gamma(K + 3) times the same
 // sum over magnitudes, which the reference computes from |a|, |b|, |bias|, |c|; then c is rounded to its dtype.
 
+#include <gmock/gmock.h>
+
 #include "tests/kernels/backend_fixture.h"
 
 namespace anyorder::kernels {
@@ -133,6 +135,164 @@ TEST_P(BackendTest, GemmWithoutRowsWritesNothing) {
   args.c = TensorView(c.view().raw(), dtype(), {0, 3});
   backend().Gemm(args, {});
   EXPECT_EQ(c.At(0), 0);
+}
+
+// A product with the sums of one of its operands. The other may be stored either way.
+struct SumCase {
+  GemmSizes size;
+  bool of_a = false;
+  bool transpose_other = false;
+  float beta = 0.0f;
+  DType c_dtype = DType::kFloat32;
+
+  std::string ToString() const {
+    return "m=" + std::to_string(size.m) + " n=" + std::to_string(size.n) +
+           " k=" + std::to_string(size.k) + (of_a ? " sum of a" : " sum of b") +
+           (transpose_other ? " other^T" : "") + (beta != 0 ? " +=" : "") +
+           " c=" + std::string(Name(c_dtype));
+  }
+};
+
+struct ProductAndSum {
+  HostTensor c;
+  HostTensor sum;
+};
+
+ProductAndSum RunSum(Backend& backend,
+                     const SumCase& product,
+                     const HostTensor& a,
+                     const HostTensor& b,
+                     HostTensor c) {
+  GemmArgs args;
+  args.transpose_a = product.of_a || product.transpose_other;
+  args.transpose_b = product.of_a && product.transpose_other;
+  args.a = a.view();
+  args.b = b.view();
+  args.beta = product.beta;
+  args.c = c.view();
+  HostTensor sum(GradientDType(a.dtype()), {product.of_a ? product.size.m : product.size.n});
+  // What is there must not count.
+  for (int64_t i = 0; i < sum.size(); ++i)
+    sum.Set(i, NAN);
+  (product.of_a ? args.a_sum : args.b_sum) = sum.view();
+  backend.Gemm(args, {});
+  return {c, sum};
+}
+
+void CheckSum(Backend& backend, Backend& reference, const SumCase& product, DType dtype) {
+  const auto [m, n, k] = product.size;
+  const bool transpose_a = product.of_a || product.transpose_other;
+  const bool transpose_b = product.of_a && product.transpose_other;
+  const HostTensor a = RandomTensor(dtype, transpose_a ? Shape{k, m} : Shape{m, k}, 1);
+  const HostTensor b = RandomTensor(dtype, transpose_b ? Shape{n, k} : Shape{k, n}, 2);
+  const HostTensor c = RandomTensor(product.c_dtype, {m, n}, 4);
+  const auto wide = [](const HostTensor& x) { return ToDType(x, DType::kFloat64); };
+  const ProductAndSum actual = RunSum(backend, product, a, b, c);
+  const ProductAndSum expected = RunSum(reference, product, wide(a), wide(b), wide(c));
+  const ProductAndSum magnitude =
+      RunSum(reference, product, Absolute(wide(a)), Absolute(wide(b)), Absolute(wide(c)));
+  ExpectClose(actual.sum.Values(),
+              expected.sum.Values(),
+              test::Scaled(magnitude.sum.Values(), Gamma(k + 1)),
+              product.ToString() + ": sum");
+  ExpectClose(
+      actual.c.Values(),
+      expected.c.Values(),
+      test::WithOutputRounding(
+          test::Scaled(magnitude.c.Values(), Gamma(k + 3)), expected.c.Values(), product.c_dtype),
+      product.ToString() + ": product");
+}
+
+// Bound: as of a sum of K terms. The rest of the product is what it is without.
+TEST_P(BackendTest, GemmSumsAnOperandForAllTransposesBetaAndDtypes) {
+  for (const GemmSizes size : {GemmSizes{3, 5, 7}, GemmSizes{40, 65, 33}}) {
+    for (int options = 0; options < 16; ++options) {
+      SumCase product{size, (options & 1) != 0, (options & 2) != 0};
+      product.beta = (options & 4) != 0 ? 1.0f : 0.0f;
+      product.c_dtype = (options & 8) != 0 ? gradient_dtype() : dtype();
+      CheckSum(backend(), reference(), product, dtype());
+    }
+  }
+}
+
+// One element, and more rows than a partial sum has.
+TEST_P(BackendTest, GemmSumsAnOperandForOddSizes) {
+  for (const GemmSizes size :
+       {GemmSizes{1, 1, 1}, GemmSizes{1, 513, 3}, GemmSizes{33, 2, 300}, GemmSizes{5, 9, 1030}}) {
+    for (const bool of_a : {false, true}) {
+      SumCase product{size, of_a};
+      product.c_dtype = gradient_dtype();
+      CheckSum(backend(), reference(), product, dtype());
+    }
+  }
+}
+
+// Long sums, which a library may cut between blocks.
+TEST_P(BackendTest, GemmSumsAnOperandToTheSameBitsEachTime) {
+  const GemmSizes size{24, 40, 4000};
+  const HostTensor a = RandomTensor(dtype(), {size.k, size.m}, 1);
+  const HostTensor b = RandomTensor(dtype(), {size.k, size.n}, 2);
+  for (const bool of_a : {false, true}) {
+    SumCase product{size, of_a, /*transpose_other=*/!of_a};
+    product.c_dtype = gradient_dtype();
+    const HostTensor c(gradient_dtype(), {size.m, size.n});
+    const ProductAndSum first = RunSum(backend(), product, a, b, c);
+    for (int run = 0; run < 3; ++run) {
+      const ProductAndSum again = RunSum(backend(), product, a, b, c);
+      EXPECT_EQ(again.sum.Values(), first.sum.Values()) << product.ToString();
+      EXPECT_EQ(again.c.Values(), first.c.Values()) << product.ToString();
+    }
+  }
+}
+
+TEST_P(BackendTest, GemmSumsAnOperandWhoseProductIsEmpty) {
+  const HostTensor place(dtype(), {1});
+  const HostTensor b = RandomTensor(dtype(), {5, 3}, 2);
+  HostTensor c = RandomTensor(gradient_dtype(), {4, 3}, 4);
+  HostTensor sum(gradient_dtype(), {3});
+  GemmArgs args;
+  // No rows of c.
+  args.a = ConstTensorView(place.view().raw(), dtype(), {0, 5});
+  args.b = b.view();
+  args.c = TensorView(c.view().raw(), gradient_dtype(), {0, 3});
+  args.b_sum = sum.view();
+  backend().Gemm(args, {});
+  for (int64_t column = 0; column < 3; ++column) {
+    double expected = 0;
+    double magnitude = 0;
+    for (int64_t row = 0; row < 5; ++row) {
+      expected += b.At(row * 3 + column);
+      magnitude += std::fabs(b.At(row * 3 + column));
+    }
+    EXPECT_NEAR(sum.At(column), expected, Gamma(6) * magnitude);
+  }
+  // No terms.
+  args.a = ConstTensorView(place.view().raw(), dtype(), {4, 0});
+  args.b = ConstTensorView(place.view().raw(), dtype(), {0, 3});
+  args.c = c.view();
+  backend().Gemm(args, {});
+  EXPECT_THAT(sum.Values(), ::testing::Each(0.0));
+  EXPECT_THAT(c.Values(), ::testing::Each(0.0));
+}
+
+TEST(GemmArgumentsDeathTest, SumsThatNoLibraryHasAreRefused) {
+  const HostTensor x = RandomTensor(DType::kFloat32, {3, 3}, 1);
+  HostTensor c(DType::kFloat32, {3, 3});
+  HostTensor sum(DType::kFloat32, {3});
+  GemmArgs args;
+  args.a = args.b = x.view();
+  args.c = c.view();
+  args.a_sum = sum.view();
+  EXPECT_DEATH(CheckArguments(args), "a_sum without transpose_a");
+  args.transpose_a = true;
+  args.b_sum = sum.view();
+  EXPECT_DEATH(CheckArguments(args), "more than one of a_sum, b_sum and bias");
+  args.a_sum = {};
+  args.transpose_b = true;
+  EXPECT_DEATH(CheckArguments(args), "b_sum with transpose_b");
+  args.transpose_b = false;
+  args.bias = x.view().Slice(0, {3});
+  EXPECT_DEATH(CheckArguments(args), "more than one of a_sum, b_sum and bias");
 }
 
 // Bound: as of a sum of `rows` terms and the old value.

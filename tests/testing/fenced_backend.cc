@@ -158,7 +158,7 @@ void FencedBackend::CheckAttention(const kernels::AttentionInputs& in) {
 }
 
 void FencedBackend::Gemm(const kernels::GemmArgs& args, StreamView stream) {
-  CheckTensors({args.a, args.b, args.bias, args.c});
+  CheckTensors({args.a, args.b, args.bias, args.c, args.a_sum, args.b_sum});
   const Opening opening(*memory_);
   ForwardingBackend::Gemm(args, stream);
 }

@@ -133,6 +133,8 @@ void Visit(GemmArgs& args, Transfer& t) {
   t.In(args.b);
   t.In(args.bias);
   t.Out(args.c);
+  t.Out(args.a_sum);
+  t.Out(args.b_sum);
 }
 void Visit(ColumnSumArgs& args, Transfer& t) {
   t.In(args.x);

@@ -1,6 +1,7 @@
 #include <cstdint>
 
 #include "core/base/check.h"
+#include "kernels/cuda/emulation/runtime_emulated.h"
 #include "kernels/cuda/emulation/stream.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/storage.h"
@@ -31,21 +32,54 @@ void MultiplyLoops(const ColumnMajorProduct& p) {
   }
 }
 
+// The sums over the inner dimension that are asked for, [rows] of a or [columns] of b.
+template <typename T>
+void SumLoops(const ColumnMajorProduct& p) {
+  const bool of_a = p.key.sum == GemmSum::kB;
+  const auto* x = static_cast<const T*>(of_a ? p.a : p.b);
+  const int64_t stride = of_a ? p.stride_a : p.stride_b;
+  auto* sums = static_cast<float*>(p.sum);
+  for (int64_t at = 0; at < (of_a ? p.rows : p.columns); ++at) {
+    double sum = 0;
+    for (int64_t i = 0; i < p.inner; ++i)
+      sum += double{ToFloat(x[i * stride + at])};
+    sums[at] = static_cast<float>(sum);
+  }
+}
+
+// What cuBLASLt asks for, it says or NVIDIA's bindings for it do: a in place or b transposed, and sums of d's dtype.
+void CheckSum(const ColumnMajorProduct& p) {
+  ANYORDER_CHECK(reinterpret_cast<uintptr_t>(p.sum) % kBiasAlignment == 0)
+      << "sums that the library would write unaligned";
+  ANYORDER_CHECK(p.key.out == DType::kFloat32) << "sums of another dtype than the result's";
+  ANYORDER_CHECK(p.key.sum == GemmSum::kB ? !p.transpose_a : p.transpose_b)
+      << "sums of an operand that libraries have none of";
+}
+
 class EmulatedGemm final : public GemmEngine {
  public:
-  explicit EmulatedGemm(Runtime& runtime) : GemmEngine(runtime) {}
+  explicit EmulatedGemm(Runtime& runtime)
+      : GemmEngine(runtime), fuses_sums_(emulation::FusesSums(runtime)) {}
 
  protected:
-  bool Multiply(const ColumnMajorProduct& product, StreamView stream) override {
+  Made Multiply(const ColumnMajorProduct& product, StreamView stream) override {
     ANYORDER_CHECK(reinterpret_cast<uintptr_t>(product.bias) % kBiasAlignment == 0)
         << "a bias that the library would read unaligned";
+    const bool sums = fuses_sums_ && product.sum != nullptr;
+    if (sums) CheckSum(product);
     WithStorage(product.key.in, [&]<typename T>() {
       WithStorage(product.key.out, [&]<typename D>() {
-        emulation::Enqueue(stream, [product] { MultiplyLoops<T, D>(product); });
+        emulation::Enqueue(stream, [product, sums] {
+          MultiplyLoops<T, D>(product);
+          if (sums) SumLoops<T>(product);
+        });
       });
     });
-    return true;
+    return sums ? Made::kProductAndSum : Made::kProduct;
   }
+
+ private:
+  const bool fuses_sums_;
 };
 
 }  // namespace

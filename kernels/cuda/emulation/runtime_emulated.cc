@@ -19,15 +19,13 @@
 namespace anyorder::kernels::cuda::emulation {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 struct Stream;
 
 // One mark of an event in a stream. A wait holds on to the mark that was the newest when it was asked for.
 struct Mark {
   Stream* stream = nullptr;
   bool reached = false;
-  Clock::time_point when;
+  double milliseconds = 0;
 };
 struct Work {
   std::function<void()> run;
@@ -51,7 +49,9 @@ class EmulatedRuntime final : public Runtime {
  public:
   explicit EmulatedRuntime(const EmulatedDevice& device)
       : schedule_(device.schedule),
-        random_(device.schedule.seed, RandomPurpose::kPermutation, 0, 1) {
+        random_(device.schedule.seed, RandomPurpose::kPermutation, 0, 1),
+        fuses_sums_(device.fuses_sums),
+        milliseconds_(device.milliseconds) {
     properties_.name = "emulated GPU";
     properties_.identity = absl::StrCat("emulated ", reinterpret_cast<uintptr_t>(this));
     properties_.chip = kOldestChip;
@@ -68,6 +68,7 @@ class EmulatedRuntime final : public Runtime {
 
   const DeviceProperties& properties() const override { return properties_; }
   bool is_emulated() const override { return true; }
+  bool fuses_sums() const { return fuses_sums_; }
 
   absl::StatusOr<void*> AllocateDevice(int64_t bytes) override;
   void FreeDevice(void* data) override;
@@ -157,9 +158,16 @@ class EmulatedRuntime final : public Runtime {
       Step(*mark.stream);
   }
   void RunAll();
+  double Milliseconds() const {
+    using Span = std::chrono::duration<double, std::milli>;
+    if (milliseconds_ != nullptr) return *milliseconds_;
+    return Span(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
 
   const Schedule schedule_;
   RandomStream random_;
+  const bool fuses_sums_;
+  const double* const milliseconds_;
   uint64_t num_steps_ = 0;
   DeviceProperties properties_;
   mutable std::recursive_mutex mutex_;
@@ -231,9 +239,9 @@ void EmulatedRuntime::Record(EventView event, StreamView stream) {
   ANYORDER_CHECK(!of.is_capturing) << "an event in a captured stream";
   auto mark = std::make_shared<Mark>();
   mark->stream = &of;
-  of.queue.push_back({[mark] {
+  of.queue.push_back({[mark, this] {
                         mark->reached = true;
-                        mark->when = Clock::now();
+                        mark->milliseconds = Milliseconds();
                       },
                       nullptr});
   EventOf(event)->mark = std::move(mark);
@@ -264,9 +272,7 @@ double EmulatedRuntime::MillisecondsBetween(EventView begin, EventView end) {
   ANYORDER_CHECK(EventOf(begin)->is_timed && EventOf(end)->is_timed) << "events without times";
   Synchronize(begin);
   Synchronize(end);
-  return std::chrono::duration<double, std::milli>(EventOf(end)->mark->when -
-                                                   EventOf(begin)->mark->when)
-      .count();
+  return EventOf(end)->mark->milliseconds - EventOf(begin)->mark->milliseconds;
 }
 
 void EmulatedRuntime::BeginCapture(StreamView stream) {
@@ -332,6 +338,11 @@ void Enqueue(StreamView view, std::function<void()> work) {
 
 std::unique_ptr<Runtime> MakeEmulatedRuntime(const EmulatedDevice& device) {
   return std::make_unique<EmulatedRuntime>(device);
+}
+
+bool FusesSums(const Runtime& runtime) {
+  ANYORDER_CHECK(runtime.is_emulated()) << "a runtime that is not the emulation's";
+  return static_cast<const EmulatedRuntime&>(runtime).fuses_sums();
 }
 
 }  // namespace anyorder::kernels::cuda::emulation

@@ -54,6 +54,8 @@ kernels::GemmArgs ArgumentsOf(DeviceMemory& memory,
     args.b = memory.Random(kType, {p.m, p.n}, seed + 2);
     args.beta = 1.0f;
     args.c = memory.Tensor(DType::kFloat32, {p.k, p.n});
+    // The bias's gradient comes along, fused or apart, as it does in training.
+    if (p.has_bias) args.b_sum = memory.Tensor(DType::kFloat32, {p.n});
   }
   return args;
 }

@@ -11,6 +11,8 @@
 #include <numeric>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 #include "core/base/status.h"
 #include "kernels/cuda/emulation/runtime_emulated.h"
 #include "kernels/cuda/gemm.h"
@@ -272,6 +274,91 @@ TEST_F(CudaBackendTest, ThePlainProductIsTheSameProduct) {
   }
   runtime->FreeDevice(memory);
   runtime->FreePinned(host);
+}
+
+// dy of 300 rows whose sums in fp32, row by row, lose what a library keeps: so the results tell who made them.
+class SumsTest : public CudaBackendTest {
+ protected:
+  static constexpr int64_t kRows = 300;
+  static constexpr int64_t kColumns = 5;
+
+  void MakeSums(bool fuses_sums) {
+    Make({.schedule = {}, .memory_bytes = int64_t{1} << 30, .fuses_sums = fuses_sums});
+    std::vector<float> dy(kRows * kColumns, 0.0f);
+    for (int64_t column = 0; column < kColumns; ++column) {
+      dy[static_cast<size_t>(column)] = 1e9f;
+      dy[static_cast<size_t>(kColumns + column)] = static_cast<float>(column + 1);
+      dy[static_cast<size_t>(2 * kColumns + column)] = -1e9f;
+    }
+    dy_ = Upload(dy);
+    x_ = Upload(std::vector<float>(kRows * 2, 0.5f));
+    dweight_ = Upload(std::vector<float>(kColumns * 2, 7.0f));
+    sums_ = Upload(std::vector<float>(16, 7.0f));
+  }
+  GemmArgs Product(bool of_a, int64_t place) {
+    GemmArgs args;
+    const ConstTensorView dy(View(dy_).raw(), DType::kFloat32, {kRows, kColumns});
+    const ConstTensorView x(View(x_).raw(), DType::kFloat32, {kRows, 2});
+    args.transpose_a = true;
+    args.a = of_a ? dy : x;
+    args.b = of_a ? x : dy;
+    args.c = TensorView(
+        View(dweight_).raw(), DType::kFloat32, of_a ? Shape{kColumns, 2} : Shape{2, kColumns});
+    (of_a ? args.a_sum : args.b_sum) = View(sums_).Slice(place, {kColumns});
+    return args;
+  }
+  void ExpectSums(bool fused, int64_t place, const std::string& what) {
+    std::vector<float> expected(16, 7.0f);
+    for (int64_t column = 0; column < kColumns; ++column)
+      expected[static_cast<size_t>(place + column)] = fused ? static_cast<float>(column + 1) : 0;
+    EXPECT_EQ(Download(sums_), expected) << what;
+  }
+
+  std::unique_ptr<Buffer> dy_, x_, dweight_, sums_;
+};
+
+TEST_F(SumsTest, AreTheLibrarysWhereItHasThemElseOurKernels) {
+  for (const bool fuses_sums : {true, false}) {
+    for (const bool of_a : {true, false}) {
+      // An address that the library may write at, and one that it may not.
+      for (const int64_t place : {0, 3}) {
+        MakeSums(fuses_sums);
+        backend_->Gemm(Product(of_a, place), {});
+        ExpectSums(fuses_sums,
+                   place,
+                   absl::StrCat(fuses_sums ? "fused" : "apart", of_a ? " a " : " b ", place));
+      }
+    }
+  }
+}
+
+TEST_F(SumsTest, AreOurKernelsForAResultOfAnotherDtype) {
+  MakeSums(/*fuses_sums=*/true);
+  const std::unique_ptr<Buffer> narrow = backend_->Allocate(4 * kRows * kColumns).value();
+  GemmArgs args = Product(/*of_a=*/true, 0);
+  const auto cast = [&](const ConstTensorView& from, int64_t first) {
+    const TensorView to = TensorView(narrow->data(), DType::kBFloat16, {2 * kRows * kColumns})
+                              .Slice(first, from.shape());
+    backend_->Cast(from, to, {});
+    return to;
+  };
+  args.a = cast(args.a, 0);
+  args.b = cast(args.b, kRows * kColumns);
+  args.c = TensorView(View(dweight_).raw(), DType::kBFloat16, {kColumns, 2});
+  backend_->Gemm(args, {});
+  ExpectSums(/*fused=*/false, 0, "bf16");
+}
+
+TEST_F(SumsTest, GoIntoGraphs) {
+  for (const bool fuses_sums : {true, false}) {
+    MakeSums(fuses_sums);
+    for (const bool of_a : {true, false, true, false}) {
+      backend_->BeginGraph(of_a ? 1 : 2, {});
+      backend_->Gemm(Product(of_a, 5), {});
+      backend_->EndGraph({});
+      ExpectSums(fuses_sums, 5, "in a graph");
+    }
+  }
 }
 
 TEST(CheckChipTest, AChipWithoutCodeOrMemoryIsNamedAndTheOthersAreTaken) {

@@ -24,11 +24,15 @@ GemmTable Example() {
   key.m = 5440;
   key.n = 32000;
   key.k = 1024;
-  table.algorithms[key] = {1, 2, 3, ~uint64_t{0}, 0, 0, 0, 0xabcdef};
-  key.transpose_a = key.has_bias = key.accumulates = true;
+  table.algorithms[key].algorithm = {1, 2, 3, ~uint64_t{0}, 0, 0, 0, 0xabcdef};
+  key.transpose_a = key.accumulates = true;
   key.in = DType::kBFloat16;
   key.align_b = 4;
-  table.algorithms[key] = {7};
+  for (const GemmSum sum : {GemmSum::kNone, GemmSum::kA, GemmSum::kB}) {
+    key.sum = sum;
+    key.has_bias = sum == GemmSum::kNone;
+    table.algorithms[key] = {{7}, sum == GemmSum::kB};
+  }
   return table;
 }
 
@@ -67,17 +71,20 @@ TEST_F(GemmTableTest, RefusesWhatItDidNotWriteNamingTheLine) {
     const char* from;
     const char* to;
     const char* line;
-  } faults[] = {{"table 1", "table 2", "line 1"},
+  } faults[] = {{"table 2", "table 3", "line 1"},
                 {"chip ", "ship ", "line 2"},
                 {"library 1", "library x", "line 3"},
                 {"5440 ", "0 ", "line 4"},
                 {"5440 ", "", "line 4"},
                 {" fp32 fp32", " fp64 fp32", "line 4"},
                 {" plain ", " plane ", "line 4"},
+                {" nosum ", " sum ", "line 4"},
                 {" 16 16 16 ", " 16 16 12 ", "line 4"},
                 {"ffffffffffffffff", "ffffffffffffffxf", "line 4"},
-                {"end 2", "end 3", "line 6"},
-                {"end 2\n", "", "line 6"}};
+                // cuBLASLt has sums of the result's dtype only, and they are fp32.
+                {" fp32 plain add bsum-fused", " bf16 plain add bsum-fused", "line 6"},
+                {"end 4", "end 5", "line 8"},
+                {"end 4\n", "", "line 8"}};
   for (const auto& fault : faults) {
     const std::string bad = absl::StrReplaceAll(good, {{fault.from, fault.to}});
     const absl::StatusOr<GemmTable> parsed = ParseGemmTable(bad);
@@ -85,6 +92,15 @@ TEST_F(GemmTableTest, RefusesWhatItDidNotWriteNamingTheLine) {
     EXPECT_THAT(std::string(parsed.status().message()), HasSubstr(fault.line));
     EXPECT_THAT(std::string(parsed.status().message()), HasSubstr("delete the file"));
   }
+}
+
+// Such a table is set aside, but not what is damaged.
+TEST_F(GemmTableTest, TellsAnEarlierVersionsTable) {
+  const std::string earlier =
+      absl::StrReplaceAll(Example().ToText(), {{"table 2", "table 1"}, {" nosum", ""}});
+  const absl::Status status = ParseGemmTable(earlier).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("an earlier version's"));
 }
 
 TEST_F(GemmTableTest, RefusesEveryCutAndARepeatedProduct) {
@@ -114,6 +130,25 @@ TEST(GemmKeyTest, HasShapeTransposesAndAlignment) {
   EXPECT_EQ(key.align_a, 2) << "rows of three bf16 numbers are six bytes long";
   EXPECT_EQ(key.align_b, 8) << "the address decides, and rows of 40 bytes";
   EXPECT_EQ(key.align_c, 16);
+  EXPECT_EQ(key.sum, GemmSum::kNone);
+}
+
+TEST(GemmKeyTest, HasTheOperandThatIsSummed) {
+  alignas(64) char memory[64];
+  GemmArgs args;
+  args.a = ConstTensorView(memory, DType::kBFloat16, {24, 3});
+  args.transpose_a = true;
+  args.b = ConstTensorView(memory, DType::kBFloat16, {24, 20});
+  args.c = TensorView(memory, DType::kFloat32, {3, 20});
+  EXPECT_FALSE(MayFuseSum(GemmKeyOf(args)));
+  args.a_sum = TensorView(memory, DType::kFloat32, {3});
+  EXPECT_EQ(GemmKeyOf(args).sum, GemmSum::kA);
+  EXPECT_TRUE(MayFuseSum(GemmKeyOf(args)));
+  args.a_sum = {};
+  args.b_sum = TensorView(memory, DType::kFloat32, {20});
+  EXPECT_EQ(GemmKeyOf(args).sum, GemmSum::kB);
+  args.c = TensorView(memory, DType::kBFloat16, {3, 20});
+  EXPECT_FALSE(MayFuseSum(GemmKeyOf(args))) << "the library's sums would be bf16";
 }
 
 // Two keys that differ in one field only are two products.
@@ -137,7 +172,9 @@ TEST(GemmKeyTest, EveryFieldCounts) {
   add([](GemmKey& k) { k.align_a = 8; });
   add([](GemmKey& k) { k.align_b = 8; });
   add([](GemmKey& k) { k.align_c = 8; });
-  EXPECT_EQ(seen.size(), 13u);
+  add([](GemmKey& k) { k.sum = GemmSum::kA; });
+  add([](GemmKey& k) { k.sum = GemmSum::kB; });
+  EXPECT_EQ(seen.size(), 15u);
 }
 
 }  // namespace

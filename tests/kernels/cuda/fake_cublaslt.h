@@ -1,0 +1,30 @@
+// cuBLASLt as the engine sees it, on the emulation's streams: descriptions mean what the library's header says, products are plain loops
+// that run when the stream does, and a test says what the library can do and how long it would take.
+
+#pragma once
+
+#include <vector>
+
+#include "kernels/cuda/cublaslt.h"
+
+namespace anyorder::testing {
+
+struct FakeCublasLt {
+  // Algorithms of a product without a sum and with one, best first: the milliseconds that each takes.
+  std::vector<int> products = {0};
+  std::vector<int> sums = {0};
+  cublasStatus_t refusal =
+      CUBLAS_STATUS_NOT_SUPPORTED;  // what a search without an algorithm ends with
+
+  // What it was asked for.
+  int num_products = 0;
+  int num_sums = 0;
+  int num_objects = 0;      // descriptions, layouts and preferences that are there
+  double milliseconds = 0;  // that its algorithms took, for EmulatedDevice
+};
+
+// The one of this process. A test sets it before it makes an engine.
+FakeCublasLt& TheFakeCublasLt();
+kernels::cuda::CublasLt FakeCublasLtFunctions();
+
+}  // namespace anyorder::testing

@@ -1,0 +1,270 @@
+// The engine of GPUs over a library that pretends (fake_cublaslt.h): which descriptions it makes, what it pins, what tuning keeps.
+
+#include "kernels/cuda/gemm_cublaslt.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/whole_file.h"
+#include "kernels/arguments.h"
+#include "kernels/cuda/emulation/runtime_emulated.h"
+#include "kernels/reference/operations.h"
+#include "tests/kernels/cuda/fake_cublaslt.h"
+#include "tests/testing/host_tensor.h"
+
+namespace anyorder::kernels::cuda {
+namespace {
+
+using anyorder::testing::FakeCublasLt;
+using anyorder::testing::TheFakeCublasLt;
+using test::HostTensor;
+using ::testing::HasSubstr;
+
+// Small integers: sums are exact, whatever their order.
+HostTensor Integers(DType dtype, Shape shape, int seed) {
+  HostTensor tensor(dtype, shape);
+  for (int64_t i = 0; i < tensor.size(); ++i)
+    tensor.Set(i, static_cast<double>((i * 7 + seed) % 11 - 5));
+  return tensor;
+}
+
+struct Case {
+  GemmSum sum = GemmSum::kB;
+  bool transpose_a = true;
+  bool transpose_b = false;
+  bool has_bias = false;
+  float beta = 0;
+  DType in = DType::kFloat32;
+  DType out = DType::kFloat32;
+
+  std::string ToString() const {
+    return absl::StrCat("sum ",
+                        static_cast<int>(sum),
+                        transpose_a ? " aT" : " a",
+                        transpose_b ? " bT" : " b",
+                        has_bias ? " bias" : "",
+                        beta != 0 ? " add " : " ",
+                        std::string(Name(in)),
+                        " to ",
+                        std::string(Name(out)));
+  }
+};
+
+class GemmCublasLtTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kM = 6;
+  static constexpr int64_t kN = 10;
+  static constexpr int64_t kK = 4;
+
+  void SetUp() override {
+    std::string name = ::testing::TempDir() + "/gemm_cublaslt_XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    options_.table = folder_ + "/table.txt";
+    TheFakeCublasLt() = {};
+  }
+  void TearDown() override {
+    engine_.reset();
+    EXPECT_EQ(TheFakeCublasLt().num_objects, 0) << "what was made must be destroyed";
+    std::filesystem::remove_all(folder_);
+  }
+  // Another process, as far as tables are concerned.
+  void Start() {
+    engine_ = CublasLtGemm::Create(*runtime_, lt_, options_).value();
+    TheFakeCublasLt().num_products = TheFakeCublasLt().num_sums = 0;
+  }
+  // The arguments with their tensors on the device; `back` is what comes back from there, in order of c, a_sum, b_sum.
+  std::vector<std::vector<double>> OnDevice(const GemmArgs& args) {
+    GemmArgs there = args;
+    std::vector<void*> blocks;
+    const auto send = [&](auto& view) {
+      if (view.is_null()) return;
+      blocks.push_back(runtime_->AllocateDevice(view.num_bytes()).value());
+      Copy(view, blocks.back());
+      view = {blocks.back(), view.dtype(), view.shape()};
+    };
+    send(there.a);
+    send(there.b);
+    send(there.bias);
+    send(there.c);
+    send(there.a_sum);
+    send(there.b_sum);
+    engine_->Run(there, runtime_->main_stream());
+    std::vector<std::vector<double>> results;
+    for (const TensorView& view : {there.c, there.a_sum, there.b_sum})
+      results.push_back(Fetch(view));
+    for (void* const block : blocks)
+      runtime_->FreeDevice(block);
+    return results;
+  }
+  void Copy(const ConstTensorView& host, void* device) {
+    void* const pinned = runtime_->AllocatePinned(host.num_bytes()).value();
+    std::memcpy(pinned, host.raw(), static_cast<size_t>(host.num_bytes()));
+    runtime_->CopyToDevice(pinned, device, host.num_bytes(), {});
+    runtime_->FreePinned(pinned);
+  }
+  std::vector<double> Fetch(const TensorView& device) {
+    if (device.is_null()) return {};
+    HostTensor host(device.dtype(), device.shape());
+    void* const pinned = runtime_->AllocatePinned(device.num_bytes()).value();
+    runtime_->CopyToHost(device.raw(), pinned, device.num_bytes(), {});
+    runtime_->Synchronize(runtime_->main_stream());
+    std::memcpy(host.view().raw(), pinned, static_cast<size_t>(device.num_bytes()));
+    runtime_->FreePinned(pinned);
+    return host.Values();
+  }
+
+  // One product, here and by the reference.
+  void RunAndCompare(const Case& of) {
+    const HostTensor a = Integers(of.in, of.transpose_a ? Shape{kK, kM} : Shape{kM, kK}, 1);
+    const HostTensor b = Integers(of.in, of.transpose_b ? Shape{kN, kK} : Shape{kK, kN}, 5);
+    const HostTensor bias = Integers(of.in, {kN}, 3);
+    HostTensor c = Integers(of.out, {kM, kN}, 2);
+    HostTensor sum = Integers(DType::kFloat32, {of.sum == GemmSum::kA ? kM : kN}, 9);
+    GemmArgs args;
+    args.a = a.view();
+    args.b = b.view();
+    args.transpose_a = of.transpose_a;
+    args.transpose_b = of.transpose_b;
+    if (of.has_bias) args.bias = bias.view();
+    args.beta = of.beta;
+    args.c = c.view();
+    if (of.sum == GemmSum::kA) args.a_sum = sum.view();
+    if (of.sum == GemmSum::kB) args.b_sum = sum.view();
+    CheckArguments(args);
+    const std::vector<std::vector<double>> results = OnDevice(args);
+    reference::Gemm(args);
+    EXPECT_EQ(results[0], c.Values()) << of.ToString();
+    if (of.sum == GemmSum::kNone) return;
+    EXPECT_EQ(results[of.sum == GemmSum::kA ? 1 : 2], sum.Values()) << of.ToString();
+  }
+  // The same product, and whether the library made its sum.
+  bool IsFused() {
+    TheFakeCublasLt().num_products = TheFakeCublasLt().num_sums = 0;
+    RunAndCompare({});
+    EXPECT_EQ(TheFakeCublasLt().num_products + TheFakeCublasLt().num_sums, 1);
+    return TheFakeCublasLt().num_sums == 1;
+  }
+  std::string TableText() { return ReadWholeFile(options_.table).value(); }
+
+  const std::unique_ptr<Runtime> runtime_ =
+      emulation::MakeEmulatedRuntime({.schedule = {},
+                                      .memory_bytes = int64_t{1} << 30,
+                                      .fuses_sums = true,
+                                      .milliseconds = &TheFakeCublasLt().milliseconds});
+  const CublasLt lt_ = anyorder::testing::FakeCublasLtFunctions();
+  GemmOptions options_;
+  std::string folder_;
+  std::unique_ptr<CublasLtGemm> engine_;
+};
+
+// Transposes, bias, beta and dtypes as ever; sums of either operand, fused where the library has them and apart where not.
+TEST_F(GemmCublasLtTest, MakesProductsAndSumsOfTheContract) {
+  for (const bool fuses_sums : {true, false}) {
+    if (!fuses_sums) TheFakeCublasLt().sums = {};
+    options_.table = "";
+    Start();
+    int num_sums = 0;
+    for (int options = 0; options < 64; ++options) {
+      for (const GemmSum sum : {GemmSum::kNone, GemmSum::kA, GemmSum::kB}) {
+        Case of{sum, (options & 1) != 0, (options & 2) != 0, (options & 4) != 0};
+        of.beta = (options & 8) != 0 ? 1.0f : 0.0f;
+        of.in = (options & 16) != 0 ? DType::kBFloat16 : DType::kFloat32;
+        of.out = (options & 32) != 0 ? of.in : DType::kFloat32;
+        if (sum != GemmSum::kNone && of.has_bias) continue;
+        if (sum == GemmSum::kA ? !of.transpose_a : sum == GemmSum::kB && of.transpose_b) continue;
+        RunAndCompare(of);
+        num_sums += sum != GemmSum::kNone && of.out == DType::kFloat32 ? 1 : 0;
+      }
+    }
+    EXPECT_EQ(TheFakeCublasLt().num_sums, fuses_sums ? num_sums : 0);
+    EXPECT_GT(num_sums, 0);
+  }
+}
+
+TEST_F(GemmCublasLtTest, WithoutAnyAlgorithmOurKernelsMakeBoth) {
+  TheFakeCublasLt().products = TheFakeCublasLt().sums = {};
+  Start();
+  RunAndCompare({});
+  RunAndCompare({.sum = GemmSum::kA});
+  EXPECT_EQ(TheFakeCublasLt().num_products + TheFakeCublasLt().num_sums, 0);
+  EXPECT_EQ(engine_->num_pinned(), 0);
+}
+
+// A run that is resumed must make its sums the way it did, even where the library has got better.
+TEST_F(GemmCublasLtTest, WhoMakesASumIsPinned) {
+  TheFakeCublasLt().sums = {};
+  Start();
+  EXPECT_FALSE(IsFused());
+  EXPECT_THAT(TableText(), HasSubstr(" bsum-apart "));
+  TheFakeCublasLt().sums = {0};
+  Start();
+  EXPECT_EQ(engine_->num_pinned(), 1);
+  EXPECT_FALSE(IsFused());
+  std::filesystem::remove(options_.table);
+  Start();
+  EXPECT_TRUE(IsFused());
+  EXPECT_THAT(TableText(), HasSubstr(" bsum-fused "));
+  Start();
+  EXPECT_TRUE(IsFused());
+}
+
+TEST_F(GemmCublasLtTest, APinnedSumThatTheLibraryRefusesIsChosenAnew) {
+  Start();
+  EXPECT_TRUE(IsFused());
+  TheFakeCublasLt().sums = {};
+  TheFakeCublasLt().refusal = CUBLAS_STATUS_INVALID_VALUE;
+  Start();
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(IsFused());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("bits may differ"));
+  EXPECT_THAT(TableText(), HasSubstr(" bsum-apart "));
+}
+
+TEST_F(GemmCublasLtTest, AnEarlierVersionsTableIsSetAsideWithALine) {
+  std::ofstream(options_.table) << "anyorder gemm table 1\nchip x\nlibrary 1\nend 0\n";
+  ::testing::internal::CaptureStderr();
+  Start();
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("table.txt': line 1: 'anyorder gemm table 1' is an earlier version's: "
+                        "algorithms are chosen anew, bits may differ from here on"));
+  EXPECT_TRUE(IsFused());
+  EXPECT_THAT(TableText(), HasSubstr("anyorder gemm table 2\n"));
+}
+
+// By the library's clock, on which our kernels take no time.
+TEST_F(GemmCublasLtTest, TuningKeepsTheFasterOfFusedAndApart) {
+  constexpr int kSlow = 6;
+  const auto tune = [this] {
+    TunedGemm tuned;
+    EXPECT_TRUE(engine_->Tune([&tuned](const TunedGemm& one) { tuned = one; }).ok());
+    return tuned;
+  };
+  TheFakeCublasLt().sums = {kSlow};
+  Start();
+  EXPECT_TRUE(IsFused());
+  EXPECT_FALSE(tune().fuses_sum);
+  EXPECT_THAT(TableText(), HasSubstr(" bsum-apart "));
+  Start();
+  EXPECT_FALSE(IsFused());
+
+  TheFakeCublasLt().products = {kSlow};
+  TheFakeCublasLt().sums = {kSlow, 0};
+  const TunedGemm tuned = tune();
+  EXPECT_TRUE(tuned.fuses_sum);
+  EXPECT_EQ(tuned.candidates, 3);
+  EXPECT_EQ(tuned.best_microseconds, 0);
+  EXPECT_EQ(tuned.before_microseconds, 1000 * kSlow);
+  Start();
+  EXPECT_TRUE(IsFused());
+}
+
+}  // namespace
+}  // namespace anyorder::kernels::cuda
