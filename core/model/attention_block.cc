@@ -256,8 +256,8 @@ void ProjectionBackward(const StepContext& context,
                         ConstTensorView dy,
                         TensorView dweight,
                         TensorView dbias) {
-  context.backend.Gemm({.a = x, .b = dy, .transpose_a = true, .c = dweight}, context.stream);
-  if (!dbias.is_null()) context.backend.ColumnSum({.x = dy, .y = dbias}, context.stream);
+  context.backend.Gemm({.a = x, .b = dy, .transpose_a = true, .c = dweight, .b_sum = dbias},
+                       context.stream);
 }
 
 // q, k, v and r of the layer.
@@ -336,10 +336,12 @@ void AttentionBlockBackward(const StepContext& context,
                dmiddle,
                dbranch,
                Rows(scratch.dinput, first, rows));
-  backend.Gemm({.a = dbranch, .b = a.attended, .transpose_a = true, .c = gradients.o},
+  backend.Gemm({.a = dbranch,
+                .b = a.attended,
+                .transpose_a = true,
+                .c = gradients.o,
+                .a_sum = gradients.o_bias},
                context.stream);
-  if (!gradients.o_bias.is_null())
-    backend.ColumnSum({.x = dbranch, .y = gradients.o_bias}, context.stream);
   backend.Gemm({.a = dbranch, .b = weights.o, .c = Rows(scratch.dattended, 0, rows)},
                context.stream);
   AttentionCoreBackward(context, tables, layer, weights, gradients);

@@ -87,8 +87,11 @@ void FeedForwardBlockBackward(const StepContext& context,
                Rows(scratch.dinput, 0, rows),
                dbranch,
                dmiddle);
-  backend.ColumnSum({.x = dbranch, .y = gradients.ffn_out_bias}, context.stream);
-  backend.Gemm({.a = dbranch, .b = a.ffn_hidden, .transpose_a = true, .c = gradients.ffn_out},
+  backend.Gemm({.a = dbranch,
+                .b = a.ffn_hidden,
+                .transpose_a = true,
+                .c = gradients.ffn_out,
+                .a_sum = gradients.ffn_out_bias},
                context.stream);
   backend.Gemm({.a = dbranch, .b = weights.ffn_out, .c = dhidden}, context.stream);
   backend.ActivationBackward(
@@ -99,8 +102,11 @@ void FeedForwardBlockBackward(const StepContext& context,
        .row_ids = row_ids,
        .dx = dhidden},
       context.stream);
-  backend.ColumnSum({.x = dhidden, .y = gradients.ffn_in_bias}, context.stream);
-  backend.Gemm({.a = dhidden, .b = input, .transpose_a = true, .c = gradients.ffn_in},
+  backend.Gemm({.a = dhidden,
+                .b = input,
+                .transpose_a = true,
+                .c = gradients.ffn_in,
+                .a_sum = gradients.ffn_in_bias},
                context.stream);
   // Post-LN has left the residual's gradient there.
   backend.Gemm({.a = dhidden, .b = weights.ffn_in, .beta = pre_norm ? 0.0f : 1.0f, .c = dmiddle},

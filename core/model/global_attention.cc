@@ -67,8 +67,8 @@ void ProjectionBackward(const StepContext& context,
                         ConstTensorView dy,
                         TensorView dweight,
                         TensorView dbias) {
-  context.backend.Gemm({.a = x, .b = dy, .transpose_a = true, .c = dweight}, context.stream);
-  if (!dbias.is_null()) context.backend.ColumnSum({.x = dy, .y = dbias}, context.stream);
+  context.backend.Gemm({.a = x, .b = dy, .transpose_a = true, .c = dweight, .b_sum = dbias},
+                       context.stream);
 }
 
 }  // namespace

@@ -108,8 +108,11 @@ void NextSentenceHead::Backward(const StepContext& context,
                               .row_ids = row_ids_.data(),
                               .dx = a.dsummary},
                              context.stream);
-  backend.ColumnSum({.x = a.dsummary, .y = gradients.summary_bias}, context.stream);
-  backend.Gemm({.a = a.dsummary, .b = a.summary_input, .transpose_a = true, .c = gradients.summary},
+  backend.Gemm({.a = a.dsummary,
+                .b = a.summary_input,
+                .transpose_a = true,
+                .c = gradients.summary,
+                .a_sum = gradients.summary_bias},
                context.stream);
   backend.Gemm({.a = a.dsummary, .b = weights.summary, .c = a.summary_input}, context.stream);
   backend.DropoutApply({.x = a.summary_input,

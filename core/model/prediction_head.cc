@@ -44,9 +44,9 @@ void PredictionHeadBackward(const StepContext& context,
   context.backend.ActivationBackward(
       {.activation = context.shape.model.activation, .x = a.head_inner, .dy = dinner, .dx = dinner},
       context.stream);
-  context.backend.ColumnSum({.x = dinner, .y = gradients.head_bias}, context.stream);
-  context.backend.Gemm({.a = dinner, .b = x, .transpose_a = true, .c = gradients.head},
-                       context.stream);
+  context.backend.Gemm(
+      {.a = dinner, .b = x, .transpose_a = true, .c = gradients.head, .a_sum = gradients.head_bias},
+      context.stream);
   context.backend.Gemm({.a = dinner, .b = weights.head, .c = dx}, context.stream);
 }
 
