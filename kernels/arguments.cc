@@ -48,6 +48,19 @@ void CheckDiffer(const int32_t* rows, int64_t num_rows, int64_t limit) {
   }
 }
 
+// What the host can see: that it is not another call's.
+void CheckPlan(const AttentionInputs& in) {
+  if (in.plan == nullptr) return;
+  const AttentionPlan& plan = *in.plan;
+  ANYORDER_CHECK(plan.shape == in.shape && plan.dtype == in.q.dtype())
+      << "a plan of attention made for another shape: " << plan.shape.num_rows() << " rows over "
+      << plan.shape.num_keys << " keys a lane, the call has " << in.shape.num_rows() << " over "
+      << in.shape.num_keys;
+  ANYORDER_CHECK(plan.rows == in.rows && plan.keys == in.keys &&
+                 plan.min_distance == in.min_distance)
+      << "a plan of attention made for other rows, keys or distances";
+}
+
 }  // namespace
 
 GemmSizes CheckArguments(const GemmArgs& args) {
@@ -120,6 +133,12 @@ void CheckArguments(const AttentionInputs& in) {
   ANYORDER_CHECK(keys == 0 || (k.pos && k.key && k.grp && k.doc && k.seg && k.glob))
       << "visibility of keys is missing";
   CheckDropout(in.dropout, in.row_ids, s.num_rows());
+  CheckPlan(in);
+}
+
+void CheckArguments(const AttentionPlan& plan, int64_t bytes) {
+  ANYORDER_CHECK(plan.memory.is_null() ? bytes == 0 : plan.memory.num_bytes() >= bytes)
+      << "a plan of attention needs " << bytes << " bytes";
 }
 
 void CheckArguments(const AttentionForwardArgs& args) {
@@ -133,6 +152,8 @@ void CheckArguments(const AttentionForwardArgs& args) {
 void CheckArguments(const AttentionBackwardArgs& args, int64_t workspace_bytes) {
   CheckArguments(args.in);
   const AttentionInputs& in = args.in;
+  ANYORDER_CHECK(in.plan == nullptr || in.plan->is_for_backward)
+      << "a plan of attention made for forward alone";
   const AttentionShape& s = in.shape;
   const DType dtype = in.q.dtype();
   const DType gradient = GradientDType(dtype);

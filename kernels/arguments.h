@@ -39,6 +39,7 @@ GemmSizes CheckArguments(const GemmArgs& args);
 ColumnSumArgs SumOf(const GemmArgs& args);
 void CheckArguments(const ColumnSumArgs& args);
 void CheckArguments(const AttentionInputs& in);
+void CheckArguments(const AttentionPlan& plan, int64_t bytes);
 void CheckArguments(const AttentionForwardArgs& args);
 // `workspace_bytes` is what the backend asked for.
 void CheckArguments(const AttentionBackwardArgs& args, int64_t workspace_bytes);

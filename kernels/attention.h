@@ -41,6 +41,20 @@ struct AttentionShape {
     const int64_t content = batch_size * content_rows;
     return row < content ? row / content_rows : (row - content) / query_rows;
   }
+  bool operator==(const AttentionShape&) const = default;
+};
+
+// What a backend works out ahead about positions and who sees whom, for all calls that share them (Backend::PlanAttention): where layers
+// have the same rows and keys, once a microbatch and not in each of them, forward and backward. Bands, biases, dropout and the values of
+// all tensors may differ from call to call.
+struct AttentionPlan {
+  AttentionShape shape;
+  DType dtype = DType::kFloat32;  // T
+  int64_t min_distance = 0;
+  RowVisibility rows;
+  KeyVisibility keys;
+  bool is_for_backward = false;  // or for forward alone
+  TensorView memory;             // uint8, AttentionPlanBytes(shape, dtype) or more, aligned to 64
 };
 
 // What forward and backward share. T is the activation dtype (fp32 or bf16; the reference also fp64).
@@ -69,6 +83,8 @@ struct AttentionInputs {
   const Band* bands = nullptr;       // [H]; null: unlimited
   Dropout dropout;                   // of the probabilities
   const int32_t* row_ids = nullptr;  // [N] logical row ids for dropout; may be null without dropout
+  // Made by PlanAttention for this shape and these arrays, whose values have not changed since; null: the call makes its own.
+  const AttentionPlan* plan = nullptr;
 };
 
 struct AttentionForwardArgs {

@@ -76,6 +76,11 @@ class Backend {
   virtual void BeginGraph(int64_t /*key*/, StreamView) {}
   virtual void EndGraph(StreamView) {}
 
+  // Of AttentionPlan::memory. 0: this backend plans nothing ahead, for this shape.
+  virtual int64_t AttentionPlanBytes(const AttentionShape&, DType) const { return 0; }
+  // Writes plan.memory; calls with AttentionInputs::plan follow in the same stream, and `plan` outlives them.
+  virtual void PlanAttention(const AttentionPlan&, StreamView) {}
+
   virtual int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape,
                                                   DType dtype) const = 0;
   virtual int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows,

@@ -28,6 +28,8 @@ struct RowVisibility {  // each [num_rows]
   const int32_t* doc = nullptr;
   const int32_t* seg = nullptr;
   const uint8_t* glob = nullptr;
+
+  bool operator==(const RowVisibility&) const = default;  // the same arrays
 };
 struct KeyVisibility {  // each [batch_size, num_keys]
   const int32_t* pos = nullptr;
@@ -36,6 +38,8 @@ struct KeyVisibility {  // each [batch_size, num_keys]
   const int32_t* doc = nullptr;
   const int32_t* seg = nullptr;
   const uint8_t* glob = nullptr;
+
+  bool operator==(const KeyVisibility&) const = default;
 };
 
 // Window of one (layer, head) in positions; -1 means unlimited on that side. stride >= 1 (1: undilated).

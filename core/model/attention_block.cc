@@ -16,19 +16,16 @@ kernels::AttentionInputs MakeInputs(const StepContext& context,
                                     const LayerTensors<ConstTensorView>& weights) {
   const NetworkShape& shape = context.shape;
   const LayerActivations& a = context.activations.layers[layer];
-  const int64_t first = shape.first_row(layer);
-  const kernels::RowVisibility rows = context.device.rows();
-  const int64_t heads_dim = shape.heads_dim();
   kernels::AttentionInputs in;
+  tables.plans.SetInputsOfLayer(shape, layer, &in);
   const PositionTables& relative = tables.relative;
-  in.shape = shape.AttentionShapeOf(layer, relative.num_tables());
   in.q = a.q;
   const bool is_cached = context.cache != nullptr;
   in.k = is_cached ? context.cache->layers[layer].k : a.k;
   in.v = is_cached ? context.cache->layers[layer].v : a.v;
   if (relative.num_tables() > 0) {
-    in.relative = a.relative.Slice(0, {relative.num_tables(), in.shape.num_distances, heads_dim});
-    in.min_distance = shape.batch.min_distance;
+    in.relative =
+        a.relative.Slice(0, {relative.num_tables(), in.shape.num_distances, shape.heads_dim()});
     in.table_of_lane = relative.table_of_lane();
   }
   if (!tables.bias.spread().is_null()) {
@@ -41,18 +38,10 @@ kernels::AttentionInputs MakeInputs(const StepContext& context,
   in.segment_bias = weights.segment_bias;
   in.segment_embedding = weights.segment_embedding;
   in.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.model.head_dim)));
-  const bool global_rows = shape.has_global_rows(layer);
-  in.rows = {rows.pos + first,
-             global_rows ? tables.globals.local_lim() : rows.lim + first,
-             global_rows ? tables.globals.local_grp() : rows.grp + first,
-             rows.doc + first,
-             rows.seg + first,
-             rows.glob + first};
-  in.keys = context.device.keys();
   const kernels::Band* const bands = tables.bands.data();
   if (bands != nullptr) in.bands = bands + layer * shape.model.num_heads;
   in.dropout = context.AttentionDropout(DropoutSite(layer, DropoutPlace::kAttentionProbabilities));
-  in.row_ids = context.device.row_ids() + first;
+  in.row_ids = context.device.row_ids() + shape.first_row(layer);
   return in;
 }
 

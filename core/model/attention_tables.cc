@@ -13,7 +13,8 @@ absl::Status AttentionTables::Allocate(const NetworkShape& shape,
   ANYORDER_RETURN_IF_ERROR(relative.Allocate(shape, inputs, backend));
   ANYORDER_RETURN_IF_ERROR(rotary.Allocate(shape, backend));
   ANYORDER_RETURN_IF_ERROR(bias.Allocate(shape, backend));
-  return globals.Allocate(shape, inputs, backend);
+  ANYORDER_RETURN_IF_ERROR(globals.Allocate(shape, inputs, backend));
+  return plans.Allocate(shape, backend);
 }
 
 void AttentionTables::SetInputs(const StepContext& context) {
@@ -28,6 +29,7 @@ void AttentionTables::Prepare(const StepContext& context, const NetworkWeights& 
   relative.Prepare(context);
   bias.Prepare(context, weights.layers.front().distance_bias);
   globals.Prepare(context, rotary);
+  plans.Prepare(context, relative, globals);
 }
 
 }  // namespace anyorder

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 
+#include "core/model/attention_plans.h"
 #include "core/model/distance_bias.h"
 #include "core/model/global_slots.h"
 #include "core/model/layer_tensors.h"
@@ -20,6 +21,7 @@ struct AttentionTables {
   RotaryAngles rotary;
   DistanceBias bias;
   GlobalSlots globals;
+  AttentionPlans plans;
   std::vector<kernels::Band> windows;  // [L * H], of the configuration; empty: unlimited
   DeviceArray<kernels::Band> bands;    // those, or the batch's own; null: unlimited
 
@@ -28,7 +30,7 @@ struct AttentionTables {
   void SetInputs(const StepContext& context);
   void Prepare(const StepContext& context, const NetworkWeights& weights);
   int64_t bytes() const {
-    return relative.bytes() + rotary.bytes() + bias.bytes() + globals.bytes();
+    return relative.bytes() + rotary.bytes() + bias.bytes() + globals.bytes() + plans.bytes();
   }
 };
 

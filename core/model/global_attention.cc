@@ -11,13 +11,11 @@ kernels::AttentionInputs MakeInputs(const StepContext& context,
   const NetworkShape& shape = context.shape;
   const LayerActivations& a = context.activations.layers[layer];
   kernels::AttentionInputs in;
-  in.shape = shape.GlobalAttentionShape();
+  tables.plans.SetInputsOfGlobals(&in);
   in.q = a.global_q;
   in.k = a.global_k;
   in.v = a.global_v;
   in.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.model.head_dim)));
-  in.rows = tables.globals.rows();
-  in.keys = context.device.keys();
   in.dropout = context.AttentionDropout(DropoutSite(layer, DropoutPlace::kGlobalProbabilities));
   in.row_ids = tables.globals.row_ids();
   return in;

@@ -27,6 +27,7 @@ struct StepContext {
 
   // For the host.
   const Batch& batch() const { return *args.batch; }
+  bool learns() const { return args.training && !args.gradients.is_null(); }
   int64_t model_dim() const { return shape.model.model_dim; }
 
   // The network's dropout, and that of attention probabilities; off in evaluation.

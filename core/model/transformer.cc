@@ -76,7 +76,7 @@ class TransformerNetwork final : public Transformer {
     CheckArguments(args);
     const StepContext context{shape_, args, activations_, device_, backend_, stream};
     binder_.Bind(args.weights, &weights_);
-    const bool learns = args.training && !args.gradients.is_null();
+    const bool learns = context.learns();
     if (learns) binder_.Bind(args.gradients, &gradients_);
     SendInputs(context);
     is_recorded_ = IsWorthRecording();

@@ -1,8 +1,10 @@
 // Attention as the backend calls it: memory is cut up, terms are prepared, then each family of kernels takes the rows that are its own.
 
 #include <algorithm>
+#include <optional>
 #include <type_traits>
 
+#include "kernels/arguments.h"
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_passes.h"
 #include "kernels/cuda/attention_ring.h"
@@ -20,8 +22,7 @@ const T* DataOrNull(const ConstTensorView& x) {
 }
 
 template <typename T>
-AttentionProblem<T> ProblemOf(const AttentionInputs& in) {
-  const AttentionShape& s = in.shape;
+AttentionProblem<T> SizesOf(const AttentionShape& s) {
   AttentionProblem<T> p = {};
   p.batch_size = static_cast<int>(s.batch_size);
   p.content_rows = static_cast<int>(s.content_rows);
@@ -32,6 +33,13 @@ AttentionProblem<T> ProblemOf(const AttentionInputs& in) {
   p.num_tables = static_cast<int>(s.num_tables);
   p.num_distances = static_cast<int>(s.num_distances);
   p.num_bias_distances = static_cast<int>(s.num_bias_distances);
+  return p;
+}
+
+template <typename T>
+AttentionProblem<T> ProblemOf(const AttentionInputs& in) {
+  const AttentionShape& s = in.shape;
+  AttentionProblem<T> p = SizesOf<T>(s);
   p.q = DataOrNull<T>(in.q);
   p.k = DataOrNull<T>(in.k);
   p.v = DataOrNull<T>(in.v);
@@ -74,16 +82,25 @@ AttentionPrepared Prepare(const AttentionProblem<T>& in,
   return prepared;
 }
 
+// What was planned ahead of the call, if it was.
+std::optional<PlanPieces> PlannedAhead(const AttentionInputs& in) {
+  if (in.plan == nullptr) return std::nullopt;
+  CheckArguments(*in.plan, AttentionPlanBytes(in.shape, in.q.dtype()));
+  ScratchCutter cutter(in.plan->memory.raw());
+  return PlanPieces(in.shape, in.q.dtype(), cutter);
+}
+
 // The plan of the ring kernels and what they prepare; false if they can have no rows, and then the general kernels have all.
 bool PrepareRing(const AttentionProblem<BFloat16>& in,
-                 const AttentionShape& shape,
+                 const AttentionInputs& inputs,
                  const PreparedScratch& scratch,
                  AttentionPrepared* prepared,
                  RingPlan* plan,
                  StreamView stream) {
   if (!RingApplies(in)) return false;
-  *plan = PlaceRingPlan(shape, scratch.ring_plan);
-  MakeRingPlan(in, *plan, stream);
+  const std::optional<PlanPieces> ahead = PlannedAhead(inputs);
+  *plan = PlaceRingPlan(inputs.shape, ahead ? ahead->ring : scratch.ring_plan);
+  if (!ahead) MakeRingPlan(in, *plan, stream);
   prepared->forms = plan->forms;
   if (in.relative != nullptr && (in.content_bias != nullptr || in.position_bias != nullptr)) {
     LaunchDistanceTerms(in, scratch.distance_terms, stream);
@@ -112,8 +129,8 @@ class BackwardPass {
     LaunchDelta(in_, args_.out.data<T>(), args_.dout.data<T>(), scratch_.delta, stream_);
     prepared_ = Prepare(in_, scratch_.prepared, stream_);
     if constexpr (std::is_same_v<T, BFloat16>)
-      has_ring_ = PrepareRing(in_, shape_, scratch_.prepared, &prepared_, &plan_, stream_);
-    if (HasDistances()) LaunchKeyOrder(in_, scratch_.order, stream_);
+      has_ring_ = PrepareRing(in_, args_.in, scratch_.prepared, &prepared_, &plan_, stream_);
+    order_ = PrepareOrder();
     for (int head = 0; head < in_.num_heads; head += sizes_.heads) {
       // Once even without lanes: sums over none of them are 0.
       int lane = 0;
@@ -131,7 +148,11 @@ class BackwardPass {
   }
 
  private:
-  bool HasDistances() const { return in_.relative != nullptr || in_.distance_bias != nullptr; }
+  KeyOrder PrepareOrder() const {
+    if (const std::optional<PlanPieces> ahead = PlannedAhead(args_.in)) return ahead->order;
+    if (HasDistances(shape_)) LaunchKeyOrder(in_, scratch_.order, stream_);
+    return scratch_.order;
+  }
 
   void RunGroup(const AttentionGroup& group) {
     AttentionBackwardParams<T> params;
@@ -163,14 +184,10 @@ class BackwardPass {
                        stream_);
     BeginAttentionPass("distances", stream_);
     if (in_.relative != nullptr)
-      LaunchDistanceSums(in_,
-                         params.scores,
-                         scratch_.order,
-                         scratch_.distance_sums,
-                         scratch_.distance_weights,
-                         stream_);
+      LaunchDistanceSums(
+          in_, params.scores, order_, scratch_.distance_sums, scratch_.distance_weights, stream_);
     if (in_.distance_bias != nullptr)
-      LaunchBiasLanes(in_, params.scores, scratch_.order, scratch_.bias_lanes, stream_);
+      LaunchBiasLanes(in_, params.scores, order_, scratch_.bias_lanes, stream_);
   }
 
   void FinishParameters() {
@@ -219,10 +236,34 @@ class BackwardPass {
   AttentionProblem<T> in_;
   AttentionPrepared prepared_;
   RingPlan plan_ = {};
+  KeyOrder order_ = {};
   bool has_ring_ = false;
 };
 
 }  // namespace
+
+int64_t AttentionPlanBytes(const AttentionShape& shape, DType dtype) {
+  ScratchCutter cutter(nullptr);
+  PlanPieces(shape, dtype, cutter);
+  return cutter.bytes();
+}
+
+void PlanAttention(const AttentionPlan& plan, StreamView stream) {
+  CheckArguments(plan, AttentionPlanBytes(plan.shape, plan.dtype));
+  ScratchCutter cutter(plan.memory.raw());
+  const PlanPieces pieces(plan.shape, plan.dtype, cutter);
+  WithStorage(plan.dtype, [&]<typename T>() {
+    AttentionProblem<T> in = SizesOf<T>(plan.shape);
+    in.min_distance = plan.min_distance;
+    in.rows = plan.rows;
+    in.keys = plan.keys;
+    in.is_aligned = true;  // if the call's tensors are not, it does not look
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      if (RingApplies(in)) MakeRingPlan(in, PlaceRingPlan(plan.shape, pieces.ring), stream);
+    }
+    if (plan.is_for_backward && HasDistances(plan.shape)) LaunchKeyOrder(in, pieces.order, stream);
+  });
+}
 
 int64_t AttentionScratchElements(const AttentionShape& shape) {
   ScratchCutter cutter(nullptr);
@@ -245,7 +286,7 @@ void AttentionForward(const AttentionForwardArgs& args, const Scratch& scratch, 
     params.prepared = Prepare(params.in, pieces, stream);
     if constexpr (std::is_same_v<T, BFloat16>) {
       RingPlan plan;
-      if (PrepareRing(params.in, shape, pieces, &params.prepared, &plan, stream))
+      if (PrepareRing(params.in, args.in, pieces, &params.prepared, &plan, stream))
         AttentionRingForward(params, plan, stream);
     }
     LaunchGeneralForward(params, stream);

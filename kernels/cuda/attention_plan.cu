@@ -11,7 +11,8 @@ int64_t KeyTiles(int64_t num_keys) {
 
 // Sorted query rows over the positions of the keys need no more tiles: each is closed by its last row or by the end of a span.
 int64_t QueryTiles(const AttentionShape& shape) {
-  if (shape.num_distances == 0) return CeilDivide(shape.query_rows, UnplacedTile::kRows);
+  if (shape.num_tables == 0 || shape.num_distances == 0)
+    return CeilDivide(shape.query_rows, UnplacedTile::kRows);
   const int64_t by_rows = CeilDivide(shape.query_rows, TableTile::kRows);
   const int64_t most = by_rows + CeilDivide(shape.num_keys, TableTile::kSpan) + 1;
   return most < shape.query_rows ? most : shape.query_rows;
@@ -59,7 +60,7 @@ RingPlan Place(const AttentionShape& shape, Places* places) {
 }  // namespace
 
 bool RingApplies(const AttentionProblem<BFloat16>& in) {
-  return in.head_dim == kRingHeadDim && in.distance_bias == nullptr && in.is_aligned &&
+  return in.head_dim == kRingHeadDim && in.num_bias_distances == 0 && in.is_aligned &&
          KeyTiles(in.num_keys) <= kMostKeyTiles;
 }
 

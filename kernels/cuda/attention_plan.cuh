@@ -84,7 +84,6 @@ struct LanePlanner {
   int64_t key_offset = 0;  // pos - slot of every key that is no pad, if keys are affine
 
   ANYORDER_DEVICE int64_t KeyAt(int slot) const { return int64_t{lane} * p.in.num_keys + slot; }
-  ANYORDER_DEVICE bool HasPosition() const { return p.in.relative != nullptr; }
   ANYORDER_DEVICE RingRowTile& TileAt(int stream, int tile) const {
     return p.plan.tiles[stream][int64_t{lane} * p.plan.capacity[stream] + tile];
   }
@@ -245,7 +244,7 @@ struct LanePlanner {
   }
   // The block's steps, each as long as it has rows.
   ANYORDER_DEVICE int CostOf(int stream, int visible) const {
-    if (!HasPosition()) return visible * UnplacedTile::kRows;
+    if (!p.in.HasPosition()) return visible * UnplacedTile::kRows;
     return stream == 0 ? (visible + ContentTile::kAhead) * ContentTile::kRows
                        : (visible + TableTile::kAhead) * TableTile::kRows;
   }
@@ -308,7 +307,7 @@ struct LanePlanner {
     CopyAndSummariseKeys();
     bool content_fits = DistancesFit();
     bool query_fits = content_fits;
-    if (HasPosition()) {
+    if (p.in.HasPosition()) {
       const bool affine = KeysAreAffine();
       content_fits = content_fits && affine && ContentRowsAreAffine();
       query_fits = SetTableTiles() && query_fits && affine;

@@ -62,7 +62,7 @@ bool RingApplies(const AttentionProblem<BFloat16>& in);
 int64_t RingPlanBytes(const AttentionShape& shape);
 RingPlan PlaceRingPlan(const AttentionShape& shape, void* memory);
 
-// REQUIRES below: RingApplies.
+// REQUIRES below: RingApplies. A plan depends on sizes but those of heads and tables, on rows, keys and min_distance alone.
 void MakeRingPlan(const AttentionProblem<BFloat16>& in, const RingPlan& plan, StreamView stream);
 // Rows whose form is kRingForm: out and lse.
 void AttentionRingForward(const AttentionForwardParams<BFloat16>& params,

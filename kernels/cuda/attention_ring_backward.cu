@@ -5,10 +5,10 @@ namespace anyorder::kernels::cuda {
 void AttentionRingBackward(const AttentionBackwardParams<BFloat16>& params,
                            const RingPlan& plan,
                            StreamView stream) {
-  if (params.in.relative == nullptr)
-    LaunchRingBackward<false>({params, plan}, stream);
-  else
+  if (params.in.HasPosition())
     LaunchRingBackward<true>({params, plan}, stream);
+  else
+    LaunchRingBackward<false>({params, plan}, stream);
 }
 
 }  // namespace anyorder::kernels::cuda

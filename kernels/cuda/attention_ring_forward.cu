@@ -5,10 +5,10 @@ namespace anyorder::kernels::cuda {
 void AttentionRingForward(const AttentionForwardParams<BFloat16>& params,
                           const RingPlan& plan,
                           StreamView stream) {
-  if (params.in.relative == nullptr)
-    LaunchRingForward<false>({params, plan}, stream);
-  else
+  if (params.in.HasPosition())
     LaunchRingForward<true>({params, plan}, stream);
+  else
+    LaunchRingForward<false>({params, plan}, stream);
 }
 
 }  // namespace anyorder::kernels::cuda

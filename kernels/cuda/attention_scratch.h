@@ -45,6 +45,34 @@ struct PreparedScratch {
         ring_plan(cutter.Take<unsigned char>(RingPlanBytes(shape))) {}
 };
 
+inline KeyOrder TakeKeyOrder(const AttentionShape& s, ScratchCutter& cutter) {
+  KeyOrder order;
+  order.lanes = cutter.Take<KeyLane>(s.batch_size);
+  for (int32_t** keys : {&order.sorted.positions, &order.sorted.slots})
+    *keys = cutter.Take<int32_t>(s.batch_size * s.num_keys);
+  for (int32_t** keys : {&order.spare.positions, &order.spare.slots})
+    *keys = cutter.Take<int32_t>(KeySortSpare(s.batch_size, s.num_keys));
+  order.row_ranges = cutter.Take<PositionRange>(
+      s.batch_size * RowSteps(static_cast<int>(s.content_rows), static_cast<int>(s.query_rows)));
+  return order;
+}
+
+// Whether some term depends on distance, and backward on where the keys are.
+inline bool HasDistances(const AttentionShape& s) {
+  return s.num_tables > 0 && s.num_distances + s.num_bias_distances > 0;
+}
+
+// AttentionPlan::memory, in pieces, of those calls that need them: the ring kernels' plan, and the order of keys.
+struct PlanPieces {
+  unsigned char* ring = nullptr;  // RingPlanBytes
+  KeyOrder order = {};
+
+  PlanPieces(const AttentionShape& shape, DType dtype, ScratchCutter& cutter) {
+    if (dtype == DType::kBFloat16) ring = cutter.Take<unsigned char>(RingPlanBytes(shape));
+    if (HasDistances(shape)) order = TakeKeyOrder(shape, cutter);
+  }
+};
+
 // Backward goes through (lanes, heads) in groups, so that probabilities and their gradients, which have an element for each pair, stay
 // within a limit: all heads of as many lanes as fit, else as many heads of one lane, at least one. The shape decides alone.
 inline constexpr int64_t kMostScoreBytes = int64_t{4} << 30;
@@ -95,20 +123,13 @@ struct BackwardScratch {
   BackwardScratch(const AttentionShape& s, const GroupSizes& group, ScratchCutter& cutter)
       : prepared(s, cutter) {
     const int64_t stats = s.num_rows() * s.num_heads;
-    const int64_t steps =
-        RowSteps(static_cast<int>(s.content_rows), static_cast<int>(s.query_rows));
     const int64_t m = s.model_dim();
     const int64_t table_rows = s.num_tables * s.num_distances;
     const int64_t slots = DistanceSlots(s.batch_size);
     const int64_t content_rows = s.batch_size * ((s.num_keys + 31) / 32);
     delta = cutter.Take<float>(stats);
     other_segment = cutter.Take<float>(stats);
-    order.lanes = cutter.Take<KeyLane>(s.batch_size);
-    for (int32_t** keys : {&order.sorted.positions, &order.sorted.slots})
-      *keys = cutter.Take<int32_t>(s.batch_size * s.num_keys);
-    for (int32_t** keys : {&order.spare.positions, &order.spare.slots})
-      *keys = cutter.Take<int32_t>(KeySortSpare(s.batch_size, s.num_keys));
-    order.row_ranges = cutter.Take<PositionRange>(s.batch_size * steps);
+    order = TakeKeyOrder(s, cutter);
     content_sums = cutter.Take<float>(content_rows * m);
     content_parts = cutter.Take<float>(SumRowsParts(content_rows) * m);
     distance_sums = cutter.Take<float>(slots * table_rows * m);

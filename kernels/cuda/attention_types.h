@@ -53,6 +53,7 @@ struct AttentionProblem {
   bool
       is_aligned;  // every head's part of every row begins at a 16-byte address and has whole groups of 8
 
+  ANYORDER_HOST_DEVICE bool HasPosition() const { return num_tables > 0 && num_distances > 0; }
   ANYORDER_HOST_DEVICE int64_t model_dim() const { return int64_t{num_heads} * head_dim; }
   ANYORDER_HOST_DEVICE int64_t num_rows() const {
     return int64_t{batch_size} * (content_rows + query_rows);

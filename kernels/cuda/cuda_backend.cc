@@ -88,6 +88,14 @@ class CudaBackend final : public Backend {
     return cuda::LinearCrossEntropyWorkspaceBytes(rows, columns, vocab, dtype);
   }
 
+  int64_t AttentionPlanBytes(const AttentionShape& shape, DType dtype) const override {
+    return cuda::AttentionPlanBytes(shape, dtype);
+  }
+  void PlanAttention(const AttentionPlan& plan, StreamView stream) override {
+    Poison(plan.memory.raw(), AttentionPlanBytes(plan.shape, plan.dtype), stream);
+    cuda::PlanAttention(plan, On(stream));
+  }
+
   void Gemm(const GemmArgs& args, StreamView stream) override {
     CheckArguments(args);
     gemm_->Run(args, On(stream));
@@ -176,6 +184,10 @@ class CudaBackend final : public Backend {
   StreamView On(StreamView stream) const { return runtime_->Resolve(stream); }
   // Each stream has its own, whose operations use it one after another. It grows when a shape comes up for the first time.
   Scratch ScratchOf(int64_t elements, StreamView stream);
+  // In the emulation: what is read of the memory must have been written by the operation that follows.
+  void Poison(void* memory, int64_t bytes, StreamView stream) {
+    if (runtime_->is_emulated() && bytes > 0) runtime_->FillBytes(memory, 0xff, bytes, On(stream));
+  }
 
   const std::shared_ptr<Runtime> runtime_;
   Staging staging_;
@@ -197,11 +209,7 @@ Scratch CudaBackend::ScratchOf(int64_t elements, StreamView stream) {
     void* const data = AllocateOrEnd(*runtime_, elements * static_cast<int64_t>(sizeof(float)));
     scratch = {static_cast<float*>(data), elements};
   }
-  // What is read of it must have been written by the same operation.
-  if (runtime_->is_emulated()) {
-    runtime_->FillBytes(
-        scratch.data, 0xff, elements * static_cast<int64_t>(sizeof(float)), On(stream));
-  }
+  Poison(scratch.data, elements * static_cast<int64_t>(sizeof(float)), stream);
   return scratch;
 }
 

@@ -36,6 +36,8 @@ int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape, DType dtype
 // How an operation multiplies matrices: the backend's Gemm.
 using GemmFunction = std::function<void(const GemmArgs& args, StreamView stream)>;
 
+int64_t AttentionPlanBytes(const AttentionShape& shape, DType dtype);
+void PlanAttention(const AttentionPlan& plan, StreamView stream);
 void AttentionForward(const AttentionForwardArgs& args, const Scratch& scratch, StreamView stream);
 void AttentionBackward(const AttentionBackwardArgs& args, StreamView stream);
 void LayerNormForward(const LayerNormForwardArgs& args, StreamView stream);

@@ -42,6 +42,12 @@ class TimedBackend final : public kernels::Backend {
     inner_.CopyToHost(device, host, bytes, stream);
   }
   void Synchronize(StreamView stream) override { inner_.Synchronize(stream); }
+  int64_t AttentionPlanBytes(const kernels::AttentionShape& shape, DType dtype) const override {
+    return inner_.AttentionPlanBytes(shape, dtype);
+  }
+  void PlanAttention(const kernels::AttentionPlan& plan, StreamView stream) override {
+    Time(Part::kAttention, [&] { inner_.PlanAttention(plan, stream); });
+  }
   int64_t AttentionBackwardWorkspaceBytes(const kernels::AttentionShape& shape,
                                           DType dtype) const override {
     return inner_.AttentionBackwardWorkspaceBytes(shape, dtype);

@@ -48,6 +48,12 @@ class ForwardingBackend : public kernels::Backend {
   }
   void BeginGraph(int64_t key, StreamView stream) override { inner_->BeginGraph(key, stream); }
   void EndGraph(StreamView stream) override { inner_->EndGraph(stream); }
+  int64_t AttentionPlanBytes(const kernels::AttentionShape& shape, DType dtype) const override {
+    return inner_->AttentionPlanBytes(shape, dtype);
+  }
+  void PlanAttention(const kernels::AttentionPlan& plan, StreamView stream) override {
+    inner_->PlanAttention(plan, stream);
+  }
   int64_t AttentionBackwardWorkspaceBytes(const kernels::AttentionShape& shape,
                                           DType dtype) const override {
     return inner_->AttentionBackwardWorkspaceBytes(shape, dtype);

@@ -56,11 +56,13 @@ class Problem {
     SetShape(size, batch);
     SetVisibility(DrawLanes(size, batch), batch, dropout);
     SetTensors();
+    SetPlan();
     backend_.AttentionForward(forward_, {});
   }
 
   const kernels::AttentionForwardArgs& forward() const { return forward_; }
   const kernels::AttentionBackwardArgs& backward() const { return backward_; }
+  const kernels::AttentionPlan& plan() const { return plan_; }
 
  private:
   void SetShape(const XlnetSize& size, int64_t batch) {
@@ -138,9 +140,25 @@ class Problem {
         memory_.Tensor(DType::kUint8, {backend_.AttentionBackwardWorkspaceBytes(s, kType)});
   }
 
+  // Ahead, as a network's layers share it.
+  void SetPlan() {
+    const int64_t bytes = backend_.AttentionPlanBytes(in_.shape, kType);
+    if (bytes == 0) return;
+    plan_ = {.shape = in_.shape,
+             .dtype = kType,
+             .min_distance = in_.min_distance,
+             .rows = in_.rows,
+             .keys = in_.keys,
+             .is_for_backward = true,
+             .memory = memory_.Tensor(DType::kUint8, {bytes})};
+    backend_.PlanAttention(plan_, {});
+    forward_.in.plan = backward_.in.plan = &plan_;
+  }
+
   kernels::Backend& backend_;
   DeviceMemory memory_;
   kernels::AttentionInputs in_;
+  kernels::AttentionPlan plan_;
   kernels::AttentionForwardArgs forward_;
   kernels::AttentionBackwardArgs backward_;
 };
@@ -226,6 +244,13 @@ void MeasureAttention(Bench& bench, const XlnetSize& size, int64_t batch, double
                                          size.targets,
                                          " K",
                                          size.keys());
+  if (!problems.front()->plan().memory.is_null()) {
+    Case plan{"attention_plan" + suffix, shape};
+    plan.value_is_time = true;
+    bench.Measure(plan, sets, [&](int set) {
+      bench.backend().PlanAttention(problems[static_cast<size_t>(set)]->plan(), {});
+    });
+  }
   bench.Measure({"attention_forward" + suffix, shape, Work::kFlops, kForwardUnits * unit},
                 sets,
                 [&](int set) {

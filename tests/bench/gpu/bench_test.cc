@@ -97,6 +97,7 @@ TEST_F(GpuBenchTest, RunsOnADevice) {
   for (const char* name : {"copy",
                            "gemm_softmax",
                            "layernorm",
+                           "attention_plan_b1",
                            "attention_forward_b1",
                            "attention_backward_b1",
                            "attention_backward_prepare_b1",

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <limits>
 #include <vector>
 
+#include "kernels/arguments.h"
 #include "kernels/cuda/emulation/block.h"
 #include "kernels/cuda/operations.h"
 #include "tests/kernels/attention_agreement.h"
@@ -108,6 +110,103 @@ TEST(AttentionDispatchTest, RandomArrays) {
     ExpectAgrees(RandomRingCase(seed), seed);
     if (::testing::Test::HasFailure()) return;
   }
+}
+
+// A plan of `data`'s rows and keys.
+struct PlannedAhead {
+  std::vector<int32_t> memory;  // at a multiple of 16 bytes, as any allocation
+  AttentionPlan plan;
+
+  PlannedAhead(RingData& data, int32_t filler) {
+    const AttentionInputs in = data.Forward().in;
+    memory.assign(static_cast<size_t>(cuda::AttentionPlanBytes(in.shape, DType::kBFloat16)) / 4 + 1,
+                  filler);
+    plan = {.shape = in.shape,
+            .dtype = DType::kBFloat16,
+            .min_distance = in.min_distance,
+            .rows = in.rows,
+            .keys = in.keys,
+            .is_for_backward = true,
+            .memory = TensorView(
+                memory.data(), DType::kUint8, Shape{static_cast<int64_t>(4 * memory.size())})};
+  }
+};
+
+struct Results {
+  std::vector<BFloat16> out, dq, dk, dv, drelative;
+  bool operator==(const Results& other) const {
+    const auto same = [](const std::vector<BFloat16>& a, const std::vector<BFloat16>& b) {
+      return a.size() == b.size() && std::memcmp(a.data(), b.data(), 2 * a.size()) == 0;
+    };
+    return same(out, other.out) && same(dq, other.dq) && same(dk, other.dk) && same(dv, other.dv) &&
+           same(drelative, other.drelative);
+  }
+};
+
+Results ResultsOf(RingData& data, const AttentionPlan* plan) {
+  std::vector<float> scratch(static_cast<size_t>(cuda::AttentionScratchElements(data.shape)),
+                             std::numeric_limits<float>::quiet_NaN());
+  data.Poison(0);
+  AttentionForwardArgs forward = data.Forward();
+  forward.in.plan = plan;
+  cuda::AttentionForward(forward, {scratch.data(), static_cast<int64_t>(scratch.size())}, {});
+  data.workspace.assign(
+      static_cast<size_t>(cuda::AttentionBackwardWorkspaceBytes(data.shape, DType::kBFloat16)),
+      0xff);
+  AttentionBackwardArgs backward = data.Backward();
+  backward.in.plan = plan;
+  cuda::AttentionBackward(backward, {});
+  return {data.out, data.dq, data.dk, data.dv, data.drelative};
+}
+
+// With other queries, keys, values and tables each time, as layers have; keys of lane 1 are in no order.
+TEST(AttentionDispatchTest, PlannedAheadForAllCalls) {
+  AttentionCase c = XlnetCase(20, 60, 1, 64);
+  c.keys[1].pos[30] += 1;
+  RingData data = MakeData<BFloat16, float>(c, 1);
+  PlannedAhead ahead(data, -1);
+  cuda::PlanAttention(ahead.plan, {});
+  for (uint64_t seed = 2; seed < 5; ++seed) {
+    RingData other = MakeData<BFloat16, float>(c, seed);
+    for (auto x : {&RingData::q, &RingData::k, &RingData::v, &RingData::relative})
+      data.*x = other.*x;
+    const Results inside = ResultsOf(data, nullptr);
+    EXPECT_TRUE(ResultsOf(data, &ahead.plan) == inside) << seed;
+  }
+}
+
+// Zeros say that all rows are the general kernels', whose rounding is another: the calls make no plan of their own.
+TEST(AttentionDispatchTest, CallsTakeThePlanTheyAreGiven) {
+  RingData data = MakeData<BFloat16, float>(XlnetCase(20, 60, 1, 64), 6);
+  PlannedAhead zeros(data, 0);
+  const Results inside = ResultsOf(data, nullptr);
+  EXPECT_NE(std::memcmp(
+                ResultsOf(data, &zeros.plan).out.data(), inside.out.data(), 2 * inside.out.size()),
+            0);
+}
+
+TEST(AttentionDispatchDeathTest, PlansOfOtherCallsAreRefused) {
+  RingData data = MakeData<BFloat16, float>(XlnetCase(20, 60, 1, 64), 7);
+  RingData longer = MakeData<BFloat16, float>(XlnetCase(20, 70, 1, 64), 7);
+  const auto check = [](AttentionForwardArgs args, const PlannedAhead& ahead) {
+    args.in.plan = &ahead.plan;
+    CheckArguments(args);
+  };
+  const PlannedAhead own(data, 0);
+  check(data.Forward(), own);
+  EXPECT_DEATH(check(longer.Forward(), own), "plan of attention made for another shape");
+  RingData same = MakeData<BFloat16, float>(XlnetCase(20, 60, 1, 64), 7);
+  EXPECT_DEATH(check(same.Forward(), own), "made for other rows, keys or distances");
+  AttentionForwardArgs shifted = data.Forward();
+  ++shifted.in.min_distance;
+  EXPECT_DEATH(check(shifted, own), "made for other rows, keys or distances");
+  PlannedAhead for_forward(data, 0);
+  for_forward.plan.is_for_backward = false;
+  AttentionBackwardArgs backward = data.Backward();
+  backward.in.plan = &for_forward.plan;
+  EXPECT_DEATH(CheckArguments(backward, 0), "made for forward alone");
+  for_forward.plan.memory = {};
+  EXPECT_DEATH(cuda::PlanAttention(for_forward.plan, {}), "a plan of attention needs");
 }
 
 }  // namespace
