@@ -171,7 +171,11 @@ class DeviceRuntime final : public Runtime {
   bool IsDone(EventView event) override {
     Use();
     const cudaError_t status = cudaEventQuery(EventOf(event));
-    if (status == cudaErrorNotReady) return false;
+    if (status == cudaErrorNotReady) {
+      // Some runtimes keep this answer as the thread's last error, and the next launch would end the program for it.
+      cudaGetLastError();
+      return false;
+    }
     CheckCuda(status, "work on the GPU");
     return true;
   }

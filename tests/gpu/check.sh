@@ -128,6 +128,7 @@ training() { check "$1" "$2" "$3" bash "$here/training.sh" "$bin" "$out/work" "$
 part correctness 230
 training any starts_without_driver 20
 training any no_device 30
+check gpu queues 30 "$bin/gpu.device_test" --gtest_filter='SmallQueueTest.*'
 check gpu backend_suite 60 "$bin/gpu.device_test" --gtest_filter='Device/*'
 check gpu attention 60 "$bin/gpu.device_test" --gtest_filter='*AttentionTest*'
 check gpu model_gradients 60 "$bin/gpu.device_test" --gtest_filter='*ModelTest*'
