@@ -179,7 +179,7 @@ absl::Status NcclTransport::Connect(const NcclId& id) {
 }
 
 absl::Status NcclTransport::AllocateEvents() {
-  ANYORDER_ASSIGN_OR_RETURN(stream_, backend_.MakeStream());
+  ANYORDER_ASSIGN_OR_RETURN(stream_, backend_.MakeStream(kernels::StreamPurpose::kMessages));
   ANYORDER_ASSIGN_OR_RETURN(before_, backend_.MakeEvent());
   ANYORDER_ASSIGN_OR_RETURN(after_, backend_.MakeEvent());
   for (size_t i = 0; i < kMaxPending; ++i) {

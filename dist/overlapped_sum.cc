@@ -55,7 +55,7 @@ OverlappedSum::OverlappedSum(Communicator& communicator,
 }
 
 absl::Status OverlappedSum::Allocate() {
-  ANYORDER_ASSIGN_OR_RETURN(stream_, backend_.MakeStream());
+  ANYORDER_ASSIGN_OR_RETURN(stream_, backend_.MakeStream(kernels::StreamPurpose::kMessages));
   ANYORDER_ASSIGN_OR_RETURN(ready_, backend_.MakeEvent());
   ANYORDER_ASSIGN_OR_RETURN(done_, backend_.MakeEvent());
   const auto allocate = [this](int64_t elements) {

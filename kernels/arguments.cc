@@ -360,6 +360,11 @@ void CheckAdd(const ConstTensorView& a, const ConstTensorView& b, const TensorVi
   CheckTensor(y, "y", a.dtype(), a.num_elements());
 }
 
+void CheckDigest(const ConstTensorView& x, const TensorView& digest) {
+  CheckTensor(digest, "digest", DType::kInt64, 2);
+  ANYORDER_CHECK(reinterpret_cast<uintptr_t>(x.raw()) % 8 == 0) << "x begins within a word";
+}
+
 void CheckCast(const ConstTensorView& x, const TensorView& y) {
   CheckActivationDType(x, "x");
   CheckActivationDType(y, "y");

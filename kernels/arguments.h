@@ -60,6 +60,7 @@ void CheckArguments(const GatherRowsArgs& args, Values ids = Values::kOnHost);
 void CheckArguments(const RotaryArgs& args);
 void CheckSumOfSquares(const ConstTensorView& x, const TensorView& sums);
 void CheckAdd(const ConstTensorView& a, const ConstTensorView& b, const TensorView& y);
+void CheckDigest(const ConstTensorView& x, const TensorView& digest);
 void CheckCast(const ConstTensorView& x, const TensorView& y);
 
 }  // namespace anyorder::kernels

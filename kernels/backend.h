@@ -15,7 +15,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "core/base/stream.h"
@@ -25,6 +27,7 @@
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/device_queue.h"
+#include "kernels/digest.h"
 #include "kernels/dropout.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
@@ -36,6 +39,13 @@ namespace anyorder::kernels {
 
 class Buffer;  // device memory, freed with the object
 
+// Upper bounds of what a network asks of a backend.
+struct OperationSizes {
+  int64_t rows = 0;                       // of ColumnSum, LayerNormBackward and EmbeddingBackward
+  int64_t columns = 0;                    // of these and of Gemm's bias
+  std::vector<AttentionShape> attention;  // each
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -45,6 +55,11 @@ class Backend {
 
   // Set-up. Memory is zeroed, 64-byte aligned and touched, so that the first step does not pay for it.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) = 0;
+  // Set-up, too. Memory that operations of these sizes on the main stream take for themselves, so that it is not found missing in a step,
+  // where nobody could be told: that ends the program with one line and kExitIo. The largest of all calls is kept. ResourceExhausted.
+  virtual absl::Status Reserve(const OperationSizes&) { return absl::OkStatus(); }
+  // Gives back what Reserve took, for a smaller network.
+  virtual void ReleaseReserved() {}
 
   // Whether this device's memory is the host's. Where it is not, all that arguments point to, ids, rows, visibility and weights of rows
   // too, is this device's memory, and the host reaches it by the copies below alone. Arrays of structs (AttentionInputs::bands) too.
@@ -59,7 +74,7 @@ class Backend {
   // What tells this device from the others of the machine, the same in every process ("GPU-6a2f..."); "": the host.
   virtual std::string device_id() const { return ""; }
   // For copies and messages beside the computation (device_queue.h). The defaults know one queue and hold for every backend.
-  virtual absl::StatusOr<std::unique_ptr<Stream>> MakeStream();
+  virtual absl::StatusOr<std::unique_ptr<Stream>> MakeStream(StreamPurpose purpose);
   virtual absl::StatusOr<std::unique_ptr<Event>> MakeEvent();
   // Host memory for such copies, page-locked where that matters: CopyToHost into it returns before it is done.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> AllocateStaging(int64_t bytes);
@@ -75,6 +90,8 @@ class Backend {
   // copied rows of any length), and maybe other pointers and numbers. The sequence may run when it ends.
   virtual void BeginGraph(int64_t /*key*/, StreamView) {}
   virtual void EndGraph(StreamView) {}
+  // That sequence will not come again.
+  virtual void ForgetGraph(int64_t /*key*/) {}
 
   // Of AttentionPlan::memory. 0: this backend plans nothing ahead, for this shape.
   virtual int64_t AttentionPlanBytes(const AttentionShape&, DType) const { return 0; }
@@ -115,6 +132,9 @@ class Backend {
   // y = x rounded to y's dtype.
   virtual void Cast(ConstTensorView x, TensorView y, StreamView stream) = 0;
   virtual void FillZero(TensorView x, StreamView stream) = 0;
+  // The 16 bytes that kernels/digest.h defines, the same on every backend, of x's bytes, which begin at a multiple of 8: [2] int64, a
+  // DigestValue. The default is the host's.
+  virtual void Digest(ConstTensorView x, TensorView digest, StreamView stream);
 };
 
 class Buffer {

@@ -11,6 +11,12 @@
 
 namespace anyorder::kernels {
 
+// Which of several queues' work goes first where there is not room for all.
+enum class StreamPurpose {
+  kMessages,  // short work that later work of the computing queue waits for: before it
+  kCopies,    // what nobody waits for, snapshots: after it
+};
+
 // A queue of its own: neither waits for the other unless an event says so.
 class Stream {
  public:

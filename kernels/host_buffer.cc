@@ -64,7 +64,7 @@ void Backend::CopyToHost(const void* device, void* host, int64_t bytes, StreamVi
   if (bytes > 0) std::memcpy(host, device, static_cast<size_t>(bytes));
 }
 
-absl::StatusOr<std::unique_ptr<Stream>> Backend::MakeStream() {
+absl::StatusOr<std::unique_ptr<Stream>> Backend::MakeStream(StreamPurpose) {
   return std::make_unique<OnlyStream>();
 }
 

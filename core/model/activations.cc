@@ -79,6 +79,28 @@ void AddLayer(const NetworkShape& shape, int64_t layer, LayerActivations& tensor
   arena.Add(&tensors.ffn_rstd, g, {rows});
 }
 
+// Everything that the network's parts call operations with, at most.
+kernels::OperationSizes OperationSizesOf(const NetworkShape& shape) {
+  const int64_t lanes = shape.batch.batch_size;
+  const auto& model = shape.model;
+  kernels::OperationSizes sizes;
+  sizes.rows = std::max({shape.batch.num_rows(),
+                         lanes * shape.batch.num_keys(),
+                         ClusterRows::Padded(shape.num_targets()),
+                         lanes * shape.batch.task_rows,
+                         model.has_distance_bias() ? shape.num_bias_distances() : 0});
+  sizes.columns =
+      std::max({model.model_dim, model.ffn_dim, shape.heads_dim(), model.task.num_classes});
+  for (const int64_t layer : {int64_t{0}, model.num_layers - 1}) {
+    for (const int64_t num_tables : {0, 1, 2}) {
+      if (model.relative_positions() == (num_tables > 0))
+        sizes.attention.push_back(shape.AttentionShapeOf(layer, num_tables));
+    }
+  }
+  if (shape.has_global_rows(0)) sizes.attention.push_back(shape.GlobalAttentionShape());
+  return sizes;
+}
+
 // Of the softmax, or of the largest one of an adaptive softmax.
 int64_t SoftmaxWorkspaceBytes(const NetworkShape& shape, const kernels::Backend& backend) {
   if (!shape.model.adaptive())
@@ -201,6 +223,8 @@ absl::Status Activations::Allocate(const NetworkShape& shape, kernels::Backend& 
   const int64_t keys = shape.batch.batch_size * shape.batch.num_own_keys();
   const int64_t heads_dim = shape.heads_dim();
   const int64_t targets = shape.num_targets();
+  ANYORDER_RETURN_IF_ERROR(
+      Annotate(backend.Reserve(OperationSizesOf(shape)), "scratch of operations"));
   Arena arena;
   layers.resize(static_cast<size_t>(shape.model.num_layers));
   for (size_t layer = 0; layer < layers.size(); ++layer)

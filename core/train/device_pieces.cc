@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/base/check.h"
 #include "core/base/status.h"
 
 namespace anyorder {
@@ -40,38 +39,6 @@ absl::Status WriteInPieces(TensorView target, kernels::Backend& backend, const F
 
 absl::Status EditInPieces(TensorView target, kernels::Backend& backend, const FillPiece& edit) {
   return ForEachPiece(target, backend, /*keeps=*/true, edit);
-}
-
-absl::Status DeviceDigest::Allocate() {
-  if (backend_.is_host_memory()) return absl::OkStatus();
-  for (Piece& piece : pieces_) {
-    ANYORDER_ASSIGN_OR_RETURN(piece.staging, backend_.AllocateStaging(kPieceBytes));
-    ANYORDER_ASSIGN_OR_RETURN(piece.copied, backend_.MakeEvent());
-  }
-  return absl::OkStatus();
-}
-
-data::Digest128 DeviceDigest::Of(ConstTensorView x) {
-  const auto* const bytes = static_cast<const char*>(x.raw());
-  if (backend_.is_host_memory()) return data::DigestOf({bytes, static_cast<size_t>(x.num_bytes())});
-  ANYORDER_CHECK(pieces_[1].copied != nullptr) << "no staging memory";
-  const auto size_at = [&](int64_t begin) { return std::min(kPieceBytes, x.num_bytes() - begin); };
-  const auto copy = [&](int64_t begin) {
-    if (begin >= x.num_bytes()) return;
-    Piece& piece = pieces_[begin / kPieceBytes % 2];
-    backend_.CopyToHost(bytes + begin, piece.staging->data(), size_at(begin), {});
-    piece.copied->Record({});
-  };
-  data::StreamingDigest digest;
-  copy(0);
-  for (int64_t begin = 0; begin < x.num_bytes(); begin += kPieceBytes) {
-    copy(begin + kPieceBytes);
-    Piece& piece = pieces_[begin / kPieceBytes % 2];
-    piece.copied->Await();
-    digest.Update(
-        {static_cast<const char*>(piece.staging->data()), static_cast<size_t>(size_at(begin))});
-  }
-  return digest.Value();
 }
 
 }  // namespace anyorder

@@ -61,8 +61,23 @@ std::string ReplicaCheck::DescribeDifference(ConstTensorView mine, ConstTensorVi
                       ")");
 }
 
+absl::Status ReplicaCheck::Allocate() {
+  if (!IsNeeded()) return absl::OkStatus();
+  ANYORDER_ASSIGN_OR_RETURN(digest_, backend_.Allocate(sizeof(kernels::DigestValue)));
+  return absl::OkStatus();
+}
+
+kernels::DigestValue ReplicaCheck::DigestOf(ConstTensorView weights) {
+  const TensorView digest(digest_->data(), DType::kInt64, {2});
+  backend_.Digest(weights, digest, {});
+  kernels::DigestValue value;
+  backend_.CopyToHost(digest.raw(), &value, sizeof value, {});
+  backend_.Synchronize({});
+  return value;
+}
+
 absl::Status ReplicaCheck::Compare(int64_t step, TrainingState& state) {
-  const data::Digest128 mine = digest_.Of(state.weights());
+  const kernels::DigestValue mine = DigestOf(state.weights());
   const std::vector<uint64_t> words = {mine.lo, mine.hi};
   std::vector<uint64_t> all(2 * communicator_.world_size());
   communicator_.AllGather(dist::BytesOf<uint64_t>(words),

@@ -19,7 +19,7 @@ constexpr int64_t kPieceBytes = int64_t{32} << 20;
 
 absl::StatusOr<std::unique_ptr<SnapshotCopier>> SnapshotCopier::Create(kernels::Backend& backend) {
   std::unique_ptr<SnapshotCopier> copier(new SnapshotCopier(backend));
-  ANYORDER_ASSIGN_OR_RETURN(copier->stream_, backend.MakeStream());
+  ANYORDER_ASSIGN_OR_RETURN(copier->stream_, backend.MakeStream(kernels::StreamPurpose::kCopies));
   ANYORDER_ASSIGN_OR_RETURN(copier->before_, backend.MakeEvent());
   ANYORDER_ASSIGN_OR_RETURN(copier->after_, backend.MakeEvent());
   return copier;

@@ -141,6 +141,7 @@ absl::Status Trainer::FitLocalNetwork() {
     reducer_.reset();
     gradient_memory_.reset();
     transformer_.reset();
+    backend_->ReleaseReserved();
     absl::StatusOr<std::unique_ptr<Transformer>> smaller =
         Transformer::Create(config_.model,
                             static_cast<int64_t>(dataset_->index().vocab_size),

@@ -9,6 +9,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "kernels/cuda/runtime.h"
 
 namespace anyorder::kernels::cuda {
 namespace {
@@ -91,6 +92,10 @@ absl::StatusOr<const CublasLt*> LoadCublasLt() {
 }
 
 void CheckCublas(cublasStatus_t status, const std::string& what) {
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) {
+    EndWith(absl::ResourceExhaustedError(
+        absl::StrCat(what, ": cuBLASLt finds no memory; ", kLessDeviceMemory)));
+  }
   ANYORDER_CHECK(status == CUBLAS_STATUS_SUCCESS)
       << what << ": cuBLASLt status " << static_cast<int>(status);
 }

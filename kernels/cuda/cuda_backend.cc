@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -26,8 +27,9 @@ class CudaBackend final : public Backend {
     for (const auto& [key, graph] : graphs_) {
       if (graph.handle != nullptr) runtime_->DestroyGraph(graph);
     }
-    for (const auto& [stream, scratch] : scratch_)
-      runtime_->FreeDevice(scratch.data);
+    for (const auto& [stream, scratch] : scratch_) {
+      if (scratch.data != nullptr) runtime_->FreeDevice(scratch.data);
+    }
   }
   absl::Status Prepare(const CudaBackendOptions& options) {
     ANYORDER_RETURN_IF_ERROR(staging_.Prepare());
@@ -47,6 +49,8 @@ class CudaBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override {
     return AllocateDeviceBuffer(runtime_, bytes);
   }
+  absl::Status Reserve(const OperationSizes& sizes) override;
+  void ReleaseReserved() override;
   bool is_host_memory() const override { return false; }
   void CopyToDevice(const void* host, void* device, int64_t bytes, StreamView stream) override {
     staging_.CopyToDevice(host, device, bytes, On(stream));
@@ -60,8 +64,8 @@ class CudaBackend final : public Backend {
   }
 
   std::string device_id() const override { return runtime_->properties().identity; }
-  absl::StatusOr<std::unique_ptr<Stream>> MakeStream() override {
-    return MakeDeviceStream(runtime_);
+  absl::StatusOr<std::unique_ptr<Stream>> MakeStream(StreamPurpose purpose) override {
+    return MakeDeviceStream(runtime_, purpose);
   }
   absl::StatusOr<std::unique_ptr<Event>> MakeEvent() override { return MakeDeviceEvent(runtime_); }
   absl::StatusOr<std::unique_ptr<Buffer>> AllocateStaging(int64_t bytes) override {
@@ -77,6 +81,7 @@ class CudaBackend final : public Backend {
 
   void BeginGraph(int64_t key, StreamView stream) override;
   void EndGraph(StreamView stream) override;
+  void ForgetGraph(int64_t key) override;
 
   int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape, DType dtype) const override {
     return cuda::AttentionBackwardWorkspaceBytes(shape, dtype);
@@ -179,6 +184,11 @@ class CudaBackend final : public Backend {
     cuda::Cast(x, y, On(stream));
   }
   void FillZero(TensorView x, StreamView stream) override { cuda::FillZero(x, On(stream)); }
+  void Digest(ConstTensorView x, TensorView digest, StreamView stream) override {
+    CheckDigest(x, digest);
+    const int64_t elements = DigestScratchElements(x.num_bytes());
+    cuda::Digest(x, digest, ScratchOf(elements, stream), On(stream));
+  }
 
  private:
   StreamView On(StreamView stream) const { return runtime_->Resolve(stream); }
@@ -188,6 +198,7 @@ class CudaBackend final : public Backend {
   void Poison(void* memory, int64_t bytes, StreamView stream) {
     if (runtime_->is_emulated() && bytes > 0) runtime_->FillBytes(memory, 0xff, bytes, On(stream));
   }
+  absl::Status Grow(Scratch& scratch, int64_t elements);
 
   const std::shared_ptr<Runtime> runtime_;
   Staging staging_;
@@ -197,6 +208,33 @@ class CudaBackend final : public Backend {
   int64_t captured_key_ = 0;
 };
 
+absl::Status CudaBackend::Grow(Scratch& scratch, int64_t elements) {
+  if (scratch.elements >= elements) return absl::OkStatus();
+  if (scratch.data != nullptr) runtime_->FreeDevice(scratch.data);
+  scratch = {};
+  ANYORDER_ASSIGN_OR_RETURN(
+      void* const data, runtime_->AllocateDevice(elements * static_cast<int64_t>(sizeof(float))));
+  scratch = {static_cast<float*>(data), elements};
+  return absl::OkStatus();
+}
+
+absl::Status CudaBackend::Reserve(const OperationSizes& sizes) {
+  int64_t elements = std::max({ColumnSumScratchElements(sizes.rows, sizes.columns),
+                               LayerNormScratchElements(sizes.columns),
+                               EmbeddingBackwardScratchElements(sizes.rows, sizes.columns),
+                               DigestScratchElements(std::numeric_limits<int64_t>::max() / 2)});
+  for (const AttentionShape& shape : sizes.attention)
+    elements = std::max(elements, AttentionScratchElements(shape));
+  ANYORDER_RETURN_IF_ERROR(Grow(scratch_[On({}).handle], elements));
+  return gemm_->Reserve(sizes.rows, sizes.columns, On({}));
+}
+
+void CudaBackend::ReleaseReserved() {
+  Scratch& scratch = scratch_[On({}).handle];
+  if (scratch.data != nullptr) runtime_->FreeDevice(scratch.data);
+  scratch = {};
+}
+
 Scratch CudaBackend::ScratchOf(int64_t elements, StreamView stream) {
   if (elements == 0) return {};
   Scratch& scratch = scratch_[On(stream).handle];
@@ -204,10 +242,7 @@ Scratch CudaBackend::ScratchOf(int64_t elements, StreamView stream) {
     ANYORDER_CHECK(!runtime_->IsCapturing(On(stream)))
         << "an operation needs " << elements
         << " floats of scratch for the first time inside of a graph";
-    if (scratch.data != nullptr) runtime_->FreeDevice(scratch.data);
-    scratch = {};
-    void* const data = AllocateOrEnd(*runtime_, elements * static_cast<int64_t>(sizeof(float)));
-    scratch = {static_cast<float*>(data), elements};
+    if (const absl::Status status = Grow(scratch, elements); !status.ok()) EndWith(status);
   }
   Poison(scratch.data, elements * static_cast<int64_t>(sizeof(float)), stream);
   return scratch;
@@ -229,6 +264,16 @@ void CudaBackend::EndGraph(StreamView stream) {
   GraphView& graph = graphs_[captured_key_];
   runtime_->EndCapture(On(stream), &graph);
   runtime_->Launch(graph, On(stream));
+}
+
+void CudaBackend::ForgetGraph(int64_t key) {
+  const auto found = graphs_.find(key);
+  if (found == graphs_.end()) return;
+  if (found->second.handle != nullptr) {
+    runtime_->Synchronize(StreamView{});  // it may still run
+    runtime_->DestroyGraph(found->second);
+  }
+  graphs_.erase(found);
 }
 
 void CudaBackend::LinearCrossEntropy(const LinearCrossEntropyArgs& args, StreamView stream) {

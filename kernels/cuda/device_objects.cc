@@ -43,8 +43,8 @@ class Registration final : public HostRegistration {
 
 class DeviceStream final : public Stream {
  public:
-  explicit DeviceStream(SharedRuntime runtime)
-      : runtime_(std::move(runtime)), stream_(runtime_->MakeStream()) {}
+  DeviceStream(SharedRuntime runtime, StreamPurpose purpose)
+      : runtime_(std::move(runtime)), stream_(runtime_->MakeStream(purpose)) {}
   ~DeviceStream() override { runtime_->DestroyStream(stream_); }
   StreamView view() const override { return stream_; }
 
@@ -105,8 +105,8 @@ absl::StatusOr<std::unique_ptr<HostRegistration>> RegisterHostMemory(SharedRunti
   return std::make_unique<Registration>(std::move(runtime), data);
 }
 
-std::unique_ptr<Stream> MakeDeviceStream(SharedRuntime runtime) {
-  return std::make_unique<DeviceStream>(std::move(runtime));
+std::unique_ptr<Stream> MakeDeviceStream(SharedRuntime runtime, StreamPurpose purpose) {
+  return std::make_unique<DeviceStream>(std::move(runtime), purpose);
 }
 std::unique_ptr<Event> MakeDeviceEvent(SharedRuntime runtime) {
   return std::make_unique<DeviceEvent>(std::move(runtime));

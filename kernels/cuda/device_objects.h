@@ -19,7 +19,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocatePinnedBuffer(std::shared_ptr<Run
                                                              int64_t bytes);
 absl::StatusOr<std::unique_ptr<HostRegistration>> RegisterHostMemory(
     std::shared_ptr<Runtime> runtime, void* data, int64_t bytes);
-std::unique_ptr<Stream> MakeDeviceStream(std::shared_ptr<Runtime> runtime);
+std::unique_ptr<Stream> MakeDeviceStream(std::shared_ptr<Runtime> runtime, StreamPurpose purpose);
 std::unique_ptr<Event> MakeDeviceEvent(std::shared_ptr<Runtime> runtime);
 
 }  // namespace anyorder::kernels::cuda

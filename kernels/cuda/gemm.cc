@@ -1,8 +1,10 @@
 #include "kernels/cuda/gemm.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/base/check.h"
+#include "core/base/status.h"
 #include "kernels/arguments.h"
 #include "kernels/cuda/operations.h"
 
@@ -36,30 +38,49 @@ ColumnMajorProduct ColumnMajorOf(const GemmArgs& args) {
 
 GemmEngine::~GemmEngine() {
   for (auto* blocks : {&workspaces_, &biases_, &sums_}) {
-    for (const auto& [stream, block] : *blocks)
-      runtime_.FreeDevice(block.data);
+    for (const auto& [stream, block] : *blocks) {
+      if (block.data != nullptr) runtime_.FreeDevice(block.data);
+    }
   }
 }
 
-void* GemmEngine::Grow(Block& block, int64_t bytes, StreamView stream) {
-  if (block.bytes >= bytes) return block.data;
+absl::Status GemmEngine::Grow(Block& block, int64_t bytes, StreamView stream) {
+  if (block.bytes >= bytes) return absl::OkStatus();
   ANYORDER_CHECK(!runtime_.IsCapturing(stream))
       << "a product needs " << bytes << " bytes more for the first time inside of a graph";
   if (block.data != nullptr) runtime_.FreeDevice(block.data);
   block = {};
-  block = {AllocateOrEnd(runtime_, bytes), bytes};
+  ANYORDER_ASSIGN_OR_RETURN(block.data, runtime_.AllocateDevice(bytes));
+  block.bytes = bytes;
+  return absl::OkStatus();
+}
+
+void* GemmEngine::GrowOrEnd(Block& block, int64_t bytes, StreamView stream) {
+  if (const absl::Status status = Grow(block, bytes, stream); !status.ok()) EndWith(status);
   return block.data;
 }
 
+absl::Status GemmEngine::Reserve(int64_t rows, int64_t columns, StreamView stream) {
+  // SumApart's, too.
+  const int64_t partials = ColumnSumScratchElements(rows, columns) * SizeOf(DType::kFloat32);
+  ANYORDER_RETURN_IF_ERROR(
+      Grow(workspaces_[stream.handle], std::max(workspace_bytes(), partials), stream));
+  for (auto* vectors : {&biases_, &sums_}) {
+    ANYORDER_RETURN_IF_ERROR(
+        Grow((*vectors)[stream.handle], columns * SizeOf(DType::kFloat32), stream));
+  }
+  return absl::OkStatus();
+}
+
 void* GemmEngine::Workspace(StreamView stream, int64_t bytes) {
-  return Grow(workspaces_[stream.handle], bytes, stream);
+  return GrowOrEnd(workspaces_[stream.handle], bytes, stream);
 }
 
 const void* GemmEngine::BiasFor(const GemmArgs& args, StreamView stream) {
   const DType dtype = args.c.dtype();
   if (args.bias.dtype() == dtype && IsAligned(args.bias.raw())) return args.bias.raw();
   const int64_t bytes = args.bias.num_elements() * SizeOf(dtype);
-  void* const copy = Grow(biases_[stream.handle], bytes, stream);
+  void* const copy = GrowOrEnd(biases_[stream.handle], bytes, stream);
   if (args.bias.dtype() == dtype) {
     runtime_.CopyOnDevice(args.bias.raw(), copy, bytes, stream);
   } else {
@@ -70,7 +91,7 @@ const void* GemmEngine::BiasFor(const GemmArgs& args, StreamView stream) {
 
 void* GemmEngine::PlaceOf(const TensorView& sum, StreamView stream) {
   if (IsAligned(sum.raw())) return sum.raw();
-  return Grow(sums_[stream.handle], sum.num_bytes(), stream);
+  return GrowOrEnd(sums_[stream.handle], sum.num_bytes(), stream);
 }
 
 void GemmEngine::SumApart(const ColumnSumArgs& sum, StreamView stream) {

@@ -57,6 +57,9 @@ class GemmEngine {
 
   // Arguments were checked and `stream` is not null. All shapes, empty ones too. The same bits for the same shape every time.
   void Run(const GemmArgs& args, StreamView stream);
+  // Takes the memory that products on `stream` need, whose biases and sums have at most so many columns, of so many rows.
+  // ResourceExhausted.
+  absl::Status Reserve(int64_t rows, int64_t columns, StreamView stream);
 
  protected:
   // Kernels of ours do the rest. No size is 0. Always the same for one shape.
@@ -66,13 +69,17 @@ class GemmEngine {
   Runtime& runtime() { return runtime_; }
   // Device memory of one stream, which its operations use one after another.
   void* Workspace(StreamView stream, int64_t bytes);
+  // What Multiply will ask Workspace for.
+  virtual int64_t workspace_bytes() const { return 0; }
 
  private:
   struct Block {
     void* data = nullptr;
     int64_t bytes = 0;
   };
-  void* Grow(Block& block, int64_t bytes, StreamView stream);
+  absl::Status Grow(Block& block, int64_t bytes, StreamView stream);
+  // The block, grown.
+  void* GrowOrEnd(Block& block, int64_t bytes, StreamView stream);
   // The bias, or a copy of it where its dtype or address does not suit the library.
   const void* BiasFor(const GemmArgs& args, StreamView stream);
   // Where the library may store the sum: its place, or room to copy it from.

@@ -289,6 +289,10 @@ cublasStatus_t CublasLtGemm::Start(const Plan& plan,
                     static_cast<cudaStream_t>(stream.handle));
 }
 
+int64_t CublasLtGemm::workspace_bytes() const {
+  return kWorkspaceBytes;
+}
+
 Made CublasLtGemm::Multiply(const ColumnMajorProduct& product, StreamView stream) {
   const Plan& plan = PlanOf(product, stream);
   if (!plan.exists) return Made::kNothing;

@@ -34,6 +34,7 @@ class CublasLtGemm final : public GemmEngine {
 
  protected:
   Made Multiply(const ColumnMajorProduct& product, StreamView stream) override;
+  int64_t workspace_bytes() const override;
 
  private:
   // A shape ready to run.

@@ -24,10 +24,11 @@ struct Scratch {
   float* data = nullptr;
   int64_t elements = 0;
 };
-// What LayerNormBackward, ColumnSum and EmbeddingBackward need.
+// What LayerNormBackward, ColumnSum, EmbeddingBackward and Digest need.
 int64_t LayerNormScratchElements(int64_t columns);
 int64_t ColumnSumScratchElements(int64_t rows, int64_t columns);
 int64_t EmbeddingBackwardScratchElements(int64_t rows, int64_t columns);
+int64_t DigestScratchElements(int64_t bytes);
 // What AttentionForward needs.
 int64_t AttentionScratchElements(const AttentionShape& shape);
 // Of AttentionBackwardArgs::workspace; grows with rows * keys up to 4 GiB, or what one lane and head take.
@@ -72,5 +73,9 @@ void Add(const ConstTensorView& a,
 void Cast(const ConstTensorView& x, const TensorView& y, StreamView stream);
 void CopyRows(const CopyRowsArgs& args, StreamView stream);
 void FillZero(const TensorView& x, StreamView stream);
+void Digest(const ConstTensorView& x,
+            const TensorView& digest,
+            const Scratch& scratch,
+            StreamView stream);
 
 }  // namespace anyorder::kernels::cuda

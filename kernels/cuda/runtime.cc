@@ -13,17 +13,16 @@ namespace anyorder::kernels::cuda {
 absl::Status OutOfDeviceMemory(int64_t bytes,
                                const DeviceMemoryInfo& memory,
                                const DeviceProperties& device) {
-  return absl::ResourceExhaustedError(
-      absl::StrCat("allocate ",
-                   bytes,
-                   " bytes on ",
-                   device.name,
-                   ": ",
-                   memory.free_bytes,
-                   " of its ",
-                   memory.total_bytes,
-                   " are free; use a smaller train.microbatch_lanes "
-                   "or model, or fewer ranks on a GPU"));
+  return absl::ResourceExhaustedError(absl::StrCat("allocate ",
+                                                   bytes,
+                                                   " bytes on ",
+                                                   device.name,
+                                                   ": ",
+                                                   memory.free_bytes,
+                                                   " of its ",
+                                                   memory.total_bytes,
+                                                   " are free; ",
+                                                   kLessDeviceMemory));
 }
 
 absl::Status CheckChip(const DeviceProperties& device) {
@@ -46,12 +45,10 @@ absl::Status CheckChip(const DeviceProperties& device) {
                    " KiB; choose another GPU, or train.device = \"cpu\""));
 }
 
-void* AllocateOrEnd(Runtime& runtime, int64_t bytes) {
-  const absl::StatusOr<void*> data = runtime.AllocateDevice(bytes);
-  if (data.ok()) return *data;
-  LogWarning(data.status().message());
-  // At once: destructors would wait for work that cannot be started. The launcher ends the other ranks.
-  ::_exit(kExitIo);
+void EndWith(const absl::Status& status) {
+  LogWarning(status.message());
+  // At once: destructors would wait for work that cannot be started. Nothing of the step is saved; the launcher ends the other ranks.
+  ::_exit(ExitStatusFor(status));
 }
 
 }  // namespace anyorder::kernels::cuda

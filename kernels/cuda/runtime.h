@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/base/stream.h"
+#include "kernels/device_queue.h"
 
 namespace anyorder::kernels::cuda {
 
@@ -76,9 +77,9 @@ class Runtime {
   StreamView Resolve(StreamView stream) const {
     return stream.handle == nullptr ? main_stream() : stream;
   }
-  // A stream that the main stream does not wait for, nor it for the main stream. Of blocks that wait for room on the GPU its go first:
-  // short work, exchanges mostly, that later work of the main stream waits for.
-  virtual StreamView MakeStream() = 0;
+  // A stream that the main stream does not wait for, nor it for the main stream. Of blocks that wait for room on the GPU those of messages
+  // go before the main stream's, those of copies after (PriorityOf).
+  virtual StreamView MakeStream(StreamPurpose purpose) = 0;
   virtual void DestroyStream(StreamView stream) = 0;
   virtual void Synchronize(StreamView stream) = 0;
 
@@ -107,6 +108,15 @@ class Runtime {
   virtual absl::Status LastError() = 0;
 };
 
+// CUDA's priorities of streams, smaller goes first, from those of a GPU: `least` is the largest number. With two only, copies share the
+// main stream's; with one, all are alike.
+constexpr int MainPriority(int least, int greatest) {
+  return least - greatest >= 2 ? least - 1 : least;
+}
+constexpr int PriorityOf(StreamPurpose purpose, int least, int greatest) {
+  return purpose == StreamPurpose::kMessages ? greatest : least;
+}
+
 // Whether a driver is installed, whatever it can do; false in a program without CUDA.
 bool HasDriver();
 // How many GPUs this program can see, at least one. InvalidArgument where there is none, no driver, or one older than the runtime (both
@@ -117,6 +127,9 @@ absl::Status CheckFirstDevice();
 // GPU number `device` of them. InvalidArgument if CheckChip refuses it, Unavailable if it does not answer.
 absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int device);
 
+// What to do where device memory is short.
+inline constexpr char kLessDeviceMemory[] =
+    "use a smaller train.microbatch_lanes or model, or fewer ranks on a GPU";
 // What both kinds of runtime say of an allocation that did not fit, and of a chip.
 absl::Status OutOfDeviceMemory(int64_t bytes,
                                const DeviceMemoryInfo& memory,
@@ -124,8 +137,7 @@ absl::Status OutOfDeviceMemory(int64_t bytes,
 // InvalidArgument unless this program's kernels run on it: another start would find the same chip.
 absl::Status CheckChip(const DeviceProperties& device);
 
-// For memory that an operation turns out to need, and which has nobody to return an error to: ends the program with one line and kExitIo
-// if there is none.
-void* AllocateOrEnd(Runtime& runtime, int64_t bytes);
+// For operations, which have nobody to return an error to: ends the program with one line and the status's exit status.
+[[noreturn]] void EndWith(const absl::Status& status);
 
 }  // namespace anyorder::kernels::cuda

@@ -1,5 +1,4 @@
 #include <cuda_runtime.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <utility>
@@ -8,7 +7,6 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/check.h"
-#include "core/base/log.h"
 #include "core/base/status.h"
 #include "kernels/cuda/launch_status.h"
 #include "kernels/cuda/runtime.h"
@@ -20,6 +18,15 @@ namespace {
 // 13000 is 13.0.
 std::string VersionText(int version) {
   return absl::StrCat(version / 1000, ".", version % 1000 / 10);
+}
+
+// Of memory that the runtime takes for itself: code of a kernel that runs for the first time, a graph.
+absl::Status OutOfDeviceMemory(const std::string& text) {
+  size_t free = 0;
+  size_t total = 0;
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) free = total = 0;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      text, ": ", free, " bytes of the GPU's ", total, " are free; ", kLessDeviceMemory));
 }
 
 // Whether it is the machine that failed and not a kernel of ours.
@@ -54,9 +61,10 @@ void CheckCuda(cudaError_t status, const char* what) {
       absl::StrCat(what, ": ", cudaGetErrorName(status), ": ", cudaGetErrorString(status));
   if (IsHardwareFault(status)) {
     // No destructor could do anything with this GPU any more; the launcher starts the rank again.
-    LogWarning(absl::StrCat("the GPU failed: ", text, "; see nvidia-smi and the kernel's log"));
-    ::_exit(kExitIo);
+    EndWith(absl::UnavailableError(
+        absl::StrCat("the GPU failed: ", text, "; see nvidia-smi and the kernel's log")));
   }
+  if (status == cudaErrorMemoryAllocation) EndWith(OutOfDeviceMemory(text));
   ANYORDER_CHECK(false) << text;
 }
 
@@ -67,10 +75,9 @@ class DeviceRuntime final : public Runtime {
   DeviceRuntime(int device, DeviceProperties properties)
       : device_(device), properties_(std::move(properties)) {
     Use();
-    // Both are 0 where there is only one priority.
     CheckCuda(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_),
               "priorities of streams");
-    main_ = StreamWith(least_priority_);
+    main_ = StreamWith(MainPriority(least_priority_, greatest_priority_));
   }
   ~DeviceRuntime() override {
     Use();
@@ -140,7 +147,9 @@ class DeviceRuntime final : public Runtime {
   }
 
   StreamView main_stream() const override { return main_; }
-  StreamView MakeStream() override { return StreamWith(greatest_priority_); }
+  StreamView MakeStream(StreamPurpose purpose) override {
+    return StreamWith(PriorityOf(purpose, least_priority_, greatest_priority_));
+  }
   void DestroyStream(StreamView stream) override {
     CheckCuda(cudaStreamSynchronize(StreamOf(stream)), "the last work of a stream");
     CheckCuda(cudaStreamDestroy(StreamOf(stream)), "destruction of a stream");

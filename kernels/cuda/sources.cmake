@@ -12,6 +12,7 @@ set(ANYORDER_CUDA_KERNELS
   attention_ring_forward.cu
   copy.cu
   cross_entropy.cu
+  digest.cu
   embedding_backward.cu
   flat.cu
   gemm_plain.cu

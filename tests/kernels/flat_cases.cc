@@ -194,6 +194,31 @@ TEST_P(BackendTest, SumOfSquaresMatchesReferenceBlockByBlock) {
   }
 }
 
+// Whole words and a rest, few blocks and the most that a device takes.
+TEST_P(BackendTest, DigestIsTheSameOnEveryBackend) {
+  for (const int64_t n : {0, 1, 7, 8, 9, 255, 2048, 2051, 8192, 70001}) {
+    const std::vector<int32_t> random = test::RandomIds(n, 256, 1);
+    std::vector<uint64_t> words(static_cast<size_t>(n / 8 + 1));
+    auto* const bytes = reinterpret_cast<uint8_t*>(words.data());
+    for (int64_t i = 0; i < n; ++i)
+      bytes[i] = static_cast<uint8_t>(random[static_cast<size_t>(i)]);
+    const auto digest = [&](Backend& on) {
+      int64_t value[2] = {-1, -1};
+      on.Digest(
+          ConstTensorView(bytes, DType::kUint8, {n}), TensorView(value, DType::kInt64, {2}), {});
+      return std::pair(value[0], value[1]);
+    };
+    const auto expected = digest(reference());
+    EXPECT_EQ(digest(backend()), expected) << n;
+    for (const int64_t bit : {int64_t{0}, 4 * n, 8 * n - 1}) {
+      if (n == 0) continue;
+      bytes[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+      EXPECT_NE(digest(backend()), expected) << "bit " << bit << " of " << n << " bytes";
+      bytes[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+    }
+  }
+}
+
 TEST_P(BackendTest, SumOfSquaresShowsTheBlockThatIsNotFinite) {
   for (const double bad : {double{NAN}, double{INFINITY}, -double{INFINITY}}) {
     for (const int64_t place : {int64_t{0}, kNormBlockElements - 1, kNormBlockElements + 3}) {

@@ -176,7 +176,8 @@ void DeferredBackend::Synchronize(StreamView stream) {
 absl::StatusOr<std::unique_ptr<kernels::Buffer>> DeferredBackend::Allocate(int64_t bytes) {
   return std::make_unique<DeferredBuffer>(*this, bytes);
 }
-absl::StatusOr<std::unique_ptr<kernels::Stream>> DeferredBackend::MakeStream() {
+absl::StatusOr<std::unique_ptr<kernels::Stream>> DeferredBackend::MakeStream(
+    kernels::StreamPurpose) {
   const std::lock_guard<std::mutex> lock(mutex_);
   side_.push_back(std::make_unique<Queue>());
   return std::make_unique<DeferredStream>(side_.back().get());

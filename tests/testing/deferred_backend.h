@@ -44,7 +44,7 @@ class DeferredBackend final : public kernels::Backend {
   void CopyFromStaging(const void* host, void* device, int64_t bytes, StreamView stream) override;
   void Synchronize(StreamView stream) override;
   std::string device_id() const override { return device_id_; }
-  absl::StatusOr<std::unique_ptr<kernels::Stream>> MakeStream() override;
+  absl::StatusOr<std::unique_ptr<kernels::Stream>> MakeStream(kernels::StreamPurpose) override;
   absl::StatusOr<std::unique_ptr<kernels::Event>> MakeEvent() override;
 
   void AdamW(const kernels::AdamWArgs& args, StreamView stream) override;

@@ -86,8 +86,10 @@ void FencedBackend::BeginGraph(int64_t key, StreamView) {
 void FencedBackend::EndGraph(StreamView) {
   ANYORDER_CHECK(is_recording_) << "EndGraph without BeginGraph";
   is_recording_ = false;
-  const std::vector<int64_t>& before = graphs_.emplace(key_, recorded_).first->second;
-  ANYORDER_CHECK(before == recorded_) << "sequence " << key_ << " has other operations than before";
+  const auto [before, is_new] = graphs_.emplace(key_, recorded_);
+  num_repeated_graphs_ += is_new ? 0 : 1;
+  ANYORDER_CHECK(before->second == recorded_)
+      << "sequence " << key_ << " has other operations than before";
 }
 
 void FencedBackend::CheckNotRecording(const char* what) const {
@@ -325,6 +327,12 @@ void FencedBackend::Cast(ConstTensorView x, TensorView y, StreamView stream) {
   CheckTensors({x, y});
   const Opening opening(*memory_);
   ForwardingBackend::Cast(x, y, stream);
+}
+
+void FencedBackend::Digest(ConstTensorView x, TensorView digest, StreamView stream) {
+  CheckTensors({x, digest});
+  const Opening opening(*memory_);
+  ForwardingBackend::Digest(x, digest, stream);
 }
 
 void FencedBackend::FillZero(TensorView x, StreamView stream) {

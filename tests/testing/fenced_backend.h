@@ -58,13 +58,15 @@ class FencedBackend : public ForwardingBackend {
   void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) override;
   void Cast(ConstTensorView x, TensorView y, StreamView stream) override;
   void FillZero(TensorView x, StreamView stream) override;
+  void Digest(ConstTensorView x, TensorView digest, StreamView stream) override;
 
   // Aborts if a sequence of one key has other operations than before, or touches the host.
   void BeginGraph(int64_t key, StreamView stream) override;
   void EndGraph(StreamView stream) override;
+  void ForgetGraph(int64_t key) override { graphs_.erase(key); }
 
-  // Sequences that have been recorded so far.
-  int64_t num_graphs() const { return static_cast<int64_t>(graphs_.size()); }
+  // Sequences that came again so far: what a device would have run as a graph.
+  int64_t num_repeated_graphs() const { return num_repeated_graphs_; }
   // Waits of the host so far.
   int64_t num_synchronizations() const { return num_synchronizations_; }
 
@@ -92,6 +94,7 @@ class FencedBackend : public ForwardingBackend {
   std::vector<HostCopy> copies_;  // asked for, not waited for
   int64_t num_synchronizations_ = 0;
   // Sizes of all arguments of each recorded sequence, in order.
+  int64_t num_repeated_graphs_ = 0;
   std::map<int64_t, std::vector<int64_t>> graphs_;
   bool is_recording_ = false;
   int64_t key_ = 0;

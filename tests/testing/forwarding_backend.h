@@ -21,6 +21,10 @@ class ForwardingBackend : public kernels::Backend {
   absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(int64_t bytes) override {
     return inner_->Allocate(bytes);
   }
+  absl::Status Reserve(const kernels::OperationSizes& sizes) override {
+    return inner_->Reserve(sizes);
+  }
+  void ReleaseReserved() override { inner_->ReleaseReserved(); }
   bool is_host_memory() const override { return inner_->is_host_memory(); }
   void CopyToDevice(const void* host, void* device, int64_t bytes, StreamView stream) override {
     inner_->CopyToDevice(host, device, bytes, stream);
@@ -30,8 +34,9 @@ class ForwardingBackend : public kernels::Backend {
   }
   void Synchronize(StreamView stream) override { inner_->Synchronize(stream); }
   std::string device_id() const override { return inner_->device_id(); }
-  absl::StatusOr<std::unique_ptr<kernels::Stream>> MakeStream() override {
-    return inner_->MakeStream();
+  absl::StatusOr<std::unique_ptr<kernels::Stream>> MakeStream(
+      kernels::StreamPurpose purpose) override {
+    return inner_->MakeStream(purpose);
   }
   absl::StatusOr<std::unique_ptr<kernels::Event>> MakeEvent() override {
     return inner_->MakeEvent();
@@ -54,6 +59,7 @@ class ForwardingBackend : public kernels::Backend {
   void PlanAttention(const kernels::AttentionPlan& plan, StreamView stream) override {
     inner_->PlanAttention(plan, stream);
   }
+  void ForgetGraph(int64_t key) override { inner_->ForgetGraph(key); }
   int64_t AttentionBackwardWorkspaceBytes(const kernels::AttentionShape& shape,
                                           DType dtype) const override {
     return inner_->AttentionBackwardWorkspaceBytes(shape, dtype);
@@ -125,6 +131,9 @@ class ForwardingBackend : public kernels::Backend {
     inner_->Cast(x, y, stream);
   }
   void FillZero(TensorView x, StreamView stream) override { inner_->FillZero(x, stream); }
+  void Digest(ConstTensorView x, TensorView digest, StreamView stream) override {
+    inner_->Digest(x, digest, stream);
+  }
 
  private:
   const std::unique_ptr<kernels::Backend> inner_;

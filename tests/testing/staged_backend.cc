@@ -327,6 +327,9 @@ class StagedBackend final : public ForwardingBackend {
   void Cast(ConstTensorView x, TensorView y, StreamView stream) override {
     Flat({&x}, y, [&] { ForwardingBackend::Cast(x, y, stream); });
   }
+  void Digest(ConstTensorView x, TensorView digest, StreamView stream) override {
+    Flat({&x}, digest, [&] { ForwardingBackend::Digest(x, digest, stream); });
+  }
   void FillZero(TensorView x, StreamView stream) override {
     Flat({}, x, [&] { ForwardingBackend::FillZero(x, stream); });
   }

@@ -58,7 +58,7 @@ class EmulatedRuntime final : public Runtime {
     properties_.multiprocessors = 1;
     properties_.total_bytes = device.memory_bytes;
     properties_.shared_bytes_per_block = 163 * 1024;
-    main_ = MakeStream();
+    main_ = MakeStream(StreamPurpose::kMessages);
   }
   ~EmulatedRuntime() override {
     RunAll();
@@ -109,7 +109,7 @@ class EmulatedRuntime final : public Runtime {
     Push(stream, [=] { std::memset(device, value, static_cast<size_t>(bytes)); });
   }
   StreamView main_stream() const override { return main_; }
-  StreamView MakeStream() override {
+  StreamView MakeStream(StreamPurpose) override {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
     auto stream = std::make_unique<Stream>();
     stream->mutex = &mutex_;

@@ -174,7 +174,7 @@ class TrainerTest : public ::testing::Test {
       options.make_backend = [&](const kernels::CpuBackendOptions& cpu)
           -> absl::StatusOr<std::unique_ptr<kernels::Backend>> {
         ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> backend,
-                                  kernels::MakeCpuBackend(cpu));
+                                  make_backend_ ? make_backend_() : kernels::MakeCpuBackend(cpu));
         if (fault && fault->rank == communicator.rank()) {
           backend =
               std::make_unique<FaultyBackend>(std::move(backend),
@@ -281,7 +281,9 @@ class TrainerTest : public ::testing::Test {
   std::string root_, shards_, held_out_, run_name_;
   data::TestStream stream_, held_out_stream_;
   int64_t faulty_rank_calls_ =
-      0;                    // loss heads computed by the rank with the fault, over all starts
+      0;  // loss heads computed by the rank with the fault, over all starts
+  std::function<absl::StatusOr<std::unique_ptr<kernels::Backend>>()>
+      make_backend_;        // null: the CPU's
   bool is_fenced_ = false;  // all ranks compute in memory that is not the host's
   // What a test puts around each rank's backend, or in its place.
   std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>, int rank)>

@@ -29,6 +29,7 @@ REGISTERS = {
     "attention_ring_forward": 252,
     "copy": 48,
     "cross_entropy": 64,
+    "digest": 64,
     "embedding_backward": 128,
     "flat": 64,
     "gemm_plain": 64,

@@ -117,7 +117,7 @@ TEST_F(CudaBackendTest, EventsOrderStreamsAndAMissingOneShows) {
       Make({.schedule = {seed}, .memory_bytes = int64_t{1} << 30});
       const std::unique_ptr<Buffer> x = Upload(std::vector<float>(8, 1));
       backend_->Synchronize({});
-      const std::unique_ptr<Stream> side = backend_->MakeStream().value();
+      const std::unique_ptr<Stream> side = backend_->MakeStream(StreamPurpose::kMessages).value();
       const std::unique_ptr<Event> made = backend_->MakeEvent().value();
       EXPECT_TRUE(*made->IsReached()) << "without a mark";
       backend_->Add(View(x), View(x), View(x), {});
@@ -188,6 +188,32 @@ TEST_F(CudaBackendDeathTest, AnOperationWithoutRoomForItsScratchEndsWithOneLine)
               "on emulated GPU: 1576 of its 1048576 are free");
 }
 
+// What was reserved is there; what is beyond it is not, and said before a step.
+TEST_F(CudaBackendDeathTest, WhatIsReservedNeedsNoMemoryLater) {
+  Make({.schedule = {}, .memory_bytes = 3 << 20});
+  const std::unique_ptr<Buffer> x = backend_->Allocate(1000000).value();
+  const std::unique_ptr<Buffer> y = backend_->Allocate(4000).value();
+  OperationSizes sizes;
+  sizes.rows = 250;
+  sizes.columns = 1000;
+  ASSERT_TRUE(backend_->Reserve(sizes).ok());
+  // Until nothing is left.
+  std::vector<std::unique_ptr<Buffer>> rest;
+  for (int64_t bytes = 1 << 20; bytes > 0; bytes /= 2) {
+    absl::StatusOr<std::unique_ptr<Buffer>> block = backend_->Allocate(bytes);
+    if (block.ok()) rest.push_back(*std::move(block));
+  }
+  const TensorView rows(x->data(), DType::kFloat32, {250, 1000});
+  backend_->ColumnSum({rows, 0.0f, View(y)}, {});
+  EXPECT_THAT(Download(y), Each(0));
+  sizes.rows = 100'000;
+  EXPECT_TRUE(absl::IsResourceExhausted(backend_->Reserve(sizes)));
+  rest.clear();
+  backend_->ReleaseReserved();
+  sizes.rows = 250;
+  EXPECT_TRUE(backend_->Reserve(sizes).ok());
+}
+
 TEST_F(CudaBackendTest, MemoryComesBackAndOutlivesTheBackend) {
   Make({.schedule = {}, .memory_bytes = 1 << 20});
   for (int i = 0; i < 10; ++i)
@@ -216,6 +242,20 @@ TEST_F(CudaBackendTest, GraphsDoWhatTheirOperationsDo) {
     EXPECT_THAT(Download(sum), Each(expected)) << run;
     EXPECT_EQ(Download(total)[0], 64 * expected) << run;
   }
+}
+
+TEST_F(CudaBackendTest, AForgottenGraphIsANewOne) {
+  Make();
+  const std::unique_ptr<Buffer> a = Upload({1});
+  for (int run = 0; run < 6; ++run) {
+    backend_->BeginGraph(3, {});
+    backend_->Add(View(a), View(a), View(a), {});
+    backend_->EndGraph({});
+    // While it is still to run.
+    if (run % 3 == 2) backend_->ForgetGraph(3);
+  }
+  backend_->ForgetGraph(4);
+  EXPECT_EQ(Download(a)[0], 64);
 }
 
 TEST_F(CudaBackendDeathTest, GraphsRefuseWhatTheyCannotHold) {
@@ -380,6 +420,19 @@ TEST(CheckChipTest, AChipWithoutCodeOrMemoryIsNamedAndTheOthersAreTaken) {
     // Those of compute capability 8 lack memory, all others lack code.
     const absl::Status status = check(chip, chip / 10 == 8 ? 99 : 227);
     EXPECT_EQ(ExitStatusFor(status), kExitUsage) << chip << ": launchers must not start it again";
+  }
+}
+
+// Smaller numbers go first. GPUs have had 1, 2, 3 and 6 priorities.
+TEST(PriorityTest, MessagesGoFirstAndCopiesLastWhereTheGpuTellsThemApart) {
+  for (const int greatest : {0, -1, -2, -5}) {
+    const int main = MainPriority(0, greatest);
+    const int messages = PriorityOf(StreamPurpose::kMessages, 0, greatest);
+    const int copies = PriorityOf(StreamPurpose::kCopies, 0, greatest);
+    EXPECT_EQ(copies, 0);
+    EXPECT_EQ(messages, greatest);
+    EXPECT_EQ(messages < main, greatest < 0) << greatest;
+    EXPECT_EQ(main < copies, greatest < -1) << greatest;
   }
 }
 

@@ -1,0 +1,93 @@
+// The digest: what it must tell apart, and that its kernel's barriers are needed.
+
+#include "kernels/cuda/digest.cuh"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/launch.h"
+#include "tests/testing/host_tensor.h"
+
+namespace anyorder::kernels::cuda {
+namespace {
+
+std::vector<uint64_t> RandomWords(int64_t count) {
+  std::vector<uint64_t> words(static_cast<size_t>(count));
+  const std::vector<int32_t> ids = test::RandomIds(2 * count, 1 << 30, 1);
+  for (size_t i = 0; i < words.size(); ++i)
+    words[i] = static_cast<uint64_t>(ids[2 * i]) << 32 | static_cast<uint64_t>(ids[2 * i + 1]);
+  return words;
+}
+
+std::pair<uint64_t, uint64_t> DigestOf(const std::vector<uint64_t>& words, int64_t bytes) {
+  DigestValue value;
+  MakeReferenceBackend()->Digest(ConstTensorView(words.data(), DType::kUint8, {bytes}),
+                                 TensorView(&value, DType::kInt64, {2}),
+                                 {});
+  return {value.lo, value.hi};
+}
+
+// Both halves must notice every bit, and no two changes may look alike.
+TEST(DigestTest, EveryFlippedBitShowsInBothHalves) {
+  constexpr int64_t kBytes = 331;
+  std::vector<uint64_t> words = RandomWords(kBytes / 8 + 1);
+  const auto first = DigestOf(words, kBytes);
+  std::set<std::pair<uint64_t, uint64_t>> seen = {first};
+  for (int64_t bit = 0; bit < 8 * kBytes; ++bit) {
+    words[static_cast<size_t>(bit / 64)] ^= uint64_t{1} << bit % 64;
+    const auto flipped = DigestOf(words, kBytes);
+    EXPECT_NE(flipped.first, first.first) << bit;
+    EXPECT_NE(flipped.second, first.second) << bit;
+    EXPECT_TRUE(seen.insert(flipped).second) << bit;
+    words[static_cast<size_t>(bit / 64)] ^= uint64_t{1} << bit % 64;
+  }
+}
+
+TEST(DigestTest, PlacesAndLengthsCount) {
+  std::vector<uint64_t> words = RandomWords(40);
+  const auto first = DigestOf(words, 320);
+  for (size_t i = 1; i < words.size(); ++i) {
+    std::swap(words[i - 1], words[i]);
+    EXPECT_NE(DigestOf(words, 320), first) << i;
+    std::swap(words[i - 1], words[i]);
+  }
+  // Zeros at the end, which fill up words anyway.
+  const std::vector<uint64_t> zeros(4);
+  std::set<std::pair<uint64_t, uint64_t>> seen;
+  for (int64_t bytes = 0; bytes <= 32; ++bytes)
+    EXPECT_TRUE(seen.insert(DigestOf(zeros, bytes)).second) << bytes;
+}
+
+template <DigestFault kFault>
+std::pair<uint64_t, uint64_t> OnDevice(const std::vector<uint64_t>& words, uint64_t seed) {
+  constexpr int64_t kBlocks = 3;
+  const auto bytes = static_cast<int64_t>(8 * words.size() - 3);
+  std::vector<DigestValue> partials(kBlocks);
+  DigestValue digest;
+  emulation::SetSchedule({seed});
+  Launch(DigestKernel<kFault>,
+         {.blocks_x = kBlocks, .threads = kDigestThreads, .shared_bytes = kDigestBytes},
+         DigestParams{words.data(), bytes, kBlocks, partials.data()},
+         {});
+  Launch(JoinDigestsKernel,
+         {.threads = kDigestThreads, .shared_bytes = kDigestBytes},
+         JoinDigestsParams{partials.data(), kBlocks, bytes, &digest},
+         {});
+  return {digest.lo, digest.hi};
+}
+
+TEST(DigestTest, TheKernelsBarriersAreNeeded) {
+  const std::vector<uint64_t> words = RandomWords(2000);
+  const auto expected = DigestOf(words, 8 * 2000 - 3);
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    EXPECT_EQ(OnDevice<DigestFault::kNone>(words, seed), expected) << seed;
+    EXPECT_NE(OnDevice<DigestFault::kNoBarrier>(words, seed), expected) << seed;
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::kernels::cuda
