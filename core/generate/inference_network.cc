@@ -1,5 +1,6 @@
 #include "core/generate/inference_network.h"
 
+#include <atomic>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +23,12 @@ StepArgs ForwardOnly(const Batch& batch) {
   return args;
 }
 
+// Below 0, where training's networks have none (core/model/transformer.cc).
+int64_t NextGraphKey() {
+  static std::atomic<int64_t> last{0};
+  return --last;
+}
+
 }  // namespace
 
 InferenceNetwork::InferenceNetwork(const NetworkShape& shape, kernels::Backend& backend)
@@ -31,6 +38,11 @@ InferenceNetwork::InferenceNetwork(const NetworkShape& shape, kernels::Backend& 
       device_(shape_, inputs_),
       embedding_(shape_, inputs_),
       output_rows_(shape.num_targets(), inputs_) {}
+
+InferenceNetwork::~InferenceNetwork() {
+  for (const auto& [choices, key] : graphs_)
+    backend_.ForgetGraph(key);
+}
 
 absl::StatusOr<std::unique_ptr<InferenceNetwork>> InferenceNetwork::Create(
     const NetworkShape& shape, kernels::Backend& backend) {
@@ -80,30 +92,61 @@ void InferenceNetwork::Run(const Batch& batch, ConstTensorView weights, KeyCache
   const StepContext context{shape_, args, activations_, device_, backend_, {}, cache};
   binder_.Bind(weights, &weights_);
   SendInputs(context);
-  tables_.Prepare(context, weights_);
-  ForwardPass(context, embedding_, tables_, weights_);
+  Record(ForwardChoices(cache), [&] {
+    tables_.Prepare(context, weights_);
+    ForwardPass(context, embedding_, tables_, weights_);
+  });
+}
+
+// What else than the network's shape decides: position tables that are there already, and which lanes' keys move together (StoreKeys).
+std::vector<int64_t> InferenceNetwork::ForwardChoices(const KeyCache* cache) const {
+  std::vector<int64_t> choices = {tables_.bands.data() != nullptr ? 1 : 0,
+                                  tables_.relative.num_tables()};
+  if (cache == nullptr) return choices;
+  choices.push_back(cache->has_tables ? 1 : 0);
+  for (size_t b = 1; b < cache->begin.size(); ++b)
+    choices.push_back(cache->begin[b] == cache->begin[b - 1] ? 1 : 0);
+  return choices;
+}
+
+void InferenceNetwork::Record(const std::vector<int64_t>& choices,
+                              absl::FunctionRef<void()> operations) {
+  constexpr int64_t kSmallMatrix = int64_t{1} << 20;
+  // Prompts run once. An adaptive softmax asks the host.
+  const bool is_recorded = !backend_.is_host_memory() && shape_.batch.cached_keys > 0 &&
+                           !shape_.model.adaptive() &&
+                           shape_.batch.num_rows() * shape_.model.model_dim <= kSmallMatrix;
+  if (!is_recorded) return operations();
+  const auto [graph, is_new] = graphs_.try_emplace(choices, 0);
+  if (is_new) graph->second = NextGraphKey();
+  backend_.BeginGraph(graph->second, {});
+  operations();
+  backend_.EndGraph({});
 }
 
 void InferenceNetwork::ReadLogits(const Batch& batch, TensorView logits) {
   const StepArgs args = ForwardOnly(batch);
   const StepContext context{shape_, args, activations_, device_, backend_, {}, nullptr};
-  backend_.GatherRows({.x = activations_.output,
-                       .rows = output_rows_.data(),
-                       .num_rows = shape_.num_targets(),
-                       .y = activations_.readout},
-                      {});
   const bool has_head = shape_.model.mlm_head;
-  if (has_head) PredictionHeadForward(context, weights_, activations_.readout);
   const ConstTensorView x = has_head ? activations_.head_output : activations_.readout;
-  if (shape_.model.adaptive()) return adaptive_.Run(context, weights_, x, logits);
   const TensorView computed =
       logits_ == nullptr ? logits : TensorView(logits_->data(), logits.dtype(), logits.shape());
-  backend_.Gemm({.a = x,
-                 .b = weights_.embedding,
-                 .transpose_b = true,
-                 .bias = weights_.softmax_bias,
-                 .c = computed},
-                {});
+  Record({}, [&] {
+    backend_.GatherRows({.x = activations_.output,
+                         .rows = output_rows_.data(),
+                         .num_rows = shape_.num_targets(),
+                         .y = activations_.readout},
+                        {});
+    if (has_head) PredictionHeadForward(context, weights_, activations_.readout);
+    if (shape_.model.adaptive()) return;
+    backend_.Gemm({.a = x,
+                   .b = weights_.embedding,
+                   .transpose_b = true,
+                   .bias = weights_.softmax_bias,
+                   .c = computed},
+                  {});
+  });
+  if (shape_.model.adaptive()) return adaptive_.Run(context, weights_, x, logits);
   if (logits_ == nullptr) return;
   backend_.CopyToHost(computed.raw(), logits.raw(), logits.num_bytes(), {});
   backend_.Synchronize({});

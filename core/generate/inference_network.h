@@ -2,8 +2,12 @@
 
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 
 #include "core/generate/adaptive_logits.h"
@@ -23,6 +27,8 @@ class InferenceNetwork {
   static absl::StatusOr<std::unique_ptr<InferenceNetwork>> Create(const NetworkShape& shape,
                                                                   kernels::Backend& backend);
 
+  ~InferenceNetwork();
+
   // Rows of `batch`, which is of the network's shape, with the weights of the flat space [layout] in the model's dtype. `cache` is null
   // unless shape.batch.cached_keys is set.
   void Run(const Batch& batch, ConstTensorView weights, KeyCache* cache);
@@ -37,6 +43,10 @@ class InferenceNetwork {
   InferenceNetwork(const NetworkShape& shape, kernels::Backend& backend);
   absl::Status Allocate();
   void SendInputs(const StepContext& context);
+  // Runs `operations` as a graph, where steps are so small that starting them takes longer than running them. `choices` are what decides
+  // which operations they are.
+  void Record(const std::vector<int64_t>& choices, absl::FunctionRef<void()> operations);
+  std::vector<int64_t> ForwardChoices(const KeyCache* cache) const;
 
   NetworkShape shape_;
   kernels::Backend& backend_;
@@ -48,7 +58,8 @@ class InferenceNetwork {
   Activations activations_;
   AdaptiveLogits adaptive_;
   NetworkWeights weights_;
-  ComputedArray<int32_t> output_rows_;  // [B * targets]
+  ComputedArray<int32_t> output_rows_;              // [B * targets]
+  std::map<std::vector<int64_t>, int64_t> graphs_;  // keys of what was recorded
   // Logits on the device, where its memory is not the host's; but of an adaptive softmax.
   std::unique_ptr<kernels::Buffer> logits_;
 };

@@ -16,8 +16,11 @@
 #include "core/base/philox.h"
 #include "core/generate/beam_search.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/emulation/runtime_emulated.h"
 #include "tests/core/model/model_testing.h"
 #include "tests/testing/fenced_backend.h"
+#include "tests/testing/forwarding_backend.h"
 
 namespace anyorder::testing {
 namespace {
@@ -343,7 +346,32 @@ TEST_P(DecoderTest, TheSameBitsInMemoryThatIsNotTheHosts) {
     FencedBackend fenced(Cpu(1));
     EXPECT_EQ(RandomWalk(GetParam(), model_, prompts_, weights_, fenced).logits,
               RandomWalk(GetParam(), model_, prompts_, weights_, *cpu).logits);
+    // All but the first step, which projects position tables, and the second: the sequence of the others has come before.
+    if (!model_.adaptive()) {
+      EXPECT_GE(fenced.num_repeated_graphs(), 2 * (kSteps - 2));
+    }
   }
+}
+
+// A device that records each step, and one that is never asked to.
+class WithoutGraphs final : public ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  void BeginGraph(int64_t, StreamView) override {}
+  void EndGraph(StreamView) override {}
+};
+
+TEST_P(DecoderTest, RecordedStepsHaveTheBitsOfPlainOnes) {
+  model_.dtype = ComputeType::kFloat32;
+  const auto device = [] {
+    return kernels::cuda::MakeCudaBackend(kernels::cuda::emulation::MakeEmulatedRuntime({}), {})
+        .value();
+  };
+  const std::vector<Tokens> prompts(prompts_.begin(), prompts_.begin() + 2);
+  const std::unique_ptr<kernels::Backend> recording = device();
+  WithoutGraphs plain(device());
+  EXPECT_EQ(RandomWalk(GetParam(), model_, prompts, weights_, *recording).logits,
+            RandomWalk(GetParam(), model_, prompts, weights_, plain).logits);
 }
 
 TEST_P(DecoderTest, TextsDoNotDependOnTheirCompany) {
