@@ -38,7 +38,7 @@ void LaunchDistanceSums(const AttentionProblem<T>& in,
     if (is_matrix) {
       shape.threads = kProductThreads;
       shape.shared_bytes = MatrixDistanceBlock::kBytes;
-      return Launch(MatrixDistanceGradientKernel, shape, params, stream);
+      return Launch(MatrixDistanceGradientKernel<>, shape, params, stream);
     }
   }
   WithColumns(in.head_dim, [&]<int kGroups>() {

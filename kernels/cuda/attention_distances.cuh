@@ -143,6 +143,7 @@ struct GeneralDistanceBlock {
     }
   }
 
+  template <AttentionFault kFault>
   ANYORDER_DEVICE void AddRows(const RowStep& rows,
                                int first,
                                float (&sums)[kThreadRows][4 * kGroups],
@@ -157,7 +158,7 @@ struct GeneralDistanceBlock {
                       rows.count - first,
                       static_cast<const T*>(nullptr),
                       memory.docs);
-    SyncBlock();
+    if constexpr (kFault != AttentionFault::kNoBarrier) SyncBlock();
     AddWeighted<kGroups>(memory.weights, memory.rows, sums);
     AddWeights(memory.weights, weights);
   }
@@ -185,7 +186,7 @@ struct GeneralDistanceBlock {
   }
 };
 
-template <typename T, int kGroups>
+template <typename T, int kGroups, AttentionFault kFault = AttentionFault::kNone>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, 3)
     GeneralDistanceGradientKernel(DistanceGradientParams<T> p) {
   DistanceWalk<T> walk(p, kTileKeys);
@@ -195,8 +196,9 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, 3)
   if (p.adds) work.ForEach(sums, weights, [](const float& kept, float& value) { value = kept; });
   for (; !walk.IsAtEnd(); walk.Next()) {
     const RowStep rows = walk.Rows();
-    for (int first = 0; first < rows.count; first += kTileRows)
-      work.AddRows(rows, first, sums, weights);
+    constexpr int kLost = kFault == AttentionFault::kLostEdge ? kTileRows - 1 : 0;
+    for (int first = 0; first + kLost < rows.count; first += kTileRows)
+      work.template AddRows<kFault>(rows, first, sums, weights);
   }
   work.ForEach(sums, weights, [](float& kept, float value) { kept = value; });
 }
@@ -276,6 +278,7 @@ struct MatrixDistanceBlock {
   }
 };
 
+template <AttentionFault kFault = AttentionFault::kNone>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kProductThreads, 4)
     MatrixDistanceGradientKernel(DistanceGradientParams<BFloat16> p) {
   DistanceWalk<BFloat16> walk(p, kProductColumns);
@@ -285,15 +288,16 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kProductThreads, 4)
   if (!walk.IsAtEnd()) work.Load(0);
   for (int stage = 0; !walk.IsAtEnd(); stage ^= 1) {
     work.StoreGathered();
-    WaitForCopies<0>();
+    if constexpr (kFault != AttentionFault::kNoWait) WaitForCopies<0>();
     SyncBlock();
     walk.Next();
+    if (kFault == AttentionFault::kLostEdge && walk.IsAtEnd()) break;
     if (!walk.IsAtEnd()) work.Load(stage ^ 1);
     AddTransposed(MatrixDistanceBlock::Weights(),
                   MatrixDistanceBlock::Rows(stage),
                   16 * (Thread() / kWarp),
                   sums);
-    SyncBlock();
+    if constexpr (kFault != AttentionFault::kNoBarrier) SyncBlock();
   }
   work.ForEach(sums, [](float& kept, float value) { kept = value; });
 }

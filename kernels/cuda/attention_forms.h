@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <type_traits>
 
 #include "core/base/check.h"
@@ -19,6 +21,16 @@ void WithColumns(int head_dim, Function&& function) {
   if (head_dim <= 64) return function.template operator()<2>();
   if (head_dim <= 128) return function.template operator()<4>();
   return function.template operator()<8>();
+}
+
+// Blocks that a general kernel has for each of `lanes_and_heads`: one a tile, unless the ring kernels may have the rows, which the host
+// does not know; then so few that a launch for nothing is soon over, and enough to give each of 132 multiprocessors 15 where all rows are
+// the general kernels'. XLNet-Large at B = 64 (512 content and 85 query rows, 16 heads): 2 a lane and head, 2048 in all, where one a tile
+// were 19456.
+inline int64_t RowTileBlocks(int64_t tiles, int64_t lanes_and_heads, bool may_be_ring) {
+  constexpr int64_t kMostBlocks = 2048;
+  if (!may_be_ring || tiles * lanes_and_heads <= kMostBlocks) return tiles;
+  return std::max<int64_t>(1, kMostBlocks / lanes_and_heads);
 }
 
 // Whether gradients of keys and tables are made by tensor cores.

@@ -7,6 +7,8 @@
 
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/attention_types.h"
 #include "kernels/cuda/vector8.h"
 
@@ -54,7 +56,11 @@ struct TileFrame {
   int32_t key_low[2], key_high[2];  // of each half of the keys; low > high: none
 };
 
-// Which rows a block has. The grid is (tiles of content rows, then tiles of query rows; head; lane).
+// Mistakes that tests plant in the general kernels and in those behind the first backward pass. kLostEdge: the tile at the end of a range,
+// which need not be whole, is left out.
+enum class AttentionFault { kNone, kNoBarrier, kNoWait, kLostEdge };
+
+// Rows of one lane, stream and head.
 struct RowTile {
   int stream;
   int lane;
@@ -63,16 +69,15 @@ struct RowTile {
   int count;
   int64_t row;  // of the problem
 
+  // Tile n of a lane: those of content rows come before those of query rows.
   template <typename T>
-  ANYORDER_DEVICE static RowTile OfBlock(const AttentionProblem<T>& in,
-                                         int first_lane,
-                                         int first_head) {
+  ANYORDER_DEVICE static RowTile Of(const AttentionProblem<T>& in, int lane, int head, int n) {
     const int content_tiles = (in.content_rows + kTileRows - 1) / kTileRows;
     RowTile tile;
-    tile.stream = BlockX() < content_tiles ? 0 : 1;
-    tile.lane = first_lane + BlockZ();
-    tile.head = first_head + BlockY();
-    tile.first = (BlockX() - (tile.stream == 0 ? 0 : content_tiles)) * kTileRows;
+    tile.stream = n < content_tiles ? 0 : 1;
+    tile.lane = lane;
+    tile.head = head;
+    tile.first = (n - (tile.stream == 0 ? 0 : content_tiles)) * kTileRows;
     const int left = in.RowsOfStream(tile.stream) - tile.first;
     tile.count = left < kTileRows ? left : kTileRows;
     tile.row = in.FirstRow(tile.stream, tile.lane) + tile.first;
@@ -80,8 +85,29 @@ struct RowTile {
   }
 };
 
-inline int64_t RowTilesOfLane(int64_t content_rows, int64_t query_rows) {
+ANYORDER_HOST_DEVICE int RowTilesOfLane(int content_rows, int query_rows) {
   return (content_rows + kTileRows - 1) / kTileRows + (query_rows + kTileRows - 1) / kTileRows;
+}
+
+// Visit(tile) for those tiles of a block whose rows are the general kernels': every GridX-th of its lane and head. The grid is (at most
+// RowTilesOfLane; heads; lanes). A block of a lane whose rows are all the ring's reads two forms and leaves.
+template <typename T, typename Visitor>
+ANYORDER_DEVICE void ForEachRowTile(const AttentionProblem<T>& in,
+                                    const AttentionPrepared& prepared,
+                                    int first_lane,
+                                    int first_head,
+                                    Visitor&& visit) {
+  const int lane = first_lane + BlockZ();
+  const bool has_content = HasForm(prepared, in.batch_size, 0, lane, kGeneralForm);
+  const bool has_query = HasForm(prepared, in.batch_size, 1, lane, kGeneralForm);
+  if (!has_content && !has_query) return;
+  const int tiles = RowTilesOfLane(in.content_rows, in.query_rows);
+  ANYORDER_ROLLED
+  for (int n = BlockX(); n < tiles; n += GridX()) {
+    const RowTile tile = RowTile::Of(in, lane, first_head + BlockY(), n);
+    // No barrier between tiles: what a tile reads last, in StoreTile, the next one writes behind barriers of its own.
+    if (tile.stream == 0 ? has_content : has_query) visit(tile);
+  }
 }
 
 struct Float4 {
@@ -93,6 +119,23 @@ ANYORDER_DEVICE Float4 LoadFour(const float* from) {
            AsFloat(words.word[1]),
            AsFloat(words.word[2]),
            AsFloat(words.word[3])}};
+}
+ANYORDER_DEVICE Float4 LoadFour(const BFloat16* from) {
+  const Words2 words = LoadTwoWords(from);
+  return {{LowBf16(words.word[0]),
+           HighBf16(words.word[0]),
+           LowBf16(words.word[1]),
+           HighBf16(words.word[1])}};
+}
+// As many numbers as 16 bytes of T have, from elements or from fp32.
+template <typename T>
+using Wide = std::conditional_t<sizeof(T) == sizeof(float), Float4, Vector8>;
+template <typename T, typename Element>
+ANYORDER_DEVICE Wide<T> LoadWide(const Element* from) {
+  if constexpr (sizeof(T) == sizeof(float))
+    return LoadFour(from);
+  else
+    return LoadVector(from);
 }
 ANYORDER_DEVICE void StoreFour(float* to, const Float4& x) {
   StoreWords(to, {{AsBits(x.v[0]), AsBits(x.v[1]), AsBits(x.v[2]), AsBits(x.v[3])}});
@@ -121,6 +164,22 @@ ANYORDER_DEVICE float RowMax(float value) {
   for (int distance = 4; distance > 0; distance /= 2)
     value = fmaxf(value, ShuffleXor(value, distance));
   return value;
+}
+
+// Of the eight threads that share rows, number l gets the sum of their parts[l]: each step hands half of what is left to the other half
+// of the threads.
+ANYORDER_DEVICE float RowScatterSum(float (&parts)[8]) {
+  ANYORDER_UNROLL
+  for (int half = 4; half > 0; half /= 2) {
+    const bool is_high = (Thread() & half) != 0;
+    ANYORDER_UNROLL
+    for (int i = 0; i < half; ++i) {
+      const float given = is_high ? parts[i] : parts[i + half];
+      const float kept = is_high ? parts[i + half] : parts[i];
+      parts[i] = kept + ShuffleXor(given, half);
+    }
+  }
+  return parts[0];
 }
 
 ANYORDER_DEVICE int ThreadRow() {

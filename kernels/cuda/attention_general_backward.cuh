@@ -7,7 +7,7 @@
 
 namespace anyorder::kernels::cuda {
 
-template <typename T, int kGroups>
+template <typename T, int kGroups, AttentionFault kFault>
 struct GeneralBackward {
   const GeneralTile<T, kGroups>& work;
   const AttentionBackwardParams<T>& p;
@@ -83,6 +83,7 @@ struct GeneralBackward {
 
   // dq += sum over keys of ds * relative[distance]
   ANYORDER_DEVICE void AddRelative(const TileBand& band, int half, Sums& sums) const {
+    if (!band.is_staged && p.in.is_aligned) return AddGathered(half, sums);
     const float* const ds = work.memory.gradient + ThreadRow() * kScoreStride;
     for (int key = 0; key < kTileKeys; ++key) {
       const int32_t key_pos = work.frame().keys.pos[half * kTileKeys + key];
@@ -92,26 +93,51 @@ struct GeneralBackward {
         if (weight == 0.0f) continue;
         const int32_t row_pos = work.frame().rows.pos[ThreadRow() + r];
         if (band.is_staged) {
-          AddStaged(
+          AddRow(
               weight,
               work.memory.band + band.StagedRow(row_pos, key_pos) * TileColumns<kGroups>::kStride,
+              TileColumns<kGroups>::kColumns,
               sums.dq[r]);
         } else {
-          AddGathered(weight, work.RelativeRow(int64_t{row_pos} - key_pos), sums.dq[r]);
+          AddUnaligned(weight, work.RelativeRow(int64_t{row_pos} - key_pos), sums.dq[r]);
         }
       }
     }
   }
-  ANYORDER_DEVICE void AddStaged(float weight, const float* row, float (&sums)[4 * kGroups]) const {
+  // Rows of the table from memory, those of four keys under way together.
+  ANYORDER_DEVICE void AddGathered(int half, Sums& sums) const {
+    const float* const ds = work.memory.gradient + ThreadRow() * kScoreStride;
+    ANYORDER_ROLLED
+    for (int key = 0; key < kTileKeys; key += 4) {
+      const int32_t* const key_pos = work.frame().keys.pos + half * kTileKeys + key;
+      ANYORDER_UNROLL
+      for (int r = 0; r < kThreadRows; ++r) {
+        const Float4 weights = LoadFour(ds + r * kScoreStride + key);
+        ANYORDER_UNROLL
+        for (int n = 0; n < 4; ++n)
+          AddRow(weights.v[n],
+                 work.RelativeRowOf(work.frame().rows.pos[ThreadRow() + r], key_pos[n]),
+                 p.in.head_dim,
+                 sums.dq[r]);
+      }
+    }
+  }
+  // `row` has `columns`, a multiple of 4.
+  template <typename Element>
+  ANYORDER_DEVICE void AddRow(float weight,
+                              const Element* row,
+                              int columns,
+                              float (&sums)[4 * kGroups]) const {
     ANYORDER_UNROLL
     for (int g = 0; g < kGroups; ++g) {
+      if (ThreadColumn(g) >= columns) continue;
       const Float4 x = LoadFour(row + ThreadColumn(g));
       ANYORDER_UNROLL
       for (int i = 0; i < 4; ++i)
         sums[4 * g + i] = MultiplyAdd(weight, x.v[i], sums[4 * g + i]);
     }
   }
-  ANYORDER_DEVICE void AddGathered(float weight, const T* row, float (&sums)[4 * kGroups]) const {
+  ANYORDER_DEVICE void AddUnaligned(float weight, const T* row, float (&sums)[4 * kGroups]) const {
     ANYORDER_UNROLL
     for (int g = 0; g < kGroups; ++g) {
       ANYORDER_UNROLL
@@ -129,7 +155,7 @@ struct GeneralBackward {
     SyncBlock();
     PairValues dp = {};
     AddDots<kGroups>(memory.dout, memory.keys, work.columns(), dp);
-    SyncBlock();
+    if constexpr (kFault != AttentionFault::kNoBarrier) SyncBlock();
     work.LoadKeys(p.in.k, first, half);
     const TileBand band = work.LoadBand(half);
     SyncBlock();
@@ -180,21 +206,18 @@ struct GeneralBackward {
   }
 };
 
-template <typename T, int kGroups>
-ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, kGroups <= 2 ? 3 : 2)
-    AttentionGeneralBackwardKernel(AttentionBackwardParams<T> p) {
+template <AttentionFault kFault, typename T, int kGroups>
+ANYORDER_DEVICE void BackwardTile(const AttentionBackwardParams<T>& p, const RowTile& tile) {
   const AttentionProblem<T>& in = p.in;
-  const AttentionGroup& group = p.scores.group;
-  const RowTile tile = RowTile::OfBlock(in, group.first_lane, group.first_head);
-  if (!HasForm(p.prepared, in.batch_size, tile.stream, tile.lane, kGeneralForm)) return;
   const GeneralTile<T, kGroups> tile_work(in, p.prepared, tile, true);
-  const GeneralBackward<T, kGroups> work{
-      tile_work, p, group.FirstRow(in, tile.stream, tile.lane) + tile.first};
+  const GeneralBackward<T, kGroups, kFault> work{
+      tile_work, p, p.scores.group.FirstRow(in, tile.stream, tile.lane) + tile.first};
   work.LoadRows();
-  typename GeneralBackward<T, kGroups>::Sums sums;
+  typename GeneralBackward<T, kGroups, kFault>::Sums sums;
   int first_tile = 0;
   int end_tile = 0;
-  for (int first = 0; first < in.num_keys; first += kScoreTile) {
+  constexpr int kLost = kFault == AttentionFault::kLostEdge ? kScoreTile - 1 : 0;
+  for (int first = 0; first + kLost < in.num_keys; first += kScoreTile) {
     SyncBlock();
     tile_work.LoadKeySlots(first);
     SyncBlock();
@@ -222,6 +245,15 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, kGroups <= 2 ? 3 : 2)
                      in,
                      tile.count,
                      tile_work.memory.keys);
+}
+
+template <typename T, int kGroups, AttentionFault kFault = AttentionFault::kNone>
+ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, kGroups <= 2 ? 3 : 2)
+    AttentionGeneralBackwardKernel(AttentionBackwardParams<T> p) {
+  const AttentionGroup& group = p.scores.group;
+  ForEachRowTile(p.in, p.prepared, group.first_lane, group.first_head, [&](const RowTile& tile) {
+    BackwardTile<kFault, T, kGroups>(p, tile);
+  });
 }
 
 }  // namespace anyorder::kernels::cuda

@@ -49,7 +49,7 @@ struct RunningSoftmax {
   }
 };
 
-template <typename T, int kGroups>
+template <AttentionFault kFault, typename T, int kGroups>
 ANYORDER_DEVICE void ForwardHalf(const GeneralTile<T, kGroups>& work,
                                  int first,
                                  int half,
@@ -71,28 +71,26 @@ ANYORDER_DEVICE void ForwardHalf(const GeneralTile<T, kGroups>& work,
     }
   }
   StorePairs(work.memory.scores, p);
-  SyncBlock();
+  if constexpr (kFault != AttentionFault::kNoBarrier) SyncBlock();
   work.LoadKeys(in.v, first, half);
   SyncBlock();
   AddWeighted<kGroups>(work.memory.scores, work.memory.keys, softmax.values);
 }
 
-template <typename T, int kGroups>
-ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, kGroups <= 2 ? 4 : 2)
-    AttentionGeneralForwardKernel(AttentionForwardParams<T> p) {
+template <AttentionFault kFault, typename T, int kGroups>
+ANYORDER_DEVICE void ForwardTile(const AttentionForwardParams<T>& p, const RowTile& tile) {
   const AttentionProblem<T>& in = p.in;
-  const RowTile tile = RowTile::OfBlock(in, 0, 0);
-  if (!HasForm(p.prepared, in.batch_size, tile.stream, tile.lane, kGeneralForm)) return;
   const GeneralTile<T, kGroups> work(in, p.prepared, tile, false);
   work.LoadRows();
   RunningSoftmax<kGroups> softmax;
-  for (int first = 0; first < in.num_keys; first += kScoreTile) {
+  constexpr int kLost = kFault == AttentionFault::kLostEdge ? kScoreTile - 1 : 0;
+  for (int first = 0; first + kLost < in.num_keys; first += kScoreTile) {
     // No barrier before: since the last one nobody has read slots of keys.
     work.LoadKeySlots(first);
     SyncBlock();
     for (int half = 0; half < 2; ++half) {
       const uint32_t visible = work.VisiblePairs(half);
-      if (SyncBlockOr(visible != 0)) ForwardHalf(work, first, half, visible, softmax);
+      if (SyncBlockOr(visible != 0)) ForwardHalf<kFault>(work, first, half, visible, softmax);
     }
   }
   ANYORDER_UNROLL
@@ -114,6 +112,14 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, kGroups <= 2 ? 4 : 2)
                      in,
                      tile.count,
                      work.memory.keys);
+}
+
+template <typename T, int kGroups, AttentionFault kFault = AttentionFault::kNone>
+ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, kGroups <= 2 ? 4 : 2)
+    AttentionGeneralForwardKernel(AttentionForwardParams<T> p) {
+  ForEachRowTile(p.in, p.prepared, 0, 0, [&](const RowTile& tile) {
+    ForwardTile<kFault, T, kGroups>(p, tile);
+  });
 }
 
 }  // namespace anyorder::kernels::cuda

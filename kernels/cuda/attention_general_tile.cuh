@@ -193,46 +193,115 @@ struct GeneralTile {
     return int64_t{frame().rows.pos[ThreadRow() + r]} - frame().keys.pos[key];
   }
 
-  // values += (q + position_bias) . relative
+  // Row of `relative` of a pair; any row for one that is not visible, whose distance may be none of the table's.
+  ANYORDER_DEVICE const T* RelativeRowOf(int32_t row_pos, int32_t key_pos) const {
+    const uint32_t at = static_cast<uint32_t>(row_pos) - static_cast<uint32_t>(key_pos) -
+                        static_cast<uint32_t>(in.min_distance);
+    const uint32_t row = at < static_cast<uint32_t>(in.num_distances) ? at : 0;
+    return RelativeRow(in.min_distance) + row * in.model_dim();
+  }
+
+  // values += (q + position_bias) . relative. What pairs that are not visible get is nobody's.
   ANYORDER_DEVICE void AddRelative(const TileBand& band,
                                    int half,
                                    uint32_t visible,
                                    PairValues& values) const {
+    if (band.is_staged)
+      AddStaged(band, half, values);
+    else if (in.is_aligned)
+      AddGathered(half, values);
+    else
+      AddUnaligned(half, visible, values);
+  }
+  // All of the thread's pairs beside each other: a chain of additions for each.
+  ANYORDER_DEVICE void AddStaged(const TileBand& band, int half, PairValues& values) const {
     const float* const rows = memory.q_position + ThreadRow() * kStride;
+    int at[kThreadRows][kThreadKeys];
+    ANYORDER_UNROLL
+    for (int r = 0; r < kThreadRows; ++r) {
+      ANYORDER_UNROLL
+      for (int c = 0; c < kThreadKeys; ++c)
+        at[r][c] = kStride * band.StagedRow(frame().rows.pos[ThreadRow() + r],
+                                            frame().keys.pos[half * kTileKeys + ThreadKey(c)]);
+    }
+    ANYORDER_ROLLED
+    for (int d = 0; d < columns(); d += 4) {
+      ANYORDER_UNROLL
+      for (int r = 0; r < kThreadRows; ++r) {
+        const Float4 x = LoadFour(rows + r * kStride + d);
+        ANYORDER_UNROLL
+        for (int c = 0; c < kThreadKeys; ++c) {
+          const Float4 y = LoadFour(memory.band + at[r][c] + d);
+          ANYORDER_UNROLL
+          for (int i = 0; i < 4; ++i)
+            values.v[r][c] = MultiplyAdd(x.v[i], y.v[i], values.v[r][c]);
+        }
+      }
+    }
+  }
+  // Eight threads read each row of the table together, 16 bytes a thread, so that it is one piece of memory, and have four rows under way;
+  // then each gets the sum of its own key. Rolled up, with the sums in memory.scores, which nobody needs yet: else they and their
+  // addresses would fill the registers.
+  ANYORDER_DEVICE void AddGathered(int half, PairValues& values) const {
+    float* const sums = memory.scores + ThreadRow() * kScoreStride + ThreadKey(0);
+    ANYORDER_ROLLED
+    for (int n = 0; n < kThreadRows * kThreadKeys; ++n) {
+      const int r = n / kThreadKeys;
+      const int c = n % kThreadKeys;
+      sums[r * kScoreStride + 8 * c] = GatheredDot(ThreadRow() + r, half * kTileKeys + 8 * c);
+    }
+    ANYORDER_UNROLL
+    for (int r = 0; r < kThreadRows; ++r) {
+      ANYORDER_UNROLL
+      for (int c = 0; c < kThreadKeys; ++c)
+        values.v[r][c] += sums[r * kScoreStride + 8 * c];
+    }
+  }
+  // Of a row and the thread's key of eight from `first_key` on.
+  ANYORDER_DEVICE float GatheredDot(int row, int first_key) const {
+    const TileFrame& f = frame();
+    constexpr int kWide = 16 / sizeof(T);
+    float parts[8] = {};
+    ANYORDER_ROLLED
+    for (int first = 0; first < in.head_dim; first += 8 * kWide) {
+      const int d = first + kWide * (Thread() % 8);
+      ANYORDER_UNROLL
+      for (int batch = 0; batch < 8; batch += 4) {
+        if (d < in.head_dim) {
+          const Wide<T> x = LoadWide<T>(memory.q_position + row * kStride + d);
+          ANYORDER_UNROLL
+          for (int key = batch; key < batch + 4; ++key) {
+            const Wide<T> y =
+                LoadWide<T>(RelativeRowOf(f.rows.pos[row], f.keys.pos[first_key + key]) + d);
+            ANYORDER_UNROLL
+            for (int i = 0; i < kWide; ++i)
+              parts[key] = MultiplyAdd(x.v[i], y.v[i], parts[key]);
+          }
+        }
+        // Keeps the compiler from having all eight under way, for which backward has no registers.
+        SyncWarp();
+      }
+    }
+    return RowScatterSum(parts);
+  }
+  ANYORDER_DEVICE void AddUnaligned(int half, uint32_t visible, PairValues& values) const {
     ANYORDER_UNROLL
     for (int r = 0; r < kThreadRows; ++r) {
       ANYORDER_UNROLL
       for (int c = 0; c < kThreadKeys; ++c) {
         if ((visible >> (kThreadKeys * r + c) & 1) == 0) continue;
-        const int key = half * kTileKeys + ThreadKey(c);
-        const float* const row = rows + r * kStride;
+        const int64_t distance = Distance(r, half * kTileKeys + ThreadKey(c));
         values.v[r][c] +=
-            band.is_staged
-                ? DotStaged(row,
-                            memory.band + band.StagedRow(frame().rows.pos[ThreadRow() + r],
-                                                         frame().keys.pos[key]) *
-                                              kStride)
-                : DotGathered(row, RelativeRow(Distance(r, key)));
+            DotUnaligned(memory.q_position + (ThreadRow() + r) * kStride, RelativeRow(distance));
       }
     }
   }
-  ANYORDER_DEVICE float DotStaged(const float* a, const float* b) const {
-    float sum = 0;
-    for (int d = 0; d < columns(); d += 4) {
-      const Float4 x = LoadFour(a + d);
-      const Float4 y = LoadFour(b + d);
-      ANYORDER_UNROLL
-      for (int i = 0; i < 4; ++i)
-        sum = MultiplyAdd(x.v[i], y.v[i], sum);
-    }
-    return sum;
-  }
-  ANYORDER_DEVICE float DotGathered(const float* a, const T* b) const {
+  ANYORDER_DEVICE float DotUnaligned(const float* a, const T* b) const {
     float sum = 0;
     for (int d = 0; d < in.head_dim; d += kGroup) {
       const int left = in.head_dim - d;
       const Vector8 x = LoadVector(a + d);
-      const Vector8 y = LoadAny(b + d, left < kGroup ? left : kGroup, in.is_aligned);
+      const Vector8 y = LoadGroup<false>(b + d, left < kGroup ? left : kGroup);
       ANYORDER_UNROLL
       for (int i = 0; i < kGroup; ++i)
         sum = MultiplyAdd(x.v[i], y.v[i], sum);
@@ -243,8 +312,8 @@ struct GeneralTile {
   // Scores in units of log 2, of pairs that are visible; keys and band are in shared memory.
   ANYORDER_DEVICE PairValues Scores(const TileBand& band, int half, uint32_t visible) const {
     PairValues s = {};
-    AddDots<kGroups>(memory.q, memory.keys, columns(), s);
     if (in.relative != nullptr) AddRelative(band, half, visible, s);
+    AddDots<kGroups>(memory.q, memory.keys, columns(), s);
     const TileFrame& f = frame();
     ANYORDER_UNROLL
     for (int r = 0; r < kThreadRows; ++r) {

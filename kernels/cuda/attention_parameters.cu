@@ -27,11 +27,11 @@ void LaunchSumRows(const float* rows,
                    float* result,
                    StreamView stream) {
   const int64_t num_parts = SumRowsParts(num_rows);
-  Launch(SumRowsKernel,
+  Launch(SumRowsKernel<>,
          ColumnShape(columns, num_parts),
          SumRowsParams{rows, num_rows, columns, kSumChunk, parts},
          stream);
-  Launch(SumRowsKernel,
+  Launch(SumRowsKernel<>,
          ColumnShape(columns, 1),
          SumRowsParams{parts, num_parts, columns, num_parts, result},
          stream);

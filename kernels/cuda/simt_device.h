@@ -140,6 +140,14 @@ ANYORDER_DEVICE void StoreWords(void* global, const Words4& words) {
   *static_cast<uint4*>(global) =
       make_uint4(words.word[0], words.word[1], words.word[2], words.word[3]);
 }
+// 8 bytes, 8-byte aligned.
+struct alignas(8) Words2 {
+  uint32_t word[2];
+};
+ANYORDER_DEVICE Words2 LoadTwoWords(const void* global) {
+  const uint2 v = *static_cast<const uint2*>(global);
+  return {{v.x, v.y}};
+}
 ANYORDER_DEVICE float AsFloat(uint32_t bits) {
   return __uint_as_float(bits);
 }

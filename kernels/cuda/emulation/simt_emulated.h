@@ -115,6 +115,15 @@ inline void StoreWords(void* global, const Words4& words) {
   emulation::CheckAligned(global, 16, "StoreWords");
   std::memcpy(global, &words, sizeof words);
 }
+struct alignas(8) Words2 {
+  uint32_t word[2];
+};
+inline Words2 LoadTwoWords(const void* global) {
+  emulation::CheckAligned(global, 8, "LoadTwoWords");
+  Words2 words;
+  std::memcpy(&words, global, sizeof words);
+  return words;
+}
 inline float AsFloat(uint32_t bits) {
   return std::bit_cast<float>(bits);
 }

@@ -18,9 +18,9 @@ CHIPS = ["80", "90a"]
 # Source -> most registers that a thread of any of its kernels may take. Nothing may spill. 168: what three blocks of 128 threads, which
 # the kernel asks for, have.
 REGISTERS = {
-    "attention_distances": 128,
-    "attention_general_backward": 232,
-    "attention_general_forward": 160,
+    "attention_distances": 168,
+    "attention_general_backward": 255,
+    "attention_general_forward": 168,
     "attention_keys": 168,
     "attention_parameters": 64,
     "attention_plan": 80,
