@@ -118,6 +118,7 @@ void ShardedOptimizer::AllGather(TensorView weights) {
 void ShardedOptimizer::Step(ConstTensorView gradient, const StepInfo& info, TensorView weights) {
   ANYORDER_CHECK(gradient.num_elements() == owned().size());
   JudgeNorm(gradient, info);
+  if (info.before_update) info.before_update();
   // `info` is the same on all ranks. What is skipped for its norm goes through all of it, and changes nothing: only the device knows.
   if (info.is_held_back) return;
   Update(gradient, info, weights);

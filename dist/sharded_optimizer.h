@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -42,6 +43,8 @@ struct StepInfo {
   // The step is skipped if its gradient norm is larger.
   double most_norm = std::numeric_limits<double>::infinity();
   bool is_held_back = false;  // only the norm is computed: the step is skipped whatever it is
+  // Called in every step when its norm was asked of the device, before whatever changes weights or moments is. Null: nothing to do.
+  std::function<void()> before_update = nullptr;
 };
 
 struct StepResult {

@@ -141,7 +141,9 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
   metrics.loss = totals[kLossSum] / totals[kDivisor];
   info.is_held_back = anomalies_.HoldsBack(step_ + 1, metrics.loss);
   info.most_norm = anomalies_.MostNorm();
-  if (snapshot_copier_ != nullptr) snapshot_copier_->HoldBackUpdates();
+  // The norm need not wait for what a save still reads, and neither must the host, which waits for the norm.
+  if (snapshot_copier_ != nullptr)
+    info.before_update = [this] { snapshot_copier_->HoldBackUpdates(); };
   state_->optimizer().Step(gradient_, info, state_->weights());
   // Also for a skipped step: its text was read with weights that are as good as before.
   state_->AdvanceMemory();

@@ -44,10 +44,9 @@ Saved SaveBetweenUpdates(Lag lag, bool holds_back) {
     const auto copier = SnapshotCopier::Create(backend).value();
     const DeviceArray<float> weights(backend, kSize);
     const DeviceArray<float> gradient(backend, std::vector<float>(kSize, 0.5f));
-    const auto update = [&] {
-      if (holds_back) copier->HoldBackUpdates();
-      optimizer->Step(gradient.view(), {0.1, 1.0}, weights.view());
-    };
+    dist::StepInfo info{0.1, 1.0};
+    if (holds_back) info.before_update = [&] { copier->HoldBackUpdates(); };
+    const auto update = [&] { optimizer->Step(gradient.view(), info, weights.view()); };
     update();
     std::vector<float> staging(kSize, -1.0f);
     copier->Prepare(staging.data(), kSize * 4);
