@@ -23,7 +23,11 @@ struct TuneOptions {
 void Print(const kernels::cuda::TunedGemm& tuned) {
   const kernels::cuda::GemmKey& key = tuned.key;
   const char* const sum = tuned.fuses_sum ? ", sum fused" : ", sum apart";
-  absl::PrintF("%d x %d x %d %s%s %s%s: %.1f us, was %.1f, %d candidates\n",
+  // Negative: it does not run.
+  const auto text = [](double microseconds) {
+    return microseconds < 0 ? std::string("none") : absl::StrFormat("%.1f us", microseconds);
+  };
+  absl::PrintF("%d x %d x %d %s%s %s%s: %s, was %s, %d candidates\n",
                key.m,
                key.n,
                key.k,
@@ -31,8 +35,8 @@ void Print(const kernels::cuda::TunedGemm& tuned) {
                key.transpose_b ? " bT" : " b",
                std::string(Name(key.in)),
                key.sum == kernels::cuda::GemmSum::kNone ? "" : sum,
-               tuned.best_microseconds,
-               tuned.before_microseconds,
+               text(tuned.best_microseconds),
+               text(tuned.before_microseconds),
                tuned.candidates);
   std::fflush(stdout);
 }

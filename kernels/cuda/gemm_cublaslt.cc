@@ -17,8 +17,6 @@ constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
 // Partial sums in the workspace are added by one kernel in a fixed order. In place they are added in whatever order blocks end.
 constexpr uint32_t kFixedOrder = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
-constexpr const char* kChosenAnew = ": algorithms are chosen anew, bits may differ from here on";
-
 static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(GemmAlgorithm));
 
 cudaDataType_t TypeOf(DType dtype) {
@@ -43,6 +41,23 @@ std::string TextOf(const GemmKey& key) {
                       " bytes");
 }
 
+bool AreOfOneKind(const GemmTable& x, const GemmTable& y) {
+  return x.chip == y.chip && x.library == y.library;
+}
+
+std::string Difference(const std::string& path, const GemmTable& found, const GemmTable& here) {
+  return absl::StrCat("'",
+                      path,
+                      "' pins products for ",
+                      found.chip,
+                      " and cuBLASLt ",
+                      found.library,
+                      ", here are ",
+                      here.chip,
+                      " and ",
+                      here.library);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CublasLtGemm>> CublasLtGemm::Create(Runtime& runtime,
@@ -63,29 +78,41 @@ absl::Status CublasLtGemm::Prepare() {
   const DeviceProperties& device = runtime().properties();
   table_.chip = absl::StrCat(device.name, ", sm_", device.chip);
   table_.library = static_cast<int64_t>(lt_.GetVersion());
-  if (options_.table.empty()) return absl::OkStatus();
-  absl::StatusOr<GemmTable> found = ReadGemmTable(options_.table);
+  return options_.table.empty() ? absl::OkStatus() : ReadTable();
+}
+
+absl::Status CublasLtGemm::ReadTable() {
+  table_path_ = options_.table;
+  absl::StatusOr<GemmTable> found = ReadGemmTable(table_path_);
   if (absl::IsNotFound(found.status())) return absl::OkStatus();
-  if (absl::IsFailedPrecondition(found.status())) {
-    LogWarning(absl::StrCat(found.status().message(), kChosenAnew));
-    return absl::OkStatus();
-  }
+  if (absl::IsFailedPrecondition(found.status())) return ReadTableBeside(found.status().message());
   ANYORDER_RETURN_IF_ERROR(found.status());
-  if (found->chip != table_.chip || found->library != table_.library) {
-    LogWarning(absl::StrCat("'",
-                            options_.table,
-                            "' pins products for ",
-                            found->chip,
-                            " and cuBLASLt ",
-                            found->library,
-                            ", here are ",
-                            table_.chip,
-                            " and ",
-                            table_.library,
-                            kChosenAnew));
-    return absl::OkStatus();
-  }
+  if (!AreOfOneKind(*found, table_))
+    return ReadTableBeside(Difference(table_path_, *found, table_));
   table_.algorithms = std::move(found->algorithms);
+  return absl::OkStatus();
+}
+
+absl::Status CublasLtGemm::ReadTableBeside(absl::string_view why) {
+  table_path_ = PathBeside(options_.table, table_);
+  absl::StatusOr<GemmTable> found = ReadGemmTable(table_path_);
+  const bool is_there = !absl::IsNotFound(found.status());
+  if (is_there) {
+    ANYORDER_RETURN_IF_ERROR(found.status());
+    if (!AreOfOneKind(*found, table_)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(Difference(table_path_, *found, table_), "; move it away"));
+    }
+    table_.algorithms = std::move(found->algorithms);
+  }
+  LogWarning(absl::StrCat(
+      why,
+      ": it is left as it is and '",
+      table_path_,
+      is_there ? "' used"
+               : "' used, which is not there yet: algorithms are chosen anew, bits may "
+                 "differ from here on; `anyorder tune --table` measures them there, or "
+                 "name another table (train.gemm_table)"));
   return absl::OkStatus();
 }
 
@@ -206,17 +233,18 @@ std::optional<CublasLtGemm::Plan> CublasLtGemm::TakePinned(
       handle_, plan.description, plan.a, plan.b, plan.d, plan.d, &plan.algorithm, &result);
   plan.exists = status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS &&
                 result.workspaceSize <= static_cast<size_t>(kWorkspaceBytes);
+  plan.is_pinned = plan.exists;
   if (plan.exists) return plan;
   Destroy(plan);
   LogWarning(absl::StrCat("'",
-                          options_.table,
+                          table_path_,
                           "' pins an algorithm that cuBLASLt refuses for ",
                           TextOf(product.key),
                           ": another is chosen, bits may differ from here on"));
   return std::nullopt;
 }
 
-CublasLtGemm::Plan CublasLtGemm::Choose(const ColumnMajorProduct& product) {
+CublasLtGemm::Plan CublasLtGemm::Choose(const ColumnMajorProduct& product, bool may_fuse_sum) {
   const auto describe = [&](bool fuses_sum) {
     Plan plan = Describe(product, fuses_sum);
     const auto candidates = Candidates(plan, product.key, 1);
@@ -224,7 +252,7 @@ CublasLtGemm::Plan CublasLtGemm::Choose(const ColumnMajorProduct& product) {
     if (plan.exists) plan.algorithm = candidates[0].algo;
     return plan;
   };
-  Plan plan = describe(MayFuseSum(product.key));
+  Plan plan = describe(may_fuse_sum);
   if (!plan.exists && plan.fuses_sum) {
     Destroy(plan);
     plan = describe(false);
@@ -239,12 +267,17 @@ CublasLtGemm::Plan CublasLtGemm::Choose(const ColumnMajorProduct& product) {
   return plan;
 }
 
-void CublasLtGemm::Pin(const GemmKey& key, const Plan& plan) {
-  PinnedGemm& pinned = table_.algorithms[key];
+PinnedGemm CublasLtGemm::PinnedOf(const Plan& plan) {
+  PinnedGemm pinned;
   pinned.fuses_sum = plan.fuses_sum;
   std::memcpy(pinned.algorithm.data(), &plan.algorithm, sizeof plan.algorithm);
-  if (options_.table.empty() || !options_.writes_table || !can_write_) return;
-  if (const absl::Status status = WriteGemmTable(table_, options_.table); !status.ok()) {
+  return pinned;
+}
+
+void CublasLtGemm::Pin(const GemmKey& key, const Plan& plan) {
+  table_.algorithms[key] = PinnedOf(plan);
+  if (table_path_.empty() || !options_.writes_table || !can_write_) return;
+  if (const absl::Status status = WriteGemmTable(table_, table_path_); !status.ok()) {
     // Training goes on; a resumed run chooses again.
     LogWarning(absl::StrCat(status.message(), "; algorithms of products are not recorded"));
     can_write_ = false;
@@ -257,8 +290,21 @@ CublasLtGemm::Plan& CublasLtGemm::PlanOf(const ColumnMajorProduct& product, Stre
   ANYORDER_CHECK(!runtime().IsCapturing(stream))
       << "a product of " << TextOf(product.key) << " comes up for the first time inside of a graph";
   std::optional<Plan> plan = TakePinned(product);
-  if (!plan) plan = Choose(product);
+  if (!plan) plan = Choose(product, MayFuseSum(product.key));
   return plans_.emplace(product.key, *plan).first->second;
+}
+
+void CublasLtGemm::ChooseApart(const ColumnMajorProduct& product,
+                               cublasStatus_t status,
+                               Plan* plan) {
+  LogWarning(absl::StrCat("cuBLASLt refuses, with status ",
+                          static_cast<int>(status),
+                          ", to run the algorithm it named for the sum along with a product of ",
+                          TextOf(product.key),
+                          ": a kernel of its own makes the sum",
+                          plan->is_pinned ? ", bits may differ from here on" : ""));
+  Destroy(*plan);
+  *plan = Choose(product, /*may_fuse_sum=*/false);
 }
 
 cublasStatus_t CublasLtGemm::Start(const Plan& plan,
@@ -294,9 +340,19 @@ int64_t CublasLtGemm::workspace_bytes() const {
 }
 
 Made CublasLtGemm::Multiply(const ColumnMajorProduct& product, StreamView stream) {
-  const Plan& plan = PlanOf(product, stream);
+  Plan& plan = PlanOf(product, stream);
   if (!plan.exists) return Made::kNothing;
-  CheckCublas(Start(plan, product, stream), absl::StrCat("product of ", TextOf(product.key)));
+  cublasStatus_t status = Start(plan, product, stream);
+  const bool is_refused =
+      status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
+  // A plan runs as soon as it is made, and never is in a graph; one that has run keeps its bits.
+  if (is_refused && plan.fuses_sum && !plan.has_run && !runtime().IsCapturing(stream)) {
+    ChooseApart(product, status, &plan);
+    if (!plan.exists) return Made::kNothing;
+    status = Start(plan, product, stream);
+  }
+  CheckCublas(status, absl::StrCat("product of ", TextOf(product.key)));
+  plan.has_run = true;
   return plan.fuses_sum ? Made::kProductAndSum : Made::kProduct;
 }
 

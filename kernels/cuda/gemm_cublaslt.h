@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/gemm.h"
@@ -31,6 +32,8 @@ class CublasLtGemm final : public GemmEngine {
   absl::Status Tune(const std::function<void(const TunedGemm&)>& report);
 
   int64_t num_pinned() const { return static_cast<int64_t>(table_.algorithms.size()); }
+  // The file that it reads and writes: the one of the options, or one beside it where that is of another chip, library or version.
+  const std::string& table_path() const { return table_path_; }
 
  protected:
   Made Multiply(const ColumnMajorProduct& product, StreamView stream) override;
@@ -45,12 +48,17 @@ class CublasLtGemm final : public GemmEngine {
     cublasLtMatrixLayout_t d = nullptr;
     cublasLtMatmulAlgo_t algorithm = {};
     bool fuses_sum = false;
-    bool exists = false;  // false: cuBLASLt has none
+    bool exists = false;     // false: cuBLASLt has none
+    bool is_pinned = false;  // by a table that was read
+    bool has_run = false;
   };
 
   CublasLtGemm(Runtime& runtime, const CublasLt& lt, const GemmOptions& options)
       : GemmEngine(runtime), lt_(lt), options_(options) {}
   absl::Status Prepare();
+  absl::Status ReadTable();
+  // `why` the one of the options is not for here. FailedPrecondition if the one beside it is not, either.
+  absl::Status ReadTableBeside(absl::string_view why);
   Plan& PlanOf(const ColumnMajorProduct& product, StreamView stream);
   Plan Describe(const ColumnMajorProduct& product, bool fuses_sum) const;
   void Destroy(const Plan& plan) const;
@@ -59,9 +67,12 @@ class CublasLtGemm final : public GemmEngine {
                                                           int most) const;
   // The table's algorithm for this shape, if it is valid here.
   std::optional<Plan> TakePinned(const ColumnMajorProduct& product) const;
-  // The one that cuBLASLt thinks is best, with the sum if it has any such, and pins it.
-  Plan Choose(const ColumnMajorProduct& product);
+  // The one that cuBLASLt thinks is best, with the sum if that may be and it has any such, and pins it.
+  Plan Choose(const ColumnMajorProduct& product, bool may_fuse_sum);
   void Pin(const GemmKey& key, const Plan& plan);
+  static PinnedGemm PinnedOf(const Plan& plan);
+  // In place of a plan whose sum was refused at its first run, with `status`.
+  void ChooseApart(const ColumnMajorProduct& product, cublasStatus_t status, Plan* plan);
   cublasStatus_t Start(const Plan& plan, const ColumnMajorProduct& product, StreamView stream);
 
   // For tuning.
@@ -74,6 +85,7 @@ class CublasLtGemm final : public GemmEngine {
   const CublasLt& lt_;
   const GemmOptions options_;
   cublasLtHandle_t handle_ = nullptr;
+  std::string table_path_;
   GemmTable table_;
   bool can_write_ = true;
   std::map<GemmKey, Plan> plans_;

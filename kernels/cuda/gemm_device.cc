@@ -25,9 +25,16 @@ absl::Status TuneGemms(const std::string& path,
   options.writes_table = false;
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<CublasLtGemm> gemm,
                             CublasLtGemm::Create(*runtime, *lt, options));
-  if (gemm->num_pinned() != static_cast<int64_t>(table.algorithms.size())) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("'", path, "' is for ", table.chip, ", not for this machine; tune it there"));
+  if (gemm->table_path() != path) {
+    return absl::FailedPreconditionError(absl::StrCat("'",
+                                                      path,
+                                                      "' is for ",
+                                                      table.chip,
+                                                      " and cuBLASLt ",
+                                                      table.library,
+                                                      ", not for this machine; tune it there, or '",
+                                                      gemm->table_path(),
+                                                      "', which a run here makes"));
   }
   begin();
   return gemm->Tune(report);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -160,6 +161,15 @@ absl::StatusOr<GemmTable> ParseGemmTable(const std::string& text) {
       return damaged(i, "is a product that was there before");
   }
   return damaged(lines.size() - 1, "the end is missing");
+}
+
+std::string PathBeside(const std::string& path, const GemmTable& table) {
+  std::string text = absl::StrCat(path, ".");
+  for (const char c : absl::StrCat(table.chip, "-", table.library)) {
+    const bool is_plain = absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_';
+    if (is_plain || text.back() != '-') text += is_plain ? c : '-';
+  }
+  return text;
 }
 
 absl::StatusOr<GemmTable> ReadGemmTable(const std::string& path) {

@@ -82,6 +82,8 @@ struct GemmTable {
 
 // DataLoss naming the line, for what GemmTable::ToText did not write; FailedPrecondition for what an earlier version's did.
 absl::StatusOr<GemmTable> ParseGemmTable(const std::string& text);
+// Where products are pinned if the file at `path` is not for the table's chip and library: beside it, so that neither is lost.
+std::string PathBeside(const std::string& path, const GemmTable& table);
 // Errors with the path; NotFound if nothing is there.
 absl::StatusOr<GemmTable> ReadGemmTable(const std::string& path);
 // The whole file or nothing: others may read it at any time.

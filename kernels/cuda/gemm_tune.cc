@@ -88,7 +88,9 @@ void CublasLtGemm::TryCandidates(const Trial& trial,
     plan.algorithm = candidate.algo;
     const double microseconds = Microseconds(plan, trial);
     ++tuned->candidates;
-    if (microseconds < 0 || microseconds >= tuned->best_microseconds) continue;
+    // Whatever runs is better than what does not.
+    const bool has_best = tuned->best_microseconds >= 0;
+    if (microseconds < 0 || (has_best && microseconds >= tuned->best_microseconds)) continue;
     tuned->best_microseconds = microseconds;
     tuned->fuses_sum = pinned->fuses_sum = fuses_sum;
     std::memcpy(pinned->algorithm.data(), &candidate.algo, sizeof candidate.algo);
@@ -105,7 +107,9 @@ TunedGemm CublasLtGemm::TuneOne(const GemmKey& key, char* data, PinnedGemm* pinn
   TunedGemm tuned;
   tuned.key = key;
   tuned.fuses_sum = plan.fuses_sum;
-  if (plan.exists) tuned.before_microseconds = Microseconds(plan, trial);
+  // Of an algorithm that is refused another came, which may be the fastest already.
+  if (plan.exists) *pinned = PinnedOf(plan);
+  tuned.before_microseconds = plan.exists ? Microseconds(plan, trial) : -1;
   tuned.best_microseconds = tuned.before_microseconds;
   if (MayFuseSum(key)) TryCandidates(trial, /*fuses_sum=*/true, &tuned, pinned);
   TryCandidates(trial, /*fuses_sum=*/false, &tuned, pinned);
@@ -123,7 +127,7 @@ absl::Status CublasLtGemm::Tune(const std::function<void(const TunedGemm&)>& rep
     runtime().FreeDevice(data);
   }
   table_ = std::move(tuned);
-  return WriteGemmTable(table_, options_.table);
+  return WriteGemmTable(table_, table_path_);
 }
 
 }  // namespace anyorder::kernels::cuda

@@ -14,8 +14,8 @@ namespace anyorder::kernels::cuda {
 struct TunedGemm {
   GemmKey key;
   bool fuses_sum = false;          // the fastest does
-  double before_microseconds = 0;  // of the algorithm that the table had
-  double best_microseconds = 0;
+  double before_microseconds = 0;  // of the algorithm that the table had; negative: it does not run
+  double best_microseconds = 0;    // negative: none runs
   int candidates = 0;
 };
 

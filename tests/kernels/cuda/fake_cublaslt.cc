@@ -117,6 +117,7 @@ cublasStatus_t GetHeuristic(cublasLtHandle_t,
                             cublasLtMatmulHeuristicResult_t results[],
                             int* found) {
   *found = 0;
+  ++TheFakeCublasLt().num_searches;
   // In place partial sums would be added in any order.
   if (Of<Preference>(preference).reductions & CUBLASLT_REDUCTION_SCHEME_INPLACE)
     return CUBLAS_STATUS_INVALID_VALUE;
@@ -216,10 +217,11 @@ cublasStatus_t Matmul(cublasLtHandle_t,
   if (c != d || !CanRun(description, Of<Layout>(layout_a), Of<Layout>(layout_b), out) ||
       algorithm->data[0] >= algorithms.size() || algorithm->data[1] != description.epilogue)
     return CUBLAS_STATUS_NOT_SUPPORTED;
+  const int time = algorithms[algorithm->data[0]];
+  if (time == kRefusedAtItsRun) return TheFakeCublasLt().refusal;
   ++(description.has_sum() ? TheFakeCublasLt().num_sums : TheFakeCublasLt().num_products);
   const Operand left{a, Of<Layout>(layout_a), description.transpose_a == CUBLAS_OP_T};
   const Operand right{b, Of<Layout>(layout_b), description.transpose_b == CUBLAS_OP_T};
-  const int time = algorithms[algorithm->data[0]];
   const float old = *static_cast<const float*>(beta);
   kernels::cuda::emulation::Enqueue({stream}, [=] {
     TheFakeCublasLt().milliseconds += time;
@@ -242,7 +244,7 @@ kernels::cuda::CublasLt FakeCublasLtFunctions() {
     return CUBLAS_STATUS_SUCCESS;
   };
   lt.Destroy = [](cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; };
-  lt.GetVersion = []() -> size_t { return 130001; };
+  lt.GetVersion = [] { return TheFakeCublasLt().version; };
   lt.Matmul = Matmul;
   lt.MatmulAlgoCheck = CheckAlgorithm;
   lt.MatmulAlgoGetHeuristic = GetHeuristic;

@@ -3,22 +3,28 @@
 
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "kernels/cuda/cublaslt.h"
 
 namespace anyorder::testing {
 
+// An algorithm that searches and checks accept, and that is refused when it is to run.
+inline constexpr int kRefusedAtItsRun = -1;
+
 struct FakeCublasLt {
-  // Algorithms of a product without a sum and with one, best first: the milliseconds that each takes.
+  // Algorithms of a product without a sum and with one, best first: the milliseconds that each takes, or kRefusedAtItsRun.
   std::vector<int> products = {0};
   std::vector<int> sums = {0};
-  cublasStatus_t refusal =
-      CUBLAS_STATUS_NOT_SUPPORTED;  // what a search without an algorithm ends with
+  // What a search without an algorithm ends with, and a run that is refused.
+  cublasStatus_t refusal = CUBLAS_STATUS_NOT_SUPPORTED;
+  size_t version = 130001;
 
   // What it was asked for.
   int num_products = 0;
   int num_sums = 0;
+  int num_searches = 0;
   int num_objects = 0;      // descriptions, layouts and preferences that are there
   double milliseconds = 0;  // that its algorithms took, for EmulatedDevice
 };

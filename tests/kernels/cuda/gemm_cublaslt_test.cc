@@ -23,9 +23,11 @@ namespace anyorder::kernels::cuda {
 namespace {
 
 using anyorder::testing::FakeCublasLt;
+using anyorder::testing::kRefusedAtItsRun;
 using anyorder::testing::TheFakeCublasLt;
 using test::HostTensor;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Small integers: sums are exact, whatever their order.
 HostTensor Integers(DType dtype, Shape shape, int seed) {
@@ -97,12 +99,23 @@ class GemmCublasLtTest : public ::testing::Test {
     send(there.a_sum);
     send(there.b_sum);
     engine_->Run(there, runtime_->main_stream());
+    if (captures_) RunAsGraph(there);
     std::vector<std::vector<double>> results;
     for (const TensorView& view : {there.c, there.a_sum, there.b_sum})
       results.push_back(Fetch(view));
     for (void* const block : blocks)
       runtime_->FreeDevice(block);
     return results;
+  }
+  void RunAsGraph(const GemmArgs& there) {
+    const StreamView stream = runtime_->main_stream();
+    GraphView graph;
+    runtime_->BeginCapture(stream);
+    engine_->Run(there, stream);
+    runtime_->EndCapture(stream, &graph);
+    runtime_->Launch(graph, stream);
+    runtime_->Synchronize(stream);
+    runtime_->DestroyGraph(graph);
   }
   void Copy(const ConstTensorView& host, void* device) {
     void* const pinned = runtime_->AllocatePinned(host.num_bytes()).value();
@@ -153,6 +166,23 @@ class GemmCublasLtTest : public ::testing::Test {
     return TheFakeCublasLt().num_sums == 1;
   }
   std::string TableText() { return ReadWholeFile(options_.table).value(); }
+  // The table of this GPU and library, beside one that is not theirs.
+  std::string PathBeside() {
+    return absl::StrCat(options_.table, ".emulated-GPU-sm_80-", TheFakeCublasLt().version);
+  }
+  std::string TextBeside() { return ReadWholeFile(PathBeside()).value(); }
+  // What Start says.
+  std::string StartAndListen() {
+    ::testing::internal::CaptureStderr();
+    Start();
+    return ::testing::internal::GetCapturedStderr();
+  }
+  // Of the one product in the table.
+  TunedGemm Tune() {
+    TunedGemm tuned;
+    EXPECT_TRUE(engine_->Tune([&tuned](const TunedGemm& one) { tuned = one; }).ok());
+    return tuned;
+  }
 
   const std::unique_ptr<Runtime> runtime_ =
       emulation::MakeEmulatedRuntime({.schedule = {},
@@ -161,6 +191,7 @@ class GemmCublasLtTest : public ::testing::Test {
                                       .milliseconds = &TheFakeCublasLt().milliseconds});
   const CublasLt lt_ = anyorder::testing::FakeCublasLtFunctions();
   GemmOptions options_;
+  bool captures_ = false;  // every product runs again, in a graph
   std::string folder_;
   std::unique_ptr<CublasLtGemm> engine_;
 };
@@ -228,42 +259,173 @@ TEST_F(GemmCublasLtTest, APinnedSumThatTheLibraryRefusesIsChosenAnew) {
   EXPECT_THAT(TableText(), HasSubstr(" bsum-apart "));
 }
 
-TEST_F(GemmCublasLtTest, AnEarlierVersionsTableIsSetAsideWithALine) {
-  std::ofstream(options_.table) << "anyorder gemm table 1\nchip x\nlibrary 1\nend 0\n";
-  ::testing::internal::CaptureStderr();
+TEST_F(GemmCublasLtTest, ATableOfAnotherLibraryStaysAndOneBesideItIsPinned) {
   Start();
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("table.txt': line 1: 'anyorder gemm table 1' is an earlier version's: "
-                        "algorithms are chosen anew, bits may differ from here on"));
   EXPECT_TRUE(IsFused());
-  EXPECT_THAT(TableText(), HasSubstr("anyorder gemm table 2\n"));
+  const std::string first = TableText();
+  TheFakeCublasLt().version = 140000;
+  TheFakeCublasLt().sums = {};
+  EXPECT_THAT(
+      StartAndListen(),
+      HasSubstr(absl::StrCat("'",
+                             options_.table,
+                             "' pins products for emulated GPU, sm_80 and cuBLASLt 130001, "
+                             "here are emulated GPU, sm_80 and 140000: it is left as it "
+                             "is and '",
+                             PathBeside(),
+                             "' used, which is not there yet: algorithms are chosen anew, bits may "
+                             "differ from here on")));
+  EXPECT_FALSE(IsFused());
+  EXPECT_EQ(TableText(), first);
+  EXPECT_THAT(TextBeside(), HasSubstr("library 140000\n"));
+  EXPECT_THAT(TextBeside(), HasSubstr(" bsum-apart "));
+  // Every start there has the bits of the first, and what comes out of a start on the first pair is untouched by all that.
+  TheFakeCublasLt().sums = {0};
+  EXPECT_THAT(StartAndListen(), Not(HasSubstr("bits may differ")));
+  EXPECT_FALSE(IsFused());
+  TheFakeCublasLt().version = 130001;
+  EXPECT_EQ(StartAndListen(), "");
+  EXPECT_TRUE(IsFused());
+  EXPECT_EQ(TableText(), first);
+}
+
+TEST_F(GemmCublasLtTest, TuningBesideATableOfAnotherLibraryLeavesThatOne) {
+  Start();
+  EXPECT_TRUE(IsFused());
+  const std::string first = TableText();
+  TheFakeCublasLt().version = 140000;
+  Start();
+  EXPECT_TRUE(IsFused());
+  TheFakeCublasLt().sums = {6};
+  EXPECT_FALSE(Tune().fuses_sum);
+  EXPECT_EQ(TableText(), first);
+  EXPECT_THAT(TextBeside(), HasSubstr(" bsum-apart "));
+}
+
+TEST_F(GemmCublasLtTest, ATableBesideThatIsNotOfHereIsAnError) {
+  Start();
+  EXPECT_TRUE(IsFused());
+  TheFakeCublasLt().version = 140000;
+  std::filesystem::copy(options_.table, PathBeside());
+  engine_.reset();
+  const absl::Status status = CublasLtGemm::Create(*runtime_, lt_, options_).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("move it away"));
+  EXPECT_EQ(TextBeside(), TableText());
+}
+
+TEST_F(GemmCublasLtTest, AnEarlierVersionsTableIsLeftWithALine) {
+  const std::string earlier = "anyorder gemm table 1\nchip x\nlibrary 1\nend 0\n";
+  std::ofstream(options_.table) << earlier;
+  EXPECT_THAT(
+      StartAndListen(),
+      HasSubstr(absl::StrCat("table.txt': line 1: 'anyorder gemm table 1' is an earlier "
+                             "version's: it is left as it is and '",
+                             PathBeside(),
+                             "' used, which is not there yet: algorithms are chosen anew")));
+  EXPECT_TRUE(IsFused());
+  EXPECT_EQ(TableText(), earlier);
+  EXPECT_THAT(TextBeside(), HasSubstr("anyorder gemm table 2\n"));
+}
+
+// Searches and checks promise what a run may not keep; the first one shows it, and no graph is captured before that.
+TEST_F(GemmCublasLtTest, ASumThatIsRefusedAtItsFirstRunIsMadeApart) {
+  captures_ = true;
+  for (const cublasStatus_t refusal : {CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_INVALID_VALUE}) {
+    for (const Case& of : {Case{.beta = 0}, Case{.sum = GemmSum::kA}}) {
+      std::filesystem::remove(options_.table);
+      engine_.reset();
+      TheFakeCublasLt() = {.sums = {kRefusedAtItsRun}, .refusal = refusal};
+      Start();
+      RunAndCompare(of);
+      RunAndCompare(of);
+      EXPECT_EQ(TheFakeCublasLt().num_products, 4);
+      EXPECT_EQ(TheFakeCublasLt().num_sums, 0);
+      EXPECT_EQ(TheFakeCublasLt().num_searches, 2) << "with the sum and without, once";
+      EXPECT_THAT(TableText(), HasSubstr("sum-apart "));
+      // Neither is it tried again where the library has got better.
+      TheFakeCublasLt().sums = {0};
+      Start();
+      RunAndCompare(of);
+      EXPECT_EQ(TheFakeCublasLt().num_sums, 0);
+    }
+  }
+}
+
+TEST_F(GemmCublasLtTest, APinnedSumThatIsRefusedAtItsFirstRunIsMadeApartWithALine) {
+  Start();
+  EXPECT_TRUE(IsFused());
+  TheFakeCublasLt().sums = {kRefusedAtItsRun};
+  Start();
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(IsFused());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("bits may differ"));
+  EXPECT_THAT(TableText(), HasSubstr(" bsum-apart "));
+}
+
+// Later it would change bits without a word; and it is no answer about a sum, which was made before.
+TEST_F(GemmCublasLtTest, ASumThatRanAndIsRefusedEndsTheProgram) {
+  Start();
+  EXPECT_TRUE(IsFused());
+  TheFakeCublasLt().sums = {kRefusedAtItsRun};
+  EXPECT_DEATH(RunAndCompare({}), "cuBLASLt status 15");
 }
 
 // By the library's clock, on which our kernels take no time.
 TEST_F(GemmCublasLtTest, TuningKeepsTheFasterOfFusedAndApart) {
   constexpr int kSlow = 6;
-  const auto tune = [this] {
-    TunedGemm tuned;
-    EXPECT_TRUE(engine_->Tune([&tuned](const TunedGemm& one) { tuned = one; }).ok());
-    return tuned;
-  };
   TheFakeCublasLt().sums = {kSlow};
   Start();
   EXPECT_TRUE(IsFused());
-  EXPECT_FALSE(tune().fuses_sum);
+  EXPECT_FALSE(Tune().fuses_sum);
   EXPECT_THAT(TableText(), HasSubstr(" bsum-apart "));
   Start();
   EXPECT_FALSE(IsFused());
 
   TheFakeCublasLt().products = {kSlow};
   TheFakeCublasLt().sums = {kSlow, 0};
-  const TunedGemm tuned = tune();
+  const TunedGemm tuned = Tune();
   EXPECT_TRUE(tuned.fuses_sum);
   EXPECT_EQ(tuned.candidates, 3);
   EXPECT_EQ(tuned.best_microseconds, 0);
   EXPECT_EQ(tuned.before_microseconds, 1000 * kSlow);
   Start();
   EXPECT_TRUE(IsFused());
+}
+
+// Whatever runs is better than what does not.
+TEST_F(GemmCublasLtTest, TuningReplacesAnAlgorithmThatDoesNotRun) {
+  Start();
+  EXPECT_TRUE(IsFused());
+  TheFakeCublasLt().sums = {kRefusedAtItsRun};
+  TheFakeCublasLt().products = {kRefusedAtItsRun, 6};
+  Start();
+  TunedGemm tuned = Tune();
+  EXPECT_LT(tuned.before_microseconds, 0);
+  EXPECT_EQ(tuned.best_microseconds, 6000);
+  EXPECT_EQ(tuned.candidates, 3);
+  EXPECT_FALSE(tuned.fuses_sum);
+  EXPECT_THAT(TableText(), HasSubstr(" bsum-apart "));
+  // The one that was tuned runs.
+  Start();
+  EXPECT_FALSE(IsFused());
+  // Where none does, the table keeps what it had.
+  const std::string before = TableText();
+  TheFakeCublasLt().products = {kRefusedAtItsRun, kRefusedAtItsRun};
+  Start();
+  tuned = Tune();
+  EXPECT_LT(tuned.best_microseconds, 0);
+  EXPECT_EQ(TableText(), before);
+}
+
+// It is none of the candidates, and what is chosen in its place may be as fast as the fastest of them.
+TEST_F(GemmCublasLtTest, TuningReplacesAnAlgorithmThatIsRefused) {
+  Start();
+  EXPECT_TRUE(IsFused());
+  TheFakeCublasLt().sums = {};
+  Start();
+  EXPECT_FALSE(Tune().fuses_sum);
+  EXPECT_THAT(TableText(), HasSubstr(" bsum-apart "));
 }
 
 }  // namespace
