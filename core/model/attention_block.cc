@@ -239,16 +239,6 @@ Joint JointOf(const StepContext& context,
                    a.attention_rstd}};
 }
 
-// Gradients of one projection y = x w + bias.
-void ProjectionBackward(const StepContext& context,
-                        ConstTensorView x,
-                        ConstTensorView dy,
-                        TensorView dweight,
-                        TensorView dbias) {
-  context.backend.Gemm({.a = x, .b = dy, .transpose_a = true, .c = dweight, .b_sum = dbias},
-                       context.stream);
-}
-
 // q, k, v and r of the layer.
 void Project(const StepContext& context,
              const AttentionTables& tables,

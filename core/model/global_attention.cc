@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "core/model/sublayer.h"
+
 namespace anyorder {
 namespace {
 
@@ -57,16 +59,6 @@ void ClearGradients(const StepContext& context, const LayerTensors<TensorView>& 
                                  gradients.global_v_bias}) {
     if (!view.is_null()) context.backend.FillZero(view, context.stream);
   }
-}
-
-// Gradients of one projection y = x w + bias.
-void ProjectionBackward(const StepContext& context,
-                        ConstTensorView x,
-                        ConstTensorView dy,
-                        TensorView dweight,
-                        TensorView dbias) {
-  context.backend.Gemm({.a = x, .b = dy, .transpose_a = true, .c = dweight, .b_sum = dbias},
-                       context.stream);
 }
 
 }  // namespace

@@ -90,4 +90,13 @@ void AddResidual(const StepContext& context, ConstTensorView dy, TensorView dx) 
   if (context.shape.model.pre_norm()) context.backend.Add(dx, dy, dx, context.stream);
 }
 
+void ProjectionBackward(const StepContext& context,
+                        ConstTensorView x,
+                        ConstTensorView dy,
+                        TensorView dweight,
+                        TensorView dbias) {
+  context.backend.Gemm({.a = x, .b = dy, .transpose_a = true, .c = dweight, .b_sum = dbias},
+                       context.stream);
+}
+
 }  // namespace anyorder

@@ -54,4 +54,11 @@ void JoinBackward(const StepContext& context,
 // dx += dy with pre-LN; nothing with post-LN.
 void AddResidual(const StepContext& context, ConstTensorView dy, TensorView dx);
 
+// Gradients of a projection y = x w + bias inside a part; dbias may be null.
+void ProjectionBackward(const StepContext& context,
+                        ConstTensorView x,
+                        ConstTensorView dy,
+                        TensorView dweight,
+                        TensorView dbias);
+
 }  // namespace anyorder

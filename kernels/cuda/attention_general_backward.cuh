@@ -104,7 +104,8 @@ struct GeneralBackward {
       }
     }
   }
-  // Rows of the table from memory, those of four keys under way together.
+  // Rows of the table from memory, those of four keys under way together. What a row does not see it adds 0 times: tables are finite, or
+  // the step is lost anyway.
   ANYORDER_DEVICE void AddGathered(int half, Sums& sums) const {
     const float* const ds = work.memory.gradient + ThreadRow() * kScoreStride;
     ANYORDER_ROLLED
