@@ -101,14 +101,8 @@ Outcomes RunScript(Communicator& comm,
                    kernels::Backend& backend,
                    DeviceTransport* transport,
                    bool looks) {
-  const auto optimizer =
-      ShardedOptimizer::Create(comm, backend, kRunElements, RunSegments(), Config(), transport)
-          .value();
+  const auto optimizer = StartOptimizer(comm, backend, Config(), transport);
   const Range owned = optimizer->owned();
-  std::vector<float> master(owned.size());
-  for (int64_t i = owned.begin; i < owned.end; ++i)
-    master[i - owned.begin] = static_cast<float>(std::sin(static_cast<double>(i)));
-  ToDevice(backend, master, optimizer->master());
   const DeviceArray<float> weights(backend, kRunElements);
   optimizer->GatherWeights(weights.view());
   const DeviceArray<float> gradient(backend, owned.size());

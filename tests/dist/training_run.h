@@ -106,6 +106,22 @@ void WriteLeafGradient(int64_t step,
   }
 }
 
+// With master weights that tell every parameter from its neighbours.
+inline std::unique_ptr<ShardedOptimizer> StartOptimizer(Communicator& comm,
+                                                        kernels::Backend& backend,
+                                                        const OptimizerConfig& config,
+                                                        DeviceTransport* transport) {
+  std::unique_ptr<ShardedOptimizer> optimizer =
+      ShardedOptimizer::Create(comm, backend, kRunElements, RunSegments(), config, transport)
+          .value();
+  const Range owned = optimizer->owned();
+  std::vector<float> master(owned.size());
+  for (int64_t i = owned.begin; i < owned.end; ++i)
+    master[i - owned.begin] = static_cast<float>(std::sin(static_cast<double>(i)));
+  ToDevice(backend, master, optimizer->master());
+  return optimizer;
+}
+
 // Digest of master weights, moments and compute weights after kRunSteps steps; the same on every rank.
 template <typename Weight>
 uint64_t RunDigest(Communicator& comm,
@@ -117,14 +133,8 @@ uint64_t RunDigest(Communicator& comm,
   GradientReducerOptions options{kRunElements, kRunLeaves, /*num_scalars=*/1};
   options.transport = transport;
   const auto reducer = GradientReducer::Create(comm, backend, options).value();
-  const auto optimizer =
-      ShardedOptimizer::Create(comm, backend, kRunElements, RunSegments(), config, transport)
-          .value();
+  const auto optimizer = StartOptimizer(comm, backend, config, transport);
   const Range owned = optimizer->owned();
-  std::vector<float> master(owned.size());
-  for (int64_t i = owned.begin; i < owned.end; ++i)
-    master[i - owned.begin] = static_cast<float>(std::sin(static_cast<double>(i)));
-  ToDevice(backend, master, optimizer->master());
   DeviceArray<Weight> weights(backend, kRunElements);
   optimizer->GatherWeights(weights.view());
 
