@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <system_error>
 #include <utility>
 
@@ -26,23 +27,37 @@ std::optional<absl::Time> ParseTimeOfDay(const std::string& text) {
   return time;
 }
 
-// From each start to the last record of it; `is_running` up to now.
+// From each start to the last record or line of metrics of it; `is_running` up to now. `newest_lines`: by incarnation. A start that was
+// killed has lines after its last record.
 absl::Duration WallTimeOf(const std::vector<LedgerRecord>& ledger,
+                          const std::map<int64_t, absl::Time>& newest_lines,
                           bool is_running,
                           absl::Time now) {
   absl::Duration wall;
   std::optional<absl::Time> last;
+  int64_t incarnation = 0;
+  const auto advance_to = [&](absl::Time time) {
+    if (last) wall += std::max(time - *last, absl::ZeroDuration());
+    if (last) last = std::max(*last, time);
+  };
+  const auto end_start = [&] {
+    const auto line = newest_lines.find(incarnation);
+    if (line != newest_lines.end()) advance_to(line->second);
+  };
   for (const LedgerRecord& record : ledger) {
     const std::optional<absl::Time> time = ParseTimeOfDay(record.time);
     if (!time) continue;
     if (record.event == "start") {
+      end_start();
       last = *time;
-    } else if (last) {
-      wall += *time - *last;
-      last = *time;
+      incarnation = record.incarnation;
+    } else {
+      advance_to(*time);
     }
   }
-  return is_running && last ? wall + (now - *last) : wall;
+  end_start();
+  if (is_running) advance_to(now);
+  return wall;
 }
 
 std::optional<LastCommit> FindLastCommit(const StatusFacts& facts) {
@@ -103,7 +118,15 @@ StatusCollector::StatusCollector(const std::string& run_dir)
       metrics_(RunDirectory(run_dir).metrics),
       redone_(RunDirectory(run_dir).redone) {}
 
+void StatusCollector::TakeTime(const StepMetrics& metrics) {
+  const std::optional<absl::Time> time = ParseTimeOfDay(metrics.time);
+  if (!time) return;
+  absl::Time& newest = newest_lines_.try_emplace(metrics.incarnation, *time).first->second;
+  newest = std::max(newest, *time);
+}
+
 void StatusCollector::TakeStep(StepMetrics metrics) {
+  TakeTime(metrics);
   sums_.training += absl::Milliseconds(metrics.step_ms);
   if (metrics.held_out) {
     sums_.evaluation += absl::Milliseconds(metrics.held_out->ms);
@@ -122,7 +145,10 @@ absl::Status StatusCollector::ReadSteps() {
   ANYORDER_RETURN_IF_ERROR(metrics_.Read(
       [this] { sums_ = {}; }, [this](StepMetrics metrics) { TakeStep(std::move(metrics)); }));
   return redone_.Read([this] { redone_steps_ = 0; },
-                      [this](const StepMetrics&) { ++redone_steps_; });
+                      [this](const StepMetrics& metrics) {
+                        TakeTime(metrics);
+                        ++redone_steps_;
+                      });
 }
 
 void StatusCollector::DescribeProgress(StatusFacts& facts) const {
@@ -179,7 +205,7 @@ absl::StatusOr<StatusFacts> StatusCollector::Collect() {
   }
   facts.owner = LiveOwner(run_dir_, facts.slurm);
   const bool is_running = !facts.owner.empty();
-  facts.wall = WallTimeOf(facts.ledger, is_running, facts.now);
+  facts.wall = WallTimeOf(facts.ledger, newest_lines_, is_running, facts.now);
   facts.commit = FindLastCommit(facts);
   if (is_running) {
     facts.state = "running";

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -77,6 +78,7 @@ class StatusCollector {
  private:
   absl::Status ReadSteps();
   void TakeStep(StepMetrics metrics);
+  void TakeTime(const StepMetrics& metrics);
   void DescribeProgress(StatusFacts& facts) const;
 
   const std::string run_dir_;
@@ -93,6 +95,7 @@ class StatusCollector {
   };
   Sums sums_;
   int64_t redone_steps_ = 0;
+  std::map<int64_t, absl::Time> newest_lines_;  // by incarnation, redone steps too
 };
 
 }  // namespace anyorder::launcher

@@ -121,6 +121,23 @@ TEST_F(JoinedStatus, TheScreenHasSlurmsViewAndTheRuns) {
   EXPECT_LE(std::count(screen.begin(), screen.end(), '\n'), 24);
 }
 
+// The ledger has a line for a start and one a save; what is killed in between has trained all the same.
+TEST(StatusFacts, TheTimeOfAKilledStartGoesToItsLastStep) {
+  WrittenRun run;
+  run.Record("created", 0, R"("run_id":"r")");
+  run.Record("start", 0, R"("run_id":"r","incarnation":1,"ranks":1)");
+  for (int64_t step = 1; step <= 8; ++step)
+    run.Step(step, 1, 100 * step);
+  run.Step(9, 1, 900, "", "metrics.redone.jsonl");
+  run.Record("start", 5000, R"("run_id":"r","incarnation":2,"ranks":1)");
+  run.Step(9, 2, 5100);
+  run.Record("exit", 5200, R"("incarnation":2,"exit_status":0)");
+  const StatusFacts facts = StatusCollector(run.path()).Collect().value();
+  EXPECT_EQ(facts.redone_steps, 1);
+  EXPECT_EQ(facts.wall, absl::Milliseconds(900 + 200));
+  EXPECT_EQ(facts.training, absl::Milliseconds(900));
+}
+
 TEST_F(JoinedStatus, TheNewestJobThatDoesNotWaitIsTheLastOneAsked) {
   std::filesystem::create_directories(run_.path() + "/slurm");
   for (const char* name : {"job-44.log", "job-43.log", "job-7.log", "job-x.log", "train.sbatch"})
