@@ -1,5 +1,6 @@
 #include "kernels/arguments.h"
 
+#include <type_traits>
 #include <vector>
 
 #include "core/base/check.h"
@@ -61,7 +62,41 @@ void CheckPlan(const AttentionInputs& in) {
       << "a plan of attention made for other rows, keys or distances";
 }
 
+void CheckBatch(const GemmArgs& args, const GemmSizes& sizes) {
+  const GemmBatch& batch = args.batch;
+  ANYORDER_CHECK(batch.count >= 0) << "a batch of " << batch.count << " products";
+  if (batch.count <= 1) return;
+  ANYORDER_CHECK(batch.a >= 0 && batch.b >= 0 && batch.bias >= 0)
+      << "a batch whose operands lie before the first product's";
+  ANYORDER_CHECK(batch.c >= sizes.m * sizes.n)
+      << "products of " << sizes.m * sizes.n << " elements, " << batch.c << " apart";
+  const int64_t sum = args.a_sum.is_null() ? args.b_sum.num_elements() : args.a_sum.num_elements();
+  ANYORDER_CHECK((args.a_sum.is_null() && args.b_sum.is_null()) || batch.sum >= sum)
+      << "sums of " << sum << " elements, " << batch.sum << " apart";
+}
+
+// The tensor so many elements behind this one.
+template <typename View>
+View Behind(const View& view, int64_t elements) {
+  if (view.is_null()) return view;
+  using Byte = std::conditional_t<std::is_same_v<View, TensorView>, char, const char>;
+  return View(
+      static_cast<Byte*>(view.raw()) + elements * SizeOf(view.dtype()), view.dtype(), view.shape());
+}
+
 }  // namespace
+
+GemmArgs ProductOf(const GemmArgs& args, int64_t index) {
+  GemmArgs product = args;
+  product.batch = {};
+  product.a = Behind(args.a, index * args.batch.a);
+  product.b = Behind(args.b, index * args.batch.b);
+  product.bias = Behind(args.bias, index * args.batch.bias);
+  product.c = Behind(args.c, index * args.batch.c);
+  product.a_sum = Behind(args.a_sum, index * args.batch.sum);
+  product.b_sum = Behind(args.b_sum, index * args.batch.sum);
+  return product;
+}
 
 GemmSizes CheckArguments(const GemmArgs& args) {
   GemmSizes sizes;
@@ -88,6 +123,7 @@ GemmSizes CheckArguments(const GemmArgs& args) {
   ANYORDER_CHECK(!sums_b || !args.transpose_b) << "b_sum with transpose_b";
   CheckOptionalTensor(args.a_sum, "a_sum", GradientDType(dtype), sizes.m);
   CheckOptionalTensor(args.b_sum, "b_sum", GradientDType(dtype), sizes.n);
+  CheckBatch(args, sizes);
   return sizes;
 }
 

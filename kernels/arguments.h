@@ -35,7 +35,9 @@ struct GemmSizes {
 };
 
 GemmSizes CheckArguments(const GemmArgs& args);
-// What a product has to sum of its operands, as an operation of its own; y is null where it is nothing.
+// Product `index` of the batch alone.
+GemmArgs ProductOf(const GemmArgs& args, int64_t index);
+// What a product has to sum of its operands, as an operation of its own; y is null where it is nothing. Of a batch: the first product's.
 ColumnSumArgs SumOf(const GemmArgs& args);
 void CheckArguments(const ColumnSumArgs& args);
 void CheckArguments(const AttentionInputs& in);

@@ -27,7 +27,8 @@ void Print(const kernels::cuda::TunedGemm& tuned) {
   const auto text = [](double microseconds) {
     return microseconds < 0 ? std::string("none") : absl::StrFormat("%.1f us", microseconds);
   };
-  absl::PrintF("%d x %d x %d %s%s %s%s: %s, was %s, %d candidates\n",
+  absl::PrintF("%s%d x %d x %d %s%s %s%s: %s, was %s, %d candidates%s\n",
+               key.batch > 1 ? absl::StrCat(key.batch, " times ") : "",
                key.m,
                key.n,
                key.k,
@@ -37,7 +38,10 @@ void Print(const kernels::cuda::TunedGemm& tuned) {
                key.sum == kernels::cuda::GemmSum::kNone ? "" : sum,
                text(tuned.best_microseconds),
                text(tuned.before_microseconds),
-               tuned.candidates);
+               tuned.candidates,
+               tuned.unsteady == 0
+                   ? ""
+                   : absl::StrCat(", ", tuned.unsteady, " not bitwise repeatable and refused"));
   std::fflush(stdout);
 }
 

@@ -87,7 +87,9 @@ class CpuBackend : public Backend {
 
   void Gemm(const GemmArgs& args, StreamView stream) override {
     gemm_.Run(args);
-    if (const ColumnSumArgs sum = SumOf(args); !sum.y.is_null()) ColumnSum(sum, stream);
+    if (SumOf(args).y.is_null()) return;
+    for (int64_t i = 0; i < args.batch.count; ++i)
+      ColumnSum(SumOf(ProductOf(args, i)), stream);
   }
   void ColumnSum(const ColumnSumArgs& args, StreamView) override;
   void AttentionForward(const AttentionForwardArgs& args, StreamView) override {

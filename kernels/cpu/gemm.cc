@@ -190,6 +190,7 @@ const char* Address(const ConstTensorView& x, int64_t element) {
   return static_cast<const char*>(x.raw()) + element * SizeOf(x.dtype());
 }
 
+// One product.
 void RunWithoutInnerDimension(const GemmArgs& args, const GemmSizes& size) {
   const auto fill = [&]<typename T>(T* c) {
     for (int64_t i = 0; i < size.m * size.n; ++i) {
@@ -221,8 +222,12 @@ class Gemm::Impl {
 
   void Run(const GemmArgs& args) {
     const GemmSizes size = CheckArguments(args);
-    if (size.m == 0 || size.n == 0) return;
-    if (size.k == 0) return RunWithoutInnerDimension(args, size);
+    const int64_t count = args.batch.count;
+    if (size.m == 0 || size.n == 0 || count == 0) return;
+    for (int64_t i = 0; i < count && size.k == 0; ++i)
+      RunWithoutInnerDimension(ProductOf(args, i), size);
+    if (size.k == 0) return;
+    // By the shape of one product, so that it has the same bits in a batch.
     const Cut cut = CutOf(size, args.a.dtype());
     const int64_t row_blocks = (size.m + cut.rows - 1) / cut.rows;
     const int64_t column_blocks = (size.n + cut.columns - 1) / cut.columns;
@@ -236,11 +241,12 @@ class Gemm::Impl {
       }
     }
     const int threads = static_cast<int>(workers_.size());
-    ParallelFor(row_blocks * column_blocks, threads, [&](int64_t block) {
+    ParallelFor(count * row_blocks * column_blocks, threads, [&](int64_t block) {
       const int64_t i = block % row_blocks;
-      const int64_t j = block / row_blocks;
+      const int64_t j = block / row_blocks % column_blocks;
       const Primitive& primitive = *kinds[i == row_blocks - 1][j == column_blocks - 1];
-      RunBlock(args, size, primitive, i * cut.rows, j * cut.columns);
+      const GemmArgs product = ProductOf(args, block / (row_blocks * column_blocks));
+      RunBlock(product, size, primitive, i * cut.rows, j * cut.columns);
     });
   }
 

@@ -57,6 +57,7 @@ bool FindAll(void* library, CublasLt* lt) {
          Find(library, "cublasLtMatmulDescSetAttribute", &lt->MatmulDescSetAttribute) &&
          Find(library, "cublasLtMatrixLayoutCreate", &lt->MatrixLayoutCreate) &&
          Find(library, "cublasLtMatrixLayoutDestroy", &lt->MatrixLayoutDestroy) &&
+         Find(library, "cublasLtMatrixLayoutSetAttribute", &lt->MatrixLayoutSetAttribute) &&
          Find(library, "cublasLtMatmulPreferenceCreate", &lt->MatmulPreferenceCreate) &&
          Find(library, "cublasLtMatmulPreferenceDestroy", &lt->MatmulPreferenceDestroy) &&
          Find(library, "cublasLtMatmulPreferenceSetAttribute", &lt->MatmulPreferenceSetAttribute);

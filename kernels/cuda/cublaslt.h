@@ -23,6 +23,7 @@ struct CublasLt {
   decltype(&cublasLtMatmulDescSetAttribute) MatmulDescSetAttribute = nullptr;
   decltype(&cublasLtMatrixLayoutCreate) MatrixLayoutCreate = nullptr;
   decltype(&cublasLtMatrixLayoutDestroy) MatrixLayoutDestroy = nullptr;
+  decltype(&cublasLtMatrixLayoutSetAttribute) MatrixLayoutSetAttribute = nullptr;
   decltype(&cublasLtMatmulPreferenceCreate) MatmulPreferenceCreate = nullptr;
   decltype(&cublasLtMatmulPreferenceDestroy) MatmulPreferenceDestroy = nullptr;
   decltype(&cublasLtMatmulPreferenceSetAttribute) MatmulPreferenceSetAttribute = nullptr;

@@ -6,6 +6,7 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "kernels/arguments.h"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
 
 namespace anyorder::kernels::cuda {
@@ -33,6 +34,9 @@ ColumnMajorProduct ColumnMajorOf(const GemmArgs& args) {
   product.stride_a = NumColumns(args.b);
   product.stride_b = NumColumns(args.a);
   product.stride_d = product.key.n;
+  product.step_a = product.key.step_b;
+  product.step_b = product.key.step_a;
+  product.step_d = product.key.step_c;
   return product;
 }
 
@@ -76,17 +80,31 @@ void* GemmEngine::Workspace(StreamView stream, int64_t bytes) {
   return GrowOrEnd(workspaces_[stream.handle], bytes, stream);
 }
 
-const void* GemmEngine::BiasFor(const GemmArgs& args, StreamView stream) {
+void GemmEngine::SetBias(const GemmArgs& args, ColumnMajorProduct* product, StreamView stream) {
   const DType dtype = args.c.dtype();
-  if (args.bias.dtype() == dtype && IsAligned(args.bias.raw())) return args.bias.raw();
-  const int64_t bytes = args.bias.num_elements() * SizeOf(dtype);
-  void* const copy = GrowOrEnd(biases_[stream.handle], bytes, stream);
-  if (args.bias.dtype() == dtype) {
-    runtime_.CopyOnDevice(args.bias.raw(), copy, bytes, stream);
-  } else {
-    Cast(args.bias, TensorView(copy, dtype, {args.bias.num_elements()}), stream);
+  const bool is_one = args.batch.count == 1;
+  const int64_t step = is_one ? 0 : args.batch.bias;
+  product->bias = args.bias.raw();
+  product->step_bias = step;
+  if (args.bias.dtype() == dtype && IsAligned(args.bias.raw()) &&
+      step * SizeOf(dtype) % kBiasAlignment == 0)
+    return;
+  const int64_t elements = args.bias.num_elements();
+  const int64_t bytes = elements * SizeOf(dtype);
+  const int64_t padded = CeilDivide(bytes, kBiasAlignment) * kBiasAlignment;
+  char* const copies =
+      static_cast<char*>(GrowOrEnd(biases_[stream.handle], args.batch.count * padded, stream));
+  for (int64_t i = 0; i < args.batch.count; ++i) {
+    const ConstTensorView bias = ProductOf(args, i).bias;
+    char* const copy = copies + i * padded;
+    if (bias.dtype() == dtype) {
+      runtime_.CopyOnDevice(bias.raw(), copy, bytes, stream);
+    } else {
+      Cast(bias, TensorView(copy, dtype, {elements}), stream);
+    }
   }
-  return copy;
+  product->bias = copies;
+  product->step_bias = is_one ? 0 : padded / SizeOf(dtype);
 }
 
 void* GemmEngine::PlaceOf(const TensorView& sum, StreamView stream) {
@@ -106,14 +124,11 @@ void GemmEngine::SumApart(const ColumnSumArgs& sum, StreamView stream) {
 bool GemmEngine::RunProduct(const GemmArgs& args, const TensorView& sum, StreamView stream) {
   ColumnMajorProduct product = ColumnMajorOf(args);
   if (product.rows == 0 || product.columns == 0) return false;
-  if (product.inner == 0) {
-    PlainGemm(args, stream);
-    return false;
-  }
-  if (product.bias != nullptr) product.bias = BiasFor(args, stream);
+  if (product.bias != nullptr && product.inner > 0) SetBias(args, &product, stream);
   if (MayFuseSum(product.key)) product.sum = PlaceOf(sum, stream);
-  const Made made = Multiply(product, stream);
-  if (made == Made::kNothing) PlainGemm(args, stream);
+  const Made made = product.inner == 0 ? Made::kNothing : Multiply(product, stream);
+  for (int64_t i = 0; i < args.batch.count && made == Made::kNothing; ++i)
+    PlainGemm(ProductOf(args, i), stream);
   if (made != Made::kProductAndSum) return false;
   if (product.sum != sum.raw())
     runtime_.CopyOnDevice(product.sum, sum.raw(), sum.num_bytes(), stream);
@@ -121,9 +136,11 @@ bool GemmEngine::RunProduct(const GemmArgs& args, const TensorView& sum, StreamV
 }
 
 void GemmEngine::Run(const GemmArgs& args, StreamView stream) {
+  if (args.batch.count == 0) return;
   const ColumnSumArgs sum = SumOf(args);
-  const bool is_summed = RunProduct(args, sum.y, stream);
-  if (!sum.y.is_null() && !is_summed) SumApart(sum, stream);
+  if (RunProduct(args, sum.y, stream) || sum.y.is_null()) return;
+  for (int64_t i = 0; i < args.batch.count; ++i)
+    SumApart(SumOf(ProductOf(args, i)), stream);
 }
 
 }  // namespace anyorder::kernels::cuda

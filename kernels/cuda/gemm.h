@@ -29,7 +29,8 @@ struct ColumnMajorProduct {
   GemmKey key;  // the contract's shape
   const void* a = nullptr;
   const void* b = nullptr;
-  const void* bias = nullptr;  // of d's dtype and a multiple of kBiasAlignment, or null
+  const void* bias =
+      nullptr;  // of d's dtype and a multiple of kBiasAlignment, as its steps are, or null
   void* d = nullptr;
   // Or null; fp32 and a multiple of kBiasAlignment. GemmSum::kB of the contract: [rows], sums over i of op(a)[row, i]; kA: [columns], of
   // op(b)[i, column].
@@ -42,6 +43,11 @@ struct ColumnMajorProduct {
   int64_t stride_a = 0;  // elements from a column, as stored, to the next
   int64_t stride_b = 0;
   int64_t stride_d = 0;
+  // Elements from one product of a batch to the next; key.batch says how many there are.
+  int64_t step_a = 0;
+  int64_t step_b = 0;
+  int64_t step_bias = 0;
+  int64_t step_d = 0;
 };
 ColumnMajorProduct ColumnMajorOf(const GemmArgs& args);
 
@@ -80,8 +86,8 @@ class GemmEngine {
   absl::Status Grow(Block& block, int64_t bytes, StreamView stream);
   // The block, grown.
   void* GrowOrEnd(Block& block, int64_t bytes, StreamView stream);
-  // The bias, or a copy of it where its dtype or address does not suit the library.
-  const void* BiasFor(const GemmArgs& args, StreamView stream);
+  // Sets the product's bias and its steps: the caller's, or a copy where dtype or addresses do not suit the library.
+  void SetBias(const GemmArgs& args, ColumnMajorProduct* product, StreamView stream);
   // Where the library may store the sum: its place, or room to copy it from.
   void* PlaceOf(const TensorView& sum, StreamView stream);
   // All but the sum; whether that was made, too.

@@ -25,7 +25,8 @@ cudaDataType_t TypeOf(DType dtype) {
 
 // "128 x 768 x 768, bf16 to fp32, of addresses that are multiples of 16, 16 and 4 bytes"
 std::string TextOf(const GemmKey& key) {
-  return absl::StrCat(key.m,
+  return absl::StrCat(key.batch > 1 ? absl::StrCat(key.batch, " times ") : "",
+                      key.m,
                       " x ",
                       key.n,
                       " x ",
@@ -158,26 +159,39 @@ CublasLtGemm::Plan CublasLtGemm::Describe(const ColumnMajorProduct& p, bool fuse
                           DType dtype,
                           int64_t rows,
                           int64_t columns,
-                          int64_t stride) {
+                          int64_t stride,
+                          int64_t step) {
     CheckCublas(lt_.MatrixLayoutCreate(made,
                                        TypeOf(dtype),
                                        static_cast<uint64_t>(rows),
                                        static_cast<uint64_t>(columns),
                                        stride),
                 "layout of a matrix");
+    if (p.key.batch > 1) SetBatch(*made, p.key.batch, step);
   };
   layout(&plan.a,
          p.key.in,
          p.transpose_a ? p.inner : p.rows,
          p.transpose_a ? p.rows : p.inner,
-         p.stride_a);
+         p.stride_a,
+         p.step_a);
   layout(&plan.b,
          p.key.in,
          p.transpose_b ? p.columns : p.inner,
          p.transpose_b ? p.inner : p.columns,
-         p.stride_b);
-  layout(&plan.d, p.key.out, p.rows, p.columns, p.stride_d);
+         p.stride_b,
+         p.step_b);
+  layout(&plan.d, p.key.out, p.rows, p.columns, p.stride_d, p.step_d);
   return plan;
+}
+
+void CublasLtGemm::SetBatch(cublasLtMatrixLayout_t layout, int64_t count, int64_t step) const {
+  const auto set = [&](cublasLtMatrixLayoutAttribute_t attribute, auto value) {
+    CheckCublas(lt_.MatrixLayoutSetAttribute(layout, attribute, &value, sizeof value),
+                "batch of a matrix");
+  };
+  set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(count));
+  set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, step);
 }
 
 std::vector<cublasLtMatmulHeuristicResult_t> CublasLtGemm::Candidates(const Plan& plan,
@@ -233,7 +247,6 @@ std::optional<CublasLtGemm::Plan> CublasLtGemm::TakePinned(
       handle_, plan.description, plan.a, plan.b, plan.d, plan.d, &plan.algorithm, &result);
   plan.exists = status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS &&
                 result.workspaceSize <= static_cast<size_t>(kWorkspaceBytes);
-  plan.is_pinned = plan.exists;
   if (plan.exists) return plan;
   Destroy(plan);
   LogWarning(absl::StrCat("'",
@@ -244,20 +257,12 @@ std::optional<CublasLtGemm::Plan> CublasLtGemm::TakePinned(
   return std::nullopt;
 }
 
-CublasLtGemm::Plan CublasLtGemm::Choose(const ColumnMajorProduct& product, bool may_fuse_sum) {
-  const auto describe = [&](bool fuses_sum) {
-    Plan plan = Describe(product, fuses_sum);
-    const auto candidates = Candidates(plan, product.key, 1);
-    plan.exists = !candidates.empty();
-    if (plan.exists) plan.algorithm = candidates[0].algo;
-    return plan;
-  };
-  Plan plan = describe(may_fuse_sum);
-  if (!plan.exists && plan.fuses_sum) {
-    Destroy(plan);
-    plan = describe(false);
-  }
+CublasLtGemm::Plan CublasLtGemm::Choose(const ColumnMajorProduct& product) {
+  Plan plan = Describe(product, /*fuses_sum=*/false);
+  const auto candidates = Candidates(plan, product.key, 1);
+  plan.exists = !candidates.empty();
   if (plan.exists) {
+    plan.algorithm = candidates[0].algo;
     Pin(product.key, plan);
   } else {
     LogWarning(absl::StrCat("cuBLASLt has no algorithm for a product of ",
@@ -290,7 +295,7 @@ CublasLtGemm::Plan& CublasLtGemm::PlanOf(const ColumnMajorProduct& product, Stre
   ANYORDER_CHECK(!runtime().IsCapturing(stream))
       << "a product of " << TextOf(product.key) << " comes up for the first time inside of a graph";
   std::optional<Plan> plan = TakePinned(product);
-  if (!plan) plan = Choose(product, MayFuseSum(product.key));
+  if (!plan) plan = Choose(product);
   return plans_.emplace(product.key, *plan).first->second;
 }
 
@@ -301,10 +306,9 @@ void CublasLtGemm::ChooseApart(const ColumnMajorProduct& product,
                           static_cast<int>(status),
                           ", to run the algorithm it named for the sum along with a product of ",
                           TextOf(product.key),
-                          ": a kernel of its own makes the sum",
-                          plan->is_pinned ? ", bits may differ from here on" : ""));
+                          ": a kernel of its own makes the sum, bits may differ from here on"));
   Destroy(*plan);
-  *plan = Choose(product, /*may_fuse_sum=*/false);
+  *plan = Choose(product);
 }
 
 cublasStatus_t CublasLtGemm::Start(const Plan& plan,
@@ -314,6 +318,12 @@ cublasStatus_t CublasLtGemm::Start(const Plan& plan,
     CheckCublas(lt_.MatmulDescSetAttribute(
                     plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof vector),
                 "bias of a product");
+  }
+  if (product.key.has_bias && product.key.batch > 1) {
+    const int64_t step = product.step_bias;
+    CheckCublas(lt_.MatmulDescSetAttribute(
+                    plan.description, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, &step, sizeof step),
+                "biases of a batch");
   }
   const float one = 1;
   const float beta = product.key.accumulates ? 1 : 0;
@@ -345,7 +355,8 @@ Made CublasLtGemm::Multiply(const ColumnMajorProduct& product, StreamView stream
   cublasStatus_t status = Start(plan, product, stream);
   const bool is_refused =
       status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
-  // A plan runs as soon as it is made, and never is in a graph; one that has run keeps its bits.
+  // The table's plan, or that of tuning: none other has the sum. It runs as soon as it is made, and never is in a graph; one that has run
+  // keeps its bits.
   if (is_refused && plan.fuses_sum && !plan.has_run && !runtime().IsCapturing(stream)) {
     ChooseApart(product, status, &plan);
     if (!plan.exists) return Made::kNothing;

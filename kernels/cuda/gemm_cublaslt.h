@@ -48,8 +48,7 @@ class CublasLtGemm final : public GemmEngine {
     cublasLtMatrixLayout_t d = nullptr;
     cublasLtMatmulAlgo_t algorithm = {};
     bool fuses_sum = false;
-    bool exists = false;     // false: cuBLASLt has none
-    bool is_pinned = false;  // by a table that was read
+    bool exists = false;  // false: cuBLASLt has none
     bool has_run = false;
   };
 
@@ -61,24 +60,30 @@ class CublasLtGemm final : public GemmEngine {
   absl::Status ReadTableBeside(absl::string_view why);
   Plan& PlanOf(const ColumnMajorProduct& product, StreamView stream);
   Plan Describe(const ColumnMajorProduct& product, bool fuses_sum) const;
+  void SetBatch(cublasLtMatrixLayout_t layout, int64_t count, int64_t step) const;
   void Destroy(const Plan& plan) const;
   std::vector<cublasLtMatmulHeuristicResult_t> Candidates(const Plan& plan,
                                                           const GemmKey& key,
                                                           int most) const;
   // The table's algorithm for this shape, if it is valid here.
   std::optional<Plan> TakePinned(const ColumnMajorProduct& product) const;
-  // The one that cuBLASLt thinks is best, with the sum if that may be and it has any such, and pins it.
-  Plan Choose(const ColumnMajorProduct& product, bool may_fuse_sum);
+  // The one that cuBLASLt thinks is best, and pins it. A sum is made apart: whether the library makes it faster along with the product,
+  // and the same each time, only Tune finds out.
+  Plan Choose(const ColumnMajorProduct& product);
   void Pin(const GemmKey& key, const Plan& plan);
   static PinnedGemm PinnedOf(const Plan& plan);
-  // In place of a plan whose sum was refused at its first run, with `status`.
+  // In place of a pinned plan whose sum was refused at its first run, with `status`.
   void ChooseApart(const ColumnMajorProduct& product, cublasStatus_t status, Plan* plan);
   cublasStatus_t Start(const Plan& plan, const ColumnMajorProduct& product, StreamView stream);
 
   // For tuning.
   struct Trial;
   double Microseconds(const Plan& plan, const Trial& trial);
-  // Times all candidates with the sum, or without one; the fastest so far is in `pinned`.
+  // One product with its sum, whoever makes it. False: cuBLASLt refuses.
+  bool RunTrial(const Plan& plan, const Trial& trial);
+  // Whether it gives the same bits over and over. REQUIRES a plan that runs.
+  bool Repeats(const Plan& plan, const Trial& trial);
+  // Times all candidates with the sum, or without one; the fastest so far that repeats is in `pinned`.
   void TryCandidates(const Trial& trial, bool fuses_sum, TunedGemm* tuned, PinnedGemm* pinned);
   TunedGemm TuneOne(const GemmKey& key, char* data, PinnedGemm* pinned);
 

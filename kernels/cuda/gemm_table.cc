@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -21,13 +22,17 @@
 namespace anyorder::kernels::cuda {
 namespace {
 
-constexpr absl::string_view kTitle = "anyorder gemm table 2";
-// Said nothing of sums, so that products with a sum would be chosen anew without a word.
-constexpr absl::string_view kEarlierTitle = "anyorder gemm table 1";
-constexpr int kFields = 14;  // of a product's line
+constexpr absl::string_view kTitle = "anyorder gemm table 3";
+// The first said nothing of sums, the second nothing of batches: such products would be chosen anew without a word.
+constexpr absl::string_view kEarlierTitles[] = {"anyorder gemm table 1", "anyorder gemm table 2"};
+constexpr int kFields = 18;  // of a product's line
 
-int AlignmentOf(const void* data, int64_t row_bytes) {
-  uint64_t bits = reinterpret_cast<uint64_t>(data) | static_cast<uint64_t>(row_bytes) | 16;
+// Of the first row of a tensor, of the others and of those of the other products in a batch.
+int AlignmentOf(const ConstTensorView& matrix, int64_t step) {
+  const int64_t row_bytes = NumColumns(matrix) * SizeOf(matrix.dtype());
+  const uint64_t bits = reinterpret_cast<uint64_t>(matrix.raw()) |
+                        static_cast<uint64_t>(row_bytes) |
+                        static_cast<uint64_t>(step * SizeOf(matrix.dtype())) | 16;
   return static_cast<int>(bits & -bits);
 }
 
@@ -77,18 +82,29 @@ bool ParseAlgorithm(absl::string_view text, GemmAlgorithm* algorithm) {
   return true;
 }
 
+bool ParseCount(absl::string_view text, int64_t least, int64_t* value) {
+  return absl::SimpleAtoi(text, value) && *value >= least;
+}
+
+bool ParseBatch(const absl::string_view* field, GemmKey* key) {
+  return ParseCount(field[0], 1, &key->batch) && ParseCount(field[1], 0, &key->step_a) &&
+         ParseCount(field[2], 0, &key->step_b) && ParseCount(field[3], 0, &key->step_c) &&
+         (key->batch > 1 ? key->step_c >= key->m * key->n
+                         : key->step_a + key->step_b + key->step_c == 0);
+}
+
 bool ParseLine(absl::string_view line, GemmKey* key, PinnedGemm* pinned) {
   const std::vector<absl::string_view> field = absl::StrSplit(line, ' ');
-  return field.size() == kFields && absl::SimpleAtoi(field[0], &key->m) && key->m > 0 &&
-         absl::SimpleAtoi(field[1], &key->n) && key->n > 0 && absl::SimpleAtoi(field[2], &key->k) &&
-         key->k > 0 && ParseChoice(field[3], "a", "aT", &key->transpose_a) &&
-         ParseChoice(field[4], "b", "bT", &key->transpose_b) && ParseDType(field[5], &key->in) &&
-         ParseDType(field[6], &key->out) &&
-         ParseChoice(field[7], "plain", "bias", &key->has_bias) &&
-         ParseChoice(field[8], "write", "add", &key->accumulates) &&
-         ParseSum(field[9], key, pinned) && ParseAlignment(field[10], &key->align_a) &&
-         ParseAlignment(field[11], &key->align_b) && ParseAlignment(field[12], &key->align_c) &&
-         ParseAlgorithm(field[13], &pinned->algorithm);
+  return field.size() == kFields && ParseCount(field[0], 1, &key->m) &&
+         ParseCount(field[1], 1, &key->n) && ParseCount(field[2], 1, &key->k) &&
+         ParseBatch(&field[3], key) && ParseChoice(field[7], "a", "aT", &key->transpose_a) &&
+         ParseChoice(field[8], "b", "bT", &key->transpose_b) && ParseDType(field[9], &key->in) &&
+         ParseDType(field[10], &key->out) &&
+         ParseChoice(field[11], "plain", "bias", &key->has_bias) &&
+         ParseChoice(field[12], "write", "add", &key->accumulates) &&
+         ParseSum(field[13], key, pinned) && ParseAlignment(field[14], &key->align_a) &&
+         ParseAlignment(field[15], &key->align_b) && ParseAlignment(field[16], &key->align_c) &&
+         ParseAlgorithm(field[17], &pinned->algorithm);
 }
 
 }  // namespace
@@ -106,16 +122,23 @@ GemmKey GemmKeyOf(const GemmArgs& args) {
   key.accumulates = args.beta != 0.0f;
   if (!args.a_sum.is_null()) key.sum = GemmSum::kA;
   if (!args.b_sum.is_null()) key.sum = GemmSum::kB;
-  key.align_a = AlignmentOf(args.a.raw(), NumColumns(args.a) * SizeOf(key.in));
-  key.align_b = AlignmentOf(args.b.raw(), NumColumns(args.b) * SizeOf(key.in));
-  key.align_c = AlignmentOf(args.c.raw(), NumColumns(args.c) * SizeOf(key.out));
+  key.batch = args.batch.count;
+  if (key.batch > 1) {
+    key.step_a = args.batch.a;
+    key.step_b = args.batch.b;
+    key.step_c = args.batch.c;
+  }
+  key.align_a = AlignmentOf(args.a, key.step_a);
+  key.align_b = AlignmentOf(args.b, key.step_b);
+  key.align_c = AlignmentOf(args.c, key.step_c);
   return key;
 }
 
 std::string GemmTable::ToText() const {
   std::string text = absl::StrCat(kTitle, "\nchip ", chip, "\nlibrary ", library, "\n");
   for (const auto& [key, pinned] : algorithms) {
-    absl::StrAppend(&text, key.m, " ", key.n, " ", key.k);
+    absl::StrAppend(&text, key.m, " ", key.n, " ", key.k, " ", key.batch);
+    absl::StrAppend(&text, " ", key.step_a, " ", key.step_b, " ", key.step_c);
     absl::StrAppend(&text, key.transpose_a ? " aT" : " a", key.transpose_b ? " bT" : " b");
     absl::StrAppend(&text, " ", TextOf(key.in), " ", TextOf(key.out));
     absl::StrAppend(&text, key.has_bias ? " bias" : " plain", key.accumulates ? " add" : " write");
@@ -139,9 +162,9 @@ absl::StatusOr<GemmTable> ParseGemmTable(const std::string& text) {
                                             "bits may differ from then on)"));
   };
   GemmTable table;
-  if (lines[0] == kEarlierTitle) {
+  if (absl::c_linear_search(kEarlierTitles, lines[0])) {
     return absl::FailedPreconditionError(
-        absl::StrCat("line 1: '", kEarlierTitle, "' is an earlier version's"));
+        absl::StrCat("line 1: '", lines[0], "' is of an earlier version"));
   }
   if (lines[0] != kTitle) return damaged(0, absl::StrCat("is not '", kTitle, "'"));
   absl::string_view chip = lines.size() > 1 ? lines[1] : "";

@@ -24,6 +24,11 @@ struct GemmKey {
   int64_t m = 0;
   int64_t n = 0;
   int64_t k = 0;
+  // GemmBatch: how many products, and elements from one to the next; 0 where there is one.
+  int64_t batch = 1;
+  int64_t step_a = 0;
+  int64_t step_b = 0;
+  int64_t step_c = 0;
   bool transpose_a = false;
   bool transpose_b = false;
   DType in = DType::kFloat32;
@@ -31,7 +36,7 @@ struct GemmKey {
   bool has_bias = false;
   bool accumulates = false;
   GemmSum sum = GemmSum::kNone;
-  // Bytes that each address is a multiple of, at most 16.
+  // Bytes that each address is a multiple of, at most 16, in all products of a batch.
   int align_a = 16;
   int align_b = 16;
   int align_c = 16;
@@ -40,6 +45,10 @@ struct GemmKey {
     return std::tie(m,
                     n,
                     k,
+                    batch,
+                    step_a,
+                    step_b,
+                    step_c,
                     transpose_a,
                     transpose_b,
                     in,
@@ -56,9 +65,10 @@ struct GemmKey {
 };
 // REQUIRES checked arguments.
 GemmKey GemmKeyOf(const GemmArgs& args);
-// Whether the library may be asked for the sum along with the product: it stores sums in the result's dtype, and ours are fp32.
+// Whether the library may be asked for the sum along with the product: it stores sums in the result's dtype, and ours are fp32. Of batches
+// it does not say that it sums anything.
 inline bool MayFuseSum(const GemmKey& key) {
-  return key.sum != GemmSum::kNone && key.out == DType::kFloat32;
+  return key.sum != GemmSum::kNone && key.out == DType::kFloat32 && key.batch == 1;
 }
 
 // cuBLASLt's cublasLtMatmulAlgo_t, which its version alone can read.
@@ -80,7 +90,7 @@ struct GemmTable {
   std::string ToText() const;
 };
 
-// DataLoss naming the line, for what GemmTable::ToText did not write; FailedPrecondition for what an earlier version's did.
+// DataLoss naming the line, for what GemmTable::ToText did not write; FailedPrecondition for what that of an earlier version did.
 absl::StatusOr<GemmTable> ParseGemmTable(const std::string& text);
 // Where products are pinned if the file at `path` is not for the table's chip and library: beside it, so that neither is lost.
 std::string PathBeside(const std::string& path, const GemmTable& table);

@@ -15,8 +15,10 @@ struct TunedGemm {
   GemmKey key;
   bool fuses_sum = false;          // the fastest does
   double before_microseconds = 0;  // of the algorithm that the table had; negative: it does not run
-  double best_microseconds = 0;    // negative: none runs
+  double best_microseconds = 0;    // negative: none runs and repeats
   int candidates = 0;
+  int unsteady =
+      0;  // of them: would have been the fastest, but did not give the same bits each time
 };
 
 // Times all candidates of each shape in the table at `path` on the first GPU, sums fused and apart, calls `report` after each shape, and

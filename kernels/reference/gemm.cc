@@ -29,10 +29,7 @@ void GemmOf(const GemmArgs& args, const GemmSizes& size) {
   }
 }
 
-}  // namespace
-
-void Gemm(const GemmArgs& args) {
-  const GemmSizes size = CheckArguments(args);
+void OneGemm(const GemmArgs& args, const GemmSizes& size) {
   WithStorage(args.a.dtype(), [&]<typename T>() {
     if (args.c.dtype() == DTypeOf<T>::kValue) {
       GemmOf<T, T>(args, size);
@@ -41,6 +38,14 @@ void Gemm(const GemmArgs& args) {
     }
   });
   if (const ColumnSumArgs sum = SumOf(args); !sum.y.is_null()) ColumnSum(sum);
+}
+
+}  // namespace
+
+void Gemm(const GemmArgs& args) {
+  const GemmSizes size = CheckArguments(args);
+  for (int64_t i = 0; i < args.batch.count; ++i)
+    OneGemm(ProductOf(args, i), size);
 }
 
 void ColumnSum(const ColumnSumArgs& args) {

@@ -40,7 +40,8 @@ class PartsBackend final : public testing::ForwardingBackend {
 
   void Gemm(const kernels::GemmArgs& args, StreamView stream) override {
     const int64_t inner = args.transpose_a ? args.a.dim(0) : args.a.dim(1);
-    trunk_flops += 2.0 * static_cast<double>(args.c.num_elements()) * static_cast<double>(inner);
+    const int64_t results = args.batch.count * args.c.num_elements();
+    trunk_flops += 2.0 * static_cast<double>(results) * static_cast<double>(inner);
     ForwardingBackend::Gemm(args, stream);
   }
   void AttentionForward(const kernels::AttentionForwardArgs& args, StreamView stream) override {

@@ -61,7 +61,8 @@ class TimedBackend final : public kernels::Backend {
 
   void Gemm(const kernels::GemmArgs& args, StreamView stream) override {
     const int64_t inner = args.transpose_a ? args.a.dim(0) : args.a.dim(1);
-    gemm_flops_ += 2.0 * static_cast<double>(args.c.num_elements()) * static_cast<double>(inner);
+    const int64_t results = args.batch.count * args.c.num_elements();
+    gemm_flops_ += 2.0 * static_cast<double>(results) * static_cast<double>(inner);
     Time(Part::kGemm, [&] { inner_.Gemm(args, stream); });
   }
   void ColumnSum(const kernels::ColumnSumArgs& args, StreamView stream) override {

@@ -88,6 +88,59 @@ TEST_P(BackendTest, GemmMatchesReferenceForAllTransposesBiasAndBeta) {
   }
 }
 
+// Small integers: all sums are exact, so that results have the same bits whatever algorithm a library takes.
+HostTensor Integers(DType dtype, Shape shape, int64_t seed) {
+  HostTensor tensor(dtype, shape);
+  for (int64_t i = 0; i < tensor.size(); ++i)
+    tensor.Set(i, static_cast<double>((i * 7 + seed) % 11 - 5));
+  return tensor;
+}
+
+// Each product of a batch is what it is alone, which the cases above check, and nothing between the products is touched.
+TEST_P(BackendTest, GemmOfABatchIsItsProducts) {
+  const GemmSizes size{24, 32, 40};
+  constexpr int64_t kCount = 3;
+  for (int options = 0; options < 32; ++options) {
+    const bool has_sum = (options & 16) != 0;
+    const DType c_dtype = has_sum ? gradient_dtype() : dtype();
+    // Whole groups of 16 bytes apart, so that all products are aligned alike.
+    GemmArgs args;
+    args.batch = {.count = kCount,
+                  .a = size.m * size.k + 16,
+                  .b = (options & 8) != 0 ? 0 : size.k * size.n,
+                  .bias = size.n + 8,
+                  .c = size.m * size.n + 16,
+                  .sum = size.n + 4};
+    const HostTensor a = Integers(dtype(), {kCount, args.batch.a}, 1);
+    const HostTensor b = Integers(dtype(), {kCount, size.k * size.n}, 2);
+    const HostTensor bias = Integers(dtype(), {kCount, args.batch.bias}, 3);
+    HostTensor c = Integers(c_dtype, {kCount, args.batch.c}, 4);
+    HostTensor sum = Integers(gradient_dtype(), {kCount, args.batch.sum}, 5);
+    args.transpose_a = (options & 1) != 0;
+    args.transpose_b = !has_sum && (options & 2) != 0;
+    args.beta = (options & 4) != 0 ? 1.0f : 0.0f;
+    args.a = a.view().Slice(0, args.transpose_a ? Shape{size.k, size.m} : Shape{size.m, size.k});
+    args.b = b.view().Slice(0, args.transpose_b ? Shape{size.n, size.k} : Shape{size.k, size.n});
+    if (!has_sum) args.bias = bias.view().Slice(0, {size.n});
+    HostTensor single_c = c;
+    HostTensor single_sum = sum;
+    const auto results = [&](HostTensor& of_c, HostTensor& of_sum) {
+      args.c = of_c.view().Slice(0, {size.m, size.n});
+      if (has_sum) args.b_sum = of_sum.view().Slice(0, {size.n});
+    };
+    results(single_c, single_sum);
+    for (int64_t i = 0; i < kCount; ++i)
+      backend().Gemm(ProductOf(args, i), {});
+    results(c, sum);
+    backend().Gemm(args, {});
+    EXPECT_EQ(c.Values(), single_c.Values()) << "options " << options;
+    EXPECT_EQ(sum.Values(), single_sum.Values()) << "options " << options;
+    args.batch.count = 0;
+    backend().Gemm(args, {});
+    EXPECT_EQ(c.Values(), single_c.Values()) << "a batch of nothing, options " << options;
+  }
+}
+
 // Sizes around the CPU's blocks of C (256 rows, 1024 columns), vectors, and extreme proportions.
 TEST_P(BackendTest, GemmMatchesReferenceForOddSizes) {
   for (const GemmSizes size : {GemmSizes{1, 1, 1},
@@ -293,6 +346,24 @@ TEST(GemmArgumentsDeathTest, SumsThatNoLibraryHasAreRefused) {
   args.transpose_b = false;
   args.bias = x.view().Slice(0, {3});
   EXPECT_DEATH(CheckArguments(args), "more than one of a_sum, b_sum and bias");
+}
+
+TEST(GemmArgumentsDeathTest, ProductsOfABatchThatOverlapAreRefused) {
+  const HostTensor x = RandomTensor(DType::kFloat32, {3, 3}, 1);
+  HostTensor c(DType::kFloat32, {3, 3});
+  HostTensor sum(DType::kFloat32, {3});
+  GemmArgs args;
+  args.a = args.b = x.view();
+  args.c = c.view();
+  args.batch = {.count = 2, .c = 8};
+  EXPECT_DEATH(CheckArguments(args), "products of 9 elements, 8 apart");
+  args.batch.c = 9;
+  args.b_sum = sum.view();
+  args.batch.sum = 2;
+  EXPECT_DEATH(CheckArguments(args), "sums of 3 elements, 2 apart");
+  args.batch.sum = 3;
+  args.batch.a = -1;
+  EXPECT_DEATH(CheckArguments(args), "lie before the first");
 }
 
 // Bound: as of a sum of `rows` terms and the old value.

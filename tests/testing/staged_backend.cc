@@ -20,8 +20,9 @@ class Transfer {
  public:
   explicit Transfer(Backend& backend) : backend_(backend) {}
 
-  void In(ConstTensorView& view) { Add(view, false); }
-  void Out(TensorView& view) { Add(view, true); }
+  // With so many elements behind the tensor, which the operation may use, too.
+  void In(ConstTensorView& view, int64_t behind = 0) { Add(view, behind, false); }
+  void Out(TensorView& view, int64_t behind = 0) { Add(view, behind, true); }
   template <typename T>
   void Out(T*& object) {
     const T* read = object;
@@ -106,12 +107,12 @@ class Transfer {
   };
 
   template <typename View>
-  void Add(View& view, bool is_written) {
+  void Add(View& view, int64_t behind, bool is_written) {
     if (view.is_null()) return;
-    places_.push_back(
-        {static_cast<const char*>(view.raw()), view.num_bytes(), is_written, [&view](char* device) {
-           view = View(device, view.dtype(), view.shape());
-         }});
+    places_.push_back({static_cast<const char*>(view.raw()),
+                       view.num_bytes() + behind * SizeOf(view.dtype()),
+                       is_written,
+                       [&view](char* device) { view = View(device, view.dtype(), view.shape()); }});
   }
 
   void Join(Place& place) {
@@ -129,12 +130,14 @@ class Transfer {
 };
 
 void Visit(GemmArgs& args, Transfer& t) {
-  t.In(args.a);
-  t.In(args.b);
-  t.In(args.bias);
-  t.Out(args.c);
-  t.Out(args.a_sum);
-  t.Out(args.b_sum);
+  const GemmBatch& batch = args.batch;
+  const int64_t others = std::max<int64_t>(0, batch.count - 1);
+  t.In(args.a, others * batch.a);
+  t.In(args.b, others * batch.b);
+  t.In(args.bias, others * batch.bias);
+  t.Out(args.c, others * batch.c);
+  t.Out(args.a_sum, others * batch.sum);
+  t.Out(args.b_sum, others * batch.sum);
 }
 void Visit(ColumnSumArgs& args, Transfer& t) {
   t.In(args.x);

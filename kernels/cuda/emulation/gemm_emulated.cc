@@ -9,13 +9,14 @@
 namespace anyorder::kernels::cuda {
 namespace {
 
-// What a library does with the description that it gets, in double.
+// What a library does with the description that it gets, in double; product `index` of a batch.
 template <typename T, typename D>
-void MultiplyLoops(const ColumnMajorProduct& p) {
-  const auto* a = static_cast<const T*>(p.a);
-  const auto* b = static_cast<const T*>(p.b);
-  const auto* bias = static_cast<const D*>(p.bias);
-  auto* d = static_cast<D*>(p.d);
+void MultiplyLoops(const ColumnMajorProduct& p, int64_t index) {
+  const auto* a = static_cast<const T*>(p.a) + index * p.step_a;
+  const auto* b = static_cast<const T*>(p.b) + index * p.step_b;
+  const auto* bias =
+      p.bias == nullptr ? nullptr : static_cast<const D*>(p.bias) + index * p.step_bias;
+  auto* d = static_cast<D*>(p.d) + index * p.step_d;
   for (int64_t column = 0; column < p.columns; ++column) {
     for (int64_t row = 0; row < p.rows; ++row) {
       double sum = 0;
@@ -63,14 +64,16 @@ class EmulatedGemm final : public GemmEngine {
 
  protected:
   Made Multiply(const ColumnMajorProduct& product, StreamView stream) override {
-    ANYORDER_CHECK(reinterpret_cast<uintptr_t>(product.bias) % kBiasAlignment == 0)
+    const int64_t bias_step = product.step_bias * SizeOf(product.key.out);
+    ANYORDER_CHECK((reinterpret_cast<uintptr_t>(product.bias) | bias_step) % kBiasAlignment == 0)
         << "a bias that the library would read unaligned";
     const bool sums = fuses_sums_ && product.sum != nullptr;
     if (sums) CheckSum(product);
     WithStorage(product.key.in, [&]<typename T>() {
       WithStorage(product.key.out, [&]<typename D>() {
         emulation::Enqueue(stream, [product, sums] {
-          MultiplyLoops<T, D>(product);
+          for (int64_t i = 0; i < product.key.batch; ++i)
+            MultiplyLoops<T, D>(product, i);
           if (sums) SumLoops<T>(product);
         });
       });

@@ -14,6 +14,7 @@ struct Description {
   int32_t transpose_b = CUBLAS_OP_N;
   uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   int32_t vector_type = -1;
+  int64_t vector_step = 0;
   void* vector = nullptr;
 
   bool has_sum() const {
@@ -25,6 +26,8 @@ struct Layout {
   int64_t rows;
   int64_t columns;
   int64_t stride;
+  int32_t batch = 1;
+  int64_t step = 0;
 };
 struct Preference {
   uint64_t workspace = 0;
@@ -70,6 +73,23 @@ cublasStatus_t SetDescription(cublasLtMatmulDesc_t handle,
       return Take(value, bytes, &description.vector_type);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
       return Take(value, bytes, &description.vector);
+    case CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE:
+      return Take(value, bytes, &description.vector_step);
+    default:
+      return CUBLAS_STATUS_INVALID_VALUE;
+  }
+}
+
+cublasStatus_t SetLayout(cublasLtMatrixLayout_t handle,
+                         cublasLtMatrixLayoutAttribute_t attribute,
+                         const void* value,
+                         size_t bytes) {
+  auto& layout = Of<Layout>(handle);
+  switch (attribute) {
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
+      return Take(value, bytes, &layout.batch);
+    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
+      return Take(value, bytes, &layout.step);
     default:
       return CUBLAS_STATUS_INVALID_VALUE;
   }
@@ -98,11 +118,15 @@ bool CanRun(const Description& description, const Layout& a, const Layout& b, co
   if ((turns_a ? a.columns : a.rows) != d.rows || (turns_b ? b.rows : b.columns) != d.columns ||
       (turns_a ? a.rows : a.columns) != (turns_b ? b.columns : b.rows) || a.type != b.type)
     return false;
+  if (a.batch != d.batch || b.batch != d.batch) return false;
+  if (description.has_sum() && d.batch > 1) return false;
   if (description.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return true;
   if (description.epilogue == CUBLASLT_EPILOGUE_BGRADA && turns_a) return false;
   if (description.epilogue == CUBLASLT_EPILOGUE_BGRADB && !turns_b) return false;
+  const int64_t size = d.type == CUDA_R_16BF ? 2 : 4;
   return (description.has_sum() || description.epilogue == CUBLASLT_EPILOGUE_BIAS) &&
          description.vector_type == d.type && description.vector != nullptr &&
+         description.vector_step * size % 16 == 0 &&
          reinterpret_cast<uintptr_t>(description.vector) % 16 == 0;
 }
 
@@ -165,23 +189,31 @@ struct Operand {
   const void* data;
   Layout layout;
   bool transposes;
+  int64_t product;  // of the batch
   // Element (i, j) after transposing.
   double At(int64_t i, int64_t j) const {
     const int64_t at = transposes ? i * layout.stride + j : j * layout.stride + i;
-    return Load(data, layout.type, at);
+    return Load(data, layout.type, product * layout.step + at);
   }
 };
 
-void Multiply(
-    const Description& by, const Operand& a, const Operand& b, float beta, void* d, Layout out) {
+// Product `index` of a batch.
+void Multiply(const Description& by,
+              const Operand& a,
+              const Operand& b,
+              float beta,
+              void* d,
+              Layout out,
+              int64_t index) {
   const int64_t inner = a.transposes ? a.layout.rows : a.layout.columns;
   for (int64_t column = 0; column < out.columns; ++column) {
     for (int64_t row = 0; row < out.rows; ++row) {
-      const int64_t at = column * out.stride + row;
+      const int64_t at = index * out.step + column * out.stride + row;
       double sum = beta == 0 ? 0 : beta * Load(d, out.type, at);
       for (int64_t i = 0; i < inner; ++i)
         sum += a.At(row, i) * b.At(i, column);
-      if (by.epilogue == CUBLASLT_EPILOGUE_BIAS) sum += Load(by.vector, out.type, row);
+      if (by.epilogue == CUBLASLT_EPILOGUE_BIAS)
+        sum += Load(by.vector, out.type, index * by.vector_step + row);
       Store(sum, d, out.type, at);
     }
   }
@@ -191,6 +223,7 @@ void Multiply(
     double sum = 0;
     for (int64_t i = 0; i < inner; ++i)
       sum += of_a ? a.At(at, i) : b.At(i, at);
+    if (TheFakeCublasLt().sums_differ) sum += TheFakeCublasLt().num_runs % 2;
     Store(sum, by.vector, out.type, at);
   }
 }
@@ -220,12 +253,19 @@ cublasStatus_t Matmul(cublasLtHandle_t,
   const int time = algorithms[algorithm->data[0]];
   if (time == kRefusedAtItsRun) return TheFakeCublasLt().refusal;
   ++(description.has_sum() ? TheFakeCublasLt().num_sums : TheFakeCublasLt().num_products);
-  const Operand left{a, Of<Layout>(layout_a), description.transpose_a == CUBLAS_OP_T};
-  const Operand right{b, Of<Layout>(layout_b), description.transpose_b == CUBLAS_OP_T};
+  const Operand left{a, Of<Layout>(layout_a), description.transpose_a == CUBLAS_OP_T, 0};
+  const Operand right{b, Of<Layout>(layout_b), description.transpose_b == CUBLAS_OP_T, 0};
   const float old = *static_cast<const float*>(beta);
   kernels::cuda::emulation::Enqueue({stream}, [=] {
     TheFakeCublasLt().milliseconds += time;
-    Multiply(description, left, right, old, d, out);
+    ++TheFakeCublasLt().num_runs;
+    for (int64_t i = 0; i < out.batch; ++i) {
+      const auto of = [i](Operand operand) {
+        operand.product = i;
+        return operand;
+      };
+      Multiply(description, of(left), of(right), old, d, out, i);
+    }
   });
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -261,6 +301,7 @@ kernels::cuda::CublasLt FakeCublasLtFunctions() {
     return Make(made,
                 Layout{type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), stride});
   };
+  lt.MatrixLayoutSetAttribute = SetLayout;
   lt.MatrixLayoutDestroy = [](cublasLtMatrixLayout_t made) { return Destroy<Layout>(made); };
   lt.MatmulPreferenceCreate = [](cublasLtMatmulPreference_t* made) {
     return Make(made, Preference());

@@ -20,12 +20,14 @@ struct FakeCublasLt {
   // What a search without an algorithm ends with, and a run that is refused.
   cublasStatus_t refusal = CUBLAS_STATUS_NOT_SUPPORTED;
   size_t version = 130001;
+  bool sums_differ = false;  // from one run to the next
 
   // What it was asked for.
   int num_products = 0;
   int num_sums = 0;
   int num_searches = 0;
   int num_objects = 0;      // descriptions, layouts and preferences that are there
+  int64_t num_runs = 0;     // of its products on the device
   double milliseconds = 0;  // that its algorithms took, for EmulatedDevice
 };
 

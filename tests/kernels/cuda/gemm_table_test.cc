@@ -33,6 +33,13 @@ GemmTable Example() {
     key.has_bias = sum == GemmSum::kNone;
     table.algorithms[key] = {{7}, sum == GemmSum::kB};
   }
+  key = {};
+  key.m = 6000;
+  key.n = key.k = 4;
+  key.batch = 64;
+  key.step_a = 917504;
+  key.step_c = 524288;
+  table.algorithms[key].algorithm = {8};
   return table;
 }
 
@@ -71,7 +78,11 @@ TEST_F(GemmTableTest, RefusesWhatItDidNotWriteNamingTheLine) {
     const char* from;
     const char* to;
     const char* line;
-  } faults[] = {{"table 2", "table 3", "line 1"},
+  } faults[] = {{"table 3", "table 4", "line 1"},
+                {" 64 917504 0 524288 ", " 64 917504 0 15 ", "line 8"},
+                {" 64 917504 0 524288 ", " 1 917504 0 524288 ", "line 8"},
+                {" 64 917504 0 524288 ", " 64 917504 -1 524288 ", "line 8"},
+                {"add bsum-fused 16", "add bsum-fused 32", "line 6"},
                 {"chip ", "ship ", "line 2"},
                 {"library 1", "library x", "line 3"},
                 {"5440 ", "0 ", "line 4"},
@@ -83,8 +94,8 @@ TEST_F(GemmTableTest, RefusesWhatItDidNotWriteNamingTheLine) {
                 {"ffffffffffffffff", "ffffffffffffffxf", "line 4"},
                 // cuBLASLt has sums of the result's dtype only, and they are fp32.
                 {" fp32 plain add bsum-fused", " bf16 plain add bsum-fused", "line 6"},
-                {"end 4", "end 5", "line 8"},
-                {"end 4\n", "", "line 8"}};
+                {"end 5", "end 6", "line 9"},
+                {"end 5\n", "", "line 9"}};
   for (const auto& fault : faults) {
     const std::string bad = absl::StrReplaceAll(good, {{fault.from, fault.to}});
     const absl::StatusOr<GemmTable> parsed = ParseGemmTable(bad);
@@ -97,10 +108,10 @@ TEST_F(GemmTableTest, RefusesWhatItDidNotWriteNamingTheLine) {
 // Such a table is set aside, but not what is damaged.
 TEST_F(GemmTableTest, TellsAnEarlierVersionsTable) {
   const std::string earlier =
-      absl::StrReplaceAll(Example().ToText(), {{"table 2", "table 1"}, {" nosum", ""}});
+      absl::StrReplaceAll(Example().ToText(), {{"table 3", "table 1"}, {" nosum", ""}});
   const absl::Status status = ParseGemmTable(earlier).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("an earlier version's"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("of an earlier version"));
 }
 
 TEST_F(GemmTableTest, RefusesEveryCutAndARepeatedProduct) {
@@ -151,6 +162,32 @@ TEST(GemmKeyTest, HasTheOperandThatIsSummed) {
   EXPECT_FALSE(MayFuseSum(GemmKeyOf(args))) << "the library's sums would be bf16";
 }
 
+// What the library is told of addresses must hold in all products of a batch.
+TEST(GemmKeyTest, HasTheBatch) {
+  alignas(64) char memory[64];
+  GemmArgs args;
+  args.a = ConstTensorView(memory, DType::kBFloat16, {8, 8});
+  args.b = ConstTensorView(memory, DType::kBFloat16, {8, 8});
+  args.c = TensorView(memory, DType::kFloat32, {8, 8});
+  args.batch = {.count = 1, .a = 68, .b = 1, .c = 2};
+  GemmKey key = GemmKeyOf(args);
+  EXPECT_EQ(key.batch, 1);
+  EXPECT_EQ(key.step_a + key.step_b + key.step_c, 0) << "one product has no distances";
+  EXPECT_EQ(key.align_a, 16);
+  args.batch.count = 3;
+  args.batch.c = 66;
+  key = GemmKeyOf(args);
+  EXPECT_EQ(key.batch, 3);
+  EXPECT_EQ(key.step_a, 68);
+  EXPECT_EQ(key.step_b, 1);
+  EXPECT_EQ(key.step_c, 66);
+  EXPECT_EQ(key.align_a, 8) << "the second product begins 136 bytes behind the first";
+  EXPECT_EQ(key.align_b, 2);
+  EXPECT_EQ(key.align_c, 8);
+  args.b_sum = TensorView(memory, DType::kFloat32, {8});
+  EXPECT_FALSE(MayFuseSum(GemmKeyOf(args)));
+}
+
 // Two keys that differ in one field only are two products.
 TEST(GemmKeyTest, EveryFieldCounts) {
   std::map<GemmKey, int> seen;
@@ -172,9 +209,13 @@ TEST(GemmKeyTest, EveryFieldCounts) {
   add([](GemmKey& k) { k.align_a = 8; });
   add([](GemmKey& k) { k.align_b = 8; });
   add([](GemmKey& k) { k.align_c = 8; });
+  add([](GemmKey& k) { k.batch = 2; });
+  add([](GemmKey& k) { k.step_a = 1; });
+  add([](GemmKey& k) { k.step_b = 1; });
+  add([](GemmKey& k) { k.step_c = 1; });
   add([](GemmKey& k) { k.sum = GemmSum::kA; });
   add([](GemmKey& k) { k.sum = GemmSum::kB; });
-  EXPECT_EQ(seen.size(), 15u);
+  EXPECT_EQ(seen.size(), 19u);
 }
 
 }  // namespace
