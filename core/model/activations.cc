@@ -89,8 +89,9 @@ kernels::OperationSizes OperationSizesOf(const NetworkShape& shape) {
                          ClusterRows::Padded(shape.num_targets()),
                          lanes * shape.batch.task_rows,
                          model.has_distance_bias() ? shape.num_bias_distances() : 0});
+  // Keys' and values' biases are those of one product.
   sizes.columns =
-      std::max({model.model_dim, model.ffn_dim, shape.heads_dim(), model.task.num_classes});
+      std::max({model.model_dim, model.ffn_dim, 2 * shape.heads_dim(), model.task.num_classes});
   for (const int64_t layer : {int64_t{0}, model.num_layers - 1}) {
     for (const int64_t num_tables : {0, 1, 2}) {
       if (model.relative_positions() == (num_tables > 0))

@@ -128,7 +128,8 @@ void AttentionCoreBackward(const StepContext& context,
   Rotate(context, args.dk, tables.rotary.keys(), /*inverse=*/true);
 }
 
-// target = beta * target + dk Wk^T + dv Wv^T of as many keys from `first_key` on, and the same of global projections.
+// Of each lane's keys those from `first_key` on, as many as `target` [B * rows, d] has rows of a lane:
+// target = beta * target + dk Wk^T + dv Wv^T, and the same of global projections. One product of all lanes each.
 void AddKeyGradients(const StepContext& context,
                      int64_t layer,
                      const LayerTensors<ConstTensorView>& weights,
@@ -136,12 +137,20 @@ void AddKeyGradients(const StepContext& context,
                      TensorView target,
                      float beta) {
   const Activations& scratch = context.activations;
+  const BatchShape& batch = context.shape.batch;
+  // Lanes without other keys between them are one long lane.
+  const bool lanes_touch = target.dim(0) == batch.batch_size * batch.num_keys();
+  const int64_t lanes = lanes_touch ? 1 : batch.batch_size;
+  const int64_t rows = target.dim(0) / lanes;
   const auto add = [&](const TensorView& gradient, ConstTensorView weight, float scale) {
-    context.backend.Gemm({.a = Rows(gradient, first_key, target.dim(0)),
+    context.backend.Gemm({.a = Rows(gradient, first_key, rows),
                           .b = weight,
                           .transpose_b = true,
                           .beta = scale,
-                          .c = target},
+                          .c = Rows(target, 0, rows),
+                          .batch = {.count = lanes,
+                                    .a = batch.num_keys() * gradient.dim(1),
+                                    .c = rows * target.dim(1)}},
                          context.stream);
   };
   add(scratch.dk, weights.k, beta);
@@ -151,8 +160,7 @@ void AddKeyGradients(const StepContext& context,
   add(scratch.dglobal_v, weights.global_v, 1.0f);
 }
 
-// Gradient through keys and values into `target` [N, d], lane by lane because memory rows stand between
-// the lanes and take none.
+// Gradient through keys and values into `target` [N, d]. Memory rows, which stand between the lanes, take none.
 void KeysBackward(const StepContext& context,
                   int64_t layer,
                   const LayerTensors<ConstTensorView>& weights,
@@ -160,25 +168,16 @@ void KeysBackward(const StepContext& context,
   const BatchShape& batch = context.shape.batch;
   // Nothing has written the content rows yet if the layer computes query rows only.
   const float content_beta = context.shape.first_row(layer) == 0 ? 1.0f : 0.0f;
-  const bool lanes_touch = batch.num_keys() == batch.content_rows;
-  if (lanes_touch) {
-    const TensorView content = Rows(target, 0, batch.batch_size * batch.content_rows);
-    AddKeyGradients(context, layer, weights, 0, content, content_beta);
-    return;
-  }
-  for (int64_t b = 0; b < batch.batch_size; ++b) {
-    const int64_t first_key = b * batch.num_keys() + batch.memory_rows;
-    const TensorView content = Rows(target, b * batch.content_rows, batch.content_rows);
-    AddKeyGradients(context, layer, weights, first_key, content, content_beta);
-    if (!batch.query_is_key) continue;
-    const int64_t first_query = batch.batch_size * batch.content_rows + b * batch.query_rows;
-    AddKeyGradients(context,
-                    layer,
-                    weights,
-                    first_key + batch.content_rows,
-                    Rows(target, first_query, batch.query_rows),
-                    1.0f);
-  }
+  const int64_t num_content = batch.batch_size * batch.content_rows;
+  const TensorView content = Rows(target, 0, num_content);
+  AddKeyGradients(context, layer, weights, batch.memory_rows, content, content_beta);
+  if (!batch.query_is_key) return;
+  AddKeyGradients(context,
+                  layer,
+                  weights,
+                  batch.memory_rows + batch.content_rows,
+                  Rows(target, num_content, batch.batch_size * batch.query_rows),
+                  1.0f);
 }
 
 // The LayerNorm before the part, of a pre-LN network.
@@ -205,14 +204,7 @@ void InputNormBackward(const StepContext& context,
   NormBackward(context, InputNorm(context, layer, weights), sums, dnormed, scratch.dinput);
   const BatchShape& batch = context.shape.batch;
   if (batch.memory_rows == 0) return;
-  for (int64_t b = 0; b < batch.batch_size; ++b) {
-    AddKeyGradients(context,
-                    layer,
-                    weights,
-                    b * batch.num_keys(),
-                    Rows(scratch.dmemory, b * batch.memory_rows, batch.memory_rows),
-                    0.0f);
-  }
+  AddKeyGradients(context, layer, weights, 0, scratch.dmemory, 0.0f);
   const int64_t dim = context.model_dim();
   const NormGradients part{scratch.dnorm.Slice(0, {dim}), scratch.dnorm.Slice(dim, {dim})};
   NormBackward(context, MemoryNorm(context, weights), part, scratch.dmemory, scratch.dmemory);
@@ -249,8 +241,8 @@ void Project(const StepContext& context,
   LayerActivations& a = context.activations.layers[layer];
   const TensorView input = Rows(
       PartInput(context, layer), context.shape.first_row(layer), context.shape.num_rows(layer));
-  backend.Gemm({.a = keys_input, .b = weights.k, .bias = weights.k_bias, .c = a.k}, context.stream);
-  backend.Gemm({.a = keys_input, .b = weights.v, .bias = weights.v_bias, .c = a.v}, context.stream);
+  ProjectKeyValue(
+      context, keys_input, {weights.k, weights.v}, {weights.k_bias, weights.v_bias}, {a.k, a.v});
   const bool has_tables = context.cache != nullptr && context.cache->has_tables;
   if (tables.relative.num_tables() > 0 && !has_tables) {
     backend.Gemm(
@@ -337,8 +329,11 @@ void AttentionBlockBackward(const StepContext& context,
                 .c = Rows(target, first, rows)},
                context.stream);
   const ConstTensorView keys_input = KeysInput(context, layer, weights, input);
-  ProjectionBackward(context, keys_input, scratch.dk, gradients.k, gradients.k_bias);
-  ProjectionBackward(context, keys_input, scratch.dv, gradients.v, gradients.v_bias);
+  KeyValueBackward(context,
+                   keys_input,
+                   {scratch.dk, scratch.dv},
+                   {gradients.k, gradients.v},
+                   {gradients.k_bias, gradients.v_bias});
   if (tables.relative.num_tables() > 0) {
     ProjectionBackward(context,
                        tables.relative.encodings(),

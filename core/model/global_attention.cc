@@ -75,12 +75,11 @@ void GlobalAttentionForward(const StepContext& context,
   Gather(context, input, rows);
   backend.Gemm({.a = rows, .b = weights.global_q, .bias = weights.global_q_bias, .c = a.global_q},
                context.stream);
-  backend.Gemm(
-      {.a = keys_input, .b = weights.global_k, .bias = weights.global_k_bias, .c = a.global_k},
-      context.stream);
-  backend.Gemm(
-      {.a = keys_input, .b = weights.global_v, .bias = weights.global_v_bias, .c = a.global_v},
-      context.stream);
+  ProjectKeyValue(context,
+                  keys_input,
+                  {weights.global_k, weights.global_v},
+                  {weights.global_k_bias, weights.global_v_bias},
+                  {a.global_k, a.global_v});
   Rotate(context, a.global_q, tables.globals.angles(), /*inverse=*/false);
   Rotate(context, a.global_k, tables.rotary.keys(), /*inverse=*/false);
   backend.AttentionForward(
@@ -118,10 +117,11 @@ void GlobalAttentionBackward(const StepContext& context,
   const TensorView rows = scratch.global_input;
   Gather(context, input, rows);
   ProjectionBackward(context, rows, scratch.dglobal_q, gradients.global_q, gradients.global_q_bias);
-  ProjectionBackward(
-      context, keys_input, scratch.dglobal_k, gradients.global_k, gradients.global_k_bias);
-  ProjectionBackward(
-      context, keys_input, scratch.dglobal_v, gradients.global_v, gradients.global_v_bias);
+  KeyValueBackward(context,
+                   keys_input,
+                   {scratch.dglobal_k, scratch.dglobal_v},
+                   {gradients.global_k, gradients.global_v},
+                   {gradients.global_k_bias, gradients.global_v_bias});
   backend.Gemm({.a = scratch.dglobal_q, .b = weights.global_q, .transpose_b = true, .c = rows},
                context.stream);
   Scatter(context, rows, dinput);

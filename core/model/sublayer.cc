@@ -90,6 +90,46 @@ void AddResidual(const StepContext& context, ConstTensorView dy, TensorView dx) 
   if (context.shape.model.pre_norm()) context.backend.Add(dx, dy, dx, context.stream);
 }
 
+namespace {
+
+// Elements from the keys' tensor to the values'; 0 for null ones.
+template <typename View>
+int64_t Distance(const KeyValue<View>& pair) {
+  return (static_cast<const char*>(pair.v.raw()) - static_cast<const char*>(pair.k.raw())) /
+         SizeOf(pair.k.dtype());
+}
+
+}  // namespace
+
+void ProjectKeyValue(const StepContext& context,
+                     ConstTensorView x,
+                     const KeyValue<ConstTensorView>& weights,
+                     const KeyValue<ConstTensorView>& biases,
+                     const KeyValue<TensorView>& y) {
+  context.backend.Gemm(
+      {.a = x,
+       .b = weights.k,
+       .bias = biases.k,
+       .c = y.k,
+       .batch = {.count = 2, .b = Distance(weights), .bias = Distance(biases), .c = Distance(y)}},
+      context.stream);
+}
+
+void KeyValueBackward(const StepContext& context,
+                      ConstTensorView x,
+                      const KeyValue<ConstTensorView>& dy,
+                      const KeyValue<TensorView>& dweights,
+                      const KeyValue<TensorView>& dbiases) {
+  context.backend.Gemm(
+      {.a = x,
+       .b = dy.k,
+       .transpose_a = true,
+       .c = dweights.k,
+       .b_sum = dbiases.k,
+       .batch = {.count = 2, .b = Distance(dy), .c = Distance(dweights), .sum = Distance(dbiases)}},
+      context.stream);
+}
+
 void ProjectionBackward(const StepContext& context,
                         ConstTensorView x,
                         ConstTensorView dy,

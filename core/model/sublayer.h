@@ -54,6 +54,25 @@ void JoinBackward(const StepContext& context,
 // dx += dy with pre-LN; nothing with post-LN.
 void AddResidual(const StepContext& context, ConstTensorView dy, TensorView dx);
 
+// Keys' and values' tensors. The values' lie behind the keys', in one allocation: both projections are one call.
+template <typename View>
+struct KeyValue {
+  View k;
+  View v;
+};
+// y.k = x w.k + bias.k, and the same of v; the biases may be null.
+void ProjectKeyValue(const StepContext& context,
+                     ConstTensorView x,
+                     const KeyValue<ConstTensorView>& weights,
+                     const KeyValue<ConstTensorView>& biases,
+                     const KeyValue<TensorView>& y);
+// Their gradients.
+void KeyValueBackward(const StepContext& context,
+                      ConstTensorView x,
+                      const KeyValue<ConstTensorView>& dy,
+                      const KeyValue<TensorView>& dweights,
+                      const KeyValue<TensorView>& dbiases);
+
 // Gradients of a projection y = x w + bias inside a part; dbias may be null.
 void ProjectionBackward(const StepContext& context,
                         ConstTensorView x,

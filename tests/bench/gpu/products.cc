@@ -16,13 +16,17 @@ struct Product {
   const char* name;
   int64_t m, n, k;
   bool has_bias = false;
+  // Keys' and values' projections: two weights in one call; of each lane's rows the last `lane_rows` take a gradient.
+  int64_t weights = 1;
+  int64_t lanes = 1;
+  int64_t lane_rows = m;
 };
 
 double FlopsOf(const Product& p) {
   return 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
 }
 double BytesOf(const Product& p) {
-  return kBytesOfBf16 * static_cast<double>(p.m * p.k + p.k * p.n + p.m * p.n);
+  return kBytesOfBf16 * static_cast<double>(p.m * p.k + p.weights * (p.k * p.n + p.m * p.n));
 }
 std::string ShapeOf(const Product& p) {
   return absl::StrCat(p.m, "x", p.n, "x", p.k);
@@ -37,23 +41,33 @@ kernels::GemmArgs ArgumentsOf(DeviceMemory& memory,
                               Direction direction,
                               uint64_t seed) {
   kernels::GemmArgs args;
-  const TensorView weight = memory.Random(kType, {p.k, p.n}, seed);
+  const auto first = [&p](const TensorView& all) {
+    return all.Slice(0, {all.dim(0) / p.weights, all.dim(1)});
+  };
+  const TensorView weight = first(memory.Random(kType, {p.weights * p.k, p.n}, seed));
+  args.batch.count = p.weights;
   if (direction == Direction::kForward) {
     args.a = memory.Random(kType, {p.m, p.k}, seed + 1);
     args.b = weight;
     if (p.has_bias) args.bias = memory.Random(kType, {p.n}, seed + 2);
-    args.c = memory.Tensor(kType, {p.m, p.n});
+    args.c = first(memory.Tensor(kType, {p.weights * p.m, p.n}));
+    args.batch.b = p.k * p.n;
+    args.batch.c = p.m * p.n;
   } else if (direction == Direction::kToInputs) {
-    args.a = memory.Random(kType, {p.m, p.n}, seed + 1);
+    args.a = memory.Random(kType, {p.m, p.n}, seed + 1).Slice(0, {p.lane_rows, p.n});
     args.b = weight;
     args.transpose_b = true;
-    args.c = memory.Tensor(kType, {p.m, p.k});
+    args.beta = p.lanes > 1 ? 1.0f : 0.0f;
+    args.c = memory.Tensor(kType, {p.lanes * p.lane_rows, p.k}).Slice(0, {p.lane_rows, p.k});
+    args.batch = {.count = p.lanes, .a = p.m / p.lanes * p.n, .c = p.lane_rows * p.k};
   } else {
     args.a = memory.Random(kType, {p.m, p.k}, seed + 1);
     args.transpose_a = true;
-    args.b = memory.Random(kType, {p.m, p.n}, seed + 2);
+    args.b = first(memory.Random(kType, {p.weights * p.m, p.n}, seed + 2));
     args.beta = 1.0f;
-    args.c = memory.Tensor(DType::kFloat32, {p.k, p.n});
+    args.c = first(memory.Tensor(DType::kFloat32, {p.weights * p.k, p.n}));
+    args.batch.b = p.m * p.n;
+    args.batch.c = p.k * p.n;
     // The bias's gradient comes along, fused or apart, as it does in training.
     if (p.has_bias) args.b_sum = memory.Tensor(DType::kFloat32, {p.n});
   }
@@ -97,7 +111,14 @@ void MeasureGemms(Bench& bench, const XlnetSize& size, int64_t batch) {
   const int64_t rows = size.rows() * batch;
   const Product products[] = {
       {"gemm_query_output", rows, size.model_dim, size.model_dim},
-      {"gemm_key_value", size.keys() * batch, size.model_dim, size.model_dim},
+      {.name = "gemm_key_value",
+       .m = size.keys() * batch,
+       .n = size.model_dim,
+       .k = size.model_dim,
+       .has_bias = false,
+       .weights = 2,
+       .lanes = batch,
+       .lane_rows = size.length},
       {"gemm_feed_forward_in", rows, size.ffn_dim, size.model_dim, true},
       {"gemm_feed_forward_out", rows, size.model_dim, size.ffn_dim, true},
       {"gemm_relative", 2 * size.distances(), size.model_dim, size.model_dim},
@@ -105,10 +126,15 @@ void MeasureGemms(Bench& bench, const XlnetSize& size, int64_t batch) {
   for (const Product& product : products) {
     for (const Direction direction :
          {Direction::kForward, Direction::kToInputs, Direction::kToWeights}) {
+      const bool is_to_inputs = direction == Direction::kToInputs;
+      const int64_t rows_of_call =
+          is_to_inputs ? product.lanes * product.lane_rows : product.weights * product.m;
+      Product whole = product;
+      whole.m = rows_of_call;
       const Case what{absl::StrCat(product.name, kDirections[static_cast<int>(direction)]),
-                      ShapeOf(product),
+                      ShapeOf(whole),
                       Work::kFlops,
-                      FlopsOf(product)};
+                      FlopsOf(whole)};
       MeasureProduct(bench, product, direction, what);
     }
   }
