@@ -7,6 +7,7 @@
 
 #include "core/base/check.h"
 #include "core/base/stream.h"
+#include "kernels/cuda/launch_error.h"
 #include "kernels/cuda/simt.h"
 #ifdef __CUDACC__
 #include "kernels/cuda/launch_status.h"
@@ -35,30 +36,34 @@ inline constexpr int kMostThreads = 1024;
 inline constexpr int64_t kMostSharedBytes = 163 * 1024;
 
 // A launch that no GPU would take is our own mistake, which the emulation need not forgive.
-inline void CheckLaunch(const LaunchShape& shape) {
+inline void CheckLaunch(const void* kernel, const LaunchShape& shape) {
   ANYORDER_CHECK(shape.blocks_x > 0 && shape.blocks_x <= kMostBlocksX && shape.blocks_y > 0 &&
                  shape.blocks_y <= kMostBlocksYZ && shape.blocks_z > 0 &&
                  shape.blocks_z <= kMostBlocksYZ)
-      << "a grid of " << shape.blocks_x << " x " << shape.blocks_y << " x " << shape.blocks_z
-      << " blocks, at most " << kMostBlocksX << " x " << kMostBlocksYZ << " x " << kMostBlocksYZ;
+      << KernelName(kernel) << ": a grid of " << shape.blocks_x << " x " << shape.blocks_y << " x "
+      << shape.blocks_z << " blocks, at most " << kMostBlocksX << " x " << kMostBlocksYZ << " x "
+      << kMostBlocksYZ;
   ANYORDER_CHECK(shape.threads > 0 && shape.threads % kWarp == 0 && shape.threads <= kMostThreads)
-      << shape.threads << " threads a block, must be whole warps of " << kWarp << ", at most "
-      << kMostThreads;
+      << KernelName(kernel) << ": " << shape.threads << " threads a block, must be whole warps of "
+      << kWarp << ", at most " << kMostThreads;
   ANYORDER_CHECK(shape.shared_bytes >= 0 && shape.shared_bytes <= kMostSharedBytes)
-      << shape.shared_bytes << " bytes of shared memory a block, at most " << kMostSharedBytes;
+      << KernelName(kernel) << ": " << shape.shared_bytes
+      << " bytes of shared memory a block, at most " << kMostSharedBytes;
 }
 
-#ifdef __CUDACC__
-
+// Starts `kernel` with `params`, or nothing for a grid without blocks. What goes wrong ends the program and names the kernel.
 template <typename Params>
 void Launch(void (*kernel)(Params),
             const LaunchShape& shape,
             const Params& params,
             StreamView stream) {
   if (shape.blocks_x == 0 || shape.blocks_y == 0 || shape.blocks_z == 0) return;
-  CheckLaunch(shape);
+  const void* const function = reinterpret_cast<const void*>(kernel);
+  CheckLaunch(function, shape);
+  NoteLaunch(function);
+#ifdef __CUDACC__
   // The runtime's own null stream would wait for all others.
-  ANYORDER_CHECK(stream.handle != nullptr) << "a kernel without a stream";
+  ANYORDER_CHECK(stream.handle != nullptr) << KernelName(function) << ": a kernel without a stream";
   if (shape.shared_bytes > 48 * 1024) {
     CheckCuda(cudaFuncSetAttribute(kernel,
                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -72,26 +77,16 @@ void Launch(void (*kernel)(Params),
            static_cast<unsigned>(shape.threads),
            static_cast<size_t>(shape.shared_bytes),
            static_cast<cudaStream_t>(stream.handle)>>>(params);
-  CheckCuda(cudaGetLastError(), "launch of a kernel");
-}
-
+  CheckCuda(cudaGetLastError(), kLaunchOfAKernel);
 #else
-
-template <typename Params>
-void Launch(void (*kernel)(Params),
-            const LaunchShape& shape,
-            const Params& params,
-            StreamView stream) {
-  if (shape.blocks_x == 0 || shape.blocks_y == 0 || shape.blocks_z == 0) return;
-  CheckLaunch(shape);
   const emulation::Grid grid{static_cast<int>(shape.blocks_x),
                              shape.blocks_y,
                              shape.blocks_z,
                              shape.threads,
                              shape.shared_bytes};
-  emulation::Enqueue(stream, [=] { emulation::Run(grid, [&] { kernel(params); }); });
-}
-
+  emulation::EnqueueKernel(
+      stream, function, [=] { emulation::Run(function, grid, [&] { kernel(params); }); });
 #endif
+}
 
 }  // namespace anyorder::kernels::cuda

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 #include "core/base/stream.h"
 #include "kernels/device_queue.h"
@@ -96,16 +97,25 @@ class Runtime {
   // Between the marks of two timed events. Waits for both.
   virtual double MillisecondsBetween(EventView begin, EventView end) = 0;
 
-  // From BeginCapture to EndCapture the stream is not run but written down. EndCapture makes `graph` of it, or brings that graph up to
-  // date; allocation and synchronisation have no place between the two.
+  // From BeginCapture to EndCapture, by one thread, the stream is not run but written down. EndCapture makes `graph` of it, or brings that
+  // graph up to date; what allocates, frees, waits or asks for progress has no place between the two in that thread.
   virtual void BeginCapture(StreamView stream) = 0;
   virtual void EndCapture(StreamView stream, GraphView* graph) = 0;
   virtual bool IsCapturing(StreamView stream) const = 0;
   virtual void Launch(GraphView graph, StreamView stream) = 0;
   virtual void DestroyGraph(GraphView graph) = 0;
+  // How often EndCapture could not bring a graph up to date and made another in its place.
+  int64_t num_reinstantiated_graphs() const { return num_reinstantiated_graphs_; }
 
   // What the GPU has to say of work that was asked for earlier; OK if nothing is wrong so far.
   virtual absl::Status LastError() = 0;
+
+ protected:
+  // Logs the 1st, 2nd, 4th, 8th and so on.
+  void CountReinstantiation(absl::string_view why);
+
+ private:
+  int64_t num_reinstantiated_graphs_ = 0;
 };
 
 // CUDA's priorities of streams, smaller goes first, from those of a GPU: `least` is the largest number. With two only, copies share the

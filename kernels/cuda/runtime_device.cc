@@ -1,6 +1,8 @@
 #include <cuda_runtime.h>
+#include <cxxabi.h>
 
-#include <cstdio>
+#include <cstdlib>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +10,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "kernels/cuda/launch_error.h"
 #include "kernels/cuda/launch_status.h"
 #include "kernels/cuda/runtime.h"
 
@@ -20,13 +23,16 @@ std::string VersionText(int version) {
   return absl::StrCat(version / 1000, ".", version % 1000 / 10);
 }
 
-// Of memory that the runtime takes for itself: code of a kernel that runs for the first time, a graph.
-absl::Status OutOfDeviceMemory(const std::string& text) {
+std::string WordsOf(cudaError_t status) {
+  return absl::StrCat(cudaGetErrorName(status), ": ", cudaGetErrorString(status));
+}
+
+// For memory that the runtime takes for itself: code of a kernel that runs for the first time, a graph.
+std::string FreeMemory() {
   size_t free = 0;
   size_t total = 0;
   if (cudaMemGetInfo(&free, &total) != cudaSuccess) free = total = 0;
-  return absl::ResourceExhaustedError(absl::StrCat(
-      text, ": ", free, " bytes of the GPU's ", total, " are free; ", kLessDeviceMemory));
+  return absl::StrCat(free, " bytes of the GPU's ", total, " are free; ", kLessDeviceMemory);
 }
 
 // Whether it is the machine that failed and not a kernel of ours.
@@ -55,20 +61,68 @@ cudaEvent_t EventOf(EventView event) {
 
 }  // namespace
 
+std::string KernelName(const void* kernel) {
+  const char* mangled = nullptr;
+  // A GPU that has failed may not tell.
+  if (cudaFuncGetName(&mangled, kernel) != cudaSuccess || mangled == nullptr) {
+    cudaGetLastError();
+    return SymbolOf(kernel);
+  }
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> name(
+      abi::__cxa_demangle(mangled, nullptr, nullptr, &status), std::free);
+  return status == 0 ? name.get() : mangled;
+}
+
 void CheckCuda(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  const std::string text =
-      absl::StrCat(what, ": ", cudaGetErrorName(status), ": ", cudaGetErrorString(status));
-  if (IsHardwareFault(status)) {
-    // No destructor could do anything with this GPU any more; the launcher starts the rank again.
-    EndWith(absl::UnavailableError(
-        absl::StrCat("the GPU failed: ", text, "; see nvidia-smi and the kernel's log")));
+  std::string words = WordsOf(status);
+  DeviceError error = DeviceError::kOurMistake;
+  if (IsHardwareFault(status)) error = DeviceError::kHardware;
+  if (status == cudaErrorMemoryAllocation) {
+    error = DeviceError::kNoMemory;
+    absl::StrAppend(&words, ": ", FreeMemory());
   }
-  if (status == cudaErrorMemoryAllocation) EndWith(OutOfDeviceMemory(text));
-  ANYORDER_CHECK(false) << text;
+  EndAtDeviceError(error, what, words);
 }
 
 namespace {
+
+const char* NameOf(cudaGraphExecUpdateResult result) {
+  switch (result) {
+    case cudaGraphExecUpdateErrorTopologyChanged:
+      return "cudaGraphExecUpdateErrorTopologyChanged";
+    case cudaGraphExecUpdateErrorNodeTypeChanged:
+      return "cudaGraphExecUpdateErrorNodeTypeChanged";
+    case cudaGraphExecUpdateErrorFunctionChanged:
+      return "cudaGraphExecUpdateErrorFunctionChanged";
+    case cudaGraphExecUpdateErrorParametersChanged:
+      return "cudaGraphExecUpdateErrorParametersChanged";
+    case cudaGraphExecUpdateErrorNotSupported:
+      return "cudaGraphExecUpdateErrorNotSupported";
+    case cudaGraphExecUpdateErrorUnsupportedFunctionChange:
+      return "cudaGraphExecUpdateErrorUnsupportedFunctionChange";
+    case cudaGraphExecUpdateErrorAttributesChanged:
+      return "cudaGraphExecUpdateErrorAttributesChanged";
+    default:
+      return "cudaGraphExecUpdateError";
+  }
+}
+
+// The result and, where it is about one node, what that node does.
+std::string WhyNotUpdated(const cudaGraphExecUpdateResultInfo& info) {
+  cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+  if (info.errorNode == nullptr) return NameOf(info.result);
+  if (cudaGraphNodeGetType(info.errorNode, &type) != cudaSuccess) {
+    cudaGetLastError();
+    return NameOf(info.result);
+  }
+  const char* const node = type == cudaGraphNodeTypeKernel   ? "a kernel"
+                           : type == cudaGraphNodeTypeMemcpy ? "a copy"
+                           : type == cudaGraphNodeTypeMemset ? "a fill"
+                                                             : "another node";
+  return absl::StrCat(NameOf(info.result), " at ", node);
+}
 
 class DeviceRuntime final : public Runtime {
  public:
@@ -209,6 +263,7 @@ class DeviceRuntime final : public Runtime {
     return status != cudaStreamCaptureStatusNone;
   }
   void Launch(GraphView graph, StreamView stream) override {
+    NoteLaunch(nullptr);
     CheckCuda(
         cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph.handle), StreamOf(Resolve(stream))),
         "start of a graph");
@@ -221,8 +276,7 @@ class DeviceRuntime final : public Runtime {
   absl::Status LastError() override {
     const cudaError_t status = cudaPeekAtLastError();
     if (status == cudaSuccess) return absl::OkStatus();
-    return absl::UnavailableError(absl::StrCat(
-        properties_.name, ": ", cudaGetErrorName(status), ": ", cudaGetErrorString(status)));
+    return absl::UnavailableError(absl::StrCat(properties_.name, ": ", WordsOf(status)));
   }
 
  private:
@@ -273,9 +327,11 @@ void DeviceRuntime::EndCapture(StreamView stream, GraphView* graph) {
   auto executable = static_cast<cudaGraphExec_t>(graph->handle);
   if (executable != nullptr) {
     cudaGraphExecUpdateResultInfo info = {};
-    if (cudaGraphExecUpdate(executable, captured, &info) != cudaSuccess) {
+    const cudaError_t status = cudaGraphExecUpdate(executable, captured, &info);
+    if (status != cudaSuccess) {
       // Not the same operations any more: another graph.
       cudaGetLastError();
+      CountReinstantiation(absl::StrCat(WordsOf(status), "; ", WhyNotUpdated(info)));
       CheckCuda(cudaGraphExecDestroy(executable), "destruction of a graph");
       executable = nullptr;
     }
@@ -303,12 +359,8 @@ int DriverVersion() {
 
 absl::Status DoesNotAnswer(int device, cudaError_t status) {
   cudaGetLastError();
-  return absl::UnavailableError(absl::StrCat("GPU ",
-                                             device,
-                                             " does not answer: ",
-                                             cudaGetErrorName(status),
-                                             ": ",
-                                             cudaGetErrorString(status)));
+  return absl::UnavailableError(
+      absl::StrCat("GPU ", device, " does not answer: ", WordsOf(status)));
 }
 
 // Makes no context, which would take memory of the GPU.
@@ -359,8 +411,7 @@ absl::StatusOr<int> CountDevices() {
         "one, or use train.device = \"cpu\"");
   }
   if (status != cudaSuccess) {
-    return absl::UnavailableError(absl::StrCat(
-        "no GPU can be used: ", cudaGetErrorName(status), ": ", cudaGetErrorString(status)));
+    return absl::UnavailableError(absl::StrCat("no GPU can be used: ", WordsOf(status)));
   }
   return count;
 }

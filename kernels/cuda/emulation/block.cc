@@ -2,14 +2,13 @@
 
 #include <boost/context/fiber.hpp>
 #include <boost/context/pooled_fixedsize_stack.hpp>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <numeric>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -18,17 +17,20 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
-#include "core/base/dtype.h"
 #include "core/base/philox.h"
+#include "kernels/cuda/emulation/guarded_pages.h"
+#include "kernels/cuda/emulation/kernel_faults.h"
+#include "kernels/cuda/launch_error.h"
 
 namespace anyorder::kernels::cuda::emulation {
 namespace {
 
 namespace context = boost::context;
 
-constexpr int kWarp = 32;
+constexpr int kWarp = kLanes;
 constexpr size_t kStackBytes = 256 * 1024;
-constexpr size_t kPage = 4096;
+// Of shared memory, as the kernels' declaration of it says (simt_device.h).
+constexpr int64_t kSharedAlignment = 128;
 // A held-back warp misses up to this many turns, one in kHoldEvery.
 constexpr uint32_t kHoldTurns = 600;
 constexpr uint32_t kHoldEvery = 40;
@@ -36,55 +38,39 @@ constexpr uint32_t kHoldEvery = 40;
 enum class State { kRuns, kAtCollective, kAtBarrier, kDone };
 enum class Vote { kNone, kNo, kYes };
 
+constexpr int kCopyBytes = 16;
 struct PendingCopy {
   unsigned char* destination;
-  unsigned char value[16];
+  const void* source;  // null: zeros
+  unsigned char value[kCopyBytes];
 };
 
 struct Lane {
   context::fiber fiber;
   State state = State::kRuns;
   Collective collective = Collective::kSync;
-  const void* in = nullptr;
-  void* out = nullptr;
+  Operands operands;
+  Site site;                // of the collective or barrier
   Vote vote = Vote::kNone;  // at a barrier
   std::vector<PendingCopy> open;
   std::vector<std::vector<PendingCopy>> groups;
 };
 
-float Bf16ToFloat(uint32_t bits) {
-  BFloat16 value;
-  value.bits = static_cast<uint16_t>(bits);
-  return static_cast<float>(value);
+// An instance of a template has a name of its own.
+bool IsSame(const Site& a, const Site& b) {
+  return a.line() == b.line() && a.column() == b.column() &&
+         (a.function_name() == b.function_name() ||
+          std::strcmp(a.function_name(), b.function_name()) == 0);
 }
 
-// Shared memory of one block: NaN, and at its end a page that faults.
-class GuardedMemory {
- public:
-  explicit GuardedMemory(int64_t bytes) {
-    bytes_ = (static_cast<size_t>(bytes) + 127) / 128 * 128;
-    const size_t usable = (bytes_ + kPage - 1) / kPage * kPage;
-    mapped_ = usable + kPage;
-    void* memory =
-        ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    ANYORDER_CHECK(memory != MAP_FAILED) << "no memory for a block of " << bytes << " bytes";
-    base_ = static_cast<unsigned char*>(memory);
-    ANYORDER_CHECK(::mprotect(base_ + usable, kPage, PROT_NONE) == 0);
-    begin_ = base_ + usable - bytes_;
-  }
-  ~GuardedMemory() { ::munmap(base_, mapped_); }
-  GuardedMemory(const GuardedMemory&) = delete;
-  GuardedMemory& operator=(const GuardedMemory&) = delete;
-
-  void Poison() { std::memset(begin_, 0xff, bytes_); }
-  unsigned char* begin() const { return begin_; }
-
- private:
-  size_t bytes_ = 0;
-  size_t mapped_ = 0;
-  unsigned char* base_ = nullptr;
-  unsigned char* begin_ = nullptr;
-};
+std::string TextOf(const Site& site) {
+  const char* const slash = std::strrchr(site.file_name(), '/');
+  return absl::StrCat(slash == nullptr ? site.file_name() : slash + 1,
+                      ":",
+                      site.line(),
+                      " in ",
+                      site.function_name());
+}
 
 class Block;
 thread_local Block* current_block = nullptr;
@@ -94,17 +80,25 @@ thread_local std::unordered_set<const void*> claims;  // of this launch
 
 class Block {
  public:
-  Block(const Grid& grid, const std::function<void()>& thread, RandomStream& random)
-      : grid_(grid),
+  Block(const void* kernel,
+        const Grid& grid,
+        const std::function<void()>& thread,
+        RandomStream& random)
+      : kernel_(kernel),
+        grid_(grid),
         thread_(thread),
         random_(random),
-        memory_(grid.shared_bytes),
+        memory_(grid.shared_bytes, kSharedAlignment),
         lanes_(static_cast<size_t>(grid.threads)),
-        held_(static_cast<size_t>(grid.threads / kWarp)) {}
+        held_(static_cast<size_t>(grid.threads / kWarp)) {
+    ANYORDER_CHECK(memory_.is_mapped())
+        << "no memory for a block of " << grid.shared_bytes << " bytes";
+  }
 
   void Run(const Position& position) {
     here_ = position;
-    memory_.Poison();
+    memory_.Place(schedule.seed != 0 && random_.Below(2) == 0 ? Placement::kAtBegin
+                                                              : Placement::kAtEnd);
     current_block = this;
     for (Lane& lane : lanes_) {
       lane = Lane{};
@@ -118,13 +112,15 @@ class Block {
     std::fill(held_.begin(), held_.end(), 0u);
     while (!RunTurn()) {
     }
+    CheckSlack();
     current_block = nullptr;
   }
 
-  void Wait(State state) {
+  void Wait(State state, const Site& site) {
     Lane& lane = Here();
     const int thread = here_.thread;
     lane.state = state;
+    lane.site = site;
     caller_ = std::move(caller_).resume();
     here_.thread = thread;
   }
@@ -132,7 +128,7 @@ class Block {
   Lane& Here() { return lanes_[static_cast<size_t>(here_.thread)]; }
   const Position& position() const { return here_; }
   const Grid& grid() const { return grid_; }
-  unsigned char* shared() const { return memory_.begin(); }
+  unsigned char* shared() const { return memory_.data(); }
   bool is_any_yes() const { return is_any_yes_; }
 
   [[noreturn]] void Fail(const std::string& what) const {
@@ -140,8 +136,9 @@ class Block {
     for (size_t i = 0; i < lanes_.size(); ++i)
       states += "rwbd"[static_cast<int>(lanes_[i].state)];
     std::fprintf(stderr,
-                 "emulated kernel, block (%d, %d, %d), thread %d: %s\n"
+                 "emulated kernel %s, block (%d, %d, %d), thread %d: %s\n"
                  "threads (r runs, w waits for its warp, b for its block, d done): %s\n",
+                 KernelName(kernel_).c_str(),
                  here_.block_x,
                  here_.block_y,
                  here_.block_z,
@@ -179,9 +176,14 @@ class Block {
                        [](const Lane& lane) { return lane.state == State::kDone; });
   }
 
+  // Of its turns each has an order of lanes of its own: the k-th is (factor * k + first) mod 32, every lane once for an odd factor.
   bool RunWarp(size_t warp) {
     bool has_moved = false;
-    for (size_t i = warp * kWarp; i < (warp + 1) * kWarp; ++i) {
+    const uint32_t draw = schedule.seed == 0 ? 0 : random_.Next();
+    const size_t factor = draw | 1;
+    const size_t first = draw >> 16;
+    for (size_t k = 0; k < kWarp; ++k) {
+      const size_t i = warp * kWarp + (factor * k + first) % kWarp;
       if (lanes_[i].state != State::kRuns) continue;
       here_.thread = static_cast<int>(i);
       lanes_[i].fiber = std::move(lanes_[i].fiber).resume();
@@ -195,16 +197,22 @@ class Block {
     const auto waits = [](const Lane& lane) { return lane.state == State::kAtCollective; };
     if (!std::any_of(lanes, lanes + kWarp, waits)) return false;
     here_.thread = static_cast<int>(warp * kWarp);
+    Operands operands[kWarp];
     for (int i = 0; i < kWarp; ++i) {
       if (!waits(lanes[i])) Fail(absl::StrCat("lane ", i, " is not at the collective of its warp"));
-      if (lanes[i].collective != lanes[0].collective) {
-        Fail(absl::StrCat("lanes 0 and ", i, " are at different collectives"));
-      }
+      if (lanes[i].collective != lanes[0].collective || !IsSame(lanes[i].site, lanes[0].site))
+        Fail(Different("lanes 0 and ", i, "collectives", lanes[0].site, lanes[i].site));
+      operands[i] = lanes[i].operands;
     }
-    Execute(lanes);
+    Execute(lanes[0].collective, operands);
     for (int i = 0; i < kWarp; ++i)
       lanes[i].state = State::kRuns;
     return true;
+  }
+
+  static std::string Different(
+      const char* who, size_t other, const char* what, const Site& a, const Site& b) {
+    return absl::StrCat(who, other, " are at different ", what, ": ", TextOf(a), "; ", TextOf(b));
   }
 
   bool ReleaseBarrier() {
@@ -214,10 +222,11 @@ class Block {
       somebody_waits |= lane.state == State::kAtBarrier;
     }
     if (!somebody_waits) return false;
-    for (const Lane& lane : lanes_) {
-      if (lane.state == State::kDone) Fail("a barrier that threads which ended will never reach");
-      if ((lane.vote == Vote::kNone) != (lanes_[0].vote == Vote::kNone))
-        Fail("threads are at barriers of different kinds");
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+      if (lanes_[i].state == State::kDone)
+        Fail("a barrier that threads which ended will never reach");
+      if (!IsSame(lanes_[i].site, lanes_[0].site))
+        Fail(Different("threads 0 and ", i, "barriers", lanes_[0].site, lanes_[i].site));
     }
     is_any_yes_ = std::any_of(
         lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.vote == Vote::kYes; });
@@ -226,79 +235,20 @@ class Block {
     return true;
   }
 
-  static void Execute(Lane* lanes) {
-    switch (lanes[0].collective) {
-      case Collective::kSync:
-        return;
-      case Collective::kShuffleXor:
-        return Shuffle(lanes);
-      case Collective::kLoadMatrices:
-        return LoadMatrixRows(lanes, false);
-      case Collective::kLoadMatricesTransposed:
-        return LoadMatrixRows(lanes, true);
-      case Collective::kMultiplyAccumulate:
-        return Multiply(lanes);
-    }
+  void CheckSlack() const {
+    if (const std::optional<int64_t> place = memory_.Damage(); place.has_value())
+      Fail(absl::StrCat("some thread wrote at byte ",
+                        *place,
+                        " of the block's ",
+                        grid_.shared_bytes,
+                        " bytes of shared memory"));
   }
 
-  static void Shuffle(Lane* lanes) {
-    for (int i = 0; i < kWarp; ++i) {
-      const auto* in = static_cast<const ShuffleIn*>(lanes[i].in);
-      const auto* other = static_cast<const ShuffleIn*>(lanes[(i ^ in->mask) % kWarp].in);
-      *static_cast<uint64_t*>(lanes[i].out) = other->bits;
-    }
-  }
-
-  // PTX ISA, "ldmatrix": lane l holds elements (l / 4, 2 (l % 4) + {0, 1}) of each matrix, or of its transpose.
-  static void LoadMatrixRows(Lane* lanes, bool is_transposed) {
-    for (int matrix = 0; matrix < 4; ++matrix) {
-      for (int i = 0; i < kWarp; ++i) {
-        uint32_t packed = 0;
-        for (int e = 0; e < 2; ++e) {
-          const int major = i / 4;
-          const int minor = 2 * (i % 4) + e;
-          const int row = is_transposed ? minor : major;
-          const int column = is_transposed ? major : minor;
-          const auto* elements = static_cast<const uint16_t*>(lanes[8 * matrix + row].in);
-          packed |= static_cast<uint32_t>(elements[column]) << (16 * e);
-        }
-        static_cast<uint32_t*>(lanes[i].out)[matrix] = packed;
-      }
-    }
-  }
-
-  // PTX ISA, "mma.m16n8k16": places of a, b and c in the lanes' registers. Products are summed in increasing k; hardware does not say
-  // how it does.
-  static void Multiply(Lane* lanes) {
-    float a[16][16];
-    float b[16][8];
-    for (int i = 0; i < kWarp; ++i) {
-      const auto* in = static_cast<const MultiplyIn*>(lanes[i].in);
-      for (int e = 0; e < 2; ++e) {
-        for (int part = 0; part < 4; ++part)
-          a[i / 4 + 8 * (part & 1)][2 * (i % 4) + e + 8 * (part >> 1)] =
-              Bf16ToFloat(in->a[part] >> (16 * e));
-        for (int part = 0; part < 2; ++part)
-          b[2 * (i % 4) + e + 8 * part][i / 4] = Bf16ToFloat(in->b[part] >> (16 * e));
-      }
-    }
-    for (int i = 0; i < kWarp; ++i) {
-      auto* c = static_cast<float*>(lanes[i].out);
-      for (int part = 0; part < 4; ++part) {
-        const int row = i / 4 + 8 * (part >> 1);
-        const int column = 2 * (i % 4) + (part & 1);
-        float sum = c[part];
-        for (int k = 0; k < 16; ++k)
-          sum += a[row][k] * b[k][column];
-        c[part] = sum;
-      }
-    }
-  }
-
+  const void* const kernel_;
   const Grid grid_;
   const std::function<void()>& thread_;
   RandomStream& random_;
-  GuardedMemory memory_;
+  GuardedPages memory_;
   context::pooled_fixedsize_stack stacks_{kStackBytes};
   std::vector<Lane> lanes_;
   std::vector<uint32_t> held_;  // turns that each warp misses from now on
@@ -306,6 +256,18 @@ class Block {
   Position here_;
   bool is_any_yes_ = false;  // of the last barrier
 };
+
+constexpr unsigned char kPoison[kCopyBytes] = {
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+
+// A GPU reads the source and writes the destination at any time between the call and the wait.
+void Arrive(const PendingCopy& copy) {
+  if (copy.source != nullptr && std::memcmp(copy.source, copy.value, kCopyBytes) != 0)
+    Fail("the source of an asynchronous copy changed before the wait for it");
+  if (std::memcmp(copy.destination, kPoison, kCopyBytes) != 0)
+    Fail("the destination of an asynchronous copy was written before the wait for it");
+  std::memcpy(copy.destination, copy.value, kCopyBytes);
+}
 
 std::vector<Position> BlocksOf(const Grid& grid, RandomStream& random) {
   std::vector<Position> blocks;
@@ -328,17 +290,21 @@ void SetSchedule(const Schedule& wanted) {
   launches = 0;
 }
 
-void Run(const Grid& grid, const std::function<void()>& thread) {
+void Run(const void* kernel, const Grid& grid, const std::function<void()>& thread) {
   ANYORDER_CHECK(grid.threads > 0 && grid.threads % kWarp == 0 && grid.threads <= 1024)
       << grid.threads << " threads a block";
   ANYORDER_CHECK(current_block == nullptr) << "a launch inside a kernel";
+  ReportFaults();
   claims.clear();
   RandomStream random(schedule.seed, RandomPurpose::kPermutation, launches++, 0);
-  Block block(grid, thread, random);
+  Block block(kernel, grid, thread, random);
   for (const Position& position : BlocksOf(grid, random))
     block.Run(position);
 }
 
+bool IsInKernel() {
+  return current_block != nullptr;
+}
 Position Here() {
   return current_block->position();
 }
@@ -349,31 +315,30 @@ unsigned char* SharedMemoryOfBlock() {
   return current_block->shared();
 }
 
-void MeetWarp(Collective collective, const void* in, void* out) {
+void MeetWarp(Collective collective, const Operands& operands, const Site& site) {
   Lane& lane = current_block->Here();
   lane.collective = collective;
-  lane.in = in;
-  lane.out = out;
-  current_block->Wait(State::kAtCollective);
+  lane.operands = operands;
+  current_block->Wait(State::kAtCollective, site);
 }
 
-void MeetBlock() {
+void MeetBlock(const Site& site) {
   current_block->Here().vote = Vote::kNone;
-  current_block->Wait(State::kAtBarrier);
+  current_block->Wait(State::kAtBarrier, site);
 }
 
-bool MeetBlockOr(bool value) {
+bool MeetBlockOr(bool value, const Site& site) {
   current_block->Here().vote = value ? Vote::kYes : Vote::kNo;
-  current_block->Wait(State::kAtBarrier);
+  current_block->Wait(State::kAtBarrier, site);
   return current_block->is_any_yes();
 }
 
 void CopyLater(void* shared, const void* global, bool valid) {
-  CheckAligned(shared, 16, "CopyAsync16 to");
-  if (valid) CheckAligned(global, 16, "CopyAsync16 from");
-  PendingCopy copy{static_cast<unsigned char*>(shared), {}};
-  if (valid) std::memcpy(copy.value, global, sizeof copy.value);
-  std::memset(shared, 0xff, sizeof copy.value);
+  CheckShared(shared, "CopyAsync16 to");
+  CheckAligned(global, kCopyBytes, "CopyAsync16 from");
+  PendingCopy copy{static_cast<unsigned char*>(shared), valid ? global : nullptr, {}};
+  if (valid) std::memcpy(copy.value, global, kCopyBytes);
+  std::memcpy(shared, kPoison, kCopyBytes);
   current_block->Here().open.push_back(copy);
 }
 
@@ -387,7 +352,7 @@ void WaitForCopyGroups(int newest) {
   auto& groups = current_block->Here().groups;
   while (groups.size() > static_cast<size_t>(newest)) {
     for (const PendingCopy& copy : groups.front())
-      std::memcpy(copy.destination, copy.value, sizeof copy.value);
+      Arrive(copy);
     groups.erase(groups.begin());
   }
 }
@@ -398,7 +363,16 @@ void Claim(const void* place) {
 }
 
 void Fail(const char* what) {
-  current_block->Fail(what);
+  if (current_block != nullptr) current_block->Fail(what);
+  std::fprintf(stderr, "%s\n", what);
+  std::abort();
+}
+
+void CheckShared(const void* pointer, const char* what) {
+  CheckAligned(pointer, kCopyBytes, what);
+  const auto place = static_cast<const unsigned char*>(pointer) - current_block->shared();
+  if (place < 0 || place + int64_t{kCopyBytes} > current_block->grid().shared_bytes)
+    current_block->Fail(absl::StrCat(what, " an address outside the block's shared memory"));
 }
 
 void CheckAligned(const void* pointer, size_t bytes, const char* what) {

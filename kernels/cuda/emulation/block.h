@@ -1,19 +1,31 @@
 // Runs a kernel's blocks on the CPU and finds what only sometimes goes wrong on a GPU.
 //
-// Every thread is a fiber that runs until it waits for its warp or its block. What makes it a test instrument:
-// - shared memory begins as NaN and ends at a page that cannot be touched; an asynchronous copy poisons its destination until the
-//   thread waits for it, so that a missing wait or barrier shows as NaN;
-// - blocks run in a drawn order and warps are held back at random (Schedule::seed), as on a busy GPU: what is then different was a race;
-// - lanes that reach different collectives, a barrier that some threads never reach, and misaligned addresses end the program with
-//   kernel position and states.
-// - places that a thread claims for itself (ClaimAlone) and another does too: updates that a GPU would lose, and the emulation would not.
-// It does not see races between the lanes of one warp between two collectives, nor time.
+// Every thread is a fiber that runs until it waits for its warp or its block. What makes it a test instrument, stricter than hardware:
+// - Order. Under a seed (Schedule) blocks run in a drawn order, warps are held back, and each turn of a warp runs its lanes in a drawn
+//   order: a result that depends on it was a race, between blocks, warps, or lanes without a SyncWarp. Without a seed all are in order.
+// - Collectives. All lanes of a warp must come to the same call in the source, of the same instance of a template, and all threads of a
+//   block to the same barrier. PTX asks it of `.aligned` instructions (ldmatrix, mma, __syncthreads); of `.sync` ones (shuffles,
+//   __syncwarp) sm_70 and later only want the same kind, but no kernel here needs more. Lanes that ended are missed, too.
+// - Memory. Shared memory begins as NaN, between pages that cannot be touched (guarded_pages.h); a seed draws which end is exact. An
+//   access that no GPU would take, misaligned ones included (alignment.cc), ends the program.
+// - Asynchronous copies. They arrive at the wait, not before, and their destination is NaN until then. Their source must still hold at the
+//   wait what it held at the call, and nobody may have written to the destination. A thread may end with copies under way: a GPU completes
+//   them before the block's memory goes; here they never arrive, so whoever counts on them reads NaN.
+// - Places that a thread claims for itself (ClaimAlone) and another does too: updates that a GPU would lose, and the emulation would not.
+// What is wrong ends the program with the kernel's name, the block, the thread, and what all threads wait for.
+//
+// It does not see: time; races that no order of whole stretches between two collectives shows, such as two threads that write the same
+// value; whether lanes that went different ways have come together again before an `.aligned` instruction that all of them reach; which
+// call of a device function a collective inside it belongs to; that a copy under way at a thread's end may still overwrite its place.
 
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <source_location>
+
+#include "kernels/cuda/emulation/collectives.h"
 
 namespace anyorder::kernels::cuda::emulation {
 
@@ -26,13 +38,16 @@ struct Grid {
 };
 
 struct Schedule {
-  uint64_t seed = 0;  // 0: blocks and warps in order
+  uint64_t seed = 0;  // 0: blocks, warps and lanes in order
 };
 // Of the launches from now on, in this thread.
 void SetSchedule(const Schedule& schedule);
 
-// Returns when every block has run `thread` in each of its threads.
-void Run(const Grid& grid, const std::function<void()>& thread);
+// Returns when every block has run `thread` in each of its threads. `kernel` is the function, for messages.
+void Run(const void* kernel, const Grid& grid, const std::function<void()>& thread);
+
+// Whether this thread is inside Run.
+bool IsInKernel();
 
 // What a thread of a kernel asks for. Only inside Run.
 struct Position {
@@ -45,35 +60,25 @@ Position Here();
 const Grid& CurrentGrid();
 unsigned char* SharedMemoryOfBlock();
 
-// What the lanes of a warp do together. `in` and `out` belong to the calling lane and live until it returns.
-enum class Collective {
-  kSync,
-  kShuffleXor,
-  kLoadMatrices,
-  kLoadMatricesTransposed,
-  kMultiplyAccumulate
-};
-void MeetWarp(Collective collective, const void* in, void* out);
-void MeetBlock();
-// Whether any thread of the block came with true. All threads of a barrier must come by the same of the two.
-bool MeetBlockOr(bool value);
+// Where a kernel calls a collective: the place in its source stands for the instruction.
+using Site = std::source_location;
 
-struct ShuffleIn {
-  uint64_t bits;
-  int mask;
-};
-struct MultiplyIn {
-  uint32_t a[4];
-  uint32_t b[2];
-};
+// `operands` belong to the calling lane and live until it returns.
+void MeetWarp(Collective collective, const Operands& operands, const Site& site);
+void MeetBlock(const Site& site);
+// Whether any thread of the block came with true.
+bool MeetBlockOr(bool value, const Site& site);
 
+// 16 bytes, zeros unless `valid`; see above.
 void CopyLater(void* shared, const void* global, bool valid);
 void CommitCopyGroup();
 void WaitForCopyGroups(int newest);
 // Ends the program if a thread of this launch did the same with this place before.
 void Claim(const void* place);
-// Ends the program with `what`, kernel position and states.
+// Ends the program with `what`, the kernel's position and states. Outside Run, with `what` alone.
 [[noreturn]] void Fail(const char* what);
+// Ends the program unless 16 bytes of the block's shared memory are at `pointer`, a multiple of 16.
+void CheckShared(const void* pointer, const char* what);
 // Ends the program unless `pointer` is a multiple of `bytes`.
 void CheckAligned(const void* pointer, size_t bytes, const char* what);
 

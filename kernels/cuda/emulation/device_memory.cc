@@ -1,28 +1,21 @@
 #include "kernels/cuda/emulation/device_memory.h"
 
-#include <sys/mman.h>
-
-#include <algorithm>
-#include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
 
 #include "core/base/check.h"
+#include "kernels/cuda/launch_error.h"
 
 namespace anyorder::kernels::cuda::emulation {
 namespace {
 
-constexpr int64_t kPage = 4096;
 constexpr int64_t kAlignment = 256;
-
-struct Block {
-  char* mapped;  // a page, the usable ones, a page
-  int64_t usable;
-};
 
 struct Fence {
   std::mutex mutex;
-  std::map<void*, Block> blocks;
+  std::map<void*, std::unique_ptr<GuardedPages>> blocks;
   int accesses = 0;
 };
 Fence& TheFence() {
@@ -30,59 +23,50 @@ Fence& TheFence() {
   return *fence;
 }
 
-void Protect(const Block& block, bool open) {
-  ANYORDER_CHECK(::mprotect(block.mapped + kPage,
-                            static_cast<size_t>(block.usable),
-                            open ? PROT_READ | PROT_WRITE : PROT_NONE) == 0)
-      << "mprotect of emulated device memory; too many blocks (vm.max_map_count)?";
+void CheckSlack(const GuardedPages& block, const void* kernel) {
+  const std::optional<int64_t> place = block.Damage();
+  ANYORDER_CHECK(!place.has_value())
+      << (kernel == nullptr ? "a copy or product" : KernelName(kernel))
+      << ", or what ran beside it, wrote at byte " << *place << " of a block of " << block.bytes()
+      << " bytes of device memory";
 }
 
 }  // namespace
 
-void* AllocateFenced(int64_t bytes) {
-  const int64_t size = std::max<int64_t>(1, (bytes + kAlignment - 1) / kAlignment) * kAlignment;
-  const int64_t usable = (size + kPage - 1) / kPage * kPage;
-  void* mapped = ::mmap(nullptr,
-                        static_cast<size_t>(usable + 2 * kPage),
-                        PROT_NONE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                        -1,
-                        0);
-  if (mapped == MAP_FAILED) return nullptr;
-  const Block block{static_cast<char*>(mapped), usable};
-  Protect(block, true);
-  void* data = block.mapped + kPage + usable - size;
-  std::memset(data, 0xff, static_cast<size_t>(size));
+void* AllocateFenced(int64_t bytes, Placement placement) {
+  auto block = std::make_unique<GuardedPages>(bytes, kAlignment);
+  if (!block->is_mapped()) return nullptr;
+  block->Place(placement);
+  void* const data = block->data();
   Fence& fence = TheFence();
   const std::lock_guard<std::mutex> lock(fence.mutex);
-  if (fence.accesses == 0) Protect(block, false);
-  fence.blocks[data] = block;
+  if (fence.accesses == 0) block->Protect(false);
+  fence.blocks[data] = std::move(block);
   return data;
 }
 
 void FreeFenced(void* data) {
   Fence& fence = TheFence();
   const std::lock_guard<std::mutex> lock(fence.mutex);
-  const auto block = fence.blocks.find(data);
-  ANYORDER_CHECK(block != fence.blocks.end()) << "freed what is no block of device memory";
-  ::munmap(block->second.mapped, static_cast<size_t>(block->second.usable + 2 * kPage));
-  fence.blocks.erase(block);
+  ANYORDER_CHECK(fence.blocks.erase(data) == 1) << "freed what is no block of device memory";
 }
 
-DeviceAccess::DeviceAccess() {
+DeviceAccess::DeviceAccess(const void* kernel) : kernel_(kernel) {
   Fence& fence = TheFence();
   const std::lock_guard<std::mutex> lock(fence.mutex);
   if (fence.accesses++ > 0) return;
   for (const auto& [data, block] : fence.blocks)
-    Protect(block, true);
+    block->Protect(true);
 }
 
 DeviceAccess::~DeviceAccess() {
   Fence& fence = TheFence();
   const std::lock_guard<std::mutex> lock(fence.mutex);
   if (--fence.accesses > 0) return;
-  for (const auto& [data, block] : fence.blocks)
-    Protect(block, false);
+  for (const auto& [data, block] : fence.blocks) {
+    CheckSlack(*block, kernel_);
+    block->Protect(false);
+  }
 }
 
 }  // namespace anyorder::kernels::cuda::emulation

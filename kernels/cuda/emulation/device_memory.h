@@ -4,19 +4,26 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/emulation/guarded_pages.h"
+
 namespace anyorder::kernels::cuda::emulation {
 
-// 256-byte aligned, ends at an untouchable page (up to that alignment), filled with NaN. Null if the system has none.
-void* AllocateFenced(int64_t bytes);
+// 256-byte aligned, filled with NaN. Null if the system has none.
+void* AllocateFenced(int64_t bytes, Placement placement);
 void FreeFenced(void* data);
 
-// Opens all device memory of the process to all its threads: work of a stream has one while it runs. They nest.
+// Opens all device memory of the process to all its threads: work of a stream has one while it runs. They nest. The last one that ends
+// looks for writes beside the blocks, which end the program.
 class DeviceAccess {
  public:
-  DeviceAccess();
+  // `kernel`: the one that runs, or null.
+  explicit DeviceAccess(const void* kernel);
   ~DeviceAccess();
   DeviceAccess(const DeviceAccess&) = delete;
   DeviceAccess& operator=(const DeviceAccess&) = delete;
+
+ private:
+  const void* const kernel_;
 };
 
 }  // namespace anyorder::kernels::cuda::emulation

@@ -37,22 +37,23 @@ inline unsigned char* SharedMemory() {
   return emulation::SharedMemoryOfBlock();
 }
 
-inline void SyncWarp() {
-  emulation::MeetWarp(emulation::Collective::kSync, nullptr, nullptr);
+// A collective's last parameter says where it is called (block.h).
+inline void SyncWarp(const emulation::Site& site = emulation::Site::current()) {
+  emulation::MeetWarp(emulation::Collective::kSync, {}, site);
 }
-inline void SyncBlock() {
-  emulation::MeetBlock();
+inline void SyncBlock(const emulation::Site& site = emulation::Site::current()) {
+  emulation::MeetBlock(site);
 }
-inline bool SyncBlockOr(bool value) {
-  return emulation::MeetBlockOr(value);
+inline bool SyncBlockOr(bool value, const emulation::Site& site = emulation::Site::current()) {
+  return emulation::MeetBlockOr(value, site);
 }
 template <typename T>
-T ShuffleXor(T value, int mask) {
+T ShuffleXor(T value, int mask, const emulation::Site& site = emulation::Site::current()) {
   static_assert(sizeof(T) <= sizeof(uint64_t));
   emulation::ShuffleIn in{0, mask};
   std::memcpy(&in.bits, &value, sizeof value);
   uint64_t bits = 0;
-  emulation::MeetWarp(emulation::Collective::kShuffleXor, &in, &bits);
+  emulation::MeetWarp(emulation::Collective::kShuffleXor, {&in, &bits}, site);
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
@@ -65,17 +66,25 @@ inline void ClaimAlone(const void* place) {
   emulation::Claim(place);
 }
 
-inline void LoadMatrices(uint32_t (&fragment)[4], const void* row) {
-  emulation::CheckAligned(row, 16, "LoadMatrices");
-  emulation::MeetWarp(emulation::Collective::kLoadMatrices, row, fragment);
+inline void LoadMatrices(uint32_t (&fragment)[4],
+                         const void* row,
+                         const emulation::Site& site = emulation::Site::current()) {
+  emulation::CheckShared(row, "LoadMatrices at");
+  emulation::MeetWarp(emulation::Collective::kLoadMatrices, {row, fragment}, site);
 }
-inline void LoadMatricesTransposed(uint32_t (&fragment)[4], const void* row) {
-  emulation::CheckAligned(row, 16, "LoadMatricesTransposed");
-  emulation::MeetWarp(emulation::Collective::kLoadMatricesTransposed, row, fragment);
+inline void LoadMatricesTransposed(uint32_t (&fragment)[4],
+                                   const void* row,
+                                   const emulation::Site& site = emulation::Site::current()) {
+  emulation::CheckShared(row, "LoadMatricesTransposed at");
+  emulation::MeetWarp(emulation::Collective::kLoadMatricesTransposed, {row, fragment}, site);
 }
-inline void MultiplyAccumulate(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+inline void MultiplyAccumulate(float (&c)[4],
+                               const uint32_t (&a)[4],
+                               uint32_t b0,
+                               uint32_t b1,
+                               const emulation::Site& site = emulation::Site::current()) {
   const emulation::MultiplyIn in{{a[0], a[1], a[2], a[3]}, {b0, b1}};
-  emulation::MeetWarp(emulation::Collective::kMultiplyAccumulate, &in, c);
+  emulation::MeetWarp(emulation::Collective::kMultiplyAccumulate, {&in, c}, site);
 }
 
 inline void CopyAsync16(void* shared, const void* global, bool valid) {

@@ -8,8 +8,10 @@
 
 namespace anyorder::kernels::cuda::emulation {
 
-// `work`, a kernel or a library's call, may touch device memory (device_memory.h) when it runs. A null stream, which only tests of
-// single kernels use, runs it now.
+// A library's call. `work` may touch device memory (device_memory.h) when it runs. A null stream, which only tests of single kernels use,
+// runs it now.
 void Enqueue(StreamView stream, std::function<void()> work);
+// The same for a kernel.
+void EnqueueKernel(StreamView stream, const void* kernel, std::function<void()> work);
 
 }  // namespace anyorder::kernels::cuda::emulation

@@ -6,9 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -214,6 +217,99 @@ TEST_F(CudaBackendDeathTest, WhatIsReservedNeedsNoMemoryLater) {
   EXPECT_TRUE(backend_->Reserve(sizes).ok());
 }
 
+// What a GPU says of a kernel that fails comes at its launch or at any call after it.
+class KernelFaultDeathTest : public CudaBackendTest {
+ protected:
+  using Kind = emulation::KernelFault::Kind;
+
+  // Two launches, of which the second fails, and then, unless that was the end, `call` with what it may need.
+  void Fail(Kind kind, int64_t calls_later, const std::function<void()>& call) {
+    Make({.schedule = {},
+          .memory_bytes = int64_t{1} << 20,
+          .fault = {.kind = kind, .kernel = 1, .calls_later = calls_later}});
+    x_ = Upload(std::vector<float>(8, 1));
+    event_ = backend_->MakeEvent().value();
+    event_->Record({});
+    Launch();
+    if (Download(x_)[0] != 1) return;
+    Launch();
+    call();
+  }
+  void Launch() { backend_->Cast(View(x_), View(x_), {}); }
+
+  std::unique_ptr<Buffer> x_;
+  std::unique_ptr<Event> event_;
+};
+
+TEST_F(KernelFaultDeathTest, ARefusedLaunchNamesItsKernel) {
+  EXPECT_DEATH(Fail(Kind::kRefused, 0, [] {}),
+               "check failed: .*launch of a kernel: cudaErrorInvalidConfiguration: invalid "
+               "configuration argument; this thread's last launch is .*CastKernel");
+}
+
+TEST_F(KernelFaultDeathTest, ALateFaultEndsTheProgramAtWhateverIsCalledNext) {
+  const std::string fault =
+      ": cudaErrorIllegalAddress: .*this thread's last launch is .*CastKernel";
+  const std::pair<const char*, std::function<void()>> calls[] = {
+      {"work on the GPU", [&] { backend_->Synchronize({}); }},
+      {"work on the GPU", [&] { event_->Await(); }},
+      {"launch of a kernel", [&] { Launch(); }},
+      {"mark of an event", [&] { event_->Record({}); }},
+      {"a stream's wait for an event", [&] { event_->HoldBack({}); }},
+      {"allocation of device memory", [&] { (void)backend_->Allocate(4); }},
+      {"freeing of device memory", [&] { x_.reset(); }},
+      {"work on the GPU", [&] { backend_.reset(); }}};
+  for (const auto& [what, call] : calls)
+    EXPECT_DEATH(Fail(Kind::kIllegalAddress, 1, call), what + fault) << what;
+}
+
+TEST_F(KernelFaultDeathTest, AFaultThatShowsAtTheWaitLetsOtherCallsPass) {
+  EXPECT_DEATH(Fail(Kind::kIllegalAddress,
+                    1000,
+                    [&] {
+                      Launch();
+                      event_->Record({});
+                      if (!event_->IsReached().ok()) return;
+                      backend_->Synchronize({});
+                    }),
+               "work on the GPU: cudaErrorIllegalAddress");
+}
+
+// Who asks first hears of it, and so does everybody after.
+TEST_F(KernelFaultDeathTest, AFaultStays) {
+  EXPECT_DEATH(Fail(Kind::kIllegalAddress,
+                    1,
+                    [&] {
+                      for (int i = 0; i < 3; ++i)
+                        std::fputs(event_->IsReached().status().ToString().c_str(), stderr);
+                      event_->Await();
+                    }),
+               "(UNAVAILABLE: emulated GPU: cudaErrorIllegalAddress: an illegal memory access was "
+               "encountered){3}.*work on the GPU: cudaErrorIllegalAddress");
+}
+
+TEST_F(KernelFaultDeathTest, ABrokenGpuEndsWithOneLineAndTheMachinesStatus) {
+  EXPECT_EXIT(
+      Fail(Kind::kHardware, 1, [&] { backend_->Synchronize({}); }),
+      ::testing::ExitedWithCode(kExitIo),
+      "warning: the GPU failed: work on the GPU: cudaErrorECCUncorrectable: .*last launch is "
+      ".*; see nvidia-smi and the kernel's log\n$");
+}
+
+TEST_F(KernelFaultDeathTest, AGraphFailsAsItsKernelsDo) {
+  EXPECT_DEATH(Fail(Kind::kIllegalAddress,
+                    1000,
+                    [&] {
+                      for (int run = 0; run < 2; ++run) {
+                        backend_->BeginGraph(1, {});
+                        Launch();
+                        backend_->EndGraph({});
+                      }
+                      backend_->Synchronize({});
+                    }),
+               "work on the GPU: cudaErrorIllegalAddress: .*this thread's last launch is a graph");
+}
+
 TEST_F(CudaBackendTest, MemoryComesBackAndOutlivesTheBackend) {
   Make({.schedule = {}, .memory_bytes = 1 << 20});
   for (int i = 0; i < 10; ++i)
@@ -267,8 +363,9 @@ TEST_F(CudaBackendDeathTest, GraphsRefuseWhatTheyCannotHold) {
   float value = 0;
   EXPECT_DEATH(backend_->CopyToDevice(&value, a->data(), 4, {}), "inside of a graph");
   EXPECT_DEATH(backend_->CopyToHost(a->data(), &value, 4, {}), "inside of a graph");
-  EXPECT_DEATH(backend_->Synchronize({}), "captured");
-  EXPECT_DEATH((void)backend_->Allocate(1 << 20), "captured");
+  EXPECT_DEATH(backend_->Synchronize({}), "work on the GPU: cudaErrorStreamCaptureUnsupported");
+  EXPECT_DEATH((void)backend_->Allocate(1 << 20),
+               "device memory: cudaErrorStreamCaptureUnsupported");
   backend_->EndGraph({});
 }
 
@@ -399,53 +496,6 @@ TEST_F(SumsTest, GoIntoGraphs) {
       ExpectSums(fuses_sums, 5, "in a graph");
     }
   }
-}
-
-TEST(CheckChipTest, AChipWithoutCodeOrMemoryIsNamedAndTheOthersAreTaken) {
-  const auto check = [](int chip, int kib) {
-    DeviceProperties device;
-    device.name = "NVIDIA L4";
-    device.chip = chip;
-    device.shared_bytes_per_block = int64_t{kib} * 1024;
-    return CheckChip(device);
-  };
-  EXPECT_EQ(check(89, 99).message(),
-            "NVIDIA L4 (sm_89, 99 KiB of shared memory a block) is not supported: this program has "
-            "code for sm_80 (A100), sm_90 (H100, H200) and others of sm_8x with 163 KiB; choose "
-            "another GPU, or train.device = \"cpu\"");
-  EXPECT_TRUE(check(80, 163).ok());
-  EXPECT_TRUE(check(87, 163).ok());
-  EXPECT_TRUE(check(90, 227).ok());
-  for (const int chip : {70, 75, 86, 89, 91, 100, 103, 120}) {
-    // Those of compute capability 8 lack memory, all others lack code.
-    const absl::Status status = check(chip, chip / 10 == 8 ? 99 : 227);
-    EXPECT_EQ(ExitStatusFor(status), kExitUsage) << chip << ": launchers must not start it again";
-  }
-}
-
-// Smaller numbers go first. GPUs have had 1, 2, 3 and 6 priorities.
-TEST(PriorityTest, MessagesGoFirstAndCopiesLastWhereTheGpuTellsThemApart) {
-  for (const int greatest : {0, -1, -2, -5}) {
-    const int main = MainPriority(0, greatest);
-    const int messages = PriorityOf(StreamPurpose::kMessages, 0, greatest);
-    const int copies = PriorityOf(StreamPurpose::kCopies, 0, greatest);
-    EXPECT_EQ(copies, 0);
-    EXPECT_EQ(messages, greatest);
-    EXPECT_EQ(messages < main, greatest < 0) << greatest;
-    EXPECT_EQ(main < copies, greatest < -1) << greatest;
-  }
-}
-
-TEST(RuntimeTest, OnlyTimedEventsHaveTimes) {
-  const std::unique_ptr<Runtime> runtime = emulation::MakeEmulatedRuntime({});
-  const EventView plain = runtime->MakeEvent();
-  const EventView timed = runtime->MakeTimedEvent();
-  for (const EventView event : {plain, timed})
-    runtime->Record(event, {});
-  EXPECT_GE(runtime->MillisecondsBetween(timed, timed), 0);
-  EXPECT_DEATH(runtime->MillisecondsBetween(plain, timed), "without times");
-  runtime->DestroyEvent(plain);
-  runtime->DestroyEvent(timed);
 }
 
 // Memory of operations grows in the first, plain run of a graph; in a capture it would die with a code that says nothing.

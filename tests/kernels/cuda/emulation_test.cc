@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
-#include <cstring>
 #include <limits>
+#include <numeric>
+#include <set>
 #include <vector>
 
 #include "core/base/philox.h"
@@ -94,12 +97,102 @@ TEST_F(EmulationTest, FindsAMissingBarrierThatTheOrderOfWarpsHides) {
   EXPECT_GT(found, 0);
 }
 
+// A lane reads what the one before it wrote: in order nothing shows without a SyncWarp.
+template <bool kSyncs>
+void NeighbourKernel(Params p) {
+  auto* shared = reinterpret_cast<float*>(SharedMemory());
+  shared[Lane()] = p.in[Lane()];
+  if constexpr (kSyncs) SyncWarp();
+  p.out[Lane()] = shared[Lane() == 0 ? 0 : Lane() - 1];
+}
+TEST_F(EmulationTest, FindsAMissingSyncWarp) {
+  std::vector<float> in(kWarp);
+  std::iota(in.begin(), in.end(), 0.0f);
+  std::vector<float> expected = in;
+  std::rotate(expected.begin(), expected.end() - 1, expected.end());
+  expected[0] = 0;
+  const auto run = [&](auto kernel, uint64_t seed) {
+    std::vector<float> out(kWarp);
+    emulation::SetSchedule({seed});
+    Launch(kernel, {.threads = kWarp, .shared_bytes = 128}, Params{in.data(), out.data()}, {});
+    return out;
+  };
+  EXPECT_EQ(run(NeighbourKernel<false>, 0), expected) << "in order nothing shows";
+  for (uint64_t seed = 1; seed < 20; ++seed) {
+    EXPECT_NE(run(NeighbourKernel<false>, seed), expected) << "seed " << seed;
+    EXPECT_EQ(run(NeighbourKernel<true>, seed), expected) << "seed " << seed;
+  }
+}
+
+// [warp][turn]: the lanes in the order in which they ran.
+using Orders = std::array<std::array<std::vector<int>, 3>, 2>;
+struct OrderParams {
+  Orders* orders;
+};
+void OrderKernel(OrderParams p) {
+  for (auto& order : (*p.orders)[static_cast<size_t>(Thread() / kWarp)]) {
+    order.push_back(Lane());
+    SyncWarp();
+  }
+}
+TEST_F(EmulationTest, RunsLanesInAnotherOrderEachTurn) {
+  std::set<std::vector<int>> seen;
+  for (const uint64_t seed : {0, 1, 2, 3}) {
+    Orders orders;
+    emulation::SetSchedule({seed});
+    Launch(OrderKernel, {.threads = 2 * kWarp}, OrderParams{&orders}, {});
+    for (const auto& warp : orders) {
+      for (const std::vector<int>& order : warp) {
+        EXPECT_EQ(std::set<int>(order.begin(), order.end()).size(), kWarp);
+        EXPECT_EQ(std::is_sorted(order.begin(), order.end()), seed == 0) << "seed " << seed;
+        seen.insert(order);
+      }
+    }
+  }
+  EXPECT_GT(seen.size(), 15u) << "of 18 drawn ones, and the one in order";
+}
+
 void DivergentKernel(Params) {
   if (Lane() < 16) {
     ShuffleXor(1.0f, 1);
   } else {
     SyncWarp();
   }
+}
+// Both halves of a warp do the same, but at different places of the source.
+void SyncTwiceKernel(Params) {
+  if (Lane() < 16)
+    SyncWarp();
+  else
+    SyncWarp();
+}
+void ShuffleTwiceKernel(Params) {
+  if (Lane() < 16)
+    ShuffleXor(1.0f, 1);
+  else
+    ShuffleXor(1.0f, 1);
+}
+void MultiplyTwiceKernel(Params) {
+  float c[4] = {};
+  const uint32_t a[4] = {};
+  if (Lane() < 16)
+    MultiplyAccumulate(c, a, 0, 0);
+  else
+    MultiplyAccumulate(c, a, 0, 0);
+}
+template <bool kIsUpper>
+void LoadMatricesHere() {
+  uint32_t fragment[4];
+  LoadMatrices(fragment, SharedMemory());
+}
+void LoadTwiceKernel(Params) {
+  Lane() < 16 ? LoadMatricesHere<false>() : LoadMatricesHere<true>();
+}
+void TwoBarriersKernel(Params) {
+  if (Thread() < kWarp)
+    SyncBlock();
+  else
+    SyncBlock();
 }
 void LonelyBarrierKernel(Params) {
   if (Thread() < kWarp) SyncBlock();
@@ -108,22 +201,116 @@ void HalfBarrierKernel(Params) {
   if (Lane() < 16) SyncBlock();
   SyncWarp();
 }
-void MisalignedKernel(Params p) {
+class EmulationDeathTest : public ::testing::Test {
+ protected:
+  // Two warps with kThreads floats of shared memory.
+  static void Run(void (*kernel)(Params), uint64_t seed = 0) {
+    alignas(16) static float memory[8] = {};
+    emulation::SetSchedule({seed});
+    Launch(
+        kernel, {.threads = 2 * kWarp, .shared_bytes = kThreads * 4}, Params{memory, memory}, {});
+  }
+};
+
+TEST_F(EmulationDeathTest, EndsWhereLanesOrThreadsDoNotMeet) {
+  EXPECT_DEATH(Run(DivergentKernel),
+               "emulated kernel .*DivergentKernel.*block .0, 0, 0.*different collectives");
+  EXPECT_DEATH(Run(SyncTwiceKernel), "lanes 0 and 16 are at different collectives: emulation_test");
+  EXPECT_DEATH(Run(ShuffleTwiceKernel), "different collectives");
+  EXPECT_DEATH(Run(MultiplyTwiceKernel), "different collectives");
+  EXPECT_DEATH(Run(LoadTwiceKernel), "different collectives.*false.*true");
+  EXPECT_DEATH(Run(TwoBarriersKernel), "threads 0 and 32 are at different barriers");
+  EXPECT_DEATH(Run(LonelyBarrierKernel), "will never reach");
+  EXPECT_DEATH(Run(HalfBarrierKernel), "not at the collective");
+}
+
+// Writes, and reads, a float beside the block's shared memory.
+template <int kPlace>
+void WriteBesideKernel(Params) {
+  if (Thread() == 40) reinterpret_cast<float*>(SharedMemory())[kPlace] = 1.0f;
+}
+template <int kPlace>
+void ReadBesideKernel(Params p) {
+  *p.out = reinterpret_cast<const float*>(SharedMemory())[kPlace];
+}
+TEST_F(EmulationDeathTest, EndsAtAccessesBesideSharedMemory) {
+  const char before[] =
+      "WriteBesideKernel.*(thread 40: an access at|wrote at byte -4 of the block's 512)";
+  const char behind[] =
+      "WriteBesideKernel.*(thread 40: an access at|wrote at byte 512 of the block's)";
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    EXPECT_DEATH(Run(WriteBesideKernel<-1>, seed), before) << seed;
+    EXPECT_DEATH(Run(WriteBesideKernel<kThreads>, seed), behind) << seed;
+  }
+  EXPECT_DEATH(Run(WriteBesideKernel<kThreads>), "an access at");
+  float read = 0;
+  Launch(ReadBesideKernel<-1>, {.shared_bytes = 4}, Params{nullptr, &read}, {});
+  EXPECT_TRUE(std::isnan(read));
+  // Between the memory and the alignment that it is given at.
+  EXPECT_DEATH(Launch(ReadBesideKernel<32>, {.shared_bytes = 4}, Params{nullptr, &read}, {}),
+               "an access at");
+  EXPECT_DEATH(Launch(WriteBesideKernel<1>, {.threads = 64, .shared_bytes = 4}, Params{}, {}),
+               "wrote at byte 4 of the block's 4 bytes");
+}
+
+template <typename T>
+void MisalignedStoreKernel(Params) {
+  *reinterpret_cast<T*>(SharedMemory() + sizeof(T) / 2) = T{};
+}
+template <typename T>
+void MisalignedLoadKernel(Params p) {
+  *p.out = static_cast<float>(*reinterpret_cast<const T*>(SharedMemory() + sizeof(T) / 2));
+}
+void MisalignedWordsKernel(Params p) {
   LoadWords(p.in + 1);
 }
-void OverrunKernel(Params) {
-  reinterpret_cast<float*>(SharedMemory())[kThreads] = 1.0f;
+TEST_F(EmulationDeathTest, EndsAtMisalignedAccesses) {
+  EXPECT_DEATH(Run(MisalignedStoreKernel<uint16_t>),
+               "MisalignedStoreKernel.*emulation_test.cc:.*multiple of 2");
+  EXPECT_DEATH(Run(MisalignedStoreKernel<uint32_t>), "multiple of 4");
+  EXPECT_DEATH(Run(MisalignedStoreKernel<uint64_t>), "multiple of 8");
+  EXPECT_DEATH(Run(MisalignedStoreKernel<Words4>), "multiple of 16");
+  EXPECT_DEATH(Run(MisalignedLoadKernel<uint16_t>), "multiple of 2");
+  EXPECT_DEATH(Run(MisalignedLoadKernel<float>), "multiple of 4");
+  EXPECT_DEATH(Run(MisalignedWordsKernel), "no multiple of 16");
 }
-TEST(EmulationDeathTest, EndsWhereAGpuWouldHangOrReadElsewhere) {
-  alignas(16) static float memory[8] = {};
-  const Params params{memory, memory};
-  const LaunchShape shape{.threads = 64, .shared_bytes = kThreads * 4};
-  emulation::SetSchedule({});
-  EXPECT_DEATH(Launch(DivergentKernel, shape, params, {}), "different collectives");
-  EXPECT_DEATH(Launch(LonelyBarrierKernel, shape, params, {}), "will never reach");
-  EXPECT_DEATH(Launch(HalfBarrierKernel, shape, params, {}), "not at the collective");
-  EXPECT_DEATH(Launch(MisalignedKernel, shape, params, {}), "no multiple of 16");
-  EXPECT_DEATH(Launch(OverrunKernel, shape, params, {}), "");
+
+// Mistakes with a copy of a thread's own, of which a GPU may show none.
+enum class CopyFault {
+  kNone,
+  kSourceChanges,
+  kDestinationChanges,
+  kTwice,
+  kOutside,
+  kBefore,
+  kMisaligned
+};
+template <CopyFault kFault>
+void CopyKernel(Params p) {
+  if (Thread() > 0) return;
+  auto* const shared = reinterpret_cast<float*>(SharedMemory());
+  float* const to = kFault == CopyFault::kOutside  ? shared + kThreads
+                    : kFault == CopyFault::kBefore ? shared - 4
+                                                   : shared;
+  CopyAsync16(
+      to, p.in + (kFault == CopyFault::kMisaligned ? 1 : 0), kFault != CopyFault::kMisaligned);
+  if (kFault == CopyFault::kTwice) CopyAsync16(to, p.in, true);
+  CommitCopies();
+  if (kFault == CopyFault::kSourceChanges) p.out[3] = 7.0f;
+  if (kFault == CopyFault::kDestinationChanges) shared[3] = 7.0f;
+  WaitForCopies<0>();
+  p.out[0] = shared[0];
+}
+TEST_F(EmulationDeathTest, EndsAtCopiesThatRaceOrLeaveTheBlock) {
+  Run(CopyKernel<CopyFault::kNone>);
+  EXPECT_DEATH(Run(CopyKernel<CopyFault::kSourceChanges>), "CopyKernel.*source.* changed before");
+  EXPECT_DEATH(Run(CopyKernel<CopyFault::kDestinationChanges>), "destination.* was written before");
+  EXPECT_DEATH(Run(CopyKernel<CopyFault::kTwice>), "destination.* was written before");
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    EXPECT_DEATH(Run(CopyKernel<CopyFault::kOutside>, seed), "outside the block's shared memory");
+    EXPECT_DEATH(Run(CopyKernel<CopyFault::kBefore>, seed), "outside the block's shared memory");
+  }
+  EXPECT_DEATH(Run(CopyKernel<CopyFault::kMisaligned>), "CopyAsync16 from.* no multiple of 16");
 }
 
 // One warp: c = a b through shared memory, a by rows and b either by columns or transposed on the way.
@@ -189,7 +376,7 @@ void NoWork(Params) {}
 
 TEST(LaunchDeathTest, RefusesWhatNoGpuTakes) {
   const auto launch = [](const LaunchShape& shape) { Launch(NoWork, shape, Params{}, {}); };
-  EXPECT_DEATH(launch({.blocks_x = kMostBlocksX + 1}), "a grid of 2147483648");
+  EXPECT_DEATH(launch({.blocks_x = kMostBlocksX + 1}), "NoWork.*: a grid of 2147483648");
   EXPECT_DEATH(launch({.blocks_y = kMostBlocksYZ + 1}), "a grid of 1 x 65536");
   EXPECT_DEATH(launch({.blocks_z = kMostBlocksYZ + 1}), "a grid of 1 x 1 x 65536");
   EXPECT_DEATH(launch({.blocks_x = -1}), "a grid of -1");
