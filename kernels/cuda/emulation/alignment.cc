@@ -28,17 +28,19 @@ struct TypeMismatch {
 
 }  // namespace
 
-extern "C" [[noreturn]] void __ubsan_handle_type_mismatch_v1_abort(void* what, uintptr_t address);
-void __ubsan_handle_type_mismatch_v1_abort(void* what, uintptr_t address) {
+extern "C" [[noreturn]] void __ubsan_handle_type_mismatch_v1_abort(void* what, void* address);
+void __ubsan_handle_type_mismatch_v1_abort(void* what, void* address) {
   const auto& mismatch = *static_cast<const TypeMismatch*>(what);
-  anyorder::kernels::cuda::emulation::Fail(absl::StrCat(mismatch.place.file,
-                                                        ":",
-                                                        mismatch.place.line,
-                                                        ": an access as ",
-                                                        mismatch.type->name,
-                                                        " at address 0x",
-                                                        absl::Hex(address),
-                                                        ", which is no multiple of ",
-                                                        1 << mismatch.log_alignment)
-                                               .c_str());
+  anyorder::kernels::cuda::emulation::Fail(
+      absl::StrCat(mismatch.place.file,
+                   ":",
+                   mismatch.place.line,
+                   ": an access as ",
+                   mismatch.type->name,
+                   " at address 0x",
+                   absl::Hex(reinterpret_cast<uintptr_t>(address)),
+                   ", which must be a multiple of ",
+                   1 << mismatch.log_alignment,
+                   " and not null")
+          .c_str());
 }

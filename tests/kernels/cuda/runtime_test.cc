@@ -110,7 +110,7 @@ TEST_F(EmulatedRuntimeDeathTest, EndsAtWritesBesideABlockOfDeviceMemory) {
                                   4 * at,
                                   " of a block of ",
                                   bytes,
-                                  " bytes)"));
+                                  " bytes)|SEGV on"));
       }
       runtime_->FreeDevice(data);
     }
