@@ -72,6 +72,12 @@ std::string TextOf(const Site& site) {
                       site.function_name());
 }
 
+// Kept from launch to launch: fresh pages from the system take longer than most tests' kernels.
+context::pooled_fixedsize_stack& Stacks() {
+  static thread_local context::pooled_fixedsize_stack stacks{kStackBytes};
+  return stacks;
+}
+
 class Block;
 thread_local Block* current_block = nullptr;
 thread_local Schedule schedule;
@@ -102,7 +108,7 @@ class Block {
     current_block = this;
     for (Lane& lane : lanes_) {
       lane = Lane{};
-      lane.fiber = context::fiber(std::allocator_arg, stacks_, [this](context::fiber&& caller) {
+      lane.fiber = context::fiber(std::allocator_arg, Stacks(), [this](context::fiber&& caller) {
         caller_ = std::move(caller);
         thread_();
         lanes_[static_cast<size_t>(here_.thread)].state = State::kDone;
@@ -249,7 +255,6 @@ class Block {
   const std::function<void()>& thread_;
   RandomStream& random_;
   GuardedPages memory_;
-  context::pooled_fixedsize_stack stacks_{kStackBytes};
   std::vector<Lane> lanes_;
   std::vector<uint32_t> held_;  // turns that each warp misses from now on
   context::fiber caller_;

@@ -62,11 +62,11 @@ DeviceAccess::DeviceAccess(const void* kernel) : kernel_(kernel) {
 DeviceAccess::~DeviceAccess() {
   Fence& fence = TheFence();
   const std::lock_guard<std::mutex> lock(fence.mutex);
-  if (--fence.accesses > 0) return;
-  for (const auto& [data, block] : fence.blocks) {
+  for (const auto& [data, block] : fence.blocks)
     CheckSlack(*block, kernel_);
+  if (--fence.accesses > 0) return;
+  for (const auto& [data, block] : fence.blocks)
     block->Protect(false);
-  }
 }
 
 }  // namespace anyorder::kernels::cuda::emulation

@@ -245,6 +245,7 @@ class EmulatedRuntime final : public Runtime {
   // One piece of work of `stream`, or of the stream that it waits for.
   void Step(Stream& stream);
   void RunUntilReached(const Mark& mark) {
+    const DeviceAccess access(nullptr);
     while (!mark.reached && !has_failed_)
       Step(*mark.stream);
   }
@@ -328,6 +329,8 @@ void EmulatedRuntime::Synchronize(StreamView stream) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   BeginOutsideOfCaptures("work on the GPU");
   Stream& of = StreamOf(Resolve(stream));
+  const DeviceAccess access(
+      nullptr);  // opening and closing for each piece of work takes longer than most of them
   while (!of.queue.empty())
     Step(of);
   CheckGpu("work on the GPU");
@@ -453,6 +456,7 @@ void EmulatedRuntime::Step(Stream& stream) {
 }
 
 void EmulatedRuntime::RunAll() {
+  const DeviceAccess access(nullptr);
   for (const auto& stream : streams_) {
     while (!stream->queue.empty())
       Step(*stream);
