@@ -40,7 +40,7 @@ ANYORDER_KERNEL void PlainGemmKernel(PlainGemmParams<T, C> p) {
   if (p.bias != nullptr) sum += ToFloat(p.bias[column]);
   // With beta 0 the old value may be anything and is not read.
   if (p.beta != 0) sum += p.beta * ToFloat(p.c[at]);
-  p.c[at] = C(sum);
+  p.c[at] = FromFloat<C>(sum);
 }
 
 }  // namespace anyorder::kernels::cuda

@@ -3,6 +3,8 @@
 
 #pragma once
 
+#include <type_traits>
+
 #include "core/base/dtype.h"
 #include "kernels/cuda/simt.h"
 #include "kernels/dropout.h"
@@ -61,9 +63,16 @@ ANYORDER_DEVICE void StoreVector(BFloat16* to, const Vector8& x) {
     words.word[i] = PackBf16(x.v[2 * i], x.v[2 * i + 1]);
   StoreWords(to, words);
 }
+// Rounded as StoreVector does it, NaN too: the instruction makes one NaN of all, where BFloat16(float) keeps the upper bits.
 template <typename T>
 ANYORDER_DEVICE T FromFloat(float value) {
-  return T(value);
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    BFloat16 rounded;
+    rounded.bits = static_cast<uint16_t>(PackBf16(value, 0.0f));
+    return rounded;
+  } else {
+    return value;
+  }
 }
 
 // With kAligned rows begin at 16-byte addresses and have whole groups; else `count` (1 to 8) elements are there, the others 0.

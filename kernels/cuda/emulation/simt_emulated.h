@@ -101,8 +101,12 @@ void WaitForCopies() {
 inline float Exp2(float x) {
   return std::exp2(x);
 }
+// Of every NaN the instruction makes the same one.
+inline uint32_t RoundToBf16(float x) {
+  return std::isnan(x) ? 0x7fffu : BFloat16(x).bits;
+}
 inline uint32_t PackBf16(float low, float high) {
-  return BFloat16(low).bits | (static_cast<uint32_t>(BFloat16(high).bits) << 16);
+  return RoundToBf16(low) | (RoundToBf16(high) << 16);
 }
 inline float LowBf16(uint32_t packed) {
   return std::bit_cast<float>(packed << 16);
