@@ -1,6 +1,6 @@
 // Gradient of the relative tables: drelative[table][r] = sum over pairs at distance r of gradient * (q + position_bias).
 //
-// A block has a tile of distances of one table and head, and every `slots`-th lane. For each row it gathers the gradients at its distances,
+// A block has a tile of distances of one table and head, and every `slots`-th lane of that table. For each row it gathers the gradients at its distances,
 // which turns the sum over pairs into a product weights^T q as in attention_keys.cuh. Sums go on from group to group of lanes in the order
 // of lanes, so that their bits do not depend on how lanes are grouped; those of the slots are added at the end, in order.
 
@@ -31,7 +31,8 @@ struct DistanceWalk {
   int table;
   int64_t low;  // distance
   int64_t high;
-  int lane;
+  int lane = 0;
+  int turn = 0;  // how many lanes before `lane` have this table
   int step = 0;
 
   ANYORDER_DEVICE DistanceWalk(const DistanceGradientParams<T>& params, int distances)
@@ -41,8 +42,8 @@ struct DistanceWalk {
         table(BlockZ() % params.in.num_tables),
         low(params.in.min_distance + int64_t{BlockX()} * distances),
         high(low + distances - 1) {
-    const int first = p.scores.group.first_lane;
-    lane = first + (slot - first % p.slots + p.slots) % p.slots;
+    while (lane < p.scores.group.first_lane)
+      NextLane();
     Seek();
   }
 
@@ -73,12 +74,18 @@ struct DistanceWalk {
  private:
   ANYORDER_DEVICE void Seek() {
     const int steps = RowSteps(p.in.content_rows, p.in.query_rows);
-    for (; lane < EndLane(); lane += p.slots, step = 0) {
-      if (p.in.TableOf(lane) != table) continue;
+    for (; lane < EndLane(); NextLane()) {
+      // Numbered within the table: reading directions alternate from lane to lane, and a slot of every fourth lane would have one alone.
+      if (p.in.TableOf(lane) != table || turn % p.slots != slot) continue;
       for (; step < steps; ++step) {
         if (Meets(p.order.row_ranges[int64_t{lane} * steps + step], p.order.lanes[lane])) return;
       }
     }
+  }
+  ANYORDER_DEVICE void NextLane() {
+    if (p.in.TableOf(lane) == table) ++turn;
+    ++lane;
+    step = 0;
   }
   ANYORDER_DEVICE bool Meets(const PositionRange& rows, const KeyLane& keys) const {
     if (rows.low == kNoPosition || keys.low == kNoPosition) return false;
@@ -293,6 +300,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kProductThreads, 4)
     walk.Next();
     if (kFault == AttentionFault::kLostEdge && walk.IsAtEnd()) break;
     if (!walk.IsAtEnd()) work.Load(stage ^ 1);
+    SyncWarp();  // gathering parts the lanes, and matrices are loaded by whole warps
     AddTransposed(MatrixDistanceBlock::Weights(),
                   MatrixDistanceBlock::Rows(stage),
                   16 * (Thread() / kWarp),

@@ -303,12 +303,13 @@ struct RingBackward {
       float ds[2];
       ANYORDER_UNROLL
       for (int c = 0; c < kHalf / 4; ++c) {
-        const float probability =
-            Exp2(scores[half][c / 2][2 * part + c % 2] * (scale * kLog2E) - statistics.lse);
+        const float probability = Exp2(
+            MultiplyAdd(scores[half][c / 2][2 * part + c % 2], scale * kLog2E, -statistics.lse));
         const float factor = Draw16(draws, c) >= dropout.threshold ? dropout.scale() : 0.0f;
         kept[c % 2] = probability * factor;
-        ds[c % 2] =
-            probability * (dp[half][c / 2][2 * part + c % 2] * factor - statistics.delta) * scale;
+        ds[c % 2] = probability *
+                    MultiplyAdd(dp[half][c / 2][2 * part + c % 2], factor, -statistics.delta) *
+                    scale;
         if (key_seg[c] != record.seg) other_segment[half][part] += ds[c % 2];
         if (c % 2 == 0) continue;
         probabilities[half][c / 2][part] = PackBf16(kept[0], kept[1]);

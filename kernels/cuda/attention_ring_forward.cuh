@@ -175,7 +175,8 @@ struct RingForward {
   }
 
   // Scores become exponentials relative to the row's largest so far; what was summed before is scaled to it, by exactly 1 where the
-  // largest stays: it is kept in the units of the exponent, so that this does not hang on whether multiplications are fused.
+  // largest stays: it is kept in the units of the exponent. There it was rounded, and a score's exponent, one instruction, is not: that of
+  // the largest score may be beyond 1 by half a unit in the last place of `offset`.
   ANYORDER_DEVICE void UpdateSoftmax(Scores& scores) {
     const float scale = p.call.in.scale * kLog2E;
     ANYORDER_UNROLL
@@ -197,7 +198,7 @@ struct RingForward {
       ANYORDER_UNROLL
       for (int c = 0; c < kKeyTile / 4; ++c) {
         float& score = scores[half][c / 2][2 * part + c % 2];
-        score = Exp2(score * scale - offset);
+        score = Exp2(MultiplyAdd(score, scale, -offset));
         added += score;
       }
       sum[half][part] = sum[half][part] * kept + added;
