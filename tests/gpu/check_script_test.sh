@@ -1,160 +1,224 @@
 #!/usr/bin/env bash
-# check.sh from end to end, with programs that pretend: on a machine without a GPU this is what tells that all of it works.
+# check.sh from end to end on a pretended device: on a machine without a GPU this is what tells that all of it works. The pretended programs
+# (pretended_device.sh) crash, hang, compute wrong bits and leave processes behind as FAULTS asks.
 #
 # Usage: check_script_test.sh WORK_DIR SOURCE_DIR
 set -eu
 work=$1 source=$2
-rm -rf "$work" && mkdir -p "$work/tree/tests" "$work/tree/bin" "$work/tree/tests/bench/peers"
+rm -rf "$work" && mkdir -p "$work/tree/tests" "$work/tree/bin" "$work/tree/tests/bench/peers" "$work/tools" "$work/tmp"
 cp -r "$source/tests/gpu" "$work/tree/tests/gpu"
-here=$work/tree/tests/gpu bin=$work/tree/bin out=$work/out
-fail() { echo "FAILED: $*" >&2; [ ! -e "$work/log" ] || tail -n 25 "$work/log" >&2; exit 1; }
+here=$work/tree/tests/gpu bin=$work/tree/bin tools=$work/tools out=$work/out
+export TMPDIR=$work/tmp PRETENDED=$work/pretended FAULTS=""
+fail() { echo "FAILED: $*" >&2; [ ! -e "$work/log" ] || tail -n 40 "$work/log" >&2; exit 1; }
 
-# program NAME: its text comes from stdin.
-program() { { echo '#!/usr/bin/env bash'; cat; } >"$bin/$1" && chmod +x "$bin/$1"; }
-passing() { program "$1" <<<'printf "[==========] 2 tests from 1 test suite ran. (3 ms total)\n[  PASSED  ] 2 tests.\n"'; }
+# check STATUS ARGUMENT...
 check() {
   local expected=$1 status=0
   shift
-  "$here/check.sh" --bundle "$work/tree" --out "$out" "$@" >"$work/log" 2>&1 || status=$?
+  rm -rf "$PRETENDED" && mkdir "$PRETENDED"
+  "$here/check.sh" "$@" --bundle "$work/tree" --out "$out" >"$work/log" 2>&1 || status=$?
   [ $status -eq "$expected" ] || fail "check.sh $* ended with $status, expected $expected"
 }
 reported() { grep -qF -- "$1" "$out/report.md" || fail "report.md does not say '$1': $(cat "$out/report.md")"; }
-recorded() { grep -q -- "$1" "$out/report.jsonl" || fail "report.jsonl has no $1: $(cat "$out/report.jsonl")"; }
+said() { grep -qF -- "$1" "$work/log" || fail "the terminal does not say '$1'"; }
+not_said() { ! grep -qF -- "$1" "$work/log" || fail "the terminal says '$1'"; }
+# Two files of less than 16 MiB come out, and nothing stays behind.
+expect_little_left() {
+  [ "$(ls "$out")" = $'report.md\nreport.tgz' ] || fail "the folder of the report has $(ls "$out")"
+  [ -z "$(find "$out" -size +16M)" ] || fail "too large: $(ls -l "$out")"
+  [ -z "$(ls "$TMPDIR")" ] || fail "left in TMPDIR: $(ls "$TMPDIR")"
+}
+# A zombie, which nobody has waited for, is not alive.
+alive() { { tr -d "\\0" <"/proc/$(cat "$1")/cmdline"; } 2>/dev/null | grep -q .; }
+logged() { tar -xzOf "$out/report.tgz" "logs/$1" 2>/dev/null || fail "report.tgz has no logs/$1: $(tar -tzf "$out/report.tgz")"; }
 
+for program in anyorder gpu.device_test gpu_bench; do cp "$here/pretended_device.sh" "$bin/$program"; done
+for program in compute-sanitizer cuda-gdb ncu nvidia-smi; do cp "$here/pretended_device.sh" "$tools/$program"; done
+chmod +x "$bin"/* "$tools"/*
+touch "$bin/anyorder-prep" "$bin/anyorder-train"
+# Python itself, not a launcher of it that chooses among versions each time.
+PATH=$tools:$(python3 -c 'import os, sys; print(os.path.dirname(sys.executable))'):$PATH
 echo '{"version": "1", "commit": "abc", "built_on": "here", "cuda": true, "toolkit": "13.0", "glibc_at_least": "2.36"}' >"$work/tree/MANIFEST.json"
-passing anyorder
-
-# A machine without a GPU, whatever this one has.
+cat >"$work/tree/tests/bench/peers/xlnet_gpu.py" <<'PROGRAM'
+import sys
+print('{"name": "peer_large_%s", "value": 20000, "unit": "tokens/s"}' % sys.argv[2])
+PROGRAM
 cp "$here/environment.py" "$work/environment.py"
 pretend() { printf 'import sys\nif len(sys.argv) < 2 or sys.argv[1] != "--package-folders": print("""%s""")\n' "$1" >"$here/environment.py"; }
-printf 'echo every program starts\n' >"$here/training.sh"
+printf 'echo the program ran\n' >"$here/training.sh"
+sed -i 's/^smoke_case_seconds=10/smoke_case_seconds=1/' "$here/parts.sh"
+sed -i 's/^step_seconds=40/step_seconds=3/' "$here/diagnosis.sh"
+
+# A machine without a GPU, whatever this one has.
 pretend $'date\t2026-01-02\ngpus\t0\nno_gpu\tno driver'
-check 77
-reported '| correctness | starts_without_driver | passed |'
+check 77 depth
+reported '| depth | starts_without_driver | passed |'
 reported 'no GPU: not run (no driver)'
 reported 'Nothing was measured.'
-recorded '"exit_status": 77'
-grep -q 'no GPU: what needs one is not run (no driver)' "$work/log" || fail "the terminal does not say that there is no GPU"
+said 'no GPU: what needs one is not run (no driver)'
+expect_little_left
 
 # The bundle's programs would not start.
 pretend $'gpus\t1\nglibc\t2.31\nglibc_at_least\t2.36'
-check 74
-grep -q 'needs glibc 2.36 or newer, and this is 2.31' "$work/log" || fail "the terminal does not say which glibc is needed"
+check 74 smoke
+said 'needs glibc 2.36 or newer, and this is 2.31'
 
-# With one, all well.
+# With one, all well: every part in one go.
 pretend $'date\t2026-01-02\ngpus\t1\nchip\tPretended\nglibc\t2.36\nglibc_at_least\t2.36'
-passing gpu.device_test
-program gpu_bench <<<'echo "{\"name\": \"step_large\", \"value\": 130000, \"unit\": \"tokens/s\"}"'
-echo 'print("{\"name\": \"peer_large_eager\", \"value\": 20000, \"unit\": \"tokens/s\"}")' >"$work/tree/tests/bench/peers/xlnet_gpu.py"
-program compute-sanitizer <<<'echo "$*"; while [ "${1#--}" != "$1" ]; do shift 2; done; "$@"; echo "========= ERROR SUMMARY: 0 errors"'
-PATH=$bin:$PATH check 0
+check 0
 reported '# GPU check: Pretended, 2026-01-02'
-reported '2 of 2 tests passed; ERROR SUMMARY: 0 errors'
+order=$(sed -n 's/^| smoke | smoke_\(\w*\) | passed .*/\1/p' "$out/report.md" | xargs)
+[ "$order" = "Queue Copy Flat Gemm RingForward Graph" ] || fail "the order of the smoke cases is $order"
 reported 'ours 6.5 times as fast'
-[ ! -e "$out/work" ] || fail "the runs' folder was left behind"
-# One tool looks at everything before the next, and only memcheck would report errors of the API.
-order=$(sed -n 's/^sanitizer\t\([^\t_]*\)_.*/\1/p' "$out/results.tsv" | uniq | xargs)
-[ "$order" = "memcheck racecheck initcheck synccheck" ] || fail "the tools' order is $order"
-[ "$(grep -l -- '--report-api-errors no' "$out"/logs/*.log | xargs -n 1 basename | cut -d _ -f 1 | sort -u)" = memcheck ] || fail "who reports errors of the API"
+reported "| AttentionRingForwardKernel | instructions to 192 HMMA, a warp's step of 64 keys | 2,300 | 2,300 | confirmed |"
+reported '| attention forward | 0.36 | 0.36 | 24 | confirmed |'
+said 'Clocks before: SM 345 MHz'
+said 'under load'
+# What the sanitizer is limited to: our kernels, but for the tool that must see who writes.
+logged memcheck_SmallAttentionTest.log | grep -q -- '--kernel-name kernel_substring=anyorder.*--report-api-errors no' || fail "memcheck's options"
+! logged initcheck_SmallAttentionTest.log | grep -q -- '--kernel-name' || fail "initcheck is limited to our kernels"
+expect_little_left
 
-# What the others left of the time is the last part's; in a hurry it is not.
-[ "$(sed -n 's/^speed\tpeers\t0\t[0-9]*\t//p' "$out/results.tsv")" = 300 ] || fail "peers had less than all of its time: $(cat "$out/results.tsv")"
-PATH=$bin:$PATH check 0 --only speed --quick
-[ "$(sed -n 's/^speed\tpeers\t0\t[0-9]*\t//p' "$out/results.tsv")" -le 108 ] || fail "peers had more than its time in a hurry"
+# Crashes, wrong bits, a hang, a device that needs one process to recover, and one that leaves a process behind.
+FAULTS="Queue=leaves Copy=segv Flat=inherits Gemm=wrong RingForward=abort Graph=hang" check 1 smoke --seconds 60
+order=$(sed -n 's/^| smoke | smoke_\(\w*\) |.*/\1/p' "$out/report.md" | xargs)
+[ "$order" = "Queue Copy Flat Gemm RingForward Graph" ] || fail "after crashes the order is $order"
+reported '| smoke | smoke_Queue | passed |'
+said 'Leftover process of smoke_Queue, killed:'
+reported 'exit status 139 (signal 11)'
+reported '| failed right after smoke_Copy crashed, passed when run again;'
+reported '| smoke | smoke_Flat | failed |'
+said 'FAILED smoke_Gemm: exit status 1: 0 of 1 tests passed, failed: SmokeTest.Gemm; The difference between 1 and 2 exceeds 0.01'
+said "FAILED smoke_RingForward: exit status 134 (signal 6): CUDA error 700 (an illegal memory access) in kernel AttentionRingForwardKernel"
+reported '| smoke | smoke_Graph | cut off |'
+reported 'after 1 s: at the third of nine'
+# The first two failures that stay get all steps; the bisection goes on behind the switch that crashes.
+reported '| smoke_Copy | blocking |'
+reported '| smoke_Copy | cuda_gdb |'
+reported '| CUDA Exception: Warp Illegal Address; [Current focus set to CUDA kernel 0'
+reported '| smoke_Gemm | memcheck |'
+reported '| Invalid __global__ read of size 16 bytes; at AttentionRingForwardKernel+0x40; by thread (3,0,0)'
+reported 'position: crashed with status 134'
+reported 'dropout: out off by 0.5, bound 0.01, worst element at row mod 8 3, warp 2, key mod 64 17, tile 4'
+! grep -q '| smoke_Flat | blocking\|| smoke_Graph | memcheck' "$out/report.md" || fail "too much diagnosis: $(cat "$out/report.md")"
+reported '| smoke | memcheck_SmallModelTest | passed |'
+! alive "$PRETENDED/left" || fail "a process was left running"
+expect_little_left
 
-# One part only: no word of the others.
-check 0 --only correctness
-! grep -q 'gpu_bench\|memcheck' "$out/report.md" || fail "--only correctness reports other parts"
+# Ten hangs do not eat more than the time of the call, and what is cut off says so.
+begun=$SECONDS
+FAULTS="Queue=hang Copy=hang Flat=hang Gemm=hang RingForward=hang Graph=hang" check 2 smoke --seconds 9
+[ $((SECONDS - begun)) -le 11 ] || fail "a call of 9 s took $((SECONDS - begun))"
+said 'cut off: smoke_Queue, smoke_Copy, smoke_Flat, smoke_Gemm'
+
+# What SIGTERM does not end is killed, and what it has started, whatever session that made for itself.
+FAULTS="Graph=stubborn" check 2 rerun smoke_Graph --seconds 8
+said 'Leftover process of smoke_Graph, killed:'
+! alive "$PRETENDED/hangs" || fail "a stubborn process was left running"
+
+# Profilers that may not or cannot profile are said, and the rest goes on; a log that has run wild is shortened.
+FAULTS="ncu=forbidden bench_rows=wild" check 0 speed
+reported '| speed | ncu_counters | skipped |'
+reported '| ncu may not read this machine'
+reported '| speed | bench_rows | passed |'
+expect_little_left
+FAULTS="ncu=broken" check 0 speed
+reported 'ncu: Failed to initialize the profiler: LibraryNotLoaded'
+FAULTS="ncu=unsampled" check 0 rerun ncu_counters
+reported '| AttentionRingForwardKernel |'
+# Half of a step's kernels is no step, but what there is is shown.
+FAULTS="ncu=torn" check 1 rerun ncu_timeline
+reported 'FAILED: ended with status 9 after'
+reported '| attention forward | 0.36 |'
+
+# Checks by their names, with what the diagnosis gives.
+FAULTS="production=abort" check 1 rerun production_attention bench_ceilings
+reported '| production_attention | cuda_gdb |'
+[ "$(grep -c '^| \(smoke\|speed\|depth\|peers\) |' "$out/report.md")" = 2 ] || fail "rerun ran other checks: $(cat "$out/report.md")"
+check 64 rerun no_such_check
+said "there is no check 'no_such_check'; there are: smoke_Queue"
+
+# Two calls as one report: the later result of a check counts.
+cp -r "$out" "$work/first" 2>/dev/null || mkdir "$work/first"
+FAULTS="production=abort" check 1 rerun production_attention && cp "$out/report.tgz" "$work/first"
+check 0 rerun production_attention bench_ceilings
+python3 "$here/report.py" --merge "$work/merged" "$work/first" "$out" >"$work/log" || fail "merge"
+grep -q '^| depth | production_attention | passed .*; failed in the call before: exit status 134' "$work/merged.md" || fail "merged: $(cat "$work/merged.md")"
 
 # A driver that is older than the toolkit of the build: no failure, and what needs no GPU is still run.
 pretend $'gpus\t1\nchip\tPretended\nold_driver\tdriver of CUDA 12.4 too old for CUDA 13.0'
-check 77
-reported '| correctness | starts_without_driver | passed |'
-reported '| correctness | backend_suite | not run | 0 | not run: driver of CUDA 12.4 too old for CUDA 13.0 |'
-reported '| speed | gpu_bench | not run |'
+check 77 depth
+reported '| depth | starts_without_driver | passed |'
+reported '| depth | backend_suite | not run | 0 | not run: driver of CUDA 12.4 too old for CUDA 13.0 |'
 
 # An environment that takes too long is ended; what it has said by then counts.
-sed -i 's/environment=40/environment=1/' "$here/check.sh"
+sed -i 's/environment_seconds=25/environment_seconds=1/' "$here/runner.sh"
 printf 'import sys, time\nif len(sys.argv) < 2 or sys.argv[1] != "--package-folders": print("gpus\\t1", flush=True); time.sleep(30)\n' >"$here/environment.py"
-check 0 --only speed
+check 0 rerun bench_ceilings
 reported '| environment | ended early, after at most 1 s |'
 printf 'import sys, time\nif len(sys.argv) < 2 or sys.argv[1] != "--package-folders": time.sleep(30)\n' >"$here/environment.py"
-check 77 --only speed
+check 77 rerun bench_ceilings
 reported 'no GPU: not run (the driver did not say'
 pretend $'date\t2026-01-02\ngpus\t1\nchip\tPretended'
 
-# A failure, and a check that is ended; still there is a report of all.
-sed -i 's/^check gpu attention [0-9]*/check gpu attention 1/' "$here/check.sh"
-program gpu.device_test <<<'case $1 in *Device*) echo "something is wrong"; exit 1 ;; *Attention*) echo "at the third of nine"; sleep 60 ;; esac'
-check 1 --only correctness
-reported '| correctness | backend_suite | failed |'
-reported 'exit status 1: something is wrong |'
-reported 'after 3 s: at the third of nine |'
-reported '| correctness | model_gradients | passed |'
-# Without the failure the status is that of what was cut off.
-program gpu.device_test <<<'case $1 in *Attention*) echo "at the third of nine"; sleep 60 ;; *) echo "all is well" ;; esac'
-check 2 --only correctness
-recorded '"exit_status": 2'
-# No time is left for a check: for its part, or of all that there is.
-sed -i 's/^part sanitizer .*/part sanitizer 0/' "$here/check.sh"
-check 2
-reported '| correctness | backend_suite | passed |'
-reported '| sanitizer | memcheck_SmallAttentionTest | cut off | 0 | the part'
-sed -i 's/^total=540/total=0/' "$here/check.sh"
-check 2 --only correctness
-reported '| correctness | backend_suite | cut off | 0 | the part'
-
 # Ended from outside: what was seen is reported, what was under way is not called passed.
-sed -i 's/^total=0/total=540/; s/^check gpu attention [0-9]*/check gpu attention 60/' "$here/check.sh"
-rm -rf "$out"  # its logs would say that the check under way has begun
-"$here/check.sh" --bundle "$work/tree" --out "$out" --only correctness >"$work/log" 2>&1 &
+export FAULTS="attention=hang"
+rm -rf "$PRETENDED" && mkdir "$PRETENDED"
+"$here/check.sh" depth --bundle "$work/tree" --out "$out" >"$work/log" 2>&1 &
 script=$!
 for _ in $(seq 200); do
-  ! grep -q 'third of nine' "$out/logs/attention.log" 2>/dev/null || break
+  [ ! -e "$PRETENDED/hangs" ] || break
   sleep 0.05
 done
 kill -TERM $script
 status=0
 wait $script || status=$?
 [ $status -eq 2 ] || fail "a script that was ended says $status"
-reported '| correctness | attention | cut off | 0 | the script was ended before this check was |'
-reported '| correctness | backend_suite | passed |'
+reported '| depth | attention | cut off | 0 | the script was ended before this check was |'
+reported '| depth | backend_suite | passed |'
+! alive "$PRETENDED/hangs" || fail "the check under way was left running"
+export FAULTS=""
 
-# A test program that is missing from a build with CUDA is a failure, from one without it is none.
-rm "$bin/gpu.device_test"
-check 1 --only correctness
+# A test program that is missing from a build with CUDA is a failure, from one without it is none; so is one without the cases.
+FAULTS="list=empty" check 1 smoke
+said 'FAILED smoke_cases: exit status 1: gpu.device_test has no SmokeTest'
+mv "$bin/gpu.device_test" "$work/gpu.device_test"
+check 1 rerun backend_suite
 reported 'gpu.device_test is not in this build |'
 pretend $'gpus\t1\ncuda_backend\tno'
-check 0 --only correctness
+check 0 rerun backend_suite
 reported 'gpu.device_test is not in this build, which has no CUDA backend |'
 
+# The CPU's losses are made beforehand, and only those of this very build are taken.
+cp "$source/tests/gpu/training.sh" "$here/training.sh"
+"$here/check.sh" prepare --bundle "$work/tree" >"$work/log" 2>&1 || fail "prepare"
+said 'cpu_curves.json: 3 steps of commit abc'
+check 0 rerun loss_curve
+reported '3 steps from 4.000 to 2.000 nats'
+! grep -q cpu "$PRETENDED/runs" || fail "the CPU trained again: $(cat "$PRETENDED/runs")"
+echo 'another build' >"$bin/anyorder-train"
+check 1 rerun loss_curve
+said 'cpu_curves.json is stale (programs '
+rm "$work/tree/cpu_curves.json"
+check 0 rerun loss_curve
+grep -q cpu "$PRETENDED/runs" || fail "there are no losses of the CPU"
+
 # Runs with and without NCCL, by a program that has a library, none, or one that fails.
-program anyorder <<'PROGRAM'
-words="$*"
-case $1 in
-  prep) mkdir -p shards && touch shards/spiece.model ;;
-  launch)
-    case $words:$NCCL in
-      *transport=nccl*:none) echo "no NCCL: libnccl.so.2 is not here"; echo "the run has ended"; exit 74 ;;
-      *transport=nccl*:bad) echo "NCCL's ncclCommInitRankConfig: bad"; exit 74 ;;
-    esac
-    run=${words#*--run-dir }
-    mkdir -p "${run%% *}/checkpoints/step-000000020" ;;
-  inspect) echo '{"state_digest": "abc"}' ;;
-esac
-PROGRAM
 for case in 'good 0 without and with end in abc' 'none 77 skipped: no NCCL: libnccl.so.2 is not here' "bad 1 FAILED: with ended with status 74: NCCL's ncclCommInitRankConfig: bad"; do
   read -r library expected words <<<"$case"
   status=0
-  NCCL=$library bash "$source/tests/gpu/training.sh" "$bin" "$work/nccl" nccl >"$work/log" || status=$?
+  FAULTS="nccl=$library" bash "$source/tests/gpu/training.sh" "$bin" "$work/nccl" nccl >"$work/log" || status=$?
   [ $status -eq "$expected" ] && [ "$(tail -n 1 "$work/log")" = "$words" ] || fail "nccl, $library: status $status, expected $expected and '$words'"
   rm -r "$work/nccl"
 done
 
 # The command line.
-check 64 --only everything
+check 64 everything
+check 64 smoke depth
+check 64 rerun
 check 64 --colour
-check 64 --build
+check 64 smoke --build
+check 64 smoke --seconds soon
 status=0
 "$here/check.sh" --bundle "$work" >"$work/log" 2>&1 || status=$?
 [ $status -eq 64 ] && grep -q 'has no bin/' "$work/log" || fail "a folder that is no bundle: $status"

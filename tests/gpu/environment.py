@@ -8,6 +8,7 @@ toolkit made. Each line is printed once it is known, the slow ones last: what en
 import ctypes
 import datetime
 import glob
+import importlib.metadata
 import json
 import os
 import platform
@@ -24,7 +25,6 @@ QUERY = ("driver_version", "name", "memory.total", "clocks.current.sm", "clocks.
          "power.draw", "temperature.gpu", "persistence_mode", "compute_mode", "mig.mode.current", "ecc.mode.current",
          "clocks_event_reasons.active")
 PROGRAM_SECONDS = 10  # nvidia-smi takes one to five where persistence mode is off
-TORCH_SECONDS = 25  # its first import reads gigabytes
 FIELD_BY_FIELD_SECONDS = 15
 
 
@@ -168,9 +168,13 @@ def machine():
     yield "python", platform.python_version()
 
 
-def torch():
-    found = output(sys.executable, "-c", "import torch; print(torch.__version__, torch.cuda.is_available())", seconds=TORCH_SECONDS)
-    yield "torch", found or "not found"
+def packages():
+    """As installed: importing torch reads gigabytes."""
+    for name in ("torch", "transformers"):
+        try:
+            yield name, importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            yield name, "not found"
 
 
 def compilers_toolkit(root):
@@ -220,7 +224,7 @@ def main():
         say(source())
     if old_driver(facts):
         say([("old_driver", old_driver(facts))])
-    for source in (nvidia_smi, toolkit, libraries, torch):
+    for source in (nvidia_smi, toolkit, libraries, packages):
         say(source())
 
 

@@ -1,147 +1,50 @@
 #!/usr/bin/env python3
-"""Makes report.md and report.jsonl of what check.sh left in its folder. Python's standard library only.
+"""Makes report.md and report.tgz of what check.sh left in its folder. Python's standard library only.
 
-Usage: report.py DIR [--seconds N]      writes both and prints the summary; the exit status is check.sh's (0, 1, 2 or 77)
-       report.py DIR --line NAME        prints one check's line, while the others still run
+Usage: report.py DIR --out DIR [--call NAME] [--seconds N]     writes both and prints the summary; the exit status is check.sh's (0, 1, 2 or 77),
+                                                               74 if they could not be written
+       report.py DIR --out DIR [--call NAME] --line CHECK      prints one check's line, and keeps report.md up to date, while the others still run
+       report.py --merge NAME DIR...                           writes NAME.md and NAME.jsonl of several calls, the earliest first; each DIR is an
+                                                               --out of check.sh, or its report.tgz. A later result of a check replaces an earlier one
 
-DIR has environment.tsv (key, value), plan.tsv (part, check), results.tsv (part, check, exit status or reason, seconds, limit or words) and
-logs/CHECK.log. Programs speak to the report by JSON lines in their logs:
-  {"tensor": NAME, "relative_l2": X, "bound": Y}                            model_gradients
-  {"loss_curve": ...} and {"loss_at_step": ...}                             loss_curve.py
-  {"name": NAME, "shape": TEXT, "value": X, "unit": UNIT, "ms": X, "rate": X, "ceiling": "copy"|"gemm"}   gpu_bench and peers, in their order;
-      `shape`, `ms`, `rate` and `ceiling` may be missing. `rate` is in the ceiling's unit, and the value is if it is missing. The cases named
-      `copy` and `gemm` are the measured ceilings. goals.json has the goals.
+report.tgz has report.md, report.jsonl (every record that report.md is made of) and logs/. check_results.py says what DIR has.
 """
 import argparse
+import io
 import json
-import re
 import sys
+import tarfile
 from pathlib import Path
 
-GOALS = Path(__file__).resolve().parent / "goals.json"
-PASSED, FAILED, SKIPPED, CUT_OFF, NOT_RUN = "passed", "failed", "skipped", "cut off", "not run"
-EXIT_FAILED, EXIT_CUT_OFF, EXIT_NO_GPU = 1, 2, 77
-TIMED_OUT = (124, 137)  # coreutils' timeout; the second also stands for a process that something else killed
+import kernel_profile
+from check_results import CUT_OFF, FAILED, NOT_RUN, PASSED, STATUSES, Run, bisect_text, json_lines, read_log
+
+GOALS = kernel_profile.GOALS
+EXIT_FAILED, EXIT_CUT_OFF, EXIT_NO_GPU, EXIT_CANNOT_WRITE = 1, 2, 77, 74
+MAX_ARCHIVE = 12_000_000
 WORST_TENSORS = 12
+LARGEST_KERNELS = 25
+MAX_TERMINAL = 11_000
+MAX_TERMINAL_LINE = 420
 
 
-def read_rows(path, columns):
-    if not path.exists():
-        return []
-    rows = [line.split("\t") for line in path.read_text(errors="replace").splitlines()]
-    return [row + [""] * (columns - len(row)) for row in rows if row[0]]
+def of_kind(records, kind):
+    return [record for record in records if record["kind"] == kind]
 
 
-def json_lines(log):
-    """The JSON objects of a log, among other lines; a last line that was cut short is none."""
-    records = []
-    for line in log.splitlines():
-        if line.startswith("{"):
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(record, dict):
-                records.append(record)
-    return records
+def exit_status(records):
+    statuses = {check["status"] for check in of_kind(records, "check")}
+    if FAILED in statuses:
+        return EXIT_FAILED
+    if CUT_OFF in statuses:
+        return EXIT_CUT_OFF
+    has_gpu = any(environment.get("gpus", "0") != "0" for environment in of_kind(records, "environment"))
+    return EXIT_NO_GPU if NOT_RUN in statuses or not has_gpu else 0
 
 
-def last_line(log):
-    lines = [line.strip() for line in log.splitlines() if line.strip() and not line.startswith("{")]
-    results = len(json_lines(log))
-    return lines[-1] if lines else f"{results} results" if results else "no output"
-
-
-def test_counts(log):
-    """(ran, passed, skipped, names of failed) of a GoogleTest program's log; None if it is none."""
-    ran = re.search(r"^\[==========\] (\d+) tests? from .* ran\.", log, re.MULTILINE)
-    if not ran:
-        return None
-
-    def count(word):
-        found = re.search(rf"^\[ *{word} *\] (\d+) tests?", log, re.MULTILINE)
-        return int(found.group(1)) if found else 0
-
-    failed = re.findall(r"^\[  FAILED  \] (\S+?),? (?!\()", log + "\n", re.MULTILINE)
-    names = [name for name in dict.fromkeys(failed + re.findall(r"^\[  FAILED  \] ([\w/.]+)$", log, re.MULTILINE)) if not name.isdigit()]
-    return int(ran.group(1)), count("PASSED"), count("SKIPPED"), names
-
-
-def words_of(log):
-    """What a log says in one line."""
-    sanitizer = re.findall(r"^=+ ((?:ERROR|RACECHECK) SUMMARY: .*)$", log, re.MULTILINE)
-    counts = test_counts(log)
-    if counts:
-        ran, passed, skipped, names = counts
-        text = f"{passed} of {ran} tests passed" + (f", {skipped} skipped" if skipped else "")
-        text += "".join(f", failed: {name}" for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        return "; ".join([text, *sanitizer])
-    return "; ".join(sanitizer) or last_line(log)
-
-
-def judge(outcome, seconds, words, log, environment):
-    """(status, note) of a check. `outcome`: an exit status or check.sh's word for why there is none."""
-    if outcome == "no-gpu":
-        return NOT_RUN, f"no GPU: not run ({words})"
-    if outcome == "old-driver":
-        return NOT_RUN, f"not run: {words}"
-    if outcome == "no-time":
-        return CUT_OFF, words
-    if outcome == "no-program":
-        # A build with CUDA on a machine with a GPU that lacks a check has a fault; one without CUDA cannot have it.
-        return (SKIPPED, f"{words}, which has no CUDA backend") if environment.get("cuda_backend") == "no" else (FAILED, words)
-    status = int(outcome)
-    if status in TIMED_OUT and seconds >= int(words):
-        return CUT_OFF, f"after {words} s: {words_of(log)}"
-    if status == 77:
-        return SKIPPED, last_line(log).removeprefix("skipped: ")
-    if status != 0 and "Device not supported" in log:
-        return SKIPPED, "compute-sanitizer does not support this device"
-    if status != 0:
-        return FAILED, f"exit status {status}: {words_of(log)}"
-    counts = test_counts(log)
-    if counts and counts[1] == 0:
-        reasons = re.findall(r"^.*: Skipped\n(.+)$", log, re.MULTILINE)
-        return SKIPPED, f"all {counts[2]} tests: {reasons[0] if reasons else 'no reason given'}"
-    return PASSED, words_of(log)
-
-
-class Run:
-    """What check.sh left in its folder."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.environment = {row[0]: row[1] for row in read_rows(folder / "environment.tsv", 2)}
-        results = {row[1]: row for row in read_rows(folder / "results.tsv", 5)}
-        self.checks = []
-        for part, name, *_ in read_rows(folder / "plan.tsv", 2):
-            if name in results:
-                _, _, outcome, seconds, words = results[name][:5]
-                status, note = judge(outcome, int(seconds), words, self.log(name), self.environment)
-            else:
-                seconds, status, note = 0, CUT_OFF, "the script was ended before this check was"
-            self.checks.append({"kind": "check", "part": part, "check": name, "status": status, "seconds": int(seconds), "note": note})
-
-    def log(self, name):
-        path = self.folder / "logs" / f"{name}.log"
-        return path.read_text(errors="replace") if path.exists() else ""
-
-    def records(self, key):
-        """JSON lines with `key`, of all logs in the order of the checks."""
-        return [record for check in self.checks for record in json_lines(self.log(check["check"])) if key in record]
-
-    def exit_status(self):
-        statuses = {check["status"] for check in self.checks}
-        if FAILED in statuses:
-            return EXIT_FAILED
-        if CUT_OFF in statuses:
-            return EXIT_CUT_OFF
-        return EXIT_NO_GPU if NOT_RUN in statuses or self.environment.get("gpus", "0") == "0" else 0
-
-    def summary(self):
-        counts = [f"{sum(check['status'] == status for check in self.checks)} {status}" for status in (PASSED, FAILED, SKIPPED, CUT_OFF, NOT_RUN)
-                  if any(check["status"] == status for check in self.checks)]
-        return ", ".join(counts) or "no checks"
+def summary(records):
+    statuses = [check["status"] for check in of_kind(records, "check")]
+    return ", ".join(f"{statuses.count(status)} {status}" for status in STATUSES if status in statuses) or "no checks"
 
 
 def mark(value, goal):
@@ -204,16 +107,21 @@ def table(header, rows):
     return lines + ["| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows] + [""]
 
 
-def speed_text(rows, missing, goals, chip):
+def measured_text(row):
+    return f"{number(row['value'])} {row.get('unit', '')}" + (f", ours {row['times_faster']} times as fast" if "times_faster" in row else "")
+
+
+def speed_text(records, goals):
+    rows, missing = speed_rows(of_kind(records, "speed"), goals)
     if not rows:
         return ["Nothing was measured.", ""]
     lines = table(("case", "shape", "measured", "ms", "of ceiling", "bar", "goal", "reached"),
-                  [(row["name"], row.get("shape", ""),
-                    f"{number(row['value'])} {row.get('unit', '')}" + (f", ours {row['times_faster']} times as fast" if "times_faster" in row else ""),
+                  [(row["name"], row.get("shape", ""), measured_text(row),
                     number(row.get("ms")), f"{row['percent_of_ceiling']} %" if "percent_of_ceiling" in row else "",
                     number(row.get("bar")), number(row.get("goal")), row.get("mark") or "") for row in rows])
-    lines += [f"Goals are for one {goals['chip']}; this is {chip or 'an unknown chip'}. Ceilings are the cases `copy` (bytes read and written) and `gemm` of "
-              "this run. Peers' bars are how many times as fast ours is to be."]
+    chips = sorted({environment.get("chip", "an unknown chip") for environment in of_kind(records, "environment")})
+    lines += [f"Goals are for one {goals['chip']}; this is {' and '.join(chips)}. Ceilings are the cases `copy` (bytes read and written) and `gemm` of "
+              "this report. Peers' bars are how many times as fast ours is to be."]
     if missing:
         lines += [f"Not measured: {', '.join(missing)}."]
     return lines + [""]
@@ -225,56 +133,227 @@ def gradient_text(tensors):
             table(("tensor", "relative L2", "bound"), [(r["tensor"], number(r["relative_l2"]), number(r["bound"])) for r in worst]))
 
 
-def curve_text(points, deviations):
+def curve_text(losses):
     names = ("cpu_fp32", "cpu_bf16", "cuda_fp32", "cuda_bf16")
+    points = [record for record in losses if "loss_at_step" in record]
+    deviations = [record for record in losses if "loss_curve" in record]
     lines = table(("step", *names), [(p["loss_at_step"], *(f"{p[name]:.4f}" for name in names)) for p in points])
     return lines + table(("difference to cpu_fp32", "rms", "bound", "largest", "bound"),
                          [(d["loss_curve"], number(d["rms"]), number(d.get("rms_bound")), number(d["largest"]), number(d.get("largest_bound")))
                           for d in deviations])
 
 
-def markdown(run, seconds, speed, missing, goals):
-    environment = run.environment
-    lines = [f"# GPU check: {environment.get('chip', 'no GPU')}, {environment.get('date', 'no date')}", "",
-             f"{run.summary()}; {seconds} s. Exit status {run.exit_status()}.", ""]
-    lines += ["## Environment", ""] + table(("what", "found"), environment.items())
-    lines += ["## Checks", ""] + table(("part", "check", "status", "s", "note"),
-                                       [(c["part"], c["check"], c["status"], c["seconds"], c["note"]) for c in run.checks])
-    tensors, points = run.records("tensor"), run.records("loss_at_step")
-    if tensors:
-        lines += ["## Gradients of the whole model beside the CPU's", ""] + gradient_text(tensors)
-    if points:
-        lines += ["## Losses beside the CPU's", ""] + curve_text(points, run.records("loss_curve"))
-    return "\n".join(lines + ["## Times", ""] + speed_text(speed, missing, goals, environment.get("chip"))) + "\n"
+def counter_text(found, goals):
+    def megabytes(record):
+        if "dram_bytes" not in record:
+            return ""
+        rate = f", {record['dram_bytes'] / record['ns'] * 1e-3:.2f} TB/s" if record.get("ns") else ""
+        return f"{record['dram_bytes'] * 1e-6:.1f} MB{rate}"
+
+    lines = table(("kernel", "grid", "us", "issue active %", "tensor active %", "warps active %", "bank conflicts", "DRAM", "warps wait for"),
+                  [(r["kernel"], r["grid"], number(r["ns"] * 1e-3) if "ns" in r else "", number(r.get("issue_active")), number(r.get("tensor_active")),
+                    number(r.get("warps_active")), number(r.get("conflicts_load", 0) + r.get("conflicts_store", 0)), megabytes(r),
+                    ", ".join(f"{name} {share} %" for name, share in r["stalls"])) for r in found])
+    lines += ["Instructions, as counted by reading and as executed:", ""]
+    return lines + table(("kernel", "what", "counted", "measured", "so"),
+                         [(kernel, what, number(counted), number(measured), verdict)
+                          for kernel, what, counted, measured, verdict in kernel_profile.counted_rows(found, goals["counted"])])
 
 
-def write_report(run, seconds):
+def timeline_text(times, goals):
+    total = sum(record["ms"] for record in times)
+    lines = [f"{sum(record['launches'] for record in times)} launches, {total:.1f} ms, {total / times[0]['lanes']:.3f} ms a lane; each kernel by itself, "
+             "so without what runs at the same time.", ""]
+    lines += table(("what", "counted ms a lane", "measured ms a lane", "launches", "so"),
+                   [(what, number(counted), number(ms), launches, verdict)
+                    for what, counted, ms, launches, verdict in kernel_profile.step_rows(times, goals["step_ms_a_lane"])])
+    return lines + table(("kernel", "launches", "ms", "share"),
+                         [(r["kernel"], r["launches"], number(r["ms"]), f"{r['percent']} %") for r in times[:LARGEST_KERNELS]])
+
+
+def machine_text(records):
+    lines = []
+    for record in of_kind(records, "clocks"):
+        call = f" ({record['call']})" if "call" in record else ""
+        lines += [f"{when}{call}: {record[key]}" for when, key in (("Clocks before", "before"), ("under load", "under_load"), ("after", "after")) if key in record]
+    lines += [f"Leftover process of {r['check']}, killed: {r['process']} {r['command']}" for r in of_kind(records, "leftover")]
+    lines += [f"Still on the GPU: {r['line']}" for r in of_kind(records, "gpu_process")]
+    return lines + [f"Driver: {r['line']}" for r in of_kind(records, "xid")]
+
+
+def markdown(records):
     goals = json.loads(GOALS.read_text())
-    speed, missing = speed_rows(run.records("name"), goals)
-    records = [{"kind": "environment", **run.environment}, *run.checks]
-    records += [{"kind": "gradient", **record} for record in run.records("tensor")]
-    records += [{"kind": "loss", **record} for key in ("loss_at_step", "loss_curve") for record in run.records(key)]
-    records += speed
-    records.append({"kind": "summary", "summary": run.summary(), "seconds": seconds, "exit_status": run.exit_status(), "not_measured": missing})
-    (run.folder / "report.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    (run.folder / "report.md").write_text(markdown(run, seconds, speed, missing, goals))
+    environments, checks, calls = of_kind(records, "environment"), of_kind(records, "check"), of_kind(records, "call")
+    first = environments[0] if environments else {}
+    lines = [f"# GPU check: {first.get('chip', 'no GPU')}, {first.get('date', 'no date')}", "",
+             f"{summary(records)}; {sum(call['seconds'] for call in calls)} s. Exit status {exit_status(records)}.", ""]
+    if len(calls) > 1:
+        lines += table(("call", "date", "build", "seconds", "result"),
+                       [(call["call"], call.get("date", ""), call.get("anyorder", ""), call["seconds"], call["summary"]) for call in calls])
+    for environment in environments:
+        lines += ["## Environment", ""] + table(("what", "found"), [pair for pair in environment.items() if pair[0] != "kind"])
+    lines += ["## Checks", ""] + table(("part", "check", "status", "s", "note"),
+                                       [(c["part"], c["check"], c["status"], c["seconds"], c["note"]) for c in checks])
+    sections = (("What the diagnosis of failures found", "diagnosis",
+                 lambda found: table(("check", "step", "s", "finding"), [(r["check"], r["step"], r["seconds"], r["finding"]) for r in found])),
+                ("Attention, one part after another", "bisect", lambda found: [f"- {bisect_text(r)}{'' if not r.get('passed') else ': passed'}" for r in found] + [""]),
+                ("Tensors beside the CPU's", "gradient", gradient_text),
+                ("Losses beside the CPU's", "loss", curve_text),
+                ("Counters of kernels", "counters", lambda found: counter_text(found, goals)),
+                ("One step, kernel by kernel", "kernel_time", lambda found: timeline_text(found, goals)))
+    for title, kind, text in sections:
+        found = of_kind(records, kind)
+        if found:
+            lines += [f"## {title}", "", *text(found)]
+    lines += ["## Times", "", *speed_text(records, goals)]
+    return "\n".join(lines + ["## Machine", "", *(f"- {line}" for line in machine_text(records)), ""])
+
+
+def failure_lines(records):
+    """One line a failure, with the most telling finding of its diagnosis."""
+    findings = {}
+    for record in of_kind(records, "diagnosis"):
+        findings.setdefault(record["check"], {})[record["step"]] = record["finding"]
+    for check in of_kind(records, "check"):
+        if check["status"] != FAILED:
+            continue
+        found = findings.get(check["check"], {})
+        telling = next((f"{step}: {found[step]}" for step in ("memcheck", "cuda_gdb", "blocking") if step in found), "")
+        yield " -- ".join(filter(None, [f"FAILED {check['check']}: {check['note']}", telling]))[:MAX_TERMINAL_LINE]
+    if "bisect" in findings:
+        yield f"attention by parts: {findings['bisect']['bisect']}"[:MAX_TERMINAL_LINE]
+
+
+def terminal(records):
+    """What is printed last: callers may see no more than the end of the output."""
+    goals = json.loads(GOALS.read_text())
+    rows, _ = speed_rows(of_kind(records, "speed"), goals)
+    steps = [row for row in rows if row["name"].startswith(("step_", "train_", "peer_")) or row.get("mark")]
+    failures = list(failure_lines(records))
+    cut_off = [check["check"] for check in of_kind(records, "check") if check["status"] == CUT_OFF]
+    tail = ([f"cut off: {', '.join(cut_off)}"] if cut_off else []) + \
+        [f"{row['name']:24} {row.get('shape', ''):24} {measured_text(row)}" + (f", {row['mark']}" if row.get("mark") else "") for row in steps] + \
+        machine_text(records)
+    room = MAX_TERMINAL - sum(len(line) + 1 for line in tail)
+    shown = 0
+    while shown < len(failures) and room > len(failures[shown]):
+        room -= len(failures[shown]) + 1
+        shown += 1
+    left_out = [f"... and {len(failures) - shown} more failures, in report.md"] if shown < len(failures) else []
+    return "\n".join(["", *failures[:shown], *left_out, *tail])[-MAX_TERMINAL:]
+
+
+def shortened(text, limit):
+    """A log's beginning and end."""
+    data = text.encode()
+    return data if len(data) <= limit else data[:limit // 2] + f"\n... {len(data) - limit} bytes left out ...\n".encode() + data[-limit // 2:]
+
+
+def pack(folder, records, text):
+    """The bytes of report.tgz; logs are shortened until it fits."""
+    logs = {path.name: read_log(path) for path in sorted((folder / "logs").glob("*")) if path.is_file()}
+    jsonl = "".join(json.dumps(record) + "\n" for record in records)
+    for limit in (2_000_000, 200_000, 20_000, 0):
+        files = {"report.md": text.encode(), "report.jsonl": jsonl.encode(), **{f"logs/{name}": shortened(log, limit) for name, log in logs.items() if limit}}
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+            for name, data in files.items():
+                entry = tarfile.TarInfo(name)
+                entry.size = len(data)
+                archive.addfile(entry, io.BytesIO(data))
+        if buffer.tell() <= MAX_ARCHIVE:
+            break
+    return buffer.getvalue()
+
+
+def records_of(run, options):
+    found = run.records()
+    call = {"kind": "call", "call": options.call, "seconds": options.seconds, "date": run.environment.get("date", ""),
+            "anyorder": run.environment.get("anyorder", ""), "summary": summary(found), "exit_status": exit_status(found)}
+    return [*found, call]
+
+
+def write_report(run, options):
+    """Prints what was found even if it cannot be written."""
+    records = records_of(run, options)
+    text = markdown(records)
+    print(terminal(records))
+    print(f"\n{summary(records)}; {options.seconds} s; {options.out}/report.md, report.tgz", flush=True)
+    try:
+        (options.out / "report.md").write_text(text)
+        (options.out / "report.tgz").write_bytes(pack(run.folder, records, text))
+    except OSError as error:
+        print(f"report.py: cannot write the report: {error}", file=sys.stderr)
+        return EXIT_CANNOT_WRITE
+    return exit_status(records)
+
+
+def write_line(run, options):
+    for check in run.checks:
+        if check["check"] == options.line:
+            print(f"{check['status']:8} {check['check']} ({check['seconds']} s): {check['note'][:MAX_TERMINAL_LINE]}", flush=True)
+    try:  # a caller that loses patience still finds this much
+        (options.out / "report.md").write_text(markdown(records_of(run, options)))
+    except OSError:
+        pass
+    return 0
+
+
+def read_records(path):
+    """Of a report.tgz or of the folder that has one."""
+    with tarfile.open(path / "report.tgz" if path.is_dir() else path) as archive:
+        return json_lines(archive.extractfile("report.jsonl").read().decode())
+
+
+def merged(calls):
+    """Records of several calls, the earliest first. Of a check that ran again the last result counts, and the note says what was before."""
+    checks, rest = {}, []
+    for records in calls:
+        call = next((record["call"] for record in records if record["kind"] == "call"), "")
+        again = {check["check"] for check in of_kind(records, "check") if check["check"] in checks}
+        for record in records:
+            if record["kind"] == "clocks":
+                record = {**record, "call": call}
+            if record["kind"] != "check":
+                rest.append(record)
+                continue
+            name = record["check"]
+            if name in again and checks[name]["status"] != PASSED:
+                record = {**record, "note": f"{record['note']}; {checks[name]['status']} in the call before: {checks[name]['note']}"}
+            checks[name] = record
+    environments = {}  # the same machine and build once
+    for record in of_kind(rest, "environment"):
+        environments.setdefault((record.get("chip"), record.get("driver"), record.get("anyorder")), record)
+    return [*environments.values(), *checks.values(), *(record for record in rest if record["kind"] != "environment")]
+
+
+def merge(name, folders):
+    try:
+        records = merged([read_records(folder) for folder in folders])
+    except (OSError, KeyError, tarfile.TarError) as error:
+        print(f"report.py: cannot read a report: {error}", file=sys.stderr)
+        return 64
+    Path(f"{name}.md").write_text(markdown(records))
+    Path(f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    print(f"{name}.md, {name}.jsonl: {len(folders)} calls, {summary(records)}")
+    return 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--call", default="")
     parser.add_argument("--seconds", type=int, default=0)
     parser.add_argument("--line")
+    parser.add_argument("--merge", metavar="NAME")
     options = parser.parse_args()
-    run = Run(options.folder)
-    if options.line:
-        for check in run.checks:
-            if check["check"] == options.line:
-                print(f"{check['status']:8} {check['check']} ({check['seconds']} s): {check['note']}", flush=True)
-        return 0
-    write_report(run, options.seconds)
-    print(f"\n{run.summary()}; {options.seconds} s; {options.folder}/report.md, report.jsonl")
-    return run.exit_status()
+    if options.merge:
+        return merge(options.merge, options.folders)
+    if options.out is None or len(options.folders) != 1:
+        parser.error("one folder, and --out")
+    run = Run(options.folders[0])
+    return write_line(run, options) if options.line else write_report(run, options)
 
 
 if __name__ == "__main__":

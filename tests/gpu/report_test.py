@@ -1,15 +1,18 @@
-"""report.py, loss_curve.py and environment.py on recorded outputs. Usage: report_test.py"""
+"""report.py and check_results.py on recorded outputs; by itself it runs all tests of this folder's Python. Usage: report_test.py"""
+import argparse
+import contextlib
+import io
 import json
-import math
+import random
 import sys
+import tarfile
 import tempfile
 import unittest
 from pathlib import Path
-from unittest import mock
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import environment  # noqa: E402
-import loss_curve  # noqa: E402
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import check_results  # noqa: E402
 import report  # noqa: E402
 
 ALL_PASSED = """Running main() from gtest_main.cc
@@ -88,7 +91,7 @@ class Folder(unittest.TestCase):
         (self.root / "logs" / f"{name}.log").write_text(log)
 
     def check(self, name):
-        return next(check for check in report.Run(self.root).checks if check["check"] == name)
+        return next(check for check in check_results.Run(self.root).checks if check["check"] == name)
 
     def judged(self, *arguments, **options):
         self.add("x", *arguments, **options)
@@ -108,7 +111,7 @@ class JudgeTest(Folder):
                          ("failed", "exit status 1: 1 of 3 tests passed, failed: Gpu/BackendTest.Gemm/CudaBF16, failed: GpuTest.Plain"))
 
     def test_a_crash_without_a_word_is_a_failure(self):
-        self.assertEqual(self.judged(139, ""), ("failed", "exit status 139: no output"))
+        self.assertEqual(self.judged(139, ""), ("failed", "exit status 139 (signal 11): no output"))
 
     def test_what_ran_past_its_limit_is_cut_off_with_its_last_words(self):
         for outcome in (124, 137):
@@ -148,7 +151,7 @@ class ExitStatusTest(Folder):
         self.write_environment(gpus=gpus)
         for number, outcome in enumerate(outcomes):
             self.add(f"c{number}", outcome, seconds=60 if outcome == 124 else 1)
-        return report.Run(self.root).exit_status()
+        return report.exit_status(check_results.Run(self.root).records())
 
     def test_0_when_all_passed_or_were_skipped(self):
         self.assertEqual(self.status(0, 77), 0)
@@ -171,14 +174,21 @@ class ExitStatusTest(Folder):
 
 
 class ReportTest(Folder):
+    def run_report(self, name="out"):
+        """The exit status; `printed` has what the terminal shows."""
+        out = self.root / name
+        out.mkdir(exist_ok=True)
+        self.printed = io.StringIO()
+        with contextlib.redirect_stdout(self.printed), contextlib.redirect_stderr(self.printed):
+            return report.write_report(check_results.Run(self.root), argparse.Namespace(out=out, call="depth", seconds=412))
+
     def write(self):
-        run = report.Run(self.root)
-        report.write_report(run, 412)
-        records = [json.loads(line) for line in (self.root / "report.jsonl").read_text().splitlines()]
-        return (self.root / "report.md").read_text(), records
+        self.run_report()
+        return (self.root / "out/report.md").read_text(), report.read_records(self.root / "out")
 
     def speed(self, records):
-        return {record["name"]: record for record in records if record["kind"] == "speed"}
+        rows, _ = report.speed_rows([record for record in records if record["kind"] == "speed"], json.loads(report.GOALS.read_text()))
+        return {row["name"]: row for row in rows}
 
     def test_a_whole_run(self):
         self.add("backend_suite", 0, ALL_PASSED)
@@ -198,8 +208,8 @@ class ReportTest(Folder):
         self.assertEqual(records[0]["chip"], "NVIDIA H200")
         self.assertEqual([record["status"] for record in records if record["kind"] == "check"],
                          ["passed", "failed", "passed", "passed", "cut off", "passed"])
-        self.assertEqual(records[-1], {"kind": "summary", "summary": "4 passed, 1 failed, 1 cut off", "seconds": 412, "exit_status": 1,
-                                       "not_measured": ["step_base", "attention_backward_a"]})
+        self.assertEqual(records[-1], {"kind": "call", "call": "depth", "seconds": 412, "date": "2026-01-02 03:04 UTC", "anyorder": "",
+                                       "summary": "4 passed, 1 failed, 1 cut off", "exit_status": 1})
 
     def test_marks_ceilings_and_peers(self):
         self.add("gpu_bench", 0, BENCH, part="speed")
@@ -240,83 +250,134 @@ class ReportTest(Folder):
         self.add("x", 1, "expected | got\n")
         self.assertIn("exit status 1: expected \\| got |", self.write()[0])
 
+    def test_what_is_printed_last_fits_and_begins_with_the_failures(self):
+        for i in range(100):
+            self.add(f"check{i}", 134, f"CUDA error 700 in kernel Kernel{i} " + "x" * 400)
+        self.add("gpu_bench", 0, BENCH, part="speed")
+        self.assertEqual(self.run_report(), 1)
+        printed = self.printed.getvalue()
+        self.assertLess(len(printed), 12000)
+        self.assertIn("FAILED check0: exit status 134 (signal 6): CUDA error 700 in kernel Kernel0", printed)
+        self.assertRegex(printed, r"\.\.\. and \d+ more failures, in report.md")
+        self.assertIn("step_large                                        181,000 tokens/s, goal", printed)
+        self.assertTrue(printed.endswith("out/report.md, report.tgz\n"))
 
-def curve(noise):
-    return {step: 7.0 * math.exp(-step / 100) + 4 + noise * math.sin(step) for step in range(1, 201)}
+    def test_a_report_that_cannot_be_written_is_still_printed(self):
+        self.add("x", 1, "it failed\n")
+        (self.root / "out").mkdir()
+        (self.root / "out" / "report.tgz").symlink_to("/dev/full")
+        self.assertEqual(self.run_report(), 74)
+        self.assertIn("FAILED x: exit status 1: it failed", self.printed.getvalue())
+        self.assertIn("cannot write the report", self.printed.getvalue())
+
+    def test_logs_are_shortened_until_the_archive_fits(self):
+        noise = random.Random(1)
+        for i in range(12):
+            self.add(f"wild{i}", 0, noise.randbytes(1_500_000).hex())
+        self.run_report()
+        self.assertLess((self.root / "out/report.tgz").stat().st_size, 12.1e6)
+        with tarfile.open(self.root / "out/report.tgz") as archive:
+            self.assertIn(b"bytes left out", archive.extractfile("logs/wild0.log").read())
+
+    def test_clocks_leftovers_and_what_the_driver_says(self):
+        (self.root / "clocks.csv").write_text("345, 3201, 30, 76.5, 0, 0x0000000000000001\n1755, 3201, 60, 700.0, 100, 0x0000000000000004\n"
+                                              "1980, 3201, 50, 600.0, 90, 0x0000000000000060\ntorn, 3201\n")
+        (self.root / "leftovers.tsv").write_text("ranks\t77\tanyorder-train --x \n")
+        (self.root / "xid.txt").write_text("NVRM: Xid (PCI:0000:01:00): 31, pid=7\n")
+        text, _ = self.write()
+        self.assertIn("- Clocks before (depth): SM 345 MHz", text.replace("before:", "before (depth):"))
+        self.assertIn("- under load: SM 1755 to 1980 MHz, median 1980, of 2 samples, throttled: hardware thermal, power cap, software thermal", text)
+        self.assertIn("- Leftover process of ranks, killed: 77 anyorder-train", text)
+        self.assertIn("- Driver: NVRM: Xid (PCI:0000:01:00): 31", text)
+
+    def test_calls_are_merged_and_the_last_result_counts(self):
+        self.add("gpu_bench", 0, BENCH, part="speed")
+        self.add("attention", 1, SOME_FAILED)
+        self.run_report("first")
+        for name in ("plan.tsv", "results.tsv"):
+            (self.root / name).write_text("")
+        self.add("attention", 0, ALL_PASSED)
+        self.add("peers", 0, PEERS, part="peers")
+        self.run_report("second")
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            self.assertEqual(report.merge(self.root / "merged", [self.root / "first/report.tgz", self.root / "second"]), 0)
+        self.assertIn("2 calls, 3 passed", printed.getvalue())
+        text = (self.root / "merged.md").read_text()
+        self.assertIn("| correctness | attention | passed | 1 | 2 of 3 tests passed, 1 skipped; failed in the call before: exit status 1:", text)
+        self.assertIn("ours 6.03 times as fast", text)  # beside a step of the other call
+        self.assertEqual(text.count("## Environment"), 1)
+        self.assertEqual(json.loads((self.root / "merged.jsonl").read_text().splitlines()[0])["kind"], "environment")
+        with contextlib.redirect_stderr(io.StringIO()) as printed:
+            self.assertEqual(report.merge(self.root / "merged", [self.root / "nowhere"]), 64)
 
 
-class LossCurveTest(unittest.TestCase):
-    def passed(self, *curves):
-        return [record["passed"] for record in loss_curve.compare([curve(0), curve(1e-3), *curves]) if "passed" in record]
+MEMCHECK = """========= COMPUTE-SANITIZER
+[ RUN      ] SmokeTest.RingForward
+========= Invalid __shared__ read of size 16 bytes
+=========     at anyorder::kernels::cuda::AttentionRingForwardKernel(T1)+0x1f30 in attention_ring_forward.cuh:200
+=========     by thread (32,0,0) in block (1,0,0)
+=========     Address 0x1a4c0 is out of bounds
+========= Target application returned an error
+========= ERROR SUMMARY: 32 errors
+"""
+RACECHECK = """========= COMPUTE-SANITIZER
+========= Error: Race reported between Write access at A+0x10 and Read access at B+0x20 [64 hazards]
+=========
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
+"""
+CUDA_GDB = """Opening GPU coredump: core.1
+[New Thread 1]
+CUDA Exception: Warp Illegal Address
+The exception was triggered at PC 0x7f5a  AttentionRingForwardKernel (attention_ring_forward.cuh:200)
+[Current focus set to CUDA kernel 0, grid 3, cluster (0,0,0), block (1,0,0), thread (32,0,0), device 0, sm 0, warp 1, lane 0]
+#0  0x00007f5a in AttentionRingForwardKernel<<<(10,16,2),(128,1,1)>>> ()
+"""
+BISECT = """{"bisecting": "plain"}
+{"bisect": "plain", "tensor": "out", "relative_l2": 0.002, "bound": 0.01, "passed": true}
+{"bisecting": "position"}
 
-    def test_rounding_as_large_as_the_cpus_passes(self):
-        self.assertEqual(self.passed(curve(1e-5), curve(-2.5e-3)), [True, True])
-
-    def test_more_than_three_times_that_fails(self):
-        self.assertEqual(self.passed(curve(1e-5), curve(3.5e-3)), [True, False])
-
-    def test_fp32_may_not_be_farther_than_bf16_is(self):
-        self.assertEqual(self.passed(curve(1.1e-3), curve(1e-3)), [False, True])
-
-    def test_one_step_that_leaps_fails(self):
-        leaping = curve(1e-5)
-        leaping[77] += 0.004
-        self.assertEqual(self.passed(leaping, curve(1e-3)), [False, True])
-
-    def test_a_loss_that_is_not_a_number_fails(self):
-        broken = curve(1e-3)
-        broken[5] = math.nan
-        self.assertEqual(self.passed(curve(0), broken), [True, False])
+{"bisect": "position", "crashed": 134}
+{"bisecting": "dropout"}
+{"bisect": "dropout", "tensor": "lse", "relative_l2": 0.4, "bound": 0.01, "passed": false, "worst": {"row_mod_8": 5, "warp": 3}, "pattern": "one warp"}
+{"bisect": "torn", "tens"""
 
 
-class EnvironmentTest(unittest.TestCase):
-    def test_the_newest_library_of_the_first_folder_that_has_one(self):
-        with tempfile.TemporaryDirectory() as root:
-            for name in ("a/libx.so", "b/libx.so.9", "b/libx.so.12", "b/libx.so.12.1.0", "c/libx.so.13"):
-                path = Path(root, name)
-                path.parent.mkdir(exist_ok=True)
-                path.touch()
-            folders = [f"{root}/{folder}" for folder in "abc"]
-            self.assertEqual(environment.find_library("libx", folders), f"{root}/b/libx.so.12")
-            self.assertIsNone(environment.find_library("liby", folders))
+class DiagnosisTest(Folder):
+    def test_the_sanitizers_first_finding_is_said_with_its_place(self):
+        self.assertEqual(check_results.sanitizer_finding(MEMCHECK), "Invalid __shared__ read of size 16 bytes; at anyorder::kernels::cuda::"
+                         "AttentionRingForwardKernel(T1)+0x1f30 in attention_ring_forward.cuh:200; by thread (32,0,0) in block (1,0,0)")
+        self.assertEqual(self.judged(1, RACECHECK), ("failed", "exit status 1: RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings); Error: Race reported "
+                                                     "between Write access at A+0x10 and Read access at B+0x20 [64 hazards]"))
+        self.assertEqual(check_results.sanitizer_finding(SANITIZED), "")
 
-    def test_versions_are_read_from_numbers(self):
-        self.assertEqual(environment.cuda_version(13000), "13.0")
-        self.assertEqual(environment.cuda_version(12080), "12.8")
+    def test_a_core_dump_says_which_kernel_stopped_where(self):
+        finding = check_results.finding_of("cuda_gdb", 0, CUDA_GDB)
+        for words in ("Warp Illegal Address", "attention_ring_forward.cuh:200", "thread (32,0,0)", "#0  0x00007f5a in AttentionRingForwardKernel"):
+            self.assertIn(words, finding)
 
-    def test_a_driver_is_too_old_if_its_major_version_is_lower_than_the_builds(self):
-        def old(driver, backend="yes, toolkit 13.1"):
-            return environment.old_driver({"driver_cuda": driver, "cuda_backend": backend})
+    def test_the_bisection_says_what_crashed_and_what_is_off(self):
+        self.assertEqual(check_results.finding_of("bisect", 1, BISECT),
+                         "position: crashed with status 134; dropout: lse off by 0.4, bound 0.01, worst element at row mod 8 5, warp 3, one warp")
 
-        self.assertEqual(old("12.8"), "driver of CUDA 12.8 too old for CUDA 13.1")
-        self.assertEqual([old("13.0"), old("14.0"), old("12.8", "no"), old("")], ["", "", "", ""])
-        self.assertEqual(environment.old_driver({}), "")
+    def test_findings_are_in_the_report_and_the_telling_one_on_the_terminal(self):
+        self.add("smoke_RingForward", 134, "CUDA error 700 in AttentionRingForwardKernel\n", part="smoke")
+        (self.root / "diagnosis.tsv").write_text("smoke_RingForward\tblocking\t0\t1\t10\nsmoke_RingForward\tmemcheck\t1\t9\t40\nbisect\tbisect\t1\t5\t40\n")
+        for name, log in (("smoke_RingForward.blocking", "ok\n"), ("smoke_RingForward.memcheck", MEMCHECK), ("bisect", BISECT)):
+            (self.root / "logs" / f"{name}.log").write_text(log)
+        records = check_results.Run(self.root).records()
+        self.assertIn("| smoke_RingForward | blocking | 1 | passes |", report.markdown(records))
+        self.assertEqual(list(report.failure_lines(records))[0].split(" -- ")[1][:47], "memcheck: Invalid __shared__ read of size 16 by")
+        self.assertIn("attention by parts: position: crashed", report.terminal(records))
 
-    def test_the_toolkit_of_a_build_is_its_compilers(self):
-        with tempfile.TemporaryDirectory() as root:
-            self.assertIsNone(environment.compilers_toolkit(root))
-            path = Path(root, "CMakeFiles/3.25.1/CMakeCUDACompiler.cmake")
-            path.parent.mkdir(parents=True)
-            path.write_text('set(CMAKE_CUDA_HOST_COMPILER_VERSION "12.2")\nset(CMAKE_CUDA_COMPILER_VERSION "13.0.88")\n')
-            self.assertEqual(environment.compilers_toolkit(root), "13.0")
+    def test_what_failed_right_after_a_crash_is_never_called_passed(self):
+        self.add("smoke_Flat", 1, "wrong\n")
+        (self.root / "reruns.tsv").write_text("smoke_Flat\tsmoke_Copy\t0\t1\n")
+        check = self.check("smoke_Flat")
+        self.assertEqual((check["status"], check["note"]), ("failed", "failed right after smoke_Copy crashed, passed when run again; exit status 1: wrong"))
 
-    def asked(self, script):
-        """What nvidia_smi says of three fields and how often it asked, with a program that pretends."""
-        with tempfile.TemporaryDirectory() as root:
-            program = Path(root, "nvidia-smi")
-            program.write_text(f"#!/bin/sh\necho >>{root}/calls\n{script}\n")
-            program.chmod(0o755)
-            with mock.patch.dict("os.environ", PATH=f"{root}:/usr/bin:/bin"):
-                return list(environment.nvidia_smi(("driver_version", "name", "new.field"))), len(Path(root, "calls").read_text())
-
-    def test_nvidia_smi_is_asked_once_for_all(self):
-        self.assertEqual(self.asked("echo '580.1, NVIDIA H200, 7 W'; echo '580.1, another, 8 W'"),
-                         ([("driver", "580.1"), ("gpu name", "NVIDIA H200"), ("gpu new.field", "7 W")], 1))
-
-    def test_a_field_that_it_does_not_know_costs_only_itself(self):
-        script = "case $1 in *new.field*) echo 'Field \"new.field\" is not a valid field to query.'; exit 2 ;; *=name) echo X ;; *) echo 470 ;; esac"
-        self.assertEqual(self.asked(script), ([("driver", "470"), ("gpu name", "X")], 4))
+    def test_a_test_that_does_not_exist_has_not_passed(self):
+        self.assertEqual(self.judged(0, "[==========] 0 tests from 0 test suites ran. (0 ms total)\n[  PASSED  ] 0 tests.\n")[0], "failed")
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(module=None, argv=["report_test.py", "discover", "-s", str(HERE), "-p", "*_test.py"])

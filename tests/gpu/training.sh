@@ -2,8 +2,9 @@
 # One whole-program case of check.sh: the real programs, a tiny model, this project's own documentation as text.
 #
 # Usage: training.sh BIN_DIR WORK_DIR CASE      Exit status 0 passed, 1 failed, 77 skipped; the last line says why.
+# ANYORDER_CPU_CURVES names the file of the CPU's losses, which the case cpu_curves writes and loss_curve reads.
 set -u
-bin=$1 work=$2 name=$3
+bin=$1 work=$2 name=$3 curves=${ANYORDER_CPU_CURVES:-$2/cpu_curves.json}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -12,23 +13,27 @@ mkdir -p "$work" && cd "$work" || exit 1
 fail() { echo "FAILED: $*"; exit 1; }
 skip() { echo "skipped: $*"; exit 77; }
 
+set_text() {
+  text=$root/data/readmes.txt
+  [ ! -e "$text" ] || return
+  text=$work/readmes.txt
+  find "$root" -name '*.md' -not -path '*/build*' -print0 | LC_ALL=C sort -z | xargs -0 cat >"$text"
+}
+
 # The text is prepared once, by the first case that needs it.
 prepare() {
+  set_text
   [ -e shards/spiece.model ] && return
-  local text=$root/data/readmes.txt
-  if [ ! -e "$text" ]; then
-    text=$work/readmes.txt
-    find "$root" -name '*.md' -not -path '*/build*' -print0 | LC_ALL=C sort -z | xargs -0 cat >"$text"
-  fi
   rm -rf shards
   "$bin/anyorder" prep --input "$text" --output shards --vocab-size 1000 --no-filter --no-dedup >prep.log 2>&1 || fail "prep: $(tail -n 1 prep.log)"
 }
 
 # launch RUN [options...]
+config=$here/tiny.toml
 compose() {
   local run=$1
   shift
-  command=("$bin/anyorder" launch --config "$here/tiny.toml" --run-dir "$run" --set data.shards=shards "$@")
+  command=("$bin/anyorder" launch --config "$config" --run-dir "$run" --set data.shards=shards "$@")
 }
 launch() {
   compose "$@"
@@ -62,6 +67,27 @@ steps_of_seconds() {
 has_device_key() {
   prepare
   CUDA_VISIBLE_DEVICES="" launch key --set train.device=cpu --set model.dtype=fp32 --set train.steps=1 || ! grep -q 'device' key.log
+}
+# report_speed NAME RUN LANES TOKENS: the median of the run's later steps, as the report reads it.
+report_speed() {
+  sed -n '5,$s/.*"step_ms":\([0-9.]*\).*/\1/p' "$2/metrics.jsonl" | sort -g | awk -v name="$1" -v lanes="$3" -v tokens="$4" '
+    { times[NR] = $1 }
+    END {
+      if (NR == 0) exit 1
+      ms = times[int((NR + 1) / 2)]
+      printf "{\"name\": \"%s\", \"shape\": \"B%d T%d\", \"value\": %.0f, \"unit\": \"tokens/s\", \"ms\": %.4g}\n", name, lanes, tokens, lanes * tokens * 1000 / ms, ms
+    }' || fail "$2/metrics.jsonl has no times of steps"
+}
+# curves COMMAND...: of loss_curve.py, with the build, text and configuration that curves belong to.
+curves() { python3 "$here/loss_curve.py" "$1" "$curves" --bin "$bin" --config "$config" --text "$text" "${@:2}"; }
+train_curves() {
+  local dtype status
+  for dtype in fp32 bf16; do
+    launch "$1-$dtype" --set train.device="$1" --set model.dtype=$dtype && continue
+    status=$?
+    ! lacks_bf16 "$1-$dtype.log" || skip "this processor has no bf16, whose rounding is the measure of how far the curves may lie apart"
+    fail "$1-$dtype ended with status $status: $(tail -n 2 "$1-$dtype.log")"
+  done
 }
 # Whether a run was refused because of a processor without instructions for bf16, as many beside A100s are.
 lacks_bf16() { grep -q "no native bf16" "$1"; }
@@ -139,17 +165,34 @@ resume)
   "${command[@]}" --resume required >resumed.log 2>&1 || fail "the second half ended with status $?: $(tail -n 2 resumed.log)"
   expect_same_state whole halves ;;
 
+cpu_curves)
+  prepare
+  train_curves cpu
+  curves pack cpu-fp32/metrics.jsonl cpu-bf16/metrics.jsonl || fail "cannot write '$curves'" ;;
+
 loss_curve)
   prepare
-  for device in cpu cuda; do
-    for dtype in fp32 bf16; do
-      launch $device-$dtype --set train.device=$device --set model.dtype=$dtype && continue
-      status=$?
-      ! lacks_bf16 $device-$dtype.log || skip "this processor has no bf16, whose rounding is the measure of how far the curves may lie apart"
-      fail "$device-$dtype ended with status $status: $(tail -n 2 $device-$dtype.log)"
-    done
-  done
-  python3 "$here/loss_curve.py" cpu-fp32/metrics.jsonl cpu-bf16/metrics.jsonl cuda-fp32/metrics.jsonl cuda-bf16/metrics.jsonl ;;
+  if [ -e "$curves" ]; then
+    curves match || exit 1
+  else
+    curves=$work/cpu_curves.json
+    train_curves cpu
+    curves pack cpu-fp32/metrics.jsonl cpu-bf16/metrics.jsonl || fail "cannot write '$curves'"
+  fi
+  train_curves cuda
+  curves compare cuda-fp32/metrics.jsonl cuda-bf16/metrics.jsonl ;;
+
+tuned_step)
+  # XLNet-Large by the real trainer, with this text's small vocabulary, before and after its products are tuned.
+  prepare
+  config=$root/configs/xlnet-large.toml
+  options=(--set train.device=cuda --set train.steps=14 --set train.lanes=64 --set train.microbatch_lanes=64 --set checkpoint.every=1000)
+  expect_launch large "${options[@]}"
+  report_speed train_large large 64 512
+  "$bin/anyorder" tune --run-dir large || fail "tune ended with status $?"
+  expect_launch tuned "${options[@]}" --set train.gemm_table="$work/large/gemm_table.txt"
+  report_speed train_large_tuned tuned 64 512
+  echo "products are tuned" ;;
 
 *) echo "unknown case '$name'"; exit 64 ;;
 esac

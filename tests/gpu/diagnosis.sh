@@ -1,0 +1,117 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# Part of check.sh: what is found out about failed checks with the time that a part has left. The first failures get everything, later
+# ones less, and all together end with the part.
+
+first_failures=2     # get every step
+middle_failures=4    # up to here: with a core dump, without memcheck; the others run once more with blocking launches
+step_seconds=40
+is_bisected=""
+
+# find_tool NAME: where it is, "" if nowhere.
+find_tool() {
+  PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin:/usr/local/cuda/bin command -v "$1" ||
+    find /opt/nvidia/nsight-compute -maxdepth 2 -name "$1" -perm -u+x 2>/dev/null | sort -V | tail -n 1
+}
+
+# set_sanitizer TOOL: the array `sanitizer` is its command, empty without one. Only kernels of ours are checked, since cuBLASLt's take
+# minutes; except by initcheck, which must see who writes. Errors of the API are left out: libraries ask for what may not be there, and the
+# product checks its own calls.
+set_sanitizer() {
+  local program filter=(--kernel-name kernel_substring=anyorder)
+  program=$(find_tool compute-sanitizer)
+  sanitizer=()
+  [ -n "$program" ] || return 0
+  timeout 10 "$program" --help 2>&1 | grep -q -- --kernel-name || filter=(--kernel-regex kns=anyorder)  # before 2023.3
+  [ "$1" != initcheck ] || filter=()
+  sanitizer=("$program" --tool "$1" --error-exitcode 1 --print-limit 5 "${filter[@]}")
+  [ "$1" != memcheck ] || sanitizer+=(--report-api-errors no)
+}
+
+# step NAME STEP SECONDS COMMAND...: one step for check NAME; the report reads its log.
+step() {
+  local name=$1 step=$2 limit=$3 left=$((deadline - SECONDS)) begun=$SECONDS status
+  shift 3
+  [ "$limit" -lt $left ] || limit=$left
+  [ "$limit" -gt 0 ] || return 1
+  run_limited "$name" "$limit" "$work/logs/$name.$step.log" "$@"
+  status=$?
+  printf '%s\t%s\t%s\t%s\t%s\n' "$name" "$step" $status $((SECONDS - begun)) "$limit" >>"$work/diagnosis.tsv"
+  return $status
+}
+
+# The state of the GPU's threads at a fault. The dump itself is read here and thrown away.
+read_core_dump() {
+  local name=$1 dump debugger
+  debugger=$(find_tool cuda-gdb)
+  [ -n "$debugger" ] || return 0
+  mkdir -p "$work/cores"
+  step "$name" coredump "${limits[$name]}" env CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1 CUDA_ENABLE_LIGHTWEIGHT_COREDUMP=1 \
+    CUDA_COREDUMP_FILE="$work/cores/$name.%p" "${words[@]}"
+  dump=$(find "$work/cores" -name "$name.*" -type f | head -n 1)
+  [ -z "$dump" ] || step "$name" cuda_gdb 20 "$debugger" --batch -nx -ex "target cudacore $dump" -ex "info cuda kernels" -ex "info cuda lanes" \
+    -ex bt -ex 'info symbol $errorpc' -ex 'x/3i $errorpc'
+  rm -rf "$work/cores"
+}
+
+# last_switch: the switch that the bisection had begun when it ended.
+last_switch() { sed -n 's/^{"bisecting": *"\([^"]*\)".*/\1/p' "$work/logs/bisect.log" | tail -n 1; }
+
+# Attention with one part after another switched on. After a crash it goes on behind the switch that crashed.
+bisect_attention() {
+  local list from=0 at status attempt left begun=$SECONDS
+  [ -z "$is_bisected" ] || return 0
+  is_bisected=yes
+  mapfile -t list < <(timeout 10 "$bin/gpu.device_test" --bisect --list </dev/null 2>/dev/null)
+  : >"$work/logs/bisect.log"
+  for attempt in 1 2 3 4 5 6; do
+    left=$((deadline - SECONDS))
+    [ $left -gt 0 ] || break
+    [ $left -lt $step_seconds ] || left=$step_seconds
+    run_limited bisect $left "$work/logs/bisect.$attempt.log" "$bin/gpu.device_test" --bisect --from $from
+    status=$?
+    cat "$work/logs/bisect.$attempt.log" >>"$work/logs/bisect.log" && rm "$work/logs/bisect.$attempt.log"
+    case $status in 0 | 1 | 77) break ;; esac
+    at=$(last_switch)
+    printf '\n{"bisect": "%s", "crashed": %s}\n' "$at" $status >>"$work/logs/bisect.log"
+    from=$(position_behind "$at" ${list[@]+"${list[@]}"})
+    [ -n "$from" ] || break
+  done
+  printf '%s\t%s\t%s\t%s\t%s\n' bisect bisect $status $((SECONDS - begun)) $step_seconds >>"$work/diagnosis.tsv"
+}
+
+# position_behind NAME SWITCH...: the position behind NAME, counted from 0; nothing if it is the last one or unknown.
+position_behind() {
+  local name=$1 position=0
+  shift
+  while [ $# -gt 1 ]; do
+    position=$((position + 1))
+    if [ "$1" = "$name" ]; then echo $position; return; fi
+    shift
+  done
+}
+
+# diagnose NAME NUMBER: the NUMBERth failure of this part.
+diagnose() {
+  local name=$1 number=$2
+  command_of "$name"
+  case ${words[0]} in "$bin/gpu.device_test" | "$bin/gpu_bench") ;; *) return 0 ;; esac
+  echo "looking into $name"
+  step "$name" blocking "${limits[$name]}" env CUDA_LAUNCH_BLOCKING=1 "${words[@]}"
+  if [[ $name =~ Attention|attention|Ring|KeyGradients|DistanceGradients ]]; then bisect_attention; fi
+  [ "$number" -le $middle_failures ] || return 0
+  local status
+  status=$(awk -F '\t' -v name="$name" '$2 == name { print $3 }' "$work/results.tsv")
+  ! is_crash "$status" "$work/logs/$name.log" || read_core_dump "$name"
+  [ "$number" -le $first_failures ] || return 0
+  set_sanitizer memcheck
+  [ ${#sanitizer[@]} -eq 0 ] || step "$name" memcheck $step_seconds "${sanitizer[@]}" "${words[@]}"
+}
+
+diagnose_failures() {
+  local name number=0
+  for name in ${failed[@]+"${failed[@]}"}; do
+    number=$((number + 1))
+    [ $((deadline - SECONDS)) -gt 1 ] || return 0
+    diagnose "$name" $number
+  done
+}

@@ -1,0 +1,95 @@
+"""loss_curve.py: its bounds, and the curves that are made beforehand."""
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import loss_curve  # noqa: E402
+
+
+def curve(noise):
+    return {step: 7.0 * math.exp(-step / 100) + 4 + noise * math.sin(step) for step in range(1, 201)}
+
+
+class LossCurveTest(unittest.TestCase):
+    def passed(self, *curves):
+        return [record["passed"] for record in loss_curve.deviations([curve(0), curve(1e-3), *curves]) if "passed" in record]
+
+    def test_rounding_as_large_as_the_cpus_passes(self):
+        self.assertEqual(self.passed(curve(1e-5), curve(-2.5e-3)), [True, True])
+
+    def test_more_than_three_times_that_fails(self):
+        self.assertEqual(self.passed(curve(1e-5), curve(3.5e-3)), [True, False])
+
+    def test_fp32_may_not_be_farther_than_bf16_is(self):
+        self.assertEqual(self.passed(curve(1.1e-3), curve(1e-3)), [False, True])
+
+    def test_one_step_that_leaps_fails(self):
+        leaping = curve(1e-5)
+        leaping[77] += 0.004
+        self.assertEqual(self.passed(leaping, curve(1e-3)), [False, True])
+
+    def test_a_loss_that_is_not_a_number_fails(self):
+        broken = curve(1e-3)
+        broken[5] = math.nan
+        self.assertEqual(self.passed(curve(0), broken), [True, False])
+
+
+class CurvesTest(unittest.TestCase):
+    """Programs, a configuration, a text and metrics, as training.sh has them."""
+
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.root = Path(holder.name)
+        (self.root / "bin").mkdir()
+        for name in ("bin/anyorder-prep", "bin/anyorder-train", "tiny.toml", "text"):
+            (self.root / name).write_text(name)
+        (self.root / "MANIFEST.json").write_text('{"commit": "abc"}')
+        for name, noise in (("cpu_fp32", 0), ("cpu_bf16", 1e-3), ("cuda_fp32", 1e-5), ("cuda_bf16", 2e-3), ("far", 1e-2)):
+            (self.root / name).write_text("".join(json.dumps({"step": step, "loss": loss}) + "\n" for step, loss in curve(noise).items()))
+        self.assertEqual(self.run_command("pack", "cpu_fp32", "cpu_bf16"), (0, f"{self.root}/curves.json: 200 steps of commit abc"))
+
+    def run_command(self, command, *metrics):
+        done = subprocess.run([sys.executable, HERE / "loss_curve.py", command, self.root / "curves.json", "--bin", self.root / "bin", "--config",
+                               self.root / "tiny.toml", "--text", self.root / "text", *(self.root / name for name in metrics)],
+                              capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout.strip().splitlines()[-1]
+
+    def test_curves_of_this_build_are_compared_with_the_gpus(self):
+        self.assertEqual(self.run_command("match")[0], 0)
+        self.assertEqual(self.run_command("compare", "cuda_fp32", "cuda_bf16")[0], 0)
+        status, words = self.run_command("compare", "cuda_fp32", "far")
+        self.assertEqual(status, 1)
+        self.assertIn("cuda bf16 is beyond", words)
+
+    def test_curves_of_anything_else_are_refused(self):
+        for name, what in (("bin/anyorder-train", "programs"), ("tiny.toml", "configuration"), ("text", "text")):
+            before = (self.root / name).read_text()
+            (self.root / name).write_text("another")
+            status, words = self.run_command("match")
+            self.assertEqual(status, 1)
+            self.assertRegex(words, rf"stale \({what} \w+, here \w+\); make it again with check.sh prepare")
+            (self.root / name).write_text(before)
+        (self.root / "MANIFEST.json").write_text('{"commit": "abd"}')
+        self.assertIn("stale (commit abc, here abd)", self.run_command("match")[1])
+
+    def test_a_torn_file_is_refused(self):
+        path = self.root / "curves.json"
+        path.write_text(path.read_text()[:-100])
+        self.assertEqual(self.run_command("match")[0], 1)
+        self.assertEqual(self.run_command("compare", "cuda_fp32", "cuda_bf16")[0], 64)
+
+    def test_runs_of_other_lengths_are_not_compared(self):
+        (self.root / "short").write_text('{"step": 1, "loss": 2}\n')
+        self.assertEqual(self.run_command("compare", "cuda_fp32", "short")[0], 64)
+        self.assertEqual(self.run_command("pack", "cpu_fp32", "short")[0], 64)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,116 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# Part of check.sh: the checks of each part, in their order, and how long each may take.
+
+declare -A part_seconds=([smoke]=240 [speed]=420 [depth]=480 [peers]=540)
+smoke_case_seconds=10
+
+device_test() { check gpu "$1" "$2" "$bin/gpu.device_test" --gtest_filter="$3"; }
+bench() { check gpu "bench_$1" "$2" "$bin/gpu_bench" "${@:3}"; }
+# One of the whole-program cases of training.sh.
+training() { ANYORDER_CPU_CURVES=$curves check "$1" "$2" "$3" bash "$here/training.sh" "$bin" "$work/runs" "$2"; }
+
+# sanitizer TOOL SUITE SECONDS: the tools are slow, and what they look for does not depend on size.
+sanitizer() {
+  local name=$1_$2
+  set_sanitizer "$1"
+  if [ ${#sanitizer[@]} -eq 0 ]; then
+    check gpu "$name" 5 bash -c 'echo "there is no compute-sanitizer here"; exit 77'
+  elif [ ! -x "$bin/gpu.device_test" ]; then
+    check gpu "$name" 5 "$bin/gpu.device_test"
+  else
+    check gpu "$name" "$3" "${sanitizer[@]}" "$bin/gpu.device_test" --gtest_filter="$2.*"
+  fi
+}
+
+# Everything once and small, in the order in which one thing needs another, a process each. Failures are diagnosed before memcheck, which
+# has what is left.
+smoke() {
+  local case cases
+  mapfile -t cases < <(timeout 20 "$bin/gpu.device_test" --gtest_list_tests --gtest_filter='SmokeTest.*' 2>/dev/null </dev/null |
+    sed -n 's/^  \([A-Za-z0-9_]*\).*/\1/p')
+  [ ${#cases[@]} -gt 0 ] || check gpu smoke_cases 5 bash -c 'echo "gpu.device_test has no SmokeTest, or does not start"; exit 1'
+  for case in ${cases[@]+"${cases[@]}"}; do device_test "smoke_$case" $smoke_case_seconds "SmokeTest.$case"; done
+  after_failures
+  sanitizer memcheck SmallAttentionTest 60
+  sanitizer memcheck SmallModelTest 60
+}
+
+# What decides first: steps and attention. Each in a process of its own, so that a crash costs one number.
+speed() {
+  local batch
+  bench ceilings 30 --groups ceilings
+  for batch in 64 32 8; do bench steps_b$batch 50 --groups steps --batches $batch --sizes large; done
+  for batch in 64 16; do bench attention_b$batch 40 --groups attention --batches $batch; done
+  profile ncu_counters 80
+  profile ncu_timeline 80
+  bench gemms 50 --groups gemms --batches 64
+  bench rows 40 --groups rows --batches 64
+  after_failures
+}
+profile() { check gpu "$1" "$2" bash "$here/profile.sh" "${1#ncu_}" "$bin" "$work" "$(find_tool ncu)"; }
+
+depth() {
+  device_test production_attention 120 'ProductionAttentionTest.*'
+  device_test model_gradients 90 '*ModelTest.*-*SmallModelTest.*'
+  device_test backend_suite 60 'Device/*:SmallQueueTest.*'
+  device_test attention 60 'AttentionTest.*'
+  training gpu repeat 60
+  training gpu resume 60
+  training gpu ranks 40
+  training gpu nccl 40
+  sanitizer racecheck SmallAttentionTest 60
+  sanitizer synccheck SmallAttentionTest 30
+  sanitizer initcheck SmallAttentionTest 40
+  training any starts_without_driver 20
+  training any no_device 30
+  after_failures
+}
+
+# torch.compile comes last: its compilers take minutes, and what is cut off then is missed least.
+peers() {
+  training gpu loss_curve 120
+  check gpu peer_eager 150 "${given[@]}" python3 "$root/tests/bench/peers/xlnet_gpu.py" --forms eager
+  training gpu tuned_step 180
+  check gpu peer_compile 300 "${given[@]}" python3 "$root/tests/bench/peers/xlnet_gpu.py" --forms compile
+  after_failures
+}
+
+after_failures() {
+  rerun_suspects
+  diagnose_failures
+  failed=() suspects=()
+}
+
+# run_part NAME [SECONDS]: the environment, once a call, and the report are within the time.
+run_part() {
+  local seconds=${2:-${part_seconds[$1]}} spent=0
+  [ "$command" = all ] || spent=$((SECONDS - started))
+  seconds=$((seconds - spent - report_seconds))
+  begin_part "$1" $((seconds > 0 ? seconds : 0))
+  "$1"
+}
+
+# rerun SECONDS: the checks called `names`, of whatever part.
+rerun() {
+  local each name end=$((started + $1 - report_seconds))
+  is_listing=yes
+  for each in smoke speed depth peers; do $each; done
+  is_listing=""
+  for name in "${names[@]}"; do
+    [[ " ${known[*]} " == *" $name "* ]] || give_up 64 "there is no check '$name'; there are: ${known[*]}"
+  done
+  for each in smoke speed depth peers; do
+    begin_part $each $((end > SECONDS ? end - SECONDS : 0))
+    $each
+  done
+}
+
+# The curves are those of one build, text and configuration, which is written down with them.
+prepare() {
+  local folder status
+  folder=$(mktemp -d "${TMPDIR:-/tmp}/anyorder-check.XXXXXX") || fail 74 "cannot write to '${TMPDIR:-/tmp}'"
+  ANYORDER_CPU_CURVES=$curves bash "$here/training.sh" "$bin" "$folder" cpu_curves
+  status=$?
+  rm -rf "$folder"
+  return $status
+}

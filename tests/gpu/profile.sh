@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# One profile by Nsight Compute; report.py reads logs/ncu_WHAT.csv. Clocks stay as they are.
+#
+# Usage: profile.sh counters|timeline BIN_DIR WORK_DIR NCU      exit status 0 passed, 1 failed, 77 skipped; the last line says why
+#   counters  hardware counters of the kernels that goals.json has counts of, one launch for each launch shape
+#   timeline  the duration of every kernel of one step of XLNet-Large, in their order
+set -u
+what=$1 bin=$2 work=$3 ncu=$4
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+table=$work/logs/ncu_$what.csv
+batch=16  # of the counters; goals.json has the lanes' sizes
+
+skip() { echo "skipped: $*"; exit 77; }
+[ -n "$ncu" ] || skip "there is no ncu here"
+[ -x "$bin/gpu_bench" ] || skip "gpu_bench is not in this build"
+export TMPDIR=$work  # ncu locks a file there
+
+# profile OPTION...: rows of a table, as far as ncu came.
+profile() {
+  "$ncu" --clock-control none --csv --page raw --print-units base --log-file "$table" "$@"
+}
+
+case $what in
+counters)
+  # One unknown name would spoil all.
+  timeout 20 "$ncu" --query-metrics >"$work/ncu_metrics.txt" 2>/dev/null
+  metrics=$(python3 "$here/kernel_profile.py" --metrics "$work/ncu_metrics.txt")
+  options=(--filter-mode per-launch-config --launch-count 1 --kernel-name "regex:$(python3 "$here/kernel_profile.py" --kernels)")
+  program=("$bin/gpu_bench" --groups attention,rows --batches $batch --sizes large --samples 1)
+  echo "{\"counters_lanes\": $batch}"
+  # Sampling of stalls is the part that may be missing.
+  profile "${options[@]}" --metrics "$metrics,group:smsp__pcsamp_warp_stall_reasons" "${program[@]}" ||
+    { ! grep -qi 'metric' "$table" || profile "${options[@]}" --metrics "$metrics" "${program[@]}"; } ;;
+timeline)
+  lanes=64
+  echo "{\"timeline_lanes\": $lanes}"
+  profile --profile-from-start off --cache-control none --metrics gpu__time_duration.sum "$bin/gpu_bench" --groups step_once --batches $lanes --sizes large ;;
+esac
+status=$?
+
+rows=$(grep -c '^"[0-9]' "$table" 2>/dev/null)
+if [ "${rows:-0}" -eq 0 ]; then
+  ! grep -q ERR_NVGPUCTRPERM "$table" || skip "ncu may not read this machine's counters (ERR_NVGPUCTRPERM)"
+  reason=$(grep -h '^==ERROR==' "$table" | head -n 1)
+  [ -z "$reason" ] || skip "ncu: ${reason#==ERROR== }"
+  [ $status -ne 0 ] || skip "ncu profiled no kernel"
+  echo "FAILED: the profiled program ended with status $status"
+  exit 1
+fi
+[ $status -eq 0 ] || { echo "FAILED: ended with status $status after $rows kernels"; exit 1; }
+echo "$rows kernels"
