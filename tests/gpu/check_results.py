@@ -46,12 +46,12 @@ def read_log(path):
 
 
 def json_lines(log):
-    """The JSON objects of a log, among other lines; a last line that was cut short is none."""
+    """The JSON objects of a log, among other lines; a last line that was cut short is none. C's spelling of what is no number is allowed."""
     records = []
     for line in log.splitlines():
         if line.startswith("{"):
             try:
-                record = json.loads(line)
+                record = json.loads(re.sub(r"(: *-?)(nan|inf)\b", lambda found: found.group(1).replace("-", "") + "NaN", line))
             except ValueError:
                 continue
             if isinstance(record, dict):
@@ -82,8 +82,15 @@ def test_counts(log):
 
 def first_failure(log):
     """GoogleTest's words on the first expectation that failed, in one line."""
-    found = re.search(r": Failure\n((?:(?!\[|\{).+\n?){1,4})", log)
-    return " ".join(found.group(1).split())[:300] if found else ""
+    found = re.search(r": Failure\n((?:(?!\[|\{).+\n?){1,6})", log)
+    lines = [line for line in found.group(1).splitlines() if not re.match(r"Value of:|  Actual: (false|true)|Expected: (false|true)", line)] if found else []
+    return " ".join(" ".join(lines).split())[:300]
+
+
+def wrong_switches(log):
+    """What is wrong with attention, of the first few lines that say so (gpu.device_test --bisect, and the smoke cases of it)."""
+    wrong = [record for record in json_lines(log) if "bisect" in record and not record.get("passed", False)]
+    return "; ".join(bisect_text(record) for record in wrong[:3])
 
 
 def sanitizer_finding(log):
@@ -111,7 +118,7 @@ def words_of(log):
         ran, passed, skipped, names = counts
         text = f"{passed} of {ran} tests passed" + (f", {skipped} skipped" if skipped else "")
         text += "".join(f", failed: {name}" for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        return "; ".join(filter(None, [text, first_failure(log), *sanitizer, finding]))
+        return "; ".join(filter(None, [text, wrong_switches(log) or first_failure(log), *sanitizer, finding]))
     return "; ".join(filter(None, [*sanitizer, finding])) or last_line(log)
 
 
@@ -156,16 +163,15 @@ def bisect_text(record):
     """One failed switch of the bisection in words."""
     if "crashed" in record:
         return f"{record['bisect']}: crashed with status {record['crashed']}"
-    parts = [f"{record['bisect']}: {record.get('tensor', '')} off by {record.get('relative_l2')}, bound {record.get('bound')}", worst_text(record),
-             str(record.get("pattern") or "")]
+    off, bound = ("not finite" if record.get(key) is None else record[key] for key in ("relative_l2", "bound"))
+    parts = [f"{record['bisect']}: {record.get('tensor', '')} has relative L2 {off}, bound {bound}", worst_text(record), str(record.get("pattern") or "")]
     return ", ".join(filter(None, parts))
 
 
 def finding_of(step, status, log):
     """What a step of the diagnosis says, in one line."""
     if step == "bisect":
-        failed = [record for record in json_lines(log) if "bisect" in record and not record.get("passed", False)]
-        return "; ".join(bisect_text(record) for record in failed[:3]) or last_line(log)
+        return wrong_switches(log) or last_line(log)
     if step == "cuda_gdb":
         return core_dump_finding(log) or last_line(log)
     if step == "memcheck":
@@ -238,7 +244,7 @@ class Run:
         """All of it, in the order of the report."""
         found = [{"kind": "environment", **self.environment}, *self.checks, *self._diagnosis()]
         found += [{"kind": "bisect", **record} for record in json_lines(self.log("bisect")) if "bisect" in record]
-        found += [{"kind": "gradient", **record} for record in self._lines("tensor")]
+        found += [{"kind": "gradient", **record} for record in self._lines("tensor") if "bisect" not in record]
         found += [{"kind": "loss", **record} for key in ("loss_at_step", "loss_curve") for record in self._lines(key)]
         found += [{"kind": "speed", **record} for record in self._lines("name")]
         found += kernel_profile.records(self.folder / "logs", {key: value for record in self._lines("counters_lanes") + self._lines("timeline_lanes")

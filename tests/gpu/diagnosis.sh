@@ -53,41 +53,25 @@ read_core_dump() {
   rm -rf "$work/cores"
 }
 
-# last_switch: the switch that the bisection had begun when it ended.
-last_switch() { sed -n 's/^{"bisecting": *"\([^"]*\)".*/\1/p' "$work/logs/bisect.log" | tail -n 1; }
-
-# Attention with one part after another switched on. After a crash it goes on behind the switch that crashed.
+# Attention with one part after another switched on. After a crash or a hang it goes on behind the switch that ended it.
 bisect_attention() {
-  local list from=0 at status attempt left begun=$SECONDS
+  local from=0 status=0 left begun=$SECONDS begin
   [ -z "$is_bisected" ] || return 0
   is_bisected=yes
-  mapfile -t list < <(timeout 10 "$bin/gpu.device_test" --bisect --list </dev/null 2>/dev/null)
   : >"$work/logs/bisect.log"
-  for attempt in 1 2 3 4 5 6; do
+  for _ in {1..12}; do
     left=$((deadline - SECONDS))
     [ $left -gt 0 ] || break
     [ $left -lt $step_seconds ] || left=$step_seconds
-    run_limited bisect $left "$work/logs/bisect.$attempt.log" "$bin/gpu.device_test" --bisect --from $from
+    run_limited bisect $left "$work/logs/bisect.part" "$bin/gpu.device_test" --bisect --from "$from"
     status=$?
-    cat "$work/logs/bisect.$attempt.log" >>"$work/logs/bisect.log" && rm "$work/logs/bisect.$attempt.log"
-    case $status in 0 | 1 | 77) break ;; esac
-    at=$(last_switch)
-    printf '\n{"bisect": "%s", "crashed": %s}\n' "$at" $status >>"$work/logs/bisect.log"
-    from=$(position_behind "$at" ${list[@]+"${list[@]}"})
-    [ -n "$from" ] || break
+    cat "$work/logs/bisect.part" >>"$work/logs/bisect.log" && rm "$work/logs/bisect.part"
+    begin=$(grep '^{"bisecting"' "$work/logs/bisect.log" | tail -n 1)
+    case $status:$begin in 0:* | 1:* | 64:* | 77:* | *:) break ;; esac
+    printf '\n{"bisect": "%s", "crashed": %s}\n' "$(sed 's/{"bisecting": "\([^"]*\)".*/\1/' <<<"$begin")" $status >>"$work/logs/bisect.log"
+    from=$(($(sed 's/.*"number": \([0-9]*\).*/\1/' <<<"$begin") + 1))
   done
   printf '%s\t%s\t%s\t%s\t%s\n' bisect bisect $status $((SECONDS - begun)) $step_seconds >>"$work/diagnosis.tsv"
-}
-
-# position_behind NAME SWITCH...: the position behind NAME, counted from 0; nothing if it is the last one or unknown.
-position_behind() {
-  local name=$1 position=0
-  shift
-  while [ $# -gt 1 ]; do
-    position=$((position + 1))
-    if [ "$1" = "$name" ]; then echo $position; return; fi
-    shift
-  done
 }
 
 # diagnose NAME NUMBER: the NUMBERth failure of this part.

@@ -41,7 +41,7 @@ speed() {
   bench ceilings 30 --groups ceilings
   for batch in 64 32 8; do bench steps_b$batch 50 --groups steps --batches $batch --sizes large; done
   for batch in 64 16; do bench attention_b$batch 40 --groups attention --batches $batch; done
-  profile ncu_counters 80
+  profile ncu_counters 110
   profile ncu_timeline 80
   bench gemms 50 --groups gemms --batches 64
   bench rows 40 --groups rows --batches 64
@@ -51,8 +51,8 @@ profile() { check gpu "$1" "$2" bash "$here/profile.sh" "${1#ncu_}" "$bin" "$wor
 
 depth() {
   device_test production_attention 120 'ProductionAttentionTest.*'
-  device_test model_gradients 90 '*ModelTest.*-*SmallModelTest.*'
-  device_test backend_suite 60 'Device/*:SmallQueueTest.*'
+  device_test model_gradients 90 'ModelTest.*'
+  device_test backend_suite 60 'Device/*'
   device_test attention 60 'AttentionTest.*'
   training gpu repeat 60
   training gpu resume 60

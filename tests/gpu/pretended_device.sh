@@ -32,11 +32,11 @@ commit_fault() {
 bisect() {
   local switches=(plain position dropout) from=0
   case $words in
-    *--list*) printf '%s\n' "${switches[@]}"; exit 0 ;;
     *--from*) from=${words##* } ;;
   esac
   for switch in "${switches[@]:from}"; do
-    echo "{\"bisecting\": \"$switch\"}"
+    echo "{\"bisecting\": \"$switch\", \"number\": $from}"
+    from=$((from + 1))
     [ "$switch" != position ] || kill -ABRT $$
     [ "$switch" != plain ] || echo '{"bisect": "plain", "tensor": "out", "relative_l2": 0.001, "bound": 0.01, "passed": true}'
     [ "$switch" != dropout ] || echo '{"bisect": "dropout", "tensor": "out", "relative_l2": 0.5, "bound": 0.01, "passed": false, "worst": {"row_mod_8": 3, "warp": 2, "key_mod_64": 17, "tile": 4}, "pattern": "every eighth row"}'

@@ -12,6 +12,7 @@ report.tgz has report.md, report.jsonl (every record that report.md is made of) 
 import argparse
 import io
 import json
+import math
 import sys
 import tarfile
 from pathlib import Path
@@ -128,7 +129,11 @@ def speed_text(records, goals):
 
 
 def gradient_text(tensors):
-    worst = sorted(tensors, key=lambda record: -record["relative_l2"] / record["bound"] if record["bound"] else float("-inf"))[:WORST_TENSORS]
+    def times_bound(record):
+        times = record["relative_l2"] / (record["bound"] or 1e-30)
+        return float("inf") if math.isnan(times) else times
+
+    worst = sorted(tensors, key=times_bound, reverse=True)[:WORST_TENSORS]
     return ([f"{len(tensors)} tensors; those nearest to their bounds:", ""] +
             table(("tensor", "relative L2", "bound"), [(r["tensor"], number(r["relative_l2"]), number(r["bound"])) for r in worst]))
 
@@ -204,7 +209,10 @@ def markdown(records):
     for title, kind, text in sections:
         found = of_kind(records, kind)
         if found:
-            lines += [f"## {title}", "", *text(found)]
+            try:
+                lines += [f"## {title}", "", *text(found)]
+            except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:  # a line that is not as agreed must not cost the report
+                lines += [f"Cannot be shown ({error!r}); report.jsonl has it.", ""]
     lines += ["## Times", "", *speed_text(records, goals)]
     return "\n".join(lines + ["## Machine", "", *(f"- {line}" for line in machine_text(records)), ""])
 

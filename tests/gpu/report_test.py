@@ -246,6 +246,12 @@ class ReportTest(Folder):
         self.assertIn("Nothing was measured.", text)
         self.assertEqual(records[-1]["exit_status"], 77)
 
+    def test_what_is_no_number_is_shown_first_and_what_is_not_as_agreed_costs_no_report(self):
+        self.add("model_gradients", 1, GRADIENTS + '{"tensor": "broken", "relative_l2": nan, "bound": 0.01}\n{"loss_curve": "cuda bf16"}\n')
+        text, _ = self.write()
+        self.assertLess(text.index("| broken | nan |"), text.index("| layer0.q |"))
+        self.assertIn("Cannot be shown (KeyError('rms')); report.jsonl has it.", text)
+
     def test_words_of_a_log_cannot_break_the_table(self):
         self.add("x", 1, "expected | got\n")
         self.assertIn("exit status 1: expected \\| got |", self.write()[0])
@@ -350,6 +356,13 @@ class DiagnosisTest(Folder):
                                                      "between Write access at A+0x10 and Read access at B+0x20 [64 hazards]"))
         self.assertEqual(check_results.sanitizer_finding(SANITIZED), "")
 
+    def test_a_smoke_case_of_attention_says_its_worst_element(self):
+        line = '{"bisect": "ring forward", "tensor": "out", "relative_l2": null, "bound": 0.01, "passed": false, "worst": {"row_mod_8": 5}, "pattern": "mask"}\n'
+        log = line + "x.cc:1: Failure\nValue of: report.passed\n  Actual: false\nExpected: true\n" + line + SOME_FAILED
+        self.assertEqual(self.judged(1, log)[1].split("; ")[1], "ring forward: out has relative L2 not finite, bound 0.01, worst element at row mod 8 5, mask")
+        self.assertEqual([r["kind"] for r in check_results.Run(self.root).records()], ["environment", "check"])
+        self.assertEqual(check_results.first_failure("x.cc:1: Failure\nValue of: a.passed()\n  Actual: false\nExpected: true\nlayer0: 3 is beyond 2\n\n"), "layer0: 3 is beyond 2")
+
     def test_a_core_dump_says_which_kernel_stopped_where(self):
         finding = check_results.finding_of("cuda_gdb", 0, CUDA_GDB)
         for words in ("Warp Illegal Address", "attention_ring_forward.cuh:200", "thread (32,0,0)", "#0  0x00007f5a in AttentionRingForwardKernel"):
@@ -357,7 +370,7 @@ class DiagnosisTest(Folder):
 
     def test_the_bisection_says_what_crashed_and_what_is_off(self):
         self.assertEqual(check_results.finding_of("bisect", 1, BISECT),
-                         "position: crashed with status 134; dropout: lse off by 0.4, bound 0.01, worst element at row mod 8 5, warp 3, one warp")
+                         "position: crashed with status 134; dropout: lse has relative L2 0.4, bound 0.01, worst element at row mod 8 5, warp 3, one warp")
 
     def test_findings_are_in_the_report_and_the_telling_one_on_the_terminal(self):
         self.add("smoke_RingForward", 134, "CUDA error 700 in AttentionRingForwardKernel\n", part="smoke")
