@@ -134,6 +134,7 @@ main() {
   if [ "$command" = prepare ]; then prepare; exit; fi
   open_folders
   trap 'trap - INT TERM; end_check; report' INT TERM
+  ulimit -c 0  # the dumps of failing programs, with all that they have mapped, would fill the disk
   look_at_machine
   start_clocks
   case $command in

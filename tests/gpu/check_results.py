@@ -232,8 +232,10 @@ class Run:
     def log(self, name):
         return read_log(self.folder / "logs" / f"{name}.log")
 
-    def _lines(self, key):
-        return [record for check in self.checks for record in json_lines(self.log(check["check"])) if key in record]
+    def _lines(self, key, without_profiles=False):
+        """JSON lines with `key`; times under a profiler are none."""
+        return [record for check in self.checks if not (without_profiles and check["check"].startswith("ncu_"))
+                for record in json_lines(self.log(check["check"])) if key in record]
 
     def _diagnosis(self):
         for name, step, status, seconds, _ in (row[:5] for row in read_rows(self.folder / "diagnosis.tsv", 5)):
@@ -246,7 +248,7 @@ class Run:
         found += [{"kind": "bisect", **record} for record in json_lines(self.log("bisect")) if "bisect" in record]
         found += [{"kind": "gradient", **record} for record in self._lines("tensor") if "bisect" not in record]
         found += [{"kind": "loss", **record} for key in ("loss_at_step", "loss_curve") for record in self._lines(key)]
-        found += [{"kind": "speed", **record} for record in self._lines("name")]
+        found += [{"kind": "speed", **record} for record in self._lines("name", without_profiles=True)]
         found += kernel_profile.records(self.folder / "logs", {key: value for record in self._lines("counters_lanes") + self._lines("timeline_lanes")
                                                                for key, value in record.items()})
         found += [{"kind": "leftover", "check": row[0], "process": row[1], "command": row[2]} for row in read_rows(self.folder / "leftovers.tsv", 3)]

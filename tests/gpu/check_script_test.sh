@@ -41,7 +41,8 @@ PATH=$tools:$(python3 -c 'import os, sys; print(os.path.dirname(sys.executable))
 echo '{"version": "1", "commit": "abc", "built_on": "here", "cuda": true, "toolkit": "13.0", "glibc_at_least": "2.36"}' >"$work/tree/MANIFEST.json"
 cat >"$work/tree/tests/bench/peers/xlnet_gpu.py" <<'PROGRAM'
 import sys
-print('{"name": "peer_large_%s", "value": 20000, "unit": "tokens/s"}' % sys.argv[2])
+print(" ".join(sys.argv))
+print('{"name": "peer_large_%s", "shape": "B32 T512", "value": 20000, "unit": "tokens/s"}' % sys.argv[2])
 PROGRAM
 cp "$here/environment.py" "$work/environment.py"
 pretend() { printf 'import sys\nif len(sys.argv) < 2 or sys.argv[1] != "--package-folders": print("""%s""")\n' "$1" >"$here/environment.py"; }
@@ -70,10 +71,12 @@ reported '# GPU check: Pretended, 2026-01-02'
 order=$(sed -n 's/^| smoke | smoke_\(\w*\) | passed .*/\1/p' "$out/report.md" | xargs)
 [ "$order" = "Queue Copy Flat Gemm RingForward Graph" ] || fail "the order of the smoke cases is $order"
 reported 'ours 6.5 times as fast'
+! grep -q '^| step_large |  | 13 ' "$out/report.md" || fail "a time under a profiler is reported as speed"
 reported "| AttentionRingForwardKernel | instructions to 192 HMMA, a warp's step of 64 keys | 2,300 | 2,300 | confirmed |"
 reported '| attention forward | 0.36 | 0.36 | 24 | confirmed |'
 said 'Clocks before: SM 345 MHz'
 said 'under load'
+logged peer_compile.log | grep -q -- '--forms compile --batches 32 16$' || fail "torch.compile does not begin with the batch that fitted"
 # What the sanitizer is limited to: our kernels, but for the tool that must see who writes.
 logged memcheck_SmallAttentionTest.log | grep -q -- '--kernel-name kernel_substring=anyorder.*--report-api-errors no' || fail "memcheck's options"
 ! logged initcheck_SmallAttentionTest.log | grep -q -- '--kernel-name' || fail "initcheck is limited to our kernels"
@@ -111,10 +114,17 @@ FAULTS="Queue=hang Copy=hang Flat=hang Gemm=hang RingForward=hang Graph=hang" ch
 [ $((SECONDS - begun)) -le 11 ] || fail "a call of 9 s took $((SECONDS - begun))"
 said 'cut off: smoke_Queue, smoke_Copy, smoke_Flat, smoke_Gemm'
 
+# A check of two minutes has no more than what is left.
+begun=$SECONDS
+FAULTS="production=hang" check 2 rerun production_attention --seconds 7
+[ $((SECONDS - begun)) -le 10 ] || fail "a call of 7 s took $((SECONDS - begun))"
+reported '| depth | production_attention | cut off |'
+
 # What SIGTERM does not end is killed, and what it has started, whatever session that made for itself.
 FAULTS="Graph=stubborn" check 2 rerun smoke_Graph --seconds 8
 said 'Leftover process of smoke_Graph, killed:'
 ! alive "$PRETENDED/hangs" || fail "a stubborn process was left running"
+! logged smoke_Graph.log | grep -q SIGKILL || fail "SIGKILL is said not to have ended what it ended"
 
 # Profilers that may not or cannot profile are said, and the rest goes on; a log that has run wild is shortened.
 FAULTS="ncu=forbidden bench_rows=wild" check 0 speed

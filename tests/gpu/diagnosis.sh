@@ -45,10 +45,10 @@ read_core_dump() {
   debugger=$(find_tool cuda-gdb)
   [ -n "$debugger" ] || return 0
   mkdir -p "$work/cores"
-  step "$name" coredump "${limits[$name]}" env CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1 CUDA_ENABLE_LIGHTWEIGHT_COREDUMP=1 \
+  step "$name" coredump $((limits[$name] + 10)) env CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1 CUDA_ENABLE_LIGHTWEIGHT_COREDUMP=1 \
     CUDA_COREDUMP_FILE="$work/cores/$name.%p" "${words[@]}"
   dump=$(find "$work/cores" -name "$name.*" -type f | head -n 1)
-  [ -z "$dump" ] || step "$name" cuda_gdb 20 "$debugger" --batch -nx -ex "target cudacore $dump" -ex "info cuda kernels" -ex "info cuda lanes" \
+  [ -z "$dump" ] || step "$name" cuda_gdb 30 "$debugger" --batch -nx -ex "target cudacore $dump" -ex "info cuda kernels" -ex "info cuda lanes" \
     -ex bt -ex 'info symbol $errorpc' -ex 'x/3i $errorpc'
   rm -rf "$work/cores"
 }

@@ -50,7 +50,8 @@ speed() {
 profile() { check gpu "$1" "$2" bash "$here/profile.sh" "${1#ncu_}" "$bin" "$work" "$(find_tool ncu)"; }
 
 depth() {
-  device_test production_attention 120 'ProductionAttentionTest.*'
+  device_test production_attention 120 'ProductionAttentionTest.RingAgreesWithGeneral'
+  device_test production_bits 60 'ProductionAttentionTest.SameBitsOver20Runs:GemmRepeatTest.*'
   device_test model_gradients 90 'ModelTest.*'
   device_test backend_suite 60 'Device/*'
   device_test attention 60 'AttentionTest.*'
@@ -66,12 +67,15 @@ depth() {
   after_failures
 }
 
-# torch.compile comes last: its compilers take minutes, and what is cut off then is missed least.
+# torch.compile comes last: its compilers take minutes, and what is cut off then is missed least. It begins with the batch that fitted before,
+# since each that does not fit is compiled as well.
 peers() {
+  local batch peer=("${given[@]}" python3 "$root/tests/bench/peers/xlnet_gpu.py")
   training gpu loss_curve 120
-  check gpu peer_eager 150 "${given[@]}" python3 "$root/tests/bench/peers/xlnet_gpu.py" --forms eager
+  check gpu peer_eager 150 "${peer[@]}" --forms eager
   training gpu tuned_step 180
-  check gpu peer_compile 300 "${given[@]}" python3 "$root/tests/bench/peers/xlnet_gpu.py" --forms compile
+  batch=$(sed -n 's/.*"peer_large_eager", "shape": "B\([0-9]*\) .*/\1/p' "$work/logs/peer_eager.log" 2>/dev/null)
+  check gpu peer_compile 300 "${peer[@]}" --forms compile ${batch:+--batches "$batch" $(((batch + 1) / 2))}
   after_failures
 }
 

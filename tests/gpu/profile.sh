@@ -15,10 +15,13 @@ skip() { echo "skipped: $*"; exit 77; }
 [ -x "$bin/gpu_bench" ] || skip "gpu_bench is not in this build"
 export TMPDIR=$work  # ncu locks a file there
 
-# profile OPTION...: rows of a table, as far as ncu came.
+# profile OPTION...: rows of a table, as far as ncu came. What is wrong with its options it says elsewhere than in the table.
 profile() {
-  "$ncu" --clock-control none --csv --page raw --print-units base --log-file "$table" "$@"
+  "$ncu" --clock-control none --csv --page raw --print-units base --log-file "$table" "$@" 2>&1 | tee "$work/ncu.txt"
+  return "${PIPESTATUS[0]}"
 }
+count_rows() { rows=$(grep -c '^"[0-9]' "$table" 2>/dev/null); rows=${rows:-0}; }
+errors() { grep -h "$1" "$table" "$work/ncu.txt" 2>/dev/null; }
 
 case $what in
 counters)
@@ -26,22 +29,27 @@ counters)
   timeout 20 "$ncu" --query-metrics >"$work/ncu_metrics.txt" 2>/dev/null
   metrics=$(python3 "$here/kernel_profile.py" --metrics "$work/ncu_metrics.txt")
   options=(--filter-mode per-launch-config --launch-count 1 --kernel-name "regex:$(python3 "$here/kernel_profile.py" --kernels)")
-  program=("$bin/gpu_bench" --groups attention,rows --batches $batch --sizes large --samples 1)
+  program=("$bin/gpu_bench" --groups "attention,rows" --batches "$batch" --sizes large --samples 1)
   echo "{\"counters_lanes\": $batch}"
   # Sampling of stalls is the part that may be missing.
-  profile "${options[@]}" --metrics "$metrics,group:smsp__pcsamp_warp_stall_reasons" "${program[@]}" ||
-    { ! grep -qi 'metric' "$table" || profile "${options[@]}" --metrics "$metrics" "${program[@]}"; } ;;
+  profile "${options[@]}" --metrics "$metrics,group:smsp__pcsamp_warp_stall_reasons" "${program[@]}"
+  status=$?
+  count_rows
+  if [ "$rows" -eq 0 ] && errors '^==ERROR==.*metric' >/dev/null; then
+    profile "${options[@]}" --metrics "$metrics" "${program[@]}"
+    status=$?
+  fi ;;
 timeline)
   lanes=64
   echo "{\"timeline_lanes\": $lanes}"
-  profile --profile-from-start off --cache-control none --metrics gpu__time_duration.sum "$bin/gpu_bench" --groups step_once --batches $lanes --sizes large ;;
+  profile --profile-from-start off --cache-control none --metrics gpu__time_duration.sum "$bin/gpu_bench" --groups step_once --batches $lanes --sizes large
+  status=$? ;;
 esac
-status=$?
 
-rows=$(grep -c '^"[0-9]' "$table" 2>/dev/null)
-if [ "${rows:-0}" -eq 0 ]; then
-  ! grep -q ERR_NVGPUCTRPERM "$table" || skip "ncu may not read this machine's counters (ERR_NVGPUCTRPERM)"
-  reason=$(grep -h '^==ERROR==' "$table" | head -n 1)
+count_rows
+if [ "$rows" -eq 0 ]; then
+  [ -z "$(errors ERR_NVGPUCTRPERM)" ] || skip "ncu may not read this machine's counters (ERR_NVGPUCTRPERM)"
+  reason=$(errors '^==ERROR==' | head -n 1)
   [ -z "$reason" ] || skip "ncu: ${reason#==ERROR== }"
   [ $status -ne 0 ] || skip "ncu profiled no kernel"
   echo "FAILED: the profiled program ended with status $status"

@@ -109,7 +109,8 @@ def table(header, rows):
 
 
 def measured_text(row):
-    return f"{number(row['value'])} {row.get('unit', '')}" + (f", ours {row['times_faster']} times as fast" if "times_faster" in row else "")
+    lane = f", {row['ms_a_lane']} ms a lane" if "ms_a_lane" in row else ""
+    return f"{number(row['value'])} {row.get('unit', '')}{lane}" + (f", ours {row['times_faster']} times as fast" if "times_faster" in row else "")
 
 
 def speed_text(records, goals):
