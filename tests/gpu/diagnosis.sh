@@ -6,6 +6,7 @@ first_failures=2     # get every step
 middle_failures=4    # up to here: with a core dump, without memcheck; the others run once more with blocking launches
 step_seconds=40
 is_bisected=""
+kernel_filter=()     # of compute-sanitizer, once known
 
 # find_tool NAME: where it is, "" if nowhere.
 find_tool() {
@@ -17,13 +18,16 @@ find_tool() {
 # minutes; except by initcheck, which must see who writes. Errors of the API are left out: libraries ask for what may not be there, and the
 # product checks its own calls.
 set_sanitizer() {
-  local program filter=(--kernel-name kernel_substring=anyorder)
-  program=$(find_tool compute-sanitizer)
   sanitizer=()
-  [ -n "$program" ] || return 0
-  timeout 10 "$program" --help 2>&1 | grep -q -- --kernel-name || filter=(--kernel-regex kns=anyorder)  # before 2023.3
-  [ "$1" != initcheck ] || filter=()
-  sanitizer=("$program" --tool "$1" --error-exitcode 1 --print-limit 5 "${filter[@]}")
+  if [ ${#kernel_filter[@]} -eq 0 ]; then
+    sanitizer_program=$(find_tool compute-sanitizer)
+    kernel_filter=(--kernel-name kernel_substring=anyorder)
+    [ -z "$sanitizer_program" ] || timeout 10 "$sanitizer_program" --help 2>&1 | grep -q -- --kernel-name ||
+      kernel_filter=(--kernel-regex kns=anyorder)  # before 2023.3
+  fi
+  [ -n "$sanitizer_program" ] || return 0
+  sanitizer=("$sanitizer_program" --tool "$1" --error-exitcode 1 --print-limit 5)
+  [ "$1" = initcheck ] || sanitizer+=("${kernel_filter[@]}")
   [ "$1" != memcheck ] || sanitizer+=(--report-api-errors no)
 }
 
