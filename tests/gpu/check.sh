@@ -95,6 +95,11 @@ report() {
   list_gpu_processes
   python3 "$here/report.py" "$work" --out "$out" --call "$command" --seconds $((SECONDS - started))
   status=$?
+  if [ ! -e "$out/report.tgz" ]; then  # a fault of the report's own must not cost what was seen
+    find "$work/logs" -size +4M -delete
+    tar -czf "$out/report.tgz" -C "$work" --exclude ./runs . 2>/dev/null
+    status=74
+  fi
   rm -rf "$work"
   exit $status
 }

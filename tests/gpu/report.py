@@ -203,8 +203,8 @@ def markdown(records):
     sections = (("What the diagnosis of failures found", "diagnosis",
                  lambda found: table(("check", "step", "s", "finding"), [(r["check"], r["step"], r["seconds"], r["finding"]) for r in found])),
                 ("Attention, one part after another", "bisect", lambda found: [f"- {bisect_text(r)}{'' if not r.get('passed') else ': passed'}" for r in found] + [""]),
-                ("Tensors beside the CPU's", "gradient", gradient_text),
-                ("Losses beside the CPU's", "loss", curve_text),
+                ("Tensors compared with the CPU's", "gradient", gradient_text),
+                ("Losses compared with the CPU's", "loss", curve_text),
                 ("Counters of kernels", "counters", lambda found: counter_text(found, goals)),
                 ("One step, kernel by kernel", "kernel_time", lambda found: timeline_text(found, goals)))
     for title, kind, text in sections:
