@@ -97,7 +97,10 @@ struct Factor {
   }
 };
 
+// Of a tensor that is all off by a factor some elements are small; but where few are wrong, bounds explain the others.
 std::optional<std::string> Scale(const Elements& elements) {
+  if (Counts{CountWrong(elements), static_cast<int64_t>(elements.size())}.is_right())
+    return std::nullopt;
   Factor of_all;
   std::map<std::tuple<int, int, int, int>, Factor> of_rows;
   const auto row_of = [](const CheckedElement& e) {
@@ -150,9 +153,8 @@ std::optional<std::string> LayoutBy(const Elements& elements,
     if (counts.is_wrong()) wrong.push_back(name_of(key));
   }
   if (wrong.empty() || wrong.size() == classes.size()) return std::nullopt;
-  return absl::StrFormat("layout: wrong where %s is %s; all tiles alike, the same in both runs",
-                         what,
-                         Listed(wrong));
+  return absl::StrFormat(
+      "layout: wrong where %s is %s; all tiles alike, the same in both runs", what, Listed(wrong));
 }
 
 // A tile that is right, though it has the rows that are wrong elsewhere, speaks against a layout. A tile that is not full may lack them.
@@ -194,8 +196,7 @@ std::optional<std::string> Layout(const Elements& elements) {
   const std::function<Pair(const CheckedElement&)> mod_8 = [](const CheckedElement& e) {
     return Pair(e.row_of_tile % 8, e.column % 8);
   };
-  if (const auto found =
-          LayoutBy<Pair>(elements, "(row mod 8, column mod 8)", mod_8, pair_name))
+  if (const auto found = LayoutBy<Pair>(elements, "(row mod 8, column mod 8)", mod_8, pair_name))
     return found;
   const std::function<Pair(const CheckedElement&)> whole = [](const CheckedElement& e) {
     return Pair(e.row_of_tile, e.column);
@@ -203,7 +204,7 @@ std::optional<std::string> Layout(const Elements& elements) {
   return LayoutBy<Pair>(elements, "(row of its tile, column)", whole, pair_name);
 }
 
-// Whether all wrong elements have the property, and some element that is right in its place lacks it.
+// Whether all wrong elements have the property, and some elements lack it.
 bool OnlyWhere(const Elements& elements, bool CheckedElement::*property) {
   bool has_others = false;
   for (const CheckedElement& element : elements) {
@@ -245,9 +246,8 @@ std::string Unclear(const Elements& elements) {
   const Counts counts{wrong, static_cast<int64_t>(elements.size())};
   const int64_t not_numbers = std::count_if(
       elements.begin(), elements.end(), [](const auto& e) { return std::isnan(e.found); });
-  const int64_t zeros = std::count_if(elements.begin(), elements.end(), [](const auto& e) {
-    return e.found == 0 && e.is_wrong();
-  });
+  const int64_t zeros = std::count_if(
+      elements.begin(), elements.end(), [](const auto& e) { return e.found == 0 && e.is_wrong(); });
   return absl::StrFormat(
       "unclear: %d of %d elements are wrong, the same in both runs (%d not a number, %d zero), %s",
       wrong,
@@ -266,7 +266,7 @@ bool CheckedElement::is_wrong() const {
 
 std::string PatternOf(const Elements& elements) {
   if (const auto race = Race(elements)) return *race;
-  if (CountWrong(elements) == 0) return "agrees";
+  if (CountWrong(elements) == 0) return kAgrees;
   for (const auto rule : {Scale, SeenButHidden, Layout, Mask}) {
     if (const auto found = rule(elements)) return *found;
   }

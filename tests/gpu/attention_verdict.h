@@ -12,10 +12,10 @@ namespace anyorder::testing {
 struct CheckedElement {
   int lane = 0;
   int head = 0;
-  int tile = 0;         // of its lane and stream
-  int row_of_tile = 0;  // row_mod_8 is row_of_tile % 8: tiles begin at multiples of 8
-  int warp = 0;         // that has the row
-  int column = 0;       // of the head
+  int tile = 0;           // of its lane and stream
+  int row_of_tile = 0;    // row_mod_8 is row_of_tile % 8: tiles begin at multiples of 8
+  int warp = 0;           // that has the row
+  int column = 0;         // of the head
   bool is_mixed = false;  // its row sees some keys and not others
   bool is_edge = false;   // its tile is not full
   double expected = 0;
@@ -27,7 +27,9 @@ struct CheckedElement {
   bool is_wrong() const;
 };
 
-// One sentence. The first that holds:
+inline constexpr char kAgrees[] = "agrees";
+
+// kAgrees or a sentence. The first that holds:
 //   agrees   no element is wrong, and none differs between the runs
 //   race     elements differ between the two runs
 //   scale    all elements, or all of each row, are off by one factor

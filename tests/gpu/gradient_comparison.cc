@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "core/base/check.h"
-#include "core/base/philox.h"
 #include "tests/core/model/model_testing.h"
+#include "tests/testing/dithered.h"
 
 namespace anyorder::testing {
 namespace {
@@ -66,14 +66,6 @@ ModelConfig Model(const ComparedNetwork& network, DType dtype) {
   model.init_range = 0.06;
   model.dtype = dtype == DType::kBFloat16 ? ComputeType::kBFloat16 : ComputeType::kFloat32;
   return model;
-}
-
-// Each moved by up to half the distance of bf16's numbers around it.
-std::vector<double> Dithered(std::vector<double> values, uint64_t seed) {
-  RandomStream random(seed, RandomPurpose::kInit, 1, 0);
-  for (double& value : values)
-    value += std::ldexp(random.Uniform() - 0.5, std::ilogb(value) - 7);
-  return values;
 }
 
 }  // namespace

@@ -49,11 +49,13 @@ void ExpectWithin(const char* name,
                         << expected[at] << " within " << bound[at];
 }
 
-inline AttentionData<double, double> RunReference(AttentionData<double, double> data) {
+// Without `backward` the gradients are not computed.
+inline AttentionData<double, double> RunReference(AttentionData<double, double> data,
+                                                  bool backward = true) {
   const std::unique_ptr<Backend> reference = MakeReferenceBackend();
   data.Poison(reference->AttentionBackwardWorkspaceBytes(data.shape, DType::kFloat64));
   reference->AttentionForward(data.Forward(), StreamView());
-  reference->AttentionBackward(data.Backward(), StreamView());
+  if (backward) reference->AttentionBackward(data.Backward(), StreamView());
   return data;
 }
 

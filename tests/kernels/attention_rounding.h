@@ -1,0 +1,124 @@
+// How far a correct attention that computes with bf16 operands may be from the exact one, measured instead of bounded: the worst case of
+// attention_bounds.h adds up magnitudes, and for XLNet's backward pass that is a thousand times what rounding does, and more than the
+// gradients themselves.
+//
+// The same problem is solved in double on three neighbours of its tensors, each element moved by up to half a unit of bf16 and each result as
+// well. A device rounds other values at other places (sums of q and biases, probabilities, their gradients, out in delta), about as many:
+// its errors are draws of the same kind, allowed to be twice as large. A sum of many roundings is near normal, and of ten million normal
+// draws none is beyond 6 standard deviations: so an element may be off by 2 * 6 times the tensor's root mean square. Rows that see few keys
+// have larger errors, all by the same few roundings: there it may be as many times the largest deviation of its row and head.
+
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "tests/kernels/attention_agreement.h"
+#include "tests/kernels/attention_bounds.h"
+#include "tests/testing/dithered.h"
+
+namespace anyorder::kernels::testing {
+
+inline constexpr double kRoundingFactor = 2 * 6;
+inline constexpr int kRoundingSamples = 3;
+
+// Calls visit(a's vector, b's vector) for each result of attention; a and b have members of the same names.
+template <typename A, typename B, typename Visitor>
+void VisitPairs(A& a, B& b, Visitor visit) {
+  visit(a.out, b.out);
+  visit(a.lse, b.lse);
+  visit(a.dq, b.dq);
+  visit(a.dk, b.dk);
+  visit(a.dv, b.dv);
+  visit(a.drelative, b.drelative);
+  visit(a.dcontent_bias, b.dcontent_bias);
+  visit(a.dposition_bias, b.dposition_bias);
+  visit(a.dsegment_bias, b.dsegment_bias);
+  visit(a.dsegment_embedding, b.dsegment_embedding);
+  visit(a.ddistance_bias, b.ddistance_bias);
+}
+
+// The results of a neighbour of `data`.
+inline AttentionData<double, double> RunNeighbour(AttentionData<double, double> data,
+                                                  uint64_t seed,
+                                                  bool backward) {
+  for (auto* x : {&data.q,
+                  &data.k,
+                  &data.v,
+                  &data.dout,
+                  &data.relative,
+                  &data.content_bias,
+                  &data.position_bias,
+                  &data.segment_bias,
+                  &data.segment_embedding,
+                  &data.distance_bias})
+    *x = anyorder::testing::Dithered(std::move(*x), ++seed);
+  data = RunReference(std::move(data), backward);
+  AttentionData<double, double>::VisitResults(
+      data, [&](auto& x) { x = anyorder::testing::Dithered(std::move(x), ++seed); });
+  return data;
+}
+
+// Squared deviations of one result: their sum over elements and samples, and the largest of each row and head.
+struct Deviations {
+  int64_t width = 1;  // columns of a row and head
+  double sum = 0;
+  std::vector<double> largest;
+
+  void Add(const std::vector<double>& moved, const std::vector<double>& exact) {
+    largest.resize(exact.size() / static_cast<size_t>(width));
+    for (size_t i = 0; i < exact.size(); ++i) {
+      if (moved[i] == exact[i]) continue;  // also -inf
+      const double square = (moved[i] - exact[i]) * (moved[i] - exact[i]);
+      sum += square;
+      double& most = largest[i / static_cast<size_t>(width)];
+      most = std::max(most, square);
+    }
+  }
+  double Rms(size_t size) const {
+    return size == 0 ? 0 : std::sqrt(sum / (kRoundingSamples * static_cast<double>(size)));
+  }
+  std::vector<double> Bounds(size_t size) const {
+    std::vector<double> bounds(size);
+    for (size_t i = 0; i < size; ++i)
+      bounds[i] =
+          kRoundingFactor * std::max(Rms(size), std::sqrt(largest[i / static_cast<size_t>(width)]));
+    return bounds;
+  }
+};
+
+struct MeasuredRounding {
+  AttentionBounds bounds;
+  AttentionBounds rms;  // of the deviations: one number a result
+};
+
+// `exact`: of the reference, on bf16's values. Without `backward` only of out and lse.
+inline MeasuredRounding MeasureRounding(const AttentionData<double, double>& exact,
+                                        bool backward = true) {
+  MeasuredRounding measured;
+  std::vector<Deviations> deviations;
+  VisitPairs(exact, measured.bounds, [&](const auto& x, auto&) {
+    const bool has_columns = &x != &exact.lse && &x != &exact.ddistance_bias;
+    deviations.push_back({has_columns ? exact.shape.head_dim : 1, 0, {}});
+  });
+  for (uint64_t sample = 0; sample < kRoundingSamples; ++sample) {
+    AttentionData<double, double> near = RunNeighbour(exact, 1000 * (sample + 1), backward);
+    size_t next = 0;
+    VisitPairs(
+        exact, near, [&](const auto& x, const auto& moved) { deviations[next++].Add(moved, x); });
+  }
+  size_t next = 0;
+  VisitPairs(exact, measured.bounds, [&](const auto& x, auto& bounds) {
+    bounds = deviations[next++].Bounds(x.size());
+  });
+  next = 0;
+  VisitPairs(exact, measured.rms, [&](const auto& x, auto& rms) {
+    rms = {deviations[next++].Rms(x.size())};
+  });
+  return measured;
+}
+
+}  // namespace anyorder::kernels::testing
