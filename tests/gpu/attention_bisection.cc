@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "core/base/check.h"
 #include "kernels/cuda/attention_index.h"
 #include "tests/gpu/attention_verdict.h"
 #include "tests/kernels/attention_rounding.h"
@@ -423,24 +424,23 @@ std::string WorstOf(const CheckedTensor& tensor) {
       Number(TimesBound(worst)));
 }
 
-void PrintTensor(const std::string& name,
-                 const CheckedTensor& tensor,
-                 const std::string& verdict,
-                 std::ostream& out) {
+TensorReport ReportOf(const std::string& name, const CheckedTensor& tensor) {
   const double norm =
       tensor.Rms([](const CheckedElement& e) { return std::isinf(e.expected) ? 0.0 : e.expected; });
-  out << absl::StrFormat(
-             "{\"bisect\": \"%s\", \"tensor\": \"%s\", \"relative_l2\": %s, \"bound\": %s, "
-             "\"passed\": "
-             "%s, \"worst\": %s, \"pattern\": \"%s\"}",
-             name,
-             tensor.name,
-             Number(tensor.DifferenceRms() / norm),
-             Number(tensor.most_rms / norm),
-             verdict == kAgrees ? "true" : "false",
-             WorstOf(tensor),
-             verdict)
-      << std::endl;
+  TensorReport report{tensor.name, false, tensor.Verdict(), ""};
+  report.passed = report.pattern == kAgrees;
+  report.line = absl::StrFormat(
+      "{\"bisect\": \"%s\", \"tensor\": \"%s\", \"relative_l2\": %s, \"bound\": %s, \"passed\": "
+      "%s, "
+      "\"worst\": %s, \"pattern\": \"%s\"}",
+      name,
+      tensor.name,
+      Number(tensor.DifferenceRms() / norm),
+      Number(tensor.most_rms / norm),
+      report.passed ? "true" : "false",
+      WorstOf(tensor),
+      report.pattern);
+  return report;
 }
 
 std::vector<CheckedTensor> Run(kernels::Backend& device, const Switch& which) {
@@ -460,20 +460,29 @@ std::vector<std::string> BisectionSwitches() {
   return names;
 }
 
+std::vector<TensorReport> RunSwitch(kernels::Backend& device, const std::string& name) {
+  std::vector<TensorReport> reports;
+  for (const Switch& which : AllSwitches()) {
+    if (which.name() != name) continue;
+    for (const CheckedTensor& tensor : Run(device, which)) {
+      if (!tensor.elements.empty()) reports.push_back(ReportOf(name, tensor));
+    }
+  }
+  ANYORDER_CHECK(!reports.empty()) << "there is no switch '" << name << "'";
+  return reports;
+}
+
 bool BisectAttention(kernels::Backend& device, int begin, int end, std::ostream& out) {
-  const std::vector<Switch> all = AllSwitches();
+  const std::vector<std::string> names = BisectionSwitches();
   std::string first_failure;
   for (int i = begin; i < end; ++i) {
-    const Switch& which = all[static_cast<size_t>(i)];
-    const std::string name = which.name();
+    const std::string& name = names[static_cast<size_t>(i)];
     out << absl::StrFormat("{\"bisecting\": \"%s\", \"number\": %d}", name, i) << std::endl;
-    for (const CheckedTensor& tensor : Run(device, which)) {
-      if (tensor.elements.empty()) continue;
-      const std::string verdict = tensor.Verdict();
-      PrintTensor(name, tensor, verdict, out);
-      if (first_failure.empty() && verdict != kAgrees)
+    for (const TensorReport& report : RunSwitch(device, name)) {
+      out << report.line << std::endl;
+      if (first_failure.empty() && !report.passed)
         first_failure =
-            absl::StrCat("first failing switch: ", name, ": ", tensor.name, ": ", verdict);
+            absl::StrCat("first failing switch: ", name, ": ", report.tensor, ": ", report.pattern);
     }
   }
   out << (first_failure.empty() ? "attention agrees with the reference in every switch"

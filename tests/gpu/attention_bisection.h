@@ -15,6 +15,16 @@ namespace anyorder::testing {
 // results, so that it can be right where forward is not.
 std::vector<std::string> BisectionSwitches();
 
+// A tensor of a switch: whether it agrees, and its JSON line (below).
+struct TensorReport {
+  std::string tensor;
+  bool passed = false;
+  std::string pattern;
+  std::string line;
+};
+// One switch, by name.
+std::vector<TensorReport> RunSwitch(kernels::Backend& device, const std::string& name);
+
 // Runs switches number `begin` to `end` - 1 with `device`, which takes host memory (tests/testing/staged_backend.h). Prints a JSON line
 // before each, flushed, so that a crash has a name, and one for each tensor behind it:
 //   {"bisecting": "ring forward, +position", "number": 25}

@@ -1,7 +1,10 @@
 #include "tests/gpu/gradient_comparison.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <memory>
 
 #include "core/base/check.h"
@@ -72,7 +75,8 @@ ModelConfig Model(const ComparedNetwork& network, DType dtype) {
 
 std::vector<TensorDeviation> CompareWithCpu(kernels::Backend& device,
                                             DType dtype,
-                                            const ComparedNetwork& network) {
+                                            const ComparedNetwork& network,
+                                            uint64_t seed) {
   SamplingConfig sampling;
   sampling.seq_len = network.seq_len;
   sampling.reuse_len = sampling.perm_size = network.seq_len / 2;
@@ -85,7 +89,8 @@ std::vector<TensorDeviation> CompareWithCpu(kernels::Backend& device,
     lanes.push_back(lane);
     backward.push_back(lane % 2 == 1);
   }
-  const Batch batch = RandomBatch(*objective, sampling, network.vocab_size, lanes, backward, 1);
+  const Batch batch = RandomBatch(
+      *objective, sampling, network.vocab_size, lanes, backward, static_cast<int64_t>(seed));
 
   absl::StatusOr<std::unique_ptr<kernels::Backend>> cpu =
       kernels::MakeCpuBackend({.num_threads = 2});
@@ -100,15 +105,15 @@ std::vector<TensorDeviation> CompareWithCpu(kernels::Backend& device,
       runner((*cpu)->Supports(DType::kBFloat16) ? **cpu : *reference, DType::kBFloat16);
   ModelRunner checked = runner(device, dtype);
 
-  const std::vector<double> weights = InitialWeights(model, network.vocab_size, 91);
-  const std::vector<double> memory = RandomVector(exact.memory_size(), 92);
+  const std::vector<double> weights = InitialWeights(model, network.vocab_size, 1000 * seed);
+  const std::vector<double> memory = RandomVector(exact.memory_size(), 1000 * seed + 1);
   Deviations of_cpu, of_device;
   for (int64_t sample = 0; sample < network.samples; ++sample) {
-    const std::vector<double> near_weights = Dithered(weights, 100 + sample);
-    const std::vector<double> near_memory = Dithered(memory, 200 + sample);
-    const ModelRunner::Result base = exact.Run(batch, near_weights, near_memory, true);
-    of_cpu.Add(rounded.Run(batch, near_weights, near_memory, true), base, exact.layout());
-    of_device.Add(checked.Run(batch, near_weights, near_memory, true), base, exact.layout());
+    const std::vector<double> near_weights = Dithered(weights, 1000 * seed + 100 + sample);
+    const std::vector<double> near_memory = Dithered(memory, 1000 * seed + 200 + sample);
+    const ModelRunner::Result base = exact.Run(batch, near_weights, near_memory, true, seed);
+    of_cpu.Add(rounded.Run(batch, near_weights, near_memory, true, seed), base, exact.layout());
+    of_device.Add(checked.Run(batch, near_weights, near_memory, true, seed), base, exact.layout());
   }
 
   const int64_t longest = std::max(
@@ -124,6 +129,22 @@ std::vector<TensorDeviation> CompareWithCpu(kernels::Backend& device,
   for (size_t i = 0; i < of_device.tensors.size(); ++i)
     add(exact.layout().parameters()[i].name, of_device.tensors[i], of_cpu.tensors[i]);
   return deviations;
+}
+
+void ExpectAgreesWithCpu(kernels::Backend& device,
+                         DType dtype,
+                         const ComparedNetwork& network,
+                         uint64_t seed) {
+  for (const TensorDeviation& tensor : CompareWithCpu(device, dtype, network, seed)) {
+    std::printf("{\"tensor\": \"%s, %s, seed %d\", \"relative_l2\": %.3g, \"bound\": %.3g}\n",
+                tensor.name.c_str(),
+                std::string(Name(dtype)).c_str(),
+                static_cast<int>(seed),
+                tensor.relative_l2,
+                tensor.bound);
+    EXPECT_TRUE(tensor.passed()) << tensor.name << ": " << tensor.relative_l2 << " is beyond "
+                                 << tensor.bound;
+  }
 }
 
 }  // namespace anyorder::testing

@@ -32,8 +32,17 @@ struct TensorDeviation {
 // rounds the same values at the same places draws another error of this size; for a bf16 device the bound is 3 e (both are draws, and of
 // some hundred elements). In fp32 each stored value is rounded 2^16 times finer, but a sum of n terms is rounded n times: 3 e n / 2^16, n being
 // the longest sum.
+//
+// `seed` draws text, weights, memory and dropout.
 std::vector<TensorDeviation> CompareWithCpu(kernels::Backend& device,
                                             DType dtype,
-                                            const ComparedNetwork& network);
+                                            const ComparedNetwork& network,
+                                            uint64_t seed = 1);
+
+// Prints a JSON line for each tensor; a GoogleTest failure for each beyond its bound.
+void ExpectAgreesWithCpu(kernels::Backend& device,
+                         DType dtype,
+                         const ComparedNetwork& network,
+                         uint64_t seed = 1);
 
 }  // namespace anyorder::testing

@@ -2,7 +2,7 @@
 //
 //   device_test [GoogleTest's options]
 //   device_test --bisect [--from N]   which feature of attention is wrong (attention_bisection.h): status 0 all agree, 1 something differs
-//   device_test --bisect --list       the switches of --bisect, numbered; needs no device
+//   device_test --bisect --list       the switches of --bisect, a line each, number 0 first; needs no device
 // Exit status 64: bad command line.
 
 #include <gtest/gtest.h>
@@ -32,9 +32,8 @@ int RefuseCommandLine() {
 }
 
 int ListSwitches() {
-  int number = 0;
   for (const std::string& name : BisectionSwitches())
-    std::printf("%d\t%s\n", number++, name.c_str());
+    std::printf("%s\n", name.c_str());
   return 0;
 }
 

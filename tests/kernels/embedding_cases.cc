@@ -1,6 +1,6 @@
 // Embeddings and the linear cross-entropy against the reference.
 
-#include "tests/kernels/backend_fixture.h"
+#include "tests/kernels/operation_checks.h"
 
 namespace anyorder::kernels {
 namespace {
@@ -12,49 +12,60 @@ using test::RandomTensor;
 
 constexpr double kU = 0x1p-24;
 
-TEST_P(BackendTest, EmbeddingForwardMatchesReference) {
-  for (const MatrixSize& size : kMatrixSizes) {
-    const HostTensor table = RandomTensor(dtype(), {13, size.columns}, 1);
-    const auto ids = test::RandomIds(size.rows, 13, 2);
-    const auto row_ids = test::RowIds(size.rows);
-    const auto run = [&](Backend& on, const HostTensor& of) {
-      HostTensor y(of.dtype(), {size.rows, size.columns});
-      on.EmbeddingForward(
-          {of.view(), ids.data(), 1.7f, TestDropout(true), row_ids.data(), y.view()}, {});
-      return y.Values();
-    };
-    const auto expected = run(reference(), Wide(table));
-    std::vector<double> error(expected.size());
-    for (size_t i = 0; i < error.size(); ++i)
-      error[i] = 2 * kU * std::fabs(expected[i]);
-    ExpectClose(run(backend(), table),
-                expected,
-                test::WithOutputRounding(error, expected, dtype()),
-                "embedding");
-  }
+HostTensor Wide(const HostTensor& x) {
+  return ToDType(x, DType::kFloat64);
+}
+
+void CheckForward(Backend& backend, Backend& reference, const MatrixSize& size, DType dtype) {
+  const HostTensor table = RandomTensor(dtype, {13, size.columns}, 1);
+  const auto ids = test::RandomIds(size.rows, 13, 2);
+  const auto row_ids = test::RowIds(size.rows);
+  const auto run = [&](Backend& on, const HostTensor& of) {
+    HostTensor y(of.dtype(), {size.rows, size.columns});
+    on.EmbeddingForward(
+        {of.view(), ids.data(), 1.7f, MakeDropout(11, 5, 3, 0.1), row_ids.data(), y.view()}, {});
+    return y.Values();
+  };
+  const auto expected = run(reference, Wide(table));
+  std::vector<double> error(expected.size());
+  for (size_t i = 0; i < error.size(); ++i)
+    error[i] = 2 * kU * std::fabs(expected[i]);
+  ExpectClose(
+      run(backend, table), expected, test::WithOutputRounding(error, expected, dtype), "embedding");
 }
 
 // Bound: a sum of at most rows + 1 terms, each a product of three; the reference sums magnitudes.
+void CheckBackward(Backend& backend,
+                   Backend& reference,
+                   const MatrixSize& size,
+                   DType dtype,
+                   int64_t vocab,
+                   const Dropout& dropout) {
+  const HostTensor dy = RandomTensor(dtype, {size.rows, size.columns}, 1);
+  const HostTensor old = RandomTensor(GradientDType(dtype), {vocab, size.columns}, 2);
+  const auto ids = test::RandomIds(size.rows, vocab, 2);
+  const auto row_ids = test::RowIds(size.rows);
+  const auto run = [&](Backend& on, const HostTensor& of, HostTensor dtable) {
+    on.EmbeddingBackward({of.view(), ids.data(), 1.7f, dropout, row_ids.data(), dtable.view()}, {});
+    return dtable.Values();
+  };
+  const auto magnitude = run(reference, Absolute(Wide(dy)), Absolute(Wide(old)));
+  ExpectClose(run(backend, dy, old),
+              run(reference, Wide(dy), Wide(old)),
+              test::Scaled(magnitude, Gamma(size.rows + 3)),
+              "embedding gradient");
+}
+
+TEST_P(BackendTest, EmbeddingForwardMatchesReference) {
+  for (const MatrixSize& size : kMatrixSizes)
+    CheckForward(backend(), reference(), size, dtype());
+}
+
 TEST_P(BackendTest, EmbeddingBackwardMatchesReference) {
   for (const MatrixSize& size : kMatrixSizes) {
     for (const int64_t vocab : {1, 13}) {
-      for (const bool dropped : {false, true}) {
-        const HostTensor dy = RandomTensor(dtype(), {size.rows, size.columns}, 1);
-        const HostTensor old = RandomTensor(gradient_dtype(), {vocab, size.columns}, 2);
-        const auto ids = test::RandomIds(size.rows, vocab, 2);
-        const auto row_ids = test::RowIds(size.rows);
-        const auto run = [&](Backend& on, const HostTensor& of, HostTensor dtable) {
-          on.EmbeddingBackward(
-              {of.view(), ids.data(), 1.7f, TestDropout(dropped), row_ids.data(), dtable.view()},
-              {});
-          return dtable.Values();
-        };
-        const auto magnitude = run(reference(), Absolute(Wide(dy)), Absolute(Wide(old)));
-        ExpectClose(run(backend(), dy, old),
-                    run(reference(), Wide(dy), Wide(old)),
-                    test::Scaled(magnitude, Gamma(size.rows + 3)),
-                    "embedding gradient");
-      }
+      for (const bool dropped : {false, true})
+        CheckBackward(backend(), reference(), size, dtype(), vocab, TestDropout(dropped));
     }
   }
 }
@@ -228,6 +239,22 @@ void CheckCrossEntropy(const CrossEntropy& in,
   }
 }
 
+}  // namespace
+
+void CheckEmbedding(Backend& backend, Backend& reference, const MatrixSize& size, DType dtype) {
+  CheckForward(backend, reference, size, dtype);
+  CheckBackward(backend, reference, size, dtype, 13, MakeDropout(11, 5, 3, 0.1));
+}
+
+void CheckCrossEntropy(
+    Backend& backend, Backend& reference, const MatrixSize& size, int64_t vocab, DType dtype) {
+  const CrossEntropy in = MakeCrossEntropy(dtype, size.rows, size.columns, vocab, true);
+  CheckCrossEntropy(
+      in, RunCrossEntropy(backend, in, true), RunCrossEntropy(reference, Widened(in), true));
+}
+
+namespace {
+
 TEST_P(BackendTest, LinearCrossEntropyMatchesReference) {
   struct Size {
     int64_t rows, columns, vocab;
@@ -256,9 +283,7 @@ TEST_P(BackendTest, LinearCrossEntropyMatchesReferenceInSeveralChunks) {
     int64_t rows, columns, vocab;
   };
   for (const Size size : {Size{250, 2, 70000}, Size{3100, 2, 5}}) {
-    const CrossEntropy in = MakeCrossEntropy(dtype(), size.rows, size.columns, size.vocab, true);
-    CheckCrossEntropy(
-        in, RunCrossEntropy(backend(), in, true), RunCrossEntropy(reference(), Widened(in), true));
+    CheckCrossEntropy(backend(), reference(), {size.rows, size.columns}, size.vocab, dtype());
   }
 }
 

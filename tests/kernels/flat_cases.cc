@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "tests/kernels/backend_fixture.h"
+#include "tests/kernels/operation_checks.h"
 
 namespace anyorder::kernels {
 namespace {
@@ -13,6 +13,10 @@ using test::HostTensor;
 using test::RandomTensor;
 
 constexpr double kU = 0x1p-24;
+
+HostTensor Wide(const HostTensor& x) {
+  return ToDType(x, DType::kFloat64);
+}
 
 struct Optimizer {
   HostTensor grad, master, m, v, weights;
@@ -46,37 +50,39 @@ AdamWArgs Arguments(Optimizer* state, bool bias_correction) {
 // Bounds: m and v are sums of two products whose factors are themselves rounded (6 roundings); v's terms are
 // positive, so sqrt(v) is off by half of v's factor; the quotient has m's absolute and v's relative error and
 // four roundings more; master then adds rounded products.
+void CheckAdamW(Backend& backend, Backend& reference, int64_t n, bool correction, DType dtype) {
+  const Optimizer old = MakeOptimizer(dtype, n);
+  Optimizer actual = old;
+  backend.AdamW(Arguments(&actual, correction), {});
+  Optimizer exact{Wide(old.grad), Wide(old.master), Wide(old.m), Wide(old.v), HostTensor()};
+  const AdamWArgs args = Arguments(&exact, correction);
+  reference.AdamW(args, {});
+  const double c = correction ? std::sqrt(1 - std::pow(0.999, 4)) / (1 - std::pow(0.9, 4)) : 1.0;
+  std::vector<double> m_bound(n);
+  std::vector<double> v_bound(n);
+  std::vector<double> master_bound(n);
+  for (int64_t i = 0; i < n; ++i) {
+    const double g = args.grad_scale * old.grad.At(i);
+    m_bound[i] = 6 * kU * (0.9 * std::fabs(old.m.At(i)) + 0.1 * std::fabs(g));
+    v_bound[i] = 7 * kU * exact.v.At(i);
+    const double root = std::sqrt(exact.v.At(i)) + args.epsilon;
+    const double ratio = std::fabs(c * exact.m.At(i) / root);
+    const double ratio_error = c * m_bound[i] / root + 10 * kU * ratio;
+    const double decay = args.weight_decay * std::fabs(old.master.At(i));
+    master_bound[i] = args.learning_rate * (ratio_error + 4 * kU * (ratio + decay)) +
+                      2 * kU * std::fabs(exact.master.At(i));
+  }
+  ExpectClose(actual.m.Values(), exact.m.Values(), m_bound, "m");
+  ExpectClose(actual.v.Values(), exact.v.Values(), v_bound, "v");
+  ExpectClose(actual.master.Values(), exact.master.Values(), master_bound, "master");
+  // Weights are the stored master, rounded: nothing else could be rebuilt from a checkpoint.
+  EXPECT_TRUE(actual.weights.SameBits(test::ToDType(actual.master, dtype)));
+}
+
 TEST_P(BackendTest, AdamWMatchesReference) {
   for (const int64_t n : {int64_t{1}, int64_t{17}, int64_t{70001}}) {
-    for (const bool correction : {false, true}) {
-      const Optimizer old = MakeOptimizer(dtype(), n);
-      Optimizer actual = old;
-      backend().AdamW(Arguments(&actual, correction), {});
-      Optimizer exact{Wide(old.grad), Wide(old.master), Wide(old.m), Wide(old.v), HostTensor()};
-      const AdamWArgs args = Arguments(&exact, correction);
-      reference().AdamW(args, {});
-      const double c =
-          correction ? std::sqrt(1 - std::pow(0.999, 4)) / (1 - std::pow(0.9, 4)) : 1.0;
-      std::vector<double> m_bound(n);
-      std::vector<double> v_bound(n);
-      std::vector<double> master_bound(n);
-      for (int64_t i = 0; i < n; ++i) {
-        const double g = args.grad_scale * old.grad.At(i);
-        m_bound[i] = 6 * kU * (0.9 * std::fabs(old.m.At(i)) + 0.1 * std::fabs(g));
-        v_bound[i] = 7 * kU * exact.v.At(i);
-        const double root = std::sqrt(exact.v.At(i)) + args.epsilon;
-        const double ratio = std::fabs(c * exact.m.At(i) / root);
-        const double ratio_error = c * m_bound[i] / root + 10 * kU * ratio;
-        const double decay = args.weight_decay * std::fabs(old.master.At(i));
-        master_bound[i] = args.learning_rate * (ratio_error + 4 * kU * (ratio + decay)) +
-                          2 * kU * std::fabs(exact.master.At(i));
-      }
-      ExpectClose(actual.m.Values(), exact.m.Values(), m_bound, "m");
-      ExpectClose(actual.v.Values(), exact.v.Values(), v_bound, "v");
-      ExpectClose(actual.master.Values(), exact.master.Values(), master_bound, "master");
-      // Weights are the stored master, rounded: nothing else could be rebuilt from a checkpoint.
-      EXPECT_TRUE(actual.weights.SameBits(test::ToDType(actual.master, dtype())));
-    }
+    for (const bool correction : {false, true})
+      CheckAdamW(backend(), reference(), n, correction, dtype());
   }
 }
 
@@ -179,19 +185,22 @@ TEST_P(BackendTest, AdamWObeysTheControl) {
 }
 
 // Bound: a sum of at most 16384 squares in fp64.
+void CheckSumOfSquares(Backend& backend, Backend& reference, int64_t n) {
+  const HostTensor x = RandomTensor(DType::kFloat32, {n}, 1);
+  const int64_t blocks = (n + kNormBlockElements - 1) / kNormBlockElements;
+  HostTensor sums(DType::kFloat64, {blocks});
+  HostTensor exact(DType::kFloat64, {blocks});
+  backend.SumOfSquares(x.view(), sums.view(), {});
+  reference.SumOfSquares(x.view(), exact.view(), {});
+  ExpectClose(sums.Values(),
+              exact.Values(),
+              test::Scaled(exact.Values(), 2 * Gamma(kNormBlockElements, 0x1p-53)),
+              "sum of squares");
+}
+
 TEST_P(BackendTest, SumOfSquaresMatchesReferenceBlockByBlock) {
-  for (const int64_t n : {int64_t{1}, kNormBlockElements, 3 * kNormBlockElements + 5}) {
-    const HostTensor x = RandomTensor(DType::kFloat32, {n}, 1);
-    const int64_t blocks = (n + kNormBlockElements - 1) / kNormBlockElements;
-    HostTensor sums(DType::kFloat64, {blocks});
-    HostTensor exact(DType::kFloat64, {blocks});
-    backend().SumOfSquares(x.view(), sums.view(), {});
-    reference().SumOfSquares(x.view(), exact.view(), {});
-    ExpectClose(sums.Values(),
-                exact.Values(),
-                test::Scaled(exact.Values(), 2 * Gamma(kNormBlockElements, 0x1p-53)),
-                "sum of squares");
-  }
+  for (const int64_t n : {int64_t{1}, kNormBlockElements, 3 * kNormBlockElements + 5})
+    CheckSumOfSquares(backend(), reference(), n);
 }
 
 // Whole words and a rest, few blocks and the most that a device takes.
@@ -243,15 +252,18 @@ TEST_P(BackendTest, SumOfSquaresOfLargeNumbersIsFinite) {
 }
 
 // One correctly rounded sum per element: the reference's bits. In place, as the gradient tree uses it.
+void CheckAdd(Backend& backend, Backend& reference, int64_t n, DType dtype) {
+  HostTensor a = RandomTensor(dtype, {n}, 1);
+  const HostTensor b = RandomTensor(dtype, {n}, 2);
+  HostTensor expected(dtype, {n});
+  reference.Add(a.view(), b.view(), expected.view(), {});
+  backend.Add(a.view(), b.view(), a.view(), {});
+  ExpectClose(a.Values(), expected.Values(), std::vector<double>(a.size(), 0.0), "a + b");
+}
+
 TEST_P(BackendTest, AddHasTheBitsOfTheReference) {
-  for (const int64_t n : {int64_t{1}, int64_t{1001}, int64_t{200003}}) {
-    HostTensor a = RandomTensor(dtype(), {n}, 1);
-    const HostTensor b = RandomTensor(dtype(), {n}, 2);
-    HostTensor expected(dtype(), {n});
-    reference().Add(a.view(), b.view(), expected.view(), {});
-    backend().Add(a.view(), b.view(), a.view(), {});
-    EXPECT_TRUE(a.SameBits(expected));
-  }
+  for (const int64_t n : {int64_t{1}, int64_t{1001}, int64_t{200003}})
+    CheckAdd(backend(), reference(), n, dtype());
 }
 
 TEST_P(BackendTest, CastRoundsLikeTheReference) {
@@ -286,28 +298,45 @@ TEST_P(BackendTest, CastKeepsNotANumber) {
     EXPECT_EQ(std::isnan(y.At(i)), i == 5);
 }
 
-TEST_P(BackendTest, CopyRowsMovesStridedRowsAndNothingElse) {
-  for (const auto& [rows, columns] : kMatrixSizes) {
-    const HostTensor source = RandomTensor(dtype(), {rows * (columns + 3) + 2}, 1);
-    const HostTensor before = RandomTensor(dtype(), {rows * (columns + 5) + 4}, 2);
-    HostTensor after = before;
-    CopyRowsArgs args;
-    args.source = source.view();
-    args.source_begin = 2;
-    args.source_stride = columns + 3;
-    args.destination = after.view();
-    args.destination_begin = 1;
-    args.destination_stride = columns + 5;
-    args.rows = rows;
-    args.columns = columns;
-    backend().CopyRows(args, {});
-    HostTensor expected = before;
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < columns; ++c)
-        expected.Set(1 + r * (columns + 5) + c, source.At(2 + r * (columns + 3) + c));
-    }
-    EXPECT_TRUE(after.SameBits(expected));
+}  // namespace
+
+void CheckFlat(Backend& backend, Backend& reference, int64_t elements, DType dtype) {
+  CheckAdd(backend, reference, elements, dtype);
+  CheckSumOfSquares(backend, reference, elements);
+  CheckAdamW(backend, reference, elements, true, dtype);
+}
+
+void CheckRows(Backend& backend, const MatrixSize& size, DType dtype) {
+  const auto [rows, columns] = size;
+  const HostTensor source = RandomTensor(dtype, {rows * (columns + 3) + 2}, 1);
+  const HostTensor before = RandomTensor(dtype, {rows * (columns + 5) + 4}, 2);
+  HostTensor after = before;
+  CopyRowsArgs args;
+  args.source = source.view();
+  args.source_begin = 2;
+  args.source_stride = columns + 3;
+  args.destination = after.view();
+  args.destination_begin = 1;
+  args.destination_stride = columns + 5;
+  args.rows = rows;
+  args.columns = columns;
+  backend.CopyRows(args, {});
+  HostTensor expected = before;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c)
+      expected.Set(1 + r * (columns + 5) + c, source.At(2 + r * (columns + 3) + c));
   }
+  ExpectClose(after.Values(),
+              expected.Values(),
+              std::vector<double>(static_cast<size_t>(after.size()), 0.0),
+              "copied rows");
+}
+
+namespace {
+
+TEST_P(BackendTest, CopyRowsMovesStridedRowsAndNothingElse) {
+  for (const MatrixSize& size : kMatrixSizes)
+    CheckRows(backend(), size, dtype());
 }
 
 // As the recurrence memory moves them: all of it in whole words, or beginning anywhere, or every second row.

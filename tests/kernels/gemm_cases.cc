@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/kernels/backend_fixture.h"
+#include "tests/kernels/operation_checks.h"
 
 namespace anyorder::kernels {
 namespace {
@@ -77,17 +77,6 @@ void CheckGemm(Backend& backend, Backend& reference, const GemmCase& gemm, DType
   ExpectClose(actual, expected, bound, gemm.ToString());
 }
 
-TEST_P(BackendTest, GemmMatchesReferenceForAllTransposesBiasAndBeta) {
-  for (const GemmSizes size : {GemmSizes{3, 5, 7}, GemmSizes{40, 65, 33}}) {
-    for (int options = 0; options < 32; ++options) {
-      GemmCase gemm{size, (options & 1) != 0, (options & 2) != 0, (options & 4) != 0};
-      gemm.beta = (options & 8) != 0 ? 1.0f : 0.0f;
-      gemm.c_dtype = (options & 16) != 0 ? gradient_dtype() : dtype();
-      CheckGemm(backend(), reference(), gemm, dtype());
-    }
-  }
-}
-
 // Small integers: all sums are exact, so that results have the same bits whatever algorithm a library takes.
 HostTensor Integers(DType dtype, Shape shape, int64_t seed) {
   HostTensor tensor(dtype, shape);
@@ -96,13 +85,15 @@ HostTensor Integers(DType dtype, Shape shape, int64_t seed) {
   return tensor;
 }
 
-// Each product of a batch is what it is alone, which the cases above check, and nothing between the products is touched.
-TEST_P(BackendTest, GemmOfABatchIsItsProducts) {
+}  // namespace
+
+// Each product of a batch is what it is alone, and nothing between the products is touched.
+void CheckProductBatches(Backend& backend, DType dtype) {
   const GemmSizes size{24, 32, 40};
   constexpr int64_t kCount = 3;
   for (int options = 0; options < 32; ++options) {
     const bool has_sum = (options & 16) != 0;
-    const DType c_dtype = has_sum ? gradient_dtype() : dtype();
+    const DType c_dtype = has_sum ? GradientDType(dtype) : dtype;
     // Whole groups of 16 bytes apart, so that all products are aligned alike.
     GemmArgs args;
     args.batch = {.count = kCount,
@@ -111,11 +102,11 @@ TEST_P(BackendTest, GemmOfABatchIsItsProducts) {
                   .bias = size.n + 8,
                   .c = size.m * size.n + 16,
                   .sum = size.n + 4};
-    const HostTensor a = Integers(dtype(), {kCount, args.batch.a}, 1);
-    const HostTensor b = Integers(dtype(), {kCount, size.k * size.n}, 2);
-    const HostTensor bias = Integers(dtype(), {kCount, args.batch.bias}, 3);
+    const HostTensor a = Integers(dtype, {kCount, args.batch.a}, 1);
+    const HostTensor b = Integers(dtype, {kCount, size.k * size.n}, 2);
+    const HostTensor bias = Integers(dtype, {kCount, args.batch.bias}, 3);
     HostTensor c = Integers(c_dtype, {kCount, args.batch.c}, 4);
-    HostTensor sum = Integers(gradient_dtype(), {kCount, args.batch.sum}, 5);
+    HostTensor sum = Integers(GradientDType(dtype), {kCount, args.batch.sum}, 5);
     args.transpose_a = (options & 1) != 0;
     args.transpose_b = !has_sum && (options & 2) != 0;
     args.beta = (options & 4) != 0 ? 1.0f : 0.0f;
@@ -130,15 +121,21 @@ TEST_P(BackendTest, GemmOfABatchIsItsProducts) {
     };
     results(single_c, single_sum);
     for (int64_t i = 0; i < kCount; ++i)
-      backend().Gemm(ProductOf(args, i), {});
+      backend.Gemm(ProductOf(args, i), {});
     results(c, sum);
-    backend().Gemm(args, {});
+    backend.Gemm(args, {});
     EXPECT_EQ(c.Values(), single_c.Values()) << "options " << options;
     EXPECT_EQ(sum.Values(), single_sum.Values()) << "options " << options;
     args.batch.count = 0;
-    backend().Gemm(args, {});
+    backend.Gemm(args, {});
     EXPECT_EQ(c.Values(), single_c.Values()) << "a batch of nothing, options " << options;
   }
+}
+
+namespace {
+
+TEST_P(BackendTest, GemmOfABatchIsItsProducts) {
+  CheckProductBatches(backend(), dtype());
 }
 
 // Sizes around the CPU's blocks of C (256 rows, 1024 columns), vectors, and extreme proportions.
@@ -256,16 +253,29 @@ void CheckSum(Backend& backend, Backend& reference, const SumCase& product, DTyp
       product.ToString() + ": product");
 }
 
-// Bound: as of a sum of K terms. The rest of the product is what it is without.
-TEST_P(BackendTest, GemmSumsAnOperandForAllTransposesBetaAndDtypes) {
-  for (const GemmSizes size : {GemmSizes{3, 5, 7}, GemmSizes{40, 65, 33}}) {
-    for (int options = 0; options < 16; ++options) {
-      SumCase product{size, (options & 1) != 0, (options & 2) != 0};
-      product.beta = (options & 4) != 0 ? 1.0f : 0.0f;
-      product.c_dtype = (options & 8) != 0 ? gradient_dtype() : dtype();
-      CheckSum(backend(), reference(), product, dtype());
-    }
+}  // namespace
+
+// Bound of the sums: as of K terms. The rest of the product is what it is without.
+void CheckProducts(Backend& backend, Backend& reference, const GemmSizes& size, DType dtype) {
+  for (int options = 0; options < 32; ++options) {
+    GemmCase gemm{size, (options & 1) != 0, (options & 2) != 0, (options & 4) != 0};
+    gemm.beta = (options & 8) != 0 ? 1.0f : 0.0f;
+    gemm.c_dtype = (options & 16) != 0 ? GradientDType(dtype) : dtype;
+    CheckGemm(backend, reference, gemm, dtype);
   }
+  for (int options = 0; options < 16; ++options) {
+    SumCase product{size, (options & 1) != 0, (options & 2) != 0};
+    product.beta = (options & 4) != 0 ? 1.0f : 0.0f;
+    product.c_dtype = (options & 8) != 0 ? GradientDType(dtype) : dtype;
+    CheckSum(backend, reference, product, dtype);
+  }
+}
+
+namespace {
+
+TEST_P(BackendTest, GemmMatchesReferenceForAllTransposesBiasBetaSumsAndDtypes) {
+  for (const GemmSizes size : {GemmSizes{3, 5, 7}, GemmSizes{40, 65, 33}})
+    CheckProducts(backend(), reference(), size, dtype());
 }
 
 // One element, and more rows than a partial sum has.

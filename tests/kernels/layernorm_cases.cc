@@ -6,7 +6,7 @@
 
 #include <numeric>
 
-#include "tests/kernels/backend_fixture.h"
+#include "tests/kernels/operation_checks.h"
 
 namespace anyorder::kernels {
 namespace {
@@ -198,56 +198,69 @@ Gradients Backward(Backend& backend,
 
 // Bounds: dsum is three terms, two of them means of n products of up to four roundings each; dgamma and
 // dbeta are sums over the rows.
-TEST_P(BackendTest, LayerNormBackwardMatchesReference) {
-  for (const MatrixSize& size : kMatrixSizes) {
-    // With one column rstd is 1 / sqrt(epsilon): of no use as a scale. The forward tests cover it.
-    const float epsilon = size.columns == 1 ? 1.0f : 1e-12f;
-    const auto [rows, n] = size;
-    const Inputs in = MakeInputs(dtype(), size, true, true, 0);
-    const Result forward = Forward(backend(), in, epsilon);
-    const HostTensor dy = RandomTensor(dtype(), {rows, n}, 9);
-    const Gradients actual =
-        Backward(backend(), dy, forward, in.gamma, in.dropout, in.row_ids, true);
-    const Result wide{Wide(forward.sum), Wide(forward.mean), Wide(forward.rstd), Wide(forward.y)};
-    const Gradients exact =
-        Backward(reference(), Wide(dy), wide, Wide(in.gamma), in.dropout, in.row_ids, true);
-    std::vector<double> dsum_error(rows * n);
-    std::vector<double> dgamma_bound(n, 0.0);
-    std::vector<double> dbeta_bound(n, 0.0);
-    for (int64_t r = 0; r < rows; ++r) {
-      const double rstd = wide.rstd.At(r);
-      double mean_g = 0;
-      double mean_g_xhat = 0;
-      const auto xhat_of = [&](int64_t c) {
-        return std::fabs(wide.sum.At(r * n + c) - wide.mean.At(r)) * rstd;
-      };
-      for (int64_t c = 0; c < n; ++c) {
-        const double g = std::fabs(in.gamma.At(c) * dy.At(r * n + c));
-        mean_g += g / static_cast<double>(n);
-        mean_g_xhat += g * xhat_of(c) / static_cast<double>(n);
-        dgamma_bound[c] += Gamma(rows + 4) * std::fabs(dy.At(r * n + c)) * xhat_of(c);
-        dbeta_bound[c] += Gamma(rows + 1) * std::fabs(dy.At(r * n + c));
-      }
-      for (int64_t c = 0; c < n; ++c) {
-        const double g = std::fabs(in.gamma.At(c) * dy.At(r * n + c));
-        dsum_error[r * n + c] =
-            rstd * (5 * kU * g + Gamma(n + 6) * mean_g + Gamma(n + 12) * xhat_of(c) * mean_g_xhat);
-      }
+void CheckBackward(Backend& backend, Backend& reference, const MatrixSize& size, DType dtype) {
+  // With one column rstd is 1 / sqrt(epsilon): of no use as a scale. The forward tests cover it.
+  const float epsilon = size.columns == 1 ? 1.0f : 1e-12f;
+  const auto [rows, n] = size;
+  const Inputs in = MakeInputs(dtype, size, true, true, 0);
+  const Result forward = Forward(backend, in, epsilon);
+  const HostTensor dy = RandomTensor(dtype, {rows, n}, 9);
+  const Gradients actual = Backward(backend, dy, forward, in.gamma, in.dropout, in.row_ids, true);
+  const auto wide_of = [](const HostTensor& x) { return ToDType(x, DType::kFloat64); };
+  const Result wide{
+      wide_of(forward.sum), wide_of(forward.mean), wide_of(forward.rstd), wide_of(forward.y)};
+  const Gradients exact =
+      Backward(reference, wide_of(dy), wide, wide_of(in.gamma), in.dropout, in.row_ids, true);
+  std::vector<double> dsum_error(rows * n);
+  std::vector<double> dgamma_bound(n, 0.0);
+  std::vector<double> dbeta_bound(n, 0.0);
+  for (int64_t r = 0; r < rows; ++r) {
+    const double rstd = wide.rstd.At(r);
+    double mean_g = 0;
+    double mean_g_xhat = 0;
+    const auto xhat_of = [&](int64_t c) {
+      return std::fabs(wide.sum.At(r * n + c) - wide.mean.At(r)) * rstd;
+    };
+    for (int64_t c = 0; c < n; ++c) {
+      const double g = std::fabs(in.gamma.At(c) * dy.At(r * n + c));
+      mean_g += g / static_cast<double>(n);
+      mean_g_xhat += g * xhat_of(c) / static_cast<double>(n);
+      dgamma_bound[c] += Gamma(rows + 4) * std::fabs(dy.At(r * n + c)) * xhat_of(c);
+      dbeta_bound[c] += Gamma(rows + 1) * std::fabs(dy.At(r * n + c));
     }
-    const std::string what = std::to_string(rows) + "x" + std::to_string(n);
-    const auto dresidual = exact.dresidual.Values();
-    ExpectClose(actual.dresidual.Values(),
-                dresidual,
-                test::WithOutputRounding(dsum_error, dresidual, dtype()),
-                "dresidual " + what);
-    const auto dx = exact.dx.Values();
-    for (size_t i = 0; i < dx.size(); ++i)
-      dsum_error[i] = dx[i] == 0 ? 0 : in.dropout.scale() * dsum_error[i] + kU * std::fabs(dx[i]);
-    ExpectClose(
-        actual.dx.Values(), dx, test::WithOutputRounding(dsum_error, dx, dtype()), "dx " + what);
-    ExpectClose(actual.dgamma.Values(), exact.dgamma.Values(), dgamma_bound, "dgamma " + what);
-    ExpectClose(actual.dbeta.Values(), exact.dbeta.Values(), dbeta_bound, "dbeta " + what);
+    for (int64_t c = 0; c < n; ++c) {
+      const double g = std::fabs(in.gamma.At(c) * dy.At(r * n + c));
+      dsum_error[r * n + c] =
+          rstd * (5 * kU * g + Gamma(n + 6) * mean_g + Gamma(n + 12) * xhat_of(c) * mean_g_xhat);
+    }
   }
+  const std::string what = std::to_string(rows) + "x" + std::to_string(n);
+  const auto dresidual = exact.dresidual.Values();
+  ExpectClose(actual.dresidual.Values(),
+              dresidual,
+              test::WithOutputRounding(dsum_error, dresidual, dtype),
+              "dresidual " + what);
+  const auto dx = exact.dx.Values();
+  for (size_t i = 0; i < dx.size(); ++i)
+    dsum_error[i] = dx[i] == 0 ? 0 : in.dropout.scale() * dsum_error[i] + kU * std::fabs(dx[i]);
+  ExpectClose(
+      actual.dx.Values(), dx, test::WithOutputRounding(dsum_error, dx, dtype), "dx " + what);
+  ExpectClose(actual.dgamma.Values(), exact.dgamma.Values(), dgamma_bound, "dgamma " + what);
+  ExpectClose(actual.dbeta.Values(), exact.dbeta.Values(), dbeta_bound, "dbeta " + what);
+}
+
+}  // namespace
+
+void CheckLayerNorm(Backend& backend, Backend& reference, const MatrixSize& size, DType dtype) {
+  CheckForward(backend, reference, MakeInputs(dtype, size, true, true, 0), 1e-12f, dtype);
+  CheckBackward(backend, reference, size, dtype);
+}
+
+namespace {
+
+TEST_P(BackendTest, LayerNormBackwardMatchesReference) {
+  for (const MatrixSize& size : kMatrixSizes)
+    CheckBackward(backend(), reference(), size, dtype());
 }
 
 TEST_P(BackendTest, LayerNormBackwardWithoutResidualGivesTheSameDx) {

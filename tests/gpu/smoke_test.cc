@@ -1,0 +1,265 @@
+// Everything once and small, in the order in which one thing needs another: on a new machine each of these runs in a process of its own, and the
+// first that fails says where to look. The order of the tests in this file is the order of the checks (--gtest_list_tests).
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/attention_ring.h"
+#include "tests/gpu/attention_bisection.h"
+#include "tests/gpu/device.h"
+#include "tests/gpu/gradient_comparison.h"
+#include "tests/kernels/attention_scenarios.h"
+#include "tests/kernels/cuda/attention_ring_work.h"
+#include "tests/kernels/operation_checks.h"
+#include "tests/testing/staged_backend.h"
+
+namespace anyorder::kernels {
+namespace {
+
+using anyorder::testing::OpenDevice;
+
+constexpr MatrixSize kMatrix{71, 130};
+
+// Calls check(backend, reference, dtype) in both dtypes.
+template <typename Check>
+void CheckBoth(Check check) {
+  const auto backend = anyorder::testing::MakeStagedBackend(OpenDevice());
+  const auto reference = MakeReferenceBackend();
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    SCOPED_TRACE(Name(dtype));
+    check(*backend, *reference, dtype);
+  }
+}
+
+// The tensors of a switch of attention (attention_bisection.h), all if none is named; prints a line for each.
+void CheckSwitch(const std::string& name, const std::set<std::string>& tensors = {}) {
+  const auto backend = anyorder::testing::MakeStagedBackend(OpenDevice());
+  for (const anyorder::testing::TensorReport& report :
+       anyorder::testing::RunSwitch(*backend, name)) {
+    if (!tensors.empty() && tensors.count(report.tensor) == 0) continue;
+    std::printf("%s\n", report.line.c_str());
+    EXPECT_TRUE(report.passed) << report.line;
+  }
+}
+
+// Device memory of its own.
+class DeviceFloats {
+ public:
+  DeviceFloats(Backend& backend, const std::vector<float>& values)
+      : backend_(backend), buffer_(backend.Allocate(Bytes(values.size())).value()) {
+    backend.CopyToDevice(values.data(), buffer_->data(), Bytes(values.size()), {});
+  }
+  TensorView view(Shape shape) const {
+    return TensorView(static_cast<float*>(buffer_->data()), shape);
+  }
+  std::vector<double> Values() const {
+    std::vector<float> values(static_cast<size_t>(buffer_->size_bytes()) / sizeof(float));
+    backend_.CopyToHost(buffer_->data(), values.data(), Bytes(values.size()), {});
+    backend_.Synchronize({});
+    return std::vector<double>(values.begin(), values.end());
+  }
+
+ private:
+  static int64_t Bytes(size_t count) { return static_cast<int64_t>(count * sizeof(float)); }
+  Backend& backend_;
+  std::unique_ptr<Buffer> buffer_;
+};
+
+void ExpectAll(const DeviceFloats& floats, double expected, const std::string& what) {
+  const std::vector<double> values = floats.Values();
+  test::ExpectClose(values,
+                    std::vector<double>(values.size(), expected),
+                    std::vector<double>(values.size(), 0.0),
+                    what);
+}
+
+// Streams and events as training uses them: asked for often, between operations, while nothing is done yet. The runtime remembers "not
+// ready" like an error, which the next launch must not meet.
+TEST(SmokeTest, Queue) {
+  constexpr int64_t kSize = int64_t{1} << 12;
+  constexpr int kSums = 40;
+  const std::unique_ptr<Backend> backend = OpenDevice();
+  const DeviceFloats sum(*backend, std::vector<float>(kSize));
+  const DeviceFloats one(*backend, std::vector<float>(kSize, 1.0f));
+  const std::unique_ptr<Event> event = backend->MakeEvent().value();
+  for (int i = 0; i < kSums; ++i) {
+    backend->Add(sum.view({kSize}), one.view({kSize}), sum.view({kSize}), {});
+    event->Record({});
+    for (int asked = 0; asked < 2; ++asked)
+      ASSERT_TRUE(event->IsReached().ok());
+  }
+  event->Await();
+  EXPECT_TRUE(*event->IsReached());
+  ExpectAll(sum, kSums, "sums");
+}
+
+// There and back, in several pieces of the staging ring, and strided rows on the device.
+TEST(SmokeTest, Copy) {
+  {
+    const std::unique_ptr<Backend> backend = OpenDevice();
+    std::vector<float> values((size_t{5} << 20) + 7);
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(i % 65537);
+    const std::vector<double> expected(values.begin(), values.end());
+    test::ExpectClose(DeviceFloats(*backend, values).Values(),
+                      expected,
+                      std::vector<double>(expected.size(), 0.0),
+                      "a copy");
+  }
+  CheckBoth([](Backend& backend, Backend&, DType dtype) { CheckRows(backend, kMatrix, dtype); });
+}
+
+TEST(SmokeTest, Flat) {
+  CheckBoth([](Backend& backend, Backend& reference, DType dtype) {
+    CheckFlat(backend, reference, 3 * kNormBlockElements + 5, dtype);
+  });
+}
+
+TEST(SmokeTest, Gemm) {
+  CheckBoth([](Backend& backend, Backend& reference, DType dtype) {
+    CheckProducts(backend, reference, {64, 128, 96}, dtype);  // as libraries like them
+    CheckProducts(backend, reference, {40, 65, 33}, dtype);
+    CheckProductBatches(backend, dtype);
+  });
+}
+
+TEST(SmokeTest, LayerNorm) {
+  CheckBoth([](Backend& backend, Backend& reference, DType dtype) {
+    CheckLayerNorm(backend, reference, kMatrix, dtype);
+    CheckLayerNorm(backend, reference, {20, 1024}, dtype);
+  });
+}
+
+TEST(SmokeTest, Embedding) {
+  CheckBoth([](Backend& backend, Backend& reference, DType dtype) {
+    CheckEmbedding(backend, reference, kMatrix, dtype);
+  });
+}
+
+TEST(SmokeTest, CrossEntropy) {
+  CheckBoth([](Backend& backend, Backend& reference, DType dtype) {
+    CheckCrossEntropy(backend, reference, {33, 24}, 257, dtype);
+    CheckCrossEntropy(backend, reference, {5, 24}, 1500, dtype);
+  });
+}
+
+TEST(SmokeTest, GeneralAttention) {
+  CheckSwitch("general forward, +dropout");
+  CheckSwitch("general backward, +dropout");
+}
+
+// Keys in order and not: lane 1 is the general kernels'.
+TEST(SmokeTest, AttentionPlan) {
+  testing::AttentionCase c = testing::XlnetCase(96, 400, 1, cuda::kRingHeadDim);
+  c.keys[1].pos[130] += 1;
+  const auto data = testing::MakeData<BFloat16, float>(c, 1);
+  const std::unique_ptr<Backend> backend = OpenDevice();
+  std::vector<std::unique_ptr<Buffer>> buffers;
+  const auto upload = [&](const auto& values) {
+    using Element = std::decay_t<decltype(values[0])>;
+    const auto bytes = static_cast<int64_t>(values.size() * sizeof(Element));
+    buffers.push_back(backend->Allocate(bytes).value());
+    backend->CopyToDevice(values.data(), buffers.back()->data(), bytes, {});
+    return static_cast<const Element*>(buffers.back()->data());
+  };
+  const testing::Slots& rows = data.rows;
+  const testing::Slots& keys = data.keys;
+  AttentionPlan plan;
+  plan.shape = c.shape;
+  plan.dtype = DType::kBFloat16;
+  plan.min_distance = c.min_distance;
+  plan.rows = {upload(rows.pos),
+               upload(rows.order),
+               upload(rows.grp),
+               upload(rows.doc),
+               upload(rows.seg),
+               upload(rows.glob)};
+  plan.keys = {upload(keys.pos),
+               upload(keys.order),
+               upload(keys.grp),
+               upload(keys.doc),
+               upload(keys.seg),
+               upload(keys.glob)};
+  std::vector<uint8_t> host(
+      static_cast<size_t>(backend->AttentionPlanBytes(c.shape, DType::kBFloat16)), 0xff);
+  const auto bytes = static_cast<int64_t>(host.size());
+  plan.memory = TensorView(const_cast<uint8_t*>(upload(host)), {bytes});
+  backend->PlanAttention(plan, {});
+  backend->CopyToHost(plan.memory.raw(), host.data(), bytes, {});
+  backend->Synchronize({});
+  // The ring kernels' part is the first.
+  const cuda::RingPlan ring = cuda::PlaceRingPlan(c.shape, host.data());
+  EXPECT_EQ(std::vector<int32_t>(ring.forms, ring.forms + 4),
+            (std::vector<int32_t>{
+                cuda::kRingForm, cuda::kGeneralForm, cuda::kRingForm, cuda::kGeneralForm}));
+  testing::ExpectSoundPlan(ring, c.shape);
+}
+
+TEST(SmokeTest, RingForward) {
+  CheckSwitch("ring forward, +mixed visibility");
+}
+
+TEST(SmokeTest, RingForwardPosition) {
+  CheckSwitch("ring forward, +position");
+}
+
+TEST(SmokeTest, RingSegments) {
+  CheckSwitch("ring forward, +segments");
+}
+
+TEST(SmokeTest, RingQueries) {
+  CheckSwitch("ring forward, +dropout");
+}
+
+TEST(SmokeTest, RingBackward) {
+  CheckSwitch("ring backward, +dropout", {"dq", "dsegment_bias", "dsegment_embedding"});
+}
+
+TEST(SmokeTest, KeyGradients) {
+  CheckSwitch("ring backward, +dropout", {"dk", "dv", "dcontent_bias"});
+}
+
+TEST(SmokeTest, DistanceGradients) {
+  CheckSwitch("ring backward, +dropout", {"drelative", "dposition_bias"});
+}
+
+TEST(SmokeTest, SmallModel) {
+  const std::unique_ptr<Backend> device = OpenDevice();
+  anyorder::testing::ExpectAgreesWithCpu(
+      *device, DType::kBFloat16, anyorder::testing::kSmallComparedNetwork);
+}
+
+// The plain first run, captured ones, other pointers and numbers: what a graph does must be what its operations do.
+TEST(SmokeTest, Graph) {
+  const std::unique_ptr<Backend> backend = OpenDevice();
+  const DeviceFloats ones(*backend, std::vector<float>(64, 1.0f));
+  const DeviceFloats tens(*backend, std::vector<float>(64, 10.0f));
+  const DeviceFloats sum(*backend, std::vector<float>(64));
+  const DeviceFloats product(*backend, std::vector<float>(64));
+  const DeviceFloats total(*backend, std::vector<float>(8));
+  for (int run = 0; run < 5; ++run) {
+    const DeviceFloats& x = run % 2 == 0 ? ones : tens;
+    const double value = run % 2 == 0 ? 1 : 10;
+    backend->BeginGraph(7, {});
+    backend->Add(x.view({64}), x.view({64}), sum.view({64}), {});
+    GemmArgs args;
+    args.a = sum.view({8, 8});
+    args.b = x.view({8, 8});
+    args.c = product.view({8, 8});
+    backend->Gemm(args, {});
+    backend->ColumnSum({product.view({8, 8}), 0.0f, total.view({8})}, {});
+    backend->EndGraph({});
+    const std::string what = "run " + std::to_string(run);
+    ExpectAll(sum, 2 * value, what + ": sum");
+    ExpectAll(product, 8 * 2 * value * value, what + ": product");
+    ExpectAll(total, 8 * 8 * 2 * value * value, what + ": column sums");
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::kernels
