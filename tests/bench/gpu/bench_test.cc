@@ -68,8 +68,21 @@ TEST_F(GpuBenchTest, EveryGroupPrintsItsCases) {
                                         "gelu_backward",
                                         "layernorm",
                                         "layernorm_backward",
-                                        "step_large",
+                                        "step_large_b2",
                                         "sum_of_squares"}));
+  EXPECT_NE(out_.str().find("\"ms_a_lane\": "), std::string::npos);
+}
+
+// One step between the marks, after others.
+TEST_F(GpuBenchTest, AProfilerSeesOneStep) {
+  Bench bench = MakeBench();
+  std::string marks;
+  const absl::Status status =
+      RunOneStep(bench, kSmallest, 2, 0.1, {[&] { marks += "begin "; }, [&] { marks += "end"; }});
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(marks, "begin end");
+  EXPECT_EQ(Names(), std::multiset<std::string>{"step_once_large_b2"});
+  EXPECT_NE(out_.str().find("\"samples\": 1,"), std::string::npos);
 }
 
 TEST_F(GpuBenchTest, ProductsGoBothWays) {
@@ -105,7 +118,7 @@ TEST_F(GpuBenchTest, RunsOnADevice) {
                            "attention_backward_keys_b1",
                            "attention_backward_distances_b1",
                            "attention_backward_parameters_b1",
-                           "step_large"})
+                           "step_large_b1"})
     EXPECT_EQ(names.count(name), 1u) << name;
 }
 

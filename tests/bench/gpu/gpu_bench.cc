@@ -1,10 +1,12 @@
 // Speed of one GPU at XLNet's pretraining shapes, one JSON line a case, each as a share of a copy and a large product of the same run:
 //   {"name": "layernorm", "shape": "38208x1024", "value": 3.4, "unit": "TB/s", "ms": 0.092, ..., "share_of_ceiling": 0.8}
 //
-//   gpu_bench [--groups ceilings,steps,attention,rows,gemms] [--batches 16,64] [--sizes large,base] [--samples N] [--dropout RATE]
-//             [--device N]
+//   gpu_bench [--groups ceilings,steps,attention,rows,gemms,step_once] [--batches 16,64] [--sizes large,base] [--samples N]
+//             [--dropout RATE] [--device N]
 //
-// What matters most comes first, in case that time runs out. Attention runs at every batch, everything else at the last; steps in every
+// step_once, which must be asked for, is for profilers: a few steps, and then one between cudaProfilerStart and cudaProfilerStop, so that
+//   ncu --profile-from-start off gpu_bench --groups step_once --batches 64 --sizes large
+// sees that step alone. What matters most comes first, in case that time runs out. Attention runs at every batch, everything else at the last; steps in every
 // size, everything else in the first. Medians of samples between events in the GPU's queue; operands are random
 // and their buffers rotated, so that no cache holds them. Of attention and whole steps only what the algorithm needs is counted
 // (counts.h). Without a GPU it ends with one line and status 64.
@@ -31,6 +33,7 @@ namespace {
 
 // A sample is long beside the marks around it.
 constexpr double kSampleMs = 1.0;
+constexpr char kStepOnce[] = "step_once";
 
 struct Options {
   std::vector<std::string> groups = {"ceilings", "steps", "attention", "rows", "gemms"};
@@ -73,9 +76,9 @@ absl::Status SetGroups(const std::string& value, Options* options) {
   const Options all;
   options->groups = absl::StrSplit(value, ',');
   for (const std::string& group : options->groups) {
-    if (!all.Wants(group)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--groups ", value, ": want some of ceilings,steps,attention,rows,gemms"));
+    if (group != kStepOnce && !all.Wants(group)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--groups ", value, ": want some of ceilings,steps,attention,rows,gemms,step_once"));
     }
   }
   return absl::OkStatus();
@@ -124,6 +127,8 @@ absl::Status RunGroups(const Options& options, Bench& bench) {
     const absl::Status step = MeasureStep(bench, each, batch, options.dropout);
     if (!step.ok()) status.Update(Annotate(step, absl::StrCat("step_", each.name)));
   }
+  if (options.Wants(kStepOnce))
+    status.Update(RunOneStep(bench, size, batch, options.dropout, CudaProfilerMarks()));
   if (options.Wants("attention")) {
     for (const int64_t each : options.batches)
       MeasureAttention(bench, size, each, options.dropout);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,7 @@
 
 #include "core/base/check.h"
 #include "tests/bench/gpu/counts.h"
+#include "tests/testing/dithered.h"
 #include "tests/testing/host_tensor.h"
 
 namespace anyorder::bench {
@@ -48,6 +50,16 @@ std::string Shares(Work kind, double rate, double ceiling) {
   return text;
 }
 
+test::HostTensor DrawValues(DType dtype, int64_t count, double deviation, bool dithered) {
+  std::vector<double> numbers =
+      test::RandomTensor(DType::kBFloat16, {count}, 1, deviation).Values();
+  if (dithered) numbers = testing::Dithered(std::move(numbers), 2);
+  test::HostTensor values(dtype, {count});
+  for (int64_t i = 0; i < count; ++i)
+    values.Set(i, numbers[static_cast<size_t>(i)]);
+  return values;
+}
+
 }  // namespace
 
 std::unique_ptr<Timer> MakeHostTimer() {
@@ -65,12 +77,14 @@ TensorView DeviceMemory::Tensor(DType dtype, Shape shape) {
   return TensorView(Allocate(shape.num_elements() * SizeOf(dtype)), dtype, shape);
 }
 
-TensorView DeviceMemory::Random(DType dtype, Shape shape, uint64_t seed, double deviation) {
-  constexpr int64_t kPiece = 1 << 20;
+TensorView DeviceMemory::Random(
+    DType dtype, Shape shape, uint64_t seed, double deviation, bool dithered) {
+  // A length that no row divides: lanes are not copies of each other.
+  constexpr int64_t kPiece = (1 << 20) - 3;
   constexpr int64_t kPlaces = 1 << 12;
-  static std::map<std::pair<DType, double>, test::HostTensor> drawn;
-  test::HostTensor& values = drawn[{dtype, deviation}];
-  if (values.size() == 0) values = test::RandomTensor(dtype, {kPiece + kPlaces}, 1, deviation);
+  static std::map<std::tuple<DType, double, bool>, test::HostTensor> drawn;
+  test::HostTensor& values = drawn[{dtype, deviation, dithered}];
+  if (values.size() == 0) values = DrawValues(dtype, kPiece + kPlaces, deviation, dithered);
   const TensorView tensor = Tensor(dtype, shape);
   const int64_t total = shape.num_elements();
   const auto place = static_cast<int64_t>(seed * 977 % kPlaces);

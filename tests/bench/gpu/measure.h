@@ -32,8 +32,10 @@ class DeviceMemory {
  public:
   explicit DeviceMemory(kernels::Backend& backend) : backend_(backend) {}
   TensorView Tensor(DType dtype, Shape shape);
-  // Normal values: a million that are drawn once for each deviation, from a place on that `seed` chooses, again and again.
-  TensorView Random(DType dtype, Shape shape, uint64_t seed, double deviation = 1.0);
+  // Normal values: a million that are drawn once for each deviation, from a place on that `seed` chooses, again and again. All are numbers of
+  // bf16, or, `dithered`, are moved from these by up to half of bf16's distance.
+  TensorView Random(
+      DType dtype, Shape shape, uint64_t seed, double deviation = 1.0, bool dithered = false);
   template <typename T>
   const T* Array(const std::vector<T>& values) {
     const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));

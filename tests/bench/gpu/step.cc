@@ -175,7 +175,70 @@ class Step {
   std::vector<DecayRange> ranges_;
 };
 
+// A step of its own network, with batches in turn.
+class PreparedStep {
+ public:
+  static absl::StatusOr<std::unique_ptr<PreparedStep>> Create(kernels::Backend& backend,
+                                                              const XlnetSize& size,
+                                                              int64_t batch,
+                                                              double dropout) {
+    const ModelConfig model = ModelOf(size, dropout);
+    const SamplingConfig sampling = SamplingOf(size);
+    ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                              MakeObjective("permutation_lm", model, sampling));
+    const BatchShape shape = objective->Shape(batch);
+    auto prepared = std::make_unique<PreparedStep>();
+    ANYORDER_ASSIGN_OR_RETURN(prepared->transformer_,
+                              Transformer::Create(model, size.vocab, shape, backend));
+    prepared->batches_ = DrawBatches(*objective, sampling, size, batch);
+    // Whether there is room for what a Step allocates, which ends the program otherwise.
+    ANYORDER_RETURN_IF_ERROR(
+        backend.Allocate(Step::Bytes(*prepared->transformer_, model, shape)).status());
+    prepared->step_ = std::make_unique<Step>(backend, *prepared->transformer_, model, shape);
+    return prepared;
+  }
+
+  // Seconds until the device is done.
+  double Run() {
+    const auto begin = std::chrono::steady_clock::now();
+    loss_ = step_->Run(batches_[static_cast<size_t>(steps_ % kBatches)], steps_);
+    ++steps_;
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+    return elapsed.count();
+  }
+
+  double loss() const { return loss_; }
+  // Whether every step so far was one of training.
+  absl::Status Check(const std::string& name) {
+    if (std::isfinite(loss_) && step_->Updates() == steps_) return absl::OkStatus();
+    return absl::DataLossError(absl::StrFormat(
+        "%s: the loss is %g after %d updates in %d steps: this is no speed of training",
+        name,
+        loss_,
+        step_->Updates(),
+        steps_));
+  }
+
+ private:
+  std::unique_ptr<Transformer> transformer_;
+  std::vector<Batch> batches_;
+  std::unique_ptr<Step> step_;
+  int64_t steps_ = 0;
+  double loss_ = 0;
+};
+
+std::string ShapeOf(const XlnetSize& size, int64_t batch) {
+  return absl::StrFormat("B%d T%d M%d P%d", batch, size.length, size.memory, size.targets);
+}
+
+// The goals are for kGoalBatch.
+std::string NameOf(const char* what, const XlnetSize& size, int64_t batch) {
+  const std::string suffix = batch == kGoalBatch ? "" : absl::StrFormat("_b%d", batch);
+  return absl::StrFormat("%s_%s%s", what, size.name, suffix);
+}
+
 void PrintStep(Bench& bench,
+               const std::string& name,
                const XlnetSize& size,
                int64_t batch,
                const std::vector<double>& samples,
@@ -183,16 +246,15 @@ void PrintStep(Bench& bench,
   const auto [seconds, spread] = Summarise(samples);
   const double flops = CountFlops(size).total() * static_cast<double>(batch) / seconds;
   bench.Print(absl::StrFormat(
-      "{\"name\": \"step_%s\", \"shape\": \"B%d T%d M%d P%d\", \"value\": %.6g, \"unit\": "
-      "\"tokens/s\", \"ms\": %.4g, \"spread\": %.4f, \"samples\": %d, \"tflops\": %.4g, "
-      "\"share_of_989\": %.4f, \"share_of_790\": %.4f, \"loss\": %.4f}",
-      size.name,
-      batch,
-      size.length,
-      size.memory,
-      size.targets,
+      "{\"name\": \"%s\", \"shape\": \"%s\", \"value\": %.6g, \"unit\": \"tokens/s\", \"ms\": "
+      "%.4g, "
+      "\"ms_a_lane\": %.4g, \"spread\": %.4f, \"samples\": %d, \"tflops\": %.4g, \"share_of_989\": "
+      "%.4f, \"share_of_790\": %.4f, \"loss\": %.4f}",
+      name,
+      ShapeOf(size, batch),
       static_cast<double>(batch * size.length) / seconds,
       seconds * 1e3,
+      seconds * 1e3 / static_cast<double>(batch),
       spread,
       samples.size(),
       flops * 1e-12,
@@ -204,37 +266,34 @@ void PrintStep(Bench& bench,
 }  // namespace
 
 absl::Status MeasureStep(Bench& bench, const XlnetSize& size, int64_t batch, double dropout) {
-  const ModelConfig model = ModelOf(size, dropout);
-  const SamplingConfig sampling = SamplingOf(size);
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                            MakeObjective("permutation_lm", model, sampling));
-  const BatchShape shape = objective->Shape(batch);
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Transformer> transformer,
-                            Transformer::Create(model, size.vocab, shape, bench.backend()));
-  const std::vector<Batch> batches = DrawBatches(*objective, sampling, size, batch);
-  // Whether there is room for what a Step allocates, which ends the program otherwise.
-  ANYORDER_RETURN_IF_ERROR(
-      bench.backend().Allocate(Step::Bytes(*transformer, model, shape)).status());
-  Step step(bench.backend(), *transformer, model, shape);
+  const std::string name = NameOf("step", size, batch);
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<PreparedStep> step,
+                            PreparedStep::Create(bench.backend(), size, batch, dropout));
+  for (int i = 0; i < kWarmUp; ++i)
+    step->Run();
   std::vector<double> seconds;
-  double loss = 0;
-  const int steps = kWarmUp + bench.samples();
-  for (int i = 0; i < steps; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    loss = step.Run(batches[static_cast<size_t>(i % kBatches)], i);
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-    if (i >= kWarmUp) seconds.push_back(elapsed.count());
-  }
-  if (!std::isfinite(loss) || step.Updates() != steps) {
-    return absl::DataLossError(
-        absl::StrFormat("step_%s: the loss is %g after %d updates in %d "
-                        "steps: this is no speed of training",
-                        size.name,
-                        loss,
-                        step.Updates(),
-                        steps));
-  }
-  PrintStep(bench, size, batch, seconds, loss);
+  for (int sample = 0; sample < bench.samples(); ++sample)
+    seconds.push_back(step->Run());
+  ANYORDER_RETURN_IF_ERROR(step->Check(name));
+  PrintStep(bench, name, size, batch, seconds, step->loss());
+  return absl::OkStatus();
+}
+
+absl::Status RunOneStep(Bench& bench,
+                        const XlnetSize& size,
+                        int64_t batch,
+                        double dropout,
+                        const ProfilerMarks& marks) {
+  const std::string name = NameOf("step_once", size, batch);
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<PreparedStep> step,
+                            PreparedStep::Create(bench.backend(), size, batch, dropout));
+  for (int i = 0; i < kWarmUp; ++i)
+    step->Run();
+  marks.begin();
+  const double seconds = step->Run();
+  marks.end();
+  ANYORDER_RETURN_IF_ERROR(step->Check(name));
+  PrintStep(bench, name, size, batch, {seconds}, step->loss());
   return absl::OkStatus();
 }
 
