@@ -1,4 +1,4 @@
-# cmake --build build --target bundle: build/anyorder-bundle-VERSION-ARCH.tar.gz, programs and their libraries for machines where
+# cmake --build build --target bundle: build/anyorder-bundle-VERSION-ARCH.tar.xz, programs and their libraries for machines where
 # nothing can be installed (make_bundle.py says what is in it and why).
 #
 # Test programs that check a machine: some that need nothing, and those that tests/gpu names in the global property
@@ -18,7 +18,7 @@ set(bundle_cuda no)
 if(ANYORDER_HAS_CUDA)
   set(bundle_cuda yes)
 endif()
-set(bundle_archive anyorder-bundle-${PROJECT_VERSION}-${CMAKE_SYSTEM_PROCESSOR}.tar.gz)
+set(bundle_archive anyorder-bundle-${PROJECT_VERSION}-${CMAKE_SYSTEM_PROCESSOR}.tar.xz)
 # Usage: ${bundle_command} --output FILE. A test makes one of its own.
 set(bundle_command python3 ${PROJECT_SOURCE_DIR}/launcher/make_bundle.py --source ${PROJECT_SOURCE_DIR} --bin ${PROJECT_BINARY_DIR}/bin
   --version ${PROJECT_VERSION} --arch ${CMAKE_SYSTEM_PROCESSOR} --cuda ${bundle_cuda} "--toolkit=${CMAKE_CUDA_COMPILER_VERSION}"

@@ -40,7 +40,7 @@ class MakeBundleTest(unittest.TestCase):
             self.assertFalse(make_bundle.DROPPED_PLUGINS.search(name), name)
 
     def test_the_same_tree_gives_the_same_bytes(self):
-        archives = [self.root / folder / "anyorder-bundle-1.tar.gz" for folder in ("one", "two")]
+        archives = [self.root / folder / "anyorder-bundle-1.tar.xz" for folder in ("one", "two")]
         for archive in archives:
             archive.parent.mkdir()
             make_bundle.pack(self.stage(), archive)
@@ -49,16 +49,19 @@ class MakeBundleTest(unittest.TestCase):
             self.assertEqual(archive.getmember("anyorder-bundle-1/bin/hello").mode, 0o755)
 
     def test_an_archive_that_is_too_large_is_refused_and_the_old_one_stays(self):
-        archive = self.root / "anyorder-bundle-1.tar.gz"
+        archive = self.root / "anyorder-bundle-1.tar.xz"
         archive.write_text("the old one")
         stage = self.stage()
         stage.elfs = [stage.root / "bin/hello"]
-        limit, make_bundle.MAX_BYTES = make_bundle.MAX_BYTES, 10
-        self.addCleanup(setattr, make_bundle, "MAX_BYTES", limit)
+        # Too large only with what is carried beside it.
         with self.assertRaisesRegex(make_bundle.BundleError, "limit.*bin/hello"):
-            make_bundle.pack(stage, archive)
+            make_bundle.pack(stage, archive, beside=make_bundle.MAX_BYTES)
         self.assertEqual(archive.read_text(), "the old one")
         self.assertEqual(list(self.root.glob("*.partial")), [])
+
+    def test_the_tracked_files_of_the_source_count(self):
+        self.assertGreater(make_bundle.tracked_bytes(SOURCE), (SOURCE / "launcher/make_bundle.py").stat().st_size)
+        self.assertLess(make_bundle.tracked_bytes(SOURCE), 16 * 2**20)
 
     def test_a_program_that_was_not_built_is_named(self):
         with self.assertRaisesRegex(make_bundle.BundleError, "anyorder-train does not exist; build it first"):
