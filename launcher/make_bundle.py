@@ -124,7 +124,8 @@ class Stage:
         """Each file finds the others by its own place. RPATH, not RUNPATH: LD_LIBRARY_PATH, which CUDA's libraries are found by, may
         lead to another libmpi or libstdc++ as well."""
         for elf in self.elfs:
-            run("strip", "--strip-unneeded", elf)
+            # But for the names of kernels: after an error of the GPU the CUDA runtime may not know them any more.
+            run("strip", "--strip-unneeded", "--wildcard", "--keep-symbol=*Kernel*", elf)
             up = "/".join([".."] * (len(elf.relative_to(self.root).parts) - 1))
             run("patchelf", "--force-rpath", "--set-rpath", f"$ORIGIN/{up}/lib", elf)
 
