@@ -27,6 +27,8 @@ void Print(const kernels::cuda::TunedGemm& tuned) {
   const auto text = [](double microseconds) {
     return microseconds < 0 ? std::string("none") : absl::StrFormat("%.1f us", microseconds);
   };
+  const std::string best = tuned.best_microseconds < 0 ? "none is usable, the table's stays"
+                                                       : text(tuned.best_microseconds);
   absl::PrintF("%s%d x %d x %d %s%s %s%s: %s, was %s, %d candidates%s\n",
                key.batch > 1 ? absl::StrCat(key.batch, " times ") : "",
                key.m,
@@ -36,7 +38,7 @@ void Print(const kernels::cuda::TunedGemm& tuned) {
                key.transpose_b ? " bT" : " b",
                std::string(Name(key.in)),
                key.sum == kernels::cuda::GemmSum::kNone ? "" : sum,
-               text(tuned.best_microseconds),
+               best,
                text(tuned.before_microseconds),
                tuned.candidates,
                tuned.unsteady == 0

@@ -175,8 +175,8 @@ struct RingForward {
   }
 
   // Scores become exponentials relative to the row's largest so far; what was summed before is scaled to it, by exactly 1 where the
-  // largest stays: it is kept in the units of the exponent. There it was rounded, and a score's exponent, one instruction, is not: that of
-  // the largest score may be beyond 1 by half a unit in the last place of `offset`.
+  // largest stays: it is kept in the units of the exponent. `offset` is rounded and the multiply-add is not, so that the largest score's
+  // exponential can be above 1 by a rounding.
   ANYORDER_DEVICE void UpdateSoftmax(Scores& scores) {
     const float scale = p.call.in.scale * kLog2E;
     ANYORDER_UNROLL

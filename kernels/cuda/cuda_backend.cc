@@ -1,6 +1,8 @@
 #include "kernels/cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <utility>
@@ -17,6 +19,12 @@
 
 namespace anyorder::kernels::cuda {
 namespace {
+
+// As the CUDA runtime reads it.
+bool LaunchesWait() {
+  const char* const value = std::getenv("CUDA_LAUNCH_BLOCKING");
+  return value != nullptr && std::strcmp(value, "1") == 0;
+}
 
 class CudaBackend final : public Backend {
  public:
@@ -206,6 +214,7 @@ class CudaBackend final : public Backend {
   std::map<void*, Scratch> scratch_;
   std::map<int64_t, GraphView> graphs_;  // a null one: its operations ran once
   int64_t captured_key_ = 0;
+  const bool launches_wait_ = LaunchesWait();
 };
 
 absl::Status CudaBackend::Grow(Scratch& scratch, int64_t elements) {
@@ -250,6 +259,8 @@ Scratch CudaBackend::ScratchOf(int64_t elements, StreamView stream) {
 
 void CudaBackend::BeginGraph(int64_t key, StreamView stream) {
   ANYORDER_CHECK(!runtime_->IsCapturing(On(stream))) << "a graph inside of a graph";
+  // Whoever waits for each launch looks for the kernel that fails, which a graph would hide.
+  if (launches_wait_) return;
   // The first run is a plain one: it grows scratch and chooses the products' algorithms, which a capture cannot.
   if (!graphs_.contains(key)) {
     graphs_[key] = {};

@@ -70,8 +70,9 @@ absl::Status GemmEngine::Reserve(int64_t rows, int64_t columns, StreamView strea
   ANYORDER_RETURN_IF_ERROR(
       Grow(workspaces_[stream.handle], std::max(workspace_bytes(), partials), stream));
   for (auto* vectors : {&biases_, &sums_}) {
-    ANYORDER_RETURN_IF_ERROR(
-        Grow((*vectors)[stream.handle], columns * SizeOf(DType::kFloat32), stream));
+    // Biases of a batch of two begin at whole multiples.
+    const int64_t bytes = columns * SizeOf(DType::kFloat32) + 2 * kBiasAlignment;
+    ANYORDER_RETURN_IF_ERROR(Grow((*vectors)[stream.handle], bytes, stream));
   }
   return absl::OkStatus();
 }

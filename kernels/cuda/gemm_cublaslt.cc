@@ -144,6 +144,7 @@ CublasLtGemm::Plan CublasLtGemm::Describe(const ColumnMajorProduct& p, bool fuse
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, TypeOf(p.key.out));
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    if (p.key.batch > 1) set(CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, p.step_bias);
   }
   if (fuses_sum) {
     // BGRADA sums op(A) over the inner dimension, a number a row of D, and the library's A is the contract's b: D = c^T, so that a row is a

@@ -65,8 +65,8 @@ struct GemmKey {
 };
 // REQUIRES checked arguments.
 GemmKey GemmKeyOf(const GemmArgs& args);
-// Whether the library may be asked for the sum along with the product: it stores sums in the result's dtype, and ours are fp32. Of batches
-// it does not say that it sums anything.
+// Whether the library may be asked for the sum along with the product: it stores sums in the result's dtype, and ours are fp32. Sums of
+// batches are always made apart: none of ours is large.
 inline bool MayFuseSum(const GemmKey& key) {
   return key.sum != GemmSum::kNone && key.out == DType::kFloat32 && key.batch == 1;
 }

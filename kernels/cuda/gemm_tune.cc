@@ -1,5 +1,5 @@
 // Tuning: all candidates of each shape in the table, timed on operands made up for it. One that does not give the same bits each time is
-// none: a run could not be repeated with it.
+// not taken: a run could not be repeated with it.
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +10,7 @@
 #include "core/base/status.h"
 #include "kernels/arguments.h"
 #include "kernels/cuda/gemm_cublaslt.h"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/digest.h"
 
@@ -28,7 +29,8 @@ int64_t OperandBytes(const GemmKey& key) {
   return (Span(key, key.step_a, key.m * key.k) + Span(key, key.step_b, key.k * key.n)) *
              SizeOf(key.in) +
          Span(key, key.step_c, key.m * key.n) * SizeOf(key.out) +
-         key.batch * (key.m + 2 * key.n) * SizeOf(DType::kFloat32) + 6 * kOperandGap;
+         key.batch * (key.m + 2 * key.n + kBiasAlignment) * SizeOf(DType::kFloat32) +
+         6 * kOperandGap;
 }
 
 // Of this shape and alignment, its operands one behind the other in `data`.
@@ -50,9 +52,11 @@ GemmArgs ArgumentsIn(char* data, const GemmKey& key) {
                            key.transpose_b ? Shape{key.n, key.k} : Shape{key.k, key.n});
   args.c =
       TensorView(take(key.step_c, key.m * key.n, key.out, key.align_c), key.out, {key.m, key.n});
-  // All products have the one bias.
-  if (key.has_bias)
-    args.bias = ConstTensorView(take(0, key.n, key.out, kBiasAlignment), key.out, {key.n});
+  if (key.has_bias) {
+    args.batch.bias = CeilDivide(key.n, kBiasAlignment) * kBiasAlignment;
+    args.bias =
+        ConstTensorView(take(args.batch.bias, key.n, key.out, kBiasAlignment), key.out, {key.n});
+  }
   args.beta = key.accumulates ? 1.0f : 0.0f;
   const auto sum = [&](int64_t elements) {
     args.batch.sum = elements;
@@ -65,8 +69,6 @@ GemmArgs ArgumentsIn(char* data, const GemmKey& key) {
   return args;
 }
 
-// Numbers of either sign from 0.5 to 1, in bf16 as in fp32, whose sums round: equal ones would hide the order in which they are added,
-// and zeros are faster than any.
 void FillRandom(Runtime& runtime, char* data, int64_t bytes) {
   const int64_t chunk = std::min<int64_t>(bytes, int64_t{4} << 20) / 4 * 4;
   const absl::StatusOr<void*> pinned = runtime.AllocatePinned(chunk);
@@ -74,7 +76,7 @@ void FillRandom(Runtime& runtime, char* data, int64_t bytes) {
   RandomStream random(1, RandomPurpose::kInit, 0, 0);
   auto* const words = static_cast<uint32_t*>(*pinned);
   for (int64_t i = 0; i < chunk / 4; ++i)
-    words[i] = (random.Next() & 0x807f807fu) | 0x3f003f00u;
+    words[i] = TuningOperand(random.Next());
   runtime.CopyToDevice(words, data, chunk, {});
   for (int64_t at = chunk; at < bytes; at += chunk)
     runtime.CopyOnDevice(data, data + at, std::min(chunk, bytes - at), {});
@@ -179,6 +181,7 @@ TunedGemm CublasLtGemm::TuneOne(const GemmKey& key, char* data, PinnedGemm* pinn
   trial.product = ColumnMajorOf(trial.args);
   trial.product.key = key;
   trial.product.sum = SumOf(trial.args).y.raw();
+  trial.product.step_bias = trial.args.batch.bias;
   trial.memory = ConstTensorView(data, DType::kUint8, {bytes});
   trial.results = TensorView(
       trial.args.c.raw(), DType::kUint8, {Span(key, key.step_c, key.m * key.n) * SizeOf(key.out)});
@@ -192,6 +195,7 @@ TunedGemm CublasLtGemm::TuneOne(const GemmKey& key, char* data, PinnedGemm* pinn
   tuned.before_microseconds = plan.exists ? Microseconds(plan, trial) : -1;
   const bool may_stay = tuned.before_microseconds >= 0 && Repeats(plan, trial);
   tuned.best_microseconds = may_stay ? tuned.before_microseconds : -1;
+  if (tuned.before_microseconds >= 0 && !may_stay) ++tuned.unsteady;
   if (MayFuseSum(key)) TryCandidates(trial, /*fuses_sum=*/true, &tuned, pinned);
   TryCandidates(trial, /*fuses_sum=*/false, &tuned, pinned);
   return tuned;

@@ -13,7 +13,7 @@ std::string KernelName(const void* kernel);
 // The name that this program's own table of symbols has for a function, without the arguments of templates.
 std::string SymbolOf(const void* function);
 
-// Remembers a launch for the messages of this thread's later errors. Null: of a graph.
+// Remembers a launch for the messages of this thread's later errors. Null stands for a graph.
 void NoteLaunch(const void* kernel);
 
 inline constexpr char kLaunchOfAKernel[] = "launch of a kernel";

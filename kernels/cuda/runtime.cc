@@ -20,7 +20,7 @@ constexpr char kGraph = 0;  // its address stands for the launch of a graph
 thread_local const void* last_launch = nullptr;
 
 std::string LastLaunch() {
-  if (last_launch == nullptr) return "this thread has launched nothing";
+  if (last_launch == nullptr) return "this thread has launched no kernel of ours";
   if (last_launch == &kGraph) return "this thread's last launch is a graph";
   return absl::StrCat("this thread's last launch is ", KernelName(last_launch));
 }
@@ -78,9 +78,11 @@ void EndAtDeviceError(DeviceError error, absl::string_view what, absl::string_vi
   if (error == DeviceError::kHardware) {
     // The launcher starts the rank again.
     EndWith(absl::UnavailableError(
-        absl::StrCat("the GPU failed: ", text, "; see nvidia-smi and the kernel's log")));
+        absl::StrCat("the GPU failed: ", text, "; see nvidia-smi and dmesg")));
   }
-  ANYORDER_CHECK(false) << text << "; with CUDA_LAUNCH_BLOCKING=1 the failing launch is the last";
+  ANYORDER_CHECK(false) << text
+                        << "; run again with CUDA_LAUNCH_BLOCKING=1: then the launch named here is "
+                           "the one that failed";
   std::abort();
 }
 

@@ -98,7 +98,7 @@ class Runtime {
   virtual double MillisecondsBetween(EventView begin, EventView end) = 0;
 
   // From BeginCapture to EndCapture, by one thread, the stream is not run but written down. EndCapture makes `graph` of it, or brings that
-  // graph up to date; what allocates, frees, waits or asks for progress has no place between the two in that thread.
+  // graph up to date; what allocates, frees, waits or queries an event has no place between the two in that thread.
   virtual void BeginCapture(StreamView stream) = 0;
   virtual void EndCapture(StreamView stream, GraphView* graph) = 0;
   virtual bool IsCapturing(StreamView stream) const = 0;

@@ -328,7 +328,9 @@ void DeviceRuntime::EndCapture(StreamView stream, GraphView* graph) {
   if (executable != nullptr) {
     cudaGraphExecUpdateResultInfo info = {};
     const cudaError_t status = cudaGraphExecUpdate(executable, captured, &info);
-    if (status != cudaSuccess) {
+    if (status != cudaErrorGraphExecUpdateFailure) {
+      CheckCuda(status, "update of a graph");
+    } else {
       // Not the same operations any more: another graph.
       cudaGetLastError();
       CountReinstantiation(absl::StrCat(WordsOf(status), "; ", WhyNotUpdated(info)));

@@ -11,6 +11,12 @@
 
 namespace anyorder::kernels::cuda {
 
+// Two bf16 numbers, or one in fp32, of either sign and of sizes from 2^-15 to 2: their sums are rounded, so that results show the order in
+// which they were added. `draw`: 32 random bits.
+constexpr uint32_t TuningOperand(uint32_t draw) {
+  return (draw & 0x87ff87ffu) | 0x38003800u;
+}
+
 struct TunedGemm {
   GemmKey key;
   bool fuses_sum = false;          // the fastest does
@@ -18,7 +24,7 @@ struct TunedGemm {
   double best_microseconds = 0;    // negative: none runs and repeats
   int candidates = 0;
   int unsteady =
-      0;  // of them: would have been the fastest, but did not give the same bits each time
+      0;  // the fastest so far, the table's too, that did not give the same bits each time
 };
 
 // Times all candidates of each shape in the table at `path` on the first GPU, sums fused and apart, calls `report` after each shape, and

@@ -16,7 +16,7 @@ struct Product {
   const char* name;
   int64_t m, n, k;
   bool has_bias = false;
-  // Keys' and values' projections: two weights in one call; of each lane's rows the last `lane_rows` take a gradient.
+  // Keys' and values' projections: two weights in one call; of each lane's rows `lane_rows` take a gradient.
   int64_t weights = 1;
   int64_t lanes = 1;
   int64_t lane_rows = m;

@@ -293,7 +293,7 @@ TEST_F(KernelFaultDeathTest, ABrokenGpuEndsWithOneLineAndTheMachinesStatus) {
       Fail(Kind::kHardware, 1, [&] { backend_->Synchronize({}); }),
       ::testing::ExitedWithCode(kExitIo),
       "warning: the GPU failed: work on the GPU: cudaErrorECCUncorrectable: .*last launch is "
-      ".*; see nvidia-smi and the kernel's log\n$");
+      ".*; see nvidia-smi and dmesg\n$");
 }
 
 TEST_F(KernelFaultDeathTest, AGraphFailsAsItsKernelsDo) {
@@ -337,6 +337,20 @@ TEST_F(CudaBackendTest, GraphsDoWhatTheirOperationsDo) {
     backend_->EndGraph({});
     EXPECT_THAT(Download(sum), Each(expected)) << run;
     EXPECT_EQ(Download(total)[0], 64 * expected) << run;
+  }
+}
+
+// A graph would hide which kernel fails.
+TEST_F(CudaBackendTest, NothingIsCapturedWhereLaunchesWait) {
+  ASSERT_EQ(::setenv("CUDA_LAUNCH_BLOCKING", "1", 1), 0);
+  const std::unique_ptr<Backend> backend =
+      MakeCudaBackend(emulation::MakeEmulatedRuntime({}), {}).value();
+  ::unsetenv("CUDA_LAUNCH_BLOCKING");
+  for (int run = 0; run < 3; ++run) {
+    backend->BeginGraph(5, {});
+    // Not allowed in a capture.
+    EXPECT_TRUE(backend->Allocate(64).ok());
+    backend->EndGraph({});
   }
 }
 

@@ -119,6 +119,7 @@ bool CanRun(const Description& description, const Layout& a, const Layout& b, co
       (turns_a ? a.rows : a.columns) != (turns_b ? b.columns : b.rows) || a.type != b.type)
     return false;
   if (a.batch != d.batch || b.batch != d.batch) return false;
+  // Ours has no use for sums of batches.
   if (description.has_sum() && d.batch > 1) return false;
   if (description.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return true;
   if (description.epilogue == CUBLASLT_EPILOGUE_BGRADA && turns_a) return false;

@@ -5,13 +5,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/philox.h"
 #include "core/base/whole_file.h"
 #include "kernels/arguments.h"
 #include "kernels/cuda/emulation/runtime_emulated.h"
@@ -430,6 +435,25 @@ TEST_F(GemmCublasLtTest, TuningKeepsTheFasterOfFusedAndApart) {
   EXPECT_TRUE(IsFused());
 }
 
+// Operands whose sums were exact would pass any order as the same bits.
+TEST(TuningOperandTest, SumsDependOnTheirOrder) {
+  RandomStream random(1, RandomPurpose::kInit, 0, 0);
+  std::vector<float> narrow, wide;
+  for (int i = 0; i < 1024; ++i) {
+    const uint32_t word = TuningOperand(random.Next());
+    wide.push_back(std::bit_cast<float>(word));
+    narrow.push_back(std::bit_cast<float>(word << 16));  // as bf16, the lower half
+  }
+  for (std::vector<float> x : {narrow, wide}) {
+    std::set<float> sums;
+    for (int order = 0; order < 16; ++order) {
+      std::rotate(x.begin(), x.begin() + 100, x.end());
+      sums.insert(std::accumulate(x.begin(), x.end(), 0.0f));
+    }
+    EXPECT_GT(sums.size(), 2u);
+  }
+}
+
 // NVIDIA does not say that a fused sum has the same bits each time.
 TEST_F(GemmCublasLtTest, TuningRefusesASumThatDoesNotRepeat) {
   TheFakeCublasLt().products = {6};
@@ -473,6 +497,7 @@ TEST_F(GemmCublasLtTest, TuningReplacesAnAlgorithmThatDoesNotRunOrRepeat) {
   TheFakeCublasLt().sums_differ = true;
   tuned = Tune();
   EXPECT_EQ(tuned.before_microseconds, 0);
+  EXPECT_EQ(tuned.unsteady, 2) << "the table's, and the same as a candidate";
   EXPECT_EQ(tuned.best_microseconds, 1000);
   EXPECT_FALSE(tuned.fuses_sum);
 }
