@@ -162,7 +162,8 @@ def worst_text(record):
 def bisect_text(record):
     """One failed switch of the bisection in words."""
     if "crashed" in record:
-        return f"{record['bisect']}: crashed with status {record['crashed']}"
+        did_not_end = record["crashed"] in TIMED_OUT
+        return f"{record['bisect']}: {'did not end' if did_not_end else 'crashed with status ' + str(record['crashed'])}"
     off, bound = ("not finite" if record.get(key) is None else record[key] for key in ("relative_l2", "bound"))
     parts = [f"{record['bisect']}: {record.get('tensor', '')} has relative L2 {off}, bound {bound}", worst_text(record), str(record.get("pattern") or "")]
     return ", ".join(filter(None, parts))

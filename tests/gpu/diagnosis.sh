@@ -5,6 +5,7 @@
 first_failures=2     # get every step
 middle_failures=4    # up to here: with a core dump, without memcheck; the others run once more with blocking launches
 step_seconds=40
+bisection_seconds=60  # it computes the reference of each switch on the CPU
 is_bisected=""
 kernel_filter=()     # of compute-sanitizer, once known
 
@@ -66,7 +67,7 @@ bisect_attention() {
   for _ in {1..12}; do
     left=$((deadline - SECONDS))
     [ $left -gt 0 ] || break
-    [ $left -lt $step_seconds ] || left=$step_seconds
+    [ $left -lt $bisection_seconds ] || left=$bisection_seconds
     run_limited bisect $left "$work/logs/bisect.part" "$bin/gpu.device_test" --bisect --from "$from"
     status=$?
     cat "$work/logs/bisect.part" >>"$work/logs/bisect.log" && rm "$work/logs/bisect.part"
@@ -75,7 +76,7 @@ bisect_attention() {
     printf '\n{"bisect": "%s", "crashed": %s}\n' "$(sed 's/{"bisecting": "\([^"]*\)".*/\1/' <<<"$begin")" $status >>"$work/logs/bisect.log"
     from=$(($(sed 's/.*"number": \([0-9]*\).*/\1/' <<<"$begin") + 1))
   done
-  printf '%s\t%s\t%s\t%s\t%s\n' bisect bisect $status $((SECONDS - begun)) $step_seconds >>"$work/diagnosis.tsv"
+  printf '%s\t%s\t%s\t%s\t%s\n' bisect bisect $status $((SECONDS - begun)) $bisection_seconds >>"$work/diagnosis.tsv"
 }
 
 # diagnose NAME NUMBER: the NUMBERth failure of this part.
@@ -84,12 +85,15 @@ diagnose() {
   command_of "$name"
   case ${words[0]} in "$bin/gpu.device_test" | "$bin/gpu_bench") ;; *) return 0 ;; esac
   echo "looking into $name"
-  step "$name" blocking "${limits[$name]}" env CUDA_LAUNCH_BLOCKING=1 "${words[@]}"
-  if [[ $name =~ Attention|attention|Ring|KeyGradients|DistanceGradients ]]; then bisect_attention; fi
-  [ "$number" -le $middle_failures ] || return 0
   local status
   status=$(awk -F '\t' -v name="$name" '$2 == name { print $3 }' "$work/results.tsv")
-  ! is_crash "$status" "$work/logs/$name.log" || read_core_dump "$name"
+  # What hangs raises no exception, and would hang again.
+  local is_hung=""
+  case $status in 124 | 137) is_hung=yes ;; esac
+  [ -n "$is_hung" ] || step "$name" blocking "${limits[$name]}" env CUDA_LAUNCH_BLOCKING=1 "${words[@]}"
+  if [[ $name =~ Attention|attention|Ring|KeyGradients|DistanceGradients ]]; then bisect_attention; fi
+  [ "$number" -le $middle_failures ] || return 0
+  if [ -z "$is_hung" ] && is_crash "$status" "$work/logs/$name.log"; then read_core_dump "$name"; fi
   [ "$number" -le $first_failures ] || return 0
   set_sanitizer memcheck
   [ ${#sanitizer[@]} -eq 0 ] || step "$name" memcheck $step_seconds "${sanitizer[@]}" "${words[@]}"

@@ -25,11 +25,16 @@ sanitizer() {
 # Everything once and small, in the order in which one thing needs another, a process each. Failures are diagnosed before memcheck, which
 # has what is left.
 smoke() {
-  local case cases
+  local case cases seconds
   mapfile -t cases < <(timeout 20 "$bin/gpu.device_test" --gtest_list_tests --gtest_filter='SmokeTest.*' 2>/dev/null </dev/null |
     sed -n 's/^  \([A-Za-z0-9_]*\).*/\1/p')
   [ ${#cases[@]} -gt 0 ] || check gpu smoke_cases 5 bash -c 'echo "gpu.device_test has no SmokeTest, or does not start"; exit 1'
-  for case in ${cases[@]+"${cases[@]}"}; do device_test "smoke_$case" $smoke_case_seconds "SmokeTest.$case"; done
+  for case in ${cases[@]+"${cases[@]}"}; do
+    seconds=$smoke_case_seconds
+    # The first process on a machine loads the driver's and CUDA's libraries from a cold disk, the first product hundreds of kernels.
+    case $case in Queue | Gemm) seconds=$((3 * seconds)) ;; esac
+    device_test "smoke_$case" $seconds "SmokeTest.$case"
+  done
   after_failures
   sanitizer memcheck SmallAttentionTest 60
   sanitizer memcheck SmallModelTest 60
@@ -42,12 +47,12 @@ speed() {
   for batch in 64 32 8; do bench steps_b$batch 50 --groups steps --batches $batch --sizes large; done
   for batch in 64 16; do bench attention_b$batch 40 --groups attention --batches $batch; done
   profile ncu_counters 110
-  profile ncu_timeline 80
-  bench gemms 50 --groups gemms --batches 64
-  bench rows 40 --groups rows --batches 64
+  profile ncu_timeline 120
+  bench gemms 40 --groups gemms --batches 64
+  bench rows 30 --groups rows --batches 64
   after_failures
 }
-profile() { check gpu "$1" "$2" bash "$here/profile.sh" "${1#ncu_}" "$bin" "$work" "$(find_tool ncu)"; }
+profile() { check gpu "$1" "$2" bash "$here/profile.sh" "${1#ncu_}" "$bin" "$work" "$(find_tool ncu)" $(($2 - 10)); }
 
 depth() {
   device_test production_attention 120 'ProductionAttentionTest.RingAgreesWithGeneral'

@@ -142,8 +142,8 @@ void Compare(const NamedResult& what,
 }
 
 // The ring kernels compute in bf16, the general ones in fp32 where tensors are fp32: the same numbers in both must give the same results but for
-// rounding. What rounding costs is measured with the general kernels alone: on operands that are moved by up to half of bf16's distance, with
-// results rounded to bf16. A device that rounds other operands, about as many, draws another error of this size: three times are allowed, as in
+// rounding. What rounding costs is measured with the general kernels alone: on operands that are moved by up to half the distance between
+// neighbouring bf16 numbers, with results rounded to bf16. A device that rounds other operands, about as many, draws another error of this size: three times are allowed, as in
 // gradient_comparison.h, for each lane and head; four times as much for sums over all lanes, which have few draws.
 void ExpectRingAgreesWithGeneral(const XlnetSize& size, int64_t batch) {
   const std::unique_ptr<kernels::Backend> device = OpenDevice();
@@ -184,6 +184,9 @@ void ExpectSameBits(kernels::Backend& device,
                     int runs,
                     Run run) {
   std::vector<int64_t> first;
+  for (const TensorView& tensor : tensors)
+    device.FillZero(tensor, {});
+  const std::vector<int64_t> nothing = Digests(device, tensors);
   for (int i = 0; i < runs; ++i) {
     for (const TensorView& tensor : tensors)
       device.FillZero(tensor, {});
@@ -191,6 +194,10 @@ void ExpectSameBits(kernels::Backend& device,
     const std::vector<int64_t> digests = Digests(device, tensors);
     if (i == 0) first = digests;
     for (size_t tensor = 0; tensor < tensors.size(); ++tensor) {
+      EXPECT_FALSE(std::equal(digests.begin() + 2 * tensor,
+                              digests.begin() + 2 * tensor + 2,
+                              nothing.begin() + 2 * tensor))
+          << "run " << i << " has written nothing to tensor " << tensor;
       EXPECT_TRUE(std::equal(digests.begin() + 2 * tensor,
                              digests.begin() + 2 * tensor + 2,
                              first.begin() + 2 * tensor))

@@ -219,16 +219,19 @@ def markdown(records):
 
 
 def failure_lines(records):
-    """One line a failure, with the most telling finding of its diagnosis."""
+    """One line a failure, and a check that did not end, with the most telling finding of its diagnosis."""
     findings = {}
     for record in of_kind(records, "diagnosis"):
         findings.setdefault(record["check"], {})[record["step"]] = record["finding"]
     for check in of_kind(records, "check"):
-        if check["status"] != FAILED:
-            continue
         found = findings.get(check["check"], {})
-        telling = next((f"{step}: {found[step]}" for step in ("memcheck", "cuda_gdb", "blocking") if step in found), "")
-        yield " -- ".join(filter(None, [f"FAILED {check['check']}: {check['note']}", telling]))[:MAX_TERMINAL_LINE]
+        # What was cut off under way may have hung.
+        if check["status"] != FAILED and not (check["status"] == CUT_OFF and check["seconds"] > 0):
+            continue
+        word = "FAILED" if check["status"] == FAILED else "DID NOT END"
+        telling = [f"{step}: {found[step]}" for step in ("memcheck", "cuda_gdb", "blocking") if step in found]
+        telling.sort(key=lambda finding: "0 errors" in finding)  # a tool that found nothing says least
+        yield " -- ".join(filter(None, [f"{word} {check['check']}: {check['note']}", *telling[:1]]))[:MAX_TERMINAL_LINE]
     if "bisect" in findings:
         yield f"attention by parts: {findings['bisect']['bisect']}"[:MAX_TERMINAL_LINE]
 

@@ -372,6 +372,15 @@ class DiagnosisTest(Folder):
         self.assertEqual(check_results.finding_of("bisect", 1, BISECT),
                          "position: crashed with status 134; dropout: lse has relative L2 0.4, bound 0.01, worst element at row mod 8 5, warp 3, one warp")
 
+    def test_a_switch_and_a_check_that_do_not_end_are_said(self):
+        self.assertEqual(check_results.finding_of("bisect", 1, '{"bisect": "position", "crashed": 124}\n'), "position: did not end")
+        self.add("smoke_RingForward", 124, "[ RUN      ] SmokeTest.RingForward\n", seconds=10, words="10", part="smoke")
+        (self.root / "diagnosis.tsv").write_text("smoke_RingForward\tmemcheck\t0\t9\t40\nbisect\tbisect\t1\t5\t40\n")
+        (self.root / "logs" / "bisect.log").write_text(BISECT)
+        (self.root / "logs" / "smoke_RingForward.memcheck.log").write_text("========= ERROR SUMMARY: 0 errors\n")
+        lines = list(report.failure_lines(check_results.Run(self.root).records()))
+        self.assertIn("DID NOT END smoke_RingForward: after ", lines[0])
+
     def test_findings_are_in_the_report_and_the_telling_one_on_the_terminal(self):
         self.add("smoke_RingForward", 134, "CUDA error 700 in AttentionRingForwardKernel\n", part="smoke")
         (self.root / "diagnosis.tsv").write_text("smoke_RingForward\tblocking\t0\t1\t10\nsmoke_RingForward\tmemcheck\t1\t9\t40\nbisect\tbisect\t1\t5\t40\n")

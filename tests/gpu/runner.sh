@@ -17,7 +17,7 @@ begin_part() {
 }
 
 # Processes that carry the mark, whatever sessions and process groups they have made for themselves.
-marked() { grep -lszx "ANYORDER_CHECK=$1" /proc/[0-9]*/environ 2>/dev/null | cut -d / -f 3; }
+marked() { timeout -k 1 5 grep -lszx "ANYORDER_CHECK=$1" /proc/[0-9]*/environ 2>/dev/null | cut -d / -f 3; }
 
 # Kills what check $1 has left behind and says what it was.
 end_leftovers() {
@@ -129,7 +129,9 @@ rerun_suspects() {
     run_limited "$name" $left "$work/logs/$name.again.log" "${words[@]}"
     status=$?
     printf '%s\t%s\t%s\t%s\n' "$name" "${each#* }" $status $((SECONDS - begun)) >>"$work/reruns.tsv"
-    [ $status -ne 0 ] || remove_failed "$name"
+    # Where this one fails again, the crash was not the reason, and the others would most likely say the same.
+    [ $status -eq 0 ] || return
+    remove_failed "$name"
   done
 }
 

@@ -189,6 +189,7 @@ tuned_step)
   options=(--set train.device=cuda --set train.steps=14 --set train.lanes=64 --set train.microbatch_lanes=64 --set checkpoint.every=1000)
   expect_launch large "${options[@]}"
   report_speed train_large large 64 512
+  rm -rf large/checkpoints  # of several gigabytes
   "$bin/anyorder" tune --run-dir large || fail "tune ended with status $?"
   expect_launch tuned "${options[@]}" --set train.gemm_table="$work/large/gemm_table.txt"
   report_speed train_large_tuned tuned 64 512
