@@ -259,7 +259,7 @@ Scratch CudaBackend::ScratchOf(int64_t elements, StreamView stream) {
 
 void CudaBackend::BeginGraph(int64_t key, StreamView stream) {
   ANYORDER_CHECK(!runtime_->IsCapturing(On(stream))) << "a graph inside of a graph";
-  // Whoever waits for each launch looks for the kernel that fails, which a graph would hide.
+  // Launches are waited for to find the kernel that fails, and a graph would hide it.
   if (launches_wait_) return;
   // The first run is a plain one: it grows scratch and chooses the products' algorithms, which a capture cannot.
   if (!graphs_.contains(key)) {

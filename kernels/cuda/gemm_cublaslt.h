@@ -79,7 +79,7 @@ class CublasLtGemm final : public GemmEngine {
   // For tuning.
   struct Trial;
   double Microseconds(const Plan& plan, const Trial& trial);
-  // One product with its sum, whoever makes it. False: cuBLASLt refuses.
+  // Runs the product and its sum, fused or apart. False: cuBLASLt refuses.
   bool RunTrial(const Plan& plan, const Trial& trial);
   // Whether it gives the same bits over and over. REQUIRES a plan that runs.
   bool Repeats(const Plan& plan, const Trial& trial);

@@ -103,7 +103,7 @@ bool CublasLtGemm::RunTrial(const Plan& plan, const Trial& trial) {
   return true;
 }
 
-// The mean of several runs, with the sum, whoever makes it; of ten that do not count the clock has risen. Negative: it does not run.
+// The mean of several runs, the sum included, after ten that raise the clock. Negative: it does not run.
 double CublasLtGemm::Microseconds(const Plan& plan, const Trial& trial) {
   constexpr int kWarmUp = 10;
   constexpr int kRuns = 40;

@@ -10,7 +10,7 @@
 //   access that no GPU would take, misaligned ones included (alignment.cc), ends the program.
 // - Asynchronous copies. They arrive at the wait, not before, and their destination is NaN until then. Their source must still hold at the
 //   wait what it held at the call, and nobody may have written to the destination. A thread may end with copies under way: a GPU completes
-//   them before the block's memory goes; here they never arrive, so whoever counts on them reads NaN.
+//   them before the block's memory goes; here they never arrive, and a thread that reads their place finds NaN.
 // - Places that a thread claims for itself (ClaimAlone) and another does too: updates that a GPU would lose, and the emulation would not.
 // What is wrong ends the program with the kernel's name, the block, the thread, and what all threads wait for.
 //

@@ -27,8 +27,8 @@ void CheckSlack(const GuardedPages& block, const void* kernel) {
   const std::optional<int64_t> place = block.Damage();
   ANYORDER_CHECK(!place.has_value())
       << (kernel == nullptr ? "a copy or product" : KernelName(kernel))
-      << ", or what ran beside it, wrote at byte " << *place << " of a block of " << block.bytes()
-      << " bytes of device memory";
+      << ", or work of another thread, wrote at byte " << *place << " of a block of "
+      << block.bytes() << " bytes of device memory";
 }
 
 }  // namespace

@@ -12,8 +12,8 @@ namespace anyorder::kernels::cuda::emulation {
 void* AllocateFenced(int64_t bytes, Placement placement);
 void FreeFenced(void* data);
 
-// Opens all device memory of the process to all its threads: work of a stream has one while it runs. They nest. The last one that ends
-// looks for writes beside the blocks, which end the program.
+// Opens all device memory of the process to all its threads: work of a stream has one while it runs. They nest. Each looks at
+// its end for writes outside of the blocks, which end the program.
 class DeviceAccess {
  public:
   // `kernel`: the one that runs, or null.
