@@ -1,4 +1,4 @@
-// Attention and products at the shapes of XLNet-Large's pretraining, where a CPU would take minutes: the ring kernels beside the general ones, and
+// Attention and products at the shapes of XLNet-Large's pretraining, where a CPU would take minutes: the ring kernels against the general ones, and
 // the same bits each time. The small suites run the same text on the emulation.
 
 #include <gtest/gtest.h>

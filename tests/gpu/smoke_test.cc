@@ -167,24 +167,12 @@ TEST(SmokeTest, AttentionPlan) {
     backend->CopyToDevice(values.data(), buffers.back()->data(), bytes, {});
     return static_cast<const Element*>(buffers.back()->data());
   };
-  const testing::Slots& rows = data.rows;
-  const testing::Slots& keys = data.keys;
   AttentionPlan plan;
   plan.shape = c.shape;
   plan.dtype = DType::kBFloat16;
   plan.min_distance = c.min_distance;
-  plan.rows = {upload(rows.pos),
-               upload(rows.order),
-               upload(rows.grp),
-               upload(rows.doc),
-               upload(rows.seg),
-               upload(rows.glob)};
-  plan.keys = {upload(keys.pos),
-               upload(keys.order),
-               upload(keys.grp),
-               upload(keys.doc),
-               upload(keys.seg),
-               upload(keys.glob)};
+  plan.rows = data.rows.As<RowVisibility>(upload);
+  plan.keys = data.keys.As<KeyVisibility>(upload);
   std::vector<uint8_t> host(
       static_cast<size_t>(backend->AttentionPlanBytes(c.shape, DType::kBFloat16)), 0xff);
   const auto bytes = static_cast<int64_t>(host.size());

@@ -32,6 +32,16 @@ struct Slots {
     for (size_t i = 0; i < other.pos.size(); ++i)
       Add(other.pos[i], other.order[i], other.grp[i], other.doc[i], other.seg[i], other.glob[i]);
   }
+  // RowVisibility or KeyVisibility of these slots, each array where place(array) says that it is.
+  template <typename Visibility, typename Place>
+  Visibility As(Place&& place) const {
+    return {place(pos), place(order), place(grp), place(doc), place(seg), place(glob)};
+  }
+  // In this object, which must live as long.
+  template <typename Visibility>
+  Visibility As() const {
+    return As<Visibility>([](const auto& values) { return values.data(); });
+  }
 };
 
 // What the shape does not say. Content rows of all lanes come before query rows, as in the contract.
@@ -132,18 +142,8 @@ struct AttentionData {
     in.distance_bias = View(distance_bias);
     in.min_bias_distance = min_bias_distance;
     in.scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
-    in.rows = {rows.pos.data(),
-               rows.order.data(),
-               rows.grp.data(),
-               rows.doc.data(),
-               rows.seg.data(),
-               rows.glob.data()};
-    in.keys = {keys.pos.data(),
-               keys.order.data(),
-               keys.grp.data(),
-               keys.doc.data(),
-               keys.seg.data(),
-               keys.glob.data()};
+    in.rows = rows.As<RowVisibility>();
+    in.keys = keys.As<KeyVisibility>();
     in.bands = bands.empty() ? nullptr : bands.data();
     in.dropout = dropout;
     in.row_ids = row_ids.data();

@@ -338,13 +338,23 @@ TEST_P(BackendTest, GemmSumsAnOperandWhoseProductIsEmpty) {
   EXPECT_THAT(c.Values(), ::testing::Each(0.0));
 }
 
-TEST(GemmArgumentsDeathTest, SumsThatNoLibraryHasAreRefused) {
+class GemmArgumentsDeathTest : public ::testing::Test {
+ protected:
+  // Of three rows and columns.
+  GemmArgs Arguments() {
+    GemmArgs args;
+    args.a = args.b = x.view();
+    args.c = c.view();
+    return args;
+  }
+
   const HostTensor x = RandomTensor(DType::kFloat32, {3, 3}, 1);
-  HostTensor c(DType::kFloat32, {3, 3});
-  HostTensor sum(DType::kFloat32, {3});
-  GemmArgs args;
-  args.a = args.b = x.view();
-  args.c = c.view();
+  HostTensor c = HostTensor(DType::kFloat32, {3, 3});
+  HostTensor sum = HostTensor(DType::kFloat32, {3});
+};
+
+TEST_F(GemmArgumentsDeathTest, SumsThatNoLibraryHasAreRefused) {
+  GemmArgs args = Arguments();
   args.a_sum = sum.view();
   EXPECT_DEATH(CheckArguments(args), "a_sum without transpose_a");
   args.transpose_a = true;
@@ -358,13 +368,8 @@ TEST(GemmArgumentsDeathTest, SumsThatNoLibraryHasAreRefused) {
   EXPECT_DEATH(CheckArguments(args), "more than one of a_sum, b_sum and bias");
 }
 
-TEST(GemmArgumentsDeathTest, ProductsOfABatchThatOverlapAreRefused) {
-  const HostTensor x = RandomTensor(DType::kFloat32, {3, 3}, 1);
-  HostTensor c(DType::kFloat32, {3, 3});
-  HostTensor sum(DType::kFloat32, {3});
-  GemmArgs args;
-  args.a = args.b = x.view();
-  args.c = c.view();
+TEST_F(GemmArgumentsDeathTest, ProductsOfABatchThatOverlapAreRefused) {
+  GemmArgs args = Arguments();
   args.batch = {.count = 2, .c = 8};
   EXPECT_DEATH(CheckArguments(args), "products of 9 elements, 8 apart");
   args.batch.c = 9;

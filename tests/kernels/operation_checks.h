@@ -11,7 +11,7 @@ namespace anyorder::kernels {
 
 // gemm_cases.cc: all transposes, with and without bias and old values, and with the sums of an operand.
 void CheckProducts(Backend& backend, Backend& reference, const GemmSizes& size, DType dtype);
-// gemm_cases.cc: the products of a batch beside the same products alone.
+// gemm_cases.cc: the products of a batch against the same products alone.
 void CheckProductBatches(Backend& backend, DType dtype);
 // layernorm_cases.cc: forward and backward, with residual and dropout.
 void CheckLayerNorm(Backend& backend, Backend& reference, const MatrixSize& size, DType dtype);

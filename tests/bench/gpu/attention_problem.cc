@@ -74,19 +74,8 @@ void AttentionProblem::SetVisibility(const XlnetSize& size, int64_t batch, doubl
   Slots rows = lanes.content;
   rows.Append(lanes.query);
   const auto upload = [this](const auto& values) { return memory_.Array(values); };
-  in_.rows = {upload(rows.pos),
-              upload(rows.order),
-              upload(rows.grp),
-              upload(rows.doc),
-              upload(rows.seg),
-              upload(rows.glob)};
-  const Slots& keys = lanes.keys;
-  in_.keys = {upload(keys.pos),
-              upload(keys.order),
-              upload(keys.grp),
-              upload(keys.doc),
-              upload(keys.seg),
-              upload(keys.glob)};
+  in_.rows = rows.As<kernels::RowVisibility>(upload);
+  in_.keys = lanes.keys.As<kernels::KeyVisibility>(upload);
   std::vector<int32_t> tables(static_cast<size_t>(batch));
   for (size_t lane = 0; lane < tables.size(); ++lane)
     tables[lane] = static_cast<int32_t>(lane % 2);

@@ -268,12 +268,6 @@ struct Sample {
     }
     return summary;
   }
-  static RowVisibility Rows(const testing::Slots& s) {
-    return {s.pos.data(), s.order.data(), s.grp.data(), s.doc.data(), s.seg.data(), s.glob.data()};
-  }
-  static KeyVisibility Keys(const testing::Slots& s) {
-    return {s.pos.data(), s.order.data(), s.grp.data(), s.doc.data(), s.seg.data(), s.glob.data()};
-  }
 };
 
 TEST(AttentionIndexTest, ViewsOfTilesAgreeWithTheRule) {
@@ -285,9 +279,9 @@ TEST(AttentionIndexTest, ViewsOfTilesAgreeWithTheRule) {
     ++times[view];
     for (size_t i = 0; i < s.rows.pos.size(); ++i) {
       for (size_t j = 0; j < s.keys.pos.size(); ++j) {
-        const bool visible = IsVisible(Sample::Rows(s.rows),
+        const bool visible = IsVisible(s.rows.As<RowVisibility>(),
                                        static_cast<int64_t>(i),
-                                       Sample::Keys(s.keys),
+                                       s.keys.As<KeyVisibility>(),
                                        static_cast<int64_t>(j),
                                        s.band);
         const int32_t key = s.keys.doc[j] == kDocPad ? kKeyNever : s.keys.order[j];

@@ -226,7 +226,7 @@ TEST_F(EmulationDeathTest, EndsWhereLanesOrThreadsDoNotMeet) {
 
 // "SEGV on" is what sanitizers say, which see a fault before the emulation does.
 //
-// Writes, and reads, a float beside the block's shared memory.
+// Writes, and reads, a float outside of the block's shared memory.
 template <int kPlace>
 void WriteBesideKernel(Params) {
   if (Thread() == 40) reinterpret_cast<float*>(SharedMemory())[kPlace] = 1.0f;
