@@ -1,5 +1,5 @@
 // Brings tensors into staging memory where the host cannot read them itself: out of a GPU's memory, in the background. Whoever saves gives
-// one to Client (core/train/snapshot_copier.h); ckpt knows no device.
+// one to Client (core/train/state/snapshot_copier.h); ckpt knows no device.
 //
 // One copy at a time: Begin, Copy for each range or each piece of it, End. All calls but IsDone return without waiting for data.
 

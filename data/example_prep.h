@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/model/text_sample.h"
+#include "core/objective/text_sample.h"
 #include "data/cleaning.h"
 #include "data/shard_format.h"
 #include "data/text_reader.h"

@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 
-#include "core/model/text_sample.h"
+#include "core/objective/text_sample.h"
 #include "data/byte_source.h"
 #include "data/cleaning.h"
 #include "data/text_reader.h"

@@ -12,8 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "core/model/batch.h"
-#include "core/model/objective.h"
+#include "core/objective/batch.h"
+#include "core/objective/objective.h"
 #include "data/sample_digest.h"
 #include "data/sampler.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/model/text_sample.h"
+#include "core/objective/text_sample.h"
 
 namespace anyorder::data {
 

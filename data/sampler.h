@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/model/text_sample.h"
+#include "core/objective/text_sample.h"
 #include "data/sampling/text_source.h"
 
 namespace anyorder::data {

@@ -6,7 +6,7 @@
 //   digest   = { Scramble(bytes) + sum_i a[i],  sum_i ScrambleAgain(a[i]) }
 //
 // Both functions are one-to-one, so a change within one word always shows; any other passes with the odds of 128 random bits, 2^-128. It
-// tells accidents apart, not attackers. It is in no file: ranks compare it in a step (core/train/replica_check.h).
+// tells accidents apart, not attackers. It is in no file: ranks compare it in a step (core/train/health/replica_check.h).
 
 #pragma once
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "core/train/field_text.h"
+#include "core/train/run/field_text.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "core/train/causal_score.h"
-#include "core/train/causal_walk.h"
-#include "core/train/evaluator.h"
-#include "core/train/loss_sums.h"
-#include "core/train/piece_lengths.h"
-#include "core/train/run_config.h"
+#include "core/train/evaluation/causal_score.h"
+#include "core/train/evaluation/causal_walk.h"
+#include "core/train/evaluation/evaluator.h"
+#include "core/train/evaluation/loss_sums.h"
+#include "core/train/evaluation/piece_lengths.h"
+#include "core/train/run/run_config.h"
 
 namespace anyorder::launcher {
 

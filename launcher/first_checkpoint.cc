@@ -10,7 +10,7 @@
 #include "ckpt/direct_save.h"
 #include "core/base/check.h"
 #include "core/base/status.h"
-#include "core/train/ledger.h"
+#include "core/train/run/ledger.h"
 
 namespace anyorder::launcher {
 

@@ -6,9 +6,9 @@
 
 #include "absl/status/status.h"
 
-#include "core/model/parameters.h"
-#include "core/train/resume.h"
-#include "core/train/run_directory.h"
+#include "core/network/tensors/parameters.h"
+#include "core/train/run/run_directory.h"
+#include "core/train/state/resume.h"
 
 namespace anyorder::launcher {
 

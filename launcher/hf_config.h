@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "core/model/model_config.h"
-#include "core/train/run_config.h"
+#include "core/config/model_config.h"
+#include "core/train/run/run_config.h"
 #include "data/dataset_index.h"
 
 namespace anyorder::launcher {

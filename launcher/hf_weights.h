@@ -1,6 +1,6 @@
 // The weights of a Hugging Face model directory: one safetensors file, or several with an index.
 //
-// Names and shapes are those of our parameters (core/model/parameters.h), so a layout is what is looked for, whatever
+// Names and shapes are those of our parameters (core/network/tensors/parameters.h), so a layout is what is looked for, whatever
 // parameters a model has.
 
 #pragma once
@@ -14,7 +14,7 @@
 #include "absl/strings/string_view.h"
 
 #include "ckpt/safetensors.h"
-#include "core/model/parameters.h"
+#include "core/network/tensors/parameters.h"
 
 namespace anyorder::launcher {
 

@@ -13,9 +13,9 @@
 
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "core/model/parameters.h"
-#include "core/train/resume.h"
-#include "core/train/run_directory.h"
+#include "core/network/tensors/parameters.h"
+#include "core/train/run/run_directory.h"
+#include "core/train/state/resume.h"
 #include "data/digest.h"
 #include "launcher/first_checkpoint.h"
 #include "launcher/hf_config.h"

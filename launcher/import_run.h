@@ -1,6 +1,6 @@
 // `anyorder import --format run`: a new run begins with the weights of another one's checkpoint. For continued pretraining with other
 // settings, other text of the same vocabulary, longer text and wider windows: a table of learned positions grows, global slots get
-// projections of their own (core/model/weight_transfer.h).
+// projections of their own (core/network/weight_transfer.h).
 
 #pragma once
 

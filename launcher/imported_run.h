@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "core/train/run_config.h"
+#include "core/train/run/run_config.h"
 #include "data/dataset_index.h"
 
 namespace anyorder::launcher {

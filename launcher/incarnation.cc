@@ -17,8 +17,8 @@
 
 #include "core/base/log.h"
 #include "core/base/status.h"
-#include "core/train/ledger.h"
-#include "core/train/run_directory.h"
+#include "core/train/run/ledger.h"
+#include "core/train/run/run_directory.h"
 #include "launcher/silent_ranks.h"
 #include "launcher/supervisor.h"
 

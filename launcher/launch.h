@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/train/resume.h"
+#include "core/train/state/resume.h"
 
 namespace anyorder::launcher {
 
@@ -24,7 +24,7 @@ struct LaunchOptions {
   std::string mpi = "auto";    // via slurm: or srun, mpirun
   ResumeMode resume = ResumeMode::kAuto;
   std::vector<std::string> overrides;  // section.key=value
-  bool allow_schedule_change = false;  // core/train/schedule_change.h
+  bool allow_schedule_change = false;  // core/train/state/schedule_change.h
   bool progress_on_terminal = false;
 };
 

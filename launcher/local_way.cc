@@ -11,7 +11,7 @@
 #include "ckpt/lease.h"
 #include "ckpt/protocol.h"
 #include "core/base/status.h"
-#include "core/train/run_directory.h"
+#include "core/train/run/run_directory.h"
 #include "launcher/captured_program.h"
 #include "launcher/child_process.h"
 #include "launcher/mpi_scratch.h"
@@ -32,7 +32,7 @@ class LocalService final : public Step {
   ChildProcess process_;
 };
 
-// mpirun forwards SIGUSR1 and SIGUSR2 to every rank (core/train/stop_signal.h). Ranks, stopped ones, too, die with it.
+// mpirun forwards SIGUSR1 and SIGUSR2 to every rank (core/train/run/stop_signal.h). Ranks, stopped ones, too, die with it.
 class LocalRanks final : public Step {
  public:
   explicit LocalRanks(ChildProcess mpirun) : mpirun_(std::move(mpirun)) {}

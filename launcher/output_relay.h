@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-#include "core/train/append_file.h"
+#include "core/train/run/append_file.h"
 
 namespace anyorder::launcher {
 

@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-#include "core/train/metrics.h"
-#include "core/train/run_config.h"
+#include "core/train/run/metrics.h"
+#include "core/train/run/run_config.h"
 #include "launcher/report_series.h"
 #include "launcher/wall_time.h"
 

@@ -5,7 +5,7 @@
 
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "core/train/config_file.h"
+#include "core/train/run/config_file.h"
 #include "launcher/start_request.h"
 
 namespace anyorder::launcher {

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/train/run_config.h"
+#include "core/train/run/run_config.h"
 #include "kernels/make_backend.h"
 
 namespace anyorder::launcher {

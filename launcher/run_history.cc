@@ -2,8 +2,8 @@
 
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "core/train/config_file.h"
-#include "core/train/run_directory.h"
+#include "core/train/run/config_file.h"
+#include "core/train/run/run_directory.h"
 
 namespace anyorder::launcher {
 

@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/train/ledger.h"
-#include "core/train/metrics.h"
-#include "core/train/run_config.h"
+#include "core/train/run/ledger.h"
+#include "core/train/run/metrics.h"
+#include "core/train/run/run_config.h"
 
 namespace anyorder::launcher {
 

@@ -14,9 +14,9 @@
 #include "absl/time/time.h"
 
 #include "ckpt/lease.h"
-#include "core/train/ledger.h"
-#include "core/train/run_config.h"
-#include "core/train/run_directory.h"
+#include "core/train/run/ledger.h"
+#include "core/train/run/run_config.h"
+#include "core/train/run/run_directory.h"
 
 namespace anyorder::launcher {
 

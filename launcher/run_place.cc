@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
-#include "core/train/run_directory.h"
+#include "core/train/run/run_directory.h"
 
 namespace anyorder::launcher {
 

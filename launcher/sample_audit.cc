@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
-#include "core/model/objective.h"
+#include "core/objective/objective.h"
 #include "data/sample_digest.h"
 #include "data/sampler.h"
 

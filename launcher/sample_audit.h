@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-#include "core/train/run_config.h"
+#include "core/train/run/run_config.h"
 #include "data/dataset.h"
 #include "launcher/run_history.h"
 

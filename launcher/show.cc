@@ -16,7 +16,7 @@
 #include "ckpt/file_system.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "core/model/objective.h"
+#include "core/objective/objective.h"
 #include "launcher/show_config.h"
 #include "launcher/show_mask.h"
 #include "launcher/show_scene.h"

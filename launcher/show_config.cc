@@ -13,10 +13,10 @@
 #include "core/base/fields.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "core/model/objective.h"
-#include "core/model/objectives/inexpressible.h"
-#include "core/train/config_file.h"
-#include "core/train/run_directory.h"
+#include "core/objective/inexpressible.h"
+#include "core/objective/objective.h"
+#include "core/train/run/config_file.h"
+#include "core/train/run/run_directory.h"
 #include "launcher/start_request.h"
 
 namespace anyorder::launcher {

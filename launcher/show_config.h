@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/train/run_config.h"
+#include "core/train/run/run_config.h"
 #include "launcher/show.h"
 
 namespace anyorder::launcher {

@@ -9,7 +9,7 @@
 
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "core/model/rank_mask.h"
+#include "core/objective/rank_mask.h"
 #include "kernels/visibility.h"
 
 namespace anyorder::launcher {

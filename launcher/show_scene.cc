@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
-#include "core/model/attention_windows.h"
-#include "core/model/objective.h"
-#include "core/model/objectives/unilm.h"
+#include "core/config/attention_windows.h"
+#include "core/objective/objective.h"
+#include "core/objective/unilm/unilm.h"
 #include "data/sampler.h"
 #include "kernels/visibility.h"
 #include "launcher/show_text.h"

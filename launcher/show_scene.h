@@ -12,9 +12,9 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/model/batch.h"
-#include "core/model/text_sample.h"
-#include "core/train/run_config.h"
+#include "core/objective/batch.h"
+#include "core/objective/text_sample.h"
+#include "core/train/run/run_config.h"
 #include "launcher/show.h"
 
 namespace anyorder::launcher {

@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-#include "core/train/ledger.h"
+#include "core/train/run/ledger.h"
 
 namespace anyorder::launcher {
 

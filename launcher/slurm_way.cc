@@ -25,7 +25,7 @@
 #include "ckpt/lease.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
-#include "core/train/run_directory.h"
+#include "core/train/run/run_directory.h"
 #include "launcher/captured_program.h"
 #include "launcher/child_process.h"
 #include "launcher/counted.h"

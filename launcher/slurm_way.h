@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/train/run_config.h"
+#include "core/train/run/run_config.h"
 #include "launcher/start_way.h"
 
 namespace anyorder::launcher {

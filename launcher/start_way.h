@@ -12,8 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "core/train/resume.h"
-#include "core/train/run_config.h"
+#include "core/train/run/run_config.h"
+#include "core/train/state/resume.h"
 #include "launcher/output_relay.h"
 #include "launcher/run_identity.h"
 

@@ -12,8 +12,8 @@
 #include "ckpt/file_system.h"
 #include "ckpt/lease.h"
 #include "core/base/status.h"
-#include "core/train/config_file.h"
-#include "core/train/run_directory.h"
+#include "core/train/run/config_file.h"
+#include "core/train/run/run_directory.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -13,8 +13,8 @@
 #include "absl/time/time.h"
 
 #include "ckpt/reader.h"
-#include "core/train/ledger.h"
-#include "core/train/metrics.h"
+#include "core/train/run/ledger.h"
+#include "core/train/run/metrics.h"
 #include "launcher/slurm_view.h"
 
 namespace anyorder::launcher {

@@ -9,7 +9,7 @@
 
 #include "core/base/log.h"
 #include "core/base/status.h"
-#include "core/train/run_directory.h"
+#include "core/train/run/run_directory.h"
 
 namespace anyorder::launcher {
 namespace {

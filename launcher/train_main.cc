@@ -16,9 +16,9 @@
 
 #include "core/base/log.h"
 #include "core/base/status.h"
-#include "core/train/config_file.h"
-#include "core/train/run_directory.h"
-#include "core/train/stop_signal.h"
+#include "core/train/run/config_file.h"
+#include "core/train/run/run_directory.h"
+#include "core/train/run/stop_signal.h"
 #include "core/train/trainer.h"
 #include "dist/collective_watch.h"
 #include "dist/heartbeat.h"

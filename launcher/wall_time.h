@@ -11,8 +11,8 @@
 
 #include "absl/time/time.h"
 
-#include "core/train/ledger.h"
-#include "core/train/metrics.h"
+#include "core/train/run/ledger.h"
+#include "core/train/run/metrics.h"
 #include "launcher/run_history.h"
 
 namespace anyorder::launcher {

@@ -1,4 +1,4 @@
-// Log-probabilities of all words under an adaptive softmax (core/model/adaptive_clusters.h). Training multiplies a row with its label's cluster
+// Log-probabilities of all words under an adaptive softmax (core/config/adaptive_clusters.h). Training multiplies a row with its label's cluster
 // alone; whoever chooses the next word must know them all.
 
 #pragma once
@@ -9,10 +9,10 @@
 
 #include "absl/status/status.h"
 
-#include "core/model/adaptive_clusters.h"
-#include "core/model/host_copy.h"
-#include "core/model/layer_tensors.h"
-#include "core/model/step_context.h"
+#include "core/config/adaptive_clusters.h"
+#include "core/network/tensors/host_copy.h"
+#include "core/network/tensors/layer_tensors.h"
+#include "core/network/tensors/step_context.h"
 
 namespace anyorder {
 

@@ -6,8 +6,8 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
-#include "core/model/attention_windows.h"
-#include "core/model/objectives/lane_frame.h"
+#include "core/config/attention_windows.h"
+#include "core/objective/lane_frame.h"
 #include "kernels/host_buffer.h"
 
 namespace anyorder {

@@ -17,7 +17,7 @@
 
 #include "core/generate/inference_network.h"
 #include "core/generate/next_tokens.h"
-#include "core/model/generation_form.h"
+#include "core/objective/generation_form.h"
 
 namespace anyorder {
 

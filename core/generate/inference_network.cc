@@ -7,11 +7,11 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
-#include "core/model/adaptive_clusters.h"
-#include "core/model/forward_pass.h"
-#include "core/model/parameters.h"
-#include "core/model/prediction_head.h"
-#include "core/model/step_context.h"
+#include "core/config/adaptive_clusters.h"
+#include "core/network/forward_pass.h"
+#include "core/network/layers/prediction_head.h"
+#include "core/network/tensors/parameters.h"
+#include "core/network/tensors/step_context.h"
 
 namespace anyorder {
 namespace {
@@ -23,7 +23,7 @@ StepArgs ForwardOnly(const Batch& batch) {
   return args;
 }
 
-// Below 0, where training's networks have none (core/model/transformer.cc).
+// Below 0, where training's networks have none (core/network/transformer.cc).
 int64_t NextGraphKey() {
   static std::atomic<int64_t> last{0};
   return --last;

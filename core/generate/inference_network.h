@@ -11,12 +11,12 @@
 #include "absl/status/statusor.h"
 
 #include "core/generate/adaptive_logits.h"
-#include "core/model/activations.h"
-#include "core/model/attention_tables.h"
-#include "core/model/embedding_block.h"
-#include "core/model/key_cache.h"
-#include "core/model/layer_tensors.h"
-#include "core/model/network_shape.h"
+#include "core/network/layers/attention_tables.h"
+#include "core/network/layers/embedding_block.h"
+#include "core/network/tensors/activations.h"
+#include "core/network/tensors/key_cache.h"
+#include "core/network/tensors/layer_tensors.h"
+#include "core/network/tensors/network_shape.h"
 #include "kernels/backend.h"
 
 namespace anyorder {

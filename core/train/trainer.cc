@@ -12,8 +12,8 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/optim/schedule.h"
-#include "core/train/device.h"
-#include "core/train/stop_signal.h"
+#include "core/train/run/device.h"
+#include "core/train/run/stop_signal.h"
 
 namespace anyorder {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
-#include "core/train/rollback.h"
+#include "core/train/health/rollback.h"
 #include "core/train/trainer.h"
 
 namespace anyorder {

@@ -6,14 +6,14 @@
 
 #include "core/base/log.h"
 #include "core/base/status.h"
-#include "core/train/device.h"
-#include "core/train/device_pieces.h"
-#include "core/train/rollback.h"
-#include "core/train/run_directory.h"
-#include "core/train/schedule_change.h"
-#include "core/train/task_data.h"
+#include "core/train/evaluation/task_data.h"
+#include "core/train/health/rollback.h"
+#include "core/train/run/device.h"
+#include "core/train/run/run_directory.h"
+#include "core/train/state/device_pieces.h"
+#include "core/train/state/schedule_change.h"
+#include "core/train/state/warm_start.h"
 #include "core/train/trainer.h"
-#include "core/train/warm_start.h"
 #include "dist/make_transport.h"
 
 namespace anyorder {

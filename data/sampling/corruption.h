@@ -9,7 +9,7 @@
 #include "absl/types/span.h"
 
 #include "core/base/philox.h"
-#include "core/model/text_sample.h"
+#include "core/objective/text_sample.h"
 
 namespace anyorder::data {
 

@@ -10,8 +10,8 @@
 
 #include "core/base/check.h"
 #include "core/base/tensor.h"
-#include "core/model/memory_ring.h"
-#include "core/model/parameters.h"
+#include "core/network/tensors/memory_ring.h"
+#include "core/network/tensors/parameters.h"
 #include "kernels/backend.h"
 
 namespace anyorder::bench {

@@ -18,7 +18,7 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/generate/decoder.h"
-#include "core/model/parameters.h"
+#include "core/network/tensors/parameters.h"
 #include "kernels/backend.h"
 #include "tests/bench/options.h"
 

@@ -17,7 +17,7 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/status.h"
-#include "core/model/objective.h"
+#include "core/objective/objective.h"
 #include "tests/bench/options.h"
 #include "tests/bench/rounds.h"
 #include "tests/core/model/model_testing.h"

@@ -22,8 +22,8 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
-#include "core/model/objective.h"
-#include "core/model/transformer.h"
+#include "core/network/transformer.h"
+#include "core/objective/objective.h"
 #include "tests/bench/flat_tensor.h"
 #include "tests/bench/options.h"
 #include "tests/core/model/model_testing.h"

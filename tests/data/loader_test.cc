@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/model/model_config.h"
+#include "core/config/model_config.h"
 #include "tests/data/memory_text.h"
 
 namespace anyorder::data {

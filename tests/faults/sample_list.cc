@@ -10,9 +10,9 @@
 #include "absl/status/status.h"
 
 #include "core/base/status.h"
-#include "core/model/objective.h"
-#include "core/train/config_file.h"
-#include "core/train/run_config.h"
+#include "core/objective/objective.h"
+#include "core/train/run/config_file.h"
+#include "core/train/run/run_config.h"
 #include "data/dataset.h"
 #include "data/sample_digest.h"
 #include "data/sampler.h"

@@ -2,7 +2,7 @@
 
 #include "core/base/check.h"
 #include "core/base/whole_file.h"
-#include "core/train/config_file.h"
+#include "core/train/run/config_file.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace anyorder::fuzz {

@@ -5,7 +5,7 @@
 #include "ckpt/crc32c.h"
 #include "core/base/check.h"
 #include "core/base/whole_file.h"
-#include "core/train/ledger.h"
+#include "core/train/run/ledger.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch_directory.h"
 

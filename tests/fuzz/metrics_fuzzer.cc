@@ -2,7 +2,7 @@
 
 #include "core/base/check.h"
 #include "core/base/whole_file.h"
-#include "core/train/metrics.h"
+#include "core/train/run/metrics.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch_directory.h"
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
-#include "core/model/parameters.h"
+#include "core/network/tensors/parameters.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/model/parameters.h"
-#include "core/train/run_directory.h"
+#include "core/network/tensors/parameters.h"
+#include "core/train/run/run_directory.h"
 #include "tests/core/train/saved_run.h"
 
 namespace anyorder::launcher {

@@ -18,7 +18,7 @@
 
 #include "ckpt/file_system.h"
 #include "ckpt/lease.h"
-#include "core/train/metrics.h"
+#include "core/train/run/metrics.h"
 #include "launcher/slurm_view.h"
 #include "launcher/status_facts.h"
 #include "launcher/status_report.h"

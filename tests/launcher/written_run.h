@@ -15,7 +15,7 @@
 
 #include "ckpt/crc32c.h"
 #include "core/base/utc_time.h"
-#include "core/train/run_config.h"
+#include "core/train/run/run_config.h"
 
 namespace anyorder::launcher {
 

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/safetensors.h"
-#include "core/model/objective.h"
+#include "core/objective/objective.h"
 #include "tests/parity/hashed_weights.h"
 #include "tests/parity/traced_network.h"
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/match.h"
 
-#include "core/model/parameters.h"
+#include "core/network/tensors/parameters.h"
 
 namespace anyorder::testing {
 

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/train/run_config.h"
+#include "core/train/run/run_config.h"
 #include "kernels/backend.h"
 
 namespace anyorder {

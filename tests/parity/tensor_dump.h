@@ -12,7 +12,7 @@
 #include "ckpt/safetensors.h"
 #include "core/base/dtype.h"
 #include "core/base/tensor.h"
-#include "core/model/text_sample.h"
+#include "core/objective/text_sample.h"
 
 namespace anyorder {
 

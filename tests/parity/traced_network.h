@@ -11,9 +11,9 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/model/batch.h"
-#include "core/model/model_config.h"
-#include "core/model/transformer.h"
+#include "core/config/model_config.h"
+#include "core/network/transformer.h"
+#include "core/objective/batch.h"
 #include "kernels/backend.h"
 
 namespace anyorder {

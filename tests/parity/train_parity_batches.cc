@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/model/objective.h"
-#include "core/train/config_file.h"
-#include "core/train/run_directory.h"
+#include "core/objective/objective.h"
+#include "core/train/run/config_file.h"
+#include "core/train/run/run_directory.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
 #include "tests/parity/tensor_dump.h"

@@ -12,8 +12,8 @@
 
 #include "ckpt/service.h"
 #include "core/base/status.h"
-#include "core/train/config_file.h"
-#include "core/train/run_directory.h"
+#include "core/train/run/config_file.h"
+#include "core/train/run/run_directory.h"
 #include "core/train/trainer.h"
 #include "tests/parity/planted_backend.h"
 #include "tests/testing/thread_communicator.h"

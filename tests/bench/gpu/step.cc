@@ -11,8 +11,8 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/status.h"
-#include "core/model/objective.h"
-#include "core/model/transformer.h"
+#include "core/network/transformer.h"
+#include "core/objective/objective.h"
 #include "tests/bench/flat_tensor.h"
 #include "tests/bench/gpu/cases.h"
 #include "tests/core/model/model_testing.h"

@@ -18,7 +18,7 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/status.h"
-#include "core/model/objective.h"
+#include "core/objective/objective.h"
 #include "tests/bench/learning/lag_text.h"
 #include "tests/bench/learning/learner.h"
 #include "tests/bench/learning/small_training.h"

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "core/model/text_sample.h"
+#include "core/objective/text_sample.h"
 
 namespace anyorder::bench {
 

@@ -10,8 +10,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/model/batch.h"
-#include "core/model/transformer.h"
+#include "core/network/transformer.h"
+#include "core/objective/batch.h"
 #include "core/optim/optimizer_config.h"
 #include "kernels/backend.h"
 #include "tests/bench/flat_tensor.h"

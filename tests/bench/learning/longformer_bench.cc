@@ -26,9 +26,9 @@
 
 #include "core/base/philox.h"
 #include "core/base/status.h"
-#include "core/model/attention_windows.h"
-#include "core/model/objective.h"
-#include "core/model/weight_transfer.h"
+#include "core/config/attention_windows.h"
+#include "core/network/weight_transfer.h"
+#include "core/objective/objective.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
 #include "tests/bench/learning/learner.h"

@@ -17,7 +17,7 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/status.h"
-#include "core/model/objective.h"
+#include "core/objective/objective.h"
 #include "tests/bench/learning/learner.h"
 #include "tests/bench/learning/neighbour_text.h"
 #include "tests/bench/learning/small_training.h"

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/model/text_sample.h"
+#include "core/objective/text_sample.h"
 
 namespace anyorder::bench {
 

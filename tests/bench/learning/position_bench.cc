@@ -16,7 +16,7 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/status.h"
-#include "core/model/objective.h"
+#include "core/objective/objective.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
 #include "tests/bench/learning/learner.h"

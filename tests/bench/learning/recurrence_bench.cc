@@ -26,7 +26,7 @@
 
 #include "core/base/philox.h"
 #include "core/base/status.h"
-#include "core/model/objective.h"
+#include "core/objective/objective.h"
 #include "tests/bench/learning/learner.h"
 #include "tests/bench/learning/small_training.h"
 #include "tests/bench/options.h"

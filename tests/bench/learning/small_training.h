@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/model/model_config.h"
+#include "core/config/model_config.h"
 #include "core/optim/optimizer_config.h"
 #include "tests/bench/options.h"
 

@@ -18,7 +18,7 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/status.h"
-#include "core/model/text_sample.h"
+#include "core/objective/text_sample.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
 #include "tests/bench/options.h"

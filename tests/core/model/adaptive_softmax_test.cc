@@ -1,6 +1,6 @@
 // The adaptive softmax against its definition (Grave et al. 2017, section 4), word by word in double, and its configuration.
 
-#include "core/model/adaptive_softmax.h"
+#include "core/network/layers/adaptive_softmax.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

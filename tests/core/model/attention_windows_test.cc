@@ -1,4 +1,4 @@
-#include "core/model/attention_windows.h"
+#include "core/config/attention_windows.h"
 
 #include <gtest/gtest.h>
 

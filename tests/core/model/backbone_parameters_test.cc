@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/model/parameters.h"
+#include "core/network/tensors/parameters.h"
 
 namespace anyorder {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/model/attention_windows.h"
+#include "core/config/attention_windows.h"
 #include "kernels/backend.h"
 #include "tests/core/model/model_testing.h"
 

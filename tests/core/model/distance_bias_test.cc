@@ -1,6 +1,6 @@
 // Buckets of distance beside those of transformers' T5Attention._relative_position_bucket (5.23, torch 2.15).
 
-#include "core/model/distance_bias.h"
+#include "core/network/layers/distance_bias.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Recurrence memory in rings: against plain lists of rows, and against memory that is moved by hand.
 
-#include "core/model/memory_ring.h"
+#include "core/network/tensors/memory_ring.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/base/philox.h"
-#include "core/model/transformer.h"
+#include "core/network/transformer.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/emulation/runtime_emulated.h"
 #include "tests/core/model/model_testing.h"

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/model/objective.h"
-#include "core/model/transformer.h"
+#include "core/network/transformer.h"
+#include "core/objective/objective.h"
 
 namespace anyorder::testing {
 

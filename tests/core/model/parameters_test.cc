@@ -1,4 +1,4 @@
-#include "core/model/parameters.h"
+#include "core/network/tensors/parameters.h"
 
 #include <gtest/gtest.h>
 

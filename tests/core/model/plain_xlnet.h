@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "core/model/parameters.h"
-#include "core/model/text_sample.h"
+#include "core/network/tensors/parameters.h"
+#include "core/objective/text_sample.h"
 
 namespace anyorder::testing {
 

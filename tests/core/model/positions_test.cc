@@ -1,4 +1,4 @@
-#include "core/model/positions.h"
+#include "core/network/layers/positions.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Which masks ranks can give: every 3 x 3 mask beside a search over all ranks, masks that the systems' papers draw, and those that
 // objectives are refused for.
 
-#include "core/model/rank_mask.h"
+#include "core/objective/rank_mask.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/model/objectives/inexpressible.h"
+#include "core/objective/inexpressible.h"
 #include "kernels/visibility.h"
 #include "tests/core/model/model_testing.h"
 

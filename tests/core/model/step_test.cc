@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/model/dropout_sites.h"
+#include "core/network/tensors/dropout_sites.h"
 #include "kernels/backend.h"
 #include "tests/core/model/model_testing.h"
 

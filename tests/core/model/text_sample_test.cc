@@ -1,4 +1,4 @@
-#include "core/model/text_sample.h"
+#include "core/objective/text_sample.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "core/model/weight_transfer.h"
+#include "core/network/weight_transfer.h"
 
 #include <gtest/gtest.h>
 

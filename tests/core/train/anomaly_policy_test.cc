@@ -1,4 +1,4 @@
-#include "core/train/anomaly_policy.h"
+#include "core/train/run/anomaly_policy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/train/lane_restarts.h"
+#include "core/train/run/lane_restarts.h"
 #include "kernels/visibility.h"
 
 namespace anyorder {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/train/anomaly_policy.h"
+#include "core/train/run/anomaly_policy.h"
 #include "tests/core/train/trainer_fixture.h"
 
 namespace anyorder {

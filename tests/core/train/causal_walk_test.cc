@@ -1,6 +1,6 @@
 // Reading a text from left to right: every token once, equal context, and the same function as one causal pass.
 
-#include "core/train/causal_walk.h"
+#include "core/train/evaluation/causal_walk.h"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/base/check.h"
-#include "core/model/objectives/lane_frame.h"
-#include "core/train/causal_score.h"
+#include "core/objective/lane_frame.h"
+#include "core/train/evaluation/causal_score.h"
 #include "kernels/visibility.h"
 #include "tests/core/model/model_testing.h"
 #include "tests/data/memory_text.h"

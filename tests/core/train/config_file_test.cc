@@ -1,6 +1,6 @@
 // Strictness of configuration files, and the identity of a run.
 
-#include "core/train/config_file.h"
+#include "core/train/run/config_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/model/parameters.h"
-#include "core/train/config_file.h"
+#include "core/network/tensors/parameters.h"
+#include "core/train/run/config_file.h"
 
 namespace anyorder {
 namespace {

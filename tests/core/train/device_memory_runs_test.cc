@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "core/train/evaluator.h"
-#include "core/train/saved_weights.h"
+#include "core/train/evaluation/evaluator.h"
+#include "core/train/state/saved_weights.h"
 #include "tests/core/train/trainer_fixture.h"
 
 namespace anyorder {

@@ -1,6 +1,6 @@
 // Which device a run computes on: the configuration's word, agreement of ranks, and what errors say.
 
-#include "core/train/device.h"
+#include "core/train/run/device.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "core/train/config_file.h"
+#include "core/train/run/config_file.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/emulation/runtime_emulated.h"
 #include "tests/testing/thread_communicator.h"

@@ -1,6 +1,6 @@
 // Held-out loss against a plain recomputation, and what it may not depend on.
 
-#include "core/train/evaluator.h"
+#include "core/train/evaluation/evaluator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/base/check.h"
-#include "core/model/parameters.h"
+#include "core/network/tensors/parameters.h"
 #include "data/sampler.h"
 #include "tests/data/dataset_files.h"
 

@@ -1,6 +1,6 @@
 // Held-out examples whose labels mean something else than those of the training data.
 
-#include "core/train/held_out.h"
+#include "core/train/evaluation/held_out.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

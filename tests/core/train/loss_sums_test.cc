@@ -1,4 +1,4 @@
-#include "core/train/loss_sums.h"
+#include "core/train/evaluation/loss_sums.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Who is blamed for a gradient that is not finite, where gradients are examined while they already travel and are added up.
 
-#include "core/train/nonfinite_finder.h"
+#include "core/train/health/nonfinite_finder.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/train/piece_lengths.h"
+#include "core/train/evaluation/piece_lengths.h"
 
 #include <gtest/gtest.h>
 

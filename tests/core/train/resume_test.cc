@@ -1,6 +1,6 @@
 // Where a run may begin, and what a checkpoint must agree with.
 
-#include "core/train/resume.h"
+#include "core/train/state/resume.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <string>
 
-#include "core/train/ledger.h"
-#include "core/train/run_directory.h"
-#include "core/train/training_state.h"
+#include "core/train/run/ledger.h"
+#include "core/train/run/run_directory.h"
+#include "core/train/state/training_state.h"
 
 namespace anyorder {
 namespace {

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "ckpt/crc32c.h"
-#include "core/train/ledger.h"
-#include "core/train/loss_plot.h"
-#include "core/train/metrics.h"
-#include "core/train/progress.h"
-#include "core/train/tensorboard_writer.h"
+#include "core/train/logging/loss_plot.h"
+#include "core/train/logging/progress.h"
+#include "core/train/logging/tensorboard_writer.h"
+#include "core/train/run/ledger.h"
+#include "core/train/run/metrics.h"
 
 namespace anyorder {
 namespace {

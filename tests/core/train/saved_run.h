@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ckpt/direct_save.h"
-#include "core/train/resume.h"
+#include "core/train/state/resume.h"
 
 namespace anyorder {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/train/run_config.h"
+#include "core/train/run/run_config.h"
 
 namespace anyorder {
 

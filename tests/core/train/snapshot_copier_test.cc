@@ -1,6 +1,6 @@
 // Saves beside the optimizer's updates, on a device that does everything as late as it may, and their memory, pinned or not.
 
-#include "core/train/snapshot_copier.h"
+#include "core/train/state/snapshot_copier.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/model/memory_ring.h"
+#include "core/network/tensors/memory_ring.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/emulation/runtime_emulated.h"
 #include "tests/dist/training_run.h"

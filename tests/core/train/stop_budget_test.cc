@@ -1,4 +1,4 @@
-#include "core/train/stop_budget.h"
+#include "core/train/run/stop_budget.h"
 
 #include <gtest/gtest.h>
 

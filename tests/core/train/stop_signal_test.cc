@@ -1,5 +1,5 @@
 // Stop signals reach the run and nothing that computes.
-#include "core/train/stop_signal.h"
+#include "core/train/run/stop_signal.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

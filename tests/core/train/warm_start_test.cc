@@ -1,4 +1,4 @@
-#include "core/train/warm_start.h"
+#include "core/train/state/warm_start.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/train/task_data.h"
+#include "core/train/evaluation/task_data.h"
 #include "tests/core/train/saved_run.h"
 #include "tests/core/train/small_gpt.h"
 #include "tests/data/dataset_files.h"

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/model/objectives/mask_noise.h"
-#include "core/model/objectives/window_slots.h"
+#include "core/objective/any_order/mask_noise.h"
+#include "core/objective/any_order/window_slots.h"
 #include "tests/core/model/model_testing.h"
 
 namespace anyorder::testing {

@@ -1,4 +1,4 @@
-#include "core/model/objectives/bert.h"
+#include "core/objective/bert/bert.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/model/objectives/block_order.h"
+#include "core/objective/block_order.h"
 
 #include <gtest/gtest.h>
 

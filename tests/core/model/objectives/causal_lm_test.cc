@@ -1,4 +1,4 @@
-#include "core/model/objectives/causal_lm.h"
+#include "core/objective/causal_lm.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/model/objectives/dae.h"
+#include "core/objective/xlnet/dae.h"
 
 #include <gtest/gtest.h>
 

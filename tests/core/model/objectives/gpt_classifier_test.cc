@@ -1,4 +1,4 @@
-#include "core/model/objectives/gpt_classifier.h"
+#include "core/objective/gpt/gpt_classifier.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

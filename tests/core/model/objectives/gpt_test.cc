@@ -1,4 +1,4 @@
-#include "core/model/objectives/gpt.h"
+#include "core/objective/gpt/gpt.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/model/objectives/longformer.h"
+#include "core/objective/longformer/longformer.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/model/attention_windows.h"
+#include "core/config/attention_windows.h"
 #include "tests/core/model/model_testing.h"
 
 namespace anyorder::testing {

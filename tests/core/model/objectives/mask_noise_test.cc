@@ -1,4 +1,4 @@
-#include "core/model/objectives/mask_noise.h"
+#include "core/objective/any_order/mask_noise.h"
 
 #include <gtest/gtest.h>
 

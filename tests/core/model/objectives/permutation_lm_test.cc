@@ -1,4 +1,4 @@
-#include "core/model/objectives/permutation_lm.h"
+#include "core/objective/xlnet/permutation_lm.h"
 
 #include <gtest/gtest.h>
 

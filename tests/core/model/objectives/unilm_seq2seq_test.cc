@@ -1,4 +1,4 @@
-#include "core/model/objectives/unilm_seq2seq.h"
+#include "core/objective/unilm/unilm_seq2seq.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <set>
 #include <vector>
 
-#include "core/model/generation_form.h"
-#include "core/model/objectives/lane_frame.h"
-#include "core/model/objectives/source_target.h"
+#include "core/objective/generation_form.h"
+#include "core/objective/lane_frame.h"
+#include "core/objective/source_target.h"
 #include "tests/core/model/model_testing.h"
 
 namespace anyorder::testing {

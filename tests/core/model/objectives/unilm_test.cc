@@ -1,4 +1,4 @@
-#include "core/model/objectives/unilm.h"
+#include "core/objective/unilm/unilm.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "core/model/objectives/lane_frame.h"
+#include "core/objective/lane_frame.h"
 #include "tests/core/model/model_testing.h"
 
 namespace anyorder::testing {

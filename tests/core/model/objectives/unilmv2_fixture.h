@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/model/objectives/block_order.h"
+#include "core/objective/block_order.h"
 #include "tests/core/model/model_testing.h"
 
 namespace anyorder::testing {

@@ -1,4 +1,4 @@
-#include "core/model/objectives/unilmv2_seq2seq.h"
+#include "core/objective/unilm/unilmv2_seq2seq.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/model/generation_form.h"
+#include "core/objective/generation_form.h"
 #include "tests/core/model/model_testing.h"
 
 namespace anyorder::testing {

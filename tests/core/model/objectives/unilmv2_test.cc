@@ -1,6 +1,6 @@
 // The microbatch of the pseudo-masked language model: slots, mask, corruption, readout, refusals.
 
-#include "core/model/objectives/unilmv2.h"
+#include "core/objective/unilm/unilmv2.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,115 @@
+#include "core/config/adaptive_clusters.h"
+
+#include <limits>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+
+namespace anyorder {
+namespace {
+
+absl::Status Unusable(const ModelConfig& model, absl::string_view reason) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("model.cutoffs is '", model.cutoffs, "', ", reason));
+}
+
+// The numbers in model.cutoffs, written to `cutoffs`.
+absl::Status ReadCutoffs(const ModelConfig& model, std::vector<int64_t>& cutoffs) {
+  for (absl::string_view part : absl::StrSplit(model.cutoffs, ',')) {
+    part = absl::StripAsciiWhitespace(part);
+    int64_t cutoff = 0;
+    if (!absl::SimpleAtoi(part, &cutoff) || cutoff < 1 ||
+        cutoff > std::numeric_limits<int32_t>::max())
+      return Unusable(model,
+                      absl::StrCat("where '",
+                                   part,
+                                   "' is no number above 0; write ids between commas, such as "
+                                   "\"20000, 40000, 200000\""));
+    if (!cutoffs.empty() && cutoff <= cutoffs.back())
+      return Unusable(model,
+                      absl::StrCat("where ",
+                                   cutoff,
+                                   " does not come after ",
+                                   cutoffs.back(),
+                                   "; each cluster must begin above the one before it"));
+    cutoffs.push_back(cutoff);
+  }
+  return absl::OkStatus();
+}
+
+// model_dim / div_val^cluster, rounded down as the released code does; 0 if nothing is left.
+int64_t DimOf(const ModelConfig& model, size_t cluster) {
+  int64_t dim = model.model_dim;
+  for (size_t i = 0; i < cluster; ++i)
+    dim /= model.div_val;
+  return dim;
+}
+
+}  // namespace
+
+absl::Status CheckAdaptiveClusters(const ModelConfig& model) {
+  if (model.div_val < 1)
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.div_val is ", model.div_val, " but must be at least 1"));
+  if (!model.adaptive()) {
+    if (!model.cutoffs.empty())
+      return Unusable(model, "but model.softmax is full; set it to adaptive, or leave cutoffs out");
+    if (model.div_val != 1)
+      return absl::InvalidArgumentError(absl::StrCat(
+          "model.div_val is ", model.div_val, " but model.softmax is full, which has no clusters"));
+    return absl::OkStatus();
+  }
+  if (absl::StripAsciiWhitespace(model.cutoffs).empty())
+    return Unusable(model,
+                    "but model.softmax is adaptive; say where clusters of rarer words begin, such "
+                    "as \"20000, 40000, 200000\"");
+  std::vector<int64_t> cutoffs;
+  ANYORDER_RETURN_IF_ERROR(ReadCutoffs(model, cutoffs));
+  if (DimOf(model, cutoffs.size()) < 1)
+    return absl::InvalidArgumentError(absl::StrCat("model.div_val is ",
+                                                   model.div_val,
+                                                   ", which leaves cluster ",
+                                                   cutoffs.size(),
+                                                   " less than one dimension of model.model_dim = ",
+                                                   model.model_dim,
+                                                   "; use a smaller one, or fewer cutoffs"));
+  return absl::OkStatus();
+}
+
+absl::Status CheckAdaptiveClusters(const ModelConfig& model, int64_t vocab_size) {
+  ANYORDER_RETURN_IF_ERROR(CheckAdaptiveClusters(model));
+  if (!model.adaptive()) return absl::OkStatus();
+  std::vector<int64_t> cutoffs;
+  ANYORDER_RETURN_IF_ERROR(ReadCutoffs(model, cutoffs));
+  if (cutoffs.back() < vocab_size) return absl::OkStatus();
+  return Unusable(model,
+                  absl::StrCat("but the vocabulary has only ",
+                               vocab_size,
+                               " entries, so that the last cluster is empty; leave out cutoffs "
+                               "that are not below it"));
+}
+
+std::vector<AdaptiveCluster> AdaptiveClusters(const ModelConfig& model, int64_t vocab_size) {
+  std::vector<AdaptiveCluster> clusters;
+  if (!model.adaptive()) return clusters;
+  ANYORDER_CHECK(CheckAdaptiveClusters(model, vocab_size).ok())
+      << "cutoffs " << model.cutoffs << " of " << vocab_size << " entries were not checked";
+  std::vector<int64_t> cutoffs;
+  ANYORDER_CHECK_OK(ReadCutoffs(model, cutoffs));
+  int64_t begin = 0;
+  for (const int64_t cutoff : cutoffs) {
+    clusters.push_back({begin, cutoff, DimOf(model, clusters.size())});
+    begin = cutoff;
+  }
+  clusters.push_back({begin, vocab_size, DimOf(model, clusters.size())});
+  return clusters;
+}
+
+}  // namespace anyorder

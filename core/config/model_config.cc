@@ -1,0 +1,130 @@
+#include "core/config/model_config.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/config/adaptive_clusters.h"
+#include "core/config/attention_windows.h"
+
+namespace anyorder {
+namespace {
+
+std::string Fault(const char* key, double value, const char* bound) {
+  return absl::StrCat("model.", key, " is ", value, " but must be ", bound);
+}
+
+void CheckPositionBias(const ModelConfig& model, FaultList& faults) {
+  if (!model.has_distance_bias()) return;
+  const bool both_ways = model.position_bias == PositionBias::kT5;
+  faults.Require(model.positions == Positions::kLearned || model.positions == Positions::kNone,
+                 "model.position_bias is on but model.positions is relative or rope, whose scores "
+                 "know distances already; use learned ones, or none");
+  faults.Require(!model.global_projections,
+                 "model.position_bias is on but model.global_projections is true; the bias belongs "
+                 "to one set of projections, so turn one of them off");
+  // Half of the buckets of a side are for one distance each, at least one.
+  faults.Require(
+      model.position_buckets >= (both_ways ? 4 : 2) &&
+          (!both_ways || model.position_buckets % 2 == 0),
+      Fault("position_buckets",
+            static_cast<double>(model.position_buckets),
+            both_ways ? "an even number from 4 on: half of them for each side" : "at least 2"));
+  const int64_t exact = model.position_buckets / (both_ways ? 4 : 2);
+  faults.Require(model.position_bias_max_distance > exact &&
+                     model.position_bias_max_distance <= (int64_t{1} << 20),
+                 absl::StrCat("model.position_bias_max_distance is ",
+                              model.position_bias_max_distance,
+                              " but must be above ",
+                              exact,
+                              ", the distances with a bucket of their own, and at most 2^20"));
+}
+
+// Keys of other backbones, and which of them go together.
+void CheckBackbone(const ModelConfig& model, FaultList& faults) {
+  faults.Require(model.max_positions >= 1,
+                 Fault("max_positions", static_cast<double>(model.max_positions), "at least 1"));
+  faults.Require(model.num_segments >= 1,
+                 Fault("num_segments", static_cast<double>(model.num_segments), "at least 1"));
+  faults.Require(std::isfinite(model.rope_base) && model.rope_base > 1,
+                 Fault("rope_base", model.rope_base, "above 1"));
+  faults.Require(model.positions != Positions::kRope || model.head_dim % 2 == 0,
+                 Fault("head_dim", static_cast<double>(model.head_dim), "even with rope"));
+  faults.Require(
+      model.positions != Positions::kRope || !model.relative_segments(),
+      "model.segments is relative but model.positions is rope, which would turn what queries "
+      "say of segments by their position; use learned ones, or none");
+  faults.Require(model.relative_positions() || model.clamp_len == -1,
+                 Fault("clamp_len",
+                       static_cast<double>(model.clamp_len),
+                       "-1 unless model.positions is relative"));
+  faults.Require(std::isfinite(model.layer_norm_gain_range) && model.layer_norm_gain_range >= 0,
+                 Fault("layer_norm_gain_range", model.layer_norm_gain_range, "0 or more"));
+  faults.Require(
+      !model.global_projections || (!model.relative_positions() && !model.relative_segments()),
+      "model.global_projections is true but positions or segments are relative, whose scores "
+      "belong to "
+      "one set of projections; use learned ones, or none");
+  CheckPositionBias(model, faults);
+  const absl::StatusOr<std::vector<kernels::Band>> bands = AttentionWindows(model);
+  if (!bands.ok()) faults.Add(std::string(bands.status().message()));
+  faults.Require(std::isfinite(model.projection_init_range) && model.projection_init_range > 0,
+                 Fault("projection_init_range", model.projection_init_range, "positive"));
+  const absl::Status clusters = CheckAdaptiveClusters(model);
+  if (!clusters.ok()) faults.Add(std::string(clusters.message()));
+}
+
+}  // namespace
+
+absl::Status ModelConfig::Validate() const {
+  FaultList faults;
+  const auto positive = [&faults](const char* key, int64_t value) {
+    faults.Require(value >= 1, Fault(key, static_cast<double>(value), "at least 1"));
+  };
+  const auto rate = [&faults](const char* key, double value) {
+    faults.Require(value >= 0 && value < 1, Fault(key, value, "in [0, 1)"));
+  };
+  positive("num_layers", num_layers);
+  positive("model_dim", model_dim);
+  positive("num_heads", num_heads);
+  positive("head_dim", head_dim);
+  positive("ffn_dim", ffn_dim);
+  // The sinusoids come in pairs of a sine and a cosine.
+  faults.Require(model_dim % 2 == 0,
+                 Fault("model_dim", static_cast<double>(model_dim), "an even number"));
+  if (num_heads >= 1) {
+    faults.Require(
+        model_dim % num_heads == 0,
+        absl::StrCat(
+            "model.num_heads is ", num_heads, " but must divide model.model_dim = ", model_dim));
+  }
+  faults.Require(std::isfinite(layer_norm_epsilon) && layer_norm_epsilon > 0,
+                 Fault("layer_norm_epsilon", layer_norm_epsilon, "positive"));
+  faults.Require(mem_len >= 0, Fault("mem_len", static_cast<double>(mem_len), "0 or more"));
+  faults.Require(
+      clamp_len == -1 || clamp_len >= 1,
+      Fault("clamp_len", static_cast<double>(clamp_len), "at least 1, or -1 for no limit"));
+  rate("dropout", dropout);
+  rate("attention_dropout", attention_dropout);
+  faults.Require(std::isfinite(init_range) && init_range > 0,
+                 Fault("init_range", init_range, "positive"));
+  CheckBackbone(*this, faults);
+  if (faults.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(faults.Joined());
+}
+
+DType ToDType(ComputeType type) {
+  switch (type) {
+    case ComputeType::kFloat32:
+      return DType::kFloat32;
+    case ComputeType::kBFloat16:
+      return DType::kBFloat16;
+    case ComputeType::kFloat64:
+      return DType::kFloat64;
+  }
+  ANYORDER_CHECK(false) << "unknown compute type " << static_cast<int>(type);
+  return DType::kFloat32;
+}
+
+}  // namespace anyorder

@@ -1,0 +1,59 @@
+// Readout: dropout, the prediction head if the model has one (prediction_head.h), the softmax over the vocabulary with the tied embedding and its own bias, cross-entropy. Only
+// rows of the readout list are multiplied with the vocabulary.
+
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "core/network/layers/adaptive_softmax.h"
+#include "core/network/tensors/host_copy.h"
+#include "core/network/tensors/layer_tensors.h"
+#include "core/network/tensors/step_context.h"
+
+namespace anyorder {
+
+class LossHead {
+ public:
+  LossHead(const NetworkShape& shape, DeviceInputs& inputs);
+
+  // Finds the readout's rows in the last layer's output.
+  void SetInputs(const StepContext& context);
+
+  // Losses of the readout entries from activations.output. With gradients also activations.dinput (gradient of
+  // the last layer's output) and the sums in embedding and softmax bias.
+  void Run(const StepContext& context,
+           const NetworkWeights& weights,
+           const NetworkGradients* gradients) const;
+  // Asks for the losses; ReadLosses after Backend::Synchronize.
+  void FetchLosses(const StepContext& context);
+  void ReadLosses(const StepContext& context);
+  // Weighted sum, and what it is made of, [B * targets]; entries of weight 0 are 0.
+  double loss_sum() const { return loss_sum_; }
+  const std::vector<float>& losses() const { return losses_; }
+  const std::array<LossShare, kMaxLosses>& shares() const { return shares_; }
+  // The readout is the whole output in order, which saves operations.
+  bool is_contiguous() const { return contiguous_; }
+
+ private:
+  // Losses of x [targets, d], and with gradients dx and the sums: the full softmax.
+  static void RunSoftmax(const StepContext& context,
+                         const NetworkWeights& weights,
+                         const NetworkGradients* gradients,
+                         ConstTensorView x,
+                         TensorView dx);
+  // What a step without targets leaves.
+  static void ClearWithoutTargets(const StepContext& context, const NetworkGradients& gradients);
+
+  AdaptiveSoftmax adaptive_;
+  ComputedArray<int32_t> output_rows_;  // [targets] rows of activations.output
+  ComputedArray<int32_t> row_ids_;      // [targets] their logical ids
+  bool contiguous_ = false;             // the readout is the whole output in order: no gather
+  HostCopy fetched_;
+  double loss_sum_ = 0;
+  std::array<LossShare, kMaxLosses> shares_{};
+  std::vector<float> losses_;
+};
+
+}  // namespace anyorder

@@ -1,0 +1,176 @@
+#include "core/network/layers/task_head.h"
+
+#include "core/base/check.h"
+
+namespace anyorder {
+TaskHead::TaskHead(const NetworkShape& shape, DeviceInputs& inputs)
+    : has_choices_(shape.model.task.has_choices()),
+      lanes_(shape.batch.batch_size),
+      rows_(shape.batch.task_rows),
+      output_rows_(lanes_ * rows_, inputs),
+      row_ids_(lanes_ * rows_, inputs),
+      losses_(rows_ > 0 ? static_cast<size_t>(lanes_) : 0),
+      predictions_(losses_.size()) {}
+
+void TaskHead::Run(const StepContext& context,
+                   const NetworkWeights& weights,
+                   const NetworkGradients* gradients) const {
+  kernels::Backend& backend = context.backend;
+  if (gradients != nullptr) {
+    for (const TensorView& view : {gradients->task, gradients->task_bias}) {
+      if (!view.is_null()) backend.FillZero(view, context.stream);
+    }
+  }
+  if (rows_ == 0) return;
+  GatherStates(context);
+  if (has_choices_) {
+    RunChoices(context, weights, gradients);
+  } else {
+    RunClasses(context, weights, gradients);
+  }
+  if (gradients != nullptr) ScatterGradients(context);
+}
+
+void TaskHead::SetInputs(const StepContext& context) {
+  const NetworkShape& shape = context.shape;
+  const Batch& batch = context.batch();
+  const int64_t last = shape.model.num_layers - 1;
+  for (int64_t b = 0; b < lanes_; ++b) {
+    for (int64_t r = 0; r < rows_; ++r) {
+      const int32_t row = batch.task_rows[b * rows_ + r];
+      const int64_t state = StateOf(b, r);
+      output_rows_.host[state] = row - static_cast<int32_t>(shape.first_row(last));
+      ANYORDER_CHECK(output_rows_.host[state] >= 0 &&
+                     output_rows_.host[state] < shape.num_rows(last))
+          << "task row " << row << " is not one that the last layer computes";
+      row_ids_.host[state] = batch.row_ids[batch.task_rows[b * rows_]];
+    }
+  }
+  output_rows_.Set();
+  row_ids_.Set();
+}
+
+void TaskHead::GatherStates(const StepContext& context) const {
+  const Activations& a = context.activations;
+  context.backend.GatherRows(
+      {.x = a.output, .rows = output_rows_.data(), .num_rows = lanes_ * rows_, .y = a.task_states},
+      context.stream);
+}
+
+void TaskHead::DropStates(const StepContext& context, const TensorView& states) const {
+  const kernels::Dropout dropout = context.TaskDropout(kTaskSite);
+  if (!dropout.enabled()) return;
+  context.backend.DropoutApply(
+      {.x = states, .dropout = dropout, .row_ids = row_ids_.data(), .y = states}, context.stream);
+}
+
+// The sum of each lane's states stands in place of its first one.
+void TaskHead::RunClasses(const StepContext& context,
+                          const NetworkWeights& weights,
+                          const NetworkGradients* gradients) const {
+  kernels::Backend& backend = context.backend;
+  const Activations& a = context.activations;
+  const TensorView states = Rows(a.task_states, 0, lanes_);
+  for (int64_t r = 1; r < rows_; ++r)
+    backend.Add(states, Rows(a.task_states, r * lanes_, lanes_), states, context.stream);
+  DropStates(context, states);
+  backend.Gemm({.a = states,
+                .b = weights.task,
+                .transpose_b = true,
+                .bias = weights.task_bias,
+                .c = a.task_logits},
+               context.stream);
+  kernels::LinearCrossEntropyArgs args;
+  args.x = states;
+  args.weight = weights.task;
+  args.bias = weights.task_bias;
+  args.labels = context.device.task_labels();
+  args.row_weights = context.device.task_weights();
+  args.loss = a.task_losses;
+  args.workspace = a.workspace;
+  const TensorView dstates = Rows(a.dtask_states, 0, lanes_);
+  if (gradients != nullptr) {
+    args.dx = dstates;
+    args.dweight = gradients->task;
+    args.dbias = gradients->task_bias;
+  }
+  backend.LinearCrossEntropy(args, context.stream);
+  if (gradients != nullptr) DropStates(context, dstates);
+}
+
+// A softmax over the states of one lane is that of a linear layer whose rows are the states and whose one input is the head's
+// weight; so the kernel's gradient of its input is the weight's, and that of its weight is the states'.
+void TaskHead::RunChoices(const StepContext& context,
+                          const NetworkWeights& weights,
+                          const NetworkGradients* gradients) const {
+  kernels::Backend& backend = context.backend;
+  const Activations& a = context.activations;
+  const Batch& batch = context.batch();
+  DropStates(context, a.task_states);
+  backend.Gemm({.a = a.task_states, .b = weights.task, .transpose_b = true, .c = a.task_logits},
+               context.stream);
+  if (gradients != nullptr) backend.FillZero(a.dtask_sums, context.stream);
+  for (int64_t b = 0; b < lanes_; ++b) {
+    kernels::LinearCrossEntropyArgs args;
+    args.x = weights.task;
+    args.weight = Rows(a.task_states, b * rows_, batch.task_choices[b]);
+    args.labels = context.device.task_labels() + b;
+    args.row_weights = context.device.task_weights() + b;
+    args.loss = a.task_losses.Slice(b, {1});
+    args.workspace = a.workspace;
+    if (gradients != nullptr) {
+      args.dx = Rows(a.dtask_weights, b, 1);
+      args.dweight = Rows(a.dtask_sums, b * rows_, batch.task_choices[b]);
+    }
+    backend.LinearCrossEntropy(args, context.stream);
+  }
+  if (gradients == nullptr) return;
+  const TensorView dweight = gradients->task.Slice(0, {gradients->task.dim(1)});
+  backend.ColumnSum({.x = a.dtask_weights, .y = dweight}, context.stream);
+  backend.Cast(a.dtask_sums, a.dtask_states, context.stream);
+  DropStates(context, a.dtask_states);
+}
+
+// Rows of one call are all different; states that were added share their gradient.
+void TaskHead::ScatterGradients(const StepContext& context) const {
+  const Activations& a = context.activations;
+  const int64_t calls = has_choices_ ? 1 : rows_;
+  const int64_t rows = has_choices_ ? lanes_ * rows_ : lanes_;
+  for (int64_t call = 0; call < calls; ++call) {
+    context.backend.GatherRows({.x = Rows(a.dtask_states, 0, rows),
+                                .rows = output_rows_.data() + call * rows,
+                                .num_rows = rows,
+                                .scatter_add = true,
+                                .y = Rows(a.dinput, 0, a.output.dim(0))},
+                               context.stream);
+  }
+}
+
+void TaskHead::FetchResults(const StepContext& context) {
+  if (rows_ == 0) return;
+  fetched_losses_.Fetch(context.activations.task_losses, context.backend, context.stream);
+  fetched_logits_.Fetch(context.activations.task_logits, context.backend, context.stream);
+}
+
+void TaskHead::ReadResults(const StepContext& context) {
+  loss_sum_ = weight_ = num_correct_ = 0;
+  if (rows_ == 0) return;
+  const Batch& batch = context.batch();
+  for (int64_t b = 0; b < lanes_; ++b) {
+    const int64_t outputs = has_choices_ ? batch.task_choices[b] : fetched_logits_.view().dim(1);
+    const int64_t first = b * (has_choices_ ? rows_ : outputs);
+    int64_t likeliest = 0;
+    for (int64_t i = 1; i < outputs; ++i) {
+      if (fetched_logits_.At(first + i) > fetched_logits_.At(first + likeliest)) likeliest = i;
+    }
+    predictions_[b] = static_cast<int32_t>(likeliest);
+    const double loss = fetched_losses_.At(b);
+    const auto weight = static_cast<double>(batch.task_weights[b]);
+    losses_[b] = static_cast<float>(loss);
+    loss_sum_ += weight * loss;
+    weight_ += weight;
+    if (weight > 0 && predictions_[b] == batch.task_labels[b]) num_correct_ += 1;
+  }
+}
+
+}  // namespace anyorder

@@ -1,0 +1,71 @@
+// The head of fine-tuning (Radford et al. 2018, sections 3.2 and 3.3): dropout and one dense layer on the last layer's state of each
+// sequence's final token. Classes: a softmax over the outputs, the states of both orders of a similarity pair added before. Choices: one
+// output a sequence, without bias, and a softmax over the example's choices.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/network/tensors/host_copy.h"
+#include "core/network/tensors/layer_tensors.h"
+#include "core/network/tensors/step_context.h"
+
+namespace anyorder {
+
+class TaskHead {
+ public:
+  TaskHead(const NetworkShape& shape, DeviceInputs& inputs);
+
+  // Finds the rows that it reads in the last layer's output.
+  void SetInputs(const StepContext& context);
+
+  // After LossHead::Run: losses of the lanes from activations.output, and with gradients those of the head's own parameters,
+  // overwritten, and what goes to activations.dinput, added.
+  void Run(const StepContext& context,
+           const NetworkWeights& weights,
+           const NetworkGradients* gradients) const;
+  // Asks for losses and logits; ReadResults after Backend::Synchronize.
+  void FetchResults(const StepContext& context);
+  void ReadResults(const StepContext& context);
+
+  // Sum over lanes of weight * loss, and of the weights.
+  double loss_sum() const { return loss_sum_; }
+  double weight() const { return weight_; }
+  // Lanes of positive weight whose likeliest class or choice is the label.
+  double num_correct() const { return num_correct_; }
+  // Of each lane: its loss (0 without a label) and the likeliest class or choice, the first of equals.
+  const std::vector<float>& losses() const { return losses_; }
+  const std::vector<int32_t>& predictions() const { return predictions_; }
+
+ private:
+  void GatherStates(const StepContext& context) const;
+  void DropStates(const StepContext& context, const TensorView& states) const;
+  void RunClasses(const StepContext& context,
+                  const NetworkWeights& weights,
+                  const NetworkGradients* gradients) const;
+  void RunChoices(const StepContext& context,
+                  const NetworkWeights& weights,
+                  const NetworkGradients* gradients) const;
+  void ScatterGradients(const StepContext& context) const;
+
+  // Where row r of lane b is among the states: lanes side by side for choices, else all first rows before all second ones.
+  int64_t StateOf(int64_t b, int64_t r) const {
+    return has_choices_ ? b * rows_ + r : r * lanes_ + b;
+  }
+
+  const bool has_choices_;
+  const int64_t lanes_;
+  const int64_t rows_;                  // a lane
+  ComputedArray<int32_t> output_rows_;  // [B * rows] rows of activations.output
+  // [B * rows] logical ids for dropout: the lane's first one for all of a lane.
+  ComputedArray<int32_t> row_ids_;
+  HostCopy fetched_losses_, fetched_logits_;
+  double loss_sum_ = 0;
+  double weight_ = 0;
+  double num_correct_ = 0;
+  std::vector<float> losses_;
+  std::vector<int32_t> predictions_;
+};
+
+}  // namespace anyorder

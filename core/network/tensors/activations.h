@@ -1,0 +1,112 @@
+// Everything a microbatch's forward leaves for its backward, and the scratch that layers share: one allocation for
+// the life of the network. Letters as in network_shape.h; n is the number of rows that the layer computes.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "core/base/tensor.h"
+#include "core/network/tensors/network_shape.h"
+#include "kernels/backend.h"
+
+namespace anyorder {
+
+struct LayerActivations {
+  TensorView input;  // [N, d] T
+  TensorView q;      // [n, HD] T
+  TensorView k;      // [B * K, HD] T; with a KeyCache, here and below, own keys only
+  TensorView v;      // [B * K, HD] T
+  TensorView
+      relative;  // [2, R, HD] T, the position table projected; the second only in mixed batches
+  TensorView attended;  // [n, HD] T
+  TensorView lse;       // [n, H] G
+  // The second call of global slots; null without.
+  TensorView global_q;            // [B * G, HD] T
+  TensorView global_k, global_v;  // [B * K, HD] T
+  TensorView global_attended;     // [B * G, HD] T
+  TensorView global_lse;          // [B * G, H] G
+  // Residual sums, and what LayerNorm made of them.
+  TensorView attention_sum;                   // [n, d] T; post-LN
+  TensorView attention_normed;                // [N, d] T; pre-LN: the layer's input, normalised
+  TensorView attention_mean, attention_rstd;  // [n] G; pre-LN [N]
+  TensorView attention_output;                // [n, d] T
+  TensorView ffn_inner;                       // [n, F] T, before the activation
+  TensorView ffn_hidden;                      // [n, F] T, after activation and dropout
+  TensorView ffn_sum;                         // [n, d] T; post-LN
+  TensorView ffn_normed;                      // [n, d] T; pre-LN: attention_output, normalised
+  TensorView ffn_mean, ffn_rstd;              // [n] G
+};
+
+struct Activations {
+  std::vector<LayerActivations> layers;
+  TensorView output;  // [n of the last layer, d] T
+  // LayerNorm of embeddings and, in a pre-LN network, after the last layer; null without.
+  TensorView embedding_sum;                   // [N, d] T
+  TensorView embedding_mean, embedding_rstd;  // [N] G
+  TensorView final_sum;                       // [n of the last layer, d] T
+  TensorView final_mean, final_rstd;          // [n of the last layer] G
+  TensorView readout;                         // [targets, d] T, readout rows after dropout
+  TensorView losses;                          // [targets] G
+
+  // The prediction head before the softmax; null without one.
+  TensorView head_inner;            // [targets, d] T, before the activation
+  TensorView head_hidden;           // [targets, d] T, after it: what its LayerNorm normalises
+  TensorView head_mean, head_rstd;  // [targets] G
+  TensorView head_output;           // [targets, d] T, later a gradient
+
+  // Rows of one cluster at a time of an adaptive softmax, or of its input; null without one.
+  TensorView cluster_rows, dcluster_rows;  // [c, d] T
+  TensorView cluster_narrow,
+      dcluster_narrow;        // [c, d] T, in the cluster's own size; with projections
+  TensorView cluster_losses;  // [c] G
+
+  // The next-sentence head; null without one.
+  TensorView summary_input;  // [B, d] T, its rows of the output after dropout; later their gradient
+  TensorView summary_inner;  // [B, d] T, before tanh
+  TensorView summary_hidden;  // [B, d] T, after tanh and dropout
+  TensorView summary_losses;  // [B] G
+  TensorView dsummary;        // [B, d] T
+
+  // The task head; null without one. R = task rows a lane.
+  TensorView task_states;    // [B * R, d] T, after dropout; of classes the first B are the sums
+  TensorView task_logits;    // [B, classes] T, or [B * R, 1]
+  TensorView task_losses;    // [B] G
+  TensorView dtask_states;   // [B * R, d] T
+  TensorView dtask_sums;     // [B * R, d] G; choices only, like the next
+  TensorView dtask_weights;  // [B, d] T, each lane's share of the weight's gradient
+
+  // Scratch of one layer at a time.
+  TensorView keys_input;  // [B * K, d] T, memory and content of each lane side by side
+  TensorView branch;      // [N, d] T, a residual branch before its sum, or a gradient
+  // A layer's memory in a pre-LN network, raw and normalised.
+  TensorView memory, memory_normed;     // [B * M, d] T
+  TensorView memory_mean, memory_rstd;  // [B * M] G
+  TensorView global_input;  // [B * G, d] T, global slots of a layer's input, later their gradient
+  // Scratch of backward.
+  TensorView dinput;     // [N, d] T, gradient of a layer's output, then of its input
+  TensorView dmiddle;    // [N, d] T, gradient between attention and feed-forward
+  TensorView dffn;       // [N, F] T
+  TensorView dattended;  // [N, HD] T
+  TensorView dq;         // [N, HD] T
+  TensorView dk, dv;     // [B * K, HD] T
+  TensorView drelative;  // [2, R, HD] T
+  TensorView dmemory;    // [B * M, d] T, of normalised memory
+  TensorView dnorm;      // [2, d] G, what memory adds to a LayerNorm's gradients
+  TensorView dglobal_attended, dglobal_q;  // [B * G, HD] T
+  TensorView dglobal_k, dglobal_v;         // [B * K, HD] T
+  TensorView dbiases;    // [3, HD] G, one layer's share of biases that all layers share
+  TensorView dreadout;   // [targets, d] T
+  TensorView workspace;  // bytes, the largest that any operation asks for
+
+  // Sizes every tensor and allocates them together. ResourceExhausted if they do not fit.
+  absl::Status Allocate(const NetworkShape& shape, kernels::Backend& backend);
+  int64_t bytes() const { return storage == nullptr ? 0 : storage->size_bytes(); }
+
+  std::unique_ptr<kernels::Buffer> storage;
+};
+
+}  // namespace anyorder

@@ -1,0 +1,85 @@
+// Where each part of the network finds its parameters in the flat space, as matrices ready for GEMM.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/base/tensor.h"
+#include "core/network/tensors/network_shape.h"
+#include "core/network/tensors/parameters.h"
+
+namespace anyorder {
+
+// View is ConstTensorView for weights and TensorView for gradients. HD = H * D. What the model does not have is null.
+template <typename View>
+struct LayerTensors {
+  View q, k, v, o, r;                                // [d, HD]; o is applied transposed
+  View q_bias, k_bias, v_bias, o_bias;               // [HD], o's [d]
+  View global_q, global_k, global_v;                 // [d, HD]
+  View global_q_bias, global_k_bias, global_v_bias;  // [HD]
+  View content_bias;                                 // [HD] r_w_bias
+  View position_bias;                                // [HD] r_r_bias
+  View segment_bias;                                 // [HD] r_s_bias
+  View segment_embedding;                            // [2, HD] seg_embed
+  View distance_bias;                                // [buckets, H], the same for all layers
+  View attention_norm_gamma, attention_norm_beta;    // [d]
+  View ffn_norm_gamma, ffn_norm_beta;                // [d]
+  View ffn_in, ffn_in_bias;                          // [F, d], [F]; applied transposed
+  View ffn_out, ffn_out_bias;                        // [d, F], [d]; applied transposed
+};
+
+// One cluster of an adaptive softmax (adaptive_clusters.h), c words of e dimensions. The head's words are followed by the
+// n clusters that compete with them, so its c is that of words + n.
+template <typename View>
+struct ClusterTensors {
+  View table;  // [c, e], of input and softmax
+  View
+      input_projection;  // [d, e], applied transposed; with those of the softmax null where e = d for all
+  View output_projection;  // [d, e]
+  View bias;               // [c]
+};
+
+template <typename View>
+struct NetworkTensors {
+  View mask_embedding;  // [1, d]
+  // [V, d], tied to the softmax. Adaptive softmax: null with projections, else [V + n, d], all the clusters' tables.
+  View embedding;
+  std::vector<ClusterTensors<View>> clusters;      // of an adaptive softmax, head first
+  View position_table;                             // [max_positions, d], learned positions
+  View segment_table;                              // [num_segments, d], learned segments
+  View embedding_norm_gamma, embedding_norm_beta;  // [d]
+  View final_norm_gamma, final_norm_beta;          // [d], after the last layer of a pre-LN network
+  // Between the readout and the softmax.
+  View head, head_bias;                  // [d, d], [d]; applied transposed
+  View head_norm_gamma, head_norm_beta;  // [d]
+  View softmax_bias;                     // [V]; null with an adaptive softmax
+  View task, task_bias;                  // [outputs, d], [outputs]; the task head
+  // The next-sentence head.
+  View summary, summary_bias;  // [d, d], [d]; applied transposed
+  View classes, classes_bias;  // [2, d], [2]; applied transposed
+  std::vector<LayerTensors<View>> layers;
+};
+
+using NetworkWeights = NetworkTensors<ConstTensorView>;
+using NetworkGradients = NetworkTensors<TensorView>;
+
+// Offsets into the flat space, found once by name.
+class TensorBinder {
+ public:
+  TensorBinder(const NetworkShape& shape, const ParameterLayout& layout);
+
+  // Points `tensors` into `flat` ([layout.num_elements()]). Allocates only the first time.
+  void Bind(ConstTensorView flat, NetworkWeights* tensors) const;
+  void Bind(TensorView flat, NetworkGradients* tensors) const;
+
+ private:
+  struct Slot {
+    int64_t offset = -1;  // -1: the model has no such parameter
+    Shape shape;
+  };
+
+  NetworkTensors<Slot> slots_;
+};
+
+}  // namespace anyorder

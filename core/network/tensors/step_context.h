@@ -1,0 +1,57 @@
+// What every part of the network needs while one microbatch runs.
+
+#pragma once
+
+#include <cstdint>
+
+#include "core/network/tensors/activations.h"
+#include "core/network/tensors/device_batch.h"
+#include "core/network/tensors/dropout_sites.h"
+#include "core/network/tensors/key_cache.h"
+#include "core/network/tensors/network_shape.h"
+#include "core/network/transformer.h"
+#include "core/objective/batch.h"
+#include "kernels/backend.h"
+
+namespace anyorder {
+
+struct StepContext {
+  const NetworkShape& shape;
+  const StepArgs& args;
+  Activations& activations;
+  const DeviceBatch& device;  // the batch's arrays for operations
+  kernels::Backend& backend;
+  StreamView stream;
+  KeyCache* cache =
+      nullptr;  // where keys and values go and come from, if shape.batch.cached_keys is not 0
+
+  // For the host.
+  const Batch& batch() const { return *args.batch; }
+  bool learns() const { return args.training && !args.gradients.is_null(); }
+  int64_t model_dim() const { return shape.model.model_dim; }
+
+  // The network's dropout, and that of attention probabilities; off in evaluation.
+  kernels::Dropout Dropout(uint32_t site) const { return Make(site, shape.model.dropout); }
+  kernels::Dropout AttentionDropout(uint32_t site) const {
+    return Make(site, shape.model.attention_dropout);
+  }
+  // Dropout of what is read out.
+  kernels::Dropout ReadoutDropout(uint32_t site) const {
+    return Make(site, shape.model.readout_dropout ? shape.model.dropout : 0.0);
+  }
+  kernels::Dropout TaskDropout(uint32_t site) const { return Make(site, shape.model.task.dropout); }
+
+ private:
+  kernels::Dropout Make(uint32_t site, double rate) const {
+    if (!args.training) return {};
+    return kernels::MakeDropout(args.seed, static_cast<uint64_t>(batch().step), site, rate);
+  }
+};
+
+// The first `rows` rows of a scratch matrix, or `rows` rows from `first` on.
+inline TensorView Rows(const TensorView& matrix, int64_t first, int64_t rows) {
+  const int64_t columns = matrix.dim(1);
+  return matrix.Slice(first * columns, {rows, columns});
+}
+
+}  // namespace anyorder

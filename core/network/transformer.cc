@@ -1,0 +1,330 @@
+#include "core/network/transformer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/config/adaptive_clusters.h"
+#include "core/network/forward_pass.h"
+#include "core/network/layers/attention_block.h"
+#include "core/network/layers/attention_tables.h"
+#include "core/network/layers/embedding_block.h"
+#include "core/network/layers/feed_forward_block.h"
+#include "core/network/layers/loss_head.h"
+#include "core/network/layers/next_sentence_head.h"
+#include "core/network/layers/sublayer.h"
+#include "core/network/layers/task_head.h"
+#include "core/network/tensors/activations.h"
+#include "core/network/tensors/device_batch.h"
+#include "core/network/tensors/device_inputs.h"
+#include "core/network/tensors/layer_tensors.h"
+#include "core/network/tensors/step_context.h"
+
+namespace anyorder {
+namespace {
+
+// Where each layer's own parameters begin in the flat space and, last, where those of the last layer end.
+std::vector<int64_t> LayerBegins(const ModelConfig& model, const ParameterLayout& layout) {
+  std::vector<int64_t> begins(static_cast<size_t>(model.num_layers), layout.num_elements());
+  int64_t end = 0;
+  for (size_t layer = 0; layer < begins.size(); ++layer) {
+    const std::string prefix = absl::StrCat("transformer.layer.", layer, ".");
+    for (const ParameterInfo& info : layout.parameters()) {
+      if (!absl::StartsWith(info.name, prefix)) continue;
+      begins[layer] = std::min(begins[layer], info.offset);
+      end = std::max(end, info.end());
+    }
+  }
+  begins.push_back(end);
+  return begins;
+}
+
+class TransformerNetwork final : public Transformer {
+ public:
+  TransformerNetwork(const NetworkShape& shape, kernels::Backend& backend)
+      : shape_(shape),
+        backend_(backend),
+        layout_(shape.model, shape.vocab_size),
+        binder_(shape_, layout_),
+        device_(shape_, inputs_),
+        embedding_(shape_, inputs_),
+        loss_head_(shape_, inputs_),
+        next_sentence_head_(shape_, inputs_),
+        task_head_(shape_, inputs_),
+        layer_begins_(LayerBegins(shape_.model, layout_)) {}
+
+  absl::Status Allocate() {
+    ANYORDER_RETURN_IF_ERROR(activations_.Allocate(shape_, backend_));
+    ANYORDER_RETURN_IF_ERROR(tables_.Allocate(shape_, inputs_, backend_));
+    return inputs_.Allocate(backend_);
+  }
+
+  const ParameterLayout& layout() const override { return layout_; }
+  const std::vector<float>& readout_losses() const override { return loss_head_.losses(); }
+  const std::vector<float>& task_losses() const override { return task_head_.losses(); }
+  const std::vector<int32_t>& task_predictions() const override { return task_head_.predictions(); }
+  int64_t activation_bytes() const override {
+    return activations_.bytes() + tables_.bytes() + inputs_.bytes();
+  }
+
+  StepResult Run(const StepArgs& args, StreamView stream) override {
+    CheckArguments(args);
+    const StepContext context{shape_, args, activations_, device_, backend_, stream};
+    binder_.Bind(args.weights, &weights_);
+    const bool learns = context.learns();
+    if (learns) binder_.Bind(args.gradients, &gradients_);
+    SendInputs(context);
+    is_recorded_ = IsWorthRecording();
+    if (is_recorded_) backend_.BeginGraph(GraphKey(context, learns), stream);
+    Compute(context, learns);
+    if (is_recorded_) backend_.EndGraph(stream);
+    if (is_recorded_ && learns) TellReady(context, 0);
+    ReadResults(context);
+    StepResult result = {loss_head_.loss_sum(),
+                         args.batch->Divisor(),
+                         next_sentence_head_.loss_sum(),
+                         next_sentence_head_.num_correct(),
+                         next_sentence_head_.num_entries(),
+                         task_head_.num_correct(),
+                         loss_head_.shares()};
+    if (shape_.batch.task_rows > 0) {
+      result.loss_sum += task_head_.loss_sum();
+      result.shares[0] = {task_head_.loss_sum(), task_head_.weight()};
+    }
+    return result;
+  }
+
+ private:
+  void CheckArguments(const StepArgs& args) const {
+    ANYORDER_CHECK(args.batch != nullptr && args.batch->shape == shape_.batch)
+        << "the batch is not of the shape that the network was made for";
+    ANYORDER_CHECK(args.weights.dtype() == shape_.dtype() &&
+                   args.weights.num_elements() == layout_.num_elements())
+        << "weights " << args.weights.shape().ToString() << " of "
+        << std::string(Name(args.weights.dtype()));
+    const TensorView& slots = args.memory.slots;
+    const Shape slots_shape{shape_.batch.batch_size,
+                            shape_.model.num_layers,
+                            shape_.batch.ring_rows(),
+                            shape_.model.model_dim};
+    ANYORDER_CHECK(shape_.batch.memory_rows == 0 ||
+                   (!slots.is_null() && slots.dtype() == shape_.dtype() &&
+                    slots.shape() == slots_shape && args.memory.start >= 0 &&
+                    args.memory.start < shape_.batch.ring_rows()))
+        << "memory " << slots.shape().ToString() << " from slot " << args.memory.start << ", not "
+        << slots_shape.ToString();
+    ANYORDER_CHECK(args.gradients.is_null() ||
+                   (args.gradients.dtype() == shape_.gradient_dtype() &&
+                    args.gradients.num_elements() == layout_.num_elements()))
+        << "gradients " << args.gradients.shape().ToString() << " of "
+        << std::string(Name(args.gradients.dtype()));
+  }
+
+  // All that the host computes from the batch.
+  void SendInputs(const StepContext& context) {
+    device_.Set(context.batch());
+    embedding_.SetInputs(context.batch());
+    tables_.SetInputs(context);
+    loss_head_.SetInputs(context);
+    next_sentence_head_.SetInputs(context);
+    task_head_.SetInputs(context);
+    inputs_.Send(context.stream);
+  }
+
+  void Compute(const StepContext& context, bool learns) {
+    tables_.Prepare(context, weights_);
+    ForwardPass(context, embedding_, tables_, weights_);
+    if (learns) ClearSums(context);
+    loss_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
+    next_sentence_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
+    task_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
+    if (learns) Backward(context);
+  }
+
+  // Operations so small that starting them takes longer than running them, and the same ones in every microbatch: clusters and choices
+  // make their numbers depend on the text.
+  bool IsWorthRecording() const {
+    constexpr int64_t kSmallMatrix = int64_t{1} << 20;
+    const bool varies =
+        shape_.model.adaptive() || (shape_.batch.task_rows > 0 && shape_.model.task.has_choices());
+    return !backend_.is_host_memory() && !varies &&
+           shape_.batch.num_rows() * shape_.model.model_dim <= kSmallMatrix;
+  }
+
+  // All that decides which operations a microbatch needs, beside this network.
+  int64_t GraphKey(const StepContext& context, bool learns) const {
+    // A run of slots that wraps takes two copies.
+    const RingView& memory = context.args.memory;
+    const int64_t memory_rows = shape_.batch.memory_rows;
+    const auto wraps = [&memory](int64_t row, int64_t rows) {
+      return memory.Runs(row, rows)[1].rows > 0;
+    };
+    int64_t key = id_;
+    for (const bool choice : {context.args.training,
+                              learns,
+                              wraps(0, memory_rows),
+                              wraps(memory_rows, shape_.batch.fresh_rows()),
+                              loss_head_.is_contiguous(),
+                              tables_.bands.data() != nullptr,
+                              tables_.relative.num_tables() > 1})
+      key = 2 * key + (choice ? 1 : 0);
+    return key;
+  }
+
+  // The one wait of a microbatch.
+  void ReadResults(const StepContext& context) {
+    loss_head_.FetchLosses(context);
+    next_sentence_head_.FetchLosses(context);
+    task_head_.FetchResults(context);
+    backend_.Synchronize(context.stream);
+    loss_head_.ReadLosses(context);
+    next_sentence_head_.ReadLosses(context);
+    task_head_.ReadResults(context);
+  }
+
+  // Gradients that more than one place adds to; all others are overwritten.
+  void ClearSums(const StepContext& context) {
+    const auto clear = [&](const TensorView& sum) {
+      if (!sum.is_null()) backend_.FillZero(sum, context.stream);
+    };
+    clear(gradients_.mask_embedding);
+    clear(gradients_.embedding);
+    clear(gradients_.position_table);
+    clear(gradients_.segment_table);
+    clear(gradients_.softmax_bias);
+    for (const ClusterTensors<TensorView>& cluster : gradients_.clusters) {
+      if (gradients_.embedding.is_null()) clear(cluster.table);
+      clear(cluster.input_projection);
+      clear(cluster.output_projection);
+      clear(cluster.bias);
+    }
+    const LayerTensors<TensorView>& shared = gradients_.layers.front();
+    clear(shared.distance_bias);
+    if (shape_.model.untie_r) return;
+    clear(shared.content_bias);
+    clear(shared.position_bias);
+    clear(shared.segment_bias);
+  }
+
+  void Backward(const StepContext& context) {
+    if (shape_.model.pre_norm()) {
+      const TensorView dlast = Rows(activations_.dinput, 0, activations_.final_sum.dim(0));
+      NormBackward(context,
+                   FinalNorm(context, weights_),
+                   {gradients_.final_norm_gamma, gradients_.final_norm_beta},
+                   dlast,
+                   dlast);
+    }
+    // Heads come last in the flat space and are done; what they share with the input, as the embedding, comes first.
+    TellReadyAhead(context, layer_begins_.back());
+    for (int64_t layer = shape_.model.num_layers - 1; layer >= 0; --layer) {
+      FeedForwardBlockBackward(context, layer, weights_.layers[layer], gradients_.layers[layer]);
+      AttentionBlockBackward(
+          context, tables_, layer, weights_.layers[layer], gradients_.layers[layer]);
+      TellReadyAhead(context, layer_begins_[layer]);
+    }
+    embedding_.Backward(context, weights_, gradients_);
+    TellReadyAhead(context, 0);
+  }
+
+  // What is recorded meets no other stream; then all is ready at once, at the end.
+  void TellReadyAhead(const StepContext& context, int64_t begin) const {
+    if (!is_recorded_) TellReady(context, begin);
+  }
+
+  static void TellReady(const StepContext& context, int64_t begin) {
+    if (context.args.gradients_ready) context.args.gradients_ready(begin);
+  }
+
+  static int64_t NextId() {
+    static std::atomic<int64_t> next{1};
+    return next++;
+  }
+
+  const int64_t id_ = NextId();  // tells this network's recorded operations from others'
+  NetworkShape shape_;
+  kernels::Backend& backend_;
+  ParameterLayout layout_;
+  TensorBinder binder_;
+  DeviceInputs inputs_;
+  DeviceBatch device_;
+  AttentionTables tables_;
+  EmbeddingBlock embedding_;
+  LossHead loss_head_;
+  NextSentenceHead next_sentence_head_;
+  TaskHead task_head_;
+  const std::vector<int64_t> layer_begins_;
+  bool is_recorded_ = false;  // the microbatch under way
+  Activations activations_;
+  NetworkWeights weights_;
+  NetworkGradients gradients_;
+};
+
+absl::Status CheckShape(const NetworkShape& shape, const kernels::Backend& backend) {
+  FaultList faults;
+  const BatchShape& batch = shape.batch;
+  faults.Require(backend.Supports(shape.dtype()),
+                 absl::StrCat("model.dtype ",
+                              std::string(Name(shape.dtype())),
+                              " is not supported by the ",
+                              backend.name(),
+                              " backend; choose fp32"));
+  faults.Require(shape.vocab_size >= 1,
+                 absl::StrCat("vocabulary size is ", shape.vocab_size, " but must be at least 1"));
+  const absl::Status clusters = CheckAdaptiveClusters(shape.model, shape.vocab_size);
+  if (!clusters.ok()) faults.Add(std::string(clusters.message()));
+  faults.Require(batch.batch_size >= 1 && batch.content_rows >= 1 && batch.query_rows >= 0 &&
+                     batch.targets >= 0,
+                 absl::StrCat("a microbatch of ",
+                              batch.batch_size,
+                              " lanes, ",
+                              batch.content_rows,
+                              " content and ",
+                              batch.query_rows,
+                              " query slots cannot run"));
+  faults.Require(batch.memory_rows == shape.model.mem_len,
+                 absl::StrCat("the batch has ",
+                              batch.memory_rows,
+                              " memory slots but model.mem_len is ",
+                              shape.model.mem_len));
+  faults.Require(
+      batch.advance >= 1 && batch.advance <= batch.content_rows,
+      absl::StrCat(
+          "lanes advance by ", batch.advance, " of ", batch.content_rows, " content slots"));
+  faults.Require(
+      !batch.next_sentence || shape.model.next_sentence_head,
+      "the batch asks for the next-sentence head but the model has none (objective.next_sentence)");
+  faults.Require(batch.cached_keys == 0,
+                 "a microbatch with cached keys is the generator's, not a step's");
+  faults.Require(batch.task_rows == 0 || (shape.model.task.has_head() &&
+                                          batch.task_rows == shape.model.task.num_sequences()),
+                 absl::StrCat("the batch has ",
+                              batch.task_rows,
+                              " rows a lane for the task head, which reads ",
+                              shape.model.task.has_head() ? shape.model.task.num_sequences() : 0));
+  faults.Require(batch.num_distances >= 1,
+                 absl::StrCat("num_distances is ", batch.num_distances, " but must be positive"));
+  if (faults.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(faults.Joined());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(const ModelConfig& config,
+                                                                 int64_t vocab_size,
+                                                                 const BatchShape& shape,
+                                                                 kernels::Backend& backend) {
+  ANYORDER_RETURN_IF_ERROR(config.Validate());
+  const NetworkShape network_shape{config, shape, vocab_size};
+  ANYORDER_RETURN_IF_ERROR(CheckShape(network_shape, backend));
+  auto network = std::make_unique<TransformerNetwork>(network_shape, backend);
+  ANYORDER_RETURN_IF_ERROR(network->Allocate());
+  return std::unique_ptr<Transformer>(std::move(network));
+}
+
+}  // namespace anyorder

@@ -1,0 +1,83 @@
+#include "core/objective/any_order/block_diffusion.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+#include "core/objective/any_order/mask_noise.h"
+#include "core/objective/any_order/window_slots.h"
+#include "core/objective/lane_frame.h"
+
+namespace anyorder {
+namespace {
+
+class BlockDiffusion final : public Objective {
+ public:
+  explicit BlockDiffusion(const SamplingConfig& sampling)
+      : seq_len_(sampling.seq_len), config_(sampling.any_order) {}
+
+  std::string name() const override { return "block_diffusion"; }
+  SampleKind sample_kind() const override { return SampleKind::kContiguous; }
+  std::string quantity() const override {
+    // A single token is masked or not: whatever the rate, its loss over the rate is unbiased.
+    if (config_.block_len == 1) return "NLL of each token given those before it";
+    return DiffusionQuantity(config_);
+  }
+
+  BatchShape Shape(int64_t batch_size) const override {
+    BatchShape shape = WindowShape(
+        {.seq_len = seq_len_, .content = 2 * seq_len_, .targets = seq_len_, .own_divisor = true},
+        batch_size);
+    // Nobody looks further ahead than to the end of the own block.
+    shape.min_distance = 1 - config_.block_len;
+    shape.num_distances = seq_len_ - shape.min_distance;
+    return shape;
+  }
+
+  // Slots [0, T): the clean text. [T, 2T): the noised one, keys only to its own block.
+  void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
+    FillLaneIdentity(sample, b, batch);
+    RandomStream random = LaneDraws(sample);
+    const MaskedText noise = DrawMasks(sample, config_, seq_len_, config_.block_len, random);
+    for (int64_t i = 0; i < seq_len_; ++i) {
+      const auto block = static_cast<int32_t>(i / config_.block_len);
+      SetContentSlot(b, i, RankedSlot(sample.tokens[i], i, block), batch);
+      const Slot noised{.token = noise.masked[i] != 0 ? sample.vocabulary.mask : sample.tokens[i],
+                        .pos = static_cast<int32_t>(i),
+                        .lim = block - 1,
+                        .grp = block};
+      SetContentSlot(b, seq_len_ + i, noised, batch);
+      SetReadout(b,
+                 i,
+                 ContentRow(batch.shape, b) + seq_len_ + i,
+                 sample.tokens[i],
+                 noise.weights[i],
+                 batch);
+    }
+    batch.divisors[b] = static_cast<double>(seq_len_);
+  }
+
+ private:
+  int64_t seq_len_;
+  AnyOrderConfig config_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Objective>> MakeBlockDiffusion(const ModelConfig& model,
+                                                              const SamplingConfig& sampling) {
+  ANYORDER_RETURN_IF_ERROR(CheckAnyOrder("block_diffusion", model, sampling));
+  ANYORDER_RETURN_IF_ERROR(CheckMaskRates(sampling.any_order));
+  const int64_t block_len = sampling.any_order.block_len;
+  if (block_len < 1 || sampling.seq_len % block_len != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("[sampling] block_len=",
+                                                   block_len,
+                                                   " must be at least 1 and divide seq_len=",
+                                                   sampling.seq_len));
+  }
+  std::unique_ptr<Objective> objective = std::make_unique<BlockDiffusion>(sampling);
+  return objective;
+}
+
+}  // namespace anyorder

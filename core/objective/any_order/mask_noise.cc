@@ -1,0 +1,136 @@
+#include "core/objective/any_order/mask_noise.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/base/fields.h"
+
+namespace anyorder {
+namespace {
+
+// No lane has these numbers.
+constexpr uint64_t kAllLanes = std::numeric_limits<uint64_t>::max();
+constexpr uint64_t kRateDraws = uint64_t{1} << 62;
+
+// The binary digits of `n` mirrored at the point: 0, 1/2, 1/4, 3/4, 1/8, ...
+double VanDerCorput(uint64_t n) {
+  double value = 0;
+  for (double digit = 0.5; n > 0; n >>= 1, digit /= 2)
+    value += (n & 1) != 0 ? digit : 0;
+  return value;
+}
+
+// Masks `count` of tokens [begin, end) by the first steps of a shuffle.
+void MaskCount(
+    int64_t begin, int64_t end, int64_t count, RandomStream& random, std::vector<uint8_t>& masked) {
+  std::vector<int64_t> places(static_cast<size_t>(end - begin));
+  std::iota(places.begin(), places.end(), begin);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto other =
+        i + static_cast<int64_t>(random.Below64(static_cast<uint64_t>(end - begin - i)));
+    std::swap(places[i], places[other]);
+    masked[places[i]] = 1;
+  }
+}
+
+}  // namespace
+
+RandomStream LaneDraws(const TextSample& sample) {
+  return RandomStream(sample.seed,
+                      RandomPurpose::kObjective,
+                      static_cast<uint64_t>(sample.step),
+                      static_cast<uint64_t>(sample.lane));
+}
+
+RandomStream StepDraws(const TextSample& sample) {
+  return RandomStream(
+      sample.seed, RandomPurpose::kObjective, static_cast<uint64_t>(sample.step), kAllLanes);
+}
+
+double SpreadUniform(const TextSample& sample, int64_t index, int64_t count, bool stratified) {
+  const auto place = static_cast<uint64_t>(sample.lane * count + index);
+  if (!stratified) {
+    // Not LaneDraws, whose numbers choose the tokens: rate and choice must not depend on each other.
+    return RandomStream(sample.seed,
+                        RandomPurpose::kObjective,
+                        static_cast<uint64_t>(sample.step),
+                        kRateDraws + place)
+        .Uniform();
+  }
+  const double turned = StepDraws(sample).Uniform() + VanDerCorput(place);
+  return turned < 1 ? turned : turned - 1;
+}
+
+MaskedText DrawMasks(const TextSample& sample,
+                     const AnyOrderConfig& config,
+                     int64_t length,
+                     int64_t block_len,
+                     RandomStream& random) {
+  ANYORDER_CHECK(length >= 1 && block_len >= 1) << length << " tokens in blocks of " << block_len;
+  MaskedText text;
+  text.masked.assign(static_cast<size_t>(length), 0);
+  text.weights.assign(static_cast<size_t>(length), 0.0f);
+  const int64_t num_blocks = (length + block_len - 1) / block_len;
+  for (int64_t block = 0; block < num_blocks; ++block) {
+    const int64_t begin = block * block_len;
+    const int64_t end = std::min(length, begin + block_len);
+    const double u = SpreadUniform(sample, block, num_blocks, config.stratified_rates);
+    // From the top: 1 - u is in (0, 1], so that a rate is never 0.
+    const double rate =
+        config.mask_rate_min + (config.mask_rate_max - config.mask_rate_min) * (1 - u);
+    double weight = 1 / rate;
+    if (config.mask_draw == MaskDraw::kCount) {
+      const auto size = static_cast<double>(end - begin);
+      const auto count = static_cast<int64_t>(std::clamp(std::ceil(rate * size), 1.0, size));
+      MaskCount(begin, end, count, random, text.masked);
+      weight = size / static_cast<double>(count);
+    } else {
+      for (int64_t i = begin; i < end; ++i)
+        text.masked[i] = random.Uniform() < rate ? 1 : 0;
+    }
+    for (int64_t i = begin; i < end; ++i)
+      text.weights[i] = text.masked[i] != 0 ? static_cast<float>(weight) : 0.0f;
+  }
+  return text;
+}
+
+std::vector<int32_t> DrawOrder(int64_t n, RandomStream& random) {
+  std::vector<int32_t> order(static_cast<size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  for (int64_t i = n - 1; i > 0; --i)
+    std::swap(order[i], order[random.Below64(static_cast<uint64_t>(i + 1))]);
+  return order;
+}
+
+std::string DiffusionQuantity(const AnyOrderConfig& config) {
+  // Up to a hundredth: the least rate that releases train with is a thousandth, against a division by nearly 0.
+  const bool is_bound = config.mask_rate_min <= 0.01 && config.mask_rate_max >= 0.99;
+  return is_bound ? "upper bound of the NLL in nats per token"
+                  : absl::StrCat("weighted NLL of masked tokens at rates from ",
+                                 config.mask_rate_min,
+                                 " to ",
+                                 config.mask_rate_max,
+                                 " (no bound)");
+}
+
+absl::Status CheckMaskRates(const AnyOrderConfig& config) {
+  const bool counts = config.mask_draw == MaskDraw::kCount;
+  const bool is_range = config.mask_rate_min >= 0 && config.mask_rate_max <= 1 &&
+                        config.mask_rate_min <= config.mask_rate_max && config.mask_rate_max > 0;
+  if (is_range && (counts || config.mask_rate_min > 0)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "[sampling] mask_rate_min=",
+      config.mask_rate_min,
+      ", mask_rate_max=",
+      config.mask_rate_max,
+      " must satisfy 0 < min <= max <= 1: a loss weighs 1 / rate; a minimum of 0 needs "
+      "mask_draw = \"count\""));
+}
+
+}  // namespace anyorder

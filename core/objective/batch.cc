@@ -1,0 +1,79 @@
+#include "core/objective/batch.h"
+
+#include <numeric>
+
+#include "core/base/check.h"
+
+namespace anyorder {
+
+Batch::Batch(const BatchShape& batch_shape) : shape(batch_shape) {
+  ANYORDER_CHECK(shape.batch_size > 0 && shape.content_rows > 0 && shape.query_rows >= 0 &&
+                 shape.memory_rows >= 0 && shape.targets >= 0)
+      << "lanes " << shape.batch_size << ", content rows " << shape.content_rows;
+  const auto lanes_count = static_cast<size_t>(shape.batch_size);
+  lanes.assign(lanes_count, 0);
+  direction.assign(lanes_count, 0);
+  tokens.assign(lanes_count * static_cast<size_t>(shape.content_rows), 0);
+
+  const auto num_rows = static_cast<size_t>(shape.num_rows());
+  for (std::vector<int32_t>* array : {&row_ids, &row_pos, &row_lim, &row_doc, &row_seg})
+    array->assign(num_rows, 0);
+  row_grp.assign(num_rows, -1);
+  row_glob.assign(num_rows, 0);
+
+  const size_t num_keys = lanes_count * static_cast<size_t>(shape.num_keys());
+  for (std::vector<int32_t>* array : {&key_pos, &key_key, &key_doc, &key_seg})
+    array->assign(num_keys, 0);
+  key_grp.assign(num_keys, -1);
+  key_glob.assign(num_keys, 0);
+
+  global_slots.assign(lanes_count * static_cast<size_t>(shape.global_rows), 0);
+
+  const size_t num_targets = lanes_count * static_cast<size_t>(shape.targets);
+  readout_rows.assign(num_targets, 0);
+  labels.assign(num_targets, 0);
+  weights.assign(num_targets, 0.0f);
+  ANYORDER_CHECK(shape.num_losses >= 0 && shape.num_losses <= kMaxLosses)
+      << shape.num_losses << " losses";
+  if (shape.num_losses > 0) loss_ids.assign(num_targets, 0);
+  if (shape.own_divisor) divisors.assign(lanes_count, 0.0);
+  task_rows.assign(lanes_count * static_cast<size_t>(shape.task_rows), 0);
+  if (shape.task_rows > 0) {
+    task_labels.assign(lanes_count, 0);
+    task_weights.assign(lanes_count, 0.0f);
+    task_choices.assign(lanes_count, 0);
+  }
+  if (!shape.next_sentence) return;
+  summary_rows.assign(lanes_count, 0);
+  summary_labels.assign(lanes_count, 0);
+  summary_weights.assign(lanes_count, 0.0f);
+}
+
+double Batch::TargetWeight() const {
+  return std::accumulate(weights.begin(), weights.end(), 0.0);
+}
+
+double Batch::Divisor() const {
+  return shape.own_divisor ? std::accumulate(divisors.begin(), divisors.end(), 0.0)
+                           : TargetWeight();
+}
+
+kernels::RowVisibility Batch::rows() const {
+  return {row_pos.data(),
+          row_lim.data(),
+          row_grp.data(),
+          row_doc.data(),
+          row_seg.data(),
+          row_glob.data()};
+}
+
+kernels::KeyVisibility Batch::keys() const {
+  return {key_pos.data(),
+          key_key.data(),
+          key_grp.data(),
+          key_doc.data(),
+          key_seg.data(),
+          key_glob.data()};
+}
+
+}  // namespace anyorder

@@ -1,0 +1,173 @@
+#include "core/objective/longformer/longformer.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/base/philox.h"
+#include "core/base/status.h"
+#include "core/objective/lane_frame.h"
+
+namespace anyorder {
+namespace {
+
+class Longformer final : public Objective {
+ public:
+  explicit Longformer(const SamplingConfig& sampling)
+      : sampling_(sampling), targets_(sampling.NumTargets(SampleKind::kMaskedPairs)) {}
+
+  std::string name() const override { return "longformer"; }
+  SampleKind sample_kind() const override { return SampleKind::kContiguous; }
+
+  BatchShape Shape(int64_t batch_size) const override {
+    BatchShape shape;
+    shape.batch_size = batch_size;
+    shape.content_rows = num_slots();
+    shape.targets = targets_;
+    shape.advance = sampling_.seq_len;
+    shape.min_distance = 1 - num_slots();
+    shape.num_distances = 2 * num_slots() - 1;
+    shape.content_readout = true;
+    shape.global_rows = num_classifiers();
+    if (sampling_.global_stride > 0) {
+      shape.global_rows +=
+          (sampling_.seq_len + sampling_.global_stride - 1) / sampling_.global_stride;
+    }
+    return shape;
+  }
+
+  void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
+    ANYORDER_CHECK(static_cast<int64_t>(sample.tokens.size()) == sampling_.seq_len)
+        << sample.tokens.size() << " tokens, expected " << sampling_.seq_len;
+    FillLaneIdentity(sample, b, batch);
+    const int64_t first_row = ContentRow(batch.shape, b);
+    int64_t global = b * batch.shape.global_rows;
+    for (int64_t slot = 0; slot < num_slots(); ++slot) {
+      const int64_t row = first_row + slot;
+      const int64_t key = ContentKey(batch.shape, b) + slot;
+      batch.row_pos[row] = batch.key_pos[key] = static_cast<int32_t>(slot);
+      batch.row_lim[row] = batch.key_key[key] = 0;
+      batch.row_seg[row] = batch.key_seg[key] = 0;
+      batch.row_doc[row] = batch.key_doc[key] = 0;
+      batch.row_glob[row] = batch.key_glob[key] = IsGlobal(slot) ? 1 : 0;
+      if (IsGlobal(slot)) batch.global_slots[global++] = static_cast<int32_t>(row);
+      batch.tokens[row] = slot < num_classifiers() ? sample.vocabulary.classifier
+                                                   : sample.tokens[slot - num_classifiers()];
+    }
+    MaskTargets(sample, b, batch);
+  }
+
+ private:
+  int64_t num_classifiers() const { return sampling_.global_classifiers; }
+  int64_t num_slots() const { return num_classifiers() + sampling_.seq_len; }
+  bool IsGlobal(int64_t slot) const {
+    const int64_t place = slot - num_classifiers();
+    return place < 0 || (sampling_.global_stride > 0 && place % sampling_.global_stride == 0);
+  }
+
+  // The targets' places in the text, increasing: as likely one set as any other.
+  std::vector<int64_t> DrawTargets(RandomStream& random) const {
+    std::vector<int64_t> places(static_cast<size_t>(sampling_.seq_len));
+    for (int64_t i = 0; i < sampling_.seq_len; ++i)
+      places[i] = i;
+    for (int64_t i = 0; i < targets_; ++i) {
+      const auto left = static_cast<uint32_t>(sampling_.seq_len - i);
+      std::swap(places[i], places[i + random.Below(left)]);
+    }
+    places.resize(static_cast<size_t>(targets_));
+    std::sort(places.begin(), places.end());
+    return places;
+  }
+
+  void MaskTargets(const TextSample& sample, int64_t b, Batch& batch) const {
+    RandomStream random(sample.seed, RandomPurpose::kObjective, sample.step, sample.lane);
+    int64_t entry = b * targets_;
+    for (const int64_t place : DrawTargets(random)) {
+      const int64_t row = ContentRow(batch.shape, b) + num_classifiers() + place;
+      const double kind = random.Uniform();
+      if (kind < sampling_.mask_token_prob) {
+        batch.tokens[row] = sample.vocabulary.mask;
+      } else if (kind < sampling_.mask_token_prob + sampling_.random_token_prob) {
+        // Any id, special pieces included, as BERT draws it.
+        batch.tokens[row] =
+            static_cast<int32_t>(random.Below(static_cast<uint32_t>(sample.vocabulary.size)));
+      }
+      batch.readout_rows[entry] = static_cast<int32_t>(row);
+      batch.labels[entry] = sample.tokens[place];
+      batch.weights[entry++] = 1.0f;
+    }
+  }
+
+  SamplingConfig sampling_;
+  int64_t targets_;
+};
+
+absl::Status CheckMasking(const SamplingConfig& sampling) {
+  FaultList faults;
+  faults.Require(sampling.spans == SpanKind::kSingle,
+                 "spans must be \"single\": longformer masks tokens one by one");
+  faults.Require(
+      sampling.num_predict >= 1,
+      absl::StrCat("num_predict=", sampling.num_predict, " (the most targets) must be at least 1"));
+  faults.Require(sampling.mask_fraction > 0 && sampling.mask_fraction <= 1,
+                 absl::StrCat("mask_fraction=", sampling.mask_fraction, " must be in (0, 1]"));
+  faults.Require(sampling.mask_token_prob >= 0 && sampling.random_token_prob >= 0 &&
+                     sampling.mask_token_prob + sampling.random_token_prob <= 1,
+                 absl::StrCat("mask_token_prob=",
+                              sampling.mask_token_prob,
+                              ", random_token_prob=",
+                              sampling.random_token_prob,
+                              " must be 0 or more and together at most 1"));
+  faults.Require(
+      sampling.global_classifiers >= 0 && sampling.global_classifiers <= sampling.seq_len,
+      absl::StrCat("global_classifiers=",
+                   sampling.global_classifiers,
+                   " must be in [0, seq_len = ",
+                   sampling.seq_len,
+                   "]"));
+  faults.Require(sampling.global_stride >= 0,
+                 absl::StrCat("global_stride=",
+                              sampling.global_stride,
+                              " must be 0 (no slot of the text is global) or more"));
+  if (faults.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("[sampling] ", faults.Joined()));
+}
+
+absl::Status CheckModel(const ModelConfig& model, const SamplingConfig& sampling) {
+  FaultList faults;
+  const int64_t slots = sampling.seq_len + sampling.global_classifiers;
+  faults.Require(
+      model.positions != Positions::kLearned || slots <= model.max_positions,
+      absl::StrCat("sampling.seq_len + sampling.global_classifiers is ",
+                   slots,
+                   " but model.max_positions is ",
+                   model.max_positions,
+                   "; learned positions need one for each slot (`anyorder import --format "
+                   "run` copies a shorter model's)"));
+  faults.Require(!model.next_sentence_head,
+                 "objective.next_sentence is true, but longformer reads no sentence pairs; use "
+                 "permutation_lm, dae or bert");
+  faults.Require(
+      !model.global_projections || sampling.global_classifiers > 0 || sampling.global_stride > 0,
+      "model.global_projections is true but no slot is global; set "
+      "sampling.global_classifiers or sampling.global_stride");
+  if (faults.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(faults.Joined());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Objective>> MakeLongformer(const ModelConfig& model,
+                                                          const SamplingConfig& sampling) {
+  ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kContiguous));
+  ANYORDER_RETURN_IF_ERROR(CheckMasking(sampling));
+  ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("longformer", model, sampling));
+  ANYORDER_RETURN_IF_ERROR(CheckModel(model, sampling));
+  std::unique_ptr<Objective> objective = std::make_unique<Longformer>(sampling);
+  return objective;
+}
+
+}  // namespace anyorder

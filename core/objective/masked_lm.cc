@@ -1,0 +1,112 @@
+#include "core/objective/masked_lm.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/objective/lane_frame.h"
+#include "core/objective/masked_readout.h"
+
+namespace anyorder {
+namespace {
+
+class MaskedLm final : public Objective {
+ public:
+  MaskedLm(MaskedLmForm form, const ModelConfig& model, const SamplingConfig& sampling)
+      : form_(std::move(form)),
+        initial_memory_(model.initial_memory),
+        memory_rows_(model.mem_len),
+        seq_len_(sampling.seq_len),
+        half_len_(sampling.reuse_len),
+        sampling_(sampling),
+        targets_(sampling.NumTargets(SampleKind::kMaskedPairs)),
+        next_sentence_(model.next_sentence_head) {}
+
+  std::string name() const override { return form_.name; }
+  std::string quantity() const override {
+    return "NLL of corrupted tokens, each predicted alone (no perplexity)";
+  }
+  SampleKind sample_kind() const override { return SampleKind::kMaskedPairs; }
+  // CLS has one of its own unless it is part of A.
+  int64_t num_segments() const override { return form_.cls_first ? 2 : 3; }
+  bool has_reuse_part() const override { return form_.remembers; }
+
+  BatchShape Shape(int64_t batch_size) const override {
+    BatchShape shape;
+    shape.batch_size = batch_size;
+    shape.content_rows = seq_len_;
+    shape.memory_rows = memory_rows_;
+    shape.targets = targets_;
+    shape.advance = half_len_;
+    // From a half's first slot (without halves: the first) looking at its last one, to the last slot looking at the oldest
+    // memory.
+    shape.min_distance = 1 - (form_.remembers ? half_len_ : seq_len_);
+    shape.num_distances = seq_len_ + memory_rows_ - shape.min_distance;
+    shape.content_readout = true;
+    shape.next_sentence = next_sentence_;
+    return shape;
+  }
+
+  void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
+    const auto slots = static_cast<size_t>(seq_len_);
+    ANYORDER_CHECK(sample.is_masked.size() == slots && sample.input_tokens.size() == slots &&
+                   sample.is_functional.size() == slots && sample.segment.size() == slots)
+        << "sample of " << sample.is_masked.size() << " slots, " << sample.input_tokens.size()
+        << " of them to read, expected " << seq_len_;
+    FillLaneIdentity(sample, b, batch);
+    FillMemoryKeys(sample, initial_memory_, b, batch);
+    const int64_t cls = seq_len_ - 1 - sample.padding;
+    for (int64_t place = 0; place < seq_len_; ++place) {
+      const int64_t slot = SlotOf(sample, place);
+      const int64_t row = ContentRow(batch.shape, b) + slot;
+      const int64_t key = ContentKey(batch.shape, b) + slot;
+      batch.tokens[row] = sample.input_tokens[place];
+      batch.row_pos[row] = batch.key_pos[key] = static_cast<int32_t>(slot);
+      batch.row_seg[row] = batch.key_seg[key] =
+          place == cls && form_.cls_first ? 0 : sample.segment[place];
+      batch.row_lim[row] = batch.key_key[key] = form_.remembers && slot >= half_len_ ? 1 : 0;
+      batch.row_doc[row] = batch.key_doc[key] = place <= cls ? 0 : kernels::kDocPad;
+    }
+    FillMaskedReadout(sample, form_.cls_first, b, batch);
+    // A short sample's label counts as much less as its targets are fewer, so that labels have the weight of one mean.
+    const int64_t share = sampling_.MaskedTargets(seq_len_ - sample.padding);
+    if (next_sentence_) FillNextSentence(sample, share, SlotOf(sample, cls), b, batch);
+  }
+
+  absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
+      const GenerationTokens&) const override {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "a network trained with ",
+        form_.name,
+        " predicts masked tokens from what stands on both sides of them, each alone, and no text "
+        "from "
+        "left to right; generate with one trained with causal_lm, gpt or permutation_lm"));
+  }
+
+ private:
+  // Where the sample's token `place` stands: the sample's text ends with CLS.
+  int64_t SlotOf(const TextSample& sample, int64_t place) const {
+    return form_.cls_first ? ClsFirstSlot(sample, place) : place;
+  }
+
+  MaskedLmForm form_;
+  InitialMemory initial_memory_;
+  int64_t memory_rows_;
+  int64_t seq_len_;
+  int64_t half_len_;
+  SamplingConfig sampling_;
+  int64_t targets_;
+  bool next_sentence_;
+};
+
+}  // namespace
+
+std::unique_ptr<Objective> MakeMaskedLm(const MaskedLmForm& form,
+                                        const ModelConfig& model,
+                                        const SamplingConfig& sampling) {
+  return std::make_unique<MaskedLm>(form, model, sampling);
+}
+
+}  // namespace anyorder

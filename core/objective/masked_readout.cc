@@ -1,0 +1,27 @@
+#include "core/objective/masked_readout.h"
+
+#include "core/base/check.h"
+#include "core/objective/lane_frame.h"
+
+namespace anyorder {
+
+void FillMaskedReadout(const TextSample& sample, bool cls_first, int64_t b, Batch& batch) {
+  const int64_t targets = batch.shape.targets;
+  const auto places = static_cast<int64_t>(sample.is_masked.size());
+  int64_t entry = 0;
+  for (const bool target : {true, false}) {
+    for (int64_t place = 0; place < places; ++place) {
+      if ((sample.is_masked[place] != 0) != target) continue;
+      if (!target && entry == targets) return;
+      ANYORDER_CHECK(entry < targets) << "lane " << sample.lane << " step " << sample.step
+                                      << " has more than " << targets << " targets";
+      const int64_t readout = b * targets + entry++;
+      const int64_t slot = cls_first ? ClsFirstSlot(sample, place) : place;
+      batch.readout_rows[readout] = static_cast<int32_t>(ContentRow(batch.shape, b) + slot);
+      batch.labels[readout] = target ? sample.tokens[place] : 0;
+      batch.weights[readout] = target ? 1.0f : 0.0f;
+    }
+  }
+}
+
+}  // namespace anyorder

@@ -1,0 +1,71 @@
+#include "core/objective/rank_mask.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "kernels/visibility.h"
+
+namespace anyorder {
+namespace {
+
+// The first key that `row` sees and `other` does not; -1 if there is none.
+int64_t SeenAlone(const DenseMask& mask, int64_t row, int64_t other) {
+  for (int64_t key = 0; key < mask.num_keys; ++key) {
+    if (mask.At(row, key) && !mask.At(other, key)) return key;
+  }
+  return -1;
+}
+
+int64_t CountSeen(const DenseMask& mask, int64_t row) {
+  const auto begin = mask.visible.begin() + row * mask.num_keys;
+  return std::count_if(begin, begin + mask.num_keys, [](uint8_t seen) { return seen != 0; });
+}
+
+}  // namespace
+
+absl::StatusOr<RankForm> ToRanks(const DenseMask& mask) {
+  ANYORDER_CHECK(static_cast<int64_t>(mask.visible.size()) == mask.num_rows * mask.num_keys)
+      << mask.visible.size() << " entries for " << mask.num_rows << " x " << mask.num_keys;
+  std::vector<int64_t> rows(static_cast<size_t>(mask.num_rows));
+  std::iota(rows.begin(), rows.end(), 0);
+  std::stable_sort(rows.begin(), rows.end(), [&mask](int64_t a, int64_t b) {
+    return CountSeen(mask, a) < CountSeen(mask, b);
+  });
+  RankForm form;
+  form.lim.assign(rows.size(), 0);
+  form.key.assign(static_cast<size_t>(mask.num_keys), kernels::kKeyNever);
+  int32_t rank = -1;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t row = rows[i];
+    // Each row must hold the set of the next smaller one; it then holds all before.
+    if (i > 0) {
+      const int64_t before = rows[i - 1];
+      const int64_t lost = SeenAlone(mask, before, row);
+      if (lost >= 0) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            "no ranks give this mask: row ",
+            before,
+            " sees key ",
+            lost,
+            " and not key ",
+            SeenAlone(mask, row, before),
+            ", row ",
+            row,
+            " the reverse; of any two rows one must see all that the other sees, unless a group, a "
+            "document or a window says otherwise"));
+      }
+    }
+    if (i == 0 || CountSeen(mask, row) > CountSeen(mask, rows[i - 1])) ++rank;
+    form.lim[static_cast<size_t>(row)] = rank;
+    for (int64_t key = 0; key < mask.num_keys; ++key) {
+      int32_t& first = form.key[static_cast<size_t>(key)];
+      if (mask.At(row, key)) first = std::min(first, rank);
+    }
+  }
+  return form;
+}
+
+}  // namespace anyorder

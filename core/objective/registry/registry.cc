@@ -1,0 +1,117 @@
+#include <array>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "core/base/status.h"
+#include "core/objective/any_order/a3.h"
+#include "core/objective/any_order/as_arm.h"
+#include "core/objective/any_order/block_diffusion.h"
+#include "core/objective/any_order/eso_lm.h"
+#include "core/objective/any_order/masked_diffusion.h"
+#include "core/objective/bert/bert.h"
+#include "core/objective/causal_lm.h"
+#include "core/objective/gpt/gpt.h"
+#include "core/objective/gpt/gpt_classifier.h"
+#include "core/objective/inexpressible.h"
+#include "core/objective/longformer/longformer.h"
+#include "core/objective/objective.h"
+#include "core/objective/unilm/unilm.h"
+#include "core/objective/unilm/unilm_seq2seq.h"
+#include "core/objective/unilm/unilmv2.h"
+#include "core/objective/unilm/unilmv2_seq2seq.h"
+#include "core/objective/xlnet/dae.h"
+#include "core/objective/xlnet/permutation_lm.h"
+
+namespace anyorder {
+namespace {
+
+struct Entry {
+  const char* name;
+  absl::StatusOr<std::unique_ptr<Objective>> (*make)(const ModelConfig&, const SamplingConfig&);
+};
+
+constexpr std::array kObjectives = {
+    Entry{"permutation_lm", MakePermutationLm},
+    Entry{"causal_lm", MakeCausalLm},
+    Entry{"dae", MakeDae},
+    Entry{"gpt", MakeGpt},
+    Entry{"gpt_classifier", MakeGptClassifier},
+    Entry{"bert", MakeBert},
+    Entry{"masked_diffusion", MakeMaskedDiffusion},
+    Entry{"block_diffusion", MakeBlockDiffusion},
+    Entry{"eso_lm", MakeEsoLm},
+    Entry{"a3", MakeA3},
+    Entry{"as_arm", MakeAsArm},
+    Entry{"unilm", MakeUnilm},
+    Entry{"unilm_seq2seq", MakeUnilmSeq2seq},
+    Entry{"unilmv2", MakeUnilmV2},
+    Entry{"unilmv2_seq2seq", MakeUnilmV2Seq2seq},
+    Entry{"longformer", MakeLongformer},
+};
+
+// What the backbone must have room for, whatever the objective.
+absl::Status CheckBackbone(const Objective& objective,
+                           const ModelConfig& model,
+                           const SamplingConfig& sampling) {
+  FaultList faults;
+  faults.Require(model.positions != Positions::kLearned || sampling.seq_len <= model.max_positions,
+                 absl::StrCat("sampling.seq_len is ",
+                              sampling.seq_len,
+                              " but model.max_positions is ",
+                              model.max_positions,
+                              "; learned positions need one for each slot"));
+  faults.Require(
+      model.segments != Segments::kLearned || objective.num_segments() <= model.num_segments,
+      absl::StrCat("model.num_segments is ",
+                   model.num_segments,
+                   " but ",
+                   objective.name(),
+                   " has ",
+                   objective.num_segments(),
+                   " segments"));
+  const bool reads_in_order = objective.sample_kind() == SampleKind::kContiguous;
+  faults.Require(model.same_length == SameLength::kOff || reads_in_order,
+                 absl::StrCat("model.same_length is on, but rows of ",
+                              objective.name(),
+                              " do not read from left to right; use causal_lm"));
+  faults.Require(!model.task.has_head() || objective.Shape(1).task_rows > 0,
+                 absl::StrCat("objective.num_classes is ",
+                              model.task.num_classes,
+                              ", but ",
+                              objective.name(),
+                              " tells no classes apart; use gpt_classifier"));
+  if (faults.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(faults.Joined());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Objective>> MakeObjective(const std::string& name,
+                                                         const ModelConfig& model,
+                                                         const SamplingConfig& sampling) {
+  for (const Entry& entry : kObjectives) {
+    if (name != entry.name) continue;
+    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<Objective> objective, entry.make(model, sampling));
+    ANYORDER_RETURN_IF_ERROR(CheckBackbone(*objective, model, sampling));
+    return objective;
+  }
+  const std::string why = WhyInexpressible(name);
+  if (!why.empty()) return absl::InvalidArgumentError(why);
+  const std::string nearest = NearestName(name, ObjectiveNames());
+  const std::string hint =
+      nearest.empty() ? absl::StrCat("known objectives: ", absl::StrJoin(ObjectiveNames(), ", "))
+                      : absl::StrCat("did you mean '", nearest, "'?");
+  return absl::InvalidArgumentError(absl::StrCat("no objective is named '", name, "'; ", hint));
+}
+
+std::vector<std::string> ObjectiveNames() {
+  std::vector<std::string> names;
+  for (const Entry& entry : kObjectives)
+    names.emplace_back(entry.name);
+  return names;
+}
+
+}  // namespace anyorder

@@ -1,0 +1,162 @@
+#include "core/objective/unilm/unilm.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/objective/lane_frame.h"
+#include "core/objective/masked_readout.h"
+
+namespace anyorder {
+namespace {
+
+// Of a slot in a sample of `length` slots, CLS first. Targets of a sequence to sequence follow `source` slots.
+int32_t RankOf(TextMode mode, int64_t slot, int64_t source, int64_t length) {
+  switch (mode) {
+    case TextMode::kBidirectional:
+      return 0;
+    case TextMode::kSeq2seq:
+      return slot < source ? 0 : static_cast<int32_t>(slot - source + 1);
+    case TextMode::kLeftToRight:
+      return static_cast<int32_t>(slot);
+    case TextMode::kRightToLeft:
+      return static_cast<int32_t>(length - 1 - slot);
+  }
+  return 0;
+}
+
+int32_t SegmentOf(TextMode mode, bool is_second) {
+  switch (mode) {
+    case TextMode::kBidirectional:
+      return is_second ? kUnilmSecondSegment : kUnilmFirstSegment;
+    case TextMode::kSeq2seq:
+      return is_second ? kUnilmTarget : kUnilmSource;
+    case TextMode::kLeftToRight:
+      return kUnilmLeftToRight;
+    case TextMode::kRightToLeft:
+      return kUnilmRightToLeft;
+  }
+  return 0;
+}
+
+class Unilm final : public Objective {
+ public:
+  Unilm(const ModelConfig& model, const SamplingConfig& sampling)
+      : sampling_(sampling), next_sentence_(model.next_sentence_head) {}
+
+  std::string name() const override { return "unilm"; }
+  SampleKind sample_kind() const override { return SampleKind::kModePairs; }
+  int64_t num_segments() const override { return kNumUnilmSegments; }
+  bool has_reuse_part() const override { return false; }
+  std::string quantity() const override {
+    return "pseudo-NLL of masked tokens, each alone, from what its mode lets it see";
+  }
+  std::vector<std::string> loss_names() const override {
+    std::vector<std::string> names;
+    for (int mode = 0; mode < kNumTextModes; ++mode)
+      names.emplace_back(UnilmModeName(static_cast<TextMode>(mode)));
+    return names;
+  }
+
+  absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
+      const GenerationTokens& tokens) const override {
+    return MakeUnilmGeneration(tokens);
+  }
+
+  BatchShape Shape(int64_t batch_size) const override {
+    BatchShape shape;
+    shape.batch_size = batch_size;
+    shape.content_rows = sampling_.seq_len;
+    shape.targets = sampling_.NumTargets(SampleKind::kModePairs);
+    shape.advance = sampling_.reuse_len;
+    shape.min_distance = 1 - sampling_.seq_len;
+    shape.num_distances = 2 * sampling_.seq_len - 1;
+    shape.content_readout = true;
+    shape.next_sentence = next_sentence_;
+    shape.num_losses = kNumTextModes;
+    return shape;
+  }
+
+  void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
+    const int64_t slots = sampling_.seq_len;
+    ANYORDER_CHECK(static_cast<int64_t>(sample.input_tokens.size()) == slots &&
+                   static_cast<int64_t>(sample.segment.size()) == slots)
+        << "sample of " << sample.input_tokens.size() << " slots, expected " << slots;
+    FillLaneIdentity(sample, b, batch);
+    const int64_t length = slots - sample.padding;
+    // CLS and what is not the second segment.
+    int64_t source = 1;
+    while (source < length && sample.segment[source - 1] == 0)
+      ++source;
+    for (int64_t place = 0; place < slots; ++place) {
+      const int64_t slot = ClsFirstSlot(sample, place);
+      const int64_t row = ContentRow(batch.shape, b) + slot;
+      const int64_t key = ContentKey(batch.shape, b) + slot;
+      batch.tokens[row] = sample.input_tokens[place];
+      batch.row_pos[row] = batch.key_pos[key] = static_cast<int32_t>(slot);
+      batch.row_seg[row] = batch.key_seg[key] = SegmentOf(sample.mode, slot >= source);
+      batch.row_lim[row] = batch.key_key[key] = RankOf(sample.mode, slot, source, length);
+      batch.row_doc[row] = batch.key_doc[key] = slot < length ? 0 : kernels::kDocPad;
+    }
+    FillMaskedReadout(sample, true, b, batch);
+    std::fill_n(batch.loss_ids.begin() + b * batch.shape.targets,
+                batch.shape.targets,
+                static_cast<int32_t>(sample.mode));
+    if (next_sentence_) FillLabel(sample, b, batch);
+  }
+
+ private:
+  // As FillNextSentence says, each lane counts once: the step's loss is the mean over lanes of a lane's mean nll plus, in
+  // bidirectional mode, that of its label.
+  void FillLabel(const TextSample& sample, int64_t b, Batch& batch) const {
+    const int64_t share = sample.mode == TextMode::kBidirectional
+                              ? sampling_.MaskedTargets(sampling_.seq_len - sample.padding)
+                              : 0;
+    FillNextSentence(sample, share, 0, b, batch);
+  }
+
+  SamplingConfig sampling_;
+  bool next_sentence_;
+};
+
+}  // namespace
+
+std::unique_ptr<GenerationForm> MakeUnilmGeneration(const GenerationTokens& tokens) {
+  return MakeClozeGeneration({.tokens = tokens,
+                              .read_token = tokens.mask,
+                              .source_segment = kUnilmSource,
+                              .target_segment = kUnilmTarget});
+}
+
+const char* UnilmModeName(TextMode mode) {
+  switch (mode) {
+    case TextMode::kBidirectional:
+      return "bidirectional";
+    case TextMode::kSeq2seq:
+      return "seq2seq";
+    case TextMode::kLeftToRight:
+      return "left_to_right";
+    case TextMode::kRightToLeft:
+      return "right_to_left";
+  }
+  return "";
+}
+
+absl::StatusOr<std::unique_ptr<Objective>> MakeUnilm(const ModelConfig& model,
+                                                     const SamplingConfig& sampling) {
+  ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("unilm", model, sampling));
+  ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kModePairs));
+  FaultList faults;
+  faults.Require(
+      model.segments == Segments::kLearned,
+      "model.segments must be \"learned\" for unilm: segment ids say which mode a slot is in");
+  faults.Require(!model.next_sentence_head || sampling.bidirectional_share > 0,
+                 "objective.next_sentence is true but sampling.bidirectional_share is 0: only the "
+                 "bidirectional mode has next-sentence labels");
+  if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
+  return std::make_unique<Unilm>(model, sampling);
+}
+
+}  // namespace anyorder

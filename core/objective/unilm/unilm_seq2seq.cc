@@ -1,0 +1,165 @@
+#include "core/objective/unilm/unilm_seq2seq.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/philox.h"
+#include "core/base/status.h"
+#include "core/objective/lane_frame.h"
+#include "core/objective/source_target.h"
+#include "core/objective/unilm/unilm.h"
+
+namespace anyorder {
+namespace {
+
+// [CLS], a token of source, [SEP], a token of target, [SEP].
+constexpr int64_t kLeastSlots = 5;
+
+class UnilmSeq2seq final : public Objective {
+ public:
+  explicit UnilmSeq2seq(const SamplingConfig& sampling) : sampling_(sampling) {}
+
+  std::string name() const override { return "unilm_seq2seq"; }
+  SampleKind sample_kind() const override { return SampleKind::kExamples; }
+  int64_t num_segments() const override { return kNumUnilmSegments; }
+  std::string quantity() const override {
+    return "NLL of hidden target tokens, each from its source and what stands before it, hidden or "
+           "not";
+  }
+  absl::Status CheckTask(ExampleTask task) const override {
+    if (task == ExampleTask::kGeneration) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the dataset has examples of ",
+        ExampleTaskName(task),
+        ", but unilm_seq2seq learns to write: make one of lines with source and target "
+        "with `anyorder prep --examples`"));
+  }
+  absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
+      const GenerationTokens& tokens) const override {
+    return MakeUnilmGeneration(tokens);
+  }
+
+  BatchShape Shape(int64_t batch_size) const override {
+    BatchShape shape;
+    shape.batch_size = batch_size;
+    shape.content_rows = sampling_.seq_len;
+    // The longest target leaves its source one token.
+    shape.targets = NumTargets(sampling_.seq_len - kLeastSlots + 1);
+    shape.advance = sampling_.seq_len;
+    shape.min_distance = 1 - sampling_.seq_len;
+    shape.num_distances = 2 * sampling_.seq_len - 1;
+    shape.content_readout = true;
+    return shape;
+  }
+
+  void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
+    FillLaneIdentity(sample, b, batch);
+    const SourceTargetText text = LayOutSourceTarget(sample, sampling_.seq_len);
+    const auto length = static_cast<int64_t>(text.tokens.size());
+    for (int64_t slot = 0; slot < sampling_.seq_len; ++slot) {
+      const int64_t row = ContentRow(batch.shape, b) + slot;
+      const int64_t key = ContentKey(batch.shape, b) + slot;
+      const int64_t rank = std::max<int64_t>(0, slot - text.source_slots + 1);
+      batch.tokens[row] = slot < length ? text.tokens[slot] : sample.vocabulary.separator;
+      batch.row_pos[row] = batch.key_pos[key] = static_cast<int32_t>(slot);
+      batch.row_seg[row] = batch.key_seg[key] =
+          slot < text.source_slots ? kUnilmSource : kUnilmTarget;
+      batch.row_lim[row] = batch.key_key[key] = static_cast<int32_t>(rank);
+      batch.row_doc[row] = batch.key_doc[key] = slot < length ? 0 : kernels::kDocPad;
+    }
+    HideTargets(sample, text, b, batch);
+  }
+
+ private:
+  // Of a target of `tokens` tokens, [SEP] not counted, as the released code counts.
+  int64_t NumTargets(int64_t tokens) const {
+    const auto share = static_cast<int64_t>(
+        std::nearbyint(sampling_.target_mask_prob * static_cast<double>(tokens)));
+    return std::min(sampling_.num_predict, std::max<int64_t>(1, share));
+  }
+
+  // Chooses targets, corrupts the input there and reads them out. Entries that are left over read other slots, each another one.
+  void HideTargets(const TextSample& sample,
+                   const SourceTargetText& text,
+                   int64_t b,
+                   Batch& batch) const {
+    RandomStream random(sample.seed,
+                        RandomPurpose::kObjective,
+                        static_cast<uint64_t>(sample.step),
+                        static_cast<uint64_t>(sample.lane));
+    const auto length = static_cast<int64_t>(text.tokens.size());
+    std::vector<int64_t> slots(static_cast<size_t>(sampling_.seq_len));
+    // The target's slots first, in random order; then all others.
+    for (size_t i = 0; i < slots.size(); ++i)
+      slots[i] = (text.source_slots + static_cast<int64_t>(i)) % sampling_.seq_len;
+    const int64_t candidates = length - text.source_slots;
+    const int64_t hidden = NumTargets(candidates - 1);
+    for (int64_t i = 0; i < hidden; ++i)
+      std::swap(slots[i], slots[i + static_cast<int64_t>(random.Below64(candidates - i))]);
+    std::sort(slots.begin(), slots.begin() + hidden);
+    for (int64_t i = 0; i < batch.shape.targets; ++i) {
+      const int64_t entry = b * batch.shape.targets + i;
+      const int64_t row = ContentRow(batch.shape, b) + slots[i];
+      const bool is_target = i < hidden;
+      batch.readout_rows[entry] = static_cast<int32_t>(row);
+      batch.labels[entry] = is_target ? text.tokens[slots[i]] : 0;
+      batch.weights[entry] = is_target ? 1.0f : 0.0f;
+      if (is_target) Corrupt(sample.vocabulary, random, batch.tokens[row]);
+    }
+  }
+
+  void Corrupt(const VocabularyIds& vocabulary, RandomStream& random, int32_t& token) const {
+    const double u = random.Uniform();
+    if (u < sampling_.mask_token_prob) {
+      token = vocabulary.mask;
+    } else if (u < sampling_.mask_token_prob + sampling_.random_token_prob) {
+      token = static_cast<int32_t>(random.Below64(static_cast<uint64_t>(vocabulary.size)));
+    }
+  }
+
+  SamplingConfig sampling_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Objective>> MakeUnilmSeq2seq(const ModelConfig& model,
+                                                            const SamplingConfig& sampling) {
+  ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("unilm_seq2seq", model, sampling));
+  ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kExamples));
+  FaultList faults;
+  faults.Require(sampling.seq_len >= kLeastSlots,
+                 absl::StrCat("sampling.seq_len is ",
+                              sampling.seq_len,
+                              " but must be at least ",
+                              kLeastSlots,
+                              ": [CLS] source [SEP] target [SEP]"));
+  faults.Require(
+      sampling.target_mask_prob > 0 && sampling.target_mask_prob <= 1,
+      absl::StrCat(
+          "sampling.target_mask_prob is ", sampling.target_mask_prob, " but must be in (0, 1]"));
+  faults.Require(sampling.num_predict >= 1,
+                 absl::StrCat("sampling.num_predict is ",
+                              sampling.num_predict,
+                              " (the most targets of an example) but must be at least 1"));
+  faults.Require(sampling.mask_token_prob >= 0 && sampling.random_token_prob >= 0 &&
+                     sampling.mask_token_prob + sampling.random_token_prob <= 1,
+                 absl::StrCat("sampling.mask_token_prob = ",
+                              sampling.mask_token_prob,
+                              " and random_token_prob = ",
+                              sampling.random_token_prob,
+                              " must be 0 or more and together at most 1"));
+  faults.Require(
+      model.segments == Segments::kLearned,
+      "model.segments must be \"learned\" for unilm_seq2seq: they tell source and target");
+  faults.Require(!model.next_sentence_head,
+                 "objective.next_sentence is true but examples have no next-sentence label");
+  if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
+  return std::make_unique<UnilmSeq2seq>(sampling);
+}
+
+}  // namespace anyorder

@@ -1,0 +1,261 @@
+#include "core/objective/unilm/unilmv2.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/base/philox.h"
+#include "core/base/status.h"
+#include "core/objective/block_order.h"
+#include "core/objective/lane_frame.h"
+
+namespace anyorder {
+namespace {
+
+constexpr int64_t kNumFunctional = 3;  // [SOS], [EOS], [EOS]
+enum LossId : int32_t { kAutoencoding, kPartiallyAutoregressive, kNumLosses };
+
+// One masked token: where, and in which step of the factorisation it is predicted, from 1 on.
+struct MaskedToken {
+  int64_t slot = 0;
+  int32_t step = 0;
+};
+
+BlockRule RuleOf(const SamplingConfig& sampling) {
+  return {.fraction = sampling.mask_fraction,
+          .span_fraction = sampling.block_span_prob,
+          .min_span = sampling.block_min_span,
+          .max_span = sampling.block_max_span,
+          .most = sampling.num_predict};
+}
+
+class UnilmV2 final : public Objective {
+ public:
+  explicit UnilmV2(const SamplingConfig& sampling)
+      : sampling_(sampling),
+        rule_(RuleOf(sampling)),
+        seq_len_(sampling.seq_len),
+        masks_(rule_.Most(sampling.seq_len)) {}
+
+  std::string name() const override { return "unilmv2"; }
+  SampleKind sample_kind() const override { return SampleKind::kMaskedPairs; }
+  bool has_reuse_part() const override { return false; }
+  int64_t num_segments() const override { return 2; }
+  std::vector<std::string> loss_names() const override { return {"ae", "par"}; }
+  std::string quantity() const override {
+    return "NLL of masked tokens, once each alone plus once block after block (no perplexity)";
+  }
+
+  BatchShape Shape(int64_t batch_size) const override {
+    BatchShape shape;
+    shape.batch_size = batch_size;
+    shape.content_rows = seq_len_ + 2 * masks_;
+    shape.targets = kNumLosses * masks_;
+    shape.advance = sampling_.reuse_len;
+    shape.min_distance = 1 - seq_len_;
+    shape.num_distances = 2 * seq_len_ - 1;
+    shape.content_readout = true;
+    shape.own_divisor = true;
+    shape.num_losses = kNumLosses;
+    return shape;
+  }
+
+  void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
+    const auto slots = static_cast<size_t>(seq_len_);
+    ANYORDER_CHECK(sample.tokens.size() == slots && sample.is_functional.size() == slots &&
+                   sample.segment.size() == slots && sample.vocabulary.size > 0)
+        << "sample of " << sample.tokens.size() << " tokens, expected " << seq_len_;
+    FillLaneIdentity(sample, b, batch);
+    RandomStream random(sample.seed,
+                        RandomPurpose::kObjective,
+                        static_cast<uint64_t>(sample.step),
+                        static_cast<uint64_t>(sample.lane));
+    const std::vector<MaskedToken> masked = DrawMasked(sample, random);
+    FillText(sample, masked, b, batch);
+    batch.divisors[b] = static_cast<double>(masked.size());
+    for (int64_t i = 0; i < masks_; ++i) {
+      if (i < static_cast<int64_t>(masked.size())) {
+        FillMasks(sample, masked[i], i, random, b, batch);
+      } else {
+        FillPadding(i, b, batch);
+      }
+    }
+  }
+
+ private:
+  // The sample ends with CLS, which comes first here: [SOS] S1 [EOS] S2 [EOS].
+  int64_t PlaceOf(int64_t slot) const { return (slot + seq_len_ - 1) % seq_len_; }
+  int32_t SegmentAt(const TextSample& sample, int64_t slot) const {
+    return slot == 0 ? 0 : sample.segment[PlaceOf(slot)];
+  }
+
+  std::vector<MaskedToken> DrawMasked(const TextSample& sample, RandomStream& random) const {
+    std::vector<uint8_t> is_special(static_cast<size_t>(seq_len_));
+    for (int64_t slot = 0; slot < seq_len_; ++slot)
+      is_special[slot] = sample.is_functional[PlaceOf(slot)];
+    std::vector<MaskedToken> masked;
+    int32_t step = 0;
+    for (const TokenBlock& block : DrawBlocks(rule_, is_special, random)) {
+      ++step;
+      for (int64_t slot = block.begin; slot < block.end; ++slot)
+        masked.push_back({slot, step});
+    }
+    return masked;
+  }
+
+  void FillText(const TextSample& sample,
+                const std::vector<MaskedToken>& masked,
+                int64_t b,
+                Batch& batch) const {
+    std::vector<int32_t> rank(static_cast<size_t>(seq_len_), 0);
+    for (const MaskedToken& token : masked)
+      rank[token.slot] = token.step;
+    for (int64_t slot = 0; slot < seq_len_; ++slot) {
+      const int64_t row = ContentRow(batch.shape, b) + slot;
+      batch.tokens[row] = sample.tokens[PlaceOf(slot)];
+      Place(sample, slot, row, ContentKey(batch.shape, b) + slot, batch);
+      batch.row_lim[row] = batch.key_key[ContentKey(batch.shape, b) + slot] = rank[slot];
+    }
+  }
+
+  // The i-th [M] and [P] of lane b.
+  void FillMasks(const TextSample& sample,
+                 const MaskedToken& token,
+                 int64_t i,
+                 RandomStream& random,
+                 int64_t b,
+                 Batch& batch) const {
+    const int32_t truth = sample.tokens[PlaceOf(token.slot)];
+    int32_t input = Corrupted(truth, sample.vocabulary, random);
+    if (sampling_.kept_originals == KeptOriginals::kMask && input == truth)
+      input = sample.vocabulary.mask;
+    const int64_t m_slot = SlotOf(kAutoencoding, i), p_slot = SlotOf(kPartiallyAutoregressive, i);
+    const int64_t m_row = ContentRow(batch.shape, b) + m_slot;
+    const int64_t m_key = ContentKey(batch.shape, b) + m_slot;
+    const int64_t p_row = ContentRow(batch.shape, b) + p_slot;
+    const int64_t p_key = ContentKey(batch.shape, b) + p_slot;
+    batch.tokens[m_row] = input;
+    Place(sample, token.slot, m_row, m_key, batch);
+    batch.row_lim[m_row] = batch.key_key[m_key] = 0;
+    batch.tokens[p_row] = sample.vocabulary.mask;
+    Place(sample, token.slot, p_row, p_key, batch);
+    batch.row_lim[p_row] = token.step - 1;
+    batch.key_key[p_key] = kernels::kKeyNever;
+    batch.row_grp[p_row] = batch.key_grp[p_key] = token.step;
+    const bool tells = sampling_.kept_originals == KeptOriginals::kDropPar && input == truth;
+    SetReadout(b, i, kAutoencoding, m_row, truth, 1.0f, batch);
+    SetReadout(b, i, kPartiallyAutoregressive, p_row, truth, tells ? 0.0f : 1.0f, batch);
+  }
+
+  // Nobody sees these slots, they see nothing, and nothing is read from them.
+  void FillPadding(int64_t i, int64_t b, Batch& batch) const {
+    for (const int32_t loss : {kAutoencoding, kPartiallyAutoregressive}) {
+      const int64_t row = ContentRow(batch.shape, b) + SlotOf(loss, i);
+      const int64_t key = ContentKey(batch.shape, b) + SlotOf(loss, i);
+      batch.tokens[row] = 0;
+      batch.row_pos[row] = batch.key_pos[key] = 0;
+      batch.row_seg[row] = batch.key_seg[key] = 0;
+      batch.row_grp[row] = batch.key_grp[key] = -1;
+      batch.row_lim[row] = kSeesNothing;
+      batch.key_key[key] = kernels::kKeyNever;
+      batch.row_doc[row] = batch.key_doc[key] = kernels::kDocPad;
+      SetReadout(b, i, loss, row, 0, 0.0f, batch);
+    }
+  }
+
+  // What a [M] holds (Devlin et al. 2019): [MASK], a random token, or the token itself.
+  int32_t Corrupted(int32_t truth, const VocabularyIds& ids, RandomStream& random) const {
+    const double u = random.Uniform();
+    if (u < sampling_.mask_token_prob) return ids.mask;
+    if (u < sampling_.mask_token_prob + sampling_.random_token_prob)
+      return static_cast<int32_t>(random.Below64(static_cast<uint64_t>(ids.size)));
+    return truth;
+  }
+
+  void Place(const TextSample& sample, int64_t slot, int64_t row, int64_t key, Batch& batch) const {
+    batch.row_pos[row] = batch.key_pos[key] = static_cast<int32_t>(slot);
+    batch.row_seg[row] = batch.key_seg[key] = SegmentAt(sample, slot);
+    batch.row_grp[row] = batch.key_grp[key] = -1;
+    batch.row_doc[row] = batch.key_doc[key] = 0;
+  }
+
+  void SetReadout(int64_t b,
+                  int64_t i,
+                  int32_t loss,
+                  int64_t row,
+                  int32_t label,
+                  float weight,
+                  Batch& batch) const {
+    const int64_t entry = (b * kNumLosses + loss) * masks_ + i;
+    batch.readout_rows[entry] = static_cast<int32_t>(row);
+    batch.labels[entry] = label;
+    batch.weights[entry] = weight;
+    batch.loss_ids[entry] = loss;
+  }
+
+  // Of the i-th [M] (autoencoding) or [P].
+  int64_t SlotOf(int32_t loss, int64_t i) const { return seq_len_ + loss * masks_ + i; }
+
+  const SamplingConfig sampling_;
+  const BlockRule rule_;
+  const int64_t seq_len_;
+  const int64_t masks_;
+};
+
+absl::Status CheckSettings(const ModelConfig& model, const SamplingConfig& sampling) {
+  FaultList faults;
+  faults.Require(!model.next_sentence_head,
+                 "objective.next_sentence is true but must be false: unilmv2 has no such loss");
+  faults.Require(sampling.short_sequence_prob == 0,
+                 absl::StrCat("sampling.short_sequence_prob is ",
+                              sampling.short_sequence_prob,
+                              " but must be 0: blocks are drawn from whole windows"));
+  faults.Require(
+      sampling.block_min_span >= 1 && sampling.block_max_span >= sampling.block_min_span &&
+          sampling.block_max_span <= sampling.seq_len,
+      absl::StrCat("sampling.block_min_span is ",
+                   sampling.block_min_span,
+                   " and sampling.block_max_span ",
+                   sampling.block_max_span,
+                   " but must satisfy 1 <= block_min_span <= block_max_span <= seq_len"));
+  faults.Require(sampling.block_span_prob >= 0 && sampling.block_span_prob <= 0.9,
+                 absl::StrCat("sampling.block_span_prob is ",
+                              sampling.block_span_prob,
+                              " but must be in [0, 0.9], so that single tokens fill what spans "
+                              "leave"));
+  const int64_t goal = RuleOf(sampling).Goal(sampling.seq_len);
+  const int64_t ordinary = sampling.seq_len - kNumFunctional;
+  faults.Require(goal <= ordinary,
+                 absl::StrCat("sampling.mask_fraction is ",
+                              sampling.mask_fraction,
+                              ", which asks for ",
+                              goal,
+                              " masked tokens of ",
+                              ordinary,
+                              " that are not special; mask fewer"));
+  faults.Require(goal <= sampling.num_predict,
+                 absl::StrCat("sampling.num_predict is ",
+                              sampling.num_predict,
+                              " but sampling.mask_fraction asks for ",
+                              goal,
+                              " masked tokens; give at least as many slots, or ",
+                              goal - 1 + sampling.block_max_span,
+                              " for the last block to be of any length"));
+  if (faults.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(faults.Joined());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Objective>> MakeUnilmV2(const ModelConfig& model,
+                                                       const SamplingConfig& sampling) {
+  ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("unilmv2", model, sampling));
+  ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kMaskedPairs));
+  ANYORDER_RETURN_IF_ERROR(CheckSettings(model, sampling));
+  std::unique_ptr<Objective> objective = std::make_unique<UnilmV2>(sampling);
+  return objective;
+}
+
+}  // namespace anyorder

@@ -1,0 +1,212 @@
+#include "core/objective/unilm/unilmv2_seq2seq.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/base/philox.h"
+#include "core/base/status.h"
+#include "core/objective/lane_frame.h"
+
+namespace anyorder {
+namespace {
+
+constexpr int32_t kSourceSegment = 0;
+constexpr int32_t kTargetSegment = 1;
+// [SOS], the [EOS] after the source, and a token of it; the target's [EOS] is one of num_predict.
+constexpr int64_t kLeastSource = 3;
+
+class UnilmV2Seq2seq final : public Objective {
+ public:
+  explicit UnilmV2Seq2seq(const SamplingConfig& sampling) : sampling_(sampling) {}
+
+  std::string name() const override { return "unilmv2_seq2seq"; }
+  SampleKind sample_kind() const override { return SampleKind::kExamples; }
+  int64_t num_segments() const override { return 2; }
+  std::string quantity() const override {
+    return "NLL of target tokens from their source and the ones before, some of which are replaced";
+  }
+
+  absl::Status CheckTask(ExampleTask task) const override {
+    if (task == ExampleTask::kGeneration) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("the dataset has examples of ",
+                     ExampleTaskName(task),
+                     ", but unilmv2_seq2seq learns to write: make one of lines with source and "
+                     "target with `anyorder prep "
+                     "--examples`"));
+  }
+
+  BatchShape Shape(int64_t batch_size) const override {
+    BatchShape shape;
+    shape.batch_size = batch_size;
+    shape.content_rows = sampling_.seq_len + sampling_.num_predict;
+    shape.targets = sampling_.num_predict;
+    shape.advance = 1;
+    shape.min_distance = 1 - sampling_.seq_len;
+    shape.num_distances = 2 * sampling_.seq_len - 1;
+    shape.content_readout = true;
+    return shape;
+  }
+
+  void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
+    ANYORDER_CHECK(sample.parts.size() == 2 && sample.tokens.empty())
+        << "example " << sample.example << " has " << sample.parts.size() << " parts";
+    FillLaneIdentity(sample, b, batch);
+    for (int64_t slot = 0; slot < batch.shape.content_rows; ++slot)
+      Place(b, slot, {.doc = kernels::kDocPad}, batch);
+    const std::vector<int32_t> target = TargetOf(sample);
+    const int64_t first_target = FillSource(sample, static_cast<int64_t>(target.size()), b, batch);
+    RandomStream random(sample.seed,
+                        RandomPurpose::kObjective,
+                        static_cast<uint64_t>(sample.step),
+                        static_cast<uint64_t>(sample.lane));
+    for (int64_t t = 0; t < sampling_.num_predict; ++t) {
+      const bool is_used = t < static_cast<int64_t>(target.size());
+      if (is_used) FillTarget(sample.vocabulary, target[t], t, first_target, random, b, batch);
+      const int64_t entry = b * sampling_.num_predict + t;
+      batch.readout_rows[entry] =
+          static_cast<int32_t>(ContentRow(batch.shape, b) + sampling_.seq_len + t);
+      batch.labels[entry] = is_used ? target[t] : 0;
+      batch.weights[entry] = is_used ? 1.0f : 0.0f;
+    }
+  }
+
+  absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
+      const GenerationTokens& tokens) const override {
+    return MakePseudoMaskGeneration({.tokens = tokens,
+                                     .read_token = tokens.mask,
+                                     .source_segment = kSourceSegment,
+                                     .target_segment = kTargetSegment});
+  }
+
+ private:
+  struct Slot {
+    int32_t token = 0;
+    int64_t pos = 0;
+    int32_t segment = 0;
+    int32_t lim = kSeesNothing;
+    int32_t key = kernels::kKeyNever;
+    int32_t group = -1;
+    int32_t doc = 0;
+  };
+
+  void Place(int64_t b, int64_t index, const Slot& slot, Batch& batch) const {
+    const int64_t row = ContentRow(batch.shape, b) + index;
+    const int64_t key = ContentKey(batch.shape, b) + index;
+    batch.tokens[row] = slot.token;
+    batch.row_pos[row] = batch.key_pos[key] = static_cast<int32_t>(slot.pos);
+    batch.row_seg[row] = batch.key_seg[key] = slot.segment;
+    batch.row_lim[row] = slot.lim;
+    batch.key_key[key] = slot.key;
+    batch.row_grp[row] = batch.key_grp[key] = slot.group;
+    batch.row_doc[row] = batch.key_doc[key] = slot.doc;
+  }
+
+  // With [EOS].
+  std::vector<int32_t> TargetOf(const TextSample& sample) const {
+    std::vector<int32_t> target = sample.parts[1];
+    target.resize(std::min(target.size(), static_cast<size_t>(sampling_.num_predict - 1)));
+    target.push_back(sample.vocabulary.separator);
+    return target;
+  }
+
+  // [SOS] source [EOS]; where the target begins.
+  int64_t FillSource(const TextSample& sample, int64_t target_len, int64_t b, Batch& batch) const {
+    const std::vector<int32_t>& source = sample.parts[0];
+    const int64_t room = sampling_.seq_len - target_len - 2;
+    const auto kept = std::min(static_cast<int64_t>(source.size()), room);
+    int64_t slot = 0;
+    const auto add = [&](int32_t token) {
+      Place(b,
+            slot,
+            {.token = token, .pos = slot, .segment = kSourceSegment, .lim = 0, .key = 0},
+            batch);
+      ++slot;
+    };
+    add(sample.vocabulary.classifier);
+    for (int64_t i = 0; i < kept; ++i)
+      add(source[i]);
+    add(sample.vocabulary.separator);
+    return slot;
+  }
+
+  // The target token `t` and its [P].
+  void FillTarget(const VocabularyIds& ids,
+                  int32_t token,
+                  int64_t t,
+                  int64_t first_target,
+                  RandomStream& random,
+                  int64_t b,
+                  Batch& batch) const {
+    const auto rank = static_cast<int32_t>(t + 1);
+    Slot slot{.token = Replaced(token, ids, random),
+              .pos = first_target + t,
+              .segment = kTargetSegment,
+              .lim = rank,
+              .key = rank};
+    Place(b, slot.pos, slot, batch);
+    slot.token = ids.mask;
+    slot.lim = rank - 1;
+    slot.key = kernels::kKeyNever;
+    slot.group = rank;
+    Place(b, sampling_.seq_len + t, slot, batch);
+  }
+
+  int32_t Replaced(int32_t token, const VocabularyIds& ids, RandomStream& random) const {
+    if (random.Uniform() >= sampling_.target_replace_prob) return token;
+    const double u = random.Uniform();
+    if (u < sampling_.mask_token_prob) return ids.mask;
+    if (u < sampling_.mask_token_prob + sampling_.random_token_prob)
+      return static_cast<int32_t>(random.Below64(static_cast<uint64_t>(ids.size)));
+    return token;
+  }
+
+  const SamplingConfig sampling_;
+};
+
+absl::Status CheckSettings(const ModelConfig& model, const SamplingConfig& sampling) {
+  FaultList faults;
+  faults.Require(!model.next_sentence_head,
+                 "objective.next_sentence is true but must be false: unilmv2_seq2seq reads no "
+                 "sentence pairs");
+  faults.Require(
+      sampling.num_predict >= 2 && sampling.num_predict <= sampling.seq_len - kLeastSource,
+      absl::StrCat("sampling.num_predict (the longest target, its end included) is ",
+                   sampling.num_predict,
+                   " but must be in [2, sampling.seq_len - ",
+                   kLeastSource,
+                   " = ",
+                   sampling.seq_len - kLeastSource,
+                   "]"));
+  const auto is_share = [](double p) { return p >= 0 && p <= 1; };
+  faults.Require(is_share(sampling.target_replace_prob),
+                 absl::StrCat("sampling.target_replace_prob is ",
+                              sampling.target_replace_prob,
+                              " but must be in [0, 1]"));
+  faults.Require(sampling.mask_token_prob >= 0 && sampling.random_token_prob >= 0 &&
+                     is_share(sampling.mask_token_prob + sampling.random_token_prob),
+                 absl::StrCat("sampling.mask_token_prob is ",
+                              sampling.mask_token_prob,
+                              " and sampling.random_token_prob ",
+                              sampling.random_token_prob,
+                              " but they must be 0 or more and together at most 1"));
+  if (faults.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(faults.Joined());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Objective>> MakeUnilmV2Seq2seq(const ModelConfig& model,
+                                                              const SamplingConfig& sampling) {
+  ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("unilmv2_seq2seq", model, sampling));
+  ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kExamples));
+  ANYORDER_RETURN_IF_ERROR(CheckSettings(model, sampling));
+  std::unique_ptr<Objective> objective = std::make_unique<UnilmV2Seq2seq>(sampling);
+  return objective;
+}
+
+}  // namespace anyorder

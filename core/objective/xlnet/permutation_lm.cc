@@ -1,0 +1,137 @@
+#include "core/objective/xlnet/permutation_lm.h"
+
+#include <string>
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/objective/lane_frame.h"
+
+namespace anyorder {
+namespace {
+
+class PermutationLm final : public Objective {
+ public:
+  PermutationLm(const ModelConfig& model, const SamplingConfig& sampling)
+      : initial_memory_(model.initial_memory),
+        memory_rows_(model.mem_len),
+        seq_len_(sampling.seq_len),
+        half_len_(sampling.reuse_len),
+        num_predict_(sampling.num_predict),
+        next_sentence_(model.next_sentence_head) {}
+
+  std::string name() const override { return "permutation_lm"; }
+  std::string quantity() const override {
+    return "conditional NLL of partially predicted targets (no perplexity)";
+  }
+  SampleKind sample_kind() const override { return SampleKind::kPairs; }
+  int64_t num_segments() const override { return 3; }  // CLS
+
+  BatchShape Shape(int64_t batch_size) const override {
+    BatchShape shape;
+    shape.batch_size = batch_size;
+    shape.content_rows = seq_len_;
+    shape.query_rows = num_predict_;
+    shape.memory_rows = memory_rows_;
+    shape.targets = num_predict_;
+    shape.advance = half_len_;
+    // From the first slot looking at the last one, to the last slot looking at the oldest memory.
+    shape.min_distance = -(seq_len_ - 1);
+    shape.num_distances = 2 * seq_len_ - 1 + memory_rows_;
+    // CLS is a content row: the last layer then computes them all, 3 (Large) to 6 % (Base) of a step's arithmetic.
+    shape.content_readout = shape.next_sentence = next_sentence_;
+    return shape;
+  }
+
+  void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
+    const auto slots = static_cast<size_t>(seq_len_);
+    ANYORDER_CHECK(sample.is_masked.size() == slots && sample.is_functional.size() == slots &&
+                   sample.order.size() == slots && sample.segment.size() == slots)
+        << "sample of " << sample.is_masked.size() << " slots, expected " << seq_len_;
+    FillLaneIdentity(sample, b, batch);
+    FillMemoryKeys(sample, initial_memory_, b, batch);
+    FillContent(sample, b, batch);
+    FillQueries(sample, b, batch);
+    if (next_sentence_) FillNextSentence(sample, num_predict_, seq_len_ - 1, b, batch);
+  }
+
+  absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
+      const GenerationTokens& tokens) const override {
+    return MakeQueryGeneration(tokens, seq_len_ + memory_rows_);
+  }
+
+ private:
+  // The place of slot `slot` in the factorisation order. First half: 0 for context, 1 + order otherwise;
+  // the second half goes on above the first half's largest rank.
+  int32_t Rank(const TextSample& sample, int64_t slot) const {
+    const bool second_half = slot >= half_len_;
+    const bool is_context = sample.is_masked[slot] == 0 && sample.is_functional[slot] == 0;
+    int32_t in_half = is_context ? 0 : 1 + sample.order[slot];
+    // CLS sums up the whole pair for the next-sentence head: it comes after all others, so that nobody else sees it, or
+    // through it a target's true token.
+    if (next_sentence_ && slot == seq_len_ - 1) in_half = static_cast<int32_t>(half_len_) + 1;
+    return in_half + (second_half ? static_cast<int32_t>(half_len_) + 1 : 0);
+  }
+
+  void FillContent(const TextSample& sample, int64_t b, Batch& batch) const {
+    for (int64_t slot = 0; slot < seq_len_; ++slot) {
+      const int64_t row = ContentRow(batch.shape, b) + slot;
+      const int64_t key = ContentKey(batch.shape, b) + slot;
+      const int32_t rank = Rank(sample, slot);
+      batch.row_pos[row] = batch.key_pos[key] = static_cast<int32_t>(slot);
+      batch.row_seg[row] = batch.key_seg[key] = sample.segment[slot];
+      batch.row_lim[row] = batch.key_key[key] = rank;
+      batch.row_doc[row] = batch.key_doc[key] = 0;
+    }
+  }
+
+  // Targets in increasing position. A masked SEP or CLS is no target, so that slots may be left over.
+  void FillQueries(const TextSample& sample, int64_t b, Batch& batch) const {
+    int64_t query = 0;
+    for (int64_t slot = 0; slot < seq_len_; ++slot) {
+      if (sample.is_masked[slot] == 0 || sample.is_functional[slot] != 0) continue;
+      ANYORDER_CHECK(query < num_predict_) << "lane " << sample.lane << " step " << sample.step
+                                           << " has more than " << num_predict_ << " targets";
+      const int64_t row = QueryRow(batch.shape, b) + query;
+      batch.row_pos[row] = static_cast<int32_t>(slot);
+      batch.row_seg[row] = sample.segment[slot];
+      batch.row_lim[row] = Rank(sample, slot) - 1;
+      batch.row_doc[row] = 0;
+      SetReadout(b, query, row, sample.tokens[slot], 1.0f, batch);
+      ++query;
+    }
+    for (; query < num_predict_; ++query) {
+      const int64_t row = QueryRow(batch.shape, b) + query;
+      batch.row_pos[row] = 0;
+      batch.row_seg[row] = 0;
+      batch.row_lim[row] = kSeesNothing;
+      batch.row_doc[row] = 0;
+      SetReadout(b, query, row, 0, 0.0f, batch);
+    }
+  }
+
+  void SetReadout(
+      int64_t b, int64_t query, int64_t row, int32_t label, float weight, Batch& batch) const {
+    const int64_t entry = b * num_predict_ + query;
+    batch.readout_rows[entry] = static_cast<int32_t>(row);
+    batch.labels[entry] = label;
+    batch.weights[entry] = weight;
+  }
+
+  InitialMemory initial_memory_;
+  int64_t memory_rows_;
+  int64_t seq_len_;
+  int64_t half_len_;
+  int64_t num_predict_;
+  bool next_sentence_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Objective>> MakePermutationLm(const ModelConfig& model,
+                                                             const SamplingConfig& sampling) {
+  ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kPairs));
+  std::unique_ptr<Objective> objective = std::make_unique<PermutationLm>(model, sampling);
+  return objective;
+}
+
+}  // namespace anyorder

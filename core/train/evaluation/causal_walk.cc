@@ -1,0 +1,159 @@
+#include "core/train/evaluation/causal_walk.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/objective/lane_frame.h"
+#include "core/objective/text_sample.h"
+
+namespace anyorder {
+namespace {
+
+void CheckWindow(const ModelConfig& model, const CausalWalkOptions& options, FaultList& faults) {
+  if (options.window_len == 0) return;
+  faults.Require(options.window_len >= options.target_len,
+                 absl::StrCat("window ",
+                              options.window_len,
+                              " must be at least the target length, ",
+                              options.target_len));
+  faults.Require(
+      model.mem_len == 0,
+      absl::StrCat(
+          "memory length ", model.mem_len, " must be 0: a window takes the place of memory"));
+  faults.Require(!options.two_streams && !options.same_length,
+                 "windows are for models of one stream, without same length; leave the window out");
+}
+
+}  // namespace
+
+absl::StatusOr<CausalWalk> CausalWalk::Create(const data::TextSource& text,
+                                              const ModelConfig& model,
+                                              const CausalWalkOptions& options) {
+  FaultList faults;
+  const auto at_least = [&faults](const char* what, int64_t value, int64_t bound) {
+    faults.Require(value >= bound, absl::StrCat(what, " ", value, " must be at least ", bound));
+  };
+  at_least("target length", options.target_len, 1);
+  at_least("number of lanes", options.lanes, 1);
+  at_least("memory length", model.mem_len, options.same_length ? 1 : 0);
+  faults.Require(model.mem_len <= text.num_tokens(),
+                 absl::StrCat("memory length ",
+                              model.mem_len,
+                              " must be at most the length of the text, ",
+                              text.num_tokens(),
+                              " tokens"));
+  faults.Require(model.positions != Positions::kLearned || model.mem_len == 0,
+                 absl::StrCat("memory length ",
+                              model.mem_len,
+                              " must be 0: learned positions cannot tell memory from the segment"));
+  const int64_t slots = options.window_len > 0 ? options.window_len : options.target_len;
+  faults.Require(model.positions != Positions::kLearned || slots <= model.max_positions,
+                 absl::StrCat(options.window_len > 0 ? "window " : "target length ",
+                              slots,
+                              " must be at most model.max_positions = ",
+                              model.max_positions));
+  CheckWindow(model, options, faults);
+  if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
+  CausalWalk walk(text, model, options);
+  if (walk.num_predictions() < options.lanes) {
+    return absl::FailedPreconditionError(absl::StrCat("text of ",
+                                                      text.num_tokens(),
+                                                      " tokens is too short for ",
+                                                      options.lanes,
+                                                      " lanes; use fewer lanes or more text"));
+  }
+  // Lanes differ by a token at most. With two streams a lane's first token takes a slot, too.
+  int64_t longest = 0;
+  for (int64_t lane = 0; lane < options.lanes; ++lane)
+    longest = std::max(longest, walk.LaneEnd(lane) - walk.LaneBegin(lane));
+  if (!options.two_streams) --longest;
+  walk.num_segments_ = (longest + options.target_len - 1) / options.target_len;
+  return walk;
+}
+
+BatchShape CausalWalk::Shape() const {
+  BatchShape shape;
+  shape.batch_size = options_.lanes;
+  shape.content_rows = num_slots();
+  shape.query_rows = options_.two_streams ? options_.target_len : 0;
+  shape.memory_rows = model_.mem_len;
+  shape.targets = options_.target_len;
+  shape.advance = options_.target_len;
+  shape.min_distance = 0;  // nobody looks ahead
+  shape.num_distances = num_slots() + model_.mem_len;
+  shape.content_readout = !options_.two_streams;
+  return shape;
+}
+
+int64_t CausalWalk::num_slots() const {
+  return options_.window_len > 0 ? options_.window_len : options_.target_len;
+}
+
+int64_t CausalWalk::ContextSlots(int64_t segment) const {
+  return std::min(num_slots() - options_.target_len, segment * options_.target_len);
+}
+
+int64_t CausalWalk::FillSlot(int64_t b, int64_t slot, Batch& batch) const {
+  const auto position = static_cast<int32_t>(slot);
+  const int64_t content = ContentRow(batch.shape, b) + slot;
+  const int64_t key = ContentKey(batch.shape, b) + slot;
+  batch.row_pos[content] = batch.key_pos[key] = position;
+  batch.row_lim[content] = batch.key_key[key] = position;
+  if (!options_.two_streams) return content;
+  const int64_t query = QueryRow(batch.shape, b) + slot;
+  batch.row_pos[query] = position;
+  batch.row_lim[query] = position - 1;
+  return query;
+}
+
+absl::StatusOr<Batch> CausalWalk::Segment(int64_t segment) const {
+  ANYORDER_CHECK(segment >= 0 && segment < num_segments_) << "segment " << segment;
+  Batch batch(Shape());
+  const int64_t length = options_.target_len;
+  if (options_.same_length) {
+    const auto left = static_cast<int32_t>(model_.mem_len - (options_.two_streams ? 0 : 1));
+    batch.bands.assign(static_cast<size_t>(model_.num_layers * model_.num_heads),
+                       kernels::Band{left, -1, 1});
+  }
+  const int64_t context = ContextSlots(segment);
+  for (int64_t b = 0; b < options_.lanes; ++b) {
+    // One token more than there are slots: the last one's label.
+    const int64_t first = std::min(LaneBegin(b) + segment * length, LaneEnd(b));
+    const int64_t begin = first - context;
+    const int64_t end = std::min(first + length + 1, LaneEnd(b));
+    std::vector<int32_t> tokens(static_cast<size_t>(end - begin));
+    ANYORDER_RETURN_IF_ERROR(text_->ReadTokens(begin, end, tokens.data()));
+    const auto available = static_cast<int64_t>(tokens.size());
+    tokens.resize(static_cast<size_t>(num_slots() + 1), 0);
+    TextSample sample;
+    sample.lane = b;
+    sample.step = segment;
+    sample.tokens.assign(tokens.begin(), tokens.end() - 1);
+    FillLaneIdentity(sample, b, batch);
+    FillMemoryKeys(sample, model_.initial_memory, b, batch);
+    for (int64_t slot = 0; slot < num_slots(); ++slot) {
+      const int64_t row = FillSlot(b, slot, batch);
+      const int64_t entry = slot - context;
+      if (entry < 0 || entry >= length) continue;  // read, not scored; or behind the end
+      batch.readout_rows[b * length + entry] = static_cast<int32_t>(row);
+      const int64_t target = options_.two_streams ? slot : slot + 1;
+      const bool is_first =
+          begin + target == LaneBegin(b);  // predicted by the lane before, or not at all
+      if (target >= available || is_first) continue;
+      batch.labels[b * length + entry] = tokens[target];
+      batch.weights[b * length + entry] = 1.0f;
+    }
+  }
+  return batch;
+}
+
+int64_t CausalWalk::ContextOf(int64_t segment, int64_t t) const {
+  const int64_t memory = std::min(model_.mem_len, segment * options_.target_len);
+  const int64_t keys = memory + ContextSlots(segment) + t + (options_.two_streams ? 0 : 1);
+  return options_.same_length ? std::min(keys, model_.mem_len) : keys;
+}
+
+}  // namespace anyorder

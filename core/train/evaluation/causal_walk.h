@@ -1,0 +1,78 @@
+// Left-to-right reading of a whole text in segments, so that each token is scored once (Transformer-XL, Dai et al. 2019,
+// sections 3.2 and 4; the evaluation options of its released code).
+//
+// N - 1 tokens are predicted: all but the text's first, which nothing precedes. They are cut into one contiguous stream a lane; a
+// lane begins by reading the token before its first prediction. Segment s holds the next T tokens of every lane; memory carries
+// the M newest states from segment to segment. Unused slots at the end of a lane's last segment have weight 0, and no used slot
+// sees them.
+//
+// One stream (causal_lm): slot t reads token i and predicts token i + 1.
+// Two streams (permutation_lm): the factorisation order is the reading order and every token is a target: query slot t predicts
+// token i and sees the content of the tokens before it.
+//
+// Same length: each scored slot sees its M newest predecessors and no more (once that many exist), whatever its place in the segment. Of
+// the two released forms, which differ by one key, this is the PyTorch one: M keys for each prediction (TensorFlow's has M + 1). The window on positions
+// is {M - 1} to the left for one stream, whose slots see themselves, and {M} for query slots, which do not.
+//
+// Windows (Longformer, Beltagy et al. 2020, section 4.2): instead of memory each segment is read together with the W - T tokens before it, as many as there
+// are, and only it is scored. Every prediction but the first ones of a lane has W - T to W - 1 tokens before it, whatever the positions are.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/config/model_config.h"
+#include "core/objective/batch.h"
+#include "data/sampling/text_source.h"
+
+namespace anyorder {
+
+struct CausalWalkOptions {
+  int64_t target_len = 128;  // T
+  int64_t lanes = 1;         // streams; each one's first tokens have little context
+  bool same_length = false;
+  bool two_streams = false;
+  int64_t window_len = 0;  // W, one stream without memory; 0: no windows
+};
+
+class CausalWalk {
+ public:
+  // M is model.mem_len. InvalidArgument for bad sizes; FailedPrecondition if the text has fewer predictions than lanes. `text` is
+  // borrowed.
+  static absl::StatusOr<CausalWalk> Create(const data::TextSource& text,
+                                           const ModelConfig& model,
+                                           const CausalWalkOptions& options);
+
+  BatchShape Shape() const;
+  int64_t num_segments() const { return num_segments_; }
+  int64_t num_predictions() const { return text_->num_tokens() - 1; }
+  // A batch of Shape(). DataLoss.
+  absl::StatusOr<Batch> Segment(int64_t segment) const;
+  // Keys that hold text and that the slot of target `t` sees in segment `segment`.
+  int64_t ContextOf(int64_t segment, int64_t t) const;
+
+ private:
+  CausalWalk(const data::TextSource& text,
+             const ModelConfig& model,
+             const CausalWalkOptions& options)
+      : text_(&text), model_(model), options_(options) {}
+  // The token that lane `lane` reads first, and one past the last that it predicts.
+  int64_t LaneBegin(int64_t lane) const { return num_predictions() * lane / options_.lanes; }
+  int64_t LaneEnd(int64_t lane) const { return LaneBegin(lane + 1) + 1; }
+  // Slots that are read in a segment, and how many of them precede the first that is scored.
+  int64_t num_slots() const;
+  int64_t ContextSlots(int64_t segment) const;
+  // Returns the row that predicts.
+  int64_t FillSlot(int64_t b, int64_t slot, Batch& batch) const;
+
+  const data::TextSource* text_;
+  ModelConfig model_;
+  CausalWalkOptions options_;
+  int64_t num_segments_ = 0;
+};
+
+}  // namespace anyorder

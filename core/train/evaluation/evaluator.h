@@ -1,0 +1,105 @@
+// Held-out loss of a run's own objective: the training data path on other text, with fixed random choices and without dropout.
+//
+// Lanes read their streams from the beginning. The first warm-up batches fill the recurrence memory and are not scored, so that
+// every scored batch has a full one. Masks, orders and A/B pairs are a function of (dataset, seed, lane, batch): the same call
+// gives the same digits, whatever the number of threads and ranks.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/network/tensors/memory_ring.h"
+#include "core/network/transformer.h"
+#include "core/objective/objective.h"
+#include "core/train/evaluation/loss_sums.h"
+#include "core/train/run/run_config.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "data/sampler.h"
+#include "dist/parameter_partition.h"
+#include "kernels/backend.h"
+
+namespace anyorder {
+
+struct EvaluatorOptions {
+  int64_t lanes = 1;
+  int64_t batches = 0;  // scored ones a lane; 0: all that the text has
+  int64_t seed = 1;
+  int rank = 0;  // this process evaluates its share of the lanes
+  int world_size = 1;
+};
+
+// Of the next-sentence head, over the scored batches; samples 0 where the objective has none.
+struct NextSentenceSums {
+  int64_t samples = 0;
+  double loss = 0;     // nats
+  double correct = 0;  // how many labels were the likelier class
+};
+
+class Evaluator {
+ public:
+  // FailedPrecondition if the text is too short. `shared` is a network of config.train.microbatch_lanes lanes to compute with, or
+  // null; where its shape does not fit, the evaluator makes its own. All references and `shared` must outlive the evaluator.
+  static absl::StatusOr<std::unique_ptr<Evaluator>> Create(const RunConfig& config,
+                                                           const data::Dataset& text,
+                                                           const EvaluatorOptions& options,
+                                                           Transformer* shared,
+                                                           kernels::Backend& backend);
+
+  // Create's answer about config, text and options, without making a network.
+  static absl::Status Check(const RunConfig& config,
+                            const data::Dataset& text,
+                            const EvaluatorOptions& options);
+
+  // Forgets all sums and states and goes to the first batch.
+  void Restart();
+  // Computes the next batch of this process's lanes with `weights` (StepArgs). REQUIRES: called num_batches() times at most.
+  absl::Status RunBatch(ConstTensorView weights);
+
+  int64_t warmup_batches() const { return warmup_batches_; }
+  int64_t scored_batches() const { return scored_batches_; }
+  int64_t num_batches() const { return warmup_batches_ + scored_batches_; }
+  // This process's lanes, and what each of them has scored so far.
+  dist::Range lanes() const { return lanes_; }
+  const std::vector<SplitLosses>& lane_losses() const { return losses_; }
+  NextSentenceSums next_sentence() const;  // of all this process's lanes
+  // Names of SplitLosses::losses.
+  std::vector<std::string> loss_names() const { return objective_->loss_names(); }
+  const Objective& objective() const { return *objective_; }
+  const Transformer& network() const { return *transformer_; }
+
+ private:
+  Evaluator(const RunConfig& config, const EvaluatorOptions& options);
+  absl::Status Plan(const data::Dataset& text);
+
+  const RunConfig& config_;
+  const EvaluatorOptions options_;
+  const int64_t microbatch_lanes_;
+  dist::Range leaves_;  // microbatches of this process
+  dist::Range lanes_;
+  std::unique_ptr<Objective> objective_;
+  std::unique_ptr<data::Sampler> sampler_;
+  std::unique_ptr<Transformer> own_transformer_;
+  Transformer* transformer_ = nullptr;
+  MemoryRing memory_;  // of lanes_
+  int64_t num_examples_ =
+      0;  // of a dataset of labelled examples, each of which is scored once; else 0
+  int64_t warmup_batches_ = 0;
+  int64_t scored_batches_ = 0;
+
+  int64_t next_batch_ = 0;
+  std::vector<SplitLosses> losses_;
+  std::vector<NextSentenceSums> next_sentence_;  // by microbatch
+  std::unique_ptr<data::BatchLoader> loader_;
+};
+
+// The sum over all lanes in their order: the same additions however the lanes are shared out.
+SplitLosses SumOverLanes(const std::vector<SplitLosses>& lanes);
+
+}  // namespace anyorder

@@ -1,0 +1,115 @@
+#include "core/train/health/replica_check.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "core/base/status.h"
+#include "core/network/tensors/host_copy.h"
+
+namespace anyorder {
+namespace {
+
+// Elements that differ.
+struct Differences {
+  int64_t count = 0;
+  int64_t first = -1;
+
+  // Elements from `begin` on, in the host's memory.
+  void Add(int64_t begin, ConstTensorView mine, ConstTensorView truth) {
+    const int64_t size = SizeOf(mine.dtype());
+    const auto* const a = static_cast<const char*>(mine.raw());
+    const auto* const b = static_cast<const char*>(truth.raw());
+    for (int64_t i = 0; i < mine.num_elements(); ++i) {
+      if (std::memcmp(a + i * size, b + i * size, static_cast<size_t>(size)) == 0) continue;
+      if (count++ == 0) first = begin + i;
+    }
+  }
+};
+
+}  // namespace
+
+// "1 of 4096 weights differ from their master weights, the first in 'layer.0.query' (element 77)"; "" if the copies agree.
+std::string ReplicaCheck::DescribeDifference(ConstTensorView mine, ConstTensorView truth) const {
+  constexpr int64_t kPieceElements = 4 << 20;
+  Differences found;
+  HostCopy my_piece, true_piece;
+  for (int64_t begin = 0; begin < mine.num_elements(); begin += kPieceElements) {
+    const Shape piece{std::min(kPieceElements, mine.num_elements() - begin)};
+    my_piece.Fetch(mine.Slice(begin, piece), backend_, StreamView{});
+    true_piece.Fetch(truth.Slice(begin, piece), backend_, StreamView{});
+    backend_.Synchronize(StreamView{});
+    found.Add(begin, my_piece.view(), true_piece.view());
+  }
+  if (found.count == 0) return "";
+  std::string name = "padding";
+  for (const ParameterInfo& info : layout_.parameters()) {
+    if (info.offset <= found.first && found.first < info.end()) name = info.name;
+  }
+  return absl::StrCat(found.count,
+                      " of ",
+                      mine.num_elements(),
+                      " weights differ from their master weights, the first in '",
+                      name,
+                      "' (element ",
+                      found.first,
+                      ")");
+}
+
+absl::Status ReplicaCheck::Allocate() {
+  if (!IsNeeded()) return absl::OkStatus();
+  ANYORDER_ASSIGN_OR_RETURN(digest_, backend_.Allocate(sizeof(kernels::DigestValue)));
+  return absl::OkStatus();
+}
+
+kernels::DigestValue ReplicaCheck::DigestOf(ConstTensorView weights) {
+  const TensorView digest(digest_->data(), DType::kInt64, {2});
+  backend_.Digest(weights, digest, {});
+  kernels::DigestValue value;
+  backend_.CopyToHost(digest.raw(), &value, sizeof value, {});
+  backend_.Synchronize({});
+  return value;
+}
+
+absl::Status ReplicaCheck::Compare(int64_t step, TrainingState& state) {
+  const kernels::DigestValue mine = DigestOf(state.weights());
+  const std::vector<uint64_t> words = {mine.lo, mine.hi};
+  std::vector<uint64_t> all(2 * communicator_.world_size());
+  communicator_.AllGather(dist::BytesOf<uint64_t>(words),
+                          dist::MutableBytesOf(absl::MakeSpan(all)));
+  for (size_t i = 2; i < all.size(); ++i) {
+    if (all[i] != all[i - 2]) return NameDiffering(step, state);
+  }
+  return absl::OkStatus();
+}
+
+// The owners' master weights say what the copies should be, which also tells two ranks apart.
+absl::Status ReplicaCheck::NameDiffering(int64_t step, TrainingState& state) {
+  const ConstTensorView mine = state.weights();
+  absl::StatusOr<std::unique_ptr<kernels::Buffer>> buffer = backend_.Allocate(mine.num_bytes());
+  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(buffer.status()));
+  const TensorView truth((*buffer)->data(), mine.dtype(), mine.shape());
+  state.optimizer().GatherWeights(truth);
+  std::string difference = DescribeDifference(mine, truth);
+  if (!difference.empty()) {
+    difference =
+        absl::StrCat("rank ", communicator_.rank(), " on ", communicator_.host(), ": ", difference);
+  }
+  std::vector<std::string> found = communicator_.AllGatherStrings(difference);
+  std::erase(found, "");
+  return absl::UnavailableError(absl::StrCat(
+      "the ranks computed step ",
+      step,
+      " with different weights (",
+      found.empty() ? "their copies agree again when looked at closely"
+                    : absl::StrJoin(found, "; "),
+      "); the step is dropped, no checkpoint has it; check the memory of that machine if it comes "
+      "again"));
+}
+
+}  // namespace anyorder

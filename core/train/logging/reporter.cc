@@ -1,0 +1,166 @@
+#include "core/train/logging/reporter.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "ckpt/file_system.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/train/logging/loss_plot.h"
+
+namespace anyorder {
+
+Reporter::Reporter(const std::string& run_dir,
+                   const RunConfig& config,
+                   const Start& start,
+                   MetricsLog metrics,
+                   TensorboardWriter tensorboard,
+                   Ledger ledger)
+    : paths_(run_dir),
+      start_(start),
+      title_(absl::StrCat(config.objective.name,
+                          ", ",
+                          config.model.num_layers,
+                          " layers of ",
+                          config.model.model_dim,
+                          ", ",
+                          config.train.lanes,
+                          " lanes of ",
+                          config.sampling.seq_len)),
+      metrics_(std::move(metrics)),
+      tensorboard_(std::move(tensorboard)),
+      ledger_(std::move(ledger)),
+      progress_(start.step, config.train.steps, start.on_terminal, config.train.log_every),
+      recorded_step_(start.step) {}
+
+absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const std::string& run_dir,
+                                                         const RunConfig& config,
+                                                         const Start& start) {
+  const RunDirectory paths(run_dir);
+  ANYORDER_RETURN_IF_ERROR(SetAsideLaterSteps(paths.metrics, paths.redone, start.step));
+  ANYORDER_ASSIGN_OR_RETURN(std::vector<StepMetrics> history, ReadMetrics(paths.metrics));
+  ANYORDER_ASSIGN_OR_RETURN(MetricsLog metrics, MetricsLog::Open(paths.metrics));
+  ANYORDER_ASSIGN_OR_RETURN(
+      TensorboardWriter tensorboard,
+      TensorboardWriter::Create(paths.tensorboard, start.incarnation, start.step + 1));
+  ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
+  std::unique_ptr<Reporter> reporter(new Reporter(
+      run_dir, config, start, std::move(metrics), std::move(tensorboard), std::move(ledger)));
+  reporter->history_ = std::move(history);
+  LedgerRecord record;
+  record.event = "train";
+  record.run_id = start.run_id;
+  record.incarnation = start.incarnation;
+  record.ranks = start.ranks;
+  record.step = start.step;
+  record.config_digest = config.IdentityDigest();
+  record.dataset_digest = start.dataset_digest;
+  record.detail = start.checkpoint;
+  ANYORDER_RETURN_IF_ERROR(reporter->ledger_.Append(record));
+  return reporter;
+}
+
+absl::Status Reporter::Step(const StepMetrics& metrics) {
+  history_.push_back(metrics);
+  stop_budget_.AddStep(metrics.step_ms);
+  progress_.Update(metrics);
+  ANYORDER_RETURN_IF_ERROR(metrics_.Append(metrics));
+  if (metrics.held_out) ANYORDER_RETURN_IF_ERROR(ReportHeldOut(metrics.step, *metrics.held_out));
+  for (const NamedLoss& loss : metrics.losses) {
+    ANYORDER_RETURN_IF_ERROR(
+        tensorboard_.Write(metrics.step, {{absl::StrCat("train/loss_", loss.name), loss.nats}}));
+  }
+  if (metrics.next_sentence) {
+    ANYORDER_RETURN_IF_ERROR(
+        tensorboard_.Write(metrics.step,
+                           {{"train/nsp_loss", metrics.next_sentence->loss},
+                            {"train/nsp_accuracy", metrics.next_sentence->accuracy}}));
+  }
+  return tensorboard_.Write(metrics.step,
+                            {{"train/loss", metrics.loss},
+                             {"train/learning_rate", metrics.lr},
+                             {"train/grad_norm", metrics.grad_norm},
+                             {"speed/tokens_per_second", metrics.tokens_per_second},
+                             {"time/compute_ms", metrics.compute_ms},
+                             {"time/reduce_ms", metrics.reduce_ms},
+                             {"time/optimizer_ms", metrics.optimizer_ms},
+                             {"time/data_wait_ms", metrics.data_wait_ms},
+                             {"time/ckpt_stall_ms", metrics.ckpt_stall_ms}});
+}
+
+absl::Status Reporter::Incident(LedgerRecord record, const std::string& warning) {
+  progress_.Finish();
+  LogWarning(warning);
+  record.incarnation = start_.incarnation;
+  return ledger_.Append(std::move(record));
+}
+
+absl::Status Reporter::ReportHeldOut(int64_t step, const HeldOutMetrics& held_out) {
+  progress_.Finish();
+  Log(absl::StrCat("step ", step, " held-out loss ", held_out.loss));
+  Scalars scalars;
+  for (const auto& [tag, value] : {std::pair{"eval/loss", held_out.loss},
+                                   {"eval/loss_forward", held_out.loss_forward},
+                                   {"eval/loss_backward", held_out.loss_backward},
+                                   {"eval/loss_reuse", held_out.loss_reuse},
+                                   {"eval/loss_a", held_out.loss_a},
+                                   {"eval/loss_b", held_out.loss_b},
+                                   {"eval/task_accuracy", held_out.task_accuracy},
+                                   {"time/eval_ms", held_out.ms}}) {
+    if (!std::isnan(value)) scalars.emplace_back(tag, value);
+  }
+  for (const NamedLoss& loss : held_out.losses)
+    scalars.emplace_back(absl::StrCat("eval/loss_", loss.name), loss.nats);
+  return tensorboard_.Write(step, scalars);
+}
+
+absl::Status Reporter::RecordTrained(int64_t step) {
+  if (step <= recorded_step_) return absl::OkStatus();
+  LedgerRecord record;
+  record.event = "trained";
+  record.incarnation = start_.incarnation;
+  record.first_step = recorded_step_;
+  record.last_step = step;
+  recorded_step_ = step;
+  return ledger_.Append(record);
+}
+
+absl::Status Reporter::DrawLoss() {
+  return ckpt::WriteSmallFileAtomically(
+      ckpt::FileSystem::Posix(), paths_.loss_plot, LossPlot(history_, title_));
+}
+
+absl::Status Reporter::Saves(const std::vector<ckpt::SaveEvent>& events, int64_t step) {
+  for (const ckpt::SaveEvent& event : events) {
+    if (event.state != "COMMITTED") continue;
+    progress_.Finish();
+    stop_budget_.AddCommit(event.seconds_to_commit);
+    Log(absl::StrFormat("step %d COMMITTED, %d KiB; a stop needs up to %.1f s",
+                        event.step,
+                        event.bytes >> 10,
+                        stop_budget_.Seconds()));
+    LedgerRecord record;
+    record.event = "commit";
+    record.incarnation = start_.incarnation;
+    record.step = event.step;
+    record.generation = event.generation;
+    ANYORDER_RETURN_IF_ERROR(RecordTrained(step));
+    ANYORDER_RETURN_IF_ERROR(ledger_.Append(record));
+    ANYORDER_RETURN_IF_ERROR(DrawLoss());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Reporter::Stop(LedgerRecord record) {
+  progress_.Finish();
+  ANYORDER_RETURN_IF_ERROR(RecordTrained(record.step));
+  record.event = "stop";
+  record.incarnation = start_.incarnation;
+  ANYORDER_RETURN_IF_ERROR(ledger_.Append(std::move(record)));
+  return DrawLoss();
+}
+
+}  // namespace anyorder

@@ -1,0 +1,131 @@
+#include "core/train/logging/tensorboard_writer.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+#include "ckpt/crc32c.h"
+#include "core/base/status.h"
+
+namespace anyorder {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "records are little-endian");
+
+template <typename T>
+void AppendRaw(std::string& out, T value) {
+  char bytes[sizeof(T)];
+  std::memcpy(bytes, &value, sizeof(T));
+  out.append(bytes, sizeof(T));
+}
+
+// TFRecord rotates and offsets its checksums, so that a checksum of data holding checksums stays strong.
+uint32_t MaskedCrc(absl::string_view data) {
+  const uint32_t crc = ckpt::Crc32c(data.data(), static_cast<int64_t>(data.size()));
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+void AppendVarint(std::string& out, uint64_t value) {
+  for (; value >= 0x80; value >>= 7)
+    out += static_cast<char>(value | 0x80);
+  out += static_cast<char>(value);
+}
+
+// Protobuf wire types: 0 varint, 1 eight bytes, 2 length and bytes, 5 four bytes.
+void AppendTag(std::string& out, int field, int wire_type) {
+  AppendVarint(out, static_cast<uint64_t>(field) << 3 | static_cast<uint64_t>(wire_type));
+}
+
+void AppendBytes(std::string& out, int field, absl::string_view bytes) {
+  AppendTag(out, field, 2);
+  AppendVarint(out, bytes.size());
+  out.append(bytes.data(), bytes.size());
+}
+
+// Event { double wall_time = 1; int64 step = 2; ... }
+std::string EventHead(int64_t step) {
+  std::string event;
+  AppendTag(event, 1, 1);
+  AppendRaw(event, absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
+  AppendTag(event, 2, 0);
+  AppendVarint(event, static_cast<uint64_t>(step));
+  return event;
+}
+
+// Event.summary = 5: Summary { repeated Value value = 1 }, Value { string tag = 1; float simple_value = 2 }
+std::string SummaryEvent(int64_t step, const Scalars& scalars) {
+  std::string summary;
+  for (const auto& [tag, value] : scalars) {
+    std::string entry;
+    AppendBytes(entry, 1, tag);
+    AppendTag(entry, 2, 5);
+    AppendRaw(entry, static_cast<float>(value));
+    AppendBytes(summary, 1, entry);
+  }
+  std::string event = EventHead(step);
+  AppendBytes(event, 5, summary);
+  return event;
+}
+
+// Event.file_version = 3
+std::string VersionEvent() {
+  std::string event = EventHead(0);
+  AppendBytes(event, 3, "brain.Event:2");
+  return event;
+}
+
+// Event.session_log = 7: SessionLog { status = 1: START = 1 }
+std::string SessionStartEvent(int64_t first_step) {
+  std::string log;
+  AppendTag(log, 1, 0);
+  AppendVarint(log, 1);
+  std::string event = EventHead(first_step);
+  AppendBytes(event, 7, log);
+  return event;
+}
+
+}  // namespace
+
+std::string TfRecord(absl::string_view data) {
+  std::string length;
+  AppendRaw(length, static_cast<uint64_t>(data.size()));
+  std::string record = length;
+  AppendRaw(record, MaskedCrc(length));
+  record.append(data.data(), data.size());
+  AppendRaw(record, MaskedCrc(data));
+  return record;
+}
+
+absl::StatusOr<TensorboardWriter> TensorboardWriter::Create(const std::string& directory,
+                                                            int64_t incarnation,
+                                                            int64_t first_step) {
+  if (::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST)
+    return ErrnoStatus("mkdir", directory);
+  char host[256] = "localhost";
+  ::gethostname(host, sizeof host - 1);
+  // The name's order is the order in which TensorBoard reads; the rest keeps starts within one second apart.
+  const std::string path = absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d.%d",
+                                           directory,
+                                           absl::ToUnixSeconds(absl::Now()),
+                                           host,
+                                           ::getpid(),
+                                           incarnation);
+  ANYORDER_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
+  TensorboardWriter writer(std::move(file));
+  ANYORDER_RETURN_IF_ERROR(writer.file_.Append(TfRecord(VersionEvent())));
+  ANYORDER_RETURN_IF_ERROR(writer.file_.Append(TfRecord(SessionStartEvent(first_step))));
+  return writer;
+}
+
+absl::Status TensorboardWriter::Write(int64_t step, const Scalars& scalars) {
+  return file_.Append(TfRecord(SummaryEvent(step, scalars)));
+}
+
+}  // namespace anyorder

@@ -1,0 +1,130 @@
+#include "core/train/run/anomaly_policy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+
+namespace anyorder {
+namespace {
+
+// Below this part of the mean a deviation is noise of a value that hardly moves, and no measure for a jump.
+constexpr double kLeastDeviation = 0.01;
+
+void Follow(RunningSpread& spread, double value, double weight) {
+  // The first value has no mean to deviate from.
+  if (weight < 1) spread.deviation += weight * (std::abs(value - spread.mean) - spread.deviation);
+  spread.mean += weight * (value - spread.mean);
+}
+
+}  // namespace
+
+absl::Status AnomalyConfig::Validate() const {
+  FaultList faults;
+  const auto at_least = [&faults](const char* key, int64_t value, int64_t bound) {
+    faults.Require(value >= bound,
+                   absl::StrCat("anomaly.", key, " is ", value, " but must be at least ", bound));
+  };
+  faults.Require(on_nonfinite != AnomalyAction::kIgnore,
+                 "anomaly.on_nonfinite is \"ignore\" but must be skip, stop or rollback: an update "
+                 "that is not finite destroys the weights");
+  faults.Require(
+      spike_factor > 0 && std::isfinite(spike_factor),
+      absl::StrCat("anomaly.spike_factor is ", spike_factor, " but must be positive and finite"));
+  at_least("spike_window", spike_window, 2);
+  at_least("rollback_steps", rollback_steps, 1);
+  at_least("max_skipped_in_a_row", max_skipped_in_a_row, 1);
+  const bool rolls_back =
+      on_nonfinite == AnomalyAction::kRollback || on_spike == AnomalyAction::kRollback;
+  faults.Require(!rolls_back || rollback_steps < max_skipped_in_a_row,
+                 absl::StrCat("anomaly.rollback_steps is ",
+                              rollback_steps,
+                              " but must be less than anomaly.max_skipped_in_a_row = ",
+                              max_skipped_in_a_row,
+                              ", or every rollback ends the run"));
+  return faults.empty() ? absl::OkStatus() : absl::InvalidArgumentError(faults.Joined());
+}
+
+const char* NameOf(Anomaly anomaly) {
+  switch (anomaly) {
+    case Anomaly::kNonfinite:
+      return "nonfinite";
+    case Anomaly::kSpike:
+      return "spike";
+    case Anomaly::kRolledBack:
+      return "rolled_back";
+    case Anomaly::kNone:
+      break;
+  }
+  return "";
+}
+
+double AnomalyPolicy::SpikeLimit(const RunningSpread& spread) const {
+  const double deviation = std::max(spread.deviation, kLeastDeviation * std::abs(spread.mean));
+  return spread.mean + config_.spike_factor * deviation;
+}
+
+bool AnomalyPolicy::IsHeldBack(int64_t step) const {
+  return std::any_of(held_back_.begin(), held_back_.end(), [step](const HeldBackSteps& steps) {
+    return steps.first < step && step <= steps.last;
+  });
+}
+
+bool AnomalyPolicy::HoldsBack(int64_t step, double loss) const {
+  // Of a norm that nobody could object to.
+  return ActionFor(Judge(step, loss, -std::numeric_limits<double>::max())) !=
+         AnomalyAction::kIgnore;
+}
+
+double AnomalyPolicy::MostNorm() const {
+  const bool is_bounded = KnowsSpikes() && config_.on_spike != AnomalyAction::kIgnore;
+  return is_bounded ? SpikeLimit(state_.grad_norm) : std::numeric_limits<double>::infinity();
+}
+
+Anomaly AnomalyPolicy::Judge(int64_t step, double loss, double grad_norm) const {
+  if (IsHeldBack(step)) return Anomaly::kRolledBack;
+  if (!std::isfinite(loss) || !std::isfinite(grad_norm)) return Anomaly::kNonfinite;
+  if (!KnowsSpikes()) return Anomaly::kNone;
+  const bool jumps = loss > SpikeLimit(state_.loss) || grad_norm > SpikeLimit(state_.grad_norm);
+  return jumps ? Anomaly::kSpike : Anomaly::kNone;
+}
+
+AnomalyAction AnomalyPolicy::ActionFor(Anomaly anomaly) const {
+  switch (anomaly) {
+    case Anomaly::kNonfinite:
+      return config_.on_nonfinite;
+    case Anomaly::kSpike:
+      return config_.on_spike;
+    case Anomaly::kRolledBack:
+      return AnomalyAction::kSkip;
+    case Anomaly::kNone:
+      break;
+  }
+  return AnomalyAction::kIgnore;
+}
+
+void AnomalyPolicy::CountTrained(double loss, double grad_norm) {
+  state_.skipped_in_a_row = 0;
+  ++state_.trained_steps;
+  const double weight =
+      1 / static_cast<double>(std::min(state_.trained_steps, config_.spike_window));
+  Follow(state_.loss, loss, weight);
+  Follow(state_.grad_norm, grad_norm, weight);
+}
+
+absl::Status AnomalyPolicy::CheckProgress(int64_t step) const {
+  if (state_.skipped_in_a_row < config_.max_skipped_in_a_row) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat(
+      state_.skipped_in_a_row,
+      " steps in a row were skipped (anomaly.max_skipped_in_a_row), the last is step ",
+      step,
+      "; the 'skipped' lines of ledger.jsonl say why; lower the learning rate or go on "
+      "from an older checkpoint"));
+}
+
+HeldBackSteps AnomalyPolicy::RollbackFrom(int64_t step) const {
+  return {std::max<int64_t>(0, step - config_.rollback_steps), step};
+}
+
+}  // namespace anyorder

@@ -1,0 +1,218 @@
+#include "core/train/run/config_file.h"
+
+#define TOML_EXCEPTIONS 0
+#include <toml++/toml.h>
+
+#include <sstream>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "core/train/run/field_text.h"
+
+namespace anyorder {
+namespace {
+
+std::string Suggestion(absl::string_view word, const std::vector<std::string>& known) {
+  const std::string nearest = NearestName(word, known);
+  return nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?");
+}
+
+std::vector<std::string> SectionNames() {
+  std::vector<std::string> names;
+  RunConfig config;
+  auto visit = [&names](const char* section, const auto&) { names.emplace_back(section); };
+  RunConfig::VisitSections(config, visit);
+  return names;
+}
+
+template <typename Fields>
+std::vector<std::string> KeysOf(const Fields& fields) {
+  std::vector<std::string> keys;
+  auto visit = [&keys](const char* key, const auto&, auto&&...) { keys.emplace_back(key); };
+  Fields::VisitFields(fields, visit);
+  return keys;
+}
+
+// Any section's keys as "section.key": where a key of the wrong section belongs.
+std::vector<std::string> AllKeys() {
+  std::vector<std::string> keys;
+  RunConfig config;
+  auto visit = [&keys](const char* section, const auto& fields) {
+    for (const std::string& key : KeysOf(fields))
+      keys.push_back(absl::StrCat(section, ".", key));
+  };
+  RunConfig::VisitSections(config, visit);
+  return keys;
+}
+
+std::string SuggestKey(absl::string_view section,
+                       absl::string_view key,
+                       const std::vector<std::string>& keys) {
+  for (const std::string& known : AllKeys()) {
+    if (absl::EndsWith(known, absl::StrCat(".", key)))
+      return absl::StrCat("; did you mean '", known, "'?");
+  }
+  const std::string nearest = NearestName(key, keys);
+  if (!nearest.empty()) return absl::StrCat("; did you mean '", section, ".", nearest, "'?");
+  return Suggestion(absl::StrCat(section, ".", key), AllKeys());
+}
+
+// False if `node` does not hold a T.
+template <typename T>
+bool ReadNode(const toml::node& node, T& value) {
+  if constexpr (std::is_same_v<T, double>) {
+    if (!node.is_floating_point() && !node.is_integer()) return false;
+    value = *node.value<double>();
+  } else if constexpr (std::is_same_v<T, int64_t>) {
+    if (!node.is_integer()) return false;
+    value = node.as_integer()->get();
+  } else if constexpr (std::is_same_v<T, bool>) {
+    if (!node.is_boolean()) return false;
+    value = node.as_boolean()->get();
+  } else {
+    if (!node.is_string()) return false;
+    if constexpr (std::is_enum_v<T>) return field_text::ParseEnum(node.as_string()->get(), value);
+    if constexpr (std::is_same_v<T, std::string>) value = node.as_string()->get();
+  }
+  return true;
+}
+
+std::string Describe(const toml::node& node) {
+  std::ostringstream text;
+  text << toml::node_view<const toml::node>(node);
+  return text.str();
+}
+
+class SectionReader {
+ public:
+  SectionReader(absl::string_view path, FaultList& faults) : path_(path), faults_(faults) {}
+
+  template <typename Fields>
+  void Read(absl::string_view section, const toml::table& table, Fields& fields) {
+    const std::vector<std::string> keys = KeysOf(fields);
+    for (const auto& [key, node] : table) {
+      const std::string name(key.str());
+      bool known = false;
+      auto visit = [&, &node = node](const char* field, auto& value, auto&&...) {
+        if (name != field) return;
+        known = true;
+        if (ReadNode(node, value)) return;
+        Add(node,
+            absl::StrCat(section,
+                         ".",
+                         name,
+                         " is ",
+                         Describe(node),
+                         " but must be ",
+                         field_text::ExpectedType<std::decay_t<decltype(value)>>()));
+      };
+      Fields::VisitFields(fields, visit);
+      if (!known) {
+        Add(node,
+            absl::StrCat(
+                "unknown key '", section, ".", name, "'", SuggestKey(section, name, keys)));
+      }
+    }
+  }
+
+  void Add(const toml::node& node, absl::string_view fault) {
+    faults_.Add(absl::StrCat(path_, ":", node.source().begin.line, ": ", fault));
+  }
+
+ private:
+  const std::string path_;
+  FaultList& faults_;
+};
+
+}  // namespace
+
+absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text,
+                                         absl::string_view path,
+                                         const RunConfig& base) {
+  const toml::parse_result parsed = toml::parse(std::string_view(text.data(), text.size()));
+  if (!parsed) {
+    const toml::parse_error& error = parsed.error();
+    const std::string_view what = error.description();
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ":", error.source().begin.line, ": ", absl::string_view(what.data(), what.size())));
+  }
+  RunConfig config = base;
+  FaultList faults;
+  SectionReader reader(path, faults);
+  for (const auto& [key, node] : parsed.table()) {
+    const std::string name(key.str());
+    bool known = false;
+    auto visit = [&, &node = node](const char* section, auto& fields) {
+      if (name != section) return;
+      known = true;
+      if (const toml::table* table = node.as_table()) return reader.Read(name, *table, fields);
+      reader.Add(node, absl::StrCat("'", name, "' must be a section: [", name, "]"));
+    };
+    RunConfig::VisitSections(config, visit);
+    if (known) continue;
+    const std::string text =
+        node.is_table()
+            ? absl::StrCat("unknown section '", name, "'", Suggestion(name, SectionNames()))
+            : absl::StrCat("key '", name, "' is in no section", SuggestKey("", name, {}));
+    reader.Add(node, text);
+  }
+  if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
+  config.Resolve();
+  return config;
+}
+
+absl::Status ApplyOverride(absl::string_view assignment, RunConfig& config) {
+  const size_t equals = assignment.find('=');
+  const size_t dot = assignment.find('.');
+  if (equals == absl::string_view::npos || dot == absl::string_view::npos || dot > equals) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--set ", assignment, ": expected section.key=value"));
+  }
+  const absl::string_view section = assignment.substr(0, dot);
+  const absl::string_view key = assignment.substr(dot + 1, equals - dot - 1);
+  absl::string_view word = assignment.substr(equals + 1);
+  if (word.size() >= 2 && word.front() == '"' && word.back() == '"')
+    word = word.substr(1, word.size() - 2);
+
+  absl::Status status = absl::InvalidArgumentError(absl::StrCat("--set ",
+                                                                assignment,
+                                                                ": unknown key '",
+                                                                section,
+                                                                ".",
+                                                                key,
+                                                                "'",
+                                                                SuggestKey(section, key, {})));
+  auto visit_section = [&](const char* name, auto& fields) {
+    if (section != name) return;
+    auto visit = [&](const char* field, auto& value, auto&&...) {
+      if (key != field) return;
+      using Value = std::decay_t<decltype(value)>;
+      status = field_text::ParseWord(word, value)
+                   ? absl::OkStatus()
+                   : absl::InvalidArgumentError(absl::StrCat(
+                         "--set ", assignment, ": must be ", field_text::ExpectedType<Value>()));
+    };
+    std::decay_t<decltype(fields)>::VisitFields(fields, visit);
+  };
+  RunConfig::VisitSections(config, visit_section);
+  config.Resolve();
+  return status;
+}
+
+absl::StatusOr<RunConfig> LoadRunConfig(const std::string& path,
+                                        const std::vector<std::string>& overrides,
+                                        const RunConfig& base) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ANYORDER_ASSIGN_OR_RETURN(RunConfig config, ParseRunConfig(text, path, base));
+  for (const std::string& assignment : overrides)
+    ANYORDER_RETURN_IF_ERROR(ApplyOverride(assignment, config));
+  ANYORDER_RETURN_IF_ERROR(Annotate(config.Validate(), path));
+  return config;
+}
+
+}  // namespace anyorder

@@ -1,0 +1,93 @@
+#include "core/train/run/device.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace anyorder {
+namespace {
+
+int UsableCores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+}  // namespace
+
+int LocalRank(const std::vector<std::string>& hosts, int rank) {
+  return static_cast<int>(std::count(hosts.begin(), hosts.begin() + rank, hosts[rank]));
+}
+
+kernels::BackendOptions RankBackendOptions(const RunConfig& config,
+                                           const std::string& run_dir,
+                                           dist::Communicator& communicator) {
+  const std::vector<std::string> hosts = communicator.AllGatherStrings(communicator.host());
+  const auto here = static_cast<int>(std::count(hosts.begin(), hosts.end(), communicator.host()));
+  kernels::BackendOptions options;
+  options.num_threads = config.cpu.threads > 0 ? static_cast<int>(config.cpu.threads)
+                                               : std::max(1, UsableCores() / here);
+  options.device = config.train.device;
+  options.local_rank = LocalRank(hosts, communicator.rank());
+  options.gemm_table = config.train.gemm_table.empty() ? absl::StrCat(run_dir, "/gemm_table.txt")
+                                                       : config.train.gemm_table;
+  options.writes_gemm_table = communicator.rank() == 0;
+  return options;
+}
+
+std::string DeviceName(const kernels::Backend& backend) {
+  return backend.is_host_memory() ? "cpu" : backend.name();
+}
+
+absl::Status CheckSameDevices(const kernels::Backend& backend, dist::Communicator& communicator) {
+  const std::vector<std::string> all = communicator.AllGatherStrings(DeviceName(backend));
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rank ",
+        rank,
+        " computes on ",
+        all[rank],
+        ", rank 0 on ",
+        all[0],
+        ": one job needs one kind of device; choose nodes alike, or set train.device = "
+        "\"cpu\""));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WithWhatFits(const absl::Status& status,
+                          const TrainConfig& train,
+                          const std::function<bool(int64_t lanes)>& fits) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  // Halves, so that the number of microbatches stays a power of two.
+  int64_t lanes = train.microbatch_lanes;
+  while (lanes % 2 == 0) {
+    lanes /= 2;
+    if (!fits(lanes)) continue;
+    return absl::ResourceExhaustedError(absl::StrCat(status.message(),
+                                                     "; train.microbatch_lanes = ",
+                                                     lanes,
+                                                     " fits, it is ",
+                                                     train.microbatch_lanes));
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat(status.message(),
+                   "; not even train.microbatch_lanes = ",
+                   lanes,
+                   " fits: the model is too large for this device"));
+}
+
+std::string DeviceChange(const std::string& saved, const std::string& now) {
+  const std::string before = saved.empty() ? "cpu" : saved;
+  if (before == now) return "";
+  return absl::StrCat("the checkpoint was made on ",
+                      before,
+                      ", this start computes on ",
+                      now,
+                      ": from here on the run's bits are not those of a run that stayed there");
+}
+
+}  // namespace anyorder

@@ -1,0 +1,229 @@
+#include "core/train/run/metrics.h"
+
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+#include "ckpt/file_system.h"
+#include "core/base/status.h"
+#include "core/base/utc_time.h"
+#include "core/base/whole_file.h"
+
+namespace anyorder {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kStreamBlockBytes = 1 << 20;
+
+// Splits of the held-out loss, eval_loss_SPLIT.
+constexpr std::array kSplits = {"forward", "backward", "reuse", "a", "b"};
+
+bool IsSplit(absl::string_view name) {
+  return std::find(kSplits.begin(), kSplits.end(), name) != kSplits.end();
+}
+
+template <typename Metrics, typename Visitor>
+void VisitMembers(Metrics& metrics, Visitor visit) {
+  visit("step", metrics.step);
+  visit("loss", metrics.loss);
+  visit("lr", metrics.lr);
+  visit("grad_norm", metrics.grad_norm);
+  visit("tokens_per_second", metrics.tokens_per_second);
+  visit("data_wait_ms", metrics.data_wait_ms);
+  visit("ckpt_stall_ms", metrics.ckpt_stall_ms);
+  visit("step_ms", metrics.step_ms);
+  visit("compute_ms", metrics.compute_ms);
+  visit("reduce_ms", metrics.reduce_ms);
+  visit("optimizer_ms", metrics.optimizer_ms);
+  visit("tokens", metrics.tokens);
+  visit("targets", metrics.targets);
+  visit("skipped", metrics.skipped);
+  visit("samples", metrics.samples);
+  visit("incarnation", metrics.incarnation);
+  visit("peak_rss_bytes", metrics.peak_rss_bytes);
+  visit("time", metrics.time);
+}
+
+template <typename Metrics, typename Visitor>
+void VisitNextSentence(Metrics& metrics, Visitor visit) {
+  visit("nsp_loss", metrics.loss);
+  visit("nsp_accuracy", metrics.accuracy);
+}
+
+template <typename Metrics, typename Visitor>
+void VisitHeldOut(Metrics& metrics, Visitor visit) {
+  visit("eval_loss", metrics.loss);
+  visit("eval_standard_error", metrics.standard_error);
+  visit("eval_loss_forward", metrics.loss_forward);
+  visit("eval_loss_backward", metrics.loss_backward);
+  visit("eval_loss_reuse", metrics.loss_reuse);
+  visit("eval_loss_a", metrics.loss_a);
+  visit("eval_loss_b", metrics.loss_b);
+  visit("eval_task_accuracy", metrics.task_accuracy);
+  visit("eval_targets", metrics.targets);
+  visit("eval_ms", metrics.ms);
+}
+
+// Members PREFIX + name of losses that only the objective knows by name.
+constexpr absl::string_view kLossPrefix = "loss_";
+constexpr absl::string_view kHeldOutLossPrefix = "eval_loss_";
+
+std::vector<NamedLoss> ParseLosses(const Json& json, absl::string_view prefix) {
+  std::vector<NamedLoss> losses;
+  for (const auto& [key, value] : json.items()) {
+    if (!absl::StartsWith(key, prefix) || !(value.is_number() || value.is_null())) continue;
+    const std::string name = key.substr(prefix.size());
+    if (prefix == kHeldOutLossPrefix && IsSplit(name)) continue;
+    losses.push_back({name, value.is_null() ? std::nan("") : value.get<double>()});
+  }
+  return losses;
+}
+
+bool ParseLine(absl::string_view line, StepMetrics& metrics) {
+  const Json json = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("step")) return false;
+  const auto read = [&json](const char* key, auto& value) {
+    const auto it = json.find(key);
+    if (it == json.end()) return;
+    using Value = std::decay_t<decltype(value)>;
+    if constexpr (std::is_same_v<Value, bool>) {
+      if (it->is_boolean()) value = it->template get<bool>();
+    } else if constexpr (std::is_same_v<Value, std::string>) {
+      if (it->is_string()) value = it->template get<std::string>();
+    } else if (it->is_number()) {
+      value = it->template get<Value>();
+    } else if constexpr (std::is_same_v<Value, double>) {
+      value = std::nan("");  // JSON has no NaN: null stands for it
+    }
+  };
+  VisitMembers(metrics, read);
+  if (json.contains("task_accuracy")) read("task_accuracy", metrics.task_accuracy.emplace());
+  if (json.contains("nsp_loss")) VisitNextSentence(metrics.next_sentence.emplace(), read);
+  metrics.losses = ParseLosses(json, kLossPrefix);
+  if (json.contains("eval_loss")) {
+    VisitHeldOut(metrics.held_out.emplace(), read);
+    metrics.held_out->losses = ParseLosses(json, kHeldOutLossPrefix);
+  }
+  return true;
+}
+
+struct MetricsFile {
+  std::vector<std::string> lines;  // without newline
+  std::vector<StepMetrics> metrics;
+};
+
+absl::StatusOr<MetricsFile> ReadFile(const std::string& path) {
+  MetricsFile result;
+  const absl::StatusOr<std::string> text = ReadWholeFile(path);
+  if (absl::IsNotFound(text.status())) return result;
+  ANYORDER_RETURN_IF_ERROR(text.status());
+  size_t begin = 0;
+  for (size_t end = text->find('\n'); end != std::string::npos; end = text->find('\n', begin)) {
+    std::string line = text->substr(begin, end - begin);
+    begin = end + 1;
+    StepMetrics metrics;
+    if (!ParseLine(line, metrics)) continue;  // torn by a crash
+    result.lines.push_back(std::move(line));
+    result.metrics.push_back(metrics);
+  }
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& path) {
+  ANYORDER_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
+  return MetricsLog(std::move(file));
+}
+
+absl::Status MetricsLog::Append(StepMetrics metrics) {
+  metrics.time = UtcTimeStamp();
+  Json json;
+  const auto write = [&json](const char* key, const auto& value) { json[key] = value; };
+  VisitMembers(metrics, write);
+  for (const NamedLoss& loss : metrics.losses)
+    json[absl::StrCat(kLossPrefix, loss.name)] = loss.nats;
+  if (metrics.task_accuracy) write("task_accuracy", *metrics.task_accuracy);
+  if (metrics.next_sentence) VisitNextSentence(*metrics.next_sentence, write);
+  if (metrics.held_out) {
+    VisitHeldOut(*metrics.held_out, write);
+    // Splits that the objective does not have. A loss that is not a number stays, as null.
+    for (const char* split : kSplits) {
+      const auto it = json.find(absl::StrCat("eval_loss_", split));
+      if (std::isnan(it->get<double>()) && !std::isnan(metrics.held_out->loss)) json.erase(it);
+    }
+    if (std::isnan(metrics.held_out->task_accuracy)) json.erase("eval_task_accuracy");
+    for (const NamedLoss& loss : metrics.held_out->losses)
+      json[absl::StrCat(kHeldOutLossPrefix, loss.name)] = loss.nats;
+  }
+  return file_.Append(json.dump() + "\n");
+}
+
+absl::StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path) {
+  ANYORDER_ASSIGN_OR_RETURN(MetricsFile file, ReadFile(path));
+  return std::move(file.metrics);
+}
+
+absl::Status MetricsStream::Read(absl::FunctionRef<void()> start_over,
+                                 absl::FunctionRef<void(StepMetrics)> take) {
+  const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT) return absl::OkStatus();
+  if (fd < 0) return ErrnoStatus("open", path_);
+  const absl::Cleanup close = [fd] { ::close(fd); };
+  struct stat file = {};
+  if (::fstat(fd, &file) != 0) return ErrnoStatus("stat", path_);
+  if (inode_ != 0 && (inode_ != file.st_ino || file.st_size < offset_)) {
+    offset_ = 0;
+    start_over();
+  }
+  inode_ = file.st_ino;
+  std::vector<char> block(kStreamBlockBytes);
+  std::string pending;  // what follows the last newline
+  ssize_t got = 0;
+  while ((got = ::pread(
+              fd, block.data(), block.size(), offset_ + static_cast<int64_t>(pending.size()))) >
+         0) {
+    pending.append(block.data(), static_cast<size_t>(got));
+    size_t begin = 0;
+    for (size_t end = pending.find('\n'); end != std::string::npos;
+         end = pending.find('\n', begin)) {
+      StepMetrics metrics;
+      if (ParseLine(absl::string_view(pending).substr(begin, end - begin), metrics))
+        take(std::move(metrics));
+      begin = end + 1;
+    }
+    offset_ += static_cast<int64_t>(begin);
+    pending.erase(0, begin);
+  }
+  return got < 0 ? ErrnoStatus("read", path_) : absl::OkStatus();
+}
+
+absl::Status SetAsideLaterSteps(const std::string& path,
+                                const std::string& redone_path,
+                                int64_t step) {
+  ANYORDER_ASSIGN_OR_RETURN(const MetricsFile file, ReadFile(path));
+  std::string kept;
+  std::string later;
+  for (size_t i = 0; i < file.lines.size(); ++i)
+    absl::StrAppend(file.metrics[i].step <= step ? &kept : &later, file.lines[i], "\n");
+  if (later.empty()) return absl::OkStatus();
+  ANYORDER_ASSIGN_OR_RETURN(AppendFile redone, AppendFile::Open(redone_path));
+  ANYORDER_RETURN_IF_ERROR(redone.Append(later));
+  ANYORDER_RETURN_IF_ERROR(redone.Sync());
+  return ckpt::WriteSmallFileAtomically(ckpt::FileSystem::Posix(), path, kept);
+}
+
+}  // namespace anyorder

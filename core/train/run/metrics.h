@@ -1,0 +1,112 @@
+// run-dir/metrics.jsonl: one JSON object per finished step (FORMAT.md), for people, scripts and `anyorder status`.
+
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/train/run/append_file.h"
+
+namespace anyorder {
+
+// The mean of one of several losses (Objective::loss_names).
+struct NamedLoss {
+  std::string name;
+  double nats = 0;
+};
+
+// Held-out loss after a step, in nats a target; NaN for a split without targets.
+struct HeldOutMetrics {
+  double loss = 0;
+  double standard_error = 0;
+  double loss_forward = std::numeric_limits<double>::quiet_NaN();
+  double loss_backward = std::numeric_limits<double>::quiet_NaN();
+  double loss_reuse = std::numeric_limits<double>::quiet_NaN();
+  double loss_a = std::numeric_limits<double>::quiet_NaN();
+  double loss_b = std::numeric_limits<double>::quiet_NaN();
+  std::vector<NamedLoss> losses;
+  // Share of labelled examples whose likeliest class or choice is the label; NaN without a task head.
+  double task_accuracy = std::numeric_limits<double>::quiet_NaN();
+  int64_t targets = 0;
+  double ms = 0;  // wall time of the evaluation on rank 0
+};
+
+// Of the next-sentence labels of a step, one a lane.
+struct NextSentenceMetrics {
+  double loss = 0;      // nats a label
+  double accuracy = 0;  // share of labels that were the likelier class
+};
+
+struct StepMetrics {
+  int64_t step = 0;  // steps finished, this one included
+  int64_t incarnation = 0;
+  double loss = 0;  // nats a target, over all ranks and targets; without next-sentence labels
+  double lr = 0;
+  double grad_norm = 0;  // before clipping
+  double targets = 0;    // total target weight
+  int64_t tokens = 0;    // content tokens of the step
+  bool skipped = false;  // something was not finite: weights and memory are as before
+  std::string samples;   // data::StepDigest of what all lanes read
+  double tokens_per_second = 0;
+  // Rank 0's wall time of the step and its parts, in ms. On a device a step ends when its norm is known: what is left of the update by
+  // then is in the next step's time.
+  double step_ms = 0;
+  double data_wait_ms = 0;
+  double compute_ms = 0;    // forward and backward of this rank's microbatches
+  double reduce_ms = 0;     // gradient reduce-scatter, waiting for slower ranks included
+  double optimizer_ms = 0;  // update and all-gather of weights
+  double ckpt_stall_ms = 0;
+  std::string time;               // RFC 3339, of the line itself; filled in by Append
+  int64_t peak_rss_bytes = 0;     // of rank 0
+  std::vector<NamedLoss> losses;  // what `loss` is made of, where the objective tells parts apart
+  std::optional<double> task_accuracy;  // with objective.num_classes
+  std::optional<NextSentenceMetrics>
+      next_sentence;                       // objective.next_sentence, if a lane has a label
+  std::optional<HeldOutMetrics> held_out;  // where the step was followed by an evaluation
+};
+
+class MetricsLog {
+ public:
+  static absl::StatusOr<MetricsLog> Open(const std::string& path);
+  absl::Status Append(StepMetrics metrics);
+
+ private:
+  explicit MetricsLog(AppendFile file) : file_(std::move(file)) {}
+  AppendFile file_;
+};
+
+// All whole lines, in file order. Empty if there is no such file; lines that do not parse are left out.
+absl::StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path);
+
+// metrics.jsonl as a stream: it may be larger than memory, and it may grow while it is watched.
+class MetricsStream {
+ public:
+  explicit MetricsStream(std::string path) : path_(std::move(path)) {}
+
+  // Gives the whole lines that were appended since the last call to `take`, in file order; those that do not parse are left
+  // out. `start_over` is called first if the file is no longer the one that was read (a restart rewrites it): all its lines
+  // come again.
+  absl::Status Read(absl::FunctionRef<void()> start_over,
+                    absl::FunctionRef<void(StepMetrics)> take);
+
+ private:
+  const std::string path_;
+  uint64_t inode_ = 0;  // of the file that was read; 0: none yet
+  int64_t offset_ = 0;  // of the first line that was not taken
+};
+
+// Before a run goes on from `step`: moves the lines of later steps, whose work was lost, from `path` to the end of
+// `redone_path`, so that `path` keeps one line a step.
+absl::Status SetAsideLaterSteps(const std::string& path,
+                                const std::string& redone_path,
+                                int64_t step);
+
+}  // namespace anyorder

@@ -1,0 +1,240 @@
+#include "core/train/run/run_config.h"
+
+#include <bit>
+#include <map>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+
+#include "core/base/check.h"
+#include "core/objective/objective.h"
+#include "core/train/run/field_text.h"
+#include "data/digest.h"
+
+namespace anyorder {
+namespace {
+
+// Keys that may change between starts of one run. The dataset is compared by its digest, not by where it lies.
+bool DecidesResult(absl::string_view section, absl::string_view key) {
+  for (const char* free : {"anomaly", "checkpoint", "cpu", "data", "eval"}) {
+    if (section == free) return false;
+  }
+  if (section == "dist") return key == "reduction";
+  // Devices and algorithms differ in rounding only, and a log line says when they change.
+  if (key == "device" || key == "gemm_table") return false;
+  // Which weights a run began with stands in its ledger, by their digest; where they lie may change.
+  return key != "log_every" && key != "prefetch_steps" && key != "init_from";
+}
+
+// New keys decide unless they are listed, which errs on the safe side.
+bool DecidesFunction(absl::string_view section, absl::string_view key) {
+  // It adds a head to the model.
+  if (section == "objective")
+    return key == "next_sentence" || key == "task" || key == "num_classes";
+  if (section != "model") return false;
+  for (const char* free : {"mem_len",
+                           "initial_memory",
+                           "dropout",
+                           "attention_dropout",
+                           "initializer",
+                           "init_range",
+                           "layer_norm_gain_range",
+                           "readout_dropout",
+                           "attention_windows",  // staged pretraining widens them
+                           "same_length",
+                           "dtype"}) {
+    if (key == free) return false;
+  }
+  return true;
+}
+
+// Calls emit(section, key, text of the value) for each field in order.
+template <typename Emit>
+void ForEachField(const RunConfig& config, Emit emit) {
+  auto visit_section = [&emit](const char* section, const auto& fields) {
+    auto visit = [&](const char* key, const auto& value, auto&&...) {
+      emit(section, key, field_text::Format(value));
+    };
+    std::decay_t<decltype(fields)>::VisitFields(fields, visit);
+  };
+  RunConfig::VisitSections(config, visit_section);
+}
+
+void CheckTrain(const TrainConfig& train, FaultList& faults) {
+  const auto at_least = [&faults](const char* key, int64_t value, int64_t bound) {
+    faults.Require(value >= bound,
+                   absl::StrCat("train.", key, " is ", value, " but must be at least ", bound));
+  };
+  at_least("steps", train.steps, 1);
+  at_least("seed", train.seed, 0);
+  at_least("lanes", train.lanes, 1);
+  at_least("microbatch_lanes", train.microbatch_lanes, 1);
+  at_least("prefetch_steps", train.prefetch_steps, 1);
+  at_least("log_every", train.log_every, 1);
+  if (train.lanes < 1 || train.microbatch_lanes < 1) return;
+  const bool whole = train.lanes % train.microbatch_lanes == 0;
+  faults.Require(whole && std::has_single_bit(static_cast<uint64_t>(train.num_microbatches())),
+                 absl::StrCat("train.lanes is ",
+                              train.lanes,
+                              " but must be train.microbatch_lanes = ",
+                              train.microbatch_lanes,
+                              " times a power of two"));
+}
+
+void CheckEval(const RunConfig& config, FaultList& faults) {
+  const EvalConfig& eval = config.eval;
+  for (const auto& [key, value] : {std::pair{"every", eval.every},
+                                   {"batches", eval.batches},
+                                   {"lanes", eval.lanes},
+                                   {"seed", eval.seed}}) {
+    faults.Require(value >= 0, absl::StrCat("eval.", key, " is ", value, " but must be 0 or more"));
+  }
+  faults.Require(eval.every == 0 || !eval.shards.empty(),
+                 absl::StrCat("eval.every is ",
+                              eval.every,
+                              " but eval.shards is missing: the directory of held-out text that "
+                              "`anyorder prep --vocab` wrote"));
+  faults.Require(!config.sampling.bidirectional || eval.lanes % 2 == 0,
+                 absl::StrCat("eval.lanes is ",
+                              eval.lanes,
+                              " but must be even: half of the lanes read backwards "
+                              "(sampling.bidirectional)"));
+}
+
+void CheckRest(const RunConfig& config, FaultList& faults) {
+  const auto at_least = [&faults](const char* key, int64_t value, int64_t bound) {
+    faults.Require(value >= bound,
+                   absl::StrCat(key, " is ", value, " but must be at least ", bound));
+  };
+  at_least("dist.bucket_mib", config.dist.bucket_mib, 1);
+  faults.Require(config.dist.bucket_mib <= 4096,
+                 absl::StrCat("dist.bucket_mib is ",
+                              config.dist.bucket_mib,
+                              " but must be at most 4096: the whole gradient is one bucket then"));
+  at_least("dist.hang_report_seconds", config.dist.hang_report_seconds, 1);
+  at_least("dist.hang_exit_seconds", config.dist.hang_exit_seconds, 1);
+  at_least("dist.replica_check_every", config.dist.replica_check_every, 0);
+  at_least("checkpoint.every", config.checkpoint.every, 0);
+  at_least("checkpoint.keep_last", config.checkpoint.keep_last, 2);
+  at_least("checkpoint.keep_every", config.checkpoint.keep_every, 0);
+  at_least("checkpoint.max_failed_saves", config.checkpoint.max_failed_saves, 1);
+  at_least("checkpoint.commit_seconds", config.checkpoint.commit_seconds, 1);
+  at_least("cpu.threads", config.cpu.threads, 0);
+  faults.Require(config.sampling.bidirectional ? config.train.lanes % 2 == 0 : true,
+                 absl::StrCat("train.lanes is ",
+                              config.train.lanes,
+                              " but must be even: half of the lanes read backwards "
+                              "(sampling.bidirectional)"));
+  faults.Require(config.model.dtype != ComputeType::kFloat64,
+                 "model.dtype is \"fp64\", which only tests of the network use; use fp32 or bf16");
+  faults.Require(!config.data.shards.empty(),
+                 "data.shards is missing: the directory that `anyorder prep` wrote");
+}
+
+}  // namespace
+
+absl::Status RunConfig::Validate() const {
+  ANYORDER_CHECK(model.next_sentence_head == objective.next_sentence) << "not resolved";
+  FaultList faults;
+  const auto add = [&faults](const absl::Status& status) {
+    if (!status.ok()) faults.Add(std::string(status.message()));
+  };
+  add(model.Validate());
+  add(optimizer.Validate());
+  add(anomaly.Validate());
+  const absl::StatusOr<std::unique_ptr<Objective>> made =
+      MakeObjective(objective.name, model, sampling);
+  add(made.status());
+  if (made.ok()) add(sampling.Validate((*made)->sample_kind()));
+  CheckTrain(train, faults);
+  CheckRest(*this, faults);
+  CheckEval(*this, faults);
+  if (faults.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(faults.Joined());
+}
+
+absl::Status RunConfig::ValidateWorldSize(int64_t ranks) const {
+  if (ranks >= 1 && ranks <= train.num_microbatches()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(ranks,
+                   " ranks for ",
+                   train.num_microbatches(),
+                   " microbatches a step (train.lanes / train.microbatch_lanes); use 1 to ",
+                   train.num_microbatches(),
+                   " ranks or smaller microbatches"));
+}
+
+std::string RunConfig::ToText() const {
+  std::string text;
+  std::string current;
+  ForEachField(*this, [&](const char* section, const char* key, const std::string& value) {
+    if (current != section) {
+      absl::StrAppend(&text, current.empty() ? "" : "\n", "[", section, "]\n");
+      current = section;
+    }
+    absl::StrAppend(&text, key, " = ", value, "\n");
+  });
+  return text;
+}
+
+std::vector<std::string> RunConfig::IdentityLines() const {
+  std::vector<std::string> lines;
+  ForEachField(*this, [&lines](const char* section, const char* key, const std::string& value) {
+    if (DecidesResult(section, key)) lines.push_back(absl::StrCat(section, ".", key, " = ", value));
+  });
+  return lines;
+}
+
+std::string RunConfig::IdentityDigest() const {
+  static const std::vector<std::string> defaults = RunConfig().IdentityLines();
+  std::vector<std::string> lines = IdentityLines();
+  size_t key = 0;
+  std::erase_if(lines, [&key](const std::string& line) { return line == defaults[key++]; });
+  return data::DigestOf(absl::StrJoin(lines, "\n")).Hex();
+}
+
+std::vector<std::string> FunctionLines(const RunConfig& config) {
+  std::vector<std::string> lines;
+  ForEachField(config, [&lines](const char* section, const char* key, const std::string& value) {
+    if (DecidesFunction(section, key))
+      lines.push_back(absl::StrCat(section, ".", key, " = ", value));
+  });
+  return lines;
+}
+
+absl::Status CheckSameFunction(const RunConfig& weights, const RunConfig& now) {
+  const std::vector<std::string> given = FunctionLines(weights);
+  const std::vector<std::string> wanted = FunctionLines(now);
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (given[i] == wanted[i]) continue;
+    const bool is_head = weights.objective.next_sentence != now.objective.next_sentence;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the weights are of a model with ",
+                     given[i],
+                     " and mean nothing with ",
+                     wanted[i],
+                     "; leave that key out",
+                     is_head ? ", or import them again with --set " : "",
+                     is_head ? absl::StrReplaceAll(wanted[i], {{" = ", "="}}) : ""));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSameRun(const RunConfig& started, const RunConfig& now) {
+  const std::vector<std::string> before = started.IdentityLines();
+  const std::vector<std::string> after = now.IdentityLines();
+  for (size_t i = 0; i < before.size(); ++i) {
+    if (before[i] == after[i]) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the run was started with ",
+                     before[i],
+                     " and cannot go on with ",
+                     after[i],
+                     "; use the same value, or another run directory for another run"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace anyorder

@@ -1,0 +1,59 @@
+#include "core/train/run/stop_signal.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <csignal>
+#include <mutex>
+#include <thread>
+
+namespace anyorder {
+namespace {
+
+std::atomic<int> stop_signal = 0;
+std::atomic<bool> is_urgent = false;
+
+void Remember(int signal_number) {
+  // The launcher repeats SIGUSR1 until it is heard, so a second one says nothing new.
+  if (signal_number == SIGUSR2 || (stop_signal != 0 && signal_number != SIGUSR1)) is_urgent = true;
+  if (stop_signal == 0) stop_signal = signal_number;
+}
+
+sigset_t StopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal_number : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2})
+    sigaddset(&signals, signal_number);
+  return signals;
+}
+
+void Listen() {
+  const sigset_t signals = StopSignals();
+  while (true) {
+    int signal_number = 0;
+    if (sigwait(&signals, &signal_number) == 0) Remember(signal_number);
+  }
+}
+
+}  // namespace
+
+// No handler: one may run on any thread, on that thread's stack, and oneDNN's generated matrix products keep their stack pointer
+// elsewhere while they compute. A handler's frame there overwrites the heap (oneDNN 2.6.3: seen as crashes in half of all stops).
+void InstallStopSignals() {
+  const sigset_t signals = StopSignals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  static std::once_flag is_listening;
+  std::call_once(is_listening, [] { std::thread(Listen).detach(); });
+  stop_signal = 0;
+  is_urgent = false;
+}
+
+int StopSignal() {
+  return stop_signal;
+}
+
+bool StopIsUrgent() {
+  return is_urgent;
+}
+
+}  // namespace anyorder

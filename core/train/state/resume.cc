@@ -1,0 +1,211 @@
+#include "core/train/state/resume.h"
+
+#include <nlohmann/json.hpp>
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "ckpt/reader.h"
+#include "core/base/status.h"
+#include "core/train/run/config_file.h"
+#include "core/train/run/ledger.h"
+#include "core/train/run/run_directory.h"
+
+namespace anyorder {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+absl::Status NothingToResume(const std::string& run_dir) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "'", run_dir, "' has no committed checkpoint to resume from; start it with --resume auto"));
+}
+
+absl::Status CheckpointsLost(const std::string& run_dir, int64_t step) {
+  return absl::DataLossError(absl::StrCat(
+      "the ledger of '",
+      run_dir,
+      "' says that step ",
+      step,
+      " was committed, but no checkpoint is there; restore it, or use another run directory"));
+}
+
+absl::StatusOr<int64_t> CommittedStep(const std::string& run_dir) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records,
+                            ReadLedger(RunDirectory(run_dir).ledger));
+  return Summarize(records).committed_step;
+}
+
+// One list of members for writing and reading.
+template <typename State, typename Visitor>
+void VisitAnomaly(State& state, Visitor visit) {
+  visit("trained_steps", state.trained_steps);
+  visit("loss_mean", state.loss.mean);
+  visit("loss_deviation", state.loss.deviation);
+  visit("grad_norm_mean", state.grad_norm.mean);
+  visit("grad_norm_deviation", state.grad_norm.deviation);
+  visit("skipped_in_a_row", state.skipped_in_a_row);
+}
+
+// Decimal digits that read back as the same bits.
+Json AnomalyJson(const AnomalyState& state) {
+  Json json;
+  VisitAnomaly(state, [&json](const char* key, const auto& value) { json[key] = value; });
+  return json;
+}
+
+AnomalyState ParseAnomaly(const Json& json) {
+  AnomalyState state;
+  VisitAnomaly(state, [&json](const char* key, auto& value) {
+    if (json.contains(key) && json[key].is_number())
+      value = json[key].get<std::decay_t<decltype(value)>>();
+  });
+  return state;
+}
+
+std::vector<LaneRestart> ParseLaneRestarts(const Json& json) {
+  std::vector<LaneRestart> restarts;
+  const auto all = json.find("lane_restarts");
+  if (all == json.end() || !all->is_array()) return restarts;
+  for (const Json& one : *all) {
+    if (one.is_array() && one.size() == 2 && one[0].is_number_integer() &&
+        one[1].is_number_integer())
+      restarts.push_back({one[0].get<int64_t>(), one[1].get<int64_t>()});
+  }
+  return restarts;
+}
+
+}  // namespace
+
+absl::StatusOr<ResumeMode> ParseResumeMode(absl::string_view text) {
+  if (text == "auto") return ResumeMode::kAuto;
+  if (text == "required") return ResumeMode::kRequired;
+  if (text == "never") return ResumeMode::kNever;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--resume ", text, ": must be auto, required or never"));
+}
+
+absl::Status CheckResume(const std::string& run_dir, ResumeMode mode) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<ckpt::CheckpointInfo> found,
+                            ckpt::ListCheckpoints(run_dir));
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t committed, CommittedStep(run_dir));
+  if (mode == ResumeMode::kNever && (!found.empty() || committed >= 0)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("'",
+                     run_dir,
+                     "' already has checkpoints and --resume never would mix two runs; "
+                     "use --resume auto or another run directory"));
+  }
+  if (!found.empty() || mode == ResumeMode::kNever) return absl::OkStatus();
+  if (committed >= 0) return CheckpointsLost(run_dir, committed);
+  return mode == ResumeMode::kRequired ? NothingToResume(run_dir) : absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ChooseCheckpoint(const std::string& run_dir, ResumeMode mode) {
+  ANYORDER_RETURN_IF_ERROR(CheckResume(run_dir, mode));
+  if (mode == ResumeMode::kNever) return std::string();
+  absl::StatusOr<std::string> newest = ckpt::FindNewestGood(run_dir, /*quarantine_bad=*/true);
+  if (!absl::IsNotFound(newest.status())) return newest;
+  return mode == ResumeMode::kRequired ? absl::StatusOr<std::string>(NothingToResume(run_dir))
+                                       : std::string();
+}
+
+std::string SerializeMetadata(const TrainMetadata& metadata, const ParameterLayout& layout) {
+  Json json = {{"step", metadata.step},
+               {"skipped_steps", metadata.skipped_steps},
+               {"anomaly", AnomalyJson(metadata.anomaly)},
+               {"world_size", metadata.world_size},
+               {"device", metadata.device},
+               {"config_digest", metadata.config_digest},
+               {"dataset_digest", metadata.dataset_digest},
+               {"tokenizer_digest", metadata.tokenizer_digest},
+               {"config", metadata.config_text}};
+  Json& restarts = json["lane_restarts"] = Json::array();
+  for (const LaneRestart& restart : metadata.lane_restarts)
+    restarts.push_back({restart.lane, restart.step});
+  Json& table = json["parameters"] = Json::array();
+  for (const ParameterInfo& info : layout.parameters()) {
+    Json shape = Json::array();
+    for (int i = 0; i < info.shape.rank(); ++i)
+      shape.push_back(info.shape[i]);
+    table.push_back({{"name", info.name}, {"offset", info.offset}, {"shape", shape}});
+  }
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+absl::StatusOr<TrainMetadata> ParseMetadata(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object())
+    return absl::FailedPreconditionError("the checkpoint was not written by anyorder-train");
+  TrainMetadata metadata;
+  const auto integer = [&json](const char* key) {
+    return json.contains(key) && json[key].is_number_integer() ? json[key].get<int64_t>() : 0;
+  };
+  const auto string = [&json](const char* key) {
+    return json.contains(key) && json[key].is_string() ? json[key].get<std::string>() : "";
+  };
+  metadata.step = integer("step");
+  metadata.skipped_steps = integer("skipped_steps");
+  if (json.contains("anomaly")) metadata.anomaly = ParseAnomaly(json["anomaly"]);
+  metadata.lane_restarts = ParseLaneRestarts(json);
+  metadata.world_size = static_cast<int>(integer("world_size"));
+  metadata.device = string("device");
+  metadata.config_digest = string("config_digest");
+  metadata.dataset_digest = string("dataset_digest");
+  metadata.tokenizer_digest = string("tokenizer_digest");
+  metadata.config_text = string("config");
+  return metadata;
+}
+
+absl::Status CheckMetadata(const TrainMetadata& saved,
+                           const RunConfig& config,
+                           const data::DatasetIndex& dataset) {
+  if (saved.is_imported() && saved.tokenizer_digest != dataset.tokenizer_digest) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the imported weights need tokenizer ",
+                     saved.tokenizer_digest,
+                     " but ",
+                     config.data.shards,
+                     " was made with ",
+                     dataset.tokenizer_digest,
+                     "; make the dataset with the run's own: anyorder prep --vocab "
+                     "RUN-DIR/spiece.model"));
+  }
+  if (saved.tokenizer_digest != dataset.tokenizer_digest) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the checkpoint was trained with tokenizer ",
+                     saved.tokenizer_digest,
+                     " but ",
+                     config.data.shards,
+                     " was made with ",
+                     dataset.tokenizer_digest,
+                     "; point data.shards at the run's own dataset"));
+  }
+  if (!saved.is_imported() && saved.dataset_digest != dataset.dataset_digest) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the checkpoint was trained on dataset ",
+                     saved.dataset_digest,
+                     " but ",
+                     config.data.shards,
+                     " is ",
+                     dataset.dataset_digest,
+                     "; point data.shards at the run's own dataset"));
+  }
+  return CheckMetadataConfig(saved, config);
+}
+
+absl::Status CheckMetadataConfig(const TrainMetadata& saved, const RunConfig& config) {
+  if (saved.config_digest == config.IdentityDigest()) return absl::OkStatus();
+  const absl::StatusOr<RunConfig> started = ParseRunConfig(saved.config_text, "checkpoint");
+  absl::Status difference = started.status();
+  if (started.ok()) {
+    difference =
+        saved.is_imported() ? CheckSameFunction(*started, config) : CheckSameRun(*started, config);
+  }
+  if (saved.is_imported() && difference.ok()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the checkpoint belongs to another configuration: ", difference.message()));
+}
+
+}  // namespace anyorder

@@ -1,0 +1,64 @@
+// Where a start of a run begins: at a checkpoint, or at step 0.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/network/tensors/parameters.h"
+#include "core/train/run/anomaly_policy.h"
+#include "core/train/run/lane_restarts.h"
+#include "core/train/run/run_config.h"
+#include "data/dataset_index.h"
+
+namespace anyorder {
+
+enum class ResumeMode {
+  kAuto,      // from the newest good checkpoint; from step 0 only if the run never committed one
+  kRequired,  // from the newest good checkpoint or not at all
+  kNever,     // from step 0; refused where checkpoints are, because it would mix two runs
+};
+
+absl::StatusOr<ResumeMode> ParseResumeMode(absl::string_view text);
+
+// A quick look without reading payload, so that a start that cannot work writes nothing.
+//   FailedPrecondition: required, but there is none;  AlreadyExists: never, but there are some;
+//   DataLoss: the ledger knows of commits and no checkpoint is there.
+absl::Status CheckResume(const std::string& run_dir, ResumeMode mode);
+
+// The directory to load, "" for step 0. Reads the checkpoint whole to verify it; damaged ones on the way are set aside
+// (ckpt::FindNewestGood). Errors: those of CheckResume; DataLoss if none is good. One rank calls it and tells the others.
+absl::StatusOr<std::string> ChooseCheckpoint(const std::string& run_dir, ResumeMode mode);
+
+// What a checkpoint records beside its tensors (FORMAT.md, "Checkpoint metadata").
+struct TrainMetadata {
+  int64_t step = 0;
+  int64_t skipped_steps = 0;  // over the whole run
+  AnomalyState anomaly;
+  std::vector<LaneRestart> lane_restarts;
+  int world_size = 0;
+  std::string device;  // DeviceName (device.h); "": a version that knew the CPU only
+  std::string config_digest;
+  std::string dataset_digest;
+  std::string tokenizer_digest;
+  std::string config_text;
+
+  // Weights that were imported have met no dataset and no training settings yet: both digests are empty.
+  bool is_imported() const { return dataset_digest.empty() && config_digest.empty(); }
+};
+// JSON, with the parameter table of `layout`.
+std::string SerializeMetadata(const TrainMetadata& metadata, const ParameterLayout& layout);
+absl::StatusOr<TrainMetadata> ParseMetadata(const std::string& json);
+
+// FailedPrecondition naming what differs: another configuration, dataset or tokenizer. Imported weights take any dataset of
+// their tokenizer, and any settings that leave the model's function as it is.
+absl::Status CheckMetadata(const TrainMetadata& saved,
+                           const RunConfig& config,
+                           const data::DatasetIndex& dataset);
+// The part about the configuration.
+absl::Status CheckMetadataConfig(const TrainMetadata& saved, const RunConfig& config);
+
+}  // namespace anyorder

@@ -1,0 +1,175 @@
+#include "core/train/state/training_state.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+#include "ckpt/rank_file.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/network/tensors/host_copy.h"
+#include "core/objective/objective.h"
+#include "core/train/state/device_pieces.h"
+
+namespace anyorder {
+namespace {
+
+// Of bf16 or fp32, in the host's memory.
+bool AllFinite(ConstTensorView x) {
+  // All bits of the exponent set: infinite or not a number.
+  const auto all_finite = [&x](const auto* bits, auto exponent) {
+    return std::none_of(bits, bits + x.num_elements(), [exponent](auto value) {
+      return (value & exponent) == exponent;
+    });
+  };
+  return x.dtype() == DType::kBFloat16
+             ? all_finite(static_cast<const uint16_t*>(x.raw()), uint16_t{0x7f80})
+             : all_finite(static_cast<const uint32_t*>(x.raw()), uint32_t{0x7f800000});
+}
+
+constexpr char kMaster[] = "master";
+constexpr char kFirstMoment[] = "adam_m";
+constexpr char kSecondMoment[] = "adam_v";
+constexpr char kMemory[] = "memory";
+
+}  // namespace
+
+std::vector<dist::DecaySegment> DecaySegmentsOf(const ParameterLayout& layout) {
+  std::vector<dist::DecaySegment> segments;
+  for (const ParameterInfo& info : layout.parameters()) {
+    if (!segments.empty() && segments.back().decays == info.decays) {
+      segments.back().end = info.end();
+    } else {
+      segments.push_back({info.offset, info.end(), info.decays});
+    }
+  }
+  return segments;
+}
+
+absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
+    const RunConfig& config,
+    const ParameterLayout& layout,
+    dist::Range lanes,
+    dist::Communicator& communicator,
+    kernels::Backend& backend,
+    dist::DeviceTransport* transport) {
+  std::unique_ptr<TrainingState> state(new TrainingState(config, layout, lanes, backend));
+  ANYORDER_ASSIGN_OR_RETURN(state->optimizer_,
+                            dist::ShardedOptimizer::Create(communicator,
+                                                           backend,
+                                                           layout.num_elements(),
+                                                           DecaySegmentsOf(layout),
+                                                           config.optimizer,
+                                                           transport));
+  const DType dtype = ToDType(config.model.dtype);
+  const auto allocate = [&](Shape shape) -> absl::StatusOr<TensorView> {
+    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Buffer> buffer,
+                              backend.Allocate(shape.num_elements() * SizeOf(dtype)));
+    state->buffers_.push_back(std::move(buffer));
+    return TensorView(state->buffers_.back()->data(), dtype, shape);
+  };
+  ANYORDER_ASSIGN_OR_RETURN(state->weights_, allocate({layout.num_elements()}));
+  // How far lanes advance, and so what a ring holds, is the objective's.
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                            MakeObjective(config.objective.name, config.model, config.sampling));
+  ANYORDER_ASSIGN_OR_RETURN(
+      state->memory_,
+      MemoryRing::Create(
+          config.model, objective->Shape(config.train.microbatch_lanes), lanes.size(), backend));
+  return state;
+}
+
+void TrainingState::Initialize() {
+  const dist::Range owned = optimizer_->owned();
+  const absl::Status done =
+      WriteInPieces(optimizer_->master(), backend_, [&](int64_t begin, int64_t end, void* data) {
+        InitializeParameters(layout_,
+                             config_.model,
+                             static_cast<uint64_t>(config_.train.seed),
+                             owned.begin + begin,
+                             owned.begin + end,
+                             static_cast<float*>(data));
+        return absl::OkStatus();
+      });
+  ANYORDER_CHECK_OK(done);
+}
+
+absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint) {
+  for (const ckpt::TensorRange& range : Ranges()) {
+    const std::vector<ckpt::TensorInfo> tensors = checkpoint.tensors();
+    const auto it = std::find_if(tensors.begin(), tensors.end(), [&](const ckpt::TensorInfo& info) {
+      return info.name == range.name;
+    });
+    if (it == tensors.end() && checkpoint.step() == 0 && range.name == kMemory) continue;
+    if (it == tensors.end() || !(it->shape == range.global_shape) || it->dtype != range.dtype) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          checkpoint.directory(),
+          " holds '",
+          range.name,
+          "' as ",
+          it == tensors.end() ? "nothing" : absl::StrCat(Name(it->dtype), it->shape.ToString()),
+          " but the run needs ",
+          Name(range.dtype),
+          range.global_shape.ToString()));
+    }
+    int64_t first = range.begin;
+    for (const ckpt::MemoryPiece& piece : ckpt::PiecesOf(range)) {
+      // Ranges point into this object's own, mutable state.
+      const TensorView target(const_cast<void*>(piece.data), range.dtype, {piece.elements});
+      ANYORDER_RETURN_IF_ERROR(
+          WriteInPieces(target, backend_, [&](int64_t begin, int64_t end, void* data) {
+            return checkpoint.Read(range.name, first + begin, first + end, data);
+          }));
+      first += piece.elements;
+    }
+  }
+  return absl::OkStatus();
+}
+
+void TrainingState::GatherWeights() {
+  optimizer_->GatherWeights(weights_);
+}
+
+std::vector<ckpt::TensorRange> TrainingState::Ranges() {
+  const dist::Range owned = optimizer_->owned();
+  std::vector<ckpt::TensorRange> ranges;
+  const auto add_flat = [&](const char* name, TensorView values) {
+    ranges.push_back({name,
+                      DType::kFloat32,
+                      Shape{layout_.num_elements()},
+                      owned.begin,
+                      owned.end,
+                      values.raw()});
+  };
+  add_flat(kMaster, optimizer_->master());
+  add_flat(kFirstMoment, optimizer_->first_moment());
+  add_flat(kSecondMoment, optimizer_->second_moment());
+  if (const ModelConfig& model = config_.model; model.mem_len > 0) {
+    ranges.push_back({kMemory,
+                      ToDType(model.dtype),
+                      {config_.train.lanes, model.num_layers, model.mem_len, model.model_dim},
+                      lanes_.begin * lane_elements(),
+                      lanes_.end * lane_elements()});
+    for (int64_t lane = 0; lane < lanes_.size(); ++lane) {
+      for (const TensorView& states : memory_.States(lane))
+        ranges.back().pieces.push_back({states.raw(), states.num_elements()});
+    }
+  }
+  return ranges;
+}
+
+bool TrainingState::MemoryIsFinite(int64_t lane) const {
+  for (const TensorView& states : memory_.States(lane - lanes_.begin)) {
+    HostCopy copy;
+    copy.Fetch(states, backend_, {});
+    backend_.Synchronize({});
+    if (!AllFinite(copy.view())) return false;
+  }
+  return true;
+}
+
+void TrainingState::EmptyMemory(int64_t lane) {
+  memory_.Clear(lane - lanes_.begin);
+}
+
+}  // namespace anyorder

@@ -1,0 +1,90 @@
+// Everything a run is at one moment besides its step number: weights, Adam moments, recurrence memory. This rank holds the
+// compute weights whole, its range of master weights and moments, and the memory of its own lanes.
+//
+// A checkpoint holds the same as global tensors "master", "adam_m", "adam_v" [parameters] and "memory" [lanes, L, M, d],
+// so that any number of ranks can load what any other number saved.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "ckpt/client.h"
+#include "ckpt/reader.h"
+#include "core/base/tensor.h"
+#include "core/network/tensors/memory_ring.h"
+#include "core/network/tensors/parameters.h"
+#include "core/train/run/run_config.h"
+#include "dist/communicator.h"
+#include "dist/parameter_partition.h"
+#include "dist/sharded_optimizer.h"
+#include "kernels/backend.h"
+
+namespace anyorder {
+
+class TrainingState {
+ public:
+  // Allocates; nothing is initialised but memory, which is zero. `lanes`: this rank's rows of the global batch. `transport` moves the
+  // weights; null: the communicator does.
+  static absl::StatusOr<std::unique_ptr<TrainingState>> Create(
+      const RunConfig& config,
+      const ParameterLayout& layout,
+      dist::Range lanes,
+      dist::Communicator& communicator,
+      kernels::Backend& backend,
+      dist::DeviceTransport* transport = nullptr);
+
+  // This rank's part of the initial state, without memory, which Create has left zero.
+  void Initialize();
+  // This rank's part of `checkpoint`. Imported weights (step 0) come without memory, which stays zero. FailedPrecondition if
+  // its tensors have other shapes; DataLoss.
+  absl::Status Load(const ckpt::Checkpoint& checkpoint);
+  // Collective, after either: the compute weights of all ranks' master weights.
+  void GatherWeights();
+
+  // What this rank saves; points into this object. Memory is named in pieces, in a checkpoint's order wherever its rings stand. They
+  // keep their values until AdvanceMemory and another step: the step between writes the rings' free slots.
+  std::vector<ckpt::TensorRange> Ranges();
+
+  dist::ShardedOptimizer& optimizer() { return *optimizer_; }
+  TensorView weights() { return weights_; }
+  // Of microbatch `index` of this rank; null without memory.
+  RingView memory(int64_t index) const {
+    return memory_.View(index * config_.train.microbatch_lanes, config_.train.microbatch_lanes);
+  }
+  // What the step wrote becomes what the next one reads, also after a step that trained nothing: the text goes on.
+  void AdvanceMemory() { memory_.Advance(); }
+  // This rank's lanes, by their global numbers.
+  dist::Range lanes() const { return lanes_; }
+  // Whether all states that the next step of global lane `lane` will read are finite.
+  bool MemoryIsFinite(int64_t lane) const;
+  // Makes it zeros, as at the start of the run.
+  void EmptyMemory(int64_t lane);
+
+ private:
+  TrainingState(const RunConfig& config,
+                const ParameterLayout& layout,
+                dist::Range lanes,
+                kernels::Backend& backend)
+      : config_(config), layout_(layout), lanes_(lanes), backend_(backend) {}
+  int64_t lane_elements() const {
+    return config_.model.num_layers * config_.model.mem_len * config_.model.model_dim;
+  }
+  const RunConfig& config_;
+  const ParameterLayout& layout_;
+  const dist::Range lanes_;
+  kernels::Backend& backend_;
+  std::unique_ptr<dist::ShardedOptimizer> optimizer_;
+  std::vector<std::unique_ptr<kernels::Buffer>> buffers_;
+  TensorView weights_;
+  MemoryRing memory_;
+};
+
+// Runs of parameters that all decay, or none of which does.
+std::vector<dist::DecaySegment> DecaySegmentsOf(const ParameterLayout& layout);
+
+}  // namespace anyorder
