@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 
-#include "kernels/make_backend.h"
+#include "kernels/backends/make_backend.h"
 
 namespace anyorder::launcher {
 

@@ -25,7 +25,7 @@
 #include "core/train/run/run_config.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/schedule_change.h"
-#include "kernels/make_backend.h"
+#include "kernels/backends/make_backend.h"
 #include "launcher/incarnation.h"
 #include "launcher/output_relay.h"
 #include "launcher/run_identity.h"

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/train/run/run_config.h"
-#include "kernels/make_backend.h"
+#include "kernels/backends/make_backend.h"
 
 namespace anyorder::launcher {
 

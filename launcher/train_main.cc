@@ -24,7 +24,7 @@
 #include "dist/heartbeat.h"
 #include "dist/mpi_communicator.h"
 #include "dist/start_guard.h"
-#include "kernels/make_backend.h"
+#include "kernels/backends/make_backend.h"
 #include "launcher/command_line.h"
 #include "launcher/node_place.h"
 #include "launcher/supervisor.h"

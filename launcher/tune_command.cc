@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/dtype.h"
-#include "kernels/cuda/tune.h"
+#include "kernels/cuda/gemm/tune.h"
 #include "launcher/command_line.h"
 #include "launcher/subcommand.h"
 

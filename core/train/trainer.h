@@ -36,7 +36,7 @@
 #include "dist/device_transport.h"
 #include "dist/gradient_reducer.h"
 #include "kernels/backend.h"
-#include "kernels/make_backend.h"
+#include "kernels/backends/make_backend.h"
 
 namespace anyorder {
 

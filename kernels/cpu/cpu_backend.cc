@@ -10,7 +10,7 @@
 
 #include "kernels/arguments.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/cross_entropy.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/parallel.h"

@@ -12,10 +12,10 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "kernels/arguments.h"
-#include "kernels/cuda/device_objects.h"
-#include "kernels/cuda/gemm.h"
-#include "kernels/cuda/operations.h"
-#include "kernels/cuda/staging.h"
+#include "kernels/cuda/gemm/gemm.h"
+#include "kernels/cuda/operations/operations.h"
+#include "kernels/cuda/platform/device_objects.h"
+#include "kernels/cuda/platform/staging.h"
 
 namespace anyorder::kernels::cuda {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 
 #include "kernels/backend.h"
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/platform/runtime.h"
 
 namespace anyorder::kernels::cuda {
 

@@ -1,27 +1,27 @@
-# The kernels and what puts them behind the backend's interface, for the GPU (CMakeLists.txt) and for the emulation (emulation/).
+# The kernels and what puts them behind the backend's interface, for the GPU (CMakeLists.txt) and for the emulation (platform/).
 set(ANYORDER_CUDA_KERNELS
-  attention.cu
-  attention_distances.cu
-  attention_general_backward.cu
-  attention_general_forward.cu
-  attention_keys.cu
-  attention_parameters.cu
-  attention_plan.cu
-  attention_prepare.cu
-  attention_ring_backward.cu
-  attention_ring_forward.cu
-  copy.cu
-  cross_entropy.cu
-  digest.cu
-  embedding_backward.cu
-  flat.cu
-  gemm_plain.cu
-  layernorm.cu
-  rowwise.cu)
+  attention/attention.cu
+  attention/attention_distances.cu
+  attention/attention_general_backward.cu
+  attention/attention_general_forward.cu
+  attention/attention_keys.cu
+  attention/attention_parameters.cu
+  attention/attention_plan.cu
+  attention/attention_prepare.cu
+  attention/attention_ring_backward.cu
+  attention/attention_ring_forward.cu
+  operations/copy.cu
+  operations/cross_entropy.cu
+  operations/digest.cu
+  operations/embedding_backward.cu
+  operations/flat.cu
+  gemm/gemm_plain.cu
+  operations/layernorm.cu
+  operations/rowwise.cu)
 set(ANYORDER_CUDA_HOST_SOURCES
   cuda_backend.cc
-  device_objects.cc
-  gemm.cc
-  gemm_table.cc
-  runtime.cc
-  staging.cc)
+  platform/device_objects.cc
+  gemm/gemm.cc
+  gemm/gemm_table.cc
+  platform/runtime.cc
+  platform/staging.cc)

@@ -20,7 +20,7 @@
 #include <immintrin.h>
 #endif
 
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention/attention.h"
 #include "tests/kernels/attention_scenarios.h"
 
 namespace anyorder::kernels::testing {

@@ -17,7 +17,7 @@
 #include "dist/nccl_transport.h"
 #include "dist/sharded_optimizer.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/emulation/runtime_emulated.h"
+#include "kernels/cuda/platform/runtime_emulated.h"
 #include "tests/dist/training_run.h"
 #include "tests/testing/deferred_backend.h"
 #include "tests/testing/fake_nccl.h"

@@ -11,8 +11,8 @@
 #include <functional>
 #include <sstream>
 
-#include "kernels/cuda/attention_ring_forward.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/attention/attention_ring_forward.cuh"
+#include "kernels/cuda/platform/launch.h"
 #include "tests/kernels/cuda/attention_ring_case.h"
 #include "tests/testing/forwarding_backend.h"
 

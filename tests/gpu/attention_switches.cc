@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "kernels/cuda/attention_index.h"
+#include "kernels/cuda/attention/attention_index.h"
 #include "tests/kernels/attention_scenarios.h"
 
 namespace anyorder::testing {

@@ -2,7 +2,7 @@
 
 #include "core/base/check.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/emulation/runtime_emulated.h"
+#include "kernels/cuda/platform/runtime_emulated.h"
 #include "tests/gpu/device.h"
 
 namespace anyorder::testing {

@@ -2,7 +2,7 @@
 
 #include "core/base/check.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/platform/runtime.h"
 #include "tests/gpu/device.h"
 
 namespace anyorder::testing {

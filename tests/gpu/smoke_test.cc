@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/attention_ring.h"
+#include "kernels/cuda/attention/attention_ring.h"
 #include "tests/gpu/attention_bisection.h"
 #include "tests/gpu/device.h"
 #include "tests/gpu/gradient_comparison.h"

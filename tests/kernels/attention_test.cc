@@ -1,7 +1,7 @@
 // The fused CPU attention against the reference in double, within bounds from error analysis
 // (attention_bounds.h), for every instruction set that this machine has.
 
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention/attention.h"
 
 #include <cmath>
 #include <string>

@@ -1,12 +1,12 @@
 // The choice of a device on a machine without a GPU, where most tests run; with one, tests/gpu looks at it.
 
-#include "kernels/make_backend.h"
+#include "kernels/backends/make_backend.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/base/status.h"
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/platform/runtime.h"
 
 namespace anyorder::kernels {
 namespace {

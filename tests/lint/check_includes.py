@@ -26,7 +26,7 @@ ALLOWED = {
 # Third-party header (regular expression) -> the only places that may include it.
 HOMES = {
     r"mpi\.h": ["dist/"],
-    r"boost/.*": ["kernels/cuda/emulation/"],
+    r"boost/.*": ["kernels/cuda/platform/"],
     r"cuda_runtime\.h": ["kernels/cuda/"],
     r"nccl\.h": ["dist/nccl_library."],
     r"(oneapi/dnnl|dnnl|cublas).*": ["kernels/"],

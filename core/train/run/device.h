@@ -12,7 +12,7 @@
 #include "core/train/run/run_config.h"
 #include "dist/communicator.h"
 #include "kernels/backend.h"
-#include "kernels/make_backend.h"
+#include "kernels/backends/make_backend.h"
 
 namespace anyorder {
 

@@ -21,7 +21,7 @@
 #include "data/data_config.h"
 #include "dist/gradient_reducer.h"
 #include "dist/make_transport.h"
-#include "kernels/make_backend.h"
+#include "kernels/backends/make_backend.h"
 
 namespace anyorder {
 

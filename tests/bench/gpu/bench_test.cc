@@ -7,7 +7,7 @@
 #include <string>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/emulation/runtime_emulated.h"
+#include "kernels/cuda/platform/runtime_emulated.h"
 #include "tests/bench/gpu/cases.h"
 #include "tests/bench/gpu/event_timer.h"
 

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/platform/runtime.h"
 #include "tests/bench/gpu/measure.h"
 
 namespace anyorder::bench {

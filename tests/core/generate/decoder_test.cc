@@ -17,7 +17,7 @@
 #include "core/generate/beam_search.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/emulation/runtime_emulated.h"
+#include "kernels/cuda/platform/runtime_emulated.h"
 #include "tests/core/model/model_testing.h"
 #include "tests/testing/fenced_backend.h"
 #include "tests/testing/forwarding_backend.h"

@@ -13,7 +13,7 @@
 #include "core/base/philox.h"
 #include "core/network/transformer.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/emulation/runtime_emulated.h"
+#include "kernels/cuda/platform/runtime_emulated.h"
 #include "tests/core/model/model_testing.h"
 #include "tests/testing/fenced_backend.h"
 

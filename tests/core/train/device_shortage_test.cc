@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/emulation/runtime_emulated.h"
+#include "kernels/cuda/platform/runtime_emulated.h"
 #include "tests/core/train/trainer_fixture.h"
 
 namespace anyorder {

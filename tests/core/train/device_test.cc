@@ -10,7 +10,7 @@
 
 #include "core/train/run/config_file.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/emulation/runtime_emulated.h"
+#include "kernels/cuda/platform/runtime_emulated.h"
 #include "tests/testing/thread_communicator.h"
 
 namespace anyorder {

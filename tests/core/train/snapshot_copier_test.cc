@@ -11,7 +11,7 @@
 
 #include "core/network/tensors/memory_ring.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/emulation/runtime_emulated.h"
+#include "kernels/cuda/platform/runtime_emulated.h"
 #include "tests/dist/training_run.h"
 #include "tests/testing/deferred_backend.h"
 #include "tests/testing/forwarding_backend.h"

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "kernels/arguments.h"
-#include "kernels/cuda/emulation/block.h"
-#include "kernels/cuda/operations.h"
+#include "kernels/cuda/operations/operations.h"
+#include "kernels/cuda/platform/block.h"
 #include "tests/kernels/attention_agreement.h"
 #include "tests/kernels/attention_scenarios.h"
 #include "tests/kernels/cuda/attention_ring_case.h"

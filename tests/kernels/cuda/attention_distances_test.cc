@@ -1,13 +1,13 @@
 // Which block of the distance pass has which lanes.
 
-#include "kernels/cuda/attention_distances.cuh"
+#include "kernels/cuda/attention/attention_distances.cuh"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/platform/launch.h"
 
 namespace anyorder::kernels::cuda {
 namespace {

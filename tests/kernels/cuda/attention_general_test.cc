@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/attention_scratch.h"
-#include "kernels/cuda/emulation/block.h"
-#include "kernels/cuda/operations.h"
+#include "kernels/cuda/attention/attention_scratch.h"
+#include "kernels/cuda/operations/operations.h"
+#include "kernels/cuda/platform/block.h"
 #include "tests/kernels/attention_agreement.h"
 #include "tests/kernels/attention_scenarios.h"
 

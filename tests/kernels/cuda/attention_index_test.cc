@@ -1,6 +1,6 @@
 // The index functions of the ring kernels, exhaustively and at compile time where they can be; tile views against the rule itself.
 
-#include "kernels/cuda/attention_index.h"
+#include "kernels/cuda/attention/attention_index.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Where the keys are (attention_key_order.h): sorted by position, for any number of keys and any positions.
 
-#include "kernels/cuda/attention_key_order.h"
+#include "kernels/cuda/attention/attention_key_order.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "core/base/philox.h"
-#include "kernels/cuda/attention_key_sort.cuh"
-#include "kernels/cuda/attention_launch.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/attention/attention_key_sort.cuh"
+#include "kernels/cuda/attention/attention_launch.h"
+#include "kernels/cuda/platform/launch.h"
 
 namespace anyorder::kernels::cuda {
 namespace {

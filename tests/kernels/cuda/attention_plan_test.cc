@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "kernels/cuda/attention_ring_backward.cuh"
-#include "kernels/cuda/attention_ring_forward.cuh"
+#include "kernels/cuda/attention/attention_ring_backward.cuh"
+#include "kernels/cuda/attention/attention_ring_forward.cuh"
 #include "tests/kernels/attention_scenarios.h"
 #include "tests/kernels/cuda/attention_ring_case.h"
 #include "tests/kernels/cuda/attention_ring_work.h"

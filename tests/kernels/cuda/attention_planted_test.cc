@@ -7,14 +7,14 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/cuda/attention_distances.cuh"
-#include "kernels/cuda/attention_general_backward.cuh"
-#include "kernels/cuda/attention_general_forward.cuh"
-#include "kernels/cuda/attention_keys.cuh"
-#include "kernels/cuda/attention_launch.h"
-#include "kernels/cuda/attention_parameters.cuh"
-#include "kernels/cuda/attention_scratch.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/attention/attention_distances.cuh"
+#include "kernels/cuda/attention/attention_general_backward.cuh"
+#include "kernels/cuda/attention/attention_general_forward.cuh"
+#include "kernels/cuda/attention/attention_keys.cuh"
+#include "kernels/cuda/attention/attention_launch.h"
+#include "kernels/cuda/attention/attention_parameters.cuh"
+#include "kernels/cuda/attention/attention_scratch.h"
+#include "kernels/cuda/platform/launch.h"
 #include "tests/kernels/attention_scenarios.h"
 #include "tests/kernels/cuda/attention_ring_case.h"
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/cuda/attention_ring.h"
+#include "kernels/cuda/attention/attention_ring.h"
 #include "tests/kernels/attention_case.h"
 
 namespace anyorder::kernels::testing {

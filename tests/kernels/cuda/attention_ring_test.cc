@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/attention_ring_backward.cuh"
-#include "kernels/cuda/attention_ring_forward.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/attention/attention_ring_backward.cuh"
+#include "kernels/cuda/attention/attention_ring_forward.cuh"
+#include "kernels/cuda/platform/launch.h"
 #include "tests/kernels/attention_agreement.h"
 #include "tests/kernels/attention_scenarios.h"
 #include "tests/kernels/cuda/attention_ring_case.h"

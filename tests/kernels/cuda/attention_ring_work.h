@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cuda/attention_ring.h"
+#include "kernels/cuda/attention/attention_ring.h"
 
 namespace anyorder::kernels::testing {
 

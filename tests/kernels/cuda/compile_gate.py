@@ -41,7 +41,8 @@ HOST_ONLY = {"attention"}
 
 
 def kept_report(root, reports, source):
-    made = [reports / f"{source.name}.o", reports / f"{source.name}.o.report"] if reports else []
+    name = source.relative_to(root / "kernels" / "cuda")
+    made = [reports / f"{name}.o", reports / f"{name}.o.report"] if reports else []
     if not made or not all(path.exists() for path in made):
         return None
     newest = max(path.stat().st_mtime for folder in ("kernels", "core/base") for path in (root / folder).rglob("*.*h"))
@@ -89,7 +90,7 @@ def main():
     if nvcc is None:
         print("SKIPPED: no nvcc on PATH or in /usr/local/cuda/bin")
         return 77
-    sources = sorted((root / "kernels" / "cuda").glob("*.cu"))
+    sources = sorted((root / "kernels" / "cuda").rglob("*.cu"))
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         results = list(pool.map(lambda source: compile_one(nvcc, root, includes, reports, source, folder), sources))
     faults = [fault for result in results for fault in faults_of(*result)]

@@ -1,6 +1,6 @@
 // The classifier's kernels: planted mistakes show, any schedule has the same bits, bad labels end the program, NaN is not lost.
 
-#include "kernels/cuda/cross_entropy.cuh"
+#include "kernels/cuda/operations/cross_entropy.cuh"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/operations.h"
+#include "kernels/cuda/operations/operations.h"
+#include "kernels/cuda/platform/launch.h"
 #include "tests/testing/host_tensor.h"
 
 namespace anyorder::kernels::cuda {

@@ -17,10 +17,10 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
-#include "kernels/cuda/emulation/runtime_emulated.h"
-#include "kernels/cuda/gemm.h"
-#include "kernels/cuda/operations.h"
-#include "kernels/cuda/staging.h"
+#include "kernels/cuda/gemm/gemm.h"
+#include "kernels/cuda/operations/operations.h"
+#include "kernels/cuda/platform/runtime_emulated.h"
+#include "kernels/cuda/platform/staging.h"
 
 namespace anyorder::kernels::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // The digest: what it must tell apart, and that its kernel's barriers are needed.
 
-#include "kernels/cuda/digest.cuh"
+#include "kernels/cuda/operations/digest.cuh"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/platform/launch.h"
 #include "tests/testing/host_tensor.h"
 
 namespace anyorder::kernels::cuda {

@@ -1,6 +1,6 @@
 // Both ways to divide agree with the language's, at the border between them and far beyond.
 
-#include "kernels/cuda/division.h"
+#include "kernels/cuda/platform/division.h"
 
 #include <gtest/gtest.h>
 

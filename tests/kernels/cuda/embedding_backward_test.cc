@@ -1,6 +1,6 @@
 // The sorted gradient of a table: its order is the stable one, planted mistakes show, any schedule has the same bits, bad ids end it.
 
-#include "kernels/cuda/embedding_backward.cuh"
+#include "kernels/cuda/operations/embedding_backward.cuh"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/base/philox.h"
-#include "kernels/cuda/operations.h"
-#include "kernels/cuda/sort.cuh"
+#include "kernels/cuda/operations/operations.h"
+#include "kernels/cuda/operations/sort.cuh"
 #include "tests/testing/host_tensor.h"
 
 namespace anyorder::kernels::cuda {

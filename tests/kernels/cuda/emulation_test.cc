@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/base/philox.h"
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/operations.h"
+#include "kernels/cuda/operations/operations.h"
+#include "kernels/cuda/platform/launch.h"
 #include "tests/testing/host_tensor.h"
 
 namespace anyorder::kernels::cuda {

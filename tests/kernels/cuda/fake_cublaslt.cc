@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "core/base/dtype.h"
-#include "kernels/cuda/emulation/stream.h"
+#include "kernels/cuda/platform/stream.h"
 
 namespace anyorder::testing {
 namespace {

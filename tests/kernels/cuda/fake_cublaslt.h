@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/gemm/cublaslt.h"
 
 namespace anyorder::testing {
 

@@ -1,6 +1,6 @@
 // The engine of GPUs over a library that pretends (fake_cublaslt.h): which descriptions it makes, what it pins, what tuning keeps.
 
-#include "kernels/cuda/gemm_cublaslt.h"
+#include "kernels/cuda/gemm/gemm_cublaslt.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 #include "core/base/philox.h"
 #include "core/base/whole_file.h"
 #include "kernels/arguments.h"
-#include "kernels/cuda/emulation/runtime_emulated.h"
+#include "kernels/cuda/platform/runtime_emulated.h"
 #include "kernels/reference/operations.h"
 #include "tests/kernels/cuda/fake_cublaslt.h"
 #include "tests/testing/host_tensor.h"

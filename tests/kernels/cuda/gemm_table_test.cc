@@ -1,6 +1,6 @@
 // The file that pins algorithms, and which key a product has: what a GPU's user needs to be right and no GPU is needed for.
 
-#include "kernels/cuda/gemm_table.h"
+#include "kernels/cuda/gemm/gemm_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

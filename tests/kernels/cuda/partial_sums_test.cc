@@ -1,6 +1,6 @@
 // Sums of partial sums: complete for any number of parts, the same bits in any schedule, a planted mistake shows.
 
-#include "kernels/cuda/partial_sums.cuh"
+#include "kernels/cuda/operations/partial_sums.cuh"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/platform/launch.h"
 #include "tests/testing/host_tensor.h"
 
 namespace anyorder::kernels::cuda {

@@ -1,6 +1,6 @@
 // What the emulation's runtime refuses and counts, where a GPU would refuse, be wrong, or be slow without a word.
 
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/platform/runtime.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
-#include "kernels/cuda/emulation/runtime_emulated.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/platform/launch.h"
+#include "kernels/cuda/platform/runtime_emulated.h"
 
 namespace anyorder::kernels::cuda {
 namespace {

@@ -1,13 +1,13 @@
 // What eight elements at a time and one at a time must agree on: the bits that are stored.
 
-#include "kernels/cuda/vector8.h"
+#include "kernels/cuda/platform/vector8.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cuda/operations.h"
+#include "kernels/cuda/operations/operations.h"
 
 namespace anyorder::kernels::cuda {
 namespace {

@@ -1,0 +1,147 @@
+#include "kernels/cuda/gemm/gemm.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "kernels/arguments.h"
+#include "kernels/cuda/operations/operations.h"
+#include "kernels/cuda/platform/launch.h"
+
+namespace anyorder::kernels::cuda {
+
+namespace {
+
+bool IsAligned(const void* vector) {
+  return reinterpret_cast<uintptr_t>(vector) % kBiasAlignment == 0;
+}
+
+}  // namespace
+
+ColumnMajorProduct ColumnMajorOf(const GemmArgs& args) {
+  ColumnMajorProduct product;
+  product.key = GemmKeyOf(args);
+  product.a = args.b.raw();
+  product.b = args.a.raw();
+  product.bias = args.bias.raw();
+  product.d = args.c.raw();
+  product.transpose_a = args.transpose_b;
+  product.transpose_b = args.transpose_a;
+  product.rows = product.key.n;
+  product.columns = product.key.m;
+  product.inner = product.key.k;
+  product.stride_a = NumColumns(args.b);
+  product.stride_b = NumColumns(args.a);
+  product.stride_d = product.key.n;
+  product.step_a = product.key.step_b;
+  product.step_b = product.key.step_a;
+  product.step_d = product.key.step_c;
+  return product;
+}
+
+GemmEngine::~GemmEngine() {
+  for (auto* blocks : {&workspaces_, &biases_, &sums_}) {
+    for (const auto& [stream, block] : *blocks) {
+      if (block.data != nullptr) runtime_.FreeDevice(block.data);
+    }
+  }
+}
+
+absl::Status GemmEngine::Grow(Block& block, int64_t bytes, StreamView stream) {
+  if (block.bytes >= bytes) return absl::OkStatus();
+  ANYORDER_CHECK(!runtime_.IsCapturing(stream))
+      << "a product needs " << bytes << " bytes more for the first time inside of a graph";
+  if (block.data != nullptr) runtime_.FreeDevice(block.data);
+  block = {};
+  ANYORDER_ASSIGN_OR_RETURN(block.data, runtime_.AllocateDevice(bytes));
+  block.bytes = bytes;
+  return absl::OkStatus();
+}
+
+void* GemmEngine::GrowOrEnd(Block& block, int64_t bytes, StreamView stream) {
+  if (const absl::Status status = Grow(block, bytes, stream); !status.ok()) EndWith(status);
+  return block.data;
+}
+
+absl::Status GemmEngine::Reserve(int64_t rows, int64_t columns, StreamView stream) {
+  // SumApart's, too.
+  const int64_t partials = ColumnSumScratchElements(rows, columns) * SizeOf(DType::kFloat32);
+  ANYORDER_RETURN_IF_ERROR(
+      Grow(workspaces_[stream.handle], std::max(workspace_bytes(), partials), stream));
+  for (auto* vectors : {&biases_, &sums_}) {
+    // Biases of a batch of two begin at whole multiples.
+    const int64_t bytes = columns * SizeOf(DType::kFloat32) + 2 * kBiasAlignment;
+    ANYORDER_RETURN_IF_ERROR(Grow((*vectors)[stream.handle], bytes, stream));
+  }
+  return absl::OkStatus();
+}
+
+void* GemmEngine::Workspace(StreamView stream, int64_t bytes) {
+  return GrowOrEnd(workspaces_[stream.handle], bytes, stream);
+}
+
+void GemmEngine::SetBias(const GemmArgs& args, ColumnMajorProduct* product, StreamView stream) {
+  const DType dtype = args.c.dtype();
+  const bool is_one = args.batch.count == 1;
+  const int64_t step = is_one ? 0 : args.batch.bias;
+  product->bias = args.bias.raw();
+  product->step_bias = step;
+  if (args.bias.dtype() == dtype && IsAligned(args.bias.raw()) &&
+      step * SizeOf(dtype) % kBiasAlignment == 0)
+    return;
+  const int64_t elements = args.bias.num_elements();
+  const int64_t bytes = elements * SizeOf(dtype);
+  const int64_t padded = CeilDivide(bytes, kBiasAlignment) * kBiasAlignment;
+  char* const copies =
+      static_cast<char*>(GrowOrEnd(biases_[stream.handle], args.batch.count * padded, stream));
+  for (int64_t i = 0; i < args.batch.count; ++i) {
+    const ConstTensorView bias = ProductOf(args, i).bias;
+    char* const copy = copies + i * padded;
+    if (bias.dtype() == dtype) {
+      runtime_.CopyOnDevice(bias.raw(), copy, bytes, stream);
+    } else {
+      Cast(bias, TensorView(copy, dtype, {elements}), stream);
+    }
+  }
+  product->bias = copies;
+  product->step_bias = is_one ? 0 : padded / SizeOf(dtype);
+}
+
+void* GemmEngine::PlaceOf(const TensorView& sum, StreamView stream) {
+  if (IsAligned(sum.raw())) return sum.raw();
+  return GrowOrEnd(sums_[stream.handle], sum.num_bytes(), stream);
+}
+
+void GemmEngine::SumApart(const ColumnSumArgs& sum, StreamView stream) {
+  const int64_t elements = ColumnSumScratchElements(NumRows(sum.x), NumColumns(sum.x));
+  const int64_t bytes = elements * static_cast<int64_t>(sizeof(float));
+  // After the product, which is done with the workspace.
+  auto* const partials = static_cast<float*>(Workspace(stream, bytes));
+  if (runtime_.is_emulated() && bytes > 0) runtime_.FillBytes(partials, 0xff, bytes, stream);
+  ColumnSum(sum, {partials, elements}, stream);
+}
+
+bool GemmEngine::RunProduct(const GemmArgs& args, const TensorView& sum, StreamView stream) {
+  ColumnMajorProduct product = ColumnMajorOf(args);
+  if (product.rows == 0 || product.columns == 0) return false;
+  if (product.bias != nullptr && product.inner > 0) SetBias(args, &product, stream);
+  if (MayFuseSum(product.key)) product.sum = PlaceOf(sum, stream);
+  const Made made = product.inner == 0 ? Made::kNothing : Multiply(product, stream);
+  for (int64_t i = 0; i < args.batch.count && made == Made::kNothing; ++i)
+    PlainGemm(ProductOf(args, i), stream);
+  if (made != Made::kProductAndSum) return false;
+  if (product.sum != sum.raw())
+    runtime_.CopyOnDevice(product.sum, sum.raw(), sum.num_bytes(), stream);
+  return true;
+}
+
+void GemmEngine::Run(const GemmArgs& args, StreamView stream) {
+  if (args.batch.count == 0) return;
+  const ColumnSumArgs sum = SumOf(args);
+  if (RunProduct(args, sum.y, stream) || sum.y.is_null()) return;
+  for (int64_t i = 0; i < args.batch.count; ++i)
+    SumApart(SumOf(ProductOf(args, i)), stream);
+}
+
+}  // namespace anyorder::kernels::cuda

@@ -1,0 +1,105 @@
+// Matrix products of the CUDA backend: cuBLASLt's on a GPU (gemm_cublaslt.cc), plain loops in the emulation (gemm_emulated.cc).
+
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "core/base/stream.h"
+#include "kernels/cuda/gemm/gemm_table.h"
+#include "kernels/cuda/platform/runtime.h"
+#include "kernels/gemm.h"
+
+namespace anyorder::kernels::cuda {
+
+struct GemmOptions {
+  std::string table;  // file of pinned algorithms (gemm_table.h); "": none
+  bool writes_table = true;
+};
+
+// Of a bias, and of a place for sums, as the library gets it. It reads vectors of this size, and no key tells algorithms by that address.
+inline constexpr int kBiasAlignment = 16;
+
+// A product as libraries of column-major matrices see it: d = op(a) op(b) + bias[row] (+ d), of rows x columns, `inner` products each.
+// It is c^T = op(b)^T op(a)^T of the contract, so that nothing has to be transposed.
+struct ColumnMajorProduct {
+  GemmKey key;  // the contract's shape
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* bias =
+      nullptr;  // of d's dtype and a multiple of kBiasAlignment, as its steps are, or null
+  void* d = nullptr;
+  // Or null; fp32 and a multiple of kBiasAlignment. GemmSum::kB of the contract: [rows], sums over i of op(a)[row, i]; kA: [columns], of
+  // op(b)[i, column].
+  void* sum = nullptr;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t inner = 0;
+  int64_t stride_a = 0;  // elements from a column, as stored, to the next
+  int64_t stride_b = 0;
+  int64_t stride_d = 0;
+  // Elements from one product of a batch to the next; key.batch says how many there are.
+  int64_t step_a = 0;
+  int64_t step_b = 0;
+  int64_t step_bias = 0;
+  int64_t step_d = 0;
+};
+ColumnMajorProduct ColumnMajorOf(const GemmArgs& args);
+
+// What a library did of a product: nothing, where it has no algorithm; all but the sum; or all.
+enum class Made { kNothing, kProduct, kProductAndSum };
+
+class GemmEngine {
+ public:
+  explicit GemmEngine(Runtime& runtime) : runtime_(runtime) {}
+  virtual ~GemmEngine();
+  GemmEngine(const GemmEngine&) = delete;
+  GemmEngine& operator=(const GemmEngine&) = delete;
+
+  // Arguments were checked and `stream` is not null. All shapes, empty ones too. The same bits for the same shape every time.
+  void Run(const GemmArgs& args, StreamView stream);
+  // Takes the memory that products on `stream` need, whose biases and sums have at most so many columns, of so many rows.
+  // ResourceExhausted.
+  absl::Status Reserve(int64_t rows, int64_t columns, StreamView stream);
+
+ protected:
+  // Kernels of ours do the rest. No size is 0. Always the same for one shape.
+  virtual Made Multiply(const ColumnMajorProduct& product, StreamView stream) = 0;
+  // The sum by a kernel of its own.
+  void SumApart(const ColumnSumArgs& sum, StreamView stream);
+  Runtime& runtime() { return runtime_; }
+  // Device memory of one stream, which its operations use one after another.
+  void* Workspace(StreamView stream, int64_t bytes);
+  // What Multiply will ask Workspace for.
+  virtual int64_t workspace_bytes() const { return 0; }
+
+ private:
+  struct Block {
+    void* data = nullptr;
+    int64_t bytes = 0;
+  };
+  absl::Status Grow(Block& block, int64_t bytes, StreamView stream);
+  // The block, grown.
+  void* GrowOrEnd(Block& block, int64_t bytes, StreamView stream);
+  // Sets the product's bias and its steps: the caller's, or a copy where dtype or addresses do not suit the library.
+  void SetBias(const GemmArgs& args, ColumnMajorProduct* product, StreamView stream);
+  // Where the library may store the sum: its place, or room to copy it from.
+  void* PlaceOf(const TensorView& sum, StreamView stream);
+  // All but the sum; whether that was made, too.
+  bool RunProduct(const GemmArgs& args, const TensorView& sum, StreamView stream);
+
+  Runtime& runtime_;
+  std::map<void*, Block> workspaces_;
+  std::map<void*, Block> biases_;  // copies, in d's dtype
+  std::map<void*, Block> sums_;
+};
+
+absl::StatusOr<std::unique_ptr<GemmEngine>> MakeGemmEngine(Runtime& runtime,
+                                                           const GemmOptions& options);
+
+}  // namespace anyorder::kernels::cuda

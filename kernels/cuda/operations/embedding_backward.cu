@@ -1,0 +1,69 @@
+#include <limits>
+
+#include "kernels/arguments.h"
+#include "kernels/cuda/operations/embedding_backward.cuh"
+#include "kernels/cuda/operations/operations.h"
+#include "kernels/cuda/operations/sort.cuh"
+#include "kernels/cuda/platform/storage.h"
+
+namespace anyorder::kernels::cuda {
+namespace {
+
+// Scratch, in elements: the partial sums first, because they are read by 16 bytes.
+int64_t PartialElements(int64_t rows, int64_t columns) {
+  return CeilDivide(CeilDivide(rows, kRunPiece) * 2 * columns, 4) * 4;
+}
+
+SortBuffers SortBuffersIn(float* scratch, int64_t rows) {
+  auto* const arrays = reinterpret_cast<int32_t*>(scratch);
+  return {{arrays, arrays + rows},
+          {arrays + 2 * rows, arrays + 3 * rows},
+          reinterpret_cast<uint32_t*>(arrays + 4 * rows)};
+}
+
+}  // namespace
+
+int64_t EmbeddingBackwardScratchElements(int64_t rows, int64_t columns) {
+  return PartialElements(rows, columns) + 4 * rows + SortCounts(rows);
+}
+
+void EmbeddingBackward(const EmbeddingBackwardArgs& args,
+                       const Scratch& scratch,
+                       StreamView stream) {
+  const int64_t rows = NumRows(args.dy);
+  const int64_t columns = NumColumns(args.dy);
+  if (rows == 0 || columns == 0) return;
+  const int64_t needed = EmbeddingBackwardScratchElements(rows, columns);
+  ANYORDER_CHECK(scratch.elements >= needed && rows <= std::numeric_limits<int32_t>::max())
+      << "scratch of " << scratch.elements << " for " << rows << " x " << columns << ", needs "
+      << needed;
+  const SortBuffers buffers = SortBuffersIn(scratch.data + PartialElements(rows, columns), rows);
+  const int sorted =
+      SortPlaces(args.ids, rows, static_cast<int32_t>(NumRows(args.dtable)), buffers, stream);
+  const LaunchShape shape{.blocks_x = CeilDivide(rows, kRunPiece),
+                          .blocks_y = static_cast<int>(CeilDivide(columns, kRunThreads * kGroup)),
+                          .threads = kRunThreads};
+  const LaunchShape joins{.blocks_x = CeilDivide(rows, kRunPiece),
+                          .blocks_y = static_cast<int>(CeilDivide(columns, kWarp * kGroup)),
+                          .threads = kJoinThreads,
+                          .shared_bytes = kJoinBytes};
+  WithStorage(args.dy.dtype(), [&]<typename T>() {
+    const RunParams<T> params{buffers.keys[sorted],
+                              buffers.values[sorted],
+                              args.dy.data<T>(),
+                              args.scale,
+                              args.dropout,
+                              args.row_ids,
+                              args.dtable.data<float>(),
+                              scratch.data,
+                              rows,
+                              static_cast<int>(columns)};
+    const ConstTensorView partials(scratch.data, {4});
+    WithBool(AreAligned(columns, args.dy, args.dtable, partials), [&]<bool kAligned>() {
+      Launch(SumRunsKernel<T, kAligned>, shape, params, stream);
+      Launch(JoinRunsKernel<T, kAligned>, joins, params, stream);
+    });
+  });
+}
+
+}  // namespace anyorder::kernels::cuda

@@ -1,0 +1,165 @@
+// Operations on flat ranges: the optimizer's step, sums of squares, sums and casts (kernels/adamw.h, kernels/backend.h).
+
+#pragma once
+
+#include "kernels/adamw.h"
+#include "kernels/cuda/platform/vector8.h"
+
+namespace anyorder::kernels::cuda {
+
+inline constexpr int kFlatThreads = 256;
+
+template <typename T>
+struct AdamWParams {
+  const float* grad;
+  float* master;
+  float* m;
+  float* v;
+  T* weights;  // or null
+  float grad_scale;
+  float learning_rate;
+  float beta1;
+  float one_minus_beta1;
+  float beta2;
+  float one_minus_beta2;
+  float epsilon;
+  float weight_decay;
+  float correction;
+  const NormControl* control;  // or null: then grad_scale and correction are as above
+  int64_t n;
+};
+
+template <typename T>
+ANYORDER_DEVICE void AdamWGroup(
+    const AdamWParams<T>& p, const Vector8& grad, Vector8& master, Vector8& m, Vector8& v) {
+  const bool is_told = p.control != nullptr;
+  const float scale = is_told ? static_cast<float>(p.control->grad_scale) : p.grad_scale;
+  const float correction = is_told ? static_cast<float>(p.control->correction) : p.correction;
+  ANYORDER_UNROLL
+  for (int i = 0; i < kGroup; ++i) {
+    const float g = scale * grad.v[i];
+    m.v[i] = p.beta1 * m.v[i] + p.one_minus_beta1 * g;
+    v.v[i] = p.beta2 * v.v[i] + p.one_minus_beta2 * g * g;
+    const float step =
+        correction * m.v[i] / (sqrtf(v.v[i]) + p.epsilon) + p.weight_decay * master.v[i];
+    master.v[i] -= p.learning_rate * step;
+  }
+}
+
+// Eight elements a thread. kAligned: all ranges begin at 16-byte addresses; the last group may be short.
+template <typename T, bool kAligned>
+ANYORDER_KERNEL void AdamWKernel(AdamWParams<T> p) {
+  const int64_t at = (int64_t{BlockX()} * BlockThreads() + Thread()) * kGroup;
+  if (at >= p.n || (p.control != nullptr && p.control->skips != 0)) return;
+  const int count = p.n - at < kGroup ? static_cast<int>(p.n - at) : kGroup;
+  const auto update = [&]<bool kWhole>() {
+    const Vector8 grad = LoadGroup<kWhole>(p.grad + at, count);
+    Vector8 master = LoadGroup<kWhole>(p.master + at, count);
+    Vector8 m = LoadGroup<kWhole>(p.m + at, count);
+    Vector8 v = LoadGroup<kWhole>(p.v + at, count);
+    AdamWGroup(p, grad, master, m, v);
+    StoreGroup<kWhole>(p.master + at, master, count);
+    StoreGroup<kWhole>(p.m + at, m, count);
+    StoreGroup<kWhole>(p.v + at, v, count);
+    if (p.weights != nullptr) StoreGroup<kWhole>(p.weights + at, master, count);
+  };
+  if (kAligned && count == kGroup) {
+    update.template operator()<true>();
+  } else {
+    update.template operator()<false>();
+  }
+}
+
+struct SquaresParams {
+  const float* x;
+  double* sums;
+  int64_t n;
+};
+
+// The sum over the block, for thread 0: a butterfly in each warp, then the warps in order. Shared memory: one double a warp.
+ANYORDER_DEVICE double BlockSum(double sum) {
+  sum = WarpSum(sum);
+  double* const warps = reinterpret_cast<double*>(SharedMemory());
+  if (Lane() == 0) warps[Thread() / kWarp] = sum;
+  SyncBlock();
+  double total = 0;
+  if (Thread() != 0) return total;
+  for (int warp = 0; warp < BlockThreads() / kWarp; ++warp)
+    total += warps[warp];
+  return total;
+}
+
+// Block b sums elements [b * kNormBlockElements, ...) in double: each thread its own in steps of the block, then BlockSum.
+ANYORDER_KERNEL void SumOfSquaresKernel(SquaresParams p) {
+  const int64_t begin = int64_t{BlockX()} * kNormBlockElements;
+  const int64_t end = begin + kNormBlockElements < p.n ? begin + kNormBlockElements : p.n;
+  double sum = 0;
+  for (int64_t i = begin + Thread(); i < end; i += BlockThreads())
+    sum += static_cast<double>(p.x[i]) * static_cast<double>(p.x[i]);
+  const double total = BlockSum(sum);
+  if (Thread() == 0) p.sums[BlockX()] = total;
+}
+
+struct FoldNormParams {
+  const double* sums;  // [n]
+  int64_t n;
+  NormControl* control;
+  double grad_scale;
+  double clip_norm;
+  double most_norm;
+  double beta1;
+  double beta2;
+  bool bias_correction;
+};
+
+ANYORDER_DEVICE void Decide(const FoldNormParams& p, double sum) {
+  NormControl& control = *p.control;
+  const double norm = fabs(p.grad_scale) * sqrt(sum);
+  control.norm = norm;
+  // Infinity minus itself is not a number, so that only finite numbers pass.
+  const bool is_good =
+      norm - norm == 0.0 && p.grad_scale - p.grad_scale == 0.0 && norm <= p.most_norm;
+  control.skips = is_good ? 0 : 1;
+  if (!is_good) return;
+  control.clip_factor = p.clip_norm > 0 ? p.clip_norm / fmax(norm, p.clip_norm) : 1.0;
+  control.grad_scale = p.grad_scale * control.clip_factor;
+  control.updates += 1;
+  const double t = static_cast<double>(control.updates);
+  control.correction = p.bias_correction ? sqrt(1 - pow(p.beta2, t)) / (1 - pow(p.beta1, t)) : 1.0;
+}
+
+// One block. Each thread adds its sums in steps of the block, then BlockSum.
+ANYORDER_KERNEL void FoldNormKernel(FoldNormParams p) {
+  double sum = 0;
+  for (int64_t i = Thread(); i < p.n; i += BlockThreads())
+    sum += p.sums[i];
+  const double total = BlockSum(sum);
+  if (Thread() == 0) Decide(p, total);
+}
+
+template <typename From, typename To>
+struct CastParams {
+  const From* x;
+  To* y;
+  int64_t n;
+};
+template <typename From, typename To>
+ANYORDER_KERNEL void CastKernel(CastParams<From, To> p) {
+  const int64_t at = int64_t{BlockX()} * BlockThreads() + Thread();
+  if (at < p.n) p.y[at] = FromFloat<To>(ToFloat(p.x[at]));
+}
+
+template <typename T>
+struct AddParams {
+  const T* a;
+  const T* b;
+  T* y;
+  int64_t n;
+};
+template <typename T>
+ANYORDER_KERNEL void AddKernel(AddParams<T> p) {
+  const int64_t at = int64_t{BlockX()} * BlockThreads() + Thread();
+  if (at < p.n) p.y[at] = FromFloat<T>(ToFloat(p.a[at]) + ToFloat(p.b[at]));
+}
+
+}  // namespace anyorder::kernels::cuda

@@ -1,0 +1,336 @@
+// Residual + dropout + LayerNorm, both ways, in one pass over the data (kernels/layernorm.h).
+//
+// A warp has a row. Rows of up to kRegisterColumns columns stay in its registers between the passes over them (forward reads two and
+// writes two matrices, backward reads two and writes two); longer ones are read again. The gradients of gamma and beta are partial sums of
+// a fixed number of blocks, each over the rows b, b + kPartials, ..., added in an order of their own (partial_sums.cuh): the same bits on
+// every GPU.
+
+#pragma once
+
+#include "kernels/cuda/operations/partial_sums.cuh"
+#include "kernels/cuda/platform/vector8.h"
+
+namespace anyorder::kernels::cuda {
+
+inline constexpr int kNormWarps = 4;       // rows that a block has at a time
+inline constexpr int kPartials = 256;      // blocks of backward
+inline constexpr int kRegisterGroups = 4;  // groups of 8 columns that a lane keeps
+inline constexpr int kRegisterColumns = kRegisterGroups * kGroup * kWarp;
+
+template <typename T>
+struct NormForwardParams {
+  const T* x;
+  const T* residual;  // or null
+  const T* gamma;
+  const T* beta;
+  float epsilon;
+  Dropout dropout;
+  const int32_t* row_ids;
+  T* sum;
+  float* mean;
+  float* rstd;
+  T* y;
+  int64_t rows;
+  int columns;
+};
+
+template <typename T>
+struct NormBackwardParams {
+  const T* dy;
+  const T* sum;
+  const float* mean;
+  const float* rstd;
+  const T* gamma;
+  Dropout dropout;
+  const int32_t* row_ids;
+  T* dx;
+  T* dresidual;     // or null
+  float* partials;  // [kPartials, 2, columns]
+  int64_t rows;
+  int columns;
+};
+
+struct NormReduceParams {
+  const float* partials;  // [blocks, 2, columns]
+  int blocks;
+  float* dgamma;
+  float* dbeta;
+  int columns;
+};
+
+// The groups of a row that a lane has: kept[g] is columns 8 (lane + 32 g) and on. `Visit(g, column, count)` for each that there is.
+template <typename Visitor>
+ANYORDER_DEVICE void ForEachGroup(int columns, Visitor&& visit) {
+  ANYORDER_UNROLL
+  for (int g = 0; g < kRegisterGroups; ++g) {
+    const int column = kGroup * (Lane() + kWarp * g);
+    const int count = columns - column < kGroup ? columns - column : kGroup;
+    if (count > 0) visit(g, column, count);
+  }
+}
+
+template <typename T, bool kAligned>
+struct NormRowForward {
+  const NormForwardParams<T>& p;
+  int64_t row;
+
+  // sum = residual + dropout(x) of one group, stored and as stored.
+  ANYORDER_DEVICE Vector8 Sum(int column, int count) const {
+    const int64_t at = row * p.columns + column;
+    Vector8 x = LoadGroup<kAligned>(p.x + at, count);
+    if (p.dropout.enabled())
+      ApplyDropout(
+          p.dropout, static_cast<uint32_t>(p.row_ids[row]), static_cast<uint32_t>(column), x);
+    if (p.residual != nullptr) {
+      const Vector8 base = LoadGroup<kAligned>(p.residual + at, count);
+      ANYORDER_UNROLL
+      for (int i = 0; i < kGroup; ++i)
+        x.v[i] += base.v[i];
+    }
+    StoreGroup<kAligned>(p.sum + at, x, count);
+    return Rounded<T>(x);
+  }
+  ANYORDER_DEVICE void Normalise(
+      const Vector8& x, float mean, float rstd, int column, int count) const {
+    const Vector8 gamma = LoadGroup<kAligned>(p.gamma + column, count);
+    const Vector8 beta = LoadGroup<kAligned>(p.beta + column, count);
+    Vector8 y;
+    ANYORDER_UNROLL
+    for (int i = 0; i < kGroup; ++i)
+      y.v[i] = (x.v[i] - mean) * rstd * gamma.v[i] + beta.v[i];
+    StoreGroup<kAligned>(p.y + row * p.columns + column, y, count);
+  }
+};
+
+// Deviations from a first mean, whose rounding their own mean corrects.
+struct NormMoments {
+  float deviation = 0;
+  float squares = 0;
+
+  ANYORDER_DEVICE void Add(const Vector8& x, float first_mean, int count) {
+    ANYORDER_UNROLL
+    for (int i = 0; i < kGroup; ++i) {
+      const float d = i < count ? x.v[i] - first_mean : 0.0f;
+      deviation += d;
+      squares = MultiplyAdd(d, d, squares);
+    }
+  }
+};
+
+ANYORDER_DEVICE float SumOf(const Vector8& x) {
+  return ((x.v[0] + x.v[1]) + (x.v[2] + x.v[3])) + ((x.v[4] + x.v[5]) + (x.v[6] + x.v[7]));
+}
+
+// kInRegisters: columns <= kRegisterColumns.
+template <typename T, bool kAligned, bool kInRegisters>
+ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 4)
+    NormForwardKernel(NormForwardParams<T> p) {
+  const int64_t row = int64_t{BlockX()} * kNormWarps + Thread() / kWarp;
+  if (row >= p.rows) return;
+  const NormRowForward<T, kAligned> work{p, row};
+  const float n = static_cast<float>(p.columns);
+  Vector8 kept[kRegisterGroups];
+  float total = 0;
+  if constexpr (kInRegisters) {
+    ForEachGroup(p.columns, [&](int g, int column, int count) {
+      kept[g] = work.Sum(column, count);
+      total += SumOf(kept[g]);
+    });
+  } else {
+    for (int column = kGroup * Lane(); column < p.columns; column += kGroup * kWarp) {
+      const int count = p.columns - column < kGroup ? p.columns - column : kGroup;
+      total += SumOf(work.Sum(column, count));
+    }
+  }
+  const float first_mean = WarpSum(total) / n;
+  NormMoments moments;
+  if constexpr (kInRegisters) {
+    ForEachGroup(p.columns,
+                 [&](int g, int, int count) { moments.Add(kept[g], first_mean, count); });
+  } else {
+    for (int column = kGroup * Lane(); column < p.columns; column += kGroup * kWarp) {
+      const int count = p.columns - column < kGroup ? p.columns - column : kGroup;
+      moments.Add(LoadGroup<kAligned>(p.sum + row * p.columns + column, count), first_mean, count);
+    }
+  }
+  const float correction = WarpSum(moments.deviation) / n;
+  const float variance = fmaxf(WarpSum(moments.squares) / n - correction * correction, 0.0f);
+  const float mean = first_mean + correction;
+  const float rstd = 1.0f / sqrtf(variance + p.epsilon);
+  if constexpr (kInRegisters) {
+    ForEachGroup(p.columns, [&](int g, int column, int count) {
+      work.Normalise(kept[g], mean, rstd, column, count);
+    });
+  } else {
+    for (int column = kGroup * Lane(); column < p.columns; column += kGroup * kWarp) {
+      const int count = p.columns - column < kGroup ? p.columns - column : kGroup;
+      const Vector8 x = LoadGroup<kAligned>(p.sum + row * p.columns + column, count);
+      work.Normalise(x, mean, rstd, column, count);
+    }
+  }
+  if (Lane() == 0) {
+    p.mean[row] = mean;
+    p.rstd[row] = rstd;
+  }
+}
+
+template <typename T, bool kAligned>
+struct NormRowBackward {
+  const NormBackwardParams<T>& p;
+  int64_t row;
+  float mean;
+  float rstd;
+
+  // dy and xhat of one group.
+  ANYORDER_DEVICE void Load(int column, int count, Vector8& dy, Vector8& xhat) const {
+    const int64_t at = row * p.columns + column;
+    dy = LoadGroup<kAligned>(p.dy + at, count);
+    xhat = LoadGroup<kAligned>(p.sum + at, count);
+    ANYORDER_UNROLL
+    for (int i = 0; i < kGroup; ++i)
+      xhat.v[i] = i < count ? (xhat.v[i] - mean) * rstd : 0.0f;
+  }
+  ANYORDER_DEVICE void Store(const Vector8& dy,
+                             const Vector8& xhat,
+                             const Vector8& gamma,
+                             float mean_g,
+                             float mean_g_xhat,
+                             int column,
+                             int count) const {
+    const int64_t at = row * p.columns + column;
+    Vector8 d;
+    ANYORDER_UNROLL
+    for (int i = 0; i < kGroup; ++i)
+      d.v[i] = rstd * (gamma.v[i] * dy.v[i] - mean_g - xhat.v[i] * mean_g_xhat);
+    if (p.dresidual != nullptr) StoreGroup<kAligned>(p.dresidual + at, d, count);
+    if (p.dropout.enabled())
+      ApplyDropout(
+          p.dropout, static_cast<uint32_t>(p.row_ids[row]), static_cast<uint32_t>(column), d);
+    StoreGroup<kAligned>(p.dx + at, d, count);
+  }
+};
+
+ANYORDER_DEVICE void AddProducts(const Vector8& a, const Vector8& b, Vector8& sums) {
+  ANYORDER_UNROLL
+  for (int i = 0; i < kGroup; ++i)
+    sums.v[i] = MultiplyAdd(a.v[i], b.v[i], sums.v[i]);
+}
+
+// Rows of up to kRegisterColumns columns: dx and the partial sums of gamma's and beta's gradients. Block b, warp w takes the rows
+// b * kNormWarps + w + k * kPartials * kNormWarps. Shared memory: [kNormWarps, 2, columns] floats.
+template <typename T, bool kAligned>
+ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 2)
+    NormBackwardKernel(NormBackwardParams<T> p) {
+  const int warp = Thread() / kWarp;
+  const float n = static_cast<float>(p.columns);
+  Vector8 dgamma[kRegisterGroups] = {};
+  Vector8 dbeta[kRegisterGroups] = {};
+  Vector8 gamma[kRegisterGroups] = {};
+  ForEachGroup(p.columns, [&](int g, int column, int count) {
+    gamma[g] = LoadGroup<kAligned>(p.gamma + column, count);
+  });
+  for (int64_t row = int64_t{BlockX()} * kNormWarps + warp; row < p.rows;
+       row += int64_t{GridX()} * kNormWarps) {
+    const NormRowBackward<T, kAligned> work{p, row, p.mean[row], p.rstd[row]};
+    Vector8 dy[kRegisterGroups];
+    Vector8 xhat[kRegisterGroups];
+    float sum_g = 0;
+    float sum_g_xhat = 0;
+    ForEachGroup(p.columns, [&](int g, int column, int count) {
+      work.Load(column, count, dy[g], xhat[g]);
+      AddProducts(dy[g], xhat[g], dgamma[g]);
+      AddTo(dy[g], dbeta[g]);
+      ANYORDER_UNROLL
+      for (int i = 0; i < kGroup; ++i) {
+        const float product = gamma[g].v[i] * dy[g].v[i];
+        sum_g += product;
+        sum_g_xhat = MultiplyAdd(product, xhat[g].v[i], sum_g_xhat);
+      }
+    });
+    const float mean_g = WarpSum(sum_g) / n;
+    const float mean_g_xhat = WarpSum(sum_g_xhat) / n;
+    ForEachGroup(p.columns, [&](int g, int column, int count) {
+      work.Store(dy[g], xhat[g], gamma[g], mean_g, mean_g_xhat, column, count);
+    });
+  }
+  float* const shared = reinterpret_cast<float*>(SharedMemory());
+  ForEachGroup(p.columns, [&](int g, int column, int count) {
+    ANYORDER_UNROLL
+    for (int i = 0; i < kGroup; ++i) {
+      if (i >= count) continue;
+      shared[(2 * warp) * p.columns + column + i] = dgamma[g].v[i];
+      shared[(2 * warp + 1) * p.columns + column + i] = dbeta[g].v[i];
+    }
+  });
+  SyncBlock();
+  for (int c = Thread(); c < 2 * p.columns; c += BlockThreads()) {
+    float sum = 0;
+    for (int w = 0; w < kNormWarps; ++w)
+      sum += shared[2 * w * p.columns + c];
+    p.partials[int64_t{BlockX()} * 2 * p.columns + c] = sum;
+  }
+}
+
+// Longer rows: dx alone.
+template <typename T, bool kAligned>
+ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 4)
+    NormBackwardRowsKernel(NormBackwardParams<T> p) {
+  const int64_t row = int64_t{BlockX()} * kNormWarps + Thread() / kWarp;
+  if (row >= p.rows) return;
+  const float n = static_cast<float>(p.columns);
+  const NormRowBackward<T, kAligned> work{p, row, p.mean[row], p.rstd[row]};
+  const auto for_each = [&](auto&& visit) {
+    for (int column = kGroup * Lane(); column < p.columns; column += kGroup * kWarp) {
+      const int count = p.columns - column < kGroup ? p.columns - column : kGroup;
+      Vector8 dy;
+      Vector8 xhat;
+      work.Load(column, count, dy, xhat);
+      visit(dy, xhat, LoadGroup<kAligned>(p.gamma + column, count), column, count);
+    }
+  };
+  float sum_g = 0;
+  float sum_g_xhat = 0;
+  for_each([&](const Vector8& dy, const Vector8& xhat, const Vector8& gamma, int, int) {
+    ANYORDER_UNROLL
+    for (int i = 0; i < kGroup; ++i) {
+      const float product = gamma.v[i] * dy.v[i];
+      sum_g += product;
+      sum_g_xhat = MultiplyAdd(product, xhat.v[i], sum_g_xhat);
+    }
+  });
+  const float mean_g = WarpSum(sum_g) / n;
+  const float mean_g_xhat = WarpSum(sum_g_xhat) / n;
+  for_each(
+      [&](const Vector8& dy, const Vector8& xhat, const Vector8& gamma, int column, int count) {
+        work.Store(dy, xhat, gamma, mean_g, mean_g_xhat, column, count);
+      });
+}
+
+// Their gamma and beta, before dx may overwrite dy: block (b, c) sums the rows b, b + kPartials, ... of 128 columns, one a thread.
+template <typename T>
+ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(128, 4)
+    NormBackwardColumnsKernel(NormBackwardParams<T> p) {
+  const int column = BlockY() * BlockThreads() + Thread();
+  if (column >= p.columns) return;
+  float dgamma = 0;
+  float dbeta = 0;
+  for (int64_t row = BlockX(); row < p.rows; row += GridX()) {
+    const int64_t at = row * p.columns + column;
+    const float dy = ToFloat(p.dy[at]);
+    dgamma = MultiplyAdd(dy, (ToFloat(p.sum[at]) - p.mean[row]) * p.rstd[row], dgamma);
+    dbeta += dy;
+  }
+  float* const partial = p.partials + int64_t{BlockX()} * 2 * p.columns;
+  partial[column] = dgamma;
+  partial[p.columns + column] = dbeta;
+}
+
+ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kShareThreads, 2) NormReduceKernel(NormReduceParams p) {
+  const ShareOfSums share = SumParts(p.partials, p.blocks, 2 * int64_t{p.columns});
+  if (!share.is_whole) return;
+  float* const to =
+      share.column < p.columns ? p.dgamma + share.column : p.dbeta + (share.column - p.columns);
+  *to = share.sum;
+}
+
+}  // namespace anyorder::kernels::cuda

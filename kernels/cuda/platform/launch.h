@@ -1,0 +1,92 @@
+// Starts a kernel, on the GPU or emulated.
+
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "core/base/check.h"
+#include "core/base/stream.h"
+#include "kernels/cuda/platform/launch_error.h"
+#include "kernels/cuda/platform/simt.h"
+#ifdef __CUDACC__
+#include "kernels/cuda/platform/launch_status.h"
+#else
+#include "kernels/cuda/platform/stream.h"
+#endif
+
+namespace anyorder::kernels::cuda {
+
+struct LaunchShape {
+  int64_t blocks_x = 1;
+  int blocks_y = 1;
+  int blocks_z = 1;
+  int threads = 128;         // a block; a multiple of 32
+  int64_t shared_bytes = 0;  // above 48 KiB: the kernel's limit is raised first
+};
+
+constexpr int64_t CeilDivide(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// What each of our chips takes; sm_80 has the least shared memory of them.
+inline constexpr int64_t kMostBlocksX = std::numeric_limits<int32_t>::max();
+inline constexpr int kMostBlocksYZ = 65535;
+inline constexpr int kMostThreads = 1024;
+inline constexpr int64_t kMostSharedBytes = 163 * 1024;
+
+// A launch that no GPU would take is our own mistake, which the emulation need not forgive.
+inline void CheckLaunch(const void* kernel, const LaunchShape& shape) {
+  ANYORDER_CHECK(shape.blocks_x > 0 && shape.blocks_x <= kMostBlocksX && shape.blocks_y > 0 &&
+                 shape.blocks_y <= kMostBlocksYZ && shape.blocks_z > 0 &&
+                 shape.blocks_z <= kMostBlocksYZ)
+      << KernelName(kernel) << ": a grid of " << shape.blocks_x << " x " << shape.blocks_y << " x "
+      << shape.blocks_z << " blocks, at most " << kMostBlocksX << " x " << kMostBlocksYZ << " x "
+      << kMostBlocksYZ;
+  ANYORDER_CHECK(shape.threads > 0 && shape.threads % kWarp == 0 && shape.threads <= kMostThreads)
+      << KernelName(kernel) << ": " << shape.threads << " threads a block, must be whole warps of "
+      << kWarp << ", at most " << kMostThreads;
+  ANYORDER_CHECK(shape.shared_bytes >= 0 && shape.shared_bytes <= kMostSharedBytes)
+      << KernelName(kernel) << ": " << shape.shared_bytes
+      << " bytes of shared memory a block, at most " << kMostSharedBytes;
+}
+
+// Starts `kernel` with `params`, or nothing for a grid without blocks. What goes wrong ends the program and names the kernel.
+template <typename Params>
+void Launch(void (*kernel)(Params),
+            const LaunchShape& shape,
+            const Params& params,
+            StreamView stream) {
+  if (shape.blocks_x == 0 || shape.blocks_y == 0 || shape.blocks_z == 0) return;
+  const void* const function = reinterpret_cast<const void*>(kernel);
+  CheckLaunch(function, shape);
+  NoteLaunch(function);
+#ifdef __CUDACC__
+  // The runtime's own null stream would wait for all others.
+  ANYORDER_CHECK(stream.handle != nullptr) << KernelName(function) << ": a kernel without a stream";
+  if (shape.shared_bytes > 48 * 1024) {
+    CheckCuda(cudaFuncSetAttribute(kernel,
+                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   static_cast<int>(shape.shared_bytes)),
+              "shared memory of a kernel");
+  }
+  const dim3 grid(static_cast<unsigned>(shape.blocks_x),
+                  static_cast<unsigned>(shape.blocks_y),
+                  static_cast<unsigned>(shape.blocks_z));
+  kernel<<<grid,
+           static_cast<unsigned>(shape.threads),
+           static_cast<size_t>(shape.shared_bytes),
+           static_cast<cudaStream_t>(stream.handle)>>>(params);
+  CheckCuda(cudaGetLastError(), kLaunchOfAKernel);
+#else
+  const emulation::Grid grid{static_cast<int>(shape.blocks_x),
+                             shape.blocks_y,
+                             shape.blocks_z,
+                             shape.threads,
+                             shape.shared_bytes};
+  emulation::EnqueueKernel(
+      stream, function, [=] { emulation::Run(function, grid, [&] { kernel(params); }); });
+#endif
+}
+
+}  // namespace anyorder::kernels::cuda
