@@ -24,7 +24,7 @@
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"
 #include "core/train/state/schedule_change.h"
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 #include "launcher/eval_report.h"
 #include "launcher/run_backend.h"
 #include "launcher/saved_step.h"

@@ -22,8 +22,8 @@
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
 #include "core/train/state/schedule_change.h"
-#include "data/dataset_index.h"
-#include "data/digest.h"
+#include "data/dataset/dataset_index.h"
+#include "data/dataset/digest.h"
 #include "launcher/hf_config.h"
 #include "launcher/imported_run.h"
 #include "launcher/new_directory.h"
@@ -140,7 +140,7 @@ Json TokenizerJson(bool is_uncased, const RunConfig& config) {
   json["tokenizer_class"] = "XLNetTokenizer";
   json["do_lower_case"] = is_uncased;
   json["remove_space"] = true;
-  json["keep_accents"] = false;  // data/cleaning.h drops them always
+  json["keep_accents"] = false;  // data/prep/cleaning.h drops them always
   json["padding_side"] = "left";
   json["model_max_length"] = config.sampling.seq_len;
   return json;

@@ -12,7 +12,7 @@
 
 #include "core/config/model_config.h"
 #include "core/train/run/run_config.h"
-#include "data/dataset_index.h"
+#include "data/dataset/dataset_index.h"
 
 namespace anyorder::launcher {
 

@@ -16,7 +16,7 @@
 #include "core/network/tensors/parameters.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
-#include "data/digest.h"
+#include "data/dataset/digest.h"
 #include "launcher/first_checkpoint.h"
 #include "launcher/hf_config.h"
 #include "launcher/hf_weights.h"

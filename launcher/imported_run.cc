@@ -9,7 +9,7 @@
 
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "data/digest.h"
+#include "data/dataset/digest.h"
 
 namespace anyorder::launcher {
 

@@ -18,7 +18,7 @@
 #include "core/base/status.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 #include "launcher/ledger_report.h"
 #include "launcher/status_report.h"
 

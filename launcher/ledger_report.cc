@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/status.h"
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 #include "launcher/counted.h"
 #include "launcher/run_history.h"
 #include "launcher/sample_audit.h"

@@ -14,8 +14,8 @@
 
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "data/cleaning.h"
-#include "data/tokenizer.h"
+#include "data/prep/cleaning.h"
+#include "data/prep/tokenizer.h"
 #include "launcher/command_line.h"
 
 namespace anyorder::launcher {

@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 
 #include "core/base/status.h"
-#include "data/durable_file.h"
+#include "data/dataset/durable_file.h"
 #include "launcher/captured_program.h"
 #include "launcher/child_process.h"
 #include "launcher/sbatch.h"

@@ -1,5 +1,5 @@
 // `anyorder prep --slurm N`: a preparation as Slurm jobs. One plans, an array of N tasks encodes slices, each on its node, one merges them
-// into the dataset (data/prep.h); training may then begin with `anyorder submit --after` the merge.
+// into the dataset (data/prep/prep.h); training may then begin with `anyorder submit --after` the merge.
 
 #pragma once
 

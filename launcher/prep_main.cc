@@ -13,9 +13,9 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
-#include "data/example_prep.h"
-#include "data/prep.h"
-#include "data/tokenizer.h"
+#include "data/prep/example_prep.h"
+#include "data/prep/prep.h"
+#include "data/prep/tokenizer.h"
 #include "launcher/command_line.h"
 #include "launcher/counted.h"
 #include "launcher/prep_encode.h"
@@ -58,7 +58,7 @@ std::string ParseSlice(const std::string& text, PrepOptions& prep) {
   return is_read ? "" : text + " is not K/N, such as 2/5";
 }
 
-// Work split over machines: data/prep.h.
+// Work split over machines: data/prep/prep.h.
 void DeclareParts(CLI::App& app, CommandLine& line) {
   auto* plan =
       app.add_flag("--plan", line.plan, "split work: cut the input, make the vocabulary, and stop");
@@ -92,7 +92,7 @@ int SubmitJobs(CommandLine& line, const CLI::App& app, int argc, char** argv) {
   return anyorder::ReportAndExitStatus(kProgram, status);
 }
 
-// Labelled examples in place of text: data/example_prep.h.
+// Labelled examples in place of text: data/prep/example_prep.h.
 void DeclareExamples(CLI::App& app, CommandLine& line) {
   auto* examples = app.add_option(
       "--examples", line.examples, "labelled examples in place of --input: files of .jsonl");

@@ -45,7 +45,7 @@ anyorder=$root/build/bin/anyorder
 say "Text"
 if [ -z "$corpus" ]; then
   corpus=$dir/corpus.txt
-  dpkg -L perl-doc | grep '\.pod$' | sort | xargs perl "$root/data/pod_to_text.pl" >"$corpus"
+  dpkg -L perl-doc | grep '\.pod$' | sort | xargs perl "$root/data/prep/pod_to_text.pl" >"$corpus"
 fi
 du -shL "$corpus"
 

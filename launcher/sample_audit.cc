@@ -12,8 +12,8 @@
 
 #include "core/base/status.h"
 #include "core/objective/objective.h"
-#include "data/sample_digest.h"
-#include "data/sampler.h"
+#include "data/sampling/sample_digest.h"
+#include "data/sampling/sampler.h"
 
 namespace anyorder::launcher {
 namespace {

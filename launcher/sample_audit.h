@@ -15,7 +15,7 @@
 #include "absl/types/span.h"
 
 #include "core/train/run/run_config.h"
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 #include "launcher/run_history.h"
 
 namespace anyorder::launcher {

@@ -11,7 +11,7 @@
 #include "core/config/attention_windows.h"
 #include "core/objective/objective.h"
 #include "core/objective/unilm/unilm.h"
-#include "data/sampler.h"
+#include "data/sampling/sampler.h"
 #include "kernels/visibility.h"
 #include "launcher/show_text.h"
 

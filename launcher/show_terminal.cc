@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-#include "data/display_width.h"
+#include "launcher/process/display_width.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "data/sampling/example_source.h"
-#include "data/sampling/text_source.h"
+#include "data/dataset/example_source.h"
+#include "data/dataset/text_source.h"
 
 namespace anyorder::launcher {
 

@@ -15,7 +15,7 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
-#include "data/display_width.h"
+#include "launcher/process/display_width.h"
 #include "launcher/status_report.h"
 
 namespace anyorder::launcher {

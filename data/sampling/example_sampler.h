@@ -10,8 +10,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "data/sampler.h"
-#include "data/sampling/example_source.h"
+#include "data/dataset/example_source.h"
+#include "data/sampling/sampler.h"
 
 namespace anyorder::data {
 

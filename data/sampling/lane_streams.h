@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "data/sampling/text_source.h"
+#include "data/dataset/text_source.h"
 
 namespace anyorder::data {
 

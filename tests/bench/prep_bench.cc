@@ -22,9 +22,9 @@
 
 #include "core/base/check.h"
 #include "core/base/whole_file.h"
-#include "data/durable_file.h"
-#include "data/prep.h"
-#include "data/sentencepiece_bridge.h"
+#include "data/dataset/durable_file.h"
+#include "data/prep/prep.h"
+#include "data/prep/sentencepiece_bridge.h"
 #include "tests/bench/rounds.h"
 
 namespace {

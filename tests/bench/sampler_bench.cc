@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/base/check.h"
-#include "data/dataset.h"
-#include "data/sampler.h"
+#include "data/dataset/dataset.h"
+#include "data/sampling/sampler.h"
 #include "tests/data/dataset_files.h"
 
 namespace anyorder::data {

@@ -1,4 +1,4 @@
-#include "data/cleaning.h"
+#include "data/prep/cleaning.h"
 
 #include <gtest/gtest.h>
 

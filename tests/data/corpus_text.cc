@@ -16,7 +16,7 @@
 
 #include "core/base/check.h"
 #include "core/base/philox.h"
-#include "data/tokenizer.h"
+#include "data/prep/tokenizer.h"
 #include "tests/data/dataset_files.h"
 
 namespace anyorder::data {

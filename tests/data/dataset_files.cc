@@ -14,10 +14,10 @@
 
 #include "core/base/check.h"
 #include "core/base/philox.h"
-#include "data/dataset_index.h"
-#include "data/digest.h"
-#include "data/hdf5_file.h"
-#include "data/shard_format.h"
+#include "data/dataset/dataset_index.h"
+#include "data/dataset/digest.h"
+#include "data/dataset/shard_format.h"
+#include "data/prep/hdf5_file.h"
 
 namespace anyorder::data {
 

@@ -1,4 +1,4 @@
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "data/dataset_index.h"
-#include "data/sampler.h"
+#include "data/dataset/dataset_index.h"
 #include "data/sampling/lane_streams.h"
+#include "data/sampling/sampler.h"
 #include "tests/data/dataset_files.h"
 #include "tests/data/hdf5_reader.h"
 

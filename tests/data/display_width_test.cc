@@ -1,4 +1,4 @@
-#include "data/display_width.h"
+#include "launcher/process/display_width.h"
 
 #include <gtest/gtest.h>
 

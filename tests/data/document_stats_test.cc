@@ -1,4 +1,4 @@
-#include "data/document_stats.h"
+#include "data/prep/document_stats.h"
 
 #include <gtest/gtest.h>
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/base/check.h"
-#include "data/dataset_index.h"
-#include "data/digest.h"
-#include "data/shard_format.h"
+#include "data/dataset/dataset_index.h"
+#include "data/dataset/digest.h"
+#include "data/dataset/shard_format.h"
 #include "tests/data/dataset_files.h"
 
 namespace anyorder::data {

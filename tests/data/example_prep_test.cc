@@ -1,6 +1,6 @@
 // Labelled examples from JSON lines to a dataset, through the program.
 
-#include "data/example_prep.h"
+#include "data/prep/example_prep.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "data/dataset.h"
-#include "data/tokenizer.h"
+#include "data/dataset/dataset.h"
+#include "data/prep/tokenizer.h"
 #include "tests/data/corpus_text.h"
 #include "tests/data/dataset_files.h"
 

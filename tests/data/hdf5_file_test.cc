@@ -1,4 +1,4 @@
-#include "data/hdf5_file.h"
+#include "data/prep/hdf5_file.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <fstream>
 #include <map>
 
-#include "data/digest.h"
+#include "data/dataset/digest.h"
 #include "tests/data/hdf5_reader.h"
 
 namespace anyorder::data {

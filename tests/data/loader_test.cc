@@ -1,4 +1,4 @@
-#include "data/loader.h"
+#include "data/sampling/loader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

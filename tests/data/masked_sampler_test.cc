@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/sampler.h"
+#include "data/sampling/sampler.h"
 #include "tests/data/memory_text.h"
 #include "tests/data/taken_samples.h"
 

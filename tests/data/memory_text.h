@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/base/philox.h"
-#include "data/sampling/text_source.h"
+#include "data/dataset/text_source.h"
 
 namespace anyorder::data {
 

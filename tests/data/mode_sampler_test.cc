@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "data/sample_digest.h"
-#include "data/sampler.h"
 #include "data/sampling/pair_sampler.h"
+#include "data/sampling/sample_digest.h"
+#include "data/sampling/sampler.h"
 #include "tests/data/memory_text.h"
 #include "tests/data/taken_samples.h"
 

@@ -1,6 +1,6 @@
 // Preprocessing as a whole: text in, dataset out.
 
-#include "data/prep.h"
+#include "data/prep/prep.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "data/dataset_index.h"
-#include "data/digest.h"
+#include "data/dataset/dataset_index.h"
+#include "data/dataset/digest.h"
 #include "tests/data/corpus_text.h"
 #include "tests/data/dataset_files.h"
 #include "tests/data/hdf5_reader.h"

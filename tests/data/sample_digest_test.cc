@@ -1,4 +1,4 @@
-#include "data/sample_digest.h"
+#include "data/sampling/sample_digest.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What preparation writes, the trainer's side reads: ShardWriter against Dataset and Sampler.
-#include "data/shard_writer.h"
+#include "data/prep/shard_writer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
-#include "data/digest.h"
-#include "data/sampler.h"
-#include "data/shard_format.h"
+#include "data/dataset/dataset.h"
+#include "data/dataset/digest.h"
+#include "data/dataset/shard_format.h"
+#include "data/sampling/sampler.h"
 #include "tests/data/dataset_files.h"
 
 namespace anyorder::data {

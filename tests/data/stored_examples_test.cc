@@ -1,4 +1,4 @@
-#include "data/stored_examples.h"
+#include "data/dataset/stored_examples.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <functional>
 
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 #include "tests/data/dataset_files.h"
 #include "tests/data/example_files.h"
 

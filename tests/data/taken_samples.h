@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/sampler.h"
+#include "data/sampling/sampler.h"
 #include "tests/data/memory_text.h"
 
 namespace anyorder::data {

@@ -1,11 +1,11 @@
-#include "data/text_reader.h"
+#include "data/prep/text_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "data/byte_source.h"
+#include "data/prep/byte_source.h"
 #include "tests/data/corpus_text.h"
 #include "tests/data/dataset_files.h"
 

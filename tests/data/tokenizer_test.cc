@@ -1,4 +1,4 @@
-#include "data/tokenizer.h"
+#include "data/prep/tokenizer.h"
 
 #include <gtest/gtest.h>
 

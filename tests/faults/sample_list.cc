@@ -13,9 +13,9 @@
 #include "core/objective/objective.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_config.h"
-#include "data/dataset.h"
-#include "data/sample_digest.h"
-#include "data/sampler.h"
+#include "data/dataset/dataset.h"
+#include "data/sampling/sample_digest.h"
+#include "data/sampling/sampler.h"
 
 namespace anyorder {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "data/dataset_index.h"
-#include "data/digest.h"
-#include "data/shard_format.h"
+#include "data/dataset/dataset_index.h"
+#include "data/dataset/digest.h"
+#include "data/dataset/shard_format.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/small_dataset.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/base/check.h"
-#include "data/example_reader.h"
+#include "data/prep/example_reader.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace anyorder::fuzz {

@@ -2,7 +2,7 @@
 // first byte says which task and how many classes and parts dataset.json tells of.
 
 #include "core/base/check.h"
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 #include "tests/data/example_files.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch_directory.h"

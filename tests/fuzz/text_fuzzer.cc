@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/base/check.h"
-#include "data/digest.h"
-#include "data/text_reader.h"
+#include "data/dataset/digest.h"
+#include "data/prep/text_reader.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace anyorder::fuzz {

@@ -17,7 +17,7 @@
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
-#include "data/digest.h"
+#include "data/dataset/digest.h"
 #include "launcher/export_hf.h"
 #include "launcher/import_hf.h"
 #include "launcher/imported_run.h"

@@ -30,14 +30,14 @@ HOMES = {
     r"cuda_runtime\.h": ["kernels/cuda/"],
     r"nccl\.h": ["dist/nccl_library."],
     r"(oneapi/dnnl|dnnl|cublas).*": ["kernels/"],
-    r"hdf5.*": ["data/hdf5_file.", "tests/data/hdf5_reader."],
-    r"sentencepiece.*": ["data/"],
+    r"hdf5.*": ["data/prep/hdf5_file.", "tests/data/dataset/hdf5_reader."],
+    r"sentencepiece.*": ["data/prep/"],
     r"toml\+\+/.*": ["core/train/"],
     r"CLI/.*": ["launcher/"],
     r"google/protobuf/.*": ["core/train/"],
     r"isa-l.*": ["core/base/", "ckpt/", "data/"],
-    r"utf8proc\.h": ["data/"],
-    r"(zlib|zstd)\.h": ["data/"],
+    r"utf8proc\.h": ["data/prep/", "launcher/process/"],
+    r"(zlib|zstd)\.h": ["data/prep/"],
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')

@@ -30,7 +30,7 @@ tokens = [h5py.File(sys.argv[1] + "/" + shard["file"], "r")["tokens"][:] for sha
 np.concatenate(tokens).astype("<i4").tofile(sys.argv[2])
 """
 
-# Kinds of text on which a tokenizer of transformers does something else than the original clean-up (data/cleaning.h), and what.
+# Kinds of text on which a tokenizer of transformers does something else than the original clean-up (data/prep/cleaning.h), and what.
 SPECIAL = "special tokens are looked for in the text first; in the original code, as here, text cannot make them"
 SIGMA = "lower-cases letter by letter; a whole line's lower() gives the final form of sigma"
 MARKS = "drops all nonspacing marks, here as in the original those of a combining class; NFKD is not composed again"

@@ -14,8 +14,8 @@
 #include "core/objective/objective.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
-#include "data/dataset.h"
-#include "data/sampler.h"
+#include "data/dataset/dataset.h"
+#include "data/sampling/sampler.h"
 #include "tests/parity/tensor_dump.h"
 
 namespace anyorder {

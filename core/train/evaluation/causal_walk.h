@@ -27,7 +27,7 @@
 
 #include "core/config/model_config.h"
 #include "core/objective/batch.h"
-#include "data/sampling/text_source.h"
+#include "data/dataset/text_source.h"
 
 namespace anyorder {
 

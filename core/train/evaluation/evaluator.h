@@ -19,9 +19,9 @@
 #include "core/objective/objective.h"
 #include "core/train/evaluation/loss_sums.h"
 #include "core/train/run/run_config.h"
-#include "data/dataset.h"
-#include "data/loader.h"
-#include "data/sampler.h"
+#include "data/dataset/dataset.h"
+#include "data/sampling/loader.h"
+#include "data/sampling/sampler.h"
 #include "dist/parameter_partition.h"
 #include "kernels/backend.h"
 

@@ -17,7 +17,7 @@
 #include "core/train/evaluation/evaluator.h"
 #include "core/train/run/metrics.h"
 #include "core/train/run/run_config.h"
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 #include "dist/communicator.h"
 #include "kernels/backend.h"
 

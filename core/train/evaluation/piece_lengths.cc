@@ -1,7 +1,7 @@
 #include "core/train/evaluation/piece_lengths.h"
 
+#include "core/base/message_reader.h"
 #include "core/base/status.h"
-#include "data/message_reader.h"
 
 namespace anyorder {
 namespace {

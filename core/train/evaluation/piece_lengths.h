@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "data/dataset_index.h"
+#include "data/dataset/dataset_index.h"
 
 namespace anyorder {
 

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 
 #include "core/train/run/run_config.h"
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 
 namespace anyorder {
 

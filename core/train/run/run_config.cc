@@ -11,7 +11,7 @@
 #include "core/base/check.h"
 #include "core/objective/objective.h"
 #include "core/train/run/field_text.h"
-#include "data/digest.h"
+#include "data/dataset/digest.h"
 
 namespace anyorder {
 namespace {

@@ -18,7 +18,7 @@
 #include "core/objective/text_sample.h"
 #include "core/optim/optimizer_config.h"
 #include "core/train/run/anomaly_policy.h"
-#include "data/data_config.h"
+#include "data/dataset/data_config.h"
 #include "dist/gradient_reducer.h"
 #include "dist/make_transport.h"
 #include "kernels/backends/make_backend.h"

@@ -12,7 +12,7 @@
 #include "core/train/run/anomaly_policy.h"
 #include "core/train/run/lane_restarts.h"
 #include "core/train/run/run_config.h"
-#include "data/dataset_index.h"
+#include "data/dataset/dataset_index.h"
 
 namespace anyorder {
 

@@ -12,7 +12,7 @@
 #include "core/network/tensors/parameters.h"
 #include "core/train/run/run_config.h"
 #include "core/train/state/resume.h"
-#include "data/dataset_index.h"
+#include "data/dataset/dataset_index.h"
 #include "kernels/backend.h"
 
 namespace anyorder {

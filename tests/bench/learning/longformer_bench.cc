@@ -29,8 +29,8 @@
 #include "core/config/attention_windows.h"
 #include "core/network/weight_transfer.h"
 #include "core/objective/objective.h"
-#include "data/dataset.h"
-#include "data/sampler.h"
+#include "data/dataset/dataset.h"
+#include "data/sampling/sampler.h"
 #include "tests/bench/learning/learner.h"
 #include "tests/bench/options.h"
 

@@ -17,8 +17,8 @@
 
 #include "core/base/status.h"
 #include "core/objective/objective.h"
-#include "data/dataset.h"
-#include "data/sampler.h"
+#include "data/dataset/dataset.h"
+#include "data/sampling/sampler.h"
 #include "tests/bench/learning/learner.h"
 #include "tests/bench/learning/small_training.h"
 #include "tests/bench/options.h"

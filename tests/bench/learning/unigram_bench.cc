@@ -19,8 +19,8 @@
 
 #include "core/base/status.h"
 #include "core/objective/text_sample.h"
-#include "data/dataset.h"
-#include "data/sampler.h"
+#include "data/dataset/dataset.h"
+#include "data/sampling/sampler.h"
 #include "tests/bench/options.h"
 
 namespace anyorder::bench {

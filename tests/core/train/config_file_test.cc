@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
-#include "data/digest.h"
+#include "data/dataset/digest.h"
 
 namespace anyorder {
 namespace {

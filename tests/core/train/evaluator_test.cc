@@ -14,7 +14,7 @@
 
 #include "core/base/check.h"
 #include "core/network/tensors/parameters.h"
-#include "data/sampler.h"
+#include "data/sampling/sampler.h"
 #include "tests/data/dataset_files.h"
 
 namespace anyorder {

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <set>
 
-#include "data/sample_digest.h"
+#include "data/sampling/sample_digest.h"
 #include "tests/data/memory_examples.h"
 #include "tests/data/memory_text.h"
 

@@ -1,0 +1,292 @@
+#include "data/dataset/dataset.h"
+
+#include <algorithm>
+#include <cstring>
+#include <initializer_list>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "data/dataset/digest.h"
+#include "data/dataset/mapped_file.h"
+#include "data/dataset/shard_format.h"
+
+namespace anyorder::data {
+
+namespace {
+
+// Fills out[i] with bit begin + i.
+absl::Status UnpackBits(const CheckedArray& bits, uint64_t begin, uint64_t end, uint8_t* out) {
+  const uint64_t first_byte = begin / 8;
+  ANYORDER_ASSIGN_OR_RETURN(const uint8_t* const bytes, bits.Bytes(first_byte, BitmapBytes(end)));
+  const uint64_t base = first_byte * 8;
+  for (uint64_t i = begin; i < end; ++i)
+    *out++ = (bytes[(i - base) / 8] >> (i % 8)) & 1;
+  return absl::OkStatus();
+}
+
+// Fills out[i] with element begin + i and `largest` with the largest of them; memcpy because dataset.json may give an
+// unaligned offset.
+template <typename Element>
+absl::Status Widen(
+    const CheckedArray& array, uint64_t begin, uint64_t end, int32_t* out, uint64_t* largest) {
+  ANYORDER_ASSIGN_OR_RETURN(const uint8_t* const bytes,
+                            array.Bytes(begin * sizeof(Element), end * sizeof(Element)));
+  Element most = 0;
+  for (uint64_t i = 0; i < end - begin; ++i) {
+    Element value;
+    std::memcpy(&value, bytes + i * sizeof(Element), sizeof(Element));
+    most = std::max(most, value);
+    out[i] = static_cast<int32_t>(value);
+  }
+  *largest = most;
+  return absl::OkStatus();
+}
+
+absl::Status CheckDigest(const std::string& path, const std::string& expected) {
+  const absl::StatusOr<Digest128> found = DigestOfFile(path);
+  if (absl::IsNotFound(found.status())) {
+    return absl::DataLossError(absl::StrCat(
+        "'", path, "' is missing but dataset.json lists it; restore it or prepare the data again"));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const Digest128 digest, found);
+  if (digest.Hex() == expected) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("'",
+                                          path,
+                                          "' has digest ",
+                                          digest.Hex(),
+                                          " but dataset.json says ",
+                                          expected,
+                                          "; restore it or prepare the data again"));
+}
+
+// The parts of `file` that no chunk's checksum guards against what dataset.json says: HDF5's own structures, which nothing
+// here parses but other tools do, the attributes, which are other ones in any other file, and the checksums.
+absl::Status CheckMetadata(const MappedFile& file,
+                           const DatasetFile& entry,
+                           std::initializer_list<const CheckedArray*> arrays) {
+  std::vector<ByteRange> guarded;
+  for (const CheckedArray* array : arrays)
+    guarded.push_back(array->range());
+  const std::string found = DigestOutside(file.bytes(), std::move(guarded)).Hex();
+  if (found == entry.metadata_digest) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("'",
+                   file.path(),
+                   "' is damaged, or a file of another dataset: its metadata have digest ",
+                   found,
+                   " but dataset.json says ",
+                   entry.metadata_digest,
+                   "; restore it or prepare the data again"));
+}
+
+absl::Status VerifyArray(const CheckedArray& array) {
+  return array.Bytes(0, array.size_bytes()).status();
+}
+
+}  // namespace
+
+struct Dataset::Shard {
+  MappedFile file;
+  CheckedArray tokens, sentence_flags, document_starts, word_starts;
+};
+
+struct Dataset::Lanes {
+  MappedFile file;
+  CheckedArray forward, backward;
+};
+
+Dataset::Dataset(std::string directory, DatasetIndex index)
+    : directory_(std::move(directory)), index_(std::move(index)) {}
+
+Dataset::~Dataset() = default;
+
+absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(const std::string& directory,
+                                                       const DatasetOptions& options) {
+  ANYORDER_ASSIGN_OR_RETURN(DatasetIndex index, ReadDatasetIndex(directory));
+  std::unique_ptr<Dataset> dataset(new Dataset(directory, std::move(index)));
+  ANYORDER_RETURN_IF_ERROR(dataset->OpenTokenizer());
+  for (size_t i = 0; i < dataset->index_.shards.size(); ++i)
+    ANYORDER_RETURN_IF_ERROR(dataset->OpenShard(i));
+  ANYORDER_RETURN_IF_ERROR(dataset->OpenLanes());
+  if (dataset->index_.examples) {
+    ANYORDER_ASSIGN_OR_RETURN(dataset->examples_,
+                              StoredExamples::Open(directory, dataset->index_, *dataset));
+  }
+  if (options.verify) ANYORDER_RETURN_IF_ERROR(dataset->Verify());
+  return dataset;
+}
+
+absl::Status Dataset::OpenTokenizer() const {
+  const std::string path = absl::StrCat(directory_, "/", index_.tokenizer.file);
+  return CheckDigest(path, index_.tokenizer_digest);
+}
+
+absl::Status Dataset::OpenShard(size_t shard_index) {
+  const DatasetFile& entry = index_.shards[shard_index];
+  const std::string path = absl::StrCat(directory_, "/", entry.file);
+  ANYORDER_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path, entry.bytes));
+  // A file has a byte for each token at least; so no size below can wrap, whatever dataset.json says.
+  if (entry.num_tokens > file.size()) {
+    return absl::DataLossError(
+        absl::StrCat("'",
+                     path,
+                     "' has ",
+                     file.size(),
+                     " bytes, too few for the ",
+                     entry.num_tokens,
+                     " tokens that dataset.json tells of; prepare the data again"));
+  }
+  const auto open_array = [&](const char* name, uint64_t bytes) {
+    return CheckedArray::Open(file, entry.arrays, name, bytes);
+  };
+  const uint64_t bitmap_bytes = BitmapBytes(entry.num_tokens);
+  ANYORDER_ASSIGN_OR_RETURN(CheckedArray tokens,
+                            open_array(kTokens, entry.num_tokens * index_.token_bytes));
+  ANYORDER_ASSIGN_OR_RETURN(CheckedArray sentence_flags, open_array(kSentenceFlags, bitmap_bytes));
+  ANYORDER_ASSIGN_OR_RETURN(CheckedArray document_starts,
+                            open_array(kDocumentStarts, bitmap_bytes));
+  ANYORDER_ASSIGN_OR_RETURN(CheckedArray word_starts, open_array(kWordStarts, bitmap_bytes));
+  ANYORDER_RETURN_IF_ERROR(
+      CheckMetadata(file, entry, {&tokens, &sentence_flags, &document_starts, &word_starts}));
+  shards_.push_back(std::make_unique<Shard>(Shard{.file = std::move(file),
+                                                  .tokens = std::move(tokens),
+                                                  .sentence_flags = std::move(sentence_flags),
+                                                  .document_starts = std::move(document_starts),
+                                                  .word_starts = std::move(word_starts)}));
+  return absl::OkStatus();
+}
+
+absl::Status Dataset::OpenLanes() {
+  const std::string path = absl::StrCat(directory_, "/", index_.lanes.file);
+  ANYORDER_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path, index_.lanes.bytes));
+  const auto open_table = [&](const char* name) {
+    return CheckedArray::Open(
+        file, index_.lanes.arrays, name, 2 * sizeof(uint64_t) * index_.num_lane_cells);
+  };
+  ANYORDER_ASSIGN_OR_RETURN(CheckedArray forward, open_table(kLanesForward));
+  ANYORDER_ASSIGN_OR_RETURN(CheckedArray backward, open_table(kLanesBackward));
+  ANYORDER_RETURN_IF_ERROR(CheckMetadata(file, index_.lanes, {&forward, &backward}));
+  lanes_ = std::make_unique<Lanes>(Lanes{
+      .file = std::move(file), .forward = std::move(forward), .backward = std::move(backward)});
+  return absl::OkStatus();
+}
+
+template <typename Read>
+absl::Status Dataset::ForEachShard(int64_t begin, int64_t end, Read read) const {
+  ANYORDER_CHECK(0 <= begin && begin <= end && end <= num_tokens())
+      << begin << ".." << end << " of " << num_tokens();
+  const auto shard_tokens = static_cast<int64_t>(index_.shard_tokens);
+  for (int64_t at = begin; at < end;) {
+    const int64_t shard_begin = at / shard_tokens * shard_tokens;
+    const int64_t part_end = std::min(end, shard_begin + shard_tokens);
+    ANYORDER_RETURN_IF_ERROR(
+        read(*shards_[at / shard_tokens], at - shard_begin, part_end - shard_begin, at - begin));
+    at = part_end;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Dataset::ReadTokens(int64_t begin, int64_t end, int32_t* out) const {
+  return ForEachShard(
+      begin, end, [&](const Shard& shard, int64_t from, int64_t to, int64_t offset) {
+        uint64_t largest = 0;
+        ANYORDER_RETURN_IF_ERROR(
+            index_.token_bytes == 2
+                ? Widen<uint16_t>(shard.tokens, from, to, out + offset, &largest)
+                : Widen<uint32_t>(shard.tokens, from, to, out + offset, &largest));
+        if (largest < index_.vocab_size) return absl::OkStatus();
+        // An id is a row of the embedding table: one outside would be read from other memory.
+        return absl::DataLossError(absl::StrCat("'",
+                                                shard.file.path(),
+                                                "' tokens ",
+                                                from,
+                                                " to ",
+                                                to - 1,
+                                                " hold id ",
+                                                largest,
+                                                " but the vocabulary has ",
+                                                index_.vocab_size,
+                                                "; prepare the data again"));
+      });
+}
+
+absl::Status Dataset::ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const {
+  return ForEachShard(
+      begin, end, [&](const Shard& shard, int64_t from, int64_t to, int64_t offset) {
+        return UnpackBits(shard.sentence_flags, from, to, out + offset);
+      });
+}
+
+absl::Status Dataset::ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const {
+  return ForEachShard(
+      begin, end, [&](const Shard& shard, int64_t from, int64_t to, int64_t offset) {
+        return UnpackBits(shard.word_starts, from, to, out + offset);
+      });
+}
+
+absl::Status Dataset::ReadDocumentStarts(int64_t begin, int64_t end, uint8_t* out) const {
+  return ForEachShard(
+      begin, end, [&](const Shard& shard, int64_t from, int64_t to, int64_t offset) {
+        return UnpackBits(shard.document_starts, from, to, out + offset);
+      });
+}
+
+absl::StatusOr<LaneRange> Dataset::ReadLaneRange(int64_t stream,
+                                                 int64_t num_streams,
+                                                 bool backward) const {
+  ANYORDER_CHECK(stream >= 0 && stream < num_streams) << stream << " of " << num_streams;
+  const auto num_cells = static_cast<int64_t>(index_.num_lane_cells);
+  const int64_t first_cell = stream * num_cells / num_streams;
+  const int64_t end_cell = (stream + 1) * num_cells / num_streams;
+  if (first_cell == end_cell) return LaneRange{};
+  const CheckedArray& table = backward ? lanes_->backward : lanes_->forward;
+  uint64_t first
+      [2];  // {begin, end} of the stream's first cell in the table's own order, and of its last
+  uint64_t last[2];
+  for (auto& [cell, row] : {std::pair{first_cell, first}, std::pair{end_cell - 1, last}}) {
+    ANYORDER_ASSIGN_OR_RETURN(const uint8_t* const bytes,
+                              table.Bytes(cell * sizeof first, (cell + 1) * sizeof first));
+    std::memcpy(row, bytes, sizeof first);
+  }
+  // Cells of the backward table run from the corpus's end, so there the last cell comes first.
+  const LaneRange range = {.begin = static_cast<int64_t>(backward ? last[0] : first[0]),
+                           .end = static_cast<int64_t>(backward ? first[1] : last[1])};
+  if (range.begin < 0 || range.begin > range.end || range.end > num_tokens()) {
+    return absl::DataLossError(absl::StrCat("'",
+                                            directory_,
+                                            "/",
+                                            index_.lanes.file,
+                                            "' cells ",
+                                            first_cell,
+                                            " to ",
+                                            end_cell - 1,
+                                            " hold tokens ",
+                                            range.begin,
+                                            " to ",
+                                            range.end,
+                                            " of ",
+                                            num_tokens(),
+                                            "; prepare the data again"));
+  }
+  return range;
+}
+
+absl::Status Dataset::Verify() const {
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    for (const CheckedArray* array : {&shards_[i]->tokens,
+                                      &shards_[i]->sentence_flags,
+                                      &shards_[i]->document_starts,
+                                      &shards_[i]->word_starts}) {
+      ANYORDER_RETURN_IF_ERROR(VerifyArray(*array));
+    }
+    ANYORDER_RETURN_IF_ERROR(CheckDigest(shards_[i]->file.path(), index_.shards[i].digest));
+  }
+  ANYORDER_RETURN_IF_ERROR(VerifyArray(lanes_->forward));
+  ANYORDER_RETURN_IF_ERROR(VerifyArray(lanes_->backward));
+  return CheckDigest(lanes_->file.path(), index_.lanes.digest);
+}
+
+}  // namespace anyorder::data

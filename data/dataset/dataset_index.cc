@@ -1,0 +1,322 @@
+#include "data/dataset/dataset_index.h"
+
+#include <nlohmann/json.hpp>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "data/dataset/digest.h"
+#include "data/dataset/shard_format.h"
+
+namespace anyorder::data {
+namespace {
+
+using Json = nlohmann::json;  // std::map inside: keys come out sorted, which dataset_digest needs
+
+constexpr std::pair<const char*, int32_t VocabIds::*> kVocabIdFields[] = {
+    {"unk", &VocabIds::unk},
+    {"bos", &VocabIds::bos},
+    {"eos", &VocabIds::eos},
+    {"cls", &VocabIds::cls},
+    {"sep", &VocabIds::sep},
+    {"pad", &VocabIds::pad},
+    {"mask", &VocabIds::mask},
+    {"eod", &VocabIds::eod},
+    {"eop", &VocabIds::eop},
+};
+
+constexpr std::pair<const char*, uint64_t DatasetIndex::*> kIntegerFields[] = {
+    {"num_tokens", &DatasetIndex::num_tokens},
+    {"num_documents", &DatasetIndex::num_documents},
+    {"num_sentences", &DatasetIndex::num_sentences},
+    {"token_bytes", &DatasetIndex::token_bytes},
+    {"shard_tokens", &DatasetIndex::shard_tokens},
+    {"chunk_bytes", &DatasetIndex::chunk_bytes},
+    {"vocab_size", &DatasetIndex::vocab_size},
+};
+
+constexpr std::pair<const char*, std::string DatasetIndex::*> kStringFields[] = {
+    {"tokenizer_digest", &DatasetIndex::tokenizer_digest},
+    {"corpus_digest", &DatasetIndex::corpus_digest},
+    {"dataset_digest", &DatasetIndex::dataset_digest},
+};
+
+// Reads members of one JSON object and remembers the first that is missing or of the wrong type.
+class MemberReader {
+ public:
+  explicit MemberReader(const Json& object) : object_(object) {
+    if (!object_.is_object()) bad_ = "(not an object)";
+  }
+
+  template <typename Integer>
+  void ReadInteger(const std::string& key, Integer& value) {
+    const Json* member = Find(key);
+    if (member != nullptr && member->is_number_unsigned()) {
+      value = member->get<Integer>();
+    } else {
+      Note(key);
+    }
+  }
+  void ReadString(const std::string& key, std::string& value) {
+    const Json* member = Find(key);
+    if (member != nullptr && member->is_string()) {
+      value = member->get<std::string>();
+    } else {
+      Note(key);
+    }
+  }
+  // The member `key` if it exists; otherwise null and noted.
+  const Json* Require(const std::string& key) {
+    const Json* member = Find(key);
+    if (member == nullptr) Note(key);
+    return member;
+  }
+  void Note(const std::string& key) {
+    if (bad_.empty()) bad_ = key;
+  }
+  const std::string& bad() const { return bad_; }
+
+ private:
+  const Json* Find(const std::string& key) const {
+    if (!object_.is_object()) return nullptr;
+    const auto found = object_.find(key);
+    return found == object_.end() ? nullptr : &*found;
+  }
+
+  const Json& object_;
+  std::string bad_;
+};
+
+enum class FileKind { kShard, kLanes, kPlain };
+
+void ReadFileEntry(const Json* object, FileKind kind, DatasetFile& entry, MemberReader& parent) {
+  if (object == nullptr) return;
+  MemberReader reader(*object);
+  reader.ReadString("file", entry.file);
+  reader.ReadString("digest", entry.digest);
+  reader.ReadInteger("bytes", entry.bytes);
+  if (kind == FileKind::kShard) {
+    reader.ReadInteger("first_token", entry.first_token);
+    reader.ReadInteger("num_tokens", entry.num_tokens);
+  }
+  if (kind != FileKind::kPlain) {
+    reader.ReadString("metadata_digest", entry.metadata_digest);
+    const Json* const arrays = reader.Require("arrays");
+    if (arrays != nullptr && arrays->is_object()) {
+      MemberReader offsets(*arrays);
+      for (const auto& [name, value] : arrays->items())
+        offsets.ReadInteger(name, entry.arrays[name]);
+      if (!offsets.bad().empty()) reader.Note(absl::StrCat("arrays.", offsets.bad()));
+    } else {
+      reader.Note("arrays");
+    }
+  }
+  if (entry.file.empty() || entry.file.find('/') != std::string::npos) reader.Note("file");
+  if (!reader.bad().empty())
+    parent.Note(absl::StrCat("shards, lanes, tokenizer or examples: ", reader.bad()));
+}
+
+void ReadExamples(const Json& object, ExamplesEntry& entry, MemberReader& parent) {
+  MemberReader reader(object);
+  ReadFileEntry(&object, FileKind::kPlain, entry.table, parent);
+  reader.ReadInteger("num_examples", entry.num_examples);
+  reader.ReadInteger("num_parts", entry.num_parts);
+  std::string task;
+  reader.ReadString("task", task);
+  bool is_known = false;
+  for (const auto& [value, name] : kEnumNames<ExampleTask>) {
+    if (task != name) continue;
+    entry.task = value;
+    is_known = true;
+  }
+  if (!is_known) reader.Note("task");
+  const Json* const classes = reader.Require("classes");
+  if (classes == nullptr || !classes->is_array()) {
+    reader.Note("classes");
+  } else {
+    for (const Json& name : *classes) {
+      if (name.is_string()) {
+        entry.classes.push_back(name.get<std::string>());
+      } else {
+        reader.Note("classes");
+      }
+    }
+  }
+  if (!reader.bad().empty()) parent.Note(absl::StrCat("examples.", reader.bad()));
+}
+
+// Fills `index` from `root`. Returns the name of the first bad member, "" if all are good.
+std::string ReadMembers(const Json& root, DatasetIndex& index) {
+  MemberReader reader(root);
+  for (const auto& [key, member] : kIntegerFields)
+    reader.ReadInteger(key, index.*member);
+  for (const auto& [key, member] : kStringFields)
+    reader.ReadString(key, index.*member);
+  if (const Json* ids = reader.Require("vocab_ids")) {
+    MemberReader id_reader(*ids);
+    for (const auto& [key, member] : kVocabIdFields) {
+      id_reader.ReadInteger(key, index.vocab_ids.*member);
+    }
+    if (!id_reader.bad().empty()) reader.Note(absl::StrCat("vocab_ids.", id_reader.bad()));
+  }
+  if (const Json* lanes = reader.Require("lanes")) {
+    ReadFileEntry(lanes, FileKind::kLanes, index.lanes, reader);
+    MemberReader(*lanes).ReadInteger("num_cells", index.num_lane_cells);
+  }
+  ReadFileEntry(reader.Require("tokenizer"), FileKind::kPlain, index.tokenizer, reader);
+  if (const auto examples = root.find("examples"); examples != root.end())
+    ReadExamples(*examples, index.examples.emplace(), reader);
+  const Json* shards = reader.Require("shards");
+  if (shards == nullptr || !shards->is_array()) {
+    reader.Note("shards");
+    return reader.bad();
+  }
+  for (const Json& shard : *shards) {
+    ReadFileEntry(&shard, FileKind::kShard, index.shards.emplace_back(), reader);
+  }
+  if (const Json* settings = reader.Require("settings"); settings && settings->is_object()) {
+    for (const auto& [key, value] : settings->items()) {
+      if (value.is_string()) index.settings[key] = value.get<std::string>();
+    }
+  }
+  if (const Json* counts = reader.Require("counts"); counts && counts->is_object()) {
+    for (const auto& [key, value] : counts->items()) {
+      if (value.is_number_unsigned()) index.counts[key] = value.get<uint64_t>();
+    }
+  }
+  return reader.bad();
+}
+
+// "" if the numbers of `index` fit together; otherwise what does not.
+std::string FindInconsistency(const DatasetIndex& index) {
+  if (index.shard_tokens == 0 || index.shard_tokens % kShardTokensMultiple != 0) {
+    return absl::StrCat("shard_tokens ", index.shard_tokens, " is not a positive multiple of ", 64);
+  }
+  // Far beyond any corpus, and far enough from 2^63 that sums of positions cannot wrap.
+  if (index.shard_tokens > uint64_t{1} << 40) return "shard_tokens is above 2^40";
+  if (index.vocab_size > uint64_t{1} << 30) return "vocab_size is above 2^30";
+  if (index.token_bytes != TokenBytes(index.vocab_size))
+    return "token_bytes does not fit vocab_size";
+  if (index.chunk_bytes != kChunkBytes) return "chunk_bytes is not 65536";
+  if (index.num_lane_cells != NumLaneCells(index.num_tokens)) return "lanes.num_cells is wrong";
+  uint64_t next = 0;
+  for (const DatasetFile& shard : index.shards) {
+    const bool is_last = &shard == &index.shards.back();
+    if (shard.first_token != next || shard.num_tokens == 0 ||
+        shard.num_tokens > index.shard_tokens ||
+        (!is_last && shard.num_tokens != index.shard_tokens)) {
+      return absl::StrCat("shard list has a gap at ", shard.file);
+    }
+    next += shard.num_tokens;
+  }
+  if (next != index.num_tokens) return "shards do not add up to num_tokens";
+  for (const auto& [key, member] : kVocabIdFields) {
+    const int32_t id = index.vocab_ids.*member;
+    if (id < 0 || static_cast<uint64_t>(id) >= index.vocab_size) {
+      return absl::StrCat("vocab_ids.", key, " is outside the vocabulary");
+    }
+  }
+  // Every part has a token at least, so that no size that follows from these can wrap.
+  if (index.examples && (index.examples->num_examples == 0 ||
+                         index.examples->num_examples > index.examples->num_parts ||
+                         index.examples->num_parts > index.num_tokens ||
+                         index.examples->num_parts > uint64_t{1} << 31)) {
+    return absl::StrCat("examples: ",
+                        index.examples->num_examples,
+                        " of ",
+                        index.examples->num_parts,
+                        " parts do not fit ",
+                        index.num_tokens,
+                        " tokens");
+  }
+  return "";
+}
+
+Json FileEntry(const DatasetFile& entry) {
+  Json object{{"file", entry.file}, {"bytes", entry.bytes}, {"digest", entry.digest}};
+  if (entry.arrays.empty()) return object;
+  object["arrays"] = entry.arrays;
+  object["metadata_digest"] = entry.metadata_digest;
+  return object;
+}
+
+}  // namespace
+
+absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory) {
+  const std::string path = absl::StrCat(directory, "/", kIndexFile);
+  const absl::StatusOr<std::string> text = ReadWholeFile(path);
+  if (!text.ok()) {
+    return Annotate(text.status(),
+                    "not a finished dataset (run anyorder-prep to make or finish it)");
+  }
+  const auto damaged = [&](absl::string_view why) {
+    return absl::DataLossError(
+        absl::StrCat("'", path, "': ", why, "; restore it or prepare the data again"));
+  };
+  Json root = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!root.is_object()) return damaged("not a JSON object");
+  if (root.value("format", Json()) != kFormatName) return damaged("not an anyorder dataset");
+  if (root.value("format_version", Json()) != kFormatVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("'",
+                     path,
+                     "' has format version ",
+                     root.value("format_version", Json()).dump(),
+                     ", this program reads ",
+                     kFormatVersion,
+                     "; prepare the same text again: anyorder-prep --input TEXT "
+                     "--output NEW-FOLDER --vocab '",
+                     directory,
+                     "/",
+                     kTokenizerFile,
+                     "', with the options that stand under \"settings\""));
+  }
+  DatasetIndex index;
+  const std::string bad = ReadMembers(root, index);
+  if (!bad.empty()) return damaged(absl::StrCat("missing or ill-typed: ", bad));
+  root.erase("dataset_digest");
+  // Only the digest's own value can differ after a faithful rewrite of the file.
+  if (DigestOf(root.dump()).Hex() != index.dataset_digest) {
+    return damaged("does not match its dataset_digest");
+  }
+  const std::string fault = FindInconsistency(index);
+  if (!fault.empty()) return damaged(fault);
+  return index;
+}
+
+std::string SerializeDatasetIndex(const DatasetIndex& index) {
+  Json root{{"format", kFormatName}, {"format_version", kFormatVersion}};
+  for (const auto& [key, member] : kIntegerFields)
+    root[key] = index.*member;
+  for (const auto& [key, member] : kVocabIdFields) {
+    root["vocab_ids"][key] = static_cast<uint32_t>(index.vocab_ids.*member);
+  }
+  root["shards"] = Json::array();
+  for (const DatasetFile& shard : index.shards) {
+    Json entry = FileEntry(shard);
+    entry["first_token"] = shard.first_token;
+    entry["num_tokens"] = shard.num_tokens;
+    root["shards"].push_back(std::move(entry));
+  }
+  root["lanes"] = FileEntry(index.lanes);
+  root["lanes"]["num_cells"] = index.num_lane_cells;
+  root["tokenizer"] = FileEntry(index.tokenizer);
+  if (index.examples) {
+    Json& examples = root["examples"] = FileEntry(index.examples->table);
+    examples["task"] = ExampleTaskName(index.examples->task);
+    examples["num_examples"] = index.examples->num_examples;
+    examples["num_parts"] = index.examples->num_parts;
+    examples["classes"] = index.examples->classes;
+  }
+  root["settings"] = index.settings;
+  root["counts"] = index.counts;
+  root["tokenizer_digest"] = index.tokenizer_digest;
+  root["corpus_digest"] = index.corpus_digest;
+  root["dataset_digest"] = DigestOf(root.dump()).Hex();
+  return root.dump(2) + "\n";
+}
+
+}  // namespace anyorder::data

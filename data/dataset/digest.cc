@@ -1,0 +1,104 @@
+#include "data/dataset/digest.h"
+
+#include <fcntl.h>
+#include <isa-l/crc.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "core/base/status.h"
+
+namespace anyorder::data {
+namespace {
+
+Digest128 FromXxh(XXH128_hash_t hash) {
+  return {hash.low64, hash.high64};
+}
+
+}  // namespace
+
+std::string Digest128::Hex() const {
+  char text[33];
+  std::snprintf(text,
+                sizeof text,
+                "%016llx%016llx",
+                static_cast<unsigned long long>(hi),
+                static_cast<unsigned long long>(lo));
+  return text;
+}
+
+Digest128 DigestOf(absl::string_view bytes) {
+  return FromXxh(XXH3_128bits(bytes.data(), bytes.size()));
+}
+
+struct StreamingDigest::State {
+  XXH3_state_t xxh;
+};
+
+StreamingDigest::StreamingDigest() : state_(std::make_unique<State>()) {
+  XXH3_INITSTATE(&state_->xxh);
+  XXH3_128bits_reset(&state_->xxh);
+}
+StreamingDigest::~StreamingDigest() = default;
+StreamingDigest::StreamingDigest(StreamingDigest&&) noexcept = default;
+StreamingDigest& StreamingDigest::operator=(StreamingDigest&&) noexcept = default;
+
+void StreamingDigest::Update(absl::string_view bytes) {
+  if (!bytes.empty()) XXH3_128bits_update(&state_->xxh, bytes.data(), bytes.size());
+}
+
+Digest128 StreamingDigest::Value() const {
+  return FromXxh(XXH3_128bits_digest(&state_->xxh));
+}
+
+Digest128 DigestOutside(absl::string_view file, std::vector<ByteRange> holes) {
+  std::sort(holes.begin(), holes.end(), [](const ByteRange& a, const ByteRange& b) {
+    return a.offset < b.offset;
+  });
+  StreamingDigest digest;
+  uint64_t at = 0;
+  for (const ByteRange& hole : holes) {
+    const uint64_t begin = std::min<uint64_t>(hole.offset, file.size());
+    if (begin > at) digest.Update(file.substr(at, begin - at));
+    at = std::max(at, begin + std::min<uint64_t>(hole.bytes, file.size() - begin));
+  }
+  digest.Update(file.substr(at));
+  return digest.Value();
+}
+
+absl::StatusOr<Digest128> DigestOfFile(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus("open", path);
+  StreamingDigest digest;
+  std::vector<char> buffer(1 << 20);
+  ssize_t got = 0;
+  while ((got = ::read(fd, buffer.data(), buffer.size())) > 0) {
+    digest.Update({buffer.data(), static_cast<size_t>(got)});
+  }
+  const absl::Status status = got < 0 ? ErrnoStatus("read", path) : absl::OkStatus();
+  ::close(fd);
+  ANYORDER_RETURN_IF_ERROR(status);
+  return digest.Value();
+}
+
+uint32_t Crc32c(const void* bytes, size_t size) {
+  // ISA-L takes the running register and int lengths; it returns the register, not its complement.
+  constexpr size_t kStep = size_t{1} << 30;
+  const auto* next = static_cast<const unsigned char*>(bytes);
+  uint32_t crc = 0xFFFFFFFFu;
+  while (size > 0) {
+    const size_t step = size < kStep ? size : kStep;
+    crc = crc32_iscsi(const_cast<unsigned char*>(next), static_cast<int>(step), crc);
+    next += step;
+    size -= step;
+  }
+  return ~crc;
+}
+
+}  // namespace anyorder::data

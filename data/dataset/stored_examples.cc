@@ -1,0 +1,178 @@
+#include "data/dataset/stored_examples.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "data/dataset/digest.h"
+#include "data/dataset/shard_format.h"
+
+namespace anyorder::data {
+namespace {
+
+// Element `i` of an array of the file, which may begin anywhere.
+template <typename Value>
+Value At(const uint8_t* array, uint64_t i) {
+  Value value;
+  std::memcpy(&value, array + i * sizeof value, sizeof value);
+  return value;
+}
+
+bool HasClasses(ExampleTask task) {
+  return task != ExampleTask::kMultipleChoice && task != ExampleTask::kGeneration;
+}
+
+bool IsPartCount(ExampleTask task, uint64_t parts) {
+  switch (task) {
+    case ExampleTask::kClassification:
+      return parts == 1;
+    case ExampleTask::kMultipleChoice:
+      return parts >= 3;
+    default:
+      return parts == 2;
+  }
+}
+
+}  // namespace
+
+StoredExamples::StoredExamples(const DatasetIndex& index, const TextSource& text, MappedFile file)
+    : index_(index), text_(text), file_(std::move(file)) {
+  const ExamplesEntry& entry = *index.examples;
+  part_begins_ = file_.data();
+  first_parts_ = part_begins_ + 8 * entry.num_parts;
+  part_lengths_ = first_parts_ + 8 * (entry.num_examples + 1);
+  labels_ = part_lengths_ + 4 * entry.num_parts;
+}
+
+absl::StatusOr<std::unique_ptr<StoredExamples>> StoredExamples::Open(const std::string& directory,
+                                                                     const DatasetIndex& index,
+                                                                     const TextSource& text) {
+  const ExamplesEntry& entry = *index.examples;
+  const std::string path = absl::StrCat(directory, "/", entry.table.file);
+  ANYORDER_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path, entry.table.bytes));
+  if (file.size() != ExampleTableBytes(entry.num_examples, entry.num_parts)) {
+    return absl::DataLossError(absl::StrCat("'",
+                                            path,
+                                            "' has ",
+                                            file.size(),
+                                            " bytes, but ",
+                                            entry.num_examples,
+                                            " examples of ",
+                                            entry.num_parts,
+                                            " parts take ",
+                                            ExampleTableBytes(entry.num_examples, entry.num_parts),
+                                            "; prepare the data again"));
+  }
+  if (DigestOf(file.bytes()).Hex() != entry.table.digest) {
+    return absl::DataLossError(absl::StrCat("'",
+                                            path,
+                                            "' is damaged: its digest is not that of dataset.json; "
+                                            "restore it or prepare the data again"));
+  }
+  std::unique_ptr<StoredExamples> examples(new StoredExamples(index, text, std::move(file)));
+  ANYORDER_RETURN_IF_ERROR(examples->Check());
+  return examples;
+}
+
+uint64_t StoredExamples::FirstPart(int64_t example) const {
+  return At<uint64_t>(first_parts_, static_cast<uint64_t>(example));
+}
+
+int32_t StoredExamples::LabelOf(int64_t example) const {
+  return At<int32_t>(labels_, static_cast<uint64_t>(example));
+}
+
+// Example after example, so that every part is looked at once, and the tokens of each come after those of the one before.
+absl::Status StoredExamples::Check() {
+  const ExamplesEntry& entry = *index_.examples;
+  std::vector<std::string> names = entry.classes;
+  std::sort(names.begin(), names.end());
+  const bool has_twins = std::adjacent_find(names.begin(), names.end()) != names.end();
+  if (has_twins || (!HasClasses(entry.task) && !names.empty())) {
+    return absl::DataLossError(absl::StrCat("'",
+                                            file_.path(),
+                                            "' has ",
+                                            names.size(),
+                                            " class names, which cannot be those of ",
+                                            ExampleTaskName(entry.task),
+                                            "; prepare the data again"));
+  }
+  num_classes_ = static_cast<int64_t>(entry.classes.size());
+  if (FirstPart(0) != 0 || FirstPart(num_examples()) != entry.num_parts) {
+    return absl::DataLossError(
+        absl::StrCat("'", file_.path(), "' does not name all its parts; prepare the data again"));
+  }
+  for (int64_t example = 0; example < num_examples(); ++example)
+    ANYORDER_RETURN_IF_ERROR(CheckExample(example));
+  return absl::OkStatus();
+}
+
+absl::Status StoredExamples::CheckExample(int64_t example) {
+  const ExamplesEntry& entry = *index_.examples;
+  const auto bad = [&](const std::string& why) {
+    return absl::DataLossError(absl::StrCat(
+        "'", file_.path(), "' example ", example, " ", why, "; prepare the data again"));
+  };
+  const uint64_t first = FirstPart(example);
+  const uint64_t end = FirstPart(example + 1);
+  if (end < first || end > entry.num_parts || !IsPartCount(entry.task, end - first)) {
+    return bad(absl::StrCat("has parts ",
+                            first,
+                            " to ",
+                            end,
+                            " of ",
+                            entry.num_parts,
+                            ", which is not ",
+                            ExampleTaskName(entry.task)));
+  }
+  for (uint64_t part = first; part < end; ++part) {
+    const auto begin = At<uint64_t>(part_begins_, part);
+    const uint64_t length = At<uint32_t>(part_lengths_, part);
+    const uint64_t least =
+        part == 0 ? 0
+                  : At<uint64_t>(part_begins_, part - 1) + At<uint32_t>(part_lengths_, part - 1);
+    if (length == 0 || begin < least || begin > index_.num_tokens ||
+        length > index_.num_tokens - begin) {
+      return bad(
+          absl::StrCat("has tokens ", begin, " to ", begin + length, " of ", index_.num_tokens));
+    }
+  }
+  const auto choices = static_cast<int64_t>(end - first) - 1;
+  const int32_t label = LabelOf(example);
+  int64_t labels = num_classes_;
+  if (entry.task == ExampleTask::kMultipleChoice) {
+    labels = choices;
+    num_classes_ = std::max(num_classes_, choices);
+  }
+  if (label >= -1 && label < labels) return absl::OkStatus();
+  return bad(absl::StrCat("has label ", label, " of ", labels));
+}
+
+VocabularyIds StoredExamples::vocabulary() const {
+  return {text_.separator_id(),
+          text_.class_id(),
+          text_.mask_id(),
+          text_.vocab_size(),
+          index_.vocab_ids.bos,
+          index_.vocab_ids.eos};
+}
+
+absl::StatusOr<Example> StoredExamples::ReadExample(int64_t example) const {
+  ANYORDER_CHECK(example >= 0 && example < num_examples())
+      << "example " << example << " of " << num_examples();
+  Example result;
+  result.label = LabelOf(example);
+  for (uint64_t part = FirstPart(example); part < FirstPart(example + 1); ++part) {
+    const auto begin = static_cast<int64_t>(At<uint64_t>(part_begins_, part));
+    const int64_t length = At<uint32_t>(part_lengths_, part);
+    std::vector<int32_t>& tokens = result.parts.emplace_back(static_cast<size_t>(length));
+    ANYORDER_RETURN_IF_ERROR(text_.ReadTokens(begin, begin + length, tokens.data()));
+  }
+  return result;
+}
+
+}  // namespace anyorder::data

@@ -1,0 +1,60 @@
+// The table of a dataset's labelled examples (FORMAT.md, "examples.bin"): which tokens of the stream each one is, and its label.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "data/dataset/dataset_index.h"
+#include "data/dataset/example_source.h"
+#include "data/dataset/mapped_file.h"
+#include "data/dataset/text_source.h"
+
+namespace anyorder::data {
+
+class StoredExamples : public ExampleSource {
+ public:
+  // Maps DIRECTORY/examples.bin and checks all of it: 12 bytes a part and 12 an example. Both references must outlive it.
+  // DataLoss for a file that is missing, of another length or digest, or says what cannot be, whoever wrote it. REQUIRES index.examples.
+  static absl::StatusOr<std::unique_ptr<StoredExamples>> Open(const std::string& directory,
+                                                              const DatasetIndex& index,
+                                                              const TextSource& text);
+
+  ExampleTask task() const override { return index_.examples->task; }
+  int64_t num_examples() const override {
+    return static_cast<int64_t>(index_.examples->num_examples);
+  }
+  int64_t num_classes() const override { return num_classes_; }
+  VocabularyIds vocabulary() const override;
+  absl::StatusOr<Example> ReadExample(int64_t example) const override;
+
+  // Of the table alone, -1 where it is not known. REQUIRES 0 <= example < num_examples().
+  int32_t LabelOf(int64_t example) const;
+
+ private:
+  StoredExamples(const DatasetIndex& index, const TextSource& text, MappedFile file);
+  absl::Status Check();
+  absl::Status CheckExample(int64_t example);
+  uint64_t FirstPart(int64_t example) const;
+
+  const DatasetIndex& index_;
+  const TextSource& text_;
+  MappedFile file_;
+  // In file_, in this order; see FORMAT.md.
+  const uint8_t* part_begins_;
+  const uint8_t* first_parts_;
+  const uint8_t* part_lengths_;
+  const uint8_t* labels_;
+  int64_t num_classes_ = 0;
+};
+
+// Bytes of examples.bin.
+constexpr uint64_t ExampleTableBytes(uint64_t num_examples, uint64_t num_parts) {
+  return 12 * num_parts + 12 * num_examples + 8;
+}
+
+}  // namespace anyorder::data

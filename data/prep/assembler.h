@@ -1,0 +1,51 @@
+// Joins finished work units into the token stream: documents that reach over a cut become one,
+// duplicates go, shards are written.
+//
+// Two passes over the units. The first reads only their tables: it decides which documents stay,
+// which gives the corpus digest that every shard carries. The second copies tokens. Memory: 16
+// bytes and some (at most 40) for each distinct document, to find duplicates, plus one bit a
+// document, one unit's table and one shard.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "data/dataset/dataset_index.h"
+#include "data/prep/unit_encoder.h"
+#include "data/prep/work_unit.h"
+
+namespace anyorder::data {
+
+struct AssemblyDecisions {
+  std::vector<bool> keep;  // by document, in input order, of those that reached assembly
+  uint64_t num_documents = 0;
+  uint64_t num_sentences = 0;
+  uint64_t num_tokens = 0;  // with one <eod> a document
+  uint64_t num_empty = 0;   // no sentence of the document has a token
+  UnitCounts totals;        // summed over units; verdicts and duplicates of joined documents added
+  std::string corpus_digest;
+};
+
+// First pass. Checks every unit's digest.
+absl::StatusOr<AssemblyDecisions> DecideDocuments(const std::vector<std::string>& unit_paths,
+                                                  const UnitOptions& options);
+
+struct AssemblyOutput {
+  std::string directory;
+  uint64_t shard_tokens = 0;
+  std::string tokenizer_digest;
+};
+
+// Second pass. Writes shards and lanes and fills the token-related members of the index: counts of
+// tokens, shards, lanes, vocabulary.
+absl::StatusOr<DatasetIndex> WriteDataset(const std::vector<std::string>& unit_paths,
+                                          const AssemblyDecisions& decisions,
+                                          const Tokenizer& tokenizer,
+                                          const AssemblyOutput& output);
+
+}  // namespace anyorder::data

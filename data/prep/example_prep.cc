@@ -1,0 +1,319 @@
+#include "data/prep/example_prep.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "data/dataset/dataset_index.h"
+#include "data/dataset/digest.h"
+#include "data/dataset/durable_file.h"
+#include "data/dataset/stored_examples.h"
+#include "data/prep/example_reader.h"
+#include "data/prep/prep_plan.h"
+#include "data/prep/shard_writer.h"
+#include "data/prep/staging.h"
+#include "data/prep/tokenizer.h"
+
+namespace anyorder::data {
+namespace {
+
+constexpr uint64_t kMostParts = uint64_t{1} << 31;
+
+void AppendBytes(const void* value, size_t bytes, std::string& out) {
+  out.append(static_cast<const char*>(value), bytes);
+}
+
+// Numbers by value, other names by their bytes.
+void SortNames(std::vector<std::string>& names) {
+  int64_t number = 0;
+  const bool are_numbers = std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+    return absl::SimpleAtoi(name, &number);
+  });
+  const auto value = [](const std::string& name) {
+    int64_t parsed = 0;
+    return absl::SimpleAtoi(name, &parsed) ? parsed : 0;
+  };
+  std::sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
+    return are_numbers && value(a) != value(b) ? value(a) < value(b) : a < b;
+  });
+}
+
+class ExamplePreparation {
+ public:
+  explicit ExamplePreparation(const ExamplePrepOptions& options) : options_(options) {}
+
+  absl::StatusOr<ExamplePrepSummary> Run() {
+    ANYORDER_RETURN_IF_ERROR(LoadVocabulary());
+    ANYORDER_RETURN_IF_ERROR(LoadKnownClasses());
+    ANYORDER_RETURN_IF_ERROR(Staging::Check(options_.output));
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<InputFile> files, FindInputFiles(options_.inputs));
+    for (const InputFile& file : files)
+      ANYORDER_RETURN_IF_ERROR(ReadFile(file));
+    if (examples_.empty()) return absl::DataLossError("the input holds no example");
+    ANYORDER_RETURN_IF_ERROR(NumberClasses());
+    ANYORDER_RETURN_IF_ERROR(Publish());
+    return summary_;
+  }
+
+ private:
+  struct Encoded {
+    std::vector<std::vector<int32_t>> parts;
+    std::optional<std::string> class_name;
+    int32_t label = -1;
+  };
+
+  absl::Status LoadVocabulary() {
+    ANYORDER_ASSIGN_OR_RETURN(model_, ReadWholeFile(options_.vocab));
+    ANYORDER_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Load(model_, options_.vocab));
+    tokenizer_.emplace(std::move(tokenizer));
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadKnownClasses() {
+    if (options_.labels_from.empty()) return absl::OkStatus();
+    ANYORDER_ASSIGN_OR_RETURN(const DatasetIndex index, ReadDatasetIndex(options_.labels_from));
+    if (!index.examples || index.examples->classes.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--labels-from '",
+                       options_.labels_from,
+                       "' has no classes; name a dataset that `anyorder prep --examples` made"));
+    }
+    if (index.tokenizer_digest != DigestOf(model_).Hex()) {
+      return absl::FailedPreconditionError(absl::StrCat("--labels-from '",
+                                                        options_.labels_from,
+                                                        "' was made by another tokenizer than '",
+                                                        options_.vocab,
+                                                        "'; pass its own: --vocab '",
+                                                        options_.labels_from,
+                                                        "/",
+                                                        kTokenizerFile,
+                                                        "'"));
+    }
+    known_ = index.examples;
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadFile(const InputFile& file) {
+    if (file.kind != TextKind::kJsonl) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "'", file.path, "' is no .jsonl file; --examples reads one JSON object a line"));
+    }
+    ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source,
+                              OpenByteSource(file.path, file.compression, 0, file.stored_bytes));
+    const ExampleReadOptions reading{file.path, options_.letter_case, options_.invalid_utf8};
+    return ReadExamples(*source, reading, [&](uint64_t line, const WrittenExample& example) {
+      return Annotate(Add(example), absl::StrCat(file.path, ":", line));
+    });
+  }
+
+  absl::Status Add(const WrittenExample& example) {
+    const ExampleTask task = known_              ? known_->task
+                             : examples_.empty() ? example.task
+                                                 : summary_.task;
+    if (example.task != task) {
+      return absl::DataLossError(absl::StrCat("an example of ",
+                                              ExampleTaskName(example.task),
+                                              " among those of ",
+                                              ExampleTaskName(task),
+                                              "; make a dataset of each"));
+    }
+    summary_.task = task;
+    Encoded& encoded = examples_.emplace_back();
+    for (const std::string& part : example.parts) {
+      std::vector<int32_t>& ids = encoded.parts.emplace_back();
+      ANYORDER_RETURN_IF_ERROR(tokenizer_->Encode(part, ids));
+      if (ids.empty()) {
+        return absl::DataLossError(absl::StrCat(
+            "text ", encoded.parts.size(), " of the example has no piece of the vocabulary"));
+      }
+      const uint64_t size = part.size();
+      corpus_.Update({reinterpret_cast<const char*>(&size), sizeof size});
+      corpus_.Update(part);
+    }
+    const std::string name = example.class_name.value_or(absl::StrCat("\n", example.choice));
+    const uint64_t size = name.size();
+    corpus_.Update({reinterpret_cast<const char*>(&size), sizeof size});
+    corpus_.Update(name);
+    encoded.class_name = example.class_name;
+    encoded.label = example.choice;
+    num_parts_ += encoded.parts.size();
+    if (num_parts_ >= kMostParts)
+      return absl::DataLossError("more than 2^31 texts; make several datasets");
+    return CheckKnown(example.class_name);
+  }
+
+  absl::Status CheckKnown(const std::optional<std::string>& name) const {
+    if (!known_ || !name) return absl::OkStatus();
+    const std::vector<std::string>& classes = known_->classes;
+    if (std::find(classes.begin(), classes.end(), *name) != classes.end()) return absl::OkStatus();
+    return absl::DataLossError(absl::StrCat("the label '",
+                                            *name,
+                                            "' is not one of --labels-from '",
+                                            options_.labels_from,
+                                            "': ",
+                                            absl::StrJoin(classes, ", ")));
+  }
+
+  absl::Status NumberClasses() {
+    if (known_) {
+      summary_.classes = known_->classes;
+    } else {
+      std::map<std::string, int> names;
+      for (const Encoded& example : examples_) {
+        if (example.class_name) names[*example.class_name] = 0;
+      }
+      for (const auto& [name, unused] : names)
+        summary_.classes.push_back(name);
+      SortNames(summary_.classes);
+    }
+    const bool has_classes =
+        summary_.task != ExampleTask::kMultipleChoice && summary_.task != ExampleTask::kGeneration;
+    if (has_classes && summary_.classes.size() < 2) {
+      return absl::DataLossError(
+          absl::StrCat("the examples have ",
+                       summary_.classes.size(),
+                       " different labels, but telling classes apart takes two at least; for "
+                       "examples without labels pass --labels-from, the training data"));
+    }
+    std::map<std::string, int32_t> numbers;
+    for (const std::string& name : summary_.classes)
+      numbers.emplace(name, static_cast<int32_t>(numbers.size()));
+    for (Encoded& example : examples_) {
+      if (example.class_name) example.label = numbers.at(*example.class_name);
+      if (example.label < 0 && summary_.task != ExampleTask::kGeneration) ++summary_.num_unlabelled;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Publish() {
+    ANYORDER_ASSIGN_OR_RETURN(Staging staging, Staging::Open(options_.output));
+    // A plan, so that the folder is known for an unfinished preparation of this very work.
+    PlanIdentity identity;
+    identity.options = {{"examples", ExampleTaskName(summary_.task)},
+                        {"classes", absl::StrJoin(summary_.classes, "\n")},
+                        {"shard_tokens", absl::StrCat(options_.shard_tokens)}};
+    identity.inputs = {{options_.vocab, DigestOf(model_).Hex()},
+                       {options_.inputs.front(), corpus_.Value().Hex()}};
+    ANYORDER_RETURN_IF_ERROR(staging.BindPlan(identity));
+    if (!staging.IsPublished()) {
+      ANYORDER_RETURN_IF_ERROR(Write(staging.OutFolder()));
+      ANYORDER_RETURN_IF_ERROR(staging.Publish());
+    }
+    ANYORDER_RETURN_IF_ERROR(staging.Remove());
+    ANYORDER_ASSIGN_OR_RETURN(const DatasetIndex index, ReadDatasetIndex(options_.output));
+    summary_.num_examples = examples_.size();
+    summary_.num_tokens = index.num_tokens;
+    summary_.dataset_digest = index.dataset_digest;
+    return absl::OkStatus();
+  }
+
+  absl::Status Write(const std::string& folder) {
+    ANYORDER_RETURN_IF_ERROR(WriteFileDurably(absl::StrCat(folder, "/", kTokenizerFile), model_));
+    DatasetIndex index;
+    index.vocab_size = tokenizer_->vocab_size();
+    index.vocab_ids = tokenizer_->vocab_ids();
+    index.token_bytes = TokenBytes(index.vocab_size);
+    index.shard_tokens = options_.shard_tokens;
+    index.chunk_bytes = kChunkBytes;
+    index.tokenizer_digest = DigestOf(model_).Hex();
+    index.corpus_digest = corpus_.Value().Hex();
+    index.tokenizer = {
+        .file = kTokenizerFile, .bytes = model_.size(), .digest = index.tokenizer_digest};
+    index.num_documents = examples_.size();
+    index.num_sentences = num_parts_;
+    ANYORDER_RETURN_IF_ERROR(WriteTokens(folder, index));
+    index.num_lane_cells = NumLaneCells(index.num_tokens);
+    ANYORDER_ASSIGN_OR_RETURN(
+        index.lanes,
+        WriteLanes(folder, index.num_tokens, index.tokenizer_digest, index.corpus_digest));
+    index.settings = {
+        {"case", options_.letter_case == LetterCase::kCased ? "cased" : "uncased"},
+        {"invalid_utf8", options_.invalid_utf8 == InvalidUtf8::kError ? "error" : "replace"},
+        {"vocabulary", "given"},
+    };
+    index.counts = {{"examples_read", examples_.size()},
+                    {"examples_unlabelled", summary_.num_unlabelled}};
+    return WriteFileDurably(absl::StrCat(folder, "/", kIndexFile), SerializeDatasetIndex(index));
+  }
+
+  // Shards and examples.bin: what the stream is and where each part of it lies.
+  absl::Status WriteTokens(const std::string& folder, DatasetIndex& index) {
+    ShardWriter shards({.directory = folder,
+                        .shard_tokens = options_.shard_tokens,
+                        .vocab_size = index.vocab_size,
+                        .eod = index.vocab_ids.eod,
+                        .is_start_piece = tokenizer_->is_start_piece(),
+                        .tokenizer_digest = index.tokenizer_digest,
+                        .corpus_digest = index.corpus_digest});
+    std::string begins, firsts, lengths, labels;
+    uint64_t at = 0;
+    uint64_t part = 0;
+    for (const Encoded& example : examples_) {
+      AppendBytes(&part, sizeof part, firsts);
+      AppendBytes(&example.label, sizeof example.label, labels);
+      const uint64_t example_begin = at;
+      for (const std::vector<int32_t>& ids : example.parts) {
+        const auto length = static_cast<uint32_t>(ids.size());
+        AppendBytes(&at, sizeof at, begins);
+        AppendBytes(&length, sizeof length, lengths);
+        std::string stored;
+        for (const int32_t id : ids)
+          AppendBytes(&id, index.token_bytes, stored);  // little-endian: its low bytes
+        ANYORDER_RETURN_IF_ERROR(shards.AddSentence({stored.data(), stored.size()}));
+        at += length;
+        ++part;
+      }
+      summary_.longest = std::max(summary_.longest, at - example_begin);
+      ANYORDER_RETURN_IF_ERROR(shards.EndDocument());
+      ++at;  // its <eod>
+    }
+    AppendBytes(&part, sizeof part, firsts);
+    ANYORDER_ASSIGN_OR_RETURN(index.shards, shards.Finish());
+    index.num_tokens = at;
+    const std::string table = absl::StrCat(begins, firsts, lengths, labels);
+    index.examples = ExamplesEntry{
+        .table = {.file = kExamplesFile, .bytes = table.size(), .digest = DigestOf(table).Hex()},
+        .task = summary_.task,
+        .num_examples = examples_.size(),
+        .num_parts = part,
+        .classes = summary_.classes};
+    return WriteFileDurably(absl::StrCat(folder, "/", kExamplesFile), table);
+  }
+
+  const ExamplePrepOptions& options_;
+  std::string model_;
+  std::optional<Tokenizer> tokenizer_;
+  std::optional<ExamplesEntry> known_;  // of --labels-from
+  std::vector<Encoded> examples_;
+  uint64_t num_parts_ = 0;
+  StreamingDigest corpus_;
+  ExamplePrepSummary summary_;
+};
+
+}  // namespace
+
+absl::StatusOr<ExamplePrepSummary> RunExamplePrep(const ExamplePrepOptions& options) {
+  if (options.inputs.empty()) return absl::InvalidArgumentError("--examples names nothing");
+  if (options.vocab.empty()) {
+    return absl::InvalidArgumentError(
+        "--examples needs --vocab MODEL: the spiece.model of the pretrained run or its dataset");
+  }
+  if (options.shard_tokens == 0 || options.shard_tokens % kShardTokensMultiple != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--shard-tokens ",
+                                                   options.shard_tokens,
+                                                   " is not a positive multiple of ",
+                                                   kShardTokensMultiple));
+  }
+  return ExamplePreparation(options).Run();
+}
+
+}  // namespace anyorder::data

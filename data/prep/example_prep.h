@@ -1,0 +1,44 @@
+// `anyorder prep --examples` as a function: labelled examples (example_reader.h) in, a dataset whose dataset.json has `examples` out
+// (FORMAT.md). Everything is encoded in memory, 4 bytes a token, and written once; a run that dies leaves what any preparation leaves,
+// and the same command makes the same bytes.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "core/objective/text_sample.h"
+#include "data/dataset/shard_format.h"
+#include "data/prep/cleaning.h"
+#include "data/prep/text_reader.h"
+
+namespace anyorder::data {
+
+struct ExamplePrepOptions {
+  std::vector<std::string> inputs;  // .jsonl, each also .gz or .zst, or directories of them
+  std::string output;
+  std::string vocab;        // SentencePiece model
+  std::string labels_from;  // dataset whose class numbers these labels have; empty: names sorted
+  LetterCase letter_case = LetterCase::kCased;
+  InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
+  uint64_t shard_tokens = kDefaultShardTokens;
+};
+
+struct ExamplePrepSummary {
+  ExampleTask task = ExampleTask::kClassification;
+  uint64_t num_examples = 0;
+  uint64_t num_unlabelled = 0;
+  uint64_t num_tokens = 0;
+  uint64_t longest = 0;              // tokens of the longest example
+  std::vector<std::string> classes;  // label 0, 1, ...
+  std::string dataset_digest;
+};
+
+// Errors: InvalidArgument for options; DataLoss naming file, line and field for input that cannot be used, among it a label that
+// labels_from does not know, and examples of several tasks; those of Tokenizer::Load, Staging and the disk.
+absl::StatusOr<ExamplePrepSummary> RunExamplePrep(const ExamplePrepOptions& options);
+
+}  // namespace anyorder::data

@@ -1,0 +1,46 @@
+// Labelled examples as people write them: JSON lines, one example a line (README.md, "Labelled examples").
+//
+// What a line is an example of is told by its fields: {text, label}; {premise, hypothesis, label}; {a, b, label}; {context, choices, label};
+// {source, target}. `label` may be missing where it is not known. Other fields are ignored.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "core/objective/text_sample.h"
+#include "data/prep/byte_source.h"
+#include "data/prep/cleaning.h"
+#include "data/prep/text_reader.h"
+
+namespace anyorder::data {
+
+// One line. The texts are cleaned, none is empty, and none is longer than kMaxSentenceBytes.
+struct WrittenExample {
+  ExampleTask task = ExampleTask::kClassification;
+  std::vector<std::string> parts;
+  // A class by its name (numbers and booleans by their digits and words); of kMultipleChoice the right one's number.
+  std::optional<std::string> class_name;
+  int32_t choice = -1;
+};
+
+struct ExampleReadOptions {
+  std::string path;  // named in errors
+  LetterCase letter_case = LetterCase::kCased;
+  InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
+};
+
+// Calls `take` for each line of `source` that is not blank, with the number of the line. Errors: DataLoss that names file, line and
+// field; those of `source` and `take`.
+absl::Status ReadExamples(
+    ByteSource& source,
+    const ExampleReadOptions& options,
+    const std::function<absl::Status(uint64_t line, const WrittenExample&)>& take);
+
+}  // namespace anyorder::data

@@ -1,0 +1,494 @@
+#include "data/prep/prep.h"
+
+#include <unistd.h>
+
+#include <fstream>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "data/dataset/dataset_index.h"
+#include "data/dataset/digest.h"
+#include "data/dataset/durable_file.h"
+#include "data/prep/assembler.h"
+#include "data/prep/prep_plan.h"
+#include "data/prep/progress_line.h"
+#include "data/prep/staging.h"
+#include "data/prep/stored_scan.h"
+#include "data/prep/tokenizer.h"
+#include "data/prep/worker_pool.h"
+
+namespace anyorder::data {
+namespace {
+
+std::vector<size_t> AllOf(size_t count) {
+  std::vector<size_t> indexes(count);
+  std::iota(indexes.begin(), indexes.end(), size_t{0});
+  return indexes;
+}
+
+absl::Status Validate(const PrepOptions& options) {
+  if (options.inputs.empty()) return absl::InvalidArgumentError("--input names nothing");
+  if (options.output.empty()) return absl::InvalidArgumentError("--output is empty");
+  if (options.workers < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--workers ", options.workers, " is below 1; leave it out to use every core"));
+  }
+  if (options.vocab.empty() &&
+      (options.vocabulary.size < kMinVocabSize || options.vocabulary.size > kMaxVocabSize)) {
+    return absl::InvalidArgumentError(absl::StrCat("--vocab-size ",
+                                                   options.vocabulary.size,
+                                                   " is not in the range ",
+                                                   kMinVocabSize,
+                                                   " to ",
+                                                   kMaxVocabSize,
+                                                   "; 32000 is usual"));
+  }
+  if (options.vocabulary.min_count < 1 ||
+      (options.vocabulary.min_count > 1 && options.vocabulary.type == VocabType::kPieces)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--min-count ",
+                     options.vocabulary.min_count,
+                     " must be 1 or more, and needs --vocab-type word or char: pieces are not "
+                     "counted"));
+  }
+  if (options.shard_tokens == 0 || options.shard_tokens % kShardTokensMultiple != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--shard-tokens ",
+                                                   options.shard_tokens,
+                                                   " is not a positive multiple of ",
+                                                   kShardTokensMultiple));
+  }
+  const bool has_slices = options.part == PrepPart::kSlice || options.part == PrepPart::kMerge;
+  if (has_slices && (options.num_slices < 1 || options.num_slices > kMaxSlices)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.num_slices, " slices are not in the range 1 to ", kMaxSlices));
+  }
+  if (options.part == PrepPart::kSlice &&
+      (options.slice < 1 || options.slice > options.num_slices)) {
+    return absl::InvalidArgumentError(absl::StrCat("--slice ",
+                                                   options.slice,
+                                                   "/",
+                                                   options.num_slices,
+                                                   ": the first number must be 1 to ",
+                                                   options.num_slices));
+  }
+  return absl::OkStatus();
+}
+
+// What shaped the text: goes into dataset.json and, with the vocabulary, into the plan.
+std::map<std::string, std::string> Settings(const PrepOptions& options) {
+  const FilterOptions& filter = options.text.filter;
+  std::map<std::string, std::string> settings{
+      {"case", options.text.letter_case == LetterCase::kCased ? "cased" : "uncased"},
+      {"duplicates", options.text.drop_duplicates ? "drop" : "keep"},
+      {"filter", filter.enabled ? "on" : "off"},
+      {"invalid_utf8", options.text.invalid_utf8 == InvalidUtf8::kError ? "error" : "replace"},
+      {"vocabulary", options.vocab.empty() ? "trained" : "given"},
+  };
+  if (filter.enabled) {
+    settings["min_words"] = absl::StrCat(filter.min_words);
+    settings["min_letters"] = absl::StrCat(filter.min_letter_fraction);
+    settings["max_word_length"] = absl::StrCat(filter.max_mean_word_chars);
+    settings["max_repeated_lines"] = absl::StrCat(filter.max_repeated_lines);
+  }
+  if (options.vocab.empty() && options.vocabulary.type != VocabType::kPieces)
+    settings["vocab_type"] = options.vocabulary.type == VocabType::kWords ? "word" : "char";
+  return settings;
+}
+
+// One run from scan to publication.
+class Preparation {
+ public:
+  explicit Preparation(const PrepOptions& options) : options_(options) {}
+
+  absl::StatusOr<PrepSummary> Run();
+
+ private:
+  // A file and the range of it that one worker encodes.
+  struct Unit {
+    size_t file;
+    UnitRange range;
+  };
+
+  absl::StatusOr<Staging> Stage() const;
+  absl::Status Scan();
+  absl::Status LoadScan();
+  void TakeScans(const std::vector<ScannedFile>& scans);
+  absl::Status BindPlan();
+  absl::Status Work();
+  absl::Status ObtainModel();
+  absl::StatusOr<std::string> TrainModel();
+  std::vector<size_t> UnitsOfPart() const;
+  absl::Status EncodeUnits();
+  absl::Status CheckSlices() const;
+  absl::Status Assemble();
+  absl::Status Summarize();
+  // Gives up the staging folder after `status` if it holds nothing that took time.
+  void ForgetEmptyWork();
+
+  const PrepOptions& options_;
+  std::string given_model_;
+  std::vector<InputFile> files_;
+  std::vector<std::string> file_digests_;
+  std::vector<Unit> units_;
+  std::string scan_for_slices_;  // kPlan only
+  uint64_t stored_bytes_ = 0;
+  uint64_t text_bytes_ = 0;
+  std::optional<Staging> staging_;
+  std::string model_;
+  std::optional<Tokenizer> tokenizer_;
+  PrepSummary summary_;
+  bool is_hopeless_ = false;  // running again cannot help: nothing is worth keeping
+};
+
+absl::StatusOr<PrepSummary> Preparation::Run() {
+  const ProgressLine total("", 0, true);
+  ANYORDER_RETURN_IF_ERROR(Validate(options_));
+  if (!options_.vocab.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(given_model_, ReadWholeFile(options_.vocab));
+    ANYORDER_RETURN_IF_ERROR(Tokenizer::Load(given_model_, options_.vocab).status());
+  }
+  ANYORDER_ASSIGN_OR_RETURN(files_, FindInputFiles(options_.inputs));
+  ANYORDER_ASSIGN_OR_RETURN(Staging staging, Stage());
+  staging_.emplace(std::move(staging));
+  const absl::Status status = Work();
+  if (!status.ok()) {
+    ForgetEmptyWork();
+    return status;
+  }
+  summary_.total_seconds = total.Seconds();
+  return summary_;
+}
+
+absl::StatusOr<Staging> Preparation::Stage() const {
+  if (options_.part == PrepPart::kSlice)
+    return Staging::Join(options_.output,
+                         absl::StrCat(options_.slice, "-of-", options_.num_slices));
+  ANYORDER_ASSIGN_OR_RETURN(Staging staging, Staging::Open(options_.output));
+  if (options_.part != PrepPart::kMerge || staging.has_plan()) return staging;
+  ANYORDER_RETURN_IF_ERROR(staging.Remove());
+  return absl::FailedPreconditionError(absl::StrCat("no preparation is planned in '",
+                                                    options_.output,
+                                                    "'; run it with --plan, then with --slice"));
+}
+
+absl::Status Preparation::Work() {
+  const bool is_planned = options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge;
+  ANYORDER_RETURN_IF_ERROR(is_planned ? LoadScan() : Scan());
+  ANYORDER_RETURN_IF_ERROR(BindPlan());
+  summary_.text_bytes = text_bytes_;
+  summary_.workers = options_.workers;
+  summary_.num_units = UnitsOfPart().size();
+  if (!staging_->IsPublished()) {
+    ANYORDER_RETURN_IF_ERROR(ObtainModel());
+    if (options_.part == PrepPart::kPlan) return absl::OkStatus();
+    if (options_.part == PrepPart::kMerge) {
+      ANYORDER_RETURN_IF_ERROR(CheckSlices());
+    } else {
+      ANYORDER_RETURN_IF_ERROR(EncodeUnits());
+    }
+    if (options_.part == PrepPart::kSlice) return absl::OkStatus();
+    ANYORDER_RETURN_IF_ERROR(Assemble());
+    ANYORDER_RETURN_IF_ERROR(staging_->Publish());
+  }
+  // What is published is the merge's to finish.
+  if (options_.part == PrepPart::kPlan || options_.part == PrepPart::kSlice)
+    return absl::OkStatus();
+  ANYORDER_RETURN_IF_ERROR(Summarize());
+  return staging_->Remove();
+}
+
+void Preparation::ForgetEmptyWork() {
+  // Others may work on it, or it waits for them.
+  const bool is_shared = options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge;
+  const bool has_trained_model = given_model_.empty() && staging_->Exists(staging_->ModelPath());
+  const bool has_work = has_trained_model || staging_->HasUnits() || staging_->IsPublished();
+  if ((has_work || is_shared) && !is_hopeless_) return;
+  // The error that led here matters more than one of the clean-up.
+  staging_->Remove().IgnoreError();
+}
+
+absl::Status Preparation::Scan() {
+  for (const InputFile& file : files_)
+    stored_bytes_ += file.stored_bytes;
+  const uint64_t unit_bytes = UnitBytes(stored_bytes_);
+  ProgressLine progress("scan", stored_bytes_, options_.quiet);
+  const auto scan_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
+    ANYORDER_ASSIGN_OR_RETURN(const ScannedFile scan, ScanFile(files_[i], unit_bytes, done));
+    return SerializeScan(scan);
+  };
+  ANYORDER_ASSIGN_OR_RETURN(
+      const std::vector<std::string> scans,
+      RunInWorkers(options_.workers, AllOf(files_.size()), scan_one, [&](uint64_t bytes) {
+        progress.Update(bytes);
+      }));
+  std::vector<ScannedFile> parsed;
+  for (const std::string& scan : scans)
+    parsed.push_back(ParseScan(scan));
+  TakeScans(parsed);
+  if (options_.part == PrepPart::kPlan) scan_for_slices_ = SerializeScans(files_, parsed);
+  return absl::OkStatus();
+}
+
+absl::Status Preparation::LoadScan() {
+  const absl::StatusOr<std::string> text = ReadWholeFile(staging_->ScanPath());
+  if (absl::IsNotFound(text.status())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the work in '",
+                     staging_->folder(),
+                     "' was not planned to be split; run it with --plan, too"));
+  }
+  ANYORDER_RETURN_IF_ERROR(text.status());
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<ScannedFile> scans,
+                            ParseScans(*text, staging_->ScanPath(), files_));
+  TakeScans(scans);
+  return absl::OkStatus();
+}
+
+void Preparation::TakeScans(const std::vector<ScannedFile>& scans) {
+  for (size_t i = 0; i < files_.size(); ++i) {
+    file_digests_.push_back(scans[i].digest);
+    text_bytes_ += scans[i].text_bytes;
+    for (const UnitRange& range : scans[i].units)
+      units_.push_back({i, range});
+  }
+}
+
+absl::Status Preparation::BindPlan() {
+  PlanIdentity identity;
+  identity.options = Settings(options_);
+  identity.options["shard_tokens"] = absl::StrCat(options_.shard_tokens);
+  if (options_.vocab.empty()) {
+    identity.options["vocab_size"] = absl::StrCat(options_.vocabulary.size);
+    if (options_.vocabulary.min_count > 1)
+      identity.options["min_count"] = absl::StrCat(options_.vocabulary.min_count);
+    identity.options["vocab_sample_bytes"] = absl::StrCat(options_.vocab_sample_bytes);
+  } else {
+    identity.options["vocab"] = DigestOf(given_model_).Hex();
+  }
+  for (size_t i = 0; i < files_.size(); ++i) {
+    identity.inputs.push_back({.path = files_[i].path, .digest = file_digests_[i]});
+  }
+  summary_.resumed = staging_->has_plan();
+  ANYORDER_RETURN_IF_ERROR(staging_->BindPlan(identity));
+  // Only now: another plan's slices must find theirs as it was.
+  return scan_for_slices_.empty() ? absl::OkStatus()
+                                  : WriteFileDurably(staging_->ScanPath(), scan_for_slices_);
+}
+
+absl::Status Preparation::ObtainModel() {
+  model_ = given_model_;
+  if (staging_->Exists(staging_->ModelPath())) {
+    ANYORDER_ASSIGN_OR_RETURN(model_, ReadWholeFile(staging_->ModelPath()));
+  } else if (options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the plan in '", staging_->folder(), "' has no vocabulary yet; run --plan to its end"));
+  } else {
+    if (model_.empty()) {
+      ANYORDER_ASSIGN_OR_RETURN(model_, TrainModel());
+    }
+    ANYORDER_RETURN_IF_ERROR(WriteFileDurably(staging_->ModelPath(), model_));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Load(model_, staging_->ModelPath()));
+  tokenizer_.emplace(std::move(tokenizer));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Preparation::TrainModel() {
+  const double fraction = text_bytes_ == 0 ? 1.0
+                                           : static_cast<double>(options_.vocab_sample_bytes) /
+                                                 static_cast<double>(text_bytes_);
+  const auto sample_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
+    const Unit& unit = units_[i];
+    ANYORDER_RETURN_IF_ERROR(SampleUnit(
+        files_[unit.file], unit.range, options_.text, fraction, staging_->SamplePath(i), done));
+    return std::string();
+  };
+  {
+    ProgressLine progress("sample", text_bytes_, options_.quiet);
+    ANYORDER_RETURN_IF_ERROR(
+        RunInWorkers(options_.workers, AllOf(units_.size()), sample_one, [&](uint64_t bytes) {
+          progress.Update(bytes);
+        }).status());
+  }
+  // In a process of its own, so that its memory, 25 times the sample, is given back before
+  // encoding.
+  const auto train = [&](size_t, uint64_t*) -> absl::StatusOr<std::string> {
+    size_t unit = 0;
+    std::ifstream sample;
+    bool is_empty = true;
+    const auto next_sentence = [&](std::string& sentence) {
+      while (!sample.is_open() || !std::getline(sample, sentence)) {
+        sample.close();
+        sample.clear();
+        if (unit == units_.size()) return false;
+        sample.open(staging_->SamplePath(unit++), std::ios::binary);
+      }
+      is_empty = false;
+      return true;
+    };
+    absl::StatusOr<std::string> model = TrainTokenizer(options_.vocabulary, next_sentence);
+    if (!model.ok() && is_empty) {
+      return absl::DataLossError("the input holds no text: every line is blank");
+    }
+    return model;
+  };
+  if (!options_.quiet) {
+    ::dprintf(STDERR_FILENO,
+              options_.vocabulary.type == VocabType::kPieces ? "vocabulary: training %llu pieces\n"
+                                                             : "vocabulary: at most %llu entries\n",
+              static_cast<unsigned long long>(options_.vocabulary.size));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> models,
+                            RunInWorkers(1, {0}, train, nullptr));
+  for (size_t i = 0; i < units_.size(); ++i)
+    ::unlink(staging_->SamplePath(i).c_str());
+  return models[0];
+}
+
+std::vector<size_t> Preparation::UnitsOfPart() const {
+  if (options_.part != PrepPart::kSlice) return AllOf(units_.size());
+  // In turn, not in blocks: neighbours are alike, and a slow file is shared by all.
+  std::vector<size_t> units;
+  for (size_t i = options_.slice - 1; i < units_.size(); i += options_.num_slices)
+    units.push_back(i);
+  return units;
+}
+
+absl::Status Preparation::CheckSlices() const {
+  std::map<size_t, size_t> missing;  // units by slice
+  for (size_t i = 0; i < units_.size(); ++i)
+    if (!staging_->Exists(staging_->UnitPath(i))) ++missing[i % options_.num_slices + 1];
+  if (missing.empty()) return absl::OkStatus();
+  constexpr size_t kMostNamed = 8;
+  std::vector<std::string> names;
+  for (const auto& [slice, count] : missing) {
+    if (names.size() == kMostNamed) break;
+    names.push_back(absl::StrCat(slice, " (", count, " units)"));
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      missing.size(),
+      " of ",
+      options_.num_slices,
+      " slices of '",
+      options_.output,
+      "' are not finished: slice ",
+      absl::StrJoin(names, ", "),
+      missing.size() > kMostNamed ? ", ..." : "",
+      "; run --slice ",
+      missing.begin()->first,
+      "/",
+      options_.num_slices,
+      missing.size() > 1 ? " and the others, then merge again" : ", then merge again"));
+}
+
+absl::Status Preparation::EncodeUnits() {
+  std::vector<size_t> missing;
+  for (const size_t i : UnitsOfPart()) {
+    if (!staging_->Exists(staging_->UnitPath(i))) missing.push_back(i);
+  }
+  const auto encode_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
+    const Unit& unit = units_[i];
+    ANYORDER_RETURN_IF_ERROR(EncodeUnit(
+        files_[unit.file], unit.range, options_.text, *tokenizer_, staging_->UnitPath(i), done));
+    return std::string();
+  };
+  // Units are alike in size, so their share of the whole estimates what is left to do.
+  const uint64_t expected = units_.empty() ? 0 : text_bytes_ / units_.size() * missing.size();
+  ProgressLine progress("encode", expected, options_.quiet);
+  const auto on_progress = [&](uint64_t bytes) {
+    summary_.encoded_bytes = bytes;
+    progress.Update(bytes);
+  };
+  ANYORDER_RETURN_IF_ERROR(
+      RunInWorkers(options_.workers, missing, encode_one, on_progress).status());
+  summary_.encode_seconds = progress.Seconds();
+  summary_.units_encoded = missing.size();
+  return absl::OkStatus();
+}
+
+absl::Status Preparation::Assemble() {
+  std::vector<std::string> paths;
+  for (size_t i = 0; i < units_.size(); ++i)
+    paths.push_back(staging_->UnitPath(i));
+  ANYORDER_ASSIGN_OR_RETURN(const AssemblyDecisions decisions,
+                            DecideDocuments(paths, options_.text));
+  std::map<std::string, uint64_t> counts{
+      {"text_bytes", decisions.totals.bytes},
+      {"documents_kept", decisions.num_documents},
+      {"documents_duplicate", decisions.totals.duplicates},
+      {"documents_without_tokens", decisions.num_empty},
+      {"invalid_utf8_replaced", decisions.totals.invalid_replaced},
+      {"long_lines_cut", decisions.totals.long_lines},
+  };
+  uint64_t read = decisions.num_documents + decisions.totals.duplicates + decisions.num_empty;
+  for (int i = 1; i < kNumVerdicts; ++i) {
+    counts[absl::StrCat("documents_", VerdictName(static_cast<Verdict>(i)))] =
+        decisions.totals.verdicts[i];
+    read += decisions.totals.verdicts[i];
+  }
+  counts["documents_read"] = read;
+  if (decisions.num_documents == 0) {
+    is_hopeless_ = true;
+    return absl::DataLossError(
+        read == 0 ? std::string("the input holds no document: every line is blank")
+                  : absl::StrCat("no document is left of ",
+                                 read,
+                                 ": the quality filter dropped the others; see --no-filter"));
+  }
+  const std::string model_digest = DigestOf(model_).Hex();
+  ANYORDER_RETURN_IF_ERROR(
+      WriteFileDurably(absl::StrCat(staging_->OutFolder(), "/", kTokenizerFile), model_));
+  ANYORDER_ASSIGN_OR_RETURN(DatasetIndex index,
+                            WriteDataset(paths,
+                                         decisions,
+                                         *tokenizer_,
+                                         {.directory = staging_->OutFolder(),
+                                          .shard_tokens = options_.shard_tokens,
+                                          .tokenizer_digest = model_digest}));
+  index.tokenizer = {.file = kTokenizerFile, .bytes = model_.size(), .digest = model_digest};
+  index.settings = Settings(options_);
+  index.counts = std::move(counts);
+  return WriteFileDurably(absl::StrCat(staging_->OutFolder(), "/", kIndexFile),
+                          SerializeDatasetIndex(index));
+}
+
+absl::Status Preparation::Summarize() {
+  ANYORDER_ASSIGN_OR_RETURN(const DatasetIndex index, ReadDatasetIndex(options_.output));
+  summary_.counts = index.counts;
+  summary_.num_tokens = index.num_tokens;
+  summary_.num_sentences = index.num_sentences;
+  summary_.num_documents = index.num_documents;
+  summary_.num_shards = index.shards.size();
+  summary_.dataset_bytes = index.lanes.bytes + index.tokenizer.bytes;
+  for (const DatasetFile& shard : index.shards)
+    summary_.dataset_bytes += shard.bytes;
+  summary_.vocab_size = index.vocab_size;
+  summary_.dataset_digest = index.dataset_digest;
+  summary_.corpus_digest = index.corpus_digest;
+  summary_.tokenizer_digest = index.tokenizer_digest;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckPrep(const PrepOptions& options) {
+  ANYORDER_RETURN_IF_ERROR(Validate(options));
+  if (!options.vocab.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::string model, ReadWholeFile(options.vocab));
+    ANYORDER_RETURN_IF_ERROR(Tokenizer::Load(model, options.vocab).status());
+  }
+  ANYORDER_RETURN_IF_ERROR(FindInputFiles(options.inputs).status());
+  return Staging::Check(options.output);
+}
+
+absl::StatusOr<PrepSummary> RunPrep(const PrepOptions& options) {
+  return Preparation(options).Run();
+}
+
+}  // namespace anyorder::data

@@ -1,0 +1,223 @@
+#include "data/prep/prep_plan.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+
+namespace anyorder::data {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr char kKnownKinds[] = ".txt or .jsonl, each also .gz or .zst";
+
+bool StripSuffix(std::string_view& name, std::string_view suffix) {
+  if (!name.ends_with(suffix) || name.size() == suffix.size()) return false;
+  name.remove_suffix(suffix.size());
+  return true;
+}
+
+// Sets kind and compression from the file's name. False if it is of no known kind.
+bool SetKind(InputFile& file) {
+  std::string_view name = file.path;
+  if (StripSuffix(name, ".gz")) file.compression = Compression::kGzip;
+  if (file.compression == Compression::kNone && StripSuffix(name, ".zst")) {
+    file.compression = Compression::kZstd;
+  }
+  if (StripSuffix(name, ".txt")) {
+    file.kind = TextKind::kTxt;
+    return true;
+  }
+  file.kind = TextKind::kJsonl;
+  return StripSuffix(name, ".jsonl");
+}
+
+absl::Status FileSystemError(absl::string_view what,
+                             const std::string& path,
+                             const std::error_code& error) {
+  return ErrnoStatus(what, path, error.value());
+}
+
+absl::Status AddDirectory(const std::string& root, std::vector<InputFile>& files) {
+  std::error_code error;
+  std::vector<InputFile> found;
+  fs::recursive_directory_iterator entry(
+      root, fs::directory_options::follow_directory_symlink, error);
+  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    std::error_code ignored;
+    if (name.starts_with(".")) {
+      if (entry->is_directory(ignored)) entry.disable_recursion_pending();
+      continue;
+    }
+    InputFile file;
+    file.path = entry->path().string();
+    if (!entry->is_regular_file(ignored) || !SetKind(file)) continue;
+    file.stored_bytes = entry->file_size(error);
+    if (!error && file.stored_bytes > 0) found.push_back(std::move(file));
+  }
+  if (error) return FileSystemError("read directory", root, error);
+  if (found.empty()) {
+    return absl::DataLossError(absl::StrCat(
+        "'", root, "' holds no text: no file that is not empty and ends in ", kKnownKinds));
+  }
+  std::sort(found.begin(), found.end(), [](const InputFile& a, const InputFile& b) {
+    return a.path < b.path;
+  });
+  files.insert(files.end(), found.begin(), found.end());
+  return absl::OkStatus();
+}
+
+// Collects cuts while a plain file streams by.
+class Cutter {
+ public:
+  explicit Cutter(uint64_t unit_bytes) : unit_bytes_(unit_bytes) {}
+
+  void Consume(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const uint64_t wanted = current_.begin + unit_bytes_;
+      size_t take = bytes.size();
+      bool cuts = false;
+      if (offset_ + bytes.size() >= wanted) {
+        // The unit ends after the first line end that leaves it at least unit_bytes long.
+        const size_t from = offset_ + 1 < wanted ? static_cast<size_t>(wanted - 1 - offset_) : 0;
+        const size_t newline = bytes.find('\n', from);
+        cuts = newline != std::string_view::npos;
+        if (cuts) take = newline + 1;
+      }
+      const std::string_view part = bytes.substr(0, take);
+      digest_.Update({part.data(), part.size()});
+      next_line_ += static_cast<uint64_t>(std::count(part.begin(), part.end(), '\n'));
+      offset_ += take;
+      bytes.remove_prefix(take);
+      if (cuts) Cut();
+    }
+  }
+
+  std::vector<UnitRange> Finish() {
+    if (offset_ > current_.begin) Cut();
+    for (UnitRange& unit : units_) {
+      unit.is_file_start = &unit == &units_.front();
+      unit.is_file_end = &unit == &units_.back();
+    }
+    return std::move(units_);
+  }
+
+ private:
+  void Cut() {
+    current_.end = offset_;
+    current_.digest = std::exchange(digest_, StreamingDigest()).Value().Hex();
+    units_.push_back(current_);
+    current_ = UnitRange();
+    current_.begin = offset_;
+    current_.first_line = next_line_;
+  }
+
+  uint64_t unit_bytes_;
+  uint64_t offset_ = 0;
+  uint64_t next_line_ = 1;
+  UnitRange current_;
+  StreamingDigest digest_;
+  std::vector<UnitRange> units_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<InputFile>> FindInputFiles(const std::vector<std::string>& paths) {
+  std::vector<InputFile> files;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (status.type() == fs::file_type::not_found) return ErrnoStatus("open", path, ENOENT);
+    if (error) return FileSystemError("open", path, error);
+    if (fs::is_directory(status)) {
+      ANYORDER_RETURN_IF_ERROR(AddDirectory(path, files));
+      continue;
+    }
+    InputFile file;
+    file.path = path;
+    if (!SetKind(file)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", path, "' is of no known kind; rename it to end in ", kKnownKinds));
+    }
+    if (!fs::is_regular_file(status)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", path, "' is not a regular file; store the text in one first"));
+    }
+    file.stored_bytes = fs::file_size(path, error);
+    if (error) return FileSystemError("stat", path, error);
+    if (file.stored_bytes == 0) {
+      return absl::DataLossError(
+          absl::StrCat("'", path, "' is empty; leave it out of --input or fetch it again"));
+    }
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+uint64_t UnitBytes(uint64_t total_stored_bytes) {
+  return std::clamp<uint64_t>(total_stored_bytes / 512, 1 << 20, 64 << 20);
+}
+
+absl::StatusOr<ScannedFile> ScanFile(const InputFile& file,
+                                     uint64_t unit_bytes,
+                                     uint64_t* progress) {
+  const bool is_plain = file.compression == Compression::kNone;
+  ANYORDER_ASSIGN_OR_RETURN(auto source,
+                            OpenByteSource(file.path, file.compression, 0, file.stored_bytes));
+  ScannedFile scan;
+  Cutter cutter(unit_bytes);
+  std::vector<char> buffer(256 << 10);
+  while (true) {
+    ANYORDER_ASSIGN_OR_RETURN(const size_t got, source->Read(buffer.data(), buffer.size()));
+    if (got == 0) break;
+    scan.text_bytes += got;
+    if (is_plain) cutter.Consume({buffer.data(), got});
+    if (progress != nullptr) std::atomic_ref(*progress).fetch_add(got, std::memory_order_relaxed);
+  }
+  scan.digest = source->StoredDigest().Hex();
+  if (is_plain) {
+    scan.units = cutter.Finish();
+  } else {
+    scan.units.push_back({.begin = 0, .end = file.stored_bytes, .digest = scan.digest});
+  }
+  return scan;
+}
+
+std::string SerializeScan(const ScannedFile& scan) {
+  Json units = Json::array();
+  for (const UnitRange& unit : scan.units) {
+    units.push_back(
+        {unit.begin, unit.end, unit.first_line, unit.digest, unit.is_file_start, unit.is_file_end});
+  }
+  return Json{{"digest", scan.digest}, {"text_bytes", scan.text_bytes}, {"units", units}}.dump();
+}
+
+ScannedFile ParseScan(const std::string& bytes) {
+  const Json root = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  ANYORDER_CHECK(root.is_object()) << "a worker's scan is no JSON: " << bytes.substr(0, 80);
+  ScannedFile scan{.digest = root["digest"], .text_bytes = root["text_bytes"], .units = {}};
+  for (const Json& unit : root["units"]) {
+    scan.units.push_back({.begin = unit[0],
+                          .end = unit[1],
+                          .first_line = unit[2],
+                          .digest = unit[3],
+                          .is_file_start = unit[4],
+                          .is_file_end = unit[5]});
+  }
+  return scan;
+}
+
+}  // namespace anyorder::data

@@ -1,0 +1,61 @@
+// What anyorder-prep will read and how it is cut into work units. The cuts depend on the input
+// alone, never on the number of workers, and the dataset does not depend on the cuts.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "data/prep/byte_source.h"
+#include "data/prep/text_reader.h"
+
+namespace anyorder::data {
+
+struct InputFile {
+  std::string path;
+  TextKind kind = TextKind::kTxt;
+  Compression compression = Compression::kNone;
+  uint64_t stored_bytes = 0;
+};
+
+// A range of a file that one worker encodes: whole lines; for compressed files always the whole
+// file.
+struct UnitRange {
+  uint64_t begin = 0;  // of the stored bytes
+  uint64_t end = 0;
+  uint64_t first_line = 1;
+  std::string digest;  // of the stored bytes in the range
+  bool is_file_start = true;
+  bool is_file_end = true;
+};
+
+struct ScannedFile {
+  std::string digest;       // of the stored bytes
+  uint64_t text_bytes = 0;  // decompressed
+  std::vector<UnitRange> units;
+};
+
+// The files that `paths` name: a file itself, a directory's files of a known kind, sorted by path,
+// hidden ones left out. Errors: NotFound, PermissionDenied; InvalidArgument for a file of an
+// unknown kind; DataLoss for an empty file or a directory without input.
+absl::StatusOr<std::vector<InputFile>> FindInputFiles(const std::vector<std::string>& paths);
+
+// Nominal bytes of a unit for this much input: small enough to keep workers busy to the end, large
+// enough that even a huge corpus makes few files.
+uint64_t UnitBytes(uint64_t total_stored_bytes);
+
+// Reads the whole file once: digests, sizes, and cuts at line ends near multiples of `unit_bytes`.
+// Errors: those of the source.
+absl::StatusOr<ScannedFile> ScanFile(const InputFile& file,
+                                     uint64_t unit_bytes,
+                                     uint64_t* progress);
+
+// Workers hand scans to the parent in this form.
+std::string SerializeScan(const ScannedFile& scan);
+ScannedFile ParseScan(const std::string& bytes);
+
+}  // namespace anyorder::data

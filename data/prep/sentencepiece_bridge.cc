@@ -1,0 +1,240 @@
+#include "data/prep/sentencepiece_bridge.h"
+
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+#include <utf8proc.h>
+
+#include <unordered_map>
+#include <utility>
+
+namespace anyorder::data {
+namespace {
+
+constexpr std::string_view kWordMark = "\xE2\x96\x81";  // U+2581
+
+// Thread sums are added in thread order, so the number of threads is part of the result: it is
+// fixed here, whatever the machine has.
+constexpr char kTrainerThreads[] = "4";
+
+bool IsDigit(int32_t code_point) {
+  return utf8proc_category(code_point) == UTF8PROC_CATEGORY_ND;
+}
+
+// More than one character, the last a comma, the one before it a digit.
+bool EndsInDigitComma(std::string_view piece) {
+  if (piece.size() < 2 || piece.back() != ',') return false;
+  size_t start = piece.size() - 2;
+  while (start > 0 && (static_cast<unsigned char>(piece[start]) & 0xC0) == 0x80)
+    --start;
+  utf8proc_int32_t code_point = 0;
+  const utf8proc_ssize_t length =
+      utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(piece.data() + start),
+                       static_cast<utf8proc_ssize_t>(piece.size() - 1 - start),
+                       &code_point);
+  return length > 0 && IsDigit(code_point);
+}
+
+std::string WithoutWordMarks(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    if (text.substr(i, kWordMark.size()) == kWordMark) {
+      i += kWordMark.size();
+    } else {
+      out.push_back(text[i++]);
+    }
+  }
+  return out;
+}
+
+// What the library says, without its code names, source files and conditions: "Internal: ./src/x.cc(580) [a <= b] Message".
+// "" if nothing else is left.
+std::string PlainError(const sentencepiece::util::Status& status) {
+  const std::string_view text = status.error_message();
+  if (text.find(".cc(") == std::string_view::npos) return std::string(text);
+  const size_t condition_end = text.rfind(']');
+  if (condition_end == std::string_view::npos) return "";
+  const size_t begin = text.find_first_not_of(' ', condition_end + 1);
+  return begin == std::string_view::npos ? "" : std::string(text.substr(begin));
+}
+
+// Unknown words, each of which has a word mark before it, or unknown characters, none of which is a word mark.
+int64_t NumUnknown(std::string_view run) {
+  int64_t marks = 0;
+  int64_t characters = 0;
+  for (size_t i = 0; i < run.size(); ++i) {
+    marks += run.substr(i, kWordMark.size()) == kWordMark ? 1 : 0;
+    characters += (static_cast<unsigned char>(run[i]) & 0xC0) != 0x80 ? 1 : 0;
+  }
+  return marks > 0 ? marks : characters;
+}
+
+class SentenceSource : public sentencepiece::SentenceIterator {
+ public:
+  explicit SentenceSource(const std::function<bool(std::string&)>& next) : next_(next) { Next(); }
+  bool done() const override { return done_; }
+  void Next() override { done_ = !next_(sentence_); }
+  const std::string& value() const override { return sentence_; }
+  sentencepiece::util::Status status() const override { return {}; }
+
+ private:
+  const std::function<bool(std::string&)>& next_;
+  std::string sentence_;
+  bool done_ = false;
+};
+
+}  // namespace
+
+struct SentencePieceBridge::Impl {
+  sentencepiece::SentencePieceProcessor processor;
+  // Kept between calls, so that its many small messages are allocated once (the library clears it).
+  sentencepiece::ImmutableSentencePieceText found;
+  std::vector<int> found_ids;
+  int32_t unknown_id = 0;
+  // What the digit-comma rule makes of each piece it applies to.
+  std::unordered_map<int32_t, std::vector<int32_t>> digit_comma;
+  std::vector<bool> has_digit_comma;  // indexed by id; faster than the map for the common "no"
+
+  std::string Split(std::string_view piece, std::vector<int32_t>& ids) const;
+};
+
+// Appends the ids of `piece` under the digit-comma rule, which must apply to it.
+std::string SentencePieceBridge::Impl::Split(std::string_view piece,
+                                             std::vector<int32_t>& ids) const {
+  std::vector<std::string> parts;
+  const auto status = processor.Encode(WithoutWordMarks(piece.substr(0, piece.size() - 1)), &parts);
+  if (!status.ok()) return status.ToString();
+  const bool is_inside_word = piece.substr(0, kWordMark.size()) != kWordMark;
+  if (is_inside_word && !parts.empty() && parts[0].compare(0, kWordMark.size(), kWordMark) == 0) {
+    // SentencePiece put a mark before text that is inside a word.
+    parts[0].erase(0, kWordMark.size());
+    if (parts[0].empty()) parts.erase(parts.begin());
+  }
+  for (const std::string& part : parts)
+    ids.push_back(processor.PieceToId(part));
+  ids.push_back(processor.PieceToId(","));
+  return "";
+}
+
+SentencePieceBridge::SentencePieceBridge() : impl_(std::make_unique<Impl>()) {}
+SentencePieceBridge::~SentencePieceBridge() = default;
+
+std::string SentencePieceBridge::Load(const std::string& model) {
+  const auto status = impl_->processor.LoadFromSerializedProto(model);
+  if (!status.ok()) {
+    const std::string error = PlainError(status);
+    return error.empty() ? "damaged or cut off" : error;
+  }
+  impl_->unknown_id = impl_->processor.unk_id();
+  const int32_t size = vocab_size();
+  impl_->has_digit_comma.assign(static_cast<size_t>(size), false);
+  for (int32_t id = 0; id < size; ++id) {
+    if (!EndsInDigitComma(piece(id))) continue;
+    impl_->has_digit_comma[static_cast<size_t>(id)] = true;
+    if (std::string error = impl_->Split(piece(id), impl_->digit_comma[id]); !error.empty()) {
+      return error;
+    }
+  }
+  return "";
+}
+
+int32_t SentencePieceBridge::vocab_size() const {
+  return impl_->processor.GetPieceSize();
+}
+std::string SentencePieceBridge::piece(int32_t id) const {
+  return impl_->processor.IdToPiece(id);
+}
+
+bool SentencePieceBridge::IsUnknown(int32_t id) const {
+  return impl_->processor.IsUnknown(id);
+}
+bool SentencePieceBridge::IsControl(int32_t id) const {
+  return impl_->processor.IsControl(id);
+}
+
+int32_t SentencePieceBridge::FindPiece(const std::string& piece) const {
+  const int32_t id = impl_->processor.PieceToId(piece);
+  return impl_->processor.IdToPiece(id) == piece ? id : -1;
+}
+
+std::string SentencePieceBridge::EncodePlain(std::string_view text,
+                                             std::vector<int32_t>& ids) const {
+  std::vector<int>& found = impl_->found_ids;
+  const auto status = impl_->processor.Encode({text.data(), text.size()}, &found);
+  if (!status.ok()) return status.ToString();
+  ids.insert(ids.end(), found.begin(), found.end());
+  return "";
+}
+
+std::string SentencePieceBridge::EncodeUnits(std::string_view text,
+                                             std::vector<int32_t>& ids) const {
+  sentencepiece::ImmutableSentencePieceText& found = impl_->found;
+  const auto status = impl_->processor.Encode({text.data(), text.size()}, found.mutable_proto());
+  if (!status.ok()) return status.ToString();
+  const size_t count = found.pieces_size();
+  for (size_t i = 0; i < count; ++i) {
+    const auto piece = found.pieces(static_cast<int>(i));
+    const auto id = static_cast<int32_t>(piece.id());
+    const int64_t units =
+        id == impl_->unknown_id ? NumUnknown({piece.piece().data(), piece.piece().size()}) : 1;
+    ids.insert(ids.end(), static_cast<size_t>(units), id);
+  }
+  return "";
+}
+
+std::string SentencePieceBridge::Encode(std::string_view text, std::vector<int32_t>& ids) const {
+  sentencepiece::ImmutableSentencePieceText& found = impl_->found;
+  const auto status = impl_->processor.Encode({text.data(), text.size()}, found.mutable_proto());
+  if (!status.ok()) return status.ToString();
+  const size_t count = found.pieces_size();
+  for (size_t i = 0; i < count; ++i) {
+    const auto piece = found.pieces(static_cast<int>(i));
+    const int32_t id = static_cast<int32_t>(piece.id());
+    if (id == impl_->unknown_id) {
+      // Unknown text keeps its spelling, to which the rule applies as to any piece.
+      const auto& spelling = piece.piece();
+      if (EndsInDigitComma({spelling.data(), spelling.size()})) {
+        if (std::string error = impl_->Split({spelling.data(), spelling.size()}, ids);
+            !error.empty()) {
+          return error;
+        }
+        continue;
+      }
+    } else if (impl_->has_digit_comma[static_cast<size_t>(id)]) {
+      const std::vector<int32_t>& split = impl_->digit_comma.at(id);
+      ids.insert(ids.end(), split.begin(), split.end());
+      continue;
+    }
+    ids.push_back(id);
+  }
+  return "";
+}
+
+std::string TrainSentencePiece(const SentencePieceTraining& training, std::string& model) {
+  std::unordered_map<std::string, std::string> settings = {
+      {"model_type", training.type},
+      {"vocab_size", std::to_string(training.vocab_size)},
+      {"character_coverage", "0.99995"},
+      {"control_symbols", "<cls>,<sep>,<pad>,<mask>,<eod>"},
+      // A list in CSV syntax: """" is one double quote.
+      {"user_defined_symbols", "<eop>,.,(,),\"\"\"\",-,\xE2\x80\x93,\xC2\xA3,\xE2\x82\xAC"},
+      // The caller already bounded the sample; 0 takes every sentence, in the caller's order.
+      {"input_sentence_size", "0"},
+      {"shuffle_input_sentence", "false"},
+      {"num_threads", kTrainerThreads},
+      {"minloglevel", "2"},
+  };
+  if (training.type != "unigram") {
+    settings["character_coverage"] = "1.0";
+    settings["normalization_rule_name"] = "identity";  // the text was cleaned; a word stays one
+    settings["control_symbols"] += ",<eop>";           // the same id, but text cannot make it
+    settings.erase("user_defined_symbols");
+    settings["hard_vocab_limit"] = "false";
+  }
+  SentenceSource source(training.next_sentence);
+  const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &source, &model);
+  if (status.ok()) return "";
+  const std::string error = PlainError(status);
+  return error.empty() ? status.ToString() : error;
+}
+
+}  // namespace anyorder::data

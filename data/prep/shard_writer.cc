@@ -1,0 +1,206 @@
+#include "data/prep/shard_writer.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "data/dataset/digest.h"
+#include "data/dataset/durable_file.h"
+#include "data/dataset/shard_format.h"
+#include "data/prep/hdf5_file.h"
+
+namespace anyorder::data {
+namespace {
+
+// Sets bits [begin, end) of `bits`.
+void SetBits(std::vector<uint8_t>& bits, uint64_t begin, uint64_t end) {
+  for (; begin < end && begin % 8 != 0; ++begin) {
+    bits[begin / 8] |= static_cast<uint8_t>(1u << (begin % 8));
+  }
+  if (end - begin >= 8) {
+    std::memset(bits.data() + begin / 8, 0xFF, (end - begin) / 8);
+    begin += (end - begin) / 8 * 8;
+  }
+  for (; begin < end; ++begin)
+    bits[begin / 8] |= static_cast<uint8_t>(1u << (begin % 8));
+}
+
+// Adds a dataset and its checksums, and where it lies to `guarded`.
+absl::Status AddGuarded(Hdf5ImageWriter& image,
+                        const std::string& name,
+                        uint32_t element_bytes,
+                        const std::vector<uint64_t>& shape,
+                        const void* values,
+                        std::vector<ByteRange>& guarded) {
+  ANYORDER_RETURN_IF_ERROR(image.AddDataset(name, element_bytes, shape, values));
+  uint64_t bytes = element_bytes;
+  for (const uint64_t dim : shape)
+    bytes *= dim;
+  guarded.push_back({.offset = image.offsets().at(name), .bytes = bytes});
+  std::vector<uint32_t> checksums;
+  for (uint64_t at = 0; at < bytes; at += kChunkBytes) {
+    checksums.push_back(
+        Crc32c(static_cast<const char*>(values) + at, std::min(kChunkBytes, bytes - at)));
+  }
+  return image.AddDataset(
+      absl::StrCat(kChecksumsGroup, "/", name), 4, {checksums.size()}, checksums.data());
+}
+
+// `guarded`: the bytes that have checksums; the metadata digest is over all others.
+absl::StatusOr<DatasetFile> StoreImage(Hdf5ImageWriter& image,
+                                       std::vector<ByteRange> guarded,
+                                       const std::string& path) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::string bytes, image.Finish());
+  ANYORDER_RETURN_IF_ERROR(WriteFileDurably(path, bytes));
+  return DatasetFile{.file = path.substr(path.rfind('/') + 1),
+                     .bytes = bytes.size(),
+                     .digest = DigestOf(bytes).Hex(),
+                     .arrays = image.offsets(),
+                     .metadata_digest = DigestOutside(bytes, std::move(guarded)).Hex()};
+}
+
+// Sets the word-start bits of `ids`, the first of which is bit `at`. Tokens are read by memcpy
+// because work units do not align them. Returns the first id outside the vocabulary, or -1.
+template <typename Token>
+int64_t MarkWordStarts(absl::Span<const char> ids,
+                       uint64_t at,
+                       const std::vector<uint8_t>& is_start,
+                       std::vector<uint8_t>& bits) {
+  for (size_t i = 0; i < ids.size(); i += sizeof(Token), ++at) {
+    Token id = 0;
+    std::memcpy(&id, ids.data() + i, sizeof id);
+    if (id >= is_start.size()) return id;
+    bits[at / 8] |= static_cast<uint8_t>(is_start[id] << (at % 8));
+  }
+  return -1;
+}
+
+}  // namespace
+
+ShardWriter::ShardWriter(ShardWriterOptions options)
+    : options_(std::move(options)),
+      token_bytes_(TokenBytes(options_.vocab_size)),
+      is_start_(options_.is_start_piece.begin(), options_.is_start_piece.end()) {
+  ANYORDER_CHECK(options_.shard_tokens > 0 && options_.shard_tokens % kShardTokensMultiple == 0)
+      << "shard_tokens=" << options_.shard_tokens;
+}
+
+absl::Status ShardWriter::AddSentence(absl::Span<const char> ids) {
+  const bool flag = next_flag_;
+  next_flag_ = !next_flag_;
+  return Append(ids, flag);
+}
+
+absl::Status ShardWriter::EndDocument() {
+  char eod[4];
+  std::memcpy(eod, &options_.eod, sizeof eod);
+  ANYORDER_RETURN_IF_ERROR(Append({eod, token_bytes_}, !next_flag_));
+  starts_document_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status ShardWriter::Append(absl::Span<const char> ids, bool flag) {
+  while (!ids.empty()) {
+    if (filled_ == 0) {
+      const uint64_t bitmap_bytes = BitmapBytes(options_.shard_tokens);
+      sentence_flags_.assign(bitmap_bytes, 0);
+      document_starts_.assign(bitmap_bytes, 0);
+      word_starts_.assign(bitmap_bytes, 0);
+      tokens_.clear();
+    }
+    const uint64_t take =
+        std::min<uint64_t>(ids.size() / token_bytes_, options_.shard_tokens - filled_);
+    const absl::Span<const char> taken = ids.first(take * token_bytes_);
+    const int64_t bad = token_bytes_ == 2
+                            ? MarkWordStarts<uint16_t>(taken, filled_, is_start_, word_starts_)
+                            : MarkWordStarts<uint32_t>(taken, filled_, is_start_, word_starts_);
+    if (bad >= 0) {
+      return absl::DataLossError(absl::StrCat("token id ",
+                                              bad,
+                                              " in the unfinished work, but the vocabulary has ",
+                                              is_start_.size(),
+                                              "; delete the unfinished work and start again"));
+    }
+    tokens_.append(taken.data(), taken.size());
+    if (flag) SetBits(sentence_flags_, filled_, filled_ + take);
+    if (std::exchange(starts_document_, false)) SetBits(document_starts_, filled_, filled_ + 1);
+    filled_ += take;
+    ids.remove_prefix(taken.size());
+    if (filled_ == options_.shard_tokens) ANYORDER_RETURN_IF_ERROR(WriteShard());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShardWriter::WriteShard() {
+  ANYORDER_ASSIGN_OR_RETURN(Hdf5ImageWriter image, Hdf5ImageWriter::Create());
+  std::vector<ByteRange> guarded;
+  const uint64_t bits = BitmapBytes(filled_);
+  ANYORDER_RETURN_IF_ERROR(AddGuarded(
+      image, kTokens, static_cast<uint32_t>(token_bytes_), {filled_}, tokens_.data(), guarded));
+  ANYORDER_RETURN_IF_ERROR(
+      AddGuarded(image, kSentenceFlags, 1, {bits}, sentence_flags_.data(), guarded));
+  ANYORDER_RETURN_IF_ERROR(
+      AddGuarded(image, kDocumentStarts, 1, {bits}, document_starts_.data(), guarded));
+  ANYORDER_RETURN_IF_ERROR(AddGuarded(image, kWordStarts, 1, {bits}, word_starts_.data(), guarded));
+  const std::pair<const char*, uint64_t> numbers[] = {{kAttrFormatVersion, kFormatVersion},
+                                                      {kAttrShardIndex, shards_.size()},
+                                                      {kAttrFirstToken, first_token_},
+                                                      {kAttrNumTokens, filled_},
+                                                      {kAttrChunkBytes, kChunkBytes},
+                                                      {kAttrVocabSize, options_.vocab_size}};
+  for (const auto& [name, value] : numbers) {
+    ANYORDER_RETURN_IF_ERROR(image.AddAttribute(name, value));
+  }
+  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrTokenizerDigest, options_.tokenizer_digest));
+  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrCorpusDigest, options_.corpus_digest));
+
+  char name[32];
+  std::snprintf(name, sizeof name, kShardFilePattern, static_cast<int>(shards_.size()));
+  ANYORDER_ASSIGN_OR_RETURN(
+      DatasetFile shard,
+      StoreImage(image, std::move(guarded), absl::StrCat(options_.directory, "/", name)));
+  shard.first_token = first_token_;
+  shard.num_tokens = filled_;
+  shards_.push_back(std::move(shard));
+  first_token_ += std::exchange(filled_, 0);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<DatasetFile>> ShardWriter::Finish() {
+  if (filled_ > 0) ANYORDER_RETURN_IF_ERROR(WriteShard());
+  return shards_;
+}
+
+absl::StatusOr<DatasetFile> WriteLanes(const std::string& directory,
+                                       uint64_t num_tokens,
+                                       const std::string& tokenizer_digest,
+                                       const std::string& corpus_digest) {
+  const uint64_t cells = NumLaneCells(num_tokens);
+  std::vector<uint64_t> forward;
+  std::vector<uint64_t> backward;
+  for (uint64_t g = 0; g < cells; ++g) {
+    const uint64_t begin = LaneCellBegin(g, cells, num_tokens);
+    const uint64_t end = LaneCellBegin(g + 1, cells, num_tokens);
+    forward.insert(forward.end(), {begin, end});
+    backward.insert(backward.end(), {num_tokens - end, num_tokens - begin});
+  }
+  ANYORDER_ASSIGN_OR_RETURN(Hdf5ImageWriter image, Hdf5ImageWriter::Create());
+  std::vector<ByteRange> guarded;
+  ANYORDER_RETURN_IF_ERROR(
+      AddGuarded(image, kLanesForward, 8, {cells, 2}, forward.data(), guarded));
+  ANYORDER_RETURN_IF_ERROR(
+      AddGuarded(image, kLanesBackward, 8, {cells, 2}, backward.data(), guarded));
+  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrFormatVersion, kFormatVersion));
+  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrNumTokens, num_tokens));
+  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrNumCells, cells));
+  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrTokenizerDigest, tokenizer_digest));
+  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrCorpusDigest, corpus_digest));
+  return StoreImage(image, std::move(guarded), absl::StrCat(directory, "/", kLanesFile));
+}
+
+}  // namespace anyorder::data

@@ -1,0 +1,271 @@
+#include "data/prep/staging.h"
+
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "data/dataset/durable_file.h"
+#include "data/dataset/shard_format.h"
+
+namespace anyorder::data {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr char kFolder[] = ".anyorder-prep";
+constexpr char kPlanFile[] = "plan.json";
+// Raise it when the files of this folder change, so that an older program's work is refused.
+constexpr int kStagingVersion = 1;
+constexpr int kLockTries = 30;
+constexpr useconds_t kLockWaitMicroseconds = 100'000;
+
+// Whether preparation itself makes a file of this name in OUTPUT.
+bool IsDatasetFile(const std::string& name) {
+  int index = 0;
+  char shard[32];
+  if (std::sscanf(name.c_str(), "shard-%d.h5", &index) == 1) {
+    std::snprintf(shard, sizeof shard, kShardFilePattern, index);
+    if (name == shard) return true;
+  }
+  return name == kIndexFile || name == kTokenizerFile || name == kLanesFile ||
+         name == kExamplesFile;
+}
+
+// OK if OUTPUT is absent, empty, or an unfinished preparation.
+absl::Status CheckOutput(const std::string& output) {
+  std::error_code error;
+  const fs::file_status status = fs::status(output, error);
+  if (status.type() == fs::file_type::not_found) return absl::OkStatus();
+  if (error) return ErrnoStatus("open", output, error.value());
+  if (!fs::is_directory(status)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("--output '", output, "' is not a directory; choose another"));
+  }
+  const bool is_ours = fs::exists(fs::path(output) / kFolder / kPlanFile, error);
+  fs::directory_iterator entry(output, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name == kFolder || (is_ours && IsDatasetFile(name))) continue;
+    return absl::AlreadyExistsError(absl::StrCat("--output '",
+                                                 output,
+                                                 "' is not empty (it holds '",
+                                                 name,
+                                                 "'); choose another directory or empty it"));
+  }
+  return error ? ErrnoStatus("read directory", output, error.value()) : absl::OkStatus();
+}
+
+// The lock's descriptor. `kind` is LOCK_EX or LOCK_SH. Workers inherit it, so it is held until the last of them is gone; that
+// takes a moment after a crash. `work` says what is locked.
+absl::StatusOr<int> TakeLock(const std::string& path, int kind, const std::string& work) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) return ErrnoStatus("create", path);
+  for (int i = 0; i < kLockTries; ++i) {
+    if (::flock(fd, kind | LOCK_NB) == 0) return fd;
+    if (errno != EWOULDBLOCK && errno != EINTR) {
+      const absl::Status status = ErrnoStatus("lock", path);
+      ::close(fd);
+      return status;
+    }
+    ::usleep(kLockWaitMicroseconds);
+  }
+  ::close(fd);
+  return absl::AlreadyExistsError(absl::StrCat(
+      "another anyorder-prep works on ", work, "; wait for it or choose another directory"));
+}
+
+Json PlanJson(const PlanIdentity& identity) {
+  Json inputs = Json::array();
+  for (const PlanIdentity::Input& input : identity.inputs) {
+    inputs.push_back({{"path", input.path}, {"digest", input.digest}});
+  }
+  return {{"staging_version", kStagingVersion},
+          {"options", identity.options},
+          {"inputs", std::move(inputs)}};
+}
+
+// How the stored plan differs from this run's; OK if it does not. `advice` ends the message.
+absl::Status ComparePlans(const Json& stored,
+                          const PlanIdentity& identity,
+                          const std::string& advice) {
+  const Json now = PlanJson(identity);
+  if (!stored.is_object() || stored.value("staging_version", Json()) != kStagingVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the unfinished work is another program version's", advice));
+  }
+  const Json options = stored.value("options", Json::object());
+  for (const auto& [key, value] : now["options"].items()) {
+    if (options.value(key, Json()) == value) continue;
+    return absl::InvalidArgumentError(absl::StrCat("the unfinished work was begun with ",
+                                                   key,
+                                                   " ",
+                                                   options.value(key, Json()).dump(),
+                                                   ", now it is ",
+                                                   value.dump(),
+                                                   advice));
+  }
+  const Json inputs = stored.value("inputs", Json::array());
+  if (inputs.size() != identity.inputs.size()) {
+    return absl::FailedPreconditionError(absl::StrCat("the unfinished work was begun with ",
+                                                      inputs.size(),
+                                                      " input files, now there are ",
+                                                      identity.inputs.size(),
+                                                      advice));
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].value("digest", "") == identity.inputs[i].digest) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("input '",
+                     identity.inputs[i].path,
+                     "' has changed since the unfinished work began",
+                     advice));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Move(const std::string& from, const std::string& to) {
+  return std::rename(from.c_str(), to.c_str()) == 0 ? absl::OkStatus()
+                                                    : ErrnoStatus("rename to", to);
+}
+
+}  // namespace
+
+Staging::Staging(const std::string& output)
+    : output_(output), folder_(absl::StrCat(output, "/", kFolder)) {}
+
+absl::StatusOr<Staging> Staging::Open(const std::string& output) {
+  ANYORDER_RETURN_IF_ERROR(CheckOutput(output));
+  std::error_code error;
+  Staging staging(output);
+  staging.made_output_ = !fs::exists(output, error);
+  fs::create_directories(staging.OutFolder(), error);
+  if (error) return ErrnoStatus("create", staging.folder_, error.value());
+  ANYORDER_ASSIGN_OR_RETURN(
+      const int lock, TakeLock(staging.folder_ + "/lock", LOCK_EX, absl::StrCat("'", output, "'")));
+  staging.lock_fds_.push_back(lock);
+  // Again, now that nobody else can be at work.
+  ANYORDER_RETURN_IF_ERROR(CheckOutput(output));
+  staging.has_plan_ = staging.Exists(staging.folder_ + "/" + kPlanFile);
+  return staging;
+}
+
+absl::Status Staging::Check(const std::string& output) {
+  return CheckOutput(output);
+}
+
+absl::StatusOr<Staging> Staging::Join(const std::string& output, const std::string& slice) {
+  ANYORDER_RETURN_IF_ERROR(CheckOutput(output));
+  Staging staging(output);
+  staging.has_plan_ = staging.Exists(staging.folder_ + "/" + kPlanFile);
+  if (!staging.has_plan_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no preparation is planned in '", output, "'; run it with --plan first"));
+  }
+  for (const auto& [name, kind] :
+       {std::pair{std::string("lock"), LOCK_SH}, std::pair{"slice-" + slice, LOCK_EX}}) {
+    ANYORDER_ASSIGN_OR_RETURN(
+        const int lock,
+        TakeLock(absl::StrCat(staging.folder_, "/", name),
+                 kind,
+                 kind == LOCK_SH ? absl::StrCat("'", output, "'")
+                                 : absl::StrCat("slice ", slice, " of '", output, "'")));
+    staging.lock_fds_.push_back(lock);
+  }
+  return staging;
+}
+
+Staging::~Staging() {
+  for (const int fd : lock_fds_)
+    ::close(fd);
+}
+
+absl::Status Staging::BindPlan(const PlanIdentity& identity) {
+  const std::string path = absl::StrCat(folder_, "/", kPlanFile);
+  if (!has_plan_) {
+    ANYORDER_RETURN_IF_ERROR(WriteFileDurably(path, PlanJson(identity).dump(1)));
+    has_plan_ = true;
+    return SyncDirectory(output_);
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  return ComparePlans(
+      Json::parse(text, nullptr, /*allow_exceptions=*/false),
+      identity,
+      absl::StrCat(
+          "; repeat the first command to go on, or delete '", folder_, "' to begin again"));
+}
+
+std::string Staging::SamplePath(size_t unit) const {
+  char name[32];
+  std::snprintf(name, sizeof name, "/sample-%06zu", unit);
+  return folder_ + name;
+}
+
+std::string Staging::UnitPath(size_t unit) const {
+  char name[32];
+  std::snprintf(name, sizeof name, "/unit-%06zu", unit);
+  return folder_ + name;
+}
+
+bool Staging::Exists(const std::string& path) const {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0;
+}
+
+bool Staging::HasUnits() const {
+  std::error_code error;
+  fs::directory_iterator entry(folder_, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with("unit-") && !name.ends_with(".tmp")) return true;
+  }
+  return false;
+}
+
+bool Staging::IsPublished() const {
+  return Exists(absl::StrCat(output_, "/", kIndexFile));
+}
+
+absl::Status Staging::Publish() {
+  std::error_code error;
+  std::vector<std::string> names;
+  fs::directory_iterator entry(OutFolder(), error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (IsDatasetFile(name) && name != kIndexFile) names.push_back(name);
+  }
+  if (error) return ErrnoStatus("read directory", OutFolder(), error.value());
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names) {
+    ANYORDER_RETURN_IF_ERROR(
+        Move(absl::StrCat(OutFolder(), "/", name), absl::StrCat(output_, "/", name)));
+  }
+  ANYORDER_RETURN_IF_ERROR(SyncDirectory(output_));
+  // dataset.json makes it a dataset, so it must not become durable before what it lists.
+  ANYORDER_RETURN_IF_ERROR(
+      Move(absl::StrCat(OutFolder(), "/", kIndexFile), absl::StrCat(output_, "/", kIndexFile)));
+  return SyncDirectory(output_);
+}
+
+absl::Status Staging::Remove() {
+  std::error_code error;
+  fs::remove_all(folder_, error);
+  if (error) return ErrnoStatus("remove", folder_, error.value());
+  if (made_output_ && fs::is_empty(output_, error)) fs::remove(output_, error);
+  return absl::OkStatus();
+}
+
+}  // namespace anyorder::data

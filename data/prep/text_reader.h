@@ -1,0 +1,67 @@
+// From the bytes of a .txt or .jsonl file to cleaned sentences and document ends.
+//
+// .txt: a line is a sentence; a line of white space ends a document. .jsonl: each line is an object
+// whose string field `text` is a document; line ends inside it end sentences. In both, CRLF counts
+// as LF, a byte order mark at the start of the file is skipped, and a line longer than
+// kMaxSentenceBytes is cut, at white space where there is some, into several sentences: memory
+// stays bounded.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+#include "data/prep/byte_source.h"
+#include "data/prep/cleaning.h"
+
+namespace anyorder::data {
+
+// Before cleaning. SentencePiece's memory grows with the length of what it encodes at once.
+inline constexpr size_t kMaxSentenceBytes = 64 << 10;
+// One .jsonl line is held in memory, together with its decoded text.
+inline constexpr size_t kMaxJsonLineBytes = 256 << 20;
+
+enum class TextKind { kTxt, kJsonl };
+enum class InvalidUtf8 { kError, kReplace };
+
+class SentenceSink {
+ public:
+  virtual ~SentenceSink() = default;
+  // `sentence` is cleaned and not empty; valid during the call only.
+  virtual absl::Status OnSentence(std::string_view sentence) = 0;
+  // The current document ends. May come several times in a row, and first.
+  virtual absl::Status OnDocumentEnd() = 0;
+};
+
+struct TextReadOptions {
+  std::string path;  // named in errors
+  TextKind kind = TextKind::kTxt;
+  LetterCase letter_case = LetterCase::kCased;
+  InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
+  // Where the source begins in the (decompressed) file, for errors; a byte order mark is only
+  // looked for at 0.
+  uint64_t first_byte = 0;
+  uint64_t first_line = 1;
+};
+
+struct TextReadCounts {
+  uint64_t bytes = 0;  // decompressed
+  uint64_t invalid_replaced = 0;
+  uint64_t long_lines = 0;  // lines that were cut
+};
+
+// Reads `source` to its end. `progress`, if not null, is increased by the bytes read as they are
+// read; another process may look at it. Errors: DataLoss, naming file, line and byte, for invalid
+// UTF-8 or NUL (unless replaced), for a .jsonl line that is no object with a string `text`, or
+// longer than kMaxJsonLineBytes; those of `source` and `sink`.
+absl::Status ReadText(ByteSource& source,
+                      const TextReadOptions& options,
+                      SentenceSink& sink,
+                      TextReadCounts& counts,
+                      uint64_t* progress);
+
+}  // namespace anyorder::data

@@ -1,0 +1,248 @@
+#include "data/prep/tokenizer.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "core/base/message_reader.h"
+#include "core/base/status.h"
+
+namespace anyorder::data {
+namespace {
+
+struct SpecialPiece {
+  const char* piece;
+  int32_t VocabIds::*id;
+};
+
+constexpr SpecialPiece kSpecialPieces[] = {
+    {"<unk>", &VocabIds::unk},
+    {"<s>", &VocabIds::bos},
+    {"</s>", &VocabIds::eos},
+    {"<cls>", &VocabIds::cls},
+    {"<sep>", &VocabIds::sep},
+    {"<pad>", &VocabIds::pad},
+    {"<mask>", &VocabIds::mask},
+    {"<eod>", &VocabIds::eod},
+    {"<eop>", &VocabIds::eop},
+};
+
+// TrainerSpec.model_type of a serialised model: 1 unigram, 2 BPE, 3 words, 4 characters.
+VocabType TypeOf(const std::string& model) {
+  constexpr uint64_t kTrainerSpec = 2, kModelType = 3, kWord = 3, kChar = 4;
+  MessageReader message(model);
+  while (message.Next()) {
+    if (message.field() != kTrainerSpec) continue;
+    MessageReader spec(message.bytes());
+    while (spec.Next()) {
+      if (spec.field() != kModelType) continue;
+      if (spec.varint() == kWord) return VocabType::kWords;
+      if (spec.varint() == kChar) return VocabType::kCharacters;
+    }
+  }
+  return VocabType::kPieces;
+}
+
+// Adds to `faults` what is wrong with `special` in the model.
+void CheckSpecialPiece(const SentencePieceBridge& bridge,
+                       VocabType type,
+                       const SpecialPiece& special,
+                       std::vector<std::string>& faults) {
+  const int32_t expected = kXlnetVocabIds.*special.id;
+  const int32_t found = bridge.FindPiece(special.piece);
+  if (found != expected) {
+    const std::string where = found < 0 ? "is missing" : absl::StrCat("has id ", found);
+    faults.push_back(absl::StrCat(special.piece, " ", where, ", not ", expected));
+    return;
+  }
+  if (special.id == &VocabIds::unk) {
+    if (!bridge.IsUnknown(found)) faults.push_back("<unk> is not the unknown piece");
+  } else if (special.id == &VocabIds::eop && type == VocabType::kPieces) {
+    // <eop> must come out of text as one id, glued to what precedes it.
+    std::vector<int32_t> ids;
+    if (!bridge.EncodePlain("a<eop>", ids).empty() || ids.empty() || ids.back() != found) {
+      faults.push_back("<eop> is not a user-defined piece");
+    }
+  } else if (!bridge.IsControl(found)) {
+    faults.push_back(absl::StrCat(special.piece, " is not a control piece, text could produce it"));
+  }
+}
+
+// The number that follows `words` in a message of SentencePiece, or 0.
+uint64_t NumberAfter(const std::string& error, std::string_view words) {
+  const size_t at = error.rfind(words);
+  if (at == std::string::npos) return 0;
+  uint64_t value = 0;
+  for (size_t i = at + words.size(); i < error.size() && error[i] >= '0' && error[i] <= '9'; ++i) {
+    value = value * 10 + static_cast<uint64_t>(error[i] - '0');
+  }
+  return value;
+}
+
+}  // namespace
+
+bool IsStartPiece(std::string_view piece) {
+  constexpr std::string_view kMarks = "!\"#$%&()*+,-./:;?@[\\]^_`{|}~";
+  if (piece.empty()) return false;
+  if (piece[0] == '<' || piece.substr(0, 3) == "\xE2\x96\x81") return true;
+  return piece.size() == 1 && kMarks.find(piece[0]) != std::string_view::npos;
+}
+
+absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& model, const std::string& name) {
+  Tokenizer tokenizer;
+  tokenizer.bridge_ = std::make_unique<SentencePieceBridge>();
+  const std::string error = model.empty() ? "the file is empty" : tokenizer.bridge_->Load(model);
+  if (!error.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "'", name, "' is not a SentencePiece model (", error, "); give another one with --vocab"));
+  }
+  tokenizer.type_ = TypeOf(model);
+  std::vector<std::string> faults;
+  for (const SpecialPiece& special : kSpecialPieces) {
+    CheckSpecialPiece(*tokenizer.bridge_, tokenizer.type_, special, faults);
+    tokenizer.vocab_ids_.*special.id = kXlnetVocabIds.*special.id;
+  }
+  if (!faults.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("'",
+                     name,
+                     "' does not have XLNet's special pieces: ",
+                     absl::StrJoin(faults, "; "),
+                     ". Give another model with --vocab, or let --vocab-size train one"));
+  }
+  const int32_t size = tokenizer.bridge_->vocab_size();
+  tokenizer.is_start_piece_.resize(static_cast<size_t>(size));
+  for (int32_t id = 0; id < size; ++id) {
+    tokenizer.is_start_piece_[static_cast<size_t>(id)] = IsStartPiece(tokenizer.bridge_->piece(id));
+  }
+  return tokenizer;
+}
+
+absl::Status Tokenizer::Encode(std::string_view line, std::vector<int32_t>& ids) const {
+  const std::string error =
+      type_ == VocabType::kPieces ? bridge_->Encode(line, ids) : bridge_->EncodeUnits(line, ids);
+  if (error.empty()) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("SentencePiece could not encode a line: ", error));
+}
+
+namespace {
+
+// The special pieces are no words and no characters.
+constexpr uint64_t kNumSpecial = std::size(kSpecialPieces);
+
+// Calls count(unit) for each word, or each code point and each run of spaces, of a cleaned line as SentencePiece will cut it.
+template <typename Count>
+void ForEachUnit(std::string_view line, VocabType type, const Count& count) {
+  for (size_t begin = 0; begin < line.size();) {
+    if (line[begin] == ' ') {
+      ++begin;
+      continue;
+    }
+    const size_t end = std::min(line.find(' ', begin), line.size());
+    if (type == VocabType::kWords) {
+      count(line.substr(begin, end - begin));
+    } else {
+      count(std::string_view(" "));
+      for (size_t at = begin; at < end;) {
+        size_t next = at + 1;
+        while (next < end && (static_cast<unsigned char>(line[next]) & 0xC0) == 0x80)
+          ++next;
+        count(line.substr(at, next - at));
+        at = next;
+      }
+    }
+    begin = end;
+  }
+}
+
+// How many words or characters occur `training.min_count` times.
+uint64_t CountFrequent(const VocabTraining& training, const std::vector<std::string>& sentences) {
+  std::unordered_map<std::string, uint64_t> counts;
+  for (const std::string& sentence : sentences) {
+    ForEachUnit(
+        sentence, training.type, [&](std::string_view unit) { ++counts[std::string(unit)]; });
+  }
+  return static_cast<uint64_t>(std::count_if(counts.begin(), counts.end(), [&](const auto& entry) {
+    return entry.second >= training.min_count;
+  }));
+}
+
+absl::StatusOr<std::string> TrainUnits(const VocabTraining& training,
+                                       const std::function<bool(std::string&)>& next_sentence) {
+  std::vector<std::string> sentences;
+  for (std::string sentence; next_sentence(sentence);)
+    sentences.push_back(sentence);
+  const char* const unit = training.type == VocabType::kWords ? "word" : "character";
+  const uint64_t frequent = CountFrequent(training, sentences);
+  if (frequent == 0)
+    return absl::FailedPreconditionError(absl::StrCat("no ",
+                                                      unit,
+                                                      " of the text occurs ",
+                                                      training.min_count,
+                                                      " times; pass a smaller --min-count, or more "
+                                                      "text"));
+  size_t next = 0;
+  std::string model;
+  const std::string error = TrainSentencePiece(
+      {.type = training.type == VocabType::kWords ? "word" : "char",
+       .vocab_size = static_cast<int64_t>(std::min(training.size, kNumSpecial + frequent)),
+       .next_sentence =
+           [&](std::string& sentence) {
+             if (next == sentences.size()) return false;
+             sentence = sentences[next++];
+             return true;
+           }},
+      model);
+  if (error.empty()) return model;
+  return absl::FailedPreconditionError(
+      absl::StrCat("SentencePiece could not train a vocabulary of ", unit, "s: ", error));
+}
+
+absl::StatusOr<std::string> TrainPieces(uint64_t vocab_size,
+                                        std::function<bool(std::string&)> next_sentence) {
+  std::string model;
+  const std::string error = TrainSentencePiece({.type = "unigram",
+                                                .vocab_size = static_cast<int64_t>(vocab_size),
+                                                .next_sentence = std::move(next_sentence)},
+                                               model);
+  if (error.empty()) return model;
+  // "... Please set it to a value <= 5000."
+  if (const uint64_t largest = NumberAfter(error, "<= "); largest > 0) {
+    return absl::FailedPreconditionError(absl::StrCat("the text supports no vocabulary of ",
+                                                      vocab_size,
+                                                      " pieces; the largest it supports is ",
+                                                      largest,
+                                                      ": pass --vocab-size ",
+                                                      largest,
+                                                      " or less, or more text"));
+  }
+  // "Vocabulary size is smaller than required_chars. 20 vs 40. ..."
+  if (const uint64_t smallest = NumberAfter(error, " vs "); smallest > 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the text needs a vocabulary of at least ",
+                     smallest,
+                     " pieces, for its characters and the special pieces; --vocab-size ",
+                     vocab_size,
+                     " is too small: pass ",
+                     smallest,
+                     " or more"));
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "SentencePiece could not train a vocabulary of ", vocab_size, " pieces: ", error));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> TrainTokenizer(const VocabTraining& training,
+                                           std::function<bool(std::string&)> next_sentence) {
+  if (training.type == VocabType::kPieces)
+    return TrainPieces(training.size, std::move(next_sentence));
+  return TrainUnits(training, next_sentence);
+}
+
+}  // namespace anyorder::data

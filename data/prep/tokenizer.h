@@ -1,0 +1,78 @@
+// A SentencePiece model with XLNet's vocabulary layout, checked when loaded.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "data/dataset/dataset_index.h"
+#include "data/prep/sentencepiece_bridge.h"
+
+namespace anyorder::data {
+
+// Ids that XLNet's published vocabulary gives its special pieces.
+inline constexpr VocabIds kXlnetVocabIds{
+    .unk = 0, .bos = 1, .eos = 2, .cls = 3, .sep = 4, .pad = 5, .mask = 6, .eod = 7, .eop = 8};
+
+// Whether word spans may begin at this piece: it begins with U+2581 or '<', or is one of a fixed
+// list of punctuation marks (FORMAT.md, "start piece").
+bool IsStartPiece(std::string_view piece);
+
+// What tokens are. kPieces: SentencePiece's unigram pieces. kWords: what stands between spaces, kCharacters: code points and the
+// space; both with ids in order of frequency, as an adaptive softmax needs them, and one <unk> for each unknown one.
+enum class VocabType { kPieces, kWords, kCharacters };
+
+class Tokenizer {
+ public:
+  // `model` is a serialised SentencePiece model; `name` names it in errors. Checks that every
+  // special piece exists, is of its kind and has its id of kXlnetVocabIds. Errors:
+  // FailedPrecondition, listing every difference.
+  static absl::StatusOr<Tokenizer> Load(const std::string& model, const std::string& name);
+  Tokenizer(Tokenizer&&) = default;
+
+  VocabType type() const { return type_; }
+  const VocabIds& vocab_ids() const { return vocab_ids_; }
+  uint64_t vocab_size() const { return is_start_piece_.size(); }
+  // Indexed by id.
+  const std::vector<bool>& is_start_piece() const { return is_start_piece_; }
+  const SentencePieceBridge& bridge() const { return *bridge_; }
+
+  // Appends the ids of one cleaned line; of pieces with the digit-comma rule. Not thread-safe.
+  absl::Status Encode(std::string_view line, std::vector<int32_t>& ids) const;
+
+ private:
+  Tokenizer() = default;
+  std::unique_ptr<SentencePieceBridge> bridge_;
+  VocabType type_ = VocabType::kPieces;
+  VocabIds vocab_ids_;
+  std::vector<bool> is_start_piece_;
+};
+
+// What TrainTokenizer makes. For words and characters the size is an upper bound, and those seen fewer times than `min_count`
+// are left out.
+struct VocabTraining {
+  VocabType type = VocabType::kPieces;
+  uint64_t size = 32000;   // with special pieces; within the bounds below
+  uint64_t min_count = 1;  // of words and characters
+};
+
+// What may be asked of TrainTokenizer: smaller ones do not even hold the special pieces and one letter; SentencePiece counts
+// in 32 bits, and its time grows with what is asked even where the text supports less. How many pieces a text supports
+// shows only when it is read.
+inline constexpr uint64_t kMinVocabSize = 18;
+inline constexpr uint64_t kMaxVocabSize = 1 << 24;
+
+// Trains a model on the sentences that `next_sentence` yields (false: no more). Errors:
+// FailedPrecondition if the text supports no vocabulary of that size; the message then names the
+// largest or the smallest one it does; or if no word or character is frequent enough.
+absl::StatusOr<std::string> TrainTokenizer(const VocabTraining& training,
+                                           std::function<bool(std::string&)> next_sentence);
+
+}  // namespace anyorder::data

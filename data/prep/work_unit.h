@@ -1,0 +1,96 @@
+// The result of one work unit, a range of one input file: its kept parts of documents, encoded.
+// Workers write these files into the staging folder; assembly (assembler.h) joins them. Private to
+// one version of the program.
+//
+//   token region: for each sentence uint32 count, then count ids of token_bytes each
+//   table: for each part of a document Record, then num_line_hashes uint64
+//   Footer, last, with the digest of everything before it
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+#include "data/dataset/durable_file.h"
+#include "data/prep/document_stats.h"
+
+namespace anyorder::data {
+
+// A part of a document: the whole document unless it is the unit's first or last.
+struct DocumentPart {
+  uint64_t offset = 0;  // of its sentences in the token region
+  uint64_t bytes = 0;
+  uint64_t num_tokens = 0;
+  uint64_t num_sentences = 0;  // that have tokens
+  // Whether the document may have begun before the unit (assembly joins it with an open part before
+  // it), or ends here.
+  bool is_continuation = false;
+  bool is_closed = false;
+  DocumentStats stats;  // line_hashes only for parts that are not whole documents
+};
+
+struct UnitCounts {
+  uint64_t bytes = 0;
+  uint64_t invalid_replaced = 0;
+  uint64_t long_lines = 0;
+  uint64_t duplicates = 0;               // of an earlier document of this unit
+  uint64_t verdicts[kNumVerdicts] = {};  // dropped whole documents, by reason; [kKeep] stays 0
+};
+
+class WorkUnitWriter {
+ public:
+  static absl::StatusOr<WorkUnitWriter> Create(const std::string& path, uint64_t token_bytes);
+
+  // Sentences first, then the part they belong to (its offset, bytes and counts are filled in
+  // here).
+  absl::Status AddSentence(absl::Span<const int32_t> ids);
+  void ClosePart(DocumentPart part);
+  // Forgets the sentences since the last ClosePart; their bytes stay in the file, unused.
+  void DropPart();
+  absl::Status Commit(const UnitCounts& counts);
+
+ private:
+  WorkUnitWriter(DurableFile file, uint64_t token_bytes)
+      : file_(std::move(file)), token_bytes_(token_bytes) {}
+  absl::Status Append(const void* bytes, size_t size);
+
+  DurableFile file_;
+  uint64_t token_bytes_;
+  StreamingDigest digest_;
+  std::string scratch_;
+  std::vector<DocumentPart> parts_;
+  DocumentPart open_;
+};
+
+// A mapped unit file.
+class WorkUnit {
+ public:
+  // Reads the footer and the table. Checks the digest of all bytes only when `verify`. Errors:
+  // DataLoss.
+  static absl::StatusOr<WorkUnit> Open(const std::string& path, bool verify);
+  ~WorkUnit();
+  WorkUnit(WorkUnit&& other) noexcept;
+  WorkUnit& operator=(WorkUnit&& other) noexcept;
+
+  const UnitCounts& counts() const { return counts_; }
+  const std::vector<DocumentPart>& parts() const { return parts_; }
+  // The sentences of `part`, as stored.
+  absl::Span<const char> sentences(const DocumentPart& part) const {
+    return {data_ + part.offset, part.bytes};
+  }
+
+ private:
+  WorkUnit() = default;
+  const char* data_ = nullptr;
+  size_t size_ = 0;
+  UnitCounts counts_;
+  std::vector<DocumentPart> parts_;
+};
+
+}  // namespace anyorder::data

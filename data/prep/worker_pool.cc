@@ -1,0 +1,218 @@
+#include "data/prep/worker_pool.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+
+namespace anyorder::data {
+namespace {
+
+constexpr int kTickMs = 500;
+
+// All of `size` bytes; false at the end of the stream or on error.
+bool ReadFully(int fd, void* out, size_t size) {
+  auto* next = static_cast<char*>(out);
+  while (size > 0) {
+    const ssize_t got = ::read(fd, next, size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    next += got;
+    size -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+bool SendFully(int fd, const void* bytes, size_t size) {
+  const auto* next = static_cast<const char*>(bytes);
+  while (size > 0) {
+    const ssize_t sent = ::send(fd, next, size, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return false;
+    next += sent;
+    size -= static_cast<size_t>(sent);
+  }
+  return true;
+}
+
+struct ReplyHeader {
+  int32_t code;
+  uint64_t bytes;
+};
+
+// A worker's life: tasks in, results out, until the parent closes the socket.
+[[noreturn]] void ServeTasks(int fd, const WorkerTask& task, uint64_t* progress) {
+  size_t index = 0;
+  while (ReadFully(fd, &index, sizeof index)) {
+    const absl::StatusOr<std::string> result = task(index, progress);
+    const std::string payload = result.ok() ? *result : std::string(result.status().message());
+    const ReplyHeader header{static_cast<int32_t>(result.status().code()), payload.size()};
+    if (!SendFully(fd, &header, sizeof header) || !SendFully(fd, payload.data(), payload.size())) {
+      break;
+    }
+  }
+  std::fflush(nullptr);
+  ::_exit(0);
+}
+
+struct Worker {
+  pid_t pid = -1;
+  int fd = -1;
+  size_t running = 0;  // position in the task list; valid while busy
+  bool is_busy = false;
+};
+
+class Pool {
+ public:
+  Pool(const std::vector<size_t>& tasks, const WorkerTask& task) : tasks_(tasks), task_(task) {
+    void* page = ::mmap(
+        nullptr, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page != MAP_FAILED) progress_ = new (page) uint64_t(0);
+  }
+
+  ~Pool() {
+    for (Worker& worker : workers_)
+      Stop(worker, SIGKILL);
+    if (progress_ != nullptr) ::munmap(progress_, sizeof(uint64_t));
+  }
+
+  absl::Status Start(int num_workers) {
+    if (progress_ == nullptr) return ErrnoStatus("mmap", "progress counter");
+    const size_t count = std::min<size_t>(static_cast<size_t>(num_workers), tasks_.size());
+    workers_.reserve(count);
+    for (size_t i = 0; i < count; ++i)
+      ANYORDER_RETURN_IF_ERROR(StartOne());
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<std::string>> Run(const ProgressCallback& on_progress) {
+    results_.resize(tasks_.size());
+    for (Worker& worker : workers_)
+      ANYORDER_RETURN_IF_ERROR(HandOut(worker));
+    while (done_ < tasks_.size()) {
+      std::vector<pollfd> polled;
+      for (const Worker& worker : workers_)
+        polled.push_back({worker.fd, POLLIN, 0});
+      const int ready = ::poll(polled.data(), polled.size(), kTickMs);
+      if (ready < 0 && errno != EINTR) return ErrnoStatus("poll", "workers");
+      if (on_progress) {
+        on_progress(std::atomic_ref(*progress_).load(std::memory_order_relaxed));
+      }
+      for (size_t i = 0; ready > 0 && i < polled.size(); ++i) {
+        if (polled[i].revents != 0) ANYORDER_RETURN_IF_ERROR(Collect(workers_[i]));
+      }
+    }
+    // Closing the sockets is the workers' sign to leave.
+    for (Worker& worker : workers_)
+      Stop(worker, 0);
+    return std::move(results_);
+  }
+
+ private:
+  absl::Status StartOne() {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+      return ErrnoStatus("socketpair", "worker");
+    }
+    std::fflush(nullptr);  // or the child would print the parent's buffers again
+    const pid_t parent = ::getpid();
+    const pid_t pid = ::fork();
+    if (pid < 0) {
+      const absl::Status status = ErrnoStatus("fork", "worker");
+      ::close(ends[0]);
+      ::close(ends[1]);
+      return status;
+    }
+    if (pid == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (::getppid() != parent) ::_exit(0);  // the parent died before prctl
+      ::close(ends[0]);
+      for (const Worker& sibling : workers_)
+        ::close(sibling.fd);
+      ServeTasks(ends[1], task_, progress_);
+    }
+    ::close(ends[1]);
+    workers_.push_back({.pid = pid, .fd = ends[0]});
+    return absl::OkStatus();
+  }
+
+  // Gives an idle worker the next task, if there is one.
+  absl::Status HandOut(Worker& worker) {
+    worker.is_busy = next_ < tasks_.size();
+    if (!worker.is_busy) return absl::OkStatus();
+    worker.running = next_++;
+    const size_t index = tasks_[worker.running];
+    return SendFully(worker.fd, &index, sizeof index) ? absl::OkStatus() : Died(worker);
+  }
+
+  absl::Status Collect(Worker& worker) {
+    ReplyHeader header{};
+    if (!ReadFully(worker.fd, &header, sizeof header)) return Died(worker);
+    std::string payload(header.bytes, '\0');
+    if (!ReadFully(worker.fd, payload.data(), payload.size())) return Died(worker);
+    if (header.code != 0) return {static_cast<absl::StatusCode>(header.code), payload};
+    results_[worker.running] = std::move(payload);
+    ++done_;
+    return HandOut(worker);
+  }
+
+  // The status for a worker whose socket closed unexpectedly.
+  absl::Status Died(Worker& worker) {
+    int wait_status = 0;
+    ::waitpid(worker.pid, &wait_status, 0);
+    worker.pid = -1;
+    const int signal = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
+    if (signal == SIGKILL || signal == SIGTERM) {
+      return absl::UnavailableError(
+          absl::StrCat("a worker process was killed (signal ",
+                       signal,
+                       "; out of memory?); run the same command again to go on, with fewer "
+                       "--workers if memory is short"));
+    }
+    return absl::InternalError(absl::StrCat("a worker process died (wait status ",
+                                            wait_status,
+                                            "); please report this with the lines above"));
+  }
+
+  static void Stop(Worker& worker, int signal) {
+    if (worker.fd >= 0) ::close(std::exchange(worker.fd, -1));
+    if (worker.pid < 0) return;
+    if (signal != 0) ::kill(worker.pid, signal);
+    ::waitpid(std::exchange(worker.pid, -1), nullptr, 0);
+  }
+
+  const std::vector<size_t>& tasks_;
+  const WorkerTask& task_;
+  uint64_t* progress_ = nullptr;  // shared with the workers
+  std::vector<Worker> workers_;
+  std::vector<std::string> results_;
+  size_t next_ = 0;
+  size_t done_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> RunInWorkers(int num_workers,
+                                                      const std::vector<size_t>& tasks,
+                                                      const WorkerTask& task,
+                                                      const ProgressCallback& on_progress) {
+  Pool pool(tasks, task);
+  ANYORDER_RETURN_IF_ERROR(pool.Start(num_workers));
+  return pool.Run(on_progress);
+}
+
+}  // namespace anyorder::data

@@ -1,0 +1,68 @@
+// Prepares the microbatches of coming steps while the current one is computed.
+
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/objective/batch.h"
+#include "core/objective/objective.h"
+#include "data/sampling/sample_digest.h"
+#include "data/sampling/sampler.h"
+
+namespace anyorder::data {
+
+// Microbatch (leaf) i of a step holds lanes [i * n, (i + 1) * n), n = lanes_per_microbatch.
+struct LoaderOptions {
+  int64_t begin_leaf = 0;  // the leaves [begin_leaf, end_leaf) of this rank
+  int64_t end_leaf = 0;
+  int64_t lanes_per_microbatch = 1;
+  int64_t first_step = 0;
+  int64_t prefetch_steps = 2;  // steps ready at most; more costs memory and hides longer hiccups
+};
+
+struct StepBatches {
+  int64_t step = 0;
+  std::vector<Batch> microbatches;  // in leaf order
+  StepDigest samples;               // of this rank's lanes
+  double wait_ms = 0;               // how long Next() waited for them
+};
+
+// One background thread. Next() is for one caller; `sampler` and `objective` must outlive the loader.
+class BatchLoader {
+ public:
+  // REQUIRES 0 <= begin_leaf <= end_leaf, lanes_per_microbatch >= 1, first_step >= 0, prefetch_steps >= 1.
+  BatchLoader(const Sampler& sampler, const Objective& objective, const LoaderOptions& options);
+  // Stops the thread; prepared steps that nobody took are dropped.
+  ~BatchLoader();
+  BatchLoader(const BatchLoader&) = delete;
+  BatchLoader& operator=(const BatchLoader&) = delete;
+
+  // The microbatches of first_step, then of the step after it, and so on. Errors: the sampler's, at the step it met
+  // them, and at every later call.
+  absl::StatusOr<StepBatches> Next();
+
+ private:
+  void Run();
+  absl::StatusOr<StepBatches> Prepare(int64_t step) const;
+
+  const Sampler& sampler_;
+  const Objective& objective_;
+  const LoaderOptions options_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<StepBatches> ready_;  // guarded by mutex_, like all below
+  absl::Status status_;            // why the thread stopped preparing
+  bool stop_ = false;
+  std::thread thread_;  // last: it uses everything above
+};
+
+}  // namespace anyorder::data

@@ -1,0 +1,301 @@
+#include "data/sampling/sampler.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+
+#include "core/base/check.h"
+#include "core/base/philox.h"
+#include "core/base/status.h"
+#include "data/dataset/example_source.h"
+#include "data/sampling/corruption.h"
+#include "data/sampling/example_sampler.h"
+#include "data/sampling/lane_streams.h"
+#include "data/sampling/pair_sampler.h"
+#include "data/sampling/permutation.h"
+#include "data/sampling/span_sampler.h"
+#include "data/sampling/text_extent.h"
+
+namespace anyorder::data {
+
+namespace {
+
+// Tokens a stream must have for one step. kContiguous needs the token after the last one, too.
+int64_t StreamNeed(const SamplingConfig& config, SampleKind kind) {
+  return config.seq_len + (kind == SampleKind::kContiguous ? 1 : 0);
+}
+
+// Fills a sample's slots one after the other.
+class SlotWriter {
+ public:
+  SlotWriter(const LaneText& lane, TextSample& sample) : lane_(lane), sample_(sample) {}
+
+  absl::Status AddText(int64_t from, int64_t to, int32_t segment) {
+    ANYORDER_RETURN_IF_ERROR(lane_.ReadTokens(from, to, &sample_.tokens[slot_]));
+    ANYORDER_RETURN_IF_ERROR(lane_.ReadWordStarts(from, to, &sample_.word_starts[slot_]));
+    std::fill_n(sample_.segment.begin() + slot_, to - from, segment);
+    slot_ += to - from;
+    return absl::OkStatus();
+  }
+  void AddFunctional(int32_t id, int32_t segment) {
+    sample_.tokens[slot_] = id;
+    sample_.segment[slot_] = segment;
+    sample_.is_functional[slot_] = 1;
+    sample_.word_starts[slot_] = 1;  // their pieces begin with '<'
+    ++slot_;
+  }
+  // Functional, too: no target.
+  void AddPadding(int32_t id) {
+    sample_.padding = static_cast<int64_t>(sample_.tokens.size()) - slot_;
+    while (slot_ < static_cast<int64_t>(sample_.tokens.size()))
+      AddFunctional(id, 0);
+  }
+
+ private:
+  const LaneText& lane_;
+  TextSample& sample_;
+  int64_t slot_ = 0;
+};
+
+class LaneSampler : public Sampler {
+ public:
+  LaneSampler(const TextSource& text,
+              const SamplingConfig& config,
+              SampleKind kind,
+              uint64_t seed,
+              const std::vector<LaneStream>& streams)
+      : text_(text),
+        config_(Effective(config, kind)),
+        kind_(kind),
+        seed_(seed),
+        span_lengths_(config.max_span),
+        advance_(kind == SampleKind::kContiguous ? config.seq_len : config.reuse_len),
+        steps_per_epoch_((streams[0].length - StreamNeed(config, kind)) / advance_ + 1) {
+    for (const LaneStream& stream : streams)
+      lanes_.emplace_back(text, stream);
+  }
+
+  bool IsBackward(int64_t lane) const override { return lanes_[lane].backward(); }
+  int64_t steps_per_epoch() const override { return steps_per_epoch_; }
+
+  absl::StatusOr<TextSample> Sample(int64_t lane, int64_t step) const override {
+    ANYORDER_CHECK(lane >= 0 && lane < static_cast<int64_t>(lanes_.size()) && step >= 0)
+        << "lane " << lane << " of " << lanes_.size() << ", step " << step;
+    TextSample sample;
+    sample.lane = lane;
+    sample.step = step;
+    sample.backward = lanes_[lane].backward();
+    sample.seed = seed_;
+    sample.vocabulary = {
+        text_.separator_id(), text_.class_id(), text_.mask_id(), text_.vocab_size()};
+    sample.tokens.resize(config_.seq_len);
+    sample.segment.resize(config_.seq_len);
+    const int64_t begin = step % steps_per_epoch_ * advance_;
+    ANYORDER_RETURN_IF_ERROR(kind_ == SampleKind::kContiguous
+                                 ? FillContiguous(lanes_[lane], begin, sample)
+                                 : FillPairs(lanes_[lane], begin, sample));
+    return sample;
+  }
+
+ private:
+  // A denoising target is never SEP or CLS.
+  static SamplingConfig Effective(SamplingConfig config, SampleKind kind) {
+    if (kind != SampleKind::kPairs) config.functional_targets = false;
+    return config;
+  }
+
+  absl::Status FillContiguous(const LaneText& lane, int64_t begin, TextSample& sample) const {
+    std::vector<int32_t> tokens(config_.seq_len + 1);
+    ANYORDER_RETURN_IF_ERROR(lane.ReadTokens(begin, begin + config_.seq_len + 1, tokens.data()));
+    sample.next_tokens.assign(tokens.begin() + 1, tokens.end());
+    tokens.pop_back();
+    sample.tokens = std::move(tokens);
+    sample.word_starts.resize(config_.seq_len);
+    ANYORDER_RETURN_IF_ERROR(
+        lane.ReadWordStarts(begin, begin + config_.seq_len, sample.word_starts.data()));
+    return absl::OkStatus();
+  }
+
+  // The text; then masks and orders of its two halves, or masks and what is read in their place.
+  absl::Status FillPairs(const LaneText& lane, int64_t begin, TextSample& sample) const {
+    sample.is_functional.resize(config_.seq_len);
+    sample.word_starts.resize(config_.seq_len);
+    ANYORDER_RETURN_IF_ERROR(FillSegments(lane, begin, sample));
+    std::vector<uint8_t> word_starts = sample.word_starts;
+    if (kind_ == SampleKind::kPairs || config_.spans == SpanKind::kSubword) {
+      DrawMasks(word_starts, sample);
+    } else {
+      DrawUnits(word_starts, sample);
+    }
+    if (kind_ != SampleKind::kPairs) {
+      RandomStream random(seed_, RandomPurpose::kCorruption, sample.step, sample.lane);
+      sample.input_tokens = CorruptTokens(
+          sample.tokens, sample.is_masked, config_, text_.mask_id(), text_.vocab_size(), random);
+    } else {
+      DrawOrders(sample);
+    }
+    return absl::OkStatus();
+  }
+
+  // [reuse][A][SEP][B][SEP][CLS], the reuse part being A's where there is no such part, or [A][SEP][CLS]; then padding.
+  absl::Status FillSegments(const LaneText& lane, int64_t begin, TextSample& sample) const {
+    RandomStream extents(seed_, RandomPurpose::kExtent, sample.step, sample.lane);
+    const TextExtent extent = DrawExtent(config_, kind_, extents);
+    sample.mode = extent.mode;
+    SlotWriter slots(lane, sample);
+    const bool one_segment =
+        extent.mode == TextMode::kLeftToRight || extent.mode == TextMode::kRightToLeft;
+    if (one_segment) {
+      // Its one SEP less makes room for a token.
+      ANYORDER_RETURN_IF_ERROR(slots.AddText(begin, begin + extent.tokens + 1, 0));
+    } else {
+      ANYORDER_RETURN_IF_ERROR(AddPair(lane, begin, extent, slots, sample));
+    }
+    slots.AddFunctional(text_.separator_id(), one_segment ? 0 : 1);
+    slots.AddFunctional(text_.class_id(), 2);
+    slots.AddPadding(text_.separator_id());
+    return absl::OkStatus();
+  }
+
+  // A, SEP and B.
+  absl::Status AddPair(const LaneText& lane,
+                       int64_t begin,
+                       const TextExtent& extent,
+                       SlotWriter& slots,
+                       TextSample& sample) const {
+    RandomStream random(seed_, RandomPurpose::kPairs, sample.step, sample.lane);
+    const bool has_reuse_part = kind_ != SampleKind::kModePairs &&
+                                config_.pairs == PairStyle::kXlnet &&
+                                extent.tokens == config_.seq_len - kNumFunctional;
+    const int64_t reuse = has_reuse_part ? config_.reuse_len : 0;
+    const int64_t total = extent.tokens - reuse;
+    ANYORDER_ASSIGN_OR_RETURN(
+        const SegmentPair pair,
+        extent.mode == TextMode::kSeq2seq
+            ? DrawDividedText(lane, begin, total, random)
+            : DrawSegmentPair(lane, begin + reuse, total, random, config_.pairs));
+    sample.b_follows_a = pair.b_follows_a;
+    if (reuse > 0) ANYORDER_RETURN_IF_ERROR(slots.AddText(begin, begin + reuse, 0));
+    ANYORDER_RETURN_IF_ERROR(slots.AddText(pair.a_begin, pair.a_end, 0));
+    slots.AddFunctional(text_.separator_id(), 0);
+    return slots.AddText(pair.b_begin, pair.b_end, 1);
+  }
+
+  // Spans are drawn in reading order of the text, so that they begin at word starts in backward lanes, too.
+  void DrawMasks(std::vector<uint8_t>& word_starts, TextSample& sample) const {
+    RandomStream random(seed_, RandomPurpose::kSpans, sample.step, sample.lane);
+    const int64_t half_len = config_.reuse_len;
+    sample.is_masked.reserve(config_.seq_len);
+    const int64_t targets = config_.NumTargets(kind_);
+    std::vector<uint8_t> functional(sample.is_functional);
+    for (const int64_t half : {0, 1}) {
+      const auto text_begin = word_starts.begin() + half * half_len;
+      const auto functional_begin = functional.begin() + half * half_len;
+      if (sample.backward) {
+        std::reverse(text_begin, text_begin + half_len);
+        std::reverse(functional_begin, functional_begin + half_len);
+      }
+      const HalfText text = {
+          .word_starts = absl::MakeConstSpan(&*text_begin, half_len),
+          .functional = absl::MakeConstSpan(&*functional_begin, half_len),
+      };
+      const int64_t goal = half == 0 ? targets - targets / 2 : targets / 2;
+      std::vector<uint8_t> mask = DrawSpanMask(text, goal, config_, span_lengths_, random);
+      if (sample.backward) std::reverse(mask.begin(), mask.end());
+      sample.is_masked.insert(sample.is_masked.end(), mask.begin(), mask.end());
+    }
+  }
+
+  // BERT's choice from the sequence as a whole; words, too, are those of the text in its reading order.
+  void DrawUnits(std::vector<uint8_t>& word_starts, TextSample& sample) const {
+    RandomStream random(seed_, RandomPurpose::kSpans, sample.step, sample.lane);
+    std::vector<uint8_t> functional(sample.is_functional);
+    const int64_t goal = std::min<int64_t>(config_.MaskedTargets(config_.seq_len - sample.padding),
+                                           std::count(functional.begin(), functional.end(), 0));
+    if (sample.backward) {
+      std::reverse(word_starts.begin(), word_starts.end());
+      std::reverse(functional.begin(), functional.end());
+    }
+    sample.is_masked = config_.spans == SpanKind::kNgram
+                           ? DrawNgramMask(functional, config_, goal, random)
+                           : DrawUnitMask(word_starts, functional, config_.spans, goal, random);
+    if (sample.backward) std::reverse(sample.is_masked.begin(), sample.is_masked.end());
+  }
+
+  void DrawOrders(TextSample& sample) const {
+    RandomStream random(seed_, RandomPurpose::kPermutation, sample.step, sample.lane);
+    const int64_t half_len = config_.reuse_len;
+    sample.order.resize(config_.seq_len);
+    for (const int64_t half : {0, 1}) {
+      const std::vector<int32_t> permutation = DrawPermutation(config_.perm_size, random);
+      FillOrder(permutation, absl::MakeSpan(&sample.order[half * half_len], half_len));
+    }
+  }
+
+  const TextSource& text_;
+  const SamplingConfig config_;
+  const SampleKind kind_;
+  const uint64_t seed_;
+  const SpanLengths span_lengths_;
+  const int64_t advance_;
+  const int64_t steps_per_epoch_;
+  std::vector<LaneText> lanes_;
+};
+
+// "N lanes of at least ... do not fit": with the largest number that does.
+absl::Status TooShort(const TextSource& text,
+                      const SamplingConfig& config,
+                      int64_t need,
+                      int64_t num_lanes) {
+  const int64_t lanes_per_stream = config.bidirectional ? 2 : 1;
+  int64_t fitting = std::min(num_lanes, text.num_tokens() / need * lanes_per_stream);
+  for (; fitting > 0; fitting -= lanes_per_stream) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<LaneStream> streams,
+                              PlaceLanes(text, RunLayout(fitting, config.bidirectional)));
+    if (streams[0].length >= need) break;
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "dataset of ",
+      text.num_tokens(),
+      " tokens is too short for ",
+      num_lanes,
+      " lanes of ",
+      need,
+      " tokens each; at most ",
+      fitting,
+      " lanes fit: prepare more text, or lower the number of lanes or sampling.seq_len"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
+                                                         const SamplingConfig& config,
+                                                         SampleKind kind,
+                                                         uint64_t seed,
+                                                         int64_t num_lanes) {
+  ANYORDER_RETURN_IF_ERROR(config.Validate(kind));
+  if (kind == SampleKind::kExamples && text.examples() == nullptr) {
+    return absl::FailedPreconditionError(
+        "the dataset is plain text, but the objective learns from labelled examples; make one "
+        "with `anyorder prep --examples`");
+  }
+  if (num_lanes < 1 || (config.bidirectional && num_lanes % 2 != 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("number of lanes ",
+                     num_lanes,
+                     " must be positive",
+                     config.bidirectional ? " and even, because sampling.bidirectional=true" : ""));
+  }
+  if (kind == SampleKind::kExamples)
+    return std::make_unique<ExampleSampler>(*text.examples(), seed, num_lanes);
+  const int64_t need = StreamNeed(config, kind);
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LaneStream> streams,
+                            PlaceLanes(text, RunLayout(num_lanes, config.bidirectional)));
+  if (streams[0].length < need) return TooShort(text, config, need, num_lanes);
+  return std::make_unique<LaneSampler>(text, config, kind, seed, streams);
+}
+
+}  // namespace anyorder::data

@@ -1,0 +1,48 @@
+#include "launcher/process/display_width.h"
+
+#include <utf8proc.h>
+
+#include <limits>
+
+namespace anyorder::data {
+namespace {
+
+struct Prefix {
+  size_t bytes = 0;
+  int64_t columns = 0;
+};
+
+Prefix MeasurePrefix(absl::string_view text, int64_t columns) {
+  Prefix prefix;
+  while (prefix.bytes < text.size()) {
+    utf8proc_int32_t code_point = 0;
+    const utf8proc_ssize_t length =
+        utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + prefix.bytes),
+                         static_cast<utf8proc_ssize_t>(text.size() - prefix.bytes),
+                         &code_point);
+    const int64_t width = length > 0 ? utf8proc_charwidth(code_point) : 1;
+    if (prefix.columns + width > columns) break;
+    prefix.columns += width;
+    prefix.bytes += length > 0 ? static_cast<size_t>(length) : 1;
+  }
+  return prefix;
+}
+
+}  // namespace
+
+int64_t DisplayWidth(absl::string_view text) {
+  return MeasurePrefix(text, std::numeric_limits<int64_t>::max()).columns;
+}
+
+absl::string_view FittingPrefix(absl::string_view text, int64_t columns) {
+  return text.substr(0, MeasurePrefix(text, columns).bytes);
+}
+
+std::string PaddedToWidth(absl::string_view text, int64_t columns) {
+  const Prefix prefix = MeasurePrefix(text, columns);
+  std::string padded(text.substr(0, prefix.bytes));
+  padded.append(static_cast<size_t>(columns - prefix.columns), ' ');
+  return padded;
+}
+
+}  // namespace anyorder::data
