@@ -1,4 +1,4 @@
-// The Open MPI that a bundle brings along (launcher/make_bundle.py), for machines that have none.
+// The Open MPI that a bundle brings along (launcher/package/make_bundle.py), for machines that have none.
 
 #pragma once
 

@@ -9,9 +9,9 @@
 
 #include "core/base/status.h"
 #include "dist/bundled_mpi.h"
-#include "launcher/child_process.h"
-#include "launcher/command_line.h"
-#include "launcher/subcommand.h"
+#include "launcher/process/child_process.h"
+#include "launcher/process/command_line.h"
+#include "launcher/process/subcommand.h"
 
 namespace anyorder::launcher {
 namespace {

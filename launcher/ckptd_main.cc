@@ -19,8 +19,8 @@
 #include "ckpt/service.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
-#include "launcher/command_line.h"
-#include "launcher/node_place.h"
+#include "launcher/process/command_line.h"
+#include "launcher/process/node_place.h"
 
 namespace anyorder {
 namespace {

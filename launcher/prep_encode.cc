@@ -16,7 +16,7 @@
 #include "core/base/whole_file.h"
 #include "data/prep/cleaning.h"
 #include "data/prep/tokenizer.h"
-#include "launcher/command_line.h"
+#include "launcher/process/command_line.h"
 
 namespace anyorder::launcher {
 namespace {

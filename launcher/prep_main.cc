@@ -16,11 +16,11 @@
 #include "data/prep/example_prep.h"
 #include "data/prep/prep.h"
 #include "data/prep/tokenizer.h"
-#include "launcher/command_line.h"
-#include "launcher/counted.h"
 #include "launcher/prep_encode.h"
-#include "launcher/prep_job.h"
-#include "launcher/usable_cores.h"
+#include "launcher/process/command_line.h"
+#include "launcher/process/counted.h"
+#include "launcher/process/usable_cores.h"
+#include "launcher/slurm/prep_job.h"
 
 namespace {
 

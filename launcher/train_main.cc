@@ -25,9 +25,9 @@
 #include "dist/mpi_communicator.h"
 #include "dist/start_guard.h"
 #include "kernels/backends/make_backend.h"
-#include "launcher/command_line.h"
-#include "launcher/node_place.h"
-#include "launcher/supervisor.h"
+#include "launcher/process/command_line.h"
+#include "launcher/process/node_place.h"
+#include "launcher/start/supervisor.h"
 
 namespace anyorder {
 namespace {

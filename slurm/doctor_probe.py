@@ -163,7 +163,7 @@ def probe_clocks(agents):
 
 
 def chosen_network(interfaces):
-    """What a run gives to Open MPI by itself: the network of the batch host's name (launcher/mpi_choice.cc). "" if none fits."""
+    """What a run gives to Open MPI by itself: the network of the batch host's name (launcher/start/mpi_choice.cc). "" if none fits."""
     try:
         own = {entry[4][0] for entry in socket.getaddrinfo(os.uname()[1], None, socket.AF_INET)}
     except OSError:
@@ -317,7 +317,7 @@ def run_group(command, env, limit):
 
 
 def mpi_environment(library, network):
-    """That of a run's ranks (launcher/mpi_choice.cc); what the user has set wins."""
+    """That of a run's ranks (launcher/start/mpi_choice.cc); what the user has set wins."""
     wanted = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "SLURM_PMIX_FENCE": "ring",
               "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_mpi_yield_when_idle": "1",
               "OMPI_MCA_plm_slurm_args": "--overlap"}

@@ -85,7 +85,7 @@ def speaks_pmix(site):
 
 
 def pmix_plugin(site):
-    """"pmix" if srun has it, else its newest version; "" without any. Like PmixPlugin in launcher/mpi_choice.cc."""
+    """"pmix" if srun has it, else its newest version; "" without any. Like PmixPlugin in launcher/start/mpi_choice.cc."""
     words = re.split(r"[\s,:]+", site["mpi_list"][1]) if site["mpi_list"][0] == 0 else []
     return "pmix" if "pmix" in words else max([word for word in words if word.startswith("pmix_v")], default="")
 

@@ -9,7 +9,7 @@ PASS, WARN, FAIL = "PASS", "WARN", "FAIL"
 MIB, GIB = 1 << 20, 1 << 30
 # btl_vader_segment_size of Open MPI 4, `ompi_info --param btl vader --level 9`: what a rank takes of /dev/shm.
 SEGMENT_BYTES = 4 * MIB
-# launcher/launch.cc: a lease is renewed every third of this, and taken over after this without a change.
+# launcher/start/launch.cc: a lease is renewed every third of this, and taken over after this without a change.
 LEASE_SECONDS = 15.0
 # ckpt/PROTOCOL.md, "Write order": how long a node waits for the votes of the others.
 VOTE_SECONDS = 300.0

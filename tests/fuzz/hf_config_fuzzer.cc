@@ -1,7 +1,7 @@
 // config.json of an imported model.
 
 #include "core/base/check.h"
-#include "launcher/hf_config.h"
+#include "launcher/huggingface/hf_config.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace anyorder::fuzz {

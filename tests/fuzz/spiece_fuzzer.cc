@@ -1,6 +1,6 @@
 // The vocabulary of a SentencePiece model.
 
-#include "launcher/spiece_file.h"
+#include "launcher/huggingface/spiece_file.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace anyorder::fuzz {

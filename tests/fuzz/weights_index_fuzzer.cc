@@ -4,7 +4,7 @@
 
 #include "ckpt/safetensors.h"
 #include "core/base/check.h"
-#include "launcher/hf_weights.h"
+#include "launcher/huggingface/hf_weights.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch_directory.h"
 

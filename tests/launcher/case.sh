@@ -443,7 +443,7 @@ imported)
   evaluate $name/run --data other-shards --json >$name/json || fail "eval of an imported run"
   # Weights of PyTorch's own kind need torch, which may not be there.
   mkdir $name/bin $name/no-torch && touch $name/bin/pytorch_model.bin && echo 'raise ImportError("hidden")' >$name/no-torch/torch.py
-  PYTHONPATH="$work/$name/no-torch" python3 "$here/../../launcher/convert_bin.py" $name/bin >$name/convert 2>&1; expect_status $? 74 "no torch"
+  PYTHONPATH="$work/$name/no-torch" python3 "$here/../../launcher/huggingface/convert_bin.py" $name/bin >$name/convert 2>&1; expect_status $? 74 "no torch"
   expect_text "torch is missing.*pip install torch" $name/convert
   # Another vocabulary, another model, lost weights: refused, and nothing is written.
   "$anyorder" prep --input other.txt --output $name/foreign --vocab-size 290 --no-filter --no-dedup >$name/prep 2>&1 || fail "prep"

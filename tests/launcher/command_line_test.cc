@@ -1,6 +1,6 @@
 // What the programs say about a wrong command line.
 
-#include "launcher/command_line.h"
+#include "launcher/process/command_line.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

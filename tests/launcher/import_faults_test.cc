@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
-#include "launcher/import_hf.h"
-#include "launcher/spiece_file.h"
+#include "launcher/huggingface/import_hf.h"
+#include "launcher/huggingface/spiece_file.h"
 #include "tests/launcher/hf_directory.h"
 
 namespace anyorder::launcher {

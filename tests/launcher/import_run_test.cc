@@ -1,6 +1,6 @@
 // A checkpoint whose table of parameters lies: `anyorder import --format run` says so, and writes nothing.
 
-#include "launcher/import_run.h"
+#include "launcher/huggingface/import_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -18,9 +18,9 @@
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
 #include "data/dataset/digest.h"
-#include "launcher/export_hf.h"
-#include "launcher/import_hf.h"
-#include "launcher/imported_run.h"
+#include "launcher/huggingface/export_hf.h"
+#include "launcher/huggingface/import_hf.h"
+#include "launcher/start/imported_run.h"
 #include "tests/launcher/hf_directory.h"
 
 namespace anyorder::launcher {

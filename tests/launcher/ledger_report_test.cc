@@ -1,6 +1,6 @@
 // `anyorder inspect RUN-DIR --ledger` on histories written by hand: a good one, and each way in which one can be bad.
 
-#include "launcher/ledger_report.h"
+#include "launcher/inspect/ledger_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,9 +16,9 @@
 #include "absl/time/time.h"
 
 #include "core/base/status.h"
-#include "launcher/run_history.h"
-#include "launcher/sample_audit.h"
-#include "launcher/wall_time.h"
+#include "launcher/inspect/run_history.h"
+#include "launcher/inspect/sample_audit.h"
+#include "launcher/inspect/wall_time.h"
 #include "tests/launcher/written_run.h"
 
 namespace anyorder::launcher {

@@ -60,7 +60,7 @@ class MakeBundleTest(unittest.TestCase):
         self.assertEqual(list(self.root.glob("*.partial")), [])
 
     def test_the_tracked_files_of_the_source_count(self):
-        self.assertGreater(make_bundle.tracked_bytes(SOURCE), (SOURCE / "launcher/make_bundle.py").stat().st_size)
+        self.assertGreater(make_bundle.tracked_bytes(SOURCE), (SOURCE / "launcher/package/make_bundle.py").stat().st_size)
         self.assertLess(make_bundle.tracked_bytes(SOURCE), 16 * 2**20)
 
     def test_a_program_that_was_not_built_is_named(self):

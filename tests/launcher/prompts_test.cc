@@ -1,6 +1,6 @@
 // What is no prompt is refused with its line in the user's own file.
 
-#include "launcher/prompts.h"
+#include "launcher/inference/prompts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // `anyorder report`: curves of any length in a bounded number of points that still show every spike, and text that no page
 // can be broken with. How the page looks and behaves in a browser: check_report.py.
 
-#include "launcher/report.h"
+#include "launcher/report/report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,9 +18,9 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/whole_file.h"
-#include "launcher/report_data.h"
-#include "launcher/report_page.h"
-#include "launcher/report_series.h"
+#include "launcher/report/report_data.h"
+#include "launcher/report/report_page.h"
+#include "launcher/report/report_series.h"
 #include "tests/launcher/written_run.h"
 
 namespace anyorder::launcher {

@@ -1,6 +1,6 @@
 // sbatch options: time limits, the user's words, the head of a script.
 
-#include "launcher/sbatch.h"
+#include "launcher/slurm/sbatch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // `anyorder show --mask`: files that hold masks, and files that do not.
 
-#include "launcher/show_mask.h"
+#include "launcher/show/show_mask.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

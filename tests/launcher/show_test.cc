@@ -1,7 +1,7 @@
 // `anyorder show` against the rules as the papers and the released XLNet code state them, written out pair by pair from the
 // order that was drawn.
 
-#include "launcher/show.h"
+#include "launcher/show/show.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 
-#include "launcher/show_config.h"
-#include "launcher/show_scene.h"
+#include "launcher/show/show_config.h"
+#include "launcher/show/show_scene.h"
 
 namespace anyorder::launcher {
 namespace {

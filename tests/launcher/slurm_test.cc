@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "dist/heartbeat.h"
-#include "launcher/mpi_choice.h"
-#include "launcher/node_place.h"
-#include "launcher/slurm_commands.h"
-#include "launcher/slurm_way.h"
-#include "launcher/supervisor.h"
+#include "launcher/process/node_place.h"
+#include "launcher/process/slurm_commands.h"
+#include "launcher/start/mpi_choice.h"
+#include "launcher/start/slurm_way.h"
+#include "launcher/start/supervisor.h"
 
 namespace anyorder::launcher {
 namespace {

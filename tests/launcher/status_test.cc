@@ -19,10 +19,10 @@
 #include "ckpt/file_system.h"
 #include "ckpt/lease.h"
 #include "core/train/run/metrics.h"
-#include "launcher/slurm_view.h"
-#include "launcher/status_facts.h"
-#include "launcher/status_report.h"
-#include "launcher/status_watch.h"
+#include "launcher/inspect/status_facts.h"
+#include "launcher/inspect/status_report.h"
+#include "launcher/inspect/status_watch.h"
+#include "launcher/slurm/slurm_view.h"
 #include "tests/launcher/written_run.h"
 
 namespace anyorder::launcher {

@@ -133,7 +133,7 @@ class Nodes(unittest.TestCase):
         self.assertEqual(asked, doctor_verdicts.AVX512)
 
     def test_the_time_limits_are_those_of_the_programs(self):
-        with open(os.path.join(ROOT, "launcher/launch.cc"), encoding="utf-8") as file:
+        with open(os.path.join(ROOT, "launcher/start/launch.cc"), encoding="utf-8") as file:
             lease = re.search(r"kLeaseLifetime = absl::Seconds\((\d+)\)", file.read())
         self.assertEqual(float(lease.group(1)), doctor_verdicts.LEASE_SECONDS)
 

@@ -1,4 +1,4 @@
-// The launcher's sign of life (launcher/supervisor.h) for ranks that a script starts: without it they end after a minute.
+// The launcher's sign of life (launcher/start/supervisor.h) for ranks that a script starts: without it they end after a minute.
 // Usage: supervisor_program RUN_DIR START     until it is killed
 
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "core/base/status.h"
-#include "launcher/supervisor.h"
+#include "launcher/start/supervisor.h"
 
 int main(int argc, char** argv) {
   if (argc != 3) return anyorder::kExitUsage;

@@ -1,0 +1,161 @@
+#include "launcher/huggingface/import_run.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "ckpt/file_system.h"
+#include "ckpt/reader.h"
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "core/network/weight_transfer.h"
+#include "core/train/run/config_file.h"
+#include "core/train/run/run_directory.h"
+#include "core/train/state/resume.h"
+#include "core/train/state/saved_parameters.h"
+#include "launcher/huggingface/saved_step.h"
+#include "launcher/process/new_directory.h"
+#include "launcher/start/first_checkpoint.h"
+#include "launcher/start/imported_run.h"
+#include "launcher/start/requested_config.h"
+#include "launcher/start/run_identity.h"
+
+namespace anyorder::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kWordEmbedding[] = "transformer.word_embedding.weight";
+
+struct Source {
+  RunConfig config;
+  TrainMetadata metadata;
+  std::vector<ParameterInfo> parameters;
+  int64_t num_elements = 0;
+  int64_t vocab_size = 0;
+};
+
+// The checkpoint's own table: which parameters there are, and where.
+absl::Status ReadParameters(const ckpt::Checkpoint& checkpoint, Source& source) {
+  ANYORDER_ASSIGN_OR_RETURN(source.parameters, ReadSavedParameters(checkpoint));
+  for (const ParameterInfo& info : source.parameters) {
+    source.num_elements = info.end();
+    if (info.name == kWordEmbedding && info.shape.rank() == 2) source.vocab_size = info.shape[0];
+  }
+  if (source.vocab_size > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      checkpoint.directory(), " has no ", kWordEmbedding, ": such models cannot be imported"));
+}
+
+absl::StatusOr<RunConfig> ResolveConfig(const ImportRunOptions& options, const RunConfig& source) {
+  ANYORDER_ASSIGN_OR_RETURN(RunConfig config,
+                            RequestedConfig(options.config, options.overrides, source));
+  ANYORDER_RETURN_IF_ERROR(Annotate(config.Validate(), "configuration of the new run"));
+  MakeDirectoriesAbsolute(config);
+  return config;
+}
+
+// What may differ although it is part of the function: what TransferWeights knows how to fill.
+absl::Status CheckModels(const RunConfig& source, const RunConfig& config) {
+  RunConfig alike = config;
+  alike.model.max_positions = source.model.max_positions;
+  alike.model.global_projections = source.model.global_projections;
+  alike.objective.next_sentence = source.objective.next_sentence;
+  alike.Resolve();
+  return CheckSameFunction(source, alike);
+}
+
+absl::Status WriteFiles(const std::string& input,
+                        const RunConfig& config,
+                        const RunDirectory& paths) {
+  ckpt::FileSystem* const files = ckpt::FileSystem::Posix();
+  // A vocabulary that came with imported weights goes with them.
+  const absl::StatusOr<std::string> vocabulary = ReadWholeFile(ImportedRun(input).vocabulary);
+  if (vocabulary.ok()) {
+    ANYORDER_RETURN_IF_ERROR(
+        ckpt::WriteSmallFileAtomically(files, ImportedRun(paths.root).vocabulary, *vocabulary));
+  } else if (!absl::IsNotFound(vocabulary.status())) {
+    return vocabulary.status();
+  }
+  return ckpt::WriteSmallFileAtomically(files, paths.config, config.ToText());
+}
+
+void PrintSummary(const ImportRunOptions& options,
+                  const Source& source,
+                  const TransferSummary& summary) {
+  std::printf("imported the weights of step %lld of %s into %s\n",
+              static_cast<long long>(source.metadata.step),
+              options.input.c_str(),
+              options.output.c_str());
+  if (summary.positions_after > summary.positions_before) {
+    std::printf("note: positions %lld to %lld are %s\n",
+                static_cast<long long>(summary.positions_before),
+                static_cast<long long>(summary.positions_after - 1),
+                options.positions == "copy" ? "copies of the earlier ones, in turn"
+                                            : "drawn at random (train.seed)");
+  }
+  if (summary.projections_copied > 0)
+    std::printf("note: projections of global slots begin as those of all others\n");
+  if (!summary.drawn.empty()) {
+    std::printf("note: drawn at random (train.seed): %s\n",
+                absl::StrJoin(summary.drawn, ", ").c_str());
+  }
+  if (!summary.left_out.empty())
+    std::printf("note: left out: %s\n", absl::StrJoin(summary.left_out, ", ").c_str());
+  std::printf("next: anyorder launch --run-dir %s --ranks 2\n", options.output.c_str());
+}
+
+}  // namespace
+
+absl::Status ImportRun(const ImportRunOptions& options) {
+  ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.input));
+  ANYORDER_RETURN_IF_ERROR(
+      RefuseUnlessAbsentOrEmpty(fs::path(options.output).lexically_normal(), "--output"));
+  Source source;
+  ANYORDER_ASSIGN_OR_RETURN(source.config, LoadRunConfig(RunDirectory(options.input).config, {}));
+  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ResolveConfig(options, source.config));
+  ANYORDER_RETURN_IF_ERROR(CheckModels(source.config, config));
+  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
+                            OpenSavedStep(options.input, options.step));
+  ANYORDER_ASSIGN_OR_RETURN(source.metadata, ParseMetadata(checkpoint.metadata_json()));
+  ANYORDER_RETURN_IF_ERROR(ReadParameters(checkpoint, source));
+
+  const auto old = std::make_unique_for_overwrite<float[]>(source.num_elements);
+  ANYORDER_RETURN_IF_ERROR(checkpoint.Read(kMasterTensor, 0, source.num_elements, old.get()));
+  const ParameterLayout layout(config.model, source.vocab_size);
+  const auto master = std::make_unique_for_overwrite<float[]>(layout.num_elements());
+  TransferOptions transfer;
+  transfer.positions = options.positions == "random" ? NewPositions::kRandom : NewPositions::kCopy;
+  transfer.seed = static_cast<uint64_t>(config.train.seed);
+  ANYORDER_ASSIGN_OR_RETURN(
+      const TransferSummary summary,
+      TransferWeights(source.parameters, old.get(), config.model, layout, transfer, master.get()));
+
+  ANYORDER_ASSIGN_OR_RETURN(NewDirectory directory,
+                            NewDirectory::Create(options.output, "--output"));
+  const RunDirectory paths(directory.path().string());
+  ANYORDER_ASSIGN_OR_RETURN(const RunIdentity identity, NextIdentity(paths));
+  ANYORDER_RETURN_IF_ERROR(WriteFiles(options.input, config, paths));
+  TrainMetadata metadata;
+  metadata.world_size = 1;
+  metadata.tokenizer_digest = source.metadata.tokenizer_digest;
+  metadata.config_text = config.ToText();
+  ANYORDER_RETURN_IF_ERROR(
+      SaveFirstCheckpoint(paths, identity.run_id, layout, master.get(), metadata));
+  ANYORDER_RETURN_IF_ERROR(
+      RecordImport(paths,
+                   identity.run_id,
+                   absl::StrCat(fs::absolute(options.input).lexically_normal().string(),
+                                " step ",
+                                source.metadata.step)));
+  ANYORDER_RETURN_IF_ERROR(directory.Publish());
+  PrintSummary(options, source, summary);
+  return absl::OkStatus();
+}
+
+}  // namespace anyorder::launcher

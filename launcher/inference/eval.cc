@@ -1,0 +1,218 @@
+#include "launcher/inference/eval.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "ckpt/reader.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "core/train/evaluation/causal_score.h"
+#include "core/train/evaluation/causal_walk.h"
+#include "core/train/evaluation/evaluator.h"
+#include "core/train/evaluation/held_out.h"
+#include "core/train/evaluation/piece_lengths.h"
+#include "core/train/evaluation/task_data.h"
+#include "core/train/run/config_file.h"
+#include "core/train/run/run_directory.h"
+#include "core/train/state/resume.h"
+#include "core/train/state/saved_weights.h"
+#include "core/train/state/schedule_change.h"
+#include "data/dataset/dataset.h"
+#include "launcher/huggingface/saved_step.h"
+#include "launcher/inference/eval_report.h"
+#include "launcher/inference/run_backend.h"
+
+namespace anyorder::launcher {
+namespace {
+
+// What every kind of evaluation needs.
+struct Subject {
+  RunConfig config;
+  std::string data_path;
+  std::unique_ptr<data::Dataset> text;
+  std::unique_ptr<kernels::Backend> backend;
+  int64_t step = 0;
+  bool is_training_data = false;
+  SavedWeights weights;
+};
+
+absl::Status CheckOptions(const EvalOptions& options) {
+  const bool is_causal = options.objective == "causal";
+  const auto refuse = [](const char* option, const char* objective, const char* other) {
+    return absl::InvalidArgumentError(absl::StrCat(option,
+                                                   " means nothing with --objective ",
+                                                   objective,
+                                                   "; leave it out, or use --objective ",
+                                                   other));
+  };
+  if (!is_causal) {
+    if (options.mem_len) return refuse("--mem-len", "own", "causal");
+    if (options.target_len) return refuse("--target-len", "own", "causal");
+    if (options.window) return refuse("--window", "own", "causal");
+    if (options.clamp_len) return refuse("--clamp-len", "own", "causal");
+    if (options.same_length) return refuse("--same-length", "own", "causal");
+  } else if (options.seed) {
+    return refuse("--seed", "causal", "own");
+  } else if (!options.overrides.empty()) {
+    return refuse("--set", "causal", "own");
+  }
+  for (const std::string& override : options.overrides) {
+    // The weights are what they are: only what is asked of them may differ.
+    if (absl::StartsWith(override, "sampling.") || absl::StartsWith(override, "model.mem_len="))
+      continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--set ",
+        override,
+        " is not possible in an evaluation; set keys of [sampling], or model.mem_len"));
+  }
+  if (options.clamp_len && *options.clamp_len == 0)
+    return absl::InvalidArgumentError(
+        "--clamp-len is 0 but must be at least 1, or -1 for no limit");
+  return absl::OkStatus();
+}
+
+// Labels are numbers to the network: whether the text means the same by them as what the run learned from, if that is still there.
+absl::Status CheckLabels(const Subject& subject, const TrainMetadata& saved) {
+  const std::string& shards = subject.config.data.shards;
+  const absl::StatusOr<data::DatasetIndex> training = data::ReadDatasetIndex(shards);
+  if (!training.ok() || training->dataset_digest != saved.dataset_digest) return absl::OkStatus();
+  return CheckSameClasses(subject.config,
+                          subject.text->index(),
+                          absl::StrCat("'", subject.data_path, "'"),
+                          *training,
+                          absl::StrCat("the run's data.shards '", shards, "'"));
+}
+
+absl::StatusOr<Subject> OpenSubject(const EvalOptions& options) {
+  ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
+  Subject subject;
+  ANYORDER_ASSIGN_OR_RETURN(subject.config,
+                            LoadRunConfig(RunDirectory(options.run_dir).config, {}));
+  subject.data_path = options.data.empty() ? subject.config.eval.shards : options.data;
+  if (subject.data_path.empty()) {
+    return absl::InvalidArgumentError(
+        "no held-out text: the run's configuration has no eval.shards; give --data SHARDS, a "
+        "directory "
+        "that `anyorder prep --vocab` wrote");
+  }
+  ANYORDER_ASSIGN_OR_RETURN(subject.text, data::Dataset::Open(subject.data_path));
+  ANYORDER_ASSIGN_OR_RETURN(
+      subject.backend,
+      MakeRunBackend(options.run_dir, subject.config, options.device, options.threads));
+  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
+                            OpenSavedStep(options.run_dir, options.step));
+  ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
+  ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(options.run_dir, subject.config, &saved));
+  ANYORDER_RETURN_IF_ERROR(CheckFitsText(saved, subject.config, subject.text->index()));
+  ANYORDER_RETURN_IF_ERROR(CheckLabels(subject, saved));
+  if (!options.overrides.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(
+        subject.config, LoadRunConfig(RunDirectory(options.run_dir).config, options.overrides));
+  }
+  subject.step = saved.step;
+  subject.is_training_data = saved.dataset_digest == subject.text->index().dataset_digest;
+  const ParameterLayout layout(subject.config.model,
+                               static_cast<int64_t>(subject.text->index().vocab_size));
+  ANYORDER_ASSIGN_OR_RETURN(subject.weights,
+                            LoadWeights(checkpoint, subject.config, layout, *subject.backend));
+  return subject;
+}
+
+absl::StatusOr<EvalJson> EvaluateOwn(const EvalOptions& options, const Subject& subject) {
+  const RunConfig& config = subject.config;
+  EvaluatorOptions evaluation = HeldOutOptions(config);
+  evaluation.lanes = options.lanes.value_or(evaluation.lanes);
+  evaluation.batches = options.batches.value_or(evaluation.batches);
+  evaluation.seed = options.seed.value_or(evaluation.seed);
+  ANYORDER_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Evaluator> evaluator,
+      Evaluator::Create(config, *subject.text, evaluation, nullptr, *subject.backend));
+  for (int64_t batch = 0; batch < evaluator->num_batches(); ++batch)
+    ANYORDER_RETURN_IF_ERROR(evaluator->RunBatch(subject.weights.values));
+  return OwnLossReport(config, evaluation, *evaluator, SumOverLanes(evaluator->lane_losses()));
+}
+
+absl::StatusOr<EvalJson> EvaluateCausally(const EvalOptions& options, const Subject& subject) {
+  const RunConfig& config = subject.config;
+  CausalWalkOptions walk_options;
+  if (config.objective.name == "permutation_lm") {
+    walk_options.two_streams = true;
+  } else if (config.objective.name != "causal_lm" && config.objective.name != "gpt") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a model trained with ",
+                     config.objective.name,
+                     " has no left-to-right likelihood; leave --objective out for its own loss"));
+  }
+  walk_options.lanes = options.lanes.value_or(1);
+  // No longer than the longest lane: what lies behind its end would only cost memory and time.
+  walk_options.target_len =
+      std::min(options.target_len.value_or(config.sampling.seq_len),
+               std::max<int64_t>(1, (subject.text->num_tokens() - 2) / walk_options.lanes + 2));
+  walk_options.same_length = options.same_length;
+  ModelConfig model = config.model;
+  model.mem_len = options.mem_len.value_or(model.mem_len);
+  walk_options.window_len = options.window.value_or(0);
+  model.clamp_len = options.clamp_len.value_or(model.clamp_len);
+  ANYORDER_ASSIGN_OR_RETURN(const CausalWalk walk,
+                            CausalWalk::Create(*subject.text, model, walk_options));
+  const data::DatasetIndex& index = subject.text->index();
+  ANYORDER_ASSIGN_OR_RETURN(const CausalScore score,
+                            ScoreCausally(walk,
+                                          model,
+                                          subject.weights.values,
+                                          static_cast<int64_t>(index.vocab_size),
+                                          options.batches.value_or(0),
+                                          *subject.backend));
+  // Without the piece list only bits per character are unknown.
+  std::vector<TextLength> lengths;
+  const absl::StatusOr<std::string> tokenizer =
+      ReadWholeFile(absl::StrCat(subject.data_path, "/", index.tokenizer.file));
+  if (tokenizer.ok()) {
+    absl::StatusOr<std::vector<TextLength>> read = PieceLengths(*tokenizer, index.vocab_ids);
+    if (read.ok() && read->size() == index.vocab_size) lengths = *std::move(read);
+  }
+  return CausalReport(config, model, walk_options, score, lengths);
+}
+
+}  // namespace
+
+absl::Status Evaluate(const EvalOptions& options) {
+  SetLogName("eval");
+  ANYORDER_RETURN_IF_ERROR(CheckOptions(options));
+  ANYORDER_ASSIGN_OR_RETURN(const Subject subject, OpenSubject(options));
+  if (subject.is_training_data) {
+    LogWarning(absl::StrCat("'",
+                            subject.data_path,
+                            "' is the dataset that the run trained on: this is no held-out loss"));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const EvalJson measured,
+                            options.objective == "causal" ? EvaluateCausally(options, subject)
+                                                          : EvaluateOwn(options, subject));
+  EvalJson report = {{"kind", "eval"},
+                     {"run_dir", options.run_dir},
+                     {"step", subject.step},
+                     {"objective", subject.config.objective.name},
+                     {"data",
+                      {{"path", subject.data_path},
+                       {"tokens", subject.text->index().num_tokens},
+                       {"dataset_digest", subject.text->index().dataset_digest},
+                       {"is_training_data", subject.is_training_data}}}};
+  if (!options.overrides.empty()) report["overrides"] = options.overrides;
+  for (const auto& [key, value] : measured.items())
+    report[key] = value;
+  if (options.json) {
+    std::puts(report.dump(2, ' ', false, EvalJson::error_handler_t::replace).c_str());
+  } else {
+    PrintEvalForPeople(report);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace anyorder::launcher

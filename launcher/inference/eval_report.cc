@@ -1,0 +1,306 @@
+#include "launcher/inference/eval_report.h"
+
+#include <cmath>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "core/train/run/field_text.h"
+
+namespace anyorder::launcher {
+namespace {
+
+EvalJson Row(const std::string& direction, const std::string& part, const LossSums& sums) {
+  return {{"direction", direction},
+          {"part", part},
+          {"targets", sums.targets},
+          {"loss_sum", sums.loss},
+          {"nats", sums.mean()},
+          {"standard_error", sums.standard_error()},
+          {"samples", sums.samples}};
+}
+
+EvalJson LossTable(const SplitLosses& losses) {
+  EvalJson rows = EvalJson::array();
+  rows.push_back(Row("both", "all", losses.total()));
+  constexpr const char* kDirections[] = {"forward", "backward"};
+  for (int direction : {0, 1}) {
+    if (losses.directions[direction].targets > 0)
+      rows.push_back(Row(kDirections[direction], "all", losses.directions[direction]));
+  }
+  for (int part = 0; part < kNumTextParts; ++part) {
+    const auto name = static_cast<TextPart>(part);
+    if (losses.part(name).targets > 0)
+      rows.push_back(Row("both", TextPartName(name), losses.part(name)));
+  }
+  for (int direction : {0, 1}) {
+    for (int part = 0; part < kNumTextParts; ++part) {
+      const LossSums& sums = losses.parts[direction][part];
+      if (sums.targets > 0)
+        rows.push_back(
+            Row(kDirections[direction], TextPartName(static_cast<TextPart>(part)), sums));
+    }
+  }
+  return rows;
+}
+
+// What the loss is made of, where the objective tells parts apart.
+EvalJson LossTerms(const std::vector<std::string>& names, const SplitLosses& losses) {
+  EvalJson rows = EvalJson::array();
+  for (const std::string& name : names)
+    rows.push_back(Row("both", name, losses.losses[rows.size()]));
+  return rows;
+}
+
+std::string OwnDefinition(const RunConfig& config, const Evaluator& evaluator) {
+  std::string text = "mean over targets of -log p(target | what the objective lets it see), nats; ";
+  if (evaluator.objective().Shape(1).own_divisor) {
+    text =
+        "sum over targets of weight * -log p(target | what the objective lets it see) by the "
+        "objective's divisor, nats; ";
+  }
+  if (config.model.task.has_head()) {
+    text =
+        absl::StrCat("mean over examples of task + ",
+                     config.model.task.lm_weight,
+                     " * lm, nats: task is -log p(label | example), lm the mean over its tokens of "
+                     "-log p(token | those before it); every example counts once; ");
+  }
+  if (config.objective.name == "permutation_lm") {
+    absl::StrAppend(
+        &text,
+        config.sampling.num_predict,
+        " of ",
+        config.sampling.seq_len,
+        " tokens of a sequence are masked and predicted in a drawn order, the others are "
+        "context, SEP and CLS are never targets; ");
+  }
+  if (config.objective.name == "unilmv2") {
+    absl::StrAppend(
+        &text,
+        "the loss is the sum of two means over the same masked tokens: ae, each read at "
+        "its [M], and par, read at its [P] after the blocks drawn before; "
+        "kept_originals = ",
+        field_text::Format(config.sampling.kept_originals),
+        "; ");
+  }
+  absl::StrAppend(&text,
+                  "tokens are SentencePiece pieces; no dropout; memory of ",
+                  config.model.mem_len,
+                  " states is carried along, and each lane's first ",
+                  evaluator.warmup_batches(),
+                  " batches fill it and are not scored; the standard error takes each lane's batch "
+                  "as one observation");
+  return text;
+}
+
+std::string ContextText(const ModelConfig& model, const CausalWalkOptions& options) {
+  if (options.window_len > 0) {
+    return absl::StrCat("windows of ",
+                        options.window_len,
+                        " tokens, the last ",
+                        options.target_len,
+                        " of each are scored (context: what stands before a token in its window)");
+  }
+  return absl::StrCat("segments of ",
+                      options.target_len,
+                      " with a memory of ",
+                      model.mem_len,
+                      options.same_length
+                          ? ", same length: each prediction attends to at most that many tokens"
+                          : ", each prediction attends to it and to its own segment",
+                      " (context; deeper layers reach further through the memory)");
+}
+
+std::string CausalDefinition(const RunConfig& config,
+                             const ModelConfig& model,
+                             const CausalWalkOptions& options) {
+  std::string text = absl::StrCat(
+      "nats_per_token is the mean of -log p(token | tokens before it) over every token of the text "
+      "but "
+      "its first, each scored once, forward, document ends (<eod>) included; perplexity is its "
+      "exp; "
+      "tokens are SentencePiece pieces; no dropout; ",
+      ContextText(model, options));
+  if (model.clamp_len > 0) absl::StrAppend(&text, "; distances are clamped to ", model.clamp_len);
+  if (options.two_streams) {
+    absl::StrAppend(&text,
+                    "; the query stream predicts in reading order, all tokens being targets: a "
+                    "harder case than the ",
+                    config.sampling.num_predict,
+                    " of ",
+                    config.sampling.seq_len,
+                    " targets that the model was trained on");
+  }
+  return text;
+}
+
+// Adds what is known of the text behind the scored tokens.
+void AddTextRates(const CausalScore& score,
+                  const std::vector<TextLength>& lengths,
+                  EvalJson& json) {
+  TextLength scored;
+  for (size_t id = 0; id < lengths.size() && id < score.label_counts.size(); ++id) {
+    scored.characters += score.label_counts[id] * lengths[id].characters;
+    scored.bytes += score.label_counts[id] * lengths[id].bytes;
+  }
+  const double bits = score.losses.loss / std::log(2.0);
+  const auto rate = [bits](int64_t count) {
+    return count > 0 ? EvalJson(bits / static_cast<double>(count)) : EvalJson("unknown");
+  };
+  json["bits_per_character"] = rate(scored.characters);
+  json["bits_per_byte"] = rate(scored.bytes);
+  json["characters"] = scored.characters;
+  json["bytes"] = scored.bytes;
+}
+
+void PrintLine(const char* name, const std::string& value) {
+  std::printf("%-14s %s\n", name, value.c_str());
+}
+
+// Numbers of a report that may be null (NaN) or a word.
+std::string NumberText(const EvalJson& value) {
+  if (value.is_number_float() && std::isfinite(value.get<double>()))
+    return absl::StrFormat("%.6f", value.get<double>());
+  if (value.is_number_integer()) return absl::StrCat(value.get<int64_t>());
+  return value.is_string() ? value.get<std::string>() : "-";
+}
+
+void PrintTable(const EvalJson& rows) {
+  std::printf("\n%-10s %-6s %12s %12s %12s\n", "direction", "part", "targets", "nats", "std error");
+  for (const EvalJson& row : rows) {
+    std::printf("%-10s %-6s %12s %12s %12s\n",
+                row["direction"].get<std::string>().c_str(),
+                row["part"].get<std::string>().c_str(),
+                NumberText(row["targets"]).c_str(),
+                NumberText(row["nats"]).c_str(),
+                NumberText(row["standard_error"]).c_str());
+  }
+}
+
+}  // namespace
+
+EvalJson OwnLossReport(const RunConfig& config,
+                       const EvaluatorOptions& options,
+                       const Evaluator& evaluator,
+                       const SplitLosses& losses) {
+  EvalJson report = {{"quantity", evaluator.objective().quantity()},
+                     {"definition", OwnDefinition(config, evaluator)},
+                     {"settings",
+                      {{"lanes", options.lanes},
+                       {"batches", evaluator.scored_batches()},
+                       {"warmup_batches", evaluator.warmup_batches()},
+                       {"seed", options.seed},
+                       {"seq_len", config.sampling.seq_len},
+                       {"mem_len", config.model.mem_len}}},
+                     {"losses", LossTable(losses)}};
+  if (!evaluator.loss_names().empty())
+    report["loss_terms"] = LossTerms(evaluator.loss_names(), losses);
+  if (losses.task_examples > 0) {
+    report["task"] = {
+        {"nats", losses.losses[0].mean()},
+        {"accuracy",
+         static_cast<double>(losses.task_correct) / static_cast<double>(losses.task_examples)},
+        {"examples", losses.task_examples}};
+  }
+  const NextSentenceSums pairs = evaluator.next_sentence();
+  if (pairs.samples > 0) {
+    const auto samples = static_cast<double>(pairs.samples);
+    report["next_sentence"] = {{"nats", pairs.loss / samples},
+                               {"accuracy", pairs.correct / samples},
+                               {"samples", pairs.samples}};
+  }
+  return report;
+}
+
+EvalJson CausalReport(const RunConfig& config,
+                      const ModelConfig& model,
+                      const CausalWalkOptions& options,
+                      const CausalScore& score,
+                      const std::vector<TextLength>& lengths) {
+  const LossSums& losses = score.losses;
+  EvalJson json = {{"quantity", "perplexity"},
+                   {"definition", CausalDefinition(config, model, options)},
+                   {"settings",
+                    {{"mem_len", model.mem_len},
+                     {"target_len", options.target_len},
+                     {"same_length", options.same_length},
+                     {"clamp_len", model.clamp_len},
+                     {"lanes", options.lanes},
+                     {"streams", options.two_streams ? 2 : 1}}},
+                   {"targets", losses.targets},
+                   {"nats_per_token", losses.mean()},
+                   {"standard_error", losses.standard_error()},
+                   {"perplexity", std::exp(losses.mean())}};
+  if (options.window_len > 0) json["settings"]["window"] = options.window_len;
+  AddTextRates(score, lengths, json);
+  json["context_average"] = score.context_sum / static_cast<double>(losses.targets);
+  json["context_min"] = score.context_min;
+  return json;
+}
+
+void PrintEvalForPeople(const EvalJson& report) {
+  PrintLine("run",
+            absl::StrCat(report["run_dir"].get<std::string>(),
+                         ", step ",
+                         report["step"].get<int64_t>(),
+                         ", ",
+                         report["objective"].get<std::string>()));
+  const EvalJson& data = report["data"];
+  PrintLine("text",
+            absl::StrCat(data["path"].get<std::string>(),
+                         ", ",
+                         data["tokens"].get<uint64_t>(),
+                         " tokens",
+                         data["is_training_data"].get<bool>() ? ": THE TRAINING DATA" : ""));
+  PrintLine("quantity", report["quantity"].get<std::string>());
+  PrintLine("definition", report["definition"].get<std::string>());
+  std::string settings;
+  for (const auto& [key, value] : report["settings"].items())
+    absl::StrAppend(&settings, settings.empty() ? "" : ", ", key, " ", value.dump());
+  PrintLine("settings", settings);
+  if (report.contains("overrides")) PrintLine("overrides", report["overrides"].dump());
+  if (report.contains("task")) {
+    const EvalJson& task = report["task"];
+    PrintLine("task",
+              absl::StrCat(NumberText(task["nats"]),
+                           " nats, ",
+                           NumberText(task["accuracy"]),
+                           " right, of ",
+                           NumberText(task["examples"]),
+                           " examples"));
+  }
+  if (report.contains("next_sentence")) {
+    const EvalJson& pairs = report["next_sentence"];
+    PrintLine("next sentence",
+              absl::StrCat(NumberText(pairs["nats"]),
+                           " nats, ",
+                           NumberText(pairs["accuracy"]),
+                           " right, of ",
+                           NumberText(pairs["samples"]),
+                           " pairs (ln 2 and 0.5: a coin)"));
+  }
+  if (report.contains("losses")) {
+    EvalJson rows = report["losses"];
+    if (report.contains("loss_terms"))
+      rows.insert(rows.end(), report["loss_terms"].begin(), report["loss_terms"].end());
+    return PrintTable(rows);
+  }
+  PrintLine("targets", NumberText(report["targets"]));
+  PrintLine(
+      "nats/token",
+      absl::StrCat(
+          NumberText(report["nats_per_token"]), " +- ", NumberText(report["standard_error"])));
+  PrintLine("perplexity", NumberText(report["perplexity"]));
+  PrintLine("bits/char", NumberText(report["bits_per_character"]));
+  PrintLine("bits/byte", NumberText(report["bits_per_byte"]));
+  PrintLine("context",
+            absl::StrCat("average ",
+                         NumberText(report["context_average"]),
+                         ", minimum ",
+                         NumberText(report["context_min"]),
+                         " tokens"));
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,27 @@
+#include "launcher/inference/run_backend.h"
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+#include "launcher/process/usable_cores.h"
+
+namespace anyorder::launcher {
+
+absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeRunBackend(const std::string& run_dir,
+                                                                 const RunConfig& config,
+                                                                 kernels::DeviceChoice device,
+                                                                 int64_t threads) {
+  kernels::BackendOptions options;
+  options.num_threads = threads > 0 ? static_cast<int>(threads) : UsableCores();
+  options.device = device;
+  options.gemm_table = absl::StrCat(run_dir, "/gemm_table.txt");
+  options.writes_gemm_table = false;
+  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> backend,
+                            kernels::MakeBackend(options));
+  if (backend->Supports(ToDType(config.model.dtype))) return backend;
+  return absl::InvalidArgumentError(absl::StrCat("the run computes in bf16, which this processor (",
+                                                 backend->name(),
+                                                 ") does not have; use one that has"));
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,78 @@
+// `anyorder tune`: measures which algorithms of matrix products are the fastest for a run's shapes on this machine's GPU.
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "core/base/dtype.h"
+#include "kernels/cuda/gemm/tune.h"
+#include "launcher/process/command_line.h"
+#include "launcher/process/subcommand.h"
+
+namespace anyorder::launcher {
+namespace {
+
+struct TuneOptions {
+  std::string run_dir;
+  std::string table;
+};
+
+void Print(const kernels::cuda::TunedGemm& tuned) {
+  const kernels::cuda::GemmKey& key = tuned.key;
+  const char* const sum = tuned.fuses_sum ? ", sum fused" : ", sum apart";
+  // Negative: it does not run.
+  const auto text = [](double microseconds) {
+    return microseconds < 0 ? std::string("none") : absl::StrFormat("%.1f us", microseconds);
+  };
+  const std::string best = tuned.best_microseconds < 0 ? "none is usable, the table's stays"
+                                                       : text(tuned.best_microseconds);
+  absl::PrintF("%s%d x %d x %d %s%s %s%s: %s, was %s, %d candidates%s\n",
+               key.batch > 1 ? absl::StrCat(key.batch, " times ") : "",
+               key.m,
+               key.n,
+               key.k,
+               key.transpose_a ? "aT" : "a",
+               key.transpose_b ? " bT" : " b",
+               std::string(Name(key.in)),
+               key.sum == kernels::cuda::GemmSum::kNone ? "" : sum,
+               best,
+               text(tuned.before_microseconds),
+               tuned.candidates,
+               tuned.unsteady == 0
+                   ? ""
+                   : absl::StrCat(", ", tuned.unsteady, " not bitwise repeatable and refused"));
+  std::fflush(stdout);
+}
+
+absl::Status Tune(const TuneOptions& options) {
+  if (options.run_dir.empty() == options.table.empty())
+    return absl::InvalidArgumentError(
+        "give --run-dir of a run on a GPU, or its --table, one of them");
+  const std::string path =
+      options.table.empty() ? absl::StrCat(options.run_dir, "/gemm_table.txt") : options.table;
+  const auto begin = [&path] {
+    absl::PrintF(
+        "measuring the products in '%s'; a run that is resumed with what comes out has other "
+        "bits\n",
+        path);
+    std::fflush(stdout);
+  };
+  return kernels::cuda::TuneGemms(path, begin, Print);
+}
+
+}  // namespace
+
+Subcommand DeclareTune(CLI::App& front) {
+  const auto options = std::make_shared<TuneOptions>();
+  CLI::App* command =
+      front.add_subcommand("tune", "measure and pin the fastest matrix products of a GPU run");
+  command->add_option("--run-dir", options->run_dir, "run whose gemm_table.txt is tuned")
+      ->check(IsNotEmpty());
+  command->add_option("--table", options->table, "or a table by its name")->check(IsNotEmpty());
+  return {command, [options] { return Report(Tune(*options)); }};
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,164 @@
+#include "launcher/inspect/inspect.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+#include "ckpt/file_system.h"
+#include "ckpt/layout.h"
+#include "ckpt/reader.h"
+#include "core/base/status.h"
+#include "core/train/run/run_directory.h"
+#include "core/train/state/resume.h"
+#include "data/dataset/dataset.h"
+#include "launcher/inspect/ledger_report.h"
+#include "launcher/inspect/status_report.h"
+
+namespace anyorder::launcher {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+absl::Status WithNextStep(const absl::Status& status) {
+  if (!absl::IsDataLoss(status)) return status;
+  return absl::DataLossError(absl::StrCat(
+      status.message(), "; rename or remove this checkpoint, and older ones are used"));
+}
+
+// Both want every byte, the digest one after the other: together they read the disk once.
+absl::StatusOr<std::string> VerifyAndDigest(const ckpt::Checkpoint& checkpoint, bool verify) {
+  absl::Status verified;
+  std::thread verifying;
+  if (verify) verifying = std::thread([&] { verified = checkpoint.Verify(); });
+  absl::StatusOr<std::string> digest = checkpoint.StateDigest();
+  if (verify) verifying.join();
+  // It names all that is bad, the digest only where it stopped.
+  ANYORDER_RETURN_IF_ERROR(WithNextStep(verified));
+  ANYORDER_RETURN_IF_ERROR(WithNextStep(digest.status()));
+  return digest;
+}
+
+absl::StatusOr<Json> DescribeCheckpoint(const InspectOptions& options) {
+  const absl::StatusOr<ckpt::Checkpoint> opened = ckpt::Checkpoint::Open(options.path);
+  ANYORDER_RETURN_IF_ERROR(WithNextStep(opened.status()));
+  const ckpt::Checkpoint& checkpoint = *opened;
+  ANYORDER_ASSIGN_OR_RETURN(const std::string digest, VerifyAndDigest(checkpoint, options.verify));
+  Json json = {{"kind", "checkpoint"},
+               {"path", options.path},
+               {"step", checkpoint.step()},
+               {"world_size", checkpoint.world_size()},
+               {"state_digest", digest},
+               {"run_id", checkpoint.run_id()},
+               {"generation", checkpoint.generation()},
+               {"bytes", checkpoint.num_bytes()},
+               {"verified", options.verify}};
+  json["tensors"] = Json::array();
+  for (const ckpt::TensorInfo& info : checkpoint.tensors()) {
+    const absl::string_view dtype = Name(info.dtype);
+    json["tensors"].push_back({{"name", info.name},
+                               {"dtype", std::string(dtype.data(), dtype.size())},
+                               {"shape", info.shape.ToString()}});
+  }
+  // Checkpoints of other writers have no such metadata.
+  const absl::StatusOr<TrainMetadata> metadata = ParseMetadata(checkpoint.metadata_json());
+  if (metadata.ok()) {
+    json["config_digest"] = metadata->config_digest;
+    json["dataset_digest"] = metadata->dataset_digest;
+    json["tokenizer_digest"] = metadata->tokenizer_digest;
+    json["skipped_steps"] = metadata->skipped_steps;
+  }
+  return json;
+}
+
+absl::StatusOr<Json> DescribeDataset(const InspectOptions& options) {
+  data::DatasetOptions open;
+  open.verify = options.verify;
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> dataset,
+                            data::Dataset::Open(options.path, open));
+  const data::DatasetIndex& index = dataset->index();
+  Json json = {{"kind", "dataset"},
+               {"path", options.path},
+               {"tokens", index.num_tokens},
+               {"sentences", index.num_sentences},
+               {"documents", index.num_documents},
+               {"vocab_size", index.vocab_size},
+               {"shards", index.shards.size()},
+               {"dataset_digest", index.dataset_digest},
+               {"tokenizer_digest", index.tokenizer_digest},
+               {"corpus_digest", index.corpus_digest},
+               {"verified", options.verify}};
+  for (const auto& [key, value] : index.settings)
+    json["settings"][key] = value;
+  for (const auto& [key, value] : index.counts)
+    json["counts"][key] = value;
+  return json;
+}
+
+absl::Status InspectRun(const InspectOptions& options) {
+  StatusOptions status{options.path, options.json};
+  if (options.verify) {
+    ANYORDER_ASSIGN_OR_RETURN(const auto checkpoints, ckpt::ListCheckpoints(options.path));
+    status.verified_checkpoints = static_cast<int64_t>(checkpoints.size());
+    for (const ckpt::CheckpointInfo& info : checkpoints) {
+      const absl::StatusOr<ckpt::Checkpoint> checkpoint = ckpt::Checkpoint::Open(info.directory);
+      ANYORDER_RETURN_IF_ERROR(WithNextStep(checkpoint.status()));
+      ANYORDER_RETURN_IF_ERROR(WithNextStep(checkpoint->Verify()));
+    }
+  }
+  return PrintStatus(status);
+}
+
+void PrintForPeople(const Json& json) {
+  for (const auto& [key, value] : json.items()) {
+    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    std::printf("%-18s %s\n", key.c_str(), text.c_str());
+  }
+}
+
+bool Has(const std::string& directory, const char* name) {
+  std::error_code error;
+  return std::filesystem::exists(std::filesystem::path(directory) / name, error);
+}
+
+}  // namespace
+
+absl::Status Inspect(const InspectOptions& options) {
+  if (options.ledger) return PrintLedgerReport({options.path, options.data, options.json});
+  if (!options.data.empty())
+    return absl::InvalidArgumentError("--data means nothing without --ledger");
+  absl::StatusOr<Json> json =
+      absl::InvalidArgumentError(absl::StrCat("'",
+                                              options.path,
+                                              "' holds no checkpoint (",
+                                              ckpt::kManifestName,
+                                              "), dataset (dataset.json) or run (config.toml); "
+                                              "name the directory of one"));
+  if (Has(options.path, ckpt::kManifestName)) {
+    json = DescribeCheckpoint(options);
+  } else if (Has(options.path, "dataset.json")) {
+    json = DescribeDataset(options);
+  } else if (Has(options.path, "config.toml")) {
+    return InspectRun(options);
+  } else if (ckpt::ParseStepName(ckpt::BaseName(options.path)) && Has(options.path, ".")) {
+    // It was a checkpoint: what is named must be good, and is not silently something else.
+    json = WithNextStep(absl::DataLossError(
+        absl::StrCat("checkpoint '", options.path, "' has no ", ckpt::kManifestName)));
+  }
+  ANYORDER_RETURN_IF_ERROR(json.status());
+  if (options.json) {
+    std::puts(json->dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+  } else {
+    PrintForPeople(*json);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,302 @@
+#include "launcher/inspect/sample_audit.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+#include "core/objective/objective.h"
+#include "data/sampling/sample_digest.h"
+#include "data/sampling/sampler.h"
+
+namespace anyorder::launcher {
+namespace {
+
+class Auditor {
+ public:
+  Auditor(const RunHistory& history, absl::Span<const std::string> planned)
+      : history_(history), planned_(planned), beginnings_(Beginnings(history.ledger)) {
+    for (const Beginning& beginning : beginnings_)
+      began_at_.emplace(beginning.incarnation, beginning.step);
+    for (const StepMetrics& line : history.metrics)
+      counting_.emplace(line.step, &line);
+  }
+
+  SampleAudit Audit() {
+    audit_.steps = counting_.empty() ? 0 : counting_.rbegin()->first;
+    audit_.lanes = history_.config.train.lanes;
+    audit_.redone_steps = static_cast<int64_t>(history_.redone.size());
+    CheckBeginnings();
+    CheckCountingSteps();
+    CheckLostSteps();
+    CheckEachStart();
+    CheckLedgerClaims();
+    CheckSkipped();
+    CompareDigests();
+    std::stable_sort(audit_.problems.begin(), audit_.problems.end(), [](auto& a, auto& b) {
+      return std::tie(a.step, a.incarnation) < std::tie(b.step, b.incarnation);
+    });
+    return std::move(audit_);
+  }
+
+ private:
+  void Complain(int64_t step, int64_t incarnation, std::string what) {
+    audit_.problems.push_back({step, incarnation, std::move(what)});
+  }
+
+  // The last start that went on from before `step`: its work on it is the one that later checkpoints hold. -1: none.
+  int64_t OwnerOf(int64_t step) const {
+    for (size_t i = beginnings_.size(); i-- > 0;) {
+      if (beginnings_[i].step < step) return beginnings_[i].incarnation;
+    }
+    return -1;
+  }
+
+  // A start goes on from a state that an earlier one reached.
+  void CheckBeginnings() {
+    int64_t reached = 0;
+    int64_t previous = -1;
+    std::map<int64_t, int64_t> last_line;  // by incarnation
+    for (const auto* lines : {&history_.metrics, &history_.redone}) {
+      for (const StepMetrics& line : *lines)
+        last_line[line.incarnation] = std::max(last_line[line.incarnation], line.step);
+    }
+    for (const Beginning& beginning : beginnings_) {
+      if (beginning.incarnation <= previous)
+        Complain(beginning.step, beginning.incarnation, "begins after a later incarnation");
+      previous = beginning.incarnation;
+      if (beginning.step > reached) {
+        Complain(beginning.step,
+                 beginning.incarnation,
+                 absl::StrCat("goes on after this step, but only ", reached, " were trained"));
+      }
+      reached = std::max({reached, beginning.step, last_line[beginning.incarnation]});
+    }
+  }
+
+  // Exactly one line for each step, in order, by the start that owns the step.
+  void CheckCountingSteps() {
+    int64_t previous = 0;
+    for (const StepMetrics& line : history_.metrics) {
+      if (counting_.at(line.step) != &line) {
+        ++audit_.duplicates;
+        Complain(line.step, line.incarnation, "is in metrics.jsonl more than once");
+      } else if (line.step < previous) {
+        Complain(line.step, line.incarnation, "stands after a later step in metrics.jsonl");
+      }
+      previous = std::max(previous, line.step);
+      const int64_t owner = OwnerOf(line.step);
+      if (line.incarnation != owner) {
+        Complain(line.step,
+                 line.incarnation,
+                 owner < 0
+                     ? "no start of the ledger can have trained it"
+                     : absl::StrCat("does not count: incarnation ", owner, " trained it again"));
+      }
+    }
+    for (int64_t step = 1; step <= audit_.steps; ++step) {
+      if (counting_.count(step) == 0) {
+        ++audit_.omissions;
+        Complain(step, OwnerOf(step), "has no line in metrics.jsonl");
+      }
+    }
+  }
+
+  // What was set aside was lost: a later start went on from before it, or died between setting aside and saying so.
+  void CheckLostSteps() {
+    const int64_t last_start = Summarize(history_.ledger).incarnations;
+    for (const StepMetrics& line : history_.redone) {
+      if (last_start > line.incarnation && began_at_.count(last_start) == 0) continue;
+      const bool is_lost =
+          std::any_of(beginnings_.begin(), beginnings_.end(), [&line](const Beginning& beginning) {
+            return beginning.incarnation > line.incarnation && beginning.step < line.step;
+          });
+      if (!is_lost) {
+        Complain(line.step,
+                 line.incarnation,
+                 "was set aside as lost, but no later start went on from before it");
+      }
+    }
+  }
+
+  // Each start trained consecutive steps from where it began, each once.
+  void CheckEachStart() {
+    std::map<int64_t, std::vector<int64_t>> steps;
+    for (const auto* lines : {&history_.metrics, &history_.redone}) {
+      for (const StepMetrics& line : *lines)
+        steps[line.incarnation].push_back(line.step);
+    }
+    for (auto& [incarnation, trained] : steps) {
+      std::sort(trained.begin(), trained.end());
+      const auto began = began_at_.find(incarnation);
+      if (began == began_at_.end()) {
+        Complain(trained.front(), incarnation, "was trained, but the ledger has no such start");
+        continue;
+      }
+      int64_t expected = began->second + 1;
+      for (const int64_t step : trained) {
+        if (step < expected) {
+          Complain(step, incarnation, "was trained twice by one start, or before it began");
+        } else if (step > expected) {
+          Complain(expected,
+                   incarnation,
+                   absl::StrCat("this start has no lines of steps ", expected, " to ", step - 1));
+        }
+        expected = std::max(expected, step + 1);
+      }
+      reached_[incarnation] = expected - 1;
+    }
+  }
+
+  // The last step that a start has a line of; where it began if there is none.
+  int64_t Reached(int64_t incarnation) const {
+    if (const auto it = reached_.find(incarnation); it != reached_.end()) return it->second;
+    const auto began = began_at_.find(incarnation);
+    return began == began_at_.end() ? -1 : began->second;
+  }
+
+  void CheckLedgerClaims() {
+    std::map<int64_t, int64_t> claimed = began_at_;  // by incarnation: `trained` reaches to here
+    for (const LedgerRecord& record : history_.ledger) {
+      const int64_t incarnation = record.incarnation;
+      if (record.event == "trained") {
+        const auto it = claimed.find(incarnation);
+        if (it == claimed.end() || it->second != record.first_step ||
+            record.last_step <= record.first_step) {
+          Complain(record.first_step,
+                   incarnation,
+                   absl::StrCat("the ledger's steps (",
+                                record.first_step,
+                                ", ",
+                                record.last_step,
+                                "] do not follow what this start had trained"));
+        }
+        claimed[incarnation] = std::max(claimed[incarnation], record.last_step);
+        RequireReached(record.last_step, incarnation, "trained");
+      } else if (record.event == "commit" && incarnation >= 0) {
+        RequireReached(record.step, incarnation, "committed");
+      } else if (record.event == "stop") {
+        RequireReached(record.step, incarnation, "the end of this start");
+      }
+    }
+  }
+
+  void RequireReached(int64_t step, int64_t incarnation, absl::string_view claim) {
+    const int64_t reached = Reached(incarnation);
+    if (step <= reached) return;
+    Complain(
+        step,
+        incarnation,
+        absl::StrCat("is ", claim, " by the ledger, but this start's lines end at step ", reached));
+    // Steps at the end of the file that nothing later betrays are omissions, too.
+    if (OwnerOf(step) == incarnation && step > audit_.steps) {
+      audit_.omissions += step - std::max(audit_.steps, claimed_end_);
+      claimed_end_ = std::max(claimed_end_, step);
+    }
+  }
+
+  void CheckSkipped() {
+    std::set<std::pair<int64_t, int64_t>> recorded;
+    for (const LedgerRecord& record : history_.ledger) {
+      if (record.event == "skipped") recorded.insert({record.step, record.incarnation});
+    }
+    for (const auto& [step, line] : counting_) {
+      const bool is_recorded = recorded.count({step, line->incarnation}) > 0;
+      if (line->skipped) audit_.skipped_steps.push_back(step);
+      if (line->skipped && !is_recorded)
+        Complain(step, line->incarnation, "was skipped, but the ledger does not say so");
+      if (!line->skipped && is_recorded)
+        Complain(step, line->incarnation, "is skipped by the ledger, but was applied");
+    }
+  }
+
+  void CompareDigests() {
+    for (const auto* lines : {&history_.metrics, &history_.redone}) {
+      for (const StepMetrics& line : *lines) {
+        const int64_t index = line.step - 1;
+        if (index < 0 || index >= static_cast<int64_t>(planned_.size())) continue;
+        ++audit_.compared_with_plan;
+        if (line.samples != planned_[index]) {
+          Complain(line.step,
+                   line.incarnation,
+                   absl::StrCat("read samples ", line.samples, ", planned are ", planned_[index]));
+        }
+      }
+    }
+    for (const StepMetrics& line : history_.redone) {
+      const auto it = counting_.find(line.step);
+      if (it == counting_.end()) continue;  // not done again yet
+      ++audit_.compared_with_redone;
+      if (line.samples != it->second->samples) {
+        Complain(line.step,
+                 line.incarnation,
+                 absl::StrCat("read samples ",
+                              line.samples,
+                              ", but incarnation ",
+                              it->second->incarnation,
+                              " read ",
+                              it->second->samples,
+                              " when it did the step again"));
+      }
+    }
+  }
+
+  const RunHistory& history_;
+  const absl::Span<const std::string> planned_;
+  const std::vector<Beginning> beginnings_;
+  std::map<int64_t, int64_t> began_at_;             // by incarnation
+  std::map<int64_t, int64_t> reached_;              // by incarnation
+  std::map<int64_t, const StepMetrics*> counting_;  // by step, the first line of each
+  int64_t claimed_end_ = 0;                         // last step that only the ledger knows
+  SampleAudit audit_;
+};
+
+}  // namespace
+
+SampleAudit AuditSamples(const RunHistory& history, absl::Span<const std::string> planned) {
+  return Auditor(history, planned).Audit();
+}
+
+absl::StatusOr<std::vector<std::string>> PlannedSamples(const RunConfig& config,
+                                                        const data::Dataset& dataset,
+                                                        int64_t steps) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                            MakeObjective(config.objective.name, config.model, config.sampling));
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Sampler> sampler,
+                            data::Sampler::Create(dataset,
+                                                  config.sampling,
+                                                  objective->sample_kind(),
+                                                  static_cast<uint64_t>(config.train.seed),
+                                                  config.train.lanes));
+  std::vector<std::string> planned(steps);
+  const int64_t num_threads =
+      std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, std::max<int64_t>(steps, 1));
+  std::vector<absl::Status> faults(num_threads);
+  const auto draw = [&](int64_t thread) -> absl::Status {
+    for (int64_t step = thread; step < steps; step += num_threads) {
+      data::StepDigest all;
+      for (int64_t lane = 0; lane < config.train.lanes; ++lane) {
+        ANYORDER_ASSIGN_OR_RETURN(const TextSample sample, sampler->Sample(lane, step));
+        all.Add(data::SampleDigest(sample));
+      }
+      planned[step] = all.Hex();
+    }
+    return absl::OkStatus();
+  };
+  std::vector<std::thread> threads;
+  for (int64_t thread = 0; thread < num_threads; ++thread)
+    threads.emplace_back([&, thread] { faults[thread] = draw(thread); });
+  for (std::thread& thread : threads)
+    thread.join();
+  for (const absl::Status& fault : faults)
+    ANYORDER_RETURN_IF_ERROR(fault);
+  return planned;
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,225 @@
+#include "launcher/inspect/status_facts.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+#include "ckpt/file_system.h"
+#include "ckpt/lease.h"
+#include "core/base/status.h"
+#include "core/train/run/config_file.h"
+#include "core/train/run/run_directory.h"
+
+namespace anyorder::launcher {
+namespace {
+
+constexpr size_t kRecentSteps = 200;
+constexpr absl::Duration kSlurmPatience = absl::Seconds(3);
+
+std::optional<absl::Time> ParseTimeOfDay(const std::string& text) {
+  absl::Time time;
+  if (!absl::ParseTime(absl::RFC3339_full, text, &time, nullptr)) return std::nullopt;
+  return time;
+}
+
+// From each start to the last record or line of metrics of it; `is_running` up to now. `newest_lines`: by incarnation. A start that was
+// killed has lines after its last record.
+absl::Duration WallTimeOf(const std::vector<LedgerRecord>& ledger,
+                          const std::map<int64_t, absl::Time>& newest_lines,
+                          bool is_running,
+                          absl::Time now) {
+  absl::Duration wall;
+  std::optional<absl::Time> last;
+  int64_t incarnation = 0;
+  const auto advance_to = [&](absl::Time time) {
+    if (last) wall += std::max(time - *last, absl::ZeroDuration());
+    if (last) last = std::max(*last, time);
+  };
+  const auto end_start = [&] {
+    const auto line = newest_lines.find(incarnation);
+    if (line != newest_lines.end()) advance_to(line->second);
+  };
+  for (const LedgerRecord& record : ledger) {
+    const std::optional<absl::Time> time = ParseTimeOfDay(record.time);
+    if (!time) continue;
+    if (record.event == "start") {
+      end_start();
+      last = *time;
+      incarnation = record.incarnation;
+    } else {
+      advance_to(*time);
+    }
+  }
+  end_start();
+  if (is_running) advance_to(now);
+  return wall;
+}
+
+std::optional<LastCommit> FindLastCommit(const StatusFacts& facts) {
+  const auto newest =
+      std::find_if(facts.checkpoints.begin(),
+                   facts.checkpoints.end(),
+                   [](const ckpt::CheckpointInfo& checkpoint) { return checkpoint.opens; });
+  if (newest == facts.checkpoints.end()) return std::nullopt;
+  LastCommit commit{newest->step, newest->num_bytes, absl::ZeroDuration()};
+  for (auto record = facts.ledger.rbegin(); record != facts.ledger.rend(); ++record) {
+    if (record->event != "commit" || record->step != newest->step) continue;
+    commit.age = facts.now - ParseTimeOfDay(record->time).value_or(facts.now);
+    return commit;
+  }
+  // The service committed it when no rank was left to write it down.
+  std::error_code error;
+  const auto written = std::filesystem::last_write_time(newest->directory, error);
+  if (!error)
+    commit.age = absl::FromChrono(std::filesystem::file_time_type::clock::now() - written);
+  return commit;
+}
+
+bool IsQueued(const SlurmView& slurm) {
+  return std::any_of(
+      slurm.jobs.begin(), slurm.jobs.end(), [](const SlurmJob& job) { return job.IsQueued(); });
+}
+
+}  // namespace
+
+std::string LiveOwner(const std::string& run_dir, const SlurmView& slurm) {
+  const auto owner = ckpt::ReadLease(ckpt::FileSystem::Posix(), RunDirectory(run_dir).launch);
+  if (!owner.ok() || ckpt::IsKnownDead(*owner)) return "";
+  for (const SlurmJob& job : slurm.jobs)
+    if (absl::StrCat(job.id) == owner->job && !job.IsRunning()) return "";
+  for (const int64_t id : slurm.forgotten)
+    if (absl::StrCat(id) == owner->job) return "";
+  return owner->ToString();
+}
+
+int64_t CountRestarts(const std::vector<LedgerRecord>& ledger) {
+  int64_t restarts = 0;
+  bool has_started = false;
+  bool is_done = false;
+  for (const LedgerRecord& record : ledger) {
+    if (record.event == "start") {
+      if (has_started && !is_done) ++restarts;
+      has_started = true;
+      is_done = false;
+    } else if (record.event == "exit") {
+      is_done = record.exit_status == kExitDone;
+    }
+  }
+  return restarts;
+}
+
+StatusCollector::StatusCollector(const std::string& run_dir)
+    : run_dir_(run_dir),
+      metrics_(RunDirectory(run_dir).metrics),
+      redone_(RunDirectory(run_dir).redone) {}
+
+void StatusCollector::TakeTime(const StepMetrics& metrics) {
+  const std::optional<absl::Time> time = ParseTimeOfDay(metrics.time);
+  if (!time) return;
+  absl::Time& newest = newest_lines_.try_emplace(metrics.incarnation, *time).first->second;
+  newest = std::max(newest, *time);
+}
+
+void StatusCollector::TakeStep(StepMetrics metrics) {
+  TakeTime(metrics);
+  sums_.training += absl::Milliseconds(metrics.step_ms);
+  if (metrics.held_out) {
+    sums_.evaluation += absl::Milliseconds(metrics.held_out->ms);
+    sums_.eval_loss = metrics.held_out->loss;
+    sums_.eval_step = metrics.step;
+  }
+  sums_.skipped_steps += metrics.skipped ? 1 : 0;
+  std::deque<StepMetrics>& recent = sums_.recent;
+  // The pace of a start says nothing about the next one, which may have other ranks.
+  if (!recent.empty() && recent.back().incarnation != metrics.incarnation) recent.clear();
+  recent.push_back(std::move(metrics));
+  if (recent.size() > kRecentSteps) recent.pop_front();
+}
+
+absl::Status StatusCollector::ReadSteps() {
+  ANYORDER_RETURN_IF_ERROR(metrics_.Read(
+      [this] { sums_ = {}; }, [this](StepMetrics metrics) { TakeStep(std::move(metrics)); }));
+  return redone_.Read([this] { redone_steps_ = 0; },
+                      [this](const StepMetrics& metrics) {
+                        TakeTime(metrics);
+                        ++redone_steps_;
+                      });
+}
+
+void StatusCollector::DescribeProgress(StatusFacts& facts) const {
+  facts.eval_loss = sums_.eval_loss;
+  facts.eval_step = sums_.eval_step;
+  facts.skipped_steps = sums_.skipped_steps;
+  facts.redone_steps = redone_steps_;
+  facts.training = sums_.training;
+  facts.evaluation = sums_.evaluation;
+  if (sums_.recent.empty()) return;
+  const StepMetrics& first = sums_.recent.front();
+  const StepMetrics& last = sums_.recent.back();
+  facts.last = last;
+  facts.step = last.step;
+  const std::optional<absl::Time> from = ParseTimeOfDay(first.time);
+  const std::optional<absl::Time> to = ParseTimeOfDay(last.time);
+  if (from && to && last.step > first.step) {
+    facts.per_step = (*to - *from) / (last.step - first.step);
+  } else if (last.step_ms > 0) {
+    facts.per_step = absl::Milliseconds(last.step_ms);
+  }
+  if (to) facts.silence = std::max(facts.now - *to, absl::ZeroDuration());
+}
+
+absl::StatusOr<StatusFacts> StatusCollector::Collect() {
+  const RunDirectory paths(run_dir_);
+  StatusFacts facts;
+  facts.run_dir = run_dir_;
+  facts.state = "stopped";
+  ANYORDER_ASSIGN_OR_RETURN(facts.ledger, ReadLedger(paths.ledger));
+  const std::vector<int64_t> jobs = SlurmJobsOf(run_dir_, facts.ledger);
+  const absl::Status is_run = CheckIsRun(run_dir_);
+  std::error_code error;
+  // A job that waits for its first start has a batch script and no configuration yet.
+  if (!is_run.ok() && !std::filesystem::is_directory(run_dir_ + "/slurm", error)) return is_run;
+  if (is_run.ok()) {
+    ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(paths.config, {}));
+    facts.steps = config.train.steps;
+  }
+  facts.has_met_slurm = !jobs.empty();
+  if (facts.has_met_slurm) facts.slurm = AskSlurm(jobs, kSlurmPatience);
+  ANYORDER_RETURN_IF_ERROR(ReadSteps());
+  ANYORDER_ASSIGN_OR_RETURN(facts.checkpoints, ckpt::ListCheckpoints(run_dir_));
+  facts.now = absl::Now();
+  DescribeProgress(facts);
+  const LedgerSummary summary = Summarize(facts.ledger);
+  facts.run_id = summary.run_id;
+  facts.starts = summary.incarnations;
+  facts.restarts = CountRestarts(facts.ledger);
+  for (const LedgerRecord& record : facts.ledger) {
+    if (record.event != "start") continue;
+    facts.ranks = record.ranks;
+    facts.nodes = record.nodes;
+  }
+  facts.owner = LiveOwner(run_dir_, facts.slurm);
+  const bool is_running = !facts.owner.empty();
+  facts.wall = WallTimeOf(facts.ledger, newest_lines_, is_running, facts.now);
+  facts.commit = FindLastCommit(facts);
+  if (is_running) {
+    facts.state = "running";
+    if (facts.per_step)
+      facts.left = *facts.per_step * std::max<int64_t>(0, facts.steps - facts.step);
+  } else {
+    facts.silence.reset();
+    if (facts.steps > 0 && facts.step >= facts.steps) {
+      facts.state = "finished";
+    } else if (IsQueued(facts.slurm)) {
+      facts.state = "queued";
+    }
+  }
+  return facts;
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,101 @@
+// What a run is doing now: the files of its directory, joined with what Slurm says about its jobs.
+
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "ckpt/reader.h"
+#include "core/train/run/ledger.h"
+#include "core/train/run/metrics.h"
+#include "launcher/slurm/slurm_view.h"
+
+namespace anyorder::launcher {
+
+// The newest checkpoint that opens.
+struct LastCommit {
+  int64_t step = 0;
+  int64_t num_bytes = 0;
+  absl::Duration age;
+};
+
+struct StatusFacts {
+  absl::Time now;
+  std::string run_dir;
+  std::string run_id;
+  std::string state;  // running, stopped, finished; queued: a job of the run waits
+  std::string owner;  // the launcher that has the run, if it lives
+  int64_t step = 0;
+  int64_t steps = 0;  // 0: not known before the first start
+  int64_t starts = 0;
+  int64_t restarts = 0;  // starts after an end that left something to do
+  int64_t ranks = -1;    // of the last start, like the next
+  std::vector<std::string> nodes;
+  std::optional<StepMetrics> last;
+  std::optional<double> eval_loss;
+  int64_t eval_step = 0;
+  int64_t redone_steps = 0;  // trained, lost in a crash and trained again
+  int64_t skipped_steps = 0;
+  absl::Duration wall;      // from each start to the last that is known of it
+  absl::Duration training;  // in steps that count
+  absl::Duration evaluation;
+  std::optional<absl::Duration> per_step;  // wall time of late; with all that comes between steps
+  std::optional<absl::Duration> left;      // until the last step, while it runs
+  std::optional<absl::Duration> silence;   // since the last step, while it runs
+  std::optional<LastCommit> commit;
+  std::vector<ckpt::CheckpointInfo> checkpoints;  // newest first
+  std::vector<LedgerRecord> ledger;
+  bool has_met_slurm = false;
+  SlurmView slurm;  // of a run that met Slurm
+
+  double Goodput() const {
+    return wall > absl::ZeroDuration() ? absl::FDivDuration(training, wall) : 0;
+  }
+};
+
+// The launcher that has the run directory, as far as anybody can tell; "" for none. On another machine its process cannot be
+// looked at, but Slurm knows whether the job it belongs to still runs.
+std::string LiveOwner(const std::string& run_dir, const SlurmView& slurm);
+
+// Restarts among the starts of `ledger`: a launch of a run whose last start was done (exit status 0) is none.
+int64_t CountRestarts(const std::vector<LedgerRecord>& ledger);
+
+// Looks again and again, and reads of metrics.jsonl only what is new.
+class StatusCollector {
+ public:
+  explicit StatusCollector(const std::string& run_dir);
+
+  // InvalidArgument if the directory holds neither a run nor a batch script for one.
+  absl::StatusOr<StatusFacts> Collect();
+
+ private:
+  absl::Status ReadSteps();
+  void TakeStep(StepMetrics metrics);
+  void TakeTime(const StepMetrics& metrics);
+  void DescribeProgress(StatusFacts& facts) const;
+
+  const std::string run_dir_;
+  MetricsStream metrics_;
+  MetricsStream redone_;
+  // Of all lines so far.
+  struct Sums {
+    std::optional<double> eval_loss;
+    int64_t eval_step = 0;
+    int64_t skipped_steps = 0;
+    absl::Duration training;
+    absl::Duration evaluation;
+    std::deque<StepMetrics> recent;  // the last lines of one start
+  };
+  Sums sums_;
+  int64_t redone_steps_ = 0;
+  std::map<int64_t, absl::Time> newest_lines_;  // by incarnation, redone steps too
+};
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,337 @@
+#include "launcher/inspect/status_report.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+#include "core/base/status.h"
+#include "launcher/inspect/status_watch.h"
+#include "launcher/process/counted.h"
+
+namespace anyorder::launcher {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kShownCheckpoints = 3;
+constexpr size_t kShownRecords = 5;
+constexpr size_t kShownNodes = 8;
+// A run whose last step is older than this many steps, and than this, deserves a look.
+constexpr int64_t kSilentSteps = 20;
+constexpr absl::Duration kSilent = absl::Minutes(1);
+
+std::string UtcTime(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", time, absl::UTCTimeZone());
+}
+
+Json DescribeSlurm(const SlurmView& slurm) {
+  Json json = {{"jobs", Json::array()}, {"forgotten", slurm.forgotten}};
+  for (const SlurmJob& job : slurm.jobs) {
+    Json& row = json["jobs"].emplace_back(Json{{"id", job.id},
+                                               {"state", job.state},
+                                               {"reason", job.reason},
+                                               {"partition", job.partition},
+                                               {"nodes", job.nodes},
+                                               {"num_nodes", job.num_nodes},
+                                               {"restarts", job.restarts},
+                                               {"dependency", job.dependency},
+                                               {"exit_code", job.exit_code}});
+    if (job.run_time) row["seconds_run"] = absl::ToDoubleSeconds(*job.run_time);
+    if (job.time_left) row["seconds_left"] = absl::ToDoubleSeconds(*job.time_left);
+    if (job.start) row["expected_start"] = UtcTime(*job.start);
+  }
+  json["problem"] = slurm.problem;
+  return json;
+}
+
+void DescribeNow(const StatusFacts& facts, Json& json) {
+  if (facts.last) {
+    json["loss"] = facts.last->loss;
+    json["tokens_per_second"] = facts.last->tokens_per_second;
+  }
+  if (facts.eval_loss) {
+    json["eval_loss"] = *facts.eval_loss;
+    json["eval_step"] = facts.eval_step;
+  }
+  if (facts.per_step) json["seconds_per_step"] = absl::ToDoubleSeconds(*facts.per_step);
+  if (facts.left) json["eta_seconds"] = absl::ToDoubleSeconds(*facts.left);
+  if (facts.silence) json["seconds_since_step"] = absl::ToDoubleSeconds(*facts.silence);
+  if (facts.commit) {
+    json["committed_step"] = facts.commit->step;
+    json["committed_bytes"] = facts.commit->num_bytes;
+    json["committed_age_seconds"] = absl::ToDoubleSeconds(facts.commit->age);
+  }
+}
+
+Json Describe(const StatusFacts& facts) {
+  Json json = {{"run_dir", facts.run_dir},
+               {"run_id", facts.run_id},
+               {"time", UtcTime(facts.now)},
+               {"state", facts.state},
+               {"owner", facts.owner},
+               {"step", facts.step},
+               {"steps", facts.steps},
+               {"starts", facts.starts}};
+  if (facts.ranks >= 0) json["ranks"] = facts.ranks;
+  if (!facts.nodes.empty()) json["nodes"] = facts.nodes;
+  DescribeNow(facts, json);
+  json["restarts"] = facts.restarts;
+  json["redone_steps"] = facts.redone_steps;
+  json["skipped_steps"] = facts.skipped_steps;
+  json["wall_seconds"] = absl::ToDoubleSeconds(facts.wall);
+  json["training_seconds"] = absl::ToDoubleSeconds(facts.training);
+  json["evaluation_seconds"] = absl::ToDoubleSeconds(facts.evaluation);
+  json["goodput"] = facts.Goodput();
+  json["checkpoints"] = Json::array();
+  for (const ckpt::CheckpointInfo& info : facts.checkpoints)
+    json["checkpoints"].push_back(
+        {{"step", info.step}, {"bytes", info.num_bytes}, {"opens", info.opens}});
+  if (facts.has_met_slurm) json["slurm"] = DescribeSlurm(facts.slurm);
+  return json;
+}
+
+std::string Some(const std::vector<std::string>& names, size_t limit) {
+  if (names.size() <= limit) return absl::StrJoin(names, " ");
+  return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + limit, " "),
+                      " and ",
+                      names.size() - limit,
+                      " more");
+}
+
+std::string Bytes(int64_t bytes) {
+  const double mib = static_cast<double>(bytes) / (1 << 20);
+  return mib < 1024 ? absl::StrFormat("%.1f MiB", mib) : absl::StrFormat("%.1f GiB", mib / 1024);
+}
+
+// "PENDING (Resources), expected to start ..."
+std::string Words(const SlurmJob& job) {
+  std::string text = absl::StrCat("job ", job.id, " ", job.state);
+  if (!job.reason.empty()) absl::StrAppend(&text, " (", job.reason, ")");
+  if (!job.nodes.empty()) {
+    absl::StrAppend(&text, " on ", job.nodes);
+  } else if (job.num_nodes > 0) {
+    absl::StrAppend(&text, ", wants ", Counted(job.num_nodes, "node"));
+  }
+  if (!job.partition.empty()) absl::StrAppend(&text, ", partition ", job.partition);
+  if (!job.dependency.empty()) absl::StrAppend(&text, ", after ", job.dependency);
+  if (job.start) absl::StrAppend(&text, ", expected ", UtcTime(*job.start));
+  if (job.time_left) absl::StrAppend(&text, ", ", HumanDuration(*job.time_left), " left");
+  if (job.restarts > 0) absl::StrAppend(&text, ", restarts ", job.restarts);
+  if (!job.exit_code.empty()) absl::StrAppend(&text, ", exit ", job.exit_code);
+  return text;
+}
+
+std::vector<std::string> SlurmLines(const StatusFacts& facts) {
+  std::vector<std::string> lines;
+  for (const SlurmJob& job : facts.slurm.jobs) {
+    lines.push_back(Words(job));
+    if (job.time_left && facts.left && *facts.left > *job.time_left)
+      lines.back() += ": will be cut off and must go on";
+  }
+  for (const int64_t id : facts.slurm.forgotten)
+    lines.push_back(absl::StrCat("job ", id, " is over and forgotten; see sacct -j ", id));
+  if (!facts.slurm.problem.empty()) lines.push_back(facts.slurm.problem);
+  return lines;
+}
+
+// Labels stand in a column; values are one line each.
+class Screen {
+ public:
+  void Add(absl::string_view label, absl::string_view value) {
+    std::string line = absl::StrFormat("%-12s %s", label, value);
+    line.erase(
+        std::remove_if(line.begin(), line.end(), [](char c) { return absl::ascii_iscntrl(c); }),
+        line.end());
+    absl::StrAppend(&text_, line, "\n");
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+std::string ProgressBar(int64_t step, int64_t steps) {
+  constexpr int64_t kCells = 30;
+  const int64_t done = steps > 0 ? std::min(kCells, kCells * step / steps) : 0;
+  return absl::StrCat("[",
+                      std::string(static_cast<size_t>(done), '#'),
+                      std::string(static_cast<size_t>(kCells - done), '.'),
+                      "]");
+}
+
+void AddState(const StatusFacts& facts, Screen& screen) {
+  screen.Add("run",
+             absl::StrFormat("%s (%s), %s, %s",
+                             facts.run_dir,
+                             facts.starts == 0 ? "not started" : facts.run_id,
+                             Counted(facts.starts, "start"),
+                             Counted(facts.restarts, "restart")));
+  std::string state = facts.state;
+  if (facts.ranks >= 0 && facts.state == "running") {
+    absl::StrAppend(&state, ", ", Counted(facts.ranks, "rank"));
+    if (!facts.nodes.empty()) absl::StrAppend(&state, " on ", Some(facts.nodes, kShownNodes));
+  }
+  screen.Add("state", state);
+  if (!facts.owner.empty()) screen.Add("owner", facts.owner);
+  if (facts.silence && facts.per_step &&
+      *facts.silence > std::max(kSilent, kSilentSteps * *facts.per_step)) {
+    screen.Add(
+        "warning",
+        absl::StrCat(
+            "no step for ", HumanDuration(*facts.silence), "; see train.log in the run directory"));
+  }
+  for (const std::string& line : SlurmLines(facts))
+    screen.Add("slurm", line);
+}
+
+void AddProgress(const StatusFacts& facts, Screen& screen) {
+  if (facts.steps > 0) {
+    screen.Add("step",
+               absl::StrFormat(
+                   "%d of %d %s %.0f %%",
+                   facts.step,
+                   facts.steps,
+                   ProgressBar(facts.step, facts.steps),
+                   100.0 * static_cast<double>(facts.step) / static_cast<double>(facts.steps)));
+  }
+  if (facts.last && std::isfinite(facts.last->loss)) {
+    screen.Add("loss", absl::StrFormat("%.4f", facts.last->loss));
+  } else if (facts.last) {
+    screen.Add("loss", "not a number");
+  }
+  if (facts.last) {
+    std::string speed = absl::StrFormat("%.0f tokens/s", facts.last->tokens_per_second);
+    if (facts.per_step) absl::StrAppend(&speed, ", ", HumanDuration(*facts.per_step), " a step");
+    if (facts.left)
+      absl::StrAppend(
+          &speed, ", ETA ", HumanDuration(*facts.left), ", ", UtcTime(facts.now + *facts.left));
+    screen.Add("speed", speed);
+  }
+  if (facts.eval_loss && std::isfinite(*facts.eval_loss)) {
+    screen.Add("held-out",
+               absl::StrFormat("%.4f after step %d (%.1f s in evaluations)",
+                               *facts.eval_loss,
+                               facts.eval_step,
+                               absl::ToDoubleSeconds(facts.evaluation)));
+  }
+}
+
+void AddCheckpoints(const StatusFacts& facts, Screen& screen) {
+  if (facts.commit) {
+    std::string text = absl::StrCat("step ",
+                                    facts.commit->step,
+                                    ", ",
+                                    HumanDuration(facts.commit->age),
+                                    " ago, ",
+                                    Bytes(facts.commit->num_bytes));
+    if (facts.step > facts.commit->step)
+      absl::StrAppend(
+          &text, "; a crash now loses ", Counted(facts.step - facts.commit->step, "step"));
+    screen.Add("committed", text);
+  } else {
+    screen.Add("committed", "nothing yet");
+  }
+  size_t shown = 0;
+  for (const ckpt::CheckpointInfo& info : facts.checkpoints) {
+    if (info.opens && ++shown > kShownCheckpoints) continue;
+    screen.Add("checkpoint",
+               absl::StrCat(
+                   "step ", info.step, ", ", Bytes(info.num_bytes), info.opens ? "" : "  DAMAGED"));
+  }
+  if (shown > kShownCheckpoints)
+    screen.Add("", absl::StrCat("and ", shown - kShownCheckpoints, " older"));
+}
+
+void AddRecords(const StatusFacts& facts, Screen& screen) {
+  // The end of the story is what a reader wants; the ledger has the rest.
+  const size_t shown = std::min(facts.ledger.size(), kShownRecords);
+  for (auto record = facts.ledger.end() - static_cast<int64_t>(shown); record != facts.ledger.end();
+       ++record) {
+    std::string text = absl::StrCat(record->time, " ", record->event);
+    if (record->step >= 0) absl::StrAppend(&text, " step ", record->step);
+    if (record->last_step >= 0)
+      absl::StrAppend(&text, " steps ", record->first_step + 1, " to ", record->last_step);
+    if (record->exit_status >= 0) absl::StrAppend(&text, " status ", record->exit_status);
+    absl::StrAppend(&text, record->detail.empty() ? "" : " ", record->detail);
+    screen.Add("ledger", text);
+  }
+}
+
+absl::Status PrintOnce(const StatusOptions& options) {
+  ANYORDER_ASSIGN_OR_RETURN(const StatusFacts facts, StatusCollector(options.run_dir).Collect());
+  if (options.json) {
+    Json json = Describe(facts);
+    if (options.verified_checkpoints) json["verified_checkpoints"] = *options.verified_checkpoints;
+    std::puts(json.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+    return absl::OkStatus();
+  }
+  std::fputs(StatusScreen(facts).c_str(), stdout);
+  if (options.verified_checkpoints) {
+    std::printf("%-12s every byte of %s agrees with its checksum\n",
+                "verified",
+                Counted(*options.verified_checkpoints, "checkpoint").c_str());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string HumanDuration(absl::Duration duration) {
+  const double seconds = absl::ToDoubleSeconds(duration);
+  if (seconds < 1) return absl::StrFormat("%.0f ms", 1e3 * seconds);
+  if (seconds < 60) return absl::StrFormat("%.1f s", seconds);
+  const auto whole = static_cast<int64_t>(seconds);
+  if (whole < 3600) return absl::StrFormat("%d min %d s", whole / 60, whole % 60);
+  if (whole < 86400) return absl::StrFormat("%d h %d min", whole / 3600, whole / 60 % 60);
+  return absl::StrFormat("%d d %d h", whole / 86400, whole / 3600 % 24);
+}
+
+std::string StatusScreen(const StatusFacts& facts) {
+  Screen screen;
+  AddState(facts, screen);
+  AddProgress(facts, screen);
+  AddCheckpoints(facts, screen);
+  screen.Add("time",
+             absl::StrFormat("%s, %.0f %% of it in steps that count; %s redone, %d skipped",
+                             HumanDuration(facts.wall),
+                             100 * facts.Goodput(),
+                             Counted(facts.redone_steps, "step"),
+                             facts.skipped_steps));
+  AddRecords(facts, screen);
+  return screen.text();
+}
+
+std::string StatusLine(const StatusFacts& facts) {
+  std::string line = absl::StrFormat(
+      "%s %s step %d of %d", UtcTime(facts.now), facts.state, facts.step, facts.steps);
+  if (facts.last)
+    absl::StrAppendFormat(
+        &line, ", loss %.4f, %.0f tokens/s", facts.last->loss, facts.last->tokens_per_second);
+  if (facts.left) absl::StrAppend(&line, ", ETA ", HumanDuration(*facts.left));
+  if (facts.commit)
+    absl::StrAppend(
+        &line, ", committed ", facts.commit->step, " ", HumanDuration(facts.commit->age), " ago");
+  absl::StrAppendFormat(&line, ", goodput %.0f %%", 100 * facts.Goodput());
+  for (const SlurmJob& job : facts.slurm.jobs)
+    absl::StrAppend(&line, ", job ", job.id, " ", job.state);
+  return line;
+}
+
+std::string StatusJsonLine(const StatusFacts& facts) {
+  return Describe(facts).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+absl::Status PrintStatus(const StatusOptions& options) {
+  if (!options.watch_seconds) return PrintOnce(options);
+  return WatchStatus(options.run_dir, options.json, absl::Seconds(*options.watch_seconds));
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,87 @@
+#include "launcher/inspect/status_watch.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+#include "core/base/status.h"
+#include "launcher/inspect/status_report.h"
+#include "launcher/process/display_width.h"
+
+namespace anyorder::launcher {
+namespace {
+
+// Whether a signal of `signals`, a signalfd, came within `interval`. It is taken, or it would end us once it is let through.
+bool WasInterrupted(int signals, absl::Duration interval) {
+  pollfd waiting = {signals, POLLIN, 0};
+  const int64_t ms = std::clamp<int64_t>(absl::ToInt64Milliseconds(interval), 1, 1 << 30);
+  if (::poll(&waiting, 1, static_cast<int>(ms)) <= 0) return false;
+  signalfd_siginfo taken;
+  return ::read(signals, &taken, sizeof taken) == sizeof taken;
+}
+
+winsize TerminalSize() {
+  winsize size = {};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col == 0)
+    size = {24, 80, 0, 0};
+  return size;
+}
+
+}  // namespace
+
+std::string Redraw(
+    absl::string_view screen, int64_t rows, int64_t columns, int64_t lines_before, int64_t* lines) {
+  std::vector<absl::string_view> all = absl::StrSplit(screen, '\n');
+  if (!all.empty() && all.back().empty()) all.pop_back();
+  // The cursor rests in the line below.
+  *lines = std::min<int64_t>(static_cast<int64_t>(all.size()), std::max<int64_t>(rows - 1, 1));
+  std::string bytes;
+  if (lines_before > 0) absl::StrAppend(&bytes, "\r\x1b[", lines_before, "A");
+  for (int64_t i = 0; i < *lines; ++i)
+    absl::StrAppend(&bytes, data::FittingPrefix(all[static_cast<size_t>(i)], columns), "\x1b[K\n");
+  return bytes + "\x1b[J";
+}
+
+absl::Status WatchStatus(const std::string& run_dir, bool json, absl::Duration interval) {
+  sigset_t ending;
+  sigemptyset(&ending);
+  sigaddset(&ending, SIGINT);
+  sigaddset(&ending, SIGTERM);
+  sigset_t before;
+  // Blocked, so that a drawing is never left half done.
+  ::sigprocmask(SIG_BLOCK, &ending, &before);
+  const int signals = ::signalfd(-1, &ending, SFD_CLOEXEC);
+  const absl::Cleanup restore = [&before, signals] {
+    ::close(signals);
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  };
+  if (signals < 0) return ErrnoStatus("signalfd for", run_dir);
+  const bool on_terminal = !json && ::isatty(STDOUT_FILENO) == 1;
+  StatusCollector collector(run_dir);
+  int64_t lines = 0;
+  for (;;) {
+    ANYORDER_ASSIGN_OR_RETURN(const StatusFacts facts, collector.Collect());
+    if (on_terminal) {
+      const winsize size = TerminalSize();
+      std::fputs(Redraw(StatusScreen(facts), size.ws_row, size.ws_col, lines, &lines).c_str(),
+                 stdout);
+    } else {
+      std::puts(json ? StatusJsonLine(facts).c_str() : StatusLine(facts).c_str());
+    }
+    // Whoever reads may be gone (a pipe to head).
+    if (std::fflush(stdout) != 0) return ErrnoStatus("write to", "standard output");
+    if (facts.state == "finished" || WasInterrupted(signals, interval)) return absl::OkStatus();
+  }
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,79 @@
+#include "launcher/process/new_directory.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "ckpt/file_system.h"
+#include "core/base/status.h"
+
+namespace anyorder::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+// umask can only be read by setting it; no other thread of this program makes files.
+mode_t CurrentUmask() {
+  const mode_t mask = umask(0);
+  umask(mask);
+  return mask;
+}
+
+}  // namespace
+
+absl::Status RefuseUnlessAbsentOrEmpty(const fs::path& output, const std::string& option) {
+  if (output.empty())
+    return absl::InvalidArgumentError(absl::StrCat(option, " is empty; name a directory"));
+  std::error_code error;
+  if (!fs::exists(output, error) ||
+      (fs::is_directory(output, error) && fs::is_empty(output, error)))
+    return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat(option,
+                   " '",
+                   output.string(),
+                   "' is not an empty directory; name another (nothing was changed)"));
+}
+
+absl::StatusOr<NewDirectory> NewDirectory::Create(const std::string& output,
+                                                  const std::string& option) {
+  NewDirectory directory;
+  directory.output_ = fs::path(output).lexically_normal();
+  if (!directory.output_.has_filename())
+    directory.output_ = directory.output_.parent_path();  // "dir/"
+  ANYORDER_RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(directory.output_, option));
+  std::error_code error;
+  const fs::path parent = directory.output_.parent_path();
+  if (!parent.empty()) fs::create_directories(parent, error);
+  if (error) return ErrnoStatus("mkdir", parent.string(), error.value());
+  // The name is nobody's: what an earlier start or the user left beside `output` stays.
+  std::string name = directory.output_.string() + ".partial-XXXXXX";
+  if (mkdtemp(name.data()) == nullptr) return ErrnoStatus("mkdir", name);
+  directory.temporary_ = name;
+  // mkdtemp makes it private; it is to be as readable as any other directory of the user.
+  fs::permissions(directory.temporary_, fs::perms(0777 & ~CurrentUmask()), error);
+  return directory;
+}
+
+NewDirectory::NewDirectory(NewDirectory&& other) noexcept
+    : output_(std::move(other.output_)), temporary_(std::exchange(other.temporary_, {})) {}
+
+NewDirectory::~NewDirectory() {
+  std::error_code error;
+  if (!temporary_.empty()) fs::remove_all(temporary_, error);
+}
+
+absl::Status NewDirectory::Publish() {
+  std::error_code error;
+  fs::rename(temporary_, output_, error);  // replaces an empty directory
+  if (error) return ErrnoStatus("rename", output_.string(), error.value());
+  temporary_.clear();
+  const std::string parent = output_.has_parent_path() ? output_.parent_path().string() : ".";
+  return ckpt::FileSystem::Posix()->SyncDirectory(parent);
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,110 @@
+#include "launcher/process/output_relay.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+
+#include "core/base/status.h"
+
+namespace anyorder::launcher {
+namespace {
+
+constexpr char kSrunError[] = "srun: error: ";
+constexpr char kSrunExit[] = ": Exited with exit code ";
+
+}  // namespace
+
+absl::StatusOr<OutputRelay> OutputRelay::Open(const std::string& log_path, bool is_shown) {
+  ANYORDER_ASSIGN_OR_RETURN(AppendFile log, AppendFile::Open(log_path));
+  return OutputRelay(std::move(log), is_shown);
+}
+
+OutputRelay::OutputRelay(OutputRelay&& other) noexcept
+    : log_(std::move(other.log_)),
+      is_shown_(other.is_shown_),
+      read_end_(std::exchange(other.read_end_, -1)),
+      write_end_(std::exchange(other.write_end_, -1)),
+      partial_(std::move(other.partial_)),
+      srun_error_(other.srun_error_),
+      srun_exit_status_(other.srun_exit_status_),
+      last_error_(std::move(other.last_error_)) {}
+
+OutputRelay::~OutputRelay() {
+  if (read_end_ >= 0) ::close(read_end_);
+  CloseWriteEnd();
+}
+
+absl::Status OutputRelay::NewPipe() {
+  if (read_end_ >= 0) ::close(read_end_);
+  CloseWriteEnd();
+  srun_error_ = absl::InfiniteFuture();
+  srun_exit_status_.reset();
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus("pipe", "output of the ranks");
+  read_end_ = ends[0];
+  write_end_ = ends[1];
+  ::fcntl(read_end_, F_SETFL, O_NONBLOCK);
+  return absl::OkStatus();
+}
+
+void OutputRelay::CloseWriteEnd() {
+  if (write_end_ >= 0) ::close(write_end_);
+  write_end_ = -1;
+}
+
+void OutputRelay::Pump(int timeout_ms) {
+  pollfd wanted{read_end_, POLLIN, 0};
+  if (::poll(&wanted, read_end_ >= 0 ? 1 : 0, timeout_ms) <= 0) return;
+  char bytes[4096];
+  ssize_t got = 0;
+  while ((got = ::read(read_end_, bytes, sizeof bytes)) > 0) {
+    Take("", absl::string_view(bytes, static_cast<size_t>(got)));
+  }
+  if (got == 0) {  // every writer is gone
+    ::close(read_end_);
+    read_end_ = -1;
+  }
+}
+
+void OutputRelay::Take(const std::string& source, absl::string_view bytes) {
+  // A terminal that went away must not stop the run.
+  [[maybe_unused]] const ssize_t shown =
+      is_shown_ ? ::write(STDERR_FILENO, bytes.data(), bytes.size()) : 0;
+  std::string& partial = partial_[source];
+  absl::StrAppend(&partial, bytes);
+  size_t begin = 0;
+  for (size_t end = partial.find('\n'); end != std::string::npos; end = partial.find('\n', begin)) {
+    TakeLine(absl::string_view(partial).substr(begin, end - begin));
+    begin = end + 1;
+  }
+  partial.erase(0, begin);
+}
+
+void OutputRelay::TakeLine(absl::string_view line) {
+  // Of a line that was redrawn, the last state is what stayed on the screen.
+  const size_t redrawn = line.rfind('\r');
+  if (redrawn != absl::string_view::npos) line.remove_prefix(redrawn + 1);
+  log_.Append(absl::StrCat(line, "\n")).IgnoreError();
+  // "srun: error: n2: task 3: Exited with exit code 74", "srun: error: n2: task 3: Killed", "srun: error: Node failure on n2"
+  if (absl::StartsWith(line, kSrunError) && srun_error_ == absl::InfiniteFuture()) {
+    srun_error_ = absl::Now();
+    const std::vector<absl::string_view> parts = absl::StrSplit(line, kSrunExit);
+    int status = 0;
+    if (parts.size() == 2 && absl::SimpleAtoi(parts[1], &status)) srun_exit_status_ = status;
+  }
+  if (absl::StartsWith(line, "anyorder-train: ") || absl::StartsWith(line, "anyorder-ckptd: ") ||
+      absl::StrContains(line, "CHECK")) {
+    last_error_ = std::string(line);
+  }
+}
+
+}  // namespace anyorder::launcher

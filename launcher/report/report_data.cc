@@ -1,0 +1,271 @@
+#include "launcher/report/report_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "core/train/run/config_file.h"
+#include "core/train/run/run_directory.h"
+#include "launcher/inspect/status_facts.h"
+
+namespace anyorder::launcher {
+namespace {
+
+// A picture is rarely wider than this many pixels.
+constexpr size_t kMaxBuckets = 1600;
+constexpr size_t kMaxLostBuckets = 400;
+constexpr size_t kMaxPoints = 1000;
+// First and last ones; a run with more has one story many times.
+constexpr size_t kMaxStarts = 400;
+constexpr size_t kMaxEvents = 400;
+
+std::optional<absl::Time> ParseTimeOfDay(const std::string& text) {
+  absl::Time time;
+  if (!absl::ParseTime(absl::RFC3339_full, text, &time, nullptr)) return std::nullopt;
+  return time;
+}
+
+// The first and last `limit` / 2 of `items`.
+template <typename T>
+void KeepEnds(size_t limit, std::vector<T>& items) {
+  if (items.size() <= limit) return;
+  const auto half = static_cast<int64_t>(limit / 2);
+  items.erase(items.begin() + half, items.end() - half);
+}
+
+class RunReader {
+ public:
+  explicit RunReader(const std::string& run_dir) : paths_(run_dir) { run_.run_dir = run_dir; }
+
+  absl::StatusOr<ReportRun> Read() {
+    ANYORDER_RETURN_IF_ERROR(ReadIdentity());
+    ANYORDER_RETURN_IF_ERROR(ReadSteps());
+    for (const LedgerRecord& record : ledger_)
+      TakeRecord(record);
+    DescribeEnds();
+    run_.wall = MeasureWallTime(ledger_, step_times_);
+    run_.smoothed_loss = Smoothed(run_.buckets, kLossCurve);
+    run_.num_commits = static_cast<int64_t>(run_.commits.size());
+    run_.commits = Thinned(run_.commits, kMaxPoints);
+    run_.evaluations = Thinned(run_.evaluations, kMaxPoints);
+    run_.num_starts = static_cast<int64_t>(run_.starts.size());
+    KeepEnds(kMaxStarts, run_.starts);
+    run_.num_events = static_cast<int64_t>(run_.events.size());
+    KeepEnds(kMaxEvents, run_.events);
+    return std::move(run_);
+  }
+
+ private:
+  double Seconds(absl::Time time) const { return absl::ToDoubleSeconds(time - run_.origin); }
+
+  absl::Status ReadIdentity() {
+    ANYORDER_RETURN_IF_ERROR(CheckIsRun(run_.run_dir));
+    std::error_code error;
+    std::filesystem::path place = std::filesystem::absolute(run_.run_dir, error);
+    place = place.lexically_normal();
+    if (!place.has_filename()) place = place.parent_path();
+    run_.name = place.filename().string();
+    ANYORDER_ASSIGN_OR_RETURN(run_.config, LoadRunConfig(paths_.config, {}));
+    ANYORDER_ASSIGN_OR_RETURN(run_.config_text, ReadWholeFile(paths_.config));
+    ANYORDER_ASSIGN_OR_RETURN(ledger_, ReadLedger(paths_.ledger));
+    const auto first = std::find_if(ledger_.begin(), ledger_.end(), [](const LedgerRecord& record) {
+      return record.event == "start" && ParseTimeOfDay(record.time);
+    });
+    if (first == ledger_.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'",
+                       run_.run_dir,
+                       "' never started: its ledger has no start, so there is nothing to draw; "
+                       "'anyorder launch --run-dir DIR' starts it"));
+    }
+    run_.origin = *ParseTimeOfDay(first->time);
+    run_.run_id = Summarize(ledger_).run_id;
+    run_.restarts = CountRestarts(ledger_);
+    return absl::OkStatus();
+  }
+
+  // Lines of older versions have no time of their own.
+  double TimeOf(const StepMetrics& line, double& last) const {
+    const std::optional<absl::Time> time = ParseTimeOfDay(line.time);
+    last = time ? Seconds(*time) : last + line.step_ms / 1e3;
+    return last;
+  }
+
+  absl::Status ReadSteps() {
+    Downsampler counted(kMaxBuckets);
+    Downsampler lost(kMaxLostBuckets);
+    const auto add = [this](const StepMetrics& line, double time, bool is_redone, Downsampler& to) {
+      to.Add(time,
+             line.step,
+             line.incarnation,
+             {line.loss, line.lr, line.grad_norm, line.tokens_per_second, line.ckpt_stall_ms});
+      step_times_.push_back(StepTimeOf(line, is_redone));
+      int64_t& last_step = last_steps_.try_emplace(line.incarnation, line.step).first->second;
+      last_step = std::max(last_step, line.step);
+      run_.seconds = std::max(run_.seconds, time);
+      run_.peak_rss_bytes = std::max(run_.peak_rss_bytes, line.peak_rss_bytes);
+    };
+    run_.last_loss = std::nan("");
+    double last = 0;
+    ANYORDER_RETURN_IF_ERROR(MetricsStream(paths_.metrics)
+                                 .Read([] {},
+                                       [&](StepMetrics line) {
+                                         add(line, TimeOf(line, last), false, counted);
+                                         Total(line, last);
+                                       }));
+    last = 0;
+    ANYORDER_RETURN_IF_ERROR(MetricsStream(paths_.redone)
+                                 .Read([] {},
+                                       [&](StepMetrics line) {
+                                         add(line, TimeOf(line, last), true, lost);
+                                         ++run_.redone_steps;
+                                       }));
+    run_.buckets = counted.buckets();
+    run_.lost = lost.buckets();
+    return absl::OkStatus();
+  }
+
+  void Total(const StepMetrics& line, double time) {
+    run_.step = line.step;
+    run_.tokens += line.tokens;
+    run_.skipped_steps += line.skipped ? 1 : 0;
+    run_.not_finite_losses += std::isfinite(line.loss) ? 0 : 1;
+    run_.training_seconds += line.step_ms / 1e3;
+    run_.last_loss = line.loss;
+    run_.last_losses = line.losses;
+    if (line.held_out)
+      run_.evaluations.push_back(
+          {time, line.step, line.held_out->loss, line.held_out->standard_error});
+  }
+
+  void TakeRecord(const LedgerRecord& record) {
+    const std::optional<absl::Time> time_of_day = ParseTimeOfDay(record.time);
+    if (!time_of_day) return;
+    const double time = Seconds(*time_of_day);
+    if (time >= 0) run_.seconds = std::max(run_.seconds, time);
+    if (!record.config_digest.empty()) run_.config_digest = record.config_digest;
+    if (!record.dataset_digest.empty()) run_.dataset_digest = record.dataset_digest;
+    if (record.event == "start") {
+      ReportStart start;
+      start.incarnation = record.incarnation;
+      start.ranks = record.ranks;
+      start.nodes = record.nodes;
+      start.slurm_job = record.slurm_job;
+      start.slurm_restart = record.slurm_restart;
+      start.begin = start.end = time;
+      run_.starts.push_back(std::move(start));
+      return;
+    }
+    if (record.event == "commit") run_.commits.push_back({time, record.step, 0, 0});
+    if (record.event == "skipped" || record.event == "rollback" || record.event == "schedule")
+      run_.events.push_back(Event(record, time));
+    if (run_.starts.empty() || run_.starts.back().incarnation != record.incarnation) return;
+    ReportStart& start = run_.starts.back();
+    start.end = std::max(start.end, time);
+    if (record.event == "train") {
+      start.train_begin = time;
+      start.from_step = record.step;
+    }
+    if (record.event == "stop" || record.event == "exit") start.exit_status = record.exit_status;
+    if (record.event == "stop") start.detail = record.detail;
+  }
+
+  static ReportEvent Event(const LedgerRecord& record, double time) {
+    std::vector<std::string> words;
+    if (!record.reason.empty()) words.push_back(record.reason);
+    if (record.last_step >= 0)
+      words.push_back(absl::StrCat("steps ", record.first_step + 1, " to ", record.last_step));
+    if (record.rank >= 0) words.push_back(absl::StrCat("first on rank ", record.rank));
+    if (!record.detail.empty()) words.push_back(record.detail);
+    return {time, record.step, record.incarnation, record.event, absl::StrJoin(words, ", ")};
+  }
+
+  void DescribeEnds() {
+    std::map<int64_t, double> last_times;
+    for (const std::vector<Bucket>* buckets : {&run_.buckets, &run_.lost})
+      for (const Bucket& bucket : *buckets) {
+        double& last = last_times[bucket.incarnation];
+        last = std::max(last, bucket.end);
+      }
+    for (size_t i = 0; i < run_.starts.size(); ++i) {
+      ReportStart& start = run_.starts[i];
+      const auto step = last_steps_.find(start.incarnation);
+      if (step != last_steps_.end()) start.last_step = step->second;
+      const auto last = last_times.find(start.incarnation);
+      if (last != last_times.end()) start.end = std::max(start.end, last->second);
+      if (i + 1 < run_.starts.size()) {
+        start.end = std::min(start.end, std::max(start.begin, run_.starts[i + 1].begin));
+        FindLostNodes(run_.starts[i + 1], start);
+      }
+    }
+    const bool is_running = !LiveOwner(run_.run_dir, {}).empty();
+    const bool is_done = run_.step >= run_.config.train.steps;
+    run_.state = is_running ? "running" : is_done ? "finished" : "stopped";
+    if (is_running) {
+      run_.starts.back().is_running = true;
+      run_.starts.back().end = Seconds(absl::Now());
+      run_.seconds = std::max(run_.seconds, run_.starts.back().end);
+    }
+  }
+
+  static void FindLostNodes(const ReportStart& next, ReportStart& start) {
+    // Another allocation has other nodes, and that is no loss.
+    if (next.nodes.empty() || next.slurm_job != start.slurm_job ||
+        next.slurm_restart != start.slurm_restart || start.exit_status == kExitDone)
+      return;
+    for (const std::string& node : start.nodes)
+      if (std::find(next.nodes.begin(), next.nodes.end(), node) == next.nodes.end())
+        start.lost_nodes.push_back(node);
+  }
+
+  const RunDirectory paths_;
+  ReportRun run_;
+  std::vector<LedgerRecord> ledger_;
+  std::vector<StepTime> step_times_;
+  std::map<int64_t, int64_t> last_steps_;  // by incarnation
+};
+
+}  // namespace
+
+absl::StatusOr<ReportRun> ReadReportRun(const std::string& run_dir) {
+  return RunReader(run_dir).Read();
+}
+
+std::string ExitWords(int64_t exit_status) {
+  switch (exit_status) {
+    case -1:
+      return "no trace of its end: the launcher was killed, too";
+    case kExitDone:
+      return "done";
+    case kExitUsage:
+      return "refused: bad configuration (64)";
+    case kExitData:
+      return "bad data (65)";
+    case kExitInternal:
+      return "internal error (70)";
+    case kExitIo:
+      return "the machine failed (74)";
+    case kExitRequeue:
+      return "stopped on request, to go on later (75)";
+    case kExitDoNotRestart:
+      return "ended for good (93)";
+    case 128 + 9:
+      return "killed (137)";
+    case 128 + 15:
+      return "terminated (143)";
+    default:
+      return absl::StrCat("exit status ", exit_status);
+  }
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,96 @@
+// Everything a report shows of one run, read in one pass over its files and of bounded size, whatever the number of steps
+// (the times of all steps, 80 bytes each, are held while they are summed up).
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "core/train/run/metrics.h"
+#include "core/train/run/run_config.h"
+#include "launcher/inspect/wall_time.h"
+#include "launcher/report/report_series.h"
+
+namespace anyorder::launcher {
+
+// Times of the structures below are seconds after ReportRun::origin.
+struct ReportStart {
+  int64_t incarnation = 0;
+  int64_t ranks = -1;
+  std::vector<std::string> nodes;  // empty: not recorded
+  int64_t slurm_job = -1;
+  int64_t slurm_restart = -1;
+  double begin = 0;
+  double end = 0;           // its last trace
+  double train_begin = -1;  // its ranks were ready; -1: never
+  int64_t from_step = -1;   // it went on after this step; -1: its ranks never trained
+  int64_t last_step = -1;   // that it trained, lost ones included
+  int64_t exit_status = -1;
+  bool is_running = false;
+  std::string detail;  // the ranks' own last words
+  // Nodes that the next start did without although the allocation stayed the same: they were lost.
+  std::vector<std::string> lost_nodes;
+};
+
+// One moment that deserves a mark: skipped and held back steps, changed settings.
+struct ReportEvent {
+  double time = 0;
+  int64_t step = -1;
+  int64_t incarnation = 0;
+  std::string kind;  // the ledger's event
+  std::string text;
+};
+
+struct ReportPoint {
+  double time = 0;
+  int64_t step = 0;
+  double value = 0;
+  double error = 0;
+};
+
+struct ReportRun {
+  std::string name;  // of its directory
+  std::string run_dir;
+  std::string run_id;
+  std::string config_digest;
+  std::string dataset_digest;
+  std::string config_text;
+  RunConfig config;
+  std::string state;   // running, stopped, finished
+  absl::Time origin;   // the first start
+  double seconds = 0;  // to the last trace
+  std::vector<Bucket> buckets;
+  std::vector<Bucket> lost;  // of steps that a crash lost
+  std::vector<double> smoothed_loss;
+  std::vector<ReportPoint> evaluations;  // value: held-out loss, error: its standard error
+  std::vector<ReportPoint> commits;
+  int64_t num_commits = 0;
+  std::vector<ReportStart> starts;
+  int64_t num_starts = 0;  // of which `starts` has the first and the last
+  std::vector<ReportEvent> events;
+  int64_t num_events = 0;
+  int64_t restarts = 0;
+  WallTime wall;
+  // Totals of the steps that count.
+  int64_t step = 0;
+  int64_t tokens = 0;
+  int64_t skipped_steps = 0;
+  int64_t redone_steps = 0;
+  int64_t not_finite_losses = 0;
+  double training_seconds = 0;
+  double last_loss = 0;  // NaN without a step
+  std::vector<NamedLoss> last_losses;
+  int64_t peak_rss_bytes = 0;
+};
+
+// InvalidArgument if `run_dir` is no run, or one that never started; DataLoss for a damaged ledger.
+absl::StatusOr<ReportRun> ReadReportRun(const std::string& run_dir);
+
+// "done", "stopped to be requeued (75)", "killed (137: SIGKILL)", ...
+std::string ExitWords(int64_t exit_status);
+
+}  // namespace anyorder::launcher

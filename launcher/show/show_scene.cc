@@ -1,0 +1,301 @@
+#include "launcher/show/show_scene.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+#include "core/config/attention_windows.h"
+#include "core/objective/objective.h"
+#include "core/objective/unilm/unilm.h"
+#include "data/sampling/sampler.h"
+#include "kernels/visibility.h"
+#include "launcher/show/show_text.h"
+
+namespace anyorder::launcher {
+namespace {
+
+// One sentence short enough to be A in a small picture, then longer ones.
+constexpr char kOwnText[] =
+    "New York is a city. It never sleeps. Ferries cross the wide harbour all night long. "
+    "Some people read. Others write letters home to their friends. Rain fell on the roofs.";
+
+// `first_half`: slots of the reuse part, 0 if it is a part of A.
+std::vector<ShownSection> PartsOf(const Scene& scene, int64_t first_half, ShownText& text) {
+  std::vector<ShownSection> parts;
+  TextSample sample = scene.sample;
+  if (sample.is_functional.empty()) return parts;
+  // Samples end with CLS; objectives may put it first.
+  const int64_t slots = static_cast<int64_t>(sample.tokens.size()) - sample.padding;
+  if (first_half == 0 && scene.batch.tokens[0] == text.class_id()) {
+    const auto to_front = [slots](auto& values) {
+      std::rotate(values.begin(), values.begin() + slots - 1, values.begin() + slots);
+    };
+    to_front(sample.tokens);
+    to_front(sample.is_functional);
+  }
+  if (first_half > 0) parts.push_back({0, first_half, "reuse"});
+  const char* next_segment = "A";
+  for (int64_t begin = first_half; begin < slots;) {
+    int64_t end = begin + 1;
+    if (sample.is_functional[begin] != 0) {
+      parts.push_back({begin, end, sample.tokens[begin] == text.class_id() ? "CLS" : "SEP"});
+    } else {
+      while (end < slots && sample.is_functional[end] == 0)
+        ++end;
+      parts.push_back({begin, end, next_segment});
+      next_segment = "B";
+    }
+    begin = end;
+  }
+  if (sample.padding > 0) parts.push_back({slots, slots + sample.padding, "padding"});
+  // Copies of tokens, after the text: those that only their group sees apart.
+  const auto text_end = static_cast<int64_t>(scene.sample.tokens.size());
+  const auto shown = static_cast<int64_t>(scene.content.size());
+  const auto grouped = std::count_if(
+      scene.content.begin() + text_end, scene.content.end(), [&](const ShownSlot& row) {
+        return scene.batch.row_grp[row.index] >= 0;
+      });
+  if (shown > text_end + grouped) parts.push_back({text_end, shown - grouped, "[M]"});
+  if (grouped > 0) parts.push_back({shown - grouped, shown, "[P]"});
+  return parts;
+}
+
+// Room for copies that this sample does not need is left out.
+void AddKeys(const ShownText& text, Scene& scene) {
+  const auto text_end = static_cast<int64_t>(scene.sample.tokens.size());
+  const Batch& batch = scene.batch;
+  const BatchShape& shape = batch.shape;
+  for (int64_t k = 0; k < shape.num_keys(); ++k) {
+    ShownSlot key;
+    key.index = k;
+    key.pos = batch.key_pos[k];
+    key.rank = batch.key_key[k];
+    const int64_t slot = k - shape.memory_rows;
+    if (slot >= text_end && batch.key_doc[k] == kernels::kDocPad) continue;
+    if (slot < 0) {
+      key.kind = SlotKind::kMemory;
+    } else if (slot < shape.content_rows) {
+      key.token = text.Name(batch.tokens[slot]);
+    } else {
+      key.kind = SlotKind::kQuery;
+    }
+    scene.keys.push_back(std::move(key));
+  }
+}
+
+void AddRows(const ShownText& text, Scene& scene) {
+  const auto text_end = static_cast<int64_t>(scene.sample.tokens.size());
+  const Batch& batch = scene.batch;
+  const BatchShape& shape = batch.shape;
+  std::vector<std::optional<std::string>> labels(shape.num_rows());
+  std::vector<bool> is_unused(shape.num_rows(), false);
+  for (int64_t t = 0; t < shape.targets; ++t) {
+    const int32_t row = batch.readout_rows[t];
+    if (batch.weights[t] > 0) {
+      labels[row] = text.Name(batch.labels[t]);
+    } else if (row >= shape.content_rows) {
+      is_unused[row] = !labels[row];
+    }
+  }
+  for (int64_t r = 0; r < shape.num_rows(); ++r) {
+    if (r >= text_end && r < shape.content_rows && batch.row_doc[r] == kernels::kDocPad) continue;
+    ShownSlot row;
+    row.kind = r < shape.content_rows ? SlotKind::kContent : SlotKind::kQuery;
+    row.index = r;
+    row.pos = batch.row_pos[r];
+    row.rank = batch.row_lim[r];
+    row.label = labels[r];
+    if (labels[r]) ++scene.num_targets;
+    if (row.kind == SlotKind::kContent) {
+      row.token = text.Name(batch.tokens[r]);
+      scene.content.push_back(std::move(row));
+    } else if (is_unused[r] && (!shape.query_is_key || batch.row_doc[r] == kernels::kDocPad)) {
+      ++scene.num_unused_queries;
+    } else {
+      if (row.label) row.token = *row.label;
+      scene.queries.push_back(std::move(row));
+    }
+  }
+}
+
+// Enough for the pairs of one step to come from all over it, and for the token after the last one.
+int64_t TextLength(const SamplingConfig& sampling, int64_t memory) {
+  return 8 * sampling.seq_len + 2 * memory + 64;
+}
+
+absl::StatusOr<ShownText> MakeText(const ShowOptions& options,
+                                   const SamplingConfig& sampling,
+                                   int64_t memory) {
+  const int64_t length = TextLength(sampling, memory);
+  if (options.tokens)
+    return ShownText::Numbered(length, std::max<int64_t>(2, sampling.seq_len / 6));
+  return ShownText::FromWords(options.text.empty() ? kOwnText : options.text, length);
+}
+
+// The lane reads its `begin`th token where the text's first word is to be (for a backward lane: the last one).
+int64_t OriginOf(const data::Sampler& sampler, const TextSample& at, int64_t advance, int64_t num) {
+  const int64_t begin = at.step % sampler.steps_per_epoch() * advance;
+  return at.backward ? num - begin : begin;
+}
+
+// Text of a side of a window.
+std::string SideText(int32_t side) {
+  return side < 0 ? "*" : absl::StrCat(side);
+}
+
+absl::Status ChooseWindow(const ModelConfig& model, const ShowOptions& options, Scene& scene) {
+  if (options.layer < 0 || options.layer >= model.num_layers || options.head < 0 ||
+      options.head >= model.num_heads) {
+    return absl::InvalidArgumentError(absl::StrCat("--layer ",
+                                                   options.layer,
+                                                   " --head ",
+                                                   options.head,
+                                                   ": must be below ",
+                                                   model.num_layers,
+                                                   " and ",
+                                                   model.num_heads));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<kernels::Band> bands, AttentionWindows(model));
+  if (bands.empty()) return absl::OkStatus();
+  scene.band = bands[options.layer * model.num_heads + options.head];
+  if (scene.band.unlimited()) return absl::OkStatus();
+  scene.window = absl::StrCat("window ",
+                              SideText(scene.band.left),
+                              ":",
+                              SideText(scene.band.right),
+                              scene.band.stride > 1 ? absl::StrCat(":", scene.band.stride) : "",
+                              " of layer ",
+                              options.layer,
+                              ", head ",
+                              options.head);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& options) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                            MakeObjective(config.objective.name, config.model, config.sampling));
+  const BatchShape shape = objective->Shape(1);
+  ANYORDER_ASSIGN_OR_RETURN(ShownText text, MakeText(options, config.sampling, shape.memory_rows));
+  if (objective->sample_kind() == SampleKind::kExamples) {
+    const TaskConfig& task = config.model.task;
+    text.MakeExample(task.has_head() ? task.task : ExampleTask::kGeneration,
+                     task.num_classes,
+                     config.sampling.seq_len);
+  }
+  const bool own_lanes = options.config.empty() && options.run_dir.empty();
+  const int64_t lanes = own_lanes ? 2 : config.train.lanes;
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Sampler> sampler,
+                            data::Sampler::Create(text,
+                                                  config.sampling,
+                                                  objective->sample_kind(),
+                                                  static_cast<uint64_t>(config.train.seed),
+                                                  lanes));
+  if (options.lane < 0 || options.lane >= lanes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--lane ", options.lane, ": must be in [0, ", lanes, ")"));
+  }
+  TextSample at;
+  at.step = options.step >= 0
+                ? options.step
+                : (shape.memory_rows + shape.advance - 1) / std::max<int64_t>(1, shape.advance);
+  at.backward = sampler->IsBackward(options.lane);
+  text.SetOrigin(OriginOf(*sampler, at, shape.advance, text.num_tokens()));
+
+  Scene scene(shape);
+  ANYORDER_ASSIGN_OR_RETURN(scene.sample, sampler->Sample(options.lane, at.step));
+  objective->BuildLane(scene.sample, 0, scene.batch);
+  scene.objective = config.objective.name;
+  if (objective->sample_kind() == SampleKind::kModePairs)
+    absl::StrAppend(&scene.objective, ", ", UnilmModeName(scene.sample.mode));
+  scene.seed = static_cast<uint64_t>(config.train.seed);
+  ANYORDER_RETURN_IF_ERROR(ChooseWindow(config.model, options, scene));
+  AddKeys(text, scene);
+  AddRows(text, scene);
+  scene.parts = PartsOf(scene, objective->has_reuse_part() ? config.sampling.reuse_len : 0, text);
+  return scene;
+}
+
+bool Scene::Sees(const ShownSlot& row, const ShownSlot& key) const {
+  return kernels::IsVisible(batch.rows(), row.index, batch.keys(), key.index, band);
+}
+
+std::string Scene::RankText(const ShownSlot& key) {
+  const bool has_rank = key.kind != SlotKind::kMemory && key.rank != kernels::kKeyNever;
+  return has_rank ? absl::StrCat(key.rank) : "";
+}
+
+std::string Scene::Why(const ShownSlot& row, const ShownSlot& key) const {
+  if (key.rank <= row.rank) return absl::StrCat("rank ", key.rank, " <= ", row.rank);
+  return absl::StrCat("both are in group ", batch.row_grp[row.index]);
+}
+
+bool Scene::IsSelf(const ShownSlot& row, const ShownSlot& key) const {
+  return key.kind == row.kind && key.pos == row.pos &&
+         key.index - batch.shape.memory_rows == row.index;
+}
+
+bool Scene::StartsBlock(size_t k) const {
+  if (k == 0) return false;
+  if (keys[k].kind != keys[k - 1].kind) return true;
+  const int64_t slot = keys[k].index - batch.shape.memory_rows;
+  if (keys[k].kind != SlotKind::kContent) return false;
+  const bool begins_copies = slot == static_cast<int64_t>(sample.tokens.size());
+  const bool begins_groups =
+      batch.key_grp[keys[k].index] >= 0 && batch.key_grp[keys[k - 1].index] < 0;
+  return begins_copies || begins_groups || (HasReusePart() && slot == parts[1].begin);
+}
+
+std::string Scene::Order(const std::string& arrow) const {
+  std::vector<std::pair<int32_t, int64_t>> slots;
+  for (const ShownSlot& key : keys) {
+    const int64_t slot = key.index - batch.shape.memory_rows;
+    if (key.kind == SlotKind::kContent && slot < static_cast<int64_t>(sample.tokens.size()))
+      slots.emplace_back(key.rank, slot);
+  }
+  std::vector<std::pair<int32_t, int64_t>> sorted = slots;
+  std::stable_sort(sorted.begin(), sorted.end());
+  std::set<int32_t> ranks;
+  for (const auto& [rank, slot] : sorted)
+    ranks.insert(rank);
+  if (ranks.size() == 1 || (sorted == slots && ranks.size() == slots.size())) return "";
+  std::string order;
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    if (i > 0) absl::StrAppend(&order, sorted[i].first == sorted[i - 1].first ? " " : arrow);
+    absl::StrAppend(&order, sorted[i].second);
+  }
+  return order;
+}
+
+std::string Scene::Title() const {
+  return absl::StrCat(objective,
+                      ": ",
+                      batch.shape.content_rows,
+                      " slots",
+                      batch.shape.memory_rows > 0
+                          ? absl::StrCat(" after ", batch.shape.memory_rows, " of memory")
+                          : "",
+                      ", ",
+                      num_targets,
+                      num_targets == 1 ? " target" : " targets");
+}
+
+std::string Scene::Subtitle() const {
+  return absl::StrCat("seed ",
+                      seed,
+                      ", lane ",
+                      sample.lane,
+                      " (reads ",
+                      sample.backward ? "backward" : "forward",
+                      "), step ",
+                      sample.step,
+                      window.empty() ? "" : "; ",
+                      window);
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,567 @@
+#include "launcher/show/show_svg.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+
+#include "core/base/check.h"
+
+namespace anyorder::launcher {
+namespace {
+
+constexpr size_t kMostSlotsWithOwnCells = 64;
+constexpr double kMargin = 28;
+constexpr double kLabels = 158;   // left of a matrix: slot, token, limit
+constexpr double kReadout = 128;  // right of it: what is predicted
+constexpr double kArrowPanel = 128;
+
+// Colours by class, so that a dark page changes them all in one place.
+constexpr char kStyle[] = R"(<style>
+text{font-family:ui-sans-serif,system-ui,'Segoe UI',Helvetica,Arial,sans-serif;fill:#1e293b}
+.bg{fill:#ffffff}.dim{fill:#64748b}.h{font-weight:600}.tiny{fill:#94a3b8}
+.empty{fill:#f1f5f9}.line{stroke:#ffffff}.block{stroke:#475569}.mark{stroke:#cbd5e1}
+.m{fill:#a8b5c7}.c{fill:#4f8df7}.cs{fill:#1d4fc4}.q{fill:#f5a524}.qs{fill:#c2700a}
+.target{fill:#c2410c;font-weight:600}.off{fill:#ffffff;stroke:#cbd5e1}
+.me{fill:none;stroke:#94a3b8}.ce{fill:none;stroke:#4f8df7}.qe{fill:none;stroke:#f5a524}
+.on{fill:#ffffff;font-weight:600}
+@media (prefers-color-scheme:dark){
+text{fill:#e2e8f0}.bg{fill:#0f172a}.dim{fill:#94a3b8}.tiny{fill:#64748b}
+.empty{fill:#1e293b}.line{stroke:#0f172a}.block{stroke:#94a3b8}.mark{stroke:#334155}
+.m{fill:#64748b}.c{fill:#3b7ff0}.cs{fill:#9cc2ff}.q{fill:#e59413}.qs{fill:#ffd591}
+.target{fill:#fdba74}.off{fill:#0f172a;stroke:#475569}
+.me{stroke:#64748b}.ce{stroke:#3b7ff0}.qe{stroke:#e59413}.on{fill:#0f172a}}
+</style>
+)";
+
+std::string Escaped(absl::string_view text) {
+  return absl::StrReplaceAll(
+      text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
+}
+
+// At most `most` code points, so that long words stay in their column.
+std::string Shortened(const std::string& word, size_t most) {
+  size_t used = 0;
+  for (size_t i = 0; i < word.size(); ++i) {
+    if ((word[i] & 0xC0) == 0x80) continue;
+    if (used == most - 1 && i + 1 < word.size()) {
+      const size_t rest = static_cast<size_t>(
+          std::count_if(word.begin() + static_cast<std::ptrdiff_t>(i), word.end(), [](char c) {
+            return (c & 0xC0) != 0x80;
+          }));
+      if (rest > 1) return word.substr(0, i) + "…";
+    }
+    ++used;
+  }
+  return word;
+}
+
+// Two decimals at most, none where none are needed.
+std::string Number(double value) {
+  std::string text = absl::StrFormat("%.2f", value);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
+enum class Anchor { kStart, kMiddle, kEnd };
+
+class Drawing {
+ public:
+  Drawing(const Scene& scene, const SvgStyle& style)
+      : scene_(scene),
+        style_(style),
+        own_cells_(scene.content.size() <= kMostSlotsWithOwnCells),
+        cell_(CellSize(scene.content.size())),
+        labels_(cell_ >= 9) {
+    width_ = 2 * kMargin + kLabels + kReadout + cell_ * static_cast<double>(scene.keys.size());
+    width_ = std::max(width_, 720.0);
+  }
+
+  std::string Draw() {
+    y_ = kMargin + 16;
+    Text(kMargin, y_, 20, "h", scene_.Title());
+    y_ += 20;
+    Text(kMargin, y_, 13, "dim", scene_.Subtitle());
+    DrawOrder();
+    y_ += 14;
+    if (style_.content) Matrix("Content stream", scene_.content, "c");
+    if (style_.queries && !scene_.queries.empty()) Matrix("Query stream", scene_.queries, "q");
+    if (style_.row >= 0) ArrowPanels();
+    Legend();
+    y_ += kMargin - 10;
+    return absl::StrCat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ",
+                        Number(width_),
+                        " ",
+                        Number(y_),
+                        "\" width=\"",
+                        Number(width_),
+                        "\" height=\"",
+                        Number(y_),
+                        "\" role=\"img\">\n<!-- ",
+                        kSvgMark,
+                        " -->\n<title>",
+                        Escaped(scene_.Title()),
+                        "</title>\n",
+                        kStyle,
+                        "<rect class=\"bg\" width=\"100%\" height=\"100%\" rx=\"8\"/>\n",
+                        body_,
+                        "</svg>\n");
+  }
+
+ private:
+  static double CellSize(size_t slots) {
+    if (slots <= 24) return 24;
+    if (slots <= 40) return 18;
+    if (slots <= 64) return 13;
+    return std::max(1.5, std::floor(20 * 760.0 / static_cast<double>(slots)) / 20);
+  }
+
+  double KeyX(size_t k) const { return kMargin + kLabels + cell_ * static_cast<double>(k); }
+  double KeyCentre(size_t k) const { return KeyX(k) + cell_ / 2; }
+  double KeysEnd() const { return KeyX(scene_.keys.size()); }
+
+  void Text(double x,
+            double y,
+            double size,
+            const char* css,
+            absl::string_view content,
+            Anchor anchor = Anchor::kStart) {
+    const char* at = anchor == Anchor::kStart    ? ""
+                     : anchor == Anchor::kMiddle ? " text-anchor=\"middle\""
+                                                 : " text-anchor=\"end\"";
+    absl::StrAppend(&body_,
+                    "<text x=\"",
+                    Number(x),
+                    "\" y=\"",
+                    Number(y),
+                    "\" font-size=\"",
+                    Number(size),
+                    "\" class=\"",
+                    css,
+                    "\"",
+                    at,
+                    ">",
+                    Escaped(content),
+                    "</text>\n");
+  }
+
+  void Line(double x0, double y0, double x1, double y1, const char* css, double width) {
+    absl::StrAppend(&body_,
+                    "<path class=\"",
+                    css,
+                    "\" stroke-width=\"",
+                    Number(width),
+                    "\" d=\"M",
+                    Number(x0),
+                    " ",
+                    Number(y0),
+                    "L",
+                    Number(x1),
+                    " ",
+                    Number(y1),
+                    "\"/>\n");
+  }
+
+  // The order that was drawn, where it fits a line or two.
+  void DrawOrder() {
+    const std::string order = scene_.Order(" → ");
+    if (order.empty() || scene_.content.size() > 24) return;
+    y_ += 22;
+    Text(kMargin, y_, 13, "dim", absl::StrCat("Order of the slots:  ", order));
+  }
+
+  // The head of a matrix: parts, tokens, slot numbers, ranks.
+  void Head(const char* name) {
+    const double top = y_;
+    Text(kMargin, top + 15, 15, "h", name);
+    PartBrackets(top + 14);
+    if (!labels_) {
+      y_ = top + 26;
+      return;
+    }
+    const double tokens = top + 84;
+    for (size_t k = 0; k < scene_.keys.size(); ++k) {
+      const ShownSlot& key = scene_.keys[k];
+      const double x = KeyCentre(k);
+      const double size = cell_ >= 18 ? 12 : 9;
+      absl::StrAppend(&body_,
+                      "<text transform=\"translate(",
+                      Number(x + size / 3),
+                      " ",
+                      Number(tokens),
+                      ") rotate(-90)\" font-size=\"",
+                      Number(size),
+                      "\" class=\"",
+                      IsTarget(key)                    ? "target"
+                      : key.kind == SlotKind::kContent ? "ink"
+                                                       : "dim",
+                      "\">",
+                      Escaped(key.kind == SlotKind::kMemory ? "·" : Shortened(key.token, 9)),
+                      "</text>\n");
+    }
+    Text(kMargin + kLabels - 8, tokens + 14, 11, "dim", "slot", Anchor::kEnd);
+    Text(kMargin + kLabels - 8, tokens + 28, 11, "dim", "rank", Anchor::kEnd);
+    for (size_t k = 0; k < scene_.keys.size(); ++k) {
+      const ShownSlot& key = scene_.keys[k];
+      const double size = cell_ >= 18 ? 11 : 7.5;
+      Text(KeyCentre(k), tokens + 14, size, "dim", absl::StrCat(key.pos), Anchor::kMiddle);
+      if (key.kind == SlotKind::kContent)
+        Text(KeyCentre(k), tokens + 28, size, "ink", Scene::RankText(key), Anchor::kMiddle);
+    }
+    y_ = tokens + 36;
+  }
+
+  void PartBrackets(double y) {
+    struct Span {
+      size_t begin, end;
+      std::string name;
+    };
+    std::vector<Span> spans;
+    const auto memory = static_cast<size_t>(scene_.batch.shape.memory_rows);
+    if (memory > 0) spans.push_back({0, memory, "memory"});
+    for (const ShownSection& part : scene_.parts) {
+      spans.push_back({memory + static_cast<size_t>(part.begin),
+                       memory + static_cast<size_t>(part.end),
+                       part.name});
+    }
+    if (scene_.parts.empty()) spans.push_back({memory, memory + scene_.content.size(), "text"});
+    for (const Span& span : spans) {
+      const double x0 = KeyX(span.begin) + 2;
+      const double x1 = KeyX(span.end) - 2;
+      if (x1 - x0 < 1) continue;
+      absl::StrAppend(&body_,
+                      "<path class=\"me\" d=\"M",
+                      Number(x0),
+                      " ",
+                      Number(y + 6),
+                      "v-4H",
+                      Number(x1),
+                      "v4\"/>\n");
+      const double size = x1 - x0 < 26 ? 9 : 12;
+      if (x1 - x0 >= 18) Text((x0 + x1) / 2, y - 3, size, "dim", span.name, Anchor::kMiddle);
+    }
+  }
+
+  bool IsTarget(const ShownSlot& key) const {
+    if (key.kind != SlotKind::kContent) return false;
+    return std::any_of(scene_.queries.begin(), scene_.queries.end(), [&](const ShownSlot& row) {
+      return row.label.has_value() && row.pos == key.pos;
+    });
+  }
+
+  void Matrix(const char* name, const std::vector<ShownSlot>& rows, const std::string& css) {
+    y_ += 22;
+    Head(name);
+    const double top = y_;
+    const double bottom = top + cell_ * static_cast<double>(rows.size());
+    absl::StrAppend(&body_,
+                    "<rect class=\"empty\" x=\"",
+                    Number(KeyX(0)),
+                    "\" y=\"",
+                    Number(top),
+                    "\" width=\"",
+                    Number(KeysEnd() - KeyX(0)),
+                    "\" height=\"",
+                    Number(bottom - top),
+                    "\"/>\n");
+    for (size_t r = 0; r < rows.size(); ++r) {
+      const double y = top + cell_ * static_cast<double>(r);
+      if (labels_) RowLabels(rows[r], y);
+      RowCells(rows[r], css, y);
+    }
+    if (labels_) Grid(top, bottom, rows.size());
+    Blocks(top, bottom, rows);
+    y_ = bottom + 6;
+  }
+
+  void RowLabels(const ShownSlot& row, double y) {
+    const double base = y + cell_ / 2 + 4;
+    const double size = cell_ >= 18 ? 12 : 9;
+    const bool is_target = row.kind == SlotKind::kQuery && row.label.has_value();
+    Text(kMargin + 18, base, size, "dim", absl::StrCat(row.pos), Anchor::kEnd);
+    Text(kMargin + 26, base, size, is_target ? "target" : "ink", Shortened(row.token, 10));
+    Text(kMargin + kLabels - 8,
+         base,
+         size,
+         "dim",
+         row.rank < -1 ? "nothing" : absl::StrCat("≤ ", row.rank),
+         Anchor::kEnd);
+    if (row.label) {
+      Text(KeysEnd() + 10,
+           base,
+           size,
+           is_target ? "target" : "dim",
+           absl::StrCat("→ ", Shortened(*row.label, 14)));
+    }
+  }
+
+  std::string CellClass(const ShownSlot& row, const ShownSlot& key, const std::string& css) const {
+    if (key.kind == SlotKind::kMemory) return "m";
+    return scene_.IsSelf(row, key) ? css + "s" : css;
+  }
+
+  // "row 5 (query, target 'York')"
+  static std::string Named(const ShownSlot& row) {
+    if (row.kind == SlotKind::kContent)
+      return absl::StrCat("row ", row.pos, " (content, '", row.token, "')");
+    return absl::StrCat("row ",
+                        row.pos,
+                        " (query, ",
+                        row.label ? absl::StrCat("target '", *row.label, "'") : "no target",
+                        ")");
+  }
+
+  std::string Tooltip(const ShownSlot& row, size_t first, size_t end) const {
+    const ShownSlot& key = scene_.keys[first];
+    if (end - first > 1) {
+      return absl::StrCat(Named(row), " sees keys ", key.pos, " to ", scene_.keys[end - 1].pos);
+    }
+    const std::string what = key.kind == SlotKind::kMemory  ? "memory key "
+                             : key.kind == SlotKind::kQuery ? "query key "
+                                                            : "key ";
+    return absl::StrCat(Named(row),
+                        " sees ",
+                        what,
+                        key.pos,
+                        key.token.empty() ? "" : absl::StrCat(" ('", key.token, "')"),
+                        " because ",
+                        scene_.Why(row, key));
+  }
+
+  void RowCells(const ShownSlot& row, const std::string& css, double y) {
+    for (size_t k = 0; k < scene_.keys.size();) {
+      if (!scene_.Sees(row, scene_.keys[k])) {
+        ++k;
+        continue;
+      }
+      const std::string kind = CellClass(row, scene_.keys[k], css);
+      size_t end = k + 1;
+      while (!own_cells_ && end < scene_.keys.size() && scene_.Sees(row, scene_.keys[end]) &&
+             CellClass(row, scene_.keys[end], css) == kind)
+        ++end;
+      absl::StrAppend(&body_,
+                      "<rect class=\"",
+                      kind,
+                      "\" x=\"",
+                      Number(KeyX(k)),
+                      "\" y=\"",
+                      Number(y),
+                      "\" width=\"",
+                      Number(cell_ * static_cast<double>(end - k)),
+                      "\" height=\"",
+                      Number(cell_),
+                      "\"><title>",
+                      Escaped(Tooltip(row, k, end)),
+                      "</title></rect>\n");
+      k = end;
+    }
+  }
+
+  // Gaps between cells, in the colour of the page.
+  void Grid(double top, double bottom, size_t rows) {
+    std::string path;
+    for (size_t k = 0; k <= scene_.keys.size(); ++k)
+      absl::StrAppend(&path, "M", Number(KeyX(k)), " ", Number(top), "V", Number(bottom));
+    for (size_t r = 0; r <= rows; ++r) {
+      const double y = top + cell_ * static_cast<double>(r);
+      absl::StrAppend(&path, "M", Number(KeyX(0)), " ", Number(y), "H", Number(KeysEnd()));
+    }
+    absl::StrAppend(&body_,
+                    "<path class=\"line\" pointer-events=\"none\" stroke-width=\"",
+                    cell_ >= 18 ? "2" : "1",
+                    "\" d=\"",
+                    path,
+                    "\"/>\n");
+  }
+
+  // Where memory ends and the second half begins, in columns and in rows.
+  void Blocks(double top, double bottom, const std::vector<ShownSlot>& rows) {
+    for (size_t k = 0; k < scene_.keys.size(); ++k) {
+      if (scene_.StartsBlock(k)) Line(KeyX(k), top - 4, KeyX(k), bottom + 4, "block", 1.5);
+    }
+    if (!scene_.HasReusePart()) return;
+    for (size_t r = 1; r < rows.size(); ++r) {
+      const int64_t half = scene_.parts[1].begin;
+      if (rows[r - 1].pos < half && rows[r].pos >= half) {
+        const double y = top + cell_ * static_cast<double>(r);
+        Line(KeyX(0) - 4, y, KeysEnd() + 4, y, "block", 1.5);
+      }
+    }
+  }
+
+  // The paper's other figure: one row above the slots, with an arrow from each slot that it sees.
+  void ArrowPanels() {
+    for (const auto* rows : {&scene_.content, &scene_.queries}) {
+      const bool is_query = rows == &scene_.queries;
+      if (is_query ? !style_.queries : !style_.content) continue;
+      for (const ShownSlot& row : *rows) {
+        if (row.pos == style_.row) ArrowPanel(row, is_query ? "q" : "c");
+      }
+    }
+  }
+
+  void ArrowPanel(const ShownSlot& row, const std::string& css) {
+    y_ += 34;
+    const bool is_query = row.kind == SlotKind::kQuery;
+    Text(
+        kMargin, y_, 15, "h", is_query ? "Through the query stream" : "Through the content stream");
+    Text(kMargin,
+         y_ + 18,
+         12,
+         "dim",
+         is_query ? "knows where it stands, not which token is there" : "carries its own token");
+    const double node = y_ + 44;
+    const double slots = node + kArrowPanel;
+    const double radius = std::min(11.0, cell_ * 0.42);
+    const auto at = static_cast<size_t>(scene_.batch.shape.memory_rows + row.pos);
+    ANYORDER_CHECK(at < scene_.keys.size()) << at;
+    const double x = KeyCentre(at);
+    for (size_t k = 0; k < scene_.keys.size(); ++k) {
+      if (!scene_.Sees(row, scene_.keys[k])) continue;
+      const double from = KeyCentre(k);
+      absl::StrAppend(&body_,
+                      "<path class=\"",
+                      scene_.keys[k].kind == SlotKind::kMemory ? "me" : css + "e",
+                      "\" stroke-width=\"1.5\" d=\"M",
+                      Number(from),
+                      " ",
+                      Number(slots - radius),
+                      "C",
+                      Number(from),
+                      " ",
+                      Number(slots - 62),
+                      " ",
+                      Number(x),
+                      " ",
+                      Number(node + 70),
+                      " ",
+                      Number(x),
+                      " ",
+                      Number(node + 13),
+                      "\"/>\n");
+    }
+    Circle(x, node, 13, css + "s", Tooltip(row));
+    Text(x, node + 4, 12, "on", is_query ? "g" : "h", Anchor::kMiddle);
+    Text(x + 20,
+         node + 4,
+         13,
+         is_query ? "target" : "ink",
+         absl::StrCat(is_query ? "→ " : "", Shortened(row.token, 14)));
+    for (size_t k = 0; k < scene_.keys.size(); ++k)
+      ArrowSlot(row, k, slots, radius, css);
+    y_ = slots + 70;
+  }
+
+  static std::string Tooltip(const ShownSlot& row) {
+    return absl::StrCat(Named(row), " sees ranks up to ", row.rank);
+  }
+
+  void Circle(double x, double y, double radius, const std::string& css, absl::string_view title) {
+    absl::StrAppend(&body_,
+                    "<circle class=\"",
+                    css,
+                    "\" cx=\"",
+                    Number(x),
+                    "\" cy=\"",
+                    Number(y),
+                    "\" r=\"",
+                    Number(radius),
+                    "\"><title>",
+                    Escaped(title),
+                    "</title></circle>\n");
+  }
+
+  void ArrowSlot(const ShownSlot& row, size_t k, double y, double radius, const std::string& css) {
+    const ShownSlot& key = scene_.keys[k];
+    const bool sees = scene_.Sees(row, key);
+    Circle(KeyCentre(k),
+           y,
+           radius,
+           sees ? CellClass(row, key, css) : "off",
+           sees ? Tooltip(row, k, k + 1)
+                : absl::StrCat(Named(row), " does not see key ", key.pos, ", rank ", key.rank));
+    if (!labels_ || key.kind == SlotKind::kMemory) return;
+    const double size = cell_ >= 18 ? 12 : 9;
+    absl::StrAppend(&body_,
+                    "<text transform=\"translate(",
+                    Number(KeyCentre(k) + size / 3),
+                    " ",
+                    Number(y + radius + 6),
+                    ") rotate(-90)\" text-anchor=\"end\" font-size=\"",
+                    Number(size),
+                    "\" class=\"",
+                    IsTarget(key) ? "target"
+                    : sees        ? "ink"
+                                  : "dim",
+                    "\">",
+                    Escaped(Shortened(key.token, 9)),
+                    "</text>\n");
+  }
+
+  void LegendKey(double& x, const char* css, absl::string_view words) {
+    absl::StrAppend(&body_,
+                    "<path class=\"",
+                    css,
+                    "\" d=\"M",
+                    Number(x),
+                    " ",
+                    Number(y_ - 11),
+                    "h13v13h-13z\"/>\n");
+    Text(x + 19, y_, 12.5, "ink", words);
+    x += 19 + 7.2 * static_cast<double>(words.size()) + 20;
+  }
+
+  void Legend() {
+    y_ += 34;
+    double x = kMargin;
+    const bool queries = style_.queries && !scene_.queries.empty();
+    if (style_.content) {
+      LegendKey(x, "c", "content row sees");
+      LegendKey(x, "cs", "its own slot");
+    }
+    if (queries) LegendKey(x, "q", "query row sees");
+    if (scene_.batch.shape.memory_rows > 0) LegendKey(x, "m", "sees memory");
+    LegendKey(x, "empty", "does not see");
+    std::vector<std::string> words = {
+        "Rows attend to columns: a row sees every slot whose rank is at most its limit, the number "
+        "(≤) beside it.",
+    };
+    if (queries) {
+      words.emplace_back("Content rows carry the token of their slot.");
+      words.emplace_back(
+          "Query rows know where they stand but not which token is there; they predict it (→).");
+    } else {
+      words.emplace_back("→ is what a row is trained to predict.");
+    }
+    if (scene_.num_unused_queries > 0) {
+      words.push_back(absl::StrCat(scene_.num_unused_queries,
+                                   " more query rows hold no target in this sample."));
+    }
+    y_ += 6;
+    for (const std::string& line : words) {
+      y_ += 19;
+      Text(kMargin, y_, 12.5, "dim", line);
+    }
+  }
+
+  const Scene& scene_;
+  const SvgStyle& style_;
+  const bool own_cells_;
+  const double cell_;
+  const bool labels_;  // cells are large enough to write beside
+  double width_ = 0;
+  double y_ = 0;  // where the next thing is drawn
+  std::string body_;
+};
+
+}  // namespace
+
+std::string SvgPicture(const Scene& scene, const SvgStyle& style) {
+  return Drawing(scene, style).Draw();
+}
+
+}  // namespace anyorder::launcher

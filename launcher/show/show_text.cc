@@ -1,0 +1,165 @@
+#include "launcher/show/show_text.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace anyorder::launcher {
+namespace {
+
+// The published ids of the special pieces; words follow them.
+constexpr int32_t kBeginId = 1;
+constexpr int32_t kEndId = 2;
+constexpr int32_t kClassId = 3;
+constexpr int32_t kSeparatorId = 4;
+constexpr int32_t kMaskId = 6;
+constexpr int32_t kFirstWord = 9;
+
+class ShownExample final : public data::ExampleSource {
+ public:
+  ShownExample(ExampleTask task, int64_t parts, int64_t part_size, int64_t num_words)
+      : task_(task), num_words_(num_words) {
+    int32_t word = 0;
+    for (int64_t part = 0; part < parts; ++part) {
+      std::vector<int32_t>& tokens = example_.parts.emplace_back();
+      for (int64_t i = 0; i < part_size; ++i)
+        tokens.push_back(kFirstWord + word++ % static_cast<int32_t>(num_words));
+    }
+    if (task != ExampleTask::kGeneration) example_.label = 0;
+  }
+
+  ExampleTask task() const override { return task_; }
+  int64_t num_examples() const override { return 1; }
+  int64_t num_classes() const override { return static_cast<int64_t>(example_.parts.size()); }
+  VocabularyIds vocabulary() const override {
+    return {kSeparatorId, kClassId, kMaskId, kFirstWord + num_words_, kBeginId, kEndId};
+  }
+  absl::StatusOr<data::Example> ReadExample(int64_t /*example*/) const override { return example_; }
+
+ private:
+  const ExampleTask task_;
+  const int64_t num_words_;
+  data::Example example_;
+};
+
+bool EndsSentence(absl::string_view word) {
+  return word.back() == '.' || word.back() == '!' || word.back() == '?';
+}
+
+// White space aside, XML 1.0 knows no control character, not even escaped.
+bool IsDrawable(absl::string_view text) {
+  using Json = nlohmann::json;
+  const std::string given(text);
+  // The dump leaves out what is no UTF-8.
+  const std::string dump = Json(given).dump(-1, ' ', false, Json::error_handler_t::ignore);
+  return Json::parse(dump) == given && std::none_of(text.begin(), text.end(), [](unsigned char c) {
+           return absl::ascii_iscntrl(c) && !absl::ascii_isspace(c);
+         });
+}
+
+}  // namespace
+
+absl::StatusOr<ShownText> ShownText::FromWords(absl::string_view text, int64_t num_tokens) {
+  ShownText shown;
+  int64_t sentence = 0;
+  for (const absl::string_view word :
+       absl::StrSplit(text, absl::ByAnyChar(" \t\r\n\v\f"), absl::SkipEmpty())) {
+    shown.words_.emplace_back(word);
+    shown.sentence_.push_back(sentence);
+    if (EndsSentence(word)) ++sentence;
+  }
+  if (!IsDrawable(text)) {
+    return absl::InvalidArgumentError(
+        "--text must be UTF-8 without control characters, which no picture can hold");
+  }
+  if (shown.words_.empty())
+    return absl::InvalidArgumentError("--text has no words; name some, or leave the option out");
+  shown.num_tokens_ = num_tokens;
+  return shown;
+}
+
+ShownText ShownText::Numbered(int64_t num_tokens, int64_t sentence) {
+  ShownText shown;
+  for (int64_t i = 0; i < num_tokens; ++i) {
+    shown.words_.push_back(absl::StrCat("x", i + 1));
+    shown.sentence_.push_back(i / sentence);
+  }
+  shown.num_tokens_ = num_tokens;
+  return shown;
+}
+
+void ShownText::MakeExample(ExampleTask task, int64_t choices, int64_t seq_len) {
+  const int64_t parts = task == ExampleTask::kClassification   ? 1
+                        : task == ExampleTask::kMultipleChoice ? choices + 1
+                                                               : 2;
+  const int64_t special = parts == 1 ? 2 : 3;
+  const int64_t room = (seq_len - special - 1) / std::min<int64_t>(parts, 2);
+  example_ = std::make_shared<ShownExample>(
+      task, parts, std::max<int64_t>(1, room), static_cast<int64_t>(words_.size()));
+}
+
+std::string ShownText::Name(int32_t id) const {
+  if (id == kBeginId) return "<s>";
+  if (id == kEndId) return "</s>";
+  if (id == kClassId) return "<cls>";
+  if (id == kSeparatorId) return "<sep>";
+  if (id == kMaskId) return "<mask>";
+  const int64_t word = int64_t{id} - kFirstWord;
+  if (word >= 0 && word < static_cast<int64_t>(words_.size())) return words_[word];
+  return absl::StrCat("#", id);
+}
+
+int32_t ShownText::separator_id() const {
+  return kSeparatorId;
+}
+int32_t ShownText::class_id() const {
+  return kClassId;
+}
+
+int32_t ShownText::mask_id() const {
+  return kMaskId;
+}
+int64_t ShownText::vocab_size() const {
+  return kFirstWord + static_cast<int64_t>(words_.size());
+}
+
+ShownText::Place ShownText::At(int64_t position) const {
+  const auto period = static_cast<int64_t>(words_.size());
+  const int64_t distance = position - origin_;
+  const int64_t copy =
+      distance >= 0 ? distance / period : -((-distance + period - 1) / period);  // rounds down
+  return {.copy = copy, .word = distance - copy * period};
+}
+
+absl::Status ShownText::ReadTokens(int64_t begin, int64_t end, int32_t* out) const {
+  for (int64_t i = begin; i < end; ++i)
+    *out++ = kFirstWord + static_cast<int32_t>(At(i).word);
+  return absl::OkStatus();
+}
+
+absl::Status ShownText::ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const {
+  const int64_t sentences = sentence_.back() + 1;  // of one copy: its end ends a sentence, too
+  for (int64_t i = begin; i < end; ++i) {
+    const Place place = At(i);
+    *out++ = static_cast<uint8_t>((place.copy * sentences + sentence_[place.word]) & 1);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShownText::ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const {
+  std::fill_n(out, end - begin, uint8_t{1});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<data::LaneRange> ShownText::ReadLaneRange(int64_t /*stream*/,
+                                                         int64_t /*num_streams*/,
+                                                         bool /*backward*/) const {
+  return data::LaneRange{.begin = 0, .end = num_tokens_};
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,201 @@
+#include "launcher/slurm/prep_job.h"
+
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+#include "core/base/status.h"
+#include "data/dataset/durable_file.h"
+#include "launcher/process/captured_program.h"
+#include "launcher/process/child_process.h"
+#include "launcher/slurm/sbatch.h"
+
+namespace anyorder::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kTemplate[] = R"script(#!/bin/bash
+# Makes a dataset in three Slurm jobs that run this script: `plan` cuts the input into units and makes the vocabulary, the tasks of an
+# array (`slice`) encode @TASKS@ shares of the units, each on its node, and `merge` joins them. The dataset:
+#   @OUTPUT@
+# Its bytes do not depend on the number of tasks. A task that is killed or requeued goes on with the units that it has not finished; to
+# mend a preparation that failed, run the same `anyorder prep` command again.
+#
+@HEAD@
+# What your cluster needs before a program runs, e.g. modules.
+environment=@DIRECTORY@/environment.sh
+if [ -r "$environment" ]; then . "$environment"; fi
+set -u
+
+case $1 in
+  plan) part=(--plan) ;;
+  slice) part=(--slice "$SLURM_ARRAY_TASK_ID/@TASKS@") ;;
+  merge) part=(--merge @TASKS@) ;;
+  *) echo "$0: plan, slice or merge?" >&2; exit 64 ;;
+esac
+echo "$1 ${SLURM_ARRAY_TASK_ID:-} on $(hostname), start $((${SLURM_RESTART_COUNT:-0} + 1))"
+exec @PROGRAM@ @WORDS@ @WORKERS@"${part[@]}"
+)script";
+
+// One of the three, as words for sbatch.
+struct Part {
+  std::string name;
+  std::vector<std::string> options;
+};
+
+class PrepSubmission {
+ public:
+  explicit PrepSubmission(const PrepJob& job) : job_(job) {}
+
+  absl::Status Run() {
+    ANYORDER_RETURN_IF_ERROR(Compose());
+    if (job_.dry_run) return Print();
+    std::error_code error;
+    fs::create_directories(directory_, error);
+    if (error) return ErrnoStatus("mkdir", directory_, error.value());
+    ANYORDER_RETURN_IF_ERROR(data::WriteFileDurably(script_, text_));
+    const absl::Status sent = Send();
+    if (!sent.ok()) Cancel();
+    return sent;
+  }
+
+ private:
+  absl::Status Compose();
+  absl::Status Print() const;
+  absl::Status Send();
+  void Cancel() const;
+  std::vector<std::string> Arguments(const std::string& part, const std::string& after) const;
+
+  const PrepJob& job_;
+  std::vector<SbatchOption> users_;
+  std::string directory_;
+  std::string script_;
+  std::string text_;
+  std::vector<std::string> jobs_;  // plan, slices, merge
+};
+
+absl::Status PrepSubmission::Compose() {
+  for (const std::string& word : job_.words)
+    ANYORDER_RETURN_IF_ERROR(CheckPath("anyorder prep", word));
+  ANYORDER_ASSIGN_OR_RETURN(users_, ParseSbatchWords(job_.sbatch));
+  std::error_code error;
+  const fs::path here = fs::current_path(error);
+  const std::string output = (here / job_.output).lexically_normal().string();
+  directory_ = absl::StrCat(output.substr(0, output.find_last_not_of('/') + 1), ".slurm");
+  script_ = directory_ + "/prep.sbatch";
+  const std::vector<SbatchOption> ours = {
+      OurOption("--nodes", "1", ""),
+      OurOption("--ntasks", "1", ""),
+      OurOption("--chdir", here.string(), "Paths of the command line begin there:"),
+      OurOption("--open-mode", "append", ""),
+      OurOption("--requeue",
+                "",
+                "A node that is lost, or a job of higher priority, costs the unit in work:")};
+  std::vector<std::string> notes;
+  const std::string head = ScriptHead(ours, users_, &notes);
+  for (const std::string& note : notes)
+    std::fprintf(stderr, "note: %s\n", note.c_str());
+  text_ = absl::StrReplaceAll(
+      kTemplate,
+      {{"@TASKS@", absl::StrCat(job_.tasks)},
+       {"@OUTPUT@", ShellQuote(output)},
+       {"@HEAD@", head},
+       {"@DIRECTORY@", ShellQuote(directory_)},
+       {"@PROGRAM@", ShellQuote(ProgramDirectory() + "/anyorder-prep")},
+       {"@WORDS@", ShellCommand(job_.words)},
+       {"@WORKERS@", job_.has_workers ? "" : "--workers \"${SLURM_CPUS_ON_NODE:-1}\" "}});
+  return absl::OkStatus();
+}
+
+// What the user says after -- wins here, too, although a command line would win over the script.
+std::vector<std::string> PrepSubmission::Arguments(const std::string& part,
+                                                   const std::string& after) const {
+  std::vector<std::string> arguments;
+  const std::string log = part == "slice" ? "/slice-%A-%a.log" : absl::StrCat("/", part, "-%j.log");
+  if (!HasOption(users_, "--output"))
+    arguments.push_back(absl::StrCat("--output=", SlurmPath(directory_), log));
+  if (!HasOption(users_, "--job-name"))
+    arguments.push_back(absl::StrCat("--job-name=anyorder-", part));
+  if (part == "slice") {
+    arguments.push_back(absl::StrCat("--array=1-", job_.tasks));
+    arguments.push_back(absl::StrCat("--dependency=afterok:", after));
+    arguments.push_back("--kill-on-invalid-dep=yes");
+  } else if (part == "merge") {
+    // Also after slices that failed: it names them.
+    arguments.push_back(absl::StrCat("--dependency=afterany:", after));
+  }
+  arguments.push_back(script_);
+  arguments.push_back(part);
+  return arguments;
+}
+
+absl::Status PrepSubmission::Print() const {
+  std::printf("%s\n# Nothing was written or submitted (--dry-run). The commands would be:\n",
+              text_.c_str());
+  for (const auto& [part, after] :
+       {std::pair{"plan", ""}, {"slice", "PLAN-JOB"}, {"merge", "SLICE-JOB"}}) {
+    std::vector<std::string> words = {"sbatch", "--parsable"};
+    for (const std::string& word : Arguments(part, after))
+      words.push_back(word);
+    std::printf("# %s\n", ShellCommand(words).c_str());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PrepSubmission::Send() {
+  std::string after;
+  for (const char* part : {"plan", "slice", "merge"}) {
+    ANYORDER_ASSIGN_OR_RETURN(after, Sbatch(Arguments(part, after)));
+    jobs_.push_back(after);
+  }
+  std::fprintf(stderr,
+               "submitted jobs %s (plan), %s (array of %llu slices), %s (merge)\nscript %s\nlogs   "
+               "%s\nthen   anyorder submit --after %s ...\n",
+               jobs_[0].c_str(),
+               jobs_[1].c_str(),
+               static_cast<unsigned long long>(job_.tasks),
+               jobs_[2].c_str(),
+               script_.c_str(),
+               directory_.c_str(),
+               jobs_[2].c_str());
+  std::printf("%s\n", jobs_[2].c_str());
+  return absl::OkStatus();
+}
+
+void PrepSubmission::Cancel() const {
+  if (jobs_.empty()) return;
+  std::vector<std::string> words = {"scancel"};
+  words.insert(words.end(), jobs_.begin(), jobs_.end());
+  // The refusal that led here is what the user needs to know.
+  RunCaptured(words, absl::Now() + absl::Seconds(20)).status().IgnoreError();
+}
+
+}  // namespace
+
+std::vector<std::string> WordsForTasks(int argc, char** argv) {
+  std::vector<std::string> words;
+  for (int i = 1; i < argc && std::strcmp(argv[i], "--") != 0; ++i) {
+    const absl::string_view word = argv[i];
+    if (word == "--slurm") {
+      ++i;
+    } else if (word != "--dry-run" && !absl::StartsWith(word, "--slurm=")) {
+      words.emplace_back(word);
+    }
+  }
+  return words;
+}
+
+absl::Status SubmitPrep(const PrepJob& job) {
+  if (!job.dry_run) ANYORDER_RETURN_IF_ERROR(CheckHasSbatch());
+  return PrepSubmission(job).Run();
+}
+
+}  // namespace anyorder::launcher

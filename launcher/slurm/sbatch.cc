@@ -1,0 +1,264 @@
+#include "launcher/slurm/sbatch.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+#include "core/base/status.h"
+#include "launcher/process/captured_program.h"
+
+namespace anyorder::launcher {
+namespace {
+
+// A busy controller lets its clients wait for long; a job that was accepted late must still get its number.
+constexpr absl::Duration kSubmitLimit = absl::Minutes(3);
+constexpr int kNoSuchProgram = 127;
+
+struct LongName {
+  char letter;
+  const char* name;
+};
+
+// Only where ours or a refused one may be meant; other letters stay what they are.
+constexpr LongName kLongNames[] = {
+    {'A', "--account"},
+    {'a', "--array"},
+    {'c', "--cpus-per-task"},
+    {'D', "--chdir"},
+    {'d', "--dependency"},
+    {'e', "--error"},
+    {'h', "--help"},
+    {'J', "--job-name"},
+    {'k', "--no-kill"},
+    {'M', "--clusters"},
+    {'N', "--nodes"},
+    {'n', "--ntasks"},
+    {'o', "--output"},
+    {'p', "--partition"},
+    {'t', "--time"},
+    {'u', "--usage"},
+    {'V', "--version"},
+    {'W', "--wait"},
+};
+
+struct Refusal {
+  const char* name;
+  const char* why;
+};
+constexpr Refusal kRefused[] = {
+    {"--array", "the job is one; an array would run it several times at once"},
+    {"--wrap", "the script is this program's"},
+    {"--help", "it submits nothing; see `man sbatch`"},
+    {"--usage", "it submits nothing; see `man sbatch`"},
+    {"--version", "it submits nothing"},
+    {"--test-only", "it submits nothing; use --dry-run"},
+    {"--wait", "wait for the job with `anyorder status --watch`"},
+};
+
+std::string CanonicalName(const std::string& word) {
+  if (absl::StartsWith(word, "--")) {
+    const std::string name = word.substr(0, word.find('='));
+    return name == "--no-requeue" ? "--requeue" : name;
+  }
+  const auto* found = std::find_if(std::begin(kLongNames),
+                                   std::end(kLongNames),
+                                   [&](const LongName& one) { return one.letter == word[1]; });
+  return found == std::end(kLongNames) ? word.substr(0, 2) : found->name;
+}
+
+// Slurm reads #SBATCH lines with rules of its own: double quotes hold blanks and #, but a backslash before a blank does not (22.05).
+std::string QuoteForHead(absl::string_view word) {
+  if (word.find_first_of(" \t\\\"'#") == absl::string_view::npos) return std::string(word);
+  return absl::StrCat("\"", absl::StrReplaceAll(word, {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
+}
+
+bool IsUnreachable(absl::string_view message) {
+  for (const absl::string_view sign : {"Unable to contact",
+                                       "Socket timed out",
+                                       "Connection refused",
+                                       "Communication connection",
+                                       "Zero Bytes were transmitted",
+                                       "Could not establish a configuration source"}) {
+    if (absl::StrContains(message, sign)) return true;
+  }
+  return false;
+}
+
+// What sbatch said last, without its name before it.
+std::string LastWords(absl::string_view text) {
+  const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n', absl::SkipWhitespace());
+  if (lines.empty()) return "it said nothing";
+  std::vector<std::string> words;
+  for (const absl::string_view line : lines)
+    words.push_back(absl::StrReplaceAll(line, {{"sbatch: error: ", ""}, {"sbatch: fatal: ", ""}}));
+  return absl::StrJoin(words, "; ");
+}
+
+}  // namespace
+
+SbatchOption OurOption(const std::string& name, const std::string& value, const std::string& why) {
+  return {name, value.empty() ? name : absl::StrCat(name, "=", QuoteForHead(value)), why};
+}
+
+absl::StatusOr<std::vector<SbatchOption>> ParseSbatchWords(const std::vector<std::string>& words) {
+  std::vector<SbatchOption> options;
+  for (const std::string& word : words) {
+    ANYORDER_RETURN_IF_ERROR(CheckPath("after --", word));
+    if (word.size() > 1 && word[0] == '-') {
+      options.push_back({CanonicalName(word), QuoteForHead(word), ""});
+    } else if (options.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "unexpected argument '", word, "'; options of sbatch come after --, e.g. -- --qos=long"));
+    } else {
+      absl::StrAppend(&options.back().text, " ", QuoteForHead(word));
+    }
+  }
+  for (const Refusal& refused : kRefused) {
+    if (HasOption(options, refused.name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(refused.name, " after -- is not possible: ", refused.why));
+    }
+  }
+  return options;
+}
+
+bool HasOption(const std::vector<SbatchOption>& options, absl::string_view name) {
+  return std::any_of(options.begin(), options.end(), [name](const SbatchOption& option) {
+    return option.name == name;
+  });
+}
+
+std::string ScriptHead(const std::vector<SbatchOption>& ours,
+                       const std::vector<SbatchOption>& users,
+                       std::vector<std::string>* notes) {
+  std::string head;
+  for (const SbatchOption& option : ours) {
+    const auto wins = std::find_if(users.begin(), users.end(), [&](const SbatchOption& user) {
+      return user.name == option.name;
+    });
+    if (wins != users.end()) {
+      notes->push_back(
+          absl::StrCat("'", wins->text, "' after -- replaces '", option.text, "' in the script"));
+      continue;
+    }
+    if (!option.why.empty()) absl::StrAppend(&head, "# ", option.why, "\n");
+    absl::StrAppend(&head, "#SBATCH ", option.text, "\n");
+  }
+  if (!users.empty()) absl::StrAppend(&head, "# Given after --:\n");
+  for (const SbatchOption& option : users)
+    absl::StrAppend(&head, "#SBATCH ", option.text, "\n");
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (absl::StartsWith(*variable, "SBATCH_"))
+      notes->push_back(absl::StrCat(
+          *variable,
+          " in the environment replaces what the script says; unset it if you do not mean it"));
+  }
+  return head;
+}
+
+std::string ShellQuote(absl::string_view word) {
+  const bool is_plain = !word.empty() && std::all_of(word.begin(), word.end(), [](char letter) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(letter)) ||
+           absl::StrContains("_-+=./,:@%", letter);
+  });
+  return is_plain ? std::string(word)
+                  : absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
+}
+
+std::string ShellCommand(const std::vector<std::string>& words) {
+  return absl::StrJoin(words, " ", [](std::string* out, const std::string& word) {
+    absl::StrAppend(out, ShellQuote(word));
+  });
+}
+
+absl::Status CheckPath(const std::string& option, const std::string& path) {
+  const bool is_fine = std::none_of(path.begin(), path.end(), [](char letter) {
+    return absl::ascii_iscntrl(static_cast<unsigned char>(letter));
+  });
+  return is_fine ? absl::OkStatus()
+                 : absl::InvalidArgumentError(absl::StrCat(
+                       option,
+                       ": a word holds a line break or a control character, which no batch "
+                       "script can hold; choose another name"));
+}
+
+std::string SlurmPath(absl::string_view path) {
+  return absl::StrReplaceAll(path, {{"%", "%%"}});
+}
+
+absl::StatusOr<int64_t> ParseTimeLimit(const std::string& text) {
+  const std::string lower = absl::AsciiStrToLower(text);
+  if (lower == "unlimited" || lower == "infinite") return 0;
+  const absl::Status fault = absl::InvalidArgumentError(absl::StrCat(
+      "--time ", text, ": must be minutes, H:M:S or D-H:M:S, e.g. 90, 12:00:00 or 2-00:00:00"));
+  const std::vector<std::string> halves = absl::StrSplit(text, '-');
+  const std::vector<std::string> parts = absl::StrSplit(halves.back(), ':');
+  if (halves.size() > 2 || parts.size() > 3) return fault;
+  std::vector<int64_t> numbers;
+  for (const std::string& part : parts) {
+    int64_t number = 0;
+    if (part.empty() || part.size() > 9 || !absl::SimpleAtoi(part, &number) || number < 0)
+      return fault;
+    numbers.push_back(number);
+  }
+  const bool has_days = halves.size() == 2;
+  // One number is minutes, two are minutes and seconds; after days one is hours, two are hours and minutes.
+  const size_t first_is_hours = has_days || numbers.size() == 3 ? 0 : 1;
+  constexpr std::array<int64_t, 3> kSeconds = {3600, 60, 1};
+  int64_t seconds = 0;
+  for (size_t i = 0; i < numbers.size(); ++i)
+    seconds += numbers[i] * kSeconds[i + first_is_hours];
+  if (!has_days) return seconds;
+  int64_t days = 0;
+  if (halves[0].empty() || halves[0].size() > 6 || !absl::SimpleAtoi(halves[0], &days) || days < 0)
+    return fault;
+  return seconds + days * 86400;
+}
+
+absl::Status CheckHasSbatch() {
+  if (HasProgram("sbatch")) return absl::OkStatus();
+  return absl::NotFoundError(
+      "there is no sbatch in PATH: this is no login node of a Slurm cluster, or its module is not "
+      "loaded; look at the script with --dry-run, or train on this machine with `anyorder launch`");
+}
+
+absl::StatusOr<std::string> Sbatch(const std::vector<std::string>& arguments) {
+  ANYORDER_RETURN_IF_ERROR(CheckHasSbatch());
+  std::vector<std::string> words = {"sbatch", "--parsable"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  ANYORDER_ASSIGN_OR_RETURN(const auto output, RunCaptured(words, absl::Now() + kSubmitLimit));
+  if (!output) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("sbatch gave no answer in ",
+                     absl::FormatDuration(kSubmitLimit),
+                     "; look with squeue whether the job is there before you submit it again"));
+  }
+  if (output->exit_status == kNoSuchProgram) return CheckHasSbatch();
+  const std::string said = LastWords(output->text);
+  if (output->exit_status != 0) {
+    if (IsUnreachable(output->text))
+      return absl::UnavailableError(absl::StrCat("sbatch cannot reach Slurm: ", said));
+    return absl::InvalidArgumentError(absl::StrCat("sbatch refused the job: ", said));
+  }
+  // "123" or "123;cluster"; warnings may stand before it.
+  const std::vector<std::string> lines = absl::StrSplit(output->text, '\n', absl::SkipWhitespace());
+  const std::string job = lines.empty() ? "" : lines.back().substr(0, lines.back().find(';'));
+  int64_t number = 0;
+  if (!absl::SimpleAtoi(job, &number) || number <= 0)
+    return absl::InternalError(absl::StrCat("sbatch answered no job number: ", said));
+  return job;
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,357 @@
+#include "launcher/slurm/submit.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+#include "ckpt/crc32c.h"
+#include "ckpt/file_system.h"
+#include "core/base/status.h"
+#include "core/train/run/ledger.h"
+#include "core/train/run/run_directory.h"
+#include "core/train/state/resume.h"
+#include "launcher/process/captured_program.h"
+#include "launcher/process/child_process.h"
+#include "launcher/process/counted.h"
+#include "launcher/slurm/sbatch.h"
+#include "launcher/slurm/slurm_view.h"
+#include "launcher/slurm/train_script.h"
+#include "launcher/start/mpi_choice.h"
+#include "launcher/start/start_request.h"
+
+namespace anyorder::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr absl::Duration kAnswerLimit = absl::Seconds(20);
+constexpr int64_t kDefaultSignalSeconds = 120;
+constexpr int64_t kLeastSignalSeconds = 60;
+
+void Note(const std::string& note) {
+  std::fprintf(stderr, "note: %s\n", note.c_str());
+}
+
+// A directory of ours in the run directory, locked: two submissions of one run must see each other's job.
+class SlurmDirectory {
+ public:
+  static absl::StatusOr<SlurmDirectory> Open(const std::string& path) {
+    std::error_code error;
+    fs::create_directories(path, error);
+    if (error) return ErrnoStatus("mkdir", path, error.value());
+    const std::string lock = path + "/.lock";
+    SlurmDirectory directory(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    if (directory.lock_ < 0) return ErrnoStatus("create", lock);
+    if (::flock(directory.lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          "another `anyorder submit` works on '", path, "'; look at its job before another one"));
+    }
+    return directory;
+  }
+  ~SlurmDirectory() {
+    if (lock_ >= 0) ::close(lock_);
+  }
+  SlurmDirectory(SlurmDirectory&& other) noexcept : lock_(std::exchange(other.lock_, -1)) {}
+  SlurmDirectory& operator=(SlurmDirectory&&) = delete;
+
+ private:
+  explicit SlurmDirectory(int lock) : lock_(lock) {}
+  int lock_;
+};
+
+class Submission {
+ public:
+  explicit Submission(const SubmitOptions& options) : options_(options) {}
+  absl::Status Run();
+
+ private:
+  absl::Status Check();
+  absl::Status CheckTimes();
+  absl::Status CheckJobs();
+  absl::Status Compose();
+  std::vector<SbatchOption> OurOptions() const;
+  std::vector<std::string> Arguments() const;
+  absl::Status Send();
+
+  const SubmitOptions& options_;
+  std::string run_dir_;  // absolute
+  std::string slurm_;    // run_dir/slurm
+  std::string config_text_;
+  std::string config_path_;
+  std::string script_path_;
+  std::string script_text_;
+  int64_t signal_seconds_ = 0;
+  MpiChoice starter_;
+  std::vector<SbatchOption> users_;
+  std::vector<std::string> dependency_;  // words for sbatch
+};
+
+// What the cluster offers, asked here; the job starts the ranks that way on its nodes.
+absl::StatusOr<MpiChoice> ChooseStarter(const std::string& wanted) {
+  std::string list;
+  if (wanted != "mpirun" && HasProgram("srun")) {
+    ANYORDER_ASSIGN_OR_RETURN(const auto answer,
+                              RunCaptured({"srun", "--mpi=list"}, absl::Now() + kAnswerLimit));
+    if (answer) list = answer->text;
+  }
+  // Whether the nodes have an mpirun only the job can tell: here its module need not be loaded.
+  return ChooseMpi(wanted, list, /*has_mpirun=*/true);
+}
+
+absl::Status Submission::Check() {
+  for (const auto& [name, path] : {std::pair{"--run-dir", options_.run_dir},
+                                   {"--config", options_.config},
+                                   {"--environment", options_.environment}})
+    ANYORDER_RETURN_IF_ERROR(CheckPath(name, path));
+  StartRequest request;
+  request.config = options_.config;
+  request.run_dir = options_.run_dir;
+  request.ranks = options_.nodes * options_.ranks_per_node;
+  request.overrides = options_.overrides;
+  request.allow_schedule_change = options_.allow_schedule_change;
+  request.may_lack_dataset = !options_.after.empty();
+  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(request));
+  ANYORDER_ASSIGN_OR_RETURN(const ResumeMode resume, ParseResumeMode(options_.resume));
+  ANYORDER_RETURN_IF_ERROR(CheckResume(options_.run_dir, resume));
+  if (!HasDataset(config)) {
+    Note(absl::StrCat("data.shards '",
+                      config.data.shards,
+                      "' holds no dataset yet; job ",
+                      options_.after,
+                      " is to make it, and it is checked when this job starts"));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(users_, ParseSbatchWords(options_.sbatch));
+  std::error_code error;
+  run_dir_ = fs::weakly_canonical(fs::absolute(options_.run_dir, error), error).string();
+  if (error) return ErrnoStatus("resolve", options_.run_dir, error.value());
+  slurm_ = run_dir_ + "/slurm";
+  script_path_ = slurm_ + "/train.sbatch";
+  // As it was checked, and by a name of its own: a job that comes back into the queue must find it as it was.
+  config_text_ = config.ToText();
+  config_path_ = absl::StrCat(
+      slurm_,
+      "/config-",
+      absl::Hex(ckpt::Crc32c(config_text_.data(), static_cast<int64_t>(config_text_.size())),
+                absl::kZeroPad8),
+      ".toml");
+  return CheckTimes();
+}
+
+absl::Status Submission::CheckTimes() {
+  const std::optional<int64_t> budget = StopBudgetOf(RunDirectory(run_dir_).train_log);
+  signal_seconds_ = options_.signal_seconds.value_or(budget ? std::max(*budget, kLeastSignalSeconds)
+                                                            : kDefaultSignalSeconds);
+  if (budget && signal_seconds_ < *budget) {
+    Note(absl::StrCat("--signal-seconds ",
+                      signal_seconds_,
+                      " is less than the ",
+                      *budget,
+                      " s that this run's stops may need (train.log); its last steps may be lost"));
+  }
+  if (options_.time.empty()) return absl::OkStatus();
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t limit, ParseTimeLimit(options_.time));
+  if (limit == 0 || limit > signal_seconds_) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--time ",
+                                                 options_.time,
+                                                 " is not longer than the ",
+                                                 signal_seconds_,
+                                                 " s that the run gets to save and stop; raise it, "
+                                                 "or lower --signal-seconds"));
+}
+
+// Refuses a second job of a run that has one, unless it is to come after that one.
+absl::Status Submission::CheckJobs() {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> ledger,
+                            ReadLedger(RunDirectory(run_dir_).ledger));
+  const std::vector<int64_t> ids = SlurmJobsOf(run_dir_, ledger);
+  bool is_own = false;
+  for (const int64_t id : ids)
+    is_own = is_own || options_.after == absl::StrCat(id);
+  if (!options_.after.empty() && HasOption(users_, "--dependency")) {
+    Note("the --dependency after -- replaces that of --after");
+  } else if (is_own) {
+    // The run goes on however that job ends.
+    dependency_ = {absl::StrCat("--dependency=afterany:", options_.after)};
+  } else if (!options_.after.empty()) {
+    // A job that fails made nothing to train on; then this one must not wait for ever.
+    dependency_ = {absl::StrCat("--dependency=afterok:", options_.after),
+                   "--kill-on-invalid-dep=yes"};
+  }
+  if (ids.empty() || (options_.dry_run && !HasProgram("scontrol"))) return absl::OkStatus();
+  const SlurmView view = AskSlurm(ids, kAnswerLimit);
+  if (!view.problem.empty() && !options_.dry_run) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot tell whether another job of this run waits or runs: ", view.problem));
+  }
+  const auto active = std::find_if(view.jobs.begin(), view.jobs.end(), [](const SlurmJob& job) {
+    return job.IsQueued() || job.IsRunning();
+  });
+  if (active == view.jobs.end() || options_.after == absl::StrCat(active->id))
+    return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat("job ",
+                                               active->id,
+                                               " of this run is ",
+                                               active->state,
+                                               "; wait for it, cancel it (scancel ",
+                                               active->id,
+                                               "), or submit one that goes on after it (--after ",
+                                               active->id,
+                                               ")"));
+}
+
+std::vector<SbatchOption> Submission::OurOptions() const {
+  std::vector<SbatchOption> ours = {
+      OurOption("--job-name", "anyorder-" + fs::path(run_dir_).filename().string(), ""),
+      OurOption("--nodes", absl::StrCat(options_.nodes), ""),
+      OurOption("--ntasks-per-node", absl::StrCat(options_.ranks_per_node), "Ranks on each node:")};
+  const auto add_number = [&ours](const std::string& name, const std::optional<int64_t>& value) {
+    if (value) ours.push_back(OurOption(name, absl::StrCat(*value), ""));
+  };
+  const auto add_word = [&ours](const std::string& name, const std::string& value) {
+    if (!value.empty()) ours.push_back(OurOption(name, value, ""));
+  };
+  add_number("--cpus-per-task", options_.cpus_per_rank);
+  add_number("--gpus-per-node", options_.gpus_per_node);
+  add_word("--time", options_.time);
+  add_word("--partition", options_.partition);
+  add_word("--account", options_.account);
+  ours.push_back(OurOption(
+      "--output", SlurmPath(slurm_) + "/job-%j.log", "One log for all starts of the job:"));
+  ours.push_back(OurOption("--open-mode", "append", ""));
+  ours.push_back(OurOption(
+      "--requeue", "", "Back into the queue when preempted or when its first node is lost:"));
+  ours.push_back(OurOption(
+      "--no-kill",
+      "",
+      "A lost node ends the step, not the job: the launcher goes on with the nodes left:"));
+  ours.push_back(OurOption(
+      "--signal",
+      absl::StrCat("B:USR1@", signal_seconds_),
+      "The warning before the time limit, in seconds; Slurm may give it up to a minute earlier:"));
+  return ours;
+}
+
+absl::Status Submission::Compose() {
+  TrainScript script;
+  std::vector<std::string> notes;
+  script.head = ScriptHead(OurOptions(), users_, &notes);
+  for (const std::string& note : notes)
+    Note(note);
+  script.written = options_.command;
+  script.anyorder = ProgramDirectory() + "/anyorder";
+  script.run_dir = run_dir_;
+  script.script = script_path_;
+  std::error_code error;
+  script.environment = options_.environment.empty()
+                           ? slurm_ + "/environment.sh"
+                           : fs::absolute(options_.environment, error).lexically_normal().string();
+  script.nodes = options_.nodes;
+  script.ranks_per_node = options_.ranks_per_node;
+  script.has_pmix = !starter_.plugin.empty();
+  script.mpi_reason = starter_.reason;
+  script.launch = {"--config",
+                   config_path_,
+                   "--ranks-per-node",
+                   absl::StrCat(options_.ranks_per_node),
+                   "--mpi",
+                   starter_.plugin.empty() ? "mpirun" : "srun"};
+  if (options_.resume != "auto")
+    script.launch.insert(script.launch.end(), {"--resume", options_.resume});
+  if (options_.allow_schedule_change) script.launch.push_back("--allow-schedule-change");
+  script.requeue_exit = options_.requeue_exit;
+  script_text_ = TrainScriptText(script);
+  return absl::OkStatus();
+}
+
+std::vector<std::string> Submission::Arguments() const {
+  std::vector<std::string> arguments = dependency_;
+  arguments.push_back(script_path_);
+  return arguments;
+}
+
+absl::Status Submission::Send() {
+  ckpt::FileSystem* disk = ckpt::FileSystem::Posix();
+  ANYORDER_RETURN_IF_ERROR(ckpt::WriteSmallFileAtomically(disk, config_path_, config_text_));
+  ANYORDER_RETURN_IF_ERROR(ckpt::WriteSmallFileAtomically(disk, script_path_, script_text_));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string job, Sbatch(Arguments()));
+  // What this job was submitted with; by its name `status` finds the job while it waits.
+  const absl::Status kept = ckpt::WriteSmallFileAtomically(
+      disk, absl::StrCat(slurm_, "/job-", job, ".sbatch"), script_text_);
+  if (!kept.ok()) Note(absl::StrCat("job ", job, " is submitted, but: ", kept.message()));
+  std::fprintf(stderr,
+               "submitted job %s: %s x %s; %s\nscript %s\nlog    "
+               "%s/job-%s.log\nwatch  anyorder status "
+               "--run-dir %s --watch\n",
+               job.c_str(),
+               Counted(options_.nodes, "node").c_str(),
+               Counted(options_.ranks_per_node, "rank").c_str(),
+               starter_.reason.c_str(),
+               script_path_.c_str(),
+               slurm_.c_str(),
+               job.c_str(),
+               ShellQuote(run_dir_).c_str());
+  std::printf("%s\n", job.c_str());
+  return absl::OkStatus();
+}
+
+absl::Status Submission::Run() {
+  if (!options_.dry_run) ANYORDER_RETURN_IF_ERROR(CheckHasSbatch());
+  ANYORDER_RETURN_IF_ERROR(Check());
+  ANYORDER_ASSIGN_OR_RETURN(starter_, ChooseStarter(options_.mpi));
+  if (options_.dry_run) {
+    ANYORDER_RETURN_IF_ERROR(CheckJobs());
+    ANYORDER_RETURN_IF_ERROR(Compose());
+    std::vector<std::string> words = {"sbatch", "--parsable"};
+    for (const std::string& argument : Arguments())
+      words.push_back(argument);
+    std::printf("%s\n# Nothing was written or submitted (--dry-run). The command would be:\n# %s\n",
+                script_text_.c_str(),
+                ShellCommand(words).c_str());
+    return absl::OkStatus();
+  }
+  ANYORDER_RETURN_IF_ERROR(CheckJobs());  // before the directory is made
+  ANYORDER_ASSIGN_OR_RETURN(const SlurmDirectory directory, SlurmDirectory::Open(slurm_));
+  ANYORDER_RETURN_IF_ERROR(CheckJobs());  // nobody submits beside us now
+  ANYORDER_RETURN_IF_ERROR(Compose());
+  return Send();
+}
+
+}  // namespace
+
+std::optional<int64_t> StopBudgetOf(const std::string& train_log) {
+  const std::string kWords = "a stop needs up to ";
+  constexpr std::streamoff kTailBytes = 1 << 20;
+  std::ifstream file(train_log, std::ios::binary | std::ios::ate);
+  if (!file) return std::nullopt;
+  file.seekg(std::max<std::streamoff>(0, file.tellg() - kTailBytes));
+  std::optional<int64_t> seconds;
+  for (std::string line; std::getline(file, line);) {
+    const size_t at = line.find(kWords);
+    if (at == std::string::npos) continue;
+    const std::string rest = line.substr(at + kWords.size());
+    double budget = 0;
+    if (absl::SimpleAtod(rest.substr(0, rest.find(' ')), &budget) && budget > 0 && budget < 1e6)
+      seconds = static_cast<int64_t>(std::ceil(budget));
+  }
+  return seconds;
+}
+
+absl::Status Submit(const SubmitOptions& options) {
+  return Submission(options).Run();
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,84 @@
+#include "launcher/start/imported_run.h"
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "data/dataset/digest.h"
+
+namespace anyorder::launcher {
+
+ImportedRun::ImportedRun(const std::string& run_dir)
+    : directory(absl::StrCat(run_dir, "/import")),
+      config(absl::StrCat(directory, "/config.json")),
+      vocabulary(absl::StrCat(run_dir, "/spiece.model")) {}
+
+bool ImportedRun::exists() const {
+  std::error_code error;
+  return std::filesystem::is_regular_file(config, error);
+}
+
+std::string ImportedRun::letter_case() const {
+  const absl::StatusOr<std::string> text =
+      ReadWholeFile(absl::StrCat(directory, "/tokenizer_config.json"));
+  if (!text.ok()) return "";
+  const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("do_lower_case") || !json["do_lower_case"].is_boolean())
+    return "";
+  return json["do_lower_case"].get<bool>() ? "uncased" : "cased";
+}
+
+const std::vector<std::string>& KeptFiles() {
+  static const auto* const kFiles = new std::vector<std::string>{"tokenizer_config.json",
+                                                                 "special_tokens_map.json",
+                                                                 "added_tokens.json",
+                                                                 "tokenizer.json",
+                                                                 "generation_config.json"};
+  return *kFiles;
+}
+
+absl::Status CheckFirstStart(const std::string& run_dir,
+                             const RunConfig& imported,
+                             const RunConfig& now,
+                             const data::DatasetIndex& dataset) {
+  ANYORDER_RETURN_IF_ERROR(Annotate(CheckSameFunction(imported, now), run_dir));
+  const ImportedRun run(run_dir);
+  ANYORDER_ASSIGN_OR_RETURN(const data::Digest128 digest, data::DigestOfFile(run.vocabulary));
+  const std::string known = run.letter_case();
+  const auto prepared = dataset.settings.find("case");
+  const bool is_known_case =
+      known.empty() || prepared == dataset.settings.end() || prepared->second == known;
+  std::string difference;
+  if (digest.Hex() != dataset.tokenizer_digest) {
+    difference = absl::StrCat("was made with tokenizer ",
+                              dataset.tokenizer_digest,
+                              " but the imported weights belong to ",
+                              run.vocabulary,
+                              ", ",
+                              digest.Hex());
+  } else if (!is_known_case) {
+    difference = absl::StrCat("is ",
+                              prepared->second,
+                              " but the imported weights are ",
+                              known,
+                              " (do_lower_case in ",
+                              run.directory,
+                              "/tokenizer_config.json)");
+  }
+  if (difference.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("dataset '",
+                                                    now.data.shards,
+                                                    "' ",
+                                                    difference,
+                                                    "; make it again: anyorder prep --vocab ",
+                                                    run.vocabulary,
+                                                    known.empty() ? "" : " --case ",
+                                                    known));
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,260 @@
+#include "launcher/start/incarnation.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <algorithm>
+#include <csignal>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/train/run/ledger.h"
+#include "core/train/run/run_directory.h"
+#include "launcher/start/silent_ranks.h"
+#include "launcher/start/supervisor.h"
+
+namespace anyorder::launcher {
+namespace {
+
+constexpr absl::Duration kServiceStartLimit =
+    absl::Minutes(3);  // it may finish its predecessor's saves first
+constexpr absl::Duration kServiceRetryLimit = absl::Seconds(10);
+constexpr absl::Duration kServiceEndLimit = absl::Minutes(5);
+constexpr absl::Duration kAfterOrderlyService = absl::Seconds(10);
+constexpr absl::Duration kRepeatWish = absl::Seconds(1);
+constexpr absl::Duration kRepeatWishInTraining = absl::Seconds(15);
+constexpr int kPollMs = 50;
+
+// A signal handler can reach nothing but globals.
+volatile std::sig_atomic_t num_signals = 0;
+volatile std::sig_atomic_t last_signal = 0;
+volatile std::sig_atomic_t last_second = 0;
+bool is_slurm_job = false;
+
+// Slurm signals the batch script's children, too, and the script passes its own signal on: what comes so close together is one wish.
+// Two Ctrl-C are two, however fast.
+void CountSignal(int signal_number) {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const auto second = static_cast<std::sig_atomic_t>(now.tv_sec);
+  const bool is_echo = num_signals > 0 && second - last_second <= 1 &&
+                       (signal_number != last_signal || is_slurm_job);
+  last_signal = signal_number;
+  if (is_echo) return;
+  last_second = second;
+  num_signals = num_signals + 1;
+}
+
+bool IsAskedToStop() {
+  return num_signals > 0;
+}
+
+// Starts it and waits until it owns the run directory and listens, has died of a signal, or a stop is asked for. Ranks of a killed
+// launcher may be connected to the service before for a moment longer, so a refusal is not final at once.
+absl::StatusOr<std::unique_ptr<Step>> StartService(const IncarnationOptions& options,
+                                                   StartWay& way) {
+  const absl::Time started = absl::Now();
+  while (true) {
+    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<Step> service, way.StartService(options));
+    while (!service->Poll() && !way.IsReady(options, *service) && !IsAskedToStop()) {
+      if (absl::Now() - started > kServiceStartLimit) {
+        service->AskToStop(/*urgent=*/false);
+        return absl::UnavailableError("the checkpoint service does not start; see ckptd.log");
+      }
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    const std::optional<int> ended = service->Poll();
+    if (!ended || *ended > 128 || IsAskedToStop()) return service;
+    const std::string why = way.ServiceWords(options);
+    if (*ended != kExitUsage) return absl::UnavailableError(why);
+    if (absl::Now() - started > kServiceRetryLimit) return absl::AlreadyExistsError(why);
+    absl::SleepFor(absl::Milliseconds(200));
+  }
+}
+
+// Passes signals on to the ranks: the first as a wish to save and stop, the second as a wish not to wait for the commit, the third
+// as an end.
+class SignalForwarder {
+ public:
+  SignalForwarder(const IncarnationOptions& options, Step& ranks)
+      : options_(options), ranks_(ranks) {}
+
+  void Forward() {
+    if (!IsAskedToStop()) return;
+    const int wish = std::min(static_cast<int>(num_signals), 3);
+    if (wish > told_ && wish == 1)
+      Log("stopping: the ranks save a checkpoint first; a second signal leaves without waiting for "
+          "the disk");
+    if (wish > told_ && wish == 2)
+      LogWarning(
+          "leaving once the ranks have staged; a third signal ends them without a checkpoint");
+    if (wish > told_ && wish == 3) {
+      LogWarning("ending the ranks without a checkpoint");
+      ranks_.Kill();
+    }
+    // Again and again: what comes before the ranks have started reaches nobody. Seldom once they train: while mpirun clears up after
+    // a crash a wish ends it, and what the ranks ended with would be lost.
+    if (wish < 3 && (wish > told_ || IsDueAgain())) {
+      ranks_.AskToStop(/*urgent=*/wish == 2);
+      sent_ = absl::Now();
+    }
+    told_ = wish;
+  }
+
+ private:
+  bool IsDueAgain() {
+    const absl::Duration waited = absl::Now() - sent_;
+    if (waited <= kRepeatWish) return false;
+    if (!is_training_) is_training_ = HasBegun();
+    return !is_training_ || waited > kRepeatWishInTraining;
+  }
+  // Whether the ranks of this start have written that they train: then they listen.
+  bool HasBegun() const {
+    const auto records = ReadLedger(RunDirectory(options_.run_dir).ledger);
+    return records.ok() &&
+           std::any_of(records->begin(), records->end(), [&](const LedgerRecord& record) {
+             return record.event == "train" && record.incarnation == options_.identity.incarnation;
+           });
+  }
+
+  const IncarnationOptions& options_;
+  Step& ranks_;
+  int told_ = 0;
+  bool is_training_ = false;
+  absl::Time sent_ = absl::InfinitePast();
+};
+
+// The service finishes what is staged, then goes. After a second signal it does so alone: it outlives us.
+void EndService(Step& service) {
+  const absl::Time deadline = absl::Now() + kServiceEndLimit;
+  absl::Time asked = absl::InfinitePast();
+  while (!service.Poll()) {
+    if (absl::Now() - asked > kRepeatWish) {
+      service.AskToStop(/*urgent=*/false);
+      asked = absl::Now();
+    }
+    if (num_signals > 1) {
+      Log("leaving: the checkpoint service commits what is staged and ends by itself (ckptd.log)");
+      return;
+    }
+    if (absl::Now() > deadline) {
+      LogWarning("the checkpoint service is still writing; it ends by itself");
+      return;
+    }
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+}
+
+// What the end of the ranks means for the run. A stop signal during start-up ends ranks that could not listen yet and had nothing to
+// save, and mpirun, which a scheduler's signal reaches as well, then ends with 1. Ranks that crash instead of stopping have lost the
+// steps since the last checkpoint, and say so.
+int EndOfRanks(int exit_status) {
+  const auto is_by = [exit_status](std::initializer_list<int> signals) {
+    return std::any_of(signals.begin(), signals.end(), [exit_status](int signal_number) {
+      return exit_status == 128 + signal_number;
+    });
+  };
+  if (is_by({SIGTERM, SIGINT, SIGUSR1})) return kExitRequeue;
+  if (!IsAskedToStop()) return exit_status;
+  if (exit_status == 1 || is_by({SIGUSR2, SIGKILL})) return kExitRequeue;
+  if (exit_status <= 128) return exit_status;
+  LogWarning(absl::StrCat(
+      "the ranks ended with status ",
+      exit_status,
+      " while they were stopping; steps since the last checkpoint are lost and will be "
+      "trained again"));
+  return kExitIo;
+}
+
+int WatchUntilEnd(const IncarnationOptions& options,
+                  Step& service,
+                  Step& ranks,
+                  bool is_distributed,
+                  OutputRelay& output) {
+  SignalForwarder signals(options, ranks);
+  SilentRanks silent_ranks({RunDirectory(options.run_dir).heartbeats,
+                            options.place.ranks,
+                            options.identity.incarnation,
+                            absl::Seconds(options.dist.hang_report_seconds),
+                            absl::Seconds(options.dist.hang_exit_seconds)});
+  bool service_is_lost = false;
+  absl::Time service_end = absl::InfiniteFuture();
+  while (!ranks.Poll()) {
+    output.Pump(kPollMs);
+    signals.Forward();
+    if (silent_ranks.Poll()) {
+      LogWarning("ending the ranks, because one of them does not run (dist.hang_exit_seconds)");
+      ranks.Kill();
+    }
+    if (service.Poll()) service_end = std::min(service_end, absl::Now());
+    // One that Slurm told to stop ends in order when its ranks have left it, which may be seen before their own end.
+    const absl::Duration patience =
+        is_distributed && service.Poll() == 0 ? kAfterOrderlyService : absl::ZeroDuration();
+    if (absl::Now() - service_end >= patience && !service_is_lost) {
+      // Its incarnation ends with it: another service could not tell its half-made saves from its own.
+      LogWarning(absl::StrCat("the checkpoint service ended with status ",
+                              *service.Poll(),
+                              "; ending the ranks, which could not save any more"));
+      ranks.Kill();
+      service_is_lost = true;
+    }
+  }
+  output.Pump(0);
+  return *ranks.Poll();
+}
+
+}  // namespace
+
+void CatchLaunchSignals() {
+  is_slurm_job = ::getenv("SLURM_JOB_ID") != nullptr;
+  struct sigaction action {};
+  action.sa_handler = CountSignal;
+  for (const int signal_number : {SIGTERM, SIGINT, SIGUSR1})
+    sigaction(signal_number, &action, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+int NumLaunchSignals() {
+  return num_signals;
+}
+
+absl::StatusOr<int> RunIncarnation(const IncarnationOptions& options,
+                                   StartWay& way,
+                                   OutputRelay& output) {
+  if (IsAskedToStop()) return static_cast<int>(kExitRequeue);  // between two starts
+  std::optional<Supervisor> supervisor;
+  if (way.is_distributed()) {
+    ANYORDER_RETURN_IF_ERROR(
+        Supervisor::Begin(options.run_dir, options.identity.incarnation, supervisor));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Step> service, StartService(options, way));
+  if (IsAskedToStop()) {
+    EndService(*service);
+    return static_cast<int>(kExitRequeue);
+  }
+  if (const std::optional<int> ended = service->Poll()) {
+    LogWarning(
+        absl::StrCat("the checkpoint service ended with status ", *ended, " while it started"));
+    return *ended;
+  }
+  const absl::StatusOr<std::unique_ptr<Step>> ranks = way.StartRanks(options, output);
+  if (!ranks.ok()) {
+    EndService(*service);
+    return ranks.status();
+  }
+  const int exit_status = WatchUntilEnd(options, *service, **ranks, way.is_distributed(), output);
+  EndService(*service);
+  way.CleanUp();
+  return EndOfRanks(exit_status);
+}
+
+}  // namespace anyorder::launcher

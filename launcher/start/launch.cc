@@ -1,0 +1,220 @@
+#include "launcher/start/launch.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+#include "ckpt/file_system.h"
+#include "ckpt/lease.h"
+#include "ckpt/reader.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/train/run/ledger.h"
+#include "core/train/run/run_config.h"
+#include "core/train/run/run_directory.h"
+#include "core/train/state/schedule_change.h"
+#include "kernels/backends/make_backend.h"
+#include "launcher/process/output_relay.h"
+#include "launcher/process/slurm_commands.h"
+#include "launcher/start/incarnation.h"
+#include "launcher/start/run_identity.h"
+#include "launcher/start/slurm_way.h"
+#include "launcher/start/start_request.h"
+#include "launcher/start/start_way.h"
+
+namespace anyorder::launcher {
+namespace {
+
+constexpr int kMaxStartsWithoutCommit = 3;
+constexpr absl::Duration kLeaseLifetime = absl::Seconds(15);
+
+absl::Status MakeDirectories(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  return error ? ErrnoStatus("mkdir", path, error.value()) : absl::OkStatus();
+}
+
+StartRequest RequestOf(const LaunchOptions& options) {
+  StartRequest request;
+  request.config = options.config;
+  request.run_dir = options.run_dir;
+  request.ranks = options.ranks;
+  request.overrides = options.overrides;
+  request.allow_schedule_change = options.allow_schedule_change;
+  return request;
+}
+
+int64_t NewestCommittedStep(const std::string& run_dir) {
+  const auto found = ckpt::ListCheckpoints(run_dir);
+  return found.ok() && !found->empty() ? found->front().step : -1;
+}
+
+// Whether starting again may help: not for a bad configuration or bad data.
+bool MayRestart(int exit_status) {
+  return exit_status != kExitUsage && exit_status != kExitData && exit_status != kExitDoNotRestart;
+}
+
+// Whether rank 0 wrote down that another start would end the same way.
+bool EndIsFinal(const std::string& run_dir, int64_t incarnation) {
+  const auto records = ReadLedger(RunDirectory(run_dir).ledger);
+  return records.ok() &&
+         std::any_of(records->begin(), records->end(), [incarnation](const LedgerRecord& record) {
+           return record.incarnation == incarnation && record.may_restart == 0;
+         });
+}
+
+class Run {
+ public:
+  Run(const LaunchOptions& options,
+      RunConfig config,
+      RunIdentity identity,
+      Ledger ledger,
+      StartWay& way)
+      : options_(options),
+        config_(std::move(config)),
+        identity_(std::move(identity)),
+        ledger_(std::move(ledger)),
+        way_(way) {}
+
+  absl::StatusOr<int> UntilDone() {
+    ANYORDER_ASSIGN_OR_RETURN(OutputRelay output,
+                              OutputRelay::Open(RunDirectory(options_.run_dir).train_log));
+    int64_t committed = NewestCommittedStep(options_.run_dir);
+    for (int fruitless = 0;;) {
+      absl::StatusOr<Place> place = way_.Prepare();
+      if (absl::IsUnavailable(place.status()) && options_.via == "slurm") {
+        LogWarning(absl::StrCat(place.status().message(), "; requeue the job for other nodes"));
+        return static_cast<int>(kExitRequeue);
+      }
+      ANYORDER_RETURN_IF_ERROR(place.status());
+      // That was the machine's fault, and may happen more often than three times.
+      if (place->has_lost_nodes) fruitless = 0;
+      ANYORDER_ASSIGN_OR_RETURN(const int exit_status, RunOnce(*place, output));
+      if (exit_status == kExitDone || exit_status == kExitRequeue) return exit_status;
+      const int64_t now_committed = NewestCommittedStep(options_.run_dir);
+      fruitless = now_committed > committed ? 0 : fruitless + 1;
+      committed = now_committed;
+      const std::string why = absl::StrCat("exit status ",
+                                           exit_status,
+                                           output.last_error().empty() ? "" : ": ",
+                                           output.last_error());
+      if (!MayRestart(exit_status) || EndIsFinal(options_.run_dir, identity_.incarnation) ||
+          NumLaunchSignals() > 0) {
+        return exit_status;
+      }
+      if (fruitless >= kMaxStartsWithoutCommit) {
+        return absl::AbortedError(
+            absl::StrCat(fruitless,
+                         " starts in a row ended without a new checkpoint, the last with ",
+                         why,
+                         "; see ",
+                         RunDirectory(options_.run_dir).train_log));
+      }
+      LogWarning(absl::StrCat("the ranks ended with ", why, "; starting again"));
+      ++identity_.incarnation;
+      options_.resume = ResumeMode::kAuto;
+    }
+  }
+
+ private:
+  absl::StatusOr<int> RunOnce(const Place& place, OutputRelay& output) {
+    LedgerRecord start;
+    start.event = "start";
+    start.run_id = identity_.run_id;
+    start.incarnation = identity_.incarnation;
+    start.ranks = place.ranks;
+    start.nodes = place.nodes;
+    start.slurm_job = place.slurm_job;
+    start.slurm_restart = place.slurm_restart;
+    ANYORDER_RETURN_IF_ERROR(ledger_.Append(start));
+    IncarnationOptions incarnation;
+    incarnation.run_dir = options_.run_dir;
+    incarnation.identity = identity_;
+    incarnation.place = place;
+    incarnation.resume = options_.resume;
+    incarnation.checkpoint = config_.checkpoint;
+    incarnation.dist = config_.dist;
+    incarnation.progress_on_terminal = options_.progress_on_terminal;
+    const absl::StatusOr<int> exit_status = RunIncarnation(incarnation, way_, output);
+    LedgerRecord stop;
+    stop.event = "exit";
+    stop.incarnation = identity_.incarnation;
+    stop.exit_status = exit_status.ok() ? *exit_status : ExitStatusFor(exit_status.status());
+    ANYORDER_RETURN_IF_ERROR(ledger_.Append(stop));
+    return exit_status;
+  }
+
+  LaunchOptions options_;
+  const RunConfig config_;
+  RunIdentity identity_;
+  Ledger ledger_;
+  StartWay& way_;
+};
+
+absl::StatusOr<std::unique_ptr<StartWay>> MakeWay(const LaunchOptions& options,
+                                                  const RunConfig& config) {
+  if (options.via == "local") return MakeLocalWay(options.run_dir, options.ranks);
+  SlurmOptions slurm;
+  slurm.run_dir = options.run_dir;
+  slurm.ranks_per_node = options.ranks_per_node;
+  slurm.mpi = options.mpi;
+  slurm.max_ranks = config.train.num_microbatches();
+  return MakeSlurmWay(slurm);
+}
+
+}  // namespace
+
+absl::StatusOr<int> Launch(const LaunchOptions& given) {
+  CatchLaunchSignals();
+  LaunchOptions options = given;
+  std::error_code error;
+  // Processes of other nodes are told this name, and make others of it.
+  if (options.via == "slurm" && !options.run_dir.empty()) {
+    options.run_dir = std::filesystem::absolute(options.run_dir, error).lexically_normal().string();
+    if (error) return ErrnoStatus("resolve", given.run_dir, error.value());
+  }
+  // Everything that can be refused is refused before anything is written.
+  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(RequestOf(options)));
+  // The ranks of a Slurm job look for themselves: their machines may have what this one lacks.
+  if (options.via == "local") ANYORDER_RETURN_IF_ERROR(kernels::CheckDevice(config.train.device));
+  ANYORDER_RETURN_IF_ERROR(CheckResume(options.run_dir, options.resume));
+  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<StartWay> way, MakeWay(options, config));
+
+  const RunDirectory paths(options.run_dir);
+  ANYORDER_RETURN_IF_ERROR(MakeDirectories(paths.launch));
+  ANYORDER_ASSIGN_OR_RETURN(RunIdentity identity, NextIdentity(paths));
+  const ckpt::LeaseOwner me = ckpt::DescribeThisProcess(identity.run_id, identity.incarnation, "");
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Lease> lease,
+                            ckpt::Lease::Acquire(ckpt::FileSystem::Posix(),
+                                                 paths.launch,
+                                                 me,
+                                                 kLeaseLifetime,
+                                                 [&me](const ckpt::LeaseOwner& owner) {
+                                                   return JobHasEnded(owner.job, me.job);
+                                                 }));
+  const LeaseKeeper keeper(*lease, kLeaseLifetime / 3);
+  ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
+  ANYORDER_RETURN_IF_ERROR(RecordCreation(paths, identity, config, ledger));
+  ANYORDER_RETURN_IF_ERROR(RecordScheduleChange(paths, config, identity.incarnation, ledger));
+  ANYORDER_RETURN_IF_ERROR(
+      ckpt::WriteSmallFileAtomically(ckpt::FileSystem::Posix(), paths.config, config.ToText()));
+  absl::StatusOr<int> result = Run(options, config, identity, std::move(ledger), *way).UntilDone();
+  way.reset();  // its scratch directories are the next start's once the lease is released
+  const absl::Status released = lease->Release();
+  if (!released.ok()) LogWarning(released.message());
+  return result;
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,190 @@
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "ckpt/file_system.h"
+#include "ckpt/lease.h"
+#include "ckpt/protocol.h"
+#include "core/base/status.h"
+#include "core/train/run/run_directory.h"
+#include "launcher/process/captured_program.h"
+#include "launcher/process/child_process.h"
+#include "launcher/process/mpi_scratch.h"
+#include "launcher/start/start_way.h"
+
+namespace anyorder::launcher {
+namespace {
+
+class LocalService final : public Step {
+ public:
+  explicit LocalService(ChildProcess process) : process_(std::move(process)) {}
+  std::optional<int> Poll() override { return process_.Poll(); }
+  void AskToStop(bool) override { process_.Signal(SIGTERM); }
+  void Kill() override { process_.Signal(SIGKILL); }
+  pid_t pid() const { return process_.pid(); }
+
+ private:
+  ChildProcess process_;
+};
+
+// mpirun forwards SIGUSR1 and SIGUSR2 to every rank (core/train/run/stop_signal.h). Ranks, stopped ones, too, die with it.
+class LocalRanks final : public Step {
+ public:
+  explicit LocalRanks(ChildProcess mpirun) : mpirun_(std::move(mpirun)) {}
+  std::optional<int> Poll() override { return mpirun_.Poll(); }
+  void AskToStop(bool urgent) override { mpirun_.Signal(urgent ? SIGUSR2 : SIGUSR1); }
+  void Kill() override { mpirun_.Signal(SIGKILL); }
+
+ private:
+  ChildProcess mpirun_;
+};
+
+class LocalWay final : public StartWay {
+ public:
+  LocalWay(std::string run_dir, int64_t ranks) : run_dir_(std::move(run_dir)), ranks_(ranks) {}
+
+  absl::StatusOr<Place> Prepare() override {
+    ANYORDER_ASSIGN_OR_RETURN(scratch_, MpiScratch::Create(run_dir_));
+    Place place;
+    place.ranks = ranks_;
+    return place;
+  }
+
+  absl::StatusOr<std::unique_ptr<Step>> StartService(const IncarnationOptions& options) override {
+    const std::string log = RunDirectory(options.run_dir).service_log;
+    const int log_fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (log_fd < 0) return ErrnoStatus("open", log);
+    SpawnOptions spawn;
+    spawn.arguments = ServiceCommand(options);
+    spawn.output_fd = log_fd;
+    spawn.own_session = true;
+    absl::StatusOr<ChildProcess> service = ChildProcess::Spawn(spawn);
+    ::close(log_fd);
+    ANYORDER_RETURN_IF_ERROR(service.status());
+    return std::make_unique<LocalService>(*std::move(service));
+  }
+
+  // It listens only when it has finished what the start before left: the ranks must not choose a checkpoint earlier.
+  bool IsReady(const IncarnationOptions& options, const Step& service) override {
+    const auto owner = ckpt::ReadLease(ckpt::FileSystem::Posix(), options.run_dir);
+    return owner.ok() && owner->pid == static_cast<const LocalService&>(service).pid() &&
+           owner->incarnation == options.identity.incarnation &&
+           ckpt::ConnectChannel(owner->socket_path).ok();
+  }
+
+  std::string ServiceWords(const IncarnationOptions& options) override {
+    return LastLine(RunDirectory(options.run_dir).service_log);
+  }
+
+  absl::StatusOr<std::unique_ptr<Step>> StartRanks(const IncarnationOptions& options,
+                                                   OutputRelay& output) override;
+  bool is_distributed() const override { return false; }
+  void CleanUp() override { scratch_.reset(); }
+
+ private:
+  const std::string run_dir_;
+  const int64_t ranks_;
+  std::unique_ptr<MpiScratch> scratch_;
+};
+
+absl::StatusOr<std::unique_ptr<Step>> LocalWay::StartRanks(const IncarnationOptions& options,
+                                                           OutputRelay& output) {
+  ANYORDER_RETURN_IF_ERROR(output.NewPipe());
+  SpawnOptions spawn;
+  spawn.arguments = {"mpirun",
+                     "--quiet",
+                     "-n",
+                     absl::StrCat(ranks_),
+                     "--bind-to",
+                     "none",
+                     "--oversubscribe",
+                     "-x",
+                     "ANYORDER_WORLD_SIZE"};
+  for (std::string& word : RankCommand(options))
+    spawn.arguments.push_back(std::move(word));
+  // Containers run as root and forbid ptrace; ranks may outnumber cores. All ranks are on this machine.
+  spawn.environment = {
+      absl::StrCat("ANYORDER_WORLD_SIZE=", ranks_),
+      "OMPI_ALLOW_RUN_AS_ROOT=1",
+      "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+      "OMPI_MCA_pml=ob1",
+      "OMPI_MCA_btl=self,vader",
+      "OMPI_MCA_btl_vader_single_copy_mechanism=none",
+      "OMPI_MCA_mpi_yield_when_idle=1",
+      // OpenMP's default spins for milliseconds; where cores are shared that costs tenfold (measured:
+      // 12 tiny steps in 9.1 s instead of 0.8 s on two busy cores).
+      "GOMP_SPINCOUNT=1000"};
+  for (const std::string& variable : scratch_->Environment())
+    spawn.environment.push_back(variable);
+  // mpirun asks for the way to other machines even if it needs none, and without one it ends.
+  if (!HasProgram("ssh") && !HasProgram("rsh"))
+    spawn.environment.push_back("OMPI_MCA_plm=isolated");
+  spawn.output_fd = output.write_end();
+  spawn.own_session = true;  // the terminal's Ctrl-C must reach only the launcher
+  spawn.die_with_launcher = true;
+  absl::StatusOr<ChildProcess> ranks = ChildProcess::Spawn(spawn);
+  output.CloseWriteEnd();
+  ANYORDER_RETURN_IF_ERROR(ranks.status());
+  return std::make_unique<LocalRanks>(*std::move(ranks));
+}
+
+}  // namespace
+
+const char* NameOf(ResumeMode mode) {
+  switch (mode) {
+    case ResumeMode::kAuto:
+      return "auto";
+    case ResumeMode::kRequired:
+      return "required";
+    case ResumeMode::kNever:
+      return "never";
+  }
+  return "auto";
+}
+
+std::string LastLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string last;
+  for (std::string line; std::getline(file, line);)
+    last = line;
+  return last;
+}
+
+std::vector<std::string> RankCommand(const IncarnationOptions& options) {
+  return {ProgramDirectory() + "/anyorder-train",
+          "--run-dir",
+          options.run_dir,
+          "--run-id",
+          options.identity.run_id,
+          "--incarnation",
+          absl::StrCat(options.identity.incarnation),
+          "--resume",
+          NameOf(options.resume),
+          "--progress",
+          options.progress_on_terminal ? "terminal" : "lines"};
+}
+
+std::vector<std::string> ServiceCommand(const IncarnationOptions& options) {
+  return {ProgramDirectory() + "/anyorder-ckptd",
+          "--run-dir",
+          options.run_dir,
+          "--run-id",
+          options.identity.run_id,
+          "--incarnation",
+          absl::StrCat(options.identity.incarnation),
+          "--keep-last",
+          absl::StrCat(options.checkpoint.keep_last),
+          "--keep-every",
+          absl::StrCat(options.checkpoint.keep_every)};
+}
+
+std::unique_ptr<StartWay> MakeLocalWay(const std::string& run_dir, int64_t ranks) {
+  return std::make_unique<LocalWay>(run_dir, ranks);
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,75 @@
+#include "launcher/start/run_identity.h"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+
+#include "ckpt/file_system.h"
+#include "ckpt/lease.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+
+namespace anyorder::launcher {
+
+absl::StatusOr<RunIdentity> NextIdentity(const RunDirectory& paths) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  const LedgerSummary summary = Summarize(records);
+  RunIdentity identity{summary.run_id, summary.incarnations + 1};
+  // A launch that died between its claim and its first record has used up a number that the ledger does not know.
+  const auto claimed = ckpt::ReadLease(ckpt::FileSystem::Posix(), paths.launch);
+  // Nor is it always on this machine, where its death could be seen; a claim that lives is refused by the lease.
+  if (claimed.ok() && claimed->run_id == identity.run_id)
+    identity.incarnation = std::max(identity.incarnation, claimed->incarnation + 1);
+  if (identity.run_id.empty()) {
+    // Only a name: nothing of the training depends on it.
+    std::random_device random;
+    identity.run_id = absl::StrFormat("%08x%08x", random(), random());
+  }
+  return identity;
+}
+
+absl::Status RecordCreation(const RunDirectory& paths,
+                            const RunIdentity& identity,
+                            const RunConfig& config,
+                            Ledger& ledger) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  const LedgerSummary summary = Summarize(records);
+  const bool is_new = summary.run_id.empty();
+  if (summary.incarnations >= identity.incarnation ||
+      (!is_new && summary.run_id != identity.run_id)) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "another launch used '", paths.root, "' a moment ago; look at its state and launch again"));
+  }
+  if (!is_new) return absl::OkStatus();
+  LedgerRecord created;
+  created.event = "created";
+  created.run_id = identity.run_id;
+  created.config_digest = config.IdentityDigest();
+  return ledger.Append(created);
+}
+
+LeaseKeeper::LeaseKeeper(ckpt::Lease& lease, absl::Duration interval)
+    : lease_(lease), interval_(interval), thread_([this] { Run(); }) {}
+
+LeaseKeeper::~LeaseKeeper() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void LeaseKeeper::Run() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto interval = std::chrono::milliseconds(absl::ToInt64Milliseconds(interval_));
+  while (!changed_.wait_for(lock, interval, [this] { return stop_; })) {
+    const absl::Status renewed = lease_.Renew();
+    if (!renewed.ok()) LogWarning(renewed.message());
+  }
+}
+
+}  // namespace anyorder::launcher

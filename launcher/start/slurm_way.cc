@@ -1,0 +1,435 @@
+#include "launcher/start/slurm_way.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+#include "ckpt/crc32c.h"
+#include "ckpt/file_system.h"
+#include "ckpt/lease.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/train/run/run_directory.h"
+#include "launcher/process/captured_program.h"
+#include "launcher/process/child_process.h"
+#include "launcher/process/counted.h"
+#include "launcher/process/node_place.h"
+#include "launcher/process/shared_mark.h"
+#include "launcher/process/slurm_commands.h"
+#include "launcher/start/incarnation.h"
+#include "launcher/start/mpi_choice.h"
+#include "launcher/start/slurm_step.h"
+
+namespace anyorder::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+// For a node to answer a step. After this the run goes on without it, long before Slurm's own SlurmdTimeout.
+constexpr absl::Duration kNodeStepLimit = absl::Seconds(20);
+constexpr absl::Duration kNodesLimit = absl::Seconds(60);
+constexpr absl::Duration kLeftoverLimit = absl::Minutes(2);
+constexpr char kRankStep[] = "anyorder-train";
+constexpr char kServiceStep[] = "anyorder-ckptd";
+
+std::string Variable(const char* name) {
+  const char* const value = ::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// "2(x3),1": 2.
+int64_t FirstCount(const std::string& counts) {
+  int64_t count = 0;
+  const std::string digits = counts.substr(0, counts.find_first_not_of("0123456789"));
+  return absl::SimpleAtoi(digits, &count) ? count : 0;
+}
+
+void Add(const std::vector<std::string>& words, std::vector<std::string>* arguments) {
+  arguments->insert(arguments->end(), words.begin(), words.end());
+}
+
+// Elsewhere srun complains of --cpu-bind.
+bool BindsTasks() {
+  std::string config;
+  if (!RunCommand({"scontrol", "show", "config"}, absl::Seconds(20), &config).ok()) return false;
+  for (const absl::string_view line : absl::StrSplit(config, '\n')) {
+    if (absl::StartsWith(line, "TaskPlugin "))
+      return absl::StrContains(line, "affinity") || absl::StrContains(line, "cgroup");
+  }
+  return false;
+}
+
+class SlurmWay final : public StartWay {
+ public:
+  SlurmWay(SlurmOptions options, MpiChoice mpi, bool binds_tasks)
+      : options_(std::move(options)),
+        binds_tasks_(binds_tasks),
+        job_(Variable("SLURM_JOB_ID")),
+        slurm_directory_(options_.run_dir + "/slurm"),
+        mpi_(std::move(mpi)) {}
+
+  absl::StatusOr<Place> Prepare() override;
+  absl::StatusOr<std::unique_ptr<Step>> StartService(const IncarnationOptions& options) override;
+  bool IsReady(const IncarnationOptions& options, const Step& service) override;
+  std::string ServiceWords(const IncarnationOptions& options) override;
+  absl::StatusOr<std::unique_ptr<Step>> StartRanks(const IncarnationOptions& options,
+                                                   OutputRelay& output) override;
+  bool is_distributed() const override { return true; }
+  void CleanUp() override {}
+
+ private:
+  std::string StepName(const char* kind) const;
+  std::vector<std::string> Srun(int64_t tasks_per_node) const;
+  absl::Status EndLeftoverSteps();
+  absl::StatusOr<std::vector<std::string>> NodesThatAnswer();
+  struct Answers {
+    std::set<std::string> nodes;  // that can take part
+    std::string elsewhere;        // a node with another run directory and why, "" if there is none
+  };
+  absl::StatusOr<Answers> AskNodes();
+  int64_t EndedIncarnation(int64_t incarnation);
+  void AddMpirun(const IncarnationOptions& options, SpawnOptions& spawn) const;
+
+  const SlurmOptions options_;
+  const bool binds_tasks_;  // Slurm binds them to cores
+  const std::string job_;
+  const std::string slurm_directory_;
+  const MpiChoice mpi_;
+  std::optional<OutputRelay> service_words_;
+  std::vector<std::string> nodes_;  // of the start
+  bool has_started_ = false;        // this launcher, once before
+  int64_t ranks_per_node_ = 0;
+  int64_t first_incarnation_ = 0;  // of this launcher
+  std::vector<std::string> environment_;
+};
+
+// Steps are told from those of other runs in the same job.
+std::string SlurmWay::StepName(const char* kind) const {
+  const std::string& run = options_.run_dir;
+  return absl::StrCat(
+      kind, ".", absl::Hex(ckpt::Crc32c(run.data(), static_cast<int64_t>(run.size()))));
+}
+
+// Everything that SLURM_ variables of the job could decide otherwise is said.
+std::vector<std::string> SlurmWay::Srun(int64_t tasks_per_node) const {
+  const int64_t num_nodes = static_cast<int64_t>(nodes_.size());
+  return {"srun",
+          "--overlap",
+          "--export=ALL",
+          "--distribution=block",
+          "--open-mode=append",
+          absl::StrCat("--nodes=", num_nodes),
+          absl::StrCat("--ntasks=", num_nodes * tasks_per_node),
+          absl::StrCat("--ntasks-per-node=", tasks_per_node),
+          absl::StrCat("--nodelist=", absl::StrJoin(nodes_, ","))};
+}
+
+// A launcher that was killed leaves its steps behind, where the job lives on (salloc).
+absl::Status SlurmWay::EndLeftoverSteps() {
+  const absl::Time deadline = absl::Now() + kLeftoverLimit;
+  for (bool is_told = false; absl::Now() < deadline; absl::SleepFor(absl::Milliseconds(500))) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<JobStep> steps, StepsOfJob(job_));
+    bool is_over = true;
+    for (const JobStep& step : steps) {
+      const bool is_service = step.name == StepName(kServiceStep);
+      if (!is_service && step.name != StepName(kRankStep)) continue;
+      is_over = false;
+      if (is_told) continue;
+      Log(absl::StrCat("ending step ", step.id, " of an earlier launch of this run"));
+      SignalStep(step.id, is_service ? "USR1" : "KILL").IgnoreError();
+    }
+    if (is_over) return absl::OkStatus();
+    is_told = true;
+  }
+  return absl::OkStatus();  // the lease decides
+}
+
+// One task on each node, which removes what earlier starts left there and says its node's name.
+absl::StatusOr<SlurmWay::Answers> SlurmWay::AskNodes() {
+  ANYORDER_ASSIGN_OR_RETURN(const auto mark, SharedMark::Write(options_.run_dir));
+  std::vector<std::string> command = Srun(1);
+  Add({"--mpi=none",
+       "--kill-on-bad-exit=0",
+       ProgramDirectory() + "/anyorder",
+       "clean-node",
+       "--run-dir",
+       options_.run_dir,
+       "--mark",
+       mark->path()},
+      &command);
+  std::string output;
+  const absl::Status asked = RunCommand(command, kNodeStepLimit, &output);
+  Answers answers;
+  for (const absl::string_view line : absl::StrSplit(output, '\n')) {
+    absl::string_view name = line;
+    if (absl::ConsumePrefix(&name, kCleanNodeAnswer)) {
+      answers.nodes.insert(std::string(name));
+    } else if (absl::ConsumePrefix(&name, kOtherDirectoryAnswer)) {
+      answers.elsewhere = std::string(name);
+    } else if (!line.empty()) {
+      LogWarning(line);
+    }
+  }
+  if (!asked.ok() && answers.nodes.size() < nodes_.size()) LogWarning(asked.message());
+  return answers;
+}
+
+absl::Status NotShared(const std::string& run_dir, const std::string& node_and_reason) {
+  const std::pair<std::string, std::string> node =
+      absl::StrSplit(node_and_reason, absl::MaxSplits(' ', 1));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "run directory '",
+      run_dir,
+      "' is not the same on node ",
+      node.first,
+      " (",
+      node.second,
+      "); put it on a file system that all nodes share, which slurm/doctor --run-dir checks"));
+}
+
+// Slurm learns of a lost node long after its processes have ended, so the nodes are asked themselves.
+absl::StatusOr<std::vector<std::string>> SlurmWay::NodesThatAnswer() {
+  const absl::Time deadline = absl::Now() + kNodesLimit;
+  while (true) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> held, NodesOfJob(job_));
+    ANYORDER_ASSIGN_OR_RETURN(nodes_, UsableNodes(held));
+    if (nodes_.empty()) {
+      return absl::UnavailableError(
+          absl::StrCat("no node of job ", job_, " (", absl::StrJoin(held, ","), ") can be used"));
+    }
+    ANYORDER_ASSIGN_OR_RETURN(const Answers answers, AskNodes());
+    const std::set<std::string>& answered = answers.nodes;
+    // Later it was shared once, and the node has lost it since.
+    if (!answers.elsewhere.empty() && !has_started_)
+      return NotShared(options_.run_dir, answers.elsewhere);
+    if (!answers.elsewhere.empty())
+      LogWarning(NotShared(options_.run_dir, answers.elsewhere).message());
+    if (answered.size() == nodes_.size() || NumLaunchSignals() > 0) return nodes_;
+    if (absl::Now() < deadline) {
+      absl::SleepFor(absl::Seconds(1));
+      continue;
+    }
+    std::vector<std::string> living;
+    for (const std::string& node : nodes_) {
+      if (answered.count(node) > 0) {
+        living.push_back(node);
+      } else {
+        LogWarning(absl::StrCat("going on without node ", node, ", which runs no step"));
+      }
+    }
+    if (!living.empty()) return living;
+    return absl::UnavailableError(absl::StrCat("no node of job ", job_, " runs a step"));
+  }
+}
+
+absl::StatusOr<Place> SlurmWay::Prepare() {
+  std::error_code error;
+  fs::create_directories(slurm_directory_, error);
+  if (error) return ErrnoStatus("mkdir", slurm_directory_, error.value());
+  const std::vector<std::string> before = nodes_;
+  if (environment_.empty()) {
+    ANYORDER_RETURN_IF_ERROR(EndLeftoverSteps());
+    std::vector<std::string> notes = {mpi_.reason};
+    environment_ = MpiEnvironmentForNodes(&notes);
+    for (const std::string& note : notes)
+      Log(note);
+  }
+  ANYORDER_ASSIGN_OR_RETURN(std::vector<std::string> nodes, NodesThatAnswer());
+  int64_t wanted = options_.ranks_per_node;
+  const Shape shape = ChooseShape(static_cast<int64_t>(nodes.size()), wanted, options_.max_ranks);
+  if (shape.nodes * shape.ranks_per_node < static_cast<int64_t>(nodes.size()) * wanted) {
+    LogWarning(absl::StrCat("the run has ",
+                            options_.max_ranks,
+                            " microbatches: ",
+                            Counted(shape.ranks_per_node, "rank"),
+                            " on each of ",
+                            Counted(shape.nodes, "node"),
+                            "; ask for fewer, or for smaller microbatches"));
+  }
+  has_started_ = true;
+  nodes.resize(shape.nodes);
+  nodes_ = nodes;
+  ranks_per_node_ = shape.ranks_per_node;
+  Place place;
+  place.ranks = shape.nodes * shape.ranks_per_node;
+  place.nodes = nodes_;
+  place.has_lost_nodes = std::any_of(before.begin(), before.end(), [&](const std::string& node) {
+    return std::find(nodes_.begin(), nodes_.end(), node) == nodes_.end();
+  });
+  if (!absl::SimpleAtoi(job_, &place.slurm_job)) place.slurm_job = -1;
+  if (!absl::SimpleAtoi(Variable("SLURM_RESTART_COUNT"), &place.slurm_restart))
+    place.slurm_restart = 0;
+  return place;
+}
+
+// The start up to which no service runs any more: those of this launcher, whose steps it has seen end, and those of a job that Slurm
+// says is over. What is left of them was cut off from Slurm, and stops by the lease.
+int64_t SlurmWay::EndedIncarnation(int64_t incarnation) {
+  if (first_incarnation_ == 0) first_incarnation_ = incarnation;
+  if (incarnation > first_incarnation_) return incarnation - 1;
+  const auto owner = ckpt::ReadLease(ckpt::FileSystem::Posix(), options_.run_dir);
+  const bool has_ended = owner.ok() && owner->incarnation < incarnation &&
+                         JobHasEnded(owner->job, ckpt::DescribeThisProcess("", 0, "").job);
+  return has_ended ? owner->incarnation : 0;
+}
+
+absl::StatusOr<std::unique_ptr<Step>> SlurmWay::StartService(const IncarnationOptions& options) {
+  std::error_code ignored;
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    fs::remove(ReadyFile(options_.run_dir, options.identity.incarnation, i), ignored);
+  if (!service_words_) {
+    ANYORDER_ASSIGN_OR_RETURN(OutputRelay words,
+                              OutputRelay::Open(RunDirectory(options_.run_dir).service_log,
+                                                /*is_shown=*/false));
+    service_words_.emplace(std::move(words));
+  }
+  SlurmStepOptions step;
+  step.directory = slurm_directory_;
+  step.prefix = absl::StrCat("ckptd-", options.identity.incarnation, "-");
+  step.is_service = true;
+  step.output = &*service_words_;
+  step.spawn.arguments = Srun(1);
+  Add({"--mpi=none",
+       "--kill-on-bad-exit=0",
+       "--wait=0",
+       "--job-name=" + StepName(kServiceStep),
+       absl::StrCat("--output=", slurm_directory_, "/", step.prefix, "%N.log")},
+      &step.spawn.arguments);
+  Add(ServiceCommand(options), &step.spawn.arguments);
+  Add({"--nodes",
+       absl::StrJoin(nodes_, ","),
+       "--ended-incarnation",
+       absl::StrCat(EndedIncarnation(options.identity.incarnation))},
+      &step.spawn.arguments);
+  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<SlurmStep> service, SlurmStep::Start(step));
+  return std::unique_ptr<Step>(std::move(service));
+}
+
+bool SlurmWay::IsReady(const IncarnationOptions& options, const Step&) {
+  std::error_code error;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (!fs::exists(ReadyFile(options_.run_dir, options.identity.incarnation, i), error))
+      return false;
+  }
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    fs::remove(ReadyFile(options_.run_dir, options.identity.incarnation, i), error);
+  return true;
+}
+
+// Nodes that wait for node 0 have less to say than the one that was refused.
+std::string SlurmWay::ServiceWords(const IncarnationOptions&) {
+  return service_words_->last_error().empty() ? LastLine(RunDirectory(options_.run_dir).service_log)
+                                              : service_words_->last_error();
+}
+
+void SlurmWay::AddMpirun(const IncarnationOptions& options, SpawnOptions& spawn) const {
+  std::vector<std::string> hosts;
+  for (const std::string& node : nodes_)
+    hosts.push_back(absl::StrCat(node, ":", ranks_per_node_));
+  spawn.arguments = {"mpirun",
+                     "--quiet",
+                     "-n",
+                     absl::StrCat(options.place.ranks),
+                     "--host",
+                     absl::StrJoin(hosts, ","),
+                     "--map-by",
+                     "slot",
+                     "--bind-to",
+                     "none",
+                     "--oversubscribe",
+                     "-x",
+                     "ANYORDER_WORLD_SIZE",
+                     "-x",
+                     "GOMP_SPINCOUNT"};
+  // Its daemons are a step beside the service's.
+  spawn.environment.push_back("OMPI_MCA_plm_slurm_args=--overlap");
+}
+
+absl::StatusOr<std::unique_ptr<Step>> SlurmWay::StartRanks(const IncarnationOptions& options,
+                                                           OutputRelay& output) {
+  SlurmStepOptions step;
+  step.spawn.environment = environment_;
+  step.spawn.environment.push_back(absl::StrCat("ANYORDER_WORLD_SIZE=", options.place.ranks));
+  if (mpi_.plugin.empty()) {
+    AddMpirun(options, step.spawn);
+  } else {
+    step.directory = slurm_directory_;
+    step.prefix = absl::StrCat("ranks-", options.identity.incarnation, "-");
+    step.spawn.arguments = Srun(ranks_per_node_);
+    Add({"--mpi=" + mpi_.plugin,
+         "--kill-on-bad-exit=1",
+         "--job-name=" + StepName(kRankStep),
+         absl::StrCat("--output=", slurm_directory_, "/", step.prefix, "%N.log")},
+        &step.spawn.arguments);
+    const std::string cpus = Variable("SLURM_CPUS_PER_TASK");
+    if (!cpus.empty()) step.spawn.arguments.push_back("--cpus-per-task=" + cpus);
+    // Slurm would bind each rank to the one core that nobody asked more than, and its threads with it.
+    if (cpus.empty() && binds_tasks_) step.spawn.arguments.push_back("--cpu-bind=none");
+  }
+  Add(RankCommand(options), &step.spawn.arguments);
+  Add({"--nodes", absl::StrJoin(nodes_, ",")}, &step.spawn.arguments);
+  step.spawn.die_with_launcher = true;
+  step.spawn.death_signal = SIGTERM;  // which ends the step; SIGKILL would end only its srun
+  step.output = &output;
+  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<SlurmStep> ranks, SlurmStep::Start(step));
+  return std::unique_ptr<Step>(std::move(ranks));
+}
+
+}  // namespace
+
+Shape ChooseShape(int64_t nodes, int64_t ranks_per_node, int64_t max_ranks) {
+  Shape best;
+  for (int64_t n = 1; n <= nodes; ++n) {
+    const int64_t r = std::min(ranks_per_node, max_ranks / n);
+    if (r >= 1 && n * r >= best.nodes * best.ranks_per_node) best = {n, r};
+  }
+  return best;
+}
+
+absl::StatusOr<std::unique_ptr<StartWay>> MakeSlurmWay(const SlurmOptions& options) {
+  if (Variable("SLURM_JOB_ID").empty()) {
+    return absl::InvalidArgumentError(
+        "--via slurm: this is no Slurm job (SLURM_JOB_ID is not set); use 'anyorder submit', or "
+        "start this inside sbatch or salloc");
+  }
+  SlurmOptions resolved = options;
+  if (resolved.ranks_per_node == 0)
+    resolved.ranks_per_node = FirstCount(Variable("SLURM_NTASKS_PER_NODE"));
+  if (resolved.ranks_per_node == 0)
+    resolved.ranks_per_node = FirstCount(Variable("SLURM_TASKS_PER_NODE"));
+  if (resolved.ranks_per_node < 1) {
+    return absl::InvalidArgumentError("--ranks-per-node: name the number of ranks on each node");
+  }
+  for (const char* program : {"srun", "squeue", "sinfo", "scontrol"}) {
+    if (HasProgram(program)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--via slurm: there is no ",
+                     program,
+                     " in PATH; add the directory of Slurm's commands to it"));
+  }
+  std::string plugins;
+  const absl::Status listed = RunCommand({"srun", "--mpi=list"}, absl::Seconds(20), &plugins);
+  if (!listed.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--via slurm: ", listed.message()));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(MpiChoice mpi, ChooseMpi(options.mpi, plugins, HasProgram("mpirun")));
+  return std::unique_ptr<StartWay>(new SlurmWay(resolved, std::move(mpi), BindsTasks()));
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,35 @@
+// Service and ranks as steps of the Slurm job that this launcher runs in.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "core/train/run/run_config.h"
+#include "launcher/start/start_way.h"
+
+namespace anyorder::launcher {
+
+struct SlurmOptions {
+  std::string run_dir;         // absolute
+  int64_t ranks_per_node = 0;  // at most; 0: as many as the job's tasks on its first node
+  std::string mpi = "auto";    // or srun, mpirun
+  int64_t max_ranks = 1;       // as many microbatches as the run has
+};
+
+// InvalidArgument, with the fix, outside of a job or without a way to start ranks. Writes nothing.
+absl::StatusOr<std::unique_ptr<StartWay>> MakeSlurmWay(const SlurmOptions& options);
+
+// How many ranks on how many of the nodes: the most ranks that are the same number on each node and at most `max_ranks`, and of
+// these the ones on most nodes.
+struct Shape {
+  int64_t nodes = 0;
+  int64_t ranks_per_node = 0;
+};
+Shape ChooseShape(int64_t nodes, int64_t ranks_per_node, int64_t max_ranks);
+
+}  // namespace anyorder::launcher

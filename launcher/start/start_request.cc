@@ -1,0 +1,213 @@
+#include "launcher/start/start_request.h"
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <system_error>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+#include "core/config/adaptive_clusters.h"
+#include "core/objective/objective.h"
+#include "core/train/evaluation/held_out.h"
+#include "core/train/evaluation/task_data.h"
+#include "core/train/run/config_file.h"
+#include "core/train/run/ledger.h"
+#include "core/train/run/run_directory.h"
+#include "core/train/state/schedule_change.h"
+#include "core/train/state/warm_start.h"
+#include "data/dataset/dataset.h"
+#include "data/dataset/dataset_index.h"
+#include "data/dataset/shard_format.h"
+#include "launcher/process/run_place.h"
+#include "launcher/start/imported_run.h"
+#include "launcher/start/requested_config.h"
+
+namespace anyorder::launcher {
+namespace {
+
+// FailedPrecondition if an earlier start of this run trained on another dataset.
+absl::Status CheckSameDataset(const RunDirectory& paths, const data::DatasetIndex& index) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  for (const LedgerRecord& record : records) {
+    if (record.dataset_digest.empty() || record.dataset_digest == index.dataset_digest) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("run '",
+                     paths.root,
+                     "' was trained on dataset ",
+                     record.dataset_digest,
+                     ", but data.shards now holds dataset ",
+                     index.dataset_digest,
+                     "; set data.shards to the old one, or start a new run directory"));
+  }
+  return absl::OkStatus();
+}
+
+// The configuration as it is asked for: file, imported model and --set put together.
+absl::StatusOr<RunConfig> LoadRequested(const StartRequest& request, bool has_config) {
+  const RunDirectory paths(request.run_dir);
+  RunConfig base;
+  if (has_config && ImportedRun(request.run_dir).exists()) {
+    // A file for continued pretraining need not repeat what the weights say.
+    ANYORDER_ASSIGN_OR_RETURN(const RunConfig imported, LoadRunConfig(paths.config, {}));
+    base.model = imported.model;
+  }
+  if (!request.config.empty())
+    ANYORDER_RETURN_IF_ERROR(CheckConfigPath("--config", request.config));
+  const std::string file = request.config.empty() ? paths.config : request.config;
+  ANYORDER_ASSIGN_OR_RETURN(RunConfig config, LoadRunConfig(file, request.overrides, base));
+  MakeDirectoriesAbsolute(config);
+  return config;
+}
+
+absl::Status CheckShardsPath(const std::string& key, const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status found = std::filesystem::status(path, error);
+  if (std::filesystem::is_directory(found) ||
+      (error && found.type() == std::filesystem::file_type::none))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(key,
+                   " '",
+                   path,
+                   std::filesystem::exists(found) ? "' is no directory" : "' does not exist",
+                   "; name a directory that `anyorder prep --output` wrote"));
+}
+
+// What a run has to do with other weights is settled when it begins: `started` is how it did, null for one that has not. Before its first
+// checkpoint it must begin with the same ones again.
+absl::Status CheckSameWarmStart(const RunDirectory& paths,
+                                const RunConfig* started,
+                                bool has_committed,
+                                const std::string& wanted) {
+  if (started == nullptr) return absl::OkStatus();
+  const std::string& began = started->train.init_from;
+  const bool goes_on = has_committed && (wanted.empty() || !began.empty());
+  const bool begins_again =
+      wanted.empty() == began.empty() && (wanted == began || absl::StartsWith(began, wanted + "/"));
+  if (goes_on || begins_again) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("train.init_from is ",
+                   wanted.empty() ? "not set" : absl::StrCat("'", wanted, "'"),
+                   ", but run '",
+                   paths.root,
+                   "' began with ",
+                   began.empty() ? "weights of its own" : absl::StrCat("'", began, "'"),
+                   "; leave the key as it was, or name a new --run-dir"));
+}
+
+// Whether a run without a checkpoint can begin with the weights that it asks for, which are pinned: the one checkpoint that is the newest
+// now, for all ranks and for starts after a crash.
+absl::Status SettleWarmStart(const RunDirectory& paths,
+                             const RunConfig* started,
+                             const data::DatasetIndex& dataset,
+                             RunConfig& config) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  const bool has_committed = Summarize(records).committed_step >= 0;
+  ANYORDER_RETURN_IF_ERROR(
+      CheckSameWarmStart(paths, started, has_committed, config.train.init_from));
+  if (config.train.init_from.empty()) return absl::OkStatus();
+  if (ImportedRun(paths.root).exists()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("train.init_from is set, but '",
+                     paths.root,
+                     "' was imported and has weights already; leave the key out"));
+  }
+  if (has_committed) return absl::OkStatus();
+  if (started != nullptr) config.train.init_from = started->train.init_from;
+  const ParameterLayout layout(config.model, static_cast<int64_t>(dataset.vocab_size));
+  ANYORDER_ASSIGN_OR_RETURN(
+      const WarmStart plan,
+      PlanWarmStart(config.train.init_from, config, layout, dataset.tokenizer_digest));
+  config.train.init_from = plan.checkpoint;
+  return absl::OkStatus();
+}
+
+// Whether the objective can learn from this dataset: labelled examples of its task, or text.
+absl::Status CheckKindOfData(const RunConfig& config, const data::Dataset& dataset) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                            MakeObjective(config.objective.name, config.model, config.sampling));
+  if (dataset.examples() != nullptr) return objective->CheckTask(dataset.examples()->task());
+  if (objective->sample_kind() != SampleKind::kExamples) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("data.shards '",
+                   config.data.shards,
+                   "' is plain text, but ",
+                   config.objective.name,
+                   " learns from examples; make them with `anyorder prep --examples`"));
+}
+
+// Here, not only in the ranks: a dataset that cannot be used is refused once, and nothing is written.
+absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const RunConfig& config) {
+  ANYORDER_RETURN_IF_ERROR(CheckShardsPath("data.shards", config.data.shards));
+  if (config.eval.every > 0)
+    ANYORDER_RETURN_IF_ERROR(CheckShardsPath("eval.shards", config.eval.shards));
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> dataset,
+                            data::Dataset::Open(config.data.shards));
+  ANYORDER_RETURN_IF_ERROR(CheckSameDataset(paths, dataset->index()));
+  ANYORDER_RETURN_IF_ERROR(CheckTaskData(config, *dataset, TaskLabels::kRequired));
+  ANYORDER_RETURN_IF_ERROR(
+      CheckAdaptiveClusters(config.model, static_cast<int64_t>(dataset->index().vocab_size)));
+  ANYORDER_RETURN_IF_ERROR(CheckKindOfData(config, *dataset));
+  if (config.eval.every > 0)
+    ANYORDER_RETURN_IF_ERROR(OpenHeldOutText(config, dataset->index()).status());
+  return dataset->index();
+}
+
+}  // namespace
+
+absl::Status CheckConfigPath(const std::string& option, const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status found = std::filesystem::status(path, error);
+  if (std::filesystem::is_directory(found)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(option, " '", path, "' is a directory; name a TOML file in it"));
+  }
+  if (found.type() != std::filesystem::file_type::not_found) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(option, " '", path, "' does not exist; name a TOML file (see configs/)"));
+}
+
+bool HasDataset(const RunConfig& config) {
+  std::error_code error;
+  return std::filesystem::exists(config.data.shards + "/" + data::kIndexFile, error);
+}
+
+absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request) {
+  if (request.run_dir.empty())
+    return absl::InvalidArgumentError("--run-dir is empty; name a directory");
+  if (request.config.empty()) ANYORDER_RETURN_IF_ERROR(CheckIsRun(request.run_dir));
+  ANYORDER_RETURN_IF_ERROR(CheckPlaceOfRun(request.run_dir));
+  const RunDirectory paths(request.run_dir);
+  std::error_code error;
+  const bool has_config = std::filesystem::exists(paths.config, error);
+  ANYORDER_ASSIGN_OR_RETURN(RunConfig config, LoadRequested(request, has_config));
+  ANYORDER_RETURN_IF_ERROR(config.ValidateWorldSize(request.ranks));
+  std::optional<data::DatasetIndex> dataset;
+  if (!request.may_lack_dataset || HasDataset(config)) {
+    ANYORDER_ASSIGN_OR_RETURN(dataset, CheckData(paths, config));
+  }
+  RunConfig started;
+  if (has_config) {
+    ANYORDER_ASSIGN_OR_RETURN(started, LoadRunConfig(paths.config, {}));
+  }
+  if (dataset) {
+    ANYORDER_RETURN_IF_ERROR(
+        SettleWarmStart(paths, has_config ? &started : nullptr, *dataset, config));
+  }
+  if (!has_config) return config;
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  const bool is_first = Summarize(records).incarnations == 0;
+  if (is_first && ImportedRun(request.run_dir).exists()) {
+    if (dataset)
+      ANYORDER_RETURN_IF_ERROR(CheckFirstStart(request.run_dir, started, config, *dataset));
+  } else {
+    ANYORDER_RETURN_IF_ERROR(
+        Annotate(CheckMayGoOn(started, config, request.allow_schedule_change), paths.config));
+  }
+  return config;
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,85 @@
+// How the checkpoint service and the ranks of a start come to life: as processes of this machine, or as steps of a Slurm job. All
+// else about a run (lease, ledger, signals, silent ranks, starting again) is the same and does not know which.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/train/run/run_config.h"
+#include "core/train/state/resume.h"
+#include "launcher/process/output_relay.h"
+#include "launcher/start/run_identity.h"
+
+namespace anyorder::launcher {
+
+// Where a start runs.
+struct Place {
+  int64_t ranks = 1;
+  std::vector<std::string> nodes;  // in the order of their ranks
+  int64_t slurm_job = -1;          // these two as in the ledger
+  int64_t slurm_restart = -1;
+  bool has_lost_nodes = false;  // of the start before
+};
+
+struct IncarnationOptions {
+  std::string run_dir;
+  RunIdentity identity;
+  Place place;
+  ResumeMode resume = ResumeMode::kAuto;
+  CheckpointConfig checkpoint;
+  DistConfig dist;  // how long a rank may be silent
+  bool progress_on_terminal = false;
+};
+
+// The service or the ranks of one start, on however many nodes. The destructor ends nothing.
+class Step {
+ public:
+  virtual ~Step() = default;
+  // Its exit status, or 128 + signal number; nothing while it runs. Never blocks; call it often.
+  virtual std::optional<int> Poll() = 0;
+  // Ranks: save and stop; `urgent`: without waiting for the commit. A service: finish what is staged and end. May be lost while
+  // the step starts, so repeat it.
+  virtual void AskToStop(bool urgent) = 0;
+  // Ends it on every node that can be reached.
+  virtual void Kill() = 0;
+};
+
+class StartWay {
+ public:
+  virtual ~StartWay() = default;
+
+  // Chooses and cleans the place of the next start. Unavailable if there is none left.
+  virtual absl::StatusOr<Place> Prepare() = 0;
+
+  virtual absl::StatusOr<std::unique_ptr<Step>> StartService(const IncarnationOptions& options) = 0;
+  // Whether the service owns the run directory and listens, on every node.
+  virtual bool IsReady(const IncarnationOptions& options, const Step& service) = 0;
+  // The last thing that the service said.
+  virtual std::string ServiceWords(const IncarnationOptions& options) = 0;
+
+  virtual absl::StatusOr<std::unique_ptr<Step>> StartRanks(const IncarnationOptions& options,
+                                                           OutputRelay& output) = 0;
+  // Whether ranks cannot see this process die, and so need its heartbeat.
+  virtual bool is_distributed() const = 0;
+  // After the ranks of a start.
+  virtual void CleanUp() = 0;
+};
+
+const char* NameOf(ResumeMode mode);
+// The last line of a file, "" if there is none.
+std::string LastLine(const std::string& path);
+// The options of each anyorder-train and anyorder-ckptd, whoever starts them.
+std::vector<std::string> RankCommand(const IncarnationOptions& options);
+std::vector<std::string> ServiceCommand(const IncarnationOptions& options);
+
+// By mpirun on this machine.
+std::unique_ptr<StartWay> MakeLocalWay(const std::string& run_dir, int64_t ranks);
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,101 @@
+#include "launcher/start/supervisor.h"
+
+#include <unistd.h>
+
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/train/run/run_directory.h"
+
+namespace anyorder::launcher {
+namespace {
+
+constexpr absl::Duration kBeat = absl::Seconds(2);
+// Longer than a network file system's attributes may be old (acregmax of NFS) would be minutes; the file is opened anew for each
+// look, which asks the server. What is left are servers that fail over.
+constexpr absl::Duration kSilenceLimit = absl::Seconds(60);
+
+std::string DirectoryOf(const std::string& run_dir) {
+  return absl::StrCat(RunDirectory(run_dir).launch, "/supervisor");
+}
+
+absl::Duration MonotonicNow() {
+  return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+}  // namespace
+
+absl::Status Supervisor::Begin(const std::string& run_dir,
+                               int64_t incarnation,
+                               std::optional<Supervisor>& supervisor) {
+  char host[256] = "?";
+  gethostname(host, sizeof(host) - 1);
+  ANYORDER_ASSIGN_OR_RETURN(
+      std::unique_ptr<dist::Heartbeat> heartbeat,
+      dist::Heartbeat::Create(DirectoryOf(run_dir), 0, /*world_size=*/1, incarnation, host));
+  supervisor.emplace(std::move(heartbeat));
+  return absl::OkStatus();
+}
+
+Supervisor::Supervisor(std::unique_ptr<dist::Heartbeat> heartbeat)
+    : heartbeat_(std::move(heartbeat)), thread_([this] { Run(); }) {}
+
+Supervisor::~Supervisor() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Supervisor::Run() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!stop_) {
+    lock.unlock();
+    heartbeat_->Tick();
+    heartbeat_->Flush();
+    lock.lock();
+    changed_.wait_for(lock, absl::ToChronoNanoseconds(kBeat), [this] { return stop_; });
+  }
+}
+
+std::string SupervisorWatch::Judge(const absl::StatusOr<dist::RankBeat>& beat, absl::Duration now) {
+  if (!since_) since_ = now;
+  if (beat.ok() && beat->incarnation > incarnation_) {
+    return absl::StrCat("start ", beat->incarnation, " of the run has taken over from this one");
+  }
+  if (beat.ok() && beat->incarnation == incarnation_) {
+    if (beat->has_ended) return "the launcher on " + beat->host + " has ended this start";
+    if (beat->ticks != ticks_) {
+      ticks_ = beat->ticks;
+      since_ = now;
+    }
+  }
+  const absl::Duration silence = now - *since_;
+  if (silence < silence_limit_) return "";
+  return absl::StrCat("no sign of life of the launcher",
+                      beat.ok() ? " on " + beat->host : ": " + std::string(beat.status().message()),
+                      " for ",
+                      absl::FormatDuration(absl::Trunc(silence, absl::Seconds(1))),
+                      ": it, its node or the way to the run directory is lost");
+}
+
+void FenceThisRank(const std::string& run_dir, int64_t incarnation) {
+  std::thread([run_dir, incarnation] {
+    SupervisorWatch watch(incarnation, kSilenceLimit);
+    for (;; absl::SleepFor(kBeat)) {
+      const std::string why =
+          watch.Judge(dist::ReadRankBeat(DirectoryOf(run_dir), 0), MonotonicNow());
+      if (why.empty()) continue;
+      LogWarning("ending this rank: " + why);
+      _exit(kExitIo);
+    }
+  }).detach();
+}
+
+}  // namespace anyorder::launcher
