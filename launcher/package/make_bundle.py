@@ -36,7 +36,7 @@ Runs on Linux with glibc {glibc} or newer, from whatever folder it lies in; noth
 
   bin/anyorder --help                      the programs; they find each other here
   bin/anyorder launch ... --ranks 2        ranks on this machine, by the Open MPI in mpi/
-  bin/mpirun -n 2 bin/dist.mpi_communicator_test
+  bin/mpirun -n 2 bin/dist.mpi_test
   tests/gpu/check.sh                       checks and measures this machine's GPU (tests/gpu/README.md)
   slurm/doctor --bin bin ...               checks a Slurm cluster
 

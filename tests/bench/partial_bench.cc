@@ -24,7 +24,7 @@
 #include "tests/bench/flat_tensor.h"
 #include "tests/bench/options.h"
 #include "tests/bench/rounds.h"
-#include "tests/core/model/model_testing.h"
+#include "tests/core/network/model_testing.h"
 #include "tests/testing/forwarding_backend.h"
 
 namespace anyorder::bench {

@@ -26,7 +26,7 @@
 #include "core/objective/objective.h"
 #include "tests/bench/flat_tensor.h"
 #include "tests/bench/options.h"
-#include "tests/core/model/model_testing.h"
+#include "tests/core/network/model_testing.h"
 
 namespace anyorder::bench {
 namespace {

@@ -13,7 +13,7 @@
 #include "core/base/check.h"
 #include "data/dataset/dataset.h"
 #include "data/sampling/sampler.h"
-#include "tests/data/dataset_files.h"
+#include "tests/data/dataset/dataset_files.h"
 
 namespace anyorder::data {
 namespace {

@@ -27,7 +27,7 @@
 #include "tests/bench/flat_tensor.h"
 #include "tests/bench/options.h"
 #include "tests/bench/timed_backend.h"
-#include "tests/core/model/model_testing.h"
+#include "tests/core/network/model_testing.h"
 
 namespace anyorder::bench {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "core/base/check.h"
 #include "data/dataset/dataset.h"
-#include "tests/data/example_files.h"
+#include "tests/data/dataset/example_files.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch_directory.h"
 

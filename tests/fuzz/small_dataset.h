@@ -12,7 +12,7 @@
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/digest.h"
 #include "data/dataset/shard_format.h"
-#include "tests/data/dataset_files.h"
+#include "tests/data/dataset/dataset_files.h"
 #include "tests/fuzz/scratch_directory.h"
 
 namespace anyorder::fuzz {

@@ -13,7 +13,7 @@
 
 #include "kernels/cuda/attention/attention_ring_forward.cuh"
 #include "kernels/cuda/platform/launch.h"
-#include "tests/kernels/cuda/attention_ring_case.h"
+#include "tests/kernels/cuda/attention/attention_ring_case.h"
 #include "tests/testing/forwarding_backend.h"
 
 namespace anyorder::testing {

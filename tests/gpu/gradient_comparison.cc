@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "core/base/check.h"
-#include "tests/core/model/model_testing.h"
+#include "tests/core/network/model_testing.h"
 #include "tests/testing/dithered.h"
 
 namespace anyorder::testing {

@@ -60,7 +60,7 @@ fi
 moved="$root/moved elsewhere"
 
 inside "$moved/bin/anyorder" --help >"$work/help" && grep -q launch "$work/help" || fail "anyorder --help"
-inside "$moved/bin/core.base.status_test" >"$work/unit.log" || fail "a test program: $(tail -n 3 "$work/unit.log")"
+inside "$moved/bin/core.base_test" >"$work/unit.log" || fail "a test program: $(tail -n 3 "$work/unit.log")"
 inside "$moved/bin/anyorder" prep --input "$moved/data/readmes.txt" --output "$root/work/shards" --vocab-size 500 >"$work/prep.log" 2>&1 ||
   fail "prep: $(tail -n 3 "$work/prep.log")"
 for ranks in 1 2; do
@@ -75,7 +75,7 @@ for ranks in 1 2; do
 done
 digest() { sed -n 's/.*"state_digest": "\(.*\)".*/\1/p' "$1"; }
 [ -n "$(digest "$work/inspect1")" ] && [ "$(digest "$work/inspect1")" = "$(digest "$work/inspect2")" ] || fail "1 and 2 ranks end in different states"
-inside "$moved/bin/mpirun" --quiet -n 2 --oversubscribe "$moved/bin/dist.mpi_communicator_test" >"$work/mpi.log" 2>&1 ||
+inside "$moved/bin/mpirun" --quiet -n 2 --oversubscribe "$moved/bin/dist.mpi_test" >"$work/mpi.log" 2>&1 ||
   fail "mpirun: $(tail -n 5 "$work/mpi.log")"
 # check.sh comes along, and finds the programs from the folder that it lies in.
 status=0

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/safetensors.h"
-#include "tests/core/model/model_testing.h"
+#include "tests/core/network/model_testing.h"
 #include "tests/parity/hashed_weights.h"
 
 namespace anyorder {

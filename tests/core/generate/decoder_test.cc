@@ -18,7 +18,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/platform/runtime_emulated.h"
-#include "tests/core/model/model_testing.h"
+#include "tests/core/network/model_testing.h"
 #include "tests/testing/fenced_backend.h"
 #include "tests/testing/forwarding_backend.h"
 

@@ -27,7 +27,7 @@
 #include "core/train/run/stop_signal.h"
 #include "core/train/trainer.h"
 #include "dist/parameter_partition.h"
-#include "tests/data/dataset_files.h"
+#include "tests/data/dataset/dataset_files.h"
 #include "tests/testing/fault_file_system.h"
 #include "tests/testing/fenced_backend.h"
 #include "tests/testing/forwarding_backend.h"

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "data/sampling/sample_digest.h"
-#include "tests/data/memory_examples.h"
-#include "tests/data/memory_text.h"
+#include "tests/data/sampling/memory_examples.h"
+#include "tests/data/sampling/memory_text.h"
 
 namespace anyorder::data {
 namespace {

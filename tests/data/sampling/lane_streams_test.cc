@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "tests/data/memory_text.h"
+#include "tests/data/sampling/memory_text.h"
 
 namespace anyorder::data {
 namespace {

@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "tests/data/memory_text.h"
+#include "tests/data/sampling/memory_text.h"
 
 namespace anyorder::data {
 namespace {

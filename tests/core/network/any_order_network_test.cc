@@ -1,0 +1,224 @@
+// What today's any-order models compute, by the network: nothing leaks, special cases equal other models, slot order means nothing.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/objective/any_order/mask_noise.h"
+#include "core/objective/any_order/window_slots.h"
+#include "tests/core/network/model_testing.h"
+
+namespace anyorder::testing {
+namespace {
+
+constexpr int64_t kLength = 16;
+const char* const kNames[] = {"masked_diffusion", "block_diffusion", "eso_lm", "a3", "as_arm"};
+
+SamplingConfig OneWay(const AnyOrderConfig& config = {}) {
+  SamplingConfig sampling = SmallSampling();
+  sampling.bidirectional = false;
+  sampling.any_order = config;
+  return sampling;
+}
+
+ModelConfig WithPositions(Positions positions) {
+  ModelConfig model = SmallModel();
+  model.mem_len = 0;
+  model.positions = positions;
+  model.max_positions = kLength;
+  model.rope_base = 50.0;
+  model.segments = Segments::kNone;
+  return model;
+}
+
+TextSample Sample(int64_t lane) {
+  return RandomSample(OneWay(), SampleKind::kContiguous, kSmallVocab, lane, 3, false);
+}
+
+class AnyOrderNetworkTest : public ::testing::Test {
+ protected:
+  Batch Build(const std::string& name,
+              const TextSample& sample,
+              const AnyOrderConfig& config = {}) {
+    const std::unique_ptr<Objective> objective = MakeObjectiveOrDie(name, model_, OneWay(config));
+    Batch batch(objective->Shape(1));
+    objective->BuildLane(sample, 0, batch);
+    return batch;
+  }
+  ModelRunner::Result Run(const Batch& batch, bool training = false) {
+    ModelRunner runner(model_, kSmallVocab, batch.shape, *backend_);
+    return runner.Run(batch, InitialWeights(model_, kSmallVocab, 41), {}, training);
+  }
+
+  ModelConfig model_ = WithPositions(Positions::kRope);
+  const std::unique_ptr<kernels::Backend> backend_ = kernels::MakeReferenceBackend();
+};
+
+double Mean(const Batch& batch, const ModelRunner::Result& result) {
+  return result.step.loss_sum / batch.Divisor();
+}
+
+// Another true token at position i changes what is read everywhere, but never the prediction at i itself, where the same label is asked
+// for. Not a matter of rounding: what does not read a slot has the same bits.
+TEST_F(AnyOrderNetworkTest, NoTargetIsPredictedFromItself) {
+  for (const char* const name : kNames) {
+    const TextSample sample = Sample(4);
+    const Batch batch = Build(name, sample);
+    const std::vector<float> losses = Run(batch).losses;
+    int moved = 0;
+    for (int64_t i = 0; i < kLength; ++i) {
+      TextSample changed = sample;
+      changed.tokens[i] = sample.tokens[i] == 5 ? 6 : 5;
+      Batch other = Build(name, changed);
+      ASSERT_EQ(other.weights, batch.weights) << name << ": draws depend on the text";
+      other.labels = batch.labels;
+      const std::vector<float> changed_losses = Run(other).losses;
+      for (size_t entry = 0; entry < losses.size(); ++entry) {
+        if (batch.weights[entry] == 0) continue;
+        if (batch.row_pos[batch.readout_rows[entry]] == i) {
+          EXPECT_EQ(changed_losses[entry], losses[entry]) << name << " position " << i;
+        } else {
+          moved += changed_losses[entry] != losses[entry] ? 1 : 0;
+        }
+      }
+    }
+    EXPECT_GT(moved, 20) << name << ": hardly anything is read";
+  }
+}
+
+// Slots carry their position: in whatever order they stand, losses are the same up to the order of sums.
+TEST_F(AnyOrderNetworkTest, ShuffledSlotsGiveTheSameLosses) {
+  for (const Positions positions : {Positions::kRope, Positions::kRelative, Positions::kLearned}) {
+    model_ = WithPositions(positions);
+    for (const char* const name : kNames) {
+      const Batch batch = Build(name, Sample(5));
+      ASSERT_EQ(batch.shape.num_keys(), batch.shape.content_rows);
+      RandomStream random(5, RandomPurpose::kPermutation, 0, 0);
+      const std::vector<int32_t> content = DrawOrder(batch.shape.content_rows, random);
+      Batch shuffled = batch;
+      for (int64_t to = 0; to < batch.shape.content_rows; ++to) {
+        const int32_t from = content[to];
+        shuffled.tokens[to] = batch.tokens[from];
+        for (const auto& array : {&Batch::row_pos,
+                                  &Batch::row_lim,
+                                  &Batch::row_grp,
+                                  &Batch::row_doc,
+                                  &Batch::key_pos,
+                                  &Batch::key_key,
+                                  &Batch::key_grp,
+                                  &Batch::key_doc})
+          (shuffled.*array)[to] = (batch.*array)[from];
+        for (size_t entry = 0; entry < batch.readout_rows.size(); ++entry)
+          if (batch.readout_rows[entry] == from)
+            shuffled.readout_rows[entry] = static_cast<int32_t>(to);
+      }
+      ASSERT_NE(shuffled.row_pos, batch.row_pos);
+      const std::vector<float> losses = Run(batch).losses;
+      const std::vector<float> other = Run(shuffled).losses;
+      // Losses are rounded to fp32; the sums behind them are fp64.
+      for (size_t entry = 0; entry < losses.size(); ++entry)
+        EXPECT_NEAR(other[entry], losses[entry], 1e-6f * losses[entry]) << name << " " << entry;
+    }
+  }
+}
+
+// One block is masked diffusion: the same draws, losses, divisor and gradient, the clean copy being read by nobody.
+TEST_F(AnyOrderNetworkTest, OneBlockIsMaskedDiffusion) {
+  for (const MaskDraw draw : {MaskDraw::kRate, MaskDraw::kCount}) {
+    AnyOrderConfig config;
+    config.block_len = kLength;
+    config.mask_draw = draw;
+    const Batch blocks = Build("block_diffusion", Sample(6), config);
+    const Batch masked = Build("masked_diffusion", Sample(6), config);
+    EXPECT_EQ(blocks.weights, masked.weights);
+    const ModelRunner::Result of_blocks = Run(blocks, true);
+    const ModelRunner::Result of_masked = Run(masked, true);
+    EXPECT_GT(Norm(of_masked.gradients), 0.01);
+    for (size_t i = 0; i < of_masked.losses.size(); ++i)
+      EXPECT_NEAR(of_blocks.losses[i], of_masked.losses[i], 1e-6f * of_masked.losses[i]);
+    EXPECT_NEAR(Mean(blocks, of_blocks), Mean(masked, of_masked), 1e-12 * Mean(masked, of_masked));
+    EXPECT_LT(Distance(of_blocks.gradients, of_masked.gradients),
+              1e-12 * Norm(of_masked.gradients));
+  }
+}
+
+// Blocks of one token, all masked: the loss at i is that of a model that reads x_0 .. x_(i-1) from left to right, then one <mask> at i.
+TEST_F(AnyOrderNetworkTest, BlocksOfOneTokenAreACausalModel) {
+  AnyOrderConfig config;
+  config.block_len = 1;
+  config.mask_rate_min = config.mask_rate_max = 1;
+  const TextSample sample = Sample(7);
+  const Batch batch = Build("block_diffusion", sample, config);
+  const ModelRunner::Result all = Run(batch);
+  double nll = 0;
+  Batch prefix = Build("masked_diffusion", sample);
+  prefix.weights.assign(prefix.weights.size(), 1.0f);
+  for (int64_t i = 0; i < kLength; ++i) {
+    for (int64_t j = 0; j < kLength; ++j) {
+      SetContentSlot(0,
+                     j,
+                     j > i ? PadSlot(j)
+                           : RankedSlot(j == i ? sample.vocabulary.mask : sample.tokens[j],
+                                        j,
+                                        static_cast<int32_t>(j)),
+                     prefix);
+    }
+    const float expected = Run(prefix).losses[i];
+    EXPECT_NEAR(all.losses[i], expected, 1e-6f * expected) << i;
+    nll += expected;
+  }
+  EXPECT_NEAR(Mean(batch, all), nll / kLength, 1e-6 * nll / kLength);
+  const std::unique_ptr<Objective> objective =
+      MakeObjectiveOrDie("block_diffusion", model_, OneWay(config));
+  EXPECT_EQ(objective->quantity(), "NLL of each token given those before it");
+}
+
+// Without diffusion Eso-LM is that causal model, too.
+TEST_F(AnyOrderNetworkTest, EsoLmWithoutDiffusionIsACausalModel) {
+  AnyOrderConfig config;
+  config.block_len = 1;
+  config.mask_rate_min = config.mask_rate_max = 1;
+  config.diffusion_share = 0;
+  const std::vector<float> blocks = Run(Build("block_diffusion", Sample(7), config)).losses;
+  for (const EsoForm form : {EsoForm::kA, EsoForm::kB, EsoForm::kMixed}) {
+    config.eso_form = form;
+    const std::vector<float> losses = Run(Build("eso_lm", Sample(7), config)).losses;
+    ASSERT_EQ(losses.size(), blocks.size());
+    for (size_t i = 0; i < losses.size(); ++i)
+      EXPECT_NEAR(losses[i], blocks[i], 1e-6f * blocks[i]);
+  }
+}
+
+// A3 with single tokens from left to right, and AS-ARM without a prompt, are one two-stream causal model.
+TEST_F(AnyOrderNetworkTest, SingleGroupsInTextOrderAreThePromptlessAsArm) {
+  AnyOrderConfig config;
+  config.group_len_max = 1;
+  config.group_order = GroupOrder::kText;
+  config.prompt_fraction_min = config.prompt_fraction_max = 0;
+  const std::vector<float> groups = Run(Build("a3", Sample(8), config)).losses;
+  const std::vector<float> prompts = Run(Build("as_arm", Sample(8), config)).losses;
+  ASSERT_EQ(groups.size(), prompts.size());
+  for (size_t i = 0; i < groups.size(); ++i)
+    EXPECT_NEAR(groups[i], prompts[i], 1e-6f * prompts[i]);
+}
+
+TEST_F(AnyOrderNetworkTest, AShortStepIsAStepOfShortText) {
+  AnyOrderConfig config;
+  config.random_length_prob = 1;
+  const TextSample sample = Sample(9);
+  const Batch batch = Build("masked_diffusion", sample, config);
+  const auto length = static_cast<int64_t>(batch.divisors[0]);
+  ASSERT_TRUE(length > 1 && length < kLength) << length << ": take another lane";
+  Batch cut = batch;
+  for (int64_t i = length; i < kLength; ++i)
+    cut.tokens[i] = (cut.tokens[i] + 1) % kSmallVocab;
+  EXPECT_EQ(Mean(cut, Run(cut)), Mean(batch, Run(batch)));
+}
+
+}  // namespace
+}  // namespace anyorder::testing

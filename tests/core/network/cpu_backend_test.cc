@@ -1,0 +1,367 @@
+// A whole step on the CPU backend against the same step on the reference backend.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/philox.h"
+#include "kernels/backend.h"
+#include "tests/core/network/model_testing.h"
+#include "tests/testing/fenced_backend.h"
+#include "tests/testing/forwarding_backend.h"
+#include "tests/testing/no_bias.h"
+
+namespace anyorder::testing {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
+using ::testing::UnorderedElementsAre;
+
+constexpr int64_t kVocab = 61;
+constexpr uint64_t kSamples = 12;
+constexpr double kStudent =
+    9.70;  // two-sided 1e-6 quantile of Student's distribution, kSamples - 1 degrees of freedom
+
+struct Case {
+  std::string name;
+  std::string objective;
+  ComputeType dtype;
+  bool next_sentence = false;
+  // Makes another system's backbone of XLNet's, and of its microbatch.
+  void (*backbone)(ModelConfig&) = nullptr;
+  void (*change)(Batch&) = nullptr;
+};
+
+void PrintTo(const Case& value, std::ostream* out) {
+  *out << value.name;
+}
+
+std::unique_ptr<kernels::Backend> MakeCpu(int num_threads) {
+  absl::StatusOr<std::unique_ptr<kernels::Backend>> cpu =
+      kernels::MakeCpuBackend({.num_threads = num_threads});
+  ANYORDER_CHECK_OK(cpu.status());
+  return *std::move(cpu);
+}
+
+void Gpt(ModelConfig& model) {
+  model.positions = Positions::kLearned;
+  model.segments = Segments::kNone;
+  model.attention_biases = true;
+  model.softmax_bias = false;
+}
+
+void Bert(ModelConfig& model) {
+  Gpt(model);
+  model.segments = Segments::kLearned;
+  model.num_segments = 3;
+  model.embedding_layer_norm = true;
+  model.softmax_bias = true;
+  model.mlm_head = true;
+  model.readout_dropout = false;
+}
+
+void MpNet(ModelConfig& model) {
+  Bert(model);
+  model.position_bias = PositionBias::kT5;
+}
+
+void RopePreNorm(ModelConfig& model) {
+  model.positions = Positions::kRope;
+  model.segments = Segments::kLearned;
+  model.num_segments = 3;
+  model.layer_norm = LayerNormPlace::kPre;
+}
+
+void Longformer(ModelConfig& model) {
+  Bert(model);
+  model.global_projections = true;
+  model.attention_windows = "8:8; 16:16 / 8:8:2";
+}
+
+void AdaptiveSoftmax(ModelConfig& model) {
+  model.segments = Segments::kNone;
+  model.scale_embedding = true;
+  model.softmax = Softmax::kAdaptive;
+  model.cutoffs = "20, 41";
+}
+
+void ProjectedClusters(ModelConfig& model) {
+  AdaptiveSoftmax(model);
+  model.div_val = 2;
+  model.projection_init_range = 0.1;
+}
+
+void TwoGlobalSlots(Batch& batch) {
+  batch.shape.global_rows = 2;
+  for (int64_t b = 0; b < batch.shape.batch_size; ++b) {
+    for (const int64_t slot : {int64_t{0}, 20 + b}) {
+      const int64_t row = b * batch.shape.content_rows + slot;
+      batch.global_slots.push_back(static_cast<int32_t>(row));
+      batch.row_glob[row] = 1;
+      batch.key_glob[b * batch.shape.num_keys() + batch.shape.memory_rows + slot] = 1;
+    }
+  }
+}
+
+void GroupedQueries(Batch& batch) {
+  batch = WithGroupedQueries(batch);
+}
+
+// Forgets the factor 1 / sqrt(head_dim) of scores in one gradient.
+class NoSegmentScale final : public ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  void AttentionBackward(const kernels::AttentionBackwardArgs& args, StreamView stream) override {
+    ForwardingBackend::AttentionBackward(args, stream);
+    const TensorView& gradient = args.dsegment_embedding;
+    const auto head_dim = static_cast<float>(args.in.shape.head_dim);
+    for (int64_t i = 0; i < gradient.num_elements(); ++i)
+      gradient.data<float>()[i] *= std::sqrt(head_dim);
+  }
+};
+
+// The same step by the reference and by the backend that is checked.
+struct Pair {
+  ModelRunner::Result reference, checked;
+};
+
+// Each value moved by up to half of the distance between the numbers of `dtype` around it: storing it then rounds to either
+// neighbour, with an error that is independent of the value and zero on average.
+std::vector<double> Dithered(std::vector<double> values, ComputeType dtype, uint64_t seed) {
+  RandomStream random(seed, RandomPurpose::kInit, 1, 0);
+  const int stored_bits = dtype == ComputeType::kBFloat16 ? 8 : 24;
+  for (double& value : values)
+    value += std::ldexp(random.Uniform() - 0.5, std::ilogb(value) + 1 - stored_bits);
+  return values;
+}
+
+// 2-norms of what `read` finds in each pair.
+struct Comparison {
+  double bias;        // of the mean difference
+  double bias_bound;  // of that, if differences are rounding errors
+  double norm;        // of the mean of the reference
+};
+
+Comparison Compare(const std::vector<Pair>& pairs,
+                   const std::function<std::vector<double>(const ModelRunner::Result&)>& read) {
+  const auto count = static_cast<double>(pairs.size());
+  std::vector<std::vector<double>> differences;
+  std::vector<double> bias, mean;
+  for (const Pair& pair : pairs) {
+    const std::vector<double> reference = read(pair.reference);
+    std::vector<double> difference = read(pair.checked);
+    bias.resize(difference.size());
+    mean.resize(difference.size());
+    for (size_t i = 0; i < difference.size(); ++i) {
+      difference[i] -= reference[i];
+      bias[i] += difference[i] / count;
+      mean[i] += reference[i] / count;
+    }
+    differences.push_back(std::move(difference));
+  }
+  double squares = 0;
+  for (const std::vector<double>& difference : differences)
+    squares += std::pow(Distance(difference, bias), 2);
+  return {Norm(bias), kStudent * std::sqrt(squares / (count - 1) / count), Norm(mean)};
+}
+
+class CpuBackendTest : public ::testing::TestWithParam<Case> {
+ protected:
+  CpuBackendTest() {
+    model_ = SmallModel();
+    model_.model_dim = 32;
+    model_.head_dim = 16;
+    model_.ffn_dim = 80;
+    model_.mem_len = 37;
+    model_.init_range = 0.1;
+    model_.dropout = 0.125;
+    model_.attention_dropout = 0.125;
+    // Causal text is one segment: the term would have no gradient.
+    model_.segment_term = GetParam().objective != "causal_lm";
+    model_.next_sentence_head = GetParam().next_sentence;
+    if (GetParam().backbone != nullptr) GetParam().backbone(model_);
+    sampling_.seq_len = 64;
+    sampling_.reuse_len = 32;
+    sampling_.num_predict = 11;
+    sampling_.perm_size = 32;
+    objective_ = MakeObjectiveOrDie(GetParam().objective, model_, sampling_);
+    batch_ = std::make_unique<Batch>(
+        RandomBatch(*objective_, sampling_, kVocab, {3, 8, 9}, {false, true}, 1));
+    if (GetParam().change != nullptr) GetParam().change(*batch_);
+    cpu_ = MakeCpu(2);
+    weights_ = InitialWeights(model_, kVocab, 91);
+    memory_ = RandomVector(3 * model_.num_layers * model_.mem_len * model_.model_dim, 92);
+  }
+
+  ModelRunner Runner(kernels::Backend& backend) const {
+    ModelConfig model = model_;
+    model.dtype = GetParam().dtype;
+    return ModelRunner(model, kVocab, batch_->shape, backend);
+  }
+
+  // Both backends on kSamples random neighbours of the weights and the memory.
+  std::vector<Pair> Sample(kernels::Backend& backend) {
+    ModelRunner reference = Runner(*reference_);
+    ModelRunner checked = Runner(backend);
+    std::vector<Pair> pairs;
+    for (uint64_t sample = 0; sample < kSamples; ++sample) {
+      const std::vector<double> weights = Dithered(weights_, GetParam().dtype, 100 + sample);
+      const std::vector<double> memory = Dithered(memory_, GetParam().dtype, 200 + sample);
+      pairs.push_back({reference.Run(*batch_, weights, memory, true),
+                       checked.Run(*batch_, weights, memory, true)});
+    }
+    return pairs;
+  }
+
+  // Names of what differs by more than rounding: losses, memory, parameters' gradients.
+  std::vector<std::string> Disagreements(kernels::Backend& backend) {
+    const std::vector<Pair> pairs = Sample(backend);
+    std::vector<std::string> names;
+    const auto check = [&](const std::string& name, const auto& read) {
+      const Comparison comparison = Compare(pairs, read);
+      // Not <=, so that what is not a number disagrees.
+      if (!(comparison.bias <= comparison.bias_bound + SummationBound() * comparison.norm))
+        names.push_back(name);
+    };
+    check("losses", [](const ModelRunner::Result& result) {
+      return std::vector<double>(result.losses.begin(), result.losses.end());
+    });
+    check("next-sentence loss", [](const ModelRunner::Result& result) {
+      return std::vector<double>{result.step.next_sentence_loss};
+    });
+    check("memory", [](const ModelRunner::Result& result) { return result.memory; });
+    const ParameterLayout layout(model_, kVocab);
+    for (const ParameterInfo& info : layout.parameters()) {
+      check(info.name, [&](const ModelRunner::Result& result) {
+        return std::vector<double>(result.gradients.begin() + info.offset,
+                                   result.gradients.begin() + info.end());
+      });
+    }
+    return names;
+  }
+
+  // What sums in fp32, whose roundings are no matter of luck where the terms are the same in each sample, may add to
+  // the error of the reference, which sums in double: each of the matrix products that an element passes through,
+  // forth and back, rounds every addition of its inner dimension.
+  double SummationBound() const {
+    const double products = 2.0 * 6 * static_cast<double>(model_.num_layers) + 2;
+    const auto longest = static_cast<double>(
+        std::max({batch_->shape.num_rows(), batch_->shape.num_keys(), model_.ffn_dim}));
+    return products * longest * std::numeric_limits<float>::epsilon() / 2;
+  }
+
+  ModelConfig model_;
+  SamplingConfig sampling_;
+  std::unique_ptr<Objective> objective_;
+  std::unique_ptr<Batch> batch_;
+  std::unique_ptr<kernels::Backend> reference_ = kernels::MakeReferenceBackend();
+  std::unique_ptr<kernels::Backend> cpu_;
+  std::vector<double> weights_;
+  std::vector<double> memory_;
+};
+
+// A mistake shifts results the same way whenever it is made; rounding errors have no such direction. So both backends run the
+// same step on several random neighbours of the same weights and memory, which makes the roundings inside independent of one
+// another (stochastic arithmetic: Vignes 1993), and the mean of their differences must be zero within what it scatters.
+//
+// The reference stores in the same type, so that what storing does to fixed numbers, as the position table, is in both and
+// cancels. What remains is the backend's own, such as probabilities and their gradients that it rounds before it multiplies them,
+// and is measured here, tensor by tensor: sums that cancel, as the segment term's gradient, scatter more, and may.
+// If all elements of a tensor err along one direction, the mean over its standard error has Student's distribution; independent
+// elements make large ratios rarer still. SummationBound is for fp32 sums.
+TEST_P(CpuBackendTest, LossesGradientsAndMemoryAgreeWithTheReference) {
+  if (!cpu_->Supports(ToDType(GetParam().dtype)))
+    GTEST_SKIP() << cpu_->name() << " has no " << GetParam().name;
+  EXPECT_THAT(Disagreements(*cpu_), IsEmpty());
+}
+
+TEST_P(CpuBackendTest, ThreadsDoNotChangeBits) {
+  if (!cpu_->Supports(ToDType(GetParam().dtype)))
+    GTEST_SKIP() << cpu_->name() << " has no " << GetParam().name;
+  const std::unique_ptr<kernels::Backend> alone = MakeCpu(1);
+  const ModelRunner::Result one = Runner(*alone).Run(*batch_, weights_, memory_, true);
+  const ModelRunner::Result two = Runner(*cpu_).Run(*batch_, weights_, memory_, true);
+  EXPECT_EQ(one.losses, two.losses);
+  EXPECT_EQ(one.gradients, two.gradients);
+  EXPECT_EQ(one.memory, two.memory);
+  EXPECT_EQ(one.step.next_sentence_loss, two.step.next_sentence_loss);
+}
+
+TEST_P(CpuBackendTest, TheSameBitsInMemoryThatIsNotTheHosts) {
+  if (!cpu_->Supports(ToDType(GetParam().dtype)))
+    GTEST_SKIP() << cpu_->name() << " has no " << GetParam().name;
+  FencedBackend fenced(MakeCpu(2));
+  ModelRunner plain = Runner(*cpu_);
+  ModelRunner runner = Runner(fenced);
+  for (const uint64_t seed : {7, 8}) {
+    ExpectSameBits(runner.Run(*batch_, weights_, memory_, true, seed),
+                   plain.Run(*batch_, weights_, memory_, true, seed));
+  }
+}
+
+using PlantedMistakes = CpuBackendTest;
+
+// Where rounding is coarsest.
+TEST_P(PlantedMistakes, AreNoticedBeyondRounding) {
+  if (!cpu_->Supports(ToDType(GetParam().dtype)))
+    GTEST_SKIP() << cpu_->name() << " has no " << GetParam().name;
+  NoSegmentScale no_scale(MakeCpu(2));
+  EXPECT_THAT(Disagreements(no_scale),
+              UnorderedElementsAre("transformer.layer.0.rel_attn.seg_embed",
+                                   "transformer.layer.1.rel_attn.seg_embed"));
+  NoBias no_bias(MakeCpu(2));
+  EXPECT_THAT(Disagreements(no_bias), IsSupersetOf({"losses", "memory"}));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models,
+    CpuBackendTest,
+    ::testing::Values(Case{"permutation_fp32", "permutation_lm", ComputeType::kFloat32},
+                      Case{"permutation_bf16", "permutation_lm", ComputeType::kBFloat16},
+                      Case{"dae_fp32", "dae", ComputeType::kFloat32},
+                      Case{"dae_bf16", "dae", ComputeType::kBFloat16},
+                      Case{"next_sentence_fp32", "dae", ComputeType::kFloat32, true},
+                      Case{"next_sentence_bf16", "dae", ComputeType::kBFloat16, true},
+                      Case{"causal_fp32", "causal_lm", ComputeType::kFloat32},
+                      Case{"causal_bf16", "causal_lm", ComputeType::kBFloat16}),
+    [](const auto& info) { return info.param.name; });
+
+std::vector<Case> Backbones() {
+  std::vector<Case> cases;
+  for (const ComputeType dtype : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
+    const std::string end = dtype == ComputeType::kFloat32 ? "_fp32" : "_bf16";
+    cases.push_back({"gpt" + end, "causal_lm", dtype, false, Gpt});
+    cases.push_back({"bert" + end, "dae", dtype, true, Bert});
+    cases.push_back({"mpnet" + end, "permutation_lm", dtype, false, MpNet, GroupedQueries});
+    cases.push_back({"rope_pre_norm" + end, "permutation_lm", dtype, false, RopePreNorm});
+    cases.push_back({"groups" + end, "permutation_lm", dtype, false, nullptr, GroupedQueries});
+    cases.push_back({"adaptive" + end, "causal_lm", dtype, false, AdaptiveSoftmax});
+    cases.push_back({"clusters" + end, "causal_lm", dtype, false, ProjectedClusters});
+    cases.push_back({"longformer" + end, "dae", dtype, false, Longformer, TwoGlobalSlots});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Backbones,
+                         CpuBackendTest,
+                         ::testing::ValuesIn(Backbones()),
+                         [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(Models,
+                         PlantedMistakes,
+                         ::testing::Values(Case{
+                             "next_sentence_bf16", "permutation_lm", ComputeType::kBFloat16, true}),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace anyorder::testing

@@ -1,0 +1,437 @@
+#include "tests/core/network/model_testing.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/base/check.h"
+#include "core/base/philox.h"
+
+namespace anyorder::testing {
+namespace {
+
+constexpr int32_t kSep = 4;
+constexpr int32_t kCls = 3;
+
+// Fisher-Yates with the run's own generator.
+std::vector<int32_t> RandomPermutation(int64_t size, RandomStream& random) {
+  std::vector<int32_t> order(static_cast<size_t>(size));
+  std::iota(order.begin(), order.end(), 0);
+  for (size_t i = order.size(); i > 1; --i)
+    std::swap(order[i - 1], order[random.Below(static_cast<uint32_t>(i))]);
+  return order;
+}
+
+void AddPairs(const SamplingConfig& sampling, RandomStream& random, TextSample& sample) {
+  const int64_t size = sampling.seq_len;
+  const int64_t half = sampling.reuse_len;
+  sample.is_masked.assign(static_cast<size_t>(size), 0);
+  sample.is_functional.assign(static_cast<size_t>(size), 0);
+  sample.order.assign(static_cast<size_t>(size), 0);
+  const int64_t first_sep = half + 1 + random.Below(static_cast<uint32_t>(size - half - 4));
+  for (const int64_t slot : {first_sep, size - 2, size - 1}) {
+    sample.is_functional[slot] = 1;
+    sample.tokens[slot] = slot == size - 1 ? kCls : kSep;
+  }
+  for (int64_t slot = first_sep + 1; slot < size; ++slot)
+    sample.segment[slot] = slot == size - 1 ? 2 : 1;
+  for (int64_t begin = 0; begin < size; begin += half) {
+    const std::vector<int32_t> order = RandomPermutation(sampling.perm_size, random);
+    for (int64_t offset = 0; offset < half; ++offset) {
+      sample.order[begin + offset] = static_cast<int32_t>(
+          offset / sampling.perm_size * sampling.perm_size + order[offset % sampling.perm_size]);
+    }
+    const int64_t goal =
+        begin == 0 ? sampling.num_predict - sampling.num_predict / 2 : sampling.num_predict / 2;
+    const std::vector<int32_t> positions = RandomPermutation(half, random);
+    for (int64_t i = 0; i < goal; ++i)
+      sample.is_masked[begin + positions[i]] = 1;
+  }
+}
+
+// A mode for each lane and step; one segment where the mode has one. Lanes from 40 on have three slots of padding.
+void AddMode(const SamplingConfig& sampling, TextSample& sample) {
+  sample.mode = static_cast<TextMode>((sample.lane + sample.step) % kNumTextModes);
+  const int64_t size = sampling.seq_len;
+  if (sample.lane >= 40) {
+    sample.padding = 3;
+    // [A][SEP][B][SEP][CLS][padding], A half of the slots.
+    for (int64_t slot = 0; slot < size; ++slot) {
+      sample.is_functional[slot] = slot == size / 2 || slot >= size - 5 ? 1 : 0;
+      sample.segment[slot] = slot > size / 2 && slot < size - 4 ? 1 : slot == size - 4 ? 2 : 0;
+      if (sample.is_functional[slot] != 0) sample.tokens[slot] = slot == size - 4 ? kCls : kSep;
+    }
+  }
+  if (sample.mode != TextMode::kLeftToRight && sample.mode != TextMode::kRightToLeft) return;
+  for (int64_t slot = 0; slot < size - 2 - sample.padding; ++slot) {
+    if (sample.is_functional[slot] != 0) sample.tokens[slot] = 5;
+    sample.is_functional[slot] = 0;
+    sample.segment[slot] = 0;
+  }
+  sample.segment[size - 2 - sample.padding] = 0;
+}
+
+// BERT's targets among tokens that are not functional; lanes of odd number have one less, as whole words may. Half of the
+// targets are hidden from the input.
+void AddCorruption(const SamplingConfig& sampling,
+                   int64_t vocab_size,
+                   RandomStream& random,
+                   TextSample& sample) {
+  sample.order.clear();
+  sample.is_masked.assign(sample.tokens.size(), 0);
+  sample.input_tokens = sample.tokens;
+  int64_t left = sampling.MaskedTargets(sampling.seq_len - sample.padding) - sample.lane % 2;
+  for (const int32_t slot : RandomPermutation(sampling.seq_len, random)) {
+    if (left == 0) break;
+    if (sample.is_functional[slot] != 0) continue;
+    sample.is_masked[slot] = 1;
+    if (left-- % 2 == 0) continue;
+    sample.input_tokens[slot] =
+        static_cast<int32_t>(random.Below(static_cast<uint32_t>(vocab_size)));
+  }
+}
+
+// A context and two choices (lanes of odd number) or three; the first of them, for tasks of fewer texts.
+void AddExample(const SamplingConfig& sampling,
+                int64_t vocab_size,
+                RandomStream& random,
+                TextSample& sample) {
+  const int64_t choices = sample.lane % 2 == 0 ? 3 : 2;
+  sample.example = 2 * sample.lane;
+  for (int64_t part = 0; part <= choices; ++part) {
+    std::vector<int32_t>& tokens =
+        sample.parts.emplace_back(1 + random.Below(static_cast<uint32_t>(sampling.seq_len)));
+    for (int32_t& token : tokens)
+      token = 5 + static_cast<int32_t>(random.Below(static_cast<uint32_t>(vocab_size - 5)));
+  }
+  sample.label = static_cast<int32_t>(random.Below(static_cast<uint32_t>(choices)));
+}
+
+}  // namespace
+
+ModelConfig SmallModel() {
+  ModelConfig model;
+  model.num_layers = 2;
+  model.model_dim = 8;
+  model.num_heads = 2;
+  model.head_dim = 4;
+  model.ffn_dim = 12;
+  model.mem_len = 12;
+  model.dropout = 0.0;
+  model.attention_dropout = 0.0;
+  model.init_range = 0.4;
+  model.dtype = ComputeType::kFloat64;
+  return model;
+}
+
+ModelConfig SmallLearnedModel(int64_t positions) {
+  ModelConfig model = SmallModel();
+  model.mem_len = 0;
+  model.positions = Positions::kLearned;
+  model.max_positions = positions;
+  model.segments = Segments::kNone;
+  return model;
+}
+
+SamplingConfig SmallSampling() {
+  SamplingConfig sampling;
+  sampling.seq_len = 16;
+  sampling.reuse_len = 8;
+  sampling.num_predict = 5;
+  sampling.perm_size = 8;
+  sampling.mask_fraction = 0.3;  // five of 16
+  return sampling;
+}
+
+TextSample RandomSample(const SamplingConfig& sampling,
+                        SampleKind kind,
+                        int64_t vocab_size,
+                        int64_t lane,
+                        int64_t step,
+                        bool backward) {
+  RandomStream random(99, RandomPurpose::kPairs, step, lane);
+  TextSample sample;
+  sample.lane = lane;
+  sample.step = step;
+  sample.backward = backward;
+  sample.seed = 99;
+  sample.vocabulary = {
+      .separator = 2, .classifier = 3, .mask = 4, .size = vocab_size, .begin = 1, .end = 0};
+  if (kind == SampleKind::kExamples) {
+    AddExample(sampling, vocab_size, random, sample);
+    return sample;
+  }
+  sample.tokens.resize(static_cast<size_t>(sampling.seq_len));
+  sample.segment.assign(sample.tokens.size(), 0);
+  for (int32_t& token : sample.tokens)
+    token = 5 + static_cast<int32_t>(random.Below(static_cast<uint32_t>(vocab_size - 5)));
+  RandomStream words(99, RandomPurpose::kSpans, step, lane);
+  for (size_t slot = 0; slot < sample.tokens.size(); ++slot)
+    sample.word_starts.push_back(words.Below(2) == 0 ? 1 : 0);
+  if (kind != SampleKind::kContiguous) {
+    AddPairs(sampling, random, sample);
+    sample.b_follows_a = random.Below(2) == 1;
+    if (kind == SampleKind::kModePairs) AddMode(sampling, sample);
+    if (kind != SampleKind::kPairs) AddCorruption(sampling, vocab_size, random, sample);
+  } else {
+    sample.next_tokens.assign(sample.tokens.begin() + 1, sample.tokens.end());
+    sample.next_tokens.push_back(5);
+  }
+  return sample;
+}
+
+Batch RandomBatch(const Objective& objective,
+                  const SamplingConfig& sampling,
+                  int64_t vocab_size,
+                  const std::vector<int64_t>& lanes,
+                  const std::vector<bool>& backward,
+                  int64_t step) {
+  Batch batch(objective.Shape(static_cast<int64_t>(lanes.size())));
+  for (size_t b = 0; b < lanes.size(); ++b) {
+    const TextSample sample =
+        RandomSample(sampling, objective.sample_kind(), vocab_size, lanes[b], step, backward[b]);
+    objective.BuildLane(sample, static_cast<int64_t>(b), batch);
+  }
+  return batch;
+}
+
+Batch WithGroupedQueries(const Batch& plain) {
+  BatchShape shape = plain.shape;
+  shape.query_is_key = true;
+  shape.content_readout = true;
+  Batch batch(shape);
+  const int64_t old_keys = plain.shape.num_keys();
+  const int64_t queries = plain.shape.query_rows;
+  const int64_t content = shape.batch_size * shape.content_rows;
+  batch.step = plain.step;
+  batch.lanes = plain.lanes;
+  batch.direction = plain.direction;
+  batch.tokens = plain.tokens;
+  batch.row_ids = plain.row_ids;
+  batch.row_pos = plain.row_pos;
+  batch.row_lim = plain.row_lim;
+  batch.row_seg = plain.row_seg;
+  batch.readout_rows = plain.readout_rows;
+  batch.labels = plain.labels;
+  batch.weights = plain.weights;
+  for (int64_t b = 0; b < shape.batch_size; ++b) {
+    for (int64_t key = 0; key < shape.num_keys(); ++key) {
+      const int64_t to = b * shape.num_keys() + key;
+      if (key < old_keys) {
+        const int64_t from = b * old_keys + key;
+        batch.key_pos[to] = plain.key_pos[from];
+        batch.key_key[to] = plain.key_key[from];
+        batch.key_doc[to] = plain.key_doc[from];
+        batch.key_seg[to] = plain.key_seg[from];
+        continue;
+      }
+      const int64_t row = content + b * queries + key - old_keys;
+      batch.key_pos[to] = plain.row_pos[row];
+      batch.key_key[to] = kernels::kKeyNever;
+      batch.key_seg[to] = plain.row_seg[row];
+      batch.key_grp[to] = batch.row_grp[row] = static_cast<int32_t>(key % 2);
+    }
+    batch.readout_rows[b * shape.targets] = static_cast<int32_t>(b * shape.content_rows + 3);
+  }
+  return batch;
+}
+
+std::unique_ptr<Objective> MakeObjectiveOrDie(const std::string& name,
+                                              const ModelConfig& model,
+                                              const SamplingConfig& sampling) {
+  absl::StatusOr<std::unique_ptr<Objective>> objective = MakeObjective(name, model, sampling);
+  ANYORDER_CHECK_OK(objective.status());
+  return *std::move(objective);
+}
+
+std::vector<double> InitialWeights(const ModelConfig& model, int64_t vocab_size, uint64_t seed) {
+  const ParameterLayout layout(model, vocab_size);
+  std::vector<float> weights(static_cast<size_t>(layout.num_elements()));
+  InitializeParameters(layout, model, seed, 0, layout.num_elements(), weights.data());
+  // Zeros and ones would hide what depends on biases and gains: move everything a little.
+  std::vector<double> result(weights.begin(), weights.end());
+  const std::vector<double> noise = RandomVector(layout.num_elements(), seed + 1);
+  for (size_t i = 0; i < result.size(); ++i)
+    result[i] += 0.1 * noise[i];
+  return result;
+}
+
+AnyVector::AnyVector(DType dtype, int64_t size)
+    : dtype_(dtype), size_(size), bytes_(static_cast<size_t>(size * SizeOf(dtype))) {}
+
+void AnyVector::Assign(const std::vector<double>& values) {
+  ANYORDER_CHECK(static_cast<int64_t>(values.size()) == size_);
+  for (int64_t i = 0; i < size_; ++i) {
+    if (dtype_ == DType::kFloat64) view().data<double>()[i] = values[i];
+    if (dtype_ == DType::kFloat32) view().data<float>()[i] = static_cast<float>(values[i]);
+    if (dtype_ == DType::kBFloat16)
+      view().data<BFloat16>()[i] = BFloat16(static_cast<float>(values[i]));
+  }
+}
+
+std::vector<double> AnyVector::ToDouble() const {
+  std::vector<double> values(static_cast<size_t>(size_));
+  const ConstTensorView view(bytes_.data(), dtype_, {size_});
+  for (int64_t i = 0; i < size_; ++i) {
+    if (dtype_ == DType::kFloat64) values[i] = view.data<double>()[i];
+    if (dtype_ == DType::kFloat32) values[i] = view.data<float>()[i];
+    if (dtype_ == DType::kBFloat16) values[i] = static_cast<float>(view.data<BFloat16>()[i]);
+  }
+  return values;
+}
+
+TensorView AnyVector::view() {
+  return size_ == 0 ? TensorView() : TensorView(bytes_.data(), dtype_, {size_});
+}
+
+DeviceVector::DeviceVector(kernels::Backend& backend, DType dtype, int64_t size)
+    : backend_(backend), host_(dtype, size) {
+  absl::StatusOr<std::unique_ptr<kernels::Buffer>> storage = backend.Allocate(size * SizeOf(dtype));
+  ANYORDER_CHECK_OK(storage.status());
+  storage_ = *std::move(storage);
+}
+
+void DeviceVector::Assign(const std::vector<double>& values) {
+  host_.Assign(values);
+  const TensorView host = host_.view();
+  if (!host.is_null()) backend_.CopyToDevice(host.raw(), storage_->data(), host.num_bytes(), {});
+}
+
+std::vector<double> DeviceVector::ToDouble() const {
+  const TensorView host = host_.view();
+  if (host.is_null()) return {};
+  backend_.CopyToHost(storage_->data(), host.raw(), host.num_bytes(), {});
+  backend_.Synchronize({});
+  return host_.ToDouble();
+}
+
+TensorView DeviceVector::view() const {
+  const TensorView host = host_.view();
+  return host.is_null() ? host : TensorView(storage_->data(), host.dtype(), host.shape());
+}
+
+namespace {
+
+std::unique_ptr<Transformer> CreateOrDie(const ModelConfig& model,
+                                         int64_t vocab_size,
+                                         const BatchShape& shape,
+                                         kernels::Backend& backend) {
+  absl::StatusOr<std::unique_ptr<Transformer>> transformer =
+      Transformer::Create(model, vocab_size, shape, backend);
+  ANYORDER_CHECK_OK(transformer.status());
+  return *std::move(transformer);
+}
+
+// Calls `visit` with the number of each state's first element in [B, L, M, d] and in rings [B, L, C, d] whose oldest state is in slot
+// `start`, taken modulo C.
+void ForEachState(const Shape& rings,
+                  int64_t memory_rows,
+                  int64_t start,
+                  const std::function<void(int64_t, int64_t)>& visit) {
+  for (int64_t ring = 0; ring < rings[0] * rings[1]; ++ring) {
+    for (int64_t row = 0; row < memory_rows; ++row) {
+      const int64_t slot = (start + row) % rings[2];
+      visit((ring * memory_rows + row) * rings[3], (ring * rings[2] + slot) * rings[3]);
+    }
+  }
+}
+
+DType GradientType(const ModelConfig& model) {
+  return model.dtype == ComputeType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
+
+}  // namespace
+
+ModelRunner::ModelRunner(const ModelConfig& model,
+                         int64_t vocab_size,
+                         const BatchShape& shape,
+                         kernels::Backend& backend)
+    : transformer_(CreateOrDie(model, vocab_size, shape, backend)),
+      shape_(shape),
+      rings_{shape.batch_size, model.num_layers, shape.ring_rows(), model.model_dim},
+      memory_size_(shape.batch_size * model.num_layers * shape.memory_rows * model.model_dim),
+      weights_(backend, ToDType(model.dtype), transformer_->layout().num_elements()),
+      memory_(backend, ToDType(model.dtype), rings_.num_elements()),
+      gradients_(backend, GradientType(model), transformer_->layout().num_elements()) {}
+
+ModelRunner::Result ModelRunner::Run(const Batch& batch,
+                                     const std::vector<double>& weights,
+                                     const std::vector<double>& memory,
+                                     bool training,
+                                     uint64_t dropout_seed) {
+  weights_.Assign(weights);
+  // Whatever is to be overwritten holds rubbish before.
+  const double rubbish = std::nan("");
+  gradients_.Assign(std::vector<double>(weights.size(), rubbish));
+  std::vector<double> rings(static_cast<size_t>(rings_.num_elements()), rubbish);
+  const int64_t start = rings.empty() ? 0 : 7 * ++num_runs_ % rings_[2];
+  ForEachState(rings_, shape_.memory_rows, start, [&](int64_t state, int64_t slot) {
+    for (int64_t c = 0; c < rings_[3]; ++c)
+      rings[slot + c] = memory.empty() ? 0.0 : memory[state + c];
+  });
+  memory_.Assign(rings);
+  StepArgs args;
+  args.batch = &batch;
+  args.weights = weights_.view();
+  if (!rings.empty()) args.memory = {memory_.view().Reshape(rings_), start};
+  args.seed = dropout_seed;
+  args.training = training;
+  if (training) args.gradients = gradients_.view();
+  if (watcher_)
+    args.gradients_ready = [&](int64_t begin) { watcher_(begin, gradients_.ToDouble()); };
+  Result result;
+  result.step = transformer_->Run(args, {});
+  result.losses = transformer_->readout_losses();
+  result.task_losses = transformer_->task_losses();
+  result.task_predictions = transformer_->task_predictions();
+  if (training) result.gradients = gradients_.ToDouble();
+  rings = memory_.ToDouble();
+  result.memory.resize(static_cast<size_t>(memory_size_));
+  const int64_t next = start + shape_.fresh_rows();
+  ForEachState(rings_, shape_.memory_rows, next, [&](int64_t state, int64_t slot) {
+    std::copy_n(rings.begin() + slot, rings_[3], result.memory.begin() + state);
+  });
+  return result;
+}
+
+void ExpectSameBits(const ModelRunner::Result& a, const ModelRunner::Result& b) {
+  EXPECT_EQ(a.step.loss_sum, b.step.loss_sum);
+  EXPECT_EQ(a.step.divisor, b.step.divisor);
+  EXPECT_EQ(a.step.next_sentence_loss, b.step.next_sentence_loss);
+  EXPECT_EQ(a.step.next_sentence_correct, b.step.next_sentence_correct);
+  EXPECT_EQ(a.step.next_sentence_entries, b.step.next_sentence_entries);
+  EXPECT_EQ(a.step.task_correct, b.step.task_correct);
+  for (size_t i = 0; i < a.step.shares.size(); ++i) {
+    EXPECT_EQ(a.step.shares[i].sum, b.step.shares[i].sum) << i;
+    EXPECT_EQ(a.step.shares[i].weight, b.step.shares[i].weight) << i;
+  }
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.task_losses, b.task_losses);
+  EXPECT_EQ(a.task_predictions, b.task_predictions);
+  EXPECT_EQ(a.gradients, b.gradients);
+  EXPECT_EQ(a.memory, b.memory);
+}
+
+std::vector<double> RandomVector(int64_t size, uint64_t seed) {
+  RandomStream random(seed, RandomPurpose::kInit, 0, 0);
+  std::vector<double> values(static_cast<size_t>(size));
+  for (double& value : values)
+    value = random.Normal();
+  return values;
+}
+
+double Norm(const std::vector<double>& x) {
+  return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0));
+}
+
+double Distance(const std::vector<double>& a, const std::vector<double>& b) {
+  ANYORDER_CHECK(a.size() == b.size());
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(sum);
+}
+
+}  // namespace anyorder::testing

@@ -1,0 +1,424 @@
+// Who sees whom in today's any-order models, against rules written from their papers and released code.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/core/network/model_testing.h"
+
+namespace anyorder::testing {
+namespace {
+
+constexpr int64_t kLength = 16;
+constexpr int32_t kMask = 4;  // of RandomSample
+
+SamplingConfig OneWay() {
+  SamplingConfig sampling = SmallSampling();
+  sampling.bidirectional = false;
+  return sampling;
+}
+
+ModelConfig WithoutMemory() {
+  ModelConfig model = SmallModel();
+  model.mem_len = 0;
+  return model;
+}
+
+TextSample Sample(int64_t lane, int64_t step = 3) {
+  return RandomSample(OneWay(), SampleKind::kContiguous, kSmallVocab, lane, step, false);
+}
+
+Batch Build(const std::string& name, const AnyOrderConfig& config, const TextSample& sample) {
+  SamplingConfig sampling = OneWay();
+  sampling.any_order = config;
+  const std::unique_ptr<Objective> objective = MakeObjectiveOrDie(name, WithoutMemory(), sampling);
+  Batch batch(objective->Shape(1));
+  objective->BuildLane(sample, 0, batch);
+  return batch;
+}
+
+bool Sees(const Batch& batch, int64_t row, int64_t key) {
+  return kernels::IsVisible(batch.rows(), row, batch.keys(), key, kernels::Band());
+}
+
+// What must hold of any batch: no pair is further apart than the shape says, no readout row is named twice.
+void ExpectSound(const Batch& batch) {
+  for (int64_t row = 0; row < batch.shape.num_rows(); ++row) {
+    for (int64_t key = 0; key < batch.shape.num_keys(); ++key) {
+      if (!Sees(batch, row, key)) continue;
+      const int64_t distance = batch.row_pos[row] - batch.key_pos[key];
+      EXPECT_GE(distance, batch.shape.min_distance);
+      EXPECT_LT(distance, batch.shape.min_distance + batch.shape.num_distances);
+    }
+  }
+  const std::set<int32_t> rows(batch.readout_rows.begin(), batch.readout_rows.end());
+  EXPECT_EQ(rows.size(), batch.readout_rows.size());
+  for (size_t i = 0; i < batch.weights.size(); ++i) {
+    if (batch.weights[i] == 0) continue;
+    EXPECT_NE(batch.row_doc[batch.readout_rows[i]], kernels::kDocPad);
+  }
+}
+
+// Weighted entries name a <mask> and ask for the true token of its position; all other slots of `first..first+kLength` are true.
+void ExpectReadsMasks(const Batch& batch, const TextSample& sample, int64_t entry, int64_t first) {
+  for (int64_t i = 0; i < kLength; ++i) {
+    const int64_t row = first + i;
+    EXPECT_EQ(batch.readout_rows[entry + i], row);
+    EXPECT_EQ(batch.row_pos[row], i);
+    EXPECT_EQ(batch.labels[entry + i], sample.tokens[i]);
+    const bool is_target = batch.weights[entry + i] > 0;
+    if (batch.row_doc[row] == kernels::kDocPad) continue;
+    EXPECT_EQ(batch.tokens[row], is_target ? kMask : sample.tokens[i]);
+  }
+}
+
+TEST(MaskedDiffusionTest, EverybodySeesEverybodyAndMasksArePredicted) {
+  for (int64_t lane = 0; lane < 8; ++lane) {
+    const TextSample sample = Sample(lane);
+    const Batch batch = Build("masked_diffusion", {}, sample);
+    ExpectSound(batch);
+    ExpectReadsMasks(batch, sample, 0, 0);
+    EXPECT_EQ(batch.divisors, std::vector<double>{kLength});
+    for (int64_t row = 0; row < kLength; ++row)
+      for (int64_t key = 0; key < kLength; ++key)
+        EXPECT_TRUE(Sees(batch, row, key));
+  }
+}
+
+// LLaDA: in some steps all sequences have one random length, and the loss is divided by that.
+TEST(MaskedDiffusionTest, ShortStepsHaveOneLengthAndNothingBeyond) {
+  AnyOrderConfig config;
+  config.random_length_prob = 0.5;
+  std::set<double> lengths;
+  int short_steps = 0;
+  for (int64_t step = 0; step < 400; ++step) {
+    const Batch batch = Build("masked_diffusion", config, Sample(0, step));
+    const auto length = static_cast<int64_t>(batch.divisors[0]);
+    EXPECT_EQ(Build("masked_diffusion", config, Sample(5, step)).divisors, batch.divisors);
+    lengths.insert(batch.divisors[0]);
+    if (length < kLength) ++short_steps;
+    if (step > 20) continue;
+    ExpectSound(batch);
+    for (int64_t row = 0; row < kLength; ++row) {
+      for (int64_t key = 0; key < kLength; ++key)
+        EXPECT_EQ(Sees(batch, row, key), row < length && key < length);
+      EXPECT_TRUE(row < length || batch.weights[row] == 0);
+    }
+  }
+  EXPECT_EQ(lengths.size(), static_cast<size_t>(kLength));
+  // Half of the steps, 15 of 16 of which are shorter: 187.5 with a standard deviation of 10.
+  EXPECT_NEAR(short_steps, 187.5, 50);
+}
+
+// The three parts of the released mask (bd3lm): block diagonal, offset block causal, block causal.
+TEST(BlockDiffusionTest, NoisedBlocksSeeThemselvesAndCleanBlocksBeforeThem) {
+  for (const int64_t block_len : {1, 2, 4, 16}) {
+    AnyOrderConfig config;
+    config.block_len = block_len;
+    for (int64_t lane = 0; lane < 4; ++lane) {
+      const TextSample sample = Sample(lane);
+      const Batch batch = Build("block_diffusion", config, sample);
+      ExpectSound(batch);
+      ExpectReadsMasks(batch, sample, 0, kLength);
+      EXPECT_EQ(batch.divisors, std::vector<double>{kLength});
+      ASSERT_EQ(batch.shape.num_rows(), 2 * kLength);
+      for (int64_t row = 0; row < 2 * kLength; ++row) {
+        const bool row_is_clean = row < kLength;
+        EXPECT_TRUE(!row_is_clean || batch.tokens[row] == sample.tokens[row]);
+        EXPECT_EQ(batch.row_pos[row], row % kLength);
+        for (int64_t key = 0; key < 2 * kLength; ++key) {
+          const bool key_is_clean = key < kLength;
+          const int64_t row_block = row % kLength / block_len;
+          const int64_t key_block = key % kLength / block_len;
+          const bool diagonal = row_block == key_block && row_is_clean == key_is_clean;
+          const bool offset = row_block > key_block && key_is_clean && !row_is_clean;
+          const bool causal = row_block >= key_block && key_is_clean && row_is_clean;
+          EXPECT_EQ(Sees(batch, row, key), diagonal || offset || causal) << row << " " << key;
+        }
+      }
+    }
+  }
+}
+
+// Slots [first, first + kLength) sorted as Eso-LM's code sorts its input: clean ones first; within each kind by how much they see.
+std::vector<int64_t> Sorted(const Batch& batch, int64_t first, const std::vector<bool>& is_masked) {
+  std::vector<int64_t> slots(kLength);
+  std::vector<int64_t> seen(kLength, 0);
+  for (int64_t i = 0; i < kLength; ++i) {
+    slots[i] = i;
+    for (int64_t key = 0; key < batch.shape.num_keys(); ++key)
+      seen[i] += Sees(batch, first + i, key) ? 1 : 0;
+  }
+  std::stable_sort(slots.begin(), slots.end(), [&](int64_t a, int64_t b) {
+    return is_masked[a] != is_masked[b] ? is_masked[b] : seen[a] < seen[b];
+  });
+  return slots;
+}
+
+struct EsoCase {
+  EsoForm form;
+  // The released masks over sorted tokens with `c` clean ones (dit.py: _causal_mask, _mixed_mask, _mixed2_mask).
+  std::function<bool(int64_t q, int64_t k, int64_t c)> rule;
+};
+const EsoCase kEsoCases[] = {
+    {EsoForm::kA, [](int64_t q, int64_t k, int64_t c) { return q >= k || (q < c && k < c); }},
+    {EsoForm::kB, [](int64_t q, int64_t k, int64_t) { return q >= k; }},
+    {EsoForm::kMixed, [](int64_t q, int64_t k, int64_t c) { return q >= k || q >= c; }},
+};
+
+TEST(EsoLmTest, TheDiffusionPhaseHasTheReleasedMaskOverSortedTokens) {
+  for (const EsoCase& form : kEsoCases) {
+    AnyOrderConfig config;
+    config.eso_form = form.form;
+    int orders_beside_text = 0;
+    for (int64_t lane = 0; lane < 8; ++lane) {
+      const TextSample sample = Sample(lane);
+      const Batch batch = Build("eso_lm", config, sample);
+      ExpectSound(batch);
+      ExpectReadsMasks(batch, sample, 0, 0);
+      EXPECT_EQ(batch.divisors, std::vector<double>{kLength});
+      std::vector<bool> is_masked;
+      for (int64_t i = 0; i < kLength; ++i)
+        is_masked.push_back(batch.tokens[i] == kMask);
+      const auto clean = std::count(is_masked.begin(), is_masked.end(), false);
+      const std::vector<int64_t> slots = Sorted(batch, 0, is_masked);
+      if (!std::is_sorted(slots.begin(), slots.begin() + clean)) ++orders_beside_text;
+      if (!std::is_sorted(slots.begin() + clean, slots.end())) ++orders_beside_text;
+      for (int64_t q = 0; q < kLength; ++q)
+        for (int64_t k = 0; k < kLength; ++k)
+          EXPECT_EQ(Sees(batch, slots[q], slots[k]), form.rule(q, k, clean)) << q << " " << k;
+    }
+    EXPECT_GT(orders_beside_text, 2) << "what has an order has a random one";
+  }
+}
+
+// _block_diff_mask with blocks of one over sorted tokens, and with the clean tokens of z_0 as a prefix in form A.
+TEST(EsoLmTest, TheSequentialPhaseIsBlockDiffusionOfSingleTokensInOrder) {
+  for (const EsoCase& form : kEsoCases) {
+    AnyOrderConfig config;
+    config.eso_form = form.form;
+    for (int64_t lane = 0; lane < 8; ++lane) {
+      const TextSample sample = Sample(lane);
+      const Batch batch = Build("eso_lm", config, sample);
+      const int64_t x = kLength;
+      const int64_t z = 2 * kLength;
+      ExpectReadsMasks(batch, sample, kLength, z);
+      std::vector<bool> is_masked;
+      for (int64_t i = 0; i < kLength; ++i) {
+        is_masked.push_back(batch.weights[kLength + i] == 1);
+        EXPECT_EQ(batch.tokens[x + i], sample.tokens[i]);
+        EXPECT_EQ(batch.row_doc[z + i] == kernels::kDocPad, !is_masked[i]);
+      }
+      const auto clean = std::count(is_masked.begin(), is_masked.end(), false);
+      const std::vector<int64_t> slots = Sorted(batch, x, is_masked);
+      EXPECT_TRUE(std::is_sorted(slots.begin() + clean, slots.end())) << "from left to right";
+      for (int64_t q = 0; q < kLength; ++q) {
+        for (int64_t k = 0; k < kLength; ++k) {
+          const bool prefix = form.form == EsoForm::kA && q < clean && k < clean;
+          EXPECT_EQ(Sees(batch, x + slots[q], x + slots[k]), q >= k || prefix);
+          EXPECT_FALSE(Sees(batch, x + slots[q], z + slots[k]));
+          const bool is_query = q >= clean;
+          EXPECT_EQ(Sees(batch, z + slots[q], x + slots[k]), is_query && q > k);
+          EXPECT_EQ(Sees(batch, z + slots[q], z + slots[k]), is_query && q == k);
+          // The phases are two documents.
+          EXPECT_FALSE(Sees(batch, q, x + k) || Sees(batch, q, z + k) || Sees(batch, x + k, q) ||
+                       Sees(batch, z + k, q));
+        }
+      }
+    }
+  }
+}
+
+TEST(EsoLmTest, SharesOfZeroAndOneLeaveOnePhase) {
+  AnyOrderConfig config;
+  config.diffusion_share = 1;
+  const Batch diffusion = Build("eso_lm", config, Sample(2));
+  EXPECT_EQ(diffusion.shape.content_rows, kLength);
+  EXPECT_EQ(diffusion.shape.targets, kLength);
+  config.diffusion_share = 0;
+  const Batch sequence = Build("eso_lm", config, Sample(2));
+  EXPECT_EQ(sequence.shape.content_rows, 2 * kLength);
+  EXPECT_EQ(sequence.weights, std::vector<float>(kLength, 1.0f));
+}
+
+// alpha_t = alpha_0 (1 - t) and z_0 with alpha_0: how many tokens are masked, and what they weigh.
+TEST(EsoLmTest, RatesAndWeightsAreThoseOfTheSchedule) {
+  AnyOrderConfig config;
+  config.diffusion_share = 0.25;
+  double masked = 0, weight = 0, sequential = 0;
+  constexpr int kDraws = 4000;
+  for (int64_t step = 0; step < kDraws; ++step) {
+    const Batch batch = Build("eso_lm", config, Sample(1, step));
+    for (int64_t i = 0; i < kLength; ++i) {
+      masked += batch.weights[i] > 0 ? 1 : 0;
+      weight += batch.weights[i];
+      sequential += batch.weights[kLength + i];
+    }
+  }
+  // Means a token; each token's indicator has a deviation below 1/2, tokens of a draw share at most their rate.
+  const double draws = kDraws * kLength;
+  EXPECT_NEAR(masked / draws, 1 - 0.25 / 2, 0.02);
+  EXPECT_NEAR(weight / draws, 0.25, 0.01);
+  EXPECT_NEAR(sequential / draws, 0.75, 0.02);
+}
+
+// Groups are told by who sees whom: mutually visible content slots are one group.
+TEST(A3Test, ContentSeesUpToItsGroupAndQueriesSeeBelow) {
+  for (const GroupOrder order : {GroupOrder::kText, GroupOrder::kBlocks, GroupOrder::kRandom}) {
+    AnyOrderConfig config;
+    config.group_order = order;
+    config.group_len_min = 2;
+    config.group_len_max = 3;
+    int broken_groups = 0, steps_back = 0;
+    for (int64_t lane = 0; lane < 20; ++lane) {
+      const TextSample sample = Sample(lane);
+      const Batch batch = Build("a3", config, sample);
+      ExpectSound(batch);
+      ASSERT_EQ(batch.shape.query_rows, kLength);
+      const std::vector<int32_t> group(batch.key_key.begin(), batch.key_key.end());
+      std::vector<int64_t> sizes(kLength, 0);
+      for (int64_t i = 0; i < kLength; ++i) {
+        ++sizes[group[i]];
+        if (i > 0 && group[i] < group[i - 1]) ++steps_back;
+        EXPECT_EQ(batch.labels[i], sample.tokens[i]);
+        EXPECT_EQ(batch.weights[i], 1);
+        EXPECT_EQ(batch.readout_rows[i], kLength + i);
+        EXPECT_EQ(batch.row_pos[kLength + i], i);
+        for (int64_t j = 0; j < kLength; ++j) {
+          EXPECT_EQ(Sees(batch, i, j), group[i] >= group[j]);
+          EXPECT_EQ(Sees(batch, kLength + i, j), group[i] > group[j]);
+        }
+      }
+      // Groups are numbered from 0 without gaps; at most one is cut short.
+      const auto groups = *std::max_element(group.begin(), group.end()) + 1;
+      int cut = 0;
+      for (int32_t g = 0; g < groups; ++g) {
+        EXPECT_TRUE(sizes[g] >= 1 && sizes[g] <= 3) << sizes[g];
+        cut += sizes[g] == 1 ? 1 : 0;
+        const auto first = std::find(group.begin(), group.end(), g) - group.begin();
+        for (int64_t i = first; i < first + sizes[g]; ++i)
+          broken_groups += i >= kLength || group[i] != g ? 1 : 0;
+      }
+      EXPECT_LE(cut, 1);
+    }
+    EXPECT_EQ(broken_groups > 0, order == GroupOrder::kRandom);
+    EXPECT_EQ(steps_back > 0, order != GroupOrder::kText);
+  }
+}
+
+TEST(AsArmTest, ThePromptSeesItselfAndTheOthersReadOnFromLeftToRight) {
+  AnyOrderConfig config;
+  config.prompt_fraction_min = 0.2;
+  config.prompt_fraction_max = 0.8;
+  std::set<int64_t> prompt_lengths;
+  for (int64_t lane = 0; lane < 40; ++lane) {
+    const TextSample sample = Sample(lane);
+    const Batch batch = Build("as_arm", config, sample);
+    ExpectSound(batch);
+    std::vector<bool> is_prompt(kLength, true);
+    for (int64_t e = 0; e < batch.shape.targets; ++e) {
+      const int32_t row = batch.readout_rows[e];
+      EXPECT_EQ(row, kLength + e);
+      if (batch.weights[e] == 0) {
+        for (int64_t j = 0; j < kLength; ++j)
+          EXPECT_FALSE(Sees(batch, row, j));
+        continue;
+      }
+      EXPECT_EQ(batch.weights[e], 1);
+      EXPECT_EQ(batch.labels[e], sample.tokens[batch.row_pos[row]]);
+      is_prompt[batch.row_pos[row]] = false;
+    }
+    prompt_lengths.insert(std::count(is_prompt.begin(), is_prompt.end(), true));
+    for (int64_t i = 0; i < kLength; ++i)
+      for (int64_t j = 0; j < kLength; ++j)
+        EXPECT_EQ(Sees(batch, i, j), is_prompt[j] || (!is_prompt[i] && j <= i)) << i << " " << j;
+    for (int64_t e = 0; e < batch.shape.targets; ++e) {
+      if (batch.weights[e] == 0) continue;
+      const int64_t i = batch.row_pos[kLength + e];
+      for (int64_t j = 0; j < kLength; ++j)
+        EXPECT_EQ(Sees(batch, kLength + e, j), is_prompt[j] || j < i) << i << " " << j;
+    }
+  }
+  EXPECT_EQ(*prompt_lengths.begin(), 3);
+  EXPECT_EQ(*prompt_lengths.rbegin(), 13);
+  EXPECT_EQ(prompt_lengths.size(), 11u);
+}
+
+TEST(AnyOrderTest, ALaneDoesNotDependOnItsPlaceInTheMicrobatch) {
+  for (const char* const name : {"masked_diffusion", "block_diffusion", "eso_lm", "a3", "as_arm"}) {
+    const std::unique_ptr<Objective> objective =
+        MakeObjectiveOrDie(name, WithoutMemory(), OneWay());
+    Batch two(objective->Shape(2));
+    objective->BuildLane(Sample(6), 0, two);
+    objective->BuildLane(Sample(9), 1, two);
+    const Batch alone = Build(name, {}, Sample(9));
+    const auto tail = [](const auto& both, const auto& one) {
+      return std::vector(both.end() - static_cast<int64_t>(one.size()), both.end()) == one;
+    };
+    EXPECT_TRUE(tail(two.tokens, alone.tokens)) << name;
+    EXPECT_TRUE(tail(two.key_key, alone.key_key)) << name;
+    EXPECT_TRUE(tail(two.key_grp, alone.key_grp)) << name;
+    EXPECT_TRUE(tail(two.key_doc, alone.key_doc)) << name;
+    EXPECT_TRUE(tail(two.labels, alone.labels)) << name;
+    EXPECT_TRUE(tail(two.weights, alone.weights)) << name;
+    EXPECT_TRUE(tail(two.divisors, alone.divisors)) << name;
+    EXPECT_NE(two.tokens, std::vector<int32_t>(two.tokens.size(), two.tokens[0])) << name;
+  }
+}
+
+TEST(AnyOrderTest, SettingsThatCannotBeUsedAreRefused) {
+  const auto refused = [](const std::string& name,
+                          const std::function<void(ModelConfig&, SamplingConfig&)>& change) {
+    ModelConfig model = WithoutMemory();
+    SamplingConfig sampling = OneWay();
+    change(model, sampling);
+    const absl::Status status = MakeObjective(name, model, sampling).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
+    return std::string(status.message());
+  };
+  const auto has = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  for (const char* const name : {"masked_diffusion", "block_diffusion", "eso_lm", "a3", "as_arm"}) {
+    has(refused(name, [](ModelConfig& m, SamplingConfig&) { m.mem_len = 8; }),
+        "model.mem_len is 8");
+    has(refused(name, [](ModelConfig&, SamplingConfig& s) { s.bidirectional = true; }),
+        "bidirectional");
+    has(refused(name, [](ModelConfig& m, SamplingConfig&) { m.next_sentence_head = true; }),
+        "reads no sentence pairs");
+    has(refused(name, [](ModelConfig& m, SamplingConfig&) { m.same_length = SameLength::kTorch; }),
+        "use causal_lm");
+  }
+  for (const char* const name : {"masked_diffusion", "block_diffusion", "eso_lm"}) {
+    has(refused(name, [](ModelConfig&, SamplingConfig& s) { s.any_order.mask_rate_min = 0; }),
+        "mask_draw = \"count\"");
+    has(refused(name, [](ModelConfig&, SamplingConfig& s) { s.any_order.mask_rate_max = 1.5; }),
+        "mask_rate_max=1.5");
+  }
+  has(refused("masked_diffusion",
+              [](ModelConfig&, SamplingConfig& s) { s.any_order.random_length_prob = 2; }),
+      "random_length_prob=2");
+  has(refused("block_diffusion",
+              [](ModelConfig&, SamplingConfig& s) { s.any_order.block_len = 3; }),
+      "block_len=3 must be at least 1 and divide seq_len=16");
+  has(refused("eso_lm", [](ModelConfig&, SamplingConfig& s) { s.any_order.mask_rate_max = 0.6; }),
+      "mask_rate_max=0.6 must be 1");
+  has(refused("eso_lm", [](ModelConfig&, SamplingConfig& s) { s.any_order.diffusion_share = -1; }),
+      "diffusion_share=-1");
+  has(refused("eso_lm",
+              [](ModelConfig&, SamplingConfig& s) { s.any_order.mask_draw = MaskDraw::kCount; }),
+      "use \"rate\"");
+  has(refused("a3", [](ModelConfig&, SamplingConfig& s) { s.any_order.group_len_min = 5; }),
+      "group_len_min=5");
+  has(refused("as_arm",
+              [](ModelConfig&, SamplingConfig& s) { s.any_order.prompt_fraction_min = 0.99; }),
+      "prompt_fraction_min=0.99");
+}
+
+}  // namespace
+}  // namespace anyorder::testing

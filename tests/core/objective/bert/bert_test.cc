@@ -1,0 +1,148 @@
+#include "core/objective/bert/bert.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "tests/core/network/model_testing.h"
+
+namespace anyorder::testing {
+namespace {
+
+ModelConfig WithoutMemory() {
+  ModelConfig model = SmallModel();
+  model.mem_len = 0;
+  model.next_sentence_head = true;
+  return model;
+}
+
+SamplingConfig OneWay() {
+  SamplingConfig sampling = SmallSampling();
+  sampling.bidirectional = false;
+  return sampling;
+}
+
+class BertTest : public ::testing::Test {
+ protected:
+  TextSample Sample(int64_t lane) const {
+    return RandomSample(sampling_, SampleKind::kMaskedPairs, kSmallVocab, lane, 3, false);
+  }
+  Batch Build(const TextSample& sample) const {
+    Batch batch(objective_->Shape(1));
+    objective_->BuildLane(sample, 0, batch);
+    return batch;
+  }
+
+  const ModelConfig model_ = WithoutMemory();
+  const SamplingConfig sampling_ = OneWay();
+  const std::unique_ptr<Objective> objective_ = MakeObjectiveOrDie("bert", model_, sampling_);
+};
+
+TEST_F(BertTest, EverybodySeesEverybody) {
+  for (int64_t lane = 0; lane < 4; ++lane) {
+    const Batch batch = Build(Sample(lane));
+    ASSERT_EQ(batch.shape.query_rows, 0);
+    ASSERT_EQ(batch.shape.num_keys(), sampling_.seq_len);
+    for (int64_t row = 0; row < sampling_.seq_len; ++row) {
+      for (int64_t key = 0; key < sampling_.seq_len; ++key) {
+        EXPECT_TRUE(kernels::IsVisible(batch.rows(), row, batch.keys(), key, kernels::Band()));
+        const int64_t distance = batch.row_pos[row] - batch.key_pos[key];
+        EXPECT_GE(distance, batch.shape.min_distance);
+        EXPECT_LT(distance, batch.shape.min_distance + batch.shape.num_distances);
+      }
+    }
+  }
+}
+
+// [CLS] A [SEP] B [SEP] with segments 0 and 1, where the sample is A [SEP] B [SEP] [CLS].
+TEST_F(BertTest, TheSequenceBeginsWithClsAndHasTwoSegments) {
+  for (int64_t lane = 0; lane < 4; ++lane) {
+    const TextSample sample = Sample(lane);
+    const Batch batch = Build(sample);
+    const int64_t last = sampling_.seq_len - 1;
+    EXPECT_EQ(batch.tokens[0], sample.tokens[last]);
+    EXPECT_EQ(batch.row_seg[0], 0);
+    for (int64_t slot = 1; slot <= last; ++slot) {
+      EXPECT_EQ(batch.tokens[slot], sample.input_tokens[slot - 1]);
+      EXPECT_EQ(batch.row_seg[slot], sample.segment[slot - 1]);
+      EXPECT_GE(batch.row_seg[slot], batch.row_seg[slot - 1]);
+    }
+    EXPECT_EQ(batch.row_seg[last], 1);
+    EXPECT_EQ(batch.key_seg, batch.row_seg);
+    for (int64_t slot = 0; slot <= last; ++slot)
+      EXPECT_EQ(batch.row_pos[slot], slot);
+    EXPECT_EQ(batch.summary_rows, std::vector<int32_t>{0});
+    EXPECT_EQ(batch.summary_labels, std::vector<int32_t>{sample.b_follows_a ? 1 : 0});
+  }
+}
+
+TEST_F(BertTest, TheTrueTokenIsAskedForWhereTheCorruptedOneStands) {
+  for (int64_t lane = 0; lane < 4; ++lane) {
+    const TextSample sample = Sample(lane);
+    const Batch batch = Build(sample);
+    std::vector<int32_t> asked, rows = batch.readout_rows;
+    for (size_t i = 0; i < batch.readout_rows.size(); ++i) {
+      if (batch.weights[i] == 0) continue;
+      asked.push_back(batch.readout_rows[i]);
+      EXPECT_EQ(batch.labels[i], sample.tokens[batch.readout_rows[i] - 1]);
+    }
+    std::vector<int32_t> targets;
+    for (int32_t place = 0; place < sampling_.seq_len; ++place) {
+      if (sample.is_masked[place] != 0) targets.push_back(place + 1);
+    }
+    EXPECT_EQ(asked, targets);
+    std::sort(rows.begin(), rows.end());
+    EXPECT_EQ(std::unique(rows.begin(), rows.end()), rows.end()) << "a scatter may not repeat rows";
+  }
+}
+
+TEST_F(BertTest, ATargetIsPredictedFromTheInputAlone) {
+  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
+  ModelRunner runner(model_, kSmallVocab, objective_->Shape(1), *backend);
+  const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 41);
+  const TextSample sample = Sample(4);
+  const Batch batch = Build(sample);
+  const ModelRunner::Result result = runner.Run(batch, weights, {}, false);
+  for (size_t entry = 0; entry < batch.readout_rows.size(); ++entry) {
+    TextSample renamed = sample;
+    int32_t& token = renamed.tokens[batch.readout_rows[entry] - 1];
+    token = (token + 1) % kSmallVocab;
+    const ModelRunner::Result other = runner.Run(Build(renamed), weights, {}, false);
+    for (size_t i = 0; i < other.losses.size(); ++i)
+      EXPECT_EQ(other.losses[i] != result.losses[i], i == entry) << i << " of " << entry;
+  }
+}
+
+TEST_F(BertTest, MemoryAndTwoDirectionsAreRefused) {
+  for (const char* const name : {"bert", "gpt"}) {
+    ModelConfig model = model_;
+    model.next_sentence_head = false;
+    model.mem_len = 12;
+    SamplingConfig sampling = sampling_;
+    sampling.bidirectional = true;
+    const absl::Status refused = MakeObjective(name, model, sampling).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(refused.message().find("model.mem_len is 12"), absl::string_view::npos) << refused;
+    EXPECT_NE(refused.message().find("sampling.bidirectional is true"), absl::string_view::npos)
+        << refused;
+  }
+}
+
+TEST_F(BertTest, TablesTooSmallForTheTextAreRefused) {
+  ModelConfig model = model_;
+  model.positions = Positions::kLearned;
+  model.max_positions = 15;
+  model.segments = Segments::kLearned;
+  model.num_segments = 1;
+  const absl::Status refused = MakeObjective("bert", model, sampling_).status();
+  EXPECT_NE(refused.message().find("model.max_positions is 15"), absl::string_view::npos)
+      << refused;
+  EXPECT_NE(refused.message().find("model.num_segments is 1 but bert has 2"),
+            absl::string_view::npos)
+      << refused;
+}
+
+}  // namespace
+}  // namespace anyorder::testing

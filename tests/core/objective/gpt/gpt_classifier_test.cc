@@ -1,0 +1,275 @@
+#include "core/objective/gpt/gpt_classifier.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "tests/core/network/model_testing.h"
+
+namespace anyorder::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr ExampleTask kTasks[] = {ExampleTask::kClassification,
+                                  ExampleTask::kEntailment,
+                                  ExampleTask::kSimilarity,
+                                  ExampleTask::kMultipleChoice};
+
+ModelConfig Model(ExampleTask task, double lm_weight = 0.5) {
+  ModelConfig model = SmallModel();
+  model.mem_len = 0;
+  model.positions = Positions::kLearned;
+  model.max_positions = 40;
+  model.segments = Segments::kNone;
+  model.softmax_bias = false;
+  model.task = {task, 3, lm_weight, 0.25};
+  return model;
+}
+
+SamplingConfig Sampling(int64_t seq_len = 16) {
+  SamplingConfig sampling = SmallSampling();
+  sampling.seq_len = seq_len;
+  sampling.bidirectional = false;
+  return sampling;
+}
+
+TextSample Sample(int64_t lane) {
+  return RandomSample(Sampling(), SampleKind::kExamples, kSmallVocab, lane, 0, false);
+}
+
+Batch Build(const Objective& objective, const std::vector<TextSample>& samples) {
+  Batch batch(objective.Shape(static_cast<int64_t>(samples.size())));
+  for (size_t b = 0; b < samples.size(); ++b)
+    objective.BuildLane(samples[b], static_cast<int64_t>(b), batch);
+  return batch;
+}
+
+// Evaluation: no dropout.
+StepResult Evaluate(const ModelConfig& model,
+                    int64_t seq_len,
+                    const std::vector<TextSample>& lanes) {
+  const auto backend = kernels::MakeReferenceBackend();
+  const auto objective = MakeObjectiveOrDie("gpt_classifier", model, Sampling(seq_len));
+  const Batch batch = Build(*objective, lanes);
+  ModelRunner runner(model, kSmallVocab, batch.shape, *backend);
+  return runner.Run(batch, InitialWeights(model, kSmallVocab, 3), {}, false).step;
+}
+
+// A loss is a sum of a few hundred terms, each off by at most half an ulp of the largest.
+double Rounding(double loss) {
+  return 1024 * std::numeric_limits<double>::epsilon() * std::abs(loss);
+}
+
+TEST(GptClassifierTest, TextsStandBetweenSpecialTokens) {
+  TextSample sample;
+  sample.vocabulary = {.separator = 4, .classifier = 3, .mask = 6, .size = 99, .begin = 1};
+  sample.parts = {{10, 11, 12}, {20, 21}, {30}};
+  EXPECT_THAT(TaskSequences(ExampleTask::kClassification, sample, 16),
+              ElementsAre(ElementsAre(1, 10, 11, 12, 3)));
+  EXPECT_THAT(TaskSequences(ExampleTask::kEntailment, sample, 16),
+              ElementsAre(ElementsAre(1, 10, 11, 12, 4, 20, 21, 3)));
+  EXPECT_THAT(TaskSequences(ExampleTask::kSimilarity, sample, 16),
+              ElementsAre(ElementsAre(1, 10, 11, 12, 4, 20, 21, 3),
+                          ElementsAre(1, 20, 21, 4, 10, 11, 12, 3)));
+  EXPECT_THAT(
+      TaskSequences(ExampleTask::kMultipleChoice, sample, 16),
+      ElementsAre(ElementsAre(1, 10, 11, 12, 4, 20, 21, 3), ElementsAre(1, 10, 11, 12, 4, 30, 3)));
+}
+
+TEST(GptClassifierTest, WhatDoesNotFitIsCutAtTheEndsOfItsTexts) {
+  TextSample sample;
+  sample.vocabulary = {.separator = 4, .classifier = 3, .mask = 6, .size = 99, .begin = 1};
+  sample.parts = {{10, 11, 12, 13, 14, 15}, {20, 21, 22, 23, 24}};
+  // Room for five: three and two; the whole of a short one.
+  EXPECT_THAT(TaskSequences(ExampleTask::kEntailment, sample, 8),
+              ElementsAre(ElementsAre(1, 10, 11, 12, 4, 20, 21, 3)));
+  EXPECT_THAT(TaskSequences(ExampleTask::kClassification, sample, 5),
+              ElementsAre(ElementsAre(1, 10, 11, 12, 3)));
+  sample.parts[1] = {20};
+  EXPECT_THAT(TaskSequences(ExampleTask::kEntailment, sample, 8),
+              ElementsAre(ElementsAre(1, 10, 11, 12, 13, 4, 20, 3)));
+  // No text vanishes, no token is lost that would fit, whatever the lengths.
+  for (size_t first = 1; first < 12; ++first) {
+    for (size_t second = 1; second < 12; ++second) {
+      for (int64_t seq_len = 5; seq_len < 20; ++seq_len) {
+        sample.parts = {std::vector<int32_t>(first, 10), std::vector<int32_t>(second, 20)};
+        const std::vector<int32_t> made =
+            TaskSequences(ExampleTask::kEntailment, sample, seq_len)[0];
+        EXPECT_EQ(static_cast<int64_t>(made.size()),
+                  std::min(seq_len, static_cast<int64_t>(first + second + 3)));
+        EXPECT_EQ(made[1], 10);
+        EXPECT_EQ(made[made.size() - 2], 20);
+      }
+    }
+  }
+}
+
+// The rule from the paper: each token sees those of its own sequence up to itself.
+TEST(GptClassifierTest, ATokenSeesThePastOfItsOwnSequenceAndPaddingSeesAndIsNothing) {
+  for (const ExampleTask task : kTasks) {
+    const auto objective = MakeObjectiveOrDie("gpt_classifier", Model(task), Sampling());
+    const TextSample sample = Sample(3);
+    const Batch batch = Build(*objective, {sample});
+    const auto sequences = TaskSequences(task, sample, 16);
+    const auto is_token = [&](int64_t slot) {
+      const auto sequence = static_cast<size_t>(slot / 16);
+      return sequence < sequences.size() &&
+             slot % 16 < static_cast<int64_t>(sequences[sequence].size());
+    };
+    for (int64_t row = 0; row < batch.shape.content_rows; ++row) {
+      for (int64_t key = 0; key < batch.shape.content_rows; ++key) {
+        const bool expected =
+            is_token(row) && is_token(key) && row / 16 == key / 16 && key % 16 <= row % 16;
+        EXPECT_EQ(kernels::IsVisible(batch.rows(), row, batch.keys(), key, kernels::Band()),
+                  expected)
+            << ExampleTaskName(task) << " row " << row << " key " << key;
+      }
+      if (!is_token(row)) continue;
+      EXPECT_EQ(batch.row_pos[row], row % 16);
+      EXPECT_EQ(batch.tokens[row], sequences[row / 16][row % 16]);
+    }
+  }
+}
+
+TEST(GptClassifierTest, TheHeadReadsTheLastTokenAndTheLanguageModelAllButTheFirst) {
+  for (const ExampleTask task : kTasks) {
+    const auto objective = MakeObjectiveOrDie("gpt_classifier", Model(task, 0.75), Sampling());
+    const TextSample sample = Sample(4);
+    const Batch batch = Build(*objective, {sample});
+    const auto sequences = TaskSequences(task, sample, 16);
+    EXPECT_EQ(std::set<int32_t>(batch.task_rows.begin(), batch.task_rows.end()).size(),
+              batch.task_rows.size());
+    double total = 0;
+    for (size_t r = 0; r < sequences.size(); ++r) {
+      const auto first = static_cast<int64_t>(16 * r);
+      EXPECT_EQ(batch.tokens[batch.task_rows[r]], 3);
+      EXPECT_EQ(batch.task_rows[r], first + static_cast<int64_t>(sequences[r].size()) - 1);
+      double weight = 0;
+      for (int64_t i = 0; i < 16; ++i) {
+        weight += batch.weights[first + i];
+        EXPECT_EQ(batch.weights[first + i] > 0, i + 1 < static_cast<int64_t>(sequences[r].size()));
+        if (batch.weights[first + i] > 0) {
+          EXPECT_EQ(batch.labels[first + i], sequences[r][i + 1]);
+        }
+      }
+      EXPECT_NEAR(weight * static_cast<double>(sequences.size()), 0.75, 1e-5);
+      total += weight;
+    }
+    EXPECT_NEAR(total, 0.75, 1e-5);
+    EXPECT_EQ(batch.Divisor(), 1.0);
+    EXPECT_EQ(batch.task_labels[0], sample.label);
+    EXPECT_EQ(batch.task_choices[0], static_cast<int32_t>(sequences.size()));
+  }
+}
+
+TEST(GptClassifierTest, PaddingChangesNoLoss) {
+  for (const ExampleTask task : kTasks) {
+    TextSample sample = Sample(2);
+    for (std::vector<int32_t>& part : sample.parts)
+      part.resize(std::min<size_t>(part.size(), 6));
+    const StepResult tight = Evaluate(Model(task), 16, {sample});
+    const StepResult loose = Evaluate(Model(task), 40, {sample});
+    EXPECT_NEAR(tight.loss_sum, loose.loss_sum, Rounding(tight.loss_sum)) << ExampleTaskName(task);
+    EXPECT_EQ(tight.task_correct, loose.task_correct);
+
+    // What stands in the padding: the same bits.
+    const auto backend = kernels::MakeReferenceBackend();
+    const auto objective = MakeObjectiveOrDie("gpt_classifier", Model(task), Sampling());
+    Batch batch = Build(*objective, {sample});
+    ModelRunner runner(Model(task), kSmallVocab, batch.shape, *backend);
+    const std::vector<double> weights = InitialWeights(Model(task), kSmallVocab, 3);
+    const ModelRunner::Result before = runner.Run(batch, weights, {}, true);
+    for (int64_t row = 0; row < batch.shape.content_rows; ++row) {
+      if (batch.row_doc[row] == kernels::kDocPad) batch.tokens[row] = 9;
+    }
+    const ModelRunner::Result after = runner.Run(batch, weights, {}, true);
+    EXPECT_EQ(before.step.loss_sum, after.step.loss_sum);
+    EXPECT_EQ(before.gradients, after.gradients);
+  }
+}
+
+TEST(GptClassifierTest, LanesDoNotNoticeOneAnother) {
+  for (const ExampleTask task : kTasks) {
+    const double first = Evaluate(Model(task), 16, {Sample(2)}).loss_sum;
+    const double second = Evaluate(Model(task), 16, {Sample(5)}).loss_sum;
+    const double both = Evaluate(Model(task), 16, {Sample(2), Sample(5)}).loss_sum;
+    EXPECT_NEAR(both, first + second, Rounding(both)) << ExampleTaskName(task);
+  }
+}
+
+TEST(GptClassifierTest, SimilarityIsSymmetric) {
+  TextSample sample = Sample(2);
+  TextSample swapped = sample;
+  std::swap(swapped.parts[0], swapped.parts[1]);
+  const double loss = Evaluate(Model(ExampleTask::kSimilarity), 16, {sample}).loss_sum;
+  EXPECT_NEAR(
+      loss, Evaluate(Model(ExampleTask::kSimilarity), 16, {swapped}).loss_sum, Rounding(loss));
+  // Entailment is not: the test above could notice.
+  EXPECT_GT(std::abs(Evaluate(Model(ExampleTask::kEntailment), 16, {sample}).loss_sum -
+                     Evaluate(Model(ExampleTask::kEntailment), 16, {swapped}).loss_sum),
+            1e-3);
+}
+
+TEST(GptClassifierTest, ChoicesAreASoftmaxOverTheExamplesOwn) {
+  const ModelConfig model = Model(ExampleTask::kMultipleChoice, 0.0);
+  for (const int64_t lane : {2, 3}) {
+    TextSample sample = Sample(lane);
+    double probability = 0;
+    int right = 0;
+    for (size_t choice = 0; choice + 1 < sample.parts.size(); ++choice) {
+      sample.label = static_cast<int32_t>(choice);
+      const StepResult result = Evaluate(model, 16, {sample});
+      probability += std::exp(-result.shares[0].sum);
+      right += static_cast<int>(result.task_correct);
+    }
+    EXPECT_NEAR(probability, 1, 1e-12);
+    EXPECT_EQ(right, 1);
+  }
+}
+
+TEST(GptClassifierTest, AnExampleWithoutLabelTeachesItsLanguageOnly) {
+  TextSample sample = Sample(2);
+  sample.label = -1;
+  const StepResult result = Evaluate(Model(ExampleTask::kClassification), 16, {sample});
+  EXPECT_EQ(result.shares[0].weight, 0);
+  EXPECT_EQ(result.shares[0].sum, 0);
+  EXPECT_EQ(result.task_correct, 0);
+  EXPECT_GT(result.shares[1].sum, 0);
+}
+
+TEST(GptClassifierTest, SettingsThatCannotBeUsedAreRefused) {
+  const auto refused = [](const ModelConfig& model, const SamplingConfig& sampling) {
+    return std::string(MakeObjective("gpt_classifier", model, sampling).status().message());
+  };
+  ModelConfig model = Model(ExampleTask::kClassification);
+  model.task.num_classes = 0;
+  EXPECT_THAT(refused(model, Sampling()), HasSubstr("objective.num_classes is 0"));
+  model = Model(ExampleTask::kGeneration);
+  EXPECT_THAT(refused(model, Sampling()), HasSubstr("objective.task is generation"));
+  model = Model(ExampleTask::kClassification, -1);
+  EXPECT_THAT(refused(model, Sampling()), HasSubstr("objective.lm_weight is -1"));
+  model = Model(ExampleTask::kClassification);
+  model.task.dropout = 1;
+  EXPECT_THAT(refused(model, Sampling()), HasSubstr("objective.classifier_dropout is 1"));
+  model = Model(ExampleTask::kClassification);
+  EXPECT_THAT(refused(model, Sampling(4)), HasSubstr("sampling.seq_len is 4"));
+  EXPECT_THAT(refused(model, Sampling(41)), HasSubstr("model.max_positions is 40"));
+  SamplingConfig bidirectional = Sampling();
+  bidirectional.bidirectional = true;
+  EXPECT_THAT(refused(model, bidirectional), HasSubstr("sampling.bidirectional"));
+  model.mem_len = 4;
+  EXPECT_THAT(refused(model, Sampling()), HasSubstr("model.mem_len is 4"));
+  model = Model(ExampleTask::kClassification);
+  EXPECT_THAT(std::string(MakeObjective("gpt", model, Sampling()).status().message()),
+              HasSubstr("gpt tells no classes apart"));
+}
+
+}  // namespace
+}  // namespace anyorder::testing

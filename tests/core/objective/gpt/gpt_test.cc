@@ -1,0 +1,68 @@
+#include "core/objective/gpt/gpt.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "tests/core/network/model_testing.h"
+
+namespace anyorder::testing {
+namespace {
+
+ModelConfig Gpt() {
+  ModelConfig model = SmallLearnedModel();
+  model.attention_biases = true;
+  return model;
+}
+
+class GptTest : public ::testing::Test {
+ protected:
+  GptTest() {
+    sampling_.bidirectional = false;
+    objective_ = MakeObjectiveOrDie("gpt", Gpt(), sampling_);
+  }
+  Batch Build(const TextSample& sample) const {
+    Batch batch(objective_->Shape(1));
+    objective_->BuildLane(sample, 0, batch);
+    return batch;
+  }
+
+  SamplingConfig sampling_ = SmallSampling();
+  std::unique_ptr<Objective> objective_;
+};
+
+TEST_F(GptTest, EverySlotSeesItselfAndThePastOfItsWindowAndPredictsTheNextToken) {
+  const TextSample sample =
+      RandomSample(sampling_, SampleKind::kContiguous, kSmallVocab, 1, 4, false);
+  const Batch batch = Build(sample);
+  ASSERT_EQ(batch.shape.num_keys(), sampling_.seq_len);
+  for (int64_t i = 0; i < sampling_.seq_len; ++i) {
+    for (int64_t key = 0; key < sampling_.seq_len; ++key) {
+      EXPECT_EQ(kernels::IsVisible(batch.rows(), i, batch.keys(), key, kernels::Band()), key <= i);
+    }
+    EXPECT_EQ(batch.row_pos[i], i);
+    EXPECT_EQ(batch.readout_rows[i], i);
+    EXPECT_EQ(batch.labels[i], sample.next_tokens[i]);
+  }
+}
+
+// By the network, not by the arrays: a token moves the losses of its own slot and later ones, and no other.
+TEST_F(GptTest, NoTokenIsPredictedFromALaterOne) {
+  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
+  ModelRunner runner(Gpt(), kSmallVocab, objective_->Shape(1), *backend);
+  const std::vector<double> weights = InitialWeights(Gpt(), kSmallVocab, 41);
+  const Batch batch =
+      Build(RandomSample(sampling_, SampleKind::kContiguous, kSmallVocab, 1, 4, false));
+  const std::vector<float> losses = runner.Run(batch, weights, {}, false).losses;
+  for (int64_t slot = 0; slot < sampling_.seq_len; ++slot) {
+    Batch changed = batch;
+    changed.tokens[slot] = (changed.tokens[slot] + 1) % kSmallVocab;
+    const std::vector<float> other = runner.Run(changed, weights, {}, false).losses;
+    for (int64_t i = 0; i < sampling_.seq_len; ++i)
+      EXPECT_EQ(other[i] != losses[i], i >= slot) << "token " << slot << ", loss " << i;
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::testing

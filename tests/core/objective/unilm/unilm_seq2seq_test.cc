@@ -1,0 +1,219 @@
+#include "core/objective/unilm/unilm_seq2seq.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "core/objective/generation_form.h"
+#include "core/objective/lane_frame.h"
+#include "core/objective/source_target.h"
+#include "tests/core/network/model_testing.h"
+
+namespace anyorder::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr VocabularyIds kVocabulary = {.separator = 4, .classifier = 3, .mask = 2, .size = 13};
+
+ModelConfig LearnedModel() {
+  ModelConfig model = SmallLearnedModel();
+  model.segments = Segments::kLearned;
+  model.num_segments = 6;
+  return model;
+}
+
+SamplingConfig OneWay() {
+  SamplingConfig sampling = SmallSampling();
+  sampling.bidirectional = false;
+  sampling.num_predict = sampling.seq_len;
+  return sampling;
+}
+
+TextSample Example(int64_t source, int64_t target, int64_t step = 0) {
+  TextSample sample;
+  sample.step = step;
+  sample.seed = 5;
+  sample.vocabulary = kVocabulary;
+  sample.parts.resize(2);
+  for (int64_t i = 0; i < source; ++i)
+    sample.parts[0].push_back(static_cast<int32_t>(5 + i % 4));
+  for (int64_t i = 0; i < target; ++i)
+    sample.parts[1].push_back(static_cast<int32_t>(9 + i % 4));
+  return sample;
+}
+
+class UnilmSeq2seqTest : public ::testing::Test {
+ protected:
+  Batch Build(const TextSample& sample) const {
+    Batch batch(objective_->Shape(1));
+    objective_->BuildLane(sample, 0, batch);
+    return batch;
+  }
+  const ModelConfig model_ = LearnedModel();
+  const SamplingConfig sampling_ = OneWay();
+  const std::unique_ptr<Objective> objective_ =
+      MakeObjectiveOrDie("unilm_seq2seq", model_, sampling_);
+};
+
+// The source sees itself; a target the source, those before it and itself (section 2.3).
+TEST_F(UnilmSeq2seqTest, TargetsSeeTheSourceAndWhatStandsBeforeThem) {
+  for (const auto& [source, target] : {std::pair{4, 6}, {1, 12}, {12, 1}, {3, 2}}) {
+    const Batch batch = Build(Example(source, target));
+    const int64_t length = source + target + 3;
+    for (int64_t row = 0; row < sampling_.seq_len; ++row) {
+      for (int64_t key = 0; key < sampling_.seq_len; ++key) {
+        const bool in_source = key < source + 2;
+        const bool sees =
+            row < length && key < length && (in_source || (row >= source + 2 && key <= row));
+        ASSERT_EQ(kernels::IsVisible(batch.rows(), row, batch.keys(), key, kernels::Band()), sees)
+            << row << " " << key;
+      }
+    }
+    for (int64_t slot = 0; slot < length; ++slot)
+      EXPECT_EQ(batch.row_seg[slot], slot < source + 2 ? 4 : 5);
+  }
+}
+
+TEST_F(UnilmSeq2seqTest, AShareOfTheTargetIsHiddenAndItsEndMayBe) {
+  constexpr int64_t kSteps = 6000;
+  constexpr int64_t kTarget = 6;
+  int64_t ends = 0, masked = 0, kept = 0;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const TextSample sample = Example(4, kTarget, step);
+    const Batch batch = Build(sample);
+    const SourceTargetText text = LayOutSourceTarget(sample, sampling_.seq_len);
+    std::set<int32_t> rows(batch.readout_rows.begin(), batch.readout_rows.end());
+    ASSERT_EQ(rows.size(), batch.readout_rows.size()) << "a scatter may not repeat rows";
+    int64_t hidden = 0;
+    std::set<int32_t> asked;
+    for (size_t i = 0; i < batch.weights.size(); ++i) {
+      if (batch.weights[i] == 0) continue;
+      ++hidden;
+      const int32_t row = batch.readout_rows[i];
+      asked.insert(row);
+      ASSERT_GE(row, 6);
+      ASSERT_LE(row, 6 + kTarget);
+      ASSERT_EQ(batch.labels[i], text.tokens[row]);
+      ends += row == 6 + kTarget ? 1 : 0;
+      masked += batch.tokens[row] == kVocabulary.mask ? 1 : 0;
+      kept += batch.tokens[row] == text.tokens[row] ? 1 : 0;
+    }
+    ASSERT_EQ(hidden, 4);  // round(0.7 * 6)
+    for (size_t slot = 0; slot < text.tokens.size(); ++slot) {
+      if (asked.count(static_cast<int32_t>(slot)) != 0) continue;
+      ASSERT_EQ(batch.tokens[slot], text.tokens[slot]);
+    }
+  }
+  // Five standard deviations of independent tries. A random token is the mask, or the true one, once in 13.
+  const auto near = [](double count, double tries, double share) {
+    EXPECT_NEAR(count, tries * share, 5 * std::sqrt(tries * share * (1 - share)));
+  };
+  near(static_cast<double>(ends), kSteps, 4.0 / 7);
+  near(static_cast<double>(masked), 4 * kSteps, 0.8 + 0.1 / 13);
+  near(static_cast<double>(kept), 4 * kSteps, 0.1 + 0.1 / 13);
+}
+
+TEST_F(UnilmSeq2seqTest, WhatDoesNotFitIsCutFromTheLongerPart) {
+  for (const auto& [source, target, cut_source, cut_target] :
+       {std::tuple{4, 6, 4, 6}, {40, 3, 10, 3}, {3, 40, 3, 10}, {40, 40, 7, 6}, {9, 9, 7, 6}}) {
+    const TextSample sample = Example(source, target);
+    const SourceTargetText text = LayOutSourceTarget(sample, 16);
+    EXPECT_EQ(text.source_slots, cut_source + 2);
+    ASSERT_EQ(static_cast<int64_t>(text.tokens.size()), cut_source + cut_target + 3);
+    EXPECT_EQ(text.tokens.front(), kVocabulary.classifier);
+    EXPECT_EQ(text.tokens.back(), kVocabulary.separator);
+    EXPECT_EQ(text.tokens[cut_source + 1], kVocabulary.separator);
+    for (int64_t i = 0; i < cut_target; ++i)
+      EXPECT_EQ(text.tokens[cut_source + 2 + i], sample.parts[1][i]);
+    Build(sample);
+  }
+}
+
+// What generation puts into the slots of a step is what training had there, with a mask in the slot that is read.
+TEST_F(UnilmSeq2seqTest, GenerationLaysSlotsOutAsTrainingDoes) {
+  const TextSample sample = Example(4, 6);
+  const Batch batch = Build(sample);
+  const SourceTargetText text = LayOutSourceTarget(sample, 16);
+  const auto form = objective_->Generation({.classifier = 3, .separator = 4, .mask = 2});
+  ASSERT_TRUE(form.ok()) << form.status();
+  const auto expect_row = [&](const GenerationSlot& slot, int64_t row, int32_t token) {
+    EXPECT_EQ(slot.token, token);
+    EXPECT_EQ(slot.position, batch.row_pos[row]);
+    EXPECT_EQ(slot.lim, batch.row_lim[row]);
+    EXPECT_EQ(slot.key, batch.key_key[row]);
+    EXPECT_EQ(slot.segment, batch.row_seg[row]);
+    EXPECT_FALSE(slot.unused);
+  };
+  const std::vector<GenerationSlot> prompt = (*form)->PromptSlots(sample.parts[0]);
+  ASSERT_EQ(prompt.size(), 6u);
+  for (size_t i = 0; i < prompt.size(); ++i)
+    expect_row(prompt[i], static_cast<int64_t>(i), text.tokens[i]);
+  for (int64_t target = 1; target <= 6; ++target) {
+    const int32_t newest = sample.parts[1][target - 1];
+    const std::vector<GenerationSlot> step = (*form)->StepSlots(sample.parts[0], target, newest);
+    ASSERT_EQ(step.size(), 2u);
+    expect_row(step[0], 6 + target - 1, newest);
+    expect_row(step[1], 6 + target, kVocabulary.mask);
+  }
+  EXPECT_EQ((*form)->end_token(), kVocabulary.separator);
+}
+
+TEST_F(UnilmSeq2seqTest, NothingLeaksFromTargetsThatStandLater) {
+  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
+  ModelRunner runner(model_, kSmallVocab, objective_->Shape(1), *backend);
+  const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 41);
+  const Batch batch = Build(Example(4, 7));
+  const ModelRunner::Result result = runner.Run(batch, weights, {}, false);
+  for (int64_t slot = 0; slot < 14; ++slot) {
+    Batch changed = batch;
+    changed.tokens[slot] = (changed.tokens[slot] + 1) % kSmallVocab;
+    const ModelRunner::Result other = runner.Run(changed, weights, {}, false);
+    for (size_t i = 0; i < result.losses.size(); ++i) {
+      if (batch.weights[i] == 0) continue;
+      EXPECT_EQ(other.losses[i] != result.losses[i], slot < 6 || slot <= batch.readout_rows[i]);
+    }
+  }
+}
+
+TEST_F(UnilmSeq2seqTest, ExamplesOfOtherTasksAreRefused) {
+  EXPECT_TRUE(objective_->CheckTask(ExampleTask::kGeneration).ok());
+  for (const ExampleTask task : {ExampleTask::kClassification,
+                                 ExampleTask::kEntailment,
+                                 ExampleTask::kSimilarity,
+                                 ExampleTask::kMultipleChoice}) {
+    const absl::Status refused = objective_->CheckTask(task);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(ExampleTaskName(task)));
+  }
+}
+
+TEST_F(UnilmSeq2seqTest, SettingsThatItCannotUseAreRefused) {
+  const auto refusal = [&](auto change) {
+    ModelConfig model = model_;
+    SamplingConfig sampling = sampling_;
+    change(model, sampling);
+    return std::string(MakeObjective("unilm_seq2seq", model, sampling).status().message());
+  };
+  EXPECT_THAT(refusal([](ModelConfig& m, SamplingConfig&) { m.mem_len = 3; }),
+              HasSubstr("model.mem_len is 3"));
+  EXPECT_THAT(refusal([](ModelConfig& m, SamplingConfig&) { m.segments = Segments::kNone; }),
+              HasSubstr("model.segments must be \"learned\""));
+  EXPECT_THAT(refusal([](ModelConfig& m, SamplingConfig&) { m.next_sentence_head = true; }),
+              HasSubstr("no next-sentence label"));
+  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) { s.seq_len = 4; }),
+              HasSubstr("sampling.seq_len is 4 but must be at least 5"));
+  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) { s.target_mask_prob = 0; }),
+              HasSubstr("sampling.target_mask_prob is 0 but must be in (0, 1]"));
+  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) { s.mask_token_prob = 1.2; }),
+              HasSubstr("mask_token_prob = 1.2"));
+  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) { s.num_predict = 0; }),
+              HasSubstr("sampling.num_predict is 0"));
+}
+
+}  // namespace
+}  // namespace anyorder::testing

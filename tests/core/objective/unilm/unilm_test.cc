@@ -1,0 +1,318 @@
+#include "core/objective/unilm/unilm.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "core/objective/lane_frame.h"
+#include "tests/core/network/model_testing.h"
+
+namespace anyorder::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int32_t kCls = 3;
+constexpr int32_t kSep = 4;
+constexpr int64_t kLanes = 4;
+
+ModelConfig LearnedModel() {
+  ModelConfig model = SmallLearnedModel();
+  model.segments = Segments::kLearned;
+  model.num_segments = 6;
+  model.attention_biases = true;
+  model.embedding_layer_norm = true;
+  model.mlm_head = true;
+  model.next_sentence_head = true;
+  return model;
+}
+
+SamplingConfig OneWay(double mask_fraction = 0.3) {
+  SamplingConfig sampling = SmallSampling();
+  sampling.bidirectional = false;
+  sampling.spans = SpanKind::kNgram;
+  sampling.mask_fraction = mask_fraction;
+  sampling.num_predict = sampling.seq_len;
+  return sampling;
+}
+
+// Who sees whom as Dong et al. 2019, section 2.3, and figure 1 tell it: `first` slots are [SOS] S1 [EOS].
+bool PaperSees(TextMode mode, int64_t row, int64_t key, int64_t first) {
+  switch (mode) {
+    case TextMode::kBidirectional:
+      return true;
+    case TextMode::kLeftToRight:
+      return key <= row;
+    case TextMode::kRightToLeft:
+      return key >= row;
+    case TextMode::kSeq2seq:
+      return row < first ? key < first : key < first || key <= row;
+  }
+  return false;
+}
+
+class UnilmTest : public ::testing::Test {
+ protected:
+  // Lane i at step 0 is in mode i % 4; from lane 40 on three slots are padding.
+  TextSample Sample(int64_t lane, int64_t step = 0) const {
+    return RandomSample(sampling_, SampleKind::kModePairs, kSmallVocab, lane, step, false);
+  }
+  Batch Build(const std::vector<TextSample>& samples) const {
+    Batch batch(objective_->Shape(static_cast<int64_t>(samples.size())));
+    for (size_t b = 0; b < samples.size(); ++b)
+      objective_->BuildLane(samples[b], static_cast<int64_t>(b), batch);
+    return batch;
+  }
+  // One lane in each mode.
+  std::vector<TextSample> Mixed(int64_t first_lane = 0) const {
+    std::vector<TextSample> samples;
+    for (int64_t i = 0; i < kLanes; ++i)
+      samples.push_back(Sample(first_lane + i));
+    return samples;
+  }
+  // [SOS] S1 [EOS]: the sample's first functional token is S1's [EOS], and [SOS] comes before.
+  static int64_t FirstSegment(const TextSample& sample) {
+    const auto first = std::find(sample.is_functional.begin(), sample.is_functional.end(), 1);
+    return first - sample.is_functional.begin() + 2;
+  }
+
+  const SamplingConfig sampling_ = OneWay();
+  const ModelConfig model_ = LearnedModel();
+  const std::unique_ptr<Objective> objective_ = MakeObjectiveOrDie("unilm", model_, sampling_);
+};
+
+TEST_F(UnilmTest, EveryModeSeesWhatThePaperSays) {
+  for (const int64_t first_lane : {0, 4, 8, 40, 44}) {
+    const std::vector<TextSample> samples = Mixed(first_lane);
+    const Batch batch = Build(samples);
+    ASSERT_EQ(batch.shape.query_rows, 0);
+    std::set<TextMode> modes;
+    for (int64_t b = 0; b < kLanes; ++b) {
+      modes.insert(samples[b].mode);
+      const int64_t length = sampling_.seq_len - samples[b].padding;
+      const int64_t first = FirstSegment(samples[b]);
+      for (int64_t row = 0; row < sampling_.seq_len; ++row) {
+        for (int64_t key = 0; key < sampling_.seq_len; ++key) {
+          const bool sees = kernels::IsVisible(batch.rows(),
+                                               ContentRow(batch.shape, b) + row,
+                                               batch.keys(),
+                                               ContentKey(batch.shape, b) + key,
+                                               kernels::Band());
+          const bool is_text = row < length && key < length;
+          ASSERT_EQ(sees, is_text && PaperSees(samples[b].mode, row, key, first))
+              << "lane " << b << " row " << row << " key " << key;
+        }
+      }
+    }
+    EXPECT_EQ(modes.size(), 4u);
+  }
+}
+
+TEST_F(UnilmTest, TextBeginsWithSosAndSegmentsTellTheModesApart) {
+  const std::vector<std::pair<int32_t, int32_t>> segments = {{0, 1}, {4, 5}, {2, 2}, {3, 3}};
+  for (const int64_t first_lane : {0, 40}) {
+    const std::vector<TextSample> samples = Mixed(first_lane);
+    const Batch batch = Build(samples);
+    for (int64_t b = 0; b < kLanes; ++b) {
+      const int64_t length = sampling_.seq_len - samples[b].padding;
+      const int64_t begin = ContentRow(batch.shape, b);
+      EXPECT_EQ(batch.tokens[begin], kCls);
+      EXPECT_EQ(batch.tokens[begin + length - 1], kSep);
+      const int64_t first = FirstSegment(samples[b]);
+      for (int64_t slot = 0; slot < length; ++slot) {
+        const int64_t row = begin + slot;
+        EXPECT_EQ(batch.row_pos[row], slot);
+        EXPECT_EQ(batch.tokens[row], slot == 0 ? kCls : samples[b].input_tokens[slot - 1]);
+        const auto& [one, two] = segments[b];
+        EXPECT_EQ(batch.row_seg[row], slot < first ? one : two) << "lane " << b << " slot " << slot;
+      }
+      // One segment has one [EOS].
+      EXPECT_EQ(first == length, b >= 2);
+    }
+    EXPECT_EQ(batch.key_seg, batch.row_seg);
+  }
+}
+
+// On the network itself: what a slot's input can change, through any number of layers, is the losses of the rows that see it, in its
+// own lane, to the last bit. All but a token or two of each lane are targets.
+TEST_F(UnilmTest, NothingLeaksPastAnyOfTheFourMasksInOneBatch) {
+  const SamplingConfig sampling = OneWay(0.8);
+  const std::unique_ptr<Objective> objective = MakeObjectiveOrDie("unilm", model_, sampling);
+  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
+  ModelRunner runner(model_, kSmallVocab, objective->Shape(kLanes), *backend);
+  const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 41);
+  std::vector<TextSample> samples;
+  for (int64_t lane = 0; lane < kLanes; ++lane)
+    samples.push_back(RandomSample(sampling, SampleKind::kModePairs, kSmallVocab, lane, 0, false));
+  Batch batch(objective->Shape(kLanes));
+  for (int64_t b = 0; b < kLanes; ++b)
+    objective->BuildLane(samples[b], b, batch);
+  const ModelRunner::Result result = runner.Run(batch, weights, {}, false);
+  int64_t blind = 0;
+  for (int64_t b = 0; b < kLanes; ++b) {
+    const int64_t first = FirstSegment(samples[b]);
+    for (int64_t slot = 0; slot < sampling.seq_len; ++slot) {
+      Batch changed = batch;
+      int32_t& token = changed.tokens[ContentRow(batch.shape, b) + slot];
+      token = (token + 1) % kSmallVocab;
+      const ModelRunner::Result other = runner.Run(changed, weights, {}, false);
+      for (size_t i = 0; i < other.losses.size(); ++i) {
+        if (batch.weights[i] == 0) continue;
+        const int64_t row = batch.readout_rows[i] - ContentRow(batch.shape, b);
+        const bool own = row >= 0 && row < sampling.seq_len;
+        const bool sees = own && PaperSees(samples[b].mode, row, slot, first);
+        ASSERT_EQ(other.losses[i] != result.losses[i], sees)
+            << "lane " << b << " slot " << slot << " row " << row;
+        blind += own && !sees ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(blind, 200) << "hardly any pair that must not see each other was tried";
+}
+
+TEST_F(UnilmTest, PaddingChangesNothing) {
+  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
+  ModelRunner runner(model_, kSmallVocab, objective_->Shape(kLanes), *backend);
+  const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 41);
+  const std::vector<TextSample> samples = Mixed(40);
+  const ModelRunner::Result result = runner.Run(Build(samples), weights, {}, true);
+  Batch changed = Build(samples);
+  for (int64_t b = 0; b < kLanes; ++b) {
+    for (int64_t slot = sampling_.seq_len - 3; slot < sampling_.seq_len; ++slot)
+      changed.tokens[ContentRow(changed.shape, b) + slot] = 7;
+  }
+  const ModelRunner::Result other = runner.Run(changed, weights, {}, true);
+  for (size_t i = 0; i < result.losses.size(); ++i) {
+    if (changed.weights[i] == 0) continue;
+    EXPECT_EQ(other.losses[i], result.losses[i]);
+  }
+  EXPECT_EQ(other.gradients, result.gradients);
+}
+
+TEST_F(UnilmTest, TrueTokensAreAskedForAndNoTargetIsItsOwnInput) {
+  for (const int64_t first_lane : {0, 4, 40}) {
+    const std::vector<TextSample> samples = Mixed(first_lane);
+    const Batch batch = Build(samples);
+    std::vector<int32_t> rows = batch.readout_rows;
+    std::sort(rows.begin(), rows.end());
+    EXPECT_EQ(std::unique(rows.begin(), rows.end()), rows.end()) << "a scatter may not repeat rows";
+    for (int64_t b = 0; b < kLanes; ++b) {
+      std::set<int64_t> asked, targets;
+      for (int64_t i = b * batch.shape.targets; i < (b + 1) * batch.shape.targets; ++i) {
+        if (batch.weights[i] == 0) continue;
+        const int64_t place = batch.readout_rows[i] - ContentRow(batch.shape, b) - 1;
+        asked.insert(place);
+        EXPECT_EQ(batch.labels[i], samples[b].tokens[place]);
+      }
+      for (int64_t place = 0; place < sampling_.seq_len; ++place) {
+        if (samples[b].is_masked[place] != 0) targets.insert(place);
+      }
+      EXPECT_EQ(asked, targets);
+    }
+  }
+}
+
+// Each lane counts once: what a lane's targets weigh together, its label weighs, too, in bidirectional mode and in no other.
+TEST_F(UnilmTest, OnlyBidirectionalLanesHaveANextSentenceLabel) {
+  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
+  ModelRunner runner(model_, kSmallVocab, objective_->Shape(kLanes), *backend);
+  const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 41);
+  const Batch batch = Build(Mixed());
+  EXPECT_EQ(batch.summary_weights, (std::vector<float>{5, 0, 0, 0}));
+  const ModelRunner::Result result = runner.Run(batch, weights, {}, true);
+  EXPECT_EQ(result.step.next_sentence_entries, 1);
+  EXPECT_LE(result.step.next_sentence_correct, 1);
+  // The label of the other lanes is not asked for.
+  Batch renamed = batch;
+  for (int64_t b = 1; b < kLanes; ++b)
+    renamed.summary_labels[b] = 1 - renamed.summary_labels[b];
+  const ModelRunner::Result other = runner.Run(renamed, weights, {}, true);
+  EXPECT_EQ(other.step.next_sentence_loss, result.step.next_sentence_loss);
+  EXPECT_EQ(other.gradients, result.gradients);
+  renamed.summary_labels[0] = 1 - renamed.summary_labels[0];
+  EXPECT_NE(runner.Run(renamed, weights, {}, true).gradients, result.gradients);
+}
+
+TEST_F(UnilmTest, TheLossOfEachModeIsReportedApart) {
+  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
+  ModelRunner runner(model_, kSmallVocab, objective_->Shape(kLanes), *backend);
+  const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 41);
+  const Batch batch = Build(Mixed());
+  const ModelRunner::Result result = runner.Run(batch, weights, {}, false);
+  EXPECT_EQ(
+      objective_->loss_names(),
+      (std::vector<std::string>{"bidirectional", "seq2seq", "left_to_right", "right_to_left"}));
+  double total = 0;
+  for (int64_t mode = 0; mode < kNumTextModes; ++mode) {
+    double sum = 0, weight = 0;
+    // Mode and lane are the same number here.
+    for (int64_t i = mode * batch.shape.targets; i < (mode + 1) * batch.shape.targets; ++i) {
+      sum += static_cast<double>(batch.weights[i]) * result.losses[i];
+      weight += batch.weights[i];
+    }
+    EXPECT_EQ(result.step.shares[mode].weight, weight);
+    // Losses are kept as fp32: half an ulp each.
+    EXPECT_NEAR(result.step.shares[mode].sum, sum, sum * 0x1p-24);
+    total += result.step.shares[mode].sum;
+  }
+  EXPECT_NEAR(total, result.step.loss_sum, total * 8 * 0x1p-53);
+}
+
+TEST_F(UnilmTest, SettingsThatItCannotUseAreRefused) {
+  const auto refusal = [&](auto change) {
+    ModelConfig model = model_;
+    SamplingConfig sampling = sampling_;
+    change(model, sampling);
+    const absl::Status status = MakeObjective("unilm", model, sampling).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refusal([](ModelConfig& model, SamplingConfig&) { model.mem_len = 12; }),
+              HasSubstr("model.mem_len is 12 but must be 0"));
+  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) { s.bidirectional = true; }),
+              HasSubstr("sampling.bidirectional is true"));
+  EXPECT_THAT(refusal([](ModelConfig& m, SamplingConfig&) { m.segments = Segments::kNone; }),
+              HasSubstr("model.segments must be \"learned\""));
+  EXPECT_THAT(refusal([](ModelConfig& m, SamplingConfig&) { m.num_segments = 2; }),
+              HasSubstr("model.num_segments is 2 but unilm has 6 segments"));
+  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) { s.spans = SpanKind::kSubword; }),
+              HasSubstr("use \"ngram\""));
+  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) { s.seq2seq_share = 0.5; }),
+              HasSubstr("must sum to 1"));
+  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) { s.left_to_right_share = -0.2; }),
+              HasSubstr("left_to_right_share=-0.2 must be in [0, 1]"));
+  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) { s.ngram_prob = 1.5; }),
+              HasSubstr("ngram_prob=1.5"));
+  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) { s.max_ngram = 1; }),
+              HasSubstr("max_ngram=1 must be in [2, seq_len / 2 = 8]"));
+  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) {
+                s.bidirectional_share = 0;
+                s.seq2seq_share = 2.0 / 3;
+              }),
+              HasSubstr("sampling.bidirectional_share is 0"));
+}
+
+TEST(FreePairsTest, ObjectivesWithMemoryOrOrderRefusePaddingAndFreePairs) {
+  for (const char* const name : {"dae", "permutation_lm"}) {
+    SamplingConfig sampling = SmallSampling();
+    sampling.spans = SpanKind::kSingle;
+    sampling.short_sequence_prob = 0.1;
+    EXPECT_THAT(std::string(MakeObjective(name, SmallModel(), sampling).status().message()),
+                HasSubstr("short_sequence_prob"));
+    sampling.short_sequence_prob = 0;
+    sampling.pairs = PairStyle::kBert;
+    EXPECT_THAT(std::string(MakeObjective(name, SmallModel(), sampling).status().message()),
+                HasSubstr("pairs"));
+    sampling.pairs = PairStyle::kXlnet;
+    EXPECT_TRUE(MakeObjective(name, SmallModel(), sampling).ok());
+    sampling.spans = SpanKind::kNgram;
+    EXPECT_EQ(MakeObjective(name, SmallModel(), sampling).ok(), std::string(name) == "dae");
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::testing

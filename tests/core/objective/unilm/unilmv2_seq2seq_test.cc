@@ -1,0 +1,215 @@
+#include "core/objective/unilm/unilmv2_seq2seq.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/objective/generation_form.h"
+#include "tests/core/network/model_testing.h"
+
+namespace anyorder::testing {
+namespace {
+
+constexpr int32_t kSep = 2, kCls = 3, kMask = 4;
+constexpr int64_t kVocabulary = 40;
+
+class Seq2seqTest : public ::testing::Test {
+ protected:
+  Seq2seqTest() {
+    model_.mem_len = 0;
+    model_.positions = Positions::kLearned;
+    model_.max_positions = 12;
+    model_.segments = Segments::kLearned;
+    sampling_.seq_len = 12;
+    sampling_.num_predict = 5;
+    sampling_.bidirectional = false;
+    sampling_.target_replace_prob = 0;
+  }
+  // Tokens 10, 11, ... and 30, 31, ...
+  static TextSample Sample(int64_t source_len, int64_t target_len, int64_t lane = 2) {
+    TextSample sample;
+    sample.lane = lane;
+    sample.seed = 99;
+    sample.vocabulary = {.separator = kSep, .classifier = kCls, .mask = kMask, .size = kVocabulary};
+    sample.parts.resize(2);
+    for (int64_t i = 0; i < source_len; ++i)
+      sample.parts[0].push_back(static_cast<int32_t>(10 + i % 20));
+    for (int64_t i = 0; i < target_len; ++i)
+      sample.parts[1].push_back(static_cast<int32_t>(30 + i % 10));
+    return sample;
+  }
+  std::unique_ptr<Objective> Make() const {
+    return MakeObjectiveOrDie("unilmv2_seq2seq", model_, sampling_);
+  }
+  Batch Build(const TextSample& sample) const {
+    const std::unique_ptr<Objective> objective = Make();
+    Batch batch(objective->Shape(1));
+    objective->BuildLane(sample, 0, batch);
+    return batch;
+  }
+
+  ModelConfig model_ = SmallModel();
+  SamplingConfig sampling_ = SmallSampling();
+};
+
+// The authors' convention: an integer a slot, 0 the source, t a target token, -t its pseudo mask. A row w sees a key v when
+// v >= 0 and v <= w, or, of a pseudo mask, v >= 0 and v < -w, or the same integer.
+bool ReleasedRule(int row, int key) {
+  if (row >= 0) return key >= 0 && key <= row;
+  return (key >= 0 && key < -row) || key == row;
+}
+
+TEST_F(Seq2seqTest, TheMaskIsThatOfTheReleasedFineTuningCode) {
+  for (const auto& [source_len, target_len] : {std::pair{3, 2}, {1, 4}, {5, 1}, {20, 3}, {4, 9}}) {
+    const Batch batch = Build(Sample(source_len, target_len));
+    const int64_t target = std::min(target_len + 1, 5);
+    const int64_t source = std::min<int64_t>(source_len, 12 - 2 - target) + 2;
+    constexpr int kPadding = 1000;
+    std::vector<int> kind(17, kPadding);
+    std::vector<int64_t> pos(17);
+    for (int64_t i = 0; i < source + target; ++i) {
+      kind[i] = i < source ? 0 : static_cast<int>(i - source + 1);
+      pos[i] = i;
+    }
+    for (int64_t t = 0; t < target; ++t) {
+      kind[12 + t] = -static_cast<int>(t + 1);
+      pos[12 + t] = source + t;
+    }
+    ASSERT_EQ(batch.shape.num_rows(), 17);
+    for (int64_t row = 0; row < 17; ++row) {
+      for (int64_t key = 0; key < 17; ++key) {
+        const bool both = kind[row] != kPadding && kind[key] != kPadding;
+        EXPECT_EQ(kernels::IsVisible(batch.rows(), row, batch.keys(), key, kernels::Band()),
+                  both && ReleasedRule(kind[row], kind[key]))
+            << row << " " << key;
+      }
+      if (kind[row] == kPadding) continue;
+      EXPECT_EQ(batch.row_pos[row], pos[row]);
+      EXPECT_EQ(batch.row_seg[row], kind[row] == 0 ? 0 : 1);
+      EXPECT_EQ(batch.key_pos[row], batch.row_pos[row]);
+      EXPECT_EQ(batch.key_seg[row], batch.row_seg[row]);
+    }
+  }
+}
+
+TEST_F(Seq2seqTest, EachTargetTokenAndTheEndAreAskedForAtTheirPseudoMasks) {
+  const Batch batch = Build(Sample(3, 2));
+  EXPECT_EQ(batch.tokens,
+            (std::vector<int32_t>{
+                kCls, 10, 11, 12, kSep, 30, 31, kSep, 0, 0, 0, 0, kMask, kMask, kMask, 0, 0}));
+  EXPECT_EQ(batch.readout_rows, (std::vector<int32_t>{12, 13, 14, 15, 16}));
+  EXPECT_EQ(batch.labels, (std::vector<int32_t>{30, 31, kSep, 0, 0}));
+  EXPECT_EQ(batch.weights, (std::vector<float>{1, 1, 1, 0, 0}));
+}
+
+TEST_F(Seq2seqTest, LongTextsAreCutAtTheirEndsAndStillEnd) {
+  const Batch batch = Build(Sample(20, 9));
+  EXPECT_EQ(std::vector<int32_t>(batch.tokens.begin(), batch.tokens.begin() + 12),
+            (std::vector<int32_t>{kCls, 10, 11, 12, 13, 14, kSep, 30, 31, 32, 33, kSep}));
+  EXPECT_EQ(batch.labels, (std::vector<int32_t>{30, 31, 32, 33, kSep}));
+}
+
+TEST_F(Seq2seqTest, TargetTokensAreReplacedAsOftenAsAskedAndTheQuestionStays) {
+  sampling_.target_replace_prob = 0.5;
+  int64_t masks = 0, other = 0, all = 0;
+  for (int64_t lane = 0; lane < 3000; ++lane) {
+    const Batch batch = Build(Sample(3, 3, lane));
+    for (int64_t t = 0; t < 4; ++t) {
+      const int32_t truth = t < 3 ? static_cast<int32_t>(30 + t) : kSep;
+      ASSERT_EQ(batch.labels[t], truth);
+      ASSERT_EQ(batch.tokens[12 + t], kMask);
+      const int32_t input = batch.tokens[5 + t];
+      ++all;
+      masks += input == kMask;
+      other += input != kMask && input != truth;
+    }
+    for (int64_t slot = 0; slot < 5; ++slot)
+      ASSERT_EQ(batch.tokens[slot], slot == 0 ? kCls : slot == 4 ? kSep : 9 + slot);
+  }
+  const auto share = [all](int64_t part, double p) {
+    const auto n = static_cast<double>(all);
+    EXPECT_NEAR(static_cast<double>(part) / n, p, 5 * std::sqrt(p * (1 - p) / n));
+  };
+  // A random id is the mask, or the token itself, once in the vocabulary each.
+  share(masks, 0.5 * (0.8 + 0.1 / kVocabulary));
+  share(other, 0.5 * 0.1 * (1 - 2.0 / kVocabulary));
+}
+
+// What is generated reads the very slots that were trained on: prompt, newest token and [P] of each step.
+TEST_F(Seq2seqTest, GenerationHasTheSlotsOfTraining) {
+  const TextSample sample = Sample(4, 3);
+  const Batch batch = Build(sample);
+  const GenerationTokens tokens = {.classifier = kCls, .separator = kSep, .mask = kMask};
+  const absl::StatusOr<std::unique_ptr<GenerationForm>> form = Make()->Generation(tokens);
+  ASSERT_TRUE(form.ok()) << form.status();
+  EXPECT_EQ((*form)->end_token(), kSep);
+  const auto expect_slot = [&](const GenerationSlot& slot, int64_t row) {
+    EXPECT_EQ(slot.token, batch.tokens[row]);
+    EXPECT_EQ(slot.position, batch.row_pos[row]);
+    EXPECT_EQ(slot.lim, batch.row_lim[row]);
+    EXPECT_EQ(slot.key, batch.key_key[row]);
+    EXPECT_EQ(slot.group >= 0, batch.row_grp[row] >= 0);
+    EXPECT_EQ(slot.segment, batch.row_seg[row]);
+  };
+  const std::vector<GenerationSlot> prompt = (*form)->PromptSlots(sample.parts[0]);
+  ASSERT_EQ(prompt.size(), 6u);
+  for (size_t i = 0; i < prompt.size(); ++i)
+    expect_slot(prompt[i], static_cast<int64_t>(i));
+  for (int64_t t = 0; t < 4; ++t) {
+    const int32_t newest = t == 0 ? 0 : sample.parts[1][t - 1];
+    const std::vector<GenerationSlot> step = (*form)->StepSlots(sample.parts[0], t, newest);
+    ASSERT_EQ(step.size(), 2u);
+    if (t > 0) expect_slot(step[0], 6 + t - 1);
+    expect_slot(step[1], 12 + t);
+  }
+}
+
+// Teacher forcing in one pass: the state that predicts target t depends on the targets before it, and on no later one.
+TEST_F(Seq2seqTest, ALossDependsOnEarlierTargetsOnly) {
+  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
+  const Batch batch = Build(Sample(3, 4));
+  ModelRunner runner(model_, kVocabulary, batch.shape, *backend);
+  const std::vector<double> weights = InitialWeights(model_, kVocabulary, 41);
+  const std::vector<float> losses = runner.Run(batch, weights, {}, false).losses;
+  for (int64_t t = 0; t < 5; ++t) {
+    Batch other = batch;
+    other.tokens[5 + t] = 20;
+    const std::vector<float> after = runner.Run(other, weights, {}, false).losses;
+    for (int64_t i = 0; i < 5; ++i)
+      EXPECT_EQ(after[i] != losses[i], i > t) << i << " after " << t;
+  }
+}
+
+TEST_F(Seq2seqTest, UnusableSettingsAndDataAreRefused) {
+  using Change = std::function<void(ModelConfig&, SamplingConfig&)>;
+  const std::vector<std::pair<Change, std::string>> cases = {
+      {[](ModelConfig& m, SamplingConfig&) { m.mem_len = 4; }, "model.mem_len is 4"},
+      {[](ModelConfig&, SamplingConfig& s) { s.bidirectional = true; }, "bidirectional is true"},
+      {[](ModelConfig&, SamplingConfig& s) { s.num_predict = 10; }, "num_predict"},
+      {[](ModelConfig&, SamplingConfig& s) { s.num_predict = 1; }, "num_predict"},
+      {[](ModelConfig&, SamplingConfig& s) { s.target_replace_prob = 1.5; }, "is 1.5"},
+      {[](ModelConfig&, SamplingConfig& s) { s.mask_token_prob = 0.95; }, "together at most 1"},
+      {[](ModelConfig& m, SamplingConfig&) { m.max_positions = 11; }, "max_positions is 11"},
+      {[](ModelConfig& m, SamplingConfig&) { m.next_sentence_head = true; }, "next_sentence"},
+  };
+  for (const auto& [change, message] : cases) {
+    ModelConfig model = model_;
+    SamplingConfig sampling = sampling_;
+    change(model, sampling);
+    const absl::Status refused = MakeObjective("unilmv2_seq2seq", model, sampling).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << message;
+    EXPECT_NE(refused.message().find(message), absl::string_view::npos) << refused;
+  }
+  EXPECT_TRUE(Make()->CheckTask(ExampleTask::kGeneration).ok());
+  EXPECT_NE(Make()->CheckTask(ExampleTask::kEntailment).message().find("entailment"),
+            absl::string_view::npos);
+}
+
+}  // namespace
+}  // namespace anyorder::testing

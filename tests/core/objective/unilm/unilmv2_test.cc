@@ -1,0 +1,248 @@
+// The microbatch of the pseudo-masked language model: slots, mask, corruption, readout, refusals.
+
+#include "core/objective/unilm/unilmv2.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+
+#include "tests/core/objective/unilm/unilmv2_fixture.h"
+
+namespace anyorder::testing {
+namespace {
+
+// The worked figure of the paper: six tokens, first 4 and 5, then 2; columns x1 x3 x6 M2 M4 M5, x4 x5 x2, P4 P5 P2.
+TEST_F(UnilmV2Test, TheRuleOfTheseTestsIsThePapersFigure) {
+  const PmlmKind token = PmlmKind::kToken, m = PmlmKind::kM, p = PmlmKind::kP;
+  const std::vector<PmlmSlot> slots = {{token, 1, 0},
+                                       {token, 3, 0},
+                                       {token, 6, 0},
+                                       {m, 2, 2},
+                                       {m, 4, 1},
+                                       {m, 5, 1},
+                                       {token, 4, 1},
+                                       {token, 5, 1},
+                                       {token, 2, 2},
+                                       {p, 4, 1},
+                                       {p, 5, 1},
+                                       {p, 2, 2}};
+  const std::string given = "111111......";
+  const std::vector<std::string> figure = {given,
+                                           given,
+                                           given,
+                                           given,
+                                           given,
+                                           given,
+                                           "11111111....",
+                                           "11111111....",
+                                           "111111111...",
+                                           "111111...11.",
+                                           "111111...11.",
+                                           "11111111...1"};
+  for (size_t row = 0; row < slots.size(); ++row) {
+    for (size_t key = 0; key < slots.size(); ++key)
+      EXPECT_EQ(PmlmSees(slots[row], slots[key]), figure[row][key] == '1') << row << " " << key;
+  }
+}
+
+TEST_F(UnilmV2Test, EveryRowSeesWhatTheRuleSaysAndPaddingNothing) {
+  int64_t padding = 0, later_steps = 0;
+  for (int64_t lane = 0; lane < 40; ++lane) {
+    const TextSample sample = Sample(lane);
+    const Batch batch = Build(sample);
+    const std::vector<PmlmSlot> slots = Slots(sample);
+    std::map<int64_t, const PmlmSlot*> by_row, by_key;
+    for (const PmlmSlot& slot : slots) {
+      by_row[slot.row] = by_key[slot.key] = &slot;
+      later_steps += slot.step > 1;
+      EXPECT_EQ(batch.row_pos[slot.row], slot.pos);
+      EXPECT_EQ(batch.key_pos[slot.key], slot.pos);
+    }
+    ASSERT_EQ(batch.shape.num_rows(), batch.shape.num_keys());
+    for (int64_t row = 0; row < batch.shape.num_rows(); ++row) {
+      padding += by_row.count(row) == 0;
+      for (int64_t key = 0; key < batch.shape.num_keys(); ++key) {
+        const bool both = by_row.count(row) == 1 && by_key.count(key) == 1;
+        ASSERT_EQ(kernels::IsVisible(batch.rows(), row, batch.keys(), key, kernels::Band()),
+                  both && PmlmSees(*by_row[row], *by_key[key]))
+            << "row " << row << " key " << key << " lane " << lane;
+        if (!both) continue;
+        const int64_t distance = batch.row_pos[row] - batch.key_pos[key];
+        EXPECT_GE(distance, batch.shape.min_distance);
+        EXPECT_LT(distance, batch.shape.min_distance + batch.shape.num_distances);
+      }
+    }
+  }
+  EXPECT_GT(padding, 20) << "the test would not notice padding that is seen";
+  EXPECT_GT(later_steps, 100);
+}
+
+TEST_F(UnilmV2Test, TheTextBeginsWithClsAndTheCopiesOfATokenShareItsSegment) {
+  for (int64_t lane = 0; lane < 8; ++lane) {
+    const TextSample sample = Sample(lane);
+    const Batch batch = Build(sample);
+    EXPECT_EQ(batch.tokens[0], sample.tokens.back());
+    for (const PmlmSlot& slot : Slots(sample)) {
+      if (slot.kind == PmlmKind::kP) {
+        EXPECT_EQ(batch.tokens[slot.row], sample.vocabulary.mask);
+      }
+      if (slot.kind == PmlmKind::kToken) {
+        EXPECT_EQ(batch.tokens[slot.row], Truth(sample, slot.pos))
+            << "the true token, masked or not";
+      }
+      EXPECT_EQ(batch.row_seg[slot.row], batch.row_seg[slot.pos]);
+      EXPECT_EQ(batch.key_seg[slot.key], batch.row_seg[slot.pos]);
+      EXPECT_EQ(batch.row_seg[slot.row], slot.pos == 0 ? 0 : sample.segment[slot.pos - 1]);
+    }
+  }
+}
+
+TEST_F(UnilmV2Test, BothLossesAskForTheTrueTokenOfEachMaskedPlaceOnce) {
+  for (int64_t lane = 0; lane < 20; ++lane) {
+    const TextSample sample = Sample(lane);
+    const Batch batch = Build(sample);
+    std::map<int64_t, int64_t> asked[2];  // row -> label
+    std::set<int32_t> rows;
+    for (size_t i = 0; i < batch.weights.size(); ++i) {
+      rows.insert(batch.readout_rows[i]);
+      if (batch.weights[i] == 0) continue;
+      EXPECT_EQ(batch.weights[i], 1.0f);
+      asked[batch.loss_ids[i]][batch.readout_rows[i]] = batch.labels[i];
+    }
+    EXPECT_EQ(rows.size(), batch.readout_rows.size()) << "a scatter may not repeat rows";
+    std::map<int64_t, int64_t> expected[2];
+    for (const PmlmSlot& slot : Slots(sample)) {
+      if (slot.kind == PmlmKind::kM) expected[0][slot.row] = Truth(sample, slot.pos);
+      if (slot.kind == PmlmKind::kP) expected[1][slot.row] = Truth(sample, slot.pos);
+    }
+    for (const int loss : {0, 1})
+      EXPECT_EQ(asked[loss], expected[loss]);
+    // L = L_AE + L_PAR, each a mean over the masked tokens.
+    EXPECT_EQ(batch.Divisor(), static_cast<double>(expected[0].size()));
+  }
+  EXPECT_EQ(Make()->loss_names(), (std::vector<std::string>{"ae", "par"}));
+}
+
+// Counts of what [M] hold, in place of true tokens, over many lanes.
+struct Inputs {
+  int64_t masks = 0, kept = 0, other = 0, without_par = 0, with_kept_and_par = 0;
+  int64_t all() const { return masks + kept + other; }
+};
+
+class CorruptionTest : public UnilmV2Test {
+ protected:
+  Inputs Count(KeptOriginals kept) {
+    sampling_.kept_originals = kept;
+    Inputs inputs;
+    for (int64_t lane = 0; lane < 1500; ++lane) {
+      const TextSample sample = Sample(lane);
+      const Batch batch = Build(sample);
+      const int64_t masks = batch.shape.targets / 2;
+      for (const PmlmSlot& slot : Slots(sample)) {
+        if (slot.kind != PmlmKind::kM) continue;
+        const int32_t input = batch.tokens[slot.row];
+        const bool is_kept = input == Truth(sample, slot.pos);
+        if (is_kept) {
+          ++inputs.kept;
+        } else {
+          ++(input == sample.vocabulary.mask ? inputs.masks : inputs.other);
+        }
+        const float par = batch.weights[masks + slot.row - kSlots];
+        inputs.without_par += par == 0;
+        inputs.with_kept_and_par += par != 0 && is_kept;
+      }
+    }
+    return inputs;
+  }
+  // A share of n independent draws within five deviations.
+  static void ExpectShare(int64_t part, int64_t all, double p) {
+    const auto n = static_cast<double>(all);
+    EXPECT_NEAR(static_cast<double>(part) / n, p, 5 * std::sqrt(p * (1 - p) / n));
+  }
+};
+
+// An id in 13 is drawn at random with 0.1: the mask itself, the true token, or another. True tokens are never the mask.
+constexpr double kRandomHit = 0.1 / kSmallVocab;
+
+TEST_F(CorruptionTest, LeftAloneTheOriginalsAreKeptAndPredictedByBoth) {
+  const Inputs inputs = Count(KeptOriginals::kLeak);
+  ExpectShare(inputs.masks, inputs.all(), 0.8 + kRandomHit);
+  ExpectShare(inputs.kept, inputs.all(), 0.1 + kRandomHit);
+  EXPECT_EQ(inputs.without_par, 0);
+  EXPECT_EQ(inputs.with_kept_and_par, inputs.kept);
+}
+
+TEST_F(CorruptionTest, OriginalsThatWouldBeKeptAreMasked) {
+  const Inputs inputs = Count(KeptOriginals::kMask);
+  ExpectShare(inputs.masks, inputs.all(), 0.9 + 2 * kRandomHit);
+  EXPECT_EQ(inputs.kept, 0);
+  EXPECT_EQ(inputs.without_par, 0);
+}
+
+TEST_F(CorruptionTest, KeptOriginalsHaveNoSecondLoss) {
+  const Inputs inputs = Count(KeptOriginals::kDropPar);
+  ExpectShare(inputs.kept, inputs.all(), 0.1 + kRandomHit);
+  EXPECT_EQ(inputs.without_par, inputs.kept);
+  EXPECT_EQ(inputs.with_kept_and_par, 0);
+}
+
+TEST_F(UnilmV2Test, OneSampleGivesOneBatchWhateverItsPlace) {
+  const std::unique_ptr<Objective> objective = Make();
+  const TextSample sample = Sample(5);
+  const Batch alone = Build(sample);
+  Batch two(objective->Shape(2));
+  objective->BuildLane(Sample(6), 1, two);
+  objective->BuildLane(sample, 0, two);
+  objective->BuildLane(sample, 1, two);  // over what another sample left
+  const int64_t content = alone.shape.content_rows, keys = alone.shape.num_keys();
+  for (int64_t i = 0; i < content; ++i)
+    EXPECT_EQ(two.tokens[content + i], alone.tokens[i]) << i;
+  for (const auto& [of_two, of_one] : {std::pair{&two.key_key, &alone.key_key},
+                                       {&two.key_grp, &alone.key_grp},
+                                       {&two.key_doc, &alone.key_doc},
+                                       {&two.key_pos, &alone.key_pos}}) {
+    for (int64_t key = 0; key < keys; ++key)
+      EXPECT_EQ((*of_two)[keys + key], (*of_one)[key]) << key;
+  }
+  for (size_t i = 0; i < alone.weights.size(); ++i) {
+    EXPECT_EQ(two.weights[alone.weights.size() + i], alone.weights[i]);
+    EXPECT_EQ(two.labels[alone.weights.size() + i], alone.labels[i]);
+  }
+}
+
+TEST_F(UnilmV2Test, UnusableSettingsAreRefusedInOneLine) {
+  using Change = std::function<void(ModelConfig&, SamplingConfig&)>;
+  const std::vector<std::pair<Change, std::string>> cases = {
+      {[](ModelConfig& m, SamplingConfig&) { m.mem_len = 4; }, "model.mem_len is 4"},
+      {[](ModelConfig&, SamplingConfig& s) { s.bidirectional = true; }, "bidirectional is true"},
+      {[](ModelConfig&, SamplingConfig& s) { s.block_min_span = 0; }, "block_min_span is 0"},
+      {[](ModelConfig&, SamplingConfig& s) { s.block_max_span = 17; }, "block_max_span 17"},
+      {[](ModelConfig&, SamplingConfig& s) { s.block_span_prob = 1; }, "block_span_prob is 1"},
+      {[](ModelConfig&, SamplingConfig& s) { s.num_predict = 4; }, "num_predict is 4"},
+      {[](ModelConfig&, SamplingConfig& s) { s.mask_fraction = 0.9, s.num_predict = 40; },
+       "mask_fraction"},
+      {[](ModelConfig& m, SamplingConfig&) { m.max_positions = 15; }, "max_positions is 15"},
+      {[](ModelConfig& m, SamplingConfig&) { m.num_segments = 1; }, "num_segments is 1"},
+      {[](ModelConfig&, SamplingConfig& s) { s.random_token_prob = 0.5; }, "together at most 1"},
+      {[](ModelConfig&, SamplingConfig& s) {
+         s.short_sequence_prob = 0.1, s.spans = SpanKind::kSingle;
+       },
+       "short_sequence_prob"},
+      {[](ModelConfig& m, SamplingConfig&) { m.next_sentence_head = true; }, "next_sentence"},
+  };
+  for (const auto& [change, message] : cases) {
+    ModelConfig model = model_;
+    SamplingConfig sampling = sampling_;
+    change(model, sampling);
+    const absl::Status refused = MakeObjective("unilmv2", model, sampling).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << message;
+    EXPECT_NE(refused.message().find(message), absl::string_view::npos) << refused;
+    EXPECT_EQ(refused.message().find('\n'), absl::string_view::npos) << refused;
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::testing

@@ -1,0 +1,175 @@
+#include "core/objective/xlnet/dae.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "tests/core/network/model_testing.h"
+
+namespace anyorder::testing {
+namespace {
+
+constexpr int64_t kLane = 4;
+
+class DaeTest : public ::testing::Test {
+ protected:
+  TextSample Sample(int64_t step, int64_t lane = kLane, bool backward = false) const {
+    return RandomSample(sampling_, SampleKind::kMaskedPairs, kSmallVocab, lane, step, backward);
+  }
+  Batch Build(const TextSample& sample) const {
+    Batch batch(objective_->Shape(1));
+    objective_->BuildLane(sample, 0, batch);
+    return batch;
+  }
+  static bool Sees(const Batch& batch, int64_t row, int64_t key) {
+    return kernels::IsVisible(batch.rows(), row, batch.keys(), key, kernels::Band());
+  }
+
+  const ModelConfig model_ = SmallModel();
+  const SamplingConfig sampling_ = SmallSampling();
+  const std::unique_ptr<Objective> objective_ = MakeObjectiveOrDie("dae", model_, sampling_);
+};
+
+// Stated by text, not by rank: BERT's "everybody sees everybody", but for text that a later step is asked for. Those are
+// the second half's slots, and the rows whose states that step gets to see are the first half's.
+TEST_F(DaeTest, EverybodySeesEverybodyButRowsThatAreRememberedDoNotSeeLaterText) {
+  for (int64_t lane = 0; lane < 6; ++lane) {
+    const Batch batch = Build(Sample(9, lane, lane % 3 == 0));
+    ASSERT_EQ(batch.shape.query_rows, 0);
+    for (int64_t row = 0; row < sampling_.seq_len; ++row) {
+      const bool is_remembered = row < batch.shape.advance;
+      for (int64_t slot = -model_.mem_len; slot < sampling_.seq_len; ++slot) {
+        const bool is_later_text = slot >= batch.shape.advance;
+        ASSERT_EQ(Sees(batch, row, model_.mem_len + slot), !(is_remembered && is_later_text))
+            << row << " " << slot;
+      }
+    }
+  }
+}
+
+TEST_F(DaeTest, TheNetworkReadsTheCorruptedTextAndIsAskedForTheTrueOneAtTheSamePlace) {
+  for (int64_t lane = 0; lane < 6; ++lane) {
+    const TextSample sample = Sample(3, lane, lane % 2 == 1);
+    const Batch batch = Build(sample);
+    EXPECT_EQ(batch.tokens, sample.input_tokens);
+    EXPECT_NE(batch.tokens, sample.tokens);
+    std::vector<int32_t> asked;
+    std::vector<int32_t> rows;
+    for (size_t i = 0; i < batch.readout_rows.size(); ++i) {
+      rows.push_back(batch.readout_rows[i]);
+      if (batch.weights[i] == 0) continue;
+      ASSERT_EQ(batch.weights[i], 1.0f);
+      asked.push_back(batch.readout_rows[i]);
+      EXPECT_EQ(batch.labels[i], sample.tokens[batch.readout_rows[i]]);
+    }
+    std::vector<int32_t> targets;
+    for (int32_t slot = 0; slot < sampling_.seq_len; ++slot) {
+      if (sample.is_masked[slot] != 0) targets.push_back(slot);
+    }
+    EXPECT_EQ(asked, targets);
+    EXPECT_EQ(static_cast<int64_t>(targets.size()), 5 - lane % 2);
+    std::sort(rows.begin(), rows.end());
+    EXPECT_EQ(std::unique(rows.begin(), rows.end()), rows.end()) << "a scatter may not repeat rows";
+  }
+}
+
+// The reuse part's states are the next step's memory, and its text after the reuse part is the next step's reuse part. Were
+// a single state to depend on that text, the next step could read its targets there.
+TEST_F(DaeTest, NothingOfTheNextStepsTextGetsIntoItsMemory) {
+  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
+  ModelRunner runner(model_, kSmallVocab, objective_->Shape(1), *backend);
+  const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 31);
+  const std::vector<double> before = RandomVector(runner.memory_size(), 32);
+  const TextSample first = Sample(4);
+  const Batch next = Build(Sample(5));
+  const auto memory_after = [&](const TextSample& sample) {
+    return runner.Run(Build(sample), weights, before, false).memory;
+  };
+  const std::vector<double> memory = memory_after(first);
+  const std::vector<float> losses = runner.Run(next, weights, memory, false).losses;
+  for (int64_t slot = 0; slot < sampling_.seq_len; ++slot) {
+    TextSample changed = first;
+    changed.tokens[slot] = changed.input_tokens[slot] =
+        (first.input_tokens[slot] + 1) % kSmallVocab;
+    const std::vector<double> other = memory_after(changed);
+    const bool is_reuse = slot < sampling_.reuse_len;
+    // Not a matter of rounding: a state that does not read a slot has the same bits.
+    ASSERT_EQ(other != memory, is_reuse) << slot;
+    ASSERT_EQ(runner.Run(next, weights, other, false).losses != losses, is_reuse) << slot;
+  }
+}
+
+TEST_F(DaeTest, ATargetIsPredictedFromTheInputAlone) {
+  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
+  ModelRunner runner(model_, kSmallVocab, objective_->Shape(1), *backend);
+  const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 41);
+  const TextSample sample = Sample(4);
+  const auto run = [&](const TextSample& text) {
+    return runner.Run(Build(text), weights, {}, false);
+  };
+  const ModelRunner::Result result = run(sample);
+  const Batch batch = Build(sample);
+  for (size_t entry = 0; entry < batch.readout_rows.size(); ++entry) {
+    TextSample renamed = sample;
+    int32_t& token = renamed.tokens[batch.readout_rows[entry]];
+    token = (token + 1) % kSmallVocab;
+    const ModelRunner::Result other = run(renamed);
+    for (size_t i = 0; i < other.losses.size(); ++i)
+      EXPECT_EQ(other.losses[i] != result.losses[i], i == entry) << i << " of " << entry;
+    EXPECT_EQ(other.memory, result.memory);
+  }
+}
+
+TEST_F(DaeTest, EveryTargetCanUseTheWholeTextOfItsReach) {
+  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
+  ModelConfig model = model_;
+  model.num_layers = 1;  // one look: what a row sees, not what it hears of
+  const std::unique_ptr<Objective> objective = MakeObjectiveOrDie("dae", model, sampling_);
+  ModelRunner runner(model, kSmallVocab, objective->Shape(1), *backend);
+  const std::vector<double> weights = InitialWeights(model, kSmallVocab, 51);
+  const TextSample sample = Sample(4);
+  const Batch batch = Build(sample);
+  const std::vector<float> losses = runner.Run(batch, weights, {}, false).losses;
+  for (int64_t slot = 0; slot < sampling_.seq_len; ++slot) {
+    Batch changed = batch;
+    changed.tokens[slot] = (changed.tokens[slot] + 1) % kSmallVocab;
+    const std::vector<float> other = runner.Run(changed, weights, {}, false).losses;
+    for (size_t i = 0; i < losses.size(); ++i) {
+      const bool in_reach =
+          batch.readout_rows[i] >= sampling_.reuse_len || slot < sampling_.reuse_len;
+      EXPECT_EQ(other[i] != losses[i], in_reach) << "slot " << slot << ", target " << i;
+    }
+  }
+}
+
+TEST_F(DaeTest, WithNextSentenceEachLaneHasALabelAndSeesAsBefore) {
+  ModelConfig model = model_;
+  model.next_sentence_head = true;
+  const std::unique_ptr<Objective> objective = MakeObjectiveOrDie("dae", model, sampling_);
+  for (int64_t lane = 0; lane < 6; ++lane) {
+    const TextSample sample = Sample(3, lane);
+    Batch batch(objective->Shape(1));
+    objective->BuildLane(sample, 0, batch);
+    const Batch without = Build(sample);
+    EXPECT_EQ(batch.row_lim, without.row_lim);
+    EXPECT_EQ(batch.key_key, without.key_key);
+    EXPECT_EQ(batch.summary_rows, std::vector<int32_t>{15});
+    EXPECT_EQ(batch.summary_labels, std::vector<int32_t>{sample.b_follows_a ? 1 : 0});
+    EXPECT_EQ(batch.summary_weights, std::vector<float>{5.0f});
+  }
+}
+
+TEST_F(DaeTest, SettingsThatCannotBeUsedAreRefused) {
+  SamplingConfig sampling = sampling_;
+  sampling.mask_fraction = 0;
+  sampling.random_token_prob = 0.3;
+  const absl::Status refused = MakeObjective("dae", model_, sampling).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(refused.message().find("mask_fraction=0 must"), absl::string_view::npos) << refused;
+  EXPECT_NE(refused.message().find("random_token_prob=0.3"), absl::string_view::npos) << refused;
+}
+
+}  // namespace
+}  // namespace anyorder::testing

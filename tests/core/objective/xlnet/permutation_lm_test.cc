@@ -1,0 +1,236 @@
+#include "core/objective/xlnet/permutation_lm.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/core/network/model_testing.h"
+#include "tests/core/network/plain_xlnet.h"
+
+namespace anyorder::testing {
+namespace {
+
+bool Sees(const Batch& batch, int64_t row, int64_t key) {
+  return kernels::IsVisible(batch.rows(), row, batch.keys(), key, kernels::Band());
+}
+
+// The row of the query stream for slot `slot`, or -1.
+int64_t QueryOf(const Batch& batch, int64_t b, int64_t slot) {
+  for (int64_t i = b * batch.shape.targets; i < (b + 1) * batch.shape.targets; ++i) {
+    if (batch.weights[i] > 0 && batch.row_pos[batch.readout_rows[i]] == slot)
+      return batch.readout_rows[i];
+  }
+  return -1;
+}
+
+// One half of eight slots worked through by hand: 10 11 12 13 14 15 SEP CLS, masked at 1, 3 and 4, block
+// permutation (2, 0, 3, 1).
+struct GoldenHalf {
+  std::vector<int32_t> tokens = {10, 11, 12, 13, 14, 15, 4, 3};
+  std::vector<uint8_t> is_masked = {0, 1, 0, 1, 1, 0, 0, 0};
+  std::vector<uint8_t> is_functional = {0, 0, 0, 0, 0, 0, 1, 1};
+  std::vector<int32_t> order = {2, 0, 3, 1, 6, 4, 7, 5};
+  std::vector<std::string> blocked = {"01011011",
+                                      "01011011",
+                                      "01011011",
+                                      "00011011",
+                                      "00001010",
+                                      "01011011",
+                                      "00000000",
+                                      "00001010"};
+};
+
+TEST(PlainPermutationTest, GoldenExample) {
+  const GoldenHalf golden;
+  const LocalPermutation half = PermuteHalf(golden.is_masked, golden.is_functional, golden.order);
+  EXPECT_EQ(half.rev, (std::vector<int>{-1, 0, -1, 1, 6, -1, 7, 5}));
+  EXPECT_EQ(half.is_target, (std::vector<int>{0, 1, 0, 1, 1, 0, 0, 0}));
+  EXPECT_EQ(half.self, (std::vector<int>{0, 0, 0, 1, 6, 0, 8, 6}));
+  for (int64_t i = 0; i < 8; ++i) {
+    for (int64_t j = 0; j < 8; ++j)
+      EXPECT_EQ(half.perm_mask(i, j), golden.blocked[i][j] - '0') << i << " " << j;
+  }
+}
+
+TEST(PermutationLmTest, GoldenExampleInBothHalves) {
+  const GoldenHalf golden;
+  TextSample sample;
+  for (int half = 0; half < 2; ++half) {
+    const auto append = [](auto& to, const auto& from) {
+      to.insert(to.end(), from.begin(), from.end());
+    };
+    append(sample.tokens, golden.tokens);
+    append(sample.is_masked, golden.is_masked);
+    append(sample.is_functional, golden.is_functional);
+    append(sample.order, golden.order);
+  }
+  sample.segment.assign(16, 0);
+  SamplingConfig sampling = SmallSampling();
+  sampling.num_predict = 6;
+  const std::unique_ptr<Objective> objective =
+      MakeObjectiveOrDie("permutation_lm", SmallModel(), sampling);
+  Batch batch(objective->Shape(1));
+  objective->BuildLane(sample, 0, batch);
+  const int64_t memory = batch.shape.memory_rows;
+  for (int64_t i = 0; i < 16; ++i) {
+    for (int64_t j = 0; j < 16; ++j) {
+      const bool blocked = i / 8 == j / 8 ? golden.blocked[i % 8][j % 8] == '1' : i < j;
+      EXPECT_EQ(Sees(batch, i, memory + j), i == j || !blocked) << "content " << i << " " << j;
+      const int64_t query = QueryOf(batch, 0, i);
+      if (query < 0) continue;
+      EXPECT_EQ(Sees(batch, query, memory + j), !blocked) << "query " << i << " " << j;
+    }
+  }
+  EXPECT_EQ(batch.labels, (std::vector<int32_t>{11, 13, 14, 11, 13, 14}));
+  EXPECT_EQ(batch.TargetWeight(), 6.0);
+}
+
+TEST(PermutationLmTest, RandomTextSeesWhatTheDensePermMaskAllows) {
+  const SamplingConfig sampling = SmallSampling();
+  const std::unique_ptr<Objective> objective =
+      MakeObjectiveOrDie("permutation_lm", SmallModel(), sampling);
+  Batch batch(objective->Shape(2));
+  for (int64_t lane = 0; lane < 40; ++lane) {
+    const int64_t b = lane % 2;
+    const TextSample sample =
+        RandomSample(sampling, SampleKind::kPairs, kSmallVocab, lane, 3, lane % 3 == 0);
+    objective->BuildLane(sample, b, batch);
+    const LocalPermutation order = PermuteSequence(sample, sampling.reuse_len);
+    const int64_t first_row = b * sampling.seq_len;
+    const int64_t first_key = b * batch.shape.num_keys() + batch.shape.memory_rows;
+    int64_t targets = 0;
+    for (int64_t i = 0; i < sampling.seq_len; ++i) {
+      const int64_t query = QueryOf(batch, b, i);
+      EXPECT_EQ(query >= 0, order.is_target[i] == 1);
+      targets += order.is_target[i];
+      for (int64_t j = 0; j < sampling.seq_len; ++j) {
+        const bool allowed = order.perm_mask(i, j) == 0.0;
+        ASSERT_EQ(Sees(batch, first_row + i, first_key + j), i == j || allowed);
+        if (query >= 0) {
+          ASSERT_EQ(Sees(batch, query, first_key + j), allowed);
+        }
+      }
+      for (int64_t m = 1; m <= batch.shape.memory_rows; ++m)
+        ASSERT_TRUE(Sees(batch, first_row + i, first_key - m));
+    }
+    for (int64_t i = targets; i < sampling.num_predict; ++i) {
+      const int64_t row = batch.readout_rows[b * sampling.num_predict + i];
+      for (int64_t key = 0; key < batch.shape.num_keys(); ++key)
+        ASSERT_FALSE(Sees(batch, row, b * batch.shape.num_keys() + key)) << "an unused slot";
+    }
+  }
+}
+
+// Changes nothing but who sees CLS, and whom CLS sees.
+TEST(PermutationLmTest, WithNextSentenceClsSeesAllAndNobodySeesIt) {
+  const SamplingConfig sampling = SmallSampling();
+  ModelConfig model = SmallModel();
+  const std::unique_ptr<Objective> plain = MakeObjectiveOrDie("permutation_lm", model, sampling);
+  model.next_sentence_head = true;
+  const std::unique_ptr<Objective> objective =
+      MakeObjectiveOrDie("permutation_lm", model, sampling);
+  Batch without(plain->Shape(2));
+  Batch batch(objective->Shape(2));
+  int64_t differing = 0;
+  for (int64_t lane = 0; lane < 40; ++lane) {
+    const int64_t b = lane % 2;
+    const TextSample sample =
+        RandomSample(sampling, SampleKind::kPairs, kSmallVocab, lane, 3, lane % 3 == 0);
+    plain->BuildLane(sample, b, without);
+    objective->BuildLane(sample, b, batch);
+    const int64_t cls_row = (b + 1) * sampling.seq_len - 1;
+    EXPECT_EQ(batch.summary_rows[b], cls_row);
+    EXPECT_EQ(batch.summary_labels[b], sample.b_follows_a ? 1 : 0);
+    EXPECT_EQ(batch.summary_weights[b], 5.0f);
+    for (int64_t row = 0; row < batch.shape.num_rows(); ++row) {
+      if (batch.lanes[b] != lane) continue;
+      const int64_t content = 2 * sampling.seq_len;
+      const int64_t of_lane =
+          row < content ? row / sampling.seq_len : (row - content) / sampling.num_predict;
+      if (of_lane != b) continue;
+      for (int64_t slot = -model.mem_len; slot < sampling.seq_len; ++slot) {
+        const int64_t key = b * batch.shape.num_keys() + model.mem_len + slot;
+        const bool is_cls = slot == sampling.seq_len - 1;
+        const bool expected = row == cls_row || (!is_cls && Sees(without, row, key));
+        ASSERT_EQ(Sees(batch, row, key), expected) << row << " " << slot;
+        differing += expected != Sees(without, row, key) ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(differing, 0) << "CLS was last in every order drawn";
+  EXPECT_EQ(batch.labels, without.labels);
+  EXPECT_EQ(batch.readout_rows, without.readout_rows);
+}
+
+TEST(PermutationLmTest, MemoryBecomesVisibleAsItFills) {
+  SamplingConfig sampling = SmallSampling();
+  ModelConfig model = SmallModel();  // 12 slots of memory, 8 new states a step
+  const std::unique_ptr<Objective> objective =
+      MakeObjectiveOrDie("permutation_lm", model, sampling);
+  Batch batch(objective->Shape(1));
+  for (const auto& [step, hidden] :
+       std::vector<std::pair<int64_t, int64_t>>{{0, 12}, {1, 4}, {2, 0}}) {
+    objective->BuildLane(
+        RandomSample(sampling, SampleKind::kPairs, kSmallVocab, 0, step, false), 0, batch);
+    for (int64_t slot = 0; slot < model.mem_len; ++slot) {
+      EXPECT_EQ(Sees(batch, 0, slot), slot >= hidden) << "step " << step << " slot " << slot;
+      EXPECT_EQ(batch.key_pos[slot], slot - model.mem_len);
+    }
+  }
+  model.initial_memory = InitialMemory::kZeros;
+  MakeObjectiveOrDie("permutation_lm", model, sampling)
+      ->BuildLane(RandomSample(sampling, SampleKind::kPairs, kSmallVocab, 0, 0, false), 0, batch);
+  EXPECT_TRUE(Sees(batch, 0, 0)) << "zeros are attended to";
+}
+
+TEST(PermutationLmTest, EveryVisiblePairHasADistanceInTheTable) {
+  const SamplingConfig sampling = SmallSampling();
+  for (const char* const name : {"permutation_lm", "causal_lm", "dae"}) {
+    const std::unique_ptr<Objective> objective = MakeObjectiveOrDie(name, SmallModel(), sampling);
+    const Batch batch = RandomBatch(*objective, sampling, kSmallVocab, {0}, {false}, 9);
+    for (int64_t row = 0; row < batch.shape.num_rows(); ++row) {
+      for (int64_t key = 0; key < batch.shape.num_keys(); ++key) {
+        if (!Sees(batch, row, key)) continue;
+        const int64_t entry = batch.row_pos[row] - batch.key_pos[key] - batch.shape.min_distance;
+        ASSERT_TRUE(entry >= 0 && entry < batch.shape.num_distances) << name;
+      }
+    }
+  }
+}
+
+TEST(PermutationLmTest, LogicalRowIdsBelongToLanesNotToPlaces) {
+  const SamplingConfig sampling = SmallSampling();
+  const std::unique_ptr<Objective> objective =
+      MakeObjectiveOrDie("permutation_lm", SmallModel(), sampling);
+  const Batch first = RandomBatch(*objective, sampling, kSmallVocab, {5, 6}, {false, true}, 2);
+  const Batch second = RandomBatch(*objective, sampling, kSmallVocab, {6}, {true}, 2);
+  const int64_t size = sampling.seq_len;
+  for (int64_t slot = 0; slot < size; ++slot)
+    EXPECT_EQ(first.row_ids[size + slot], second.row_ids[slot]);
+  for (int64_t query = 0; query < sampling.num_predict; ++query) {
+    EXPECT_EQ(first.row_ids[2 * size + sampling.num_predict + query], second.row_ids[size + query]);
+  }
+}
+
+TEST(ObjectiveRegistryTest, UnknownNamesGetAHintAndUnusableSettingsAreRefused) {
+  const absl::Status unknown =
+      MakeObjective("permutaton_lm", SmallModel(), SmallSampling()).status();
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(unknown.message().find("did you mean 'permutation_lm'"), absl::string_view::npos);
+
+  SamplingConfig uneven = SmallSampling();
+  uneven.reuse_len = 5;
+  const absl::Status refused = MakeObjective("permutation_lm", SmallModel(), uneven).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(refused.message().find("reuse_len=5"), absl::string_view::npos);
+
+  ModelConfig model = SmallModel();
+  model.next_sentence_head = true;
+  const absl::Status no_pairs = MakeObjective("causal_lm", model, SmallSampling()).status();
+  EXPECT_EQ(no_pairs.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(no_pairs.message().find("reads no sentence pairs"), absl::string_view::npos);
+}
+
+}  // namespace
+}  // namespace anyorder::testing

@@ -1,0 +1,259 @@
+// Held-out loss against a plain recomputation, and what it may not depend on.
+
+#include "core/train/evaluation/evaluator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/check.h"
+#include "core/network/tensors/parameters.h"
+#include "data/sampling/sampler.h"
+#include "tests/data/dataset/dataset_files.h"
+
+namespace anyorder {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kVocabulary = 100;
+
+class EvaluatorTest : public ::testing::Test {
+ protected:
+  EvaluatorTest() {
+    directory_ = data::MakeTestDirectory("evaluator");
+    data::TestDataset files;
+    files.vocab_size = kVocabulary;
+    files.shard_tokens = 6400;
+    files.Write(directory_, data::TestStream::Random(6000, kVocabulary, 3));
+    auto opened = data::Dataset::Open(directory_);
+    ANYORDER_CHECK(opened.ok()) << opened.status().ToString();
+    text_ = *std::move(opened);
+
+    config_.model.num_layers = 2;
+    config_.model.model_dim = 8;
+    config_.model.num_heads = 2;
+    config_.model.head_dim = 4;
+    config_.model.ffn_dim = 16;
+    config_.model.mem_len = 20;
+    config_.model.init_range = 0.3;
+    config_.sampling.seq_len = 32;
+    config_.sampling.reuse_len = 16;
+    config_.sampling.num_predict = 10;
+    config_.sampling.perm_size = 16;
+    config_.train.lanes = 4;
+    config_.train.microbatch_lanes = 2;
+    options_ = {.lanes = 4, .batches = 5, .seed = 9};
+  }
+  ~EvaluatorTest() override { std::filesystem::remove_all(directory_); }
+
+  std::vector<float> Weights() const {
+    const ParameterLayout layout(config_.model, kVocabulary);
+    std::vector<float> weights(static_cast<size_t>(layout.num_elements()));
+    InitializeParameters(layout, config_.model, 1, 0, layout.num_elements(), weights.data());
+    return weights;
+  }
+  // The losses of all lanes of one process.
+  std::vector<SplitLosses> Lanes(const EvaluatorOptions& options, int threads = 1) const {
+    auto backend = *kernels::MakeCpuBackend({threads});
+    const std::vector<float> weights = Weights();
+    auto evaluator = Evaluator::Create(config_, *text_, options, nullptr, *backend);
+    ANYORDER_CHECK(evaluator.ok()) << evaluator.status().ToString();
+    for (int64_t batch = 0; batch < (*evaluator)->num_batches(); ++batch) {
+      const absl::Status done =
+          (*evaluator)
+              ->RunBatch(ConstTensorView(weights.data(), {static_cast<int64_t>(weights.size())}));
+      ANYORDER_CHECK(done.ok()) << done.ToString();
+    }
+    return (*evaluator)->lane_losses();
+  }
+  SplitLosses Losses() const { return SumOverLanes(Lanes(options_)); }
+
+  std::string directory_;
+  std::unique_ptr<data::Dataset> text_;
+  RunConfig config_;
+  EvaluatorOptions options_;
+};
+
+// The part of a target from the facts of its sample: B begins after the first SEP.
+int PartFromFacts(const TextSample& sample, int64_t slot, int64_t reuse_len) {
+  if (slot < reuse_len) return 0;
+  int64_t separators = 0;
+  for (int64_t i = reuse_len; i < slot; ++i)
+    separators += sample.is_functional[i];
+  return separators == 0 ? 1 : 2;
+}
+
+// Lane by lane with a network of the same microbatch, memory carried by hand.
+TEST_F(EvaluatorTest, AgreesWithAPlainRecomputation) {
+  config_.train.microbatch_lanes = 1;
+  const SplitLosses measured = Losses();
+  auto backend = *kernels::MakeCpuBackend({1});
+  const std::vector<float> weights = Weights();
+  const auto objective = *MakeObjective(config_.objective.name, config_.model, config_.sampling);
+  const auto sampler =
+      *data::Sampler::Create(*text_, config_.sampling, SampleKind::kPairs, 9, options_.lanes);
+  const auto network =
+      *Transformer::Create(config_.model, kVocabulary, objective->Shape(1), *backend);
+  const int64_t fresh = 16;
+  const int64_t layer_size = (config_.model.mem_len + fresh) * config_.model.model_dim;
+  const int64_t warmup = 2;  // ceil(20 / 16)
+  double sums[2][3] = {};
+  int64_t counts[2][3] = {};
+  for (int64_t lane = 0; lane < options_.lanes; ++lane) {
+    std::vector<float> memory(static_cast<size_t>(2 * layer_size));
+    for (int64_t step = 0; step < warmup + options_.batches; ++step) {
+      const TextSample sample = *sampler->Sample(lane, step);
+      Batch batch(objective->Shape(1));
+      objective->BuildLane(sample, 0, batch);
+      StepArgs args;
+      args.batch = &batch;
+      args.weights = ConstTensorView(weights.data(), {static_cast<int64_t>(weights.size())});
+      args.memory.slots =
+          TensorView(memory.data(), {1, 2, config_.model.mem_len + fresh, config_.model.model_dim});
+      args.training = false;
+      network->Run(args, {});
+      // The oldest states make room by hand.
+      for (auto layer = memory.begin(); layer != memory.end(); layer += layer_size)
+        std::copy(layer + fresh * config_.model.model_dim, layer + layer_size, layer);
+      size_t target = 0;  // targets come in increasing position
+      for (int64_t slot = 0; step >= warmup && slot < config_.sampling.seq_len; ++slot) {
+        if (!sample.is_masked[slot] || sample.is_functional[slot]) continue;
+        const int part = PartFromFacts(sample, slot, config_.sampling.reuse_len);
+        sums[sample.backward][part] += network->readout_losses()[target++];
+        ++counts[sample.backward][part];
+      }
+    }
+  }
+  for (int direction : {0, 1}) {
+    for (int part : {0, 1, 2}) {
+      const LossSums& cell = measured.parts[direction][part];
+      EXPECT_GT(cell.targets, 0) << direction << part;
+      EXPECT_EQ(cell.targets, counts[direction][part]) << direction << part;
+      // Double sums of the same few hundred floats, in another order.
+      EXPECT_NEAR(cell.loss, sums[direction][part], 1e-12 * cell.loss) << direction << part;
+    }
+  }
+}
+
+TEST_F(EvaluatorTest, PartsAndDirectionsAddUpToTheTotal) {
+  const SplitLosses losses = Losses();
+  LossSums parts;
+  for (const TextPart part : {TextPart::kReuse, TextPart::kA, TextPart::kB})
+    parts.Add(losses.part(part));
+  EXPECT_EQ(parts.targets, losses.total().targets);
+  EXPECT_NEAR(parts.loss, losses.total().loss, 1e-12 * parts.loss);
+  EXPECT_EQ(losses.directions[0].targets + losses.directions[1].targets, losses.total().targets);
+  // 5 batches of 4 lanes; SEP and CLS may take away a few of the 10 masked tokens.
+  EXPECT_LE(losses.total().targets, 200);
+  EXPECT_GE(losses.total().targets, 200 - 20 * 3);
+  EXPECT_EQ(losses.total().samples, 20);
+}
+
+TEST_F(EvaluatorTest, OneLaneOfMoreRanksAndThreadsGivesTheSameBits) {
+  const std::vector<SplitLosses> one = Lanes(options_);
+  const auto same = [](const SplitLosses& a, const SplitLosses& b) {
+    return a.total().loss == b.total().loss && a.total().loss_loss == b.total().loss_loss &&
+           a.part(TextPart::kB).loss == b.part(TextPart::kB).loss;
+  };
+  EXPECT_TRUE(same(SumOverLanes(Lanes(options_, 2)), SumOverLanes(one)));
+  for (const int world_size : {2, 3}) {  // of two microbatches: with three ranks one has none
+    std::vector<SplitLosses> all;
+    for (int rank = 0; rank < world_size; ++rank) {
+      EvaluatorOptions mine = options_;
+      mine.rank = rank;
+      mine.world_size = world_size;
+      for (const SplitLosses& lane : Lanes(mine))
+        all.push_back(lane);
+    }
+    ASSERT_EQ(all.size(), one.size());
+    for (size_t lane = 0; lane < all.size(); ++lane)
+      EXPECT_TRUE(same(all[lane], one[lane])) << lane;
+  }
+  EvaluatorOptions other = options_;
+  other.seed = 10;
+  EXPECT_FALSE(same(SumOverLanes(Lanes(other)), SumOverLanes(one)));
+}
+
+TEST_F(EvaluatorTest, DropoutIsOff) {
+  config_.model.dropout = 0;
+  config_.model.attention_dropout = 0;
+  const double without = Losses().total().loss;
+  config_.model.dropout = 0.5;
+  config_.model.attention_dropout = 0.5;
+  EXPECT_EQ(Losses().total().loss, without);
+}
+
+TEST_F(EvaluatorTest, RestartGivesTheSameBits) {
+  auto backend = *kernels::MakeCpuBackend({1});
+  const std::vector<float> weights = Weights();
+  const auto evaluator = *Evaluator::Create(config_, *text_, options_, nullptr, *backend);
+  double losses[2];
+  for (double& loss : losses) {
+    evaluator->Restart();
+    for (int64_t batch = 0; batch < evaluator->num_batches(); ++batch) {
+      ASSERT_TRUE(
+          evaluator
+              ->RunBatch(ConstTensorView(weights.data(), {static_cast<int64_t>(weights.size())}))
+              .ok());
+    }
+    loss = SumOverLanes(evaluator->lane_losses()).total().loss;
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
+// The network's output is a LayerNorm's, of norm at most sqrt(d); so no logit is larger than sqrt(d) times the longest embedding, and
+// no loss further from ln V than twice that.
+TEST_F(EvaluatorTest, UntrainedModelLosesLogOfTheVocabulary) {
+  config_.model.init_range = 0.002;
+  for (const char* name : {"permutation_lm", "causal_lm", "dae"}) {
+    config_.objective.name = name;
+    const std::vector<float> weights = Weights();
+    const ParameterLayout layout(config_.model, kVocabulary);
+    const ParameterInfo& embedding = layout.Find("transformer.word_embedding.weight");
+    double longest = 0;
+    for (uint64_t id = 0; id < kVocabulary; ++id) {
+      double squares = 0;
+      for (int64_t i = 0; i < config_.model.model_dim; ++i) {
+        const double value =
+            weights[embedding.offset + static_cast<int64_t>(id) * config_.model.model_dim + i];
+        squares += value * value;
+      }
+      longest = std::max(longest, std::sqrt(squares));
+    }
+    const double bound = 2 * std::sqrt(static_cast<double>(config_.model.model_dim)) * longest;
+    ASSERT_LT(bound, 0.1);  // or the test says nothing
+    const SplitLosses losses = Losses();
+    EXPECT_NEAR(losses.total().mean(), std::log(static_cast<double>(kVocabulary)), bound) << name;
+    EXPECT_EQ(losses.part(TextPart::kReuse).targets > 0, config_.objective.name != "causal_lm");
+  }
+}
+
+TEST_F(EvaluatorTest, ReadsTheWholeTextIfNotTold) {
+  options_.batches = 0;
+  // 2 forward streams of 3000 tokens, 16 further each step: (3000 - 32) / 16 + 1 steps.
+  EXPECT_EQ(Losses().total().samples, 4 * (186 - 2));
+  config_.objective.name = "causal_lm";
+  EXPECT_EQ(Losses().total().targets, 4 * (93 - 1) * 32);
+}
+
+TEST_F(EvaluatorTest, SaysHowMuchTextIsMissing) {
+  options_.batches = 185;
+  const absl::Status status = Evaluator::Check(config_, *text_, options_);
+  EXPECT_TRUE(absl::IsFailedPrecondition(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("186 batches"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("2 fill the memory and 185 more"));
+  options_.batches = 184;
+  EXPECT_TRUE(Evaluator::Check(config_, *text_, options_).ok());
+  options_.lanes = 6000;
+  EXPECT_TRUE(absl::IsFailedPrecondition(Evaluator::Check(config_, *text_, options_)));
+}
+
+}  // namespace
+}  // namespace anyorder

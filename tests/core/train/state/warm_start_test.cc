@@ -1,0 +1,185 @@
+#include "core/train/state/warm_start.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "core/train/evaluation/task_data.h"
+#include "tests/core/train/small_gpt.h"
+#include "tests/core/train/state/saved_run.h"
+#include "tests/data/dataset/dataset_files.h"
+#include "tests/data/dataset/example_files.h"
+
+namespace anyorder {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int64_t kVocab = 20;
+
+RunConfig Gpt() {
+  return SmallGpt(2, 16);
+}
+
+RunConfig Classifier() {
+  return SmallClassifier(2, 16, 3);
+}
+
+class WarmStartTest : public ::testing::Test {
+ protected:
+  WarmStartTest() {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    run_ = (fs::path(::testing::TempDir()) / (std::string("warm_start.") + info->name())).string();
+    fs::remove_all(run_);
+    fs::create_directories(run_);
+  }
+  ~WarmStartTest() override { fs::remove_all(run_); }
+
+  // A checkpoint of `config` whose element i is i + 1.
+  void Save(const RunConfig& config) const {
+    const ParameterLayout layout(config.model, kVocab);
+    std::vector<float> master(static_cast<size_t>(layout.num_elements()));
+    std::iota(master.begin(), master.end(), 1.0f);
+    const absl::Status saved = SaveRun(run_, config, layout, master);
+    ASSERT_TRUE(saved.ok()) << saved;
+  }
+  absl::StatusOr<WarmStart> Plan(const RunConfig& config,
+                                 const std::string& tokenizer = "tokenizer") const {
+    return PlanWarmStart(run_, config, ParameterLayout(config.model, kVocab), tokenizer);
+  }
+  void ExpectRefused(const RunConfig& config, const std::vector<std::string>& parts) const {
+    const absl::Status status = Plan(config).status();
+    for (const std::string& part : parts)
+      EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(part), Not(HasSubstr("\n"))));
+    EXPECT_FALSE(status.ok());
+  }
+
+  std::string run_;
+};
+
+TEST_F(WarmStartTest, EveryTensorIsTheOtherRunsButTheHeads) {
+  Save(Gpt());
+  const RunConfig config = Classifier();
+  const absl::StatusOr<WarmStart> plan = Plan(config);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->step, 7);
+  EXPECT_THAT(plan->drawn, ElementsAre("task_head.weight", "task_head.bias"));
+  EXPECT_THAT(plan->Description(),
+              AllOf(HasSubstr("step 7, state_digest "), HasSubstr("drawn: task_head.weight")));
+  const ParameterLayout layout(config.model, kVocab);
+  const ParameterLayout before(Gpt().model, kVocab);
+  // In two ranges, as two ranks have it.
+  std::vector<float> master(static_cast<size_t>(layout.num_elements()), -1.0f);
+  const int64_t cut = layout.num_elements() / 3 + 1;
+  ASSERT_TRUE(ReadWarmStart(*plan, 0, cut, master.data()).ok());
+  ASSERT_TRUE(ReadWarmStart(*plan, cut, layout.num_elements(), master.data() + cut).ok());
+  for (const ParameterInfo& info : layout.parameters()) {
+    for (int64_t i = 0; i < info.shape.num_elements(); ++i) {
+      const float expected = before.Contains(info.name)
+                                 ? static_cast<float>(before.Find(info.name).offset + i + 1)
+                                 : -1.0f;
+      ASSERT_EQ(master[info.offset + i], expected) << info.name << " element " << i;
+    }
+  }
+}
+
+TEST_F(WarmStartTest, TensorsAreFoundByNameWhereverTheyStand) {
+  RunConfig other = Classifier();
+  other.model.softmax_bias = true;
+  RunConfig config = Gpt();
+  config.model.softmax_bias = true;
+  Save(other);
+  const absl::StatusOr<WarmStart> plan = Plan(config);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_TRUE(plan->drawn.empty());
+  EXPECT_THAT(plan->Description(), Not(HasSubstr("drawn")));
+}
+
+TEST_F(WarmStartTest, WhatDoesNotFitIsRefusedByName) {
+  Save(Gpt());
+  RunConfig config = Classifier();
+  config.model.max_positions = 32;
+  ExpectRefused(config, {"model.max_positions = 16", "model.max_positions = 32"});
+  config = Classifier();
+  config.model.activation = kernels::Activation::kRelu;
+  ExpectRefused(config, {"model.activation"});
+  config = Classifier();
+  config.model.num_layers = 3;
+  ExpectRefused(config, {"model.num_layers = 2"});
+  const RunConfig good = Classifier();
+  EXPECT_THAT(std::string(Plan(good, "another").status().message()),
+              HasSubstr("was trained with tokenizer tokenizer"));
+  // Another vocabulary with the same digest cannot be, but a table can lie.
+  const absl::Status wide =
+      PlanWarmStart(run_, good, ParameterLayout(good.model, kVocab + 1), "tokenizer").status();
+  EXPECT_THAT(std::string(wide.message()),
+              HasSubstr("transformer.word_embedding.weight is [20, 8] there"));
+}
+
+TEST_F(WarmStartTest, AHeadOfOtherClassesIsRefused) {
+  Save(Classifier());
+  RunConfig config = Classifier();
+  config.objective.num_classes = 4;
+  config.Resolve();
+  ExpectRefused(config, {"task_head.weight is [3, 8] there", "task_head.bias is [3] there"});
+}
+
+TEST_F(WarmStartTest, DirectoriesWithoutACheckpointAreRefused) {
+  ExpectRefused(Classifier(), {"has no committed checkpoint"});
+  fs::remove_all(run_);
+  ExpectRefused(Classifier(), {"is no directory"});
+}
+
+TEST_F(WarmStartTest, DamageIsFound) {
+  Save(Gpt());
+  for (const auto& entry : fs::recursive_directory_iterator(run_)) {
+    if (entry.path().extension() != ".safetensors") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-9, std::ios::end);
+    file.put('\x55');
+  }
+  EXPECT_FALSE(Plan(Classifier()).ok());
+}
+
+TEST(TaskDataTest, DatasetsOfAnotherTaskOrWithoutLabelsAreRefused) {
+  const std::string folder = data::MakeTestDirectory("task_data");
+  data::TestDataset dataset;
+  dataset.Write(folder, data::TestStream::Random(200, dataset.vocab_size, 1));
+  RunConfig config = Classifier();
+  config.objective.num_classes = 2;
+  config.objective.task = ExampleTask::kEntailment;
+  config.Resolve();
+  const auto check = [&](TaskLabels labels) {
+    const auto opened = data::Dataset::Open(folder);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    return std::string(CheckTaskData(config, **opened, labels).message());
+  };
+  EXPECT_THAT(check(TaskLabels::kRequired), HasSubstr("is plain text"));
+  data::TestExamples examples = data::TestExamples::Pairs(200);
+  examples.AddTo(folder);
+  EXPECT_EQ(check(TaskLabels::kRequired), "");
+  examples.labels[4] = -1;
+  examples.AddTo(folder);
+  EXPECT_EQ(check(TaskLabels::kMayLack), "");
+  EXPECT_THAT(check(TaskLabels::kRequired), HasSubstr("no label for example 4"));
+  config.objective.num_classes = 3;
+  config.Resolve();
+  EXPECT_THAT(check(TaskLabels::kMayLack), HasSubstr("2 classes but objective.num_classes is 3"));
+  config.objective.task = ExampleTask::kSimilarity;
+  config.Resolve();
+  EXPECT_THAT(check(TaskLabels::kMayLack),
+              HasSubstr("entailment but objective.task is similarity"));
+  fs::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace anyorder

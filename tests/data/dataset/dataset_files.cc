@@ -1,0 +1,198 @@
+#include "tests/data/dataset/dataset_files.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/base/philox.h"
+#include "data/dataset/dataset_index.h"
+#include "data/dataset/digest.h"
+#include "data/dataset/shard_format.h"
+#include "data/prep/hdf5_file.h"
+
+namespace anyorder::data {
+
+namespace {
+
+void AddGuarded(Hdf5ImageWriter& image,
+                const std::string& name,
+                uint32_t element_bytes,
+                const std::vector<uint64_t>& shape,
+                const std::string& bytes) {
+  ANYORDER_CHECK_OK(image.AddDataset(name, element_bytes, shape, bytes.data()));
+  std::vector<uint32_t> sums;
+  for (size_t at = 0; at < bytes.size(); at += kChunkBytes)
+    sums.push_back(Crc32c(bytes.data() + at, std::min<size_t>(kChunkBytes, bytes.size() - at)));
+  ANYORDER_CHECK_OK(image.AddDataset("checksums/" + name, 4, {sums.size()}, sums.data()));
+}
+
+template <typename Value>
+std::string LittleEndian(const std::vector<Value>& values, size_t bytes_each) {
+  std::string bytes;
+  for (const uint64_t value : values) {
+    for (size_t i = 0; i < bytes_each; ++i)
+      bytes.push_back(static_cast<char>(value >> (8 * i)));
+  }
+  return bytes;
+}
+
+std::string Packed(const std::vector<uint8_t>& bits) {
+  std::string bytes((bits.size() + 7) / 8, '\0');
+  for (size_t i = 0; i < bits.size(); ++i)
+    bytes[i / 8] = static_cast<char>(bytes[i / 8] | (bits[i] << (i % 8)));
+  return bytes;
+}
+
+template <typename Value>
+std::vector<Value> Part(const std::vector<Value>& values, size_t begin, size_t end) {
+  return {values.begin() + begin, values.begin() + end};
+}
+
+// `guarded`: the arrays of the file, byte by byte.
+DatasetFile Store(Hdf5ImageWriter& image,
+                  const std::map<std::string, uint64_t>& guarded,
+                  const std::string& directory,
+                  const std::string& file) {
+  auto bytes = image.Finish();
+  ANYORDER_CHECK_OK(bytes.status());
+  WriteFile(directory + "/" + file, *bytes);
+  std::vector<bool> is_guarded(bytes->size());
+  for (const auto& [name, size] : guarded)
+    std::fill_n(is_guarded.begin() + image.offsets().at(name), size, true);
+  std::string metadata;
+  for (size_t i = 0; i < bytes->size(); ++i) {
+    if (!is_guarded[i]) metadata.push_back((*bytes)[i]);
+  }
+  return {.file = file,
+          .bytes = bytes->size(),
+          .digest = DigestOf(*bytes).Hex(),
+          .arrays = image.offsets(),
+          .metadata_digest = DigestOf(metadata).Hex()};
+}
+
+}  // namespace
+
+TestStream TestStream::Random(int64_t num_tokens, uint64_t vocab_size, uint64_t seed) {
+  RandomStream random(seed, RandomPurpose::kPrep, 0, 0);
+  TestStream stream;
+  uint8_t flag = 1;
+  for (int64_t i = 0; i < num_tokens; ++i) {
+    stream.tokens.push_back(static_cast<uint32_t>(random.Below64(vocab_size)));
+    if (random.Below(10) == 0) flag ^= 1;
+    stream.sentence_flags.push_back(flag);
+    stream.document_starts.push_back(i == 0 || random.Below(50) == 0);
+    stream.word_starts.push_back(random.Below(2) == 0);
+  }
+  return stream;
+}
+
+void TestDataset::Write(const std::string& directory, const TestStream& stream) const {
+  const uint64_t num_tokens = stream.tokens.size();
+  DatasetIndex index;
+  index.num_tokens = num_tokens;
+  index.num_documents = index.num_sentences = 1;
+  index.token_bytes = TokenBytes(vocab_size);
+  index.shard_tokens = shard_tokens;
+  index.chunk_bytes = kChunkBytes;
+  index.vocab_size = vocab_size;
+  index.vocab_ids = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+  index.tokenizer_digest = DigestOf(tokenizer).Hex();
+  index.corpus_digest = corpus_digest;
+  index.num_lane_cells = NumLaneCells(num_tokens);
+  index.tokenizer = {
+      .file = kTokenizerFile, .bytes = tokenizer.size(), .digest = index.tokenizer_digest};
+  WriteFile(directory + "/" + kTokenizerFile, tokenizer);
+
+  const auto begin_file = [&] {
+    auto image = Hdf5ImageWriter::Create();
+    ANYORDER_CHECK_OK(image.status());
+    ANYORDER_CHECK_OK(image->AddAttribute(kAttrFormatVersion, kFormatVersion));
+    ANYORDER_CHECK_OK(image->AddAttribute(kAttrTokenizerDigest, index.tokenizer_digest));
+    ANYORDER_CHECK_OK(image->AddAttribute(kAttrCorpusDigest, corpus_digest));
+    return std::move(image).value();
+  };
+  for (uint64_t begin = 0; begin < num_tokens; begin += shard_tokens) {
+    const uint64_t end = std::min(num_tokens, begin + shard_tokens);
+    Hdf5ImageWriter image = begin_file();
+    ANYORDER_CHECK_OK(image.AddAttribute(kAttrShardIndex, index.shards.size()));
+    ANYORDER_CHECK_OK(image.AddAttribute(kAttrFirstToken, begin));
+    ANYORDER_CHECK_OK(image.AddAttribute(kAttrNumTokens, end - begin));
+    ANYORDER_CHECK_OK(image.AddAttribute(kAttrChunkBytes, kChunkBytes));
+    ANYORDER_CHECK_OK(image.AddAttribute(kAttrVocabSize, vocab_size));
+    AddGuarded(image,
+               kTokens,
+               static_cast<uint32_t>(index.token_bytes),
+               {end - begin},
+               LittleEndian(Part(stream.tokens, begin, end), index.token_bytes));
+    std::map<std::string, uint64_t> guarded = {{kTokens, (end - begin) * index.token_bytes}};
+    for (const auto& [name, bits] : {std::pair{kSentenceFlags, &stream.sentence_flags},
+                                     std::pair{kDocumentStarts, &stream.document_starts},
+                                     std::pair{kWordStarts, &stream.word_starts}}) {
+      const std::string bytes = Packed(Part(*bits, begin, end));
+      AddGuarded(image, name, 1, {bytes.size()}, bytes);
+      guarded[name] = bytes.size();
+    }
+    char file[32];
+    std::snprintf(file, sizeof file, kShardFilePattern, static_cast<int>(index.shards.size()));
+    DatasetFile shard = Store(image, guarded, directory, file);
+    shard.first_token = begin;
+    shard.num_tokens = end - begin;
+    index.shards.push_back(shard);
+  }
+
+  Hdf5ImageWriter image = begin_file();
+  ANYORDER_CHECK_OK(image.AddAttribute(kAttrNumTokens, num_tokens));
+  ANYORDER_CHECK_OK(image.AddAttribute(kAttrNumCells, index.num_lane_cells));
+  std::vector<uint64_t> forward;
+  std::vector<uint64_t> backward;
+  for (uint64_t g = 0; g < index.num_lane_cells; ++g) {
+    const uint64_t begin = g * num_tokens / index.num_lane_cells;
+    const uint64_t end = (g + 1) * num_tokens / index.num_lane_cells;
+    forward.insert(forward.end(), {begin, end});
+    backward.insert(backward.end(), {num_tokens - end, num_tokens - begin});
+  }
+  AddGuarded(image, kLanesForward, 8, {index.num_lane_cells, 2}, LittleEndian(forward, 8));
+  AddGuarded(image, kLanesBackward, 8, {index.num_lane_cells, 2}, LittleEndian(backward, 8));
+  const uint64_t table_bytes = 16 * index.num_lane_cells;
+  index.lanes = Store(
+      image, {{kLanesForward, table_bytes}, {kLanesBackward, table_bytes}}, directory, kLanesFile);
+  WriteFile(directory + "/" + kIndexFile, SerializeDatasetIndex(index));
+}
+
+std::string MakeTestDirectory(const std::string& name) {
+  const std::string path =
+      absl::StrCat(::testing::TempDir(),
+                   "anyorder_",
+                   name,
+                   "_",
+                   ::testing::UnitTest::GetInstance()->current_test_info()->name(),
+                   "_",
+                   ::getpid());
+  std::filesystem::remove_all(path);
+  std::filesystem::create_directories(path);
+  return path;
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  ANYORDER_CHECK(file.good()) << path;
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+void WriteFile(const std::string& path, const std::string& bytes) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << bytes;
+  file.close();
+  ANYORDER_CHECK(file.good()) << path;
+}
+
+}  // namespace anyorder::data

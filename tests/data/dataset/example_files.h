@@ -1,0 +1,84 @@
+// Turns a test dataset (dataset_files.h) into one of labelled examples, straight from FORMAT.md.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/check.h"
+#include "data/dataset/dataset_index.h"
+#include "data/dataset/digest.h"
+#include "data/dataset/shard_format.h"
+#include "tests/data/dataset/dataset_files.h"
+
+namespace anyorder::data {
+
+struct TestExamples {
+  struct Part {
+    uint64_t begin;
+    uint32_t length;
+  };
+  ExampleTask task = ExampleTask::kEntailment;
+  std::vector<std::vector<Part>> examples;
+  std::vector<int32_t> labels;
+  std::vector<std::string> classes;
+
+  // Examples of two parts that tile tokens [0, num_tokens), of lengths 1, 2, ..., 7, 1, ...
+  static TestExamples Pairs(uint64_t num_tokens) {
+    TestExamples result;
+    result.classes = {"no", "yes"};
+    uint64_t at = 0;
+    for (uint32_t i = 0; at + 14 < num_tokens; ++i) {
+      const uint32_t first = 1 + i % 7;
+      result.examples.push_back({{at, first}, {at + first, 8 - first}});
+      result.labels.push_back(static_cast<int32_t>(i % 2));
+      at += 8;
+    }
+    return result;
+  }
+
+  std::string Table() const {
+    std::string begins, firsts, lengths, label_bytes;
+    const auto append = [](std::string& out, auto value) {
+      out.append(reinterpret_cast<const char*>(&value), sizeof value);
+    };
+    uint64_t part = 0;
+    for (const std::vector<Part>& parts : examples) {
+      append(firsts, part);
+      for (const Part& one : parts) {
+        append(begins, one.begin);
+        append(lengths, one.length);
+      }
+      part += parts.size();
+    }
+    append(firsts, part);
+    for (const int32_t label : labels)
+      append(label_bytes, label);
+    return begins + firsts + lengths + label_bytes;
+  }
+
+  // The entry of dataset.json with `table` as the file.
+  ExamplesEntry Entry(const std::string& table) const {
+    ExamplesEntry entry;
+    entry.table = {.file = kExamplesFile, .bytes = table.size(), .digest = DigestOf(table).Hex()};
+    entry.task = task;
+    entry.num_examples = examples.size();
+    for (const std::vector<Part>& parts : examples)
+      entry.num_parts += parts.size();
+    entry.classes = classes;
+    return entry;
+  }
+
+  // Adds the table to the dataset in `directory`.
+  void AddTo(const std::string& directory) const {
+    auto index = ReadDatasetIndex(directory);
+    ANYORDER_CHECK_OK(index.status());
+    index->examples = Entry(Table());
+    WriteFile(directory + "/" + kExamplesFile, Table());
+    WriteFile(directory + "/" + kIndexFile, SerializeDatasetIndex(*index));
+  }
+};
+
+}  // namespace anyorder::data

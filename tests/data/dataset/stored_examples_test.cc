@@ -1,0 +1,120 @@
+#include "data/dataset/stored_examples.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "data/dataset/dataset.h"
+#include "tests/data/dataset/dataset_files.h"
+#include "tests/data/dataset/example_files.h"
+
+namespace anyorder::data {
+namespace {
+
+using testing::HasSubstr;
+
+class StoredExamplesTest : public testing::Test {
+ protected:
+  StoredExamplesTest()
+      : folder_(MakeTestDirectory("stored_examples")),
+        stream_(TestStream::Random(400, 1000, 5)),
+        examples_(TestExamples::Pairs(400)) {
+    TestDataset dataset;
+    dataset.Write(folder_, stream_);
+  }
+  ~StoredExamplesTest() override { std::filesystem::remove_all(folder_); }
+
+  // Opens the dataset with what `spoil` made of the examples; the digests fit.
+  void ExpectRefused(const std::function<void(TestExamples&)>& spoil, const std::string& message) {
+    TestExamples examples = examples_;
+    spoil(examples);
+    examples.AddTo(folder_);
+    const auto dataset = Dataset::Open(folder_);
+    EXPECT_EQ(dataset.status().code(), absl::StatusCode::kDataLoss) << dataset.status();
+    EXPECT_THAT(std::string(dataset.status().message()), HasSubstr(message));
+  }
+
+  std::string folder_;
+  TestStream stream_;
+  TestExamples examples_;
+};
+
+TEST_F(StoredExamplesTest, EveryPartIsReadWithItsLabel) {
+  examples_.AddTo(folder_);
+  const auto dataset = Dataset::Open(folder_, {.verify = true});
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const StoredExamples* examples = (*dataset)->examples();
+  ASSERT_NE(examples, nullptr);
+  ASSERT_EQ(examples->num_examples(), static_cast<int64_t>(examples_.examples.size()));
+  EXPECT_EQ(examples->task(), ExampleTask::kEntailment);
+  EXPECT_EQ(examples->num_classes(), 2);
+  for (int64_t i = 0; i < examples->num_examples(); ++i) {
+    const auto example = examples->ReadExample(i);
+    ASSERT_TRUE(example.ok()) << example.status();
+    EXPECT_EQ(example->label, examples_.labels[i]);
+    ASSERT_EQ(example->parts.size(), 2u);
+    for (size_t part = 0; part < 2; ++part) {
+      const auto [begin, length] = examples_.examples[i][part];
+      ASSERT_EQ(example->parts[part].size(), length);
+      for (uint32_t token = 0; token < length; ++token) {
+        EXPECT_EQ(example->parts[part][token], static_cast<int32_t>(stream_.tokens[begin + token]));
+      }
+    }
+  }
+}
+
+TEST_F(StoredExamplesTest, PlainTextHasNoExamples) {
+  const auto dataset = Dataset::Open(folder_);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->examples(), nullptr);
+}
+
+TEST_F(StoredExamplesTest, WhatCannotBeIsRefusedWhoeverWroteIt) {
+  ExpectRefused([](TestExamples& e) { e.labels[3] = 2; }, "example 3 has label 2 of 2");
+  ExpectRefused([](TestExamples& e) { e.labels[0] = -2; }, "example 0 has label -2 of 2");
+  ExpectRefused([](TestExamples& e) { e.examples[2][1].length = 0; }, "example 2 has tokens");
+  ExpectRefused([](TestExamples& e) { e.examples.back()[1].length = 1u << 31; }, "of 400");
+  ExpectRefused([](TestExamples& e) { e.examples.back()[1].begin = ~uint64_t{0} - 3; }, "of 400");
+  ExpectRefused([](TestExamples& e) { std::swap(e.examples[4], e.examples[5]); }, "example 5");
+  ExpectRefused([](TestExamples& e) { e.examples[1].pop_back(); }, "example 1 has parts 2 to 3");
+  ExpectRefused([](TestExamples& e) { e.task = ExampleTask::kClassification; },
+                "which is not classification");
+  ExpectRefused([](TestExamples& e) { e.task = ExampleTask::kGeneration; }, "class names");
+  ExpectRefused([](TestExamples& e) { e.classes = {"no", "no"}; }, "class names");
+  ExpectRefused([](TestExamples& e) { e.labels.pop_back(); }, "bytes");
+}
+
+TEST_F(StoredExamplesTest, DamageIsFound) {
+  examples_.AddTo(folder_);
+  const std::string path = folder_ + "/" + kExamplesFile;
+  const std::string good = ReadFile(path);
+  std::string flipped = good;
+  flipped[flipped.size() / 2] ^= 4;
+  WriteFile(path, flipped);
+  EXPECT_THAT(std::string(Dataset::Open(folder_).status().message()), HasSubstr("is damaged"));
+  WriteFile(path, good.substr(1));
+  EXPECT_TRUE(absl::IsDataLoss(Dataset::Open(folder_).status()));
+  std::filesystem::remove(path);
+  EXPECT_THAT(std::string(Dataset::Open(folder_).status().message()), HasSubstr("is missing"));
+}
+
+TEST_F(StoredExamplesTest, NumbersOfTheIndexThatWouldWrapAreRefused) {
+  examples_.AddTo(folder_);
+  auto index = ReadDatasetIndex(folder_);
+  ASSERT_TRUE(index.ok());
+  for (const auto& [examples, parts] : {std::pair<uint64_t, uint64_t>{0, 4},
+                                        {uint64_t{1} << 61, uint64_t{1} << 62},
+                                        {3, 2},
+                                        {3, 401}}) {
+    index->examples->num_examples = examples;
+    index->examples->num_parts = parts;
+    WriteFile(folder_ + "/" + kIndexFile, SerializeDatasetIndex(*index));
+    EXPECT_THAT(std::string(Dataset::Open(folder_).status().message()),
+                HasSubstr("do not fit 400 tokens"));
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::data

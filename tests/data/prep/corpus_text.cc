@@ -1,0 +1,206 @@
+#include "tests/data/prep/corpus_text.h"
+
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/philox.h"
+#include "data/prep/tokenizer.h"
+#include "tests/data/dataset/dataset_files.h"
+
+namespace anyorder::data {
+namespace {
+
+std::string MakeWord(RandomStream& random) {
+  constexpr const char* kSyllables[] = {"an", "be", "cor", "da", "el",        "fi", "gra", "ho",
+                                        "in", "ju", "ka",  "lo", "m\xC3\xA9", "no", "ost", "pri",
+                                        "qu", "ra", "sel", "ta", "un",        "vo", "wim", "ze"};
+  std::string word;
+  const uint32_t count = 1 + random.Below(3);
+  for (uint32_t i = 0; i < count; ++i)
+    word += kSyllables[random.Below(std::size(kSyllables))];
+  return word;
+}
+
+std::string MakeSentence(RandomStream& random) {
+  std::string sentence;
+  const uint32_t words = 6 + random.Below(20);
+  for (uint32_t i = 0; i < words; ++i) {
+    if (i > 0) sentence += ' ';
+    const uint32_t kind = random.Below(24);
+    if (kind == 0) {
+      sentence.append(std::to_string(random.Below(9000))).append(",");
+    } else if (kind == 1) {
+      sentence.append("(").append(MakeWord(random)).append(")");
+    } else {
+      sentence += MakeWord(random);
+    }
+  }
+  return sentence + ".";
+}
+
+std::vector<char*> Argv(std::vector<std::string>& arguments) {
+  std::vector<char*> argv;
+  for (std::string& argument : arguments)
+    argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  return argv;
+}
+
+std::string ProgramPath() {
+  const char* folder = std::getenv("ANYORDER_BIN");
+  ANYORDER_CHECK(folder != nullptr) << "set ANYORDER_BIN to build/bin, as CTest does";
+  return std::string(folder) + "/anyorder-prep";
+}
+
+// Starts the program with its output in the two files. In the child nothing is allocated before
+// exec.
+int Start(const std::vector<std::string>& arguments,
+          const std::string& out_path,
+          const std::string& error_path,
+          const ProgramLimits& limits) {
+  std::vector<std::string> all{ProgramPath()};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  const std::vector<char*> argv = Argv(all);
+  const int pid = ::fork();
+  ANYORDER_CHECK(pid >= 0) << "fork failed";
+  if (pid > 0) return pid;
+  ::dup2(::open(out_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), STDOUT_FILENO);
+  ::dup2(::open(error_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), STDERR_FILENO);
+  if (limits.max_file_bytes > 0) {
+    const rlimit limit{limits.max_file_bytes, limits.max_file_bytes};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  constexpr uid_t kNobody = 65534;
+  if (limits.as_nobody && ::setresuid(kNobody, kNobody, kNobody) != 0) ::_exit(127);
+  ::execv(argv[0], argv.data());
+  ::_exit(127);
+}
+
+}  // namespace
+
+std::vector<TestDocument> MakeDocuments(int count, uint64_t seed) {
+  std::vector<TestDocument> documents;
+  RandomStream random(seed, RandomPurpose::kPrep, 1, 2);
+  for (int i = 0; i < count; ++i) {
+    TestDocument document;
+    const uint32_t lines = 1 + random.Below(8);
+    for (uint32_t k = 0; k < lines; ++k)
+      document.push_back(MakeSentence(random));
+    documents.push_back(std::move(document));
+  }
+  return documents;
+}
+
+std::string AsTxt(const std::vector<TestDocument>& documents) {
+  std::string text;
+  for (const TestDocument& document : documents) {
+    if (!text.empty()) text += '\n';
+    for (const std::string& line : document)
+      text += line + '\n';
+  }
+  return text;
+}
+
+std::string AsJsonl(const std::vector<TestDocument>& documents) {
+  std::string text;
+  for (const TestDocument& document : documents) {
+    std::string body;
+    for (const std::string& line : document)
+      body += (body.empty() ? "" : "\n") + line;
+    text += nlohmann::json{{"id", 7}, {"text", body}}.dump() + "\n";
+  }
+  return text;
+}
+
+std::string Gzip(const std::string& bytes) {
+  z_stream stream{};
+  ANYORDER_CHECK(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
+  std::string out(deflateBound(&stream, bytes.size()) + 64, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  ANYORDER_CHECK(deflate(&stream, Z_FINISH) == Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+std::string Zstd(const std::string& bytes) {
+  std::string out(ZSTD_compressBound(bytes.size()), '\0');
+  ZSTD_CCtx* const context = ZSTD_createCCtx();
+  // As the program zstd does: the library alone leaves the checksum out.
+  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
+  const size_t size = ZSTD_compress2(context, out.data(), out.size(), bytes.data(), bytes.size());
+  ZSTD_freeCCtx(context);
+  ANYORDER_CHECK(!ZSTD_isError(size));
+  out.resize(size);
+  return out;
+}
+
+ProgramResult RunPrepProgram(const std::vector<std::string>& arguments,
+                             const ProgramLimits& limits) {
+  const std::string folder = MakeTestDirectory("prep_program_output");
+  const std::string out_path = folder + "/out";
+  const std::string error_path = folder + "/error";
+  const int pid = Start(arguments, out_path, error_path, limits);
+  int status = 0;
+  rusage usage{};
+  ANYORDER_CHECK(::wait4(pid, &status, 0, &usage) == pid);
+  ProgramResult result;
+  if (WIFEXITED(status)) result.exit_status = WEXITSTATUS(status);
+  result.out = ReadFile(out_path);
+  result.error = ReadFile(error_path);
+  result.max_resident_bytes = usage.ru_maxrss * 1024;
+  std::filesystem::remove_all(folder);
+  return result;
+}
+
+int StartPrepProgram(const std::vector<std::string>& arguments) {
+  return Start(arguments, "/dev/null", "/dev/null", {});
+}
+
+std::vector<std::pair<std::string, std::string>> ReadTree(const std::string& directory) {
+  std::vector<std::pair<std::string, std::string>> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
+    const std::string name = std::filesystem::relative(entry.path(), directory).string();
+    files.emplace_back(name, entry.is_regular_file() ? ReadFile(entry.path().string()) : "");
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+const std::string& TestModel() {
+  static const std::string* const model = [] {
+    std::istringstream lines(AsTxt(MakeDocuments(300, 1)));
+    auto trained = TrainTokenizer({.size = 300}, [&](std::string& line) {
+      return static_cast<bool>(std::getline(lines, line));
+    });
+    ANYORDER_CHECK_OK(trained.status());
+    return new std::string(*trained);
+  }();
+  return *model;
+}
+
+std::string TestModelPath() {
+  static const std::string* const path = [] {
+    auto* file = new std::string(MakeTestDirectory("prep_test_model") + "/spiece.model");
+    WriteFile(*file, TestModel());
+    return file;
+  }();
+  return *path;
+}
+
+}  // namespace anyorder::data

@@ -1,0 +1,194 @@
+// Labelled examples from JSON lines to a dataset, through the program.
+
+#include "data/prep/example_prep.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "data/dataset/dataset.h"
+#include "data/prep/tokenizer.h"
+#include "tests/data/dataset/dataset_files.h"
+#include "tests/data/prep/corpus_text.h"
+
+namespace anyorder::data {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr char kEntailment[] =
+    "{\"premise\": \"he  ran\\nhome\", \"hypothesis\": \"he moved\", \"label\": \"yes\"}\n"
+    "\n"
+    "{\"hypothesis\": \"it rained\", \"label\": \"no\", \"premise\": \"the sun shone\", \"id\": "
+    "7}\n"
+    "{\"premise\": \"a b\", \"hypothesis\": \"b\", \"label\": null}";
+
+class ExamplePrepTest : public testing::Test {
+ protected:
+  ExamplePrepTest() : folder_(MakeTestDirectory("example_prep")), output_(folder_ + "/out") {}
+  ~ExamplePrepTest() override { fs::remove_all(folder_); }
+
+  std::string Store(const std::string& name, const std::string& bytes) {
+    WriteFile(folder_ + "/" + name, bytes);
+    return folder_ + "/" + name;
+  }
+  ProgramResult Run(const std::string& input,
+                    const std::string& output,
+                    const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> arguments = {
+        "--examples", input, "--output", output, "--vocab", TestModelPath()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunPrepProgram(arguments);
+  }
+  void ExpectRefused(const std::string& name,
+                     const std::string& lines,
+                     int status,
+                     const std::string& message,
+                     const std::vector<std::string>& more = {}) {
+    const ProgramResult result = Run(Store(name, lines), output_, more);
+    EXPECT_EQ(result.exit_status, status) << lines << result.error;
+    EXPECT_THAT(result.error, HasSubstr(message));
+    EXPECT_EQ(std::count(result.error.begin(), result.error.end(), '\n'), 1) << result.error;
+    EXPECT_FALSE(fs::exists(output_)) << lines;
+  }
+  std::vector<int32_t> Ids(const std::string& text) const {
+    const auto tokenizer = Tokenizer::Load(ReadFile(TestModelPath()), "model");
+    std::vector<int32_t> ids;
+    EXPECT_TRUE(tokenizer->Encode(text, ids).ok());
+    return ids;
+  }
+
+  std::string folder_;
+  std::string output_;
+};
+
+TEST_F(ExamplePrepTest, ExamplesComeBackAsTheyWereWritten) {
+  const ProgramResult result =
+      Run(Store("a.jsonl", std::string("\xEF\xBB\xBF") + kEntailment), output_);
+  ASSERT_EQ(result.exit_status, 0) << result.error;
+  EXPECT_THAT(result.out, HasSubstr("examples: 3 of entailment, 1 without a label"));
+  const auto dataset = Dataset::Open(output_, {.verify = true});
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const StoredExamples* examples = (*dataset)->examples();
+  ASSERT_NE(examples, nullptr);
+  ASSERT_EQ(examples->num_examples(), 3);
+  EXPECT_THAT((*dataset)->index().examples->classes, ElementsAre("no", "yes"));
+  const auto first = examples->ReadExample(0);
+  EXPECT_THAT(first->parts, ElementsAre(Ids("he ran home"), Ids("he moved")));
+  EXPECT_EQ(first->label, 1);
+  const auto second = examples->ReadExample(1);
+  EXPECT_THAT(second->parts, ElementsAre(Ids("the sun shone"), Ids("it rained")));
+  EXPECT_EQ(second->label, 0);
+  EXPECT_EQ(examples->ReadExample(2)->label, -1);
+  // An example is a document whose texts are its sentences, so that any reader of text can read it.
+  EXPECT_EQ((*dataset)->index().num_documents, 3u);
+  std::vector<int32_t> tokens(static_cast<size_t>((*dataset)->num_tokens()));
+  ASSERT_TRUE((*dataset)->ReadTokens(0, (*dataset)->num_tokens(), tokens.data()).ok());
+  EXPECT_EQ(tokens.back(), (*dataset)->index().vocab_ids.eod);
+}
+
+TEST_F(ExamplePrepTest, AllTasksAreToldByTheirFields) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"classification", "{\"text\":\"good\",\"label\":10}\n{\"text\":\"bad\",\"label\":9}\n"},
+      {"similarity",
+       "{\"a\":\"x\",\"b\":\"y\",\"label\":true}\n{\"a\":\"x\",\"b\":\"y\",\"label\":false}"},
+      {"multiple_choice", "{\"context\":\"x\",\"choices\":[\"y\",\"z\",\"w\"],\"label\":2}"},
+      {"generation", "{\"source\":\"x\",\"target\":\"y\"}"},
+  };
+  for (const auto& [task, lines] : cases) {
+    const std::string output = folder_ + "/" + task;
+    const ProgramResult result = Run(Store("t.jsonl", lines), output);
+    ASSERT_EQ(result.exit_status, 0) << result.error;
+    const auto dataset = Dataset::Open(output);
+    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    EXPECT_STREQ(ExampleTaskName((*dataset)->examples()->task()), task);
+  }
+  // Numbers in their own order.
+  EXPECT_THAT(ReadDatasetIndex(folder_ + "/classification")->examples->classes,
+              ElementsAre("9", "10"));
+  EXPECT_EQ(Dataset::Open(folder_ + "/multiple_choice").value()->examples()->LabelOf(0), 2);
+}
+
+TEST_F(ExamplePrepTest, TheSameInputGivesTheSameBytes) {
+  const std::string gz = Store("a.jsonl.gz", Gzip(kEntailment));
+  ASSERT_EQ(Run(Store("a.jsonl", kEntailment), output_).exit_status, 0);
+  ASSERT_EQ(Run(gz, folder_ + "/again").exit_status, 0);
+  for (const char* name : {"dataset.json", "examples.bin", "shard-00000.h5", "lanes.h5"})
+    EXPECT_EQ(ReadFile(output_ + "/" + name), ReadFile(folder_ + "/again/" + name)) << name;
+}
+
+TEST_F(ExamplePrepTest, HeldOutLabelsHaveTheNumbersOfTheTrainingData) {
+  ASSERT_EQ(Run(Store("train.jsonl",
+                      "{\"text\":\"x\",\"label\":\"a\"}\n{\"text\":\"x\",\"label\":\"b\"}\n"
+                      "{\"text\":\"x\",\"label\":\"c\"}"),
+                output_)
+                .exit_status,
+            0);
+  const std::string dev = Store("dev.jsonl", "{\"text\":\"x\",\"label\":\"c\"}");
+  const ProgramResult result = Run(dev, folder_ + "/dev", {"--labels-from", output_});
+  ASSERT_EQ(result.exit_status, 0) << result.error;
+  const auto dataset = Dataset::Open(folder_ + "/dev");
+  EXPECT_EQ((*dataset)->examples()->LabelOf(0), 2);
+  EXPECT_THAT((*dataset)->index().examples->classes, ElementsAre("a", "b", "c"));
+  const ProgramResult unknown = Run(Store("bad.jsonl", "{\"text\":\"x\",\"label\":\"d\"}"),
+                                    folder_ + "/bad",
+                                    {"--labels-from", output_});
+  EXPECT_EQ(unknown.exit_status, 65);
+  EXPECT_THAT(unknown.error, HasSubstr("bad.jsonl:1: the label 'd' is not one of --labels-from"));
+  const ProgramResult other =
+      Run(Store("other.jsonl", kEntailment), folder_ + "/bad", {"--labels-from", output_});
+  EXPECT_EQ(other.exit_status, 65);
+  EXPECT_THAT(other.error, HasSubstr("entailment among those of classification"));
+}
+
+TEST_F(ExamplePrepTest, BadInputIsNamedByFileLineAndField) {
+  const std::string good = "{\"text\":\"x\",\"label\":\"a\"}\n";
+  ExpectRefused("a.jsonl", good + "{\"text\":\"x\"", 65, "a.jsonl:2: not valid JSON");
+  ExpectRefused("a.jsonl", good + "[1]", 65, "a.jsonl:2: not a JSON object");
+  ExpectRefused("a.jsonl", "{\"body\":\"x\"}", 65, "a.jsonl:1: the object has none of the fields");
+  ExpectRefused("a.jsonl", "{\"text\":7}", 65, "the field 'text' is not a string");
+  ExpectRefused("a.jsonl", "{\"text\":\" \\n\"}", 65, "the field 'text' holds no text");
+  ExpectRefused("a.jsonl", "{\"text\":\"a\\u0000b\"}", 65, "the field 'text' holds NUL");
+  ExpectRefused("a.jsonl", "{\"text\":\"\xFF\"}", 65, "a.jsonl:1: invalid UTF-8");
+  ExpectRefused("a.jsonl", "{\"text\":\"" + std::string(70000, 'x') + "\"}", 65, "65536");
+  ExpectRefused("a.jsonl", "{\"premise\":\"x\"}", 65, "no field 'hypothesis'");
+  ExpectRefused("a.jsonl", "{\"text\":\"x\",\"label\":1.5}", 65, "the field 'label' is not");
+  ExpectRefused("a.jsonl", "{\"context\":\"x\"}", 65, "no field 'choices'");
+  ExpectRefused(
+      "a.jsonl", "{\"context\":\"x\",\"choices\":[\"y\"]}", 65, "'choices' is not a list");
+  ExpectRefused("a.jsonl", "{\"context\":\"x\",\"choices\":[\"y\",3]}", 65, "'choices[1]' is not");
+  ExpectRefused("a.jsonl",
+                "{\"context\":\"x\",\"choices\":[\"y\",\"z\"],\"label\":2}",
+                65,
+                "'label' is 2, not the number of a choice, 0 to 1");
+  const std::string nest = std::string(100'000, '[') + std::string(100'000, ']');
+  ExpectRefused("a.jsonl",
+                "{\"context\":\"x\",\"choices\":[\"y\",\"z\"],\"label\":" + nest + "}",
+                65,
+                "'label' is array, not the number of a choice, 0 to 1");
+  ExpectRefused("a.jsonl", "{\"text\":\"x\",\"label\":" + nest + "}", 65, "'label' is not");
+  ExpectRefused("a.jsonl", good + kEntailment, 65, "a.jsonl:2: an example of entailment");
+  ExpectRefused("a.jsonl", good + good, 65, "1 different labels");
+  ExpectRefused("a.jsonl", "\n \n", 65, "no example");
+  ExpectRefused("a.txt", good, 64, "is no .jsonl file");
+  ExpectRefused("a.jsonl", good, 64, "workers", {"--workers", "2"});
+  ExpectRefused("a.jsonl", good, 74, "dataset.json", {"--labels-from", folder_ + "/none"});
+}
+
+TEST_F(ExamplePrepTest, AFullDirectoryAndAMissingVocabularyAreRefused) {
+  const std::string input = Store("a.jsonl", kEntailment);
+  const ProgramResult none = RunPrepProgram({"--examples", input, "--output", output_});
+  EXPECT_EQ(none.exit_status, 64);
+  EXPECT_THAT(none.error, HasSubstr("--vocab MODEL"));
+  ASSERT_EQ(Run(input, output_).exit_status, 0);
+  const ProgramResult again = Run(input, output_);
+  EXPECT_EQ(again.exit_status, 64);
+  EXPECT_THAT(again.error, HasSubstr("is not empty"));
+}
+
+}  // namespace
+}  // namespace anyorder::data

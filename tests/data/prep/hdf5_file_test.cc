@@ -1,0 +1,88 @@
+#include "data/prep/hdf5_file.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "data/dataset/digest.h"
+#include "tests/data/dataset/hdf5_reader.h"
+
+namespace anyorder::data {
+namespace {
+
+struct Image {
+  std::string bytes;
+  std::map<std::string, uint64_t> offsets;
+};
+
+Image MakeImage() {
+  auto writer = Hdf5ImageWriter::Create();
+  EXPECT_TRUE(writer.ok());
+  const uint16_t tokens[5] = {1, 2, 3, 65535, 9};
+  const uint8_t odd[3] = {7, 8, 9};
+  const uint64_t table[4] = {0, 10, 10, 1ull << 40};
+  EXPECT_TRUE(writer->AddDataset("odd", 1, {3}, odd).ok());
+  EXPECT_TRUE(writer->AddDataset("tokens", 2, {5}, tokens).ok());
+  EXPECT_TRUE(writer->AddDataset("deep/er/table", 8, {2, 2}, table).ok());
+  EXPECT_TRUE(writer->AddAttribute("count", 5).ok());
+  EXPECT_TRUE(writer->AddAttribute("digest", "0123abcd").ok());
+  auto bytes = writer->Finish();
+  EXPECT_TRUE(bytes.ok());
+  return {.bytes = *bytes, .offsets = writer->offsets()};
+}
+
+TEST(Hdf5FileTest, BytesAtTheOffsetsAreTheValuesWrittenAndHdf5Agrees) {
+  const Image image = MakeImage();
+  const std::string path = testing::TempDir() + "/hdf5_" + std::to_string(getpid());
+  std::ofstream(path, std::ios::binary) << image.bytes;
+  const Hdf5Reader reader(path);
+  std::filesystem::remove(path);
+  ASSERT_EQ(image.offsets.size(), 3u);
+  for (const auto& [name, offset] : image.offsets) {
+    EXPECT_EQ(offset, reader.Locate(name).offset) << name;
+    EXPECT_EQ(offset % 64, 0u) << name;
+  }
+  EXPECT_EQ(reader.Locate("tokens").bytes, 10u);
+  EXPECT_EQ(reader.Locate("tokens").element_bytes, 2u);
+  uint16_t value = 0;
+  std::memcpy(&value, image.bytes.data() + image.offsets.at("tokens") + 6, 2);
+  EXPECT_EQ(value, 65535);
+  EXPECT_EQ(reader.Locate("deep/er/table").shape, (std::vector<uint64_t>{2, 2}));
+  uint64_t last = 0;
+  std::memcpy(&last, image.bytes.data() + image.offsets.at("deep/er/table") + 24, 8);
+  EXPECT_EQ(last, 1ull << 40);
+  EXPECT_EQ(reader.IntegerAttribute("count"), 5u);
+  EXPECT_EQ(reader.StringAttribute("digest"), "0123abcd");
+}
+
+TEST(Hdf5FileTest, SameCallsGiveSameBytesAtAnotherTime) {
+  const std::string first = MakeImage().bytes;
+  sleep(1);  // HDF5 stores whole seconds
+  EXPECT_EQ(first, MakeImage().bytes);
+}
+
+TEST(DigestTest, PublishedCheckValues) {
+  EXPECT_EQ(Crc32c("123456789", 9), 0xE3069283u);
+  EXPECT_EQ(DigestOf("").Hex(), "99aa06d3014798d86001c324468d497f");
+  StreamingDigest digest;
+  digest.Update("any");
+  digest.Update("");
+  digest.Update("order");
+  EXPECT_EQ(digest.Value(), DigestOf("anyorder"));
+}
+
+TEST(DigestTest, HolesInAnyOrderAreLeftOut) {
+  const std::string text = "0123456789";
+  EXPECT_EQ(DigestOutside(text, {}), DigestOf(text));
+  EXPECT_EQ(DigestOutside(text, {{6, 2}, {1, 3}}), DigestOf("04589"));
+  EXPECT_EQ(DigestOutside(text, {{1, 6}, {2, 2}}), DigestOf("0789"));
+  EXPECT_EQ(DigestOutside(text, {{0, 2}, {8, ~uint64_t{0}}}), DigestOf("234567"));
+  EXPECT_EQ(DigestOutside(text, {{11, 5}, {~uint64_t{0}, 1}, {3, 0}}), DigestOf(text));
+}
+
+}  // namespace
+}  // namespace anyorder::data

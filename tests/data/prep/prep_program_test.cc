@@ -1,0 +1,426 @@
+// The program anyorder-prep: bad input, exit statuses, kill -9 and resume, full disks.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/data/dataset/dataset_files.h"
+#include "tests/data/prep/corpus_text.h"
+
+namespace anyorder::data {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string WithFlippedBit(std::string bytes) {
+  bytes[bytes.size() / 2] ^= 1;
+  return bytes;
+}
+
+class PrepProgramTest : public testing::Test {
+ protected:
+  PrepProgramTest() : folder_(MakeTestDirectory("prep_program")), output_(folder_ + "/out") {}
+  ~PrepProgramTest() override { fs::remove_all(folder_); }
+
+  std::string Store(const std::string& name, const std::string& bytes) {
+    WriteFile(folder_ + "/" + name, bytes);
+    return folder_ + "/" + name;
+  }
+  std::vector<std::string> Arguments(const std::string& input, const std::string& output) const {
+    return {"--input", input, "--output", output, "--vocab", TestModelPath(), "--workers", "1"};
+  }
+  // The input gives this status and one line that holds `message`, and no output is left.
+  void ExpectRefused(const std::string& input, int status, const std::string& message) {
+    const ProgramResult result = RunPrepProgram(Arguments(input, output_));
+    EXPECT_EQ(result.exit_status, status) << result.error;
+    EXPECT_THAT(result.error, HasSubstr(message));
+    EXPECT_EQ(std::count(result.error.begin(), result.error.end(), '\n'), 1) << result.error;
+    EXPECT_FALSE(fs::exists(output_)) << input;
+  }
+
+  std::string folder_;
+  std::string output_;
+};
+
+TEST_F(PrepProgramTest, BadInputEndsInOneLineAndADocumentedStatus) {
+  const std::string good = "a good document of several words\n";
+  ExpectRefused(Store("empty.txt", ""), 65, "empty.txt' is empty");
+  ExpectRefused(Store("blank.txt", " \n\n \t\n"), 65, "no document");
+  ExpectRefused(Store("short.txt", "too short\n"), 65, "no document is left of 1");
+  ExpectRefused(Store("invalid.txt",
+                      good + "ab\xFF"
+                             "cd\n"),
+                65,
+                "invalid.txt:2: byte 35: invalid UTF-8");
+  ExpectRefused(Store("nul.txt", good + std::string("x\0y\n", 4)), 65, "nul.txt:2: byte 34: NUL");
+  ExpectRefused(
+      Store("nofield.jsonl", "{\"text\":\"a\"}\n{\"body\":\"a\"}\n"), 65, "nofield.jsonl:2: ");
+  const std::string gz = Gzip(AsTxt(MakeDocuments(50, 31)));
+  ExpectRefused(Store("cut.txt.gz", gz.substr(0, gz.size() / 2)), 65, "cut.txt.gz' is truncated");
+  const std::string zst = Zstd(AsTxt(MakeDocuments(50, 31)));
+  ExpectRefused(
+      Store("cut.txt.zst", zst.substr(0, zst.size() / 2)), 65, "cut.txt.zst' is truncated");
+  ExpectRefused(
+      Store("flipped.txt.gz", WithFlippedBit(gz)), 65, "flipped.txt.gz' is not intact gzip data");
+  ExpectRefused(Store("flipped.txt.zst", WithFlippedBit(zst)),
+                65,
+                "flipped.txt.zst' is not intact zstd data");
+  ExpectRefused(Store("list.jsonl", "[\"text\"]\n"), 65, "list.jsonl:1: ");
+  ExpectRefused(Store("torn.jsonl", "{\"text\":\"a\"}\n{\"text\":\n"), 65, "torn.jsonl:2: ");
+  ExpectRefused(Store("number.jsonl", "{\"text\":7}\n"), 65, "number.jsonl:1: ");
+  ASSERT_EQ(::mkfifo((folder_ + "/pipe.txt").c_str(), 0600), 0);
+  ExpectRefused(folder_ + "/pipe.txt", 64, "pipe.txt' is not a regular file");
+  fs::create_symlink("/dev/zero", folder_ + "/device.txt");
+  ExpectRefused(folder_ + "/device.txt", 64, "device.txt' is not a regular file");
+  ExpectRefused(Store("text.pdf", good), 64, "text.pdf' is of no known kind");
+  ExpectRefused(folder_ + "/absent.txt", 74, "absent.txt': No such file");
+  fs::create_directory(folder_ + "/hollow");
+  ExpectRefused(folder_ + "/hollow", 65, "holds no text");
+}
+
+TEST_F(PrepProgramTest, UnreadableInputIsAnInputOutputError) {
+  const std::string path = Store("secret.txt", "a good document of several words\n");
+  ::chmod(path.c_str(), 0);
+  ::chmod(folder_.c_str(), 0777);
+  // Root reads every file, so root runs the program as nobody.
+  const bool is_root = ::geteuid() == 0;
+  const ProgramResult result =
+      RunPrepProgram(Arguments(path, output_), {.max_file_bytes = 0, .as_nobody = is_root});
+  if (is_root && result.exit_status == 127) {
+    GTEST_SKIP() << "user nobody may not start the program, and root may read every file";
+  }
+  EXPECT_EQ(result.exit_status, 74) << result.error;
+  EXPECT_THAT(result.error, HasSubstr("secret.txt': Permission denied"));
+  EXPECT_FALSE(fs::exists(output_));
+}
+
+TEST_F(PrepProgramTest, BadUsageIsNamed) {
+  EXPECT_EQ(RunPrepProgram({"--help"}).exit_status, 0);
+  EXPECT_EQ(RunPrepProgram({}).exit_status, 64);
+  EXPECT_THAT(RunPrepProgram({"--inptu", "a.txt"}).error,
+              HasSubstr("unknown option '--inptu'; did you mean '--input'?"));
+  const std::string input = Store("a.txt", "a good document of several words\n");
+  for (const std::vector<std::string>& extra : {std::vector<std::string>{"--workers", "0"},
+                                                {"--case", "upper"},
+                                                {"--shard-tokens", "100"},
+                                                {"--shard-tokens", "-64"},
+                                                {"--min-words", "-1"},
+                                                {"--min-letters", "nan"},
+                                                {"--max-word-length", "nan"},
+                                                {"--vocab-sample-mb", "nan"},
+                                                {"--vocab-size", "300"},  // beside --vocab
+                                                {"--no-such-option"}}) {
+    std::vector<std::string> arguments = Arguments(input, output_);
+    arguments.insert(arguments.end(), extra.begin(), extra.end());
+    const ProgramResult result = RunPrepProgram(arguments);
+    EXPECT_EQ(result.exit_status, 64) << extra[0] << ": " << result.error;
+    EXPECT_THAT(result.error, HasSubstr(extra[0]));
+    EXPECT_EQ(std::count(result.error.begin(), result.error.end(), '\n'), 1) << result.error;
+  }
+}
+
+TEST_F(PrepProgramTest, BadVocabulariesAreNamedWithoutTheInsidesOfSentencePiece) {
+  const std::string input = Store("a.txt", AsTxt(MakeDocuments(20, 34)));
+  const std::string cut = TestModel().substr(0, TestModel().size() / 2 + 1);
+  struct Case {
+    std::vector<std::string> option;
+    int status;
+    const char* message;
+  };
+  const Case cases[] = {
+      {{"--vocab-size", "99999999999999"}, 64, "not in range 18 to 16777216"},
+      {{"--vocab-size", "-5"}, 64, "not in range 18 to 16777216"},
+      {{"--vocab-size", "16777216"}, 65, "the largest it supports is "},
+      {{"--vocab-size", "20"}, 65, "the text needs a vocabulary of at least "},
+      {{"--vocab-size", "32000"}, 65, "the largest it supports is "},
+      {{"--vocab", Store("cut.model", cut)}, 65, "cut.model' is not a SentencePiece model"},
+      {{"--vocab", Store("bad.model", "no model")}, 65, "bad.model' is not a SentencePiece model"},
+      {{"--vocab", Store("empty.model", "")}, 65, "empty.model' is not a SentencePiece model"},
+      {{"--vocab", folder_}, 74, "Is a directory"},
+      {{"--vocab", folder_ + "/absent.model"}, 74, "absent.model': No such file"},
+  };
+  for (const Case& bad : cases) {
+    std::vector<std::string> arguments{"--input", input, "--output", output_, "--quiet"};
+    arguments.insert(arguments.end(), bad.option.begin(), bad.option.end());
+    const ProgramResult result = RunPrepProgram(arguments);
+    EXPECT_EQ(result.exit_status, bad.status) << result.error;
+    EXPECT_THAT(result.error, HasSubstr(bad.message));
+    EXPECT_THAT(result.error, Not(HasSubstr(".cc")));
+    EXPECT_EQ(std::count(result.error.begin(), result.error.end(), '\n'), 1) << result.error;
+    EXPECT_FALSE(fs::exists(output_)) << result.error;
+  }
+}
+
+TEST_F(PrepProgramTest, OutputThatHoldsSomethingIsLeftAlone) {
+  const std::string input = Store("a.txt", "a good document of several words\n");
+  fs::create_directory(output_);
+  WriteFile(output_ + "/precious", "data");
+  const auto before = ReadTree(output_);
+  const ProgramResult result = RunPrepProgram(Arguments(input, output_));
+  EXPECT_EQ(result.exit_status, 64);
+  EXPECT_THAT(result.error, HasSubstr("not empty (it holds 'precious')"));
+  EXPECT_EQ(ReadTree(output_), before);
+  // A finished dataset is such a thing, too.
+  const std::string second = folder_ + "/second";
+  EXPECT_EQ(RunPrepProgram(Arguments(input, second)).exit_status, 0);
+  const auto dataset = ReadTree(second);
+  EXPECT_EQ(RunPrepProgram(Arguments(input, second)).exit_status, 64);
+  EXPECT_EQ(ReadTree(second), dataset);
+  EXPECT_EQ(RunPrepProgram(Arguments(input, input)).exit_status, 64) << "a file as --output";
+}
+
+TEST_F(PrepProgramTest, ReplacedBytesAreCountedInTheJsonSummary) {
+  const std::string input = Store("a.txt", "a good\xFF document of several words\n");
+  std::vector<std::string> arguments = Arguments(input, output_);
+  arguments.insert(arguments.end(), {"--invalid-utf8", "replace", "--json", "--quiet"});
+  const ProgramResult result = RunPrepProgram(arguments);
+  ASSERT_EQ(result.exit_status, 0) << result.error;
+  const auto summary = nlohmann::json::parse(result.out);
+  EXPECT_EQ(summary["counts"]["invalid_utf8_replaced"], 1);
+  EXPECT_EQ(summary["num_documents"], 1);
+  EXPECT_EQ(result.error, "");
+}
+
+TEST_F(PrepProgramTest, AHundredMegabyteLineNeedsLessMemoryThanItsLength) {
+  constexpr int64_t kLineBytes = 100'000'000;
+  // Mostly spaces, which cleaning removes, so that the test spends its time on reading. Written in
+  // portions, because a child's peak memory counts what its parent had when it forked.
+  const std::string input = folder_ + "/line.txt";
+  {
+    std::ofstream file(input, std::ios::binary);
+    for (int64_t i = 0; file.tellp() < kLineBytes; ++i) {
+      file << "word" << i % 10 << std::string(4000, ' ');
+    }
+  }
+  std::vector<std::string> arguments = Arguments(input, output_);
+  arguments.push_back("--no-filter");
+  const ProgramResult result = RunPrepProgram(arguments);
+  ASSERT_EQ(result.exit_status, 0) << result.error;
+  EXPECT_THAT(result.out, HasSubstr("long lines cut: 1"));
+  EXPECT_LT(result.max_resident_bytes, kLineBytes);
+}
+
+TEST_F(PrepProgramTest, DatasetsAreReadableWithH5py) {
+  const std::string input = Store("a.txt", AsTxt(MakeDocuments(150, 33)));
+  std::vector<std::string> arguments = Arguments(input, output_);
+  arguments.insert(arguments.end(), {"--shard-tokens", "6400"});
+  ASSERT_EQ(RunPrepProgram(arguments).exit_status, 0);
+  const char* source = std::getenv("ANYORDER_SOURCE");
+  ASSERT_NE(source, nullptr) << "CTest sets it";
+  // Debian's h5py belongs to Debian's Python, whatever else is first in PATH.
+  const std::string command = "/usr/bin/python3 '" + std::string(source) +
+                              "/tests/data/read_with_h5py.py' '" + output_ + "' >'" + folder_ +
+                              "/printed' 2>&1";
+  const int status = std::system(command.c_str());
+  if (WEXITSTATUS(status) == 77 || WEXITSTATUS(status) == 127) {
+    GTEST_SKIP() << "h5py is not installed (package python3-h5py)";
+  }
+  EXPECT_EQ(WEXITSTATUS(status), 0) << ReadFile(folder_ + "/printed");
+}
+
+// Starts from a corpus of several units.
+class PrepCrashTest : public PrepProgramTest {
+ protected:
+  PrepCrashTest() : input_(Store("corpus.txt", AsTxt(MakeDocuments(3600, 32)))) {}
+
+  // Preparation with a vocabulary of its own.
+  static std::vector<std::string> Train(const std::string& input, const std::string& output) {
+    return {"--input",
+            input,
+            "--output",
+            output,
+            "--vocab-size",
+            "200",
+            "--vocab-sample-mb",
+            "0.1",
+            "--workers",
+            "2",
+            "--quiet",
+            "--shard-tokens",
+            "131072"};
+  }
+  // What an undisturbed run makes of the corpus.
+  const std::vector<std::pair<std::string, std::string>>& Expected() {
+    static const auto* const expected = [&] {
+      const std::string reference = folder_ + "/reference";
+      EXPECT_EQ(RunPrepProgram(Train(input_, reference)).exit_status, 0);
+      return new auto(ReadTree(reference));
+    }();
+    return *expected;
+  }
+
+  // Runs until `name` exists in the staging folder, then kills the program. False if it finished
+  // first.
+  bool KillWhenThereIs(const std::string& name) {
+    const int pid = StartPrepProgram(Train(input_, output_));
+    const std::string awaited = output_ + "/.anyorder-prep/" + name;
+    int status = 0;
+    while (!fs::exists(awaited)) {
+      if (::waitpid(pid, &status, WNOHANG) == pid) return false;
+      ::usleep(300);
+    }
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, &status, 0);
+    return WIFSIGNALED(status);
+  }
+
+  std::string input_;
+};
+
+TEST_F(PrepCrashTest, KilledAtAnyPointTheSameCommandEndsInTheSameBytes) {
+  int killed = 0;
+  for (const char* point : {"lock",
+                            "plan.json",
+                            "sample-000001",
+                            "spiece.model",
+                            "unit-000000",
+                            "unit-000002",
+                            "out/shard-00000.h5",
+                            "out/shard-00003.h5",
+                            "out/dataset.json"}) {
+    fs::remove_all(output_);
+    killed += KillWhenThereIs(point);
+    EXPECT_FALSE(fs::exists(output_ + "/dataset.json") &&
+                 fs::exists(output_ + "/.anyorder-prep/plan.json") &&
+                 !fs::exists(output_ + "/shard-00000.h5"));
+    const bool is_finished =
+        fs::exists(output_ + "/dataset.json") && !fs::exists(output_ + "/.anyorder-prep/plan.json");
+    if (!is_finished) {
+      const ProgramResult result = RunPrepProgram(Train(input_, output_));
+      EXPECT_EQ(result.exit_status, 0) << point << ": " << result.error;
+    }
+    EXPECT_TRUE(ReadTree(output_) == Expected()) << point;
+  }
+  // The last points pass quickly; the early ones must have been hit for this test to mean anything.
+  EXPECT_GE(killed, 4);
+}
+
+TEST_F(PrepCrashTest, FinishedUnitsAreReusedAndOtherWorkersMayFinish) {
+  ASSERT_TRUE(KillWhenThereIs("unit-000001"));
+  std::vector<std::string> arguments = Train(input_, output_);
+  *(std::find(arguments.begin(), arguments.end(), "--workers") + 1) = "3";
+  arguments.push_back("--json");
+  const ProgramResult result = RunPrepProgram(arguments);
+  ASSERT_EQ(result.exit_status, 0) << result.error;
+  const auto summary = nlohmann::json::parse(result.out);
+  EXPECT_EQ(summary["resumed"], true);
+  EXPECT_LT(summary["encoded_bytes"], summary["text_bytes"]);
+  EXPECT_TRUE(ReadTree(output_) == Expected());
+}
+
+TEST_F(PrepCrashTest, CrashWhilePublishingOrCleaningUpIsFinishedByTheNextRun) {
+  ASSERT_TRUE(KillWhenThereIs("unit-000001"));
+  fs::copy(output_, folder_ + "/saved", fs::copy_options::recursive);
+  // As if some files had been renamed into place before the crash.
+  WriteFile(output_ + "/shard-00000.h5", "not the final bytes");
+  WriteFile(output_ + "/lanes.h5", "not the final bytes");
+  EXPECT_EQ(RunPrepProgram(Train(input_, output_)).exit_status, 0);
+  EXPECT_TRUE(ReadTree(output_) == Expected());
+  // As if only the removal of the staging folder were missing.
+  fs::copy(
+      folder_ + "/saved/.anyorder-prep", output_ + "/.anyorder-prep", fs::copy_options::recursive);
+  EXPECT_EQ(RunPrepProgram(Train(input_, output_)).exit_status, 0);
+  EXPECT_TRUE(ReadTree(output_) == Expected());
+}
+
+TEST_F(PrepCrashTest, OtherOptionsOrInputAreRefusedAndNothingIsLost) {
+  ASSERT_TRUE(KillWhenThereIs("unit-000001"));
+  fs::remove(output_ + "/.anyorder-prep/lock");
+  const auto before = ReadTree(output_);
+  const auto without_lock = [&] {
+    fs::remove(output_ + "/.anyorder-prep/lock");
+    return ReadTree(output_);
+  };
+  std::vector<std::string> arguments = Train(input_, output_);
+  arguments.insert(arguments.end(), {"--case", "uncased"});
+  ProgramResult result = RunPrepProgram(arguments);
+  EXPECT_EQ(result.exit_status, 64);
+  EXPECT_THAT(result.error, HasSubstr("begun with case \"cased\", now it is \"uncased\""));
+  EXPECT_EQ(without_lock(), before);
+
+  const std::string text = ReadFile(input_);
+  WriteFile(input_, text + "one more line\n");
+  result = RunPrepProgram(Train(input_, output_));
+  EXPECT_EQ(result.exit_status, 65);
+  EXPECT_THAT(result.error, HasSubstr("corpus.txt' has changed"));
+  EXPECT_EQ(without_lock(), before);
+
+  WriteFile(input_, text);
+  EXPECT_EQ(RunPrepProgram(Train(input_, output_)).exit_status, 0);
+  EXPECT_TRUE(ReadTree(output_) == Expected());
+}
+
+TEST_F(PrepCrashTest, DamagedUnfinishedWorkIsNoticed) {
+  ASSERT_TRUE(KillWhenThereIs("unit-000001"));
+  const std::string unit = output_ + "/.anyorder-prep/unit-000000";
+  // With two workers either of the first units may be the one that is finished.
+  const std::string found = fs::exists(unit) ? unit : output_ + "/.anyorder-prep/unit-000001";
+  std::string bytes = ReadFile(found);
+  bytes[bytes.size() / 2] ^= 1;
+  WriteFile(found, bytes);
+  ProgramResult result = RunPrepProgram(Train(input_, output_));
+  EXPECT_EQ(result.exit_status, 65);
+  EXPECT_THAT(result.error, HasSubstr("its digest does not match"));
+  // The advice of the message works.
+  fs::remove(found);
+  EXPECT_EQ(RunPrepProgram(Train(input_, output_)).exit_status, 0);
+  EXPECT_TRUE(ReadTree(output_) == Expected());
+}
+
+TEST_F(PrepCrashTest, FileSizeLimitIsAnInputOutputErrorAndTheWorkGoesOn) {
+  // Units and shards do not fit into 100 kB, the vocabulary's sample does not either: use a model.
+  std::vector<std::string> arguments = Arguments(input_, output_);
+  ProgramResult result = RunPrepProgram(arguments, {.max_file_bytes = 100 << 10});
+  EXPECT_EQ(result.exit_status, 74) << result.error;
+  EXPECT_THAT(result.error, HasSubstr("File too large"));
+  EXPECT_EQ(RunPrepProgram(arguments).exit_status, 0);
+}
+
+TEST_F(PrepCrashTest, FullDiskIsAnInputOutputErrorAndFinishedWorkStays) {
+  const std::string disk = folder_ + "/disk";
+  fs::create_directory(disk);
+  // Room for the model, the sample and some units, not for all of it.
+  if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=3m") != 0) {
+    GTEST_SKIP() << "mounting a small file system needs root with CAP_SYS_ADMIN";
+  }
+  const std::string output = disk + "/out";
+  ProgramResult result = RunPrepProgram(Train(input_, output));
+  EXPECT_EQ(result.exit_status, 74) << result.error;
+  EXPECT_THAT(result.error, HasSubstr("No space left on device"));
+  EXPECT_TRUE(fs::exists(output + "/.anyorder-prep/plan.json"));
+  EXPECT_EQ(::mount("tmpfs", disk.c_str(), "tmpfs", MS_REMOUNT, "size=64m"), 0);
+  result = RunPrepProgram(Train(input_, output));
+  EXPECT_EQ(result.exit_status, 0) << result.error;
+  EXPECT_TRUE(ReadTree(output) == Expected());
+  ::umount(disk.c_str());
+}
+
+TEST_F(PrepCrashTest, TwoRunsDoNotShareAnOutput) {
+  const int pid = StartPrepProgram(Train(input_, output_));
+  while (!fs::exists(output_ + "/.anyorder-prep/plan.json"))
+    ::usleep(300);
+  ::kill(pid, SIGSTOP);
+  const ProgramResult result = RunPrepProgram(Train(input_, output_));
+  EXPECT_EQ(result.exit_status, 64);
+  EXPECT_THAT(result.error, HasSubstr("another anyorder-prep works on"));
+  ::kill(pid, SIGCONT);
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_TRUE(ReadTree(output_) == Expected());
+}
+
+}  // namespace
+}  // namespace anyorder::data

@@ -1,0 +1,143 @@
+// What preparation writes, the trainer's side reads: ShardWriter against Dataset and Sampler.
+#include "data/prep/shard_writer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "data/dataset/dataset.h"
+#include "data/dataset/digest.h"
+#include "data/dataset/shard_format.h"
+#include "data/sampling/sampler.h"
+#include "tests/data/dataset/dataset_files.h"
+
+namespace anyorder::data {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+
+constexpr int32_t kEod = 7;
+constexpr char kCorpusDigest[] = "0123456789abcdef0123456789abcdef";
+constexpr char kTokenizer[] = "a tokenizer";
+
+using Sentence = std::vector<uint16_t>;
+using Document = std::vector<Sentence>;
+
+class ShardWriterTest : public ::testing::Test {
+ protected:
+  void SetUp() override { directory_ = MakeTestDirectory("shard_writer"); }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  // Even ids start words.
+  std::unique_ptr<Dataset> WriteAndOpen(const std::vector<Document>& documents) {
+    ShardWriterOptions options;
+    options.directory = directory_;
+    options.shard_tokens = 64;
+    options.vocab_size = 1000;
+    options.eod = kEod;
+    for (int id = 0; id < 1000; ++id)
+      options.is_start_piece.push_back(id % 2 == 0);
+    options.tokenizer_digest = DigestOf(kTokenizer).Hex();
+    options.corpus_digest = kCorpusDigest;
+    ShardWriter writer(options);
+    DatasetIndex index;
+    for (const Document& document : documents) {
+      for (const Sentence& ids : document) {
+        const auto* bytes = reinterpret_cast<const char*>(ids.data());
+        EXPECT_TRUE(writer.AddSentence({bytes, 2 * ids.size()}).ok());
+        index.num_tokens += ids.size();
+        ++index.num_sentences;
+      }
+      EXPECT_TRUE(writer.EndDocument().ok());
+      ++index.num_tokens;
+      ++index.num_documents;
+    }
+    index.token_bytes = 2;
+    index.shard_tokens = 64;
+    index.chunk_bytes = kChunkBytes;
+    index.vocab_size = 1000;
+    index.vocab_ids = {0, 1, 2, 3, 4, 5, 6, kEod, 8};
+    index.num_lane_cells = NumLaneCells(index.num_tokens);
+    index.shards = writer.Finish().value();
+    index.lanes =
+        WriteLanes(directory_, index.num_tokens, options.tokenizer_digest, kCorpusDigest).value();
+    index.tokenizer = {.file = kTokenizerFile,
+                       .bytes = std::strlen(kTokenizer),
+                       .digest = options.tokenizer_digest};
+    index.tokenizer_digest = options.tokenizer_digest;
+    index.corpus_digest = kCorpusDigest;
+    WriteFile(directory_ + "/" + kTokenizerFile, kTokenizer);
+    WriteFile(directory_ + "/" + kIndexFile, SerializeDatasetIndex(index));
+    auto dataset = Dataset::Open(directory_, {.verify = true});
+    EXPECT_TRUE(dataset.ok()) << dataset.status();
+    return std::move(dataset).value();
+  }
+
+  std::string directory_;
+};
+
+// Conformance item 2 of the published flags: lines a, b, (blank), c.
+TEST_F(ShardWriterTest, FlagsFlipAfterEachSentenceAndTheDocumentEndKeepsTheLast) {
+  const auto dataset = WriteAndOpen({{{100}, {101}}, {{102}}});
+  std::vector<int32_t> tokens(5);
+  std::vector<uint8_t> flags(5);
+  std::vector<uint8_t> documents(5);
+  std::vector<uint8_t> words(5);
+  ASSERT_EQ(dataset->num_tokens(), 5);
+  ASSERT_TRUE(dataset->ReadTokens(0, 5, tokens.data()).ok());
+  ASSERT_TRUE(dataset->ReadSentenceFlags(0, 5, flags.data()).ok());
+  ASSERT_TRUE(dataset->ReadDocumentStarts(0, 5, documents.data()).ok());
+  ASSERT_TRUE(dataset->ReadWordStarts(0, 5, words.data()).ok());
+  EXPECT_THAT(tokens, ElementsAre(100, 101, kEod, 102, kEod));
+  EXPECT_THAT(flags, ElementsAre(1, 0, 0, 1, 1));
+  EXPECT_THAT(documents, ElementsAre(1, 0, 0, 1, 0));
+  EXPECT_THAT(words, ElementsAre(1, 0, 0, 1, 0));
+}
+
+TEST_F(ShardWriterTest, SentencesLongerThanAShardAndSamplesAcrossShardsAreWhole) {
+  std::vector<Document> corpus;
+  std::vector<int32_t> expected;
+  uint16_t next = 20;
+  for (int d = 0; d < 6; ++d) {
+    Document& document = corpus.emplace_back();
+    for (const int size : {3, 150, 64, 1}) {
+      Sentence& sentence = document.emplace_back();
+      for (int i = 0; i < size; ++i) {
+        sentence.push_back(next);
+        expected.push_back(next);
+        next = next == 999 ? 20 : next + 1;
+      }
+    }
+    expected.push_back(kEod);
+  }
+  const auto dataset = WriteAndOpen(corpus);
+  std::vector<int32_t> tokens(expected.size());
+  ASSERT_TRUE(dataset->ReadTokens(0, dataset->num_tokens(), tokens.data()).ok());
+  EXPECT_EQ(tokens, expected);
+  std::vector<uint8_t> flags(150);
+  ASSERT_TRUE(dataset->ReadSentenceFlags(3, 153, flags.data()).ok());
+  EXPECT_THAT(flags, Each(0));
+
+  SamplingConfig config;
+  config.seq_len = 128;
+  config.reuse_len = 64;
+  config.perm_size = 64;
+  config.num_predict = 21;
+  const auto sampler = Sampler::Create(*dataset, config, SampleKind::kPairs, 1, 4);
+  ASSERT_TRUE(sampler.ok()) << sampler.status();
+  for (int64_t step = 0; step < (*sampler)->steps_per_epoch(); ++step) {
+    const auto sample = (*sampler)->Sample(0, step);
+    ASSERT_TRUE(sample.ok()) << sample.status();
+    EXPECT_THAT(std::vector<int32_t>(sample->tokens.begin(), sample->tokens.begin() + 64),
+                ElementsAreArray(expected.data() + 64 * step, 64));
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::data

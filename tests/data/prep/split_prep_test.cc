@@ -1,0 +1,229 @@
+// Preparation split over programs, as over machines: plan, slices, merge.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "tests/data/dataset/dataset_files.h"
+#include "tests/data/prep/corpus_text.h"
+
+namespace anyorder::data {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+using Words = std::vector<std::string>;
+using Tree = std::vector<std::pair<std::string, std::string>>;
+
+class SplitPrepTest : public testing::Test {
+ protected:
+  SplitPrepTest() : folder_(MakeTestDirectory("split_prep")), output_(folder_ + "/out") {
+    fs::create_directory(folder_ + "/in");
+    // Five units: two of a file that is cut, the others of files of all kinds.
+    const std::string text = AsTxt(MakeDocuments(3600, 51));
+    WriteFile(folder_ + "/in/1.txt", text);
+    WriteFile(folder_ + "/in/2.jsonl", AsJsonl(MakeDocuments(40, 52)));
+    WriteFile(folder_ + "/in/3.txt.gz", Gzip(AsTxt(MakeDocuments(40, 53))));
+    WriteFile(folder_ + "/in/4.txt", text.substr(0, text.size() / 10));  // duplicates
+  }
+  ~SplitPrepTest() override { fs::remove_all(folder_); }
+
+  // By default a small vocabulary is trained.
+  static Words Default() {
+    return {"--vocab-size", "200", "--vocab-sample-mb", "0.1", "--shard-tokens", "131072"};
+  }
+  ProgramResult Run(const Words& part, const Words& options = Default()) const {
+    return RunPrepProgram(Arguments(part, options));
+  }
+  Words Arguments(const Words& part, const Words& options = Default()) const {
+    Words words{"--input", folder_ + "/in", "--output", output_, "--workers", "1", "--quiet"};
+    words.insert(words.end(), options.begin(), options.end());
+    words.insert(words.end(), part.begin(), part.end());
+    return words;
+  }
+  void ExpectDone(const Words& part, const Words& options = Default()) const {
+    const ProgramResult result = Run(part, options);
+    EXPECT_EQ(result.exit_status, 0) << part[0] << " " << part.back() << ": " << result.error;
+  }
+  // One line that holds `message`, and nothing of the work changes.
+  void ExpectRefused(const Words& part,
+                     int status,
+                     const std::string& message,
+                     const Words& options = Default()) const {
+    const Tree before = Work();
+    const ProgramResult result = Run(part, options);
+    EXPECT_EQ(result.exit_status, status) << result.error;
+    EXPECT_THAT(result.error, HasSubstr(message));
+    EXPECT_EQ(std::count(result.error.begin(), result.error.end(), '\n'), 1) << result.error;
+    EXPECT_TRUE(Work() == before) << message;
+  }
+  // Everything in the output directory but the slices' empty lock files.
+  Tree Work() const {
+    Tree tree = fs::exists(output_) ? ReadTree(output_) : Tree();
+    std::erase_if(tree, [](const auto& file) {
+      return file.first.find("/slice-") != std::string::npos && file.second.empty();
+    });
+    return tree;
+  }
+  static Words Slice(int slice, int of) { return {"--slice", absl::StrCat(slice, "/", of)}; }
+  // What one program makes of it.
+  const Tree& Expected() const {
+    static const auto* const expected = [this] {
+      EXPECT_EQ(Run({}).exit_status, 0);
+      auto* tree = new Tree(ReadTree(output_));
+      fs::remove_all(output_);
+      return tree;
+    }();
+    return *expected;
+  }
+  std::string folder_;
+  std::string output_;
+};
+
+TEST_F(SplitPrepTest, AnyNumberOfSlicesInAnyOrderGivesTheBytesOfASingleRun) {
+  Expected();
+  for (const int slices : {1, 2, 3, 5, 9}) {
+    ExpectDone({"--plan"});
+    for (int i = slices; i >= 1; --i)
+      ExpectDone(Slice(i, slices));
+    ExpectDone({"--merge", absl::StrCat(slices)});
+    EXPECT_TRUE(ReadTree(output_) == Expected()) << slices << " slices";
+    fs::remove_all(output_);
+  }
+}
+
+TEST_F(SplitPrepTest, SlicesMayRunAtTheSameTime) {
+  Expected();
+  ExpectDone({"--plan"});
+  std::vector<int> programs;
+  for (int i = 1; i <= 3; ++i)
+    programs.push_back(StartPrepProgram(Arguments(Slice(i, 3))));
+  for (const int pid : programs) {
+    int status = 0;
+    ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+  ExpectDone({"--merge", "3"});
+  EXPECT_TRUE(ReadTree(output_) == Expected());
+}
+
+TEST_F(SplitPrepTest, AFinishedSliceThatRunsAgainEncodesNothing) {
+  ExpectDone({"--plan"});
+  Words again = Slice(1, 2);
+  again.push_back("--json");
+  const ProgramResult first = Run(again);
+  const ProgramResult second = Run(again);
+  ASSERT_EQ(first.exit_status, 0) << first.error;
+  ASSERT_EQ(second.exit_status, 0) << second.error;
+  EXPECT_EQ(nlohmann::json::parse(first.out)["units_encoded"], 3);
+  EXPECT_EQ(nlohmann::json::parse(second.out)["units_encoded"], 0);
+  EXPECT_EQ(nlohmann::json::parse(second.out)["num_units"], 3);
+}
+
+TEST_F(SplitPrepTest, AMergeNamesTheSlicesThatAreMissing) {
+  const Words given{"--vocab", TestModelPath()};
+  ExpectDone({"--plan"}, given);
+  ExpectRefused({"--merge", "3"}, 65, "3 of 3 slices of '" + output_ + "'", given);
+  ExpectDone(Slice(1, 3), given);
+  ExpectDone(Slice(3, 3), given);
+  ExpectRefused(
+      {"--merge", "3"}, 65, "not finished: slice 2 (2 units); run --slice 2/3, then merge", given);
+  ExpectDone(Slice(2, 3), given);
+  ExpectDone({"--merge", "3"}, given);
+}
+
+TEST_F(SplitPrepTest, ASingleRunFinishesWhatSlicesBegan) {
+  const Tree& expected = Expected();
+  ExpectDone({"--plan"});
+  ExpectDone(Slice(2, 4));
+  const ProgramResult result = Run({"--json"});
+  ASSERT_EQ(result.exit_status, 0) << result.error;
+  EXPECT_EQ(nlohmann::json::parse(result.out)["units_encoded"], 4);
+  EXPECT_TRUE(ReadTree(output_) == expected);
+}
+
+TEST_F(SplitPrepTest, KilledSlicesAndPlansGoOnToTheSameBytes) {
+  const Tree& expected = Expected();
+  const std::pair<Words, const char*> kills[] = {{{"--plan"}, "sample-000001"},
+                                                 {{"--plan"}, "spiece.model"},
+                                                 {Slice(1, 2), "unit-000000"},
+                                                 {Slice(1, 2), "unit-000002.tmp"},
+                                                 {Slice(2, 2), "unit-000001.tmp"}};
+  int killed = 0;
+  for (const auto& [part, name] : kills) {
+    const int pid = StartPrepProgram(Arguments(part));
+    int status = 0;
+    bool has_ended = false;
+    while (!has_ended && !fs::exists(output_ + "/.anyorder-prep/" + name)) {
+      has_ended = ::waitpid(pid, &status, WNOHANG) == pid;
+      ::usleep(300);
+    }
+    if (!has_ended) {
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, &status, 0);
+    }
+    killed += WIFSIGNALED(status);
+    // A slice is requeued by itself, before or after its siblings.
+    ExpectDone(part);
+  }
+  EXPECT_GE(killed, 3);
+  ExpectDone({"--merge", "2"});
+  EXPECT_TRUE(ReadTree(output_) == expected);
+}
+
+TEST_F(SplitPrepTest, PartsOutOfTurnAreRefusedAndLeaveNothing) {
+  ExpectRefused(Slice(1, 2), 65, "no preparation is planned in '" + output_ + "'");
+  ExpectRefused({"--merge", "2"}, 65, "run it with --plan");
+  EXPECT_FALSE(fs::exists(output_));
+  ExpectRefused({"--slice", "3/2"}, 64, "--slice 3/2: the first number must be 1 to 2");
+  ExpectRefused({"--slice", "0/2"}, 64, "must be 1 to 2");
+  ExpectRefused({"--slice", "two"}, 64, "two is not K/N");
+  ExpectRefused({"--slice", "1/2", "--plan"}, 64, "--plan");
+  ExpectRefused({"--merge", "0"}, 64, "--merge");
+  EXPECT_FALSE(fs::exists(output_));
+}
+
+TEST_F(SplitPrepTest, OtherInputOrOptionsThanPlannedAreRefused) {
+  ExpectDone({"--plan"});
+  ExpectRefused(Slice(1, 2), 64, "was begun with ", {"--vocab", TestModelPath()});
+  // Longer, then of the same length but other letters.
+  const std::string file = folder_ + "/in/4.txt";
+  std::string text = ReadFile(file);
+  WriteFile(file, text + "more\n");
+  ExpectRefused(Slice(1, 2), 65, "4.txt' has ");
+  text[text.size() / 2] = text[text.size() / 2] == 'e' ? 'a' : 'e';
+  WriteFile(file, text);
+  ExpectRefused({"--plan"}, 65, "4.txt' has changed");
+  ExpectDone(Slice(2, 2));  // does not read it
+  const ProgramResult result = Run(Slice(1, 2));
+  EXPECT_EQ(result.exit_status, 65);
+  EXPECT_THAT(result.error, HasSubstr("4.txt"));
+  WriteFile(folder_ + "/in/5.txt", "one file more\n");
+  ExpectRefused(Slice(1, 2), 65, "planned with 4 input files, now there are 5");
+}
+
+TEST_F(SplitPrepTest, ADamagedScanIsNamed) {
+  ExpectDone({"--plan"});
+  const std::string path = output_ + "/.anyorder-prep/scan";
+  std::string scan = ReadFile(path);
+  scan[scan.size() / 2] ^= 1;
+  WriteFile(path, scan);
+  ExpectRefused(Slice(1, 2), 65, "scan' is damaged; run --plan again");
+  ExpectDone({"--plan"});
+  ExpectDone(Slice(1, 2));
+}
+
+}  // namespace
+}  // namespace anyorder::data

@@ -1,0 +1,230 @@
+#include "data/prep/text_reader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "data/prep/byte_source.h"
+#include "tests/data/dataset/dataset_files.h"
+#include "tests/data/prep/corpus_text.h"
+
+namespace anyorder::data {
+namespace {
+
+using testing::HasSubstr;
+
+// A source that hands out its bytes in small, uneven portions, as a slow disk or a decompressor
+// may.
+class PortionSource : public ByteSource {
+ public:
+  PortionSource(std::string bytes, size_t portion) : bytes_(std::move(bytes)), portion_(portion) {}
+  absl::StatusOr<size_t> Read(char* out, size_t capacity) override {
+    const size_t got = std::min({capacity, portion_, bytes_.size() - offset_});
+    std::copy_n(bytes_.data() + offset_, got, out);
+    offset_ += got;
+    return got;
+  }
+  Digest128 StoredDigest() const override { return {}; }
+
+ private:
+  std::string bytes_;
+  size_t portion_;
+  size_t offset_ = 0;
+};
+
+// "sentence|sentence|/" where / is a document end.
+class RecordingSink : public SentenceSink {
+ public:
+  absl::Status OnSentence(std::string_view sentence) override {
+    log += std::string(sentence) + "|";
+    longest = std::max(longest, sentence.size());
+    return absl::OkStatus();
+  }
+  absl::Status OnDocumentEnd() override {
+    log += "/";
+    return absl::OkStatus();
+  }
+  std::string log;
+  size_t longest = 0;
+};
+
+struct Outcome {
+  absl::Status status;
+  std::string log;
+  TextReadCounts counts;
+  size_t longest = 0;
+};
+
+Outcome Read(const std::string& text,
+             TextKind kind = TextKind::kTxt,
+             InvalidUtf8 invalid = InvalidUtf8::kError,
+             size_t portion = 1 << 20) {
+  PortionSource source(text, portion);
+  RecordingSink sink;
+  Outcome outcome;
+  const TextReadOptions options{
+      .path = "in", .kind = kind, .letter_case = LetterCase::kCased, .invalid_utf8 = invalid};
+  outcome.status = ReadText(source, options, sink, outcome.counts, nullptr);
+  outcome.log = sink.log;
+  outcome.longest = sink.longest;
+  return outcome;
+}
+
+TEST(TextReaderTest, BlankLinesEndDocumentsWhateverThePortions) {
+  const std::string text =
+      "\xEF\xBB\xBF"
+      "a b\r\nc\r\n\r\n \t\n d \n\xC2\xA0\ne";
+  for (const size_t portion : {1, 2, 3, 7, 1000}) {
+    const Outcome outcome = Read(text, TextKind::kTxt, InvalidUtf8::kError, portion);
+    EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+    EXPECT_EQ(outcome.log, "a b|c|//d|/e|") << portion;
+    EXPECT_EQ(outcome.counts.bytes, text.size());
+  }
+  EXPECT_EQ(Read("").log, "");
+  EXPECT_EQ(Read("\n").log, "/");
+  EXPECT_EQ(Read("a\n").log, "a|");
+  EXPECT_EQ(Read("\xEF\xBB\xBF").log, "");
+}
+
+TEST(TextReaderTest, JsonLinesAreDocumentsAndTheirLineEndsSentences) {
+  const std::string text =
+      "{\"text\":\"a b\\nc\\r\\n\\n d\",\"id\":[1,{\"text\":\"no\"}]}\n\n"
+      "{\"id\":1,\"text\":\"\\u00e9 e\"}\r\n{\"text\":\"\"}";
+  for (const size_t portion : {1, 5, 1000}) {
+    const Outcome outcome = Read(text, TextKind::kJsonl, InvalidUtf8::kError, portion);
+    EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+    EXPECT_EQ(outcome.log, "a b|c|d|/e e|//") << portion;
+  }
+}
+
+TEST(TextReaderTest, ByteOrderMarkAndWindowsLineEndsAreNoPartOfJsonLines) {
+  const Outcome outcome =
+      Read("\xEF\xBB\xBF{\"text\":\"a\"}\r\n\r\n{\"text\":\"b\"}\r\n", TextKind::kJsonl);
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_EQ(outcome.log, "a|/b|/");
+}
+
+TEST(TextReaderTest, BadJsonLinesNameFileAndLine) {
+  const std::string good = "{\"text\":\"a\"}\n";
+  const std::pair<const char*, const char*> cases[] = {
+      {"{\"txt\":\"a\"}", "in:2: byte 13: the object has no field 'text'"},
+      {"{\"text\":5}", "the field 'text' is not a string"},
+      {"[1]", "not a JSON object"},
+      {"{\"text\":\"a\"", "not valid JSON"},
+      {"{\"text\":\"\\ud800\"}", "not valid JSON"},
+      {"{\"text\":\"a\\u0000b\"}", "NUL"},
+  };
+  for (const auto& [line, message] : cases) {
+    const Outcome outcome = Read(good + line + "\n" + good, TextKind::kJsonl);
+    EXPECT_EQ(outcome.status.code(), absl::StatusCode::kDataLoss) << line;
+    EXPECT_THAT(std::string(outcome.status.message()), HasSubstr(message)) << line;
+    EXPECT_THAT(std::string(outcome.status.message()), HasSubstr("in:2: ")) << line;
+  }
+}
+
+TEST(TextReaderTest, InvalidBytesAreNamedByLineAndOffsetOrReplaced) {
+  const std::string text =
+      "good\nab\xFF"
+      "c\n";
+  Outcome outcome = Read(text);
+  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(outcome.status.message()), HasSubstr("in:2: byte 7: invalid UTF-8"));
+  outcome = Read(text, TextKind::kTxt, InvalidUtf8::kReplace);
+  EXPECT_TRUE(outcome.status.ok());
+  EXPECT_EQ(outcome.log,
+            "good|ab\xEF\xBF\xBD"
+            "c|");
+  EXPECT_EQ(outcome.counts.invalid_replaced, 1u);
+  outcome = Read(std::string("a\0b\n", 4));
+  EXPECT_THAT(std::string(outcome.status.message()), HasSubstr("in:1: byte 1: NUL"));
+  outcome = Read("{\"text\":\"a\xFF\"}", TextKind::kJsonl, InvalidUtf8::kReplace);
+  EXPECT_EQ(outcome.log, "a\xEF\xBF\xBD|/");
+}
+
+TEST(TextReaderTest, LongLinesAreCutAtWhiteSpaceOrBetweenCharacters) {
+  std::string words;
+  while (words.size() < 5 * kMaxSentenceBytes)
+    words += "word ";
+  Outcome outcome = Read("first\n" + words + "\nlast\n");
+  ASSERT_TRUE(outcome.status.ok());
+  EXPECT_LE(outcome.longest, kMaxSentenceBytes);
+  EXPECT_EQ(outcome.counts.long_lines, 1u);
+  // No word is cut.
+  for (size_t at = 0; (at = outcome.log.find('|', at + 1)) != std::string::npos;) {
+    if (at + 1 < outcome.log.size()) {
+      EXPECT_TRUE(outcome.log[at - 1] == 'd' || outcome.log[at - 1] == 't');
+    }
+  }
+  std::string euros;
+  while (euros.size() < 3 * kMaxSentenceBytes)
+    euros += "\xE2\x82\xAC";
+  outcome = Read(euros);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  std::string joined = outcome.log;
+  joined.erase(std::remove(joined.begin(), joined.end(), '|'), joined.end());
+  EXPECT_EQ(joined, euros);
+  // The same line inside JSON is cut alike.
+  const Outcome json = Read("{\"text\":\"" + euros + "\"}", TextKind::kJsonl);
+  EXPECT_EQ(json.log, outcome.log + "/");
+}
+
+TEST(ByteSourceTest, EveryFlippedBitOfCompressedDataIsFound) {
+  const std::string text = AsTxt(MakeDocuments(40, 2));
+  const std::string folder = MakeTestDirectory("flipped");
+  for (const Compression compression : {Compression::kGzip, Compression::kZstd}) {
+    const std::string stored = compression == Compression::kGzip ? Gzip(text) : Zstd(text);
+    // Headers hold bits that mean nothing for the text; the longest, with zstd's block header, has 21 bytes.
+    for (size_t at = 21; at < stored.size(); at += 37) {
+      std::string flipped = stored;
+      flipped[at] ^= static_cast<char>(1 << at % 8);
+      WriteFile(folder + "/file", flipped);
+      auto source = OpenByteSource(folder + "/file", compression, 0, flipped.size());
+      ASSERT_TRUE(source.ok());
+      char buffer[1000];
+      absl::StatusOr<size_t> got = size_t{0};
+      while ((got = (*source)->Read(buffer, sizeof buffer)).ok() && *got > 0) {
+      }
+      EXPECT_EQ(got.status().code(), absl::StatusCode::kDataLoss) << "byte " << at;
+    }
+  }
+}
+
+TEST(ByteSourceTest, CompressedFilesGiveTheirTextAndEveryTruncationIsFound) {
+  const std::string text = AsTxt(MakeDocuments(40, 2));
+  const std::string folder = MakeTestDirectory("byte_source");
+  for (const Compression compression : {Compression::kGzip, Compression::kZstd}) {
+    const std::string half = compression == Compression::kGzip ? Gzip(text) : Zstd(text);
+    const std::string stored = half + half;  // concatenated files are files, too
+    for (size_t keep = 0; keep <= stored.size(); keep += keep + 41 < stored.size() ? 41 : 1) {
+      WriteFile(folder + "/file", stored.substr(0, keep));
+      auto source = OpenByteSource(folder + "/file", compression, 0, keep);
+      ASSERT_TRUE(source.ok());
+      std::string found;
+      char buffer[1000];
+      absl::StatusOr<size_t> got = size_t{0};
+      while ((got = (*source)->Read(buffer, sizeof buffer)).ok() && *got > 0) {
+        found.append(buffer, *got);
+      }
+      const bool is_whole = keep % half.size() == 0;
+      EXPECT_EQ(got.ok(), is_whole) << "kept " << keep << " of " << stored.size();
+      if (is_whole) {
+        EXPECT_EQ(found.size(), keep / half.size() * text.size());
+        EXPECT_EQ((*source)->StoredDigest(), DigestOf(stored.substr(0, keep)));
+      } else {
+        EXPECT_EQ(got.status().code(), absl::StatusCode::kDataLoss);
+        EXPECT_THAT(std::string(got.status().message()), HasSubstr("truncated"));
+      }
+    }
+    WriteFile(folder + "/file", half + "junk after the data");
+    auto source = OpenByteSource(folder + "/file", compression, 0, 1 << 20);
+    char buffer[1 << 16];
+    absl::StatusOr<size_t> got = size_t{0};
+    while ((got = (*source)->Read(buffer, sizeof buffer)).ok() && *got > 0) {
+    }
+    EXPECT_EQ(got.status().code(), absl::StatusCode::kDataLoss);
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::data

@@ -1,0 +1,159 @@
+#include "data/sampling/loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "core/config/model_config.h"
+#include "tests/data/sampling/memory_text.h"
+
+namespace anyorder::data {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Lane l at step s reads the one token 1000 * s + l. Fails at one step, if asked to.
+class CountingSampler : public Sampler {
+ public:
+  absl::StatusOr<TextSample> Sample(int64_t lane, int64_t step) const override {
+    ++samples;
+    if (step == failing_step) return absl::DataLossError("chunk 3");
+    TextSample sample;
+    sample.lane = lane;
+    sample.step = step;
+    sample.tokens = {static_cast<int32_t>(1000 * step + lane)};
+    return sample;
+  }
+  bool IsBackward(int64_t) const override { return false; }
+  int64_t steps_per_epoch() const override { return 10; }
+
+  mutable std::atomic<int64_t> samples = 0;
+  int64_t failing_step = -1;
+};
+
+class OneTokenObjective : public Objective {
+ public:
+  std::string name() const override { return "one_token"; }
+  SampleKind sample_kind() const override { return SampleKind::kContiguous; }
+  BatchShape Shape(int64_t batch_size) const override {
+    BatchShape shape;
+    shape.batch_size = batch_size;
+    shape.content_rows = 1;
+    return shape;
+  }
+  void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
+    batch.lanes[b] = sample.lane;
+    batch.tokens[b] = sample.tokens[0];
+  }
+};
+
+TEST(BatchLoaderTest, StepsAndMicrobatchesComeInOrder) {
+  const CountingSampler sampler;
+  const OneTokenObjective objective;
+  BatchLoader loader(sampler,
+                     objective,
+                     {.begin_leaf = 2, .end_leaf = 4, .lanes_per_microbatch = 3, .first_step = 7});
+  for (int32_t step = 7; step < 40; ++step) {
+    const auto next = loader.Next();
+    ASSERT_TRUE(next.ok()) << next.status();
+    ASSERT_EQ(next->step, step);
+    ASSERT_GE(next->wait_ms, 0);
+    ASSERT_EQ(next->microbatches.size(), 2u);
+    const int32_t base = 1000 * step;
+    EXPECT_THAT(next->microbatches[0].tokens, ElementsAre(base + 6, base + 7, base + 8));
+    EXPECT_THAT(next->microbatches[1].tokens, ElementsAre(base + 9, base + 10, base + 11));
+    EXPECT_THAT(next->microbatches[1].lanes, ElementsAre(9, 10, 11));
+    EXPECT_EQ(next->microbatches[1].step, step);
+  }
+}
+
+// Waits until `count` samples were taken, then as long again to see that no more are.
+int64_t SamplesAtRest(const CountingSampler& sampler, int64_t count) {
+  while (sampler.samples < count)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  return sampler.samples;
+}
+
+TEST(BatchLoaderTest, PreparesNoMoreThanItsDepth) {
+  const CountingSampler sampler;
+  const OneTokenObjective objective;
+  for (const int64_t depth : {1, 2, 5}) {
+    const int64_t before = sampler.samples;
+    BatchLoader loader(sampler, objective, {.end_leaf = 1, .prefetch_steps = depth});
+    EXPECT_EQ(SamplesAtRest(sampler, before + depth), before + depth);
+    ASSERT_TRUE(loader.Next().ok());
+    EXPECT_EQ(SamplesAtRest(sampler, before + depth + 1), before + depth + 1);
+  }
+}
+
+TEST(BatchLoaderTest, StopsAtAnyMoment) {
+  const CountingSampler sampler;
+  const OneTokenObjective objective;
+  for (int taken = 0; taken < 50; ++taken) {
+    BatchLoader loader(sampler, objective, {.end_leaf = 4});
+    for (int i = 0; i < taken % 4; ++i)
+      ASSERT_TRUE(loader.Next().ok());
+  }
+}
+
+TEST(BatchLoaderTest, ErrorComesAtItsStepAndStays) {
+  CountingSampler sampler;
+  sampler.failing_step = 2;
+  const OneTokenObjective objective;
+  BatchLoader loader(sampler, objective, {.end_leaf = 2, .prefetch_steps = 5});
+  // The thread has met the error before the first step is taken, and still gives the steps before
+  // it.
+  EXPECT_EQ(SamplesAtRest(sampler, 5), 5);
+  EXPECT_TRUE(loader.Next().ok());
+  EXPECT_TRUE(loader.Next().ok());
+  EXPECT_EQ(loader.Next().status(), absl::DataLossError("chunk 3"));
+  EXPECT_EQ(loader.Next().status(), absl::DataLossError("chunk 3"));
+}
+
+TEST(BatchLoaderTest, RankWithoutLeavesGetsEmptySteps) {
+  const CountingSampler sampler;
+  const OneTokenObjective objective;
+  BatchLoader loader(sampler, objective, {.begin_leaf = 3, .end_leaf = 3});
+  const auto next = loader.Next();
+  ASSERT_TRUE(next.ok());
+  EXPECT_TRUE(next->microbatches.empty());
+}
+
+// The real parts together: every target of a microbatch is a real token of its lane, whatever rank
+// asks.
+TEST(BatchLoaderTest, FeedsPermutationObjectiveTheSameOnAnyRank) {
+  const MemoryText text = MemoryText::Random(4000, 12, 1);
+  SamplingConfig sampling;
+  sampling.seq_len = 64;
+  sampling.reuse_len = 32;
+  sampling.perm_size = 32;
+  sampling.num_predict = 11;
+  sampling.functional_targets = false;
+  const auto sampler = Sampler::Create(text, sampling, SampleKind::kPairs, 5, 8);
+  const auto objective = MakeObjective("permutation_lm", ModelConfig(), sampling);
+  ASSERT_TRUE(sampler.ok() && objective.ok()) << sampler.status() << objective.status();
+  BatchLoader whole(**sampler, **objective, {.end_leaf = 4, .lanes_per_microbatch = 2});
+  BatchLoader second(
+      **sampler, **objective, {.begin_leaf = 3, .end_leaf = 4, .lanes_per_microbatch = 2});
+  for (int step = 0; step < 5; ++step) {
+    const auto all = whole.Next();
+    const auto one = second.Next();
+    ASSERT_TRUE(all.ok() && one.ok());
+    const Batch& last = all->microbatches[3];
+    EXPECT_EQ(last.TargetWeight(), 22);
+    EXPECT_THAT(last.lanes, ElementsAre(6, 7));
+    EXPECT_THAT(last.direction, ElementsAre(1, 1));
+    EXPECT_EQ(last.tokens, one->microbatches[0].tokens);
+    EXPECT_EQ(last.labels, one->microbatches[0].labels);
+    EXPECT_EQ(last.row_lim, one->microbatches[0].row_lim);
+    EXPECT_EQ(last.key_key, one->microbatches[0].key_key);
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::data

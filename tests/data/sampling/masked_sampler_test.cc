@@ -1,0 +1,190 @@
+// Samples of denoising objectives: BERT's targets and corruption on XLNet's text.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "data/sampling/sampler.h"
+#include "tests/data/sampling/memory_text.h"
+#include "tests/data/sampling/taken_samples.h"
+
+namespace anyorder::data {
+namespace {
+
+SamplingConfig Config(int64_t seq_len, SpanKind spans) {
+  SamplingConfig config;
+  config.seq_len = seq_len;
+  config.reuse_len = seq_len / 2;
+  config.perm_size = seq_len / 2;
+  config.max_span = 3;
+  config.spans = spans;
+  return config;
+}
+
+std::unique_ptr<Sampler> Make(const MemoryText& text,
+                              const SamplingConfig& config,
+                              SampleKind kind = SampleKind::kMaskedPairs,
+                              uint64_t seed = 17) {
+  return MakeSampler(text, config, kind, 4, seed);
+}
+
+TEST(MaskedSamplerTest, TextIsThatOfThePermutationObjective) {
+  const MemoryText text = MemoryText::Random(20000, 12, 1);
+  const SamplingConfig config = Config(128, SpanKind::kSingle);
+  SamplingConfig pairs = config;
+  pairs.num_predict = 21;
+  const auto masked = Make(text, config);
+  const auto plain = Make(text, pairs, SampleKind::kPairs);
+  EXPECT_EQ(masked->steps_per_epoch(), plain->steps_per_epoch());
+  for (int64_t lane = 0; lane < 4; ++lane) {
+    for (int64_t step = 0; step < 20; ++step) {
+      const TextSample sample = Take(*masked, lane, step);
+      const TextSample other = Take(*plain, lane, step);
+      ASSERT_EQ(sample.tokens, other.tokens);
+      ASSERT_EQ(sample.segment, other.segment);
+      ASSERT_EQ(sample.is_functional, other.is_functional);
+      ASSERT_EQ(sample.b_follows_a, other.b_follows_a);
+      ASSERT_EQ(sample.backward, other.backward);
+      ASSERT_TRUE(sample.order.empty());
+      ASSERT_TRUE(other.input_tokens.empty());
+    }
+  }
+}
+
+TEST(MaskedSamplerTest, CountIsExactSepAndClsAreNoTargetsAndTheRestIsReadAsItIs) {
+  const MemoryText text = MemoryText::Random(40000, 12, 2);
+  for (const auto& [seq_len, targets] : {std::pair{512, 77}, {128, 19}, {10, 2}}) {
+    for (const SpanKind spans : {SpanKind::kSingle, SpanKind::kSubword, SpanKind::kWord}) {
+      const auto sampler = Make(text, Config(seq_len, spans));
+      for (int64_t lane = 0; lane < 4; ++lane) {
+        for (int64_t step = 0; step < 30; ++step) {
+          const TextSample sample = Take(*sampler, lane, step);
+          if (spans == SpanKind::kWord) {
+            ASSERT_LE(Count(sample.is_masked), targets);
+          } else {
+            ASSERT_EQ(Count(sample.is_masked), targets);
+          }
+          for (int64_t i = 0; i < seq_len; ++i) {
+            if (sample.is_masked[i] == 0) {
+              ASSERT_EQ(sample.input_tokens[i], sample.tokens[i]);
+            } else {
+              ASSERT_EQ(sample.is_functional[i], 0);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Over whole runs of samples, not of the drawing function alone: the streams of steps and lanes are independent.
+TEST(MaskedSamplerTest, EightTenthsAreMaskedOneTenthRandomOneTenthKept) {
+  const MemoryText text = MemoryText::Random(40000, 12, 3);
+  const auto sampler = Make(text, Config(512, SpanKind::kSingle));
+  double targets = 0;
+  double masked = 0;
+  double kept = 0;
+  for (int64_t lane = 0; lane < 4; ++lane) {
+    for (int64_t step = 0; step < 300; ++step) {
+      const TextSample sample = Take(*sampler, lane, step);
+      for (size_t i = 0; i < sample.tokens.size(); ++i) {
+        if (sample.is_masked[i] == 0) continue;
+        ++targets;
+        masked += sample.input_tokens[i] == MemoryText::kMaskId ? 1 : 0;
+        kept += sample.input_tokens[i] == sample.tokens[i] ? 1 : 0;
+      }
+    }
+  }
+  ASSERT_EQ(targets, 4 * 300 * 77);
+  // Five standard deviations; a random token hits the mask or the token itself once in vocab_size.
+  const double by_chance = 0.1 / static_cast<double>(text.vocab_size());
+  for (const auto& [count, share] : {std::pair{masked, 0.8}, {kept, 0.1}}) {
+    const double probability = share + by_chance;
+    EXPECT_NEAR(
+        count, targets * probability, 5 * std::sqrt(targets * probability * (1 - probability)));
+  }
+}
+
+// In reading order, so that a backward lane masks the words of its text and not what would be words in its mirror image.
+TEST(MaskedSamplerTest, WordsAreMaskedWholeInBothDirections) {
+  const MemoryText text = MemoryText::Random(40000, 12, 4);
+  const auto sampler = Make(text, Config(128, SpanKind::kWord));
+  int64_t joined = 0;
+  for (int64_t lane = 0; lane < 4; ++lane) {
+    for (int64_t step = 0; step < 100; ++step) {
+      TextSample sample = Take(*sampler, lane, step);
+      if (sample.backward) {
+        std::reverse(sample.tokens.begin(), sample.tokens.end());
+        std::reverse(sample.is_masked.begin(), sample.is_masked.end());
+        std::reverse(sample.is_functional.begin(), sample.is_functional.end());
+      }
+      for (size_t i = 1; i < sample.tokens.size(); ++i) {
+        if (sample.is_functional[i] != 0 || sample.is_functional[i - 1] != 0) continue;
+        const bool goes_on = text.starts[sample.tokens[i] - MemoryText::kFirstId] == 0;
+        if (!goes_on) continue;
+        ASSERT_EQ(sample.is_masked[i], sample.is_masked[i - 1]) << "lane " << lane << " slot " << i;
+        joined += sample.is_masked[i];
+      }
+    }
+  }
+  EXPECT_GT(joined, 1000) << "the test saw hardly any word of several pieces";
+}
+
+// What makes a comparison of objectives one of objectives alone.
+TEST(MaskedSamplerTest, SpansAreThoseOfThePermutationObjectiveWithTheSameCount) {
+  const MemoryText text = MemoryText::Random(20000, 12, 5);
+  SamplingConfig config = Config(128, SpanKind::kSubword);
+  config.num_predict = 19;
+  const auto masked = Make(text, config);
+  config.functional_targets = false;
+  const auto plain = Make(text, config, SampleKind::kPairs);
+  for (int64_t lane = 0; lane < 4; ++lane) {
+    for (int64_t step = 0; step < 20; ++step)
+      ASSERT_EQ(Take(*masked, lane, step).is_masked, Take(*plain, lane, step).is_masked);
+  }
+}
+
+TEST(MaskedSamplerTest, SampleIsAFunctionOfSeedLaneAndStep) {
+  const MemoryText text = MemoryText::Random(20000, 12, 6);
+  const SamplingConfig config = Config(128, SpanKind::kSingle);
+  const auto sampler = Make(text, config);
+  const auto again = Make(text, config);
+  const auto other_seed = Make(text, config, SampleKind::kMaskedPairs, 18);
+  const TextSample sample = Take(*sampler, 1, 3);
+  Take(*again, 2, 9);  // what was drawn before does not matter
+  EXPECT_EQ(Take(*again, 1, 3).is_masked, sample.is_masked);
+  EXPECT_EQ(Take(*again, 1, 3).input_tokens, sample.input_tokens);
+  for (const TextSample& other :
+       {Take(*other_seed, 1, 3), Take(*sampler, 2, 3), Take(*sampler, 1, 4)})
+    EXPECT_NE(sample.is_masked, other.is_masked);
+  // An epoch later the same text has other targets and other corruption.
+  const TextSample later = Take(*sampler, 1, 3 + sampler->steps_per_epoch());
+  EXPECT_TRUE(std::equal(sample.tokens.begin(), sample.tokens.begin() + 64, later.tokens.begin()));
+  EXPECT_NE(sample.is_masked, later.is_masked);
+}
+
+// Another value here means that every denoising run changes: an order of draws was changed.
+TEST(MaskedSamplerTest, GoldenSample) {
+  const MemoryText text = MemoryText::Random(400, 6, 7);
+  SamplingConfig config = Config(24, SpanKind::kSingle);
+  config.mask_fraction = 0.5;
+  const TextSample sample = Take(*Make(text, config), 2, 5);
+  EXPECT_EQ(sample.tokens,
+            (std::vector<int32_t>{239, 238, 237, 236, 235, 234, 233, 232, 231, 230, 229, 228,
+                                  227, 226, 225, 224, 223, 4,   153, 152, 151, 150, 4,   3}));
+  EXPECT_EQ(sample.input_tokens,
+            (std::vector<int32_t>{6, 6,   237, 325, 235, 234, 6, 6,   6,   230, 229, 228,
+                                  6, 226, 225, 237, 6,   4,   6, 152, 151, 6,   4,   3}));
+  std::vector<int32_t> targets;
+  for (int32_t i = 0; i < 24; ++i) {
+    if (sample.is_masked[i] != 0) targets.push_back(i);
+  }
+  EXPECT_EQ(targets, (std::vector<int32_t>{0, 1, 3, 6, 7, 8, 12, 14, 15, 16, 18, 21}));
+}
+
+}  // namespace
+}  // namespace anyorder::data

@@ -1,0 +1,515 @@
+// The engine of GPUs over a library that pretends (fake_cublaslt.h): which descriptions it makes, what it pins, what tuning keeps.
+
+#include "kernels/cuda/gemm/gemm_cublaslt.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/philox.h"
+#include "core/base/whole_file.h"
+#include "kernels/arguments.h"
+#include "kernels/cuda/platform/runtime_emulated.h"
+#include "kernels/reference/operations.h"
+#include "tests/kernels/cuda/gemm/fake_cublaslt.h"
+#include "tests/testing/host_tensor.h"
+
+namespace anyorder::kernels::cuda {
+namespace {
+
+using anyorder::testing::FakeCublasLt;
+using anyorder::testing::kRefusedAtItsRun;
+using anyorder::testing::TheFakeCublasLt;
+using test::HostTensor;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Small integers: sums are exact, whatever their order.
+HostTensor Integers(DType dtype, Shape shape, int seed) {
+  HostTensor tensor(dtype, shape);
+  for (int64_t i = 0; i < tensor.size(); ++i)
+    tensor.Set(i, static_cast<double>((i * 7 + seed) % 11 - 5));
+  return tensor;
+}
+
+struct Case {
+  GemmSum sum = GemmSum::kB;
+  bool transpose_a = true;
+  bool transpose_b = false;
+  bool has_bias = false;
+  float beta = 0;
+  DType in = DType::kFloat32;
+  DType out = DType::kFloat32;
+  int64_t batch = 1;
+
+  std::string ToString() const {
+    return absl::StrCat(batch,
+                        " times, sum ",
+                        static_cast<int>(sum),
+                        transpose_a ? " aT" : " a",
+                        transpose_b ? " bT" : " b",
+                        has_bias ? " bias" : "",
+                        beta != 0 ? " add " : " ",
+                        std::string(Name(in)),
+                        " to ",
+                        std::string(Name(out)));
+  }
+};
+
+class GemmCublasLtTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kM = 6;
+  static constexpr int64_t kN = 10;
+  static constexpr int64_t kK = 4;
+
+  void SetUp() override {
+    std::string name = ::testing::TempDir() + "/gemm_cublaslt_XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    options_.table = folder_ + "/table.txt";
+    TheFakeCublasLt() = {};
+  }
+  void TearDown() override {
+    engine_.reset();
+    EXPECT_EQ(TheFakeCublasLt().num_objects, 0) << "what was made must be destroyed";
+    std::filesystem::remove_all(folder_);
+  }
+  // Another process, as far as tables are concerned.
+  void Start() {
+    engine_ = CublasLtGemm::Create(*runtime_, lt_, options_).value();
+    TheFakeCublasLt().num_products = TheFakeCublasLt().num_sums = 0;
+  }
+  // The arguments with their tensors on the device; `back` is what comes back from there, in order of c, a_sum, b_sum.
+  std::vector<std::vector<double>> OnDevice(const GemmArgs& args) {
+    GemmArgs there = args;
+    std::vector<void*> blocks;
+    // All products of a batch, and what lies between them.
+    const auto whole = [&](auto view, int64_t step) {
+      if (view.is_null()) return view;
+      const int64_t elements = (args.batch.count - 1) * step + view.num_elements();
+      return decltype(view)(view.raw(), view.dtype(), {elements});
+    };
+    const auto send = [&](auto& view, int64_t step) {
+      if (view.is_null()) return;
+      const auto all = whole(view, step);
+      blocks.push_back(runtime_->AllocateDevice(all.num_bytes()).value());
+      Copy(all, blocks.back());
+      view = {blocks.back(), view.dtype(), view.shape()};
+    };
+    send(there.a, args.batch.a);
+    send(there.b, args.batch.b);
+    send(there.bias, args.batch.bias);
+    send(there.c, args.batch.c);
+    send(there.a_sum, args.batch.sum);
+    send(there.b_sum, args.batch.sum);
+    engine_->Run(there, runtime_->main_stream());
+    if (captures_) RunAsGraph(there);
+    std::vector<std::vector<double>> results;
+    results.push_back(Fetch(whole(there.c, args.batch.c)));
+    for (const TensorView& view : {there.a_sum, there.b_sum})
+      results.push_back(Fetch(whole(view, args.batch.sum)));
+    for (void* const block : blocks)
+      runtime_->FreeDevice(block);
+    return results;
+  }
+  void RunAsGraph(const GemmArgs& there) {
+    const StreamView stream = runtime_->main_stream();
+    GraphView graph;
+    runtime_->BeginCapture(stream);
+    engine_->Run(there, stream);
+    runtime_->EndCapture(stream, &graph);
+    runtime_->Launch(graph, stream);
+    runtime_->Synchronize(stream);
+    runtime_->DestroyGraph(graph);
+  }
+  void Copy(const ConstTensorView& host, void* device) {
+    void* const pinned = runtime_->AllocatePinned(host.num_bytes()).value();
+    std::memcpy(pinned, host.raw(), static_cast<size_t>(host.num_bytes()));
+    runtime_->CopyToDevice(pinned, device, host.num_bytes(), {});
+    runtime_->FreePinned(pinned);
+  }
+  std::vector<double> Fetch(const TensorView& device) {
+    if (device.is_null()) return {};
+    HostTensor host(device.dtype(), device.shape());
+    void* const pinned = runtime_->AllocatePinned(device.num_bytes()).value();
+    runtime_->CopyToHost(device.raw(), pinned, device.num_bytes(), {});
+    runtime_->Synchronize(runtime_->main_stream());
+    std::memcpy(host.view().raw(), pinned, static_cast<size_t>(device.num_bytes()));
+    runtime_->FreePinned(pinned);
+    return host.Values();
+  }
+
+  // One call, here and by the reference. The products of a batch have one b, and gaps between all else.
+  void RunAndCompare(const Case& of) {
+    const int64_t sums = of.sum == GemmSum::kA ? kM : kN;
+    const GemmBatch batch{.count = of.batch,
+                          .a = kM * kK + 1,
+                          .b = 0,
+                          .bias = kN + 3,
+                          .c = kM * kN + 4,
+                          .sum = sums + 1};
+    const HostTensor a = Integers(of.in, {of.batch, batch.a}, 1);
+    const HostTensor b = Integers(of.in, {kK * kN}, 5);
+    const HostTensor bias = Integers(of.in, {of.batch, batch.bias}, 3);
+    HostTensor c = Integers(of.out, {of.batch, batch.c}, 2);
+    HostTensor sum = Integers(DType::kFloat32, {of.batch, batch.sum}, 9);
+    GemmArgs args;
+    args.batch = batch;
+    args.a = a.view().Slice(0, of.transpose_a ? Shape{kK, kM} : Shape{kM, kK});
+    args.b = b.view().Reshape(of.transpose_b ? Shape{kN, kK} : Shape{kK, kN});
+    args.transpose_a = of.transpose_a;
+    args.transpose_b = of.transpose_b;
+    if (of.has_bias) args.bias = bias.view().Slice(0, {kN});
+    args.beta = of.beta;
+    args.c = c.view().Slice(0, {kM, kN});
+    if (of.sum == GemmSum::kA) args.a_sum = sum.view().Slice(0, {sums});
+    if (of.sum == GemmSum::kB) args.b_sum = sum.view().Slice(0, {sums});
+    CheckArguments(args);
+    const std::vector<std::vector<double>> results = OnDevice(args);
+    reference::Gemm(args);
+    const auto expect = [&](const std::vector<double>& found, const HostTensor& expected) {
+      std::vector<double> values = expected.Values();
+      values.resize(found.size());  // without the gap behind the last product
+      EXPECT_EQ(found, values) << of.ToString();
+    };
+    expect(results[0], c);
+    if (of.sum != GemmSum::kNone) expect(results[of.sum == GemmSum::kA ? 1 : 2], sum);
+  }
+  // All that the contract has.
+  template <typename Function>
+  static void ForEachCase(Function&& function) {
+    for (int options = 0; options < 128; ++options) {
+      for (const GemmSum sum : {GemmSum::kNone, GemmSum::kA, GemmSum::kB}) {
+        Case of{sum, (options & 1) != 0, (options & 2) != 0, (options & 4) != 0};
+        of.beta = (options & 8) != 0 ? 1.0f : 0.0f;
+        of.in = (options & 16) != 0 ? DType::kBFloat16 : DType::kFloat32;
+        of.out = (options & 32) != 0 ? of.in : DType::kFloat32;
+        of.batch = (options & 64) != 0 ? 3 : 1;
+        if (sum != GemmSum::kNone && of.has_bias) continue;
+        if (sum == GemmSum::kA ? !of.transpose_a : sum == GemmSum::kB && of.transpose_b) continue;
+        function(of);
+      }
+    }
+  }
+  // The same product, and whether the library made its sum.
+  bool IsFused() {
+    TheFakeCublasLt().num_products = TheFakeCublasLt().num_sums = 0;
+    RunAndCompare({});
+    EXPECT_EQ(TheFakeCublasLt().num_products + TheFakeCublasLt().num_sums, 1);
+    return TheFakeCublasLt().num_sums == 1;
+  }
+  std::string TableText() { return ReadWholeFile(options_.table).value(); }
+  // The table of this GPU and library, beside one that is not theirs.
+  std::string PathBeside() {
+    return absl::StrCat(options_.table, ".emulated-GPU-sm_80-", TheFakeCublasLt().version);
+  }
+  std::string TextBeside() { return ReadWholeFile(PathBeside()).value(); }
+  // What Start says.
+  std::string StartAndListen() {
+    ::testing::internal::CaptureStderr();
+    Start();
+    return ::testing::internal::GetCapturedStderr();
+  }
+  // Of the last product in the table.
+  TunedGemm Tune() {
+    TunedGemm tuned;
+    EXPECT_TRUE(engine_->Tune([&tuned](const TunedGemm& one) { tuned = one; }).ok());
+    return tuned;
+  }
+  // With a table of which tuning has found that the library makes the sum faster than a kernel of its own.
+  void StartTuned() {
+    TheFakeCublasLt().products = {1};
+    Start();
+    EXPECT_FALSE(IsFused());
+    EXPECT_TRUE(Tune().fuses_sum);
+    Start();
+    EXPECT_TRUE(IsFused());
+  }
+
+  const std::unique_ptr<Runtime> runtime_ =
+      emulation::MakeEmulatedRuntime({.schedule = {},
+                                      .memory_bytes = int64_t{1} << 30,
+                                      .fuses_sums = true,
+                                      .milliseconds = &TheFakeCublasLt().milliseconds});
+  const CublasLt lt_ = anyorder::testing::FakeCublasLtFunctions();
+  GemmOptions options_;
+  bool captures_ = false;  // every product runs again, in a graph
+  std::string folder_;
+  std::unique_ptr<CublasLtGemm> engine_;
+};
+
+// Transposes, bias, beta, dtypes and batches; sums of either operand, apart until they are tuned and fused from then on.
+TEST_F(GemmCublasLtTest, MakesProductsAndSumsOfTheContract) {
+  TheFakeCublasLt().products = {1};
+  for (const bool fuses_sums : {false, true}) {
+    options_.table = folder_ + (fuses_sums ? "/tuned.txt" : "/plain.txt");
+    int num_sums = 0;
+    const auto run_all = [&] {
+      Start();
+      num_sums = 0;
+      ForEachCase([&](const Case& of) {
+        const bool may_fuse =
+            of.sum != GemmSum::kNone && of.out == DType::kFloat32 && of.batch == 1;
+        if (fuses_sums && (!may_fuse || of.beta == 0)) return;
+        RunAndCompare(of);
+        num_sums += may_fuse ? 1 : 0;
+      });
+    };
+    run_all();
+    EXPECT_EQ(TheFakeCublasLt().num_sums, 0);
+    EXPECT_GT(num_sums, 0);
+    if (!fuses_sums) continue;
+    Tune();
+    run_all();
+    EXPECT_EQ(TheFakeCublasLt().num_sums, num_sums);
+  }
+}
+
+TEST_F(GemmCublasLtTest, WithoutAnyAlgorithmOurKernelsMakeBoth) {
+  TheFakeCublasLt().products = TheFakeCublasLt().sums = {};
+  Start();
+  RunAndCompare({});
+  RunAndCompare({.sum = GemmSum::kA});
+  RunAndCompare({.has_bias = false, .batch = 2});
+  EXPECT_EQ(TheFakeCublasLt().num_products + TheFakeCublasLt().num_sums, 0);
+  EXPECT_EQ(engine_->num_pinned(), 0);
+}
+
+// A run that is resumed must make its sums the way it did, even where the library has got better.
+TEST_F(GemmCublasLtTest, WhoMakesASumIsPinned) {
+  Start();
+  EXPECT_FALSE(IsFused()) << "nobody has measured it";
+  EXPECT_THAT(TableText(), HasSubstr(" bsum-apart "));
+  Start();
+  EXPECT_EQ(engine_->num_pinned(), 1);
+  EXPECT_FALSE(IsFused());
+  StartTuned();
+  EXPECT_THAT(TableText(), HasSubstr(" bsum-fused "));
+  Start();
+  EXPECT_TRUE(IsFused());
+}
+
+TEST_F(GemmCublasLtTest, APinnedSumThatTheLibraryRefusesIsChosenAnew) {
+  StartTuned();
+  TheFakeCublasLt().sums = {};
+  TheFakeCublasLt().refusal = CUBLAS_STATUS_INVALID_VALUE;
+  Start();
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(IsFused());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("bits may differ"));
+  EXPECT_THAT(TableText(), HasSubstr(" bsum-apart "));
+}
+
+TEST_F(GemmCublasLtTest, ATableOfAnotherLibraryStaysAndOneBesideItIsPinned) {
+  StartTuned();
+  const std::string first = TableText();
+  TheFakeCublasLt().version = 140000;
+  EXPECT_THAT(
+      StartAndListen(),
+      HasSubstr(absl::StrCat("'",
+                             options_.table,
+                             "' pins products for emulated GPU, sm_80 and cuBLASLt 130001, "
+                             "here are emulated GPU, sm_80 and 140000: it is left as it "
+                             "is and '",
+                             PathBeside(),
+                             "' used, which is not there yet: algorithms are chosen anew, bits may "
+                             "differ from here on")));
+  EXPECT_FALSE(IsFused());
+  EXPECT_EQ(TableText(), first);
+  EXPECT_THAT(TextBeside(), HasSubstr("library 140000\n"));
+  EXPECT_THAT(TextBeside(), HasSubstr(" bsum-apart "));
+  // Every start there has the bits of the first, and what comes out of a start on the first pair is untouched by all that.
+  EXPECT_THAT(StartAndListen(), Not(HasSubstr("bits may differ")));
+  EXPECT_FALSE(IsFused());
+  TheFakeCublasLt().version = 130001;
+  EXPECT_EQ(StartAndListen(), "");
+  EXPECT_TRUE(IsFused());
+  EXPECT_EQ(TableText(), first);
+}
+
+TEST_F(GemmCublasLtTest, TuningBesideATableOfAnotherLibraryLeavesThatOne) {
+  StartTuned();
+  const std::string first = TableText();
+  TheFakeCublasLt().version = 140000;
+  Start();
+  EXPECT_FALSE(IsFused());
+  EXPECT_TRUE(Tune().fuses_sum);
+  EXPECT_EQ(TableText(), first);
+  EXPECT_THAT(TextBeside(), HasSubstr(" bsum-fused "));
+}
+
+TEST_F(GemmCublasLtTest, ATableBesideThatIsNotOfHereIsAnError) {
+  Start();
+  RunAndCompare({});
+  TheFakeCublasLt().version = 140000;
+  std::filesystem::copy(options_.table, PathBeside());
+  engine_.reset();
+  const absl::Status status = CublasLtGemm::Create(*runtime_, lt_, options_).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("move it away"));
+  EXPECT_EQ(TextBeside(), TableText());
+}
+
+TEST_F(GemmCublasLtTest, ATableOfAnEarlierVersionIsLeftWithALine) {
+  for (const char* const title : {"anyorder gemm table 1", "anyorder gemm table 2"}) {
+    const std::string earlier = absl::StrCat(title, "\nchip x\nlibrary 1\nend 0\n");
+    std::ofstream(options_.table) << earlier;
+    std::filesystem::remove(PathBeside());
+    EXPECT_THAT(
+        StartAndListen(),
+        HasSubstr(absl::StrCat("table.txt': line 1: '",
+                               title,
+                               "' is of an earlier version: it is left as it is and '",
+                               PathBeside(),
+                               "' used, which is not there yet: algorithms are chosen anew")));
+    RunAndCompare({});
+    EXPECT_EQ(TableText(), earlier);
+    EXPECT_THAT(TextBeside(), HasSubstr("anyorder gemm table 3\n"));
+  }
+}
+
+// Checks promise what a run may not keep; the first one shows it, and no graph is captured before that.
+TEST_F(GemmCublasLtTest, ATunedSumThatIsRefusedAtItsFirstRunIsMadeApart) {
+  for (const cublasStatus_t refusal : {CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_INVALID_VALUE}) {
+    std::filesystem::remove(options_.table);
+    engine_.reset();
+    captures_ = false;
+    TheFakeCublasLt() = {};
+    StartTuned();
+    captures_ = true;
+    TheFakeCublasLt().sums = {kRefusedAtItsRun};
+    TheFakeCublasLt().refusal = refusal;
+    Start();
+    ::testing::internal::CaptureStderr();
+    RunAndCompare({});
+    RunAndCompare({});
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("bits may differ"));
+    EXPECT_EQ(TheFakeCublasLt().num_products, 4);
+    EXPECT_EQ(TheFakeCublasLt().num_sums, 0);
+    EXPECT_THAT(TableText(), HasSubstr("sum-apart "));
+    // Neither is it tried again where the library has got better.
+    TheFakeCublasLt().sums = {0};
+    Start();
+    RunAndCompare({});
+    EXPECT_EQ(TheFakeCublasLt().num_sums, 0);
+  }
+}
+
+// Later it would change bits without a word; and it is no answer about a sum, which was made before.
+TEST_F(GemmCublasLtTest, ASumThatRanAndIsRefusedEndsTheProgram) {
+  StartTuned();
+  TheFakeCublasLt().sums = {kRefusedAtItsRun};
+  EXPECT_DEATH(RunAndCompare({}), "cuBLASLt status 15");
+}
+
+// By the library's clock, on which our kernels take no time.
+TEST_F(GemmCublasLtTest, TuningKeepsTheFasterOfFusedAndApart) {
+  constexpr int kSlow = 6;
+  TheFakeCublasLt().sums = {kSlow};
+  Start();
+  EXPECT_FALSE(IsFused());
+  EXPECT_FALSE(Tune().fuses_sum);
+  EXPECT_THAT(TableText(), HasSubstr(" bsum-apart "));
+  Start();
+  EXPECT_FALSE(IsFused());
+
+  TheFakeCublasLt().products = {kSlow};
+  TheFakeCublasLt().sums = {kSlow, 0};
+  const TunedGemm tuned = Tune();
+  EXPECT_TRUE(tuned.fuses_sum);
+  EXPECT_EQ(tuned.candidates, 3);
+  EXPECT_EQ(tuned.unsteady, 0);
+  EXPECT_EQ(tuned.best_microseconds, 0);
+  EXPECT_EQ(tuned.before_microseconds, 1000 * kSlow);
+  Start();
+  EXPECT_TRUE(IsFused());
+}
+
+// Operands whose sums were exact would pass any order as the same bits.
+TEST(TuningOperandTest, SumsDependOnTheirOrder) {
+  RandomStream random(1, RandomPurpose::kInit, 0, 0);
+  std::vector<float> narrow, wide;
+  for (int i = 0; i < 1024; ++i) {
+    const uint32_t word = TuningOperand(random.Next());
+    wide.push_back(std::bit_cast<float>(word));
+    narrow.push_back(std::bit_cast<float>(word << 16));  // as bf16, the lower half
+  }
+  for (std::vector<float> x : {narrow, wide}) {
+    std::set<float> sums;
+    for (int order = 0; order < 16; ++order) {
+      std::rotate(x.begin(), x.begin() + 100, x.end());
+      sums.insert(std::accumulate(x.begin(), x.end(), 0.0f));
+    }
+    EXPECT_GT(sums.size(), 2u);
+  }
+}
+
+// NVIDIA does not say that a fused sum has the same bits each time.
+TEST_F(GemmCublasLtTest, TuningRefusesASumThatDoesNotRepeat) {
+  TheFakeCublasLt().products = {6};
+  TheFakeCublasLt().sums_differ = true;
+  Start();
+  RunAndCompare({.beta = 1});
+  const TunedGemm tuned = Tune();
+  EXPECT_FALSE(tuned.fuses_sum);
+  EXPECT_EQ(tuned.unsteady, 1);
+  EXPECT_EQ(tuned.best_microseconds, 6000);
+  EXPECT_THAT(TableText(), HasSubstr(" bsum-apart "));
+}
+
+// Whatever runs is better than what does not, and what repeats than what does not.
+TEST_F(GemmCublasLtTest, TuningReplacesAnAlgorithmThatDoesNotRunOrRepeat) {
+  StartTuned();
+  TheFakeCublasLt().sums = {kRefusedAtItsRun};
+  TheFakeCublasLt().products = {kRefusedAtItsRun, 6};
+  Start();
+  TunedGemm tuned = Tune();
+  EXPECT_LT(tuned.before_microseconds, 0);
+  EXPECT_EQ(tuned.best_microseconds, 6000);
+  EXPECT_EQ(tuned.candidates, 3);
+  EXPECT_FALSE(tuned.fuses_sum);
+  EXPECT_THAT(TableText(), HasSubstr(" bsum-apart "));
+  // The one that was tuned runs.
+  Start();
+  EXPECT_FALSE(IsFused());
+  // Where none does, the table keeps what it had.
+  const std::string before = TableText();
+  TheFakeCublasLt().products = {kRefusedAtItsRun, kRefusedAtItsRun};
+  Start();
+  tuned = Tune();
+  EXPECT_LT(tuned.best_microseconds, 0);
+  EXPECT_EQ(TableText(), before);
+
+  engine_.reset();
+  TheFakeCublasLt() = {};
+  std::filesystem::remove(options_.table);
+  StartTuned();
+  TheFakeCublasLt().sums_differ = true;
+  tuned = Tune();
+  EXPECT_EQ(tuned.before_microseconds, 0);
+  EXPECT_EQ(tuned.unsteady, 2) << "the table's, and the same as a candidate";
+  EXPECT_EQ(tuned.best_microseconds, 1000);
+  EXPECT_FALSE(tuned.fuses_sum);
+}
+
+// It is none of the candidates, and what is chosen in its place may be as fast as the fastest of them.
+TEST_F(GemmCublasLtTest, TuningReplacesAnAlgorithmThatIsRefused) {
+  StartTuned();
+  TheFakeCublasLt().sums = {};
+  Start();
+  EXPECT_FALSE(Tune().fuses_sum);
+  EXPECT_THAT(TableText(), HasSubstr(" bsum-apart "));
+}
+
+}  // namespace
+}  // namespace anyorder::kernels::cuda

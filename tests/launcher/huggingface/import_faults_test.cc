@@ -1,0 +1,236 @@
+// One spoilt thing a case: what `anyorder import` says about it.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+#include "launcher/huggingface/import_hf.h"
+#include "launcher/huggingface/spiece_file.h"
+#include "tests/launcher/huggingface/hf_directory.h"
+
+namespace anyorder::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kQuery[] = "transformer.layer.1.rel_attn.q";
+
+struct Fault {
+  const char* name;
+  std::function<void(HfDirectory&)> spoil;
+  std::vector<std::string> parts;  // of the message
+};
+
+void PrintTo(const Fault& fault, std::ostream* out) {
+  *out << fault.name;
+}
+
+void SetConfig(HfDirectory& model, const char* key, const nlohmann::ordered_json& value) {
+  model.config[key] = value;
+}
+
+std::vector<Fault> ConfigFaults() {
+  const auto set = [](const char* key, const nlohmann::ordered_json& value) {
+    return [key, value](HfDirectory& model) { SetConfig(model, key, value); };
+  };
+  const auto remove = [](const char* key) {
+    return [key](HfDirectory& model) { model.config.erase(key); };
+  };
+  return {
+      {"MissingSize", remove("n_layer"), {"config.json", "'n_layer' is missing"}},
+      {"MissingVocabulary", remove("vocab_size"), {"config.json", "'vocab_size' is missing"}},
+      {"WrongType",
+       set("d_model", "8"),
+       {"config.json", "'d_model' is \"8\" but must be a whole number"}},
+      {"NotWhole", set("n_head", 2.5), {"'n_head' is 2.5 but must be a whole number from 1"}},
+      {"Negative", set("d_inner", -1), {"'d_inner' is -1"}},
+      {"Enormous", set("n_layer", 1e18), {"'n_layer' is 1e+18"}},
+      {"Unsigned", set("mem_len", uint64_t{1} << 63), {"'mem_len' is 9223372036854775808"}},
+      {"NotABool", set("untie_r", 1), {"'untie_r' is 1 but must be true or false"}},
+      {"NotANumber", set("dropout", "a lot"), {"'dropout' is \"a lot\" but must be a number"}},
+      {"HeadsDoNotFit",
+       set("d_head", 3),
+       {"'n_head' * 'd_head' is 2 * 3 but must be 'd_model' = 8"}},
+      {"HeadsDoNotDivide", set("n_head", 3), {"3 * 2 but must be 'd_model' = 8"}},
+      {"TwoVocabularies", set("n_token", 15), {"'n_token' is 15 but 'vocab_size' is 14"}},
+      {"OneWayAttention", set("attn_type", "uni"), {"'attn_type' is \"uni\"", "set it to \"bi\""}},
+      {"SameLength", set("same_length", true), {"'same_length' is true"}},
+      {"Untied", set("tie_word_embeddings", false), {"'tie_word_embeddings' is false"}},
+      {"OtherModel", set("model_type", "bert"), {"'model_type' is \"bert\", not \"xlnet\""}},
+      {"NoModelType", remove("model_type"), {"'model_type' is \"(none)\""}},
+      {"OtherActivation",
+       set("ff_activation", "silu"),
+       {"'ff_activation' is \"silu\" but must be \"gelu_new\""}},
+      // Sizes that are fine by themselves, but not those of the weights.
+      {"MoreLayers",
+       set("n_layer", 3),
+       {"model.safetensors", "no tensor 'transformer.layer.2.rel_attn.q' [8, 2, 4]"}},
+      {"FewerLayers",
+       set("n_layer", 1),
+       {"model.safetensors", "'transformer.layer.1.", "is unknown"}},
+      {"WiderFeedForward",
+       set("d_inner", 16),
+       {"'transformer.layer.0.ff.layer_1.weight' is [12, 8] but config.json makes it [16, 8]"}},
+      {"OtherVocabularySize",
+       set("vocab_size", 13),
+       {"'transformer.word_embedding.weight' is [14, 8] but config.json makes it [13, 8]"}},
+  };
+}
+
+std::vector<Fault> TensorFaults() {
+  const auto with_value = [](float value) {
+    return [value](HfDirectory& model) {
+      model.Tensor(kQuery).bytes.replace(4 * 33, 4, BytesOf(std::vector<float>{value}));
+    };
+  };
+  return {
+      {"MissingTensor",
+       [](HfDirectory& model) { model.Remove(kQuery); },
+       {"model.safetensors", "no tensor 'transformer.layer.1.rel_attn.q' [8, 2, 4]"}},
+      {"MissingOutputBias",
+       [](HfDirectory& model) { model.Remove("lm_loss.bias"); },
+       {"no tensor 'lm_loss.bias' [14]", "save an XLNetLMHeadModel"}},
+      {"BareModel",
+       [](HfDirectory& model) {
+         for (HfTensor& tensor : model.tensors) {
+           if (tensor.entry.name.rfind("transformer.", 0) == 0) tensor.entry.name.erase(0, 12);
+         }
+       },
+       {"without 'transformer.': it is an XLNetModel"}},
+      {"UnknownTensor",
+       [](HfDirectory& model) { model.Add("transformer.adapter", {3}, 0); },
+       {"model.safetensors", "'transformer.adapter' [3] is unknown"}},
+      {"WrongShape",
+       [](HfDirectory& model) {
+         model.Tensor(kQuery).entry.shape = {8, 4, 2};
+       },
+       {"'transformer.layer.1.rel_attn.q' is [8, 4, 2] but config.json makes it [8, 2, 4]"}},
+      {"WrongType",
+       [](HfDirectory& model) { model.Tensor(kQuery).entry.dtype = DType::kInt32; },
+       {"'transformer.layer.1.rel_attn.q' is I32 but must be F32, F16 or BF16"}},
+      {"NotANumber",
+       with_value(std::numeric_limits<float>::quiet_NaN()),
+       {"'transformer.layer.1.rel_attn.q' holds nan as element 33"}},
+      {"Infinity",
+       with_value(-std::numeric_limits<float>::infinity()),
+       {"'transformer.layer.1.rel_attn.q' holds -inf as element 33"}},
+      {"FewerPieces",
+       [](HfDirectory& model) { model.pieces.pop_back(); },
+       {"spiece.model", "has 13 pieces but config.json says 'vocab_size' 14"}},
+      {"SpecialPiecesMoved",
+       [](HfDirectory& model) { std::swap(model.pieces[3], model.pieces[4]); },
+       {"spiece.model", "<cls> has id 4, not 3", "<sep> has id 3, not 4"}},
+      {"SpecialPieceMissing",
+       [](HfDirectory& model) { model.pieces[6].first = "[MASK]"; },
+       {"<mask> is missing"}},
+      {"SpecialPieceOfAnotherKind",
+       [](HfDirectory& model) { model.pieces[7].second = 1; },
+       {"<eod> is a normal piece, not a control piece"}},
+  };
+}
+
+class ImportFaultTest : public ::testing::TestWithParam<Fault> {};
+
+TEST_P(ImportFaultTest, IsToldInOneLineAndNothingIsWritten) {
+  const fs::path root = fs::path(::testing::TempDir()) / (std::string("fault.") + GetParam().name);
+  fs::remove_all(root);
+  HfDirectory model;
+  GetParam().spoil(model);
+  model.Write((root / "hf").string());
+  const absl::Status status =
+      ImportHuggingFace({(root / "hf").string(), (root / "run").string(), "", {}});
+  EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
+  for (const std::string& part : GetParam().parts)
+    EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+  EXPECT_THAT(std::string(status.message()), Not(HasSubstr("\n")));
+  EXPECT_EQ(std::distance(fs::directory_iterator(root), fs::directory_iterator()), 1)
+      << "something was left behind";
+  fs::remove_all(root);
+}
+
+const auto kNameOf = [](const auto& info) { return std::string(info.param.name); };
+INSTANTIATE_TEST_SUITE_P(Config, ImportFaultTest, ::testing::ValuesIn(ConfigFaults()), kNameOf);
+INSTANTIATE_TEST_SUITE_P(Tensor, ImportFaultTest, ::testing::ValuesIn(TensorFaults()), kNameOf);
+
+class DamagedWeightsTest : public ::testing::Test {
+ protected:
+  DamagedWeightsTest() : root_(fs::path(::testing::TempDir()) / "damaged_weights") {
+    fs::remove_all(root_);
+    HfDirectory().Write((root_ / "hf").string());
+    weights_ = (root_ / "hf" / "model.safetensors").string();
+    std::ifstream file(weights_, std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    bytes_ = text.str();
+  }
+  ~DamagedWeightsTest() override { fs::remove_all(root_); }
+
+  void ExpectDamage(const std::string& bytes, const std::string& part) {
+    WriteFile(weights_, bytes);
+    const absl::Status status =
+        ImportHuggingFace({(root_ / "hf").string(), (root_ / "run").string(), "", {}});
+    EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(weights_));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("fetch or convert"));
+    EXPECT_FALSE(fs::exists(root_ / "run"));
+  }
+  std::string WithText(const std::string& from, const std::string& to) const {
+    std::string bytes = bytes_;
+    const size_t at = bytes.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return bytes.replace(at, from.size(), to);
+  }
+
+  const fs::path root_;
+  std::string weights_;
+  std::string bytes_;
+};
+
+TEST_F(DamagedWeightsTest, AreToldFromWholeOnes) {
+  ExpectDamage("", "shorter than its length field");
+  ExpectDamage(bytes_.substr(0, 100), "beyond the file's end");
+  ExpectDamage(bytes_.substr(0, bytes_.size() - 1), "its header describes");
+  ExpectDamage(bytes_ + "x", "its header describes");
+  std::string long_header = bytes_;
+  long_header[7] = 1;
+  ExpectDamage(long_header, "header length");
+  ExpectDamage(WithText("{\"__meta", "{[__meta"), "not a JSON object");
+  // The first tensor of the file is mask_emb, 32 bytes.
+  ExpectDamage(WithText("\"data_offsets\":[0,32]", "\"data_offsets\":[4,36]"), "gap or overlap");
+  ExpectDamage(WithText("\"data_offsets\":[0,32]", "\"data_offsets\":[0,28]"), "do not fit");
+  ExpectDamage(WithText("\"dtype\":\"F32\"", "\"dtype\":\"F64\""), "do not fit");
+  ExpectDamage(WithText("\"dtype\":\"F32\"", "\"dtype\":\"C64\""), "'C64'");
+}
+
+TEST(SpieceFileTest, OnlyAWholeModelIsRead) {
+  const std::vector<std::pair<std::string, int>> pieces = HfDirectory().pieces;
+  const std::string model = SentencePieceModel(pieces);
+  const auto parsed = ParsePieces(model, "x");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  ASSERT_EQ(parsed->size(), pieces.size());
+  for (size_t id = 0; id < pieces.size(); ++id) {
+    EXPECT_EQ((*parsed)[id].text, pieces[id].first);
+    EXPECT_EQ(static_cast<int>((*parsed)[id].type), pieces[id].second);
+  }
+  EXPECT_TRUE(absl::IsDataLoss(ParsePieces("", "x").status()));
+  EXPECT_TRUE(absl::IsDataLoss(ParsePieces("this is a text", "x").status()));
+  // A cut is seen, or leaves fewer pieces, which the size of the vocabulary tells.
+  for (size_t bytes = 0; bytes + 9 < model.size(); ++bytes) {
+    const auto cut = ParsePieces(absl::string_view(model).substr(0, bytes), "x");
+    EXPECT_TRUE(!cut.ok() || cut->size() < pieces.size()) << bytes;
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::launcher

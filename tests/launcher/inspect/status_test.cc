@@ -1,0 +1,286 @@
+// `anyorder status`: what it joins from the run's files and from Slurm, whose scontrol is a script here; the real one is asked
+// in tests/slurm.
+
+#include "core/base/status.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+
+#include "ckpt/file_system.h"
+#include "ckpt/lease.h"
+#include "core/train/run/metrics.h"
+#include "launcher/inspect/status_facts.h"
+#include "launcher/inspect/status_report.h"
+#include "launcher/inspect/status_watch.h"
+#include "launcher/slurm/slurm_view.h"
+#include "tests/launcher/inspect/written_run.h"
+
+namespace anyorder::launcher {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+// What Slurm 22.05 prints, shortened.
+constexpr char kRunning[] =
+    "JobId=42 JobName=my Reason=bad name UserId=me(1) GroupId=me(1) JobState=RUNNING Reason=None "
+    "Dependency=(null) Requeue=1 Restarts=2 BatchFlag=1 Reboot=0 ExitCode=0:0 RunTime=1-00:10:00 "
+    "TimeLimit=1-04:00:00 StartTime=2026-01-02T03:04:05 Partition=long AllocNode:Sid=head:1 "
+    "ReqNodeList=(null) ExcNodeList=(null) NodeList=n[1-2,4] NumNodes=3 NumCPUs=6";
+
+TEST(SlurmView, ReadsARunningJobWhateverItsName) {
+  const auto job = ParseSlurmJob(kRunning);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->id, 42);
+  EXPECT_EQ(job->state, "RUNNING");
+  EXPECT_EQ(job->reason, "");
+  EXPECT_EQ(job->nodes, "n[1-2,4]");
+  EXPECT_EQ(job->num_nodes, 3);
+  EXPECT_EQ(job->restarts, 2);
+  EXPECT_EQ(job->partition, "long");
+  EXPECT_EQ(job->dependency, "");
+  EXPECT_EQ(job->exit_code, "");
+  EXPECT_EQ(job->run_time, absl::Hours(24) + absl::Minutes(10));
+  EXPECT_EQ(job->time_left, absl::Hours(3) + absl::Minutes(50));
+  EXPECT_FALSE(job->start.has_value());
+  EXPECT_TRUE(job->IsRunning());
+}
+
+TEST(SlurmView, ReadsAWaitingJob) {
+  const auto job = ParseSlurmJob(
+      "JobId=7 JobName=x UserId=me(1) JobState=PENDING Reason=Dependency Dependency=afterok:6 "
+      "Restarts=0 ExitCode=0:0 RunTime=00:00:00 TimeLimit=UNLIMITED StartTime=2026-01-02T03:04:05 "
+      "Partition=a,b NodeList= NumNodes=2-2");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_TRUE(job->IsQueued());
+  EXPECT_EQ(job->dependency, "afterok:6");
+  EXPECT_EQ(job->num_nodes, 2);
+  EXPECT_FALSE(job->time_left.has_value());
+  EXPECT_EQ(job->start,
+            absl::FromCivil(absl::CivilSecond(2026, 1, 2, 3, 4, 5), absl::LocalTimeZone()));
+}
+
+TEST(SlurmView, RefusesWhatIsNoJob) {
+  EXPECT_TRUE(absl::IsDataLoss(ParseSlurmJob("").status()));
+  EXPECT_TRUE(absl::IsDataLoss(ParseSlurmJob("No jobs in the system").status()));
+}
+
+// A run of job 42 and a scontrol of the test's own, first in PATH.
+class JoinedStatus : public ::testing::Test {
+ protected:
+  JoinedStatus() : path_(getenv("PATH")) {
+    run_.Record("created", 0, R"("run_id":"r")");
+    run_.Record("start",
+                0,
+                R"("run_id":"r","incarnation":1,"ranks":4,"slurm_job":42,"slurm_restart":0,)"
+                R"("nodes":["n1","n2"])");
+    setenv("PATH", absl::StrCat(run_.path(), "/bin:", path_).c_str(), 1);
+  }
+  ~JoinedStatus() override { setenv("PATH", path_.c_str(), 1); }
+
+  void Scontrol(const std::string& script) const {
+    const std::string file = run_.path() + "/bin/scontrol";
+    std::filesystem::create_directories(run_.path() + "/bin");
+    run_.Append("bin/scontrol", absl::StrCat("#!/bin/sh\n", script, "\n"));
+    std::filesystem::permissions(file, std::filesystem::perms::owner_all);
+  }
+  StatusFacts Collect() const {
+    const auto facts = StatusCollector(run_.path()).Collect();
+    EXPECT_TRUE(facts.ok()) << facts.status();
+    return facts.value_or(StatusFacts{});
+  }
+
+  const std::string path_;
+  WrittenRun run_;
+};
+
+TEST_F(JoinedStatus, TheScreenHasSlurmsViewAndTheRuns) {
+  Scontrol(absl::StrCat("echo '", kRunning, "'"));
+  run_.Step(1, 1, 1000);
+  run_.Step(2, 1, 1200, R"(,"eval_loss":3.5,"eval_ms":50)");
+  const StatusFacts facts = Collect();
+  EXPECT_EQ(facts.step, 2);
+  EXPECT_EQ(facts.per_step, absl::Milliseconds(200));
+  const std::string screen = StatusScreen(facts);
+  EXPECT_THAT(screen, HasSubstr("job 42 RUNNING on n[1-2,4], partition long, 3 h 50 min left"));
+  EXPECT_THAT(screen, HasSubstr("3.9980"));
+  EXPECT_THAT(screen, HasSubstr("3.5000 after step 2"));
+  EXPECT_THAT(screen, HasSubstr("committed    nothing yet"));
+  EXPECT_THAT(StatusJsonLine(facts), HasSubstr(R"("num_nodes":3,"restarts":2)"));
+  EXPECT_LE(std::count(screen.begin(), screen.end(), '\n'), 24);
+}
+
+// The ledger has a line for a start and one a save; what is killed in between has trained all the same.
+TEST(StatusFacts, TheTimeOfAKilledStartGoesToItsLastStep) {
+  WrittenRun run;
+  run.Record("created", 0, R"("run_id":"r")");
+  run.Record("start", 0, R"("run_id":"r","incarnation":1,"ranks":1)");
+  for (int64_t step = 1; step <= 8; ++step)
+    run.Step(step, 1, 100 * step);
+  run.Step(9, 1, 900, "", "metrics.redone.jsonl");
+  run.Record("start", 5000, R"("run_id":"r","incarnation":2,"ranks":1)");
+  run.Step(9, 2, 5100);
+  run.Record("exit", 5200, R"("incarnation":2,"exit_status":0)");
+  const StatusFacts facts = StatusCollector(run.path()).Collect().value();
+  EXPECT_EQ(facts.redone_steps, 1);
+  EXPECT_EQ(facts.wall, absl::Milliseconds(900 + 200));
+  EXPECT_EQ(facts.training, absl::Milliseconds(900));
+}
+
+TEST_F(JoinedStatus, TheNewestJobThatDoesNotWaitIsTheLastOneAsked) {
+  std::filesystem::create_directories(run_.path() + "/slurm");
+  for (const char* name : {"job-44.log", "job-43.log", "job-7.log", "job-x.log", "train.sbatch"})
+    run_.Append(absl::StrCat("slurm/", name), "");
+  Scontrol(
+      "[ $4 = 44 ] && echo 'JobId=44 UserId=u JobState=PENDING Reason=Resources' && exit\n"
+      "[ $4 = 43 ] && echo 'slurm_load_jobs error: Invalid job id specified' && exit 1\n"
+      "[ $4 = 42 ] && echo 'JobId=42 UserId=u JobState=NODE_FAIL ExitCode=0:9' && exit\n"
+      "echo 'not to be asked'; exit 1");
+  const StatusFacts facts = Collect();
+  ASSERT_EQ(facts.slurm.jobs.size(), 2u);
+  EXPECT_EQ(facts.slurm.jobs[0].reason, "Resources");
+  EXPECT_EQ(facts.slurm.jobs[1].exit_code, "0:9");
+  EXPECT_THAT(facts.slurm.forgotten, ElementsAre(43));
+  EXPECT_EQ(facts.slurm.problem, "");
+  EXPECT_EQ(facts.state, "queued");
+}
+
+TEST_F(JoinedStatus, AControllerThatDoesNotAnswerIsNotWaitedFor) {
+  Scontrol("exec sleep 100");
+  const SlurmView view = AskSlurm({42, 41}, absl::Milliseconds(100));
+  EXPECT_THAT(view.problem, HasSubstr("no answer in time"));
+  EXPECT_TRUE(view.jobs.empty());
+}
+
+TEST_F(JoinedStatus, MissingAndFailingSlurmAreSaidInOneLine) {
+  setenv("PATH", "/nonexistent", 1);
+  EXPECT_NE(AskSlurm({42}, absl::Seconds(5)).problem, "");
+  setenv("PATH", absl::StrCat(run_.path(), "/bin:", path_).c_str(), 1);
+  Scontrol("echo 'slurm_load_jobs error: Unable to contact slurm controller'; echo more; exit 1");
+  const StatusFacts facts = Collect();
+  EXPECT_EQ(
+      facts.slurm.problem,
+      "Slurm cannot be asked here: slurm_load_jobs error: Unable to contact slurm controller");
+  EXPECT_EQ(facts.state, "stopped");
+}
+
+TEST_F(JoinedStatus, TheOwnerOfAJobThatIsOverIsDead) {
+  std::filesystem::create_directories(run_.path() + "/.launch");
+  ckpt::LeaseOwner owner;
+  owner.run_id = "r";
+  owner.machine = "another";
+  owner.job = "42";
+  const auto lease = ckpt::Lease::Acquire(
+      ckpt::FileSystem::Posix(), run_.path() + "/.launch", owner, absl::Seconds(1));
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  Scontrol(absl::StrCat("echo '", kRunning, "'"));
+  ASSERT_EQ(Collect().state, "running");
+  std::filesystem::remove(run_.path() + "/bin/scontrol");
+  Scontrol("echo 'JobId=42 UserId=u JobState=TIMEOUT'");
+  EXPECT_EQ(Collect().state, "stopped");
+}
+
+TEST(Status, AJobThatWaitsForItsFirstStartHasNoRunYet) {
+  const WrittenRun run;
+  std::filesystem::remove(run.path() + "/config.toml");
+  EXPECT_TRUE(absl::IsInvalidArgument(StatusCollector(run.path()).Collect().status()));
+  std::filesystem::create_directories(run.path() + "/slurm");
+  const auto facts = StatusCollector(run.path()).Collect();
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  EXPECT_THAT(StatusScreen(*facts), HasSubstr("not started"));
+}
+
+TEST(Status, LaunchesOfAFinishedRunAreNoRestarts) {
+  const auto record = [](const char* event, int64_t exit_status = -1) {
+    LedgerRecord result;
+    result.event = event;
+    result.exit_status = exit_status;
+    return result;
+  };
+  std::vector<LedgerRecord> ledger = {record("created"), record("start")};
+  EXPECT_EQ(CountRestarts({}), 0);
+  EXPECT_EQ(CountRestarts(ledger), 0);
+  ledger.push_back(record("start"));  // its launcher was killed
+  EXPECT_EQ(CountRestarts(ledger), 1);
+  ledger.insert(ledger.end(), {record("exit", kExitRequeue), record("start")});
+  EXPECT_EQ(CountRestarts(ledger), 2);
+  ledger.insert(ledger.end(), {record("exit", kExitDone), record("start"), record("exit", 0)});
+  EXPECT_EQ(CountRestarts(ledger), 2);
+}
+
+TEST(Status, NamesCannotSendControlsToTheTerminal) {
+  StatusFacts facts;
+  facts.run_dir = "a\x1b[2Jb\n";
+  EXPECT_THAT(StatusScreen(facts), HasSubstr("a[2Jb ("));
+}
+
+TEST(Status, MetricsThatGrowOrAreReplacedAreReadOnce) {
+  const WrittenRun run;
+  MetricsStream stream(run.path() + "/metrics.jsonl");
+  std::vector<int64_t> steps;
+  const auto read = [&] {
+    const absl::Status status = stream.Read(
+        [&] { steps.clear(); }, [&](const StepMetrics& line) { steps.push_back(line.step); });
+    EXPECT_TRUE(status.ok()) << status;
+    return steps;
+  };
+  EXPECT_THAT(read(), ElementsAre());
+  run.Step(1, 1, 100);
+  run.Step(2, 1, 200);
+  run.Append("metrics.jsonl", "{\"step\":3,");
+  EXPECT_THAT(read(), ElementsAre(1, 2));
+  run.Append("metrics.jsonl", "\"loss\":1}\nnot a line\n");
+  EXPECT_THAT(read(), ElementsAre(1, 2, 3));
+  EXPECT_THAT(read(), ElementsAre(1, 2, 3));
+  ASSERT_TRUE(
+      SetAsideLaterSteps(run.path() + "/metrics.jsonl", run.path() + "/metrics.redone.jsonl", 1)
+          .ok());
+  run.Step(2, 2, 900);
+  EXPECT_THAT(read(), ElementsAre(1, 2));
+}
+
+TEST(StatusWatch, ARedrawCoversWhatWasThereAndNoMore) {
+  int64_t lines = 0;
+  EXPECT_EQ(Redraw("ab\ncd\n", 24, 80, 0, &lines), "ab\x1b[K\ncd\x1b[K\n\x1b[J");
+  EXPECT_EQ(lines, 2);
+  EXPECT_EQ(Redraw("abcdef\n", 24, 3, 2, &lines), "\r\x1b[2Aabc\x1b[K\n\x1b[J");
+  EXPECT_EQ(lines, 1);
+  // A wide character is not cut in half, and a low terminal shows the first lines.
+  EXPECT_EQ(Redraw("a語b\nx\ny\n", 3, 2, 0, &lines), "a\x1b[K\nx\x1b[K\n\x1b[J");
+  EXPECT_EQ(lines, 2);
+}
+
+TEST(StatusWatch, EndsByItselfWhenTheRunIsFinished) {
+  const WrittenRun run;
+  RunConfig config;
+  run.Record("created", 0, R"("run_id":"r")");
+  run.Step(config.train.steps, 1, 1000);
+  ::testing::internal::CaptureStdout();
+  EXPECT_TRUE(WatchStatus(run.path(), false, absl::Hours(1)).ok());
+  const std::string printed = ::testing::internal::GetCapturedStdout();
+  EXPECT_THAT(printed, HasSubstr(" finished step "));
+  EXPECT_THAT(printed, Not(HasSubstr("\x1b")));
+  EXPECT_EQ(std::count(printed.begin(), printed.end(), '\n'), 1);
+}
+
+TEST(Status, DurationsAreForPeople) {
+  EXPECT_EQ(HumanDuration(absl::Milliseconds(12)), "12 ms");
+  EXPECT_EQ(HumanDuration(absl::Seconds(4.25)), "4.2 s");
+  EXPECT_EQ(HumanDuration(absl::Seconds(312)), "5 min 12 s");
+  EXPECT_EQ(HumanDuration(absl::Hours(3) + absl::Minutes(2)), "3 h 2 min");
+  EXPECT_EQ(HumanDuration(absl::Hours(27)), "1 d 3 h");
+}
+
+}  // namespace
+}  // namespace anyorder::launcher
