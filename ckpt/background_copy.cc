@@ -12,8 +12,7 @@
 
 namespace anyorder::ckpt {
 
-void BackgroundCopy::Begin(const RankFilePlan& plan,
-                           const std::vector<TensorRange>& ranges,
+void BackgroundCopy::Begin(const RankFilePlan& plan, const std::vector<TensorRange>& ranges,
                            uint8_t* buffer) {
   ANYORDER_CHECK(state_ == State::kIdle) << "two copies at a time";
   std::memcpy(buffer, plan.layout.header.data(), plan.layout.header.size());

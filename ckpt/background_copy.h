@@ -1,5 +1,5 @@
-// The copy of one save that goes on while its caller does something else: first the copier's, then, on a thread, the checksums of what
-// arrived. Client looks at it whenever it is called.
+// The copy of one save that goes on while its caller does something else: first the copier's, then,
+// on a thread, the checksums of what arrived. Client looks at it whenever it is called.
 
 #pragma once
 
@@ -20,7 +20,8 @@ class BackgroundCopy {
  public:
   // Afterwards a copy that is not whole counts as failed, though its memory stays taken.
   BackgroundCopy(Copier& copier, absl::Duration limit) : copier_(copier), limit_(limit) {}
-  // Waits for the copier, so that nothing is written to memory that goes: not for ever (is_running).
+  // Waits for the copier, so that nothing is written to memory that goes: not for ever
+  // (is_running).
   ~BackgroundCopy() { AwaitMemory(absl::Seconds(10)); }
 
   // Writes the header and asks for the copies. REQUIRES: !is_running().
@@ -28,7 +29,8 @@ class BackgroundCopy {
 
   // Whether the buffer of the last Begin may still be read or written.
   bool is_running();
-  // Once after each Begin: the CRCs, or why there are none (the copier's error; DeadlineExceeded). Nothing: not yet, or told already.
+  // Once after each Begin: the CRCs, or why there are none (the copier's error; DeadlineExceeded).
+  // Nothing: not yet, or told already.
   std::optional<absl::StatusOr<std::vector<uint32_t>>> Poll();
   // Until !is_running(); false after `limit`.
   bool AwaitMemory(absl::Duration limit);

@@ -28,7 +28,8 @@ namespace {
 
 // The service never waits for a disk before it answers, so this long means that it hangs.
 constexpr absl::Duration kAnswerLimit = absl::Seconds(20);
-// Once lost, a service that is back answers at once; one that hangs must not cost every step of training.
+// Once lost, a service that is back answers at once; one that hangs must not cost every step of
+// training.
 constexpr absl::Duration kReconnectLimit = absl::Milliseconds(200);
 constexpr int64_t kBufferUnit = int64_t{2} << 20;
 // The header may grow by a few digits from one save to the next.
@@ -68,17 +69,9 @@ absl::Status CheckRanges(const std::vector<TensorRange>& ranges, const std::stri
     const bool has_data = HasData(range);
     if (range.begin < 0 || range.end < range.begin || range.end > count || !has_data ||
         range.name.empty() || !IsUtf8(range.name)) {
-      return absl::InvalidArgumentError(absl::StrCat("checkpoint tensor '",
-                                                     range.name,
-                                                     "': range [",
-                                                     range.begin,
-                                                     ", ",
-                                                     range.end,
-                                                     ") of ",
-                                                     count,
-                                                     " elements, ",
-                                                     has_data ? "with" : "without",
-                                                     " data, makes no sense"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "checkpoint tensor '", range.name, "': range [", range.begin, ", ", range.end, ") of ",
+          count, " elements, ", has_data ? "with" : "without", " data, makes no sense"));
     }
   }
   if (!IsUtf8(metadata)) return absl::InvalidArgumentError("checkpoint metadata is not UTF-8");
@@ -112,8 +105,7 @@ class Client::Impl {
   absl::Status Connect(absl::Time deadline, absl::Duration answer_limit);
   absl::Status Prepare(const std::vector<TensorRange>& ranges);
   bool CanSave(std::string* skip_reason);
-  absl::StatusOr<SaveResult> Save(int64_t step,
-                                  const std::vector<TensorRange>& ranges,
+  absl::StatusOr<SaveResult> Save(int64_t step, const std::vector<TensorRange>& ranges,
                                   const std::string& metadata);
   std::vector<SaveEvent> PollEvents();
   absl::Status WaitStaged(int64_t step, absl::Duration limit);
@@ -133,11 +125,8 @@ class Client::Impl {
   absl::Status Await(MessageType type, absl::Duration limit, Message* reply);
   absl::Status Reserve(int64_t file_bytes);
   absl::Status Register(int index);
-  absl::Status Stage(int index,
-                     const SaveIdentity& id,
-                     const RankFilePlan& plan,
-                     const std::vector<TensorRange>& ranges,
-                     const std::string& metadata);
+  absl::Status Stage(int index, const SaveIdentity& id, const RankFilePlan& plan,
+                     const std::vector<TensorRange>& ranges, const std::string& metadata);
   int FreeBuffer() const;
   // Of a copy in the background (ckpt/background_copy.h).
   void Advance();
@@ -183,12 +172,8 @@ Message Client::Impl::NewMessage(MessageType type) const {
 }
 
 SaveIdentity Client::Impl::IdentityOf(int64_t step, int64_t generation) const {
-  return {options_.run_id,
-          options_.incarnation,
-          generation,
-          step,
-          options_.world_size,
-          options_.num_nodes};
+  return {options_.run_id,     options_.incarnation, generation, step,
+          options_.world_size, options_.num_nodes};
 }
 
 absl::Status Client::Impl::Connect(absl::Time deadline, absl::Duration answer_limit) {
@@ -229,7 +214,8 @@ void Client::Impl::LoseService(const absl::Status& why) {
   channel_.reset();
 }
 
-// Receives until `type`; what comes before it is taken in. The reply's refusal becomes FailedPrecondition.
+// Receives until `type`; what comes before it is taken in. The reply's refusal becomes
+// FailedPrecondition.
 absl::Status Client::Impl::Await(MessageType type, absl::Duration limit, Message* reply) {
   const absl::Time deadline = absl::Now() + limit;
   while (true) {
@@ -246,11 +232,7 @@ void Client::Impl::Take(const Message& message) {
     Buffer& buffer = buffers_[message.buffer];
     if (buffer.generation == message.generation) buffer.generation = 0;
   } else if (message.type == MessageType::kEvent) {
-    Record({message.step,
-            message.generation,
-            message.state,
-            message.reason,
-            message.bytes,
+    Record({message.step, message.generation, message.state, message.reason, message.bytes,
             message.seconds});
   }
 }
@@ -288,8 +270,8 @@ bool Client::Impl::CanSave(std::string* skip_reason) {
   Drain();
   Advance();
   std::string reason;
-  // A launcher may have started it again; connecting to a socket nobody serves fails at once. Not while the device writes to a buffer
-  // that would go.
+  // A launcher may have started it again; connecting to a socket nobody serves fails at once. Not
+  // while the device writes to a buffer that would go.
   if (channel_ == nullptr && !IsCopying())
     Connect(absl::InfinitePast(), kReconnectLimit).IgnoreError();
   if (channel_ == nullptr) {
@@ -324,12 +306,9 @@ absl::Status Client::Impl::Reserve(int64_t file_bytes) {
     const int64_t available = AvailableMemory();
     // The other ranks' buffers count as used memory once they are allocated.
     if (available >= 0 && bytes * 2 > available && i == 0) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("checkpoints need two buffers of ",
-                       bytes >> 20,
-                       " MiB for each rank, the machine has ",
-                       available >> 20,
-                       " MiB left for this one; use more nodes or fewer ranks on each"));
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "checkpoints need two buffers of ", bytes >> 20, " MiB for each rank, the machine has ",
+          available >> 20, " MiB left for this one; use more nodes or fewer ranks on each"));
     }
     ANYORDER_ASSIGN_OR_RETURN(buffer.memory, StagingBuffer::Create(bytes));
     const absl::Status registered = Register(static_cast<int>(i));
@@ -350,9 +329,7 @@ absl::Status Client::Impl::Prepare(const std::vector<TensorRange>& ranges) {
   return Reserve(plan.layout.file_bytes);
 }
 
-absl::Status Client::Impl::Stage(int index,
-                                 const SaveIdentity& id,
-                                 const RankFilePlan& plan,
+absl::Status Client::Impl::Stage(int index, const SaveIdentity& id, const RankFilePlan& plan,
                                  const std::vector<TensorRange>& ranges,
                                  const std::string& metadata) {
   const absl::Time deadline = absl::Now() + kAnswerLimit;
@@ -400,8 +377,8 @@ void Client::Impl::Advance() {
   if (crcs->ok()) {
     stage.crcs = CrcsToHex(**crcs);
   } else {
-    stage.reason = absl::StrCat(
-        "rank ", options_.rank, " could not copy its state: ", crcs->status().message());
+    stage.reason = absl::StrCat("rank ", options_.rank,
+                                " could not copy its state: ", crcs->status().message());
   }
   std::string reason = stage.reason;
   if (channel_ == nullptr) {
@@ -414,8 +391,7 @@ void Client::Impl::Advance() {
   if (!reason.empty()) Record({step, generation, "ABANDONED", reason, 0, 0});
 }
 
-absl::StatusOr<SaveResult> Client::Impl::Save(int64_t step,
-                                              const std::vector<TensorRange>& ranges,
+absl::StatusOr<SaveResult> Client::Impl::Save(int64_t step, const std::vector<TensorRange>& ranges,
                                               const std::string& metadata) {
   const absl::Time start = absl::Now();
   SaveResult result;
@@ -477,9 +453,11 @@ absl::Status Client::Impl::WaitCommitted(int64_t step, absl::Duration limit) {
     if (it != last_of_step_.end() && it->second.state == "COMMITTED") return absl::OkStatus();
     const bool is_abandoned = it != last_of_step_.end();
     if (is_abandoned || channel_ == nullptr) {
-      // It may be on disk all the same: committed by an earlier attempt, or by a service that died a moment later.
+      // It may be on disk all the same: committed by an earlier attempt, or by a service that died
+      // a moment later.
       const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(path);
-      // What our node gave up after its vote, the coordinator may have committed all the same; alone it cannot be.
+      // What our node gave up after its vote, the coordinator may have committed all the same;
+      // alone it cannot be.
       const bool is_dead = is_abandoned && options_.num_nodes == 1 && checkpoint.ok() &&
                            checkpoint->generation() == it->second.generation;
       // Its service may have died between the rename and the sync of the directory.
@@ -488,9 +466,7 @@ absl::Status Client::Impl::WaitCommitted(int64_t step, absl::Duration limit) {
         return absl::OkStatus();
       }
       return absl::UnavailableError(
-          absl::StrCat("checkpoint of step ",
-                       step,
-                       " was not committed: ",
+          absl::StrCat("checkpoint of step ", step, " was not committed: ",
                        is_abandoned ? it->second.reason : "the checkpoint service is gone"));
     }
     const absl::StatusOr<Message> message = channel_->Receive(deadline);
@@ -516,12 +492,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
     return absl::InvalidArgumentError(
         absl::StrCat("checkpoint client needs run_id, incarnation >= 1, 0 <= rank < world_size, "
                      "0 <= node < num_nodes, and local_world_size with several nodes; got rank ",
-                     options.rank,
-                     " of ",
-                     options.world_size,
-                     ", node ",
-                     options.node,
-                     " of ",
+                     options.rank, " of ", options.world_size, ", node ", options.node, " of ",
                      options.num_nodes));
   }
   auto impl = std::make_unique<Impl>(options);
@@ -536,8 +507,7 @@ absl::Status Client::Prepare(const std::vector<TensorRange>& ranges) {
 bool Client::CanSave(std::string* skip_reason) {
   return impl_->CanSave(skip_reason);
 }
-absl::StatusOr<SaveResult> Client::Save(int64_t step,
-                                        const std::vector<TensorRange>& ranges,
+absl::StatusOr<SaveResult> Client::Save(int64_t step, const std::vector<TensorRange>& ranges,
                                         const std::string& metadata_json) {
   return impl_->Save(step, ranges, metadata_json);
 }
@@ -551,10 +521,8 @@ absl::Status Client::WaitCommitted(int64_t step, absl::Duration limit) {
   return impl_->WaitCommitted(step, limit);
 }
 
-absl::Status ShutDownService(const std::string& socket_path,
-                             const std::string& run_id,
-                             int64_t incarnation,
-                             bool only_if_idle) {
+absl::Status ShutDownService(const std::string& socket_path, const std::string& run_id,
+                             int64_t incarnation, bool only_if_idle) {
   ANYORDER_ASSIGN_OR_RETURN(Channel channel, ConnectChannel(socket_path));
   Message message;
   message.type = MessageType::kShutdown;

@@ -1,7 +1,8 @@
 // The trainer's side of the checkpoint service: one Client per rank.
 //
-// A save costs the trainer one memory copy (which also takes the checksums), or, of device memory, the asking for one. Everything after
-// that - disk, votes, commit - happens in anyorder-ckptd and goes on even if every trainer is killed. Only a COMMITTED event means "saved".
+// A save costs the trainer one memory copy (which also takes the checksums), or, of device memory,
+// the asking for one. Everything after that - disk, votes, commit - happens in anyorder-ckptd and
+// goes on even if every trainer is killed. Only a COMMITTED event means "saved".
 //
 // Thread-compatible: one thread at a time.
 
@@ -28,8 +29,8 @@ struct MemoryPiece {
   int64_t elements = 0;
 };
 
-// One rank's part of one logical tensor. The ranges of all ranks must cover [0, elements) exactly once. A rank may give
-// several ranges of one name, and empty ranges.
+// One rank's part of one logical tensor. The ranges of all ranks must cover [0, elements) exactly
+// once. A rank may give several ranges of one name, and empty ranges.
 struct TensorRange {
   std::string
       name;  // "master", "adam_m", "memory.0", or a parameter's name; must be a UTF-8 string
@@ -37,10 +38,11 @@ struct TensorRange {
   Shape global_shape;
   int64_t begin = 0;  // flat elements [begin, end) of the global tensor
   int64_t end = 0;
-  // end - begin elements in host memory, valid until Save returns; with a copier in its memory, valid until that is done.
+  // end - begin elements in host memory, valid until Save returns; with a copier in its memory,
+  // valid until that is done.
   const void* data = nullptr;
-  // Instead of `data`, of a range that does not lie together: its elements in their order, end - begin of them in all. Files know no
-  // pieces.
+  // Instead of `data`, of a range that does not lie together: its elements in their order, end -
+  // begin of them in all. Files know no pieces.
   std::vector<MemoryPiece> pieces = {};
 };
 
@@ -81,35 +83,40 @@ struct SaveEvent {
 class Client {
  public:
   // Waits up to `connect_limit` for the service to listen.
-  // Errors: Unavailable if it never does; FailedPrecondition if it serves another run or incarnation.
+  // Errors: Unavailable if it never does; FailedPrecondition if it serves another run or
+  // incarnation.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Allocates and touches both staging buffers for saves of this size, so that the first Save is as quick as the rest
-  // (fresh memory costs about ten times the copy). Optional: Save does it when needed.
-  // Errors: ResourceExhausted with the numbers if the machine has no room for twice this rank's state.
+  // Allocates and touches both staging buffers for saves of this size, so that the first Save is as
+  // quick as the rest (fresh memory costs about ten times the copy). Optional: Save does it when
+  // needed.
+  // Errors: ResourceExhausted with the numbers if the machine has no room for twice this rank's
+  // state.
   absl::Status Prepare(const std::vector<TensorRange>& ranges);
 
-  // Whether a Save now would be accepted by this rank's service: it is alive and a buffer is free. Never waits for a
-  // disk. Ranks combine their answers with a collective of their own, then all call Save or none does.
+  // Whether a Save now would be accepted by this rank's service: it is alive and a buffer is free.
+  // Never waits for a disk. Ranks combine their answers with a collective of their own, then all
+  // call Save or none does.
   bool CanSave(std::string* skip_reason = nullptr);
 
-  // Copies `ranges` into a free buffer and returns once the service holds them as STAGED. With a copier it returns before they are
-  // copied: the hand-over happens in later calls of any member (not in destruction), a copy that fails is an ABANDONED event, and until
-  // then no other save is accepted. The skipped outcome (both buffers busy, service gone) is not an error. `metadata_json` is kept in the manifest as it is; it must be
-  // equal on all ranks, or empty on ranks other than 0. All ranks must call Save equally often for a step.
+  // Copies `ranges` into a free buffer and returns once the service holds them as STAGED. With a
+  // copier it returns before they are copied: the hand-over happens in later calls of any member
+  // (not in destruction), a copy that fails is an ABANDONED event, and until then no other save is
+  // accepted. The skipped outcome (both buffers busy, service gone) is not an error.
+  // `metadata_json` is kept in the manifest as it is; it must be equal on all ranks, or empty on
+  // ranks other than 0. All ranks must call Save equally often for a step.
   // Errors: InvalidArgument for ranges that make no sense; ResourceExhausted as in Prepare.
-  absl::StatusOr<SaveResult> Save(int64_t step,
-                                  const std::vector<TensorRange>& ranges,
+  absl::StatusOr<SaveResult> Save(int64_t step, const std::vector<TensorRange>& ranges,
                                   const std::string& metadata_json);
 
   // What happened since the last call, oldest first. Never blocks.
   std::vector<SaveEvent> PollEvents();
 
-  // Blocks until an accepted save of `step` is handed over, or its copy has failed, which WaitCommitted tells. Returns at once without
-  // a copier. Errors: DeadlineExceeded after `limit`.
+  // Blocks until an accepted save of `step` is handed over, or its copy has failed, which
+  // WaitCommitted tells. Returns at once without a copier. Errors: DeadlineExceeded after `limit`.
   absl::Status WaitStaged(int64_t step, absl::Duration limit);
 
   // Blocks until `step` is committed. Events stay available to PollEvents.
@@ -123,12 +130,12 @@ class Client {
   std::unique_ptr<Impl> impl_;
 };
 
-// Asks the service behind `socket_path` to finish what is staged and exit; needs no Client. With `only_if_idle` it
-// refuses while a trainer is connected. Returns once it has agreed, not once it is gone.
-// Errors: FailedPrecondition if it refuses, or serves another run or incarnation; Unavailable if nobody answers.
-absl::Status ShutDownService(const std::string& socket_path,
-                             const std::string& run_id,
-                             int64_t incarnation,
-                             bool only_if_idle);
+// Asks the service behind `socket_path` to finish what is staged and exit; needs no Client. With
+// `only_if_idle` it refuses while a trainer is connected. Returns once it has agreed, not once it
+// is gone.
+// Errors: FailedPrecondition if it refuses, or serves another run or incarnation; Unavailable if
+// nobody answers.
+absl::Status ShutDownService(const std::string& socket_path, const std::string& run_id,
+                             int64_t incarnation, bool only_if_idle);
 
 }  // namespace anyorder::ckpt

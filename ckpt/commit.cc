@@ -30,8 +30,8 @@ double Seconds(absl::Time from, absl::Time to) {
   return absl::ToDoubleSeconds(to - from);
 }
 
-// Compares the staged bytes with the CRCs that the client took while it copied them: host memory that changed in
-// between must not be committed.
+// Compares the staged bytes with the CRCs that the client took while it copied them: host memory
+// that changed in between must not be committed.
 absl::Status CheckStaged(const StagedFile& file, int64_t begin, int64_t bytes) {
   for (int64_t done = 0; done < bytes; done += kCrcChunkBytes) {
     const int64_t chunk_bytes = std::min(kCrcChunkBytes, bytes - done);
@@ -39,18 +39,15 @@ absl::Status CheckStaged(const StagedFile& file, int64_t begin, int64_t bytes) {
         file.crcs[(begin + done) / kCrcChunkBytes]) {
       continue;
     }
-    return absl::DataLossError(absl::StrCat("staged bytes of rank ",
-                                            file.rank,
-                                            " changed in memory, at bytes [",
-                                            begin + done,
-                                            ", ",
-                                            begin + done + chunk_bytes,
-                                            "); check this machine's memory"));
+    return absl::DataLossError(absl::StrCat(
+        "staged bytes of rank ", file.rank, " changed in memory, at bytes [", begin + done, ", ",
+        begin + done + chunk_bytes, "); check this machine's memory"));
   }
   return absl::OkStatus();
 }
 
-// The blocks of all files of a job, handed out to threads; checking one block overlaps writing another.
+// The blocks of all files of a job, handed out to threads; checking one block overlaps writing
+// another.
 class BlockQueue {
  public:
   explicit BlockQueue(const SaveJob& job) {
@@ -105,12 +102,8 @@ absl::Status CommitLog::CheckSpace(const SaveJob& job) {
     wanted += file.bytes;
   ANYORDER_ASSIGN_OR_RETURN(const int64_t free, fs_->FreeBytes(run_dir_));
   if (free >= wanted) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("'",
-                                                   run_dir_,
-                                                   "' has ",
-                                                   free >> 20,
-                                                   " MiB free, this save needs ",
-                                                   wanted >> 20,
+  return absl::ResourceExhaustedError(absl::StrCat("'", run_dir_, "' has ", free >> 20,
+                                                   " MiB free, this save needs ", wanted >> 20,
                                                    " MiB; free some space or keep fewer"));
 }
 
@@ -125,8 +118,7 @@ absl::Status CommitLog::RefuseCommittedStep(const SaveIdentity& id) {
       "step ", id.step, " is committed already, as generation ", existing->generation()));
 }
 
-absl::Status CommitLog::WriteFiles(const SaveJob& job,
-                                   const std::string& directory,
+absl::Status CommitLog::WriteFiles(const SaveJob& job, const std::string& directory,
                                    WriteTimes* times) {
   std::vector<std::unique_ptr<WritableFile>> files;
   const absl::Time start = absl::Now();
@@ -174,8 +166,8 @@ absl::Status CommitLog::WriteAndVote(const SaveJob& job, WriteTimes* times) {
                           file.rank,
                           file.pieces});
   }
-  return WriteSmallFileAtomically(
-      fs_, JoinPath(directory, VoteName(job.node)), SerializeVote(vote));
+  return WriteSmallFileAtomically(fs_, JoinPath(directory, VoteName(job.node)),
+                                  SerializeVote(vote));
 }
 
 absl::StatusOr<Manifest> CommitLog::CollectVotes(const SaveIdentity& id) {
@@ -211,14 +203,13 @@ absl::StatusOr<Manifest> CommitLog::CollectVotesIn(const std::string& directory,
 absl::Status CommitLog::Commit(const Manifest& manifest,
                                const std::function<absl::Status()>& fence) {
   const std::string directory = TemporaryPath(run_dir_, manifest.id);
-  ANYORDER_RETURN_IF_ERROR(WriteSmallFileAtomically(
-      fs_, JoinPath(directory, kManifestName), SerializeManifest(manifest)));
+  ANYORDER_RETURN_IF_ERROR(WriteSmallFileAtomically(fs_, JoinPath(directory, kManifestName),
+                                                    SerializeManifest(manifest)));
   return Publish(directory, manifest.id, fence);
 }
 
 // A complete directory becomes the checkpoint of its step.
-absl::Status CommitLog::Publish(const std::string& directory,
-                                const SaveIdentity& id,
+absl::Status CommitLog::Publish(const std::string& directory, const SaveIdentity& id,
                                 const std::function<absl::Status()>& fence) {
   const std::string target = CheckpointPath(run_dir_, id.step);
   ANYORDER_RETURN_IF_ERROR(RefuseCommittedStep(id));
@@ -229,8 +220,9 @@ absl::Status CommitLog::Publish(const std::string& directory,
   ANYORDER_RETURN_IF_ERROR(fence());
   ANYORDER_RETURN_IF_ERROR(fs_->Rename(directory, target));
   if (const absl::Status synced = fs_->SyncDirectory(CheckpointsPath(run_dir_)); !synced.ok()) {
-    // Under its name it would be loaded, and a power cut could take it away again. The trash name keeps it from being
-    // recovered, and its files until a later sync of the directory has succeeded.
+    // Under its name it would be loaded, and a power cut could take it away again. The trash name
+    // keeps it from being recovered, and its files until a later sync of the directory has
+    // succeeded.
     const absl::Status undone = MoveToTrash(target, id.generation);
     if (!undone.ok()) LogWarning(absl::StrCat("'", target, "' stays unsynced: ", undone.message()));
     return synced;
@@ -282,15 +274,13 @@ absl::Status CommitLog::MoveToTrash(const std::string& directory, int64_t genera
   return fs_->Rename(directory, JoinPath(CheckpointsPath(run_dir_), TrashName(generation)));
 }
 
-void CommitLog::Abandon(const SaveIdentity& id,
-                        int node,
-                        const std::vector<int>& ranks,
-                        const std::string& reason,
-                        bool is_coordinator) {
+void CommitLog::Abandon(const SaveIdentity& id, int node, const std::vector<int>& ranks,
+                        const std::string& reason, bool is_coordinator) {
   const std::string directory = TemporaryPath(run_dir_, id);
   absl::Status status;
   if (id.num_nodes == 1) {
-    // By way of the trash name: an attempt with its votes but half its files must not be there at any time.
+    // By way of the trash name: an attempt with its votes but half its files must not be there at
+    // any time.
     status = MoveToTrash(directory, id.generation);
     if (status.ok()) status = fs_->SyncDirectory(CheckpointsPath(run_dir_));
     if (status.ok()) {
@@ -299,7 +289,8 @@ void CommitLog::Abandon(const SaveIdentity& id,
     }
     if (absl::IsNotFound(status)) status = absl::OkStatus();  // nothing was made yet
   } else {
-    // The others may still be writing: the record tells them why. The directory is removed after a later commit.
+    // The others may still be writing: the record tells them why. The directory is removed after a
+    // later commit.
     const bool has_voted = fs_->OpenForRead(JoinPath(directory, VoteName(node))).ok();
     fs_->MakeDirectory(directory).IgnoreError();
     status = WriteSmallFileAtomically(fs_, JoinPath(directory, AbandonedName(node)), reason);

@@ -1,6 +1,8 @@
-// The two-phase commit as plain functions over a FileSystem: no sockets, no threads that outlive a call.
+// The two-phase commit as plain functions over a FileSystem: no sockets, no threads that outlive a
+// call.
 //
-// One save, in this order (PROTOCOL.md, "Write order"); an error anywhere abandons the generation for good:
+// One save, in this order (PROTOCOL.md, "Write order"); an error anywhere abandons the generation
+// for good:
 //   WriteAndVote   on every node: rank files, then this node's vote
 //   CollectVotes   on the coordinator, until all votes are there and agree
 //   Commit         on the coordinator: manifest, then the rename that is the commit point
@@ -53,43 +55,43 @@ class CommitLog {
   absl::Status PrepareRunDirectory();
 
   // Space check, rank files, syncs, vote. Payload is compared with the client's CRCs on the way.
-  // Errors: ResourceExhausted with the numbers when the disk is full; DataLoss if staged memory changed;
-  // AlreadyExists if the step is committed already; otherwise what the file system says.
+  // Errors: ResourceExhausted with the numbers when the disk is full; DataLoss if staged memory
+  // changed; AlreadyExists if the step is committed already; otherwise what the file system says.
   absl::Status WriteAndVote(const SaveJob& job, WriteTimes* times);
 
-  // Unavailable while votes are missing; Aborted with the reason if a node gave up; DataLoss if votes do not agree.
+  // Unavailable while votes are missing; Aborted with the reason if a node gave up; DataLoss if
+  // votes do not agree.
   absl::StatusOr<Manifest> CollectVotes(const SaveIdentity& id);
 
-  // `fence` is asked right before the commit point and must fail if another incarnation owns the run.
+  // `fence` is asked right before the commit point and must fail if another incarnation owns the
+  // run.
   absl::Status Commit(const Manifest& manifest, const std::function<absl::Status()>& fence);
 
   // OK once committed; Unavailable while undecided; Aborted with the reason if given up.
   absl::Status ReadOutcome(const SaveIdentity& id);
 
-  // Of several nodes: says that `node` votes for no further save of this start, so that the others need not wait for it.
-  // Best effort: without it they wait for their vote_limit.
+  // Of several nodes: says that `node` votes for no further save of this start, so that the others
+  // need not wait for it. Best effort: without it they wait for their vote_limit.
   void RecordEnd(int64_t incarnation, int node);
-  // A node that recorded its end before it voted for `id`; a vote that it wrote and that a network file system does not show yet
-  // looks the same.
+  // A node that recorded its end before it voted for `id`; a vote that it wrote and that a network
+  // file system does not show yet looks the same.
   std::optional<int> EndedWithoutVote(const SaveIdentity& id);
 
-  // Frees the disk space and, with several nodes, leaves a record for the others. Best effort. A node that has voted
-  // keeps its files, because the coordinator may be committing them; the coordinator, which decides, removes all.
-  void Abandon(const SaveIdentity& id,
-               int node,
-               const std::vector<int>& ranks,
-               const std::string& reason,
-               bool is_coordinator);
+  // Frees the disk space and, with several nodes, leaves a record for the others. Best effort. A
+  // node that has voted keeps its files, because the coordinator may be committing them; the
+  // coordinator, which decides, removes all.
+  void Abandon(const SaveIdentity& id, int node, const std::vector<int>& ranks,
+               const std::string& reason, bool is_coordinator);
 
-  // Keeps the newest `keep_last` (>= 2), every step divisible by `keep_every` (0: none), and whatever does not open.
-  // Goes through a trash name, so that a half-deleted checkpoint never looks whole. Also removes attempts older than
-  // `generation`, which is the newest committed.
+  // Keeps the newest `keep_last` (>= 2), every step divisible by `keep_every` (0: none), and
+  // whatever does not open. Goes through a trash name, so that a half-deleted checkpoint never
+  // looks whole. Also removes attempts older than `generation`, which is the newest committed.
   absl::Status Retire(int keep_last, int64_t keep_every, int64_t generation);
 
-  // Commits the newest attempt of a dead incarnation (< `incarnation`) that all its nodes voted for, that nobody gave
-  // up, and that is newer than every committed step: its service died between the last vote and the commit point.
-  // Every byte is compared first. Only with the lease in hand. Nothing if there is none; errors leave the attempt
-  // for the next start.
+  // Commits the newest attempt of a dead incarnation (< `incarnation`) that all its nodes voted
+  // for, that nobody gave up, and that is newer than every committed step: its service died between
+  // the last vote and the commit point. Every byte is compared first. Only with the lease in hand.
+  // Nothing if there is none; errors leave the attempt for the next start.
   absl::StatusOr<std::optional<SaveIdentity>> RecoverVoted(
       const std::string& run_id, int64_t incarnation, const std::function<absl::Status()>& fence);
 
@@ -103,8 +105,7 @@ class CommitLog {
   absl::Status WriteFiles(const SaveJob& job, const std::string& directory, WriteTimes* times);
   absl::Status RefuseCommittedStep(const SaveIdentity& id);
   absl::StatusOr<Manifest> CollectVotesIn(const std::string& directory, const SaveIdentity& id);
-  absl::Status Publish(const std::string& directory,
-                       const SaveIdentity& id,
+  absl::Status Publish(const std::string& directory, const SaveIdentity& id,
                        const std::function<absl::Status()>& fence);
   absl::StatusOr<Manifest> ReadVoted(const std::string& name, const std::string& run_id);
   absl::Status MoveToTrash(const std::string& directory, int64_t generation);

@@ -1,7 +1,9 @@
-// Brings tensors into staging memory where the host cannot read them itself: out of a GPU's memory, in the background. Whoever saves gives
-// one to Client (core/train/state/snapshot_copier.h); ckpt knows no device.
+// Brings tensors into staging memory where the host cannot read them itself: out of a GPU's memory,
+// in the background. Whoever saves gives one to Client (core/train/state/snapshot_copier.h); ckpt
+// knows no device.
 //
-// One copy at a time: Begin, Copy for each range or each piece of it, End. All calls but IsDone return without waiting for data.
+// One copy at a time: Begin, Copy for each range or each piece of it, End. All calls but IsDone
+// return without waiting for data.
 
 #pragma once
 
@@ -20,12 +22,14 @@ class Copier {
   // REQUIRES: the last copy is done.
   virtual void Release(void* staging) = 0;
 
-  // The tensors are as they are when Begin is called: what changes them later must wait for the copy, which is the owner's business.
+  // The tensors are as they are when Begin is called: what changes them later must wait for the
+  // copy, which is the owner's business.
   virtual void Begin() = 0;
   virtual void Copy(const void* data, void* staging, int64_t bytes) = 0;
   virtual void End() = 0;
 
-  // Whether the copy is whole. An error is for good: the copy is not, and nothing writes to the staging memory any more.
+  // Whether the copy is whole. An error is for good: the copy is not, and nothing writes to the
+  // staging memory any more.
   virtual absl::StatusOr<bool> IsDone() = 0;
 };
 

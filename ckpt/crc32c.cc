@@ -19,12 +19,14 @@ namespace {
 constexpr int64_t kCopyBlockBytes = 4 << 10;
 
 #if defined(__x86_64__)
-// While a block is copied, the one after the next is fetched, and arrives while the next is summed and copied.
+// While a block is copied, the one after the next is fetched, and arrives while the next is summed
+// and copied.
 constexpr int64_t kFetchAheadBytes = 2 * kCopyBlockBytes;
 constexpr int64_t kStoreBytes = 16;
 
-// Stores past the caches, which keep the model for the next step; the disk reads the copy from memory anyway. `to` lies at a
-// multiple of 16, `bytes` is one of 64. `next`: what to fetch meanwhile, or null.
+// Stores past the caches, which keep the model for the next step; the disk reads the copy from
+// memory anyway. `to` lies at a multiple of 16, `bytes` is one of 64. `next`: what to fetch
+// meanwhile, or null.
 void StreamBlock(char* to, const char* from, int64_t bytes, const char* next) {
   for (int64_t i = 0; i < bytes; i += 4 * kStoreBytes) {
     if (next != nullptr) _mm_prefetch(next + i, _MM_HINT_T0);
@@ -74,7 +76,8 @@ uint32_t CopyWithCrc32c(void* dst, const void* src, int64_t bytes, uint32_t crc)
     from += kCopyBlockBytes;
     bytes -= kCopyBlockBytes;
   }
-  _mm_sfence();  // streamed stores are weakly ordered, and the service reads them as soon as it is told
+  _mm_sfence();  // streamed stores are weakly ordered, and the service reads them as soon as it is
+                 // told
 #endif
   while (bytes > 0)
     copy_plainly(std::min(bytes, kCopyBlockBytes));

@@ -1,4 +1,5 @@
-// CRC32C (Castagnoli, RFC 3720 appendix B.4) by ISA-L, taken per chunk of a file and inside the staging copy.
+// CRC32C (Castagnoli, RFC 3720 appendix B.4) by ISA-L, taken per chunk of a file and inside the
+// staging copy.
 
 #pragma once
 
@@ -11,20 +12,23 @@
 
 namespace anyorder::ckpt {
 
-// Files are checksummed in chunks of this size, counted from byte 0. A reader of one element reads one chunk.
+// Files are checksummed in chunks of this size, counted from byte 0. A reader of one element reads
+// one chunk.
 inline constexpr int64_t kCrcChunkBytes = int64_t{1} << 20;
 
 // `crc` continues an earlier value: Crc32c(ab) == Crc32c(b, n, Crc32c(a, m)).
 uint32_t Crc32c(const void* data, int64_t bytes, uint32_t crc = 0);
 
-// Copies while it sums, in pieces that stay in the cache, so that memory is read once. The sum is that of `src`: a copy that went
-// wrong does not fit it. `dst` bypasses the caches where the processor can, which makes this faster than memcpy.
+// Copies while it sums, in pieces that stay in the cache, so that memory is read once. The sum is
+// that of `src`: a copy that went wrong does not fit it. `dst` bypasses the caches where the
+// processor can, which makes this faster than memcpy.
 uint32_t CopyWithCrc32c(void* dst, const void* src, int64_t bytes, uint32_t crc = 0);
 
 // Sums a byte stream chunk by chunk.
 class ChunkedCrc32c {
  public:
-  // Appends `bytes` of `src` to the stream and to `dst`; null `src` stands for bytes already in `dst`.
+  // Appends `bytes` of `src` to the stream and to `dst`; null `src` stands for bytes already in
+  // `dst`.
   void Append(void* dst, const void* src, int64_t bytes);
   // One value per chunk, the last one possibly of a shorter chunk.
   std::vector<uint32_t> Finish();

@@ -22,10 +22,8 @@ absl::Status WriteAndCommit(CommitLog& log, const SaveJob& job) {
 
 }  // namespace
 
-absl::Status SaveDirectly(const std::string& run_dir,
-                          const SaveIdentity& id,
-                          const std::vector<TensorRange>& ranges,
-                          const std::string& metadata,
+absl::Status SaveDirectly(const std::string& run_dir, const SaveIdentity& id,
+                          const std::vector<TensorRange>& ranges, const std::string& metadata,
                           FileSystem* fs) {
   ANYORDER_CHECK(id.world_size == 1 && id.num_nodes == 1)
       << id.world_size << " ranks, " << id.num_nodes << " nodes";

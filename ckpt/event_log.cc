@@ -22,32 +22,16 @@ void PrintLine(const SaveProgress& p, int64_t lag_steps) {
     Log(absl::StrFormat(
         "step %d COMMITTED as generation %d: %.1f MB, stall %.1f ms (%.1f GB/s), write %.2f GB/s, "
         "sync %.1f ms, %.3f s in all, lag %d steps, %d MiB free",
-        p.id.step,
-        p.id.generation,
-        static_cast<double>(p.bytes) / 1e6,
-        p.stall_ms,
+        p.id.step, p.id.generation, static_cast<double>(p.bytes) / 1e6, p.stall_ms,
         Rate(p.node_bytes, p.stall_ms / 1e3),
         Rate(p.node_bytes, p.times.write_seconds + p.times.sync_seconds),
-        p.times.sync_seconds * 1e3,
-        p.seconds,
-        lag_steps,
-        p.free_bytes >> 20));
+        p.times.sync_seconds * 1e3, p.seconds, lag_steps, p.free_bytes >> 20));
   } else if (p.state == "RECOVERED") {
-    Log(absl::StrCat("step ",
-                     p.id.step,
-                     " RECOVERED as generation ",
-                     p.id.generation,
+    Log(absl::StrCat("step ", p.id.step, " RECOVERED as generation ", p.id.generation,
                      ": an earlier start had written it whole and was killed before the commit"));
   } else if (p.state == "ABANDONED" || p.state == "DAMAGED") {
-    LogWarning(absl::StrCat("step ",
-                            p.id.step,
-                            " ",
-                            p.state,
-                            ", generation ",
-                            p.id.generation,
-                            ": ",
-                            p.reason,
-                            "; older checkpoints are untouched"));
+    LogWarning(absl::StrCat("step ", p.id.step, " ", p.state, ", generation ", p.id.generation,
+                            ": ", p.reason, "; older checkpoints are untouched"));
   }
 }
 

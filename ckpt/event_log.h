@@ -1,5 +1,5 @@
-// run-dir/ckptd.node00.jsonl: one JSON object per change of state, appended with one write(2) each. For people and
-// `anyorder status`; nothing is decided by it, so it is not synced.
+// run-dir/ckptd.node00.jsonl: one JSON object per change of state, appended with one write(2) each.
+// For people and `anyorder status`; nothing is decided by it, so it is not synced.
 
 #pragma once
 
@@ -18,8 +18,8 @@ class EventLog {
  public:
   static absl::StatusOr<EventLog> Open(FileSystem* fs, const std::string& run_dir, int node);
 
-  // Also prints one line to stderr for COMMITTED, ABANDONED and DAMAGED. `lag_steps` is how far training has begun to
-  // save ahead of this step.
+  // Also prints one line to stderr for COMMITTED, ABANDONED and DAMAGED. `lag_steps` is how far
+  // training has begun to save ahead of this step.
   void Write(const SaveProgress& progress, int64_t lag_steps);
 
  private:

@@ -39,8 +39,7 @@ absl::StatusOr<std::string> ReadSmallFile(FileSystem* fs, const std::string& pat
   return content;
 }
 
-absl::Status WriteSmallFileAtomically(FileSystem* fs,
-                                      const std::string& path,
+absl::Status WriteSmallFileAtomically(FileSystem* fs, const std::string& path,
                                       absl::string_view content) {
   const std::string temporary = path + ".tmp";
   const absl::Status removed = fs->RemoveFile(temporary);

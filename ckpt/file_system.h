@@ -1,8 +1,8 @@
-// The one seam for all file calls of ckpt/: every write, sync and rename can fail, or lose power, in a test
-// (tests/testing/model_file_system.h).
+// The one seam for all file calls of ckpt/: every write, sync and rename can fail, or lose power,
+// in a test (tests/testing/model_file_system.h).
 //
-// Errors are ErrnoStatus: "operation 'path': reason". A failed sync must never be repeated: the kernel may have
-// dropped the pages and would report success (PostgreSQL wiki, "Fsync Errors").
+// Errors are ErrnoStatus: "operation 'path': reason". A failed sync must never be repeated: the
+// kernel may have dropped the pages and would report success (PostgreSQL wiki, "Fsync Errors").
 
 #pragma once
 
@@ -53,8 +53,8 @@ class FileSystem {
   // The real one. Never null, never deleted.
   static FileSystem* Posix();
 
-  // Creates `path`, which must not exist. `large` files may bypass the page cache (O_DIRECT): measured faster for
-  // checkpoint payload, and it leaves the trainer's memory alone.
+  // Creates `path`, which must not exist. `large` files may bypass the page cache (O_DIRECT):
+  // measured faster for checkpoint payload, and it leaves the trainer's memory alone.
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> CreateNew(const std::string& path,
                                                                   bool large) = 0;
   virtual absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) = 0;
@@ -77,14 +77,15 @@ std::string JoinPath(absl::string_view directory, absl::string_view name);
 std::string ParentPath(absl::string_view path);  // "." when there is none
 std::string BaseName(absl::string_view path);
 
-// Whole small files (manifest, votes, leases). Errors: DataLoss above 256 MiB, which lists 32 TiB of payload: a file
-// of that name with more in it is damaged, and must not take the machine's memory.
+// Whole small files (manifest, votes, leases). Errors: DataLoss above 256 MiB, which lists 32 TiB
+// of payload: a file of that name with more in it is damaged, and must not take the machine's
+// memory.
 absl::StatusOr<std::string> ReadSmallFile(FileSystem* fs, const std::string& path);
 
-// write "path.tmp", sync, rename to `path`, sync the directory: after an OK the new content survives a power cut,
-// after an error or a crash the old content is whole. A left-over "path.tmp" is replaced.
-absl::Status WriteSmallFileAtomically(FileSystem* fs,
-                                      const std::string& path,
+// write "path.tmp", sync, rename to `path`, sync the directory: after an OK the new content
+// survives a power cut, after an error or a crash the old content is whole. A left-over "path.tmp"
+// is replaced.
+absl::Status WriteSmallFileAtomically(FileSystem* fs, const std::string& path,
                                       absl::string_view content);
 
 // Removes a directory and the files in it (one level). NotFound is not an error.

@@ -94,14 +94,8 @@ absl::StatusOr<const ParsedJson*> GetObject(const ParsedJson& json, const char* 
 
 absl::StatusOr<DType> GetDType(const ParsedJson& json, const char* key) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string name, GetString(json, key));
-  for (const DType dtype : {DType::kFloat64,
-                            DType::kFloat32,
-                            DType::kBFloat16,
-                            DType::kFloat16,
-                            DType::kInt64,
-                            DType::kInt32,
-                            DType::kUint16,
-                            DType::kUint8}) {
+  for (const DType dtype : {DType::kFloat64, DType::kFloat32, DType::kBFloat16, DType::kFloat16,
+                            DType::kInt64, DType::kInt32, DType::kUint16, DType::kUint8}) {
     if (Name(dtype) == name) return dtype;
   }
   return absl::DataLossError(absl::StrCat("dtype '", name, "' is not one of ours"));

@@ -1,4 +1,5 @@
-// Strict reading of JSON that others may have damaged: every access checks type and sign, nothing throws.
+// Strict reading of JSON that others may have damaged: every access checks type and sign, nothing
+// throws.
 //
 // Include only in .cc files: nlohmann/json.hpp is slow to compile.
 
@@ -18,8 +19,8 @@
 namespace anyorder::ckpt {
 
 using Json = nlohmann::ordered_json;  // for writing: members stay in the order they were set
-// For reading. The ordered kind searches all earlier members for each new one, so a file or frame of a hundred thousand
-// short members would keep a reader busy for minutes.
+// For reading. The ordered kind searches all earlier members for each new one, so a file or frame
+// of a hundred thousand short members would keep a reader busy for minutes.
 using ParsedJson = nlohmann::json;
 
 // DataLoss if `text` is not one JSON object. Duplicate keys and depth are nlohmann's business.
@@ -38,8 +39,9 @@ absl::StatusOr<DType> GetDType(const ParsedJson& json, const char* key);
 // At most Shape::kMaxRank dims whose product fits in an int64 with 8 bytes an element.
 absl::StatusOr<Shape> GetShape(const ParsedJson& json, const char* key);
 
-// Small files that must not be believed when damaged (manifest, votes, CURRENT): one member a line, and on the last line
-// "crc32c" over all bytes before that line. Still plain JSON for everyone else.
+// Small files that must not be believed when damaged (manifest, votes, CURRENT): one member a line,
+// and on the last line "crc32c" over all bytes before that line. Still plain JSON for everyone
+// else.
 std::string SealJson(const Json& json);
 // Errors: DataLoss if the seal is missing or does not match.
 absl::StatusOr<ParsedJson> OpenSealedJson(absl::string_view text);

@@ -40,8 +40,8 @@ std::string TemporaryName(const SaveIdentity& id) {
   return absl::StrCat(StepName(id.step), ".g", id.generation, kTemporarySuffix);
 }
 std::string ClaimedName(const SaveIdentity& id, int64_t by_incarnation) {
-  return absl::StrCat(
-      StepName(id.step), ".g", id.generation, kClaimMark, by_incarnation, kTemporarySuffix);
+  return absl::StrCat(StepName(id.step), ".g", id.generation, kClaimMark, by_incarnation,
+                      kTemporarySuffix);
 }
 std::string TrashName(int64_t generation) {
   return absl::StrCat(kTrashPrefix, generation);

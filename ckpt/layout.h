@@ -28,8 +28,8 @@ struct SaveIdentity {
   bool operator==(const SaveIdentity&) const = default;
 };
 
-// Generations of one run never repeat, grow with incarnation and step, and need no talk between ranks:
-// incarnation * 10^11 + step * 10 + attempt at this step (0 to 9).
+// Generations of one run never repeat, grow with incarnation and step, and need no talk between
+// ranks: incarnation * 10^11 + step * 10 + attempt at this step (0 to 9).
 inline constexpr int64_t kGenerationsPerIncarnation = 100'000'000'000;
 inline constexpr int64_t kAttemptsPerStep = 10;
 inline constexpr int64_t kMaxStep = kGenerationsPerIncarnation / kAttemptsPerStep - 1;
@@ -38,14 +38,16 @@ std::string CheckpointsPath(absl::string_view run_dir);  // run-dir/checkpoints
 std::string StepName(int64_t step);                      // step-000000200
 std::string TemporaryName(const SaveIdentity& id);       // step-000000200.g300000002000.tmp
 std::string TemporaryPath(absl::string_view run_dir, const SaveIdentity& id);
-// The attempt in the hands of a later start that finishes it: under this name its own service cannot touch it any more.
+// The attempt in the hands of a later start that finishes it: under this name its own service
+// cannot touch it any more.
 std::string ClaimedName(const SaveIdentity& id,
                         int64_t by_incarnation);     // step-000000200.g300000002000.r4.tmp
 std::string RankFileName(int rank, int world_size);  // rank-00003-of-00008.safetensors
 std::string VoteName(int node);                      // prepared.00
 std::string AbandonedName(int node);                 // abandoned.00
 
-// In run-dir/checkpoints: this node's service ended in order, and votes for no save of that start any more.
+// In run-dir/checkpoints: this node's service ended in order, and votes for no save of that start
+// any more.
 std::string EndedName(int64_t incarnation, int node);  // ended.3.00
 
 std::optional<int64_t> ParseEndedName(absl::string_view name);  // its incarnation

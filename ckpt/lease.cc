@@ -25,7 +25,8 @@
 namespace anyorder::ckpt {
 namespace {
 
-// Two claimants of one dead lease both rename theirs into place; after this long the earlier one sees that it lost.
+// Two claimants of one dead lease both rename theirs into place; after this long the earlier one
+// sees that it lost.
 constexpr absl::Duration kSettle = absl::Milliseconds(50);
 // "LEASE.<incarnation>.<process>.tmp"
 constexpr char kClaimPrefix[] = "LEASE.";
@@ -39,8 +40,8 @@ std::string ReadProcFile(const std::string& path) {
   return text.str();
 }
 
-// Field 22 of /proc/PID/stat, counted after the command, which may hold spaces; 0 if there is no such process or its
-// files are hidden from us.
+// Field 22 of /proc/PID/stat, counted after the command, which may hold spaces; 0 if there is no
+// such process or its files are hidden from us.
 int64_t StartTimeOf(int64_t pid) {
   const std::string stat = ReadProcFile(absl::StrCat("/proc/", pid, "/stat"));
   const size_t command_end = stat.rfind(')');
@@ -53,8 +54,8 @@ int64_t StartTimeOf(int64_t pid) {
   return start;
 }
 
-// Another user's process, in a /proc that hides those (hidepid): it is there, but nothing tells whether its number was
-// given to someone else meanwhile.
+// Another user's process, in a /proc that hides those (hidepid): it is there, but nothing tells
+// whether its number was given to someone else meanwhile.
 bool IsHidden(int64_t pid) {
   return StartTimeOf(pid) == 0 && kill(static_cast<pid_t>(pid), 0) != 0 && errno == EPERM;
 }
@@ -94,11 +95,10 @@ absl::StatusOr<LeaseOwner> ParseOwner(absl::string_view text) {
   return owner;
 }
 
-// OK once the lease may be taken: absent, its owner known dead, or its content unchanged for `lifetime` of a clock that
-// nobody sets. A damaged file has no owner to ask and is watched like one on another machine.
-absl::Status WaitUntilDead(FileSystem* fs,
-                           const std::string& run_dir,
-                           const LeaseOwner& me,
+// OK once the lease may be taken: absent, its owner known dead, or its content unchanged for
+// `lifetime` of a clock that nobody sets. A damaged file has no owner to ask and is watched like
+// one on another machine.
+absl::Status WaitUntilDead(FileSystem* fs, const std::string& run_dir, const LeaseOwner& me,
                            absl::Duration lifetime,
                            const std::function<bool(const LeaseOwner&)>& has_ended) {
   const std::string path = JoinPath(run_dir, kLeaseName);
@@ -111,11 +111,8 @@ absl::Status WaitUntilDead(FileSystem* fs,
     const absl::StatusOr<LeaseOwner> owner = ParseOwner(*text);
     const bool is_readable = owner.ok();
     if (is_readable && owner->run_id == me.run_id && owner->incarnation >= me.incarnation) {
-      return absl::AlreadyExistsError(absl::StrCat("'",
-                                                   run_dir,
-                                                   "' was claimed by a later start: ",
-                                                   owner->ToString(),
-                                                   "; this one must not write"));
+      return absl::AlreadyExistsError(absl::StrCat("'", run_dir, "' was claimed by a later start: ",
+                                                   owner->ToString(), "; this one must not write"));
     }
     if (is_readable && IsKnownDead(*owner)) return absl::OkStatus();
     const bool is_first_look = first.empty();
@@ -124,10 +121,7 @@ absl::Status WaitUntilDead(FileSystem* fs,
     if (first.empty()) first = *text;
     if (is_local || (is_readable && first != *text)) {
       return absl::AlreadyExistsError(
-          absl::StrCat("'",
-                       run_dir,
-                       "' is in use by ",
-                       owner->ToString(),
+          absl::StrCat("'", run_dir, "' is in use by ", owner->ToString(),
                        "; stop it first or take another run directory"));
     }
     if (absl::FromChrono(std::chrono::steady_clock::now() - start) > lifetime) {
@@ -136,7 +130,8 @@ absl::Status WaitUntilDead(FileSystem* fs,
   }
 }
 
-// A claimant that was killed while it wrote leaves its temporary file; later starts have other names.
+// A claimant that was killed while it wrote leaves its temporary file; later starts have other
+// names.
 void RemoveDeadClaims(FileSystem* fs, const std::string& run_dir, int64_t incarnation) {
   const absl::StatusOr<std::vector<std::string>> names = fs->ListDirectory(run_dir);
   for (size_t i = 0; names.ok() && i < names->size(); ++i) {
@@ -152,15 +147,8 @@ void RemoveDeadClaims(FileSystem* fs, const std::string& run_dir, int64_t incarn
 }  // namespace
 
 std::string LeaseOwner::ToString() const {
-  return absl::StrCat("run '",
-                      run_id,
-                      "', incarnation ",
-                      incarnation,
-                      ", process ",
-                      pid,
-                      " on ",
-                      host,
-                      job.empty() ? "" : absl::StrCat(" (job ", job, ")"));
+  return absl::StrCat("run '", run_id, "', incarnation ", incarnation, ", process ", pid, " on ",
+                      host, job.empty() ? "" : absl::StrCat(" (job ", job, ")"));
 }
 
 bool LeaseOwner::IsSameProcess(const LeaseOwner& other) const {
@@ -168,8 +156,7 @@ bool LeaseOwner::IsSameProcess(const LeaseOwner& other) const {
          pid == other.pid && pid_start == other.pid_start;
 }
 
-LeaseOwner DescribeThisProcess(const std::string& run_id,
-                               int64_t incarnation,
+LeaseOwner DescribeThisProcess(const std::string& run_id, int64_t incarnation,
                                const std::string& socket_path) {
   LeaseOwner owner;
   owner.run_id = run_id;
@@ -211,10 +198,7 @@ Lease::~Lease() {
 }
 
 absl::StatusOr<std::unique_ptr<Lease>> Lease::Acquire(
-    FileSystem* fs,
-    const std::string& run_dir,
-    const LeaseOwner& me,
-    absl::Duration lifetime,
+    FileSystem* fs, const std::string& run_dir, const LeaseOwner& me, absl::Duration lifetime,
     const std::function<bool(const LeaseOwner&)>& has_ended) {
   ANYORDER_RETURN_IF_ERROR(WaitUntilDead(fs, run_dir, me, lifetime, has_ended));
   std::unique_ptr<Lease> lease(new Lease(fs, run_dir, me));

@@ -1,9 +1,10 @@
-// run-dir/LEASE: one owner of a run directory at a time. Plain files and renames only, because file locks fail on some
-// network file systems.
+// run-dir/LEASE: one owner of a run directory at a time. Plain files and renames only, because file
+// locks fail on some network file systems.
 //
-// The owner rewrites the file every third of its lifetime. A claimant on the same machine looks whether the owner's
-// process lives; on another machine it watches the file for one lifetime of its own clock, so clocks need not agree.
-// A higher incarnation may take over a dead lease; an owner that finds another name in the file must stop writing.
+// The owner rewrites the file every third of its lifetime. A claimant on the same machine looks
+// whether the owner's process lives; on another machine it watches the file for one lifetime of its
+// own clock, so clocks need not agree. A higher incarnation may take over a dead lease; an owner
+// that finds another name in the file must stop writing.
 
 #pragma once
 
@@ -39,8 +40,7 @@ struct LeaseOwner {
 };
 
 // This process.
-LeaseOwner DescribeThisProcess(const std::string& run_id,
-                               int64_t incarnation,
+LeaseOwner DescribeThisProcess(const std::string& run_id, int64_t incarnation,
                                const std::string& socket_path);
 
 // True only if `owner` lived on this machine and is gone for certain.
@@ -52,18 +52,16 @@ absl::StatusOr<LeaseOwner> ReadLease(FileSystem* fs, const std::string& run_dir)
 // Thread-safe.
 class Lease {
  public:
-  // Blocks up to `lifetime` while it watches an owner on another machine, unless `has_ended`, which may be null, knows from
-  // elsewhere (a scheduler) that this owner is gone.
+  // Blocks up to `lifetime` while it watches an owner on another machine, unless `has_ended`, which
+  // may be null, knows from elsewhere (a scheduler) that this owner is gone.
   // Errors: AlreadyExists naming the owner if it is alive, or has an incarnation >= ours.
   static absl::StatusOr<std::unique_ptr<Lease>> Acquire(
-      FileSystem* fs,
-      const std::string& run_dir,
-      const LeaseOwner& me,
-      absl::Duration lifetime,
+      FileSystem* fs, const std::string& run_dir, const LeaseOwner& me, absl::Duration lifetime,
       const std::function<bool(const LeaseOwner&)>& has_ended = nullptr);
   ~Lease();
 
-  // Aborted naming the new owner if the lease was taken away. Other errors say that the file could not be read.
+  // Aborted naming the new owner if the lease was taken away. Other errors say that the file could
+  // not be read.
   absl::Status CheckHeld();
   // CheckHeld, then a new heartbeat.
   absl::Status Renew();

@@ -41,16 +41,9 @@ absl::StatusOr<SaveIdentity> IdentityFromJson(const char* format, const ParsedJs
   ANYORDER_ASSIGN_OR_RETURN(const int64_t version, GetInt(json, "version"));
   ANYORDER_ASSIGN_OR_RETURN(const int64_t chunk_bytes, GetInt(json, "chunk_bytes"));
   if (found != format || version != kFormatVersion || chunk_bytes != kCrcChunkBytes) {
-    return absl::DataLossError(absl::StrCat("is '",
-                                            found,
-                                            "' version ",
-                                            version,
-                                            " with chunks of ",
-                                            chunk_bytes,
-                                            " bytes; this program reads '",
-                                            format,
-                                            "' version ",
-                                            kFormatVersion));
+    return absl::DataLossError(
+        absl::StrCat("is '", found, "' version ", version, " with chunks of ", chunk_bytes,
+                     " bytes; this program reads '", format, "' version ", kFormatVersion));
   }
   SaveIdentity id;
   ANYORDER_ASSIGN_OR_RETURN(id.run_id, GetString(json, "run_id"));
@@ -60,8 +53,8 @@ absl::StatusOr<SaveIdentity> IdentityFromJson(const char* format, const ParsedJs
   ANYORDER_ASSIGN_OR_RETURN(const int64_t world_size, GetInt(json, "world_size"));
   ANYORDER_ASSIGN_OR_RETURN(const int64_t num_nodes, GetInt(json, "num_nodes"));
   if (world_size < 1 || world_size > kMaxRanks || num_nodes < 1 || num_nodes > world_size) {
-    return absl::DataLossError(absl::StrCat(
-        "was written by ", world_size, " ranks on ", num_nodes, " nodes, which cannot be"));
+    return absl::DataLossError(absl::StrCat("was written by ", world_size, " ranks on ", num_nodes,
+                                            " nodes, which cannot be"));
   }
   id.world_size = static_cast<int>(world_size);
   id.num_nodes = static_cast<int>(num_nodes);
@@ -125,18 +118,14 @@ absl::StatusOr<VotedFile> VotedFileFromJson(const ParsedJson& json) {
 }
 
 // Segments must tile [0, elements), and lie inside their files.
-absl::Status CheckTensor(const std::string& name,
-                         const LogicalTensor& tensor,
+absl::Status CheckTensor(const std::string& name, const LogicalTensor& tensor,
                          const std::vector<FileRecord>& files) {
   int64_t covered = 0;
   for (const Segment& segment : tensor.segments) {
     if (segment.begin != covered || segment.end <= segment.begin) {
-      return absl::DataLossError(absl::StrCat("tensor '",
-                                              name,
-                                              "' has ",
+      return absl::DataLossError(absl::StrCat("tensor '", name, "' has ",
                                               segment.begin > covered ? "a gap" : "an overlap",
-                                              " at element ",
-                                              std::min(covered, segment.begin)));
+                                              " at element ", std::min(covered, segment.begin)));
     }
     covered = segment.end;
     if (covered > tensor.shape.num_elements()) break;  // before it is multiplied
@@ -148,8 +137,8 @@ absl::Status CheckTensor(const std::string& name,
     }
   }
   if (covered != tensor.shape.num_elements()) {
-    return absl::DataLossError(absl::StrCat(
-        "tensor '", name, "' ends at element ", covered, " of ", tensor.shape.num_elements()));
+    return absl::DataLossError(absl::StrCat("tensor '", name, "' ends at element ", covered, " of ",
+                                            tensor.shape.num_elements()));
   }
   return absl::OkStatus();
 }
@@ -181,16 +170,10 @@ absl::Status AddPieces(const VotedFile& file, int index, Manifest* manifest) {
       tensor.shape = piece.global_shape;
     }
     if (tensor.dtype != piece.dtype || !(tensor.shape == piece.global_shape)) {
-      return absl::DataLossError(absl::StrCat("tensor '",
-                                              piece.name,
-                                              "' is ",
-                                              Name(tensor.dtype),
-                                              tensor.shape.ToString(),
-                                              " on one rank and ",
-                                              Name(piece.dtype),
-                                              piece.global_shape.ToString(),
-                                              " on rank ",
-                                              file.rank));
+      return absl::DataLossError(absl::StrCat("tensor '", piece.name, "' is ", Name(tensor.dtype),
+                                              tensor.shape.ToString(), " on one rank and ",
+                                              Name(piece.dtype), piece.global_shape.ToString(),
+                                              " on rank ", file.rank));
     }
     if (piece.begin == piece.end) continue;
     tensor.segments.push_back({piece.begin, piece.end, index, piece.offset});
@@ -246,8 +229,7 @@ int64_t Manifest::num_bytes() const {
   return bytes;
 }
 
-SafetensorsMetadata MetadataFor(const SaveIdentity& id,
-                                int rank,
+SafetensorsMetadata MetadataFor(const SaveIdentity& id, int rank,
                                 const std::vector<std::string>& keys,
                                 const std::vector<TensorPiece>& pieces) {
   // The identity makes files of two generations differ even when their tensors are equal.
@@ -275,8 +257,8 @@ absl::StatusOr<std::vector<TensorPiece>> PiecesOf(const SafetensorsHeader& heade
     absl::StatusOr<TensorPiece> piece = PieceFromJson(*json);
     if (!piece.ok()) return BadFile(path, piece.status());
     if (piece->end - piece->begin != tensor.entry.shape.num_elements()) {
-      return absl::DataLossError(absl::StrCat(
-          "'", path, "': tensor '", tensor.entry.name, "' and its range differ in size"));
+      return absl::DataLossError(absl::StrCat("'", path, "': tensor '", tensor.entry.name,
+                                              "' and its range differ in size"));
     }
     piece->dtype = tensor.entry.dtype;
     piece->offset = tensor.offset;
@@ -312,15 +294,9 @@ absl::StatusOr<Manifest> MergeVotes(const std::vector<Vote>& votes) {
   if (static_cast<int>(nodes.size()) != manifest.id.num_nodes ||
       static_cast<int>(ranks.size()) != manifest.id.world_size || ranks.begin()->first != 0 ||
       ranks.rbegin()->first != manifest.id.world_size - 1) {
-    return absl::DataLossError(absl::StrCat("votes of ",
-                                            nodes.size(),
-                                            " of ",
-                                            manifest.id.num_nodes,
-                                            " nodes hold ",
-                                            ranks.size(),
-                                            " of ",
-                                            manifest.id.world_size,
-                                            " ranks"));
+    return absl::DataLossError(absl::StrCat("votes of ", nodes.size(), " of ",
+                                            manifest.id.num_nodes, " nodes hold ", ranks.size(),
+                                            " of ", manifest.id.world_size, " ranks"));
   }
   for (const auto& [rank, file] : ranks) {
     const int index = static_cast<int>(manifest.files.size());
@@ -328,8 +304,7 @@ absl::StatusOr<Manifest> MergeVotes(const std::vector<Vote>& votes) {
     ANYORDER_RETURN_IF_ERROR(AddPieces(*file, index, &manifest));
   }
   for (auto& [name, tensor] : manifest.tensors) {
-    std::sort(tensor.segments.begin(),
-              tensor.segments.end(),
+    std::sort(tensor.segments.begin(), tensor.segments.end(),
               [](const Segment& a, const Segment& b) { return a.begin < b.begin; });
     ANYORDER_RETURN_IF_ERROR(CheckTensor(name, tensor, manifest.files));
   }

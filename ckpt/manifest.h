@@ -1,5 +1,5 @@
-// What a checkpoint consists of: one vote per node while it is being made, one manifest once all votes agree.
-// FORMAT.md describes both files.
+// What a checkpoint consists of: one vote per node while it is being made, one manifest once all
+// votes agree. FORMAT.md describes both files.
 
 #pragma once
 
@@ -76,14 +76,13 @@ struct Manifest {
 absl::StatusOr<std::vector<TensorPiece>> PiecesOf(const SafetensorsHeader& header,
                                                   absl::string_view path);
 // The header's metadata for pieces stored under `keys`, plus what identifies the save.
-SafetensorsMetadata MetadataFor(const SaveIdentity& id,
-                                int rank,
+SafetensorsMetadata MetadataFor(const SaveIdentity& id, int rank,
                                 const std::vector<std::string>& keys,
                                 const std::vector<TensorPiece>& pieces);
 
 // Joins the votes of all nodes.
-// Errors: DataLoss if they do not belong together, ranks are missing or repeated, or a tensor has a gap, an overlap,
-// or two opinions about its dtype or shape.
+// Errors: DataLoss if they do not belong together, ranks are missing or repeated, or a tensor has a
+// gap, an overlap, or two opinions about its dtype or shape.
 absl::StatusOr<Manifest> MergeVotes(const std::vector<Vote>& votes);
 
 // DataLoss naming file and bytes unless `data` are the `bytes` bytes of chunk `chunk` of `file`.

@@ -43,8 +43,8 @@ int PwriteAll(int fd, int64_t offset, const void* data, int64_t bytes) {
   return 0;
 }
 
-// A large file has two descriptors: aligned writes go past the page cache, the unaligned tail through it. SyncData
-// covers both, since it is a property of the file.
+// A large file has two descriptors: aligned writes go past the page cache, the unaligned tail
+// through it. SyncData covers both, since it is a property of the file.
 class PosixWritableFile final : public WritableFile {
  public:
   PosixWritableFile(std::string path, int fd, int direct_fd)

@@ -113,13 +113,9 @@ absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(absl::StrCat("socket path '",
-                                                   path,
-                                                   "' has ",
-                                                   path.size(),
-                                                   " characters, the limit is ",
-                                                   sizeof(address.sun_path) - 1,
-                                                   "; give a shorter --socket"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("socket path '", path, "' has ", path.size(), " characters, the limit is ",
+                     sizeof(address.sun_path) - 1, "; give a shorter --socket"));
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   return address;
@@ -271,7 +267,8 @@ absl::Status Channel::ReadAvailable() {
 }
 
 absl::StatusOr<std::optional<Message>> Channel::TakeMessage() {
-  // Moving the rest after every message would take quadratic time when someone floods us with small ones.
+  // Moving the rest after every message would take quadratic time when someone floods us with small
+  // ones.
   if (taken_ > in_.size() / 2) {
     in_.erase(0, taken_);
     taken_ = 0;
@@ -297,7 +294,8 @@ absl::StatusOr<std::optional<Message>> Channel::TakeMessage() {
 }
 
 absl::StatusOr<std::optional<Message>> Channel::TryReceive() {
-  // What arrived before the peer went away still counts: a trainer may be killed right after it sent Stage.
+  // What arrived before the peer went away still counts: a trainer may be killed right after it
+  // sent Stage.
   if (receive_fault_.ok()) receive_fault_ = ReadAvailable();
   ANYORDER_ASSIGN_OR_RETURN(std::optional<Message> message, TakeMessage());
   if (!message.has_value() && !receive_fault_.ok()) return receive_fault_;

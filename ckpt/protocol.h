@@ -1,7 +1,8 @@
-// Framed messages between trainers and the checkpoint service over a Unix stream socket. PROTOCOL.md tells the story.
+// Framed messages between trainers and the checkpoint service over a Unix stream socket.
+// PROTOCOL.md tells the story.
 //
-// Frame: 4-byte magic, 4-byte body length, 4-byte CRC32C of the body, then the body: one JSON object. A Register frame
-// carries one memfd by SCM_RIGHTS.
+// Frame: 4-byte magic, 4-byte body length, 4-byte CRC32C of the body, then the body: one JSON
+// object. A Register frame carries one memfd by SCM_RIGHTS.
 
 #pragma once
 
@@ -18,7 +19,8 @@
 
 namespace anyorder::ckpt {
 
-// A body may hold the CRCs of a rank file: 9 bytes a MiB, so 16 MiB allow for files of more than a terabyte.
+// A body may hold the CRCs of a rank file: 9 bytes a MiB, so 16 MiB allow for files of more than a
+// terabyte.
 inline constexpr uint32_t kMaxMessageBytes = 16u << 20;
 
 class UniqueFd {
@@ -35,23 +37,25 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// Client to service unless said otherwise. Every message carries run_id and incarnation; the service drops a message
-// of another run or incarnation.
+// Client to service unless said otherwise. Every message carries run_id and incarnation; the
+// service drops a message of another run or incarnation.
 enum class MessageType {
   kHello = 1,   // rank, world_size, local_world_size, node, num_nodes
   kWelcome,     // service: ok, reason
   kRegister,    // buffer, bytes, and the memfd, sealed against resizing
   kRegistered,  // service: buffer, ok, reason
   kBegin,       // generation, step, buffer: the copy starts (COPYING)
-  kStage,  // generation, step, buffer, bytes, crcs, metadata, copy_ms: the copy is complete; with reason: it failed
-  kStaged,        // service: generation, ok, reason: from here on the service owns the buffer
-  kEvent,         // service: generation, step, state, reason, bytes, seconds
+  kStage,   // generation, step, buffer, bytes, crcs, metadata, copy_ms: the copy is complete; with
+            // reason: it failed
+  kStaged,  // service: generation, ok, reason: from here on the service owns the buffer
+  kEvent,   // service: generation, step, state, reason, bytes, seconds
   kBufferFree,    // service: buffer, generation
   kShutdown,      // only_if_idle: refuse while a trainer is connected
   kShuttingDown,  // service: ok, reason
 };
 
-// One struct for all types: fields that a type does not use stay at their defaults and are not sent.
+// One struct for all types: fields that a type does not use stay at their defaults and are not
+// sent.
 struct Message {
   MessageType type = MessageType::kHello;
   std::string run_id;
@@ -89,7 +93,8 @@ class Channel {
 
   int fd() const { return socket_.get(); }
 
-  // Queues the frame and sends what the socket takes now. The service uses this: it never waits for a client.
+  // Queues the frame and sends what the socket takes now. The service uses this: it never waits for
+  // a client.
   absl::Status Post(const Message& message);
   bool has_unsent() const { return sent_ < out_.size(); }
   absl::Status Flush();
@@ -120,18 +125,22 @@ class Channel {
   absl::Status receive_fault_;
 };
 
-// run-dir/.ckptd/node00.sock, or a path under /tmp/anyorder-UID when that is too long for a socket address.
+// run-dir/.ckptd/node00.sock, or a path under /tmp/anyorder-UID when that is too long for a socket
+// address.
 std::string DefaultSocketPath(absl::string_view run_dir, int node);
 
-// Connects; the peer must run as the same user (SO_PEERCRED). Errors: Unavailable, PermissionDenied.
+// Connects; the peer must run as the same user (SO_PEERCRED). Errors: Unavailable,
+// PermissionDenied.
 absl::StatusOr<Channel> ConnectChannel(const std::string& socket_path);
 
-// Makes the socket's directory (mode 0700, ours) and listens. A socket file that nobody answers is replaced.
-// Errors: AlreadyExists if somebody does; InvalidArgument if the path is too long; PermissionDenied if the directory
-// belongs to someone else or is open to others.
+// Makes the socket's directory (mode 0700, ours) and listens. A socket file that nobody answers is
+// replaced.
+// Errors: AlreadyExists if somebody does; InvalidArgument if the path is too long; PermissionDenied
+// if the directory belongs to someone else or is open to others.
 absl::StatusOr<UniqueFd> ListenOn(const std::string& socket_path);
 
-// Accepts one connection of the same user. Unavailable if there is none or the peer is another user.
+// Accepts one connection of the same user. Unavailable if there is none or the peer is another
+// user.
 absl::StatusOr<Channel> AcceptChannel(int listener);
 
 }  // namespace anyorder::ckpt

@@ -20,8 +20,7 @@ std::vector<MemoryPiece> PiecesOf(const TensorRange& range) {
   return pieces;
 }
 
-absl::StatusOr<RankFilePlan> PlanRankFile(const SaveIdentity& id,
-                                          int rank,
+absl::StatusOr<RankFilePlan> PlanRankFile(const SaveIdentity& id, int rank,
                                           const std::vector<TensorRange>& ranges) {
   RankFilePlan plan;
   std::vector<SafetensorsEntry> entries;
@@ -42,8 +41,7 @@ absl::StatusOr<RankFilePlan> PlanRankFile(const SaveIdentity& id,
   return plan;
 }
 
-std::vector<uint32_t> CopyRankFile(const RankFilePlan& plan,
-                                   const std::vector<TensorRange>& ranges,
+std::vector<uint32_t> CopyRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges,
                                    uint8_t* buffer) {
   std::vector<size_t> order(ranges.size());
   std::iota(order.begin(), order.end(), size_t{0});

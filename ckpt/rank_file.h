@@ -22,14 +22,14 @@ struct RankFilePlan {
 // What `range` lies in, without empty pieces.
 std::vector<MemoryPiece> PiecesOf(const TensorRange& range);
 
-// A range that is the whole tensor keeps its shape; others are stored flat. A name's second range is stored as "name#1".
-absl::StatusOr<RankFilePlan> PlanRankFile(const SaveIdentity& id,
-                                          int rank,
+// A range that is the whole tensor keeps its shape; others are stored flat. A name's second range
+// is stored as "name#1".
+absl::StatusOr<RankFilePlan> PlanRankFile(const SaveIdentity& id, int rank,
                                           const std::vector<TensorRange>& ranges);
 
-// Copies header and tensors into `buffer` [plan.layout.file_bytes] and returns the CRCs of its chunks.
-std::vector<uint32_t> CopyRankFile(const RankFilePlan& plan,
-                                   const std::vector<TensorRange>& ranges,
+// Copies header and tensors into `buffer` [plan.layout.file_bytes] and returns the CRCs of its
+// chunks.
+std::vector<uint32_t> CopyRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges,
                                    uint8_t* buffer);
 
 }  // namespace anyorder::ckpt

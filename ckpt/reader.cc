@@ -19,7 +19,8 @@
 namespace anyorder::ckpt {
 namespace {
 
-// Pieces for sequential passes over everything: long enough for the disk, short enough for the cache.
+// Pieces for sequential passes over everything: long enough for the disk, short enough for the
+// cache.
 constexpr int64_t kPassBytes = 4 * kCrcChunkBytes;
 
 std::string DigestHex(const XXH128_hash_t& hash) {
@@ -32,12 +33,9 @@ std::string DigestHex(const XXH128_hash_t& hash) {
 absl::Status CheckChunk(const FileRecord& file, int64_t chunk, const void* data, int64_t bytes) {
   const uint32_t found = Crc32c(data, bytes);
   if (found == file.crcs[chunk]) return absl::OkStatus();
-  return absl::DataLossError(absl::StrFormat("'%s': CRC %08x instead of %08x in bytes [%d, %d)",
-                                             file.name,
-                                             found,
-                                             file.crcs[chunk],
-                                             chunk * kCrcChunkBytes,
-                                             chunk * kCrcChunkBytes + bytes));
+  return absl::DataLossError(
+      absl::StrFormat("'%s': CRC %08x instead of %08x in bytes [%d, %d)", file.name, found,
+                      file.crcs[chunk], chunk * kCrcChunkBytes, chunk * kCrcChunkBytes + bytes));
 }
 
 Checkpoint::Checkpoint() = default;
@@ -68,14 +66,8 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir, FileSystem* 
     }
     ANYORDER_RETURN_IF_ERROR(opened.status());
     if ((*opened)->size() != file.bytes) {
-      return absl::DataLossError(absl::StrCat("'",
-                                              dir,
-                                              "': file '",
-                                              file.name,
-                                              "' has ",
-                                              (*opened)->size(),
-                                              " bytes instead of ",
-                                              file.bytes));
+      return absl::DataLossError(absl::StrCat("'", dir, "': file '", file.name, "' has ",
+                                              (*opened)->size(), " bytes instead of ", file.bytes));
     }
     checkpoint.files_.push_back(*std::move(opened));
   }
@@ -108,8 +100,8 @@ std::vector<TensorInfo> Checkpoint::tensors() const {
   return infos;
 }
 
-absl::Status Checkpoint::ReadFileRange(
-    int file, int64_t offset, int64_t bytes, void* dst, absl::string_view tensor) const {
+absl::Status Checkpoint::ReadFileRange(int file, int64_t offset, int64_t bytes, void* dst,
+                                       absl::string_view tensor) const {
   const FileRecord& record = manifest_->files[file];
   const std::string what = absl::StrCat("tensor '", tensor, "', checkpoint '", dir_, "'");
   char* to = static_cast<char*>(dst);
@@ -151,10 +143,9 @@ absl::Status Checkpoint::Read(absl::string_view name, int64_t begin, int64_t end
   }
   const int64_t width = SizeOf(tensor.dtype);
   char* to = static_cast<char*>(dst);
-  auto segment = std::upper_bound(
-      tensor.segments.begin(), tensor.segments.end(), begin, [](int64_t element, const Segment& s) {
-        return element < s.end;
-      });
+  auto segment =
+      std::upper_bound(tensor.segments.begin(), tensor.segments.end(), begin,
+                       [](int64_t element, const Segment& s) { return element < s.end; });
   for (; begin < end; ++segment) {
     const int64_t stop = std::min(end, segment->end);
     const int64_t offset = segment->offset + (begin - segment->begin) * width;
@@ -223,9 +214,8 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& r
     }
     infos.push_back(std::move(info));
   }
-  std::sort(infos.begin(), infos.end(), [](const CheckpointInfo& a, const CheckpointInfo& b) {
-    return a.step > b.step;
-  });
+  std::sort(infos.begin(), infos.end(),
+            [](const CheckpointInfo& a, const CheckpointInfo& b) { return a.step > b.step; });
   return infos;
 }
 
@@ -238,8 +228,7 @@ absl::Status Quarantine(const std::string& dir, FileSystem* fs) {
   return fs->SyncDirectory(ParentPath(dir));
 }
 
-absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir,
-                                           bool quarantine_bad,
+absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir, bool quarantine_bad,
                                            FileSystem* fs) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> infos, ListCheckpoints(run_dir, fs));
   std::string last_fault;
@@ -271,12 +260,10 @@ absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir,
   if (!ever_committed) {
     return absl::NotFoundError(absl::StrCat("run '", run_dir, "' has no checkpoint yet"));
   }
-  return absl::DataLossError(absl::StrCat("run '",
-                                          run_dir,
-                                          "' has committed checkpoints but none is good",
-                                          last_fault.empty() ? "" : "; the last one tried: ",
-                                          last_fault,
-                                          "; restore one, or start a new run directory"));
+  return absl::DataLossError(
+      absl::StrCat("run '", run_dir, "' has committed checkpoints but none is good",
+                   last_fault.empty() ? "" : "; the last one tried: ", last_fault,
+                   "; restore one, or start a new run directory"));
 }
 
 }  // namespace anyorder::ckpt

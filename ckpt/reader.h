@@ -1,4 +1,5 @@
-// Reading committed checkpoints: any element range of any tensor, at any world size, every byte checked.
+// Reading committed checkpoints: any element range of any tensor, at any world size, every byte
+// checked.
 //
 // Nothing here needs the service, MPI or a lease. Format: ckpt/FORMAT.md.
 
@@ -35,7 +36,8 @@ enum class VerifyPace {
 // One committed checkpoint, open for reading. Movable; reads are thread-safe.
 class Checkpoint {
  public:
-  // Checks the manifest's CRC and that every file is there with its exact size; payload is checked as it is read.
+  // Checks the manifest's CRC and that every file is there with its exact size; payload is checked
+  // as it is read.
   // Errors: NotFound if `dir` holds no manifest; DataLoss naming the file otherwise.
   static absl::StatusOr<Checkpoint> Open(const std::string& dir,
                                          FileSystem* fs = FileSystem::Posix());
@@ -52,30 +54,33 @@ class Checkpoint {
   const std::string& metadata_json() const;  // what rank 0 gave to Client::Save
   std::vector<TensorInfo> tensors() const;   // sorted by name
 
-  // Reads flat elements [begin, end) of the global tensor into `dst`, in the tensor's dtype. Every chunk touched is
-  // read whole and its CRC compared.
-  // Errors: NotFound for an unknown name, OutOfRange for a bad range, DataLoss naming file, tensor and offset.
+  // Reads flat elements [begin, end) of the global tensor into `dst`, in the tensor's dtype. Every
+  // chunk touched is read whole and its CRC compared.
+  // Errors: NotFound for an unknown name, OutOfRange for a bad range, DataLoss naming file, tensor
+  // and offset.
   absl::Status Read(absl::string_view name, int64_t begin, int64_t end, void* dst) const;
 
   // Reads everything once and compares all checksums.
-  // Errors: DataLoss naming the first bad chunk's file and tensors and how many more there are; or what the disk says.
+  // Errors: DataLoss naming the first bad chunk's file and tensors and how many more there are; or
+  // what the disk says.
   absl::Status Verify(VerifyPace pace = VerifyPace::kFast) const;
 
-  // XXH3-128 in hex over (name, dtype, shape, bytes) of all tensors in name order: equal training state means equal
-  // digests, whatever the number of ranks that wrote it.
+  // XXH3-128 in hex over (name, dtype, shape, bytes) of all tensors in name order: equal training
+  // state means equal digests, whatever the number of ranks that wrote it.
   absl::StatusOr<std::string> StateDigest() const;
 
  private:
   Checkpoint();
-  absl::Status ReadFileRange(
-      int file, int64_t offset, int64_t bytes, void* dst, absl::string_view tensor) const;
+  absl::Status ReadFileRange(int file, int64_t offset, int64_t bytes, void* dst,
+                             absl::string_view tensor) const;
 
   std::string dir_;
   std::unique_ptr<Manifest> manifest_;
   std::vector<std::unique_ptr<ReadableFile>> files_;  // in the manifest's order
 };
 
-// The checkpoint is bad (bytes missing, wrong or too few), as against a machine that cannot read it now.
+// The checkpoint is bad (bytes missing, wrong or too few), as against a machine that cannot read it
+// now.
 bool IsDamage(const absl::Status& status);
 
 struct CheckpointInfo {
@@ -84,26 +89,26 @@ struct CheckpointInfo {
   int64_t generation = 0;  // 0 when the manifest cannot be read
   int world_size = 0;
   int64_t num_bytes = 0;
-  bool opens = false;  // manifest and file sizes are right; says nothing about payload
-  std::string fault;   // why it does not open
-  absl::Status
-      status;  // the same as a status: DataLoss and NotFound mean bad, others that it could not be looked at
+  bool opens = false;   // manifest and file sizes are right; says nothing about payload
+  std::string fault;    // why it does not open
+  absl::Status status;  // the same as a status: DataLoss and NotFound mean bad, others that it
+                        // could not be looked at
 };
 
 // "run-dir/checkpoints/step-000000200"
 std::string CheckpointPath(absl::string_view run_dir, int64_t step);
 
-// The committed checkpoints of a run, newest (highest step) first. Empty if there is no such directory.
+// The committed checkpoints of a run, newest (highest step) first. Empty if there is no such
+// directory.
 absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& run_dir,
                                                             FileSystem* fs = FileSystem::Posix());
 
-// The newest checkpoint whose every byte passes Verify, so the later load comes from the page cache. Bad ones on the
-// way are renamed to "<name>.quarantine" if `quarantine_bad`, and skipped with a warning either way. One process of a
-// job calls this and tells the others.
-// Errors: NotFound if the run never committed one; DataLoss if it did but none is good (a fresh start would then
-// silently throw the run away).
-absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir,
-                                           bool quarantine_bad,
+// The newest checkpoint whose every byte passes Verify, so the later load comes from the page
+// cache. Bad ones on the way are renamed to "<name>.quarantine" if `quarantine_bad`, and skipped
+// with a warning either way. One process of a job calls this and tells the others.
+// Errors: NotFound if the run never committed one; DataLoss if it did but none is good (a fresh
+// start would then silently throw the run away).
+absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir, bool quarantine_bad,
                                            FileSystem* fs = FileSystem::Posix());
 
 // Renames a bad checkpoint aside; nothing is deleted.

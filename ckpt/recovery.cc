@@ -1,4 +1,5 @@
-// CommitLog::RecoverVoted: finishing what a dead service was about to commit (PROTOCOL.md, "Recovery").
+// CommitLog::RecoverVoted: finishing what a dead service was about to commit (PROTOCOL.md,
+// "Recovery").
 
 #include <algorithm>
 #include <optional>
@@ -31,9 +32,8 @@ std::vector<Attempt> OldAttempts(const std::vector<std::string>& names, int64_t 
       attempts.push_back({*generation, name});
     }
   }
-  std::sort(attempts.begin(), attempts.end(), [](const Attempt& a, const Attempt& b) {
-    return a.generation > b.generation;
-  });
+  std::sort(attempts.begin(), attempts.end(),
+            [](const Attempt& a, const Attempt& b) { return a.generation > b.generation; });
   return attempts;
 }
 
@@ -59,7 +59,8 @@ absl::StatusOr<Manifest> CommitLog::ReadVoted(const std::string& name, const std
     return absl::DataLossError(absl::StrCat("'", path, "' is the vote of another save"));
   }
   for (int node = 0; node < vote.id.num_nodes; ++node) {
-    // NotFound if it is missing; CollectVotes calls that Unavailable, as it does a disk that does not answer.
+    // NotFound if it is missing; CollectVotes calls that Unavailable, as it does a disk that does
+    // not answer.
     ANYORDER_RETURN_IF_ERROR(fs_->OpenForRead(JoinPath(directory, VoteName(node))).status());
   }
   return CollectVotesIn(directory, vote.id);
@@ -87,8 +88,8 @@ absl::StatusOr<std::optional<SaveIdentity>> CommitLog::RecoverVoted(
     const absl::Status whole = checkpoint.ok() ? checkpoint->Verify() : checkpoint.status();
     if (!whole.ok() && !IsIncomplete(whole)) return whole;
     if (!whole.ok()) {
-      LogWarning(absl::StrCat(
-          "step ", voted->id.step, " was voted for but is not whole: ", whole.message()));
+      LogWarning(absl::StrCat("step ", voted->id.step,
+                              " was voted for but is not whole: ", whole.message()));
       continue;
     }
     ANYORDER_RETURN_IF_ERROR(Publish(claimed, voted->id, fence));

@@ -38,8 +38,7 @@ absl::Status CheckNames(const std::vector<SafetensorsEntry>& entries) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SafetensorsTensor> ParseTensor(const std::string& name,
-                                              const ParsedJson& json,
+absl::StatusOr<SafetensorsTensor> ParseTensor(const std::string& name, const ParsedJson& json,
                                               int64_t header_bytes) {
   SafetensorsTensor tensor;
   tensor.entry.name = name;
@@ -105,10 +104,8 @@ absl::StatusOr<SafetensorsLayout> LayOutSafetensors(const std::vector<Safetensor
 }
 
 absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(
-    const std::string& path,
-    const std::vector<SafetensorsEntry>& entries,
-    const SafetensorsMetadata& metadata,
-    FileSystem* fs) {
+    const std::string& path, const std::vector<SafetensorsEntry>& entries,
+    const SafetensorsMetadata& metadata, FileSystem* fs) {
   ANYORDER_ASSIGN_OR_RETURN(const SafetensorsLayout layout, LayOutSafetensors(entries, metadata));
   if (fs->OpenForRead(path).ok()) {
     return absl::AlreadyExistsError(
@@ -132,21 +129,14 @@ absl::Status SafetensorsWriter::Write(absl::string_view name, ConstTensorView te
   const auto it = tensors_.find(std::string(name));
   if (it != tensors_.end() && (tensor.dtype() != it->second.entry.dtype ||
                                tensor.num_elements() != it->second.entry.shape.num_elements())) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor '",
-                                                   name,
-                                                   "' is ",
-                                                   Name(tensor.dtype()),
-                                                   tensor.shape().ToString(),
-                                                   ", declared as ",
-                                                   Name(it->second.entry.dtype),
-                                                   it->second.entry.shape.ToString()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor '", name, "' is ", Name(tensor.dtype()), tensor.shape().ToString(),
+        ", declared as ", Name(it->second.entry.dtype), it->second.entry.shape.ToString()));
   }
   return WriteRange(name, 0, tensor.num_elements(), tensor.raw());
 }
 
-absl::Status SafetensorsWriter::WriteRange(absl::string_view name,
-                                           int64_t begin,
-                                           int64_t end,
+absl::Status SafetensorsWriter::WriteRange(absl::string_view name, int64_t begin, int64_t end,
                                            const void* data) {
   const auto it = tensors_.find(std::string(name));
   if (it == tensors_.end()) {
@@ -166,15 +156,9 @@ absl::Status SafetensorsWriter::WriteRange(absl::string_view name,
 absl::Status SafetensorsWriter::Finish() {
   for (const auto& [name, tensor] : tensors_) {
     if (tensor.elements_written != tensor.entry.shape.num_elements()) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor '",
-                                                     name,
-                                                     "' of '",
-                                                     path_,
-                                                     "' got ",
-                                                     tensor.elements_written,
-                                                     " of ",
-                                                     tensor.entry.shape.num_elements(),
-                                                     " elements"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor '", name, "' of '", path_, "' got ", tensor.elements_written, " of ",
+                       tensor.entry.shape.num_elements(), " elements"));
     }
   }
   ANYORDER_RETURN_IF_ERROR(file_->SyncData());
@@ -259,9 +243,7 @@ const SafetensorsTensor* SafetensorsReader::Find(absl::string_view name) const {
   return nullptr;
 }
 
-absl::Status SafetensorsReader::Read(absl::string_view name,
-                                     int64_t begin,
-                                     int64_t end,
+absl::Status SafetensorsReader::Read(absl::string_view name, int64_t begin, int64_t end,
                                      void* dst) const {
   const SafetensorsTensor* const tensor = Find(name);
   if (tensor == nullptr) {

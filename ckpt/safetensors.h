@@ -1,5 +1,6 @@
-// The safetensors file layout: 8-byte little-endian header length, JSON header, raw little-endian tensors without gaps.
-// Ours pads the header with spaces so that the data start on a 4 KiB boundary. Any safetensors reader opens these files.
+// The safetensors file layout: 8-byte little-endian header length, JSON header, raw little-endian
+// tensors without gaps. Ours pads the header with spaces so that the data start on a 4 KiB
+// boundary. Any safetensors reader opens these files.
 //
 // Used for checkpoint payload and, through SafetensorsWriter, for exported weights.
 
@@ -45,10 +46,12 @@ absl::StatusOr<SafetensorsLayout> LayOutSafetensors(const std::vector<Safetensor
                                                     const SafetensorsMetadata& metadata);
 
 // Writes a file tensor by tensor, in any order and in pieces, without holding it in memory:
-//   ANYORDER_ASSIGN_OR_RETURN(auto writer, SafetensorsWriter::Create(path, entries, {{"format", "pt"}}));
+//   ANYORDER_ASSIGN_OR_RETURN(auto writer, SafetensorsWriter::Create(path, entries, {{"format",
+//   "pt"}}));
 //   ANYORDER_RETURN_IF_ERROR(writer.Write("name", view));  // for every entry
 //   ANYORDER_RETURN_IF_ERROR(writer.Finish());
-// The bytes go to "path.tmp"; `path` appears only when Finish succeeds. A left-over "path.tmp" is replaced.
+// The bytes go to "path.tmp"; `path` appears only when Finish succeeds. A left-over "path.tmp" is
+// replaced.
 class SafetensorsWriter {
  public:
   // Errors: as LayOutSafetensors; AlreadyExists if `path` exists; I/O.
@@ -91,8 +94,8 @@ struct SafetensorsHeader {
   int64_t header_bytes = 0;  // where data start
 };
 
-// Parses the header of a file of `file_bytes` bytes, of which `prefix` holds the first ones, at least the header.
-// Trusts nothing: every length, shape and offset is checked.
+// Parses the header of a file of `file_bytes` bytes, of which `prefix` holds the first ones, at
+// least the header. Trusts nothing: every length, shape and offset is checked.
 // Errors: DataLoss naming `path` and the entry.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view prefix,
                                                          int64_t file_bytes,

@@ -15,9 +15,7 @@ constexpr size_t kNumRemembered = 64;
 
 }  // namespace
 
-absl::StatusOr<bool> SaveAssembly::Begin(const SaveIdentity& id,
-                                         int rank,
-                                         int local_world_size,
+absl::StatusOr<bool> SaveAssembly::Begin(const SaveIdentity& id, int rank, int local_world_size,
                                          absl::Time now) {
   if (const auto it = decided_.find(id.generation); it != decided_.end()) {
     return absl::FailedPreconditionError(it->second);
@@ -76,8 +74,8 @@ void SaveAssembly::RankGone(int rank) {
 
 void SaveAssembly::AbandonMissing() {
   for (auto it = open_.begin(); it != open_.end();) {
-    const auto missing = std::find_if(
-        gone_.begin(), gone_.end(), [&](int rank) { return it->second.ranks.count(rank) == 0; });
+    const auto missing = std::find_if(gone_.begin(), gone_.end(),
+                                      [&](int rank) { return it->second.ranks.count(rank) == 0; });
     it = missing == gone_.end()
              ? std::next(it)
              : Abandon(it, absl::StrCat("rank ", *missing, " went away before it had staged"));

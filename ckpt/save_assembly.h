@@ -1,7 +1,9 @@
-// Which ranks of which generation have staged, on one node. Pure bookkeeping: no sockets, no files, no threads.
+// Which ranks of which generation have staged, on one node. Pure bookkeeping: no sockets, no files,
+// no threads.
 //
-// Invariants: a generation is decided once, either complete (every local rank staged, then nothing that happens to the
-// trainers matters any more) or abandoned; a decided generation never opens again.
+// Invariants: a generation is decided once, either complete (every local rank staged, then nothing
+// that happens to the trainers matters any more) or abandoned; a decided generation never opens
+// again.
 
 #pragma once
 
@@ -31,22 +33,23 @@ class SaveAssembly {
  public:
   explicit SaveAssembly(int node) : node_(node) {}
 
-  // `rank` has begun to copy. Abandons older generations that it has not staged: it will not come back to them.
-  // True for the first rank of a generation.
-  // Errors: FailedPrecondition if the generation is decided or another rank gives it another identity.
-  absl::StatusOr<bool> Begin(const SaveIdentity& id,
-                             int rank,
-                             int local_world_size,
+  // `rank` has begun to copy. Abandons older generations that it has not staged: it will not come
+  // back to them. True for the first rank of a generation.
+  // Errors: FailedPrecondition if the generation is decided or another rank gives it another
+  // identity.
+  absl::StatusOr<bool> Begin(const SaveIdentity& id, int rank, int local_world_size,
                              absl::Time now);
 
-  // `rank` has staged. Errors: FailedPrecondition with the reason if the generation is no longer open.
+  // `rank` has staged. Errors: FailedPrecondition with the reason if the generation is no longer
+  // open.
   absl::Status Stage(const SaveIdentity& id, int rank, StagedRank staged);
 
-  // The trainer's connection ended: generations that it has not staged, open now or begun later, cannot complete until
-  // it comes again.
+  // The trainer's connection ended: generations that it has not staged, open now or begun later,
+  // cannot complete until it comes again.
   void RankGone(int rank);
   void RankCame(int rank) { gone_.erase(rank); }
-  // `rank` cannot stage it. FailedPrecondition with the reason, or the one for which it was decided before.
+  // `rank` cannot stage it. FailedPrecondition with the reason, or the one for which it was decided
+  // before.
   absl::Status GiveUp(const SaveIdentity& id, const std::string& reason);
   // Abandons generations that began before `limit`.
   void AbandonBegunBefore(absl::Time limit, const std::string& reason);

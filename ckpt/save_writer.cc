@@ -29,8 +29,7 @@ std::vector<int> RanksOf(const SaveJob& job) {
 
 }  // namespace
 
-SaveWriter::SaveWriter(CommitLog* log,
-                       SaveWriterOptions options,
+SaveWriter::SaveWriter(CommitLog* log, SaveWriterOptions options,
                        std::function<absl::Status()> fence,
                        std::function<void(const SaveProgress&)> report)
     : log_(log),
@@ -106,11 +105,12 @@ void SaveWriter::Run(QueuedSave save) {
     status = absl::AbortedError(save.abandon_reason);
   }
   if (!status.ok()) {
-    // Never retried: after a failed sync the kernel may have dropped the pages and would call the next one a success.
-    // Nothing is touched once the run directory is another's, who may be finishing this very save.
+    // Never retried: after a failed sync the kernel may have dropped the pages and would call the
+    // next one a success. Nothing is touched once the run directory is another's, who may be
+    // finishing this very save.
     if (!absl::IsCancelled(status) && !absl::IsAborted(fence_())) {
-      log_->Abandon(
-          save.job.id, options_.node, ranks, std::string(status.message()), save.is_coordinator);
+      log_->Abandon(save.job.id, options_.node, ranks, std::string(status.message()),
+                    save.is_coordinator);
     }
     save.buffers.clear();
     progress.reason = std::string(status.message());
@@ -178,7 +178,8 @@ void SaveWriter::VerifyAndRetire(SaveProgress progress) {
     progress.reason = std::string(verified.message());
     Report(&progress, verified.ok() ? "VERIFIED" : "DAMAGED", start);
     if (!verified.ok()) {
-      // Aside, or it would count as one of the newest that are kept, and the good ones would go in its stead.
+      // Aside, or it would count as one of the newest that are kept, and the good ones would go in
+      // its stead.
       if (IsDamage(verified) && fence_().ok()) {
         const absl::Status moved = Quarantine(path, options_.fs);
         if (!moved.ok()) LogWarning(absl::StrCat("it stays under its name: ", moved.message()));

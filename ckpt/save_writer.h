@@ -1,5 +1,5 @@
-// The thread of the service that touches the disk: takes staged saves in order and brings each to COMMITTED or
-// ABANDONED.
+// The thread of the service that touches the disk: takes staged saves in order and brings each to
+// COMMITTED or ABANDONED.
 
 #pragma once
 
@@ -25,7 +25,8 @@ namespace anyorder::ckpt {
 struct QueuedSave {
   SaveJob job;
   bool is_coordinator = false;
-  // Keeps the memory behind job.files mapped, also when the trainer that made it is gone: shared with its connection.
+  // Keeps the memory behind job.files mapped, also when the trainer that made it is gone: shared
+  // with its connection.
   std::vector<std::shared_ptr<StagingBuffer>> buffers;
   std::string abandon_reason;
   absl::Time began;     // the first rank's COPYING
@@ -59,10 +60,9 @@ struct SaveWriterOptions {
 
 class SaveWriter {
  public:
-  // `fence` fails when another incarnation owns the run directory. `report` is called on the writer's thread.
-  SaveWriter(CommitLog* log,
-             SaveWriterOptions options,
-             std::function<absl::Status()> fence,
+  // `fence` fails when another incarnation owns the run directory. `report` is called on the
+  // writer's thread.
+  SaveWriter(CommitLog* log, SaveWriterOptions options, std::function<absl::Status()> fence,
              std::function<void(const SaveProgress&)> report);
   ~SaveWriter();  // finishes the queue
 

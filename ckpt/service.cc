@@ -149,9 +149,7 @@ absl::Status Service::Impl::Start() {
   writer.run_dir = options_.run_dir;
   writer.fs = options_.fs;
   writer_ = std::make_unique<SaveWriter>(
-      &commit_log_,
-      writer,
-      [this] { return CheckFence(); },
+      &commit_log_, writer, [this] { return CheckFence(); },
       [this](const SaveProgress& p) { Report(p); });
   lease_thread_ = std::thread([this] { KeepLease(); });
   return absl::OkStatus();
@@ -172,8 +170,8 @@ absl::Status Service::Impl::CheckFence() {
 void Service::Impl::KeepLease() {
   auto last_good = std::chrono::steady_clock::now();  // the wall clock may be set while we run
   std::unique_lock<std::mutex> lock(mutex_);
-  while (!closing_changed_.wait_for(
-      lock, absl::ToChronoMilliseconds(options_.lease_lifetime / 3), [this] { return closing_; })) {
+  while (!closing_changed_.wait_for(lock, absl::ToChronoMilliseconds(options_.lease_lifetime / 3),
+                                    [this] { return closing_; })) {
     lock.unlock();
     absl::Status held = lease_ != nullptr ? lease_->Renew() : CheckFence();
     // A full disk stops the heartbeat, not the ownership: what counts is the name in the file.
@@ -301,14 +299,9 @@ void Service::Impl::Handle(Connection* connection, Message* message) {
   const bool is_ours =
       message->run_id == options_.run_id && message->incarnation == options_.incarnation;
   if (!is_ours) {
-    const std::string what = absl::StrCat("this service serves run '",
-                                          options_.run_id,
-                                          "' incarnation ",
-                                          options_.incarnation,
-                                          ", not run '",
-                                          message->run_id,
-                                          "' incarnation ",
-                                          message->incarnation);
+    const std::string what = absl::StrCat("this service serves run '", options_.run_id,
+                                          "' incarnation ", options_.incarnation, ", not run '",
+                                          message->run_id, "' incarnation ", message->incarnation);
     LogWarning(absl::StrCat("dropped a stale message: ", what));
     if (message->type == MessageType::kHello) {
       Reply(connection, MessageType::kWelcome, 0, absl::FailedPreconditionError(what));
@@ -336,21 +329,11 @@ void Service::Impl::HandleHello(Connection* connection, const Message& message) 
   if (message.rank >= message.world_size || message.node != options_.node ||
       message.num_nodes != options_.num_nodes || message.local_world_size < 1 ||
       message.local_world_size > message.world_size || message.world_size > 1 << 20) {
-    Reply(connection,
-          MessageType::kWelcome,
-          0,
-          absl::FailedPreconditionError(absl::StrCat("rank ",
-                                                     message.rank,
-                                                     " of ",
-                                                     message.world_size,
-                                                     " on node ",
-                                                     message.node,
-                                                     " of ",
-                                                     message.num_nodes,
-                                                     " came to the service of node ",
-                                                     options_.node,
-                                                     " of ",
-                                                     options_.num_nodes)));
+    Reply(connection, MessageType::kWelcome, 0,
+          absl::FailedPreconditionError(
+              absl::StrCat("rank ", message.rank, " of ", message.world_size, " on node ",
+                           message.node, " of ", message.num_nodes, " came to the service of node ",
+                           options_.node, " of ", options_.num_nodes)));
     return;
   }
   for (Connection& other : connections_) {
@@ -381,12 +364,8 @@ void Service::Impl::HandleRegister(Connection* connection, Message* message) {
 }
 
 SaveIdentity Service::Impl::IdentityOf(const Connection& connection, const Message& message) const {
-  return {options_.run_id,
-          options_.incarnation,
-          message.generation,
-          message.step,
-          connection.world_size,
-          options_.num_nodes};
+  return {options_.run_id, options_.incarnation,  message.generation,
+          message.step,    connection.world_size, options_.num_nodes};
 }
 
 void Service::Impl::HandleBegin(Connection* connection, const Message& message) {
@@ -456,9 +435,7 @@ void Service::Impl::HandleShutdown(Connection* connection, const Message& messag
   Reply(connection, MessageType::kShuttingDown, 0, status);
 }
 
-void Service::Impl::Reply(Connection* connection,
-                          MessageType type,
-                          int64_t generation,
+void Service::Impl::Reply(Connection* connection, MessageType type, int64_t generation,
                           const absl::Status& status) {
   Message reply;
   reply.type = type;
@@ -471,9 +448,8 @@ void Service::Impl::Reply(Connection* connection,
 }
 
 int Service::Impl::num_trainers() const {
-  return static_cast<int>(std::count_if(connections_.begin(), connections_.end(), [](auto& c) {
-    return c.is_trainer && c.fault.ok();
-  }));
+  return static_cast<int>(std::count_if(connections_.begin(), connections_.end(),
+                                        [](auto& c) { return c.is_trainer && c.fault.ok(); }));
 }
 
 void Service::Impl::CloseBroken() {

@@ -1,5 +1,5 @@
-// The checkpoint service of one node: accepts staged snapshots from the local ranks and commits them, whatever happens
-// to the trainers. See PROTOCOL.md for the states and the rules.
+// The checkpoint service of one node: accepts staged snapshots from the local ranks and commits
+// them, whatever happens to the trainers. See PROTOCOL.md for the states and the rules.
 
 #pragma once
 
@@ -22,8 +22,8 @@ struct ServiceOptions {
   int64_t incarnation = 0;  // raised by whoever starts the run; names the lease and the generations
   int node = 0;
   int num_nodes = 1;
-  // Whoever starts us knows that no service of a start up to this one runs any more: their lease need not be watched. 0: nothing
-  // is known.
+  // Whoever starts us knows that no service of a start up to this one runs any more: their lease
+  // need not be watched. 0: nothing is known.
   int64_t ended_incarnation = 0;
 
   int keep_last = 2;                // newest checkpoints kept; at least 2
@@ -33,8 +33,8 @@ struct ServiceOptions {
   int num_writer_threads = 2;  // two: one checks sums while the other waits for the disk
   absl::Duration stage_limit = absl::Minutes(5);  // from the first rank's copy to the last one's
   absl::Duration vote_limit = absl::Minutes(5);   // waiting for the other nodes
-  // From when a node's service says that it ended until a vote that it may have written before counts as missing: as long as
-  // the file system may hide a file of another node.
+  // From when a node's service says that it ended until a vote that it may have written before
+  // counts as missing: as long as the file system may hide a file of another node.
   absl::Duration ended_grace = absl::Seconds(2);
   absl::Duration lease_lifetime = absl::Seconds(15);  // node 0 renews every third of it
   absl::Duration predecessor_limit =
@@ -49,9 +49,10 @@ struct ServiceOptions {
 
 class Service {
  public:
-  // Takes the lease (node 0) or waits for node 0 to have it, removes leftovers of dead starts, and listens. A service
-  // of an earlier start that has no trainers is asked to finish and waited for.
-  // Errors: InvalidArgument for bad options; AlreadyExists naming the owner if the run directory is in use.
+  // Takes the lease (node 0) or waits for node 0 to have it, removes leftovers of dead starts, and
+  // listens. A service of an earlier start that has no trainers is asked to finish and waited for.
+  // Errors: InvalidArgument for bad options; AlreadyExists naming the owner if the run directory is
+  // in use.
   static absl::StatusOr<std::unique_ptr<Service>> Start(const ServiceOptions& options);
   ~Service();
   Service(const Service&) = delete;
@@ -59,14 +60,14 @@ class Service {
 
   const std::string& socket_path() const;
 
-  // Serves until asked to stop or idle for long; what is staged is committed first. Aborted if another incarnation
-  // took the lease: then nothing more is written.
+  // Serves until asked to stop or idle for long; what is staged is committed first. Aborted if
+  // another incarnation took the lease: then nothing more is written.
   absl::Status Run();
 
   // Async-signal-safe: Run finishes what is staged and returns.
   void RequestStop();
-  // The same, but not before the last connected trainer has left. For signals that a scheduler sends to trainers and services
-  // at once: the trainers' last save is still to come.
+  // The same, but not before the last connected trainer has left. For signals that a scheduler
+  // sends to trainers and services at once: the trainers' last save is still to come.
   void RequestStopAfterTrainers();
 
  private:

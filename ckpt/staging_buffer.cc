@@ -33,12 +33,8 @@ absl::StatusOr<std::unique_ptr<StagingBuffer>> StagingBuffer::Create(int64_t byt
   const int error = posix_fallocate(fd.get(), 0, bytes);
   if (error != 0) return ErrnoStatus("allocate", what, error);
   if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return ErrnoStatus("seal", what);
-  void* const data = mmap(nullptr,
-                          static_cast<size_t>(bytes),
-                          PROT_READ | PROT_WRITE,
-                          MAP_SHARED | MAP_POPULATE,
-                          fd.get(),
-                          0);
+  void* const data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_POPULATE, fd.get(), 0);
   if (data == MAP_FAILED) return ErrnoStatus("map", what);
   return std::unique_ptr<StagingBuffer>(
       new StagingBuffer(std::move(fd), static_cast<uint8_t*>(data), bytes));

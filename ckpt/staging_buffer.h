@@ -1,5 +1,6 @@
-// Memory shared by a trainer and the service: a memfd, which has no name and so is gone with its last user, whatever
-// crashes. It is sealed against resizing, so that neither side can make the other fault.
+// Memory shared by a trainer and the service: a memfd, which has no name and so is gone with its
+// last user, whatever crashes. It is sealed against resizing, so that neither side can make the
+// other fault.
 
 #pragma once
 
@@ -17,7 +18,8 @@ class StagingBuffer {
   // Trainer: allocates and touches every page, so that no save pays for it.
   // Errors: ResourceExhausted when the memory is not there.
   static absl::StatusOr<std::unique_ptr<StagingBuffer>> Create(int64_t bytes);
-  // Service: maps what a trainer sent, read-only. Errors: InvalidArgument for anything but a sealed memfd of `bytes`.
+  // Service: maps what a trainer sent, read-only. Errors: InvalidArgument for anything but a sealed
+  // memfd of `bytes`.
   static absl::StatusOr<std::unique_ptr<StagingBuffer>> Map(UniqueFd fd, int64_t bytes);
   ~StagingBuffer();
   StagingBuffer(const StagingBuffer&) = delete;

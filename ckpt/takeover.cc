@@ -41,11 +41,11 @@ absl::Status RetirePredecessor(const ServiceOptions& o) {
       return absl::OkStatus();  // nobody to ask; Lease::Acquire judges the rest
     }
     if (!has_asked) {
-      const absl::Status asked = ShutDownService(
-          owner->socket_path, owner->run_id, owner->incarnation, /*only_if_idle=*/true);
+      const absl::Status asked = ShutDownService(owner->socket_path, owner->run_id,
+                                                 owner->incarnation, /*only_if_idle=*/true);
       if (absl::IsFailedPrecondition(asked)) {
-        return absl::AlreadyExistsError(absl::StrCat(
-            "'", o.run_dir, "' is in use by ", owner->ToString(), ": ", asked.message()));
+        return absl::AlreadyExistsError(absl::StrCat("'", o.run_dir, "' is in use by ",
+                                                     owner->ToString(), ": ", asked.message()));
       }
       has_asked = asked.ok();
       if (has_asked) Log(absl::StrCat("waiting for the saves of ", owner->ToString()));
@@ -61,20 +61,15 @@ absl::StatusOr<std::unique_ptr<Lease>> TakeOrAwaitLease(const ServiceOptions& o)
     return std::unique_ptr<Lease>();
   }
   ANYORDER_RETURN_IF_ERROR(RetirePredecessor(o));
-  return Lease::Acquire(o.fs,
-                        o.run_dir,
-                        DescribeThisProcess(o.run_id, o.incarnation, o.socket_path),
-                        o.lease_lifetime,
-                        [&o](const LeaseOwner& owner) {
-                          return owner.run_id == o.run_id &&
-                                 owner.incarnation <= o.ended_incarnation;
-                        });
+  return Lease::Acquire(
+      o.fs, o.run_dir, DescribeThisProcess(o.run_id, o.incarnation, o.socket_path),
+      o.lease_lifetime, [&o](const LeaseOwner& owner) {
+        return owner.run_id == o.run_id && owner.incarnation <= o.ended_incarnation;
+      });
 }
 
-void TidyUpAfterDeadStarts(const ServiceOptions& o,
-                           const std::function<absl::Status()>& fence,
-                           CommitLog* commit_log,
-                           EventLog* event_log) {
+void TidyUpAfterDeadStarts(const ServiceOptions& o, const std::function<absl::Status()>& fence,
+                           CommitLog* commit_log, EventLog* event_log) {
   const absl::StatusOr<std::optional<SaveIdentity>> recovered =
       commit_log->RecoverVoted(o.run_id, o.incarnation, fence);
   if (recovered.ok() && recovered->has_value()) {

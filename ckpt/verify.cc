@@ -91,12 +91,8 @@ class Verification {
     const size_t more = faults_.size() - 1;
     return absl::Status(
         status.code(),
-        absl::StrCat(status.message(),
-                     " (",
-                     PartsIn(manifest_, file, begin, end),
-                     ", checkpoint '",
-                     directory,
-                     "')",
+        absl::StrCat(status.message(), " (", PartsIn(manifest_, file, begin, end), ", checkpoint '",
+                     directory, "')",
                      more == 0 ? "" : absl::StrCat(", and ", more, " more chunks are bad")));
   }
 
@@ -120,7 +116,8 @@ absl::Status Checkpoint::Verify(VerifyPace pace) const {
   Verification verification(*manifest_, files_);
   std::vector<std::thread> threads;
   if (pace == VerifyPace::kBackground) {
-    // A thread of its own even so: a priority that was lowered cannot be raised again without privileges.
+    // A thread of its own even so: a priority that was lowered cannot be raised again without
+    // privileges.
     threads.emplace_back([&] {
       setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kBackgroundNice);
       verification.Drain();

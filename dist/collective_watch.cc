@@ -75,8 +75,8 @@ void CollectiveWatch::GiveUp(const absl::Status& why, const std::function<void()
     const std::lock_guard<std::mutex> lock(mutex_);
     phase = phase_;
   }
-  options_.report(absl::StrCat(
-      "rank ", rank_, " on ", host_, ": ", why.message(), " in phase '", phase, "'; giving up"));
+  options_.report(absl::StrCat("rank ", rank_, " on ", host_, ": ", why.message(), " in phase '",
+                               phase, "'; giving up"));
   if (before_exit) before_exit();
   options_.exit();
 }
@@ -92,19 +92,10 @@ bool CollectiveWatch::AskProbe() {
 }
 
 std::string CollectiveWatch::Describe(absl::Duration elapsed) const {
-  return absl::StrCat("rank ",
-                      rank_,
-                      " on ",
-                      host_,
-                      ": collective ",
-                      number_,
-                      " (",
-                      collective_,
+  return absl::StrCat("rank ", rank_, " on ", host_, ": collective ", number_, " (", collective_,
                       ") has run for ",
                       absl::FormatDuration(absl::Trunc(elapsed, absl::Milliseconds(1))),
-                      " in phase '",
-                      phase_,
-                      "'");
+                      " in phase '", phase_, "'");
 }
 
 // A rank that runs ticks twice within the silence that counts as none.
@@ -116,7 +107,8 @@ std::string CollectiveWatch::DescribeMissing() const {
   return missing.empty() ? "; all ranks run and are in it" : absl::StrCat("; missing: ", missing);
 }
 
-// Polls instead of being woken by every Begin: a step makes dozens of collectives and a limit is seconds.
+// Polls instead of being woken by every Begin: a step makes dozens of collectives and a limit is
+// seconds.
 void CollectiveWatch::Run() {
   const absl::Duration period = std::min(options_.report_after, options_.exit_after) / 4;
   std::unique_lock<std::mutex> lock(mutex_);
@@ -140,8 +132,8 @@ void CollectiveWatch::Run() {
     if (stopping_ || collective_ == nullptr) continue;
     const absl::Duration elapsed = absl::Now() - begun_;
     if (elapsed >= options_.exit_after) {
-      options_.report(absl::StrCat(
-          Describe(elapsed), DescribeMissing(), "; a peer is lost or stuck, giving up"));
+      options_.report(absl::StrCat(Describe(elapsed), DescribeMissing(),
+                                   "; a peer is lost or stuck, giving up"));
       options_.exit();
       collective_ = nullptr;  // only a test's exit returns
     } else if (elapsed >= options_.report_after && reported != number_) {

@@ -1,5 +1,5 @@
-// Turns a silent hang into a message and an exit. MPI does not notice a peer that was lost with its node
-// or its network (it waits for ever), so every rank times its own collectives.
+// Turns a silent hang into a message and an exit. MPI does not notice a peer that was lost with its
+// node or its network (it waits for ever), so every rank times its own collectives.
 
 #pragma once
 
@@ -21,7 +21,8 @@ class Heartbeat;
 struct CollectiveWatchOptions {
   // A collective longer than this is reported, once.
   absl::Duration report_after = absl::Seconds(60);
-  // And longer than this ends the process. The slowest step of any rank must fit, since the others wait.
+  // And longer than this ends the process. The slowest step of any rank must fit, since the others
+  // wait.
   absl::Duration exit_after = absl::Minutes(10);
 
   // Says for others what this rank does and, in reports, whom it waits for; borrowed, may be null.
@@ -31,13 +32,13 @@ struct CollectiveWatchOptions {
 
   // Where the line goes. Default: Log (which names host and rank).
   std::function<void(const std::string&)> report;
-  // What ends the process. Default: _exit(kExitIo) at once, without MPI_Finalize or destructors, because
-  // those may wait for the lost peer too; the launcher sees the status and restarts.
+  // What ends the process. Default: _exit(kExitIo) at once, without MPI_Finalize or destructors,
+  // because those may wait for the lost peer too; the launcher sees the status and restarts.
   std::function<void()> exit;
 };
 
-// Thread-safe between the one thread that calls collectives and its own; that thread sleeps unless a
-// limit passes. Begin and End are called by Communicator.
+// Thread-safe between the one thread that calls collectives and its own; that thread sleeps unless
+// a limit passes. Begin and End are called by Communicator.
 class CollectiveWatch {
  public:
   CollectiveWatch(CollectiveWatchOptions options, int rank, std::string host);
@@ -51,8 +52,9 @@ class CollectiveWatch {
   void Begin(const char* collective);
   void End();
 
-  // What the watch's thread asks several times a second, whatever the rank does: whether messages that run without the host are well.
-  // An error ends the rank as a collective does that takes too long. Null: nobody to ask; returns when the last question is answered.
+  // What the watch's thread asks several times a second, whatever the rank does: whether messages
+  // that run without the host are well. An error ends the rank as a collective does that takes too
+  // long. Null: nobody to ask; returns when the last question is answered.
   void set_probe(std::function<absl::Status()> probe);
   // Ends the rank for an error that its own thread met: the line, `before_exit`, the exit.
   void GiveUp(const absl::Status& why, const std::function<void()>& before_exit);

@@ -194,8 +194,8 @@ absl::Status Communicator::AllAgree(const absl::Status& mine) {
   const auto others = std::count_if(failed + 1, codes.end(), [](int32_t c) { return c != 0; });
   std::string message;
   if (rank_ == first) {
-    message = absl::StrCat(
-        "rank ", rank_, " on ", host_, ": ", mine.message().substr(0, kMaxAgreedMessageBytes));
+    message = absl::StrCat("rank ", rank_, " on ", host_, ": ",
+                           mine.message().substr(0, kMaxAgreedMessageBytes));
     if (others > 0) absl::StrAppend(&message, " (and ", others, " other failed ranks)");
   }
   int64_t length = static_cast<int64_t>(message.size());

@@ -1,12 +1,14 @@
 // What ranks say to each other. The only abstract class between the system and MPI: real ranks use
 // mpi_communicator.h, unit tests run ranks as threads (tests/testing/thread_communicator.h).
 //
-// Every member is collective: all ranks call the same members in the same order. A rank that leaves this
-// order alone hangs the rest, so code between collectives never returns early; it collects its error and
-// lets AllAgree make it everyone's. A failure inside a collective cannot be repaired and aborts the job.
+// Every member is collective: all ranks call the same members in the same order. A rank that leaves
+// this order alone hangs the rest, so code between collectives never returns early; it collects its
+// error and lets AllAgree make it everyone's. A failure inside a collective cannot be repaired and
+// aborts the job.
 //
-// Sums of doubles are not offered: added in rank order they depend on how many ranks there are. Sum over
-// leaves with GradientReducer instead. Not thread-safe; buffers belong to the call until it returns.
+// Sums of doubles are not offered: added in rank order they depend on how many ranks there are. Sum
+// over leaves with GradientReducer instead. Not thread-safe; buffers belong to the call until it
+// returns.
 
 #pragma once
 
@@ -62,21 +64,22 @@ class Communicator {
   // all = mine of rank 0, mine of rank 1, ...; `mine` is equally long everywhere. For small blocks.
   void AllGather(absl::Span<const char> mine, absl::Span<char> all);
 
-  // Rank r's part of `all` is the bytes [offsets[r], offsets[r + 1]): on entry each rank has its own, on
-  // return everyone has all. For large, unequal blocks. offsets: [world_size + 1], the same everywhere.
+  // Rank r's part of `all` is the bytes [offsets[r], offsets[r + 1]): on entry each rank has its
+  // own, on return everyone has all. For large, unequal blocks. offsets: [world_size + 1], the same
+  // everywhere.
   void AllGatherInPlace(absl::Span<char> all, absl::Span<const int64_t> offsets);
 
   // `mine` of every rank, of any lengths, in rank order.
   std::vector<std::string> AllGatherStrings(absl::string_view mine);
 
-  // All-to-all of lists of blocks: my k-th block to rank q arrives in q's k-th block from me. Lengths must
-  // match pairwise (a broken one aborts). Blocks to and from oneself are copied.
+  // All-to-all of lists of blocks: my k-th block to rank q arrives in q's k-th block from me.
+  // Lengths must match pairwise (a broken one aborts). Blocks to and from oneself are copied.
   void Exchange(absl::Span<const SendBlock> send, absl::Span<const ReceiveBlock> receive);
 
-  // owned = sum over ranks of mine[offsets[rank], offsets[rank + 1]), added in an order of the library's
-  // choosing, so the bits depend on the number of ranks. offsets: [world_size + 1] elements.
-  void ReduceScatterAnyOrder(absl::Span<const float> mine,
-                             absl::Span<const int64_t> offsets,
+  // owned = sum over ranks of mine[offsets[rank], offsets[rank + 1]), added in an order of the
+  // library's choosing, so the bits depend on the number of ranks. offsets: [world_size + 1]
+  // elements.
+  void ReduceScatterAnyOrder(absl::Span<const float> mine, absl::Span<const int64_t> offsets,
                              absl::Span<float> owned);
 
   // Element-wise over ranks, in place, the same on every rank and for every grouping of the same
@@ -87,8 +90,8 @@ class Communicator {
   void AllReduceMin(absl::Span<double> values);
   void AllReduceMax(absl::Span<double> values);
 
-  // OK if all ranks pass OK. Otherwise every rank returns the error of the lowest rank that failed, with
-  // "rank 3 on node7: " before its message and the number of other failed ranks after it.
+  // OK if all ranks pass OK. Otherwise every rank returns the error of the lowest rank that failed,
+  // with "rank 3 on node7: " before its message and the number of other failed ranks after it.
   absl::Status AllAgree(const absl::Status& mine);
 
   // Payload that this rank has sent to other ranks through AllGatherInPlace and Exchange so far.

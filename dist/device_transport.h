@@ -1,11 +1,12 @@
-// How gradients and weights move between ranks. They lie in device memory; what the ranks say to each other besides (start-up, scalars,
-// agreement) goes through a Communicator and the host.
+// How gradients and weights move between ranks. They lie in device memory; what the ranks say to
+// each other besides (start-up, scalars, agreement) goes through a Communicator and the host.
 //
-// Three implementations: over the communicator where device memory is the host's (nothing is copied), over the communicator through
-// staging memory on the host, and NCCL (nccl_transport.h).
+// Three implementations: over the communicator where device memory is the host's (nothing is
+// copied), over the communicator through staging memory on the host, and NCCL (nccl_transport.h).
 //
-// Every member is collective, as in communicator.h, and in the order of `stream`, like an operation of the backend: what was asked of
-// the stream before is in the data that go out, and what is asked of it later sees the data that came in. One stream at a time.
+// Every member is collective, as in communicator.h, and in the order of `stream`, like an operation
+// of the backend: what was asked of the stream before is in the data that go out, and what is asked
+// of it later sees the data that came in. One stream at a time.
 
 #pragma once
 
@@ -30,20 +31,18 @@ class DeviceTransport {
 
   // "MPI", "MPI through host memory", "NCCL 2.28.9"
   virtual std::string name() const = 0;
-  // Whether calls return before data have moved, so that a caller may make them while it still issues what computes other data.
-  // Otherwise a call waits for its peers.
+  // Whether calls return before data have moved, so that a caller may make them while it still
+  // issues what computes other data. Otherwise a call waits for its peers.
   virtual bool is_asynchronous() const = 0;
 
-  // As the members of Communicator with the same names; all bytes are device memory. No blocks to or from oneself.
-  virtual void Exchange(absl::Span<const SendBlock> send,
-                        absl::Span<const ReceiveBlock> receive,
+  // As the members of Communicator with the same names; all bytes are device memory. No blocks to
+  // or from oneself.
+  virtual void Exchange(absl::Span<const SendBlock> send, absl::Span<const ReceiveBlock> receive,
                         StreamView stream) = 0;
-  virtual void AllGatherInPlace(absl::Span<char> all,
-                                absl::Span<const int64_t> offsets,
+  virtual void AllGatherInPlace(absl::Span<char> all, absl::Span<const int64_t> offsets,
                                 StreamView stream) = 0;
   virtual void ReduceScatterAnyOrder(absl::Span<const float> mine,
-                                     absl::Span<const int64_t> offsets,
-                                     absl::Span<float> owned,
+                                     absl::Span<const int64_t> offsets, absl::Span<float> owned,
                                      StreamView stream) = 0;
   virtual void Broadcast(absl::Span<char> bytes, int root, StreamView stream) = 0;
 
@@ -54,16 +53,16 @@ class DeviceTransport {
   DeviceTransport() = default;
 };
 
-// Over `communicator`: directly where the backend's memory is the host's, else through staging memory. Several ranks may share one
-// device. Both are borrowed. ResourceExhausted from the allocator.
+// Over `communicator`: directly where the backend's memory is the host's, else through staging
+// memory. Several ranks may share one device. Both are borrowed. ResourceExhausted from the
+// allocator.
 absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeCommunicatorTransport(
     Communicator& communicator, kernels::Backend& backend);
 
 // A transport that is given, or one of MakeCommunicatorTransport that this object owns.
 class TransportChoice {
  public:
-  absl::Status Resolve(DeviceTransport* given,
-                       Communicator& communicator,
+  absl::Status Resolve(DeviceTransport* given, Communicator& communicator,
                        kernels::Backend& backend);
   DeviceTransport& operator*() const { return *transport_; }
   DeviceTransport* operator->() const { return transport_; }

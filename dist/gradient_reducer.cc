@@ -12,8 +12,8 @@
 namespace anyorder::dist {
 namespace {
 
-// Gradients travel in windows of at most this many elements per node, small enough to be added while they
-// are in cache and large enough to hide a message's latency.
+// Gradients travel in windows of at most this many elements per node, small enough to be added
+// while they are in cache and large enough to hide a message's latency.
 constexpr int64_t kMaxBucketElements = int64_t{1} << 20;
 // Receive buckets of all nodes together: many ranks get smaller windows, not more memory.
 constexpr int64_t kAllBucketsElements = int64_t{1} << 24;
@@ -40,18 +40,13 @@ absl::Status CheckOptions(const GradientReducerOptions& options, int world_size)
         leaves, " microbatches per step: must be a power of two; change lanes or microbatch size"));
   }
   if (world_size > leaves) {
-    return absl::InvalidArgumentError(absl::StrCat(world_size,
-                                                   " ranks but only ",
-                                                   leaves,
-                                                   " microbatches per step; start at most ",
-                                                   leaves,
+    return absl::InvalidArgumentError(absl::StrCat(world_size, " ranks but only ", leaves,
+                                                   " microbatches per step; start at most ", leaves,
                                                    " ranks or make microbatches smaller"));
   }
   if (options.num_elements < 1 || options.num_scalars < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("gradient reduction of ",
-                                                   options.num_elements,
-                                                   " elements and ",
-                                                   options.num_scalars,
+    return absl::InvalidArgumentError(absl::StrCat("gradient reduction of ", options.num_elements,
+                                                   " elements and ", options.num_scalars,
                                                    " scalars: nothing to sum"));
   }
   return absl::OkStatus();
@@ -69,8 +64,7 @@ absl::StatusOr<std::unique_ptr<GradientReducer>> GradientReducer::Create(
   return reducer;
 }
 
-GradientReducer::GradientReducer(Communicator& communicator,
-                                 kernels::Backend& backend,
+GradientReducer::GradientReducer(Communicator& communicator, kernels::Backend& backend,
                                  const GradientReducerOptions& options)
     : communicator_(communicator),
       backend_(backend),
@@ -117,9 +111,8 @@ absl::Status GradientReducer::AllocateOverlap() {
   plan.is_tree = options_.reduction == Reduction::kTree;
   plan.bucket_elements = options_.bucket_bytes / static_cast<int64_t>(sizeof(float));
   plan.nodes_of_rank = nodes_of_rank_;
-  ANYORDER_ASSIGN_OR_RETURN(
-      overlap_,
-      OverlappedSum::Create(communicator_, backend_, *transport_, partition_, std::move(plan)));
+  ANYORDER_ASSIGN_OR_RETURN(overlap_, OverlappedSum::Create(communicator_, backend_, *transport_,
+                                                            partition_, std::move(plan)));
   return absl::OkStatus();
 }
 
@@ -177,12 +170,11 @@ void GradientReducer::Join(float* left, float* right) {
   free_.push_back(right);
 }
 
-void GradientReducer::AddLeaf(int64_t leaf,
-                              absl::Span<const float> gradient,
+void GradientReducer::AddLeaf(int64_t leaf, absl::Span<const float> gradient,
                               absl::Span<const double> scalars) {
   ANYORDER_CHECK(static_cast<int64_t>(gradient.size()) == options_.num_elements);
-  backend_.CopyToDevice(
-      gradient.data(), LeafBuffer(), gradient.size() * sizeof(float), StreamView{});
+  backend_.CopyToDevice(gradient.data(), LeafBuffer(), gradient.size() * sizeof(float),
+                        StreamView{});
   CommitLeaf(leaf, scalars);
 }
 
@@ -200,8 +192,7 @@ void GradientReducer::ReduceScatter(TensorView gradient_owned, absl::Span<double
     FinishTree(sum);
   } else {
     transport_->ReduceScatterAnyOrder(absl::MakeConstSpan(running_sum_, options_.num_elements),
-                                      partition_.offsets(),
-                                      absl::MakeSpan(sum, owned().size()),
+                                      partition_.offsets(), absl::MakeSpan(sum, owned().size()),
                                       StreamView{});
   }
   if (running_sum_ != nullptr) free_.push_back(std::exchange(running_sum_, nullptr));
@@ -272,8 +263,7 @@ void GradientReducer::FinishWindow(Range window, float* out) {
   ANYORDER_CHECK(stack.size() == 1);
   if (stack[0].gradient != out) {
     backend_.Cast(ConstTensorView(stack[0].gradient, {window.size()}),
-                  TensorView(out, {window.size()}),
-                  StreamView{});
+                  TensorView(out, {window.size()}), StreamView{});
   }
 }
 
@@ -289,8 +279,8 @@ void GradientReducer::FinishScalars(absl::Span<double> scalars) {
     const double* value = all.data() + i;
     for (const std::vector<TreeNode>& nodes : nodes_of_rank_) {
       for (const TreeNode& node : nodes) {
-        PushAndJoin(
-            stack, Item{node, *value}, [](Item& left, Item& right) { left.value += right.value; });
+        PushAndJoin(stack, Item{node, *value},
+                    [](Item& left, Item& right) { left.value += right.value; });
         value += scalars.size();
       }
     }
@@ -317,10 +307,8 @@ std::vector<double> GradientReducer::GatherScalars() {
 }
 
 void GradientReducer::Add(const float* left, const float* right, float* sum, int64_t count) {
-  backend_.Add(ConstTensorView(left, {count}),
-               ConstTensorView(right, {count}),
-               TensorView(sum, {count}),
-               StreamView{});
+  backend_.Add(ConstTensorView(left, {count}), ConstTensorView(right, {count}),
+               TensorView(sum, {count}), StreamView{});
 }
 
 }  // namespace anyorder::dist

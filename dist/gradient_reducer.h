@@ -1,15 +1,17 @@
 // Sums the gradients of a step's microbatches over all ranks, each rank keeping the range it owns.
 //
-// Microbatch i of W (a power of two) is leaf i of a complete binary tree; the result is the tree's sum, left
-// child plus right child, in fp32. A *node* (level, index) is the sum of leaves [index << level,
-// (index + 1) << level). A rank adds its leaves up to the largest nodes that lie inside its leaf range (one
-// if W / world_size is a power of two, at most 2 log2 W otherwise), sends each owner that owner's range of
-// them, and finishes the tree for its own range. Which additions are made does not depend on the number of
-// ranks, only where, so every number of ranks gives the same bits.
+// Microbatch i of W (a power of two) is leaf i of a complete binary tree; the result is the tree's
+// sum, left child plus right child, in fp32. A *node* (level, index) is the sum of leaves [index <<
+// level, (index + 1) << level). A rank adds its leaves up to the largest nodes that lie inside its
+// leaf range (one if W / world_size is a power of two, at most 2 log2 W otherwise), sends each
+// owner that owner's range of them, and finishes the tree for its own range. Which additions are
+// made does not depend on the number of ranks, only where, so every number of ranks gives the same
+// bits.
 //
 // With one node per rank a rank sends N * 4 * (R - 1) / R bytes, as a ring reduce-scatter does.
 //
-// Where the transport is asynchronous the sum runs beside the backward pass of the rank's last microbatch (overlapped_sum.h).
+// Where the transport is asynchronous the sum runs beside the backward pass of the rank's last
+// microbatch (overlapped_sum.h).
 
 #pragma once
 
@@ -32,7 +34,8 @@ namespace anyorder::dist {
 
 enum class Reduction {
   kTree,  // the same bits for any number of ranks
-  kFast,  // a running sum per rank, then the library's order: fewer buffers, bits depend on the ranks
+  kFast,  // a running sum per rank, then the library's order: fewer buffers, bits depend on the
+          // ranks
 };
 
 struct GradientReducerOptions {
@@ -42,15 +45,16 @@ struct GradientReducerOptions {
   Reduction reduction = Reduction::kTree;
   // What gradients travel by; borrowed. Null: the communicator (MakeCommunicatorTransport).
   DeviceTransport* transport = nullptr;
-  // Of an asynchronous transport: what of the last leaf goes at once. Smaller ones begin earlier and have more messages.
+  // Of an asynchronous transport: what of the last leaf goes at once. Smaller ones begin earlier
+  // and have more messages.
   int64_t bucket_bytes = int64_t{32} << 20;
 };
 
 class GradientReducer {
  public:
-  // Allocates all it will ever need, in the backend's memory: in tree mode a buffer of N floats per pending node, at most
-  // log2(W / world_size) + 2 of them where ranks divide W into powers of two, plus at most 64 MiB
-  // of receive buckets (more beyond 1024 nodes).
+  // Allocates all it will ever need, in the backend's memory: in tree mode a buffer of N floats per
+  // pending node, at most log2(W / world_size) + 2 of them where ranks divide W into powers of two,
+  // plus at most 64 MiB of receive buckets (more beyond 1024 nodes).
   // InvalidArgument if the options do not fit each other or `communicator`; ResourceExhausted from
   // the allocator. Arguments are borrowed and must outlive the reducer.
   static absl::StatusOr<std::unique_ptr<GradientReducer>> Create(
@@ -61,25 +65,26 @@ class GradientReducer {
   const Partition& partition() const { return partition_; }
   Range owned() const { return partition_.OwnedBy(communicator_.rank()); }
 
-  // Where the gradient of the next leaf goes: [N] of device memory, 64-byte aligned, old contents undefined. Valid until
-  // CommitLeaf, which takes it over.
+  // Where the gradient of the next leaf goes: [N] of device memory, 64-byte aligned, old contents
+  // undefined. Valid until CommitLeaf, which takes it over.
   float* LeafBuffer();
-  // The leaf buffer's elements from `begin` on are final in the order of the main stream; `begin` falls from call to call. Optional, and
-  // without effect unless the leaf is this rank's last and the transport asynchronous: over a communicator an exchange keeps the host
-  // waiting, so that there is nothing to be gained by one before the leaf is complete.
+  // The leaf buffer's elements from `begin` on are final in the order of the main stream; `begin`
+  // falls from call to call. Optional, and without effect unless the leaf is this rank's last and
+  // the transport asynchronous: over a communicator an exchange keeps the host waiting, so that
+  // there is nothing to be gained by one before the leaf is complete.
   void GradientReady(int64_t begin);
   // The leaf buffer and scalars: [num_scalars] are leaf `leaf`. REQUIRES: leaves come in order.
   void CommitLeaf(int64_t leaf, absl::Span<const double> scalars);
   // LeafBuffer, a copy from the host's memory and CommitLeaf.
   void AddLeaf(int64_t leaf, absl::Span<const float> gradient, absl::Span<const double> scalars);
 
-  // Collective, after the last leaf. gradient_owned: [owned().size()] fp32 of device memory, there in the order of the stream;
-  // scalars: [num_scalars], the sums over all leaves by the same tree in double, in both modes, on every rank. Then the next step may
-  // begin.
+  // Collective, after the last leaf. gradient_owned: [owned().size()] fp32 of device memory, there
+  // in the order of the stream; scalars: [num_scalars], the sums over all leaves by the same tree
+  // in double, in both modes, on every rank. Then the next step may begin.
   void ReduceScatter(TensorView gradient_owned, absl::Span<double> scalars);
 
-  // Gradient bytes that this rank sent to others in the last ReduceScatter. 0 in fast mode, where they are
-  // the library's business.
+  // Gradient bytes that this rank sent to others in the last ReduceScatter. 0 in fast mode, where
+  // they are the library's business.
   int64_t last_bytes_sent() const { return last_bytes_sent_; }
 
  private:
@@ -89,8 +94,7 @@ class GradientReducer {
     std::vector<double> scalars;
   };
 
-  GradientReducer(Communicator& communicator,
-                  kernels::Backend& backend,
+  GradientReducer(Communicator& communicator, kernels::Backend& backend,
                   const GradientReducerOptions& options);
   absl::Status AllocateBuffers();
   absl::Status AllocateOverlap();

@@ -53,15 +53,11 @@ struct Heartbeat::Page {
 };
 
 std::string RankBeat::ToString() const {
-  std::string text = absl::StrCat(
-      "rank ", rank, " on ", host, " (process ", process_id, "): in phase '", phase, "'");
+  std::string text = absl::StrCat("rank ", rank, " on ", host, " (process ", process_id,
+                                  "): in phase '", phase, "'");
   if (number > 0) {
-    absl::StrAppend(&text,
-                    in_collective ? ", in collective " : ", after collective ",
-                    number,
-                    " (",
-                    collective,
-                    ")");
+    absl::StrAppend(&text, in_collective ? ", in collective " : ", after collective ", number, " (",
+                    collective, ")");
   }
   return text;
 }
@@ -70,8 +66,9 @@ absl::StatusOr<RankBeat> ReadRankBeat(const std::string& directory, int rank) {
   const std::string path = PathOf(directory, rank);
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return ErrnoStatus("open", path);
-  // What was read is of one piece if the version was even and is still the same afterwards. A rank that was stopped while
-  // writing never gets there; then its texts may be half old, which is still the best there is.
+  // What was read is of one piece if the version was even and is still the same afterwards. A rank
+  // that was stopped while writing never gets there; then its texts may be half old, which is still
+  // the best there is.
   alignas(Heartbeat::Page) char bytes[2][sizeof(Heartbeat::Page)];
   const auto page_in = [&bytes](int i) {
     return reinterpret_cast<const Heartbeat::Page*>(bytes[i % 2]);
@@ -106,11 +103,8 @@ absl::StatusOr<RankBeat> ReadRankBeat(const std::string& directory, int rank) {
   return beat;
 }
 
-std::string DescribeMissingRanks(const std::string& directory,
-                                 int world_size,
-                                 int64_t incarnation,
-                                 int64_t number,
-                                 absl::Duration silent_after) {
+std::string DescribeMissingRanks(const std::string& directory, int world_size, int64_t incarnation,
+                                 int64_t number, absl::Duration silent_after) {
   std::string text;
   for (int rank = 0; rank < world_size; ++rank) {
     const absl::StatusOr<RankBeat> beat = ReadRankBeat(directory, rank);
@@ -132,10 +126,8 @@ std::string DescribeMissingRanks(const std::string& directory,
   return text;
 }
 
-absl::StatusOr<std::unique_ptr<Heartbeat>> Heartbeat::Create(const std::string& directory,
-                                                             int rank,
-                                                             int world_size,
-                                                             int64_t incarnation,
+absl::StatusOr<std::unique_ptr<Heartbeat>> Heartbeat::Create(const std::string& directory, int rank,
+                                                             int world_size, int64_t incarnation,
                                                              absl::string_view host) {
   static_assert(sizeof(Page) <= kPageBytes && std::atomic<uint64_t>::is_always_lock_free);
   std::error_code error;

@@ -1,8 +1,10 @@
-// A file per rank that says what the rank does, readable by others while the rank itself can say nothing: stopped, stuck in the
-// kernel, or lost. Without it a hang report could name only those who wait.
+// A file per rank that says what the rank does, readable by others while the rank itself can say
+// nothing: stopped, stuck in the kernel, or lost. Without it a hang report could name only those
+// who wait.
 //
-// The file is one page that the rank maps and writes as memory, which costs nothing and is exact to the last collective for
-// every reader on the same machine. Readers on other nodes see what the file system has carried over.
+// The file is one page that the rank maps and writes as memory, which costs nothing and is exact to
+// the last collective for every reader on the same machine. Readers on other nodes see what the
+// file system has carried over.
 
 #pragma once
 
@@ -34,25 +36,23 @@ struct RankBeat {
   std::string ToString() const;
 };
 
-// Of the heartbeats in `directory`. NotFound or another error of open and read; DataLoss for a file that is none.
+// Of the heartbeats in `directory`. NotFound or another error of open and read; DataLoss for a file
+// that is none.
 absl::StatusOr<RankBeat> ReadRankBeat(const std::string& directory, int rank);
 
-// Those whom collective `number` of this incarnation waits for, one after the other: ranks that have not reached it, and ranks
-// without a sign of life for `silent_after`. "" if there are none, or no heartbeats.
-std::string DescribeMissingRanks(const std::string& directory,
-                                 int world_size,
-                                 int64_t incarnation,
-                                 int64_t number,
-                                 absl::Duration silent_after);
+// Those whom collective `number` of this incarnation waits for, one after the other: ranks that
+// have not reached it, and ranks without a sign of life for `silent_after`. "" if there are none,
+// or no heartbeats.
+std::string DescribeMissingRanks(const std::string& directory, int world_size, int64_t incarnation,
+                                 int64_t number, absl::Duration silent_after);
 
 // Not thread-safe. Made by each rank for itself.
 class Heartbeat {
  public:
-  // Creates the directory and the file, or takes the file over. Errors: those of mkdir, open, allocating and mapping.
-  static absl::StatusOr<std::unique_ptr<Heartbeat>> Create(const std::string& directory,
-                                                           int rank,
-                                                           int world_size,
-                                                           int64_t incarnation,
+  // Creates the directory and the file, or takes the file over. Errors: those of mkdir, open,
+  // allocating and mapping.
+  static absl::StatusOr<std::unique_ptr<Heartbeat>> Create(const std::string& directory, int rank,
+                                                           int world_size, int64_t incarnation,
                                                            absl::string_view host);
   ~Heartbeat();  // says that the rank has ended
   Heartbeat(const Heartbeat&) = delete;
@@ -62,8 +62,8 @@ class Heartbeat {
   void Begin(absl::string_view collective, int64_t number);
   void End();
   void Tick();
-  // Hands the file to the file system, which would show it to other nodes only after many seconds. May wait for a disk or network,
-  // and may run beside the others.
+  // Hands the file to the file system, which would show it to other nodes only after many seconds.
+  // May wait for a disk or network, and may run beside the others.
   void Flush();
 
   // DescribeMissingRanks of the same start of the run.

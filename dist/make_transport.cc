@@ -36,8 +36,7 @@ absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeTransport(Communicator& com
   if (options.kind == TransportKind::kNccl && backend.is_host_memory()) {
     return absl::InvalidArgumentError(
         absl::StrCat("dist.transport = \"nccl\" is for GPUs, and this run computes on ",
-                     backend.name(),
-                     "; set \"auto\" or \"mpi\""));
+                     backend.name(), "; set \"auto\" or \"mpi\""));
   }
   if (options.kind == TransportKind::kNccl) return MakeNccl(communicator, backend, options);
   if (options.kind == TransportKind::kMpi || backend.is_host_memory() ||

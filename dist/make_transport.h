@@ -24,9 +24,10 @@ struct TransportOptions {
   std::function<absl::StatusOr<std::unique_ptr<NcclLibrary>>()> load_nccl = LoadNcclLibrary;
 };
 
-// Collective; the choice and errors are the same on all ranks. InvalidArgument for NCCL without devices or with shared ones, Unavailable
-// without a library; ResourceExhausted. Communicator, backend and watch are borrowed. Where kAuto does without NCCL though each rank
-// has a device of its own, rank 0 says so.
+// Collective; the choice and errors are the same on all ranks. InvalidArgument for NCCL without
+// devices or with shared ones, Unavailable without a library; ResourceExhausted. Communicator,
+// backend and watch are borrowed. Where kAuto does without NCCL though each rank has a device of
+// its own, rank 0 says so.
 absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeTransport(Communicator& communicator,
                                                                kernels::Backend& backend,
                                                                const TransportOptions& options);

@@ -17,8 +17,8 @@
 namespace anyorder::dist {
 namespace {
 
-// Messages are cut to this size: MPI counts are ints, and pieces of 4 to 16 MiB move several times faster
-// through Open MPI's shared memory than whole buffers do.
+// Messages are cut to this size: MPI counts are ints, and pieces of 4 to 16 MiB move several times
+// faster through Open MPI's shared memory than whole buffers do.
 constexpr int64_t kMessageBytes = int64_t{8} << 20;
 constexpr int kExchangeTag = 1;
 
@@ -69,13 +69,8 @@ class MpiCommunicator final : public Communicator {
     for (const ReceiveBlock& block : receive) {
       for (size_t begin = 0; begin < block.bytes.size(); begin += kMessageBytes) {
         const absl::Span<char> piece = block.bytes.subspan(begin, kMessageBytes);
-        CheckMpi(MPI_Irecv(piece.data(),
-                           ByteCount(piece.size()),
-                           MPI_BYTE,
-                           block.from,
-                           kExchangeTag,
-                           comm_,
-                           &requests_.emplace_back()),
+        CheckMpi(MPI_Irecv(piece.data(), ByteCount(piece.size()), MPI_BYTE, block.from,
+                           kExchangeTag, comm_, &requests_.emplace_back()),
                  "MPI_Irecv");
       }
     }
@@ -89,13 +84,8 @@ class MpiCommunicator final : public Communicator {
     for (const SendBlock& block : ordered) {
       for (size_t begin = 0; begin < block.bytes.size(); begin += kMessageBytes) {
         const absl::Span<const char> piece = block.bytes.subspan(begin, kMessageBytes);
-        CheckMpi(MPI_Isend(piece.data(),
-                           ByteCount(piece.size()),
-                           MPI_BYTE,
-                           block.to,
-                           kExchangeTag,
-                           comm_,
-                           &requests_.emplace_back()),
+        CheckMpi(MPI_Isend(piece.data(), ByteCount(piece.size()), MPI_BYTE, block.to, kExchangeTag,
+                           comm_, &requests_.emplace_back()),
                  "MPI_Isend");
       }
     }
@@ -105,7 +95,8 @@ class MpiCommunicator final : public Communicator {
     CheckLengths(receive, num_receives);
   }
 
-  // Too long a message is MPI's own error (truncation); too short a one would leave old bytes behind.
+  // Too long a message is MPI's own error (truncation); too short a one would leave old bytes
+  // behind.
   void CheckLengths(absl::Span<const ReceiveBlock> receive, size_t num_receives) {
     size_t request = 0;
     for (const ReceiveBlock& block : receive) {
@@ -119,8 +110,7 @@ class MpiCommunicator final : public Communicator {
     ANYORDER_CHECK(request == num_receives);
   }
 
-  void DoReduceScatterAnyOrder(absl::Span<const float> mine,
-                               absl::Span<const int64_t> offsets,
+  void DoReduceScatterAnyOrder(absl::Span<const float> mine, absl::Span<const int64_t> offsets,
                                absl::Span<float> owned) override {
     std::vector<int> counts;
     for (int rank = 0; rank < world_size(); ++rank)

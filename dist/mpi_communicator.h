@@ -13,9 +13,9 @@ namespace anyorder::dist {
 // MPI from start to end of the program. Only main makes one.
 class MpiEnvironment {
  public:
-  // Initialises MPI, makes failed ANYORDER_CHECKs take the whole job down (MPI_Abort), and checks that
-  // as many ranks are there as the launcher or Slurm started (start_guard.h): if not, InvalidArgument on
-  // every rank, in well under a second, with MPI already finalised.
+  // Initialises MPI, makes failed ANYORDER_CHECKs take the whole job down (MPI_Abort), and checks
+  // that as many ranks are there as the launcher or Slurm started (start_guard.h): if not,
+  // InvalidArgument on every rank, in well under a second, with MPI already finalised.
   static absl::StatusOr<std::unique_ptr<MpiEnvironment>> Create(int* argc, char*** argv);
   // Finalises MPI. Communicators must be gone.
   ~MpiEnvironment();

@@ -80,11 +80,7 @@ class LoadedNccl final : public NcclLibrary {
   int Broadcast(void* data, int64_t bytes, int root, NcclComm comm, StreamView stream) override {
     return calls_.broadcast(data, data, bytes, ncclInt8, root, Comm(comm), Cuda(stream));
   }
-  int ReduceSum(const float* from,
-                float* to,
-                int64_t count,
-                int root,
-                NcclComm comm,
+  int ReduceSum(const float* from, float* to, int64_t count, int root, NcclComm comm,
                 StreamView stream) override {
     return calls_.reduce(from, to, count, ncclFloat32, ncclSum, root, Comm(comm), Cuda(stream));
   }

@@ -1,5 +1,6 @@
-// The few calls of NCCL that the transport makes, as an interface: real ones are looked up in libnccl.so.2 at run time, so that programs
-// start where there is none; tests have their own. nccl.h is included by nccl_library.cc alone.
+// The few calls of NCCL that the transport makes, as an interface: real ones are looked up in
+// libnccl.so.2 at run time, so that programs start where there is none; tests have their own.
+// nccl.h is included by nccl_library.cc alone.
 
 #pragma once
 
@@ -22,7 +23,8 @@ inline constexpr int kNcclRemoteError = 6;
 using NcclId = std::array<char, 128>;
 using NcclComm = void*;
 
-// Communicators are non-blocking: a call may answer kNcclInProgress, and AsyncError then says when it is done.
+// Communicators are non-blocking: a call may answer kNcclInProgress, and AsyncError then says when
+// it is done.
 class NcclLibrary {
  public:
   virtual ~NcclLibrary() = default;
@@ -40,13 +42,14 @@ class NcclLibrary {
   virtual int Receive(void* data, int64_t bytes, int peer, NcclComm comm, StreamView stream) = 0;
   virtual int Broadcast(void* data, int64_t bytes, int root, NcclComm comm, StreamView stream) = 0;
   // to: of the root alone.
-  virtual int ReduceSum(
-      const float* from, float* to, int64_t count, int root, NcclComm comm, StreamView stream) = 0;
+  virtual int ReduceSum(const float* from, float* to, int64_t count, int root, NcclComm comm,
+                        StreamView stream) = 0;
   // What the library says of `result`, with its last error's words.
   virtual std::string ErrorText(int result, NcclComm comm) = 0;
 };
 
-// Unavailable, in one line, if this machine has no libnccl.so.2, one without these calls, or the program was built without nccl.h.
+// Unavailable, in one line, if this machine has no libnccl.so.2, one without these calls, or the
+// program was built without nccl.h.
 absl::StatusOr<std::unique_ptr<NcclLibrary>> LoadNcclLibrary();
 
 }  // namespace anyorder::dist

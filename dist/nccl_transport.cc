@@ -32,10 +32,8 @@ std::string VersionText(int version) {
 
 class NcclTransport final : public DeviceTransport {
  public:
-  NcclTransport(std::unique_ptr<NcclLibrary> library,
-                Communicator& communicator,
-                kernels::Backend& backend,
-                const NcclOptions& options)
+  NcclTransport(std::unique_ptr<NcclLibrary> library, Communicator& communicator,
+                kernels::Backend& backend, const NcclOptions& options)
       : library_(std::move(library)),
         communicator_(communicator),
         backend_(backend),
@@ -52,16 +50,12 @@ class NcclTransport final : public DeviceTransport {
   bool is_asynchronous() const override { return true; }
   int64_t bytes_sent() const override { return bytes_sent_; }
 
-  void Exchange(absl::Span<const SendBlock> send,
-                absl::Span<const ReceiveBlock> receive,
+  void Exchange(absl::Span<const SendBlock> send, absl::Span<const ReceiveBlock> receive,
                 StreamView stream) override;
-  void AllGatherInPlace(absl::Span<char> all,
-                        absl::Span<const int64_t> offsets,
+  void AllGatherInPlace(absl::Span<char> all, absl::Span<const int64_t> offsets,
                         StreamView stream) override;
-  void ReduceScatterAnyOrder(absl::Span<const float> mine,
-                             absl::Span<const int64_t> offsets,
-                             absl::Span<float> owned,
-                             StreamView stream) override;
+  void ReduceScatterAnyOrder(absl::Span<const float> mine, absl::Span<const int64_t> offsets,
+                             absl::Span<float> owned, StreamView stream) override;
   void Broadcast(absl::Span<char> bytes, int root, StreamView stream) override;
 
  private:
@@ -108,8 +102,8 @@ class NcclTransport final : public DeviceTransport {
   int64_t bytes_sent_ = 0;
   int64_t operations_ = 0;
 
-  // Of the calls that the watch's thread makes, too. ncclCommGetAsyncError ends a group's work, and frees it, for whoever asks first: two
-  // threads at once would both.
+  // Of the calls that the watch's thread makes, too. ncclCommGetAsyncError ends a group's work, and
+  // frees it, for whoever asks first: two threads at once would both.
   std::mutex library_mutex_;
   std::mutex mutex_;  // of what follows, which the watch's thread reads
   std::deque<Pending> pending_;
@@ -131,23 +125,17 @@ absl::Status NcclTransport::CheckVersion() {
   const int result = library_->GetVersion(&version_);
   absl::Status mine = result == kNcclSuccess ? absl::OkStatus() : Error("ncclGetVersion", result);
   if (mine.ok() && (version_ < kOldestVersion || version_ >= 30000)) {
-    mine = absl::UnavailableError(absl::StrCat("libnccl.so.2 is version ",
-                                               VersionText(version_),
-                                               "; this program needs ",
-                                               VersionText(kOldestVersion),
-                                               " to 2.x; install another, ",
-                                               kAdvice));
+    mine = absl::UnavailableError(absl::StrCat("libnccl.so.2 is version ", VersionText(version_),
+                                               "; this program needs ", VersionText(kOldestVersion),
+                                               " to 2.x; install another, ", kAdvice));
   }
   ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(mine));
   int64_t first = version_;
   communicator_.Broadcast(MutableBytesOf(absl::MakeSpan(&first, 1)), 0);
   if (first != version_) {
-    mine = absl::UnavailableError(absl::StrCat("libnccl.so.2 is version ",
-                                               VersionText(version_),
-                                               ", rank 0's is ",
-                                               VersionText(static_cast<int>(first)),
-                                               "; install one version on all nodes, ",
-                                               kAdvice));
+    mine = absl::UnavailableError(absl::StrCat(
+        "libnccl.so.2 is version ", VersionText(version_), ", rank 0's is ",
+        VersionText(static_cast<int>(first)), "; install one version on all nodes, ", kAdvice));
   }
   return communicator_.AllAgree(mine);
 }
@@ -166,12 +154,11 @@ absl::Status NcclTransport::Connect(const NcclId& id) {
       library_->InitRank(&comm_, communicator_.world_size(), id, communicator_.rank());
   absl::Status mine = Settle(result, "ncclCommInitRankConfig", options_.connect_limit);
   if (absl::IsDeadlineExceeded(mine)) {
-    mine = absl::UnavailableError(
-        absl::StrCat("NCCL did not connect the ranks within ",
-                     absl::FormatDuration(options_.connect_limit),
-                     "; NCCL_DEBUG=INFO says what it tries (its network: NCCL_SOCKET_IFNAME, "
-                     "NCCL_IB_DISABLE); repair that, ",
-                     kAdvice));
+    mine = absl::UnavailableError(absl::StrCat(
+        "NCCL did not connect the ranks within ", absl::FormatDuration(options_.connect_limit),
+        "; NCCL_DEBUG=INFO says what it tries (its network: NCCL_SOCKET_IFNAME, "
+        "NCCL_IB_DISABLE); repair that, ",
+        kAdvice));
   }
   const absl::Status all = communicator_.AllAgree(mine);
   if (!all.ok() && comm_ != nullptr) library_->Abort(std::exchange(comm_, nullptr));
@@ -207,7 +194,8 @@ void NcclTransport::Check(int result, const char* call) {
   // The first message between two ranks connects them, for which the slower one has to come.
   const absl::Status settled = Settle(result, call, options_.work_limit);
   if (settled.ok()) return;
-  // As with MPI, what fails inside of a collective cannot be repaired: the peers wait for this rank.
+  // As with MPI, what fails inside of a collective cannot be repaired: the peers wait for this
+  // rank.
   if (options_.watch != nullptr) options_.watch->GiveUp(settled, [this] { Abort(); });
   ANYORDER_CHECK(settled.ok()) << settled.message();
 }
@@ -222,7 +210,8 @@ void NcclTransport::Abort() {
 // Called by the watch's thread.
 absl::Status NcclTransport::Probe() {
   int error = kNcclSuccess;
-  // A thread that is in the library now looks at its answer itself, or hangs in it, which the times below tell.
+  // A thread that is in the library now looks at its answer itself, or hangs in it, which the times
+  // below tell.
   if (const std::unique_lock<std::mutex> lock(library_mutex_, std::try_to_lock); lock.owns_lock()) {
     const int asked = library_->AsyncError(comm_, &error);
     if (asked != kNcclSuccess) error = asked;
@@ -230,8 +219,7 @@ absl::Status NcclTransport::Probe() {
   if (error != kNcclSuccess && error != kNcclInProgress) {
     Abort();
     return absl::UnavailableError(
-        absl::StrCat("NCCL failed: ",
-                     library_->ErrorText(error, comm_),
+        absl::StrCat("NCCL failed: ", library_->ErrorText(error, comm_),
                      error == kNcclRemoteError ? " (a peer is lost)" : ""));
   }
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -249,11 +237,9 @@ absl::Status NcclTransport::Probe() {
     const std::string what = absl::StrCat("NCCL operation ", first.number, " (", first.what, ") ");
     if (!is_reached.ok())
       return absl::UnavailableError(absl::StrCat(what, "failed: ", is_reached.status().message()));
-    return absl::DeadlineExceededError(
-        absl::StrCat(what,
-                     "has run for ",
-                     absl::FormatDuration(absl::Trunc(elapsed, absl::Milliseconds(1))),
-                     "; a peer or its network is lost"));
+    return absl::DeadlineExceededError(absl::StrCat(
+        what, "has run for ", absl::FormatDuration(absl::Trunc(elapsed, absl::Milliseconds(1))),
+        "; a peer or its network is lost"));
   }
   return absl::OkStatus();
 }
@@ -294,8 +280,7 @@ void NcclTransport::InGroup(const char* what, StreamView stream, Body body) {
 }
 
 void NcclTransport::Exchange(absl::Span<const SendBlock> send,
-                             absl::Span<const ReceiveBlock> receive,
-                             StreamView stream) {
+                             absl::Span<const ReceiveBlock> receive, StreamView stream) {
   InGroup("Exchange", stream, [&](StreamView own) {
     for (const SendBlock& block : send) {
       const int64_t bytes = static_cast<int64_t>(block.bytes.size());
@@ -311,9 +296,9 @@ void NcclTransport::Exchange(absl::Span<const SendBlock> send,
   });
 }
 
-// Ranks own ranges of different lengths, and ncclAllGather and ncclReduceScatter know one length only.
-void NcclTransport::AllGatherInPlace(absl::Span<char> all,
-                                     absl::Span<const int64_t> offsets,
+// Ranks own ranges of different lengths, and ncclAllGather and ncclReduceScatter know one length
+// only.
+void NcclTransport::AllGatherInPlace(absl::Span<char> all, absl::Span<const int64_t> offsets,
                                      StreamView stream) {
   InGroup("AllGatherInPlace", stream, [&](StreamView own) {
     for (int rank = 0; rank < communicator_.world_size(); ++rank) {
@@ -328,15 +313,14 @@ void NcclTransport::AllGatherInPlace(absl::Span<char> all,
 
 void NcclTransport::ReduceScatterAnyOrder(absl::Span<const float> mine,
                                           absl::Span<const int64_t> offsets,
-                                          absl::Span<float> owned,
-                                          StreamView stream) {
+                                          absl::Span<float> owned, StreamView stream) {
   InGroup("ReduceScatterAnyOrder", stream, [&](StreamView own) {
     for (int rank = 0; rank < communicator_.world_size(); ++rank) {
       const int64_t count = offsets[rank + 1] - offsets[rank];
       if (count == 0) continue;
       Ask("ncclReduce", [&] {
-        return library_->ReduceSum(
-            mine.data() + offsets[rank], owned.data(), count, rank, comm_, own);
+        return library_->ReduceSum(mine.data() + offsets[rank], owned.data(), count, rank, comm_,
+                                   own);
       });
     }
   });
@@ -346,8 +330,8 @@ void NcclTransport::Broadcast(absl::Span<char> bytes, int root, StreamView strea
   if (bytes.empty()) return;
   InGroup("Broadcast", stream, [&](StreamView own) {
     Ask("ncclBroadcast", [&] {
-      return library_->Broadcast(
-          bytes.data(), static_cast<int64_t>(bytes.size()), root, comm_, own);
+      return library_->Broadcast(bytes.data(), static_cast<int64_t>(bytes.size()), root, comm_,
+                                 own);
     });
   });
 }
@@ -361,12 +345,8 @@ absl::Status CheckOneDeviceEach(Communicator& communicator, const std::string& d
   for (size_t rank = 0; rank < devices.size(); ++rank) {
     const auto [it, is_new] = rank_of.emplace(devices[rank], rank);
     if (is_new) continue;
-    return absl::InvalidArgumentError(absl::StrCat("ranks ",
-                                                   it->second,
-                                                   " and ",
-                                                   rank,
-                                                   " share the device ",
-                                                   devices[rank],
+    return absl::InvalidArgumentError(absl::StrCat("ranks ", it->second, " and ", rank,
+                                                   " share the device ", devices[rank],
                                                    ", and NCCL needs one for each rank; start "
                                                    "fewer ranks on that node, ",
                                                    kAdvice));
@@ -375,9 +355,7 @@ absl::Status CheckOneDeviceEach(Communicator& communicator, const std::string& d
 }
 
 absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeNcclTransport(
-    std::unique_ptr<NcclLibrary> library,
-    Communicator& communicator,
-    kernels::Backend& backend,
+    std::unique_ptr<NcclLibrary> library, Communicator& communicator, kernels::Backend& backend,
     const NcclOptions& options) {
   ANYORDER_RETURN_IF_ERROR(CheckOneDeviceEach(communicator, backend.device_id()));
   auto transport =

@@ -1,4 +1,5 @@
-// Device memory from GPU to GPU by NCCL, on a stream of its own beside the computation; MPI stays for start-up and control.
+// Device memory from GPU to GPU by NCCL, on a stream of its own beside the computation; MPI stays
+// for start-up and control.
 //
 // Not yet run on real NCCL: tests put a library of their own under it (tests/testing/fake_nccl.h).
 
@@ -20,23 +21,25 @@ namespace anyorder::dist {
 struct NcclOptions {
   // Until all ranks are there, and until they have left.
   absl::Duration connect_limit = absl::Minutes(2);
-  // From asking for an operation to its end on the device; the computation before it counts, too. Afterwards the rank ends.
+  // From asking for an operation to its end on the device; the computation before it counts, too.
+  // Afterwards the rank ends.
   absl::Duration work_limit = absl::Minutes(15);
   // Calls the watch (below) makes while ranks train; null: nobody looks for errors that come later.
   CollectiveWatch* watch = nullptr;
 };
 
-// InvalidArgument, the same on every rank, naming two ranks that share a device and what to do. Collective.
+// InvalidArgument, the same on every rank, naming two ranks that share a device and what to do.
+// Collective.
 absl::Status CheckOneDeviceEach(Communicator& communicator, const std::string& device_id);
 
-// Collective; errors are the same on all ranks: as above, Unavailable if a rank's library is too old or another than rank 0's, if NCCL
-// refuses, or if the ranks are not connected within the limit. Arguments are borrowed.
+// Collective; errors are the same on all ranks: as above, Unavailable if a rank's library is too
+// old or another than rank 0's, if NCCL refuses, or if the ranks are not connected within the
+// limit. Arguments are borrowed.
 //
-// An error that NCCL reports later and an operation that does not end take the rank down: one line, ncclCommAbort, exit status 74.
+// An error that NCCL reports later and an operation that does not end take the rank down: one line,
+// ncclCommAbort, exit status 74.
 absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeNcclTransport(
-    std::unique_ptr<NcclLibrary> library,
-    Communicator& communicator,
-    kernels::Backend& backend,
+    std::unique_ptr<NcclLibrary> library, Communicator& communicator, kernels::Backend& backend,
     const NcclOptions& options);
 
 }  // namespace anyorder::dist

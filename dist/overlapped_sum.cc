@@ -36,11 +36,8 @@ absl::StatusOr<std::unique_ptr<OverlappedSum>> OverlappedSum::Create(Communicato
   return sum;
 }
 
-OverlappedSum::OverlappedSum(Communicator& communicator,
-                             kernels::Backend& backend,
-                             DeviceTransport& transport,
-                             const Partition& partition,
-                             Plan plan)
+OverlappedSum::OverlappedSum(Communicator& communicator, kernels::Backend& backend,
+                             DeviceTransport& transport, const Partition& partition, Plan plan)
     : communicator_(communicator),
       backend_(backend),
       transport_(transport),
@@ -146,7 +143,8 @@ void OverlappedSum::SumInTree(int64_t bucket) {
   if (mine.size() > 0) FinishSlice(bucket, own);
 }
 
-// Own gradients stay as they are, for whoever looks at them later: the last leaf may be the model's gradient still to be examined.
+// Own gradients stay as they are, for whoever looks at them later: the last leaf may be the model's
+// gradient still to be examined.
 void OverlappedSum::FinishSlice(int64_t bucket, const std::vector<Partial>& own) {
   const Range slice = Slice(bucket, communicator_.rank());
   struct Item {
@@ -192,10 +190,8 @@ void OverlappedSum::SumFast(int64_t bucket) {
   const Range mine = Intersection(range, owned);
   auto* const out =
       static_cast<float*>(finished_->data()) + (mine.size() > 0 ? mine.begin - owned.begin : 0);
-  transport_.ReduceScatterAnyOrder(absl::MakeConstSpan(sum, range.size()),
-                                   offsets,
-                                   absl::MakeSpan(out, mine.size()),
-                                   stream_->view());
+  transport_.ReduceScatterAnyOrder(absl::MakeConstSpan(sum, range.size()), offsets,
+                                   absl::MakeSpan(out, mine.size()), stream_->view());
 }
 
 void OverlappedSum::Finish(float* gradient_owned) {
@@ -238,10 +234,8 @@ void OverlappedSum::MoveToOwners(float* gradient_owned) {
 }
 
 void OverlappedSum::Add(const float* left, const float* right, float* sum, int64_t count) {
-  backend_.Add(ConstTensorView(left, {count}),
-               ConstTensorView(right, {count}),
-               TensorView(sum, {count}),
-               stream_->view());
+  backend_.Add(ConstTensorView(left, {count}), ConstTensorView(right, {count}),
+               TensorView(sum, {count}), stream_->view());
 }
 
 void OverlappedSum::Copy(const float* from, float* to, int64_t count) {

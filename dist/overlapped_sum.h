@@ -1,10 +1,13 @@
-// The sum of a step's gradients over ranks, made beside the backward pass of each rank's last microbatch: backward finishes the flat
-// gradient from its end to its begin, and each bucket is on its way as soon as it is final.
+// The sum of a step's gradients over ranks, made beside the backward pass of each rank's last
+// microbatch: backward finishes the flat gradient from its end to its begin, and each bucket is on
+// its way as soon as it is final.
 //
-// A bucket is cut into a slice for each rank, whatever the ranks own: a bucket's elements have one owner or two, and these would
-// receive from all others while the rest of the machine waits. A rank finishes the tree for its slices, and when all are done they
-// move on to their owners. That costs 1 / (R - 1) more bytes than sending to owners at once, of which only these are not hidden.
-// In fast mode buckets go to their owners at once: a reduction to one rank is no slower than one to all.
+// A bucket is cut into a slice for each rank, whatever the ranks own: a bucket's elements have one
+// owner or two, and these would receive from all others while the rest of the machine waits. A rank
+// finishes the tree for its slices, and when all are done they move on to their owners. That costs
+// 1 / (R - 1) more bytes than sending to owners at once, of which only these are not hidden. In
+// fast mode buckets go to their owners at once: a reduction to one rank is no slower than one to
+// all.
 //
 // Who adds what to what is as without overlap, and so are the bits in tree mode.
 
@@ -38,17 +41,19 @@ class OverlappedSum {
     float* gradient = nullptr;  // [N]
   };
 
-  // All are borrowed but `plan`. REQUIRES: transport.is_asynchronous() and several ranks. ResourceExhausted from the allocator.
+  // All are borrowed but `plan`. REQUIRES: transport.is_asynchronous() and several ranks.
+  // ResourceExhausted from the allocator.
   static absl::StatusOr<std::unique_ptr<OverlappedSum>> Create(Communicator& communicator,
                                                                kernels::Backend& backend,
                                                                DeviceTransport& transport,
                                                                const Partition& partition,
                                                                Plan plan);
 
-  // A step's last leaf begins: `partials` are the sums of the earlier ones, from left to right, and then the leaf itself, which is
-  // only read.
+  // A step's last leaf begins: `partials` are the sums of the earlier ones, from left to right, and
+  // then the leaf itself, which is only read.
   void Begin(std::vector<Partial> partials);
-  // The leaf's elements from `begin` on are final in the order of the main stream. Falls from call to call.
+  // The leaf's elements from `begin` on are final in the order of the main stream. Falls from call
+  // to call.
   void Ready(int64_t begin);
   // Collective, after Ready(0): the sums of the owned range, there in the order of the main stream.
   void Finish(float* gradient_owned);
@@ -56,11 +61,8 @@ class OverlappedSum {
   int64_t bytes_sent() const { return bytes_sent_; }
 
  private:
-  OverlappedSum(Communicator& communicator,
-                kernels::Backend& backend,
-                DeviceTransport& transport,
-                const Partition& partition,
-                Plan plan);
+  OverlappedSum(Communicator& communicator, kernels::Backend& backend, DeviceTransport& transport,
+                const Partition& partition, Plan plan);
   absl::Status Allocate();
   int64_t num_buckets() const;
   Range Bucket(int64_t index) const;

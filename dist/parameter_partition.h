@@ -1,5 +1,5 @@
-// Who owns what. Pure functions of sizes, so that every rank, and a later run with another number of
-// ranks, computes the same answer without talking.
+// Who owns what. Pure functions of sizes, so that every rank, and a later run with another number
+// of ranks, computes the same answer without talking.
 
 #pragma once
 
@@ -24,7 +24,8 @@ inline Range EvenPart(int64_t count, int64_t parts, int64_t part) {
   return {count * part / parts, count * (part + 1) / parts};
 }
 
-// Which microbatches rank runs of the num_leaves of a step. REQUIRES: num_leaves >= world_size, a power of two.
+// Which microbatches rank runs of the num_leaves of a step. REQUIRES: num_leaves >= world_size, a
+// power of two.
 inline Range LeafRange(int64_t num_leaves, int world_size, int rank) {
   ANYORDER_CHECK(num_leaves > 0 && (num_leaves & (num_leaves - 1)) == 0 && num_leaves >= world_size)
       << num_leaves << " microbatches for " << world_size << " ranks";
@@ -32,8 +33,8 @@ inline Range LeafRange(int64_t num_leaves, int world_size, int rank) {
 }
 
 // The flat parameter space [0, num_elements) cut into one contiguous range per rank. Boundaries are
-// multiples of the block over which squares are summed, so that every block has one owner and the gradient
-// norm is the same sum for any number of ranks. A rank may own nothing.
+// multiples of the block over which squares are summed, so that every block has one owner and the
+// gradient norm is the same sum for any number of ranks. A rank may own nothing.
 class Partition {
  public:
   static constexpr int64_t kBlockElements = kernels::kNormBlockElements;

@@ -34,11 +34,8 @@ std::vector<DecaySegment> JoinAlike(const std::vector<DecaySegment>& segments,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
-    Communicator& communicator,
-    kernels::Backend& backend,
-    int64_t num_elements,
-    const std::vector<DecaySegment>& segments,
-    const OptimizerConfig& config,
+    Communicator& communicator, kernels::Backend& backend, int64_t num_elements,
+    const std::vector<DecaySegment>& segments, const OptimizerConfig& config,
     DeviceTransport* transport) {
   ANYORDER_RETURN_IF_ERROR(config.Validate());
   auto optimizer = std::unique_ptr<ShardedOptimizer>(
@@ -49,10 +46,8 @@ absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
   return optimizer;
 }
 
-ShardedOptimizer::ShardedOptimizer(Communicator& communicator,
-                                   kernels::Backend& backend,
-                                   int64_t num_elements,
-                                   const std::vector<DecaySegment>& segments,
+ShardedOptimizer::ShardedOptimizer(Communicator& communicator, kernels::Backend& backend,
+                                   int64_t num_elements, const std::vector<DecaySegment>& segments,
                                    const OptimizerConfig& config)
     : communicator_(communicator),
       backend_(backend),
@@ -110,8 +105,7 @@ void ShardedOptimizer::AllGather(TensorView weights) {
   for (int64_t& offset : offsets)
     offset *= SizeOf(weights.dtype());
   transport_->AllGatherInPlace(
-      absl::MakeSpan(static_cast<char*>(weights.raw()), weights.num_bytes()),
-      offsets,
+      absl::MakeSpan(static_cast<char*>(weights.raw()), weights.num_bytes()), offsets,
       StreamView{});
 }
 
@@ -119,7 +113,8 @@ void ShardedOptimizer::Step(ConstTensorView gradient, const StepInfo& info, Tens
   ANYORDER_CHECK(gradient.num_elements() == owned().size());
   JudgeNorm(gradient, info);
   if (info.before_update) info.before_update();
-  // `info` is the same on all ranks. What is skipped for its norm goes through all of it, and changes nothing: only the device knows.
+  // `info` is the same on all ranks. What is skipped for its norm goes through all of it, and
+  // changes nothing: only the device knows.
   if (info.is_held_back) return;
   Update(gradient, info, weights);
   AllGather(weights);
@@ -137,8 +132,7 @@ void ShardedOptimizer::JudgeNorm(ConstTensorView gradient, const StepInfo& info)
   for (int64_t& offset : offsets)
     offset *= SizeOf(block_sums_.dtype());
   transport_->AllGatherInPlace(
-      absl::MakeSpan(static_cast<char*>(block_sums_.raw()), block_sums_.num_bytes()),
-      offsets,
+      absl::MakeSpan(static_cast<char*>(block_sums_.raw()), block_sums_.num_bytes()), offsets,
       StreamView{});
   kernels::FoldNormArgs args;
   args.sums = block_sums_;

@@ -1,12 +1,14 @@
-// AdamW with its state cut over the ranks (ZeRO stage 1, Rajbhandari et al. 2020): each rank keeps fp32 master
-// weights and both moments of the range it owns, updates them, and all ranks gather the new weights.
+// AdamW with its state cut over the ranks (ZeRO stage 1, Rajbhandari et al. 2020): each rank keeps
+// fp32 master weights and both moments of the range it owns, updates them, and all ranks gather the
+// new weights.
 //
-// Everything global is computed in an order that does not depend on the number of ranks: the gradient norm
-// is the sum of per-block sums of squares, added in an order fixed by their number. With a tree-reduced gradient the whole
-// step gives the same bits on any number of ranks.
+// Everything global is computed in an order that does not depend on the number of ranks: the
+// gradient norm is the sum of per-block sums of squares, added in an order fixed by their number.
+// With a tree-reduced gradient the whole step gives the same bits on any number of ranks.
 //
-// What the norm decides is decided where the gradient is, by every rank for itself and alike (kernels/adamw.h, NormControl), so that a
-// device goes from the gradient to the new weights without a word from the host. The host reads what was decided when it wants to know.
+// What the norm decides is decided where the gradient is, by every rank for itself and alike
+// (kernels/adamw.h, NormControl), so that a device goes from the gradient to the new weights
+// without a word from the host. The host reads what was decided when it wants to know.
 
 #pragma once
 
@@ -43,62 +45,62 @@ struct StepInfo {
   // The step is skipped if its gradient norm is larger.
   double most_norm = std::numeric_limits<double>::infinity();
   bool is_held_back = false;  // only the norm is computed: the step is skipped whatever it is
-  // Called in every step when its norm was asked of the device, before whatever changes weights or moments is. Null: nothing to do.
+  // Called in every step when its norm was asked of the device, before whatever changes weights or
+  // moments is. Null: nothing to do.
   std::function<void()> before_update = nullptr;
 };
 
 struct StepResult {
   double grad_norm = 0;    // of grad_scale * gradient, over all parameters, before clipping
   double clip_factor = 1;  // what clipping multiplied the gradient with; 1 if skipped
-  // Gradient, norm or scale was not finite, the norm too large, or the step held back: nothing was changed, on any rank.
+  // Gradient, norm or scale was not finite, the norm too large, or the step held back: nothing was
+  // changed, on any rank.
   bool skipped = false;
 };
 
 class ShardedOptimizer {
  public:
   ~ShardedOptimizer();
-  // `segments` cover [0, num_elements) from left to right without gaps (ANYORDER_CHECK). InvalidArgument from
-  // config.Validate; ResourceExhausted from the allocator. Communicator, backend and `transport`, which moves the weights (null:
-  // the communicator does), are borrowed.
+  // `segments` cover [0, num_elements) from left to right without gaps (ANYORDER_CHECK).
+  // InvalidArgument from config.Validate; ResourceExhausted from the allocator. Communicator,
+  // backend and `transport`, which moves the weights (null: the communicator does), are borrowed.
   static absl::StatusOr<std::unique_ptr<ShardedOptimizer>> Create(
-      Communicator& communicator,
-      kernels::Backend& backend,
-      int64_t num_elements,
-      const std::vector<DecaySegment>& segments,
-      const OptimizerConfig& config,
+      Communicator& communicator, kernels::Backend& backend, int64_t num_elements,
+      const std::vector<DecaySegment>& segments, const OptimizerConfig& config,
       DeviceTransport* transport = nullptr);
 
   const Partition& partition() const { return partition_; }
   Range owned() const { return partition_.OwnedBy(communicator_.rank()); }
 
-  // The state of the owned range, [owned().size()] fp32 of device memory each: what a checkpoint saves and loads (a load
-  // writes here and then calls GatherWeights) and what initialisation writes. Null on a rank that owns nothing.
+  // The state of the owned range, [owned().size()] fp32 of device memory each: what a checkpoint
+  // saves and loads (a load writes here and then calls GatherWeights) and what initialisation
+  // writes. Null on a rank that owns nothing.
   TensorView master() { return master_; }
   TensorView first_moment() { return first_moment_; }
   TensorView second_moment() { return second_moment_; }
 
-  // Steps that were not skipped, which is what bias correction counts: a skipped one leaves the moments as they are. The device
-  // counts; whoever loads the moments sets it.
+  // Steps that were not skipped, which is what bias correction counts: a skipped one leaves the
+  // moments as they are. The device counts; whoever loads the moments sets it.
   void set_updates(int64_t updates);
 
-  // Collective. weights: [num_elements] fp32 or bf16, gets every rank's master weights, rounded to its dtype.
+  // Collective. weights: [num_elements] fp32 or bf16, gets every rank's master weights, rounded to
+  // its dtype.
   void GatherWeights(TensorView weights);
 
-  // Collective. gradient: [owned().size()] fp32 of device memory, summed over all microbatches and ranks; `weights` are as GatherWeights
-  // or the last Step left them. Clips by the global norm, updates the owned range, then does what GatherWeights does; a step that is
-  // skipped leaves all of it as it is. An operation of the main stream like those of a backend: the host waits only where the transport
-  // does.
+  // Collective. gradient: [owned().size()] fp32 of device memory, summed over all microbatches and
+  // ranks; `weights` are as GatherWeights or the last Step left them. Clips by the global norm,
+  // updates the owned range, then does what GatherWeights does; a step that is skipped leaves all
+  // of it as it is. An operation of the main stream like those of a backend: the host waits only
+  // where the transport does.
   void Step(ConstTensorView gradient, const StepInfo& info, TensorView weights);
 
-  // What became of the last Step, the same on every rank. Waits for its norm; the update behind it may still run.
+  // What became of the last Step, the same on every rank. Waits for its norm; the update behind it
+  // may still run.
   StepResult AwaitOutcome();
 
  private:
-  ShardedOptimizer(Communicator& communicator,
-                   kernels::Backend& backend,
-                   int64_t num_elements,
-                   const std::vector<DecaySegment>& segments,
-                   const OptimizerConfig& config);
+  ShardedOptimizer(Communicator& communicator, kernels::Backend& backend, int64_t num_elements,
+                   const std::vector<DecaySegment>& segments, const OptimizerConfig& config);
   absl::Status AllocateState();
   absl::StatusOr<void*> Allocate(int64_t bytes);
   void JudgeNorm(ConstTensorView gradient, const StepInfo& info);

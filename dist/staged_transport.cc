@@ -36,16 +36,12 @@ class StagedTransport final : public DeviceTransport {
   bool is_asynchronous() const override { return false; }
   int64_t bytes_sent() const override { return communicator_.bytes_sent(); }
 
-  void Exchange(absl::Span<const SendBlock> send,
-                absl::Span<const ReceiveBlock> receive,
+  void Exchange(absl::Span<const SendBlock> send, absl::Span<const ReceiveBlock> receive,
                 StreamView stream) override;
-  void AllGatherInPlace(absl::Span<char> all,
-                        absl::Span<const int64_t> offsets,
+  void AllGatherInPlace(absl::Span<char> all, absl::Span<const int64_t> offsets,
                         StreamView stream) override;
-  void ReduceScatterAnyOrder(absl::Span<const float> mine,
-                             absl::Span<const int64_t> offsets,
-                             absl::Span<float> owned,
-                             StreamView stream) override;
+  void ReduceScatterAnyOrder(absl::Span<const float> mine, absl::Span<const int64_t> offsets,
+                             absl::Span<float> owned, StreamView stream) override;
   void Broadcast(absl::Span<char> bytes, int root, StreamView stream) override;
 
  private:
@@ -56,8 +52,8 @@ class StagedTransport final : public DeviceTransport {
     char* out() const { return static_cast<char*>(memory->data()); }
   };
 
-  // load(round) asks for copies to the host, move(round) has the message, store(round) asks for copies to the device. The copies of
-  // round r + 1 run while round r's message is under way.
+  // load(round) asks for copies to the host, move(round) has the message, store(round) asks for
+  // copies to the device. The copies of round r + 1 run while round r's message is under way.
   template <typename Load, typename Move, typename Store>
   void InRounds(int64_t count, StreamView stream, Load load, Move move, Store store) {
     const auto begin_load = [&](int64_t round) {
@@ -115,10 +111,10 @@ int64_t LargestBlock(absl::Span<const int64_t> offsets) {
 }
 
 void StagedTransport::Exchange(absl::Span<const SendBlock> send,
-                               absl::Span<const ReceiveBlock> receive,
-                               StreamView stream) {
+                               absl::Span<const ReceiveBlock> receive, StreamView stream) {
   if (communicator_.world_size() == 1) return;
-  // Ranks have other blocks than their peers, but must cut them alike and go through as many rounds.
+  // Ranks have other blocks than their peers, but must cut them alike and go through as many
+  // rounds.
   int64_t most[] = {static_cast<int64_t>(std::max({send.size(), receive.size(), size_t{1}})), 0};
   for (const SendBlock& block : send) {
     ANYORDER_CHECK(block.to != communicator_.rank()) << "a block to oneself";
@@ -129,8 +125,8 @@ void StagedTransport::Exchange(absl::Span<const SendBlock> send,
   const auto load = [&](int64_t round) {
     for (size_t i = 0; i < send.size(); ++i) {
       const Range part = PieceOf(send[i].bytes.size(), piece, round);
-      backend_.CopyToHost(
-          send[i].bytes.data() + part.begin, out(round) + i * piece, part.size(), stream);
+      backend_.CopyToHost(send[i].bytes.data() + part.begin, out(round) + i * piece, part.size(),
+                          stream);
     }
   };
   const auto move = [&](int64_t round) {
@@ -149,15 +145,14 @@ void StagedTransport::Exchange(absl::Span<const SendBlock> send,
   const auto store = [&](int64_t round) {
     for (size_t i = 0; i < receive.size(); ++i) {
       const Range part = PieceOf(receive[i].bytes.size(), piece, round);
-      backend_.CopyFromStaging(
-          in(round) + i * piece, receive[i].bytes.data() + part.begin, part.size(), stream);
+      backend_.CopyFromStaging(in(round) + i * piece, receive[i].bytes.data() + part.begin,
+                               part.size(), stream);
     }
   };
   InRounds(NumRounds(most[1], piece), stream, load, move, store);
 }
 
-void StagedTransport::AllGatherInPlace(absl::Span<char> all,
-                                       absl::Span<const int64_t> offsets,
+void StagedTransport::AllGatherInPlace(absl::Span<char> all, absl::Span<const int64_t> offsets,
                                        StreamView stream) {
   const int world_size = communicator_.world_size();
   if (world_size == 1) return;
@@ -189,8 +184,7 @@ void StagedTransport::AllGatherInPlace(absl::Span<char> all,
 
 void StagedTransport::ReduceScatterAnyOrder(absl::Span<const float> mine,
                                             absl::Span<const int64_t> offsets,
-                                            absl::Span<float> owned,
-                                            StreamView stream) {
+                                            absl::Span<float> owned, StreamView stream) {
   constexpr int64_t kSize = sizeof(float);
   const int64_t piece = PieceBytes(communicator_.world_size()) / kSize;
   const auto load = [&](int64_t round) {
@@ -198,17 +192,14 @@ void StagedTransport::ReduceScatterAnyOrder(absl::Span<const float> mine,
     for (int rank = 0; rank < communicator_.world_size(); ++rank) {
       const Range part = PieceOf(offsets[rank + 1] - offsets[rank], piece, round);
       backend_.CopyToHost(mine.data() + offsets[rank] + part.begin,
-                          out(round) + packed[rank] * kSize,
-                          part.size() * kSize,
-                          stream);
+                          out(round) + packed[rank] * kSize, part.size() * kSize, stream);
     }
   };
   const auto move = [&](int64_t round) {
     const std::vector<int64_t> packed = PieceOffsets(offsets, piece, round);
     const size_t size = PieceOf(owned.size(), piece, round).size();
     communicator_.ReduceScatterAnyOrder(
-        absl::MakeConstSpan(reinterpret_cast<const float*>(out(round)), packed.back()),
-        packed,
+        absl::MakeConstSpan(reinterpret_cast<const float*>(out(round)), packed.back()), packed,
         absl::MakeSpan(reinterpret_cast<float*>(in(round)), size));
   };
   const auto store = [&](int64_t round) {

@@ -1,5 +1,6 @@
-// Device memory over a Communicator that can only read the host's: through staging memory, in pieces, so that staging is bounded and
-// one piece is copied while another is on its way. It does not run beside the computation: a call waits for its peers.
+// Device memory over a Communicator that can only read the host's: through staging memory, in
+// pieces, so that staging is bounded and one piece is copied while another is on its way. It does
+// not run beside the computation: a call waits for its peers.
 
 #pragma once
 
@@ -13,7 +14,8 @@
 namespace anyorder::dist {
 
 struct StagingOptions {
-  // Of host memory, for all pieces together: two rounds, each with what goes out and what comes in. Equal on all ranks.
+  // Of host memory, for all pieces together: two rounds, each with what goes out and what comes in.
+  // Equal on all ranks.
   int64_t bytes = int64_t{64} << 20;
 };
 

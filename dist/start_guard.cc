@@ -12,11 +12,8 @@
 namespace anyorder::dist {
 
 StartPromise ReadStartPromise(const EnvironmentLookup& environment) {
-  for (const char* variable : {"ANYORDER_WORLD_SIZE",
-                               "OMPI_COMM_WORLD_SIZE",
-                               "SLURM_STEP_NUM_TASKS",
-                               "SLURM_NTASKS",
-                               "PMI_SIZE"}) {
+  for (const char* variable : {"ANYORDER_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE",
+                               "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "PMI_SIZE"}) {
     const char* value = environment(variable);
     if (value != nullptr && *value != '\0') return {variable, value};
   }
@@ -27,20 +24,13 @@ absl::Status CheckStart(const StartPromise& promise, int mpi_world_size) {
   if (promise.variable.empty()) return absl::OkStatus();
   int promised = 0;
   if (!absl::SimpleAtoi(promise.value, &promised) || promised < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("environment variable ",
-                                                   promise.variable,
-                                                   "='",
+    return absl::InvalidArgumentError(absl::StrCat("environment variable ", promise.variable, "='",
                                                    promise.value,
                                                    "' is not a number of ranks; unset it"));
   }
   if (promised == mpi_world_size) return absl::OkStatus();
-  const std::string sizes = absl::StrCat(promise.variable,
-                                         "=",
-                                         promised,
-                                         " promises ",
-                                         promised,
-                                         " ranks but MPI sees ",
-                                         mpi_world_size);
+  const std::string sizes = absl::StrCat(promise.variable, "=", promised, " promises ", promised,
+                                         " ranks but MPI sees ", mpi_world_size);
   if (mpi_world_size == 1) {
     return absl::InvalidArgumentError(
         absl::StrCat(sizes,
@@ -61,10 +51,7 @@ absl::Status CheckRendezvous(const EnvironmentLookup& environment) {
     if (environment(variable) != nullptr) return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "SLURM_STEP_NUM_TASKS=",
-      tasks,
-      " promises ",
-      tasks,
+      "SLURM_STEP_NUM_TASKS=", tasks, " promises ", tasks,
       " ranks, but srun told none of them how to find the others; start them with "
       "'srun --mpi=pmix' ('srun --mpi=list' says whether this cluster has it), or with mpirun"));
 }
@@ -91,9 +78,7 @@ absl::Status CheckPlacement(const std::vector<int>& ranks_of_nodes, int num_node
   if (empty.empty() && static_cast<int>(ranks_of_nodes.size()) == num_nodes)
     return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "the run has ",
-      num_nodes,
-      " nodes, but MPI placed ranks on ",
+      "the run has ", num_nodes, " nodes, but MPI placed ranks on ",
       ranks_of_nodes.size() - std::count(ranks_of_nodes.begin(), ranks_of_nodes.end(), 0),
       " of them",
       empty.empty() ? "" : absl::StrCat(" (none on number ", absl::StrJoin(empty, ", "), ")"),
@@ -111,9 +96,7 @@ absl::Status CheckGpus(const EnvironmentLookup& environment) {
   if (environment("ROCR_VISIBLE_DEVICES") != nullptr)
     return absl::OkStatus();  // other makers' name
   return absl::InvalidArgumentError(absl::StrCat(
-      "SLURM_GPUS_ON_NODE=",
-      num_promised,
-      " promises GPUs, but CUDA_VISIBLE_DEVICES is ",
+      "SLURM_GPUS_ON_NODE=", num_promised, " promises GPUs, but CUDA_VISIBLE_DEVICES is ",
       visible == nullptr ? "not set" : absl::StrCat("'", visible, "'"),
       ": this step was given none of them; ask for them with --gpus-per-node, and see gres.conf"));
 }

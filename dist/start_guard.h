@@ -1,5 +1,5 @@
-// Refuses a job whose ranks did not find each other. A program linked against one MPI and started by
-// another runs as N separate "rank 0 of 1", each training alone into the same directory.
+// Refuses a job whose ranks did not find each other. A program linked against one MPI and started
+// by another runs as N separate "rank 0 of 1", each training alone into the same directory.
 
 #pragma once
 
@@ -22,28 +22,32 @@ struct StartPromise {
 
 // The first of these that is set. Must be read before MPI_Init, which sets some itself.
 //   ANYORDER_WORLD_SIZE    our launcher
-//   OMPI_COMM_WORLD_SIZE   mpirun; before Slurm's, because under mpirun those count mpirun's own daemons
+//   OMPI_COMM_WORLD_SIZE mpirun; before Slurm's, because under mpirun those count mpirun's own
+//   daemons
 //   SLURM_STEP_NUM_TASKS   srun
 //   SLURM_NTASKS           the allocation: a bare start inside sbatch or salloc
 //   PMI_SIZE               another library's mpiexec
 StartPromise ReadStartPromise(const EnvironmentLookup& environment);
 
-// OK if MPI sees what was promised. Otherwise InvalidArgument, one line with the fix. Local: no communication,
-// because ranks that do not see each other cannot agree on anything.
+// OK if MPI sees what was promised. Otherwise InvalidArgument, one line with the fix. Local: no
+// communication, because ranks that do not see each other cannot agree on anything.
 absl::Status CheckStart(const StartPromise& promise, int mpi_world_size);
 
-// Before MPI_Init, which with some libraries makes each of these processes a world of its own and with others ends in a page of text:
-// InvalidArgument, with the fix, if srun started several tasks and told them nothing of each other.
+// Before MPI_Init, which with some libraries makes each of these processes a world of its own and
+// with others ends in a page of text: InvalidArgument, with the fix, if srun started several tasks
+// and told them nothing of each other.
 absl::Status CheckRendezvous(const EnvironmentLookup& environment);
 
 class Communicator;
 // How many ranks each node has: [largest node of any rank + 1]. Collective; `node` is the caller's.
 std::vector<int> CountRanksOfNodes(Communicator& communicator, int node);
-// InvalidArgument naming the nodes without a rank, whose checkpoint service would never vote, or those that nobody promised.
+// InvalidArgument naming the nodes without a rank, whose checkpoint service would never vote, or
+// those that nobody promised.
 absl::Status CheckPlacement(const std::vector<int>& ranks_of_nodes, int num_nodes);
 
-// The GPUs that Slurm gave this node (SLURM_GPUS_ON_NODE) and those that its processes may see (CUDA_VISIBLE_DEVICES): a site whose
-// gres.conf and cgroups disagree shows fewer, and ranks would share one without a word. InvalidArgument with both numbers.
+// The GPUs that Slurm gave this node (SLURM_GPUS_ON_NODE) and those that its processes may see
+// (CUDA_VISIBLE_DEVICES): a site whose gres.conf and cgroups disagree shows fewer, and ranks would
+// share one without a word. InvalidArgument with both numbers.
 absl::Status CheckGpus(const EnvironmentLookup& environment);
 
 }  // namespace anyorder::dist

@@ -1,5 +1,6 @@
-// The complete binary tree over a step's microbatches by which gradients and scalars are summed: left child plus right child. What is
-// added to what depends on the number of leaves alone, and so do the bits.
+// The complete binary tree over a step's microbatches by which gradients and scalars are summed:
+// left child plus right child. What is added to what depends on the number of leaves alone, and so
+// do the bits.
 
 #pragma once
 
@@ -25,8 +26,8 @@ inline bool AreSiblings(const TreeNode& left, const TreeNode& right) {
   return left.level == right.level && left.index % 2 == 0 && right.index == left.index + 1;
 }
 
-// Pushes `item`, which lies right of all of `stack`, and joins siblings for as long as there are any:
-// combine(left, right) adds right into left.
+// Pushes `item`, which lies right of all of `stack`, and joins siblings for as long as there are
+// any: combine(left, right) adds right into left.
 template <typename Item, typename Combine>
 void PushAndJoin(std::vector<Item>& stack, Item item, Combine combine) {
   stack.push_back(std::move(item));

@@ -9,12 +9,14 @@
 
 namespace anyorder::kernels {
 
-// Elements per block of SumOfSquares; sharding boundaries of the flat parameter space are multiples of it.
+// Elements per block of SumOfSquares; sharding boundaries of the flat parameter space are multiples
+// of it.
 inline constexpr int64_t kNormBlockElements = 16384;
 
-// What the norm of a step's gradient decides. It lives in the device's memory: FoldNorm writes it and AdamW reads it, so that a step needs
-// no word from the host in between; CopyToHost tells the host later what happened. Whoever loads the moments writes it once: a
-// NormControl{} with the number of updates that made them.
+// What the norm of a step's gradient decides. It lives in the device's memory: FoldNorm writes it
+// and AdamW reads it, so that a step needs no word from the host in between; CopyToHost tells the
+// host later what happened. Whoever loads the moments writes it once: a NormControl{} with the
+// number of updates that made them.
 struct NormControl {
   double norm = 0;         // of args.grad_scale * gradient, before clipping, finite or not
   double clip_factor = 1;  // what clipping multiplies with
@@ -42,7 +44,8 @@ struct FoldNormArgs {
 // Decoupled weight decay Adam (Loshchilov & Hutter 2019) on a flat range:
 //   g = grad_scale * grad;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
 //   master -= learning_rate * ( c m / (sqrt(v) + epsilon) + weight_decay * master )
-// c = sqrt(1 - b2^t) / (1 - b1^t) with bias correction (t = step + 1), else 1 (the published XLNet form).
+// c = sqrt(1 - b2^t) / (1 - b1^t) with bias correction (t = step + 1), else 1 (the published XLNet
+// form).
 struct AdamWArgs {
   ConstTensorView grad;  // [n] G
   TensorView master;     // [n] G
@@ -57,8 +60,8 @@ struct AdamWArgs {
   double weight_decay = 0;
   bool bias_correction = false;
   int64_t step = 0;  // 0-based
-  // Device memory. Given: grad_scale and c are its, whatever grad_scale, bias_correction and step say, and where it skips nothing is
-  // written. Null: as the host says.
+  // Device memory. Given: grad_scale and c are its, whatever grad_scale, bias_correction and step
+  // say, and where it skips nothing is written. Null: as the host says.
   const NormControl* control = nullptr;
 };
 

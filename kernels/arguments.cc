@@ -21,9 +21,7 @@ void CheckTensor(const ConstTensorView& x, const char* name, DType dtype, int64_
   ANYORDER_CHECK(x.is_null() || x.num_elements() == elements)
       << name << " has shape " << x.shape().ToString() << ", expected " << elements << " elements";
 }
-void CheckOptionalTensor(const ConstTensorView& x,
-                         const char* name,
-                         DType dtype,
+void CheckOptionalTensor(const ConstTensorView& x, const char* name, DType dtype,
                          int64_t elements) {
   if (!x.is_null()) CheckTensor(x, name, dtype, elements);
 }
@@ -38,7 +36,8 @@ void CheckDropout(const Dropout& dropout, const int32_t* row_ids, int64_t rows) 
       << "dropout needs logical row ids";
 }
 
-// Of rows that are added to: a device would lose updates where two threads have the same. One bit a row of a buffer that is kept.
+// Of rows that are added to: a device would lose updates where two threads have the same. One bit a
+// row of a buffer that is kept.
 void CheckDiffer(const int32_t* rows, int64_t num_rows, int64_t limit) {
   thread_local std::vector<bool> is_taken;
   is_taken.assign(static_cast<size_t>(limit), false);
@@ -80,8 +79,8 @@ template <typename View>
 View Behind(const View& view, int64_t elements) {
   if (view.is_null()) return view;
   using Byte = std::conditional_t<std::is_same_v<View, TensorView>, char, const char>;
-  return View(
-      static_cast<Byte*>(view.raw()) + elements * SizeOf(view.dtype()), view.dtype(), view.shape());
+  return View(static_cast<Byte*>(view.raw()) + elements * SizeOf(view.dtype()), view.dtype(),
+              view.shape());
 }
 
 }  // namespace
@@ -159,8 +158,8 @@ void CheckArguments(const AttentionInputs& in) {
   CheckOptionalTensor(in.position_bias, "position_bias", dtype, m);
   CheckOptionalTensor(in.segment_bias, "segment_bias", dtype, m);
   CheckOptionalTensor(in.segment_embedding, "segment_embedding", dtype, 2 * m);
-  CheckTensor(
-      in.distance_bias, "distance_bias", dtype, s.num_tables * s.num_bias_distances * s.num_heads);
+  CheckTensor(in.distance_bias, "distance_bias", dtype,
+              s.num_tables * s.num_bias_distances * s.num_heads);
   ANYORDER_CHECK(in.scale > 0.0f) << "scale=" << in.scale;
   const RowVisibility& r = in.rows;
   ANYORDER_CHECK(s.num_rows() == 0 || (r.pos && r.lim && r.grp && r.doc && r.seg && r.glob))
@@ -200,18 +199,14 @@ void CheckArguments(const AttentionBackwardArgs& args, int64_t workspace_bytes) 
   CheckTensor(args.dq, "dq", dtype, s.num_rows() * m);
   CheckTensor(args.dk, "dk", dtype, s.batch_size * s.num_keys * m);
   CheckTensor(args.dv, "dv", dtype, s.batch_size * s.num_keys * m);
-  CheckTensor(
-      args.drelative, "drelative", dtype, in.relative.is_null() ? 0 : in.relative.num_elements());
+  CheckTensor(args.drelative, "drelative", dtype,
+              in.relative.is_null() ? 0 : in.relative.num_elements());
   CheckTensor(args.dcontent_bias, "dcontent_bias", gradient, in.content_bias.is_null() ? 0 : m);
   CheckTensor(args.dposition_bias, "dposition_bias", gradient, in.position_bias.is_null() ? 0 : m);
   CheckTensor(args.dsegment_bias, "dsegment_bias", gradient, in.segment_bias.is_null() ? 0 : m);
-  CheckTensor(args.dsegment_embedding,
-              "dsegment_embedding",
-              gradient,
+  CheckTensor(args.dsegment_embedding, "dsegment_embedding", gradient,
               in.segment_embedding.is_null() ? 0 : 2 * m);
-  CheckTensor(args.ddistance_bias,
-              "ddistance_bias",
-              gradient,
+  CheckTensor(args.ddistance_bias, "ddistance_bias", gradient,
               in.distance_bias.is_null() ? 0 : in.distance_bias.num_elements());
   ANYORDER_CHECK(workspace_bytes == 0 ||
                  (!args.workspace.is_null() && args.workspace.num_bytes() >= workspace_bytes))
@@ -290,9 +285,7 @@ void CheckArguments(const EmbeddingForwardArgs& args, Values ids) {
 void CheckArguments(const EmbeddingBackwardArgs& args, Values ids) {
   CheckActivationDType(args.dy, "dy");
   const int64_t rows = NumRows(args.dy);
-  CheckTensor(args.dtable,
-              "dtable",
-              GradientDType(args.dy.dtype()),
+  CheckTensor(args.dtable, "dtable", GradientDType(args.dy.dtype()),
               NumRows(args.dtable) * NumColumns(args.dy));
   CheckIds(args.ids, rows, NumRows(args.dtable), ids);
   CheckDropout(args.dropout, args.row_ids, rows);
@@ -384,9 +377,7 @@ void CheckArguments(const RotaryArgs& args) {
 void CheckSumOfSquares(const ConstTensorView& x, const TensorView& sums) {
   ANYORDER_CHECK(x.dtype() == DType::kFloat64 || x.dtype() == DType::kFloat32)
       << "x is " << Name(x.dtype());
-  CheckTensor(sums,
-              "sums",
-              DType::kFloat64,
+  CheckTensor(sums, "sums", DType::kFloat64,
               (x.num_elements() + kNormBlockElements - 1) / kNormBlockElements);
 }
 

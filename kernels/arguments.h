@@ -1,5 +1,6 @@
-// Checks of the arguments that every backend makes before it touches memory: shapes that agree, dtypes that
-// the contract allows, pointers that are there. A violation is our own mistake and aborts.
+// Checks of the arguments that every backend makes before it touches memory: shapes that agree,
+// dtypes that the contract allows, pointers that are there. A violation is our own mistake and
+// aborts.
 
 #pragma once
 
@@ -37,7 +38,8 @@ struct GemmSizes {
 GemmSizes CheckArguments(const GemmArgs& args);
 // Product `index` of the batch alone.
 GemmArgs ProductOf(const GemmArgs& args, int64_t index);
-// What a product has to sum of its operands, as an operation of its own; y is null where it is nothing. Of a batch: the first product's.
+// What a product has to sum of its operands, as an operation of its own; y is null where it is
+// nothing. Of a batch: the first product's.
 ColumnSumArgs SumOf(const GemmArgs& args);
 void CheckArguments(const ColumnSumArgs& args);
 void CheckArguments(const AttentionInputs& in);
@@ -52,8 +54,7 @@ void CheckArguments(const LayerNormForwardArgs& args);
 void CheckArguments(const LayerNormBackwardArgs& args);
 void CheckArguments(const EmbeddingForwardArgs& args, Values ids = Values::kOnHost);
 void CheckArguments(const EmbeddingBackwardArgs& args, Values ids = Values::kOnHost);
-void CheckArguments(const LinearCrossEntropyArgs& args,
-                    int64_t workspace_bytes,
+void CheckArguments(const LinearCrossEntropyArgs& args, int64_t workspace_bytes,
                     Values labels = Values::kOnHost);
 void CheckArguments(const AdamWArgs& args);
 void CheckArguments(const FoldNormArgs& args);

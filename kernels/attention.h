@@ -1,8 +1,9 @@
 // Fused two-stream relative attention: both streams of XLNet are rows of one call, keys are shared.
 //
-// B lanes (batch rows), H heads, D head size, C content rows and Q query rows a lane, K key slots a lane,
-// R relative distances, R' distances with a bias of their own, N = B*C + B*Q rows in all. Rows are ordered [content
-// of lane 0, ..., content of lane B-1, query rows of lane 0, ..., query rows of lane B-1]; C or Q may be 0.
+// B lanes (batch rows), H heads, D head size, C content rows and Q query rows a lane, K key slots a
+// lane, R relative distances, R' distances with a bias of their own, N = B*C + B*Q rows in all.
+// Rows are ordered [content of lane 0, ..., content of lane B-1, query rows of lane 0, ..., query
+// rows of lane B-1]; C or Q may be 0.
 //
 // For row i of lane b, head h and key slot j visible to it (kernels/visibility.h):
 //   s[j]  = scale * ( (q[i] + content_bias) . k[j]
@@ -11,9 +12,10 @@
 //           + distance_bias[table(b)][clamp(pos_i - pos_j - min_bias_distance, 0, R' - 1)][head]
 //   lse   = log(sum_j exp(s[j]))
 //   out   = sum_j dropout(exp(s[j] - lse)) * v[j]
-// (XLNet, Yang et al. 2019, section 2.5 and Transformer-XL, Dai et al. 2019, section 3.3; the unscaled bias by distance is
-// T5's, Raffel et al. 2020, section 2.1, whose buckets the caller spreads over distances.) A row that sees nothing gets
-// out = 0, lse = -inf and zero gradients. Null tensors drop their term.
+// (XLNet, Yang et al. 2019, section 2.5 and Transformer-XL, Dai et al. 2019, section 3.3; the
+// unscaled bias by distance is T5's, Raffel et al. 2020, section 2.1, whose buckets the caller
+// spreads over distances.) A row that sees nothing gets out = 0, lse = -inf and zero gradients.
+// Null tensors drop their term.
 
 #pragma once
 
@@ -44,9 +46,10 @@ struct AttentionShape {
   bool operator==(const AttentionShape&) const = default;
 };
 
-// What a backend works out ahead about positions and who sees whom, for all calls that share them (Backend::PlanAttention): where layers
-// have the same rows and keys, once a microbatch and not in each of them, forward and backward. Bands, biases, dropout and the values of
-// all tensors may differ from call to call.
+// What a backend works out ahead about positions and who sees whom, for all calls that share them
+// (Backend::PlanAttention): where layers have the same rows and keys, once a microbatch and not in
+// each of them, forward and backward. Bands, biases, dropout and the values of all tensors may
+// differ from call to call.
 struct AttentionPlan {
   AttentionShape shape;
   DType dtype = DType::kFloat32;  // T
@@ -57,7 +60,8 @@ struct AttentionPlan {
   TensorView memory;             // uint8, AttentionPlanBytes(shape, dtype) or more, aligned to 64
 };
 
-// What forward and backward share. T is the activation dtype (fp32 or bf16; the reference also fp64).
+// What forward and backward share. T is the activation dtype (fp32 or bf16; the reference also
+// fp64).
 struct AttentionInputs {
   AttentionShape shape;
   ConstTensorView q;  // [N, H*D]      T, without biases
@@ -73,8 +77,8 @@ struct AttentionInputs {
   ConstTensorView segment_bias;            // [H*D]    T or null (r_s_bias)
   ConstTensorView
       segment_embedding;  // [2, H*D] T or null: no segment term; row 0 same, row 1 different
-  // [num_tables, R', H] T or null; row r is for distance min_bias_distance + r, the first also for every distance
-  // below, the last for every one above.
+  // [num_tables, R', H] T or null; row r is for distance min_bias_distance + r, the first also for
+  // every distance below, the last for every one above.
   ConstTensorView distance_bias;
   int64_t min_bias_distance = 0;
   float scale = 0.0f;                // usually 1 / sqrt(D); > 0
@@ -83,7 +87,8 @@ struct AttentionInputs {
   const Band* bands = nullptr;       // [H]; null: unlimited
   Dropout dropout;                   // of the probabilities
   const int32_t* row_ids = nullptr;  // [N] logical row ids for dropout; may be null without dropout
-  // Made by PlanAttention for this shape and these arrays, whose values have not changed since; null: the call makes its own.
+  // Made by PlanAttention for this shape and these arrays, whose values have not changed since;
+  // null: the call makes its own.
   const AttentionPlan* plan = nullptr;
 };
 
@@ -98,7 +103,8 @@ struct AttentionBackwardArgs {
   ConstTensorView out;   // [N, H*D] T, from forward
   ConstTensorView lse;   // [N, H], from forward
   ConstTensorView dout;  // [N, H*D] T
-  // Gradients, all overwritten. Parameter gradients are fp32 (fp64 for fp64 inputs); null if the input is.
+  // Gradients, all overwritten. Parameter gradients are fp32 (fp64 for fp64 inputs); null if the
+  // input is.
   TensorView dq;                  // [N, H*D]     T
   TensorView dk;                  // [B, K, H*D]  T
   TensorView dv;                  // [B, K, H*D]  T

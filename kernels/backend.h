@@ -1,14 +1,15 @@
 // All operations a device must offer; the model is written against this and nothing else.
 //
-// Three implementations: reference (plain loops in double, the executable specification that tests compare
-// with), cpu (oneDNN and vectorised fused kernels) and, on GPUs, cuda. One parameterised test suite runs
-// every backend against the reference.
+// Three implementations: reference (plain loops in double, the executable specification that tests
+// compare with), cpu (oneDNN and vectorised fused kernels) and, on GPUs, cuda. One parameterised
+// test suite runs every backend against the reference.
 //
-// Contract of every operation: tensors are dense row-major; shapes and dtypes are the caller's duty and
-// broken ones abort (ANYORDER_CHECK); the stream comes last; nothing is allocated and nothing synchronises but Synchronize.
-// T below is the activation dtype: fp32, or bf16 with fp32 accumulation; the reference also takes fp64, so
-// that whole models can be checked by finite differences. "G" is the gradient dtype of parameters: fp32, or
-// fp64 where T is fp64. Results do not depend on the number of threads.
+// Contract of every operation: tensors are dense row-major; shapes and dtypes are the caller's duty
+// and broken ones abort (ANYORDER_CHECK); the stream comes last; nothing is allocated and nothing
+// synchronises but Synchronize. T below is the activation dtype: fp32, or bf16 with fp32
+// accumulation; the reference also takes fp64, so that whole models can be checked by finite
+// differences. "G" is the gradient dtype of parameters: fp32, or fp64 where T is fp64. Results do
+// not depend on the number of threads.
 
 #pragma once
 
@@ -53,41 +54,50 @@ class Backend {
   // Whether T = dtype is supported (natively, not emulated).
   virtual bool Supports(DType dtype) const = 0;
 
-  // Set-up. Memory is zeroed, 64-byte aligned and touched, so that the first step does not pay for it.
+  // Set-up. Memory is zeroed, 64-byte aligned and touched, so that the first step does not pay for
+  // it.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) = 0;
-  // Set-up, too. Memory that operations of these sizes on the main stream take for themselves, so that it is not found missing in a step,
-  // where nobody could be told: that ends the program with one line and kExitIo. The largest of all calls is kept. ResourceExhausted.
+  // Set-up, too. Memory that operations of these sizes on the main stream take for themselves, so
+  // that it is not found missing in a step, where nobody could be told: that ends the program with
+  // one line and kExitIo. The largest of all calls is kept. ResourceExhausted.
   virtual absl::Status Reserve(const OperationSizes&) { return absl::OkStatus(); }
   // Gives back what Reserve took, for a smaller network.
   virtual void ReleaseReserved() {}
 
-  // Whether this device's memory is the host's. Where it is not, all that arguments point to, ids, rows, visibility and weights of rows
-  // too, is this device's memory, and the host reaches it by the copies below alone. Arrays of structs (AttentionInputs::bands) too.
+  // Whether this device's memory is the host's. Where it is not, all that arguments point to, ids,
+  // rows, visibility and weights of rows too, is this device's memory, and the host reaches it by
+  // the copies below alone. Arrays of structs (AttentionInputs::bands) too.
   virtual bool is_host_memory() const { return true; }
-  // In the order of the stream, like an operation. Ranges may not overlap. CopyToDevice has read `host` when it returns; what CopyToHost
-  // writes is there after Synchronize(stream).
+  // In the order of the stream, like an operation. Ranges may not overlap. CopyToDevice has read
+  // `host` when it returns; what CopyToHost writes is there after Synchronize(stream).
   virtual void CopyToDevice(const void* host, void* device, int64_t bytes, StreamView stream);
   virtual void CopyToHost(const void* device, void* host, int64_t bytes, StreamView stream);
   // Returns when all that the stream was asked for is done. The only member that waits.
   virtual void Synchronize(StreamView) {}
 
-  // What tells this device from the others of the machine, the same in every process ("GPU-6a2f..."); "": the host.
+  // What tells this device from the others of the machine, the same in every process
+  // ("GPU-6a2f..."); "": the host.
   virtual std::string device_id() const { return ""; }
-  // For copies and messages beside the computation (device_queue.h). The defaults know one queue and hold for every backend.
+  // For copies and messages beside the computation (device_queue.h). The defaults know one queue
+  // and hold for every backend.
   virtual absl::StatusOr<std::unique_ptr<Stream>> MakeStream(StreamPurpose purpose);
   virtual absl::StatusOr<std::unique_ptr<Event>> MakeEvent();
-  // Host memory for such copies, page-locked where that matters: CopyToHost into it returns before it is done.
+  // Host memory for such copies, page-locked where that matters: CopyToHost into it returns before
+  // it is done.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> AllocateStaging(int64_t bytes);
-  // Makes the caller's memory so, whole pages. Null: it is so as it is. An error leaves copies correct and slower.
+  // Makes the caller's memory so, whole pages. Null: it is so as it is. An error leaves copies
+  // correct and slower.
   virtual absl::StatusOr<std::unique_ptr<HostRegistration>> RegisterHost(void* data, int64_t bytes);
   // CopyToDevice from either kind that may return before it has read it.
   virtual void CopyFromStaging(const void* host, void* device, int64_t bytes, StreamView stream) {
     CopyToDevice(host, device, bytes, stream);
   }
 
-  // Starts many small operations at once, where the device can: those of `stream` between BeginGraph and EndGraph, which do not touch the
-  // host, allocate or meet other streams in between. `key` names the sequence: each time the same operations with the same shapes (but
-  // copied rows of any length), and maybe other pointers and numbers. The sequence may run when it ends.
+  // Starts many small operations at once, where the device can: those of `stream` between
+  // BeginGraph and EndGraph, which do not touch the host, allocate or meet other streams in
+  // between. `key` names the sequence: each time the same operations with the same shapes (but
+  // copied rows of any length), and maybe other pointers and numbers. The sequence may run when it
+  // ends.
   virtual void BeginGraph(int64_t /*key*/, StreamView) {}
   virtual void EndGraph(StreamView) {}
   // That sequence will not come again.
@@ -95,14 +105,13 @@ class Backend {
 
   // Of AttentionPlan::memory. 0: this backend plans nothing ahead, for this shape.
   virtual int64_t AttentionPlanBytes(const AttentionShape&, DType) const { return 0; }
-  // Writes plan.memory; calls with AttentionInputs::plan follow in the same stream, and `plan` outlives them.
+  // Writes plan.memory; calls with AttentionInputs::plan follow in the same stream, and `plan`
+  // outlives them.
   virtual void PlanAttention(const AttentionPlan&, StreamView) {}
 
   virtual int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape,
                                                   DType dtype) const = 0;
-  virtual int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows,
-                                                   int64_t columns,
-                                                   int64_t vocab,
+  virtual int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows, int64_t columns, int64_t vocab,
                                                    DType dtype) const = 0;
 
   virtual void Gemm(const GemmArgs& args, StreamView stream) = 0;
@@ -122,18 +131,20 @@ class Backend {
   virtual void GatherRows(const GatherRowsArgs& args, StreamView stream) = 0;
   virtual void RotaryApply(const RotaryArgs& args, StreamView stream) = 0;
 
-  // sums[i] = sum of squares of x[i * kNormBlockElements, (i+1) * kNormBlockElements), in double, added in a
-  // fixed order. x: [n] G; sums: [ceil(n / kNormBlockElements)] fp64. Not finite iff an element is not, or overflows.
+  // sums[i] = sum of squares of x[i * kNormBlockElements, (i+1) * kNormBlockElements), in double,
+  // added in a fixed order. x: [n] G; sums: [ceil(n / kNormBlockElements)] fp64. Not finite iff an
+  // element is not, or overflows.
   virtual void SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) = 0;
-  // Norm, clipping and whether to skip, decided on the device (kernels/adamw.h). The default is the host's.
+  // Norm, clipping and whether to skip, decided on the device (kernels/adamw.h). The default is the
+  // host's.
   virtual void FoldNorm(const FoldNormArgs& args, StreamView stream);
   // y = a + b, element-wise, same dtype; y may be a or b. The node of the gradient tree.
   virtual void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) = 0;
   // y = x rounded to y's dtype.
   virtual void Cast(ConstTensorView x, TensorView y, StreamView stream) = 0;
   virtual void FillZero(TensorView x, StreamView stream) = 0;
-  // The 16 bytes that kernels/digest.h defines, the same on every backend, of x's bytes, which begin at a multiple of 8: [2] int64, a
-  // DigestValue. The default is the host's.
+  // The 16 bytes that kernels/digest.h defines, the same on every backend, of x's bytes, which
+  // begin at a multiple of 8: [2] int64, a DigestValue. The default is the host's.
   virtual void Digest(ConstTensorView x, TensorView digest, StreamView stream);
 };
 

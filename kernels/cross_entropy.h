@@ -1,7 +1,8 @@
-// Softmax cross-entropy of a linear layer on the rows that carry a target, without ever holding all logits:
+// Softmax cross-entropy of a linear layer on the rows that carry a target, without ever holding all
+// logits:
 //   logits[r] = x[r] . weight^T + bias;   loss[r] = logsumexp(logits[r]) - logits[r][label[r]]
-// With gradients: d(sum_r row_weight[r] * loss[r]). Rows of weight 0 get loss 0 and no gradient, and their
-// labels are not read; any other label outside [0, vocab) aborts.
+// With gradients: d(sum_r row_weight[r] * loss[r]). Rows of weight 0 get loss 0 and no gradient,
+// and their labels are not read; any other label outside [0, vocab) aborts.
 
 #pragma once
 

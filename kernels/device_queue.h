@@ -1,5 +1,6 @@
-// Queues of a device beside the one that computes, for copies and messages that run while it does, and what orders them.
-// Backend makes them. Where a backend has one queue only, these are that queue: everything is in order and nothing runs beside.
+// Queues of a device beside the one that computes, for copies and messages that run while it does,
+// and what orders them. Backend makes them. Where a backend has one queue only, these are that
+// queue: everything is in order and nothing runs beside.
 
 #pragma once
 
@@ -30,9 +31,11 @@ class Event {
   virtual ~Event() = default;
   // Marks all that `stream` was asked for so far; a later mark replaces an earlier one.
   virtual void Record(StreamView stream) = 0;
-  // What `stream` is asked for from now on begins after the mark as it is now. No effect without one.
+  // What `stream` is asked for from now on begins after the mark as it is now. No effect without
+  // one.
   virtual void HoldBack(StreamView stream) = 0;
-  // Whether all before the mark is done; true without one. Never waits where the device has several queues. An error is the device's.
+  // Whether all before the mark is done; true without one. Never waits where the device has several
+  // queues. An error is the device's.
   virtual absl::StatusOr<bool> IsReached() = 0;
   // Returns when it is.
   virtual void Await() = 0;

@@ -1,12 +1,13 @@
-// A digest of a range of bytes that every backend computes to the same bits, in parallel and in any order: the words' scrambled values are
-// added modulo 2^64, which no order changes.
+// A digest of a range of bytes that every backend computes to the same bits, in parallel and in any
+// order: the words' scrambled values are added modulo 2^64, which no order changes.
 //
 //   word[i]  bytes [8 i, 8 i + 8), little-endian, the last one filled up with zeros; i from 0
 //   a[i]     = Scramble(word[i] + (i + 1) kStep)
 //   digest   = { Scramble(bytes) + sum_i a[i],  sum_i ScrambleAgain(a[i]) }
 //
-// Both functions are one-to-one, so a change within one word always shows; any other passes with the odds of 128 random bits, 2^-128. It
-// tells accidents apart, not attackers. It is in no file: ranks compare it in a step (core/train/health/replica_check.h).
+// Both functions are one-to-one, so a change within one word always shows; any other passes with
+// the odds of 128 random bits, 2^-128. It tells accidents apart, not attackers. It is in no file:
+// ranks compare it in a step (core/train/health/replica_check.h).
 
 #pragma once
 

@@ -1,12 +1,14 @@
 // Dropout masks as a pure function of logical coordinates.
 //
 // A keep decision depends on (seed, step, site, logical row, column) and, inside attention, on
-// (seed, step, site, head, logical row, key slot): never on tiles, threads, ranks or devices, so that
-// forward and backward, every backend and any number of ranks agree bit for bit. Masks are never stored.
+// (seed, step, site, head, logical row, key slot): never on tiles, threads, ranks or devices, so
+// that forward and backward, every backend and any number of ranks agree bit for bit. Masks are
+// never stored.
 //
 // Philox4x32-7 gives eight 16-bit draws a call. In attention one call covers the eight key slots
 // j = 32*g + 8*k + 2*t + {0, 1} (k = 0..3) of one group g and t: the columns that one lane of a GPU
-// mma accumulator owns, so that no draw is wasted there. Element-wise sites use eight neighbouring columns.
+// mma accumulator owns, so that no draw is wasted there. Element-wise sites use eight neighbouring
+// columns.
 
 #pragma once
 
@@ -30,12 +32,10 @@ struct Dropout {
 
 // REQUIRES: 0 <= rate < 1.
 inline Dropout MakeDropout(uint64_t seed, uint64_t step, uint32_t site, double rate) {
-  const PhiloxBlock key = Philox4x32<10>({static_cast<uint32_t>(RandomPurpose::kDropout),
-                                          static_cast<uint32_t>(step),
-                                          static_cast<uint32_t>(step >> 32),
-                                          0},
-                                         static_cast<uint32_t>(seed),
-                                         static_cast<uint32_t>(seed >> 32));
+  const PhiloxBlock key =
+      Philox4x32<10>({static_cast<uint32_t>(RandomPurpose::kDropout), static_cast<uint32_t>(step),
+                      static_cast<uint32_t>(step >> 32), 0},
+                     static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
   return {key[0], key[1], site, static_cast<uint32_t>(rate * 65536.0 + 0.5)};
 }
 
@@ -45,9 +45,7 @@ constexpr uint32_t Draw16(const PhiloxBlock& block, int index) {
 }
 
 // Attention probability of query row `row` (logical id), key slot j.
-constexpr PhiloxBlock AttentionDropoutBlock(const Dropout& d,
-                                            uint32_t row,
-                                            uint32_t head,
+constexpr PhiloxBlock AttentionDropoutBlock(const Dropout& d, uint32_t row, uint32_t head,
                                             uint32_t j) {
   return Philox4x32<7>({(j >> 5) * 4 + ((j >> 1) & 3), row, head, d.site}, d.key0, d.key1);
 }
@@ -58,7 +56,8 @@ constexpr bool KeepAttention(const Dropout& d, uint32_t row, uint32_t head, uint
   return Draw16(AttentionDropoutBlock(d, row, head, j), AttentionDrawIndex(j)) >= d.threshold;
 }
 
-// Element (row, column) of a matrix; `row` is the logical id. The head word cannot collide with attention's.
+// Element (row, column) of a matrix; `row` is the logical id. The head word cannot collide with
+// attention's.
 constexpr PhiloxBlock ElementDropoutBlock(const Dropout& d, uint32_t row, uint32_t column) {
   return Philox4x32<7>({column >> 3, row, 0xffffffffu, d.site}, d.key0, d.key1);
 }

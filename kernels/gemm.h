@@ -1,8 +1,9 @@
 // Matrix products and column sums.
 //
-// Numerics: sums in fp32 (double in the reference), rounded once to c's dtype after bias and beta were
-// applied. Edge cases: any of M, N may be 0 (nothing of c is written); K = 0 gives c = bias + beta * c, and a_sum or b_sum zeros; a batch
-// of 0 products writes nothing. Each product of a batch has the bits that it has in a call of its own on the CPU.
+// Numerics: sums in fp32 (double in the reference), rounded once to c's dtype after bias and beta
+// were applied. Edge cases: any of M, N may be 0 (nothing of c is written); K = 0 gives c = bias +
+// beta * c, and a_sum or b_sum zeros; a batch of 0 products writes nothing. Each product of a batch
+// has the bits that it has in a call of its own on the CPU.
 
 #pragma once
 
@@ -10,9 +11,11 @@
 
 namespace anyorder::kernels {
 
-// Several products of one shape in one call: the operands of product i lie i times so many elements behind those of the first, which the
-// views of GemmArgs describe. With 0 all products read the same operand. A caller that has the operands in one allocation, at equal
-// distances, saves a launch for each product, and the device is full where one product alone would leave it half empty.
+// Several products of one shape in one call: the operands of product i lie i times so many elements
+// behind those of the first, which the views of GemmArgs describe. With 0 all products read the
+// same operand. A caller that has the operands in one allocation, at equal distances, saves a
+// launch for each product, and the device is full where one product alone would leave it half
+// empty.
 struct GemmBatch {
   int64_t count = 1;
   int64_t a = 0;
@@ -31,8 +34,9 @@ struct GemmArgs {
   ConstTensorView bias;  // [N] T or null, added to every row
   float beta = 0.0f;     // 0: c is overwritten and may hold anything before; 1: c is added to
   TensorView c;          // [M, N]  T or G
-  // At most one of them, and none with a bias: sums of an operand over K, overwritten whatever beta is. Where c is a weight's gradient,
-  // the sums of dy are the bias's; libraries make them while they read dy for the product. The operand is stored with K rows.
+  // At most one of them, and none with a bias: sums of an operand over K, overwritten whatever beta
+  // is. Where c is a weight's gradient, the sums of dy are the bias's; libraries make them while
+  // they read dy for the product. The operand is stored with K rows.
   TensorView a_sum = {};  // [M] G or null: a_sum[m] = sum over k of a[k, m]; with transpose_a
   TensorView b_sum = {};  // [N] G or null: b_sum[n] = sum over k of b[k, n]; no transpose_b
   GemmBatch batch = {};

@@ -14,7 +14,8 @@ namespace {
 
 constexpr int64_t kCacheLine = 64;
 constexpr int64_t kHugePage = int64_t{2} << 20;
-// More than a 64-bit machine can address; not worth asking the allocator, which may answer by aborting.
+// More than a 64-bit machine can address; not worth asking the allocator, which may answer by
+// aborting.
 constexpr int64_t kTooManyBytes = int64_t{1} << 47;
 
 class HostBuffer : public Buffer {
@@ -88,8 +89,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocateHostBuffer(int64_t bytes) {
   void* data = bytes < kTooManyBytes ? std::aligned_alloc(alignment, rounded) : nullptr;
   if (data == nullptr) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("allocate ",
-                     bytes,
+        absl::StrCat("allocate ", bytes,
                      " bytes of host memory: none left; use a smaller model or "
                      "microbatch, or more memory"));
   }

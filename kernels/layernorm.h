@@ -1,9 +1,9 @@
 // Residual + dropout + LayerNorm in one pass (post-LN, Vaswani et al. 2017).
 //
 //   sum = residual + dropout(x);  y = (sum - mean) * rstd * gamma + beta
-// over the last dimension, rstd = 1 / sqrt(population variance + epsilon). With a null residual: plain
-// LayerNorm of dropout(x). Mean and variance are those of `sum` as stored, rounded to T, so that backward
-// sees exactly what forward normalised. A constant row gives y = beta.
+// over the last dimension, rstd = 1 / sqrt(population variance + epsilon). With a null residual:
+// plain LayerNorm of dropout(x). Mean and variance are those of `sum` as stored, rounded to T, so
+// that backward sees exactly what forward normalised. A constant row gives y = beta.
 
 #pragma once
 
@@ -27,7 +27,7 @@ struct LayerNormForwardArgs {
 };
 
 // With g = gamma * dy and xhat = (sum - mean) * rstd:
-//   dsum = rstd * (g - mean_c(g) - xhat * mean_c(g * xhat));  dresidual = dsum;  dx = dropout'(dsum)
+//   dsum = rstd * (g - mean_c(g) - xhat * mean_c(g * xhat)); dresidual = dsum; dx = dropout'(dsum)
 //   dgamma = sum_r dy * xhat;  dbeta = sum_r dy
 struct LayerNormBackwardArgs {
   ConstTensorView dy;   // [rows, columns]  T

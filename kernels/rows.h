@@ -8,7 +8,8 @@
 
 namespace anyorder::kernels {
 
-// Rows of `columns` elements between strided places; strides count elements. Moves recurrence memory.
+// Rows of `columns` elements between strided places; strides count elements. Moves recurrence
+// memory.
 struct CopyRowsArgs {
   ConstTensorView source;
   int64_t source_begin = 0;  // element index of the first row
@@ -20,7 +21,8 @@ struct CopyRowsArgs {
   int64_t columns = 0;
 };
 
-// y[r] = x[rows[r]]  (gather), or with `scatter_add`: y[rows[r]] += x[r]. Rows must not repeat in a scatter.
+// y[r] = x[rows[r]] (gather), or with `scatter_add`: y[rows[r]] += x[r]. Rows must not repeat in a
+// scatter.
 struct GatherRowsArgs {
   ConstTensorView x;              // [*, columns]  T
   const int32_t* rows = nullptr;  // [num_rows]

@@ -3,10 +3,11 @@
 //   visible(i, j) = DOC(i, j) and (key[j] <= lim[i] or grp[i] == grp[j] >= 0)
 //                             and (BAND(i, j) or glob[i] or glob[j])
 //   DOC(i, j)     = doc[j] != kDocPad and (doc[j] == kDocAny or doc[i] == doc[j])
-//   BAND(i, j)    = with d = pos[i] - pos[j]:  -right * stride <= d <= left * stride  and  d mod stride == 0
+//   BAND(i, j) = with d = pos[i] - pos[j]: -right * stride <= d <= left * stride and d mod stride
+//   == 0
 //
-// Rows and keys are slots, not positions: several slots may share one `pos`. A mask is expressible by
-// (lim, key) alone exactly when the rows' visible key sets form a chain under inclusion.
+// Rows and keys are slots, not positions: several slots may share one `pos`. A mask is expressible
+// by (lim, key) alone exactly when the rows' visible key sets form a chain under inclusion.
 
 #pragma once
 
@@ -42,7 +43,8 @@ struct KeyVisibility {  // each [batch_size, num_keys]
   bool operator==(const KeyVisibility&) const = default;
 };
 
-// Window of one (layer, head) in positions; -1 means unlimited on that side. stride >= 1 (1: undilated).
+// Window of one (layer, head) in positions; -1 means unlimited on that side. stride >= 1 (1:
+// undilated).
 struct Band {
   int32_t left = -1;
   int32_t right = -1;
@@ -56,9 +58,10 @@ struct Band {
   }
 };
 
-// The definition, one pair at a time; fast kernels must agree with it. constexpr, so that device code may call it.
-constexpr bool IsVisible(
-    const RowVisibility& rows, int64_t i, const KeyVisibility& keys, int64_t j, const Band& band) {
+// The definition, one pair at a time; fast kernels must agree with it. constexpr, so that device
+// code may call it.
+constexpr bool IsVisible(const RowVisibility& rows, int64_t i, const KeyVisibility& keys, int64_t j,
+                         const Band& band) {
   const int32_t doc = keys.doc[j];
   if (doc == kDocPad || (doc != kDocAny && doc != rows.doc[i])) return false;
   const bool in_order = keys.key[j] <= rows.lim[i];

@@ -1,4 +1,5 @@
-// anyorder: the front of the system. Each subcommand is a file of its own; `prep` is a program of its own.
+// anyorder: the front of the system. Each subcommand is a file of its own; `prep` is a program of
+// its own.
 
 #include <CLI/CLI.hpp>
 #include <unistd.h>
@@ -18,18 +19,8 @@ namespace {
 
 // In the order of --help.
 constexpr Subcommand (*kDeclarations[])(CLI::App&) = {
-    DeclareLaunch,
-    DeclareSubmit,
-    DeclareStatus,
-    DeclareReport,
-    DeclareInspect,
-    DeclareExport,
-    DeclareEval,
-    DeclareGenerate,
-    DeclareImport,
-    DeclareShow,
-    DeclareTune,
-    DeclareCleanNode,
+    DeclareLaunch, DeclareSubmit,   DeclareStatus, DeclareReport, DeclareInspect, DeclareExport,
+    DeclareEval,   DeclareGenerate, DeclareImport, DeclareShow,   DeclareTune,    DeclareCleanNode,
 };
 
 // Options of `prep` are its own business, so they never pass through this program's parser.

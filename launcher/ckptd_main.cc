@@ -1,5 +1,5 @@
-// anyorder-ckptd: the checkpoint service of one node, as a foreground process outside the trainers' MPI job.
-// ckpt/PROTOCOL.md says what it promises.
+// anyorder-ckptd: the checkpoint service of one node, as a foreground process outside the trainers'
+// MPI job. ckpt/PROTOCOL.md says what it promises.
 
 #include <CLI/CLI.hpp>
 #include <signal.h>
@@ -42,7 +42,8 @@ void SetHandler(int signal_number, void (*handler)(int)) {
   sigaction(signal_number, &action, nullptr);
 }
 
-// What a network file system may hide of another node's writes, and for how long: its cache of names that were not there.
+// What a network file system may hide of another node's writes, and for how long: its cache of
+// names that were not there.
 absl::Duration EndedGrace(const std::string& run_dir) {
   constexpr decltype(statfs::f_type) kNfs = 0x6969, kFuse = 0x65735546, kSmb2 = 0xFE534D42;
   struct statfs info {};
@@ -84,8 +85,7 @@ absl::Status Serve(Nodes nodes, ckpt::ServiceOptions options) {
   Log(absl::StrCat("serving '", options.run_dir, "' on ", service->socket_path()));
   if (nodes.place) {
     ANYORDER_RETURN_IF_ERROR(ckpt::WriteSmallFileAtomically(
-        options.fs,
-        launcher::ReadyFile(options.run_dir, options.incarnation, options.node),
+        options.fs, launcher::ReadyFile(options.run_dir, options.incarnation, options.node),
         nodes.place->name));
   }
   const absl::Status status = service->Run();
@@ -93,7 +93,8 @@ absl::Status Serve(Nodes nodes, ckpt::ServiceOptions options) {
   SetHandler(SIGINT, SIG_IGN);
   SetHandler(SIGUSR1, SIG_IGN);
   running_service = nullptr;
-  // The ranks are gone, and nobody else comes here. Where the lease is lost, the next start may be here already.
+  // The ranks are gone, and nobody else comes here. Where the lease is lost, the next start may be
+  // here already.
   if (nodes.place && status.ok()) launcher::RemoveScratch(nodes.scratch).IgnoreError();
   return status;
 }
@@ -107,27 +108,25 @@ int Main(int argc, char** argv) {
       "Checkpoint service of one node: commits what the trainers stage, and outlives them.",
       "anyorder-ckptd");
   app.add_option("--run-dir", options.run_dir, "run directory; must exist")->required();
-  app.add_option(
-      "--socket", options.socket_path, "Unix socket (default: inside the run directory)");
+  app.add_option("--socket", options.socket_path,
+                 "Unix socket (default: inside the run directory)");
   app.add_option("--run-id", options.run_id, "name of the run")->required();
   app.add_option("--incarnation", options.incarnation, "number of this start of the run, from 1")
       ->required();
   app.add_option("--node", options.node, "this node; node 0 holds the lease (default 0)");
   app.add_option("--num-nodes", options.num_nodes, "nodes of the run (default 1)");
   app.add_option(
-      "--nodes",
-      nodes.list,
+      "--nodes", nodes.list,
       "names of the run's nodes, with commas, instead of --node, --num-nodes and --socket; "
       "this one is SLURMD_NODENAME");
-  app.add_option("--ended-incarnation",
-                 options.ended_incarnation,
+  app.add_option("--ended-incarnation", options.ended_incarnation,
                  "services of starts up to this one are known to have ended");
   app.add_option("--keep-last", options.keep_last, "newest checkpoints kept, >= 2 (default 2)");
   app.add_option("--keep-every", options.keep_every, "also keep every step divisible by this");
-  app.add_option(
-      "--idle-seconds", idle_seconds, "exit so long after the last trainer (default 60)");
-  app.add_flag(
-      "--skip-verify", skip_verify, "do not read checkpoints back before retiring older ones");
+  app.add_option("--idle-seconds", idle_seconds,
+                 "exit so long after the last trainer (default 60)");
+  app.add_flag("--skip-verify", skip_verify,
+               "do not read checkpoints back before retiring older ones");
   if (const auto ended = launcher::ParseCommandLine(app, argc, argv)) return *ended;
   options.idle_limit = absl::Seconds(idle_seconds);
   options.verify_after_commit = !skip_verify;

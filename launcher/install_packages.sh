@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Installs the Debian/Ubuntu packages that are missing, and nothing when none is: then no network and no root is needed.
+# Installs the Debian/Ubuntu packages that are missing, and nothing when none is: then no network
+# and no root is needed.
 #
 # Usage: install_packages.sh build|quickstart|tests|parity|browser
-# Why each is needed: README.md, "Dependencies". Two sets are optional, and the tests that need them skip without: `parity` is for
-# comparisons with other implementations (200 MB to download, 830 MB installed, because the distribution's torch depends on OpenCV),
-# `browser` for looking at `anyorder report`'s page.
+# Why each is needed: README.md, "Dependencies". Two sets are optional, and the tests that need them
+# skip without: `parity` is for comparisons with other implementations (200 MB to download, 830 MB
+# installed, because the distribution's torch depends on OpenCV), `browser` for looking at `anyorder
+# report`'s page.
 set -euo pipefail
 
 packages=(
@@ -37,13 +39,15 @@ if [ "$(id -u)" -ne 0 ]; then
   as_root=(sudo)
 fi
 export DEBIAN_FRONTEND=noninteractive
-# The packages of Slurm and munge would start their daemons, which the tests do not want: they start their own.
+# The packages of Slurm and munge would start their daemons, which the tests do not want: they start
+# their own.
 policy=/usr/sbin/policy-rc.d
 if [[ " ${missing[*]} " =~ \ (slurmctld|slurmd|munge)\  ]] && [ ! -e $policy ]; then
   trap '"${as_root[@]}" rm -f $policy' EXIT
   "${as_root[@]}" sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy"
 fi
-# Package lists may be absent or old; an update that fails (no network) still lets cached packages install.
+# Package lists may be absent or old; an update that fails (no network) still lets cached packages
+# install.
 if [ "$1" = parity ] || [ "$1" = browser ]; then
   # Nobody waits for what is optional. Only downloads may be cut short: dpkg does not like it.
   once=(-qq -o Acquire::Retries=1 -o Acquire::http::Timeout=15 -o Acquire::https::Timeout=15)

@@ -94,26 +94,15 @@ int SubmitJobs(CommandLine& line, const CLI::App& app, int argc, char** argv) {
 
 // Labelled examples in place of text: data/prep/example_prep.h.
 void DeclareExamples(CLI::App& app, CommandLine& line) {
-  auto* examples = app.add_option(
-      "--examples", line.examples, "labelled examples in place of --input: files of .jsonl");
+  auto* examples = app.add_option("--examples", line.examples,
+                                  "labelled examples in place of --input: files of .jsonl");
   examples->check(anyorder::launcher::IsNotEmpty());
-  for (const char* other : {"--input",
-                            "--vocab-size",
-                            "--vocab-sample-mb",
-                            "--workers",
-                            "--no-filter",
-                            "--no-dedup",
-                            "--min-words",
-                            "--min-letters",
-                            "--max-word-length",
-                            "--max-repeated-lines",
-                            "--plan",
-                            "--slice",
-                            "--merge",
-                            "--slurm"})
+  for (const char* other :
+       {"--input", "--vocab-size", "--vocab-sample-mb", "--workers", "--no-filter", "--no-dedup",
+        "--min-words", "--min-letters", "--max-word-length", "--max-repeated-lines", "--plan",
+        "--slice", "--merge", "--slurm"})
     examples->excludes(app.get_option(other));
-  app.add_option("--labels-from",
-                 line.labels_from,
+  app.add_option("--labels-from", line.labels_from,
                  "dataset of examples whose class numbers to use: the training data's")
       ->needs(examples)
       ->check(anyorder::launcher::IsNotEmpty());
@@ -149,8 +138,8 @@ int PrepareExamples(const CommandLine& line) {
         static_cast<unsigned long long>(summary->longest));
     for (size_t i = 0; i < summary->classes.size(); ++i)
       std::printf("class %zu: %s\n", i, summary->classes[i].c_str());
-    std::printf(
-        "dataset: %s, digest %s\n", options.output.c_str(), summary->dataset_digest.c_str());
+    std::printf("dataset: %s, digest %s\n", options.output.c_str(),
+                summary->dataset_digest.c_str());
   }
   return anyorder::ReportAndExitStatus(kProgram, absl::OkStatus());
 }
@@ -159,45 +148,42 @@ void Declare(CLI::App& app, CommandLine& line) {
   PrepOptions& prep = line.prep;
   // CLI11 would read -5 as an enormous unsigned number.
   const CLI::Range whole_number(int64_t{0}, int64_t{1} << 40);
-  app.add_option(
-         "--input", prep.inputs, "files or directories of .txt, .jsonl, each also .gz, .zst")
+  app.add_option("--input", prep.inputs,
+                 "files or directories of .txt, .jsonl, each also .gz, .zst")
       ->check(anyorder::launcher::IsNotEmpty());
   app.add_option("--output", prep.output, "directory to make the dataset in; absent or empty")
       ->required()
       ->check(anyorder::launcher::IsNotEmpty());
   auto* vocab = app.add_option("--vocab", prep.vocab, "SentencePiece model to use");
-  app.add_option("--vocab-size",
-                 prep.vocabulary.size,
+  app.add_option("--vocab-size", prep.vocabulary.size,
                  "pieces of the vocabulary to train; of words, the most")
       ->capture_default_str()
       ->check(CLI::Range(anyorder::data::kMinVocabSize, anyorder::data::kMaxVocabSize))
       ->excludes(vocab);
-  app.add_option("--vocab-type",
-                 line.vocab_type,
+  app.add_option("--vocab-type", line.vocab_type,
                  "what tokens are: SentencePiece's pieces, or words between spaces or characters, "
                  "most frequent first")
       ->capture_default_str()
       ->check(CLI::IsMember({"piece", "word", "char"}))
       ->excludes(vocab);
-  app.add_option("--min-count",
-                 prep.vocabulary.min_count,
+  app.add_option("--min-count", prep.vocabulary.min_count,
                  "leave out words or characters that the sample has less often")
       ->capture_default_str()
       ->check(whole_number)
       ->excludes(vocab);
-  app.add_option(
-         "--vocab-sample-mb", line.vocab_sample_mb, "text the vocabulary is trained on, MiB")
+  app.add_option("--vocab-sample-mb", line.vocab_sample_mb,
+                 "text the vocabulary is trained on, MiB")
       ->capture_default_str()
       ->check(anyorder::launcher::IsNumber())
       ->check(CLI::Range(0.01, 65536.0));
-  app.add_option(
-         "--workers", prep.workers, "worker processes; the result is the same for any number")
+  app.add_option("--workers", prep.workers,
+                 "worker processes; the result is the same for any number")
       ->capture_default_str();
   app.add_option("--case", line.letter_case, "keep letters as they are, or lower-case them")
       ->capture_default_str()
       ->check(CLI::IsMember({"cased", "uncased"}));
-  app.add_option(
-         "--invalid-utf8", line.invalid_utf8, "stop at invalid UTF-8 and NUL, or put U+FFFD")
+  app.add_option("--invalid-utf8", line.invalid_utf8,
+                 "stop at invalid UTF-8 and NUL, or put U+FFFD")
       ->capture_default_str()
       ->check(CLI::IsMember({"error", "replace"}));
   app.add_option("--shard-tokens", prep.shard_tokens, "tokens per shard, a multiple of 64")
@@ -277,17 +263,12 @@ void PrintText(const PrepSummary& summary, const std::string& output) {
   }
   const double rate = MegabytesPerSecond(summary.encoded_bytes, summary.encode_seconds);
   std::printf("text: %.1f MB in %.1f s; encoding %.2f MB/s, %.2f MB/s for each of %d workers\n",
-              static_cast<double>(summary.text_bytes) / 1e6,
-              summary.total_seconds,
-              rate,
-              rate / summary.workers,
-              summary.workers);
+              static_cast<double>(summary.text_bytes) / 1e6, summary.total_seconds, rate,
+              rate / summary.workers, summary.workers);
   std::printf(
-      "dataset: %s, %s, %.1f MB, digest %s\n",
-      output.c_str(),
+      "dataset: %s, %s, %.1f MB, digest %s\n", output.c_str(),
       anyorder::launcher::Counted(static_cast<int64_t>(summary.num_shards), "shard").c_str(),
-      static_cast<double>(summary.dataset_bytes) / 1e6,
-      summary.dataset_digest.c_str());
+      static_cast<double>(summary.dataset_bytes) / 1e6, summary.dataset_digest.c_str());
 }
 
 // Of a part that leaves no dataset yet.
@@ -295,14 +276,11 @@ void PrintPart(const PrepSummary& summary, const PrepOptions& prep) {
   const auto whole = [](uint64_t number) { return static_cast<unsigned long long>(number); };
   if (prep.part == PrepPart::kPlan) {
     std::printf("planned: %.1f MB of text in %llu units; next, in any order: --slice K/N\n",
-                static_cast<double>(summary.text_bytes) / 1e6,
-                whole(summary.num_units));
+                static_cast<double>(summary.text_bytes) / 1e6, whole(summary.num_units));
     return;
   }
   std::printf("slice %llu of %llu: %llu units, %llu of them encoded now, %.2f MB/s\n",
-              whole(prep.slice),
-              whole(prep.num_slices),
-              whole(summary.num_units),
+              whole(prep.slice), whole(prep.num_slices), whole(summary.num_units),
               whole(summary.units_encoded),
               MegabytesPerSecond(summary.encoded_bytes, summary.encode_seconds));
 }

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# From a clone to a trained, killed, resumed and exported model on this machine, in about ten minutes on two cores.
+# From a clone to a trained, killed, resumed and exported model on this machine, in about ten
+# minutes on two cores.
 #
 # Usage: quickstart.sh [--corpus PATH] [--steps N] [--ranks N] [--dir DIR]
-#   --corpus PATH  .txt (one sentence a line, a blank line ends a document) or .jsonl, each optionally .gz or .zst, or a
+#   --corpus PATH .txt (one sentence a line, a blank line ends a document) or .jsonl, each
+#   optionally .gz or .zst, or a
 #                  folder of them. Default: the prose of Perl's manual, from the package perl-doc.
 #   --steps N      training steps                 (default 400)
 #   --ranks N      MPI trainer ranks              (default 2)
-#   --dir DIR      where everything is written    (default quickstart-run); an existing one must be empty
+#   --dir DIR where everything is written (default quickstart-run); an existing one must be empty
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 corpus="" steps=400 ranks=2 dir=quickstart-run
@@ -71,7 +73,8 @@ while kill -0 "$job" 2>/dev/null; do
   sleep 0.5
 done
 kill -0 "$job" 2>/dev/null || { wait "$job" || fail $? "training ended early; see the messages above"; }
-# Launcher and mpirun die here and take their ranks along; the checkpoint service is a session of its own and survives.
+# Launcher and mpirun die here and take their ranks along; the checkpoint service is a session of
+# its own and survives.
 disown "$job"  # or bash reports the death of its job in the middle of ours
 kill -9 -- "-$job" 2>/dev/null || true
 while kill -0 "$job" 2>/dev/null; do sleep 0.1; done

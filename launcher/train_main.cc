@@ -50,14 +50,15 @@ void Declare(CLI::App& app, CommandLine& line) {
   app.add_option("--incarnation", line.trainer.incarnation, "number of this start of the run")
       ->required();
   app.add_option("--resume", line.resume, "auto, required or never")->capture_default_str();
-  app.add_option(
-      "--nodes", line.nodes, "names of the run's nodes, with commas; this one is SLURMD_NODENAME");
+  app.add_option("--nodes", line.nodes,
+                 "names of the run's nodes, with commas; this one is SLURMD_NODENAME");
   app.add_option("--progress", line.progress, "a redrawn line, or one every few seconds")
       ->check(CLI::IsMember({"terminal", "lines"}))
       ->capture_default_str();
 }
 
-// Ranks that outlive their mpirun, or Slurm's own parent of them, would train on against the next start of the run.
+// Ranks that outlive their mpirun, or Slurm's own parent of them, would train on against the next
+// start of the run.
 void DieWithParent() {
   if (::getenv("ANYORDER_WORLD_SIZE") == nullptr) return;  // started by hand
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -92,11 +93,9 @@ absl::StatusOr<TrainEnd> TrainOnRank(TrainerOptions options, dist::Communicator&
   dist::CollectiveWatchOptions limits;
   limits.report_after = absl::Seconds(config->dist.hang_report_seconds);
   limits.exit_after = absl::Seconds(config->dist.hang_exit_seconds);
-  const auto heartbeat = dist::Heartbeat::Create(RunDirectory(options.run_dir).heartbeats,
-                                                 communicator.rank(),
-                                                 communicator.world_size(),
-                                                 options.incarnation,
-                                                 communicator.host());
+  const auto heartbeat =
+      dist::Heartbeat::Create(RunDirectory(options.run_dir).heartbeats, communicator.rank(),
+                              communicator.world_size(), options.incarnation, communicator.host());
   // Training needs none; reports of hangs then name those who wait, and not whom they wait for.
   if (!heartbeat.ok()) LogWarning(absl::StrCat("no heartbeat: ", heartbeat.status().message()));
   limits.others_are_elsewhere = options.num_nodes > 1;

@@ -15,13 +15,16 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 POLL_SECONDS = 0.5
 SPEAK_EVERY = 30.0
 CLEAN_LIMIT = 10.0
-# How long sbatch may take to say the number of a job that is not wanted any more, or the probe to remove what it wrote.
+# How long sbatch may take to say the number of a job that is not wanted any more, or the probe to
+# remove what it wrote.
 STOP_LIMIT = 20.0
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED")
-# Slurm 22.05 gives this reason first and the exact one a second later; on a busy controller it may stay.
+# Slurm 22.05 gives this reason first and the exact one a second later; on a busy controller it may
+# stay.
 VAGUE, VAGUE_LIMIT = "PartitionConfig", 5.0
-# Why a job waits that waiting does not end: it asks for more than it may have (`man squeue`, JOB REASON CODES). A queue, nodes that
-# are down, and what all jobs of a user or group share (Grp, PerUser) do end, or may. A held job is released by hand.
+# Why a job waits that waiting does not end: it asks for more than it may have (`man squeue`, JOB
+# REASON CODES). A queue, nodes that are down, and what all jobs of a user or group share (Grp,
+# PerUser) do end, or may. A held job is released by hand.
 NEVER = re.compile(r"(Partition(NodeLimit|TimeLimit|Config)|BadConstraints|Invalid(Account|QOS)|(Account|QOS)NotAllowed|DependencyNeverSatisfied|"
                    r"ReservationDeleted|QOSTimeLimit|MaxMemPerLimit|QOSMin\w+|(Assoc|QOS)Max\w+Per(Job(Limit)?|Node))$")
 
@@ -193,7 +196,8 @@ class Job:
         return self.last_facts(state, record)
 
     def last_facts(self, state, record):
-        # On a network file system this node may see the last lines only after its attribute cache is over.
+        # On a network file system this node may see the last lines only after its attribute cache
+        # is over.
         deadline = time.monotonic() + (65 if self.on_network() else 3)
         while True:
             facts, other = parse_facts(read_text(self.log))

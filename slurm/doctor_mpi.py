@@ -27,7 +27,8 @@ def give_up(where):
 
 def main():
     where = ["MPI_Init"]
-    # Not a signal handler: Python runs those between its own instructions, never while a C call hangs.
+    # Not a signal handler: Python runs those between its own instructions, never while a C call
+    # hangs.
     watch = threading.Timer(SECONDS, give_up, [where])
     watch.daemon = True
     watch.start()

@@ -27,7 +27,8 @@ ABSENT_LIMIT = 5.0
 LEASE_ROUNDS = 40
 LEASE_PAUSE = 0.05
 EXCLUSIVE_ROUNDS = 40
-# Starts that fail only now and then were seen from three nodes on, with several ranks on each: there more are tried.
+# Starts that fail only now and then were seen from three nodes on, with several ranks on each:
+# there more are tried.
 MPI_STARTS, FEW_MPI_STARTS = 6, 2
 MPI_SECONDS = 90.0
 
@@ -176,7 +177,8 @@ def probe_network(agents):
     nodes = sorted(agents.names)
     interfaces = {node: answer["ok"] for node, answer in agents.ask("interfaces").items() if "ok" in answer}
     ports = {node: answer["ok"] for node, answer in agents.ask("listen").items() if "ok" in answer}
-    # A ring and a star: every node is called and calls, and the number of calls grows with the nodes, not their square.
+    # A ring and a star: every node is called and calls, and the number of calls grows with the
+    # nodes, not their square.
     targets = {}
     for i, node in enumerate(nodes):
         callees = {nodes[(i + 1) % len(nodes)], nodes[0]} - {node}
@@ -246,7 +248,8 @@ class SharedDirectory:
                 incomplete.append(name)
         tell(fact, what=what, delays=delays, errors=errors, incomplete=incomplete, error=done.get("error"),
              node=self.agents.names[self.leader])
-        # Nodes that do not see the directory at all would only make each later question wait for its limit.
+        # Nodes that do not see the directory at all would only make each later question wait for
+        # its limit.
         if fact == "shared":
             self.watchers = [node for node in self.watchers if delays[self.agents.names[node]] is not None]
 
@@ -378,7 +381,8 @@ def main(payload):
             probe_clocks(agents)
             network = probe_network(agents) if len(agents.names) > 1 else ""
             SharedDirectory(agents, path).probe()
-        # While the agents' step still runs: the trainers' step will run beside the checkpoint service's.
+        # While the agents' step still runs: the trainers' step will run beside the checkpoint
+        # service's.
         probe_mpi(options, payload["mpi"], network)
         if options["signal"]:
             probe_signal()

@@ -7,9 +7,11 @@ Pure functions, so that tests can hold them against facts that no test machine c
 PASS, WARN, FAIL = "PASS", "WARN", "FAIL"
 
 MIB, GIB = 1 << 20, 1 << 30
-# btl_vader_segment_size of Open MPI 4, `ompi_info --param btl vader --level 9`: what a rank takes of /dev/shm.
+# btl_vader_segment_size of Open MPI 4, `ompi_info --param btl vader --level 9`: what a rank takes
+# of /dev/shm.
 SEGMENT_BYTES = 4 * MIB
-# launcher/start/launch.cc: a lease is renewed every third of this, and taken over after this without a change.
+# launcher/start/launch.cc: a lease is renewed every third of this, and taken over after this
+# without a change.
 LEASE_SECONDS = 15.0
 # ckpt/PROTOCOL.md, "Write order": how long a node waits for the votes of the others.
 VOTE_SECONDS = 300.0
@@ -111,7 +113,8 @@ def limit_text(value):
 def limits(fact, options):
     found = answers(fact["nodes"])
     world = options["nodes"] * options["ranks_per_node"]
-    # A rank may hold a connection to each other rank, beside its own files; the service two descriptors a rank.
+    # A rank may hold a connection to each other rank, beside its own files; the service two
+    # descriptors a rank.
     need_files = 2 * world + 128
     result = []
 

@@ -1,7 +1,8 @@
-// ANYORDER_CHECK(condition) << "why": our own mistakes. Prints rank, host, place and stack, then aborts.
+// ANYORDER_CHECK(condition) << "why": our own mistakes. Prints rank, host, place and stack, then
+// aborts.
 //
-// In an MPI program the abort must take the other ranks down too, because a rank that dies alone hangs
-// the rest: SetAbortHook installs the call (MPI_Abort) that does so.
+// In an MPI program the abort must take the other ranks down too, because a rank that dies alone
+// hangs the rest: SetAbortHook installs the call (MPI_Abort) that does so.
 
 #pragma once
 

@@ -29,7 +29,8 @@ std::string NearestName(absl::string_view word, const std::vector<std::string>& 
   std::string nearest;
   size_t best = word.size() / 2 + 1;
   for (const std::string& candidate : candidates) {
-    // No fewer edits than this: so a word of any length costs no more than one of twice the longest candidate.
+    // No fewer edits than this: so a word of any length costs no more than one of twice the longest
+    // candidate.
     const size_t length_gap =
         std::max(word.size(), candidate.size()) - std::min(word.size(), candidate.size());
     if (length_gap >= best) continue;

@@ -9,8 +9,9 @@
 //     absl::Status Validate() const;  // every fault in one message
 //   };
 //
-// Field types: bool, int64_t, double, std::string, and enums with a kEnumNames specialisation. Goals: adding a field is
-// one member and one line. Non-goals: nesting below one level, optional fields, migration of old names.
+// Field types: bool, int64_t, double, std::string, and enums with a kEnumNames specialisation.
+// Goals: adding a field is one member and one line. Non-goals: nesting below one level, optional
+// fields, migration of old names.
 
 #pragma once
 
@@ -24,11 +25,13 @@
 namespace anyorder {
 
 // Specialise for each configuration enum: the TOML spelling of each value.
-//   template <> inline constexpr auto kEnumNames<Colour> = std::to_array<std::pair<Colour, const char*>>({...});
+//   template <> inline constexpr auto kEnumNames<Colour> = std::to_array<std::pair<Colour, const
+//   char*>>({...});
 template <typename Enum>
 inline constexpr std::array<std::pair<Enum, const char*>, 0> kEnumNames{};
 
-// The candidate closest to `word` by edit distance, or "" if none is close enough to be a likely typo.
+// The candidate closest to `word` by edit distance, or "" if none is close enough to be a likely
+// typo.
 std::string NearestName(absl::string_view word, const std::vector<std::string>& candidates);
 
 // Collects faults so that a user sees all of them at once.

@@ -10,7 +10,8 @@
 
 namespace anyorder {
 
-// Names this process in every later line, e.g. "rank 3" or "ckptd". Call once, before threads start.
+// Names this process in every later line, e.g. "rank 3" or "ckptd". Call once, before threads
+// start.
 void SetLogName(absl::string_view name);
 
 void Log(absl::string_view message);

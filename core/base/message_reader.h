@@ -1,5 +1,6 @@
-// The wire format of protobuf, as far as the fields of a SentencePiece model need it: programs that train do not link
-// SentencePiece, and its interface does not tell what kind of model it has loaded.
+// The wire format of protobuf, as far as the fields of a SentencePiece model need it: programs that
+// train do not link SentencePiece, and its interface does not tell what kind of model it has
+// loaded.
 
 #pragma once
 

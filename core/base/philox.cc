@@ -12,14 +12,13 @@ __extension__ using Uint128 = unsigned __int128;
 }  // namespace
 
 RandomStream::RandomStream(uint64_t seed, RandomPurpose purpose, uint64_t step, uint64_t lane) {
-  // The 64-bit key cannot hold seed, purpose, step and lane; hash them into it with Philox itself, and
-  // leave the lane in the counter too, so that two lanes never share a sequence even if keys collide.
-  const PhiloxBlock key = Philox4x32<10>({static_cast<uint32_t>(purpose),
-                                          static_cast<uint32_t>(step),
-                                          static_cast<uint32_t>(step >> 32),
-                                          static_cast<uint32_t>(lane >> 32)},
-                                         static_cast<uint32_t>(seed),
-                                         static_cast<uint32_t>(seed >> 32));
+  // The 64-bit key cannot hold seed, purpose, step and lane; hash them into it with Philox itself,
+  // and leave the lane in the counter too, so that two lanes never share a sequence even if keys
+  // collide.
+  const PhiloxBlock key =
+      Philox4x32<10>({static_cast<uint32_t>(purpose), static_cast<uint32_t>(step),
+                      static_cast<uint32_t>(step >> 32), static_cast<uint32_t>(lane >> 32)},
+                     static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
   key0_ = key[0];
   key1_ = key[1];
   counter_ = {0, 0, static_cast<uint32_t>(lane), static_cast<uint32_t>(step)};
@@ -40,7 +39,8 @@ uint32_t RandomStream::Below(uint32_t bound) {
 
 uint64_t RandomStream::Below64(uint64_t bound) {
   ANYORDER_CHECK(bound > 0);
-  // Lemire's multiply-and-reject: the low half tells whether the high half is in a truncated interval.
+  // Lemire's multiply-and-reject: the low half tells whether the high half is in a truncated
+  // interval.
   const uint64_t threshold = (0 - bound) % bound;
   while (true) {
     const uint64_t high = Next();

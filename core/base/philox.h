@@ -1,6 +1,6 @@
-// Counter-based random numbers: Philox4x32 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3",
-// SC 2011). A draw is a pure function of what it is for, never of which rank, thread or tile makes it,
-// so nothing about randomness has to be saved in a checkpoint or moved between ranks.
+// Counter-based random numbers: Philox4x32 (Salmon et al., "Parallel Random Numbers: As Easy as 1,
+// 2, 3", SC 2011). A draw is a pure function of what it is for, never of which rank, thread or tile
+// makes it, so nothing about randomness has to be saved in a checkpoint or moved between ranks.
 
 #pragma once
 
@@ -18,10 +18,9 @@ constexpr PhiloxBlock Philox4x32(PhiloxBlock counter, uint32_t key0, uint32_t ke
   for (int round = 0; round < kRounds; ++round) {
     const uint64_t product0 = uint64_t{0xD2511F53u} * counter[0];
     const uint64_t product1 = uint64_t{0xCD9E8D57u} * counter[2];
-    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key0,
-               static_cast<uint32_t>(product1),
-               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key1,
-               static_cast<uint32_t>(product0)};
+    counter = {
+        static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key0, static_cast<uint32_t>(product1),
+        static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key1, static_cast<uint32_t>(product0)};
     key0 += 0x9E3779B9u;
     key1 += 0xBB67AE85u;
   }

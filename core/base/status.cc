@@ -66,8 +66,8 @@ int ReportAndExitStatus(absl::string_view program, const absl::Status& status) {
     if (!is_written) outcome = ErrnoStatus("write", "standard output", errno == 0 ? EIO : errno);
   }
   if (!outcome.ok()) {
-    std::fprintf(
-        stderr, "%s: %s\n", std::string(program).c_str(), std::string(outcome.message()).c_str());
+    std::fprintf(stderr, "%s: %s\n", std::string(program).c_str(),
+                 std::string(outcome.message()).c_str());
   }
   return ExitStatusFor(outcome);
 }

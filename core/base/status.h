@@ -1,4 +1,5 @@
-// Error values of the outside world: files, configuration, data, peers. Our own mistakes use check.h.
+// Error values of the outside world: files, configuration, data, peers. Our own mistakes use
+// check.h.
 //
 // The macros have the meaning of Abseil's later ones, which Debian 12's Abseil (20220623) lacks.
 
@@ -32,17 +33,18 @@ enum ExitStatus : int {
 //   Cancelled -> 75;  Aborted -> 93;  anything else -> 70
 int ExitStatusFor(const absl::Status& status);
 
-// "open 'x.txt': No such file or directory", with the code that fits `error_number`: ENOENT NotFound,
-// EACCES PermissionDenied, ENOSPC/EDQUOT ResourceExhausted, EEXIST AlreadyExists, otherwise Unavailable.
-absl::Status ErrnoStatus(absl::string_view operation,
-                         absl::string_view path,
+// "open 'x.txt': No such file or directory", with the code that fits `error_number`: ENOENT
+// NotFound, EACCES PermissionDenied, ENOSPC/EDQUOT ResourceExhausted, EEXIST AlreadyExists,
+// otherwise Unavailable.
+absl::Status ErrnoStatus(absl::string_view operation, absl::string_view path,
                          int error_number = errno);
 
 // `status` with `context: ` put before its message; OK stays OK.
 absl::Status Annotate(const absl::Status& status, absl::string_view context);
 
-// Prints the one line that a program owes its user on failure: "PROGRAM: message". When OK it prints nothing, but what was
-// printed before must reach its reader: a full disk behind stdout is a failure, too. Returns the exit status.
+// Prints the one line that a program owes its user on failure: "PROGRAM: message". When OK it
+// prints nothing, but what was printed before must reach its reader: a full disk behind stdout is a
+// failure, too. Returns the exit status.
 int ReportAndExitStatus(absl::string_view program, const absl::Status& status);
 
 }  // namespace anyorder

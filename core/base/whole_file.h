@@ -8,8 +8,9 @@
 
 namespace anyorder {
 
-// The bytes of a file, or of a pipe up to its end. Unlike a stream's iterators it reports what cannot be read (a directory,
-// a bad disk) instead of throwing. Errors: those of ErrnoStatus, NotFound where nothing is.
+// The bytes of a file, or of a pipe up to its end. Unlike a stream's iterators it reports what
+// cannot be read (a directory, a bad disk) instead of throwing. Errors: those of ErrnoStatus,
+// NotFound where nothing is.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
 
 }  // namespace anyorder

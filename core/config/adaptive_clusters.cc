@@ -28,17 +28,12 @@ absl::Status ReadCutoffs(const ModelConfig& model, std::vector<int64_t>& cutoffs
     if (!absl::SimpleAtoi(part, &cutoff) || cutoff < 1 ||
         cutoff > std::numeric_limits<int32_t>::max())
       return Unusable(model,
-                      absl::StrCat("where '",
-                                   part,
+                      absl::StrCat("where '", part,
                                    "' is no number above 0; write ids between commas, such as "
                                    "\"20000, 40000, 200000\""));
     if (!cutoffs.empty() && cutoff <= cutoffs.back())
-      return Unusable(model,
-                      absl::StrCat("where ",
-                                   cutoff,
-                                   " does not come after ",
-                                   cutoffs.back(),
-                                   "; each cluster must begin above the one before it"));
+      return Unusable(model, absl::StrCat("where ", cutoff, " does not come after ", cutoffs.back(),
+                                          "; each cluster must begin above the one before it"));
     cutoffs.push_back(cutoff);
   }
   return absl::OkStatus();
@@ -73,13 +68,10 @@ absl::Status CheckAdaptiveClusters(const ModelConfig& model) {
   std::vector<int64_t> cutoffs;
   ANYORDER_RETURN_IF_ERROR(ReadCutoffs(model, cutoffs));
   if (DimOf(model, cutoffs.size()) < 1)
-    return absl::InvalidArgumentError(absl::StrCat("model.div_val is ",
-                                                   model.div_val,
-                                                   ", which leaves cluster ",
-                                                   cutoffs.size(),
-                                                   " less than one dimension of model.model_dim = ",
-                                                   model.model_dim,
-                                                   "; use a smaller one, or fewer cutoffs"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.div_val is ", model.div_val, ", which leaves cluster ", cutoffs.size(),
+                     " less than one dimension of model.model_dim = ", model.model_dim,
+                     "; use a smaller one, or fewer cutoffs"));
   return absl::OkStatus();
 }
 
@@ -90,8 +82,7 @@ absl::Status CheckAdaptiveClusters(const ModelConfig& model, int64_t vocab_size)
   ANYORDER_RETURN_IF_ERROR(ReadCutoffs(model, cutoffs));
   if (cutoffs.back() < vocab_size) return absl::OkStatus();
   return Unusable(model,
-                  absl::StrCat("but the vocabulary has only ",
-                               vocab_size,
+                  absl::StrCat("but the vocabulary has only ", vocab_size,
                                " entries, so that the last cluster is empty; leave out cutoffs "
                                "that are not below it"));
 }

@@ -1,5 +1,6 @@
-// Settings of today's any-order models (objectives masked_diffusion, block_diffusion, eso_lm, a3 and as_arm): keys of section
-// [sampling] that only these read. What an objective makes of a key is told on its page in objectives/.
+// Settings of today's any-order models (objectives masked_diffusion, block_diffusion, eso_lm, a3
+// and as_arm): keys of section [sampling] that only these read. What an objective makes of a key is
+// told on its page in objectives/.
 
 #pragma once
 
@@ -13,7 +14,8 @@ namespace anyorder {
 // How the masked tokens of a sequence or block are drawn, given its mask rate p.
 enum class MaskDraw {
   kRate,   // each token with probability p, loss weight 1/p (MDLM, LLaDA's training)
-  kCount,  // exactly n = ceil(p * length) of them, loss weight length / n (LLaDA's evaluation): the same mean, less spread
+  kCount,  // exactly n = ceil(p * length) of them, loss weight length / n (LLaDA's evaluation): the
+           // same mean, less spread
 };
 // Groups of A3, whose tokens are predicted together.
 enum class GroupOrder {
@@ -31,7 +33,8 @@ enum class EsoForm {
 struct AnyOrderConfig {
   double mask_rate_min = 1e-3;  // rates are uniform in [min, max]; above 0 unless counts are drawn
   double mask_rate_max = 1.0;
-  // Whether the rates of a step's lanes are spread evenly (MDLM's low-discrepancy sampler); false: each lane draws alone.
+  // Whether the rates of a step's lanes are spread evenly (MDLM's low-discrepancy sampler); false:
+  // each lane draws alone.
   bool stratified_rates = true;
   MaskDraw mask_draw = MaskDraw::kRate;
   double random_length_prob =

@@ -16,10 +16,7 @@ namespace {
 
 absl::Status Unreadable(absl::string_view part, absl::string_view reason) {
   return absl::InvalidArgumentError(absl::StrCat(
-      "model.attention_windows has '",
-      absl::StripAsciiWhitespace(part),
-      "', ",
-      reason,
+      "model.attention_windows has '", absl::StripAsciiWhitespace(part), "', ", reason,
       "; write LEFT:RIGHT or LEFT:RIGHT:STRIDE, groups of heads as \"2x 8:0 / 6x 8:0:2\", "
       "layers between semicolons"));
 }
@@ -50,8 +47,7 @@ absl::StatusOr<kernels::Band> ParseBand(absl::string_view text) {
   return band;
 }
 
-absl::Status AppendLayer(absl::string_view text,
-                         int64_t num_heads,
+absl::Status AppendLayer(absl::string_view text, int64_t num_heads,
                          std::vector<kernels::Band>& bands) {
   const size_t end = bands.size() + static_cast<size_t>(num_heads);
   const std::vector<absl::string_view> groups = absl::StrSplit(text, '/');
@@ -79,7 +75,8 @@ absl::StatusOr<std::vector<kernels::Band>> SameLengthWindows(const ModelConfig& 
         absl::StrCat("model.same_length is on but model.mem_len, the number of keys to see, is ",
                      model.mem_len));
   }
-  // The row itself is one of mem_len keys in PyTorch's code, and comes on top of them in TensorFlow's.
+  // The row itself is one of mem_len keys in PyTorch's code, and comes on top of them in
+  // TensorFlow's.
   const int64_t left = model.mem_len - (model.same_length == SameLength::kTorch ? 1 : 0);
   return std::vector<kernels::Band>(static_cast<size_t>(model.num_layers * model.num_heads),
                                     kernels::Band{static_cast<int32_t>(left), -1, 1});
@@ -99,8 +96,7 @@ absl::StatusOr<std::vector<kernels::Band>> AttentionWindows(const ModelConfig& m
   if (text.empty()) return bands;
   const std::vector<absl::string_view> layers = absl::StrSplit(text, ';');
   if (layers.size() != 1 && static_cast<int64_t>(layers.size()) != model.num_layers) {
-    return absl::InvalidArgumentError(absl::StrCat("model.attention_windows names ",
-                                                   layers.size(),
+    return absl::InvalidArgumentError(absl::StrCat("model.attention_windows names ", layers.size(),
                                                    " layers but must name one for all or ",
                                                    model.num_layers));
   }
@@ -108,8 +104,8 @@ absl::StatusOr<std::vector<kernels::Band>> AttentionWindows(const ModelConfig& m
     const auto index = layers.size() == 1 ? size_t{0} : static_cast<size_t>(layer);
     ANYORDER_RETURN_IF_ERROR(AppendLayer(layers[index], model.num_heads, bands));
   }
-  const bool unlimited = std::all_of(
-      bands.begin(), bands.end(), [](const kernels::Band& band) { return band.unlimited(); });
+  const bool unlimited = std::all_of(bands.begin(), bands.end(),
+                                     [](const kernels::Band& band) { return band.unlimited(); });
   if (unlimited) bands.clear();
   return bands;
 }

@@ -28,16 +28,13 @@ void CheckPositionBias(const ModelConfig& model, FaultList& faults) {
   faults.Require(
       model.position_buckets >= (both_ways ? 4 : 2) &&
           (!both_ways || model.position_buckets % 2 == 0),
-      Fault("position_buckets",
-            static_cast<double>(model.position_buckets),
+      Fault("position_buckets", static_cast<double>(model.position_buckets),
             both_ways ? "an even number from 4 on: half of them for each side" : "at least 2"));
   const int64_t exact = model.position_buckets / (both_ways ? 4 : 2);
   faults.Require(model.position_bias_max_distance > exact &&
                      model.position_bias_max_distance <= (int64_t{1} << 20),
                  absl::StrCat("model.position_bias_max_distance is ",
-                              model.position_bias_max_distance,
-                              " but must be above ",
-                              exact,
+                              model.position_bias_max_distance, " but must be above ", exact,
                               ", the distances with a bucket of their own, and at most 2^20"));
 }
 
@@ -56,8 +53,7 @@ void CheckBackbone(const ModelConfig& model, FaultList& faults) {
       "model.segments is relative but model.positions is rope, which would turn what queries "
       "say of segments by their position; use learned ones, or none");
   faults.Require(model.relative_positions() || model.clamp_len == -1,
-                 Fault("clamp_len",
-                       static_cast<double>(model.clamp_len),
+                 Fault("clamp_len", static_cast<double>(model.clamp_len),
                        "-1 unless model.positions is relative"));
   faults.Require(std::isfinite(model.layer_norm_gain_range) && model.layer_norm_gain_range >= 0,
                  Fault("layer_norm_gain_range", model.layer_norm_gain_range, "0 or more"));
@@ -94,10 +90,9 @@ absl::Status ModelConfig::Validate() const {
   faults.Require(model_dim % 2 == 0,
                  Fault("model_dim", static_cast<double>(model_dim), "an even number"));
   if (num_heads >= 1) {
-    faults.Require(
-        model_dim % num_heads == 0,
-        absl::StrCat(
-            "model.num_heads is ", num_heads, " but must divide model.model_dim = ", model_dim));
+    faults.Require(model_dim % num_heads == 0,
+                   absl::StrCat("model.num_heads is ", num_heads,
+                                " but must divide model.model_dim = ", model_dim));
   }
   faults.Require(std::isfinite(layer_norm_epsilon) && layer_norm_epsilon > 0,
                  Fault("layer_norm_epsilon", layer_norm_epsilon, "positive"));

@@ -25,23 +25,26 @@ enum class Initializer {
   kUniform,
   kTruncatedNormal
 };  // the last: normal, drawn again beyond two deviations
-// How the network knows where a slot is: distances in the attention scores (Transformer-XL), a learned vector added to the input
-// (GPT, BERT), queries and keys turned by the position (rotary), or not at all.
+// How the network knows where a slot is: distances in the attention scores (Transformer-XL), a
+// learned vector added to the input (GPT, BERT), queries and keys turned by the position (rotary),
+// or not at all.
 enum class Positions { kRelative, kLearned, kRope, kNone };
-// How it knows segments: same or different in the scores (XLNet), a learned vector added to the input (BERT), or not at all.
+// How it knows segments: same or different in the scores (XLNet), a learned vector added to the
+// input (BERT), or not at all.
 enum class Segments { kRelative, kLearned, kNone };
-// A learned bias of the scores by head and bucket of distance (distance_bias.h): T5's encoder has buckets for both sides, its
-// decoder for the past alone.
+// A learned bias of the scores by head and bucket of distance (distance_bias.h): T5's encoder has
+// buckets for both sides, its decoder for the past alone.
 enum class PositionBias { kNone, kT5, kT5Causal };
 enum class LayerNormPlace {
   kPost,
   kPre
 };  // LN(x + f(x)), or x + f(LN(x)) with one more at the end
-// Transformer-XL's same_length: each row sees as many keys as any other, mem_len of them (the PyTorch code) or one more (the
-// TensorFlow code).
+// Transformer-XL's same_length: each row sees as many keys as any other, mem_len of them (the
+// PyTorch code) or one more (the TensorFlow code).
 enum class SameLength { kOff, kTorch, kTensorFlow };
-// One softmax over the vocabulary, or one over frequent words and clusters of rare ones, then one inside the cluster (Grave et al.
-// 2017), with embeddings cut the same way (Baevski & Auli 2019). See adaptive_clusters.h.
+// One softmax over the vocabulary, or one over frequent words and clusters of rare ones, then one
+// inside the cluster (Grave et al. 2017), with embeddings cut the same way (Baevski & Auli 2019).
+// See adaptive_clusters.h.
 enum class Softmax { kFull, kAdaptive };
 
 struct ModelConfig {
@@ -58,11 +61,13 @@ struct ModelConfig {
   bool scale_embedding = false;  // multiply embeddings by sqrt(model_dim) (Transformer-XL)
   int64_t mem_len = 384;         // recurrence memory, slots a lane; 0: none
   int64_t clamp_len = -1;        // largest |distance| fed to the sinusoids; -1: no limit
-  // What a lane attends to before it has produced mem_len states: nothing (masked), or zero vectors, which
-  // still score by position and segment (the released TF code; for comparisons with it).
+  // What a lane attends to before it has produced mem_len states: nothing (masked), or zero
+  // vectors, which still score by position and segment (the released TF code; for comparisons with
+  // it).
   InitialMemory initial_memory = InitialMemory::kMasked;
 
-  // Other backbones on the same layers; the defaults above and here are XLNet's. README.md says which systems use which.
+  // Other backbones on the same layers; the defaults above and here are XLNet's. README.md says
+  // which systems use which.
   Positions positions = Positions::kRelative;
   int64_t max_positions = 512;  // learned: slots may stand at [0, max_positions)
   double rope_base = 10000.0;   // rope: angles are pos * rope_base^(-2f / head_dim)
@@ -88,9 +93,11 @@ struct ModelConfig {
   int64_t div_val = 1;          // adaptive: cluster i has embeddings of model_dim / div_val^i
   bool tie_projections = true;  // adaptive: those of clusters serve input and softmax
   double projection_init_range = 0.01;  // adaptive: standard deviation of their initial values
-  // Whether there is a two-class head on CLS. No key of [model]: it is what [objective] next_sentence asks for.
+  // Whether there is a two-class head on CLS. No key of [model]: it is what [objective]
+  // next_sentence asks for.
   bool next_sentence_head = false;
-  // The head of fine-tuning, if any. No keys of [model] either: [objective] task, num_classes, lm_weight, classifier_dropout.
+  // The head of fine-tuning, if any. No keys of [model] either: [objective] task, num_classes,
+  // lm_weight, classifier_dropout.
   TaskConfig task;
 
   // Regularisation and numerics.

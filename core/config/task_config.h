@@ -1,4 +1,5 @@
-// What an objective that is fine-tuned on labelled examples asks of the network: a head, and how much its language model counts.
+// What an objective that is fine-tuned on labelled examples asks of the network: a head, and how
+// much its language model counts.
 
 #pragma once
 

@@ -19,8 +19,7 @@ double LogSum(const T* scores, int64_t count) {
 
 // log p = log softmax_head(w), or log softmax_head(cluster) + log softmax_cluster(w).
 template <typename T>
-void Join(const std::vector<AdaptiveCluster>& clusters,
-          const std::vector<HostCopy>& scores,
+void Join(const std::vector<AdaptiveCluster>& clusters, const std::vector<HostCopy>& scores,
           TensorView logits) {
   const int64_t vocab_size = logits.dim(1);
   for (int64_t row = 0; row < logits.dim(0); ++row) {
@@ -63,10 +62,8 @@ absl::Status AdaptiveLogits::Allocate(const NetworkShape& shape, kernels::Backen
   return absl::OkStatus();
 }
 
-void AdaptiveLogits::Run(const StepContext& context,
-                         const NetworkWeights& weights,
-                         ConstTensorView x,
-                         TensorView logits) {
+void AdaptiveLogits::Run(const StepContext& context, const NetworkWeights& weights,
+                         ConstTensorView x, TensorView logits) {
   for (size_t c = 0; c < clusters_.size(); ++c) {
     const ClusterTensors<ConstTensorView>& cluster = weights.clusters[c];
     ConstTensorView input = x;

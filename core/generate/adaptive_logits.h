@@ -1,5 +1,6 @@
-// Log-probabilities of all words under an adaptive softmax (core/config/adaptive_clusters.h). Training multiplies a row with its label's cluster
-// alone; whoever chooses the next word must know them all.
+// Log-probabilities of all words under an adaptive softmax (core/config/adaptive_clusters.h).
+// Training multiplies a row with its label's cluster alone; whoever chooses the next word must know
+// them all.
 
 #pragma once
 
@@ -20,18 +21,17 @@ class AdaptiveLogits {
  public:
   // Nothing for a model without an adaptive softmax.
   absl::Status Allocate(const NetworkShape& shape, kernels::Backend& backend);
-  // x [targets, d] T; writes log p of each word to logits [targets, V] G, in the host's memory. Waits for it.
-  void Run(const StepContext& context,
-           const NetworkWeights& weights,
-           ConstTensorView x,
+  // x [targets, d] T; writes log p of each word to logits [targets, V] G, in the host's memory.
+  // Waits for it.
+  void Run(const StepContext& context, const NetworkWeights& weights, ConstTensorView x,
            TensorView logits);
 
  private:
   std::vector<AdaptiveCluster> clusters_;
   std::unique_ptr<kernels::Buffer> storage_;
-  std::vector<TensorView>
-      scores_;  // of each cluster, [targets, words] G; the head's are followed by those of the other clusters
-  std::vector<HostCopy> fetched_;  // those
+  std::vector<TensorView> scores_;  // of each cluster, [targets, words] G; the head's are followed
+                                    // by those of the other clusters
+  std::vector<HostCopy> fetched_;   // those
 };
 
 }  // namespace anyorder

@@ -34,10 +34,9 @@ class Beam {
   bool done() const { return done_; }
   const std::vector<Hypothesis>& finished() const { return finished_; }
 
-  // Extends the live texts by one token and writes the lanes' next one and where it comes from. `logits` [B, V].
-  void Advance(const float* logits,
-               int64_t vocab_size,
-               std::vector<int32_t>& newest,
+  // Extends the live texts by one token and writes the lanes' next one and where it comes from.
+  // `logits` [B, V].
+  void Advance(const float* logits, int64_t vocab_size, std::vector<int32_t>& newest,
                std::vector<int32_t>& parents) {
     const std::vector<Candidate> candidates = BestCandidates(logits, vocab_size);
     std::vector<Hypothesis> next;
@@ -65,7 +64,8 @@ class Beam {
   }
 
  private:
-  // The 2 * width best, best first: enough for `width` that do not end, since a text ends in one way.
+  // The 2 * width best, best first: enough for `width` that do not end, since a text ends in one
+  // way.
   std::vector<Candidate> BestCandidates(const float* logits, int64_t vocab_size) const {
     const auto most = static_cast<size_t>(2 * options_.width);
     std::vector<Candidate> heap;  // the worst in front
@@ -92,9 +92,8 @@ class Beam {
     text.score = text.log_prob / LengthPenalty(text.length(), options_.length_penalty);
     // Behind those of equal score, which were found earlier.
     const auto place = std::upper_bound(
-        finished_.begin(), finished_.end(), text, [](const Hypothesis& a, const Hypothesis& b) {
-          return a.score > b.score;
-        });
+        finished_.begin(), finished_.end(), text,
+        [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
     finished_.insert(place, std::move(text));
     if (static_cast<int64_t>(finished_.size()) > options_.width) finished_.pop_back();
   }

@@ -41,7 +41,8 @@ void WriteKey(const GenerationSlot& slot, int64_t key, Batch& batch) {
   batch.key_seg[key] = slot.segment;
 }
 
-// Takes room at `place`. Positions go on there, because tiles of keys in a row are cheaper to attend to.
+// Takes room at `place`. Positions go on there, because tiles of keys in a row are cheaper to
+// attend to.
 GenerationSlot Unused(int64_t place) {
   GenerationSlot slot;
   slot.unused = true;
@@ -51,32 +52,21 @@ GenerationSlot Unused(int64_t place) {
 
 }  // namespace
 
-absl::Status CheckFits(const ModelConfig& model,
-                       const GenerationForm& form,
-                       const std::vector<int32_t>& prompt,
-                       int64_t max_tokens) {
+absl::Status CheckFits(const ModelConfig& model, const GenerationForm& form,
+                       const std::vector<int32_t>& prompt, int64_t max_tokens) {
   if (prompt.empty() && !form.takes_empty_prompt())
     return absl::InvalidArgumentError("the prompt is empty, but this model rewrites a source text");
   if (model.positions != Positions::kLearned) return absl::OkStatus();
   const int64_t span = Span(form.StepSlots(prompt, max_tokens - 1, 0));
   if (span <= model.max_positions) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("a prompt of ",
-                   prompt.size(),
-                   " tokens and ",
-                   max_tokens,
-                   " to generate need ",
-                   span,
-                   " positions, but the model has learned ",
-                   model.max_positions,
+      absl::StrCat("a prompt of ", prompt.size(), " tokens and ", max_tokens, " to generate need ",
+                   span, " positions, but the model has learned ", model.max_positions,
                    " (model.max_positions); shorten the prompt or generate fewer"));
 }
 
-Decoder::Decoder(const ModelConfig& model,
-                 ConstTensorView weights,
-                 const GenerationForm& form,
-                 const std::vector<std::vector<int32_t>>& prompts,
-                 const DecoderOptions& options,
+Decoder::Decoder(const ModelConfig& model, ConstTensorView weights, const GenerationForm& form,
+                 const std::vector<std::vector<int32_t>>& prompts, const DecoderOptions& options,
                  kernels::Backend& backend)
     : model_(model),
       weights_(weights),
@@ -94,13 +84,9 @@ Decoder::Decoder(const ModelConfig& model,
 }
 
 absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(
-    const ModelConfig& model,
-    int64_t vocab_size,
-    ConstTensorView weights,
-    const GenerationForm& form,
-    const std::vector<std::vector<int32_t>>& prompts,
-    const DecoderOptions& options,
-    kernels::Backend& backend) {
+    const ModelConfig& model, int64_t vocab_size, ConstTensorView weights,
+    const GenerationForm& form, const std::vector<std::vector<int32_t>>& prompts,
+    const DecoderOptions& options, kernels::Backend& backend) {
   ANYORDER_CHECK(!prompts.empty() && options.lanes_per_prompt >= 1 && options.max_tokens >= 1)
       << prompts.size() << " prompts, " << options.lanes_per_prompt << " lanes each, "
       << options.max_tokens << " tokens";
@@ -126,7 +112,8 @@ BatchShape Decoder::StepShape() const {
 }
 
 absl::Status Decoder::Allocate(int64_t vocab_size) {
-  // The cache takes the place of recurrence memory: it holds what that would give, and more precisely.
+  // The cache takes the place of recurrence memory: it holds what that would give, and more
+  // precisely.
   model_.mem_len = model_.same_length == SameLength::kOff ? 0 : model_.mem_len;
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<kernels::Band> windows, AttentionWindows(model_));
   if (windows.empty() && form_.context_slots() > 0) {
@@ -223,16 +210,16 @@ void Decoder::CachePrompts(const InferenceNetwork& network, int64_t slots) {
 
 void Decoder::Reorder(const std::vector<int32_t>& parents) {
   const int64_t heads_dim = network_->shape().heads_dim();
-  const auto copy =
-      [&](ConstTensorView from, int64_t from_slot, TensorView to, int64_t to_slot, int64_t count) {
-        backend_.CopyRows({.source = from,
-                           .source_begin = from_slot * heads_dim,
-                           .destination = to,
-                           .destination_begin = to_slot * heads_dim,
-                           .rows = 1,
-                           .columns = count * heads_dim},
-                          {});
-      };
+  const auto copy = [&](ConstTensorView from, int64_t from_slot, TensorView to, int64_t to_slot,
+                        int64_t count) {
+    backend_.CopyRows({.source = from,
+                       .source_begin = from_slot * heads_dim,
+                       .destination = to,
+                       .destination_begin = to_slot * heads_dim,
+                       .rows = 1,
+                       .columns = count * heads_dim},
+                      {});
+  };
   const auto move = [&](TensorView keys) {
     for (const bool is_out : {true, false}) {
       for (int64_t b = 0; b < lanes(); ++b) {

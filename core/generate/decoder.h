@@ -1,11 +1,14 @@
-// Incremental decoding: each step computes only the rows of new slots and lets them attend to cached keys and values of all slots
-// before, which are final once computed (GenerationForm). n steps cost n rows, where recomputing the text costs n^2 / 2.
+// Incremental decoding: each step computes only the rows of new slots and lets them attend to
+// cached keys and values of all slots before, which are final once computed (GenerationForm). n
+// steps cost n rows, where recomputing the text costs n^2 / 2.
 //
-// A lane's cache holds its prompt's slots, then one slot a generated token, then the slots that serve a single step. Each lane starts right
-// behind its own prompt, so that neither other lanes nor padding move its slots: what a lane computes does not depend on
-// its company, up to how the backend's products round for another number of rows (README.md).
+// A lane's cache holds its prompt's slots, then one slot a generated token, then the slots that
+// serve a single step. Each lane starts right behind its own prompt, so that neither other lanes
+// nor padding move its slots: what a lane computes does not depend on its company, up to how the
+// backend's products round for another number of rows (README.md).
 //
-// N prompts, C lanes a prompt, B = N * C lanes, K key slots a lane, H heads, D head size, V vocabulary.
+// N prompts, C lanes a prompt, B = N * C lanes, K key slots a lane, H heads, D head size, V
+// vocabulary.
 
 #pragma once
 
@@ -26,39 +29,32 @@ struct DecoderOptions {
   int64_t max_tokens = 1;        // steps that there can be
 };
 
-// InvalidArgument unless `max_tokens` tokens can be generated after `prompt`: it must not be empty where the form rewrites a text, and
-// learned positions must suffice.
-absl::Status CheckFits(const ModelConfig& model,
-                       const GenerationForm& form,
-                       const std::vector<int32_t>& prompt,
-                       int64_t max_tokens);
+// InvalidArgument unless `max_tokens` tokens can be generated after `prompt`: it must not be empty
+// where the form rewrites a text, and learned positions must suffice.
+absl::Status CheckFits(const ModelConfig& model, const GenerationForm& form,
+                       const std::vector<int32_t>& prompt, int64_t max_tokens);
 
 class Decoder final : public NextTokens {
  public:
   // Computes the prompts. `weights` [layout] in the model's dtype and `form` are borrowed.
-  // Errors: those of CheckFits; InvalidArgument if the backend does not compute in the model's dtype; ResourceExhausted.
+  // Errors: those of CheckFits; InvalidArgument if the backend does not compute in the model's
+  // dtype; ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<Decoder>> Create(
-      const ModelConfig& model,
-      int64_t vocab_size,
-      ConstTensorView weights,
-      const GenerationForm& form,
-      const std::vector<std::vector<int32_t>>& prompts,
-      const DecoderOptions& options,
-      kernels::Backend& backend);
+      const ModelConfig& model, int64_t vocab_size, ConstTensorView weights,
+      const GenerationForm& form, const std::vector<std::vector<int32_t>>& prompts,
+      const DecoderOptions& options, kernels::Backend& backend);
 
   int64_t vocab_size() const override { return network_->shape().vocab_size; }
   int64_t lanes() const override { return network_->shape().batch.batch_size; }
   const float* Next(const std::vector<int32_t>& newest,
                     const std::vector<int32_t>& parents) override;
-  // The logits of the last Next in the precision they were computed in, [B, V] G, in the host's memory.
+  // The logits of the last Next in the precision they were computed in, [B, V] G, in the host's
+  // memory.
   ConstTensorView logits() const { return logits_; }
 
  private:
-  Decoder(const ModelConfig& model,
-          ConstTensorView weights,
-          const GenerationForm& form,
-          const std::vector<std::vector<int32_t>>& prompts,
-          const DecoderOptions& options,
+  Decoder(const ModelConfig& model, ConstTensorView weights, const GenerationForm& form,
+          const std::vector<std::vector<int32_t>>& prompts, const DecoderOptions& options,
           kernels::Backend& backend);
   absl::Status Allocate(int64_t vocab_size);
   BatchShape StepShape() const;

@@ -17,7 +17,8 @@ struct Hypothesis {
   int64_t length() const { return static_cast<int64_t>(tokens.size()) + (ended ? 1 : 0); }
 };
 
-// ((5 + length) / 6)^alpha (Wu et al. 2016, section 7; UniLM's decoder). `length` counts the end token.
+// ((5 + length) / 6)^alpha (Wu et al. 2016, section 7; UniLM's decoder). `length` counts the end
+// token.
 inline double LengthPenalty(int64_t length, double alpha) {
   return std::pow((5.0 + static_cast<double>(length)) / 6.0, alpha);
 }

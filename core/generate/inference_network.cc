@@ -49,10 +49,8 @@ absl::StatusOr<std::unique_ptr<InferenceNetwork>> InferenceNetwork::Create(
   ANYORDER_RETURN_IF_ERROR(shape.model.Validate());
   ANYORDER_RETURN_IF_ERROR(CheckAdaptiveClusters(shape.model, shape.vocab_size));
   if (!backend.Supports(shape.dtype())) {
-    return absl::InvalidArgumentError(absl::StrCat("model.dtype ",
-                                                   std::string(Name(shape.dtype())),
-                                                   " is not supported by the ",
-                                                   backend.name(),
+    return absl::InvalidArgumentError(absl::StrCat("model.dtype ", std::string(Name(shape.dtype())),
+                                                   " is not supported by the ", backend.name(),
                                                    " backend; choose fp32"));
   }
   std::unique_ptr<InferenceNetwork> network(new InferenceNetwork(shape, backend));
@@ -98,7 +96,8 @@ void InferenceNetwork::Run(const Batch& batch, ConstTensorView weights, KeyCache
   });
 }
 
-// What else than the network's shape decides: position tables that are there already, and which lanes' keys move together (StoreKeys).
+// What else than the network's shape decides: position tables that are there already, and which
+// lanes' keys move together (StoreKeys).
 std::vector<int64_t> InferenceNetwork::ForwardChoices(const KeyCache* cache) const {
   std::vector<int64_t> choices = {tables_.bands.data() != nullptr ? 1 : 0,
                                   tables_.relative.num_tables()};

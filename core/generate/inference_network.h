@@ -1,4 +1,5 @@
-// The product's network for one shape of rows, forward only: the parts that training runs, with the same kernels.
+// The product's network for one shape of rows, forward only: the parts that training runs, with the
+// same kernels.
 
 #pragma once
 
@@ -29,11 +30,11 @@ class InferenceNetwork {
 
   ~InferenceNetwork();
 
-  // Rows of `batch`, which is of the network's shape, with the weights of the flat space [layout] in the model's dtype. `cache` is null
-  // unless shape.batch.cached_keys is set.
+  // Rows of `batch`, which is of the network's shape, with the weights of the flat space [layout]
+  // in the model's dtype. `cache` is null unless shape.batch.cached_keys is set.
   void Run(const Batch& batch, ConstTensorView weights, KeyCache* cache);
-  // Logits of the readout's rows of the last Run, which was of `batch`: [B * targets, V] G, into `logits`, the host's memory. Of an
-  // adaptive softmax: log-probabilities. Waits for them.
+  // Logits of the readout's rows of the last Run, which was of `batch`: [B * targets, V] G, into
+  // `logits`, the host's memory. Of an adaptive softmax: log-probabilities. Waits for them.
   void ReadLogits(const Batch& batch, TensorView logits);
 
   const NetworkShape& shape() const { return shape_; }
@@ -43,8 +44,8 @@ class InferenceNetwork {
   InferenceNetwork(const NetworkShape& shape, kernels::Backend& backend);
   absl::Status Allocate();
   void SendInputs(const StepContext& context);
-  // Runs `operations` as a graph, where steps are so small that starting them takes longer than running them. `choices` are what decides
-  // which operations they are.
+  // Runs `operations` as a graph, where steps are so small that starting them takes longer than
+  // running them. `choices` are what decides which operations they are.
   void Record(const std::vector<int64_t>& choices, absl::FunctionRef<void()> operations);
   std::vector<int64_t> ForwardChoices(const KeyCache* cache) const;
 

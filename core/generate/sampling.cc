@@ -25,9 +25,7 @@ bool IsLikelier(const Choice& a, const Choice& b) {
 // Draws one of `choices`, which are in some fixed order; -1 if there is none.
 class TokenDraw {
  public:
-  TokenDraw(const SampleOptions& options,
-            const float* logits,
-            int64_t vocab_size,
+  TokenDraw(const SampleOptions& options, const float* logits, int64_t vocab_size,
             const NextTokenRules& rules)
       : options_(options) {
     for (int32_t token = 0; token < static_cast<int32_t>(vocab_size); ++token)
@@ -35,8 +33,8 @@ class TokenDraw {
     const auto k = static_cast<size_t>(options.top_k);
     const bool cuts = k > 0 && k < choices_.size();
     if (cuts) {
-      std::partial_sort(
-          choices_.begin(), choices_.begin() + options.top_k, choices_.end(), IsLikelier);
+      std::partial_sort(choices_.begin(), choices_.begin() + options.top_k, choices_.end(),
+                        IsLikelier);
       choices_.resize(k);
     } else if (options.top_p < 1.0) {
       std::sort(choices_.begin(), choices_.end(), IsLikelier);
@@ -93,8 +91,7 @@ absl::Status SampleOptions::Validate() const {
   return absl::InvalidArgumentError(faults.Joined());
 }
 
-std::vector<Hypothesis> SampleTexts(NextTokens& model,
-                                    const SampleOptions& options,
+std::vector<Hypothesis> SampleTexts(NextTokens& model, const SampleOptions& options,
                                     int64_t first_stream) {
   const auto lanes = static_cast<size_t>(model.lanes());
   const int64_t vocab_size = model.vocab_size();
@@ -110,9 +107,7 @@ std::vector<Hypothesis> SampleTexts(NextTokens& model,
       if (is_done[b] != 0) continue;
       const float* const lane = logits + static_cast<int64_t>(b) * vocab_size;
       const NextTokenRules rules(options.rules, texts[b].tokens);
-      RandomStream random(options.seed,
-                          RandomPurpose::kGeneration,
-                          static_cast<uint64_t>(t),
+      RandomStream random(options.seed, RandomPurpose::kGeneration, static_cast<uint64_t>(t),
                           static_cast<uint64_t>(first_stream) + b);
       const int32_t token = TokenDraw(options, lane, vocab_size, rules).Draw(random.Uniform());
       is_done[b] = token < 0 || token == options.rules.end_token ? 1 : 0;

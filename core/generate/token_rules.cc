@@ -14,11 +14,10 @@ absl::Status TokenRules::Validate() const {
   FaultList faults;
   faults.Require(max_tokens >= 1,
                  absl::StrCat("at most ", max_tokens, " tokens, but at least 1 must be allowed"));
-  faults.Require(min_tokens >= 0 && min_tokens < max_tokens,
-                 absl::StrCat("at least ",
-                              min_tokens,
-                              " tokens before the end, but they and the end token must fit in ",
-                              max_tokens));
+  faults.Require(
+      min_tokens >= 0 && min_tokens < max_tokens,
+      absl::StrCat("at least ", min_tokens,
+                   " tokens before the end, but they and the end token must fit in ", max_tokens));
   faults.Require(block_ngram >= 0, absl::StrCat("n-grams of ", block_ngram, " tokens"));
   if (faults.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(faults.Joined());

@@ -14,8 +14,8 @@ struct TokenRules {
   int32_t end_token = 0;
   int64_t min_tokens = 0;    // before the end token
   int64_t max_tokens = 128;  // generated at most, the end token included
-  int64_t block_ngram =
-      0;  // no n tokens in a row may come twice in the generated text (Paulus et al. 2017); 0: they may
+  int64_t block_ngram = 0;   // no n tokens in a row may come twice in the generated text (Paulus et
+                             // al. 2017); 0: they may
   std::vector<uint8_t> banned;  // [V] 1: never; empty: none is banned
 
   // InvalidArgument listing every fault.

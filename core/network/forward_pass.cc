@@ -6,10 +6,8 @@
 
 namespace anyorder {
 
-void ForwardPass(const StepContext& context,
-                 const EmbeddingBlock& embedding,
-                 const AttentionTables& tables,
-                 const NetworkWeights& weights) {
+void ForwardPass(const StepContext& context, const EmbeddingBlock& embedding,
+                 const AttentionTables& tables, const NetworkWeights& weights) {
   const Activations& a = context.activations;
   const bool pre_norm = context.shape.model.pre_norm();
   embedding.Forward(context, weights);
@@ -20,16 +18,16 @@ void ForwardPass(const StepContext& context,
     const TensorView last_output = pre_norm ? a.final_sum : a.output;
     KeepStates(context, layer);
     AttentionBlockForward(context, tables, layer, weights.layers[layer]);
-    FeedForwardBlockForward(
-        context, layer, weights.layers[layer], last ? last_output : a.layers[layer + 1].input);
+    FeedForwardBlockForward(context, layer, weights.layers[layer],
+                            last ? last_output : a.layers[layer + 1].input);
   }
   if (pre_norm) NormForward(context, FinalNorm(context, weights), a.output);
 }
 
 NormTensors FinalNorm(const StepContext& context, const NetworkWeights& weights) {
   const Activations& a = context.activations;
-  return {
-      weights.final_norm_gamma, weights.final_norm_beta, a.final_sum, a.final_mean, a.final_rstd};
+  return {weights.final_norm_gamma, weights.final_norm_beta, a.final_sum, a.final_mean,
+          a.final_rstd};
 }
 
 }  // namespace anyorder

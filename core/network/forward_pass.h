@@ -1,5 +1,5 @@
-// The network from its input to the state that is read out: embedding, layers and, in a pre-LN network, the last LayerNorm.
-// Training, evaluation and generation share it.
+// The network from its input to the state that is read out: embedding, layers and, in a pre-LN
+// network, the last LayerNorm. Training, evaluation and generation share it.
 
 #pragma once
 
@@ -12,10 +12,8 @@
 namespace anyorder {
 
 // Writes activations.output. `tables` are prepared for the microbatch.
-void ForwardPass(const StepContext& context,
-                 const EmbeddingBlock& embedding,
-                 const AttentionTables& tables,
-                 const NetworkWeights& weights);
+void ForwardPass(const StepContext& context, const EmbeddingBlock& embedding,
+                 const AttentionTables& tables, const NetworkWeights& weights);
 
 // The LayerNorm after the last layer, of a pre-LN network.
 NormTensors FinalNorm(const StepContext& context, const NetworkWeights& weights);

@@ -28,7 +28,8 @@
 namespace anyorder {
 namespace {
 
-// Where each layer's own parameters begin in the flat space and, last, where those of the last layer end.
+// Where each layer's own parameters begin in the flat space and, last, where those of the last
+// layer end.
 std::vector<int64_t> LayerBegins(const ModelConfig& model, const ParameterLayout& layout) {
   std::vector<int64_t> begins(static_cast<size_t>(model.num_layers), layout.num_elements());
   int64_t end = 0;
@@ -108,10 +109,8 @@ class TransformerNetwork final : public Transformer {
         << "weights " << args.weights.shape().ToString() << " of "
         << std::string(Name(args.weights.dtype()));
     const TensorView& slots = args.memory.slots;
-    const Shape slots_shape{shape_.batch.batch_size,
-                            shape_.model.num_layers,
-                            shape_.batch.ring_rows(),
-                            shape_.model.model_dim};
+    const Shape slots_shape{shape_.batch.batch_size, shape_.model.num_layers,
+                            shape_.batch.ring_rows(), shape_.model.model_dim};
     ANYORDER_CHECK(shape_.batch.memory_rows == 0 ||
                    (!slots.is_null() && slots.dtype() == shape_.dtype() &&
                     slots.shape() == slots_shape && args.memory.start >= 0 &&
@@ -146,8 +145,8 @@ class TransformerNetwork final : public Transformer {
     if (learns) Backward(context);
   }
 
-  // Operations so small that starting them takes longer than running them, and the same ones in every microbatch: clusters and choices
-  // make their numbers depend on the text.
+  // Operations so small that starting them takes longer than running them, and the same ones in
+  // every microbatch: clusters and choices make their numbers depend on the text.
   bool IsWorthRecording() const {
     constexpr int64_t kSmallMatrix = int64_t{1} << 20;
     const bool varies =
@@ -165,13 +164,10 @@ class TransformerNetwork final : public Transformer {
       return memory.Runs(row, rows)[1].rows > 0;
     };
     int64_t key = id_;
-    for (const bool choice : {context.args.training,
-                              learns,
-                              wraps(0, memory_rows),
-                              wraps(memory_rows, shape_.batch.fresh_rows()),
-                              loss_head_.is_contiguous(),
-                              tables_.bands.data() != nullptr,
-                              tables_.relative.num_tables() > 1})
+    for (const bool choice :
+         {context.args.training, learns, wraps(0, memory_rows),
+          wraps(memory_rows, shape_.batch.fresh_rows()), loss_head_.is_contiguous(),
+          tables_.bands.data() != nullptr, tables_.relative.num_tables() > 1})
       key = 2 * key + (choice ? 1 : 0);
     return key;
   }
@@ -214,18 +210,16 @@ class TransformerNetwork final : public Transformer {
   void Backward(const StepContext& context) {
     if (shape_.model.pre_norm()) {
       const TensorView dlast = Rows(activations_.dinput, 0, activations_.final_sum.dim(0));
-      NormBackward(context,
-                   FinalNorm(context, weights_),
-                   {gradients_.final_norm_gamma, gradients_.final_norm_beta},
-                   dlast,
-                   dlast);
+      NormBackward(context, FinalNorm(context, weights_),
+                   {gradients_.final_norm_gamma, gradients_.final_norm_beta}, dlast, dlast);
     }
-    // Heads come last in the flat space and are done; what they share with the input, as the embedding, comes first.
+    // Heads come last in the flat space and are done; what they share with the input, as the
+    // embedding, comes first.
     TellReadyAhead(context, layer_begins_.back());
     for (int64_t layer = shape_.model.num_layers - 1; layer >= 0; --layer) {
       FeedForwardBlockBackward(context, layer, weights_.layers[layer], gradients_.layers[layer]);
-      AttentionBlockBackward(
-          context, tables_, layer, weights_.layers[layer], gradients_.layers[layer]);
+      AttentionBlockBackward(context, tables_, layer, weights_.layers[layer],
+                             gradients_.layers[layer]);
       TellReadyAhead(context, layer_begins_[layer]);
     }
     embedding_.Backward(context, weights_, gradients_);
@@ -268,34 +262,24 @@ class TransformerNetwork final : public Transformer {
 absl::Status CheckShape(const NetworkShape& shape, const kernels::Backend& backend) {
   FaultList faults;
   const BatchShape& batch = shape.batch;
-  faults.Require(backend.Supports(shape.dtype()),
-                 absl::StrCat("model.dtype ",
-                              std::string(Name(shape.dtype())),
-                              " is not supported by the ",
-                              backend.name(),
-                              " backend; choose fp32"));
+  faults.Require(
+      backend.Supports(shape.dtype()),
+      absl::StrCat("model.dtype ", std::string(Name(shape.dtype())), " is not supported by the ",
+                   backend.name(), " backend; choose fp32"));
   faults.Require(shape.vocab_size >= 1,
                  absl::StrCat("vocabulary size is ", shape.vocab_size, " but must be at least 1"));
   const absl::Status clusters = CheckAdaptiveClusters(shape.model, shape.vocab_size);
   if (!clusters.ok()) faults.Add(std::string(clusters.message()));
   faults.Require(batch.batch_size >= 1 && batch.content_rows >= 1 && batch.query_rows >= 0 &&
                      batch.targets >= 0,
-                 absl::StrCat("a microbatch of ",
-                              batch.batch_size,
-                              " lanes, ",
-                              batch.content_rows,
-                              " content and ",
-                              batch.query_rows,
-                              " query slots cannot run"));
+                 absl::StrCat("a microbatch of ", batch.batch_size, " lanes, ", batch.content_rows,
+                              " content and ", batch.query_rows, " query slots cannot run"));
   faults.Require(batch.memory_rows == shape.model.mem_len,
-                 absl::StrCat("the batch has ",
-                              batch.memory_rows,
-                              " memory slots but model.mem_len is ",
-                              shape.model.mem_len));
-  faults.Require(
-      batch.advance >= 1 && batch.advance <= batch.content_rows,
-      absl::StrCat(
-          "lanes advance by ", batch.advance, " of ", batch.content_rows, " content slots"));
+                 absl::StrCat("the batch has ", batch.memory_rows,
+                              " memory slots but model.mem_len is ", shape.model.mem_len));
+  faults.Require(batch.advance >= 1 && batch.advance <= batch.content_rows,
+                 absl::StrCat("lanes advance by ", batch.advance, " of ", batch.content_rows,
+                              " content slots"));
   faults.Require(
       !batch.next_sentence || shape.model.next_sentence_head,
       "the batch asks for the next-sentence head but the model has none (objective.next_sentence)");
@@ -303,8 +287,7 @@ absl::Status CheckShape(const NetworkShape& shape, const kernels::Backend& backe
                  "a microbatch with cached keys is the generator's, not a step's");
   faults.Require(batch.task_rows == 0 || (shape.model.task.has_head() &&
                                           batch.task_rows == shape.model.task.num_sequences()),
-                 absl::StrCat("the batch has ",
-                              batch.task_rows,
+                 absl::StrCat("the batch has ", batch.task_rows,
                               " rows a lane for the task head, which reads ",
                               shape.model.task.has_head() ? shape.model.task.num_sequences() : 0));
   faults.Require(batch.num_distances >= 1,

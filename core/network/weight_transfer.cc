@@ -34,8 +34,7 @@ class Transfer {
       return absl::OkStatus();  // at its initial value
     }
     if (source == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("the new model has ",
-                                                     to.name,
+      return absl::InvalidArgumentError(absl::StrCat("the new model has ", to.name,
                                                      ", which the old one does not; leave out "
                                                      "the setting that adds it"));
     }
@@ -50,8 +49,7 @@ class Transfer {
       if (to.Contains(info.name)) continue;
       if (!IsHeadParameter(info.name) && !IsGlobal(info.name)) {
         return absl::InvalidArgumentError(
-            absl::StrCat("the old model has ",
-                         info.name,
+            absl::StrCat("the old model has ", info.name,
                          ", which the new one does not; keep the setting that adds it"));
       }
       summary_.left_out.push_back(info.name);
@@ -63,22 +61,18 @@ class Transfer {
 
  private:
   const ParameterInfo* Find(absl::string_view name) const {
-    const auto found = std::find_if(
-        from_.begin(), from_.end(), [name](const ParameterInfo& x) { return x.name == name; });
+    const auto found = std::find_if(from_.begin(), from_.end(),
+                                    [name](const ParameterInfo& x) { return x.name == name; });
     return found == from_.end() ? nullptr : &*found;
   }
 
   static absl::Status OtherShape(const ParameterInfo& from, const ParameterInfo& to) {
-    return absl::InvalidArgumentError(absl::StrCat(to.name,
-                                                   " is ",
-                                                   from.shape.ToString(),
-                                                   " in the old model and ",
-                                                   to.shape.ToString(),
+    return absl::InvalidArgumentError(absl::StrCat(to.name, " is ", from.shape.ToString(),
+                                                   " in the old model and ", to.shape.ToString(),
                                                    " in the new one; only positions may be added"));
   }
 
-  absl::Status FillPositions(const ParameterInfo& source,
-                             const ParameterInfo& to,
+  absl::Status FillPositions(const ParameterInfo& source, const ParameterInfo& to,
                              const TransferOptions& options) {
     const int64_t before = source.shape[0];
     const int64_t after = to.shape[0];
@@ -102,11 +96,9 @@ class Transfer {
 }  // namespace
 
 absl::StatusOr<TransferSummary> TransferWeights(const std::vector<ParameterInfo>& from,
-                                                const float* values,
-                                                const ModelConfig& model,
+                                                const float* values, const ModelConfig& model,
                                                 const ParameterLayout& to,
-                                                const TransferOptions& options,
-                                                float* out) {
+                                                const TransferOptions& options, float* out) {
   InitializeParameters(to, model, options.seed, 0, to.num_elements(), out);
   Transfer transfer(from, values, out);
   for (const ParameterInfo& info : to.parameters())

@@ -1,7 +1,8 @@
 // One microbatch in the form the network takes: slots, visibility arrays and a readout list.
 //
-// B lanes; S content slots, Q query slots and M memory slots a lane; K = M + S keys a lane (memory first).
-// Rows are ordered as in kernels/attention.h: all content rows lane by lane, then all query rows.
+// B lanes; S content slots, Q query slots and M memory slots a lane; K = M + S keys a lane (memory
+// first). Rows are ordered as in kernels/attention.h: all content rows lane by lane, then all query
+// rows.
 
 #pragma once
 
@@ -22,29 +23,35 @@ struct BatchShape {
   int64_t memory_rows = 0;   // M
   int64_t targets = 0;       // readout rows a lane, padding included
   int64_t advance = 0;       // U: memory takes the states of the first U content slots
-  // Distances pos_i - pos_j that visible pairs can have: [min_distance, min_distance + num_distances).
+  // Distances pos_i - pos_j that visible pairs can have: [min_distance, min_distance +
+  // num_distances).
   int64_t min_distance = 0;
   int64_t num_distances = 0;
   bool query_is_key = false;  // query slots get keys and values too (grp >= 0): then K = M + S + Q
-  // Whether the readout names content rows beside query rows. Without query rows it always does. If it
-  // does not, the last layer computes no content rows: nothing would read them.
+  // Whether the readout names content rows beside query rows. Without query rows it always does. If
+  // it does not, the last layer computes no content rows: nothing would read them.
   bool content_readout = false;
-  // Whether each lane has a row whose state says if B follows A, beside the readout. It must be a row that the last layer
-  // computes: a query row, or a content row with content_readout.
+  // Whether each lane has a row whose state says if B follows A, beside the readout. It must be a
+  // row that the last layer computes: a query row, or a content row with content_readout.
   bool next_sentence = false;
-  // Whether lanes say what the step divides its sum of losses by (Batch::divisors), instead of the sum of weights.
+  // Whether lanes say what the step divides its sum of losses by (Batch::divisors), instead of the
+  // sum of weights.
   bool own_divisor = false;
-  // Losses that entries of the readout name (Batch::loss_ids), at most kMaxLosses; 0: one, without a name.
+  // Losses that entries of the readout name (Batch::loss_ids), at most kMaxLosses; 0: one, without
+  // a name.
   int64_t num_losses = 0;
 
-  // Rows a lane whose states the task head reads (task_head.h); 0: none. Rows that the last layer computes.
+  // Rows a lane whose states the task head reads (task_head.h); 0: none. Rows that the last layer
+  // computes.
   int64_t task_rows = 0;
 
-  // Content slots a lane that attend with projections of their own, where the model has those (Longformer): G.
+  // Content slots a lane that attend with projections of their own, where the model has those
+  // (Longformer): G.
   int64_t global_rows = 0;
 
-  // Not 0: the key slots a lane that a KeyCache holds, K, among them those of the batch's own content rows (key_cache.h). Then
-  // there is neither memory nor a query row that is a key, and nothing is learned.
+  // Not 0: the key slots a lane that a KeyCache holds, K, among them those of the batch's own
+  // content rows (key_cache.h). Then there is neither memory nor a query row that is a key, and
+  // nothing is learned.
   int64_t cached_keys = 0;
 
   int64_t num_rows() const { return batch_size * (content_rows + query_rows); }
@@ -53,7 +60,8 @@ struct BatchShape {
     return memory_rows + content_rows + (query_is_key ? query_rows : 0);
   }
   int64_t num_keys() const { return cached_keys > 0 ? cached_keys : num_own_keys(); }
-  // States that a step adds to the memory, and slots of a ring that holds those beside the ones it reads (memory_ring.h).
+  // States that a step adds to the memory, and slots of a ring that holds those beside the ones it
+  // reads (memory_ring.h).
   int64_t fresh_rows() const { return advance < memory_rows ? advance : memory_rows; }
   int64_t ring_rows() const { return memory_rows + fresh_rows(); }
   bool operator==(const BatchShape& other) const = default;
@@ -76,28 +84,32 @@ struct Batch {
   std::vector<int32_t> key_pos, key_key, key_grp, key_doc, key_seg;
   std::vector<uint8_t> key_glob;
   std::vector<kernels::Band> bands;  // [layers * heads] windows, or empty: those of ModelConfig
-  // [B * G] content rows, lane by lane, all of a lane's global ones first. Entries over name rows of the lane that are not
-  // global, each another one, and change nothing.
+  // [B * G] content rows, lane by lane, all of a lane's global ones first. Entries over name rows
+  // of the lane that are not global, each another one, and change nothing.
   std::vector<int32_t> global_slots;
 
   // Readout: targets * B entries. `readout_rows` index rows in row order; padding has weight 0.
   std::vector<int32_t> readout_rows;
   std::vector<int32_t> labels;
   std::vector<float> weights;
-  // [B] with shape.own_divisor, else empty: what each lane adds to the divisor of the step's loss and gradient. For losses whose
-  // weights do not sum to the number of tokens they speak of, as 1/p of masked diffusion.
+  // [B] with shape.own_divisor, else empty: what each lane adds to the divisor of the step's loss
+  // and gradient. For losses whose weights do not sum to the number of tokens they speak of, as 1/p
+  // of masked diffusion.
   std::vector<double> divisors;
-  // [targets * B] with shape.num_losses > 0, else empty: the loss of each entry, in [0, num_losses). What is minimised is their sum,
-  // weights and divisor as ever; the ids only say what is reported apart.
+  // [targets * B] with shape.num_losses > 0, else empty: the loss of each entry, in [0,
+  // num_losses). What is minimised is their sum, weights and divisor as ever; the ids only say what
+  // is reported apart.
   std::vector<int32_t> loss_ids;
 
-  // The next-sentence row of each lane, its class and the weight of its loss, [B] each; empty without the head.
+  // The next-sentence row of each lane, its class and the weight of its loss, [B] each; empty
+  // without the head.
   std::vector<int32_t> summary_rows;
   std::vector<int32_t> summary_labels;
   std::vector<float> summary_weights;
 
-  // Of the task head, empty without one: its rows [B * task_rows], all different; the class or choice of each lane, the weight of its
-  // loss, and of how many of its rows (the first ones) the label is a choice, [B] each.
+  // Of the task head, empty without one: its rows [B * task_rows], all different; the class or
+  // choice of each lane, the weight of its loss, and of how many of its rows (the first ones) the
+  // label is a choice, [B] each.
   std::vector<int32_t> task_rows;
   std::vector<int32_t> task_labels;
   std::vector<float> task_weights;

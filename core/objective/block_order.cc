@@ -17,8 +17,7 @@ int64_t BlockRule::Most(int64_t size) const {
   return std::min(most, Goal(size) - 1 + std::max<int64_t>(1, max_span));
 }
 
-std::vector<TokenBlock> DrawBlocks(const BlockRule& rule,
-                                   absl::Span<const uint8_t> is_special,
+std::vector<TokenBlock> DrawBlocks(const BlockRule& rule, absl::Span<const uint8_t> is_special,
                                    RandomStream& random) {
   const auto size = static_cast<int64_t>(is_special.size());
   const int64_t goal = rule.Goal(size);

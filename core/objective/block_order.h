@@ -1,5 +1,6 @@
-// Which tokens a pseudo-masked language model predicts, and in which order (UniLMv2: Bao et al. 2020, section 3.4 and
-// algorithm 1). Blocks are drawn one after the other; the order of drawing is the factorisation order.
+// Which tokens a pseudo-masked language model predicts, and in which order (UniLMv2: Bao et al.
+// 2020, section 3.4 and algorithm 1). Blocks are drawn one after the other; the order of drawing is
+// the factorisation order.
 
 #pragma once
 
@@ -30,16 +31,18 @@ struct BlockRule {
 
   // Tokens after which drawing stops in a sequence of `size` tokens.
   int64_t Goal(int64_t size) const;
-  // The most tokens that can come out. With 512 tokens and the published rule 82, so that `most` binds in no draw.
+  // The most tokens that can come out. With 512 tokens and the published rule 82, so that `most`
+  // binds in no draw.
   int64_t Most(int64_t size) const;
 };
 
-// Blocks in the order of drawing: a begin uniform over the sequence and a length, accepted if the block stays in the
-// sequence, touches no block before it and no special token, and does not go above `most`. Since special tokens end segments, no block reaches into another.
-// `is_special` [size]: 1 where a token may not be predicted.
-// REQUIRES: span_fraction < 1, Goal(size) <= most; Goal(size) tokens are not special, so that single tokens can always fill up what spans leave.
-std::vector<TokenBlock> DrawBlocks(const BlockRule& rule,
-                                   absl::Span<const uint8_t> is_special,
+// Blocks in the order of drawing: a begin uniform over the sequence and a length, accepted if the
+// block stays in the sequence, touches no block before it and no special token, and does not go
+// above `most`. Since special tokens end segments, no block reaches into another. `is_special`
+// [size]: 1 where a token may not be predicted.
+// REQUIRES: span_fraction < 1, Goal(size) <= most; Goal(size) tokens are not special, so that
+// single tokens can always fill up what spans leave.
+std::vector<TokenBlock> DrawBlocks(const BlockRule& rule, absl::Span<const uint8_t> is_special,
                                    RandomStream& random);
 
 }  // namespace anyorder

@@ -1,5 +1,6 @@
-// Transformer-XL's causal language modelling (Dai et al. 2019, section 3): one content stream, every slot
-// predicts the token after it, and each segment attends to the states of the segments before it.
+// Transformer-XL's causal language modelling (Dai et al. 2019, section 3): one content stream,
+// every slot predicts the token after it, and each segment attends to the states of the segments
+// before it.
 
 #pragma once
 

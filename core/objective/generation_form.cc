@@ -68,8 +68,7 @@ class CausalGeneration final : public Continuation {
       slots.push_back(Content(text[i], static_cast<int64_t>(i), static_cast<int64_t>(i)));
     return slots;
   }
-  std::vector<GenerationSlot> StepSlots(const std::vector<int32_t>& prompt,
-                                        int64_t target,
+  std::vector<GenerationSlot> StepSlots(const std::vector<int32_t>& prompt, int64_t target,
                                         int32_t newest) const override {
     const std::vector<int32_t> text = TextBefore(prompt);
     const int64_t position = static_cast<int64_t>(text.size()) - 1 + target;
@@ -93,8 +92,7 @@ class QueryGeneration final : public Continuation {
       slots.push_back(Content(token, static_cast<int64_t>(slots.size()), 0));
     return slots;
   }
-  std::vector<GenerationSlot> StepSlots(const std::vector<int32_t>& prompt,
-                                        int64_t target,
+  std::vector<GenerationSlot> StepSlots(const std::vector<int32_t>& prompt, int64_t target,
                                         int32_t newest) const override {
     const int64_t position = static_cast<int64_t>(TextBefore(prompt).size()) + target;
     GenerationSlot query;
@@ -129,8 +127,7 @@ class SourceTarget : public GenerationForm {
     add(slots_.tokens.separator);
     return slots;
   }
-  std::vector<GenerationSlot> StepSlots(const std::vector<int32_t>& prompt,
-                                        int64_t target,
+  std::vector<GenerationSlot> StepSlots(const std::vector<int32_t>& prompt, int64_t target,
                                         int32_t newest) const override {
     const int64_t position = static_cast<int64_t>(prompt.size()) + 2 + target;
     GenerationSlot read = ReadSlot(slots_.read_token, position, target + 1);
@@ -193,8 +190,7 @@ std::unique_ptr<GenerationForm> MakePseudoMaskGeneration(const SourceTargetSlots
 absl::StatusOr<std::unique_ptr<GenerationForm>> Objective::Generation(
     const GenerationTokens&) const {
   return absl::FailedPreconditionError(
-      absl::StrCat("a network trained with ",
-                   name(),
+      absl::StrCat("a network trained with ", name(),
                    " has learned no order to write text in; generate with one trained with "
                    "causal_lm, gpt or permutation_lm"));
 }

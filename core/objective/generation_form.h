@@ -1,11 +1,15 @@
-// How a network writes text, token after token: which slots a prompt becomes, which slots each step adds, and who sees whom. An
-// objective owns the form, because only it knows what its network has learned to read; core/generate runs any of them.
+// How a network writes text, token after token: which slots a prompt becomes, which slots each step
+// adds, and who sees whom. An objective owns the form, because only it knows what its network has
+// learned to read; core/generate runs any of them.
 //
 // A step predicts one token. Its slots are of three kinds:
-//   lasting   hold the newest token; their keys stay in the cache for all later steps (0 or 1 of them);
-//   passing   content slots for this step alone, as the [MASK] that is about to be replaced; their keys are overwritten;
+//   lasting hold the newest token; their keys stay in the cache for all later steps (0 or 1 of
+//   them);
+//   passing content slots for this step alone, as the [MASK] that is about to be replaced; their
+//   keys are overwritten;
 //   queries   rows that start as mask_emb and are nobody's keys.
-// No lasting slot, and no slot of the prompt, may see a slot that comes later: its keys could not be final.
+// No lasting slot, and no slot of the prompt, may see a slot that comes later: its keys could not
+// be final.
 
 #pragma once
 
@@ -44,12 +48,13 @@ class GenerationForm {
   virtual int64_t lasting_slots() const = 0;
   virtual int64_t passing_slots() const = 0;
   virtual int64_t query_slots() const = 0;
-  // Which of a step's slots the prediction is read from, counted in the order lasting, passing, queries.
+  // Which of a step's slots the prediction is read from, counted in the order lasting, passing,
+  // queries.
   virtual int64_t readout_slot() const = 0;
   // Whether slots of a prompt see later ones of it.
   virtual bool prompt_looks_ahead() const = 0;
-  // The newest slots that a row may see, itself included, as it did at most in training; 0: all. A model that has windows of its own
-  // keeps those instead.
+  // The newest slots that a row may see, itself included, as it did at most in training; 0: all. A
+  // model that has windows of its own keeps those instead.
   virtual int64_t context_slots() const { return 0; }
 
   // The token that ends a text.
@@ -58,25 +63,29 @@ class GenerationForm {
   virtual bool takes_empty_prompt() const = 0;
   // Slots whose keys are cached before the first step. May be none.
   virtual std::vector<GenerationSlot> PromptSlots(const std::vector<int32_t>& prompt) const = 0;
-  // The slots of the step that predicts target `target` (0 is the first after the prompt); `newest` is the token that step target - 1 led
-  // to, and means nothing for target 0.
-  virtual std::vector<GenerationSlot> StepSlots(const std::vector<int32_t>& prompt,
-                                                int64_t target,
+  // The slots of the step that predicts target `target` (0 is the first after the prompt); `newest`
+  // is the token that step target - 1 led to, and means nothing for target 0.
+  virtual std::vector<GenerationSlot> StepSlots(const std::vector<int32_t>& prompt, int64_t target,
                                                 int32_t newest) const = 0;
 };
 
 // The forms there are. Ranks: a slot sees keys whose rank is at most its own.
 //
-//   causal   GPT, Transformer-XL. Every slot at its position, rank = position. A step has one slot, which holds the newest token and is
+//   causal GPT, Transformer-XL. Every slot at its position, rank = position. A step has one slot,
+//   which holds the newest token and is
 //            read: it predicts the one after it.
-//   query    XLNet. The prompt has rank 0: its slots see one another, as context does in training; targets have rank 1, 2, ... A step
+//   query XLNet. The prompt has rank 0: its slots see one another, as context does in training;
+//   targets have rank 1, 2, ... A step
 //            has the newest token's slot and a query slot that sees all before it.
-//   cloze    UniLM v1 (Dong et al. 2019, section 2.3). [CLS] source [SEP] has rank 0, targets rank 1, 2, ... A step has the newest token's
+//   cloze UniLM v1 (Dong et al. 2019, section 2.3). [CLS] source [SEP] has rank 0, targets rank 1,
+//   2, ... A step has the newest token's
 //            slot and a [MASK] where the next one goes, of that rank, which is read.
-//   pseudo   UniLMv2 (Bao et al. 2020). As cloze, but the read slot is [P]: it sees what comes before it and, by its group, itself,
+//   pseudo UniLMv2 (Bao et al. 2020). As cloze, but the read slot is [P]: it sees what comes before
+//   it and, by its group, itself,
 //            and nobody ever sees it.
 //
-// causal and query: `context_slots` as above; the text ends with <eod>, and an empty prompt is one <eod>: the begin of a document.
+// causal and query: `context_slots` as above; the text ends with <eod>, and an empty prompt is one
+// <eod>: the begin of a document.
 std::unique_ptr<GenerationForm> MakeCausalGeneration(const GenerationTokens& tokens,
                                                      int64_t context_slots);
 std::unique_ptr<GenerationForm> MakeQueryGeneration(const GenerationTokens& tokens,

@@ -8,7 +8,8 @@
 namespace anyorder {
 namespace {
 
-// Some modes, the names that they go by (empty: no more), what is in the way, and what to do instead.
+// Some modes, the names that they go by (empty: no more), what is in the way, and what to do
+// instead.
 struct Mode {
   std::array<absl::string_view, 4> names;
   const char* reason;
@@ -48,12 +49,9 @@ std::string WhyInexpressible(absl::string_view name) {
   for (const Mode& mode : kModes) {
     if (std::find(mode.names.begin(), mode.names.end(), name) == mode.names.end()) continue;
     return absl::StrCat(
-        "objective '",
-        name,
+        "objective '", name,
         "' cannot be one attention call, where who sees whom is one comparison of ranks: ",
-        mode.reason,
-        "; ",
-        mode.remedy);
+        mode.reason, "; ", mode.remedy);
   }
   return "";
 }

@@ -1,4 +1,5 @@
-// Objectives that people know and that one attention call by ranks cannot express (kernels/visibility.h).
+// Objectives that people know and that one attention call by ranks cannot express
+// (kernels/visibility.h).
 
 #pragma once
 
@@ -8,7 +9,8 @@
 
 namespace anyorder {
 
-// Why the objective that goes by `name` is none of ours, and what comes nearest: one line. Empty for any other name.
+// Why the objective that goes by `name` is none of ours, and what comes nearest: one line. Empty
+// for any other name.
 std::string WhyInexpressible(absl::string_view name);
 
 }  // namespace anyorder

@@ -16,8 +16,8 @@ void FillLaneIdentity(const TextSample& sample, int64_t b, Batch& batch) {
   batch.step = sample.step;
   batch.lanes[b] = sample.lane;
   batch.direction[b] = sample.backward ? 1 : 0;
-  std::copy(
-      sample.tokens.begin(), sample.tokens.end(), batch.tokens.begin() + ContentRow(shape, b));
+  std::copy(sample.tokens.begin(), sample.tokens.end(),
+            batch.tokens.begin() + ContentRow(shape, b));
 
   const int64_t slots = shape.content_rows + shape.query_rows;
   for (int64_t slot = 0; slot < shape.content_rows; ++slot)
@@ -46,19 +46,15 @@ void FillMemoryKeys(const TextSample& sample, InitialMemory initial, int64_t b, 
 absl::Status CheckReadsNoPairs(const std::string& name, const ModelConfig& model) {
   if (!model.next_sentence_head) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("objective.next_sentence is true, but ",
-                   name,
+      absl::StrCat("objective.next_sentence is true, but ", name,
                    " reads no sentence pairs; use permutation_lm, dae or bert"));
 }
 
-absl::Status CheckReadsWindows(const std::string& name,
-                               const ModelConfig& model,
+absl::Status CheckReadsWindows(const std::string& name, const ModelConfig& model,
                                const SamplingConfig& sampling) {
   FaultList faults;
-  faults.Require(
-      model.mem_len == 0,
-      absl::StrCat(
-          "model.mem_len is ", model.mem_len, " but must be 0: ", name, " remembers nothing"));
+  faults.Require(model.mem_len == 0, absl::StrCat("model.mem_len is ", model.mem_len,
+                                                  " but must be 0: ", name, " remembers nothing"));
   faults.Require(
       !sampling.bidirectional,
       absl::StrCat("sampling.bidirectional is true but must be false: ", name, " reads one way"));
@@ -66,8 +62,8 @@ absl::Status CheckReadsWindows(const std::string& name,
   return absl::InvalidArgumentError(faults.Joined());
 }
 
-void FillNextSentence(
-    const TextSample& sample, int64_t targets, int64_t cls_slot, int64_t b, Batch& batch) {
+void FillNextSentence(const TextSample& sample, int64_t targets, int64_t cls_slot, int64_t b,
+                      Batch& batch) {
   const BatchShape& shape = batch.shape;
   ANYORDER_CHECK(shape.next_sentence && sample.is_functional.back() != 0) << "no CLS at the end";
   batch.summary_rows[b] = static_cast<int32_t>(ContentRow(shape, b) + cls_slot);

@@ -40,8 +40,8 @@ class MaskedLm final : public Objective {
     shape.memory_rows = memory_rows_;
     shape.targets = targets_;
     shape.advance = half_len_;
-    // From a half's first slot (without halves: the first) looking at its last one, to the last slot looking at the oldest
-    // memory.
+    // From a half's first slot (without halves: the first) looking at its last one, to the last
+    // slot looking at the oldest memory.
     shape.min_distance = 1 - (form_.remembers ? half_len_ : seq_len_);
     shape.num_distances = seq_len_ + memory_rows_ - shape.min_distance;
     shape.content_readout = true;
@@ -70,7 +70,8 @@ class MaskedLm final : public Objective {
       batch.row_doc[row] = batch.key_doc[key] = place <= cls ? 0 : kernels::kDocPad;
     }
     FillMaskedReadout(sample, form_.cls_first, b, batch);
-    // A short sample's label counts as much less as its targets are fewer, so that labels have the weight of one mean.
+    // A short sample's label counts as much less as its targets are fewer, so that labels have the
+    // weight of one mean.
     const int64_t share = sampling_.MaskedTargets(seq_len_ - sample.padding);
     if (next_sentence_) FillNextSentence(sample, share, SlotOf(sample, cls), b, batch);
   }
@@ -78,8 +79,7 @@ class MaskedLm final : public Objective {
   absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
       const GenerationTokens&) const override {
     return absl::FailedPreconditionError(absl::StrCat(
-        "a network trained with ",
-        form_.name,
+        "a network trained with ", form_.name,
         " predicts masked tokens from what stands on both sides of them, each alone, and no text "
         "from "
         "left to right; generate with one trained with causal_lm, gpt or permutation_lm"));
@@ -103,8 +103,7 @@ class MaskedLm final : public Objective {
 
 }  // namespace
 
-std::unique_ptr<Objective> MakeMaskedLm(const MaskedLmForm& form,
-                                        const ModelConfig& model,
+std::unique_ptr<Objective> MakeMaskedLm(const MaskedLmForm& form, const ModelConfig& model,
                                         const SamplingConfig& sampling) {
   return std::make_unique<MaskedLm>(form, model, sampling);
 }

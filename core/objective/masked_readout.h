@@ -1,4 +1,5 @@
-// What masked language models write alike: where [CLS] A [SEP] B [SEP] puts a sample's tokens, and the readout of its targets.
+// What masked language models write alike: where [CLS] A [SEP] B [SEP] puts a sample's tokens, and
+// the readout of its targets.
 
 #pragma once
 
@@ -9,14 +10,16 @@
 
 namespace anyorder {
 
-// Slot of the sample's token `place` where CLS, the last token of the sample's text, comes first. Padding stays at the end.
+// Slot of the sample's token `place` where CLS, the last token of the sample's text, comes first.
+// Padding stays at the end.
 inline int64_t ClsFirstSlot(const TextSample& sample, int64_t place) {
   const int64_t length = static_cast<int64_t>(sample.tokens.size()) - sample.padding;
   return place < length ? (place + 1) % length : place;
 }
 
-// Targets of lane `b` in increasing place, labelled with their true tokens. Whole words and short samples leave entries over: they read slots that
-// are no target, each another one, because gradients are scattered back row by row. cls_first: by ClsFirstSlot.
+// Targets of lane `b` in increasing place, labelled with their true tokens. Whole words and short
+// samples leave entries over: they read slots that are no target, each another one, because
+// gradients are scattered back row by row. cls_first: by ClsFirstSlot.
 void FillMaskedReadout(const TextSample& sample, bool cls_first, int64_t b, Batch& batch);
 
 }  // namespace anyorder

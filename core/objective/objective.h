@@ -1,6 +1,6 @@
-// A pretraining objective is data for the network: it turns sampled text into slots, visibility arrays and a
-// readout list. A new objective is one file in core/model/objectives/ and one line in its registry; no kernel
-// and no layer changes.
+// A pretraining objective is data for the network: it turns sampled text into slots, visibility
+// arrays and a readout list. A new objective is one file in core/model/objectives/ and one line in
+// its registry; no kernel and no layer changes.
 
 #pragma once
 
@@ -24,31 +24,36 @@ class Objective {
 
   virtual std::string name() const = 0;
   virtual SampleKind sample_kind() const = 0;
-  // Whether the text begins with a part that the next step remembers, of which evaluation reports apart.
+  // Whether the text begins with a part that the next step remembers, of which evaluation reports
+  // apart.
   virtual bool has_reuse_part() const {
     return sample_kind() == SampleKind::kPairs || sample_kind() == SampleKind::kMaskedPairs;
   }
   // Segment ids that slots can have are below this.
   virtual int64_t num_segments() const { return 1; }
-  // Names of the losses that Batch::loss_ids tells apart, as many as Shape().num_losses: lower-case words, none of them a split's
-  // ("forward", "backward", "reuse", "a", "b"). A run reports the mean of each as loss_NAME.
+  // Names of the losses that Batch::loss_ids tells apart, as many as Shape().num_losses: lower-case
+  // words, none of them a split's ("forward", "backward", "reuse", "a", "b"). A run reports the
+  // mean of each as loss_NAME.
   virtual std::vector<std::string> loss_names() const { return {}; }
-  // What the mean of the weighted losses is, in a few words: bound, pseudo-likelihood, likelihood. `anyorder eval` says it.
+  // What the mean of the weighted losses is, in a few words: bound, pseudo-likelihood, likelihood.
+  // `anyorder eval` says it.
   virtual std::string quantity() const { return "training loss of " + name(); }
-  // Of objectives that learn from labelled examples (SampleKind::kExamples): InvalidArgument if those of `task` are none for it.
+  // Of objectives that learn from labelled examples (SampleKind::kExamples): InvalidArgument if
+  // those of `task` are none for it.
   virtual absl::Status CheckTask(ExampleTask) const { return absl::OkStatus(); }
   // Shape of a microbatch of `batch_size` lanes.
   virtual BatchShape Shape(int64_t batch_size) const = 0;
   // Fills lane `b` of `batch` from `sample`. `batch` has Shape(...).
   virtual void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const = 0;
-  // How text is generated with what the objective teaches. FailedPrecondition, saying why and what instead, if it teaches no order to write in
-  // (the default).
+  // How text is generated with what the objective teaches. FailedPrecondition, saying why and what
+  // instead, if it teaches no order to write in (the default).
   virtual absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
       const GenerationTokens& tokens) const;
 };
 
 // Names: those of ObjectiveNames(); README.md in objectives/ says which system each is. An unknown
-// name is InvalidArgument with the nearest known one; so is a setting that the objective cannot use.
+// name is InvalidArgument with the nearest known one; so is a setting that the objective cannot
+// use.
 absl::StatusOr<std::unique_ptr<Objective>> MakeObjective(const std::string& name,
                                                          const ModelConfig& model,
                                                          const SamplingConfig& sampling);

@@ -1,5 +1,6 @@
-// Whether a dense mask is one of ranks: the integers of kernels/visibility.h for a mask that somebody drew, or the two rows that
-// rule them out. For tests, and for whoever designs an objective (`anyorder show --mask`); nothing of a training step.
+// Whether a dense mask is one of ranks: the integers of kernels/visibility.h for a mask that
+// somebody drew, or the two rows that rule them out. For tests, and for whoever designs an
+// objective (`anyorder show --mask`); nothing of a training step.
 
 #pragma once
 
@@ -27,10 +28,11 @@ struct RankForm {
   std::vector<int32_t> key;  // [num_keys]; kernels::kKeyNever where nobody sees the key
 };
 
-// The smallest ranks that do it: classes of rows with equal sets, counted from 0 in order of size. They exist if and only if the
-// sets form a chain: of any two rows one sees all that the other sees. FailedPrecondition otherwise, which names two rows
-// and what each of them sees alone (numbers count from 0). Groups, documents and windows are not looked for: they limit or
-// widen a mask of ranks, kernels/visibility.h.
+// The smallest ranks that do it: classes of rows with equal sets, counted from 0 in order of size.
+// They exist if and only if the sets form a chain: of any two rows one sees all that the other
+// sees. FailedPrecondition otherwise, which names two rows and what each of them sees alone
+// (numbers count from 0). Groups, documents and windows are not looked for: they limit or widen a
+// mask of ranks, kernels/visibility.h.
 absl::StatusOr<RankForm> ToRanks(const DenseMask& mask);
 
 }  // namespace anyorder

@@ -1,4 +1,5 @@
-// How fine-tuning for generation lays an example out: [CLS] source [SEP] target [SEP], cut to the slots that there are.
+// How fine-tuning for generation lays an example out: [CLS] source [SEP] target [SEP], cut to the
+// slots that there are.
 
 #pragma once
 
@@ -14,8 +15,9 @@ struct SourceTargetText {
   int64_t source_slots = 0;     // [CLS] source [SEP]; the target and its [SEP] follow
 };
 
-// `sample` is of SampleKind::kExamples with two parts. What is too long loses its last tokens, the longer part first (the target when equal), as
-// the released code's truncate_tokens_pair does. REQUIRES slots >= 5.
+// `sample` is of SampleKind::kExamples with two parts. What is too long loses its last tokens, the
+// longer part first (the target when equal), as the released code's truncate_tokens_pair does.
+// REQUIRES slots >= 5.
 SourceTargetText LayOutSourceTarget(const TextSample& sample, int64_t slots);
 
 }  // namespace anyorder

@@ -18,17 +18,13 @@ constexpr int64_t kNumFunctional = 3;
 void CheckHalves(const SamplingConfig& config, FaultList& faults) {
   const int64_t half = config.seq_len / 2;
   // A and B need one token each beside the three functional ones.
-  faults.Require(
-      config.seq_len % 2 == 0 && half >= kNumFunctional + 2,
-      absl::StrCat(
-          "seq_len=", config.seq_len, " must be even and at least ", 2 * kNumFunctional + 4));
+  faults.Require(config.seq_len % 2 == 0 && half >= kNumFunctional + 2,
+                 absl::StrCat("seq_len=", config.seq_len, " must be even and at least ",
+                              2 * kNumFunctional + 4));
   faults.Require(config.reuse_len == half,
                  absl::StrCat("reuse_len=", config.reuse_len, " must be seq_len / 2 = ", half));
   faults.Require(config.mask_beta >= 1 && config.mask_alpha >= config.mask_beta,
-                 absl::StrCat("mask_alpha=",
-                              config.mask_alpha,
-                              ", mask_beta=",
-                              config.mask_beta,
+                 absl::StrCat("mask_alpha=", config.mask_alpha, ", mask_beta=", config.mask_beta,
                               " must satisfy mask_alpha >= mask_beta >= 1"));
   faults.Require(config.mask_alpha <= kMaxSeqLen,
                  absl::StrCat("mask_alpha=", config.mask_alpha, " must be at most ", kMaxSeqLen));
@@ -37,7 +33,8 @@ void CheckHalves(const SamplingConfig& config, FaultList& faults) {
       absl::StrCat("max_span=", config.max_span, " must be in [1, seq_len / 2 = ", half, "]"));
 }
 
-// Most targets if the first half predicts the larger part and the second has tokens that cannot be chosen.
+// Most targets if the first half predicts the larger part and the second has tokens that cannot be
+// chosen.
 int64_t MostTargets(int64_t half, bool functional_targets) {
   return functional_targets ? 2 * half : 2 * (half - kNumFunctional) + 1;
 }
@@ -48,19 +45,14 @@ void CheckPairs(const SamplingConfig& config, FaultList& faults) {
                  absl::StrCat("perm_size=", config.perm_size, " must divide reuse_len = ", half));
   const int64_t most = MostTargets(half, config.functional_targets);
   faults.Require(config.num_predict >= 1 && config.num_predict <= most,
-                 absl::StrCat("num_predict=",
-                              config.num_predict,
-                              " must be in [1, ",
-                              most,
-                              "] for seq_len=",
-                              config.seq_len));
+                 absl::StrCat("num_predict=", config.num_predict, " must be in [1, ", most,
+                              "] for seq_len=", config.seq_len));
 }
 
 void CheckMaskedPairs(const SamplingConfig& config, FaultList& faults) {
   const int64_t half = config.seq_len / 2;
-  faults.Require(
-      config.num_predict >= 1,
-      absl::StrCat("num_predict=", config.num_predict, " (the most targets) must be at least 1"));
+  faults.Require(config.num_predict >= 1, absl::StrCat("num_predict=", config.num_predict,
+                                                       " (the most targets) must be at least 1"));
   const bool is_fraction = config.mask_fraction > 0 && config.mask_fraction <= 1;
   faults.Require(is_fraction,
                  absl::StrCat("mask_fraction=", config.mask_fraction, " must be in (0, 1]"));
@@ -68,32 +60,20 @@ void CheckMaskedPairs(const SamplingConfig& config, FaultList& faults) {
                                                           : config.seq_len - kNumFunctional;
   const int64_t targets = is_fraction ? config.NumTargets(SampleKind::kMaskedPairs) : 0;
   faults.Require(targets <= most,
-                 absl::StrCat("mask_fraction=",
-                              config.mask_fraction,
-                              " and num_predict=",
-                              config.num_predict,
-                              " ask for ",
-                              targets,
-                              " targets, but seq_len=",
-                              config.seq_len,
-                              " has at most ",
-                              most));
+                 absl::StrCat("mask_fraction=", config.mask_fraction,
+                              " and num_predict=", config.num_predict, " ask for ", targets,
+                              " targets, but seq_len=", config.seq_len, " has at most ", most));
   faults.Require(config.mask_token_prob >= 0 && config.random_token_prob >= 0 &&
                      config.mask_token_prob + config.random_token_prob <= 1,
-                 absl::StrCat("mask_token_prob=",
-                              config.mask_token_prob,
-                              ", random_token_prob=",
-                              config.random_token_prob,
+                 absl::StrCat("mask_token_prob=", config.mask_token_prob,
+                              ", random_token_prob=", config.random_token_prob,
                               " must be 0 or more and together at most 1"));
   if (config.spans != SpanKind::kNgram) return;
   faults.Require(config.ngram_prob >= 0 && config.ngram_prob <= 1,
                  absl::StrCat("ngram_prob=", config.ngram_prob, " must be in [0, 1]"));
   faults.Require(config.max_ngram >= 2 && config.max_ngram <= half,
-                 absl::StrCat("max_ngram=",
-                              config.max_ngram,
-                              " must be in [2, seq_len / 2 = ",
-                              half,
-                              "]; ngram_prob=0 masks single tokens only"));
+                 absl::StrCat("max_ngram=", config.max_ngram, " must be in [2, seq_len / 2 = ",
+                              half, "]; ngram_prob=0 masks single tokens only"));
 }
 
 // Keys that samples with a memory or an order cannot follow, because their halves are fixed.
@@ -104,8 +84,7 @@ void CheckFreePairs(const SamplingConfig& config, SampleKind kind, FaultList& fa
                  absl::StrCat("short_sequence_prob=", prob, " must be in [0, 1]"));
   faults.Require(
       prob == 0 || is_masked,
-      absl::StrCat("short_sequence_prob=",
-                   prob,
+      absl::StrCat("short_sequence_prob=", prob,
                    " must be 0: only masked language models without memory know padding"));
   const bool is_free =
       kind == SampleKind::kModePairs || prob > 0 || config.pairs == PairStyle::kBert;
@@ -130,8 +109,7 @@ void CheckShares(const SamplingConfig& config, FaultList& faults) {
   faults.Require(std::abs(sum - 1) <= kSlack,
                  absl::StrCat("bidirectional_share, seq2seq_share, left_to_right_share and "
                               "right_to_left_share sum to ",
-                              sum,
-                              " but must sum to 1"));
+                              sum, " but must sum to 1"));
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
-// What the sampler (data/) hands to an objective (core/model/objectives): one lane's text of one step.
+// What the sampler (data/) hands to an objective (core/model/objectives): one lane's text of one
+// step.
 //
-// A lane is one row of the global batch: it reads a contiguous stream of the corpus, forwards or backwards,
-// step after step. S = seq_len. All arrays are in the lane's reading order: for a backward lane that is
-// the time-reversed text.
+// A lane is one row of the global batch: it reads a contiguous stream of the corpus, forwards or
+// backwards, step after step. S = seq_len. All arrays are in the lane's reading order: for a
+// backward lane that is the time-reversed text.
 
 #pragma once
 
@@ -23,7 +24,8 @@ enum class SpanKind {
   kSubword,  // l pieces from a word start on: what released models were trained with
   kWord,     // l whole words: what the paper describes
   kSingle,   // no spans: uniformly random positions (the ablation row "- span-based prediction")
-  kNgram,  // single tokens, now and then a bigram, a trigram...: UniLM's (Dong et al. 2019, section 2.4)
+  kNgram,    // single tokens, now and then a bigram, a trigram...: UniLM's (Dong et al. 2019,
+             // section 2.4)
 };
 
 // What text an objective needs.
@@ -31,11 +33,14 @@ enum class SampleKind {
   kPairs,        // [reuse][A][SEP][B][SEP][CLS] with span masks and a factorisation order per half
   kContiguous,   // seq_len consecutive tokens and the one after each (causal language modelling)
   kMaskedPairs,  // the same text as kPairs, with BERT's targets and a corrupted copy of it to read
-  kModePairs,  // as kMaskedPairs, but [A][SEP][B][SEP][CLS] or [A][SEP][CLS], by the sample's TextMode
-  kExamples,  // one labelled example, whole: TextSample::parts and label (data/README.md, "Labelled examples")
+  kModePairs,    // as kMaskedPairs, but [A][SEP][B][SEP][CLS] or [A][SEP][CLS], by the sample's
+                 // TextMode
+  kExamples,  // one labelled example, whole: TextSample::parts and label (data/README.md, "Labelled
+              // examples")
 };
 
-// How a sample is to be read (UniLM, section 2.3). A sample's mode is drawn by itself, so a batch mixes them.
+// How a sample is to be read (UniLM, section 2.3). A sample's mode is drawn by itself, so a batch
+// mixes them.
 enum class TextMode {
   kBidirectional,  // all see all; B follows A or does not
   kSeq2seq,        // A sees A, B sees A and what is left of it; B follows A
@@ -47,7 +52,8 @@ inline constexpr int kNumTextModes = 4;
 // Where pairs begin and how they are cut to length.
 enum class PairStyle {
   kXlnet,  // A is the reuse part and what follows it; what is too long is cut on the right
-  kBert,  // A begins where the window begins and may be short; what is too long is cut token by token at a random end
+  kBert,   // A begins where the window begins and may be short; what is too long is cut token by
+           // token at a random end
 };
 
 // What labelled examples are examples of, and which texts one consists of.
@@ -59,8 +65,8 @@ enum class ExampleTask {
   kGeneration,      // source, target; no label
 };
 
-// UniLMv2: what becomes of masked tokens that the corruption leaves as they were. Where a [M] holds one, each [P] could read its
-// answer there.
+// UniLMv2: what becomes of masked tokens that the corruption leaves as they were. Where a [M] holds
+// one, each [P] could read its answer there.
 enum class KeptOriginals {
   kMask,     // the [M] holds <mask> after all
   kDropPar,  // the [M] holds it, and the token has no PAR loss
@@ -77,12 +83,11 @@ struct SamplingConfig {
   int64_t mask_beta = 1;
   int64_t max_span = 5;  // span lengths 1..max_span with probability proportional to 1 / l
   SpanKind spans = SpanKind::kSubword;
-  bool functional_targets =
-      true;                   // spans may hit SEP / CLS, which then are no target (released code);
-                              // false: never, so that num_predict targets always remain
+  bool functional_targets = true;  // spans may hit SEP / CLS, which then are no target (released
+                                   // code); false: never, so that num_predict targets always remain
   bool bidirectional = true;  // half of the lanes read backwards
-  // kMaskedPairs (Devlin et al. 2019, section 3.1): how many tokens are targets, and what stands in the input for one:
-  // `<mask>`, else a random token, else the token itself.
+  // kMaskedPairs (Devlin et al. 2019, section 3.1): how many tokens are targets, and what stands in
+  // the input for one: `<mask>`, else a random token, else the token itself.
   double mask_fraction = 0.15;
   double mask_token_prob = 0.8;
   double random_token_prob = 0.1;
@@ -90,8 +95,9 @@ struct SamplingConfig {
   // kNgram: how often a draw takes an n-gram instead of one token, n uniform in 2..max_ngram.
   double ngram_prob = 0.2;
   int64_t max_ngram = 3;
-  // Objectives without memory (Devlin et al. 2019, released create_pretraining_data.py): the share of samples of a shorter,
-  // uniformly random length, the rest of their slots padding; and how pairs are made.
+  // Objectives without memory (Devlin et al. 2019, released create_pretraining_data.py): the share
+  // of samples of a shorter, uniformly random length, the rest of their slots padding; and how
+  // pairs are made.
   double short_sequence_prob = 0.0;
   PairStyle pairs = PairStyle::kXlnet;
   // kModePairs: shares of samples by TextMode. They sum to 1.
@@ -99,17 +105,21 @@ struct SamplingConfig {
   double seq2seq_share = 1.0 / 3;
   double left_to_right_share = 1.0 / 6;
   double right_to_left_share = 1.0 / 6;
-  // Fine-tuning for generation: how many of a target's tokens are hidden, its [EOS] being one that may be.
+  // Fine-tuning for generation: how many of a target's tokens are hidden, its [EOS] being one that
+  // may be.
   double target_mask_prob = 0.7;
-  // unilmv2 (Bao et al. 2020, algorithm 1), with mask_fraction and num_predict, the most masked tokens: how often a draw takes a
-  // span instead of one token, and the lengths of spans, all alike.
+  // unilmv2 (Bao et al. 2020, algorithm 1), with mask_fraction and num_predict, the most masked
+  // tokens: how often a draw takes a span instead of one token, and the lengths of spans, all
+  // alike.
   double block_span_prob = 0.4;
   int64_t block_min_span = 2;
   int64_t block_max_span = 6;
   KeptOriginals kept_originals = KeptOriginals::kMask;
-  // unilmv2_seq2seq: how often a target token is replaced, by the two probabilities above, where later ones read it.
+  // unilmv2_seq2seq: how often a target token is replaced, by the two probabilities above, where
+  // later ones read it.
   double target_replace_prob = 0.5;
-  // longformer: CLS slots before the text, all of them global, and every n-th slot of the text global too (0: none).
+  // longformer: CLS slots before the text, all of them global, and every n-th slot of the text
+  // global too (0: none).
   int64_t global_classifiers = 1;
   int64_t global_stride = 0;
 
@@ -147,8 +157,8 @@ struct SamplingConfig {
     visit("global_stride", self.global_stride);
   }
 
-  // Targets of a lane and step. kPairs: num_predict. kMaskedPairs, kModePairs: MaskedTargets(seq_len), fewer in a short
-  // sample. Else: seq_len.
+  // Targets of a lane and step. kPairs: num_predict. kMaskedPairs, kModePairs:
+  // MaskedTargets(seq_len), fewer in a short sample. Else: seq_len.
   int64_t NumTargets(SampleKind kind) const;
   // BERT's min(num_predict, max(1, round(mask_fraction * length))), halves rounded to even.
   int64_t MaskedTargets(int64_t length) const;
@@ -205,8 +215,8 @@ struct TextSample {
   std::vector<int32_t> next_tokens;   // [S] kContiguous: the token after each
   std::vector<int32_t>
       segment;  // [S] pairs: 0 reuse, A and its SEP; 1 B and its SEP; 2 CLS. Else 0
-  std::vector<uint8_t>
-      word_starts;  // [S] 1 where the token's piece begins a word, a property of the piece; SEP and CLS: 1
+  std::vector<uint8_t> word_starts;  // [S] 1 where the token's piece begins a word, a property of
+                                     // the piece; SEP and CLS: 1
   // All kinds of pairs:
   TextMode mode = TextMode::kBidirectional;
   int64_t padding =
@@ -215,7 +225,8 @@ struct TextSample {
   std::vector<uint8_t> is_functional;  // [S] SEP and CLS
   std::vector<int32_t> order;  // [S] kPairs: rank of each position inside its own half (0-based)
   bool b_follows_a = false;    // the next-sentence label
-  // kExamples only; all token arrays above are empty, since how parts become a sequence is the objective's business.
+  // kExamples only; all token arrays above are empty, since how parts become a sequence is the
+  // objective's business.
   int64_t example = 0;                      // its number in the dataset
   std::vector<std::vector<int32_t>> parts;  // ids of each text, none of them empty or cut
   int32_t label = -1;                       // class or right choice; -1: not known

@@ -1,7 +1,8 @@
 // Hyperparameters of AdamW, its learning rate schedule and gradient clipping.
 //
-// The defaults are the published XLNet settings where those agree (Yang et al. 2019, appendix A.4, table
-// 8, and the authors' pretraining command); learning rate and warm-up depend on the batch and must be chosen.
+// The defaults are the published XLNet settings where those agree (Yang et al. 2019, appendix A.4,
+// table 8, and the authors' pretraining command); learning rate and warm-up depend on the batch and
+// must be chosen.
 
 #pragma once
 
@@ -33,16 +34,15 @@ struct OptimizerConfig {
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-6;  // added to sqrt(v)
   double weight_decay = 0.01;  // decoupled: w -= lr * weight_decay * w
-  // false: the published optimizer, whose first update is (1 - beta1) / sqrt(1 - beta2) = 3.16 times
-  // the learning rate, which only a long warm-up hides. true: Adam as in Kingma & Ba 2015.
+  // false: the published optimizer, whose first update is (1 - beta1) / sqrt(1 - beta2) = 3.16
+  // times the learning rate, which only a long warm-up hides. true: Adam as in Kingma & Ba 2015.
   bool bias_correction = false;
   double clip_norm = 1.0;  // largest global gradient norm; 0 switches clipping off
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
     visit("learning_rate", self.learning_rate, "peak learning rate; > 0");
-    visit("min_learning_rate_ratio",
-          self.min_learning_rate_ratio,
+    visit("min_learning_rate_ratio", self.min_learning_rate_ratio,
           "last learning rate / peak; 0 to 1");
     visit("warmup_steps", self.warmup_steps, "steps of linear warm-up from 0; >= 0");
     visit("decay", self.decay, "after warm-up: linear, cosine or constant");

@@ -15,13 +15,13 @@ double LearningRate(const OptimizerConfig& config, int64_t train_steps, int64_t 
     return peak * static_cast<double>(step) / static_cast<double>(config.warmup_steps);
   }
   if (config.decay == LearningRateDecay::kConstant) return peak;
-  // A run no longer than its warm-up has no decay phase: it is at the end as soon as warm-up is over.
+  // A run no longer than its warm-up has no decay phase: it is at the end as soon as warm-up is
+  // over.
   const int64_t decay_steps = train_steps - config.warmup_steps;
   const double progress = decay_steps <= 0
                               ? 1.0
-                              : std::min(1.0,
-                                         static_cast<double>(step - config.warmup_steps) /
-                                             static_cast<double>(decay_steps));
+                              : std::min(1.0, static_cast<double>(step - config.warmup_steps) /
+                                                  static_cast<double>(decay_steps));
   const double remaining = config.decay == LearningRateDecay::kLinear
                                ? 1.0 - progress
                                : 0.5 * (1.0 + std::cos(std::numbers::pi * progress));

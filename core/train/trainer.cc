@@ -75,11 +75,13 @@ absl::StatusOr<Trainer::StepOutcome> Trainer::RunStep() {
   ++step_;
   StepOutcome outcome{totals[kStopWishes] > 0};
   const absl::Time trained = absl::Now();
-  // Before the save: a run that dies in between does the step again, and its line in the metrics is complete.
+  // Before the save: a run that dies in between does the step again, and its line in the metrics is
+  // complete.
   if (!outcome.stop) outcome.stop = EvaluateIfDue(metrics);
   const absl::Duration evaluating = absl::Now() - trained;
   metrics.step_ms = MillisecondsSince(started + evaluating) + metrics.ckpt_stall_ms;
-  // Before the save, too: what a checkpoint says is trained must have its line, whenever the run dies.
+  // Before the save, too: what a checkpoint says is trained must have its line, whenever the run
+  // dies.
   Report(metrics);
   if (save_is_due) SaveOrSkip(totals[kSaveRefusals] == 0);
   return outcome;
@@ -132,7 +134,8 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
   metrics.compute_ms = MillisecondsSince(started);
 }
 
-// The optimizer's step, unless the step is not finite or the policy holds it back: then weights and moments stay as they are.
+// The optimizer's step, unless the step is not finite or the policy holds it back: then weights and
+// moments stay as they are.
 absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics& metrics) {
   const absl::Time started = absl::Now();
   dist::StepInfo info;
@@ -141,7 +144,8 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
   metrics.loss = totals[kLossSum] / totals[kDivisor];
   info.is_held_back = anomalies_.HoldsBack(step_ + 1, metrics.loss);
   info.most_norm = anomalies_.MostNorm();
-  // The norm need not wait for what a save still reads, and neither must the host, which waits for the norm.
+  // The norm need not wait for what a save still reads, and neither must the host, which waits for
+  // the norm.
   if (snapshot_copier_ != nullptr)
     info.before_update = [this] { snapshot_copier_->HoldBackUpdates(); };
   state_->optimizer().Step(gradient_, info, state_->weights());
@@ -165,8 +169,8 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
   metrics.lr = info.learning_rate;
   metrics.samples = data::StepDigest{totals[kSamplesHigh], totals[kSamplesLow]}.Hex();
   ANYORDER_RETURN_IF_ERROR(TakeOutcome(metrics));
-  lane_restarts_.DropFull(
-      step_ + 1, objective_->Shape(config_.train.microbatch_lanes).advance, config_.model.mem_len);
+  lane_restarts_.DropFull(step_ + 1, objective_->Shape(config_.train.microbatch_lanes).advance,
+                          config_.model.mem_len);
   metrics.optimizer_ms = MillisecondsSince(started);
   return absl::OkStatus();
 }

@@ -1,7 +1,7 @@
 // A training run: the step loop and what it needs, on one rank of many.
 //
-// All ranks go through every member alike; a rank with a problem of its own carries it to the others in the step's reduction,
-// so that none returns early alone.
+// All ranks go through every member alike; a rank with a problem of its own carries it to the
+// others in the step's reduction, so that none returns early alone.
 
 #pragma once
 
@@ -46,7 +46,8 @@ struct TrainerOptions {
   int64_t incarnation = 0;
   ResumeMode resume = ResumeMode::kAuto;
   bool progress_on_terminal = false;
-  // Of several nodes: this rank's, their number, the ranks on this one, and its service's socket. Empty: the default one.
+  // Of several nodes: this rank's, their number, the ranks on this one, and its service's socket.
+  // Empty: the default one.
   int node = 0;
   int num_nodes = 1;
   int local_ranks = 0;  // 0: all
@@ -58,21 +59,24 @@ struct TrainerOptions {
 
 enum class TrainEnd {
   kFinished,  // all steps are done, the last checkpoint is committed
-  // A signal asked for it; a checkpoint of where it stopped is committed or, after a second signal, staged: the service commits it.
+  // A signal asked for it; a checkpoint of where it stopped is committed or, after a second signal,
+  // staged: the service commits it.
   kStopped,
 };
 
 class Trainer {
  public:
-  // Collective. Opens the dataset, builds the network, finds where to begin and connects to the checkpoint service. Errors are
-  // the same on all ranks. Arguments are borrowed; `watch` may be null.
+  // Collective. Opens the dataset, builds the network, finds where to begin and connects to the
+  // checkpoint service. Errors are the same on all ranks. Arguments are borrowed; `watch` may be
+  // null.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const RunConfig& config,
                                                          const TrainerOptions& options,
                                                          dist::Communicator& communicator,
                                                          dist::CollectiveWatch* watch);
 
-  // Collective. Trains to the last step or until a stop signal, then waits for the last checkpoint. Errors are the same on all
-  // ranks and in the ledger: DataLoss for damaged data; Unavailable if checkpoints come to nothing (config.checkpoint).
+  // Collective. Trains to the last step or until a stop signal, then waits for the last checkpoint.
+  // Errors are the same on all ranks and in the ledger: DataLoss for damaged data; Unavailable if
+  // checkpoints come to nothing (config.checkpoint).
   absl::StatusOr<TrainEnd> Run();
 
  private:
@@ -96,9 +100,7 @@ class Trainer {
     kNumScalars = kShareWeights + kMaxLosses,
   };
 
-  Trainer(const RunConfig& config,
-          const TrainerOptions& options,
-          dist::Communicator& communicator,
+  Trainer(const RunConfig& config, const TrainerOptions& options, dist::Communicator& communicator,
           dist::CollectiveWatch* watch)
       : config_(config),
         options_(options),
@@ -122,13 +124,13 @@ class Trainer {
   absl::StatusOr<StepOutcome> RunStep();
   void ComputeMicrobatches(bool save_is_due, StepMetrics& metrics);
   absl::Status UpdateWeights(absl::Span<const double> totals, StepMetrics& metrics);
-  // What became of the step that the optimizer was asked for last (trainer_anomaly.cc). Not OK ends the run.
+  // What became of the step that the optimizer was asked for last (trainer_anomaly.cc). Not OK ends
+  // the run.
   absl::Status TakeOutcome(StepMetrics& metrics);
   // Of a step that changed no weights: records it and keeps the memory finite. Not OK ends the run.
   absl::Status HoldStepBack(Anomaly anomaly, const StepMetrics& metrics);
   NonfiniteFindings FindNonfinite();
-  std::string DescribeStep(Anomaly anomaly,
-                           const StepMetrics& metrics,
+  std::string DescribeStep(Anomaly anomaly, const StepMetrics& metrics,
                            const std::string& where) const;
   bool EvaluateIfDue(StepMetrics& metrics);
   void SaveOrSkip(bool all_can_save);

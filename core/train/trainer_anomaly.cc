@@ -1,4 +1,5 @@
-// How a Trainer learns what became of a step, and what it does with one that changed no weights (anomaly_policy.h).
+// How a Trainer learns what became of a step, and what it does with one that changed no weights
+// (anomaly_policy.h).
 
 #include <cmath>
 #include <string>
@@ -13,8 +14,9 @@
 
 namespace anyorder {
 
-// The device has decided by itself and is at the update meanwhile, so that what the host does here costs no time of the device's. All
-// that follows, a save most of all, finds the step's outcome taken.
+// The device has decided by itself and is at the update meanwhile, so that what the host does here
+// costs no time of the device's. All that follows, a save most of all, finds the step's outcome
+// taken.
 absl::Status Trainer::TakeOutcome(StepMetrics& metrics) {
   const dist::StepResult update = state_->optimizer().AwaitOutcome();
   metrics.grad_norm = update.grad_norm;
@@ -53,12 +55,9 @@ absl::Status Trainer::HoldStepBack(Anomaly anomaly, const StepMetrics& metrics) 
   }
   if (action == AnomalyAction::kStop) {
     return absl::AbortedError(
-        absl::StrCat(what,
-                     "; stopping (anomaly.on_",
-                     NameOf(anomaly),
+        absl::StrCat(what, "; stopping (anomaly.on_", NameOf(anomaly),
                      "): nothing of it is in a checkpoint; to go on, launch with --set anomaly.on_",
-                     NameOf(anomaly),
-                     "=skip"));
+                     NameOf(anomaly), "=skip"));
   }
   ANYORDER_RETURN_IF_ERROR(anomalies_.CheckProgress(step));
   if (action == AnomalyAction::kRollback) {
@@ -82,24 +81,15 @@ NonfiniteFindings Trainer::FindNonfinite() {
   return findings;
 }
 
-std::string Trainer::DescribeStep(Anomaly anomaly,
-                                  const StepMetrics& metrics,
+std::string Trainer::DescribeStep(Anomaly anomaly, const StepMetrics& metrics,
                                   const std::string& where) const {
   std::string text = absl::StrCat("step ", step_ + 1);
   if (anomaly == Anomaly::kRolledBack) {
     absl::StrAppend(&text, " is held back by a rollback");
   } else if (anomaly == Anomaly::kSpike) {
     const AnomalyState& state = anomalies_.state();
-    absl::StrAppend(&text,
-                    " is a spike: loss ",
-                    metrics.loss,
-                    " (mean ",
-                    state.loss.mean,
-                    "), gradient norm ",
-                    metrics.grad_norm,
-                    " (mean ",
-                    state.grad_norm.mean,
-                    ")");
+    absl::StrAppend(&text, " is a spike: loss ", metrics.loss, " (mean ", state.loss.mean,
+                    "), gradient norm ", metrics.grad_norm, " (mean ", state.grad_norm.mean, ")");
   } else {
     absl::StrAppend(&text, " has a loss or gradient that is not finite");
   }

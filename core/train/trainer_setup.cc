@@ -36,11 +36,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
   ANYORDER_RETURN_IF_ERROR(trainer->CheckSameInputs());
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->FitLocalNetwork()));
   ANYORDER_ASSIGN_OR_RETURN(trainer->held_out_,
-                            HeldOut::Create(config,
-                                            trainer->dataset_->index(),
-                                            communicator,
-                                            *trainer->transformer_,
-                                            *trainer->backend_));
+                            HeldOut::Create(config, trainer->dataset_->index(), communicator,
+                                            *trainer->transformer_, *trainer->backend_));
   ANYORDER_ASSIGN_OR_RETURN(const std::string checkpoint, trainer->AgreeOnCheckpoint());
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->LoadLocalState(checkpoint)));
   ANYORDER_ASSIGN_OR_RETURN(std::vector<HeldBackSteps> rollbacks,
@@ -52,31 +49,19 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->OpenLocalReport(checkpoint)));
 
   const dist::Range leaves = trainer->reducer_->leaves();
-  trainer->loader_ =
-      std::make_unique<data::BatchLoader>(*trainer->sampler_,
-                                          *trainer->objective_,
-                                          data::LoaderOptions{leaves.begin,
-                                                              leaves.end,
-                                                              config.train.microbatch_lanes,
-                                                              trainer->step_,
-                                                              config.train.prefetch_steps});
+  trainer->loader_ = std::make_unique<data::BatchLoader>(
+      *trainer->sampler_, *trainer->objective_,
+      data::LoaderOptions{leaves.begin, leaves.end, config.train.microbatch_lanes, trainer->step_,
+                          config.train.prefetch_steps});
   if (communicator.rank() == 0) {
-    Log(absl::StrCat(communicator.world_size(),
-                     " ranks, ",
-                     device.num_threads,
-                     " threads each, ",
+    Log(absl::StrCat(communicator.world_size(), " ranks, ", device.num_threads, " threads each, ",
                      trainer->backend_->name(),
                      communicator.world_size() > 1
                          ? absl::StrCat(", gradients by ", trainer->transport_->name())
                          : "",
-                     ", ",
-                     trainer->transformer_->layout().num_elements(),
-                     " parameters; ",
-                     checkpoint.empty() ? "starting at" : "resuming after",
-                     " step ",
-                     trainer->step_,
-                     " of ",
-                     config.train.steps,
+                     ", ", trainer->transformer_->layout().num_elements(), " parameters; ",
+                     checkpoint.empty() ? "starting at" : "resuming after", " step ",
+                     trainer->step_, " of ", config.train.steps,
                      trainer->step_ < config.train.steps
                          ? ""
                          : "; nothing is left to train (more: --set train.steps=N "
@@ -102,12 +87,10 @@ absl::Status Trainer::OpenLocalData() {
   ANYORDER_ASSIGN_OR_RETURN(dataset_, data::Dataset::Open(config_.data.shards));
   ANYORDER_ASSIGN_OR_RETURN(objective_,
                             MakeObjective(config_.objective.name, config_.model, config_.sampling));
-  ANYORDER_ASSIGN_OR_RETURN(sampler_,
-                            data::Sampler::Create(*dataset_,
-                                                  config_.sampling,
-                                                  objective_->sample_kind(),
-                                                  static_cast<uint64_t>(config_.train.seed),
-                                                  config_.train.lanes));
+  ANYORDER_ASSIGN_OR_RETURN(
+      sampler_,
+      data::Sampler::Create(*dataset_, config_.sampling, objective_->sample_kind(),
+                            static_cast<uint64_t>(config_.train.seed), config_.train.lanes));
   if (dataset_->examples() != nullptr)
     ANYORDER_RETURN_IF_ERROR(objective_->CheckTask(dataset_->examples()->task()));
   return CheckTaskData(config_, *dataset_, TaskLabels::kRequired);
@@ -121,18 +104,14 @@ absl::Status Trainer::CheckSameInputs() {
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("rank ",
-                     rank,
-                     " has another configuration or dataset than rank 0 (",
-                     all[rank],
-                     " and ",
-                     all[0],
-                     "); all nodes must see the same files"));
+        absl::StrCat("rank ", rank, " has another configuration or dataset than rank 0 (",
+                     all[rank], " and ", all[0], "); all nodes must see the same files"));
   }
   return absl::OkStatus();
 }
 
-// Where a device's memory is too small, the largest microbatch that it has room for is tried out and named.
+// Where a device's memory is too small, the largest microbatch that it has room for is tried out
+// and named.
 absl::Status Trainer::FitLocalNetwork() {
   const absl::Status status = BuildLocalNetwork();
   if (backend_->is_host_memory()) return status;
@@ -143,10 +122,8 @@ absl::Status Trainer::FitLocalNetwork() {
     transformer_.reset();
     backend_->ReleaseReserved();
     absl::StatusOr<std::unique_ptr<Transformer>> smaller =
-        Transformer::Create(config_.model,
-                            static_cast<int64_t>(dataset_->index().vocab_size),
-                            objective_->Shape(lanes),
-                            *backend_);
+        Transformer::Create(config_.model, static_cast<int64_t>(dataset_->index().vocab_size),
+                            objective_->Shape(lanes), *backend_);
     if (!smaller.ok()) return false;
     // Gradient, weights and moments of this rank, if no other shares them.
     constexpr int64_t kBytesPerParameter = 16;
@@ -155,11 +132,10 @@ absl::Status Trainer::FitLocalNetwork() {
 }
 
 absl::Status Trainer::BuildLocalNetwork() {
-  ANYORDER_ASSIGN_OR_RETURN(transformer_,
-                            Transformer::Create(config_.model,
-                                                static_cast<int64_t>(dataset_->index().vocab_size),
-                                                objective_->Shape(config_.train.microbatch_lanes),
-                                                *backend_));
+  ANYORDER_ASSIGN_OR_RETURN(
+      transformer_,
+      Transformer::Create(config_.model, static_cast<int64_t>(dataset_->index().vocab_size),
+                          objective_->Shape(config_.train.microbatch_lanes), *backend_));
   dist::GradientReducerOptions reduction;
   reduction.num_elements = transformer_->layout().num_elements();
   reduction.num_leaves = config_.train.num_microbatches();
@@ -173,20 +149,17 @@ absl::Status Trainer::BuildLocalNetwork() {
   ANYORDER_ASSIGN_OR_RETURN(gradient_memory_,
                             backend_->Allocate(owned * static_cast<int64_t>(sizeof(float))));
   gradient_ = TensorView(static_cast<float*>(gradient_memory_->data()), {owned});
-  replica_check_ = std::make_unique<ReplicaCheck>(
-      config_.dist.replica_check_every, transformer_->layout(), communicator_, *backend_);
+  replica_check_ = std::make_unique<ReplicaCheck>(config_.dist.replica_check_every,
+                                                  transformer_->layout(), communicator_, *backend_);
   ANYORDER_RETURN_IF_ERROR(replica_check_->Allocate());
   const int64_t lanes = config_.train.microbatch_lanes;
   const dist::Range leaves = reducer_->leaves();
   ANYORDER_ASSIGN_OR_RETURN(
       finder_, NonfiniteFinder::Create(*backend_, reduction.num_elements, lanes, leaves));
-  ANYORDER_ASSIGN_OR_RETURN(state_,
-                            TrainingState::Create(config_,
-                                                  transformer_->layout(),
-                                                  {leaves.begin * lanes, leaves.end * lanes},
-                                                  communicator_,
-                                                  *backend_,
-                                                  transport_.get()));
+  ANYORDER_ASSIGN_OR_RETURN(
+      state_, TrainingState::Create(config_, transformer_->layout(),
+                                    {leaves.begin * lanes, leaves.end * lanes}, communicator_,
+                                    *backend_, transport_.get()));
   return absl::OkStatus();
 }
 
@@ -222,15 +195,13 @@ absl::Status Trainer::LoadLocalState(const std::string& directory) {
 // Over the drawn weights, of which only those remain that the other run has not.
 absl::Status Trainer::LoadOtherRunsWeights() {
   ANYORDER_ASSIGN_OR_RETURN(const WarmStart plan,
-                            PlanWarmStart(config_.train.init_from,
-                                          config_,
-                                          transformer_->layout(),
+                            PlanWarmStart(config_.train.init_from, config_, transformer_->layout(),
                                           dataset_->index().tokenizer_digest));
   const dist::Range owned = state_->optimizer().owned();
   ANYORDER_RETURN_IF_ERROR(EditInPieces(
       state_->optimizer().master(), *backend_, [&](int64_t begin, int64_t end, void* data) {
-        return ReadWarmStart(
-            plan, owned.begin + begin, owned.begin + end, static_cast<float*>(data));
+        return ReadWarmStart(plan, owned.begin + begin, owned.begin + end,
+                             static_cast<float*>(data));
       }));
   warm_start_ = plan.Description();
   if (communicator_.rank() == 0) Log(absl::StrCat("beginning with ", warm_start_));

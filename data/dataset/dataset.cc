@@ -27,11 +27,11 @@ absl::Status UnpackBits(const CheckedArray& bits, uint64_t begin, uint64_t end, 
   return absl::OkStatus();
 }
 
-// Fills out[i] with element begin + i and `largest` with the largest of them; memcpy because dataset.json may give an
-// unaligned offset.
+// Fills out[i] with element begin + i and `largest` with the largest of them; memcpy because
+// dataset.json may give an unaligned offset.
 template <typename Element>
-absl::Status Widen(
-    const CheckedArray& array, uint64_t begin, uint64_t end, int32_t* out, uint64_t* largest) {
+absl::Status Widen(const CheckedArray& array, uint64_t begin, uint64_t end, int32_t* out,
+                   uint64_t* largest) {
   ANYORDER_ASSIGN_OR_RETURN(const uint8_t* const bytes,
                             array.Bytes(begin * sizeof(Element), end * sizeof(Element)));
   Element most = 0;
@@ -53,33 +53,25 @@ absl::Status CheckDigest(const std::string& path, const std::string& expected) {
   }
   ANYORDER_ASSIGN_OR_RETURN(const Digest128 digest, found);
   if (digest.Hex() == expected) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("'",
-                                          path,
-                                          "' has digest ",
-                                          digest.Hex(),
-                                          " but dataset.json says ",
-                                          expected,
+  return absl::DataLossError(absl::StrCat("'", path, "' has digest ", digest.Hex(),
+                                          " but dataset.json says ", expected,
                                           "; restore it or prepare the data again"));
 }
 
-// The parts of `file` that no chunk's checksum guards against what dataset.json says: HDF5's own structures, which nothing
-// here parses but other tools do, the attributes, which are other ones in any other file, and the checksums.
-absl::Status CheckMetadata(const MappedFile& file,
-                           const DatasetFile& entry,
+// The parts of `file` that no chunk's checksum guards against what dataset.json says: HDF5's own
+// structures, which nothing here parses but other tools do, the attributes, which are other ones in
+// any other file, and the checksums.
+absl::Status CheckMetadata(const MappedFile& file, const DatasetFile& entry,
                            std::initializer_list<const CheckedArray*> arrays) {
   std::vector<ByteRange> guarded;
   for (const CheckedArray* array : arrays)
     guarded.push_back(array->range());
   const std::string found = DigestOutside(file.bytes(), std::move(guarded)).Hex();
   if (found == entry.metadata_digest) return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrCat("'",
-                   file.path(),
-                   "' is damaged, or a file of another dataset: its metadata have digest ",
-                   found,
-                   " but dataset.json says ",
-                   entry.metadata_digest,
-                   "; restore it or prepare the data again"));
+  return absl::DataLossError(absl::StrCat(
+      "'", file.path(), "' is damaged, or a file of another dataset: its metadata have digest ",
+      found, " but dataset.json says ", entry.metadata_digest,
+      "; restore it or prepare the data again"));
 }
 
 absl::Status VerifyArray(const CheckedArray& array) {
@@ -128,15 +120,11 @@ absl::Status Dataset::OpenShard(size_t shard_index) {
   const DatasetFile& entry = index_.shards[shard_index];
   const std::string path = absl::StrCat(directory_, "/", entry.file);
   ANYORDER_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path, entry.bytes));
-  // A file has a byte for each token at least; so no size below can wrap, whatever dataset.json says.
+  // A file has a byte for each token at least; so no size below can wrap, whatever dataset.json
+  // says.
   if (entry.num_tokens > file.size()) {
     return absl::DataLossError(
-        absl::StrCat("'",
-                     path,
-                     "' has ",
-                     file.size(),
-                     " bytes, too few for the ",
-                     entry.num_tokens,
+        absl::StrCat("'", path, "' has ", file.size(), " bytes, too few for the ", entry.num_tokens,
                      " tokens that dataset.json tells of; prepare the data again"));
   }
   const auto open_array = [&](const char* name, uint64_t bytes) {
@@ -163,8 +151,8 @@ absl::Status Dataset::OpenLanes() {
   const std::string path = absl::StrCat(directory_, "/", index_.lanes.file);
   ANYORDER_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path, index_.lanes.bytes));
   const auto open_table = [&](const char* name) {
-    return CheckedArray::Open(
-        file, index_.lanes.arrays, name, 2 * sizeof(uint64_t) * index_.num_lane_cells);
+    return CheckedArray::Open(file, index_.lanes.arrays, name,
+                              2 * sizeof(uint64_t) * index_.num_lane_cells);
   };
   ANYORDER_ASSIGN_OR_RETURN(CheckedArray forward, open_table(kLanesForward));
   ANYORDER_ASSIGN_OR_RETURN(CheckedArray backward, open_table(kLanesBackward));
@@ -199,43 +187,34 @@ absl::Status Dataset::ReadTokens(int64_t begin, int64_t end, int32_t* out) const
                 : Widen<uint32_t>(shard.tokens, from, to, out + offset, &largest));
         if (largest < index_.vocab_size) return absl::OkStatus();
         // An id is a row of the embedding table: one outside would be read from other memory.
-        return absl::DataLossError(absl::StrCat("'",
-                                                shard.file.path(),
-                                                "' tokens ",
-                                                from,
-                                                " to ",
-                                                to - 1,
-                                                " hold id ",
-                                                largest,
-                                                " but the vocabulary has ",
-                                                index_.vocab_size,
-                                                "; prepare the data again"));
+        return absl::DataLossError(absl::StrCat(
+            "'", shard.file.path(), "' tokens ", from, " to ", to - 1, " hold id ", largest,
+            " but the vocabulary has ", index_.vocab_size, "; prepare the data again"));
       });
 }
 
 absl::Status Dataset::ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const {
-  return ForEachShard(
-      begin, end, [&](const Shard& shard, int64_t from, int64_t to, int64_t offset) {
-        return UnpackBits(shard.sentence_flags, from, to, out + offset);
-      });
+  return ForEachShard(begin, end,
+                      [&](const Shard& shard, int64_t from, int64_t to, int64_t offset) {
+                        return UnpackBits(shard.sentence_flags, from, to, out + offset);
+                      });
 }
 
 absl::Status Dataset::ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const {
-  return ForEachShard(
-      begin, end, [&](const Shard& shard, int64_t from, int64_t to, int64_t offset) {
-        return UnpackBits(shard.word_starts, from, to, out + offset);
-      });
+  return ForEachShard(begin, end,
+                      [&](const Shard& shard, int64_t from, int64_t to, int64_t offset) {
+                        return UnpackBits(shard.word_starts, from, to, out + offset);
+                      });
 }
 
 absl::Status Dataset::ReadDocumentStarts(int64_t begin, int64_t end, uint8_t* out) const {
-  return ForEachShard(
-      begin, end, [&](const Shard& shard, int64_t from, int64_t to, int64_t offset) {
-        return UnpackBits(shard.document_starts, from, to, out + offset);
-      });
+  return ForEachShard(begin, end,
+                      [&](const Shard& shard, int64_t from, int64_t to, int64_t offset) {
+                        return UnpackBits(shard.document_starts, from, to, out + offset);
+                      });
 }
 
-absl::StatusOr<LaneRange> Dataset::ReadLaneRange(int64_t stream,
-                                                 int64_t num_streams,
+absl::StatusOr<LaneRange> Dataset::ReadLaneRange(int64_t stream, int64_t num_streams,
                                                  bool backward) const {
   ANYORDER_CHECK(stream >= 0 && stream < num_streams) << stream << " of " << num_streams;
   const auto num_cells = static_cast<int64_t>(index_.num_lane_cells);
@@ -243,8 +222,8 @@ absl::StatusOr<LaneRange> Dataset::ReadLaneRange(int64_t stream,
   const int64_t end_cell = (stream + 1) * num_cells / num_streams;
   if (first_cell == end_cell) return LaneRange{};
   const CheckedArray& table = backward ? lanes_->backward : lanes_->forward;
-  uint64_t first
-      [2];  // {begin, end} of the stream's first cell in the table's own order, and of its last
+  uint64_t first[2];  // {begin, end} of the stream's first cell in the table's own order, and of
+                      // its last
   uint64_t last[2];
   for (auto& [cell, row] : {std::pair{first_cell, first}, std::pair{end_cell - 1, last}}) {
     ANYORDER_ASSIGN_OR_RETURN(const uint8_t* const bytes,
@@ -255,20 +234,9 @@ absl::StatusOr<LaneRange> Dataset::ReadLaneRange(int64_t stream,
   const LaneRange range = {.begin = static_cast<int64_t>(backward ? last[0] : first[0]),
                            .end = static_cast<int64_t>(backward ? first[1] : last[1])};
   if (range.begin < 0 || range.begin > range.end || range.end > num_tokens()) {
-    return absl::DataLossError(absl::StrCat("'",
-                                            directory_,
-                                            "/",
-                                            index_.lanes.file,
-                                            "' cells ",
-                                            first_cell,
-                                            " to ",
-                                            end_cell - 1,
-                                            " hold tokens ",
-                                            range.begin,
-                                            " to ",
-                                            range.end,
-                                            " of ",
-                                            num_tokens(),
+    return absl::DataLossError(absl::StrCat("'", directory_, "/", index_.lanes.file, "' cells ",
+                                            first_cell, " to ", end_cell - 1, " hold tokens ",
+                                            range.begin, " to ", range.end, " of ", num_tokens(),
                                             "; prepare the data again"));
   }
   return range;
@@ -276,10 +244,8 @@ absl::StatusOr<LaneRange> Dataset::ReadLaneRange(int64_t stream,
 
 absl::Status Dataset::Verify() const {
   for (size_t i = 0; i < shards_.size(); ++i) {
-    for (const CheckedArray* array : {&shards_[i]->tokens,
-                                      &shards_[i]->sentence_flags,
-                                      &shards_[i]->document_starts,
-                                      &shards_[i]->word_starts}) {
+    for (const CheckedArray* array : {&shards_[i]->tokens, &shards_[i]->sentence_flags,
+                                      &shards_[i]->document_starts, &shards_[i]->word_starts}) {
       ANYORDER_RETURN_IF_ERROR(VerifyArray(*array));
     }
     ANYORDER_RETURN_IF_ERROR(CheckDigest(shards_[i]->file.path(), index_.shards[i].digest));

@@ -1,8 +1,9 @@
-// A prepared dataset (FORMAT.md), open for reading: one logical stream of tokens over many mapped shards.
+// A prepared dataset (FORMAT.md), open for reading: one logical stream of tokens over many mapped
+// shards.
 //
-// Opening checks that the directory is complete and that every shard belongs to it. The bytes themselves are
-// checked chunk by chunk, each once, before the first value in it is handed out; so no run trains on damaged
-// data, and starting does not read the whole corpus.
+// Opening checks that the directory is complete and that every shard belongs to it. The bytes
+// themselves are checked chunk by chunk, each once, before the first value in it is handed out; so
+// no run trains on damaged data, and starting does not read the whole corpus.
 
 #pragma once
 
@@ -47,8 +48,7 @@ class Dataset : public TextSource {
   absl::Status ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const override;
   // 1 at the first token of each document.
   absl::Status ReadDocumentStarts(int64_t begin, int64_t end, uint8_t* out) const;
-  absl::StatusOr<LaneRange> ReadLaneRange(int64_t stream,
-                                          int64_t num_streams,
+  absl::StatusOr<LaneRange> ReadLaneRange(int64_t stream, int64_t num_streams,
                                           bool backward) const override;
   // The labelled examples that the text is, null for plain text.
   const StoredExamples* examples() const override { return examples_.get(); }
@@ -64,8 +64,8 @@ class Dataset : public TextSource {
   absl::Status OpenTokenizer() const;
   absl::Status OpenShard(size_t shard_index);
   absl::Status OpenLanes();
-  // Calls read(shard, begin, end, offset) for the part of [begin, end) in each shard; begin and end then count from the
-  // shard's first token, and offset is where the part begins in [begin, end).
+  // Calls read(shard, begin, end, offset) for the part of [begin, end) in each shard; begin and end
+  // then count from the shard's first token, and offset is where the part begins in [begin, end).
   template <typename Read>
   absl::Status ForEachShard(int64_t begin, int64_t end, Read read) const;
 

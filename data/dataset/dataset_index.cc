@@ -17,15 +17,9 @@ namespace {
 using Json = nlohmann::json;  // std::map inside: keys come out sorted, which dataset_digest needs
 
 constexpr std::pair<const char*, int32_t VocabIds::*> kVocabIdFields[] = {
-    {"unk", &VocabIds::unk},
-    {"bos", &VocabIds::bos},
-    {"eos", &VocabIds::eos},
-    {"cls", &VocabIds::cls},
-    {"sep", &VocabIds::sep},
-    {"pad", &VocabIds::pad},
-    {"mask", &VocabIds::mask},
-    {"eod", &VocabIds::eod},
-    {"eop", &VocabIds::eop},
+    {"unk", &VocabIds::unk},   {"bos", &VocabIds::bos}, {"eos", &VocabIds::eos},
+    {"cls", &VocabIds::cls},   {"sep", &VocabIds::sep}, {"pad", &VocabIds::pad},
+    {"mask", &VocabIds::mask}, {"eod", &VocabIds::eod}, {"eop", &VocabIds::eop},
 };
 
 constexpr std::pair<const char*, uint64_t DatasetIndex::*> kIntegerFields[] = {
@@ -224,12 +218,8 @@ std::string FindInconsistency(const DatasetIndex& index) {
                          index.examples->num_examples > index.examples->num_parts ||
                          index.examples->num_parts > index.num_tokens ||
                          index.examples->num_parts > uint64_t{1} << 31)) {
-    return absl::StrCat("examples: ",
-                        index.examples->num_examples,
-                        " of ",
-                        index.examples->num_parts,
-                        " parts do not fit ",
-                        index.num_tokens,
+    return absl::StrCat("examples: ", index.examples->num_examples, " of ",
+                        index.examples->num_parts, " parts do not fit ", index.num_tokens,
                         " tokens");
   }
   return "";
@@ -260,19 +250,12 @@ absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory) {
   if (!root.is_object()) return damaged("not a JSON object");
   if (root.value("format", Json()) != kFormatName) return damaged("not an anyorder dataset");
   if (root.value("format_version", Json()) != kFormatVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("'",
-                     path,
-                     "' has format version ",
-                     root.value("format_version", Json()).dump(),
-                     ", this program reads ",
-                     kFormatVersion,
-                     "; prepare the same text again: anyorder-prep --input TEXT "
-                     "--output NEW-FOLDER --vocab '",
-                     directory,
-                     "/",
-                     kTokenizerFile,
-                     "', with the options that stand under \"settings\""));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "'", path, "' has format version ", root.value("format_version", Json()).dump(),
+        ", this program reads ", kFormatVersion,
+        "; prepare the same text again: anyorder-prep --input TEXT "
+        "--output NEW-FOLDER --vocab '",
+        directory, "/", kTokenizerFile, "', with the options that stand under \"settings\""));
   }
   DatasetIndex index;
   const std::string bad = ReadMembers(root, index);

@@ -29,8 +29,8 @@ struct VocabIds {
   friend bool operator==(const VocabIds&, const VocabIds&) = default;
 };
 
-// One file of the dataset. first_token and num_tokens are 0 for files that hold no tokens; arrays and metadata_digest are
-// empty for files other than HDF5.
+// One file of the dataset. first_token and num_tokens are 0 for files that hold no tokens; arrays
+// and metadata_digest are empty for files other than HDF5.
 struct DatasetFile {
   std::string file;  // name inside the directory
   uint64_t first_token = 0;

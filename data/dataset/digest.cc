@@ -25,10 +25,7 @@ Digest128 FromXxh(XXH128_hash_t hash) {
 
 std::string Digest128::Hex() const {
   char text[33];
-  std::snprintf(text,
-                sizeof text,
-                "%016llx%016llx",
-                static_cast<unsigned long long>(hi),
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(hi),
                 static_cast<unsigned long long>(lo));
   return text;
 }
@@ -58,9 +55,8 @@ Digest128 StreamingDigest::Value() const {
 }
 
 Digest128 DigestOutside(absl::string_view file, std::vector<ByteRange> holes) {
-  std::sort(holes.begin(), holes.end(), [](const ByteRange& a, const ByteRange& b) {
-    return a.offset < b.offset;
-  });
+  std::sort(holes.begin(), holes.end(),
+            [](const ByteRange& a, const ByteRange& b) { return a.offset < b.offset; });
   StreamingDigest digest;
   uint64_t at = 0;
   for (const ByteRange& hole : holes) {

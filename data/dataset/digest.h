@@ -52,7 +52,8 @@ struct ByteRange {
   uint64_t bytes = 0;
 };
 
-// DigestOf what of `file` lies outside `holes`, which may come in any order, overlap, and reach past the end.
+// DigestOf what of `file` lies outside `holes`, which may come in any order, overlap, and reach
+// past the end.
 Digest128 DigestOutside(absl::string_view file, std::vector<ByteRange> holes);
 
 // DigestOf the file's content. Errors: those of open and read.

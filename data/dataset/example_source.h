@@ -1,4 +1,5 @@
-// The labelled examples that ExampleSampler draws from. StoredExamples implements it over a dataset; tests over vectors.
+// The labelled examples that ExampleSampler draws from. StoredExamples implements it over a
+// dataset; tests over vectors.
 
 #pragma once
 
@@ -23,11 +24,13 @@ class ExampleSource {
   virtual ExampleTask task() const = 0;
   // In [1, 2^31).
   virtual int64_t num_examples() const = 0;
-  // Labels are below this; 0 for tasks without classes. Of kMultipleChoice: the most choices of an example.
+  // Labels are below this; 0 for tasks without classes. Of kMultipleChoice: the most choices of an
+  // example.
   virtual int64_t num_classes() const = 0;
   virtual VocabularyIds vocabulary() const = 0;
 
-  // REQUIRES 0 <= example < num_examples(). Thread-safe. DataLoss if the stored bytes fail their checksum.
+  // REQUIRES 0 <= example < num_examples(). Thread-safe. DataLoss if the stored bytes fail their
+  // checksum.
   virtual absl::StatusOr<Example> ReadExample(int64_t example) const = 0;
 };
 

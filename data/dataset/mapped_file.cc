@@ -75,35 +75,24 @@ CheckedArray::CheckedArray(const MappedFile& file, std::string name, const ByteR
 
 absl::StatusOr<CheckedArray> CheckedArray::Open(const MappedFile& file,
                                                 const std::map<std::string, uint64_t>& offsets,
-                                                const std::string& name,
-                                                uint64_t size) {
+                                                const std::string& name, uint64_t size) {
   const auto locate = [&](const std::string& array, uint64_t bytes) -> absl::StatusOr<ByteRange> {
     const auto found = offsets.find(array);
     if (found == offsets.end()) {
-      return absl::DataLossError(absl::StrCat(
-          "dataset.json does not say where '", array, "' is in '", file.path(), "'", kAdvice));
+      return absl::DataLossError(absl::StrCat("dataset.json does not say where '", array,
+                                              "' is in '", file.path(), "'", kAdvice));
     }
     const uint64_t offset = found->second;
     if (bytes > file.size() || offset > file.size() - bytes) {
-      return absl::DataLossError(absl::StrCat("'",
-                                              file.path(),
-                                              "' has ",
-                                              file.size(),
-                                              " bytes, too few for the ",
-                                              bytes,
-                                              " of '",
-                                              array,
-                                              "' at byte ",
-                                              offset,
-                                              " that dataset.json tells of",
-                                              kAdvice));
+      return absl::DataLossError(absl::StrCat(
+          "'", file.path(), "' has ", file.size(), " bytes, too few for the ", bytes, " of '",
+          array, "' at byte ", offset, " that dataset.json tells of", kAdvice));
     }
     return ByteRange{.offset = offset, .bytes = bytes};
   };
   ANYORDER_ASSIGN_OR_RETURN(const ByteRange range, locate(name, size));
-  ANYORDER_ASSIGN_OR_RETURN(
-      const ByteRange sums,
-      locate(absl::StrCat(kChecksumsGroup, "/", name), sizeof(uint32_t) * NumChunks(size)));
+  ANYORDER_ASSIGN_OR_RETURN(const ByteRange sums, locate(absl::StrCat(kChecksumsGroup, "/", name),
+                                                         sizeof(uint32_t) * NumChunks(size)));
   CheckedArray array(file, name, range);
   if (sums.bytes > 0) std::memcpy(array.checksums_.data(), file.data() + sums.offset, sums.bytes);
   return array;
@@ -123,17 +112,10 @@ absl::Status CheckedArray::VerifyChunk(uint64_t chunk) const {
   const uint64_t begin = chunk * kChunkBytes;
   const uint32_t sum = Crc32c(data_ + begin, std::min(kChunkBytes, size_bytes() - begin));
   if (sum != checksums_[chunk]) {
-    return absl::DataLossError(absl::StrCat("'",
-                                            path_,
-                                            "' dataset '",
-                                            name_,
-                                            "' chunk ",
-                                            chunk,
-                                            ": CRC32C is 0x",
-                                            absl::Hex(sum, absl::kZeroPad8),
-                                            ", stored 0x",
-                                            absl::Hex(checksums_[chunk], absl::kZeroPad8),
-                                            kAdvice));
+    return absl::DataLossError(
+        absl::StrCat("'", path_, "' dataset '", name_, "' chunk ", chunk, ": CRC32C is 0x",
+                     absl::Hex(sum, absl::kZeroPad8), ", stored 0x",
+                     absl::Hex(checksums_[chunk], absl::kZeroPad8), kAdvice));
   }
   // The bytes are read-only and were there before; nothing is published by this flag.
   verified_[chunk].store(1, std::memory_order_relaxed);

@@ -1,4 +1,5 @@
-// A dataset's file mapped into memory, and arrays in it whose bytes are checked before they are used.
+// A dataset's file mapped into memory, and arrays in it whose bytes are checked before they are
+// used.
 
 #pragma once
 
@@ -40,15 +41,15 @@ class MappedFile {
   std::string path_;
 };
 
-// One array of a mapped file. Every chunk is compared with its CRC32C when it is first touched, once.
+// One array of a mapped file. Every chunk is compared with its CRC32C when it is first touched,
+// once.
 class CheckedArray {
  public:
-  // The array of `size` bytes that begins at offsets[name], and its checksums. The mapping must outlive it. Errors:
-  // DataLoss if `offsets` lacks either, or the file does not reach so far.
+  // The array of `size` bytes that begins at offsets[name], and its checksums. The mapping must
+  // outlive it. Errors: DataLoss if `offsets` lacks either, or the file does not reach so far.
   static absl::StatusOr<CheckedArray> Open(const MappedFile& file,
                                            const std::map<std::string, uint64_t>& offsets,
-                                           const std::string& name,
-                                           uint64_t size);
+                                           const std::string& name, uint64_t size);
 
   // Bytes [begin, end), verified. Thread-safe. DataLoss names file, dataset and chunk.
   absl::StatusOr<const uint8_t*> Bytes(uint64_t begin, uint64_t end) const;

@@ -55,21 +55,13 @@ absl::StatusOr<std::unique_ptr<StoredExamples>> StoredExamples::Open(const std::
   const std::string path = absl::StrCat(directory, "/", entry.table.file);
   ANYORDER_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path, entry.table.bytes));
   if (file.size() != ExampleTableBytes(entry.num_examples, entry.num_parts)) {
-    return absl::DataLossError(absl::StrCat("'",
-                                            path,
-                                            "' has ",
-                                            file.size(),
-                                            " bytes, but ",
-                                            entry.num_examples,
-                                            " examples of ",
-                                            entry.num_parts,
-                                            " parts take ",
-                                            ExampleTableBytes(entry.num_examples, entry.num_parts),
-                                            "; prepare the data again"));
+    return absl::DataLossError(absl::StrCat(
+        "'", path, "' has ", file.size(), " bytes, but ", entry.num_examples, " examples of ",
+        entry.num_parts, " parts take ", ExampleTableBytes(entry.num_examples, entry.num_parts),
+        "; prepare the data again"));
   }
   if (DigestOf(file.bytes()).Hex() != entry.table.digest) {
-    return absl::DataLossError(absl::StrCat("'",
-                                            path,
+    return absl::DataLossError(absl::StrCat("'", path,
                                             "' is damaged: its digest is not that of dataset.json; "
                                             "restore it or prepare the data again"));
   }
@@ -86,20 +78,17 @@ int32_t StoredExamples::LabelOf(int64_t example) const {
   return At<int32_t>(labels_, static_cast<uint64_t>(example));
 }
 
-// Example after example, so that every part is looked at once, and the tokens of each come after those of the one before.
+// Example after example, so that every part is looked at once, and the tokens of each come after
+// those of the one before.
 absl::Status StoredExamples::Check() {
   const ExamplesEntry& entry = *index_.examples;
   std::vector<std::string> names = entry.classes;
   std::sort(names.begin(), names.end());
   const bool has_twins = std::adjacent_find(names.begin(), names.end()) != names.end();
   if (has_twins || (!HasClasses(entry.task) && !names.empty())) {
-    return absl::DataLossError(absl::StrCat("'",
-                                            file_.path(),
-                                            "' has ",
-                                            names.size(),
-                                            " class names, which cannot be those of ",
-                                            ExampleTaskName(entry.task),
-                                            "; prepare the data again"));
+    return absl::DataLossError(absl::StrCat(
+        "'", file_.path(), "' has ", names.size(), " class names, which cannot be those of ",
+        ExampleTaskName(entry.task), "; prepare the data again"));
   }
   num_classes_ = static_cast<int64_t>(entry.classes.size());
   if (FirstPart(0) != 0 || FirstPart(num_examples()) != entry.num_parts) {
@@ -114,20 +103,14 @@ absl::Status StoredExamples::Check() {
 absl::Status StoredExamples::CheckExample(int64_t example) {
   const ExamplesEntry& entry = *index_.examples;
   const auto bad = [&](const std::string& why) {
-    return absl::DataLossError(absl::StrCat(
-        "'", file_.path(), "' example ", example, " ", why, "; prepare the data again"));
+    return absl::DataLossError(absl::StrCat("'", file_.path(), "' example ", example, " ", why,
+                                            "; prepare the data again"));
   };
   const uint64_t first = FirstPart(example);
   const uint64_t end = FirstPart(example + 1);
   if (end < first || end > entry.num_parts || !IsPartCount(entry.task, end - first)) {
-    return bad(absl::StrCat("has parts ",
-                            first,
-                            " to ",
-                            end,
-                            " of ",
-                            entry.num_parts,
-                            ", which is not ",
-                            ExampleTaskName(entry.task)));
+    return bad(absl::StrCat("has parts ", first, " to ", end, " of ", entry.num_parts,
+                            ", which is not ", ExampleTaskName(entry.task)));
   }
   for (uint64_t part = first; part < end; ++part) {
     const auto begin = At<uint64_t>(part_begins_, part);
@@ -153,12 +136,8 @@ absl::Status StoredExamples::CheckExample(int64_t example) {
 }
 
 VocabularyIds StoredExamples::vocabulary() const {
-  return {text_.separator_id(),
-          text_.class_id(),
-          text_.mask_id(),
-          text_.vocab_size(),
-          index_.vocab_ids.bos,
-          index_.vocab_ids.eos};
+  return {text_.separator_id(), text_.class_id(),     text_.mask_id(),
+          text_.vocab_size(),   index_.vocab_ids.bos, index_.vocab_ids.eos};
 }
 
 absl::StatusOr<Example> StoredExamples::ReadExample(int64_t example) const {

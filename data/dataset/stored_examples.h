@@ -1,4 +1,5 @@
-// The table of a dataset's labelled examples (FORMAT.md, "examples.bin"): which tokens of the stream each one is, and its label.
+// The table of a dataset's labelled examples (FORMAT.md, "examples.bin"): which tokens of the
+// stream each one is, and its label.
 
 #pragma once
 
@@ -18,8 +19,9 @@ namespace anyorder::data {
 
 class StoredExamples : public ExampleSource {
  public:
-  // Maps DIRECTORY/examples.bin and checks all of it: 12 bytes a part and 12 an example. Both references must outlive it.
-  // DataLoss for a file that is missing, of another length or digest, or says what cannot be, whoever wrote it. REQUIRES index.examples.
+  // Maps DIRECTORY/examples.bin and checks all of it: 12 bytes a part and 12 an example. Both
+  // references must outlive it. DataLoss for a file that is missing, of another length or digest,
+  // or says what cannot be, whoever wrote it. REQUIRES index.examples.
   static absl::StatusOr<std::unique_ptr<StoredExamples>> Open(const std::string& directory,
                                                               const DatasetIndex& index,
                                                               const TextSource& text);

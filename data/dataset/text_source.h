@@ -1,5 +1,5 @@
-// The text that samplers read: one logical stream of tokens with two bits each. Dataset implements it over
-// shards; tests implement it over vectors.
+// The text that samplers read: one logical stream of tokens with two bits each. Dataset implements
+// it over shards; tests implement it over vectors.
 
 #pragma once
 
@@ -28,18 +28,17 @@ class TextSource {
   virtual int32_t mask_id() const = 0;       // <mask>
   virtual int64_t vocab_size() const = 0;
 
-  // Each fills out[0, end - begin) from stream positions [begin, end). REQUIRES 0 <= begin <= end <=
-  // num_tokens(). Thread-safe. DataLoss if the stored bytes fail their checksum.
+  // Each fills out[0, end - begin) from stream positions [begin, end). REQUIRES 0 <= begin <= end
+  // <= num_tokens(). Thread-safe. DataLoss if the stored bytes fail their checksum.
   virtual absl::Status ReadTokens(int64_t begin, int64_t end, int32_t* out) const = 0;
   // The flag is constant within a sentence and differs between neighbouring sentences.
   virtual absl::Status ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const = 0;
   // 1 where the token's piece begins a word (a property of the piece, not of its place).
   virtual absl::Status ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const = 0;
 
-  // What stream `stream` of `num_streams` holds, by the lane table of that direction. Empty if the corpus has
-  // fewer cells than num_streams. REQUIRES 0 <= stream < num_streams.
-  virtual absl::StatusOr<LaneRange> ReadLaneRange(int64_t stream,
-                                                  int64_t num_streams,
+  // What stream `stream` of `num_streams` holds, by the lane table of that direction. Empty if the
+  // corpus has fewer cells than num_streams. REQUIRES 0 <= stream < num_streams.
+  virtual absl::StatusOr<LaneRange> ReadLaneRange(int64_t stream, int64_t num_streams,
                                                   bool backward) const = 0;
 
   // What the text consists of, if it is labelled examples (example_source.h); null for plain text.

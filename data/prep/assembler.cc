@@ -106,8 +106,7 @@ void AddCounts(const UnitCounts& counts, UnitCounts& totals) {
     totals.verdicts[i] += counts.verdicts[i];
 }
 
-absl::Status CopySentences(absl::Span<const char> stored,
-                           uint64_t token_bytes,
+absl::Status CopySentences(absl::Span<const char> stored, uint64_t token_bytes,
                            ShardWriter& shards) {
   while (!stored.empty()) {
     uint32_t count = 0;
@@ -178,9 +177,8 @@ absl::StatusOr<DatasetIndex> WriteDataset(const std::vector<std::string>& unit_p
   if (needs_end) ANYORDER_RETURN_IF_ERROR(shards.EndDocument());
   ANYORDER_ASSIGN_OR_RETURN(index.shards, shards.Finish());
   index.num_lane_cells = NumLaneCells(index.num_tokens);
-  ANYORDER_ASSIGN_OR_RETURN(
-      index.lanes,
-      WriteLanes(output.directory, index.num_tokens, index.tokenizer_digest, index.corpus_digest));
+  ANYORDER_ASSIGN_OR_RETURN(index.lanes, WriteLanes(output.directory, index.num_tokens,
+                                                    index.tokenizer_digest, index.corpus_digest));
   return index;
 }
 

@@ -45,7 +45,6 @@ struct AssemblyOutput {
 // tokens, shards, lanes, vocabulary.
 absl::StatusOr<DatasetIndex> WriteDataset(const std::vector<std::string>& unit_paths,
                                           const AssemblyDecisions& decisions,
-                                          const Tokenizer& tokenizer,
-                                          const AssemblyOutput& output);
+                                          const Tokenizer& tokenizer, const AssemblyOutput& output);
 
 }  // namespace anyorder::data

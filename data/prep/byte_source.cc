@@ -20,8 +20,8 @@ namespace {
 constexpr size_t kStoredBufferBytes = 256 << 10;
 
 absl::Status Damaged(const std::string& path, absl::string_view what, absl::string_view detail) {
-  return absl::DataLossError(absl::StrCat(
-      "'", path, "' is ", what, " (", detail, "); fetch it again or leave it out of --input"));
+  return absl::DataLossError(absl::StrCat("'", path, "' is ", what, " (", detail,
+                                          "); fetch it again or leave it out of --input"));
 }
 
 class PlainSource : public ByteSource {
@@ -143,8 +143,7 @@ class ZstdSource : public CompressedSource {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenByteSource(const std::string& path,
-                                                           Compression compression,
-                                                           uint64_t begin,
+                                                           Compression compression, uint64_t begin,
                                                            uint64_t end) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return ErrnoStatus("open", path);

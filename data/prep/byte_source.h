@@ -30,8 +30,7 @@ class ByteSource {
 // Bytes [begin, end) of a plain file. For compressed files begin and end must cover the whole file.
 // `end` may lie past the end of the file.
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenByteSource(const std::string& path,
-                                                           Compression compression,
-                                                           uint64_t begin,
+                                                           Compression compression, uint64_t begin,
                                                            uint64_t end);
 
 }  // namespace anyorder::data

@@ -33,8 +33,7 @@ size_t SequenceLength(std::string_view text) {
   utf8proc_int32_t code_point = 0;
   const utf8proc_ssize_t length =
       utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                       static_cast<utf8proc_ssize_t>(text.size()),
-                       &code_point);
+                       static_cast<utf8proc_ssize_t>(text.size()), &code_point);
   return length > 0 ? static_cast<size_t>(length) : 0;
 }
 
@@ -84,12 +83,9 @@ void AppendWithoutAccents(char32_t code_point, std::string& out) {
   // The longest compatibility decomposition in Unicode has 18 code points (U+FDFA).
   utf8proc_int32_t parts[32];
   int boundary = 0;
-  const utf8proc_ssize_t count =
-      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code_point),
-                              parts,
-                              32,
-                              static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT),
-                              &boundary);
+  const utf8proc_ssize_t count = utf8proc_decompose_char(
+      static_cast<utf8proc_int32_t>(code_point), parts, 32,
+      static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT), &boundary);
   for (utf8proc_ssize_t i = 0; i < count && i < 32; ++i) {
     if (utf8proc_get_property(parts[i])->combining_class == 0) {
       AppendUtf8(static_cast<char32_t>(parts[i]), out);
@@ -136,8 +132,7 @@ char32_t NextCodePoint(std::string_view text, size_t& offset) {
   utf8proc_int32_t code_point = 0;
   const utf8proc_ssize_t length =
       utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + offset),
-                       static_cast<utf8proc_ssize_t>(text.size() - offset),
-                       &code_point);
+                       static_cast<utf8proc_ssize_t>(text.size() - offset), &code_point);
   offset += length > 0 ? static_cast<size_t>(length) : 1;
   return length > 0 ? static_cast<char32_t>(code_point) : 0xFFFD;
 }

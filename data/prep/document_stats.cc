@@ -39,8 +39,8 @@ bool IsLetterOrMark(char32_t c) {
 }  // namespace
 
 const char* VerdictName(Verdict verdict) {
-  constexpr const char* kNames[kNumVerdicts] = {
-      "kept", "short", "few_letters", "long_words", "repeated_lines"};
+  constexpr const char* kNames[kNumVerdicts] = {"kept", "short", "few_letters", "long_words",
+                                                "repeated_lines"};
   return kNames[static_cast<int>(verdict)];
 }
 
@@ -74,8 +74,7 @@ void DocumentStats::Append(const DocumentStats& next) {
   totals.chars += next.totals.chars;
   totals.letters += next.totals.letters;
   const size_t room = kMaxComparedLines - line_hashes.size();
-  line_hashes.insert(line_hashes.end(),
-                     next.line_hashes.begin(),
+  line_hashes.insert(line_hashes.end(), next.line_hashes.begin(),
                      next.line_hashes.begin() + std::min(room, next.line_hashes.size()));
 }
 

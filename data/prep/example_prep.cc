@@ -83,20 +83,14 @@ class ExamplePreparation {
     ANYORDER_ASSIGN_OR_RETURN(const DatasetIndex index, ReadDatasetIndex(options_.labels_from));
     if (!index.examples || index.examples->classes.empty()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--labels-from '",
-                       options_.labels_from,
+          absl::StrCat("--labels-from '", options_.labels_from,
                        "' has no classes; name a dataset that `anyorder prep --examples` made"));
     }
     if (index.tokenizer_digest != DigestOf(model_).Hex()) {
-      return absl::FailedPreconditionError(absl::StrCat("--labels-from '",
-                                                        options_.labels_from,
-                                                        "' was made by another tokenizer than '",
-                                                        options_.vocab,
-                                                        "'; pass its own: --vocab '",
-                                                        options_.labels_from,
-                                                        "/",
-                                                        kTokenizerFile,
-                                                        "'"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "--labels-from '", options_.labels_from, "' was made by another tokenizer than '",
+          options_.vocab, "'; pass its own: --vocab '", options_.labels_from, "/", kTokenizerFile,
+          "'"));
     }
     known_ = index.examples;
     return absl::OkStatus();
@@ -120,10 +114,8 @@ class ExamplePreparation {
                              : examples_.empty() ? example.task
                                                  : summary_.task;
     if (example.task != task) {
-      return absl::DataLossError(absl::StrCat("an example of ",
-                                              ExampleTaskName(example.task),
-                                              " among those of ",
-                                              ExampleTaskName(task),
+      return absl::DataLossError(absl::StrCat("an example of ", ExampleTaskName(example.task),
+                                              " among those of ", ExampleTaskName(task),
                                               "; make a dataset of each"));
     }
     summary_.task = task;
@@ -132,8 +124,8 @@ class ExamplePreparation {
       std::vector<int32_t>& ids = encoded.parts.emplace_back();
       ANYORDER_RETURN_IF_ERROR(tokenizer_->Encode(part, ids));
       if (ids.empty()) {
-        return absl::DataLossError(absl::StrCat(
-            "text ", encoded.parts.size(), " of the example has no piece of the vocabulary"));
+        return absl::DataLossError(absl::StrCat("text ", encoded.parts.size(),
+                                                " of the example has no piece of the vocabulary"));
       }
       const uint64_t size = part.size();
       corpus_.Update({reinterpret_cast<const char*>(&size), sizeof size});
@@ -155,12 +147,9 @@ class ExamplePreparation {
     if (!known_ || !name) return absl::OkStatus();
     const std::vector<std::string>& classes = known_->classes;
     if (std::find(classes.begin(), classes.end(), *name) != classes.end()) return absl::OkStatus();
-    return absl::DataLossError(absl::StrCat("the label '",
-                                            *name,
-                                            "' is not one of --labels-from '",
+    return absl::DataLossError(absl::StrCat("the label '", *name, "' is not one of --labels-from '",
                                             options_.labels_from,
-                                            "': ",
-                                            absl::StrJoin(classes, ", ")));
+                                            "': ", absl::StrJoin(classes, ", ")));
   }
 
   absl::Status NumberClasses() {
@@ -179,8 +168,7 @@ class ExamplePreparation {
         summary_.task != ExampleTask::kMultipleChoice && summary_.task != ExampleTask::kGeneration;
     if (has_classes && summary_.classes.size() < 2) {
       return absl::DataLossError(
-          absl::StrCat("the examples have ",
-                       summary_.classes.size(),
+          absl::StrCat("the examples have ", summary_.classes.size(),
                        " different labels, but telling classes apart takes two at least; for "
                        "examples without labels pass --labels-from, the training data"));
     }
@@ -232,9 +220,8 @@ class ExamplePreparation {
     index.num_sentences = num_parts_;
     ANYORDER_RETURN_IF_ERROR(WriteTokens(folder, index));
     index.num_lane_cells = NumLaneCells(index.num_tokens);
-    ANYORDER_ASSIGN_OR_RETURN(
-        index.lanes,
-        WriteLanes(folder, index.num_tokens, index.tokenizer_digest, index.corpus_digest));
+    ANYORDER_ASSIGN_OR_RETURN(index.lanes, WriteLanes(folder, index.num_tokens,
+                                                      index.tokenizer_digest, index.corpus_digest));
     index.settings = {
         {"case", options_.letter_case == LetterCase::kCased ? "cased" : "uncased"},
         {"invalid_utf8", options_.invalid_utf8 == InvalidUtf8::kError ? "error" : "replace"},
@@ -308,8 +295,7 @@ absl::StatusOr<ExamplePrepSummary> RunExamplePrep(const ExamplePrepOptions& opti
         "--examples needs --vocab MODEL: the spiece.model of the pretrained run or its dataset");
   }
   if (options.shard_tokens == 0 || options.shard_tokens % kShardTokensMultiple != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--shard-tokens ",
-                                                   options.shard_tokens,
+    return absl::InvalidArgumentError(absl::StrCat("--shard-tokens ", options.shard_tokens,
                                                    " is not a positive multiple of ",
                                                    kShardTokensMultiple));
   }

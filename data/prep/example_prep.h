@@ -1,6 +1,7 @@
-// `anyorder prep --examples` as a function: labelled examples (example_reader.h) in, a dataset whose dataset.json has `examples` out
-// (FORMAT.md). Everything is encoded in memory, 4 bytes a token, and written once; a run that dies leaves what any preparation leaves,
-// and the same command makes the same bytes.
+// `anyorder prep --examples` as a function: labelled examples (example_reader.h) in, a dataset
+// whose dataset.json has `examples` out (FORMAT.md). Everything is encoded in memory, 4 bytes a
+// token, and written once; a run that dies leaves what any preparation leaves, and the same command
+// makes the same bytes.
 
 #pragma once
 
@@ -37,8 +38,9 @@ struct ExamplePrepSummary {
   std::string dataset_digest;
 };
 
-// Errors: InvalidArgument for options; DataLoss naming file, line and field for input that cannot be used, among it a label that
-// labels_from does not know, and examples of several tasks; those of Tokenizer::Load, Staging and the disk.
+// Errors: InvalidArgument for options; DataLoss naming file, line and field for input that cannot
+// be used, among it a label that labels_from does not know, and examples of several tasks; those of
+// Tokenizer::Load, Staging and the disk.
 absl::StatusOr<ExamplePrepSummary> RunExamplePrep(const ExamplePrepOptions& options);
 
 }  // namespace anyorder::data

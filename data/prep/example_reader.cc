@@ -84,20 +84,15 @@ class LineReader {
     std::string repaired;
     if (FirstInvalidByte(*text) != text->size()) {  // \u0000 is the one fault JSON lets through
       if (options_.invalid_utf8 == InvalidUtf8::kError) {
-        return Bad(absl::StrCat(
-            "the field '", name, "' holds NUL; repair it or pass --invalid-utf8 replace"));
+        return Bad(absl::StrCat("the field '", name,
+                                "' holds NUL; repair it or pass --invalid-utf8 replace"));
       }
       AppendWithReplacements(*text, repaired);
       text = &repaired;
     }
     if (text->size() > kMaxSentenceBytes) {
-      return Bad(absl::StrCat("the field '",
-                              name,
-                              "' has ",
-                              text->size(),
-                              " bytes but may have ",
-                              kMaxSentenceBytes,
-                              "; shorten it: no network reads that much of it"));
+      return Bad(absl::StrCat("the field '", name, "' has ", text->size(), " bytes but may have ",
+                              kMaxSentenceBytes, "; shorten it: no network reads that much of it"));
     }
     std::string cleaned;
     CleanLine(*text, options_.letter_case, cleaned);
@@ -125,8 +120,7 @@ class LineReader {
       // Only a number is printed: printing recurses, and a line has room for a deep nest.
       return Bad(absl::StrCat("the field 'label' is ",
                               label.is_number() ? label.dump() : label.type_name(),
-                              ", not the number of a choice, 0 to ",
-                              choices - 1));
+                              ", not the number of a choice, 0 to ", choices - 1));
     }
     example.choice = label.get<int32_t>();
     return absl::OkStatus();
@@ -154,8 +148,7 @@ bool IsBlank(std::string_view line) {
 }  // namespace
 
 absl::Status ReadExamples(
-    ByteSource& source,
-    const ExampleReadOptions& options,
+    ByteSource& source, const ExampleReadOptions& options,
     const std::function<absl::Status(uint64_t line, const WrittenExample&)>& take) {
   std::string held;
   uint64_t line = 0;
@@ -179,10 +172,7 @@ absl::Status ReadExamples(
     }
     held.append(rest);
     if (held.size() > kMaxJsonLineBytes) {
-      return absl::DataLossError(absl::StrCat(options.path,
-                                              ":",
-                                              line + 1,
-                                              ": a line longer than ",
+      return absl::DataLossError(absl::StrCat(options.path, ":", line + 1, ": a line longer than ",
                                               kMaxJsonLineBytes >> 20,
                                               " MiB; write one example a line"));
     }

@@ -1,7 +1,9 @@
-// Labelled examples as people write them: JSON lines, one example a line (README.md, "Labelled examples").
+// Labelled examples as people write them: JSON lines, one example a line (README.md, "Labelled
+// examples").
 //
-// What a line is an example of is told by its fields: {text, label}; {premise, hypothesis, label}; {a, b, label}; {context, choices, label};
-// {source, target}. `label` may be missing where it is not known. Other fields are ignored.
+// What a line is an example of is told by its fields: {text, label}; {premise, hypothesis, label};
+// {a, b, label}; {context, choices, label}; {source, target}. `label` may be missing where it is
+// not known. Other fields are ignored.
 
 #pragma once
 
@@ -25,7 +27,8 @@ namespace anyorder::data {
 struct WrittenExample {
   ExampleTask task = ExampleTask::kClassification;
   std::vector<std::string> parts;
-  // A class by its name (numbers and booleans by their digits and words); of kMultipleChoice the right one's number.
+  // A class by its name (numbers and booleans by their digits and words); of kMultipleChoice the
+  // right one's number.
   std::optional<std::string> class_name;
   int32_t choice = -1;
 };
@@ -36,11 +39,10 @@ struct ExampleReadOptions {
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
 };
 
-// Calls `take` for each line of `source` that is not blank, with the number of the line. Errors: DataLoss that names file, line and
-// field; those of `source` and `take`.
+// Calls `take` for each line of `source` that is not blank, with the number of the line. Errors:
+// DataLoss that names file, line and field; those of `source` and `take`.
 absl::Status ReadExamples(
-    ByteSource& source,
-    const ExampleReadOptions& options,
+    ByteSource& source, const ExampleReadOptions& options,
     const std::function<absl::Status(uint64_t line, const WrittenExample&)>& take);
 
 }  // namespace anyorder::data

@@ -96,10 +96,8 @@ Hdf5ImageWriter::~Hdf5ImageWriter() {
   if (file_ >= 0) H5Fclose(file_);
 }
 
-absl::Status Hdf5ImageWriter::AddDataset(const std::string& name,
-                                         uint32_t element_bytes,
-                                         const std::vector<uint64_t>& shape,
-                                         const void* values) {
+absl::Status Hdf5ImageWriter::AddDataset(const std::string& name, uint32_t element_bytes,
+                                         const std::vector<uint64_t>& shape, const void* values) {
   const hid_t type = UnsignedType(element_bytes);
   ANYORDER_CHECK(type >= 0) << "element_bytes=" << element_bytes;
   const std::vector<hsize_t> dims(shape.begin(), shape.end());

@@ -1,8 +1,9 @@
-// The only home of hdf5.h. A whole file is made in memory, because then the caller can store it with the same write, fsync
-// and rename as any other file and see the disk's own error.
+// The only home of hdf5.h. A whole file is made in memory, because then the caller can store it
+// with the same write, fsync and rename as any other file and see the disk's own error.
 //
-// Nothing here reads: dataset.json says where each array begins, and trainers map the files. That is faster than H5Dread
-// (78 times for rows), and libhdf5 1.10.8 reads freed memory and allocates by wild sizes where a file's metadata is damaged.
+// Nothing here reads: dataset.json says where each array begins, and trainers map the files. That
+// is faster than H5Dread (78 times for rows), and libhdf5 1.10.8 reads freed memory and allocates
+// by wild sizes where a file's metadata is damaged.
 //
 // No two threads may use this at once, with different objects either: HDF5 itself is serial.
 
@@ -30,10 +31,8 @@ class Hdf5ImageWriter {
 
   // `values`: product(shape) little-endian unsigned integers of 1, 2, 4 or 8 bytes. `name` may hold
   // slashes; missing groups are made. Errors: ResourceExhausted (out of memory).
-  absl::Status AddDataset(const std::string& name,
-                          uint32_t element_bytes,
-                          const std::vector<uint64_t>& shape,
-                          const void* values);
+  absl::Status AddDataset(const std::string& name, uint32_t element_bytes,
+                          const std::vector<uint64_t>& shape, const void* values);
   // Attributes of the root group.
   absl::Status AddAttribute(const std::string& name, uint64_t value);
   absl::Status AddAttribute(const std::string& name, absl::string_view value);

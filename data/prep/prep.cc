@@ -41,25 +41,19 @@ absl::Status Validate(const PrepOptions& options) {
   }
   if (options.vocab.empty() &&
       (options.vocabulary.size < kMinVocabSize || options.vocabulary.size > kMaxVocabSize)) {
-    return absl::InvalidArgumentError(absl::StrCat("--vocab-size ",
-                                                   options.vocabulary.size,
-                                                   " is not in the range ",
-                                                   kMinVocabSize,
-                                                   " to ",
-                                                   kMaxVocabSize,
-                                                   "; 32000 is usual"));
+    return absl::InvalidArgumentError(absl::StrCat("--vocab-size ", options.vocabulary.size,
+                                                   " is not in the range ", kMinVocabSize, " to ",
+                                                   kMaxVocabSize, "; 32000 is usual"));
   }
   if (options.vocabulary.min_count < 1 ||
       (options.vocabulary.min_count > 1 && options.vocabulary.type == VocabType::kPieces)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--min-count ",
-                     options.vocabulary.min_count,
+        absl::StrCat("--min-count ", options.vocabulary.min_count,
                      " must be 1 or more, and needs --vocab-type word or char: pieces are not "
                      "counted"));
   }
   if (options.shard_tokens == 0 || options.shard_tokens % kShardTokensMultiple != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--shard-tokens ",
-                                                   options.shard_tokens,
+    return absl::InvalidArgumentError(absl::StrCat("--shard-tokens ", options.shard_tokens,
                                                    " is not a positive multiple of ",
                                                    kShardTokensMultiple));
   }
@@ -70,12 +64,9 @@ absl::Status Validate(const PrepOptions& options) {
   }
   if (options.part == PrepPart::kSlice &&
       (options.slice < 1 || options.slice > options.num_slices)) {
-    return absl::InvalidArgumentError(absl::StrCat("--slice ",
-                                                   options.slice,
-                                                   "/",
-                                                   options.num_slices,
-                                                   ": the first number must be 1 to ",
-                                                   options.num_slices));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--slice ", options.slice, "/", options.num_slices,
+                     ": the first number must be 1 to ", options.num_slices));
   }
   return absl::OkStatus();
 }
@@ -222,11 +213,9 @@ absl::Status Preparation::Scan() {
     ANYORDER_ASSIGN_OR_RETURN(const ScannedFile scan, ScanFile(files_[i], unit_bytes, done));
     return SerializeScan(scan);
   };
-  ANYORDER_ASSIGN_OR_RETURN(
-      const std::vector<std::string> scans,
-      RunInWorkers(options_.workers, AllOf(files_.size()), scan_one, [&](uint64_t bytes) {
-        progress.Update(bytes);
-      }));
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> scans,
+                            RunInWorkers(options_.workers, AllOf(files_.size()), scan_one,
+                                         [&](uint64_t bytes) { progress.Update(bytes); }));
   std::vector<ScannedFile> parsed;
   for (const std::string& scan : scans)
     parsed.push_back(ParseScan(scan));
@@ -239,8 +228,7 @@ absl::Status Preparation::LoadScan() {
   const absl::StatusOr<std::string> text = ReadWholeFile(staging_->ScanPath());
   if (absl::IsNotFound(text.status())) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the work in '",
-                     staging_->folder(),
+        absl::StrCat("the work in '", staging_->folder(),
                      "' was not planned to be split; run it with --plan, too"));
   }
   ANYORDER_RETURN_IF_ERROR(text.status());
@@ -305,8 +293,8 @@ absl::StatusOr<std::string> Preparation::TrainModel() {
                                                  static_cast<double>(text_bytes_);
   const auto sample_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
     const Unit& unit = units_[i];
-    ANYORDER_RETURN_IF_ERROR(SampleUnit(
-        files_[unit.file], unit.range, options_.text, fraction, staging_->SamplePath(i), done));
+    ANYORDER_RETURN_IF_ERROR(SampleUnit(files_[unit.file], unit.range, options_.text, fraction,
+                                        staging_->SamplePath(i), done));
     return std::string();
   };
   {
@@ -372,17 +360,9 @@ absl::Status Preparation::CheckSlices() const {
     names.push_back(absl::StrCat(slice, " (", count, " units)"));
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      missing.size(),
-      " of ",
-      options_.num_slices,
-      " slices of '",
-      options_.output,
-      "' are not finished: slice ",
-      absl::StrJoin(names, ", "),
-      missing.size() > kMostNamed ? ", ..." : "",
-      "; run --slice ",
-      missing.begin()->first,
-      "/",
+      missing.size(), " of ", options_.num_slices, " slices of '", options_.output,
+      "' are not finished: slice ", absl::StrJoin(names, ", "),
+      missing.size() > kMostNamed ? ", ..." : "", "; run --slice ", missing.begin()->first, "/",
       options_.num_slices,
       missing.size() > 1 ? " and the others, then merge again" : ", then merge again"));
 }
@@ -394,8 +374,8 @@ absl::Status Preparation::EncodeUnits() {
   }
   const auto encode_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
     const Unit& unit = units_[i];
-    ANYORDER_RETURN_IF_ERROR(EncodeUnit(
-        files_[unit.file], unit.range, options_.text, *tokenizer_, staging_->UnitPath(i), done));
+    ANYORDER_RETURN_IF_ERROR(EncodeUnit(files_[unit.file], unit.range, options_.text, *tokenizer_,
+                                        staging_->UnitPath(i), done));
     return std::string();
   };
   // Units are alike in size, so their share of the whole estimates what is left to do.
@@ -437,20 +417,16 @@ absl::Status Preparation::Assemble() {
     is_hopeless_ = true;
     return absl::DataLossError(
         read == 0 ? std::string("the input holds no document: every line is blank")
-                  : absl::StrCat("no document is left of ",
-                                 read,
+                  : absl::StrCat("no document is left of ", read,
                                  ": the quality filter dropped the others; see --no-filter"));
   }
   const std::string model_digest = DigestOf(model_).Hex();
   ANYORDER_RETURN_IF_ERROR(
       WriteFileDurably(absl::StrCat(staging_->OutFolder(), "/", kTokenizerFile), model_));
-  ANYORDER_ASSIGN_OR_RETURN(DatasetIndex index,
-                            WriteDataset(paths,
-                                         decisions,
-                                         *tokenizer_,
-                                         {.directory = staging_->OutFolder(),
-                                          .shard_tokens = options_.shard_tokens,
-                                          .tokenizer_digest = model_digest}));
+  ANYORDER_ASSIGN_OR_RETURN(DatasetIndex index, WriteDataset(paths, decisions, *tokenizer_,
+                                                             {.directory = staging_->OutFolder(),
+                                                              .shard_tokens = options_.shard_tokens,
+                                                              .tokenizer_digest = model_digest}));
   index.tokenizer = {.file = kTokenizerFile, .bytes = model_.size(), .digest = model_digest};
   index.settings = Settings(options_);
   index.counts = std::move(counts);

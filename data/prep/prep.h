@@ -5,8 +5,9 @@
 // dataset.json last). All but the last write to OUTPUT/.anyorder-prep. Each finished unit is
 // durable, so the same command goes on after any crash; changed input or options are refused.
 //
-// The work may be split over machines that share a file system: one plans (scan, vocabulary), any number encode slices of the
-// units, in any order or at once, one merges (assemble, publish). The bytes are those of a single run.
+// The work may be split over machines that share a file system: one plans (scan, vocabulary), any
+// number encode slices of the units, in any order or at once, one merges (assemble, publish). The
+// bytes are those of a single run.
 
 #pragma once
 
@@ -68,12 +69,13 @@ struct PrepSummary {
 // Errors, besides those of the parts:
 //   AlreadyExists: the output directory holds something else, or another run works on it;
 //   InvalidArgument: other options than the unfinished run's; FailedPrecondition: other input;
-//   DataLoss: no document is left to write; FailedPrecondition: a slice before the plan, or a merge before all slices (the message names
+//   DataLoss: no document is left to write; FailedPrecondition: a slice before the plan, or a merge
+//   before all slices (the message names
 //   those that are missing). Nothing that was there before is changed or removed.
 absl::StatusOr<PrepSummary> RunPrep(const PrepOptions& options);
 
-// What RunPrep would refuse at once: options, a vocabulary or input that is not there, an output directory in use. Reads no text and
-// writes nothing.
+// What RunPrep would refuse at once: options, a vocabulary or input that is not there, an output
+// directory in use. Reads no text and writes nothing.
 absl::Status CheckPrep(const PrepOptions& options);
 
 }  // namespace anyorder::data

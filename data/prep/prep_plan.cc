@@ -44,8 +44,7 @@ bool SetKind(InputFile& file) {
   return StripSuffix(name, ".jsonl");
 }
 
-absl::Status FileSystemError(absl::string_view what,
-                             const std::string& path,
+absl::Status FileSystemError(absl::string_view what, const std::string& path,
                              const std::error_code& error) {
   return ErrnoStatus(what, path, error.value());
 }
@@ -53,8 +52,8 @@ absl::Status FileSystemError(absl::string_view what,
 absl::Status AddDirectory(const std::string& root, std::vector<InputFile>& files) {
   std::error_code error;
   std::vector<InputFile> found;
-  fs::recursive_directory_iterator entry(
-      root, fs::directory_options::follow_directory_symlink, error);
+  fs::recursive_directory_iterator entry(root, fs::directory_options::follow_directory_symlink,
+                                         error);
   for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     std::error_code ignored;
@@ -73,9 +72,8 @@ absl::Status AddDirectory(const std::string& root, std::vector<InputFile>& files
     return absl::DataLossError(absl::StrCat(
         "'", root, "' holds no text: no file that is not empty and ends in ", kKnownKinds));
   }
-  std::sort(found.begin(), found.end(), [](const InputFile& a, const InputFile& b) {
-    return a.path < b.path;
-  });
+  std::sort(found.begin(), found.end(),
+            [](const InputFile& a, const InputFile& b) { return a.path < b.path; });
   files.insert(files.end(), found.begin(), found.end());
   return absl::OkStatus();
 }
@@ -171,8 +169,7 @@ uint64_t UnitBytes(uint64_t total_stored_bytes) {
   return std::clamp<uint64_t>(total_stored_bytes / 512, 1 << 20, 64 << 20);
 }
 
-absl::StatusOr<ScannedFile> ScanFile(const InputFile& file,
-                                     uint64_t unit_bytes,
+absl::StatusOr<ScannedFile> ScanFile(const InputFile& file, uint64_t unit_bytes,
                                      uint64_t* progress) {
   const bool is_plain = file.compression == Compression::kNone;
   ANYORDER_ASSIGN_OR_RETURN(auto source,

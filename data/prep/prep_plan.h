@@ -50,8 +50,7 @@ uint64_t UnitBytes(uint64_t total_stored_bytes);
 
 // Reads the whole file once: digests, sizes, and cuts at line ends near multiples of `unit_bytes`.
 // Errors: those of the source.
-absl::StatusOr<ScannedFile> ScanFile(const InputFile& file,
-                                     uint64_t unit_bytes,
+absl::StatusOr<ScannedFile> ScanFile(const InputFile& file, uint64_t unit_bytes,
                                      uint64_t* progress);
 
 // Workers hand scans to the parent in this form.

@@ -49,15 +49,10 @@ void ProgressLine::Print(uint64_t bytes) {
   // Compressed input is larger than its stored size, so the estimate may be passed.
   const double total = static_cast<double>(std::max(total_bytes_, bytes));
   const double left = rate > 0 ? (total - static_cast<double>(bytes)) / rate : 0.0;
-  std::fprintf(stderr,
-               "%s%s %.0f%%  %.1f of %.1f MB  %.1f MB/s  %.0f s left%s",
-               is_terminal_ ? "\r\033[K" : "",
-               phase_.c_str(),
+  std::fprintf(stderr, "%s%s %.0f%%  %.1f of %.1f MB  %.1f MB/s  %.0f s left%s",
+               is_terminal_ ? "\r\033[K" : "", phase_.c_str(),
                total > 0 ? 100.0 * static_cast<double>(bytes) / total : 100.0,
-               static_cast<double>(bytes) / kMegabyte,
-               total / kMegabyte,
-               rate / kMegabyte,
-               left,
+               static_cast<double>(bytes) / kMegabyte, total / kMegabyte, rate / kMegabyte, left,
                is_terminal_ ? "" : "\n");
   std::fflush(stderr);
   has_printed_ = true;

@@ -29,8 +29,7 @@ bool EndsInDigitComma(std::string_view piece) {
   utf8proc_int32_t code_point = 0;
   const utf8proc_ssize_t length =
       utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(piece.data() + start),
-                       static_cast<utf8proc_ssize_t>(piece.size() - 1 - start),
-                       &code_point);
+                       static_cast<utf8proc_ssize_t>(piece.size() - 1 - start), &code_point);
   return length > 0 && IsDigit(code_point);
 }
 
@@ -46,8 +45,8 @@ std::string WithoutWordMarks(std::string_view text) {
   return out;
 }
 
-// What the library says, without its code names, source files and conditions: "Internal: ./src/x.cc(580) [a <= b] Message".
-// "" if nothing else is left.
+// What the library says, without its code names, source files and conditions: "Internal:
+// ./src/x.cc(580) [a <= b] Message". "" if nothing else is left.
 std::string PlainError(const sentencepiece::util::Status& status) {
   const std::string_view text = status.error_message();
   if (text.find(".cc(") == std::string_view::npos) return std::string(text);
@@ -57,7 +56,8 @@ std::string PlainError(const sentencepiece::util::Status& status) {
   return begin == std::string_view::npos ? "" : std::string(text.substr(begin));
 }
 
-// Unknown words, each of which has a word mark before it, or unknown characters, none of which is a word mark.
+// Unknown words, each of which has a word mark before it, or unknown characters, none of which is a
+// word mark.
 int64_t NumUnknown(std::string_view run) {
   int64_t marks = 0;
   int64_t characters = 0;

@@ -36,8 +36,8 @@ class SentencePieceBridge {
   // rule. REQUIRES: Load succeeded.
   std::string EncodePlain(std::string_view text, std::vector<int32_t>& ids) const;
 
-  // Appends the ids of `text` by a model of words or characters. The library joins unknown ones that follow one another to one
-  // piece; here each is one <unk>.
+  // Appends the ids of `text` by a model of words or characters. The library joins unknown ones
+  // that follow one another to one piece; here each is one <unk>.
   std::string EncodeUnits(std::string_view text, std::vector<int32_t>& ids) const;
 
   // Appends the ids of `text` under XLNet's digit-comma rule: a piece longer than one character
@@ -57,8 +57,8 @@ struct SentencePieceTraining {
   std::function<bool(std::string&)> next_sentence;
 };
 
-// Trains a unigram model with XLNet's published settings, or a vocabulary of the most frequent words or characters; the same
-// sentences give the same model.
+// Trains a unigram model with XLNet's published settings, or a vocabulary of the most frequent
+// words or characters; the same sentences give the same model.
 // Puts the serialised model in `model`. Returns the library's error, or "".
 std::string TrainSentencePiece(const SentencePieceTraining& training, std::string& model);
 

@@ -31,11 +31,8 @@ void SetBits(std::vector<uint8_t>& bits, uint64_t begin, uint64_t end) {
 }
 
 // Adds a dataset and its checksums, and where it lies to `guarded`.
-absl::Status AddGuarded(Hdf5ImageWriter& image,
-                        const std::string& name,
-                        uint32_t element_bytes,
-                        const std::vector<uint64_t>& shape,
-                        const void* values,
+absl::Status AddGuarded(Hdf5ImageWriter& image, const std::string& name, uint32_t element_bytes,
+                        const std::vector<uint64_t>& shape, const void* values,
                         std::vector<ByteRange>& guarded) {
   ANYORDER_RETURN_IF_ERROR(image.AddDataset(name, element_bytes, shape, values));
   uint64_t bytes = element_bytes;
@@ -47,13 +44,12 @@ absl::Status AddGuarded(Hdf5ImageWriter& image,
     checksums.push_back(
         Crc32c(static_cast<const char*>(values) + at, std::min(kChunkBytes, bytes - at)));
   }
-  return image.AddDataset(
-      absl::StrCat(kChecksumsGroup, "/", name), 4, {checksums.size()}, checksums.data());
+  return image.AddDataset(absl::StrCat(kChecksumsGroup, "/", name), 4, {checksums.size()},
+                          checksums.data());
 }
 
 // `guarded`: the bytes that have checksums; the metadata digest is over all others.
-absl::StatusOr<DatasetFile> StoreImage(Hdf5ImageWriter& image,
-                                       std::vector<ByteRange> guarded,
+absl::StatusOr<DatasetFile> StoreImage(Hdf5ImageWriter& image, std::vector<ByteRange> guarded,
                                        const std::string& path) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string bytes, image.Finish());
   ANYORDER_RETURN_IF_ERROR(WriteFileDurably(path, bytes));
@@ -67,10 +63,8 @@ absl::StatusOr<DatasetFile> StoreImage(Hdf5ImageWriter& image,
 // Sets the word-start bits of `ids`, the first of which is bit `at`. Tokens are read by memcpy
 // because work units do not align them. Returns the first id outside the vocabulary, or -1.
 template <typename Token>
-int64_t MarkWordStarts(absl::Span<const char> ids,
-                       uint64_t at,
-                       const std::vector<uint8_t>& is_start,
-                       std::vector<uint8_t>& bits) {
+int64_t MarkWordStarts(absl::Span<const char> ids, uint64_t at,
+                       const std::vector<uint8_t>& is_start, std::vector<uint8_t>& bits) {
   for (size_t i = 0; i < ids.size(); i += sizeof(Token), ++at) {
     Token id = 0;
     std::memcpy(&id, ids.data() + i, sizeof id);
@@ -120,11 +114,9 @@ absl::Status ShardWriter::Append(absl::Span<const char> ids, bool flag) {
                             ? MarkWordStarts<uint16_t>(taken, filled_, is_start_, word_starts_)
                             : MarkWordStarts<uint32_t>(taken, filled_, is_start_, word_starts_);
     if (bad >= 0) {
-      return absl::DataLossError(absl::StrCat("token id ",
-                                              bad,
-                                              " in the unfinished work, but the vocabulary has ",
-                                              is_start_.size(),
-                                              "; delete the unfinished work and start again"));
+      return absl::DataLossError(
+          absl::StrCat("token id ", bad, " in the unfinished work, but the vocabulary has ",
+                       is_start_.size(), "; delete the unfinished work and start again"));
     }
     tokens_.append(taken.data(), taken.size());
     if (flag) SetBits(sentence_flags_, filled_, filled_ + take);
@@ -140,19 +132,17 @@ absl::Status ShardWriter::WriteShard() {
   ANYORDER_ASSIGN_OR_RETURN(Hdf5ImageWriter image, Hdf5ImageWriter::Create());
   std::vector<ByteRange> guarded;
   const uint64_t bits = BitmapBytes(filled_);
-  ANYORDER_RETURN_IF_ERROR(AddGuarded(
-      image, kTokens, static_cast<uint32_t>(token_bytes_), {filled_}, tokens_.data(), guarded));
+  ANYORDER_RETURN_IF_ERROR(AddGuarded(image, kTokens, static_cast<uint32_t>(token_bytes_),
+                                      {filled_}, tokens_.data(), guarded));
   ANYORDER_RETURN_IF_ERROR(
       AddGuarded(image, kSentenceFlags, 1, {bits}, sentence_flags_.data(), guarded));
   ANYORDER_RETURN_IF_ERROR(
       AddGuarded(image, kDocumentStarts, 1, {bits}, document_starts_.data(), guarded));
   ANYORDER_RETURN_IF_ERROR(AddGuarded(image, kWordStarts, 1, {bits}, word_starts_.data(), guarded));
-  const std::pair<const char*, uint64_t> numbers[] = {{kAttrFormatVersion, kFormatVersion},
-                                                      {kAttrShardIndex, shards_.size()},
-                                                      {kAttrFirstToken, first_token_},
-                                                      {kAttrNumTokens, filled_},
-                                                      {kAttrChunkBytes, kChunkBytes},
-                                                      {kAttrVocabSize, options_.vocab_size}};
+  const std::pair<const char*, uint64_t> numbers[] = {
+      {kAttrFormatVersion, kFormatVersion}, {kAttrShardIndex, shards_.size()},
+      {kAttrFirstToken, first_token_},      {kAttrNumTokens, filled_},
+      {kAttrChunkBytes, kChunkBytes},       {kAttrVocabSize, options_.vocab_size}};
   for (const auto& [name, value] : numbers) {
     ANYORDER_RETURN_IF_ERROR(image.AddAttribute(name, value));
   }
@@ -176,8 +166,7 @@ absl::StatusOr<std::vector<DatasetFile>> ShardWriter::Finish() {
   return shards_;
 }
 
-absl::StatusOr<DatasetFile> WriteLanes(const std::string& directory,
-                                       uint64_t num_tokens,
+absl::StatusOr<DatasetFile> WriteLanes(const std::string& directory, uint64_t num_tokens,
                                        const std::string& tokenizer_digest,
                                        const std::string& corpus_digest) {
   const uint64_t cells = NumLaneCells(num_tokens);

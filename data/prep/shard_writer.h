@@ -57,8 +57,7 @@ class ShardWriter {
 };
 
 // Writes lanes.h5 for a stream of `num_tokens`.
-absl::StatusOr<DatasetFile> WriteLanes(const std::string& directory,
-                                       uint64_t num_tokens,
+absl::StatusOr<DatasetFile> WriteLanes(const std::string& directory, uint64_t num_tokens,
                                        const std::string& tokenizer_digest,
                                        const std::string& corpus_digest);
 

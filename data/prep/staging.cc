@@ -60,17 +60,14 @@ absl::Status CheckOutput(const std::string& output) {
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (name == kFolder || (is_ours && IsDatasetFile(name))) continue;
-    return absl::AlreadyExistsError(absl::StrCat("--output '",
-                                                 output,
-                                                 "' is not empty (it holds '",
-                                                 name,
-                                                 "'); choose another directory or empty it"));
+    return absl::AlreadyExistsError(absl::StrCat("--output '", output, "' is not empty (it holds '",
+                                                 name, "'); choose another directory or empty it"));
   }
   return error ? ErrnoStatus("read directory", output, error.value()) : absl::OkStatus();
 }
 
-// The lock's descriptor. `kind` is LOCK_EX or LOCK_SH. Workers inherit it, so it is held until the last of them is gone; that
-// takes a moment after a crash. `work` says what is locked.
+// The lock's descriptor. `kind` is LOCK_EX or LOCK_SH. Workers inherit it, so it is held until the
+// last of them is gone; that takes a moment after a crash. `work` says what is locked.
 absl::StatusOr<int> TakeLock(const std::string& path, int kind, const std::string& work) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) return ErrnoStatus("create", path);
@@ -84,8 +81,8 @@ absl::StatusOr<int> TakeLock(const std::string& path, int kind, const std::strin
     ::usleep(kLockWaitMicroseconds);
   }
   ::close(fd);
-  return absl::AlreadyExistsError(absl::StrCat(
-      "another anyorder-prep works on ", work, "; wait for it or choose another directory"));
+  return absl::AlreadyExistsError(absl::StrCat("another anyorder-prep works on ", work,
+                                               "; wait for it or choose another directory"));
 }
 
 Json PlanJson(const PlanIdentity& identity) {
@@ -99,8 +96,7 @@ Json PlanJson(const PlanIdentity& identity) {
 }
 
 // How the stored plan differs from this run's; OK if it does not. `advice` ends the message.
-absl::Status ComparePlans(const Json& stored,
-                          const PlanIdentity& identity,
+absl::Status ComparePlans(const Json& stored, const PlanIdentity& identity,
                           const std::string& advice) {
   const Json now = PlanJson(identity);
   if (!stored.is_object() || stored.value("staging_version", Json()) != kStagingVersion) {
@@ -110,29 +106,21 @@ absl::Status ComparePlans(const Json& stored,
   const Json options = stored.value("options", Json::object());
   for (const auto& [key, value] : now["options"].items()) {
     if (options.value(key, Json()) == value) continue;
-    return absl::InvalidArgumentError(absl::StrCat("the unfinished work was begun with ",
-                                                   key,
-                                                   " ",
+    return absl::InvalidArgumentError(absl::StrCat("the unfinished work was begun with ", key, " ",
                                                    options.value(key, Json()).dump(),
-                                                   ", now it is ",
-                                                   value.dump(),
-                                                   advice));
+                                                   ", now it is ", value.dump(), advice));
   }
   const Json inputs = stored.value("inputs", Json::array());
   if (inputs.size() != identity.inputs.size()) {
     return absl::FailedPreconditionError(absl::StrCat("the unfinished work was begun with ",
-                                                      inputs.size(),
-                                                      " input files, now there are ",
-                                                      identity.inputs.size(),
-                                                      advice));
+                                                      inputs.size(), " input files, now there are ",
+                                                      identity.inputs.size(), advice));
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].value("digest", "") == identity.inputs[i].digest) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("input '",
-                     identity.inputs[i].path,
-                     "' has changed since the unfinished work began",
-                     advice));
+        absl::StrCat("input '", identity.inputs[i].path,
+                     "' has changed since the unfinished work began", advice));
   }
   return absl::OkStatus();
 }
@@ -179,8 +167,7 @@ absl::StatusOr<Staging> Staging::Join(const std::string& output, const std::stri
        {std::pair{std::string("lock"), LOCK_SH}, std::pair{"slice-" + slice, LOCK_EX}}) {
     ANYORDER_ASSIGN_OR_RETURN(
         const int lock,
-        TakeLock(absl::StrCat(staging.folder_, "/", name),
-                 kind,
+        TakeLock(absl::StrCat(staging.folder_, "/", name), kind,
                  kind == LOCK_SH ? absl::StrCat("'", output, "'")
                                  : absl::StrCat("slice ", slice, " of '", output, "'")));
     staging.lock_fds_.push_back(lock);
@@ -201,11 +188,9 @@ absl::Status Staging::BindPlan(const PlanIdentity& identity) {
     return SyncDirectory(output_);
   }
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  return ComparePlans(
-      Json::parse(text, nullptr, /*allow_exceptions=*/false),
-      identity,
-      absl::StrCat(
-          "; repeat the first command to go on, or delete '", folder_, "' to begin again"));
+  return ComparePlans(Json::parse(text, nullptr, /*allow_exceptions=*/false), identity,
+                      absl::StrCat("; repeat the first command to go on, or delete '", folder_,
+                                   "' to begin again"));
 }
 
 std::string Staging::SamplePath(size_t unit) const {

@@ -39,8 +39,8 @@ class Staging {
   static absl::StatusOr<Staging> Open(const std::string& output);
   // Whether Open would take OUTPUT, but for the lock. Changes nothing.
   static absl::Status Check(const std::string& output);
-  // Takes one slice ("2-of-5") of a preparation that is planned already; others may be at work on other slices. Errors: as above, and
-  // FailedPrecondition if there is no plan.
+  // Takes one slice ("2-of-5") of a preparation that is planned already; others may be at work on
+  // other slices. Errors: as above, and FailedPrecondition if there is no plan.
   static absl::StatusOr<Staging> Join(const std::string& output, const std::string& slice);
   ~Staging();
   Staging(Staging&& other) noexcept = default;

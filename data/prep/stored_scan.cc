@@ -38,25 +38,17 @@ absl::StatusOr<std::vector<ScannedFile>> ParseScans(const std::string& text,
   }
   const Json root = Json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (root.size() != files.size()) {
-    return absl::FailedPreconditionError(absl::StrCat("'",
-                                                      path,
-                                                      "' was planned with ",
-                                                      root.size(),
-                                                      " input files, now there are ",
-                                                      files.size(),
+    return absl::FailedPreconditionError(absl::StrCat("'", path, "' was planned with ", root.size(),
+                                                      " input files, now there are ", files.size(),
                                                       "; name the same --input as with --plan"));
   }
   std::vector<ScannedFile> scans;
   for (size_t i = 0; i < files.size(); ++i) {
     const uint64_t planned_bytes = root[i]["stored_bytes"];
     if (planned_bytes != files[i].stored_bytes) {
-      return absl::FailedPreconditionError(absl::StrCat("input '",
-                                                        files[i].path,
-                                                        "' has ",
-                                                        files[i].stored_bytes,
-                                                        " bytes, but it was planned with ",
-                                                        planned_bytes,
-                                                        "; put the planned text back"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "input '", files[i].path, "' has ", files[i].stored_bytes,
+          " bytes, but it was planned with ", planned_bytes, "; put the planned text back"));
     }
     scans.push_back(ParseScan(root[i]["scan"]));
   }

@@ -126,8 +126,7 @@ class JsonlHandler : public PieceHandler {
 
   absl::Status OnPiece(std::string_view piece, bool starts_line, bool ends_line) override {
     if (!starts_line || !ends_line) {
-      return maker_.Bad(absl::StrCat("a .jsonl line longer than ",
-                                     kMaxJsonLineBytes >> 20,
+      return maker_.Bad(absl::StrCat("a .jsonl line longer than ", kMaxJsonLineBytes >> 20,
                                      " MiB; split the document or convert the file to .txt"));
     }
     ANYORDER_RETURN_IF_ERROR(maker_.Validate(piece));
@@ -242,11 +241,8 @@ class PieceReader {
 
 }  // namespace
 
-absl::Status ReadText(ByteSource& source,
-                      const TextReadOptions& options,
-                      SentenceSink& sink,
-                      TextReadCounts& counts,
-                      uint64_t* progress) {
+absl::Status ReadText(ByteSource& source, const TextReadOptions& options, SentenceSink& sink,
+                      TextReadCounts& counts, uint64_t* progress) {
   SentenceMaker maker(options, sink, counts);
   TxtHandler txt(maker);
   JsonlHandler jsonl(maker);

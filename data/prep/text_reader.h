@@ -58,10 +58,7 @@ struct TextReadCounts {
 // read; another process may look at it. Errors: DataLoss, naming file, line and byte, for invalid
 // UTF-8 or NUL (unless replaced), for a .jsonl line that is no object with a string `text`, or
 // longer than kMaxJsonLineBytes; those of `source` and `sink`.
-absl::Status ReadText(ByteSource& source,
-                      const TextReadOptions& options,
-                      SentenceSink& sink,
-                      TextReadCounts& counts,
-                      uint64_t* progress);
+absl::Status ReadText(ByteSource& source, const TextReadOptions& options, SentenceSink& sink,
+                      TextReadCounts& counts, uint64_t* progress);
 
 }  // namespace anyorder::data

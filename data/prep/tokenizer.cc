@@ -21,15 +21,9 @@ struct SpecialPiece {
 };
 
 constexpr SpecialPiece kSpecialPieces[] = {
-    {"<unk>", &VocabIds::unk},
-    {"<s>", &VocabIds::bos},
-    {"</s>", &VocabIds::eos},
-    {"<cls>", &VocabIds::cls},
-    {"<sep>", &VocabIds::sep},
-    {"<pad>", &VocabIds::pad},
-    {"<mask>", &VocabIds::mask},
-    {"<eod>", &VocabIds::eod},
-    {"<eop>", &VocabIds::eop},
+    {"<unk>", &VocabIds::unk},   {"<s>", &VocabIds::bos},   {"</s>", &VocabIds::eos},
+    {"<cls>", &VocabIds::cls},   {"<sep>", &VocabIds::sep}, {"<pad>", &VocabIds::pad},
+    {"<mask>", &VocabIds::mask}, {"<eod>", &VocabIds::eod}, {"<eop>", &VocabIds::eop},
 };
 
 // TrainerSpec.model_type of a serialised model: 1 unigram, 2 BPE, 3 words, 4 characters.
@@ -49,10 +43,8 @@ VocabType TypeOf(const std::string& model) {
 }
 
 // Adds to `faults` what is wrong with `special` in the model.
-void CheckSpecialPiece(const SentencePieceBridge& bridge,
-                       VocabType type,
-                       const SpecialPiece& special,
-                       std::vector<std::string>& faults) {
+void CheckSpecialPiece(const SentencePieceBridge& bridge, VocabType type,
+                       const SpecialPiece& special, std::vector<std::string>& faults) {
   const int32_t expected = kXlnetVocabIds.*special.id;
   const int32_t found = bridge.FindPiece(special.piece);
   if (found != expected) {
@@ -98,8 +90,8 @@ absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& model, const std::s
   tokenizer.bridge_ = std::make_unique<SentencePieceBridge>();
   const std::string error = model.empty() ? "the file is empty" : tokenizer.bridge_->Load(model);
   if (!error.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "'", name, "' is not a SentencePiece model (", error, "); give another one with --vocab"));
+    return absl::FailedPreconditionError(absl::StrCat("'", name, "' is not a SentencePiece model (",
+                                                      error, "); give another one with --vocab"));
   }
   tokenizer.type_ = TypeOf(model);
   std::vector<std::string> faults;
@@ -108,12 +100,9 @@ absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& model, const std::s
     tokenizer.vocab_ids_.*special.id = kXlnetVocabIds.*special.id;
   }
   if (!faults.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("'",
-                     name,
-                     "' does not have XLNet's special pieces: ",
-                     absl::StrJoin(faults, "; "),
-                     ". Give another model with --vocab, or let --vocab-size train one"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "'", name, "' does not have XLNet's special pieces: ", absl::StrJoin(faults, "; "),
+        ". Give another model with --vocab, or let --vocab-size train one"));
   }
   const int32_t size = tokenizer.bridge_->vocab_size();
   tokenizer.is_start_piece_.resize(static_cast<size_t>(size));
@@ -135,7 +124,8 @@ namespace {
 // The special pieces are no words and no characters.
 constexpr uint64_t kNumSpecial = std::size(kSpecialPieces);
 
-// Calls count(unit) for each word, or each code point and each run of spaces, of a cleaned line as SentencePiece will cut it.
+// Calls count(unit) for each word, or each code point and each run of spaces, of a cleaned line as
+// SentencePiece will cut it.
 template <typename Count>
 void ForEachUnit(std::string_view line, VocabType type, const Count& count) {
   for (size_t begin = 0; begin < line.size();) {
@@ -164,8 +154,8 @@ void ForEachUnit(std::string_view line, VocabType type, const Count& count) {
 uint64_t CountFrequent(const VocabTraining& training, const std::vector<std::string>& sentences) {
   std::unordered_map<std::string, uint64_t> counts;
   for (const std::string& sentence : sentences) {
-    ForEachUnit(
-        sentence, training.type, [&](std::string_view unit) { ++counts[std::string(unit)]; });
+    ForEachUnit(sentence, training.type,
+                [&](std::string_view unit) { ++counts[std::string(unit)]; });
   }
   return static_cast<uint64_t>(std::count_if(counts.begin(), counts.end(), [&](const auto& entry) {
     return entry.second >= training.min_count;
@@ -180,9 +170,7 @@ absl::StatusOr<std::string> TrainUnits(const VocabTraining& training,
   const char* const unit = training.type == VocabType::kWords ? "word" : "character";
   const uint64_t frequent = CountFrequent(training, sentences);
   if (frequent == 0)
-    return absl::FailedPreconditionError(absl::StrCat("no ",
-                                                      unit,
-                                                      " of the text occurs ",
+    return absl::FailedPreconditionError(absl::StrCat("no ", unit, " of the text occurs ",
                                                       training.min_count,
                                                       " times; pass a smaller --min-count, or more "
                                                       "text"));
@@ -213,24 +201,16 @@ absl::StatusOr<std::string> TrainPieces(uint64_t vocab_size,
   if (error.empty()) return model;
   // "... Please set it to a value <= 5000."
   if (const uint64_t largest = NumberAfter(error, "<= "); largest > 0) {
-    return absl::FailedPreconditionError(absl::StrCat("the text supports no vocabulary of ",
-                                                      vocab_size,
-                                                      " pieces; the largest it supports is ",
-                                                      largest,
-                                                      ": pass --vocab-size ",
-                                                      largest,
-                                                      " or less, or more text"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the text supports no vocabulary of ", vocab_size, " pieces; the largest it supports is ",
+        largest, ": pass --vocab-size ", largest, " or less, or more text"));
   }
   // "Vocabulary size is smaller than required_chars. 20 vs 40. ..."
   if (const uint64_t smallest = NumberAfter(error, " vs "); smallest > 0) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the text needs a vocabulary of at least ",
-                     smallest,
+        absl::StrCat("the text needs a vocabulary of at least ", smallest,
                      " pieces, for its characters and the special pieces; --vocab-size ",
-                     vocab_size,
-                     " is too small: pass ",
-                     smallest,
-                     " or more"));
+                     vocab_size, " is too small: pass ", smallest, " or more"));
   }
   return absl::FailedPreconditionError(absl::StrCat(
       "SentencePiece could not train a vocabulary of ", vocab_size, " pieces: ", error));

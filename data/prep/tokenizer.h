@@ -25,8 +25,9 @@ inline constexpr VocabIds kXlnetVocabIds{
 // list of punctuation marks (FORMAT.md, "start piece").
 bool IsStartPiece(std::string_view piece);
 
-// What tokens are. kPieces: SentencePiece's unigram pieces. kWords: what stands between spaces, kCharacters: code points and the
-// space; both with ids in order of frequency, as an adaptive softmax needs them, and one <unk> for each unknown one.
+// What tokens are. kPieces: SentencePiece's unigram pieces. kWords: what stands between spaces,
+// kCharacters: code points and the space; both with ids in order of frequency, as an adaptive
+// softmax needs them, and one <unk> for each unknown one.
 enum class VocabType { kPieces, kWords, kCharacters };
 
 class Tokenizer {
@@ -55,17 +56,17 @@ class Tokenizer {
   std::vector<bool> is_start_piece_;
 };
 
-// What TrainTokenizer makes. For words and characters the size is an upper bound, and those seen fewer times than `min_count`
-// are left out.
+// What TrainTokenizer makes. For words and characters the size is an upper bound, and those seen
+// fewer times than `min_count` are left out.
 struct VocabTraining {
   VocabType type = VocabType::kPieces;
   uint64_t size = 32000;   // with special pieces; within the bounds below
   uint64_t min_count = 1;  // of words and characters
 };
 
-// What may be asked of TrainTokenizer: smaller ones do not even hold the special pieces and one letter; SentencePiece counts
-// in 32 bits, and its time grows with what is asked even where the text supports less. How many pieces a text supports
-// shows only when it is read.
+// What may be asked of TrainTokenizer: smaller ones do not even hold the special pieces and one
+// letter; SentencePiece counts in 32 bits, and its time grows with what is asked even where the
+// text supports less. How many pieces a text supports shows only when it is read.
 inline constexpr uint64_t kMinVocabSize = 18;
 inline constexpr uint64_t kMaxVocabSize = 1 << 24;
 

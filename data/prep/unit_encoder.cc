@@ -19,9 +19,7 @@ namespace {
 // Collects one document at a time and stores its tokens.
 class EncodingSink : public SentenceSink {
  public:
-  EncodingSink(const UnitOptions& options,
-               const Tokenizer& tokenizer,
-               WorkUnitWriter& writer,
+  EncodingSink(const UnitOptions& options, const Tokenizer& tokenizer, WorkUnitWriter& writer,
                UnitCounts& counts)
       : options_(options), tokenizer_(tokenizer), writer_(writer), counts_(counts) {}
 
@@ -140,12 +138,8 @@ class SamplingSink : public SentenceSink {
   DurableFile& file_;
 };
 
-absl::Status ReadUnit(const InputFile& file,
-                      const UnitRange& unit,
-                      const UnitOptions& options,
-                      SentenceSink& sink,
-                      TextReadCounts& counts,
-                      uint64_t* progress) {
+absl::Status ReadUnit(const InputFile& file, const UnitRange& unit, const UnitOptions& options,
+                      SentenceSink& sink, TextReadCounts& counts, uint64_t* progress) {
   ANYORDER_ASSIGN_OR_RETURN(auto source,
                             OpenByteSource(file.path, file.compression, unit.begin, unit.end));
   const TextReadOptions read{.path = file.path,
@@ -164,11 +158,8 @@ absl::Status ReadUnit(const InputFile& file,
 
 }  // namespace
 
-absl::Status EncodeUnit(const InputFile& file,
-                        const UnitRange& unit,
-                        const UnitOptions& options,
-                        const Tokenizer& tokenizer,
-                        const std::string& out_path,
+absl::Status EncodeUnit(const InputFile& file, const UnitRange& unit, const UnitOptions& options,
+                        const Tokenizer& tokenizer, const std::string& out_path,
                         uint64_t* progress) {
   ANYORDER_ASSIGN_OR_RETURN(WorkUnitWriter writer,
                             WorkUnitWriter::Create(out_path, TokenBytes(tokenizer.vocab_size())));
@@ -185,12 +176,8 @@ absl::Status EncodeUnit(const InputFile& file,
   return writer.Commit(counts);
 }
 
-absl::Status SampleUnit(const InputFile& file,
-                        const UnitRange& unit,
-                        const UnitOptions& options,
-                        double fraction,
-                        const std::string& out_path,
-                        uint64_t* progress) {
+absl::Status SampleUnit(const InputFile& file, const UnitRange& unit, const UnitOptions& options,
+                        double fraction, const std::string& out_path, uint64_t* progress) {
   ANYORDER_ASSIGN_OR_RETURN(DurableFile out, DurableFile::Create(out_path));
   SamplingSink sink(fraction, out);
   TextReadCounts counts;

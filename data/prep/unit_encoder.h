@@ -29,11 +29,8 @@ inline constexpr size_t kMaxBufferedDocumentBytes = 1 << 20;
 // Encodes the documents of `unit` of `file` into the work unit file `out_path` (work_unit.h).
 // Errors: those of ReadText and of the disk; FailedPrecondition if the bytes are no longer those
 // that were planned with.
-absl::Status EncodeUnit(const InputFile& file,
-                        const UnitRange& unit,
-                        const UnitOptions& options,
-                        const Tokenizer& tokenizer,
-                        const std::string& out_path,
+absl::Status EncodeUnit(const InputFile& file, const UnitRange& unit, const UnitOptions& options,
+                        const Tokenizer& tokenizer, const std::string& out_path,
                         uint64_t* progress);
 
 // SentencePiece skips longer training sentences, so they are cut.
@@ -41,11 +38,7 @@ inline constexpr size_t kMaxTrainingBytes = 4000;
 
 // Writes each cleaned line of the unit to `out_path` with probability `fraction`. Whether a line is
 // taken depends on its words alone, so the sample depends neither on cuts nor on workers.
-absl::Status SampleUnit(const InputFile& file,
-                        const UnitRange& unit,
-                        const UnitOptions& options,
-                        double fraction,
-                        const std::string& out_path,
-                        uint64_t* progress);
+absl::Status SampleUnit(const InputFile& file, const UnitRange& unit, const UnitOptions& options,
+                        double fraction, const std::string& out_path, uint64_t* progress);
 
 }  // namespace anyorder::data

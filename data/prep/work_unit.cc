@@ -34,10 +34,7 @@ struct Footer {
 };
 
 absl::Status Damaged(const std::string& path, absl::string_view why) {
-  return absl::DataLossError(absl::StrCat("unfinished work '",
-                                          path,
-                                          "' is damaged (",
-                                          why,
+  return absl::DataLossError(absl::StrCat("unfinished work '", path, "' is damaged (", why,
                                           "); delete this file and run the same command again"));
 }
 
@@ -95,14 +92,9 @@ absl::Status WorkUnitWriter::Commit(const UnitCounts& counts) {
   footer.num_parts = parts_.size();
   footer.magic = kMagic;
   for (const DocumentPart& part : parts_) {
-    const Record record{part.offset,
-                        part.bytes,
-                        part.num_tokens,
-                        part.num_sentences,
-                        part.stats.totals,
-                        part.is_continuation,
-                        part.is_closed,
-                        part.stats.line_hashes.size()};
+    const Record record{
+        part.offset,       part.bytes,           part.num_tokens, part.num_sentences,
+        part.stats.totals, part.is_continuation, part.is_closed,  part.stats.line_hashes.size()};
     ANYORDER_RETURN_IF_ERROR(Append(&record, sizeof record));
     ANYORDER_RETURN_IF_ERROR(
         Append(part.stats.line_hashes.data(), part.stats.line_hashes.size() * sizeof(uint64_t)));

@@ -79,8 +79,8 @@ struct Worker {
 class Pool {
  public:
   Pool(const std::vector<size_t>& tasks, const WorkerTask& task) : tasks_(tasks), task_(task) {
-    void* page = ::mmap(
-        nullptr, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* page = ::mmap(nullptr, sizeof(uint64_t), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (page != MAP_FAILED) progress_ = new (page) uint64_t(0);
   }
 
@@ -178,13 +178,11 @@ class Pool {
     const int signal = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
     if (signal == SIGKILL || signal == SIGTERM) {
       return absl::UnavailableError(
-          absl::StrCat("a worker process was killed (signal ",
-                       signal,
+          absl::StrCat("a worker process was killed (signal ", signal,
                        "; out of memory?); run the same command again to go on, with fewer "
                        "--workers if memory is short"));
     }
-    return absl::InternalError(absl::StrCat("a worker process died (wait status ",
-                                            wait_status,
+    return absl::InternalError(absl::StrCat("a worker process died (wait status ", wait_status,
                                             "); please report this with the lines above"));
   }
 

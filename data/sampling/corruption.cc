@@ -11,8 +11,7 @@ namespace anyorder::data {
 namespace {
 
 std::vector<TokenSpan> Units(absl::Span<const uint8_t> word_starts,
-                             absl::Span<const uint8_t> functional,
-                             SpanKind spans) {
+                             absl::Span<const uint8_t> functional, SpanKind spans) {
   std::vector<TokenSpan> units;
   const auto size = static_cast<int64_t>(functional.size());
   for (int64_t i = 0; i < size; ++i) {
@@ -28,10 +27,8 @@ std::vector<TokenSpan> Units(absl::Span<const uint8_t> word_starts,
 }  // namespace
 
 std::vector<uint8_t> DrawUnitMask(absl::Span<const uint8_t> word_starts,
-                                  absl::Span<const uint8_t> functional,
-                                  SpanKind spans,
-                                  int64_t goal,
-                                  RandomStream& random) {
+                                  absl::Span<const uint8_t> functional, SpanKind spans,
+                                  int64_t goal, RandomStream& random) {
   ANYORDER_CHECK((spans == SpanKind::kSingle || spans == SpanKind::kWord) && goal >= 0)
       << "goal " << goal;
   const std::vector<TokenSpan> units = Units(word_starts, functional, spans);
@@ -49,13 +46,13 @@ std::vector<uint8_t> DrawUnitMask(absl::Span<const uint8_t> word_starts,
 }
 
 std::vector<uint8_t> DrawNgramMask(absl::Span<const uint8_t> functional,
-                                   const SamplingConfig& config,
-                                   int64_t goal,
+                                   const SamplingConfig& config, int64_t goal,
                                    RandomStream& random) {
   const auto size = static_cast<int64_t>(functional.size());
   std::vector<uint8_t> mask(functional.size());
   int64_t left = goal;
-  // A permutation gives the next one of the tokens that are left with equal chance, whatever n-grams took before.
+  // A permutation gives the next one of the tokens that are left with equal chance, whatever
+  // n-grams took before.
   for (const int32_t begin : DrawPermutation(size, random)) {
     if (left == 0) break;
     if (functional[begin] != 0 || mask[begin] != 0) continue;
@@ -74,10 +71,8 @@ std::vector<uint8_t> DrawNgramMask(absl::Span<const uint8_t> functional,
 
 std::vector<int32_t> CorruptTokens(absl::Span<const int32_t> tokens,
                                    absl::Span<const uint8_t> is_masked,
-                                   const SamplingConfig& config,
-                                   int32_t mask_id,
-                                   int64_t vocab_size,
-                                   RandomStream& random) {
+                                   const SamplingConfig& config, int32_t mask_id,
+                                   int64_t vocab_size, RandomStream& random) {
   ANYORDER_CHECK(tokens.size() == is_masked.size() && mask_id >= 0 && mask_id < vocab_size)
       << tokens.size() << " tokens, " << is_masked.size() << " marks, mask " << mask_id << " of "
       << vocab_size;

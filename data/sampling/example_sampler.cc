@@ -53,8 +53,7 @@ absl::StatusOr<TextSample> ExampleSampler::Sample(int64_t lane, int64_t step) co
   return sample;
 }
 
-absl::StatusOr<TextSample> SampleOfExample(const ExampleSource& examples,
-                                           int64_t example,
+absl::StatusOr<TextSample> SampleOfExample(const ExampleSource& examples, int64_t example,
                                            uint64_t seed) {
   ANYORDER_ASSIGN_OR_RETURN(Example read, examples.ReadExample(example));
   TextSample sample;

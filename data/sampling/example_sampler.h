@@ -15,8 +15,9 @@
 
 namespace anyorder::data {
 
-// Which example comes `turn`-th in epoch `epoch`: a uniformly random permutation of [0, num_examples) each epoch, a pure function of
-// (seed, epoch, turn). Keeps the last two epochs' orders, 4 bytes an example each, since prefetching reads across an epoch's end.
+// Which example comes `turn`-th in epoch `epoch`: a uniformly random permutation of [0,
+// num_examples) each epoch, a pure function of (seed, epoch, turn). Keeps the last two epochs'
+// orders, 4 bytes an example each, since prefetching reads across an epoch's end.
 class ExampleOrder {
  public:
   // REQUIRES 1 <= num_examples < 2^31.
@@ -34,8 +35,9 @@ class ExampleOrder {
   mutable std::map<int64_t, Order> orders_;  // by epoch; guarded by mutex_
 };
 
-// Lane b of step s reads turn s * num_lanes + b of the endless row of epochs. So all lanes together read every example once before any
-// is read again, and epochs begin in the middle of a step where the lanes do not divide the number of examples.
+// Lane b of step s reads turn s * num_lanes + b of the endless row of epochs. So all lanes together
+// read every example once before any is read again, and epochs begin in the middle of a step where
+// the lanes do not divide the number of examples.
 class ExampleSampler : public Sampler {
  public:
   // `examples` must outlive it. REQUIRES num_lanes >= 1.
@@ -54,8 +56,7 @@ class ExampleSampler : public Sampler {
 };
 
 // What a sampler makes of one example; lane and step are 0.
-absl::StatusOr<TextSample> SampleOfExample(const ExampleSource& examples,
-                                           int64_t example,
+absl::StatusOr<TextSample> SampleOfExample(const ExampleSource& examples, int64_t example,
                                            uint64_t seed);
 
 }  // namespace anyorder::data

@@ -1,6 +1,7 @@
 // Which part of the corpus a lane reads, and in which direction.
 //
-// The corpus is cut into contiguous streams at the places that its lane tables say (data/FORMAT.md).
+// The corpus is cut into contiguous streams at the places that its lane tables say
+// (data/FORMAT.md).
 
 #pragma once
 
@@ -22,13 +23,13 @@ struct LanePlace {
   friend bool operator==(const LanePlace&, const LanePlace&) = default;
 };
 
-// The layout of a run: with `bidirectional`, lanes [0, n/2) read streams 0..n/2-1 forward and lanes [n/2, n)
-// the same streams backward; otherwise lane i reads stream i forward.
+// The layout of a run: with `bidirectional`, lanes [0, n/2) read streams 0..n/2-1 forward and lanes
+// [n/2, n) the same streams backward; otherwise lane i reads stream i forward.
 // REQUIRES num_lanes >= 1, and even if bidirectional.
 std::vector<LanePlace> RunLayout(int64_t num_lanes, bool bidirectional);
 
-// The released data_utils.py layout, for comparisons with it: `num_rows` rows in one block per core, and in
-// every block first the block's streams forward, then the same streams backward.
+// The released data_utils.py layout, for comparisons with it: `num_rows` rows in one block per
+// core, and in every block first the block's streams forward, then the same streams backward.
 // REQUIRES num_rows % (2 * num_cores) == 0.
 std::vector<LanePlace> PublishedLayout(int64_t num_rows, int64_t num_cores);
 
@@ -41,13 +42,14 @@ struct LaneStream {
   friend bool operator==(const LaneStream&, const LaneStream&) = default;
 };
 
-// The streams of `layout`, whose num_streams is 1 + the largest stream in it. All get the length of the shortest, so that
-// lanes step together; a longer one loses its last tokens in the lane's direction. DataLoss from the source.
+// The streams of `layout`, whose num_streams is 1 + the largest stream in it. All get the length of
+// the shortest, so that lanes step together; a longer one loses its last tokens in the lane's
+// direction. DataLoss from the source.
 absl::StatusOr<std::vector<LaneStream>> PlaceLanes(const TextSource& source,
                                                    const std::vector<LanePlace>& layout);
 
-// A stream addressed in the lane's own order: position 0 is what the lane reads first, which for a backward
-// lane is the stream's last token. Borrows `source`.
+// A stream addressed in the lane's own order: position 0 is what the lane reads first, which for a
+// backward lane is the stream's last token. Borrows `source`.
 class LaneText {
  public:
   LaneText(const TextSource& source, const LaneStream& stream) : source_(source), stream_(stream) {}

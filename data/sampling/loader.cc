@@ -10,8 +10,7 @@
 
 namespace anyorder::data {
 
-BatchLoader::BatchLoader(const Sampler& sampler,
-                         const Objective& objective,
+BatchLoader::BatchLoader(const Sampler& sampler, const Objective& objective,
                          const LoaderOptions& options)
     : sampler_(sampler), objective_(objective), options_(options) {
   ANYORDER_CHECK(options.begin_leaf >= 0 && options.begin_leaf <= options.end_leaf &&

@@ -35,18 +35,20 @@ struct StepBatches {
   double wait_ms = 0;               // how long Next() waited for them
 };
 
-// One background thread. Next() is for one caller; `sampler` and `objective` must outlive the loader.
+// One background thread. Next() is for one caller; `sampler` and `objective` must outlive the
+// loader.
 class BatchLoader {
  public:
-  // REQUIRES 0 <= begin_leaf <= end_leaf, lanes_per_microbatch >= 1, first_step >= 0, prefetch_steps >= 1.
+  // REQUIRES 0 <= begin_leaf <= end_leaf, lanes_per_microbatch >= 1, first_step >= 0,
+  // prefetch_steps >= 1.
   BatchLoader(const Sampler& sampler, const Objective& objective, const LoaderOptions& options);
   // Stops the thread; prepared steps that nobody took are dropped.
   ~BatchLoader();
   BatchLoader(const BatchLoader&) = delete;
   BatchLoader& operator=(const BatchLoader&) = delete;
 
-  // The microbatches of first_step, then of the step after it, and so on. Errors: the sampler's, at the step it met
-  // them, and at every later call.
+  // The microbatches of first_step, then of the step after it, and so on. Errors: the sampler's, at
+  // the step it met them, and at every later call.
   absl::StatusOr<StepBatches> Next();
 
  private:

@@ -10,9 +10,9 @@ namespace anyorder::data {
 
 namespace {
 
-// Cuts single tokens from the right end of the longer segment (of B when equal) until the lengths add up to
-// `total`, in closed form. A length of `total` or more gives the same result as any longer one, which is why
-// no search below needs to look further than that.
+// Cuts single tokens from the right end of the longer segment (of B when equal) until the lengths
+// add up to `total`, in closed form. A length of `total` or more gives the same result as any
+// longer one, which is why no search below needs to look further than that.
 void Trim(int64_t total, SegmentPair& pair) {
   int64_t a = pair.a_end - pair.a_begin;
   int64_t b = pair.b_end - pair.b_begin;
@@ -51,11 +51,9 @@ absl::StatusOr<std::vector<int64_t>> CutPoints(const LaneText& text, int64_t beg
   return cut_points;
 }
 
-// B from anywhere in the stream, extended to whole sentences. Its last possible end is length() - 1: the
-// released code keeps one token after B for its next-token targets.
-absl::Status DrawRandomB(const LaneText& text,
-                         int64_t total,
-                         RandomStream& random,
+// B from anywhere in the stream, extended to whole sentences. Its last possible end is length() -
+// 1: the released code keeps one token after B for its next-token targets.
+absl::Status DrawRandomB(const LaneText& text, int64_t total, RandomStream& random,
                          SegmentPair& pair) {
   const int64_t last_end = text.length() - 1;
   const int64_t b_len = std::max<int64_t>(1, total - (pair.a_end - pair.a_begin));
@@ -71,8 +69,8 @@ absl::Status DrawRandomB(const LaneText& text,
 
 }  // namespace
 
-absl::StatusOr<SegmentPair> DrawSegmentPair(
-    const LaneText& text, int64_t begin, int64_t total, RandomStream& random, PairStyle style) {
+absl::StatusOr<SegmentPair> DrawSegmentPair(const LaneText& text, int64_t begin, int64_t total,
+                                            RandomStream& random, PairStyle style) {
   ANYORDER_CHECK(total >= 2 && begin >= 0 && begin + total < text.length()) << begin;
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> cut_points, CutPoints(text, begin, total));
 
@@ -96,9 +94,7 @@ absl::StatusOr<SegmentPair> DrawSegmentPair(
   return pair;
 }
 
-absl::StatusOr<SegmentPair> DrawDividedText(const LaneText& text,
-                                            int64_t begin,
-                                            int64_t total,
+absl::StatusOr<SegmentPair> DrawDividedText(const LaneText& text, int64_t begin, int64_t total,
                                             RandomStream& random) {
   ANYORDER_CHECK(total >= 2 && begin >= 0 && begin + total <= text.length()) << begin;
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> cut_points, CutPoints(text, begin, total));

@@ -14,9 +14,9 @@ namespace anyorder::data {
 // A uniformly random permutation of 0..size-1.
 std::vector<int32_t> DrawPermutation(int64_t size, RandomStream& random);
 
-// Ranks of the order.size() positions of one half, in place: blocks of permutation.size() positions come left to right,
-// and every block uses the same permutation: order[j] = block(j) * perm_size + permutation[offset(j)].
-// REQUIRES order.size() % permutation.size() == 0.
+// Ranks of the order.size() positions of one half, in place: blocks of permutation.size() positions
+// come left to right, and every block uses the same permutation: order[j] = block(j) * perm_size +
+// permutation[offset(j)]. REQUIRES order.size() % permutation.size() == 0.
 void FillOrder(absl::Span<const int32_t> permutation, absl::Span<int32_t> order);
 
 }  // namespace anyorder::data

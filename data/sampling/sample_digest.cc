@@ -22,8 +22,8 @@ void Update(StreamingDigest& digest, const std::vector<T>& values) {
 
 uint64_t SampleDigest(const TextSample& sample) {
   StreamingDigest digest;
-  const int64_t head[] = {
-      sample.lane, sample.step, sample.backward ? 1 : 0, sample.b_follows_a ? 1 : 0};
+  const int64_t head[] = {sample.lane, sample.step, sample.backward ? 1 : 0,
+                          sample.b_follows_a ? 1 : 0};
   digest.Update({reinterpret_cast<const char*>(head), sizeof head});
   Update(digest, sample.tokens);
   Update(digest, sample.input_tokens);
@@ -39,7 +39,8 @@ uint64_t SampleDigest(const TextSample& sample) {
     for (const std::vector<int32_t>& part : sample.parts)
       Update(digest, part);
   }
-  // Only where there is something to say: digests of samples without modes and padding stay as they were.
+  // Only where there is something to say: digests of samples without modes and padding stay as they
+  // were.
   if (sample.mode != TextMode::kBidirectional || sample.padding != 0) {
     const int64_t extent[] = {static_cast<int64_t>(sample.mode), sample.padding};
     digest.Update({reinterpret_cast<const char*>(extent), sizeof extent});

@@ -1,4 +1,5 @@
-// Names what a step trained on in a few bytes, so that histories of runs can be compared (metrics.jsonl, `samples`).
+// Names what a step trained on in a few bytes, so that histories of runs can be compared
+// (metrics.jsonl, `samples`).
 
 #pragma once
 
@@ -12,8 +13,9 @@ namespace anyorder::data {
 // XXH3 over everything in `sample`: lane, step, tokens, targets, order. Depends on nothing else.
 uint64_t SampleDigest(const TextSample& sample);
 
-// Of all lanes of a step: the sums of the digests' halves. Sums of whole numbers below 2^53 are exact in double, whatever their
-// order, so ranks can add theirs up beside the gradient, and any number of ranks gets the same. Exact up to 2^21 lanes.
+// Of all lanes of a step: the sums of the digests' halves. Sums of whole numbers below 2^53 are
+// exact in double, whatever their order, so ranks can add theirs up beside the gradient, and any
+// number of ranks gets the same. Exact up to 2^21 lanes.
 struct StepDigest {
   double high = 0;
   double low = 0;

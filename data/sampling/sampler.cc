@@ -62,10 +62,7 @@ class SlotWriter {
 
 class LaneSampler : public Sampler {
  public:
-  LaneSampler(const TextSource& text,
-              const SamplingConfig& config,
-              SampleKind kind,
-              uint64_t seed,
+  LaneSampler(const TextSource& text, const SamplingConfig& config, SampleKind kind, uint64_t seed,
               const std::vector<LaneStream>& streams)
       : text_(text),
         config_(Effective(config, kind)),
@@ -89,8 +86,8 @@ class LaneSampler : public Sampler {
     sample.step = step;
     sample.backward = lanes_[lane].backward();
     sample.seed = seed_;
-    sample.vocabulary = {
-        text_.separator_id(), text_.class_id(), text_.mask_id(), text_.vocab_size()};
+    sample.vocabulary = {text_.separator_id(), text_.class_id(), text_.mask_id(),
+                         text_.vocab_size()};
     sample.tokens.resize(config_.seq_len);
     sample.segment.resize(config_.seq_len);
     const int64_t begin = step % steps_per_epoch_ * advance_;
@@ -132,15 +129,16 @@ class LaneSampler : public Sampler {
     }
     if (kind_ != SampleKind::kPairs) {
       RandomStream random(seed_, RandomPurpose::kCorruption, sample.step, sample.lane);
-      sample.input_tokens = CorruptTokens(
-          sample.tokens, sample.is_masked, config_, text_.mask_id(), text_.vocab_size(), random);
+      sample.input_tokens = CorruptTokens(sample.tokens, sample.is_masked, config_, text_.mask_id(),
+                                          text_.vocab_size(), random);
     } else {
       DrawOrders(sample);
     }
     return absl::OkStatus();
   }
 
-  // [reuse][A][SEP][B][SEP][CLS], the reuse part being A's where there is no such part, or [A][SEP][CLS]; then padding.
+  // [reuse][A][SEP][B][SEP][CLS], the reuse part being A's where there is no such part, or
+  // [A][SEP][CLS]; then padding.
   absl::Status FillSegments(const LaneText& lane, int64_t begin, TextSample& sample) const {
     RandomStream extents(seed_, RandomPurpose::kExtent, sample.step, sample.lane);
     const TextExtent extent = DrawExtent(config_, kind_, extents);
@@ -161,11 +159,8 @@ class LaneSampler : public Sampler {
   }
 
   // A, SEP and B.
-  absl::Status AddPair(const LaneText& lane,
-                       int64_t begin,
-                       const TextExtent& extent,
-                       SlotWriter& slots,
-                       TextSample& sample) const {
+  absl::Status AddPair(const LaneText& lane, int64_t begin, const TextExtent& extent,
+                       SlotWriter& slots, TextSample& sample) const {
     RandomStream random(seed_, RandomPurpose::kPairs, sample.step, sample.lane);
     const bool has_reuse_part = kind_ != SampleKind::kModePairs &&
                                 config_.pairs == PairStyle::kXlnet &&
@@ -184,7 +179,8 @@ class LaneSampler : public Sampler {
     return slots.AddText(pair.b_begin, pair.b_end, 1);
   }
 
-  // Spans are drawn in reading order of the text, so that they begin at word starts in backward lanes, too.
+  // Spans are drawn in reading order of the text, so that they begin at word starts in backward
+  // lanes, too.
   void DrawMasks(std::vector<uint8_t>& word_starts, TextSample& sample) const {
     RandomStream random(seed_, RandomPurpose::kSpans, sample.step, sample.lane);
     const int64_t half_len = config_.reuse_len;
@@ -209,7 +205,8 @@ class LaneSampler : public Sampler {
     }
   }
 
-  // BERT's choice from the sequence as a whole; words, too, are those of the text in its reading order.
+  // BERT's choice from the sequence as a whole; words, too, are those of the text in its reading
+  // order.
   void DrawUnits(std::vector<uint8_t>& word_starts, TextSample& sample) const {
     RandomStream random(seed_, RandomPurpose::kSpans, sample.step, sample.lane);
     std::vector<uint8_t> functional(sample.is_functional);
@@ -246,9 +243,7 @@ class LaneSampler : public Sampler {
 };
 
 // "N lanes of at least ... do not fit": with the largest number that does.
-absl::Status TooShort(const TextSource& text,
-                      const SamplingConfig& config,
-                      int64_t need,
+absl::Status TooShort(const TextSource& text, const SamplingConfig& config, int64_t need,
                       int64_t num_lanes) {
   const int64_t lanes_per_stream = config.bidirectional ? 2 : 1;
   int64_t fitting = std::min(num_lanes, text.num_tokens() / need * lanes_per_stream);
@@ -258,14 +253,8 @@ absl::Status TooShort(const TextSource& text,
     if (streams[0].length >= need) break;
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      "dataset of ",
-      text.num_tokens(),
-      " tokens is too short for ",
-      num_lanes,
-      " lanes of ",
-      need,
-      " tokens each; at most ",
-      fitting,
+      "dataset of ", text.num_tokens(), " tokens is too short for ", num_lanes, " lanes of ", need,
+      " tokens each; at most ", fitting,
       " lanes fit: prepare more text, or lower the number of lanes or sampling.seq_len"));
 }
 
@@ -273,8 +262,7 @@ absl::Status TooShort(const TextSource& text,
 
 absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
                                                          const SamplingConfig& config,
-                                                         SampleKind kind,
-                                                         uint64_t seed,
+                                                         SampleKind kind, uint64_t seed,
                                                          int64_t num_lanes) {
   ANYORDER_RETURN_IF_ERROR(config.Validate(kind));
   if (kind == SampleKind::kExamples && text.examples() == nullptr) {
@@ -284,9 +272,7 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
   }
   if (num_lanes < 1 || (config.bidirectional && num_lanes % 2 != 0)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("number of lanes ",
-                     num_lanes,
-                     " must be positive",
+        absl::StrCat("number of lanes ", num_lanes, " must be positive",
                      config.bidirectional ? " and even, because sampling.bidirectional=true" : ""));
   }
   if (kind == SampleKind::kExamples)

@@ -23,9 +23,9 @@ class SpanPlaces {
     return std::min(i, size());
   }
 
-  // One past the span from `begin` of `length` tokens or words and at most `most` tokens; -1 if there is none. The
-  // released code wants a token after every span, because it looks there for the next word's start, so a span
-  // cannot end where the half does.
+  // One past the span from `begin` of `length` tokens or words and at most `most` tokens; -1 if
+  // there is none. The released code wants a token after every span, because it looks there for the
+  // next word's start, so a span cannot end where the half does.
   int64_t SpanEnd(int64_t begin, int64_t length, int64_t most) const {
     if (config_.spans == SpanKind::kWord) return WordSpanEnd(begin, length, most);
     int64_t end = begin + 1;
@@ -70,11 +70,8 @@ int64_t SpanLengths::Draw(RandomStream& random) const {
          (std::upper_bound(cumulative_.begin(), cumulative_.end() - 1, u) - cumulative_.begin());
 }
 
-std::vector<TokenSpan> DrawSpans(const HalfText& half,
-                                 int64_t goal,
-                                 const SamplingConfig& config,
-                                 const SpanLengths& lengths,
-                                 RandomStream& random) {
+std::vector<TokenSpan> DrawSpans(const HalfText& half, int64_t goal, const SamplingConfig& config,
+                                 const SpanLengths& lengths, RandomStream& random) {
   std::vector<TokenSpan> spans;
   if (config.spans == SpanKind::kSingle) return spans;
   const SpanPlaces places(half, config);
@@ -94,11 +91,8 @@ std::vector<TokenSpan> DrawSpans(const HalfText& half,
   return spans;
 }
 
-std::vector<uint8_t> DrawSpanMask(const HalfText& half,
-                                  int64_t goal,
-                                  const SamplingConfig& config,
-                                  const SpanLengths& lengths,
-                                  RandomStream& random) {
+std::vector<uint8_t> DrawSpanMask(const HalfText& half, int64_t goal, const SamplingConfig& config,
+                                  const SpanLengths& lengths, RandomStream& random) {
   const SpanPlaces places(half, config);
   int64_t choosable = 0;
   for (int64_t i = 0; i < places.size(); ++i)

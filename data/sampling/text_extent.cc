@@ -6,10 +6,9 @@ namespace anyorder::data {
 namespace {
 
 TextMode DrawMode(const SamplingConfig& config, RandomStream& random) {
-  const std::array<double, kNumTextModes> shares = {config.bidirectional_share,
-                                                    config.seq2seq_share,
-                                                    config.left_to_right_share,
-                                                    config.right_to_left_share};
+  const std::array<double, kNumTextModes> shares = {
+      config.bidirectional_share, config.seq2seq_share, config.left_to_right_share,
+      config.right_to_left_share};
   double sum = 0;
   for (const double share : shares)
     sum += share;

@@ -14,12 +14,13 @@ inline constexpr int64_t kNumFunctional = 3;
 
 struct TextExtent {
   TextMode mode = TextMode::kBidirectional;
-  // Tokens of both segments: seq_len - kNumFunctional, in a short sample uniform in [2, seq_len - kNumFunctional].
+  // Tokens of both segments: seq_len - kNumFunctional, in a short sample uniform in [2, seq_len -
+  // kNumFunctional].
   int64_t tokens = 0;
 };
 
-// kModePairs: a mode by the shares, then, if short samples are asked for, whether this is one and its length. Other kinds are
-// bidirectional. REQUIRES: config is valid for `kind`.
+// kModePairs: a mode by the shares, then, if short samples are asked for, whether this is one and
+// its length. Other kinds are bidirectional. REQUIRES: config is valid for `kind`.
 TextExtent DrawExtent(const SamplingConfig& config, SampleKind kind, RandomStream& random);
 
 }  // namespace anyorder::data

@@ -23,20 +23,24 @@ struct BackendOptions : CpuBackendOptions {
   DeviceChoice device = DeviceChoice::kAuto;
   // This process among those of its machine: they take the GPUs in turn.
   int local_rank = 0;
-  // File of the products' pinned algorithms (kernels/cuda/FORMAT.md), "": none; one rank of a job writes it.
+  // File of the products' pinned algorithms (kernels/cuda/FORMAT.md), "": none; one rank of a job
+  // writes it.
   std::string gemm_table;
   bool writes_gemm_table = true;
 };
 
-// Says in the log why kAuto found no GPU that it can use, where the program was built for one; a warning if there is one, of a chip without
-// code or without cuBLASLt. Errors: InvalidArgument for num_threads, and as CheckDevice for the rank's own GPU; Unavailable for kCuda with
-// one that does not answer, in one line; NotFound without cuBLASLt; DataLoss for a damaged table.
+// Says in the log why kAuto found no GPU that it can use, where the program was built for one; a
+// warning if there is one, of a chip without code or without cuBLASLt. Errors: InvalidArgument for
+// num_threads, and as CheckDevice for the rank's own GPU; Unavailable for kCuda with one that does
+// not answer, in one line; NotFound without cuBLASLt; DataLoss for a damaged table.
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& options);
-// Whether an error of the CUDA backend is such that kAuto takes the CPU. A damaged table or too little memory is the user's to know.
+// Whether an error of the CUDA backend is such that kAuto takes the CPU. A damaged table or too
+// little memory is the user's to know.
 bool IsWithoutUsableGpu(const absl::Status& status);
 
-// InvalidArgument, in one line, if `device` is kCuda and this machine has no GPU or driver for it, its first one is of a chip that this
-// program has no code for, or this program has no CUDA: starting again would not help.
+// InvalidArgument, in one line, if `device` is kCuda and this machine has no GPU or driver for it,
+// its first one is of a chip that this program has no code for, or this program has no CUDA:
+// starting again would not help.
 absl::Status CheckDevice(DeviceChoice device);
 
 }  // namespace anyorder::kernels

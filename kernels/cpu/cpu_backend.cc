@@ -78,9 +78,7 @@ class CpuBackend : public Backend {
   int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape, DType dtype) const override {
     return cpu::CpuAttentionBackwardWorkspaceBytes(shape, dtype, num_threads_);
   }
-  int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows,
-                                           int64_t,
-                                           int64_t vocab,
+  int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows, int64_t, int64_t vocab,
                                            DType dtype) const override {
     return cpu::CrossEntropyWorkspaceBytes(rows, vocab, dtype);
   }
@@ -119,9 +117,8 @@ class CpuBackend : public Backend {
 
  private:
   void RunPointwise(const cpu::PointwiseJob& job, int64_t rows) {
-    ParallelForRanges(rows, RowGrain(job.columns), num_threads_, [&](int64_t begin, int64_t end) {
-      vector_.pointwise(job, begin, end);
-    });
+    ParallelForRanges(rows, RowGrain(job.columns), num_threads_,
+                      [&](int64_t begin, int64_t end) { vector_.pointwise(job, begin, end); });
   }
   // Grows only, so that a step allocates nothing after its first run.
   float* Partials(int64_t elements) {
@@ -143,12 +140,8 @@ int64_t PartialGrain(int64_t rows) {
 }
 
 // y[c] = (accumulate ? y[c] : 0) + sum of partials [count, stride] in order.
-void AddPartials(const float* partials,
-                 int64_t count,
-                 int64_t stride,
-                 int64_t columns,
-                 bool accumulate,
-                 float* y) {
+void AddPartials(const float* partials, int64_t count, int64_t stride, int64_t columns,
+                 bool accumulate, float* y) {
   if (!accumulate) std::fill_n(y, columns, 0.0f);
   for (int64_t p = 0; p < count; ++p) {
     for (int64_t c = 0; c < columns; ++c)
@@ -165,8 +158,8 @@ void CpuBackend::ColumnSum(const ColumnSumArgs& args, StreamView) {
   const int64_t count = (rows + grain - 1) / grain;
   float* partials = Partials(count * columns);
   ParallelForRanges(rows, grain, num_threads_, [&](int64_t begin, int64_t end) {
-    vector_.column_sum(
-        element, args.x.raw(), columns, begin, end, partials + begin / grain * columns);
+    vector_.column_sum(element, args.x.raw(), columns, begin, end,
+                       partials + begin / grain * columns);
   });
   AddPartials(partials, count, columns, columns, args.beta != 0.0f, args.y.data<float>());
 }
@@ -223,9 +216,8 @@ void CpuBackend::LayerNormForward(const LayerNormForwardArgs& args, StreamView) 
   job.columns = NumColumns(args.x);
   job.dropout = JobOf(args.dropout, args.row_ids);
   ParallelForRanges(
-      NumRows(args.x), RowGrain(job.columns), num_threads_, [&](int64_t begin, int64_t end) {
-        vector_.layer_norm_forward(job, begin, end);
-      });
+      NumRows(args.x), RowGrain(job.columns), num_threads_,
+      [&](int64_t begin, int64_t end) { vector_.layer_norm_forward(job, begin, end); });
 }
 
 void CpuBackend::LayerNormBackward(const LayerNormBackwardArgs& args, StreamView) {
@@ -281,8 +273,9 @@ void CpuBackend::EmbeddingBackward(const EmbeddingBackwardArgs& args, StreamView
   job.rows = NumRows(args.dy);
   job.columns = NumColumns(args.dy);
   job.dropout = JobOf(args.dropout, args.row_ids);
-  // Split by columns: every entry of the table has one writer, which adds rows in order, and a batch whose
-  // ids are all alike (the query stream's mask embedding) is shared out as well as any other.
+  // Split by columns: every entry of the table has one writer, which adds rows in order, and a
+  // batch whose ids are all alike (the query stream's mask embedding) is shared out as well as any
+  // other.
   constexpr int64_t kColumnsPerPiece = 64;
   ParallelForRanges(job.columns, kColumnsPerPiece, num_threads_, [&](int64_t begin, int64_t end) {
     vector_.embedding_backward(job, begin, end);
@@ -299,10 +292,8 @@ void CpuBackend::RotaryApply(const RotaryArgs& args, StreamView) {
   job.sign = args.inverse ? -1.0f : 1.0f;
   job.columns = NumColumns(args.x);
   job.head_dim = NumColumns(args.angles);
-  ParallelForRanges(
-      NumRows(args.x), RowGrain(job.columns), num_threads_, [&](int64_t begin, int64_t end) {
-        vector_.rotary(job, begin, end);
-      });
+  ParallelForRanges(NumRows(args.x), RowGrain(job.columns), num_threads_,
+                    [&](int64_t begin, int64_t end) { vector_.rotary(job, begin, end); });
 }
 
 void CpuBackend::AdamW(const AdamWArgs& args, StreamView) {
@@ -331,10 +322,8 @@ void CpuBackend::AdamW(const AdamWArgs& args, StreamView) {
     job.correction =
         static_cast<float>(std::sqrt(1 - std::pow(args.beta2, t)) / (1 - std::pow(args.beta1, t)));
   }
-  ParallelForRanges(
-      args.grad.num_elements(), kFlatGrain, num_threads_, [&](int64_t begin, int64_t end) {
-        vector_.adamw(job, begin, end);
-      });
+  ParallelForRanges(args.grad.num_elements(), kFlatGrain, num_threads_,
+                    [&](int64_t begin, int64_t end) { vector_.adamw(job, begin, end); });
 }
 
 void CpuBackend::CopyRows(const CopyRowsArgs& args, StreamView) {
@@ -342,14 +331,13 @@ void CpuBackend::CopyRows(const CopyRowsArgs& args, StreamView) {
   const int64_t size = SizeOf(args.source.dtype());
   const char* source = static_cast<const char*>(args.source.raw()) + args.source_begin * size;
   char* destination = static_cast<char*>(args.destination.raw()) + args.destination_begin * size;
-  ParallelForRanges(
-      args.rows, RowGrain(args.columns), num_threads_, [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) {
-          std::memcpy(destination + r * args.destination_stride * size,
-                      source + r * args.source_stride * size,
-                      args.columns * size);
-        }
-      });
+  ParallelForRanges(args.rows, RowGrain(args.columns), num_threads_,
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t r = begin; r < end; ++r) {
+                        std::memcpy(destination + r * args.destination_stride * size,
+                                    source + r * args.source_stride * size, args.columns * size);
+                      }
+                    });
 }
 
 void CpuBackend::GatherRows(const GatherRowsArgs& args, StreamView) {
@@ -359,17 +347,17 @@ void CpuBackend::GatherRows(const GatherRowsArgs& args, StreamView) {
   const int64_t row_bytes = columns * SizeOf(args.x.dtype());
   const char* x = static_cast<const char*>(args.x.raw());
   char* y = static_cast<char*>(args.y.raw());
-  ParallelForRanges(
-      args.num_rows, RowGrain(columns), num_threads_, [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) {
-          if (args.scatter_add) {
-            char* row = y + args.rows[r] * row_bytes;
-            vector_.add(element, row, x + r * row_bytes, row, 0, columns);
-          } else {
-            std::memcpy(y + r * row_bytes, x + args.rows[r] * row_bytes, row_bytes);
-          }
-        }
-      });
+  ParallelForRanges(args.num_rows, RowGrain(columns), num_threads_,
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t r = begin; r < end; ++r) {
+                        if (args.scatter_add) {
+                          char* row = y + args.rows[r] * row_bytes;
+                          vector_.add(element, row, x + r * row_bytes, row, 0, columns);
+                        } else {
+                          std::memcpy(y + r * row_bytes, x + args.rows[r] * row_bytes, row_bytes);
+                        }
+                      }
+                    });
 }
 
 void CpuBackend::SumOfSquares(ConstTensorView x, TensorView sums, StreamView) {
@@ -398,8 +386,7 @@ void CpuBackend::Cast(ConstTensorView x, TensorView y, StreamView) {
     if (from == to) {
       const int64_t size = SizeOf(x.dtype());
       std::memmove(static_cast<char*>(y.raw()) + begin * size,
-                   static_cast<const char*>(x.raw()) + begin * size,
-                   (end - begin) * size);
+                   static_cast<const char*>(x.raw()) + begin * size, (end - begin) * size);
     } else {
       vector_.cast(to, x.raw(), y.raw(), begin, end);
     }
@@ -408,9 +395,8 @@ void CpuBackend::Cast(ConstTensorView x, TensorView y, StreamView) {
 
 void CpuBackend::FillZero(TensorView x, StreamView) {
   char* data = static_cast<char*>(x.raw());
-  ParallelForRanges(x.num_bytes(), 4 * kFlatGrain, num_threads_, [&](int64_t begin, int64_t end) {
-    std::memset(data + begin, 0, end - begin);
-  });
+  ParallelForRanges(x.num_bytes(), 4 * kFlatGrain, num_threads_,
+                    [&](int64_t begin, int64_t end) { std::memset(data + begin, 0, end - begin); });
 }
 
 }  // namespace
@@ -418,11 +404,9 @@ void CpuBackend::FillZero(TensorView x, StreamView) {
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& options) {
   constexpr int kMostThreads = 4096;
   if (options.num_threads < 1 || options.num_threads > kMostThreads) {
-    return absl::InvalidArgumentError(absl::StrCat("threads of the cpu backend: ",
-                                                   options.num_threads,
-                                                   ", must be in [1, ",
-                                                   kMostThreads,
-                                                   "]"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("threads of the cpu backend: ", options.num_threads, ", must be in [1, ",
+                     kMostThreads, "]"));
   }
   return cpu::MakeCpuBackendWith(options, cpu::SelectVectorKernels());
 }

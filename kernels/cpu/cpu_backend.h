@@ -1,5 +1,5 @@
-// The CPU backend with chosen vector kernels. Programs call MakeCpuBackend (kernels/backend.h), which takes
-// the widest that the machine runs; tests run every one.
+// The CPU backend with chosen vector kernels. Programs call MakeCpuBackend (kernels/backend.h),
+// which takes the widest that the machine runs; tests run every one.
 
 #pragma once
 

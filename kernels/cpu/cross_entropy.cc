@@ -9,8 +9,8 @@ namespace anyorder::kernels::cpu {
 
 namespace {
 
-// Rows of logits held at a time: as many as fit 64 MiB, because every chunk reads and writes all of dweight,
-// but no fewer than make an efficient product.
+// Rows of logits held at a time: as many as fit 64 MiB, because every chunk reads and writes all of
+// dweight, but no fewer than make an efficient product.
 int64_t ChunkRows(int64_t rows, int64_t vocab) {
   constexpr int64_t kLogits = (int64_t{64} << 20) / 4;
   constexpr int64_t kFewest = 64;
@@ -22,8 +22,8 @@ int64_t RoundedToCacheLine(int64_t bytes) {
 }
 
 // dbias[c] += sum over the chunk's rows of dlogits[r, c], rows in order.
-void AddBiasGradient(
-    const float* dlogits, int64_t rows, int64_t vocab, int num_threads, float* dbias) {
+void AddBiasGradient(const float* dlogits, int64_t rows, int64_t vocab, int num_threads,
+                     float* dbias) {
   constexpr int64_t kColumnsPerPiece = 1024;
   ParallelForRanges(vocab, kColumnsPerPiece, num_threads, [&](int64_t begin, int64_t end) {
     for (int64_t r = 0; r < rows; ++r) {
@@ -41,10 +41,8 @@ int64_t CrossEntropyWorkspaceBytes(int64_t rows, int64_t vocab, DType dtype) {
   return RoundedToCacheLine(elements * 4) + rounded;
 }
 
-void LinearCrossEntropy(const LinearCrossEntropyArgs& args,
-                        const VectorKernels& kernels,
-                        int num_threads,
-                        Gemm* gemm) {
+void LinearCrossEntropy(const LinearCrossEntropyArgs& args, const VectorKernels& kernels,
+                        int num_threads, Gemm* gemm) {
   const int64_t rows = NumRows(args.x);
   const int64_t columns = NumColumns(args.x);
   const int64_t vocab = NumRows(args.weight);
@@ -75,9 +73,8 @@ void LinearCrossEntropy(const LinearCrossEntropyArgs& args,
     job.rounded = dtype == DType::kBFloat16 ? reinterpret_cast<uint16_t*>(rounded) : nullptr;
     job.gradients = gradients;
     job.vocab = vocab;
-    ParallelForRanges(count, RowGrain(vocab), num_threads, [&](int64_t first, int64_t last) {
-      kernels.softmax(job, first, last);
-    });
+    ParallelForRanges(count, RowGrain(vocab), num_threads,
+                      [&](int64_t first, int64_t last) { kernels.softmax(job, first, last); });
     if (!gradients) continue;
 
     const ConstTensorView dlogits = dtype == DType::kBFloat16

@@ -10,9 +10,7 @@
 namespace anyorder::kernels::cpu {
 
 int64_t CrossEntropyWorkspaceBytes(int64_t rows, int64_t vocab, DType dtype);
-void LinearCrossEntropy(const LinearCrossEntropyArgs& args,
-                        const VectorKernels& kernels,
-                        int num_threads,
-                        Gemm* gemm);
+void LinearCrossEntropy(const LinearCrossEntropyArgs& args, const VectorKernels& kernels,
+                        int num_threads, Gemm* gemm);
 
 }  // namespace anyorder::kernels::cpu

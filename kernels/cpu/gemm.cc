@@ -40,35 +40,15 @@ struct BlockKind {
   bool accumulate = false;
 
   auto Tie() const {
-    return std::tie(m,
-                    n,
-                    k,
-                    a_stride,
-                    b_stride,
-                    c_stride,
-                    dtype,
-                    c_dtype,
-                    transpose_a,
-                    transpose_b,
-                    bias,
-                    accumulate);
+    return std::tie(m, n, k, a_stride, b_stride, c_stride, dtype, c_dtype, transpose_a, transpose_b,
+                    bias, accumulate);
   }
   bool operator==(const BlockKind& other) const { return Tie() == other.Tie(); }
   template <typename H>
   friend H AbslHashValue(H state, const BlockKind& kind) {
-    return H::combine(std::move(state),
-                      kind.m,
-                      kind.n,
-                      kind.k,
-                      kind.a_stride,
-                      kind.b_stride,
-                      kind.c_stride,
-                      static_cast<int>(kind.dtype),
-                      static_cast<int>(kind.c_dtype),
-                      kind.transpose_a,
-                      kind.transpose_b,
-                      kind.bias,
-                      kind.accumulate);
+    return H::combine(std::move(state), kind.m, kind.n, kind.k, kind.a_stride, kind.b_stride,
+                      kind.c_stride, static_cast<int>(kind.dtype), static_cast<int>(kind.c_dtype),
+                      kind.transpose_a, kind.transpose_b, kind.bias, kind.accumulate);
   }
 };
 
@@ -116,8 +96,8 @@ Primitive MakePrimitive(const BlockKind& kind, const dnnl::engine& engine) {
 #if DNNL_VERSION_MAJOR >= 3
   const dnnl::matmul::primitive_desc primitive_desc =
       kind.bias
-          ? dnnl::matmul::primitive_desc(
-                engine, primitive.a, primitive.b, primitive.bias, primitive.c, attributes)
+          ? dnnl::matmul::primitive_desc(engine, primitive.a, primitive.b, primitive.bias,
+                                         primitive.c, attributes)
           : dnnl::matmul::primitive_desc(engine, primitive.a, primitive.b, primitive.c, attributes);
 #else
   const dnnl::matmul::desc desc =
@@ -138,9 +118,9 @@ struct Cut {
 int64_t Blocks(const GemmSizes& size, const Cut& cut) {
   return ((size.m + cut.rows - 1) / cut.rows) * ((size.n + cut.columns - 1) / cut.columns);
 }
-// Blocks of 256 x 1024 run within a few per cent of the uncut product (Zen 5, 2026-11; 128 x 256 costs
-// 10-15 %). A long K in fp32 does better with narrower ones (214 -> 251 GFLOP/s at K = 3072). A product of
-// few blocks is cut further as long as the pieces are worth a thread's while.
+// Blocks of 256 x 1024 run within a few per cent of the uncut product (Zen 5, 2026-11; 128 x 256
+// costs 10-15 %). A long K in fp32 does better with narrower ones (214 -> 251 GFLOP/s at K = 3072).
+// A product of few blocks is cut further as long as the pieces are worth a thread's while.
 Cut CutOf(const GemmSizes& size, DType dtype) {
   constexpr int64_t kLongInner = 2048;
   constexpr int64_t kFewestBlocks = 4;
@@ -283,11 +263,8 @@ class Gemm::Impl {
     return *slot;
   }
 
-  void RunBlock(const GemmArgs& args,
-                const GemmSizes& size,
-                const Primitive& primitive,
-                int64_t row,
-                int64_t column) {
+  void RunBlock(const GemmArgs& args, const GemmSizes& size, const Primitive& primitive,
+                int64_t row, int64_t column) {
     Worker& worker = *workers_[omp_get_thread_num()];
     const OneThreadScope one_thread;
     const auto view = [&](const memory::desc& desc, const ConstTensorView& x, int64_t element) {
@@ -303,9 +280,8 @@ class Gemm::Impl {
       if (!args.bias.is_null()) {
         operands.emplace(DNNL_ARG_BIAS, view(primitive.bias, args.bias, column));
       }
-      operands.emplace(
-          DNNL_ARG_SCRATCHPAD,
-          memory(primitive.scratch, engine_, worker.Scratch(primitive.scratch.get_size())));
+      operands.emplace(DNNL_ARG_SCRATCHPAD, memory(primitive.scratch, engine_,
+                                                   worker.Scratch(primitive.scratch.get_size())));
       primitive.matmul.execute(worker.stream, operands);
       worker.stream.wait();
     } catch (const dnnl::error& error) {

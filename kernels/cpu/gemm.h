@@ -1,8 +1,9 @@
 // Matrix products by oneDNN, cut into blocks of C that do not depend on the number of threads.
 //
-// oneDNN itself picks its blocking, and may split K, by the number of threads it sees. So each block of C is
-// one single-threaded oneDNN primitive, made and run where oneDNN sees one thread, and the blocks are shared
-// out by OpenMP. Primitives are made once for each kind of block and kept.
+// oneDNN itself picks its blocking, and may split K, by the number of threads it sees. So each
+// block of C is one single-threaded oneDNN primitive, made and run where oneDNN sees one thread,
+// and the blocks are shared out by OpenMP. Primitives are made once for each kind of block and
+// kept.
 
 #pragma once
 

@@ -1,5 +1,6 @@
-// Splitting work over the OpenMP threads of a rank. How work is cut into pieces depends on its size only;
-// threads decide merely who computes a piece, so results are the same bits for any number of threads.
+// Splitting work over the OpenMP threads of a rank. How work is cut into pieces depends on its size
+// only; threads decide merely who computes a piece, so results are the same bits for any number of
+// threads.
 
 #pragma once
 
@@ -27,9 +28,8 @@ void ParallelFor(int64_t count, int num_threads, const Body& body) {
 // Calls body(begin, end) on ranges of at most `grain` of `count` items.
 template <typename Body>
 void ParallelForRanges(int64_t count, int64_t grain, int num_threads, const Body& body) {
-  ParallelFor((count + grain - 1) / grain, num_threads, [&](int64_t piece) {
-    body(piece * grain, std::min(count, (piece + 1) * grain));
-  });
+  ParallelFor((count + grain - 1) / grain, num_threads,
+              [&](int64_t piece) { body(piece * grain, std::min(count, (piece + 1) * grain)); });
 }
 
 // Rows of `columns` elements that make a piece worth a thread's while.

@@ -1,8 +1,9 @@
-// The CPU's element-wise and row-wise inner loops, compiled once per instruction set and picked at run time.
+// The CPU's element-wise and row-wise inner loops, compiled once per instruction set and picked at
+// run time.
 //
-// Jobs are plain structs of pointers, because the variants must not share inline functions (vector_math.h
-// says why). A job's rows, columns or elements are split by the caller; what a piece computes does not
-// depend on the split.
+// Jobs are plain structs of pointers, because the variants must not share inline functions
+// (vector_math.h says why). A job's rows, columns or elements are split by the caller; what a piece
+// computes does not depend on the split.
 
 #pragma once
 
@@ -85,7 +86,8 @@ struct RotaryJob {
   int64_t head_dim = 0;
 };
 
-// Rows of logits in fp32 -> losses, and with `gradients` the logits are replaced by their gradients.
+// Rows of logits in fp32 -> losses, and with `gradients` the logits are replaced by their
+// gradients.
 struct SoftmaxJob {
   float* logits = nullptr;  // [rows, vocab]
   const int32_t* labels = nullptr;
@@ -119,11 +121,8 @@ struct VectorKernels {
   void (*pointwise)(const PointwiseJob& job, int64_t row_begin, int64_t row_end);
   void (*layer_norm_forward)(const LayerNormForwardJob& job, int64_t row_begin, int64_t row_end);
   // Writes the rows' dgamma and dbeta sums, each [columns].
-  void (*layer_norm_backward)(const LayerNormBackwardJob& job,
-                              int64_t row_begin,
-                              int64_t row_end,
-                              float* dgamma,
-                              float* dbeta);
+  void (*layer_norm_backward)(const LayerNormBackwardJob& job, int64_t row_begin, int64_t row_end,
+                              float* dgamma, float* dbeta);
   void (*embedding_forward)(const EmbeddingJob& job, int64_t row_begin, int64_t row_end);
   // All rows, in order, of the columns [begin, end); begin is a multiple of 8.
   void (*embedding_backward)(const EmbeddingJob& job, int64_t column_begin, int64_t column_end);
@@ -132,17 +131,14 @@ struct VectorKernels {
   void (*adamw)(const AdamWJob& job, int64_t begin, int64_t end);
   double (*sum_of_squares)(const float* x, int64_t count);
   // sums[c] = sum over rows [begin, end) of x[r, c]
-  void (*column_sum)(Element element,
-                     const void* x,
-                     int64_t columns,
-                     int64_t row_begin,
-                     int64_t row_end,
-                     float* sums);
+  void (*column_sum)(Element element, const void* x, int64_t columns, int64_t row_begin,
+                     int64_t row_end, float* sums);
   // y = a + b
   void (*add)(Element element, const void* a, const void* b, void* y, int64_t begin, int64_t end);
   // y = x in another type; fp32 -> bf16 if `to` is kBFloat16, else bf16 -> fp32
   void (*cast)(Element to, const void* x, void* y, int64_t begin, int64_t end);
-  // exp and erfc of `count` elements, and the kept factors of one dropout row: for tests of their errors
+  // exp and erfc of `count` elements, and the kept factors of one dropout row: for tests of their
+  // errors
   void (*exp)(const float* x, float* y, int64_t count);
   void (*erfc)(const float* x, float* y, int64_t count);
   void (*dropout_factors)(const DropoutJob& job, int64_t row, int64_t columns, float* factors);

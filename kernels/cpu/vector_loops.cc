@@ -1,7 +1,7 @@
 // The loops behind vector_kernels.h; compiled once per instruction set, see vector_math.h.
 //
-// Rows are walked in blocks of kBlock columns, so that the dropout factors of a block stay in the first
-// cache and every loop over a block is one that the compiler turns into vectors.
+// Rows are walked in blocks of kBlock columns, so that the dropout factors of a block stay in the
+// first cache and every loop over a block is one that the compiler turns into vectors.
 
 #include "kernels/cpu/vector_kernels.h"
 #include "kernels/cpu/vector_math.h"
@@ -16,10 +16,10 @@ ANYORDER_INLINE int64_t Min(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-// factors[i] = 0 or `scale` for columns [begin, begin + count) of a row; begin is a multiple of 8, count at
-// most kBlock, and factors has room for kBlock.
-ANYORDER_INLINE void DropoutFactors(
-    const DropoutJob& job, int64_t row, int64_t begin, int64_t count, float* factors) {
+// factors[i] = 0 or `scale` for columns [begin, begin + count) of a row; begin is a multiple of 8,
+// count at most kBlock, and factors has room for kBlock.
+ANYORDER_INLINE void DropoutFactors(const DropoutJob& job, int64_t row, int64_t begin,
+                                    int64_t count, float* factors) {
   constexpr int kDrawsPerWide = 4;
   alignas(64) uint64_t wide[kBlock / kDrawsPerWide];
   const auto row_id = static_cast<uint32_t>(job.row_ids[row]);
@@ -47,9 +47,7 @@ ANYORDER_INLINE void DropoutFactors(
 
 // Calls body(row, column_begin, count, factors) for every block; factors is null without dropout.
 template <typename Body>
-ANYORDER_INLINE void ForBlocks(const DropoutJob& dropout,
-                               int64_t row,
-                               int64_t columns,
+ANYORDER_INLINE void ForBlocks(const DropoutJob& dropout, int64_t row, int64_t columns,
                                const Body& body) {
   alignas(64) float factors[kBlock];
   for (int64_t begin = 0; begin < columns; begin += kBlock) {
@@ -64,7 +62,8 @@ ANYORDER_INLINE void ForBlocks(const DropoutJob& dropout,
   }
 }
 
-// sqrt(2 / pi) (x + 0.044715 x^3), doubled: gelu_tanh(x) = x sigmoid(u), since (1 + tanh v) / 2 = sigmoid(2v).
+// sqrt(2 / pi) (x + 0.044715 x^3), doubled: gelu_tanh(x) = x sigmoid(u), since (1 + tanh v) / 2 =
+// sigmoid(2v).
 ANYORDER_INLINE float GeluArgument(float x) {
   return 1.5957691216f * x * MulAdd(0.044715f * x, x, 1.0f);
 }
@@ -113,23 +112,23 @@ ANYORDER_INLINE float Derivative(Pointwise function, float x) {
 template <typename T, Pointwise kFunction, bool kBackward>
 void PointwiseRows(const PointwiseJob& job, int64_t row_begin, int64_t row_end) {
   for (int64_t row = row_begin; row < row_end; ++row) {
-    ForBlocks(
-        job.dropout, row, job.columns, [&](int64_t begin, int64_t count, const float* factors) {
-          const int64_t offset = row * job.columns + begin;
-          const T* x = static_cast<const T*>(job.x) + offset;
-          const T* dy = kBackward ? static_cast<const T*>(job.dy) + offset : nullptr;
-          T* y = static_cast<T*>(job.y) + offset;
+    ForBlocks(job.dropout, row, job.columns,
+              [&](int64_t begin, int64_t count, const float* factors) {
+                const int64_t offset = row * job.columns + begin;
+                const T* x = static_cast<const T*>(job.x) + offset;
+                const T* dy = kBackward ? static_cast<const T*>(job.dy) + offset : nullptr;
+                T* y = static_cast<T*>(job.y) + offset;
       // y may be x or dy, element for element, which does not hinder vectors.
 #pragma GCC ivdep
-          for (int64_t i = 0; i < count; ++i) {
-            const float xi = Load(x, i);
-            if constexpr (kBackward) {
-              Store(y, i, factors[i] * Load(dy, i) * Derivative(kFunction, xi));
-            } else {
-              Store(y, i, factors[i] * Value(kFunction, xi));
-            }
-          }
-        });
+                for (int64_t i = 0; i < count; ++i) {
+                  const float xi = Load(x, i);
+                  if constexpr (kBackward) {
+                    Store(y, i, factors[i] * Load(dy, i) * Derivative(kFunction, xi));
+                  } else {
+                    Store(y, i, factors[i] * Value(kFunction, xi));
+                  }
+                }
+              });
   }
 }
 
@@ -163,8 +162,8 @@ void PointwiseKernel(const PointwiseJob& job, int64_t row_begin, int64_t row_end
   PointwiseOf<Bf16>(job, row_begin, row_end);
 }
 
-// One row's statistics from its stored sum. A second pass over the deviations removes what rounding the
-// first mean to fp32 put into the variance.
+// One row's statistics from its stored sum. A second pass over the deviations removes what rounding
+// the first mean to fp32 put into the variance.
 struct Moments {
   float mean;
   float variance;
@@ -195,26 +194,26 @@ void LayerNormForwardRows(const LayerNormForwardJob& job, int64_t row_begin, int
     T* sum = static_cast<T*>(job.sum) + offset;
     T* y = static_cast<T*>(job.y) + offset;
     float total = 0.0f;
-    ForBlocks(
-        job.dropout, row, job.columns, [&](int64_t begin, int64_t count, const float* factors) {
-          const T* x = static_cast<const T*>(job.x) + offset + begin;
-          T* block_sum = sum + begin;
-          if (job.residual != nullptr) {
-            const T* residual = static_cast<const T*>(job.residual) + offset + begin;
+    ForBlocks(job.dropout, row, job.columns,
+              [&](int64_t begin, int64_t count, const float* factors) {
+                const T* x = static_cast<const T*>(job.x) + offset + begin;
+                T* block_sum = sum + begin;
+                if (job.residual != nullptr) {
+                  const T* residual = static_cast<const T*>(job.residual) + offset + begin;
 #pragma GCC ivdep
-            for (int64_t i = 0; i < count; ++i)
-              Store(block_sum, i, MulAdd(factors[i], Load(x, i), Load(residual, i)));
-          } else {
+                  for (int64_t i = 0; i < count; ++i)
+                    Store(block_sum, i, MulAdd(factors[i], Load(x, i), Load(residual, i)));
+                } else {
 #pragma GCC ivdep
-            for (int64_t i = 0; i < count; ++i)
-              Store(block_sum, i, factors[i] * Load(x, i));
-          }
-          float block_total = 0.0f;
+                  for (int64_t i = 0; i < count; ++i)
+                    Store(block_sum, i, factors[i] * Load(x, i));
+                }
+                float block_total = 0.0f;
 #pragma omp simd reduction(+ : block_total)
-          for (int64_t i = 0; i < count; ++i)
-            block_total += Load(block_sum, i);
-          total += block_total;
-        });
+                for (int64_t i = 0; i < count; ++i)
+                  block_total += Load(block_sum, i);
+                total += block_total;
+              });
     const Moments moments = RowMoments(sum, job.columns, total);
     const float rstd = 1.0f / __builtin_sqrtf(moments.variance + job.epsilon);
     job.mean[row] = moments.mean;
@@ -233,9 +232,7 @@ void LayerNormForwardKernel(const LayerNormForwardJob& job, int64_t row_begin, i
 }
 
 template <typename T>
-void LayerNormBackwardRow(const LayerNormBackwardJob& job,
-                          int64_t row,
-                          float* dgamma,
+void LayerNormBackwardRow(const LayerNormBackwardJob& job, int64_t row, float* dgamma,
                           float* dbeta) {
   const int64_t offset = row * job.columns;
   const T* dy = static_cast<const T*>(job.dy) + offset;
@@ -277,11 +274,8 @@ void LayerNormBackwardRow(const LayerNormBackwardJob& job,
   });
 }
 
-void LayerNormBackwardKernel(const LayerNormBackwardJob& job,
-                             int64_t row_begin,
-                             int64_t row_end,
-                             float* dgamma,
-                             float* dbeta) {
+void LayerNormBackwardKernel(const LayerNormBackwardJob& job, int64_t row_begin, int64_t row_end,
+                             float* dgamma, float* dbeta) {
   for (int64_t i = 0; i < job.columns; ++i) {
     dgamma[i] = 0.0f;
     dbeta[i] = 0.0f;
@@ -300,12 +294,12 @@ void EmbeddingForwardRows(const EmbeddingJob& job, int64_t row_begin, int64_t ro
   for (int64_t row = row_begin; row < row_end; ++row) {
     const T* entry = static_cast<const T*>(job.source) + job.ids[row] * job.columns;
     T* y = static_cast<T*>(job.target) + row * job.columns;
-    ForBlocks(
-        job.dropout, row, job.columns, [&](int64_t begin, int64_t count, const float* factors) {
+    ForBlocks(job.dropout, row, job.columns,
+              [&](int64_t begin, int64_t count, const float* factors) {
 #pragma GCC ivdep
-          for (int64_t i = 0; i < count; ++i)
-            Store(y, begin + i, factors[i] * (job.scale * Load(entry, begin + i)));
-        });
+                for (int64_t i = 0; i < count; ++i)
+                  Store(y, begin + i, factors[i] * (job.scale * Load(entry, begin + i)));
+              });
   }
 }
 
@@ -464,12 +458,8 @@ void ColumnSumRows(const T* x, int64_t columns, int64_t row_begin, int64_t row_e
   }
 }
 
-void ColumnSumKernel(Element element,
-                     const void* x,
-                     int64_t columns,
-                     int64_t row_begin,
-                     int64_t row_end,
-                     float* sums) {
+void ColumnSumKernel(Element element, const void* x, int64_t columns, int64_t row_begin,
+                     int64_t row_end, float* sums) {
   if (element == Element::kFloat32) {
     return ColumnSumRows(static_cast<const float*>(x), columns, row_begin, row_end, sums);
   }
@@ -485,14 +475,11 @@ void AddRange(const T* a, const T* b, T* y, int64_t begin, int64_t end) {
 
 void AddKernel(Element element, const void* a, const void* b, void* y, int64_t begin, int64_t end) {
   if (element == Element::kFloat32) {
-    return AddRange(static_cast<const float*>(a),
-                    static_cast<const float*>(b),
-                    static_cast<float*>(y),
-                    begin,
-                    end);
+    return AddRange(static_cast<const float*>(a), static_cast<const float*>(b),
+                    static_cast<float*>(y), begin, end);
   }
-  AddRange(
-      static_cast<const Bf16*>(a), static_cast<const Bf16*>(b), static_cast<Bf16*>(y), begin, end);
+  AddRange(static_cast<const Bf16*>(a), static_cast<const Bf16*>(b), static_cast<Bf16*>(y), begin,
+           end);
 }
 
 template <typename From, typename To>

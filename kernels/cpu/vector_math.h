@@ -1,9 +1,10 @@
 // Arithmetic of the vectorised kernels: bfloat16, exp, erfc and Philox as loops-over-lanes code.
 //
-// Included only by sources that are compiled once per instruction set (kernels/CMakeLists.txt defines
-// ANYORDER_ISA for each). Everything is internal to that namespace and always inlined, and nothing here may
-// call an inline function of another header: the linker could keep the copy with the widest instructions
-// and run it on a machine that lacks them. Each function works on one element; the compiler makes vectors.
+// Included only by sources that are compiled once per instruction set (kernels/CMakeLists.txt
+// defines ANYORDER_ISA for each). Everything is internal to that namespace and always inlined, and
+// nothing here may call an inline function of another header: the linker could keep the copy with
+// the widest instructions and run it on a machine that lacks them. Each function works on one
+// element; the compiler makes vectors.
 //
 // Numerics: relative error of Exp below 2^-22 in (-87.3, 88.3), of Erfc below 2^-21 + 2^-23 * x^2.
 
@@ -91,8 +92,8 @@ ANYORDER_INLINE float Sigmoid(float x) {
   return 1.0f / (1.0f + Exp(-x));
 }
 
-// 1 - erf(x), relatively exact in the far tail too: t exp(-x^2) P(t) with t = 1 / (1 + |x| / 2) and P
-// interpolating at Chebyshev nodes (relative error 2e-8).
+// 1 - erf(x), relatively exact in the far tail too: t exp(-x^2) P(t) with t = 1 / (1 + |x| / 2) and
+// P interpolating at Chebyshev nodes (relative error 2e-8).
 ANYORDER_INLINE float Erfc(float x) {
   const float z = x < 0.0f ? -x : x;
   const float t = 1.0f / MulAdd(0.5f, z, 1.0f);
@@ -121,8 +122,8 @@ constexpr int kWideLanes = 2;
 #endif
 typedef uint64_t Wide __attribute__((vector_size(8 * kWideLanes)));  // NOLINT(modernize-use-using)
 
-// The products of the lanes' low halves; the high halves may hold anything. (From plain multiplications of
-// uint64_t the compiler makes full 64-bit products, several times slower.)
+// The products of the lanes' low halves; the high halves may hold anything. (From plain
+// multiplications of uint64_t the compiler makes full 64-bit products, several times slower.)
 ANYORDER_INLINE Wide MulLowHalves(Wide a, Wide b) {
 #if defined(__AVX512F__)
   // The form with a mask: GCC 12 takes the plain one's own operands for uninitialised.

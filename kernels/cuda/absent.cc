@@ -30,8 +30,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Runtime
                                                          const CudaBackendOptions&) {
   return BuiltWithoutCuda();
 }
-absl::Status TuneGemms(const std::string&,
-                       const std::function<void()>&,
+absl::Status TuneGemms(const std::string&, const std::function<void()>&,
                        const std::function<void(const TunedGemm&)>&) {
   return BuiltWithoutCuda();
 }

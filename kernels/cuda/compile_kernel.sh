@@ -1,6 +1,7 @@
 #!/bin/sh
-# Runs a compiler that reports registers and spills of each kernel, and keeps the report beside the object: the gate reads it
-# (tests/kernels/cuda/compile_gate.py), people do not want it in the log of a build that succeeds.
+# Runs a compiler that reports registers and spills of each kernel, and keeps the report beside the
+# object: the gate reads it (tests/kernels/cuda/compile_gate.py), people do not want it in the log
+# of a build that succeeds.
 # Usage: compile_kernel.sh COMPILER ARGUMENT...
 object=
 previous=

@@ -94,9 +94,7 @@ class CudaBackend final : public Backend {
   int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape, DType dtype) const override {
     return cuda::AttentionBackwardWorkspaceBytes(shape, dtype);
   }
-  int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows,
-                                           int64_t columns,
-                                           int64_t vocab,
+  int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows, int64_t columns, int64_t vocab,
                                            DType dtype) const override {
     return cuda::LinearCrossEntropyWorkspaceBytes(rows, columns, vocab, dtype);
   }
@@ -200,9 +198,11 @@ class CudaBackend final : public Backend {
 
  private:
   StreamView On(StreamView stream) const { return runtime_->Resolve(stream); }
-  // Each stream has its own, whose operations use it one after another. It grows when a shape comes up for the first time.
+  // Each stream has its own, whose operations use it one after another. It grows when a shape comes
+  // up for the first time.
   Scratch ScratchOf(int64_t elements, StreamView stream);
-  // In the emulation: what is read of the memory must have been written by the operation that follows.
+  // In the emulation: what is read of the memory must have been written by the operation that
+  // follows.
   void Poison(void* memory, int64_t bytes, StreamView stream) {
     if (runtime_->is_emulated() && bytes > 0) runtime_->FillBytes(memory, 0xff, bytes, On(stream));
   }
@@ -261,7 +261,8 @@ void CudaBackend::BeginGraph(int64_t key, StreamView stream) {
   ANYORDER_CHECK(!runtime_->IsCapturing(On(stream))) << "a graph inside of a graph";
   // Launches are waited for to find the kernel that fails, and a graph would hide it.
   if (launches_wait_) return;
-  // The first run is a plain one: it grows scratch and chooses the products' algorithms, which a capture cannot.
+  // The first run is a plain one: it grows scratch and chooses the products' algorithms, which a
+  // capture cannot.
   if (!graphs_.contains(key)) {
     graphs_[key] = {};
     return;
@@ -289,8 +290,8 @@ void CudaBackend::ForgetGraph(int64_t key) {
 
 void CudaBackend::LinearCrossEntropy(const LinearCrossEntropyArgs& args, StreamView stream) {
   CheckArguments(args,
-                 LinearCrossEntropyWorkspaceBytes(
-                     NumRows(args.x), NumColumns(args.x), NumRows(args.weight), args.x.dtype()),
+                 LinearCrossEntropyWorkspaceBytes(NumRows(args.x), NumColumns(args.x),
+                                                  NumRows(args.weight), args.x.dtype()),
                  Values::kOnDevice);
   const auto multiply = [this](const GemmArgs& product, StreamView on) { gemm_->Run(product, on); };
   cuda::LinearCrossEntropy(args, multiply, On(stream));

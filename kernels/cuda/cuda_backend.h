@@ -1,4 +1,5 @@
-// The CUDA backend: kernels/backend.h over the operations of operations.h, matrix products and a runtime, a GPU's or the emulation's.
+// The CUDA backend: kernels/backend.h over the operations of operations.h, matrix products and a
+// runtime, a GPU's or the emulation's.
 
 #pragma once
 
@@ -13,7 +14,8 @@
 namespace anyorder::kernels::cuda {
 
 struct CudaBackendOptions {
-  // File of the pinned algorithms of matrix products (FORMAT.md): read if it is there, and written as new shapes turn up. "": neither.
+  // File of the pinned algorithms of matrix products (FORMAT.md): read if it is there, and written
+  // as new shapes turn up. "": neither.
   std::string gemm_table;
   bool writes_gemm_table = true;  // one rank of a job does
 };

@@ -1,4 +1,5 @@
-# Finds the CUDA toolkit as ANYORDER_CUDA asks and sets ANYORDER_HAS_CUDA. Nothing of the driver is needed, here or to start a program.
+# Finds the CUDA toolkit as ANYORDER_CUDA asks and sets ANYORDER_HAS_CUDA. Nothing of the driver is
+# needed, here or to start a program.
 
 if(NOT ANYORDER_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "ANYORDER_CUDA=${ANYORDER_CUDA}: use AUTO, ON or OFF")
@@ -14,7 +15,8 @@ elseif(NOT ANYORDER_CUDA STREQUAL "OFF")
   else()
     cmake_path(GET ANYORDER_NVCC PARENT_PATH toolkit)
     cmake_path(GET toolkit PARENT_PATH toolkit)
-    # Debian 12's own is 11.8, which knows neither C++20 nor sm_90a. runtime_device.cc tells apart an error that 12.8 brought.
+    # Debian 12's own is 11.8, which knows neither C++20 nor sm_90a. runtime_device.cc tells apart
+    # an error that 12.8 brought.
     execute_process(COMMAND ${ANYORDER_NVCC} --version OUTPUT_VARIABLE nvcc_version ERROR_QUIET)
     string(REGEX MATCH "release ([0-9]+\\.[0-9]+)" nvcc_version "${nvcc_version}")
     set(nvcc_version ${CMAKE_MATCH_1})
@@ -33,8 +35,9 @@ elseif(NOT ANYORDER_CUDA STREQUAL "OFF")
 endif()
 
 if(ANYORDER_HAS_CUDA)
-  # Before the language is enabled, or CMake stores choices of its own. A100, and H100 or H200 with their own instructions; no PTX: code
-  # for other chips would be compiled on the compute node, and none of it was tested.
+  # Before the language is enabled, or CMake stores choices of its own. A100, and H100 or H200 with
+  # their own instructions; no PTX: code for other chips would be compiled on the compute node, and
+  # none of it was tested.
   set(CMAKE_CUDA_COMPILER ${ANYORDER_NVCC})
   set(CMAKE_CUDA_ARCHITECTURES "80-real;90a-real")
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)

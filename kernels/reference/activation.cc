@@ -12,8 +12,8 @@ namespace {
 constexpr double kCubic = 0.044715;
 const double kRootTwoOverPi = std::sqrt(2.0 / std::numbers::pi);
 
-// Both forms of GELU are x times a distribution function, computed so that the left tail does not cancel:
-// (1 + tanh v) / 2 = 1 / (1 + exp(-2 v)) and (1 + erf z) / 2 = erfc(-z) / 2.
+// Both forms of GELU are x times a distribution function, computed so that the left tail does not
+// cancel: (1 + tanh v) / 2 = 1 / (1 + exp(-2 v)) and (1 + erf z) / 2 = erfc(-z) / 2.
 double TanhArgument(double x) {
   return kRootTwoOverPi * (x + kCubic * x * x * x);
 }

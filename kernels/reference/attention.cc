@@ -53,10 +53,8 @@ class AttentionRow {
   // 0 where the probability is dropped, else 1 / (keep probability).
   double DropoutFactorOf(int64_t j) const {
     if (!in_.dropout.enabled()) return 1.0;
-    const bool keep = KeepAttention(in_.dropout,
-                                    static_cast<uint32_t>(in_.row_ids[row_]),
-                                    static_cast<uint32_t>(head_),
-                                    static_cast<uint32_t>(j));
+    const bool keep = KeepAttention(in_.dropout, static_cast<uint32_t>(in_.row_ids[row_]),
+                                    static_cast<uint32_t>(head_), static_cast<uint32_t>(j));
     return keep ? double{in_.dropout.scale()} : 0.0;
   }
 
@@ -166,8 +164,8 @@ class AttentionGradient {
     sums_.ddistance_bias.resize(shape.num_tables * shape.num_bias_distances * shape.num_heads);
   }
 
-  // Recomputes the row's probabilities rather than using lse and out, which are rounded: the gradient is
-  // that of the formula.
+  // Recomputes the row's probabilities rather than using lse and out, which are rounded: the
+  // gradient is that of the formula.
   void AddRow(int64_t row, int64_t head) {
     const AttentionShape& shape = args_.in.shape;
     const AttentionRow<T> attention(args_.in, row, head);
@@ -209,40 +207,21 @@ class AttentionGradient {
  private:
   // `ds` is the gradient of the score before scaling.
   void AddScoreGradient(const AttentionRow<T>& attention, int64_t j, double ds) {
-    AddTerm(attention,
-            ds,
-            args_.in.k,
-            attention.KeyOffset(j),
-            args_.in.content_bias,
-            &sums_.dk,
+    AddTerm(attention, ds, args_.in.k, attention.KeyOffset(j), args_.in.content_bias, &sums_.dk,
             &sums_.dcontent_bias);
     if (!args_.in.relative.is_null()) {
-      AddTerm(attention,
-              ds,
-              args_.in.relative,
-              attention.RelativeOffset(j),
-              args_.in.position_bias,
-              &sums_.drelative,
-              &sums_.dposition_bias);
+      AddTerm(attention, ds, args_.in.relative, attention.RelativeOffset(j), args_.in.position_bias,
+              &sums_.drelative, &sums_.dposition_bias);
     }
     if (!args_.in.segment_embedding.is_null()) {
-      AddTerm(attention,
-              ds,
-              args_.in.segment_embedding,
-              attention.SegmentOffset(j),
-              args_.in.segment_bias,
-              &sums_.dsegment_embedding,
-              &sums_.dsegment_bias);
+      AddTerm(attention, ds, args_.in.segment_embedding, attention.SegmentOffset(j),
+              args_.in.segment_bias, &sums_.dsegment_embedding, &sums_.dsegment_bias);
     }
   }
 
   // The term (q + bias) . vector, where vector is `vectors` from element `offset` on.
-  void AddTerm(const AttentionRow<T>& attention,
-               double ds,
-               const ConstTensorView& vectors,
-               int64_t offset,
-               const ConstTensorView& bias,
-               std::vector<double>* dvectors,
+  void AddTerm(const AttentionRow<T>& attention, double ds, const ConstTensorView& vectors,
+               int64_t offset, const ConstTensorView& bias, std::vector<double>* dvectors,
                std::vector<double>* dbias) {
     const T* q = args_.in.q.data<T>() + attention.RowOffset();
     const T* vector = vectors.data<T>() + offset;

@@ -35,10 +35,8 @@ double LogSumExp(const std::vector<double>& values) {
 
 // Spreads dlogits of one row; dweight and dbias are summed in double over all rows.
 template <typename T>
-void SpreadGradient(const LinearCrossEntropyArgs& args,
-                    int64_t row,
-                    const std::vector<double>& dlogits,
-                    std::vector<double>* dweight,
+void SpreadGradient(const LinearCrossEntropyArgs& args, int64_t row,
+                    const std::vector<double>& dlogits, std::vector<double>* dweight,
                     std::vector<double>* dbias) {
   const int64_t columns = NumColumns(args.x);
   const T* x = args.x.data<T>() + row * columns;

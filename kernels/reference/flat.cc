@@ -44,8 +44,7 @@ void CopyRows(const CopyRowsArgs& args) {
   char* destination = static_cast<char*>(args.destination.raw());
   for (int64_t r = 0; r < args.rows; ++r) {
     std::memcpy(destination + (args.destination_begin + r * args.destination_stride) * size,
-                source + (args.source_begin + r * args.source_stride) * size,
-                args.columns * size);
+                source + (args.source_begin + r * args.source_stride) * size, args.columns * size);
   }
 }
 

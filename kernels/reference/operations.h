@@ -1,7 +1,7 @@
 // The operations of kernels/backend.h as plain loops in double: the executable specification.
 //
-// Read a declaration's formula in its contract header, then its loop here. Nothing is fast and nothing is
-// clever; temporaries are allocated freely, which a device backend may not do.
+// Read a declaration's formula in its contract header, then its loop here. Nothing is fast and
+// nothing is clever; temporaries are allocated freely, which a device backend may not do.
 
 #pragma once
 
@@ -30,9 +30,7 @@ void Add(const ConstTensorView& a, const ConstTensorView& b, const TensorView& y
 void Cast(const ConstTensorView& x, const TensorView& y);
 
 // The factor of element (row, column): 0 where dropped, else 1 / (keep probability).
-inline double DropoutFactor(const Dropout& dropout,
-                            const int32_t* row_ids,
-                            int64_t row,
+inline double DropoutFactor(const Dropout& dropout, const int32_t* row_ids, int64_t row,
                             int64_t column) {
   if (!dropout.enabled()) return 1.0;
   const bool keep =

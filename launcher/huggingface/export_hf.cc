@@ -53,11 +53,10 @@ absl::Status CheckRepresentable(const RunConfig& config) {
   faults.Require(
       objective == "permutation_lm" || objective == "dae" || objective == "as_arm",
       absl::StrCat("objective.name is ", objective, ", not permutation_lm, dae or as_arm"));
-  faults.Require(model.num_heads * model.head_dim == model.model_dim,
-                 absl::StrCat("model.num_heads * model.head_dim is ",
-                              model.num_heads * model.head_dim,
-                              ", not model.model_dim = ",
-                              model.model_dim));
+  faults.Require(
+      model.num_heads * model.head_dim == model.model_dim,
+      absl::StrCat("model.num_heads * model.head_dim is ", model.num_heads * model.head_dim,
+                   ", not model.model_dim = ", model.model_dim));
   faults.Require(!model.scale_embedding, "model.scale_embedding is true");
   faults.Require(model.relative_positions(), "model.positions is not relative");
   faults.Require(!model.has_distance_bias(), "model.position_bias is on");
@@ -74,8 +73,8 @@ absl::Status CheckRepresentable(const RunConfig& config) {
       "Hugging Face's XLNetLMHeadModel cannot represent this model: ", faults.Joined()));
 }
 
-// Hugging Face keeps relative biases per layer always, and has a segment term always: shared biases are repeated, a
-// missing segment term is zero, which is the same function.
+// Hugging Face keeps relative biases per layer always, and has a segment term always: shared biases
+// are repeated, a missing segment term is zero, which is the same function.
 std::vector<ExportTensor> ExportTensors(const RunConfig& config, const ParameterLayout& layout) {
   std::vector<ExportTensor> tensors;
   const ModelConfig& model = config.model;
@@ -101,8 +100,7 @@ std::vector<ExportTensor> ExportTensors(const RunConfig& config, const Parameter
 }
 
 absl::Status WriteWeights(const ckpt::Checkpoint& checkpoint,
-                          const std::vector<ExportTensor>& tensors,
-                          const std::string& path) {
+                          const std::vector<ExportTensor>& tensors, const std::string& path) {
   std::vector<ckpt::SafetensorsEntry> entries;
   for (const ExportTensor& tensor : tensors)
     entries.push_back({tensor.name, DType::kFloat32, tensor.shape});
@@ -125,14 +123,10 @@ absl::Status WriteWeights(const ckpt::Checkpoint& checkpoint,
 }
 
 Json SpecialTokensJson() {
-  return {{"bos_token", "<s>"},
-          {"eos_token", "</s>"},
-          {"unk_token", "<unk>"},
-          {"sep_token", "<sep>"},
-          {"pad_token", "<pad>"},
-          {"cls_token", "<cls>"},
-          {"mask_token", "<mask>"},
-          {"additional_special_tokens", {"<eop>", "<eod>"}}};
+  return {{"bos_token", "<s>"},     {"eos_token", "</s>"},
+          {"unk_token", "<unk>"},   {"sep_token", "<sep>"},
+          {"pad_token", "<pad>"},   {"cls_token", "<cls>"},
+          {"mask_token", "<mask>"}, {"additional_special_tokens", {"<eop>", "<eod>"}}};
 }
 
 Json TokenizerJson(bool is_uncased, const RunConfig& config) {
@@ -150,8 +144,7 @@ absl::Status WriteText(const fs::path& path, const std::string& text) {
   return ckpt::WriteSmallFileAtomically(ckpt::FileSystem::Posix(), path.string(), text);
 }
 
-absl::Status WriteTokenizerJson(const fs::path& directory,
-                                bool is_uncased,
+absl::Status WriteTokenizerJson(const fs::path& directory, bool is_uncased,
                                 const RunConfig& config) {
   ANYORDER_RETURN_IF_ERROR(WriteText(directory / "tokenizer_config.json",
                                      TokenizerJson(is_uncased, config).dump(2) + "\n"));
@@ -159,8 +152,7 @@ absl::Status WriteTokenizerJson(const fs::path& directory,
 }
 
 // The vocabulary that the run was trained with, checked.
-absl::Status CopyVocabulary(const fs::path& source,
-                            const std::string& expected_digest,
+absl::Status CopyVocabulary(const fs::path& source, const std::string& expected_digest,
                             const fs::path& directory) {
   ANYORDER_ASSIGN_OR_RETURN(const data::Digest128 digest, data::DigestOfFile(source.string()));
   if (digest.Hex() != expected_digest)
@@ -171,9 +163,9 @@ absl::Status CopyVocabulary(const fs::path& source,
   return error ? ErrnoStatus("copy", source.string(), error.value()) : absl::OkStatus();
 }
 
-// What surrounds the weights comes from the dataset that the run was trained on. Returns the vocabulary's size.
-absl::StatusOr<int64_t> WriteFilesOfDataset(const RunConfig& config,
-                                            const TrainMetadata& saved,
+// What surrounds the weights comes from the dataset that the run was trained on. Returns the
+// vocabulary's size.
+absl::StatusOr<int64_t> WriteFilesOfDataset(const RunConfig& config, const TrainMetadata& saved,
                                             const fs::path& directory) {
   ANYORDER_ASSIGN_OR_RETURN(const data::DatasetIndex dataset,
                             data::ReadDatasetIndex(config.data.shards));
@@ -184,16 +176,15 @@ absl::StatusOr<int64_t> WriteFilesOfDataset(const RunConfig& config,
   const auto letter_case = dataset.settings.find("case");
   const bool is_uncased = letter_case != dataset.settings.end() && letter_case->second == "uncased";
   ANYORDER_RETURN_IF_ERROR(WriteTokenizerJson(directory, is_uncased, config));
-  ANYORDER_RETURN_IF_ERROR(CopyVocabulary(
-      fs::path(config.data.shards) / dataset.tokenizer.file, dataset.tokenizer.digest, directory));
+  ANYORDER_RETURN_IF_ERROR(CopyVocabulary(fs::path(config.data.shards) / dataset.tokenizer.file,
+                                          dataset.tokenizer.digest, directory));
   return vocab_size;
 }
 
-// The same for a run that was imported: what came with the weights goes with them again, and no dataset is needed.
-absl::StatusOr<int64_t> WriteFilesOfImport(const ImportedRun& imported,
-                                           const RunConfig& config,
-                                           const TrainMetadata& saved,
-                                           const fs::path& directory) {
+// The same for a run that was imported: what came with the weights goes with them again, and no
+// dataset is needed.
+absl::StatusOr<int64_t> WriteFilesOfImport(const ImportedRun& imported, const RunConfig& config,
+                                           const TrainMetadata& saved, const fs::path& directory) {
   ANYORDER_RETURN_IF_ERROR(CheckMetadataConfig(saved, config));
   ANYORDER_RETURN_IF_ERROR(CopyVocabulary(imported.vocabulary, saved.tokenizer_digest, directory));
   ANYORDER_ASSIGN_OR_RETURN(const std::string model, ReadWholeFile(imported.vocabulary));
@@ -230,8 +221,8 @@ absl::StatusOr<int64_t> WriteAll(const ExportOptions& options, const fs::path& d
                                 ? WriteFilesOfImport(imported, config, saved, directory)
                                 : WriteFilesOfDataset(config, saved, directory));
   const ParameterLayout layout(config.model, vocab_size);
-  ANYORDER_RETURN_IF_ERROR(WriteWeights(
-      checkpoint, ExportTensors(config, layout), (directory / "model.safetensors").string()));
+  ANYORDER_RETURN_IF_ERROR(WriteWeights(checkpoint, ExportTensors(config, layout),
+                                        (directory / "model.safetensors").string()));
   return checkpoint.step();
 }
 
@@ -246,8 +237,7 @@ absl::Status ExportHuggingFace(const ExportOptions& options) {
                             NewDirectory::Create(options.output, "--output"));
   ANYORDER_ASSIGN_OR_RETURN(const int64_t step, WriteAll(options, directory.path()));
   ANYORDER_RETURN_IF_ERROR(directory.Publish());
-  std::printf("exported step %lld to %s\n",
-              static_cast<long long>(step),
+  std::printf("exported step %lld to %s\n", static_cast<long long>(step),
               directory.output().string().c_str());
   return absl::OkStatus();
 }

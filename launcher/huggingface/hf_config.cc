@@ -96,19 +96,17 @@ class MemberReader {
     return found == json_.end() || found->is_null() ? nullptr : &*found;
   }
   void Reject(const char* key, const Json& member, absl::string_view expected) {
-    faults_.Add(absl::StrCat("'",
-                             key,
-                             "' is ",
+    faults_.Add(absl::StrCat("'", key, "' is ",
                              member.dump(-1, ' ', false, Json::error_handler_t::replace),
-                             " but must be ",
-                             expected));
+                             " but must be ", expected));
   }
 
   const Json& json_;
   FaultList& faults_;
 };
 
-// The summary of XLNetForSequenceClassification is the next-sentence head only with these values, which are its defaults.
+// The summary of XLNetForSequenceClassification is the next-sentence head only with these values,
+// which are its defaults.
 void ReadSummary(const Json& json, HfConfig& config) {
   FaultList faults;
   MemberReader reader(json, faults);
@@ -156,12 +154,8 @@ void ReadSizes(MemberReader& reader, HfConfig& config, FaultList& faults) {
   model.head_dim = model.model_dim / model.num_heads;
   reader.Size("d_head", 1, kMaxSize, model.head_dim);
   faults.Require(model.num_heads * model.head_dim == model.model_dim,
-                 absl::StrCat("'n_head' * 'd_head' is ",
-                              model.num_heads,
-                              " * ",
-                              model.head_dim,
-                              " but must be 'd_model' = ",
-                              model.model_dim));
+                 absl::StrCat("'n_head' * 'd_head' is ", model.num_heads, " * ", model.head_dim,
+                              " but must be 'd_model' = ", model.model_dim));
 }
 
 void ReadSettings(MemberReader& reader, HfConfig& config, Kind& kind) {
@@ -187,8 +181,7 @@ absl::Status CheckKind(const Kind& kind, HfConfig& config) {
                  absl::StrCat("'model_type' is \"", kind.model_type, "\", not \"xlnet\""));
   faults.Require(
       kind.attn_type == "bi",
-      absl::StrCat("'attn_type' is \"",
-                   kind.attn_type,
+      absl::StrCat("'attn_type' is \"", kind.attn_type,
                    "\", not \"bi\": it was trained to read one way only; set it to \"bi\" "
                    "if these weights are to learn the other way, too"));
   faults.Require(!kind.same_length,
@@ -201,8 +194,7 @@ absl::Status CheckKind(const Kind& kind, HfConfig& config) {
   } else if (kind.activation == "relu") {
     config.model.activation = kernels::Activation::kRelu;
   } else {
-    faults.Add(absl::StrCat("'ff_activation' is \"",
-                            kind.activation,
+    faults.Add(absl::StrCat("'ff_activation' is \"", kind.activation,
                             "\" but must be \"gelu_new\", \"gelu\" or \"relu\""));
   }
   if (faults.empty()) return absl::OkStatus();
@@ -307,15 +299,14 @@ std::string HfConfigText(const RunConfig& config, int64_t vocab_size, const data
                {"pad_token_id", ids.pad}});
 }
 
-std::string UpdatedHfConfigText(const std::string& original,
-                                const RunConfig& config,
-                                int64_t vocab_size,
-                                bool trained) {
+std::string UpdatedHfConfigText(const std::string& original, const RunConfig& config,
+                                int64_t vocab_size, bool trained) {
   Json json = Json::parse(original, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) json = Json::object();
   json["architectures"] = {kArchitecture};
   if (config.model.next_sentence_head) SetSummary(json);
-  // Some versions of transformers read one of the two names of the vocabulary's size, some the other.
+  // Some versions of transformers read one of the two names of the vocabulary's size, some the
+  // other.
   json["vocab_size"] = vocab_size;
   json["n_token"] = vocab_size;
   for (const char* key : {"torch_dtype", "dtype"}) {

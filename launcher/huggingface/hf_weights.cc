@@ -33,26 +33,21 @@ constexpr char kOutputWeight[] = "lm_loss.weight";
 constexpr char kSharedBias[] = "transformer.r_";
 constexpr char kFetchAgain[] = "; fetch or convert the weights again";
 
-// What models for other tasks have beside the network (modeling_xlnet: sequence classification, multiple choice, token
-// classification, questions).
-constexpr const char* kHeads[] = {"sequence_summary.",
-                                  "logits_proj.",
-                                  "classifier.",
-                                  "qa_outputs.",
-                                  "start_logits.",
-                                  "end_logits.",
+// What models for other tasks have beside the network (modeling_xlnet: sequence classification,
+// multiple choice, token classification, questions).
+constexpr const char* kHeads[] = {"sequence_summary.", "logits_proj.",  "classifier.",
+                                  "qa_outputs.",       "start_logits.", "end_logits.",
                                   "answer_class."};
 
 bool IsHead(absl::string_view name) {
-  return std::any_of(std::begin(kHeads), std::end(kHeads), [name](const char* head) {
-    return absl::StartsWith(name, head);
-  });
+  return std::any_of(std::begin(kHeads), std::end(kHeads),
+                     [name](const char* head) { return absl::StartsWith(name, head); });
 }
 
 // "transformer.layer.3.rel_attn.r_w_bias" for "transformer.r_w_bias".
 std::string BiasOfLayer(int64_t layer, absl::string_view shared_name) {
-  return absl::StrCat(
-      "transformer.layer.", layer, ".rel_attn.", shared_name.substr(strlen("transformer.")));
+  return absl::StrCat("transformer.layer.", layer, ".rel_attn.",
+                      shared_name.substr(strlen("transformer.")));
 }
 
 bool CanRead(DType dtype) {
@@ -78,17 +73,13 @@ absl::Status NoWeights(const std::string& directory) {
   const fs::path root(directory);
   if (IsFile(root / "pytorch_model.bin") || IsFile(root / "pytorch_model.bin.index.json")) {
     return absl::FailedPreconditionError(
-        absl::StrCat("'",
-                     directory,
+        absl::StrCat("'", directory,
                      "' has its weights as PyTorch's .bin only; convert them first (needs Python's "
                      "torch): python3 ",
-                     ProgramDirectory(),
-                     "/convert_bin.py ",
-                     directory));
+                     ProgramDirectory(), "/convert_bin.py ", directory));
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      "'",
-      directory,
+      "'", directory,
       "' has neither model.safetensors nor model.safetensors.index.json; name the directory that "
       "save_pretrained wrote"));
 }
@@ -119,8 +110,8 @@ absl::Status HfWeights::AddFile(const std::string& path) {
   for (const ckpt::SafetensorsTensor& tensor : reader->tensors()) {
     const Tensor* const known = Find(tensor.entry.name);
     if (known != nullptr) {
-      return absl::DataLossError(absl::StrCat(
-          Where(*known), " is in '", path, "', too; only one file may hold it", kFetchAgain));
+      return absl::DataLossError(absl::StrCat(Where(*known), " is in '", path,
+                                              "', too; only one file may hold it", kFetchAgain));
     }
     tensors_.push_back({files_.size(), tensor.entry});
   }
@@ -184,30 +175,19 @@ absl::Status HfWeights::CheckParameter(const ParameterInfo& parameter) const {
   if (tensor == nullptr) {
     const bool is_bare = Find(absl::StripPrefix(parameter.name, "transformer.")) != nullptr;
     return absl::FailedPreconditionError(absl::StrCat(
-        "'",
-        files_.front().path,
-        files_.size() > 1 ? "' and its companions have" : "' has",
-        " no tensor '",
-        parameter.name,
-        "' ",
-        parameter.shape.ToString(),
+        "'", files_.front().path, files_.size() > 1 ? "' and its companions have" : "' has",
+        " no tensor '", parameter.name, "' ", parameter.shape.ToString(),
         is_bare ? ", but one without 'transformer.': it is an XLNetModel, which has no output" : "",
         "; save an XLNetLMHeadModel with this config.json"));
   }
   if (!(tensor->entry.shape == parameter.shape)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(Where(*tensor),
-                     " is ",
-                     tensor->entry.shape.ToString(),
-                     " but config.json makes it ",
-                     parameter.shape.ToString(),
-                     "; use the config.json that belongs to these weights"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        Where(*tensor), " is ", tensor->entry.shape.ToString(), " but config.json makes it ",
+        parameter.shape.ToString(), "; use the config.json that belongs to these weights"));
   }
   if (!CanRead(tensor->entry.dtype)) {
     return absl::FailedPreconditionError(
-        absl::StrCat(Where(*tensor),
-                     " is ",
-                     Name(tensor->entry.dtype),
+        absl::StrCat(Where(*tensor), " is ", Name(tensor->entry.dtype),
                      " but must be F32, F16 or BF16; save the model in one of these types"));
   }
   return absl::OkStatus();
@@ -222,8 +202,7 @@ absl::Status HfWeights::Check(const ParameterLayout& layout,
     if (!absl::StartsWith(parameter.name, kSharedBias)) continue;
     ParameterInfo copy = parameter;
     for (int64_t layer = 0;
-         Find(absl::StrCat("transformer.layer.", layer, ".rel_attn.q")) != nullptr;
-         ++layer) {
+         Find(absl::StrCat("transformer.layer.", layer, ".rel_attn.q")) != nullptr; ++layer) {
       copy.name = BiasOfLayer(layer, parameter.name);
       ANYORDER_RETURN_IF_ERROR(CheckParameter(copy));
       used.insert(copy.name);
@@ -238,9 +217,7 @@ absl::Status HfWeights::Check(const ParameterLayout& layout,
     if (used.count(tensor.entry.name) != 0) continue;
     if (!IsHead(tensor.entry.name)) {
       return absl::FailedPreconditionError(absl::StrCat(
-          Where(tensor),
-          " ",
-          tensor.entry.shape.ToString(),
+          Where(tensor), " ", tensor.entry.shape.ToString(),
           " is unknown: the model of config.json has none of that name; use the config.json that "
           "belongs to these weights"));
     }
@@ -256,9 +233,7 @@ bool HfWeights::HasNextSentenceHead() const {
   });
 }
 
-absl::Status HfWeights::ReadPiece(const Tensor& tensor,
-                                  int64_t begin,
-                                  int64_t count,
+absl::Status HfWeights::ReadPiece(const Tensor& tensor, int64_t begin, int64_t count,
                                   float* out) const {
   const ckpt::SafetensorsReader& reader = files_[tensor.file].reader;
   const std::string& name = tensor.entry.name;
@@ -276,10 +251,7 @@ absl::Status HfWeights::ReadPiece(const Tensor& tensor,
   const float* const bad =
       std::find_if(out, out + count, [](float value) { return !std::isfinite(value); });
   if (bad == out + count) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(Where(tensor),
-                                          " holds ",
-                                          *bad,
-                                          " as element ",
+  return absl::DataLossError(absl::StrCat(Where(tensor), " holds ", *bad, " as element ",
                                           begin + (bad - out),
                                           ", which cannot be trained on; use weights from before "
                                           "the training that made it"));
@@ -294,8 +266,7 @@ absl::Status HfWeights::ReadTensor(const Tensor& tensor, float* out) const {
   return absl::OkStatus();
 }
 
-absl::Status HfWeights::RequireEqual(const Tensor& tensor,
-                                     const float* values,
+absl::Status HfWeights::RequireEqual(const Tensor& tensor, const float* values,
                                      absl::string_view why) const {
   const int64_t elements = tensor.entry.shape.num_elements();
   std::vector<float> piece(std::min(kPieceElements, elements));
@@ -305,15 +276,9 @@ absl::Status HfWeights::RequireEqual(const Tensor& tensor,
     const auto [found, expected] =
         std::mismatch(piece.begin(), piece.begin() + count, values + begin);
     if (found == piece.begin() + count) continue;
-    return absl::FailedPreconditionError(absl::StrCat(Where(tensor),
-                                                      " has ",
-                                                      *found,
-                                                      " as element ",
-                                                      begin + (found - piece.begin()),
-                                                      " where ",
-                                                      *expected,
-                                                      " is expected: ",
-                                                      why));
+    return absl::FailedPreconditionError(
+        absl::StrCat(Where(tensor), " has ", *found, " as element ",
+                     begin + (found - piece.begin()), " where ", *expected, " is expected: ", why));
   }
   return absl::OkStatus();
 }
@@ -329,15 +294,13 @@ absl::Status HfWeights::Read(const ParameterLayout& layout, float* flat) const {
     for (const Tensor* copy = nullptr; (copy = Find(BiasOfLayer(layer, parameter.name))) != nullptr;
          ++layer) {
       ANYORDER_RETURN_IF_ERROR(RequireEqual(
-          *copy,
-          values,
+          *copy, values,
           "untie_r is false in config.json, so that all layers share it; set untie_r to true"));
     }
   }
   const Tensor* const output = Find(kOutputWeight);
   if (output == nullptr || Find(kEmbedding) == nullptr) return absl::OkStatus();
-  return RequireEqual(*output,
-                      flat + layout.Find(kEmbedding).offset,
+  return RequireEqual(*output, flat + layout.Find(kEmbedding).offset,
                       "it must be the word embedding, an output of its own is not supported; save "
                       "the model with tied embeddings");
 }

@@ -1,7 +1,7 @@
 // The weights of a Hugging Face model directory: one safetensors file, or several with an index.
 //
-// Names and shapes are those of our parameters (core/network/tensors/parameters.h), so a layout is what is looked for, whatever
-// parameters a model has.
+// Names and shapes are those of our parameters (core/network/tensors/parameters.h), so a layout is
+// what is looked for, whatever parameters a model has.
 
 #pragma once
 
@@ -20,21 +20,24 @@ namespace anyorder::launcher {
 
 class HfWeights {
  public:
-  // Reads the headers only. Errors: FailedPrecondition if there are no weights, or PyTorch's only, with the command that
-  // converts them; DataLoss naming file and tensor for a damaged file, or an index that does not fit its files.
+  // Reads the headers only. Errors: FailedPrecondition if there are no weights, or PyTorch's only,
+  // with the command that converts them; DataLoss naming file and tensor for a damaged file, or an
+  // index that does not fit its files.
   static absl::StatusOr<HfWeights> Open(const std::string& directory);
 
-  // Whether the files hold every tensor that `layout` needs, with its shape and a type that can be read (F32, F16, BF16), and
-  // nothing else but heads of other tasks, whose names go to `left_out`.
+  // Whether the files hold every tensor that `layout` needs, with its shape and a type that can be
+  // read (F32, F16, BF16), and nothing else but heads of other tasks, whose names go to `left_out`.
   // FailedPrecondition naming file and tensor, what was expected and what to do.
   absl::Status Check(const ParameterLayout& layout, std::vector<std::string>& left_out) const;
 
   // Whether the files hold any part of the next-sentence head (sequence_summary, logits_proj).
   bool HasNextSentenceHead() const;
 
-  // Writes all parameters to `flat` [layout.num_elements()], converted to fp32. REQUIRES: Check was OK.
-  // Errors: DataLoss for a value that is not finite; FailedPrecondition where two tensors would have to be equal (an output
-  // weight that is not the embedding, biases of layers that share them) and are not; I/O.
+  // Writes all parameters to `flat` [layout.num_elements()], converted to fp32. REQUIRES: Check was
+  // OK.
+  // Errors: DataLoss for a value that is not finite; FailedPrecondition where two tensors would
+  // have to be equal (an output weight that is not the embedding, biases of layers that share them)
+  // and are not; I/O.
   absl::Status Read(const ParameterLayout& layout, float* flat) const;
 
  private:

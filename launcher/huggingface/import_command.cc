@@ -25,14 +25,12 @@ Subcommand DeclareImport(CLI::App& front) {
       ->required()
       ->check(IsNotEmpty());
   command
-      ->add_option("--format",
-                   *format,
+      ->add_option("--format", *format,
                    "hf: Hugging Face XLNetLMHeadModel, safetensors; run: another run's checkpoint")
       ->check(CLI::IsMember({"hf", "run"}))
       ->capture_default_str();
   command
-      ->add_option("--config",
-                   options->config,
+      ->add_option("--config", options->config,
                    "TOML file (default: hf: continued pretraining, run: as that run)")
       ->check(IsNotEmpty());
   command->add_option("--set", options->overrides, "section.key=value, over the file")
@@ -40,8 +38,7 @@ Subcommand DeclareImport(CLI::App& front) {
   command->add_option("--step", options->step, "run: checkpoint (default: the newest good one)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command
-      ->add_option("--positions",
-                   options->positions,
+      ->add_option("--positions", options->positions,
                    "run: what new rows of a longer table of learned positions are: copies of the "
                    "old ones in turn, or random")
       ->check(CLI::IsMember({"copy", "random"}))

@@ -42,8 +42,9 @@ struct Import {
   bool draws_head = false;  // the run has a next-sentence head, the weights have none
 };
 
-// Small steps from weights that are good already: users who went on at a pretraining rate reported models that got worse. Adam
-// starts without history, so that its first steps need both warm-up and bias correction.
+// Small steps from weights that are good already: users who went on at a pretraining rate reported
+// models that got worse. Adam starts without history, so that its first steps need both warm-up and
+// bias correction.
 RunConfig ContinuedPretrainingDefaults(const ModelConfig& model) {
   RunConfig config;
   config.model = model;
@@ -58,8 +59,7 @@ RunConfig ContinuedPretrainingDefaults(const ModelConfig& model) {
   return config;
 }
 
-absl::StatusOr<std::string> ReadInput(const std::string& directory,
-                                      const std::string& name,
+absl::StatusOr<std::string> ReadInput(const std::string& directory, const std::string& name,
                                       absl::string_view remedy) {
   const std::string path = (fs::path(directory) / name).string();
   absl::StatusOr<std::string> text = ReadWholeFile(path);
@@ -76,8 +76,7 @@ absl::Status CheckInput(const std::string& input) {
 }
 
 // InvalidArgument naming both values where the user's [model] is not that of the weights.
-absl::Status CheckContradictions(const ImportOptions& options,
-                                 const HfConfig& model,
+absl::Status CheckContradictions(const ImportOptions& options, const HfConfig& model,
                                  const RunConfig& config) {
   RunConfig expected;
   expected.model = model.model;
@@ -93,12 +92,7 @@ absl::Status CheckContradictions(const ImportOptions& options,
     const absl::string_view hf_name = HfNameOf(key[1]);
     return absl::InvalidArgumentError(absl::StrCat(
         options.config.empty() ? "--set" : absl::StrCat("'", options.config, "' or --set"),
-        " says ",
-        ours[i],
-        " but the weights of '",
-        options.input,
-        "' have ",
-        theirs[i],
+        " says ", ours[i], " but the weights of '", options.input, "' have ", theirs[i],
         hf_name.empty() ? "" : absl::StrCat(" (config.json: ", hf_name, ")"),
         "; leave the key out"));
   }
@@ -106,10 +100,9 @@ absl::Status CheckContradictions(const ImportOptions& options,
 }
 
 absl::StatusOr<RunConfig> ResolveConfig(const ImportOptions& options, const HfConfig& model) {
-  ANYORDER_ASSIGN_OR_RETURN(
-      RunConfig config,
-      RequestedConfig(
-          options.config, options.overrides, ContinuedPretrainingDefaults(model.model)));
+  ANYORDER_ASSIGN_OR_RETURN(RunConfig config,
+                            RequestedConfig(options.config, options.overrides,
+                                            ContinuedPretrainingDefaults(model.model)));
   ANYORDER_RETURN_IF_ERROR(CheckContradictions(options, model, config));
   ANYORDER_RETURN_IF_ERROR(Annotate(config.Validate(), "configuration of the imported run"));
   MakeDirectoriesAbsolute(config);
@@ -119,8 +112,7 @@ absl::StatusOr<RunConfig> ResolveConfig(const ImportOptions& options, const HfCo
 absl::Status ReadVocabulary(Import& import) {
   ANYORDER_ASSIGN_OR_RETURN(
       import.vocabulary,
-      ReadInput(import.input,
-                "spiece.model",
+      ReadInput(import.input, "spiece.model",
                 "copy it from the model that these weights were trained from: text can only be "
                 "prepared with the SentencePiece model itself"));
   const std::string path = (fs::path(import.input) / "spiece.model").string();
@@ -128,14 +120,9 @@ absl::Status ReadVocabulary(Import& import) {
                             ParsePieces(import.vocabulary, path));
   ANYORDER_RETURN_IF_ERROR(CheckXlnetPieces(pieces, path));
   if (static_cast<int64_t>(pieces.size()) == import.model.vocab_size) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("'",
-                   path,
-                   "' has ",
-                   pieces.size(),
-                   " pieces but config.json says 'vocab_size' ",
-                   import.model.vocab_size,
-                   "; use the spiece.model that the model was trained with"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "'", path, "' has ", pieces.size(), " pieces but config.json says 'vocab_size' ",
+      import.model.vocab_size, "; use the spiece.model that the model was trained with"));
 }
 
 TrainMetadata MetadataOf(const Import& import) {
@@ -153,8 +140,8 @@ ParameterLayout StoredLayout(const Import& import) {
   return ParameterLayout(model, import.model.vocab_size);
 }
 
-// Weights of a language model may go on with a fresh next-sentence head, as for any new task; half a head, one of other classes
-// or one that sums up otherwise is refused.
+// Weights of a language model may go on with a fresh next-sentence head, as for any new task; half
+// a head, one of other classes or one that sums up otherwise is refused.
 absl::Status CheckWeights(const HfWeights& weights, Import& import) {
   const bool wants_head = import.config.model.next_sentence_head;
   const bool has_head = weights.HasNextSentenceHead();
@@ -164,13 +151,9 @@ absl::Status CheckWeights(const HfWeights& weights, Import& import) {
   constexpr char kWithout[] =
       "; or leave out objective.next_sentence, which needs them for its two classes";
   if (checked.ok() && !import.model.other_summary.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("'",
-                     import.input,
-                     "/config.json': ",
-                     import.model.other_summary,
-                     ": sequence_summary and logits_proj belong to another head; remove them",
-                     kWithout));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "'", import.input, "/config.json': ", import.model.other_summary,
+        ": sequence_summary and logits_proj belong to another head; remove them", kWithout));
   }
   const bool is_of_head = absl::StrContains(checked.message(), "sequence_summary.") ||
                           absl::StrContains(checked.message(), "logits_proj.");
@@ -178,22 +161,16 @@ absl::Status CheckWeights(const HfWeights& weights, Import& import) {
   return absl::FailedPreconditionError(absl::StrCat(checked.message(), kWithout));
 }
 
-absl::Status WriteCheckpoint(const Import& import,
-                             const HfWeights& weights,
-                             const ParameterLayout& layout,
-                             const RunDirectory& paths,
+absl::Status WriteCheckpoint(const Import& import, const HfWeights& weights,
+                             const ParameterLayout& layout, const RunDirectory& paths,
                              const std::string& run_id) {
   const int64_t elements = layout.num_elements();
   const auto master = std::make_unique_for_overwrite<float[]>(elements);
   const ParameterLayout stored = StoredLayout(import);
   ANYORDER_RETURN_IF_ERROR(weights.Read(stored, master.get()));
   // What a run from scratch would begin with: the head stands at the end of the flat space.
-  InitializeParameters(layout,
-                       import.config.model,
-                       static_cast<uint64_t>(import.config.train.seed),
-                       stored.num_elements(),
-                       elements,
-                       master.get() + stored.num_elements());
+  InitializeParameters(layout, import.config.model, static_cast<uint64_t>(import.config.train.seed),
+                       stored.num_elements(), elements, master.get() + stored.num_elements());
   return SaveFirstCheckpoint(paths, run_id, layout, master.get(), MetadataOf(import));
 }
 
@@ -220,8 +197,7 @@ void PrintSummary(const Import& import, const ParameterLayout& layout, const std
   const ImportedRun run(run_dir);
   std::printf("imported %lld parameters in %lld layers from %s to %s\n",
               static_cast<long long>(layout.num_elements()),
-              static_cast<long long>(import.config.model.num_layers),
-              import.input.c_str(),
+              static_cast<long long>(import.config.model.num_layers), import.input.c_str(),
               run_dir.c_str());
   if (import.model.gelu_is_open) {
     std::printf(
@@ -241,10 +217,8 @@ void PrintSummary(const Import& import, const ParameterLayout& layout, const std
   std::printf(
       "next: anyorder prep --input TEXT... --vocab %s%s --output %s\n"
       "      anyorder launch --run-dir %s --ranks 2\n",
-      run.vocabulary.c_str(),
-      run.letter_case() == "uncased" ? " --case uncased" : "",
-      import.config.data.shards.c_str(),
-      run_dir.c_str());
+      run.vocabulary.c_str(), run.letter_case() == "uncased" ? " --case uncased" : "",
+      import.config.data.shards.c_str(), run_dir.c_str());
 }
 
 }  // namespace

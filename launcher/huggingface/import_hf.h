@@ -1,4 +1,5 @@
-// `anyorder import --format hf`: a model directory of Hugging Face becomes a run whose first checkpoint is its weights.
+// `anyorder import --format hf`: a model directory of Hugging Face becomes a run whose first
+// checkpoint is its weights.
 
 #pragma once
 
@@ -16,11 +17,13 @@ struct ImportOptions {
   std::vector<std::string> overrides;  // section.key=value
 };
 
-// Makes a run directory at step 0: the weights in fp32, Adam moments zero, no memory. `anyorder launch` trains it with any
-// number of ranks; what it may still choose then is said in README.md, "Imported runs". The directory appears complete or not at
-// all. Prints what was imported, what was left out, and the commands that go on.
-// Errors, each naming file and what to do: InvalidArgument and AlreadyExists for the command line and a configuration that
-// contradicts the model; DataLoss and FailedPrecondition for the input (hf_config.h, hf_weights.h, spiece_file.h); I/O.
+// Makes a run directory at step 0: the weights in fp32, Adam moments zero, no memory. `anyorder
+// launch` trains it with any number of ranks; what it may still choose then is said in README.md,
+// "Imported runs". The directory appears complete or not at all. Prints what was imported, what was
+// left out, and the commands that go on.
+// Errors, each naming file and what to do: InvalidArgument and AlreadyExists for the command line
+// and a configuration that contradicts the model; DataLoss and FailedPrecondition for the input
+// (hf_config.h, hf_weights.h, spiece_file.h); I/O.
 absl::Status ImportHuggingFace(const ImportOptions& options);
 
 }  // namespace anyorder::launcher

@@ -48,8 +48,8 @@ absl::Status ReadParameters(const ckpt::Checkpoint& checkpoint, Source& source) 
     if (info.name == kWordEmbedding && info.shape.rank() == 2) source.vocab_size = info.shape[0];
   }
   if (source.vocab_size > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      checkpoint.directory(), " has no ", kWordEmbedding, ": such models cannot be imported"));
+  return absl::InvalidArgumentError(absl::StrCat(checkpoint.directory(), " has no ", kWordEmbedding,
+                                                 ": such models cannot be imported"));
 }
 
 absl::StatusOr<RunConfig> ResolveConfig(const ImportRunOptions& options, const RunConfig& source) {
@@ -70,8 +70,7 @@ absl::Status CheckModels(const RunConfig& source, const RunConfig& config) {
   return CheckSameFunction(source, alike);
 }
 
-absl::Status WriteFiles(const std::string& input,
-                        const RunConfig& config,
+absl::Status WriteFiles(const std::string& input, const RunConfig& config,
                         const RunDirectory& paths) {
   ckpt::FileSystem* const files = ckpt::FileSystem::Posix();
   // A vocabulary that came with imported weights goes with them.
@@ -85,12 +84,10 @@ absl::Status WriteFiles(const std::string& input,
   return ckpt::WriteSmallFileAtomically(files, paths.config, config.ToText());
 }
 
-void PrintSummary(const ImportRunOptions& options,
-                  const Source& source,
+void PrintSummary(const ImportRunOptions& options, const Source& source,
                   const TransferSummary& summary) {
   std::printf("imported the weights of step %lld of %s into %s\n",
-              static_cast<long long>(source.metadata.step),
-              options.input.c_str(),
+              static_cast<long long>(source.metadata.step), options.input.c_str(),
               options.output.c_str());
   if (summary.positions_after > summary.positions_before) {
     std::printf("note: positions %lld to %lld are %s\n",
@@ -148,10 +145,8 @@ absl::Status ImportRun(const ImportRunOptions& options) {
   ANYORDER_RETURN_IF_ERROR(
       SaveFirstCheckpoint(paths, identity.run_id, layout, master.get(), metadata));
   ANYORDER_RETURN_IF_ERROR(
-      RecordImport(paths,
-                   identity.run_id,
-                   absl::StrCat(fs::absolute(options.input).lexically_normal().string(),
-                                " step ",
+      RecordImport(paths, identity.run_id,
+                   absl::StrCat(fs::absolute(options.input).lexically_normal().string(), " step ",
                                 source.metadata.step)));
   ANYORDER_RETURN_IF_ERROR(directory.Publish());
   PrintSummary(options, source, summary);

@@ -10,7 +10,8 @@
 namespace anyorder::launcher {
 namespace {
 
-// Damage of any part counts, also of tensors that the caller does not read, as it does when the newest good one is looked for.
+// Damage of any part counts, also of tensors that the caller does not read, as it does when the
+// newest good one is looked for.
 absl::StatusOr<ckpt::Checkpoint> OpenWhole(const std::string& directory) {
   absl::StatusOr<ckpt::Checkpoint> checkpoint = ckpt::Checkpoint::Open(directory);
   absl::Status status = checkpoint.status();

@@ -22,15 +22,12 @@ struct SpecialPiece {
 };
 
 // In the order of their ids, from 0.
-constexpr SpecialPiece kSpecialPieces[] = {{"<unk>", PieceType::kUnknown},
-                                           {"<s>", PieceType::kControl},
-                                           {"</s>", PieceType::kControl},
-                                           {"<cls>", PieceType::kControl},
-                                           {"<sep>", PieceType::kControl},
-                                           {"<pad>", PieceType::kControl},
-                                           {"<mask>", PieceType::kControl},
-                                           {"<eod>", PieceType::kControl},
-                                           {"<eop>", PieceType::kUserDefined}};
+constexpr SpecialPiece kSpecialPieces[] = {
+    {"<unk>", PieceType::kUnknown},    {"<s>", PieceType::kControl},
+    {"</s>", PieceType::kControl},     {"<cls>", PieceType::kControl},
+    {"<sep>", PieceType::kControl},    {"<pad>", PieceType::kControl},
+    {"<mask>", PieceType::kControl},   {"<eod>", PieceType::kControl},
+    {"<eop>", PieceType::kUserDefined}};
 
 const char* NameOf(PieceType type) {
   switch (type) {
@@ -51,7 +48,8 @@ struct Field {
   absl::string_view bytes;  // of length-delimited ones
 };
 
-// Reads a protobuf message field by field (protobuf's encoding guide: key = number << 3 | wire type).
+// Reads a protobuf message field by field (protobuf's encoding guide: key = number << 3 | wire
+// type).
 class MessageReader {
  public:
   explicit MessageReader(absl::string_view message) : rest_(message) {}
@@ -133,9 +131,8 @@ absl::Status CheckXlnetPieces(const std::vector<VocabularyPiece>& pieces, absl::
   FaultList faults;
   size_t id = 0;
   for (const SpecialPiece& special : kSpecialPieces) {
-    const auto found = std::find_if(pieces.begin(), pieces.end(), [&](const auto& piece) {
-      return piece.text == special.text;
-    });
+    const auto found = std::find_if(pieces.begin(), pieces.end(),
+                                    [&](const auto& piece) { return piece.text == special.text; });
     const size_t found_id = static_cast<size_t>(found - pieces.begin());
     if (found == pieces.end()) {
       faults.Add(absl::StrCat(special.text, " is missing"));
@@ -149,10 +146,7 @@ absl::Status CheckXlnetPieces(const std::vector<VocabularyPiece>& pieces, absl::
   }
   if (faults.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("'",
-                   path,
-                   "' is not a vocabulary of XLNet: ",
-                   faults.Joined(),
+      absl::StrCat("'", path, "' is not a vocabulary of XLNet: ", faults.Joined(),
                    "; use the spiece.model that the model was trained with"));
 }
 

@@ -46,10 +46,8 @@ struct Subject {
 absl::Status CheckOptions(const EvalOptions& options) {
   const bool is_causal = options.objective == "causal";
   const auto refuse = [](const char* option, const char* objective, const char* other) {
-    return absl::InvalidArgumentError(absl::StrCat(option,
-                                                   " means nothing with --objective ",
-                                                   objective,
-                                                   "; leave it out, or use --objective ",
+    return absl::InvalidArgumentError(absl::StrCat(option, " means nothing with --objective ",
+                                                   objective, "; leave it out, or use --objective ",
                                                    other));
   };
   if (!is_causal) {
@@ -68,8 +66,7 @@ absl::Status CheckOptions(const EvalOptions& options) {
     if (absl::StartsWith(override, "sampling.") || absl::StartsWith(override, "model.mem_len="))
       continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "--set ",
-        override,
+        "--set ", override,
         " is not possible in an evaluation; set keys of [sampling], or model.mem_len"));
   }
   if (options.clamp_len && *options.clamp_len == 0)
@@ -78,15 +75,14 @@ absl::Status CheckOptions(const EvalOptions& options) {
   return absl::OkStatus();
 }
 
-// Labels are numbers to the network: whether the text means the same by them as what the run learned from, if that is still there.
+// Labels are numbers to the network: whether the text means the same by them as what the run
+// learned from, if that is still there.
 absl::Status CheckLabels(const Subject& subject, const TrainMetadata& saved) {
   const std::string& shards = subject.config.data.shards;
   const absl::StatusOr<data::DatasetIndex> training = data::ReadDatasetIndex(shards);
   if (!training.ok() || training->dataset_digest != saved.dataset_digest) return absl::OkStatus();
-  return CheckSameClasses(subject.config,
-                          subject.text->index(),
-                          absl::StrCat("'", subject.data_path, "'"),
-                          *training,
+  return CheckSameClasses(subject.config, subject.text->index(),
+                          absl::StrCat("'", subject.data_path, "'"), *training,
                           absl::StrCat("the run's data.shards '", shards, "'"));
 }
 
@@ -103,9 +99,8 @@ absl::StatusOr<Subject> OpenSubject(const EvalOptions& options) {
         "that `anyorder prep --vocab` wrote");
   }
   ANYORDER_ASSIGN_OR_RETURN(subject.text, data::Dataset::Open(subject.data_path));
-  ANYORDER_ASSIGN_OR_RETURN(
-      subject.backend,
-      MakeRunBackend(options.run_dir, subject.config, options.device, options.threads));
+  ANYORDER_ASSIGN_OR_RETURN(subject.backend, MakeRunBackend(options.run_dir, subject.config,
+                                                            options.device, options.threads));
   ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
                             OpenSavedStep(options.run_dir, options.step));
   ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
@@ -146,8 +141,7 @@ absl::StatusOr<EvalJson> EvaluateCausally(const EvalOptions& options, const Subj
     walk_options.two_streams = true;
   } else if (config.objective.name != "causal_lm" && config.objective.name != "gpt") {
     return absl::InvalidArgumentError(
-        absl::StrCat("a model trained with ",
-                     config.objective.name,
+        absl::StrCat("a model trained with ", config.objective.name,
                      " has no left-to-right likelihood; leave --objective out for its own loss"));
   }
   walk_options.lanes = options.lanes.value_or(1);
@@ -163,13 +157,10 @@ absl::StatusOr<EvalJson> EvaluateCausally(const EvalOptions& options, const Subj
   ANYORDER_ASSIGN_OR_RETURN(const CausalWalk walk,
                             CausalWalk::Create(*subject.text, model, walk_options));
   const data::DatasetIndex& index = subject.text->index();
-  ANYORDER_ASSIGN_OR_RETURN(const CausalScore score,
-                            ScoreCausally(walk,
-                                          model,
-                                          subject.weights.values,
-                                          static_cast<int64_t>(index.vocab_size),
-                                          options.batches.value_or(0),
-                                          *subject.backend));
+  ANYORDER_ASSIGN_OR_RETURN(
+      const CausalScore score,
+      ScoreCausally(walk, model, subject.weights.values, static_cast<int64_t>(index.vocab_size),
+                    options.batches.value_or(0), *subject.backend));
   // Without the piece list only bits per character are unknown.
   std::vector<TextLength> lengths;
   const absl::StatusOr<std::string> tokenizer =
@@ -188,13 +179,12 @@ absl::Status Evaluate(const EvalOptions& options) {
   ANYORDER_RETURN_IF_ERROR(CheckOptions(options));
   ANYORDER_ASSIGN_OR_RETURN(const Subject subject, OpenSubject(options));
   if (subject.is_training_data) {
-    LogWarning(absl::StrCat("'",
-                            subject.data_path,
+    LogWarning(absl::StrCat("'", subject.data_path,
                             "' is the dataset that the run trained on: this is no held-out loss"));
   }
-  ANYORDER_ASSIGN_OR_RETURN(const EvalJson measured,
-                            options.objective == "causal" ? EvaluateCausally(options, subject)
-                                                          : EvaluateOwn(options, subject));
+  ANYORDER_ASSIGN_OR_RETURN(const EvalJson measured, options.objective == "causal"
+                                                         ? EvaluateCausally(options, subject)
+                                                         : EvaluateOwn(options, subject));
   EvalJson report = {{"kind", "eval"},
                      {"run_dir", options.run_dir},
                      {"step", subject.step},

@@ -22,8 +22,8 @@ struct EvalOptions {
   std::optional<int64_t> batches;  // scored ones a lane, 0: all; own: eval.batches, causal: 0
   std::optional<int64_t> lanes;    // own: eval.lanes or train.lanes, causal: 1
   std::optional<int64_t> seed;     // own only: eval.seed
-  // Own only, "key=value" over the run's configuration: other targets or less memory for the same weights. Keys of
-  // [sampling], and model.mem_len.
+  // Own only, "key=value" over the run's configuration: other targets or less memory for the same
+  // weights. Keys of [sampling], and model.mem_len.
   std::vector<std::string> overrides;
   // Causal only; absent: as the run trains.
   std::optional<int64_t> mem_len;
@@ -37,8 +37,8 @@ struct EvalOptions {
 };
 
 // Prints the losses with their definition. Changes nothing in the run directory.
-// Errors: InvalidArgument for options that do not fit each other or the run; FailedPrecondition for text of another tokenizer or too
-// little of it; NotFound, DataLoss.
+// Errors: InvalidArgument for options that do not fit each other or the run; FailedPrecondition for
+// text of another tokenizer or too little of it; NotFound, DataLoss.
 absl::Status Evaluate(const EvalOptions& options);
 
 }  // namespace anyorder::launcher

@@ -12,12 +12,9 @@ namespace anyorder::launcher {
 namespace {
 
 EvalJson Row(const std::string& direction, const std::string& part, const LossSums& sums) {
-  return {{"direction", direction},
-          {"part", part},
-          {"targets", sums.targets},
-          {"loss_sum", sums.loss},
-          {"nats", sums.mean()},
-          {"standard_error", sums.standard_error()},
+  return {{"direction", direction},  {"part", part},
+          {"targets", sums.targets}, {"loss_sum", sums.loss},
+          {"nats", sums.mean()},     {"standard_error", sums.standard_error()},
           {"samples", sums.samples}};
 }
 
@@ -62,17 +59,13 @@ std::string OwnDefinition(const RunConfig& config, const Evaluator& evaluator) {
   }
   if (config.model.task.has_head()) {
     text =
-        absl::StrCat("mean over examples of task + ",
-                     config.model.task.lm_weight,
+        absl::StrCat("mean over examples of task + ", config.model.task.lm_weight,
                      " * lm, nats: task is -log p(label | example), lm the mean over its tokens of "
                      "-log p(token | those before it); every example counts once; ");
   }
   if (config.objective.name == "permutation_lm") {
     absl::StrAppend(
-        &text,
-        config.sampling.num_predict,
-        " of ",
-        config.sampling.seq_len,
+        &text, config.sampling.num_predict, " of ", config.sampling.seq_len,
         " tokens of a sequence are masked and predicted in a drawn order, the others are "
         "context, SEP and CLS are never targets; ");
   }
@@ -82,13 +75,10 @@ std::string OwnDefinition(const RunConfig& config, const Evaluator& evaluator) {
         "the loss is the sum of two means over the same masked tokens: ae, each read at "
         "its [M], and par, read at its [P] after the blocks drawn before; "
         "kept_originals = ",
-        field_text::Format(config.sampling.kept_originals),
-        "; ");
+        field_text::Format(config.sampling.kept_originals), "; ");
   }
-  absl::StrAppend(&text,
-                  "tokens are SentencePiece pieces; no dropout; memory of ",
-                  config.model.mem_len,
-                  " states is carried along, and each lane's first ",
+  absl::StrAppend(&text, "tokens are SentencePiece pieces; no dropout; memory of ",
+                  config.model.mem_len, " states is carried along, and each lane's first ",
                   evaluator.warmup_batches(),
                   " batches fill it and are not scored; the standard error takes each lane's batch "
                   "as one observation");
@@ -97,24 +87,17 @@ std::string OwnDefinition(const RunConfig& config, const Evaluator& evaluator) {
 
 std::string ContextText(const ModelConfig& model, const CausalWalkOptions& options) {
   if (options.window_len > 0) {
-    return absl::StrCat("windows of ",
-                        options.window_len,
-                        " tokens, the last ",
-                        options.target_len,
+    return absl::StrCat("windows of ", options.window_len, " tokens, the last ", options.target_len,
                         " of each are scored (context: what stands before a token in its window)");
   }
-  return absl::StrCat("segments of ",
-                      options.target_len,
-                      " with a memory of ",
-                      model.mem_len,
+  return absl::StrCat("segments of ", options.target_len, " with a memory of ", model.mem_len,
                       options.same_length
                           ? ", same length: each prediction attends to at most that many tokens"
                           : ", each prediction attends to it and to its own segment",
                       " (context; deeper layers reach further through the memory)");
 }
 
-std::string CausalDefinition(const RunConfig& config,
-                             const ModelConfig& model,
+std::string CausalDefinition(const RunConfig& config, const ModelConfig& model,
                              const CausalWalkOptions& options) {
   std::string text = absl::StrCat(
       "nats_per_token is the mean of -log p(token | tokens before it) over every token of the text "
@@ -128,17 +111,14 @@ std::string CausalDefinition(const RunConfig& config,
     absl::StrAppend(&text,
                     "; the query stream predicts in reading order, all tokens being targets: a "
                     "harder case than the ",
-                    config.sampling.num_predict,
-                    " of ",
-                    config.sampling.seq_len,
+                    config.sampling.num_predict, " of ", config.sampling.seq_len,
                     " targets that the model was trained on");
   }
   return text;
 }
 
 // Adds what is known of the text behind the scored tokens.
-void AddTextRates(const CausalScore& score,
-                  const std::vector<TextLength>& lengths,
+void AddTextRates(const CausalScore& score, const std::vector<TextLength>& lengths,
                   EvalJson& json) {
   TextLength scored;
   for (size_t id = 0; id < lengths.size() && id < score.label_counts.size(); ++id) {
@@ -170,21 +150,16 @@ std::string NumberText(const EvalJson& value) {
 void PrintTable(const EvalJson& rows) {
   std::printf("\n%-10s %-6s %12s %12s %12s\n", "direction", "part", "targets", "nats", "std error");
   for (const EvalJson& row : rows) {
-    std::printf("%-10s %-6s %12s %12s %12s\n",
-                row["direction"].get<std::string>().c_str(),
-                row["part"].get<std::string>().c_str(),
-                NumberText(row["targets"]).c_str(),
-                NumberText(row["nats"]).c_str(),
-                NumberText(row["standard_error"]).c_str());
+    std::printf("%-10s %-6s %12s %12s %12s\n", row["direction"].get<std::string>().c_str(),
+                row["part"].get<std::string>().c_str(), NumberText(row["targets"]).c_str(),
+                NumberText(row["nats"]).c_str(), NumberText(row["standard_error"]).c_str());
   }
 }
 
 }  // namespace
 
-EvalJson OwnLossReport(const RunConfig& config,
-                       const EvaluatorOptions& options,
-                       const Evaluator& evaluator,
-                       const SplitLosses& losses) {
+EvalJson OwnLossReport(const RunConfig& config, const EvaluatorOptions& options,
+                       const Evaluator& evaluator, const SplitLosses& losses) {
   EvalJson report = {{"quantity", evaluator.objective().quantity()},
                      {"definition", OwnDefinition(config, evaluator)},
                      {"settings",
@@ -198,11 +173,10 @@ EvalJson OwnLossReport(const RunConfig& config,
   if (!evaluator.loss_names().empty())
     report["loss_terms"] = LossTerms(evaluator.loss_names(), losses);
   if (losses.task_examples > 0) {
-    report["task"] = {
-        {"nats", losses.losses[0].mean()},
-        {"accuracy",
-         static_cast<double>(losses.task_correct) / static_cast<double>(losses.task_examples)},
-        {"examples", losses.task_examples}};
+    report["task"] = {{"nats", losses.losses[0].mean()},
+                      {"accuracy", static_cast<double>(losses.task_correct) /
+                                       static_cast<double>(losses.task_examples)},
+                      {"examples", losses.task_examples}};
   }
   const NextSentenceSums pairs = evaluator.next_sentence();
   if (pairs.samples > 0) {
@@ -214,10 +188,8 @@ EvalJson OwnLossReport(const RunConfig& config,
   return report;
 }
 
-EvalJson CausalReport(const RunConfig& config,
-                      const ModelConfig& model,
-                      const CausalWalkOptions& options,
-                      const CausalScore& score,
+EvalJson CausalReport(const RunConfig& config, const ModelConfig& model,
+                      const CausalWalkOptions& options, const CausalScore& score,
                       const std::vector<TextLength>& lengths) {
   const LossSums& losses = score.losses;
   EvalJson json = {{"quantity", "perplexity"},
@@ -241,19 +213,14 @@ EvalJson CausalReport(const RunConfig& config,
 }
 
 void PrintEvalForPeople(const EvalJson& report) {
-  PrintLine("run",
-            absl::StrCat(report["run_dir"].get<std::string>(),
-                         ", step ",
-                         report["step"].get<int64_t>(),
-                         ", ",
-                         report["objective"].get<std::string>()));
+  PrintLine("run", absl::StrCat(report["run_dir"].get<std::string>(), ", step ",
+                                report["step"].get<int64_t>(), ", ",
+                                report["objective"].get<std::string>()));
   const EvalJson& data = report["data"];
-  PrintLine("text",
-            absl::StrCat(data["path"].get<std::string>(),
-                         ", ",
-                         data["tokens"].get<uint64_t>(),
-                         " tokens",
-                         data["is_training_data"].get<bool>() ? ": THE TRAINING DATA" : ""));
+  PrintLine(
+      "text",
+      absl::StrCat(data["path"].get<std::string>(), ", ", data["tokens"].get<uint64_t>(), " tokens",
+                   data["is_training_data"].get<bool>() ? ": THE TRAINING DATA" : ""));
   PrintLine("quantity", report["quantity"].get<std::string>());
   PrintLine("definition", report["definition"].get<std::string>());
   std::string settings;
@@ -264,22 +231,15 @@ void PrintEvalForPeople(const EvalJson& report) {
   if (report.contains("task")) {
     const EvalJson& task = report["task"];
     PrintLine("task",
-              absl::StrCat(NumberText(task["nats"]),
-                           " nats, ",
-                           NumberText(task["accuracy"]),
-                           " right, of ",
-                           NumberText(task["examples"]),
-                           " examples"));
+              absl::StrCat(NumberText(task["nats"]), " nats, ", NumberText(task["accuracy"]),
+                           " right, of ", NumberText(task["examples"]), " examples"));
   }
   if (report.contains("next_sentence")) {
     const EvalJson& pairs = report["next_sentence"];
-    PrintLine("next sentence",
-              absl::StrCat(NumberText(pairs["nats"]),
-                           " nats, ",
-                           NumberText(pairs["accuracy"]),
-                           " right, of ",
-                           NumberText(pairs["samples"]),
-                           " pairs (ln 2 and 0.5: a coin)"));
+    PrintLine(
+        "next sentence",
+        absl::StrCat(NumberText(pairs["nats"]), " nats, ", NumberText(pairs["accuracy"]),
+                     " right, of ", NumberText(pairs["samples"]), " pairs (ln 2 and 0.5: a coin)"));
   }
   if (report.contains("losses")) {
     EvalJson rows = report["losses"];
@@ -288,19 +248,13 @@ void PrintEvalForPeople(const EvalJson& report) {
     return PrintTable(rows);
   }
   PrintLine("targets", NumberText(report["targets"]));
-  PrintLine(
-      "nats/token",
-      absl::StrCat(
-          NumberText(report["nats_per_token"]), " +- ", NumberText(report["standard_error"])));
+  PrintLine("nats/token", absl::StrCat(NumberText(report["nats_per_token"]), " +- ",
+                                       NumberText(report["standard_error"])));
   PrintLine("perplexity", NumberText(report["perplexity"]));
   PrintLine("bits/char", NumberText(report["bits_per_character"]));
   PrintLine("bits/byte", NumberText(report["bits_per_byte"]));
-  PrintLine("context",
-            absl::StrCat("average ",
-                         NumberText(report["context_average"]),
-                         ", minimum ",
-                         NumberText(report["context_min"]),
-                         " tokens"));
+  PrintLine("context", absl::StrCat("average ", NumberText(report["context_average"]), ", minimum ",
+                                    NumberText(report["context_min"]), " tokens"));
 }
 
 }  // namespace anyorder::launcher

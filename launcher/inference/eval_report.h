@@ -20,16 +20,13 @@ namespace anyorder::launcher {
 using EvalJson = nlohmann::ordered_json;
 
 // Members of the own objective's report: quantity, definition, settings, losses.
-EvalJson OwnLossReport(const RunConfig& config,
-                       const EvaluatorOptions& options,
-                       const Evaluator& evaluator,
-                       const SplitLosses& losses);
+EvalJson OwnLossReport(const RunConfig& config, const EvaluatorOptions& options,
+                       const Evaluator& evaluator, const SplitLosses& losses);
 
-// Members of the causal report. `model`: with the evaluation's memory and clamp. `lengths`: text of each token, or empty if unknown.
-EvalJson CausalReport(const RunConfig& config,
-                      const ModelConfig& model,
-                      const CausalWalkOptions& options,
-                      const CausalScore& score,
+// Members of the causal report. `model`: with the evaluation's memory and clamp. `lengths`: text of
+// each token, or empty if unknown.
+EvalJson CausalReport(const RunConfig& config, const ModelConfig& model,
+                      const CausalWalkOptions& options, const CausalScore& score,
                       const std::vector<TextLength>& lengths);
 
 // Prints `report`: run, data and the members above.

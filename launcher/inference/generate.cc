@@ -61,8 +61,8 @@ struct Writer {
 absl::StatusOr<int32_t> FindPiece(const Vocabulary& vocabulary, const char* piece) {
   for (size_t id = 0; id < vocabulary.pieces.size(); ++id)
     if (vocabulary.pieces[id].text == piece) return static_cast<int32_t>(id);
-  return absl::FailedPreconditionError(absl::StrCat(
-      "'", vocabulary.path, "' has no piece ", piece, "; give the run's own with --vocab"));
+  return absl::FailedPreconditionError(absl::StrCat("'", vocabulary.path, "' has no piece ", piece,
+                                                    "; give the run's own with --vocab"));
 }
 
 absl::StatusOr<GenerationTokens> FindTokens(const Vocabulary& vocabulary) {
@@ -74,7 +74,8 @@ absl::StatusOr<GenerationTokens> FindTokens(const Vocabulary& vocabulary) {
   return tokens;
 }
 
-// Where the run's vocabulary is: named by the user, beside imported weights, or in the dataset that it trains on.
+// Where the run's vocabulary is: named by the user, beside imported weights, or in the dataset that
+// it trains on.
 absl::StatusOr<Vocabulary> FindVocabulary(const GenerateOptions& options, const RunConfig& config) {
   Vocabulary vocabulary;
   const ImportedRun imported(options.run_dir);
@@ -88,8 +89,7 @@ absl::StatusOr<Vocabulary> FindVocabulary(const GenerateOptions& options, const 
     const absl::StatusOr<data::DatasetIndex> index = data::ReadDatasetIndex(config.data.shards);
     if (!index.ok()) {
       return absl::Status(index.status().code(),
-                          absl::StrCat("the vocabulary of the run: ",
-                                       index.status().message(),
+                          absl::StrCat("the vocabulary of the run: ", index.status().message(),
                                        "; or give its spiece.model with --vocab"));
     }
     vocabulary.path = absl::StrCat(config.data.shards, "/", index->tokenizer.file);
@@ -105,14 +105,9 @@ absl::Status LoadVocabulary(const TrainMetadata& saved, Vocabulary& vocabulary) 
   ANYORDER_ASSIGN_OR_RETURN(const std::string model, ReadWholeFile(vocabulary.path));
   const std::string digest = data::DigestOf(model).Hex();
   if (digest != saved.tokenizer_digest) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("'",
-                     vocabulary.path,
-                     "' is vocabulary ",
-                     digest,
-                     ", but the run was trained with ",
-                     saved.tokenizer_digest,
-                     "; give the spiece.model of its training data with --vocab"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "'", vocabulary.path, "' is vocabulary ", digest, ", but the run was trained with ",
+        saved.tokenizer_digest, "; give the spiece.model of its training data with --vocab"));
   }
   ANYORDER_ASSIGN_OR_RETURN(vocabulary.pieces, ParsePieces(model, vocabulary.path));
   return absl::OkStatus();
@@ -145,8 +140,7 @@ absl::StatusOr<Writer> OpenWriter(const GenerateOptions& options) {
 }
 
 // The rules of all prompts: what the options say, and no piece that is not text.
-absl::StatusOr<TokenRules> MakeRules(const GenerateOptions& options,
-                                     const Writer& writer,
+absl::StatusOr<TokenRules> MakeRules(const GenerateOptions& options, const Writer& writer,
                                      const std::vector<Tokens>& prompts) {
   TokenRules rules;
   rules.end_token = writer.form->end_token();
@@ -220,14 +214,10 @@ class Generation {
   absl::StatusOr<std::vector<std::vector<Hypothesis>>> Run(const std::vector<Tokens>& prompts,
                                                            int64_t first) const {
     const int64_t lanes = options_.samples > 0 ? options_.samples : options_.beam;
-    ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
-                              Decoder::Create(writer_.config.model,
-                                              writer_.vocabulary.size(),
-                                              writer_.weights.values,
-                                              *writer_.form,
-                                              prompts,
-                                              {lanes, rules_.max_tokens},
-                                              *writer_.backend));
+    ANYORDER_ASSIGN_OR_RETURN(
+        const std::unique_ptr<Decoder> decoder,
+        Decoder::Create(writer_.config.model, writer_.vocabulary.size(), writer_.weights.values,
+                        *writer_.form, prompts, {lanes, rules_.max_tokens}, *writer_.backend));
     std::vector<std::vector<Hypothesis>> texts;
     if (options_.samples == 0) {
       texts = BeamSearch(*decoder, Beams());
@@ -267,11 +257,8 @@ class Generation {
   TokenRules rules_;
 };
 
-absl::Status WriteTexts(const Writer& writer,
-                        const std::vector<Hypothesis>& texts,
-                        const std::string& prompt,
-                        int64_t number,
-                        JsonLines& output) {
+absl::Status WriteTexts(const Writer& writer, const std::vector<Hypothesis>& texts,
+                        const std::string& prompt, int64_t number, JsonLines& output) {
   int64_t rank = 0;
   for (const Hypothesis& text : texts) {
     std::string words = TextOfTokens(writer.vocabulary.pieces, text.tokens);

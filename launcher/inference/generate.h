@@ -31,7 +31,8 @@ struct GenerateOptions {
   double top_p = 1;
   int64_t seed = 1;
 
-  // Of both. Tokens of a text, the end token included; absent: 128, or what the longest prompt leaves of learned positions.
+  // Of both. Tokens of a text, the end token included; absent: 128, or what the longest prompt
+  // leaves of learned positions.
   std::optional<int64_t> max_tokens;
   int64_t min_tokens = 0;
   int64_t block_ngram = 0;
@@ -40,10 +41,12 @@ struct GenerateOptions {
   kernels::DeviceChoice device = kernels::DeviceChoice::kAuto;
 };
 
-// Writes one JSON object a text: prompt (its number, from 1), rank (from 1), input, text, score, log_prob, tokens, ended. The file must not be
-// there yet; texts of finished prompts stay in it if something fails later.
-// Errors: InvalidArgument for options that do not fit one another, the model or a prompt; AlreadyExists; FailedPrecondition for a run
-// whose objective writes no text, another vocabulary, or unreadable prompts; NotFound, DataLoss.
+// Writes one JSON object a text: prompt (its number, from 1), rank (from 1), input, text, score,
+// log_prob, tokens, ended. The file must not be there yet; texts of finished prompts stay in it if
+// something fails later.
+// Errors: InvalidArgument for options that do not fit one another, the model or a prompt;
+// AlreadyExists; FailedPrecondition for a run whose objective writes no text, another vocabulary,
+// or unreadable prompts; NotFound, DataLoss.
 absl::Status Generate(const GenerateOptions& options);
 
 }  // namespace anyorder::launcher

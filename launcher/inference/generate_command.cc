@@ -17,8 +17,8 @@ void DeclareChoice(CLI::App* command, GenerateOptions& options) {
   const auto add_number = [&](const char* name, double& value, const char* what) {
     return command->add_option(name, value, what)->capture_default_str()->check(IsNumber());
   };
-  CLI::Option* sample = command->add_option(
-      "--sample", options.samples, "draw N texts a prompt instead of searching");
+  CLI::Option* sample = command->add_option("--sample", options.samples,
+                                            "draw N texts a prompt instead of searching");
   sample->check(positive);
   command->add_option("--beam", options.beam, "width of the search; 1: greedy")
       ->capture_default_str()
@@ -28,8 +28,8 @@ void DeclareChoice(CLI::App* command, GenerateOptions& options) {
       ->capture_default_str()
       ->check(positive)
       ->excludes(sample);
-  add_number(
-      "--length-penalty", options.length_penalty, "log-probabilities are divided by ((5+n)/6)^A")
+  add_number("--length-penalty", options.length_penalty,
+             "log-probabilities are divided by ((5+n)/6)^A")
       ->excludes(sample);
   command->add_flag("--stop-first", options.stop_first, "stop at the first BEAM texts that ended")
       ->excludes(sample);
@@ -57,13 +57,12 @@ Subcommand DeclareGenerate(CLI::App& front) {
       ->required()
       ->check(IsNotEmpty());
   command
-      ->add_option(
-          "--step,--checkpoint", options->step, "checkpoint (default: the newest good one)")
+      ->add_option("--step,--checkpoint", options->step,
+                   "checkpoint (default: the newest good one)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command
       ->add_option(
-          "--input",
-          options->input,
+          "--input", options->input,
           "prompts, one a line; .jsonl: one in each object's field text; -: standard input")
       ->required()
       ->check(IsNotEmpty());
@@ -73,22 +72,20 @@ Subcommand DeclareGenerate(CLI::App& front) {
   command->add_option("--vocab", options->vocab, "spiece.model (default: the run's)")
       ->check(IsNotEmpty());
   command
-      ->add_option("--case",
-                   options->letter_case,
+      ->add_option("--case", options->letter_case,
                    "of the prompts (default: as the run's text was prepared)")
       ->check(CLI::IsMember({"cased", "uncased"}));
   command
       ->add_option(
-          "--max-len",
-          options->max_tokens,
+          "--max-len", options->max_tokens,
           "tokens of a text at most, its end included (default: 128, or what positions allow)")
       ->check(positive);
   command->add_option("--min-len", options->min_tokens, "tokens before a text may end")
       ->capture_default_str()
       ->check(count);
   command
-      ->add_option(
-          "--block-ngram", options->block_ngram, "no N tokens in a row twice in a text; 0: off")
+      ->add_option("--block-ngram", options->block_ngram,
+                   "no N tokens in a row twice in a text; 0: off")
       ->capture_default_str()
       ->check(count);
   DeclareChoice(command, *options);

@@ -37,8 +37,7 @@ absl::StatusOr<std::string> WithoutNul(std::string prompt, const std::string& wh
       absl::StrCat(where, ": byte ", at, " of the prompt is NUL, which is no text; remove it"));
 }
 
-absl::StatusOr<std::string> PromptOf(absl::string_view line,
-                                     bool is_json,
+absl::StatusOr<std::string> PromptOf(absl::string_view line, bool is_json,
                                      const std::string& where) {
   std::string prompt(absl::StripSuffix(line, "\r"));
   if (is_json) {
@@ -52,7 +51,8 @@ absl::StatusOr<std::string> PromptOf(absl::string_view line,
     }
     return WithoutNul(object["text"].get<std::string>(), where);
   }
-  // A quick check that leaves the exact one to the encoder: what cannot be put into JSON is no UTF-8.
+  // A quick check that leaves the exact one to the encoder: what cannot be put into JSON is no
+  // UTF-8.
   const std::string replaced =
       nlohmann::json(prompt).dump(-1, ' ', false, nlohmann::json::error_handler_t::ignore);
   const bool is_text = nlohmann::json::parse(replaced).get<std::string>() == prompt;
@@ -88,9 +88,7 @@ absl::Status EncoderError(const CapturedOutput& output) {
   // A signal comes from outside, as a rule from a machine without memory left.
   if (output.exit_status > kSignalled) {
     return absl::UnavailableError(absl::StrCat("encoding the prompts: signal ",
-                                               output.exit_status - kSignalled,
-                                               " ended ",
-                                               kEncoder,
+                                               output.exit_status - kSignalled, " ended ", kEncoder,
                                                "; see that memory is left, and try again"));
   }
   return absl::InternalError(
@@ -126,10 +124,9 @@ absl::StatusOr<std::vector<std::string>> ReadPrompts(const std::string& path) {
   if (lines.back().empty()) lines.pop_back();
   std::vector<std::string> prompts;
   for (const absl::string_view line : lines) {
-    ANYORDER_ASSIGN_OR_RETURN(
-        std::string prompt,
-        PromptOf(
-            line, absl::EndsWith(path, ".jsonl"), absl::StrCat(name, ":", prompts.size() + 1)));
+    ANYORDER_ASSIGN_OR_RETURN(std::string prompt,
+                              PromptOf(line, absl::EndsWith(path, ".jsonl"),
+                                       absl::StrCat(name, ":", prompts.size() + 1)));
     prompts.push_back(std::move(prompt));
   }
   if (!prompts.empty()) return prompts;
@@ -138,8 +135,7 @@ absl::StatusOr<std::vector<std::string>> ReadPrompts(const std::string& path) {
 }
 
 absl::StatusOr<std::vector<std::vector<int32_t>>> EncodePrompts(
-    const std::vector<std::string>& prompts,
-    const std::string& vocabulary,
+    const std::vector<std::string>& prompts, const std::string& vocabulary,
     const std::string& letter_case) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string scratch, MakeScratch());
   const absl::Cleanup remove = [&scratch] {
@@ -149,20 +145,14 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> EncodePrompts(
   const std::string input = scratch + "/prompts.jsonl";
   const std::string ids = scratch + "/ids";
   ANYORDER_RETURN_IF_ERROR(WriteJsonLines(prompts, input));
-  // No prompts take this long to encode: it only keeps a stuck program from being waited for without end.
+  // No prompts take this long to encode: it only keeps a stuck program from being waited for
+  // without end.
   const absl::Time deadline = absl::Now() + absl::Hours(1);
-  ANYORDER_ASSIGN_OR_RETURN(const std::optional<CapturedOutput> output,
-                            RunCaptured({absl::StrCat(ProgramDirectory(), "/", kEncoder),
-                                         "encode",
-                                         "--vocab",
-                                         vocabulary,
-                                         "--case",
-                                         letter_case,
-                                         "--input",
-                                         input,
-                                         "--output",
-                                         ids},
-                                        deadline));
+  ANYORDER_ASSIGN_OR_RETURN(
+      const std::optional<CapturedOutput> output,
+      RunCaptured({absl::StrCat(ProgramDirectory(), "/", kEncoder), "encode", "--vocab", vocabulary,
+                   "--case", letter_case, "--input", input, "--output", ids},
+                  deadline));
   if (!output.has_value())
     return absl::DeadlineExceededError(
         absl::StrCat(kEncoder, " did not encode the prompts in an hour"));

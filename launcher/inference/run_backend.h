@@ -13,7 +13,8 @@
 
 namespace anyorder::launcher {
 
-// With the run's own table of products, if it trained on such a device. `threads` is 0 for all cores that may be used.
+// With the run's own table of products, if it trained on such a device. `threads` is 0 for all
+// cores that may be used.
 // Errors: those of kernels::MakeBackend; InvalidArgument if it does not compute in the run's dtype.
 absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeRunBackend(const std::string& run_dir,
                                                                  const RunConfig& config,

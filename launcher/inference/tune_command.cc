@@ -1,4 +1,5 @@
-// `anyorder tune`: measures which algorithms of matrix products are the fastest for a run's shapes on this machine's GPU.
+// `anyorder tune`: measures which algorithms of matrix products are the fastest for a run's shapes
+// on this machine's GPU.
 
 #include <cstdio>
 #include <memory>
@@ -30,17 +31,10 @@ void Print(const kernels::cuda::TunedGemm& tuned) {
   const std::string best = tuned.best_microseconds < 0 ? "none is usable, the table's stays"
                                                        : text(tuned.best_microseconds);
   absl::PrintF("%s%d x %d x %d %s%s %s%s: %s, was %s, %d candidates%s\n",
-               key.batch > 1 ? absl::StrCat(key.batch, " times ") : "",
-               key.m,
-               key.n,
-               key.k,
-               key.transpose_a ? "aT" : "a",
-               key.transpose_b ? " bT" : " b",
-               std::string(Name(key.in)),
-               key.sum == kernels::cuda::GemmSum::kNone ? "" : sum,
-               best,
-               text(tuned.before_microseconds),
-               tuned.candidates,
+               key.batch > 1 ? absl::StrCat(key.batch, " times ") : "", key.m, key.n, key.k,
+               key.transpose_a ? "aT" : "a", key.transpose_b ? " bT" : " b",
+               std::string(Name(key.in)), key.sum == kernels::cuda::GemmSum::kNone ? "" : sum, best,
+               text(tuned.before_microseconds), tuned.candidates,
                tuned.unsteady == 0
                    ? ""
                    : absl::StrCat(", ", tuned.unsteady, " not bitwise repeatable and refused"));

@@ -134,13 +134,10 @@ absl::Status Inspect(const InspectOptions& options) {
   if (options.ledger) return PrintLedgerReport({options.path, options.data, options.json});
   if (!options.data.empty())
     return absl::InvalidArgumentError("--data means nothing without --ledger");
-  absl::StatusOr<Json> json =
-      absl::InvalidArgumentError(absl::StrCat("'",
-                                              options.path,
-                                              "' holds no checkpoint (",
-                                              ckpt::kManifestName,
-                                              "), dataset (dataset.json) or run (config.toml); "
-                                              "name the directory of one"));
+  absl::StatusOr<Json> json = absl::InvalidArgumentError(
+      absl::StrCat("'", options.path, "' holds no checkpoint (", ckpt::kManifestName,
+                   "), dataset (dataset.json) or run (config.toml); "
+                   "name the directory of one"));
   if (Has(options.path, ckpt::kManifestName)) {
     json = DescribeCheckpoint(options);
   } else if (Has(options.path, "dataset.json")) {

@@ -15,8 +15,7 @@ Subcommand DeclareInspect(CLI::App& front) {
   command->add_flag("--verify", options->verify, "read everything and compare checksums");
   command->add_flag("--json", options->json, "one JSON object");
   command->add_flag(
-      "--ledger",
-      options->ledger,
+      "--ledger", options->ledger,
       "of a run: prove that each sample was used as planned, and where the time went");
   command->add_option("--data", options->data, "--ledger: the dataset, if it was moved")
       ->check(IsNotEmpty());

@@ -33,11 +33,9 @@ struct Plan {
 absl::Status CheckIsTrainedOn(const data::DatasetIndex& index, const RunHistory& history) {
   for (const LedgerRecord& record : history.ledger) {
     if (record.dataset_digest.empty() || record.dataset_digest == index.dataset_digest) continue;
-    return absl::FailedPreconditionError(absl::StrCat("the run was trained on dataset ",
-                                                      record.dataset_digest,
-                                                      ", this is dataset ",
-                                                      index.dataset_digest,
-                                                      "; name the right one with --data"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the run was trained on dataset ", record.dataset_digest, ", this is dataset ",
+                     index.dataset_digest, "; name the right one with --data"));
   }
   return absl::OkStatus();
 }
@@ -76,11 +74,8 @@ Json DescribeShares(const TimeShares& shares, absl::Duration wall) {
   return json;
 }
 
-Json Describe(const LedgerReportOptions& options,
-              const RunHistory& history,
-              const Plan& plan,
-              const SampleAudit& audit,
-              const WallTime& time) {
+Json Describe(const LedgerReportOptions& options, const RunHistory& history, const Plan& plan,
+              const SampleAudit& audit, const WallTime& time) {
   Json json = {{"run_dir", options.run_dir},
                {"steps", audit.steps},
                {"lanes", audit.lanes},
@@ -120,62 +115,44 @@ void PrintTime(WallTime time) {
     std::printf(" %10s", absl::StrCat("start ", start.incarnation).c_str());
   std::printf("\n");
   for (int i = 0; i < kNumTimeClasses; ++i) {
-    std::printf("%-18s %10.3f %7.2f",
-                Name(static_cast<TimeClass>(i)),
-                absl::ToDoubleSeconds(time.shares[i]),
-                Percent(time.shares[i], time.wall));
+    std::printf("%-18s %10.3f %7.2f", Name(static_cast<TimeClass>(i)),
+                absl::ToDoubleSeconds(time.shares[i]), Percent(time.shares[i], time.wall));
     for (const IncarnationTime& start : time.incarnations)
       std::printf(" %10.3f", absl::ToDoubleSeconds(start.shares[i]));
     std::printf("\n");
   }
-  std::printf("%-18s %10.3f %7.2f\n%-18s %10.3f %7.2f",
-              "sum",
-              absl::ToDoubleSeconds(time.Sum()),
-              Percent(time.Sum(), time.wall),
-              "wall time",
-              absl::ToDoubleSeconds(time.wall),
-              100.0);
+  std::printf("%-18s %10.3f %7.2f\n%-18s %10.3f %7.2f", "sum", absl::ToDoubleSeconds(time.Sum()),
+              Percent(time.Sum(), time.wall), "wall time", absl::ToDoubleSeconds(time.wall), 100.0);
   for (const IncarnationTime& start : time.incarnations)
     std::printf(" %10.3f", absl::ToDoubleSeconds(start.wall));
   std::printf("\n");
 }
 
-void PrintForPeople(const RunHistory& history,
-                    const Plan& plan,
-                    const SampleAudit& audit,
+void PrintForPeople(const RunHistory& history, const Plan& plan, const SampleAudit& audit,
                     const WallTime& time) {
   std::string text = absl::StrFormat(
       "samples      %s of %s over %s: %s, %s\n"
       "lost         %s, %d of them done again and compared\n",
-      Counted(audit.steps, "step"),
-      Counted(audit.lanes, "lane"),
+      Counted(audit.steps, "step"), Counted(audit.lanes, "lane"),
       Counted(static_cast<int64_t>(time.incarnations.size()), "start"),
-      Counted(audit.duplicates, "duplicate"),
-      Counted(audit.omissions, "omission"),
-      Counted(audit.redone_steps, "step"),
-      audit.compared_with_redone);
+      Counted(audit.duplicates, "duplicate"), Counted(audit.omissions, "omission"),
+      Counted(audit.redone_steps, "step"), audit.compared_with_redone);
   if (plan.missing.empty()) {
-    absl::StrAppendFormat(&text,
-                          "plan         %s drawn again and compared\n",
+    absl::StrAppendFormat(&text, "plan         %s drawn again and compared\n",
                           Counted(audit.compared_with_plan, "step"));
   } else {
-    absl::StrAppend(&text,
-                    "plan         digests were only compared between starts (--data DIR): ",
-                    plan.missing,
-                    "\n");
+    absl::StrAppend(&text, "plan         digests were only compared between starts (--data DIR): ",
+                    plan.missing, "\n");
   }
   for (const int64_t step : audit.skipped_steps) {
-    absl::StrAppendFormat(
-        &text, "skipped      step %d: lanes 0 to %d planned, not applied\n", step, audit.lanes - 1);
+    absl::StrAppendFormat(&text, "skipped      step %d: lanes 0 to %d planned, not applied\n", step,
+                          audit.lanes - 1);
   }
   for (const std::string& path : history.torn)
     absl::StrAppend(&text, "torn         the last line of ", path, " was never complete\n");
   for (const SampleProblem& problem : audit.problems) {
-    absl::StrAppendFormat(&text,
-                          "problem      step %d, incarnation %d: %s\n",
-                          problem.step,
-                          problem.incarnation,
-                          problem.what);
+    absl::StrAppendFormat(&text, "problem      step %d, incarnation %d: %s\n", problem.step,
+                          problem.incarnation, problem.what);
   }
   std::fputs(text.c_str(), stdout);
   PrintTime(time);
@@ -183,22 +160,16 @@ void PrintForPeople(const RunHistory& history,
 
 absl::Status Verdict(const std::string& run_dir, const SampleAudit& audit, const WallTime& time) {
   if (!audit.problems.empty()) {
-    return absl::DataLossError(
-        absl::StrCat("'",
-                     run_dir,
-                     "' does not prove that each sample was used as planned: ",
-                     audit.problems.size(),
-                     " problems, the first of step ",
-                     audit.problems.front().step,
-                     "; see the 'problem' lines"));
+    return absl::DataLossError(absl::StrCat(
+        "'", run_dir,
+        "' does not prove that each sample was used as planned: ", audit.problems.size(),
+        " problems, the first of step ", audit.problems.front().step, "; see the 'problem' lines"));
   }
   if (!time.AddsUp()) {
     return absl::DataLossError(absl::StrFormat(
         "'%s': the parts of the time are %.3f s, the wall time is %.3f s: they differ by more than "
         "1 %%; was the clock set while the run went on?",
-        run_dir,
-        absl::ToDoubleSeconds(time.Sum()),
-        absl::ToDoubleSeconds(time.wall)));
+        run_dir, absl::ToDoubleSeconds(time.Sum()), absl::ToDoubleSeconds(time.wall)));
   }
   return absl::OkStatus();
 }

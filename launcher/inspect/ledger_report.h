@@ -1,5 +1,5 @@
-// `anyorder inspect RUN-DIR --ledger`: whether each sample was used as planned, and where the wall time went. Offline: it
-// reads the run directory and, where it is there, the dataset.
+// `anyorder inspect RUN-DIR --ledger`: whether each sample was used as planned, and where the wall
+// time went. Offline: it reads the run directory and, where it is there, the dataset.
 
 #pragma once
 
@@ -15,7 +15,8 @@ struct LedgerReportOptions {
   bool json = false;
 };
 
-// Prints to stdout. DataLoss after the report if there is a problem; FailedPrecondition if `data` is another dataset.
+// Prints to stdout. DataLoss after the report if there is a problem; FailedPrecondition if `data`
+// is another dataset.
 absl::Status PrintLedgerReport(const LedgerReportOptions& options);
 
 }  // namespace anyorder::launcher

@@ -50,7 +50,8 @@ class Auditor {
     audit_.problems.push_back({step, incarnation, std::move(what)});
   }
 
-  // The last start that went on from before `step`: its work on it is the one that later checkpoints hold. -1: none.
+  // The last start that went on from before `step`: its work on it is the one that later
+  // checkpoints hold. -1: none.
   int64_t OwnerOf(int64_t step) const {
     for (size_t i = beginnings_.size(); i-- > 0;) {
       if (beginnings_[i].step < step) return beginnings_[i].incarnation;
@@ -72,8 +73,7 @@ class Auditor {
         Complain(beginning.step, beginning.incarnation, "begins after a later incarnation");
       previous = beginning.incarnation;
       if (beginning.step > reached) {
-        Complain(beginning.step,
-                 beginning.incarnation,
+        Complain(beginning.step, beginning.incarnation,
                  absl::StrCat("goes on after this step, but only ", reached, " were trained"));
       }
       reached = std::max({reached, beginning.step, last_line[beginning.incarnation]});
@@ -93,8 +93,7 @@ class Auditor {
       previous = std::max(previous, line.step);
       const int64_t owner = OwnerOf(line.step);
       if (line.incarnation != owner) {
-        Complain(line.step,
-                 line.incarnation,
+        Complain(line.step, line.incarnation,
                  owner < 0
                      ? "no start of the ledger can have trained it"
                      : absl::StrCat("does not count: incarnation ", owner, " trained it again"));
@@ -108,7 +107,8 @@ class Auditor {
     }
   }
 
-  // What was set aside was lost: a later start went on from before it, or died between setting aside and saying so.
+  // What was set aside was lost: a later start went on from before it, or died between setting
+  // aside and saying so.
   void CheckLostSteps() {
     const int64_t last_start = Summarize(history_.ledger).incarnations;
     for (const StepMetrics& line : history_.redone) {
@@ -118,8 +118,7 @@ class Auditor {
             return beginning.incarnation > line.incarnation && beginning.step < line.step;
           });
       if (!is_lost) {
-        Complain(line.step,
-                 line.incarnation,
+        Complain(line.step, line.incarnation,
                  "was set aside as lost, but no later start went on from before it");
       }
     }
@@ -144,8 +143,7 @@ class Auditor {
         if (step < expected) {
           Complain(step, incarnation, "was trained twice by one start, or before it began");
         } else if (step > expected) {
-          Complain(expected,
-                   incarnation,
+          Complain(expected, incarnation,
                    absl::StrCat("this start has no lines of steps ", expected, " to ", step - 1));
         }
         expected = std::max(expected, step + 1);
@@ -169,12 +167,8 @@ class Auditor {
         const auto it = claimed.find(incarnation);
         if (it == claimed.end() || it->second != record.first_step ||
             record.last_step <= record.first_step) {
-          Complain(record.first_step,
-                   incarnation,
-                   absl::StrCat("the ledger's steps (",
-                                record.first_step,
-                                ", ",
-                                record.last_step,
+          Complain(record.first_step, incarnation,
+                   absl::StrCat("the ledger's steps (", record.first_step, ", ", record.last_step,
                                 "] do not follow what this start had trained"));
         }
         claimed[incarnation] = std::max(claimed[incarnation], record.last_step);
@@ -191,8 +185,7 @@ class Auditor {
     const int64_t reached = Reached(incarnation);
     if (step <= reached) return;
     Complain(
-        step,
-        incarnation,
+        step, incarnation,
         absl::StrCat("is ", claim, " by the ledger, but this start's lines end at step ", reached));
     // Steps at the end of the file that nothing later betrays are omissions, too.
     if (OwnerOf(step) == incarnation && step > audit_.steps) {
@@ -223,8 +216,7 @@ class Auditor {
         if (index < 0 || index >= static_cast<int64_t>(planned_.size())) continue;
         ++audit_.compared_with_plan;
         if (line.samples != planned_[index]) {
-          Complain(line.step,
-                   line.incarnation,
+          Complain(line.step, line.incarnation,
                    absl::StrCat("read samples ", line.samples, ", planned are ", planned_[index]));
         }
       }
@@ -234,14 +226,9 @@ class Auditor {
       if (it == counting_.end()) continue;  // not done again yet
       ++audit_.compared_with_redone;
       if (line.samples != it->second->samples) {
-        Complain(line.step,
-                 line.incarnation,
-                 absl::StrCat("read samples ",
-                              line.samples,
-                              ", but incarnation ",
-                              it->second->incarnation,
-                              " read ",
-                              it->second->samples,
+        Complain(line.step, line.incarnation,
+                 absl::StrCat("read samples ", line.samples, ", but incarnation ",
+                              it->second->incarnation, " read ", it->second->samples,
                               " when it did the step again"));
       }
     }
@@ -268,12 +255,10 @@ absl::StatusOr<std::vector<std::string>> PlannedSamples(const RunConfig& config,
                                                         int64_t steps) {
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
                             MakeObjective(config.objective.name, config.model, config.sampling));
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Sampler> sampler,
-                            data::Sampler::Create(dataset,
-                                                  config.sampling,
-                                                  objective->sample_kind(),
-                                                  static_cast<uint64_t>(config.train.seed),
-                                                  config.train.lanes));
+  ANYORDER_ASSIGN_OR_RETURN(
+      const std::unique_ptr<data::Sampler> sampler,
+      data::Sampler::Create(dataset, config.sampling, objective->sample_kind(),
+                            static_cast<uint64_t>(config.train.seed), config.train.lanes));
   std::vector<std::string> planned(steps);
   const int64_t num_threads =
       std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, std::max<int64_t>(steps, 1));

@@ -1,9 +1,11 @@
 // Proves from a run's files alone that every sample was used exactly as planned, over all starts.
 //
-// A checkpoint holds the state after a step, and a start goes on from one: its `train` record says from which. So the starts
-// alone decide which of them trained each step for good, and what each lost. The audit holds against that what was written
-// step by step (metrics.jsonl, metrics.redone.jsonl), what the ledger claims (`trained`, `commit`, `skipped`, `stop`), and what
-// the sampler, a pure function of dataset, configuration and step, says that each step must have read.
+// A checkpoint holds the state after a step, and a start goes on from one: its `train` record says
+// from which. So the starts alone decide which of them trained each step for good, and what each
+// lost. The audit holds against that what was written step by step (metrics.jsonl,
+// metrics.redone.jsonl), what the ledger claims (`trained`, `commit`, `skipped`, `stop`), and what
+// the sampler, a pure function of dataset, configuration and step, says that each step must have
+// read.
 
 #pragma once
 
@@ -41,7 +43,8 @@ struct SampleAudit {
 // `planned[k]` is the digest of step k + 1 (data::StepDigest); empty if it cannot be known.
 SampleAudit AuditSamples(const RunHistory& history, absl::Span<const std::string> planned);
 
-// Draws steps 1 to `steps` again, with as many threads as there are cores. DataLoss if the text is damaged.
+// Draws steps 1 to `steps` again, with as many threads as there are cores. DataLoss if the text is
+// damaged.
 absl::StatusOr<std::vector<std::string>> PlannedSamples(const RunConfig& config,
                                                         const data::Dataset& dataset,
                                                         int64_t steps);

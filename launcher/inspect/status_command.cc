@@ -16,8 +16,7 @@ Subcommand DeclareStatus(CLI::App& front) {
       ->check(IsNotEmpty());
   command->add_flag("--json", options->json, "one JSON object; with --watch one a line");
   command
-      ->add_option("--watch",
-                   options->watch_seconds,
+      ->add_option("--watch", options->watch_seconds,
                    "look again every SECONDS (default: 2), until the run is done")
       ->expected(0, 1)
       ->default_str("2")

@@ -27,11 +27,10 @@ std::optional<absl::Time> ParseTimeOfDay(const std::string& text) {
   return time;
 }
 
-// From each start to the last record or line of metrics of it; `is_running` up to now. `newest_lines`: by incarnation. A start that was
-// killed has lines after its last record.
+// From each start to the last record or line of metrics of it; `is_running` up to now.
+// `newest_lines`: by incarnation. A start that was killed has lines after its last record.
 absl::Duration WallTimeOf(const std::vector<LedgerRecord>& ledger,
-                          const std::map<int64_t, absl::Time>& newest_lines,
-                          bool is_running,
+                          const std::map<int64_t, absl::Time>& newest_lines, bool is_running,
                           absl::Time now) {
   absl::Duration wall;
   std::optional<absl::Time> last;
@@ -62,8 +61,7 @@ absl::Duration WallTimeOf(const std::vector<LedgerRecord>& ledger,
 
 std::optional<LastCommit> FindLastCommit(const StatusFacts& facts) {
   const auto newest =
-      std::find_if(facts.checkpoints.begin(),
-                   facts.checkpoints.end(),
+      std::find_if(facts.checkpoints.begin(), facts.checkpoints.end(),
                    [](const ckpt::CheckpointInfo& checkpoint) { return checkpoint.opens; });
   if (newest == facts.checkpoints.end()) return std::nullopt;
   LastCommit commit{newest->step, newest->num_bytes, absl::ZeroDuration()};
@@ -81,8 +79,8 @@ std::optional<LastCommit> FindLastCommit(const StatusFacts& facts) {
 }
 
 bool IsQueued(const SlurmView& slurm) {
-  return std::any_of(
-      slurm.jobs.begin(), slurm.jobs.end(), [](const SlurmJob& job) { return job.IsQueued(); });
+  return std::any_of(slurm.jobs.begin(), slurm.jobs.end(),
+                     [](const SlurmJob& job) { return job.IsQueued(); });
 }
 
 }  // namespace

@@ -60,11 +60,13 @@ struct StatusFacts {
   }
 };
 
-// The launcher that has the run directory, as far as anybody can tell; "" for none. On another machine its process cannot be
-// looked at, but Slurm knows whether the job it belongs to still runs.
+// The launcher that has the run directory, as far as anybody can tell; "" for none. On another
+// machine its process cannot be looked at, but Slurm knows whether the job it belongs to still
+// runs.
 std::string LiveOwner(const std::string& run_dir, const SlurmView& slurm);
 
-// Restarts among the starts of `ledger`: a launch of a run whose last start was done (exit status 0) is none.
+// Restarts among the starts of `ledger`: a launch of a run whose last start was done (exit status
+// 0) is none.
 int64_t CountRestarts(const std::vector<LedgerRecord>& ledger);
 
 // Looks again and again, and reads of metrics.jsonl only what is new.

@@ -72,14 +72,9 @@ void DescribeNow(const StatusFacts& facts, Json& json) {
 }
 
 Json Describe(const StatusFacts& facts) {
-  Json json = {{"run_dir", facts.run_dir},
-               {"run_id", facts.run_id},
-               {"time", UtcTime(facts.now)},
-               {"state", facts.state},
-               {"owner", facts.owner},
-               {"step", facts.step},
-               {"steps", facts.steps},
-               {"starts", facts.starts}};
+  Json json = {{"run_dir", facts.run_dir}, {"run_id", facts.run_id}, {"time", UtcTime(facts.now)},
+               {"state", facts.state},     {"owner", facts.owner},   {"step", facts.step},
+               {"steps", facts.steps},     {"starts", facts.starts}};
   if (facts.ranks >= 0) json["ranks"] = facts.ranks;
   if (!facts.nodes.empty()) json["nodes"] = facts.nodes;
   DescribeNow(facts, json);
@@ -100,10 +95,8 @@ Json Describe(const StatusFacts& facts) {
 
 std::string Some(const std::vector<std::string>& names, size_t limit) {
   if (names.size() <= limit) return absl::StrJoin(names, " ");
-  return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + limit, " "),
-                      " and ",
-                      names.size() - limit,
-                      " more");
+  return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + limit, " "), " and ",
+                      names.size() - limit, " more");
 }
 
 std::string Bytes(int64_t bytes) {
@@ -161,19 +154,15 @@ class Screen {
 std::string ProgressBar(int64_t step, int64_t steps) {
   constexpr int64_t kCells = 30;
   const int64_t done = steps > 0 ? std::min(kCells, kCells * step / steps) : 0;
-  return absl::StrCat("[",
-                      std::string(static_cast<size_t>(done), '#'),
-                      std::string(static_cast<size_t>(kCells - done), '.'),
-                      "]");
+  return absl::StrCat("[", std::string(static_cast<size_t>(done), '#'),
+                      std::string(static_cast<size_t>(kCells - done), '.'), "]");
 }
 
 void AddState(const StatusFacts& facts, Screen& screen) {
   screen.Add("run",
-             absl::StrFormat("%s (%s), %s, %s",
-                             facts.run_dir,
+             absl::StrFormat("%s (%s), %s, %s", facts.run_dir,
                              facts.starts == 0 ? "not started" : facts.run_id,
-                             Counted(facts.starts, "start"),
-                             Counted(facts.restarts, "restart")));
+                             Counted(facts.starts, "start"), Counted(facts.restarts, "restart")));
   std::string state = facts.state;
   if (facts.ranks >= 0 && facts.state == "running") {
     absl::StrAppend(&state, ", ", Counted(facts.ranks, "rank"));
@@ -183,10 +172,8 @@ void AddState(const StatusFacts& facts, Screen& screen) {
   if (!facts.owner.empty()) screen.Add("owner", facts.owner);
   if (facts.silence && facts.per_step &&
       *facts.silence > std::max(kSilent, kSilentSteps * *facts.per_step)) {
-    screen.Add(
-        "warning",
-        absl::StrCat(
-            "no step for ", HumanDuration(*facts.silence), "; see train.log in the run directory"));
+    screen.Add("warning", absl::StrCat("no step for ", HumanDuration(*facts.silence),
+                                       "; see train.log in the run directory"));
   }
   for (const std::string& line : SlurmLines(facts))
     screen.Add("slurm", line);
@@ -194,13 +181,10 @@ void AddState(const StatusFacts& facts, Screen& screen) {
 
 void AddProgress(const StatusFacts& facts, Screen& screen) {
   if (facts.steps > 0) {
-    screen.Add("step",
-               absl::StrFormat(
-                   "%d of %d %s %.0f %%",
-                   facts.step,
-                   facts.steps,
-                   ProgressBar(facts.step, facts.steps),
-                   100.0 * static_cast<double>(facts.step) / static_cast<double>(facts.steps)));
+    screen.Add("step", absl::StrFormat("%d of %d %s %.0f %%", facts.step, facts.steps,
+                                       ProgressBar(facts.step, facts.steps),
+                                       100.0 * static_cast<double>(facts.step) /
+                                           static_cast<double>(facts.steps)));
   }
   if (facts.last && std::isfinite(facts.last->loss)) {
     screen.Add("loss", absl::StrFormat("%.4f", facts.last->loss));
@@ -211,30 +195,25 @@ void AddProgress(const StatusFacts& facts, Screen& screen) {
     std::string speed = absl::StrFormat("%.0f tokens/s", facts.last->tokens_per_second);
     if (facts.per_step) absl::StrAppend(&speed, ", ", HumanDuration(*facts.per_step), " a step");
     if (facts.left)
-      absl::StrAppend(
-          &speed, ", ETA ", HumanDuration(*facts.left), ", ", UtcTime(facts.now + *facts.left));
+      absl::StrAppend(&speed, ", ETA ", HumanDuration(*facts.left), ", ",
+                      UtcTime(facts.now + *facts.left));
     screen.Add("speed", speed);
   }
   if (facts.eval_loss && std::isfinite(*facts.eval_loss)) {
     screen.Add("held-out",
-               absl::StrFormat("%.4f after step %d (%.1f s in evaluations)",
-                               *facts.eval_loss,
-                               facts.eval_step,
-                               absl::ToDoubleSeconds(facts.evaluation)));
+               absl::StrFormat("%.4f after step %d (%.1f s in evaluations)", *facts.eval_loss,
+                               facts.eval_step, absl::ToDoubleSeconds(facts.evaluation)));
   }
 }
 
 void AddCheckpoints(const StatusFacts& facts, Screen& screen) {
   if (facts.commit) {
-    std::string text = absl::StrCat("step ",
-                                    facts.commit->step,
-                                    ", ",
-                                    HumanDuration(facts.commit->age),
-                                    " ago, ",
-                                    Bytes(facts.commit->num_bytes));
+    std::string text =
+        absl::StrCat("step ", facts.commit->step, ", ", HumanDuration(facts.commit->age), " ago, ",
+                     Bytes(facts.commit->num_bytes));
     if (facts.step > facts.commit->step)
-      absl::StrAppend(
-          &text, "; a crash now loses ", Counted(facts.step - facts.commit->step, "step"));
+      absl::StrAppend(&text, "; a crash now loses ",
+                      Counted(facts.step - facts.commit->step, "step"));
     screen.Add("committed", text);
   } else {
     screen.Add("committed", "nothing yet");
@@ -242,9 +221,8 @@ void AddCheckpoints(const StatusFacts& facts, Screen& screen) {
   size_t shown = 0;
   for (const ckpt::CheckpointInfo& info : facts.checkpoints) {
     if (info.opens && ++shown > kShownCheckpoints) continue;
-    screen.Add("checkpoint",
-               absl::StrCat(
-                   "step ", info.step, ", ", Bytes(info.num_bytes), info.opens ? "" : "  DAMAGED"));
+    screen.Add("checkpoint", absl::StrCat("step ", info.step, ", ", Bytes(info.num_bytes),
+                                          info.opens ? "" : "  DAMAGED"));
   }
   if (shown > kShownCheckpoints)
     screen.Add("", absl::StrCat("and ", shown - kShownCheckpoints, " older"));
@@ -275,8 +253,7 @@ absl::Status PrintOnce(const StatusOptions& options) {
   }
   std::fputs(StatusScreen(facts).c_str(), stdout);
   if (options.verified_checkpoints) {
-    std::printf("%-12s every byte of %s agrees with its checksum\n",
-                "verified",
+    std::printf("%-12s every byte of %s agrees with its checksum\n", "verified",
                 Counted(*options.verified_checkpoints, "checkpoint").c_str());
   }
   return absl::OkStatus();
@@ -299,26 +276,23 @@ std::string StatusScreen(const StatusFacts& facts) {
   AddState(facts, screen);
   AddProgress(facts, screen);
   AddCheckpoints(facts, screen);
-  screen.Add("time",
-             absl::StrFormat("%s, %.0f %% of it in steps that count; %s redone, %d skipped",
-                             HumanDuration(facts.wall),
-                             100 * facts.Goodput(),
-                             Counted(facts.redone_steps, "step"),
-                             facts.skipped_steps));
+  screen.Add("time", absl::StrFormat("%s, %.0f %% of it in steps that count; %s redone, %d skipped",
+                                     HumanDuration(facts.wall), 100 * facts.Goodput(),
+                                     Counted(facts.redone_steps, "step"), facts.skipped_steps));
   AddRecords(facts, screen);
   return screen.text();
 }
 
 std::string StatusLine(const StatusFacts& facts) {
-  std::string line = absl::StrFormat(
-      "%s %s step %d of %d", UtcTime(facts.now), facts.state, facts.step, facts.steps);
+  std::string line = absl::StrFormat("%s %s step %d of %d", UtcTime(facts.now), facts.state,
+                                     facts.step, facts.steps);
   if (facts.last)
-    absl::StrAppendFormat(
-        &line, ", loss %.4f, %.0f tokens/s", facts.last->loss, facts.last->tokens_per_second);
+    absl::StrAppendFormat(&line, ", loss %.4f, %.0f tokens/s", facts.last->loss,
+                          facts.last->tokens_per_second);
   if (facts.left) absl::StrAppend(&line, ", ETA ", HumanDuration(*facts.left));
   if (facts.commit)
-    absl::StrAppend(
-        &line, ", committed ", facts.commit->step, " ", HumanDuration(facts.commit->age), " ago");
+    absl::StrAppend(&line, ", committed ", facts.commit->step, " ",
+                    HumanDuration(facts.commit->age), " ago");
   absl::StrAppendFormat(&line, ", goodput %.0f %%", 100 * facts.Goodput());
   for (const SlurmJob& job : facts.slurm.jobs)
     absl::StrAppend(&line, ", job ", job.id, " ", job.state);

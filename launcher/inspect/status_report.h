@@ -1,4 +1,5 @@
-// `anyorder status`: what a run is doing, in one screen; and the same as JSON (README.md lists the members).
+// `anyorder status`: what a run is doing, in one screen; and the same as JSON (README.md lists the
+// members).
 
 #pragma once
 
@@ -23,7 +24,8 @@ struct StatusOptions {
 // Prints to stdout. InvalidArgument if the directory holds no run.
 absl::Status PrintStatus(const StatusOptions& options);
 
-// The screen: at most 24 lines for a run on a few nodes. Control characters in names and messages are left out.
+// The screen: at most 24 lines for a run on a few nodes. Control characters in names and messages
+// are left out.
 std::string StatusScreen(const StatusFacts& facts);
 
 // The screen in one line, for logs.

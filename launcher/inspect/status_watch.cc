@@ -21,7 +21,8 @@
 namespace anyorder::launcher {
 namespace {
 
-// Whether a signal of `signals`, a signalfd, came within `interval`. It is taken, or it would end us once it is let through.
+// Whether a signal of `signals`, a signalfd, came within `interval`. It is taken, or it would end
+// us once it is let through.
 bool WasInterrupted(int signals, absl::Duration interval) {
   pollfd waiting = {signals, POLLIN, 0};
   const int64_t ms = std::clamp<int64_t>(absl::ToInt64Milliseconds(interval), 1, 1 << 30);
@@ -39,8 +40,8 @@ winsize TerminalSize() {
 
 }  // namespace
 
-std::string Redraw(
-    absl::string_view screen, int64_t rows, int64_t columns, int64_t lines_before, int64_t* lines) {
+std::string Redraw(absl::string_view screen, int64_t rows, int64_t columns, int64_t lines_before,
+                   int64_t* lines) {
   std::vector<absl::string_view> all = absl::StrSplit(screen, '\n');
   if (!all.empty() && all.back().empty()) all.pop_back();
   // The cursor rests in the line below.

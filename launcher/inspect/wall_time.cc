@@ -59,8 +59,7 @@ std::vector<Traces> CollectTraces(const std::vector<LedgerRecord>& ledger,
   for (auto& [incarnation, traces] : by_incarnation) {
     if (!traces.start) continue;  // only sample_audit.h has something to say about it
     traces.incarnation = incarnation;
-    std::stable_sort(traces.lines.begin(),
-                     traces.lines.end(),
+    std::stable_sort(traces.lines.begin(), traces.lines.end(),
                      [](const StepTime* a, const StepTime* b) { return a->step < b->step; });
     result.push_back(std::move(traces));
   }
@@ -95,8 +94,9 @@ class SpanFiller {
     cursor_ = end;
   }
 
-  // What the durations leave of the span before the first step is preparation, and after each step bookkeeping. Clocks of two
-  // kinds and whole milliseconds let single differences fall below zero, but not their sum.
+  // What the durations leave of the span before the first step is preparation, and after each step
+  // bookkeeping. Clocks of two kinds and whole milliseconds let single differences fall below zero,
+  // but not their sum.
   void FillSteps(const std::vector<const StepTime*>& lines, TimeClass preparation) {
     absl::Duration rest;
     for (const StepTime* line : lines) {
@@ -121,16 +121,9 @@ class SpanFiller {
 }  // namespace
 
 const char* Name(TimeClass time_class) {
-  static constexpr const char* kNames[] = {"train",
-                                           "data_wait",
-                                           "communication",
-                                           "checkpoint_stall",
-                                           "evaluation",
-                                           "redone",
-                                           "start",
-                                           "restart",
-                                           "stopped",
-                                           "bookkeeping"};
+  static constexpr const char* kNames[] = {
+      "train",  "data_wait", "communication", "checkpoint_stall", "evaluation",
+      "redone", "start",     "restart",       "stopped",          "bookkeeping"};
   static_assert(std::size(kNames) == kNumTimeClasses);
   return kNames[time_class];
 }

@@ -1,7 +1,8 @@
 // Where the wall time of a run went, from the first start to the last trace of it.
 //
-// The ledger and the lines of metrics.jsonl carry times of day; the parts of a step are durations that rank 0 measured. Times
-// cut the run into spans, durations fill those of the steps, and the two are independent: that they add up is a check.
+// The ledger and the lines of metrics.jsonl carry times of day; the parts of a step are durations
+// that rank 0 measured. Times cut the run into spans, durations fill those of the steps, and the
+// two are independent: that they add up is a check.
 
 #pragma once
 
@@ -35,7 +36,8 @@ const char* Name(TimeClass time_class);
 
 using TimeShares = std::array<absl::Duration, kNumTimeClasses>;
 
-// From the last trace of the start before (of the first: from its own beginning) to the last of this one.
+// From the last trace of the start before (of the first: from its own beginning) to the last of
+// this one.
 struct IncarnationTime {
   int64_t incarnation = 0;
   int64_t ranks = 0;

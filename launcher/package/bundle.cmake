@@ -1,8 +1,8 @@
-# cmake --build build --target bundle: build/anyorder-bundle-VERSION-ARCH.tar.xz, programs and their libraries for machines where
-# nothing can be installed (make_bundle.py says what is in it and why).
+# cmake --build build --target bundle: build/anyorder-bundle-VERSION-ARCH.tar.xz, programs and their
+# libraries for machines where nothing can be installed (make_bundle.py says what is in it and why).
 #
-# Test programs that check a machine: some that need nothing, and those that tests/gpu names in the global property
-# ANYORDER_BUNDLE_TESTS.
+# Test programs that check a machine: some that need nothing, and those that tests/gpu names in the
+# global property ANYORDER_BUNDLE_TESTS.
 set(bundle_programs anyorder anyorder-train anyorder-prep anyorder-ckptd)
 set(bundle_tests)
 if(ANYORDER_BUILD_TESTS AND NOT ANYORDER_FUZZ)

@@ -20,14 +20,17 @@ from pathlib import Path
 # The archive and the source's tracked files beside it: what some machines take in one transfer.
 MAX_BYTES = 64 * 2**20
 
-# Four programs have the same kernels in them, which a window of 128 MiB stores once; the fastest preset, since slower ones save 2 %.
+# Four programs have the same kernels in them, which a window of 128 MiB stores once; the fastest
+# preset, since slower ones save 2 %.
 XZ_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 1, "dict_size": 128 * 2**20}]
 
 # Of the machine that runs the bundle: glibc and its loader belong to the kernel's distribution.
 GLIBC = re.compile(r"^(ld-linux.*|linux-vdso|lib(c|m|mvec|dl|rt|pthread|resolv|util|anl|nsl|BrokenLocale|thread_db|nss_\w+))\.so(\.|$)")
-# Of the GPU's driver and toolkit: opened at run time where they are, so that programs start without them.
+# Of the GPU's driver and toolkit: opened at run time where they are, so that programs start without
+# them.
 TOOLKIT = re.compile(r"^lib(cuda|nvidia-ml|cublas|cublasLt|cudart|nccl)\.so(\.|$)")
-# Open MPI's plugins for networks whose libraries must fit the machine's driver, for SHMEM and for other people's schedulers.
+# Open MPI's plugins for networks whose libraries must fit the machine's driver, for SHMEM and for
+# other people's schedulers.
 DROPPED_PLUGINS = re.compile(r"_(ucx|ofi|openib|psm2?|usnic|verbs|monitoring|flux|jsm|gridengine)\.so$|^mca_(spml|scoll|sshmem|memheap|atomic|io|fbtl|fcoll|fs|sharedfp)_")
 
 READ_ME = """anyorder {version} for {arch}, made on {built_on} from commit {commit}; CUDA backend: {cuda}.
@@ -45,7 +48,8 @@ licenses/ has the terms of every library in lib/; data/readmes.txt is this proje
 """
 
 MPIRUN = """#!/bin/sh
-# The mpirun of this bundle, with the plugins of this bundle. Its usual way to other machines ends it where there is no ssh.
+# The mpirun of this bundle, with the plugins of this bundle. Its usual way to other machines ends
+# it where there is no ssh.
 command -v ssh >/dev/null || command -v rsh >/dev/null || export OMPI_MCA_plm="${OMPI_MCA_plm:-isolated}"
 root=$(cd "${0%/*}/.." && pwd)
 OPAL_PREFIX=$root/mpi PATH=$root/mpi/bin:$PATH exec mpirun "$@"
@@ -124,7 +128,8 @@ class Stage:
         """Each file finds the others by its own place. RPATH, not RUNPATH: LD_LIBRARY_PATH, which CUDA's libraries are found by, may
         lead to another libmpi or libstdc++ as well."""
         for elf in self.elfs:
-            # But for the names of kernels: after an error of the GPU the CUDA runtime may not know them any more.
+            # But for the names of kernels: after an error of the GPU the CUDA runtime may not know
+            # them any more.
             run("strip", "--strip-unneeded", "--wildcard", "--keep-symbol=*Kernel*", elf)
             up = "/".join([".."] * (len(elf.relative_to(self.root).parts) - 1))
             run("patchelf", "--force-rpath", "--set-rpath", f"$ORIGIN/{up}/lib", elf)
@@ -168,7 +173,8 @@ def add_licenses(stage):
     """The terms under which each library may be passed on, where the distribution keeps them."""
     if shutil.which("dpkg-query") is None:
         return
-    # dpkg knows a file by the path it was installed as, which may lack the /usr that merged systems add.
+    # dpkg knows a file by the path it was installed as, which may lack the /usr that merged systems
+    # add.
     for path in sorted({path.resolve() for path in stage.libraries.values()}):
         for name in (path, Path("/", *path.parts[2:])):
             found = subprocess.run(["dpkg-query", "-S", str(name)], capture_output=True, text=True, check=False).stdout

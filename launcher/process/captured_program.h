@@ -1,4 +1,5 @@
-// A program that answers a question: what it printed, and never more than a given time of waiting for it.
+// A program that answers a question: what it printed, and never more than a given time of waiting
+// for it.
 
 #pragma once
 

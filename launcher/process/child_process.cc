@@ -15,11 +15,10 @@
 namespace anyorder::launcher {
 namespace {
 
-// In the child, between fork and exec: the launcher has threads, so nothing here may allocate or lock.
-[[noreturn]] void Become(const SpawnOptions& options,
-                         char* const* arguments,
-                         char* const* environment,
-                         pid_t launcher) {
+// In the child, between fork and exec: the launcher has threads, so nothing here may allocate or
+// lock.
+[[noreturn]] void Become(const SpawnOptions& options, char* const* arguments,
+                         char* const* environment, pid_t launcher) {
   if (options.own_session) ::setsid();
   if (options.die_with_launcher) {
     ::prctl(PR_SET_PDEATHSIG, options.death_signal);

@@ -32,7 +32,8 @@ std::vector<std::string> OptionNames(const CLI::App& app) {
   return names;
 }
 
-// CLI11 looks for what is missing before what is too much, so that `launch --rnu-dir x` would be told of --run-dir only.
+// CLI11 looks for what is missing before what is too much, so that `launch --rnu-dir x` would be
+// told of --run-dir only.
 std::string NameUnknown(const CLI::App& command, const std::string& word) {
   const bool is_option = word.size() > 1 && word[0] == '-';
   const std::vector<std::string> known =
@@ -44,8 +45,7 @@ std::string NameUnknown(const CLI::App& command, const std::string& word) {
                       is_option       ? "option '"
                       : known.empty() ? "argument '"
                                       : "subcommand '",
-                      word,
-                      "'",
+                      word, "'",
                       !nearest.empty() ? absl::StrCat("; did you mean '", nearest, "'?")
                       : is_setting     ? "; write --set before every section.key=value"
                                        : "");
@@ -74,9 +74,9 @@ std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
       command = command->get_subcommands().back();
       absl::StrAppend(&name, " ", command->get_name());
     }
-    return ReportAndExitStatus(app.get_name(),
-                               absl::InvalidArgumentError(absl::StrCat(
-                                   Fault(app, *command, error), "; see `", name, " --help`")));
+    return ReportAndExitStatus(
+        app.get_name(), absl::InvalidArgumentError(absl::StrCat(Fault(app, *command, error),
+                                                                "; see `", name, " --help`")));
   }
 }
 

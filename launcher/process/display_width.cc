@@ -18,8 +18,7 @@ Prefix MeasurePrefix(absl::string_view text, int64_t columns) {
     utf8proc_int32_t code_point = 0;
     const utf8proc_ssize_t length =
         utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + prefix.bytes),
-                         static_cast<utf8proc_ssize_t>(text.size() - prefix.bytes),
-                         &code_point);
+                         static_cast<utf8proc_ssize_t>(text.size() - prefix.bytes), &code_point);
     const int64_t width = length > 0 ? utf8proc_charwidth(code_point) : 1;
     if (prefix.columns + width > columns) break;
     prefix.columns += width;

@@ -1,4 +1,5 @@
-// How much room text takes on a terminal, where East Asian characters are two columns wide and combining marks take none.
+// How much room text takes on a terminal, where East Asian characters are two columns wide and
+// combining marks take none.
 
 #pragma once
 
@@ -9,11 +10,13 @@
 
 namespace anyorder::data {
 
-// Columns of `text` (UTF-8) by utf8proc's table, which follows Unicode's East Asian Width. Control characters take none; a byte
-// that is no UTF-8 takes one, like the mark that terminals draw for it.
+// Columns of `text` (UTF-8) by utf8proc's table, which follows Unicode's East Asian Width. Control
+// characters take none; a byte that is no UTF-8 takes one, like the mark that terminals draw for
+// it.
 int64_t DisplayWidth(absl::string_view text);
 
-// The longest beginning of `text` that fits into `columns`: no character is cut, and marks stay with what they mark.
+// The longest beginning of `text` that fits into `columns`: no character is cut, and marks stay
+// with what they mark.
 absl::string_view FittingPrefix(absl::string_view text, int64_t columns);
 
 // The same, filled up with blanks to exactly `columns`.

@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 
 constexpr char kSharedMemory[] = "/dev/shm";
 
-// An empty directory that only we can use. Others may write to its parent, so what is there is not trusted.
+// An empty directory that only we can use. Others may write to its parent, so what is there is not
+// trusted.
 absl::Status MakeAnew(const std::string& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) == 0 && (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid())) {
@@ -39,8 +40,8 @@ absl::StatusOr<std::unique_ptr<MpiScratch>> MpiScratch::Create(const std::string
   if (error) return ErrnoStatus("resolve", run_dir, error.value());
   const fs::path temporary = fs::temp_directory_path(error);
   if (error) return ErrnoStatus("find", "the temporary directory (TMPDIR)", error.value());
-  const std::string name = absl::StrCat(
-      "anyorder-", ::geteuid(), "-", data::DigestOf(root.string()).Hex().substr(0, 16));
+  const std::string name = absl::StrCat("anyorder-", ::geteuid(), "-",
+                                        data::DigestOf(root.string()).Hex().substr(0, 16));
 
   std::unique_ptr<MpiScratch> scratch(new MpiScratch);
   ANYORDER_RETURN_IF_ERROR(MakeAnew((temporary / name).string()));

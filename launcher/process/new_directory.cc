@@ -33,9 +33,7 @@ absl::Status RefuseUnlessAbsentOrEmpty(const fs::path& output, const std::string
       (fs::is_directory(output, error) && fs::is_empty(output, error)))
     return absl::OkStatus();
   return absl::AlreadyExistsError(
-      absl::StrCat(option,
-                   " '",
-                   output.string(),
+      absl::StrCat(option, " '", output.string(),
                    "' is not an empty directory; name another (nothing was changed)"));
 }
 

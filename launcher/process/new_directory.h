@@ -1,4 +1,5 @@
-// A directory that appears complete or not at all: filled under a name of its own beside its place, then renamed.
+// A directory that appears complete or not at all: filled under a name of its own beside its place,
+// then renamed.
 
 #pragma once
 
@@ -13,7 +14,8 @@ namespace anyorder::launcher {
 class NewDirectory {
  public:
   // `output` as given with `option`; what is missing above it is made. Changes nothing on error.
-  // Errors: InvalidArgument if empty; AlreadyExists unless `output` is absent or an empty directory; I/O.
+  // Errors: InvalidArgument if empty; AlreadyExists unless `output` is absent or an empty
+  // directory; I/O.
   static absl::StatusOr<NewDirectory> Create(const std::string& output, const std::string& option);
   // Removes what was not published.
   ~NewDirectory();

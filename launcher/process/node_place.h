@@ -1,7 +1,8 @@
 // One node of a start that runs on several: which it is, and what of it lies on the node itself.
 //
-// Services and ranks get the same list of nodes (--nodes) and find themselves in it by the name that Slurm gave their node, so that
-// they agree whoever started them: srun numbers the nodes of each step anew, mpirun not at all.
+// Services and ranks get the same list of nodes (--nodes) and find themselves in it by the name
+// that Slurm gave their node, so that they agree whoever started them: srun numbers the nodes of
+// each step anew, mpirun not at all.
 
 #pragma once
 
@@ -28,9 +29,9 @@ struct NodePlace {
 absl::StatusOr<NodePlace> FindNodePlace(const std::string& nodes,
                                         const EnvironmentLookup& environment);
 
-// Private directories of one run on one node: sockets and session files, and shared memory. Short, because a socket's path has
-// room for 107 bytes, and named after run and node, because pretended nodes may share a disk. `shared_memory` is empty where there
-// is no /dev/shm.
+// Private directories of one run on one node: sockets and session files, and shared memory. Short,
+// because a socket's path has room for 107 bytes, and named after run and node, because pretended
+// nodes may share a disk. `shared_memory` is empty where there is no /dev/shm.
 struct NodeScratch {
   std::string files;
   std::string shared_memory;
@@ -40,7 +41,8 @@ NodeScratch ScratchOnNode(const std::string& run_dir, const std::string& node);
 absl::Status MakeScratch(const NodeScratch& scratch);
 absl::Status RemoveScratch(const NodeScratch& scratch);
 
-// Where the service of this start listens. Each start has its own: the one before may still be finishing a save.
+// Where the service of this start listens. Each start has its own: the one before may still be
+// finishing a save.
 std::string ServiceSocket(const NodeScratch& scratch, int64_t incarnation);
 
 // What `anyorder clean-node` prints before the name of a node that runs steps.

@@ -94,7 +94,8 @@ void OutputRelay::TakeLine(absl::string_view line) {
   const size_t redrawn = line.rfind('\r');
   if (redrawn != absl::string_view::npos) line.remove_prefix(redrawn + 1);
   log_.Append(absl::StrCat(line, "\n")).IgnoreError();
-  // "srun: error: n2: task 3: Exited with exit code 74", "srun: error: n2: task 3: Killed", "srun: error: Node failure on n2"
+  // "srun: error: n2: task 3: Exited with exit code 74", "srun: error: n2: task 3: Killed", "srun:
+  // error: Node failure on n2"
   if (absl::StartsWith(line, kSrunError) && srun_error_ == absl::InfiniteFuture()) {
     srun_error_ = absl::Now();
     const std::vector<absl::string_view> parts = absl::StrSplit(line, kSrunExit);

@@ -1,5 +1,5 @@
-// What the ranks print: passed on to the launcher's stderr as it comes, kept in run-dir/train.log, and its last error
-// remembered for the message that ends a crash loop.
+// What the ranks print: passed on to the launcher's stderr as it comes, kept in run-dir/train.log,
+// and its last error remembered for the message that ends a crash loop.
 
 #pragma once
 
@@ -22,7 +22,8 @@ class OutputRelay {
   OutputRelay(OutputRelay&& other) noexcept;
   ~OutputRelay();
 
-  // Give this end to a child, then close the launcher's copy, so that the pipe ends with the children.
+  // Give this end to a child, then close the launcher's copy, so that the pipe ends with the
+  // children.
   int write_end() const { return write_end_; }
   absl::Status NewPipe();
   void CloseWriteEnd();

@@ -31,10 +31,7 @@ absl::Status CheckPlaceOfRun(const std::string& run_dir) {
     const std::string name = entry.path().filename().string();
     if (absl::StartsWith(name, "slurm") || absl::StartsWith(name, "submit")) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("--run-dir '",
-                     run_dir,
-                     "' holds '",
-                     name,
+        absl::StrCat("--run-dir '", run_dir, "' holds '", name,
                      "' and no run; name a run's directory, or one that is new or empty"));
   }
   return absl::OkStatus();

@@ -1,4 +1,5 @@
-// A file by which the nodes of a start tell whether the run directory that each of them sees is the same.
+// A file by which the nodes of a start tell whether the run directory that each of them sees is the
+// same.
 
 #pragma once
 
@@ -11,8 +12,9 @@
 
 namespace anyorder::launcher {
 
-// Written into RUN-DIR/.launch by the launcher, which owns that directory, and removed with this object. Its name is new each time:
-// network file systems may remember for a minute that a name was not there.
+// Written into RUN-DIR/.launch by the launcher, which owns that directory, and removed with this
+// object. Its name is new each time: network file systems may remember for a minute that a name was
+// not there.
 class SharedMark {
  public:
   // Removes those of launchers that were killed, too.

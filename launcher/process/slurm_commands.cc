@@ -64,8 +64,7 @@ absl::StatusOr<std::string> Ask(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
-absl::Status RunCommand(const std::vector<std::string>& arguments,
-                        absl::Duration limit,
+absl::Status RunCommand(const std::vector<std::string>& arguments, absl::Duration limit,
                         std::string* output) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus("pipe for", arguments[0]);
@@ -142,9 +141,8 @@ absl::StatusOr<std::vector<std::string>> UsableNodes(const std::vector<std::stri
     if (words.size() == 2 && StateIsUsable(words[1])) usable.insert(words[0]);
   }
   std::vector<std::string> kept;
-  std::copy_if(nodes.begin(), nodes.end(), std::back_inserter(kept), [&](const std::string& n) {
-    return usable.count(n) > 0;
-  });
+  std::copy_if(nodes.begin(), nodes.end(), std::back_inserter(kept),
+               [&](const std::string& n) { return usable.count(n) > 0; });
   return kept;
 }
 
@@ -168,16 +166,8 @@ bool ShownJobHasEnded(absl::string_view shown, int64_t restart) {
   if (absl::SimpleAtoi(Field(shown, "Restarts"), &now) && now > restart) return true;
   const absl::string_view state = Field(shown, "JobState");
   // COMPLETING is missing: its processes may be writing their last checkpoint.
-  for (const char* ended : {"PENDING",
-                            "CANCELLED",
-                            "COMPLETED",
-                            "FAILED",
-                            "TIMEOUT",
-                            "NODE_FAIL",
-                            "PREEMPTED",
-                            "BOOT_FAIL",
-                            "DEADLINE",
-                            "OUT_OF_MEMORY"}) {
+  for (const char* ended : {"PENDING", "CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL",
+                            "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"}) {
     if (state == ended) return true;
   }
   return false;

@@ -1,4 +1,5 @@
-// What the launcher asks Slurm, through its commands: their output is documented and the same on every site, the library's is not.
+// What the launcher asks Slurm, through its commands: their output is documented and the same on
+// every site, the library's is not.
 
 #pragma once
 
@@ -14,10 +15,9 @@
 
 namespace anyorder::launcher {
 
-// Waits for a command and takes what it writes to stdout and stderr. Unavailable with its last line if it fails; DeadlineExceeded,
-// after ending it, if it takes longer than `limit`.
-absl::Status RunCommand(const std::vector<std::string>& arguments,
-                        absl::Duration limit,
+// Waits for a command and takes what it writes to stdout and stderr. Unavailable with its last line
+// if it fails; DeadlineExceeded, after ending it, if it takes longer than `limit`.
+absl::Status RunCommand(const std::vector<std::string>& arguments, absl::Duration limit,
                         std::string* output);
 
 // The nodes that a job holds now: those it was given without those that failed (sbatch --no-kill).
@@ -34,8 +34,9 @@ struct JobStep {
 absl::StatusOr<std::vector<JobStep>> StepsOfJob(const std::string& job);
 absl::Status SignalStep(const std::string& step, const std::string& signal);
 
-// Whether the job of a lease (ckpt/lease.h) certainly runs no more: it ended, or was requeued since. False where Slurm does not
-// answer, and for a job of another cluster. `this_job` in the same form: what runs now.
+// Whether the job of a lease (ckpt/lease.h) certainly runs no more: it ended, or was requeued
+// since. False where Slurm does not answer, and for a job of another cluster. `this_job` in the
+// same form: what runs now.
 bool JobHasEnded(const std::string& job, const std::string& this_job);
 // The same of `scontrol -o show job`.
 bool ShownJobHasEnded(absl::string_view shown, int64_t restart);

@@ -1,4 +1,5 @@
-// The subcommands of `anyorder`: each declares its options and says what to run, in a file of its own (NAME_command.cc).
+// The subcommands of `anyorder`: each declares its options and says what to run, in a file of its
+// own (NAME_command.cc).
 
 #pragma once
 

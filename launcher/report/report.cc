@@ -21,10 +21,8 @@ constexpr size_t kMaxRuns = 6;  // as many colours can be told apart
 absl::StatusOr<std::string> ResolveOutput(const ReportOptions& options) {
   if (options.run_dirs.empty()) return absl::InvalidArgumentError("name a run with --run-dir DIR");
   if (options.run_dirs.size() > kMaxRuns) {
-    return absl::InvalidArgumentError(absl::StrCat("--run-dir is given ",
-                                                   options.run_dirs.size(),
-                                                   " times; a page compares at most ",
-                                                   kMaxRuns,
+    return absl::InvalidArgumentError(absl::StrCat("--run-dir is given ", options.run_dirs.size(),
+                                                   " times; a page compares at most ", kMaxRuns,
                                                    " runs"));
   }
   if (!options.output.empty()) return options.output;

@@ -15,7 +15,8 @@ struct ReportOptions {
 };
 
 // Writes the page, atomically, and prints where it is.
-// Errors: InvalidArgument if a directory is no run or never started; AlreadyExists if `output` is there and no report.
+// Errors: InvalidArgument if a directory is no run or never started; AlreadyExists if `output` is
+// there and no report.
 absl::Status WriteReport(const ReportOptions& options);
 
 }  // namespace anyorder::launcher

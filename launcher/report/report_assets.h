@@ -1,5 +1,5 @@
-// The style sheet and the script of a report, as they are in report_page.css and report_page.js (CMakeLists.txt puts them into
-// the program, so that it needs no files beside it).
+// The style sheet and the script of a report, as they are in report_page.css and report_page.js
+// (CMakeLists.txt puts them into the program, so that it needs no files beside it).
 
 #pragma once
 

@@ -83,8 +83,7 @@ class RunReader {
     });
     if (first == ledger_.end()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("'",
-                       run_.run_dir,
+          absl::StrCat("'", run_.run_dir,
                        "' never started: its ledger has no start, so there is nothing to draw; "
                        "'anyorder launch --run-dir DIR' starts it"));
     }
@@ -105,9 +104,7 @@ class RunReader {
     Downsampler counted(kMaxBuckets);
     Downsampler lost(kMaxLostBuckets);
     const auto add = [this](const StepMetrics& line, double time, bool is_redone, Downsampler& to) {
-      to.Add(time,
-             line.step,
-             line.incarnation,
+      to.Add(time, line.step, line.incarnation,
              {line.loss, line.lr, line.grad_norm, line.tokens_per_second, line.ckpt_stall_ms});
       step_times_.push_back(StepTimeOf(line, is_redone));
       int64_t& last_step = last_steps_.try_emplace(line.incarnation, line.step).first->second;

@@ -1,5 +1,6 @@
-// Everything a report shows of one run, read in one pass over its files and of bounded size, whatever the number of steps
-// (the times of all steps, 80 bytes each, are held while they are summed up).
+// Everything a report shows of one run, read in one pass over its files and of bounded size,
+// whatever the number of steps (the times of all steps, 80 bytes each, are held while they are
+// summed up).
 
 #pragma once
 

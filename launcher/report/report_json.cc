@@ -1,4 +1,5 @@
-// The numbers of a report for its script (report_page.js). Columns instead of rows and five digits keep the page small.
+// The numbers of a report for its script (report_page.js). Columns instead of rows and five digits
+// keep the page small.
 
 #include <nlohmann/json.hpp>
 

@@ -66,9 +66,9 @@ std::vector<Row> Figures(const ReportRun& run) {
   rows.emplace_back(
       "step", absl::StrCat(WithThousands(run.step), " of ", WithThousands(run.config.train.steps)));
   rows.emplace_back("last loss", run.step > 0 ? LastLoss(run) : "none yet");
-  rows.emplace_back(
-      "held-out loss",
-      run.evaluations.empty() ? "not evaluated" : Number(run.evaluations.back().value));
+  rows.emplace_back("held-out loss", run.evaluations.empty()
+                                         ? "not evaluated"
+                                         : Number(run.evaluations.back().value));
   const double speed =
       run.training_seconds > 0 ? static_cast<double>(run.tokens) / run.training_seconds : 0;
   rows.emplace_back("tokens/s, mean", WithThousands(std::llround(speed)));
@@ -85,20 +85,16 @@ std::vector<Row> Figures(const ReportRun& run) {
 std::string Tiles(const ReportRun& run) {
   std::string html = "<dl class=\"tiles\">\n";
   for (const auto& [name, value] : Figures(run))
-    absl::StrAppend(
-        &html, "<div><dt>", EscapeHtml(name), "</dt><dd>", EscapeHtml(value), "</dd></div>\n");
+    absl::StrAppend(&html, "<div><dt>", EscapeHtml(name), "</dt><dd>", EscapeHtml(value),
+                    "</dd></div>\n");
   return html + "</dl>\n";
 }
 
 std::string Comparison(const std::vector<ReportRun>& runs) {
   std::string html = "<div class=\"scroll\"><table class=\"compare\"><thead><tr><td></td>";
   for (size_t i = 0; i < runs.size(); ++i)
-    absl::StrAppend(&html,
-                    "<th scope=\"col\"><i class=\"swatch s",
-                    i % 6,
-                    "\"></i>",
-                    EscapeHtml(runs[i].name),
-                    "</th>");
+    absl::StrAppend(&html, "<th scope=\"col\"><i class=\"swatch s", i % 6, "\"></i>",
+                    EscapeHtml(runs[i].name), "</th>");
   html += "</tr></thead><tbody>\n";
   std::vector<std::vector<Row>> columns;
   for (const ReportRun& run : runs) {
@@ -141,47 +137,35 @@ std::string TimeTable(const ReportRun& run, bool is_one_of_many) {
     const double seconds = std::max(0.0, absl::ToDoubleSeconds(run.wall.shares[i]));
     const double percent = 100 * seconds / whole;
     absl::StrAppendFormat(&bar,
-                          "<i class=\"c%d\" style=\"width:%.3f%%\" title=\"%s: %.1f %%\"></i>",
-                          i,
-                          percent,
-                          kClassWords[i].name,
-                          percent);
+                          "<i class=\"c%d\" style=\"width:%.3f%%\" title=\"%s: %.1f %%\"></i>", i,
+                          percent, kClassWords[i].name, percent);
     absl::StrAppendFormat(&rows,
                           "<tr data-class=\"%s\" data-seconds=\"%.3f\"><th scope=\"row\"><i "
                           "class=\"swatch c%d\"></i>%s</th><td>%s</td><td>%.1f %%</td><td "
                           "class=\"words\">%s</td></tr>\n",
                           Name(static_cast<TimeClass>(i)),
-                          absl::ToDoubleSeconds(run.wall.shares[i]),
-                          i,
-                          kClassWords[i].name,
-                          HumanDuration(run.wall.shares[i]),
-                          percent,
-                          kClassWords[i].words);
+                          absl::ToDoubleSeconds(run.wall.shares[i]), i, kClassWords[i].name,
+                          HumanDuration(run.wall.shares[i]), percent, kClassWords[i].words);
   }
   std::string html;
   if (is_one_of_many) absl::StrAppend(&html, "<h3>", EscapeHtml(run.name), "</h3>\n");
   absl::StrAppend(&html, "<div class=\"bar\" aria-hidden=\"true\">", bar, "</div>\n");
-  absl::StrAppend(&html,
-                  is_one_of_many ? "<details><summary>in numbers</summary>" : "",
+  absl::StrAppend(&html, is_one_of_many ? "<details><summary>in numbers</summary>" : "",
                   "<div class=\"scroll\"><table class=\"time\"><caption>",
                   EscapeHtml(absl::StrCat("Wall time from the first start to the last trace: ",
                                           HumanDuration(run.wall.wall))),
                   "</caption><thead><tr><th scope=\"col\">what</th><th scope=\"col\">time</th><th "
                   "scope=\"col\">share</th><th scope=\"col\" class=\"words\">which "
                   "is</th></tr></thead><tbody>\n",
-                  rows,
-                  "</tbody></table></div>",
-                  is_one_of_many ? "</details>\n" : "\n");
+                  rows, "</tbody></table></div>", is_one_of_many ? "</details>\n" : "\n");
   return html;
 }
 
 std::string NodesOf(const ReportStart& start) {
   if (start.nodes.size() <= kMaxNodesInTable) return absl::StrJoin(start.nodes, " ");
   return absl::StrCat(
-      absl::StrJoin(start.nodes.begin(), start.nodes.begin() + kMaxNodesInTable, " "),
-      " and ",
-      start.nodes.size() - kMaxNodesInTable,
-      " more");
+      absl::StrJoin(start.nodes.begin(), start.nodes.begin() + kMaxNodesInTable, " "), " and ",
+      start.nodes.size() - kMaxNodesInTable, " more");
 }
 
 std::string EndOf(const ReportStart& start) {
@@ -200,24 +184,19 @@ std::string LeftOut(size_t shown, int64_t all) {
 }
 
 std::string StartsTable(const ReportRun& run) {
-  const bool has_nodes = std::any_of(run.starts.begin(),
-                                     run.starts.end(),
+  const bool has_nodes = std::any_of(run.starts.begin(), run.starts.end(),
                                      [](const ReportStart& start) { return !start.nodes.empty(); });
-  const bool has_jobs = std::any_of(run.starts.begin(),
-                                    run.starts.end(),
+  const bool has_jobs = std::any_of(run.starts.begin(), run.starts.end(),
                                     [](const ReportStart& start) { return start.slurm_job >= 0; });
   std::string html = absl::StrCat(
-      "<div class=\"scroll\"><table><caption>Starts",
-      LeftOut(run.starts.size(), run.num_starts),
+      "<div class=\"scroll\"><table><caption>Starts", LeftOut(run.starts.size(), run.num_starts),
       "</caption><thead><tr><th scope=\"col\">#</th><th scope=\"col\">began</th><th "
       "scope=\"col\">lasted</th><th scope=\"col\">ranks</th>",
       has_nodes ? "<th scope=\"col\">nodes</th>" : "",
       has_jobs ? "<th scope=\"col\">Slurm job</th>" : "",
       "<th scope=\"col\">steps</th><th scope=\"col\">how it ended</th></tr></thead><tbody>\n");
   for (const ReportStart& start : run.starts) {
-    absl::StrAppend(&html,
-                    "<tr>",
-                    Cell(absl::StrCat(start.incarnation)),
+    absl::StrAppend(&html, "<tr>", Cell(absl::StrCat(start.incarnation)),
                     Cell(UtcTime(run.origin + absl::Seconds(start.begin))),
                     Cell(HumanDuration(absl::Seconds(start.end - start.begin))),
                     Cell(start.ranks < 0 ? "" : absl::StrCat(start.ranks)));
@@ -237,21 +216,15 @@ std::string StartsTable(const ReportRun& run) {
 std::string EventsTable(const ReportRun& run) {
   if (run.events.empty()) return "";
   std::string html = absl::StrCat(
-      "<div class=\"scroll\"><table><caption>Incidents",
-      LeftOut(run.events.size(), run.num_events),
+      "<div class=\"scroll\"><table><caption>Incidents", LeftOut(run.events.size(), run.num_events),
       "</caption><thead><tr><th scope=\"col\">when</th><th scope=\"col\">start</th><th "
       "scope=\"col\">step</th><th scope=\"col\">what</th><th "
       "scope=\"col\">why</th></tr></thead><tbody>\n");
   for (const ReportEvent& event : run.events) {
-    absl::StrAppend(&html,
-                    "<tr>",
-                    Cell(UtcTime(run.origin + absl::Seconds(event.time))),
+    absl::StrAppend(&html, "<tr>", Cell(UtcTime(run.origin + absl::Seconds(event.time))),
                     Cell(absl::StrCat(event.incarnation)),
-                    Cell(event.step < 0 ? "" : absl::StrCat(event.step)),
-                    Cell(event.kind),
-                    "<td class=\"words\">",
-                    EscapeHtml(event.text),
-                    "</td></tr>\n");
+                    Cell(event.step < 0 ? "" : absl::StrCat(event.step)), Cell(event.kind),
+                    "<td class=\"words\">", EscapeHtml(event.text), "</td></tr>\n");
   }
   return html + "</tbody></table></div>\n";
 }
@@ -268,52 +241,29 @@ std::string Identity(const ReportRun& run) {
     absl::StrAppend(&html, "<dt>", EscapeHtml(name), "</dt><dd>", EscapeHtml(value), "</dd>\n");
   }
   if (run.peak_rss_bytes > 0) {
-    absl::StrAppendFormat(&html,
-                          "<dt>memory of rank 0</dt><dd>%.0f MiB at most</dd>\n",
+    absl::StrAppendFormat(&html, "<dt>memory of rank 0</dt><dd>%.0f MiB at most</dd>\n",
                           static_cast<double>(run.peak_rss_bytes) / (1 << 20));
   }
-  return absl::StrCat(html,
-                      "</dl>\n<details><summary>config.toml</summary><pre>",
-                      EscapeHtml(run.config_text),
-                      "</pre></details>\n");
+  return absl::StrCat(html, "</dl>\n<details><summary>config.toml</summary><pre>",
+                      EscapeHtml(run.config_text), "</pre></details>\n");
 }
 
 std::string Subtitle(const ReportRun& run) {
   return absl::StrCat(run.config.objective.name,
-                      run.config.objective.next_sentence ? " with next sentence" : "",
-                      ", ",
-                      run.config.model.num_layers,
-                      " layers of ",
-                      run.config.model.model_dim,
-                      ", ",
-                      run.config.train.lanes,
-                      " lanes of ",
-                      run.config.sampling.seq_len,
-                      " tokens");
+                      run.config.objective.next_sentence ? " with next sentence" : "", ", ",
+                      run.config.model.num_layers, " layers of ", run.config.model.model_dim, ", ",
+                      run.config.train.lanes, " lanes of ", run.config.sampling.seq_len, " tokens");
 }
 
 std::string Header(const std::vector<ReportRun>& runs, absl::Time now) {
   if (runs.size() > 1) {
-    return absl::StrCat("<header><h1>",
-                        runs.size(),
-                        " runs</h1><p>written ",
-                        UtcTime(now),
-                        "</p></header>\n",
-                        Comparison(runs));
+    return absl::StrCat("<header><h1>", runs.size(), " runs</h1><p>written ", UtcTime(now),
+                        "</p></header>\n", Comparison(runs));
   }
   const ReportRun& run = runs.front();
-  return absl::StrCat("<header><h1>",
-                      EscapeHtml(run.name),
-                      " <span class=\"state ",
-                      run.state,
-                      "\">",
-                      run.state,
-                      "</span></h1><p>",
-                      EscapeHtml(Subtitle(run)),
-                      " · written ",
-                      UtcTime(now),
-                      "</p></header>\n",
-                      Tiles(run));
+  return absl::StrCat("<header><h1>", EscapeHtml(run.name), " <span class=\"state ", run.state,
+                      "\">", run.state, "</span></h1><p>", EscapeHtml(Subtitle(run)), " · written ",
+                      UtcTime(now), "</p></header>\n", Tiles(run));
 }
 
 // The script fills this in; the label of the group tells how to move in it without a mouse.
@@ -369,32 +319,19 @@ std::string ReportPage(const std::vector<ReportRun>& runs, absl::Time now) {
       "http-equiv=\"Content-Security-Policy\" content=\"",
       kPolicy,
       "\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>",
-      title,
-      " · anyorder report</title>\n<style>\n",
-      kReportStyle,
-      "</style></head>\n<body><main>\n",
-      Header(runs, now),
-      kCharts,
+      title, " · anyorder report</title>\n<style>\n", kReportStyle,
+      "</style></head>\n<body><main>\n", Header(runs, now), kCharts,
       "<section><h2>Where the time went</h2>\n");
   for (const ReportRun& run : runs)
     html += TimeTable(run, many);
   html += "</section>\n";
   for (const ReportRun& run : runs) {
-    absl::StrAppend(&html,
-                    "<section><h2>",
-                    many ? EscapeHtml(run.name) : "What happened",
-                    "</h2>\n",
-                    StartsTable(run),
-                    EventsTable(run),
-                    "<h3>Identity</h3>\n",
-                    Identity(run),
-                    "</section>\n");
+    absl::StrAppend(&html, "<section><h2>", many ? EscapeHtml(run.name) : "What happened",
+                    "</h2>\n", StartsTable(run), EventsTable(run), "<h3>Identity</h3>\n",
+                    Identity(run), "</section>\n");
   }
-  absl::StrAppend(&html,
-                  "</main>\n<script type=\"application/json\" id=\"report-data\">",
-                  ReportJson(runs),
-                  "</script>\n<script>\n",
-                  kReportScript,
+  absl::StrAppend(&html, "</main>\n<script type=\"application/json\" id=\"report-data\">",
+                  ReportJson(runs), "</script>\n<script>\n", kReportScript,
                   "</script></body></html>\n");
   return html;
 }

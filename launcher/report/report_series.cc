@@ -40,9 +40,7 @@ double Extent::Mean() const {
   return count > 0 ? sum / static_cast<double>(count) : std::nan("");
 }
 
-void Downsampler::Add(double time,
-                      int64_t step,
-                      int64_t incarnation,
+void Downsampler::Add(double time, int64_t step, int64_t incarnation,
                       const std::array<double, kNumReportCurves>& values) {
   ++num_steps_;
   Bucket one{time, time, step, step, 1, incarnation, {}};
@@ -58,7 +56,8 @@ void Downsampler::Add(double time,
 }
 
 void Downsampler::Halve() {
-  // As long as buckets are too small for so many steps; what then is still too much are very many starts of few steps each.
+  // As long as buckets are too small for so many steps; what then is still too much are very many
+  // starts of few steps each.
   const auto few = static_cast<int64_t>(limit_ / 4);
   while (buckets_.size() >= limit_ && steps_per_bucket_ * few < num_steps_) {
     steps_per_bucket_ *= 2;

@@ -1,5 +1,5 @@
-// Curves of a run in a bounded number of points: a page that shows a million steps must not hold a million numbers, and a
-// spike of a single step must still be seen on it.
+// Curves of a run in a bounded number of points: a page that shows a million steps must not hold a
+// million numbers, and a spike of a single step must still be seen on it.
 
 #pragma once
 
@@ -45,18 +45,18 @@ struct Bucket {
   std::array<Extent, kNumReportCurves> curves;
 };
 
-// One pass over any number of steps in memory of `limit` buckets. Each bucket holds as many steps as every other (but the last
-// of a start), a power of two; when there are too many, neighbours become one. So minima, maxima and sums are exact.
+// One pass over any number of steps in memory of `limit` buckets. Each bucket holds as many steps
+// as every other (but the last of a start), a power of two; when there are too many, neighbours
+// become one. So minima, maxima and sums are exact.
 class Downsampler {
  public:
   // At least 4.
   explicit Downsampler(size_t limit) : limit_(limit) {}
 
-  void Add(double time,
-           int64_t step,
-           int64_t incarnation,
+  void Add(double time, int64_t step, int64_t incarnation,
            const std::array<double, kNumReportCurves>& values);
-  // In the order they were added: fewer than `limit`, and not much fewer than half of it once that many came.
+  // In the order they were added: fewer than `limit`, and not much fewer than half of it once that
+  // many came.
   const std::vector<Bucket>& buckets() const { return buckets_; }
 
  private:
@@ -69,8 +69,9 @@ class Downsampler {
   std::vector<Bucket> buckets_;
 };
 
-// The curve's mean over about a sixtieth of all steps on both sides, with exponential weights: as much past as future, so that
-// it does not lag behind. One value a bucket; NaN without any finite value.
+// The curve's mean over about a sixtieth of all steps on both sides, with exponential weights: as
+// much past as future, so that it does not lag behind. One value a bucket; NaN without any finite
+// value.
 std::vector<double> Smoothed(const std::vector<Bucket>& buckets, ReportCurve curve);
 
 // At most `limit` of `values`, evenly chosen, first and last included.

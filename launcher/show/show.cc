@@ -51,11 +51,7 @@ absl::Status CheckSize(const RunConfig& config, const ShowOptions& options) {
   const int64_t memory = config.model.mem_len;
   if (slots <= most && memory <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(slots,
-                   " slots and ",
-                   memory,
-                   " of memory are more than ",
-                   most,
+      absl::StrCat(slots, " slots and ", memory, " of memory are more than ", most,
                    is_svg ? " of each, what a picture can show; use --length and --memory"
                           : " of each, what a terminal can show; use --length and --memory, or "
                             "--output FILE.svg"));
@@ -64,20 +60,20 @@ absl::Status CheckSize(const RunConfig& config, const ShowOptions& options) {
 absl::Status CheckScene(const Scene& scene, const ShowOptions& options) {
   if (options.stream == "query" && scene.queries.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--stream query: ",
-        scene.objective,
+        "--stream query: ", scene.objective,
         scene.batch.shape.query_rows == 0 ? " has one stream only; use --stream content"
                                           : " has no target in this sample; try another --seed"));
   }
   if (options.row >= scene.batch.shape.content_rows) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--row ", options.row, ": must be in [0, ", scene.batch.shape.content_rows, ")"));
+    return absl::InvalidArgumentError(absl::StrCat("--row ", options.row, ": must be in [0, ",
+                                                   scene.batch.shape.content_rows, ")"));
   }
   return absl::OkStatus();
 }
 
 bool TerminalKnowsUnicode() {
-  // Asked by name, so that the program's own locale, which decides how numbers are printed, stays "C".
+  // Asked by name, so that the program's own locale, which decides how numbers are printed, stays
+  // "C".
   const locale_t user = ::newlocale(LC_CTYPE_MASK, "", nullptr);
   if (user == nullptr) return false;
   const bool is_utf8 = absl::EqualsIgnoreCase(::nl_langinfo_l(CODESET, user), "UTF-8");
@@ -114,12 +110,11 @@ absl::StatusOr<std::string> Picture(const ShowOptions& options, int64_t terminal
   const bool queries = options.stream != "content";
   if (!options.output.empty())
     return SvgPicture(scene, {.content = content, .queries = queries, .row = options.row});
-  return TerminalPicture(scene,
-                         {.content = content,
-                          .queries = queries,
-                          .ascii = options.ascii,
-                          .columns = terminal_columns,
-                          .row = options.row});
+  return TerminalPicture(scene, {.content = content,
+                                 .queries = queries,
+                                 .ascii = options.ascii,
+                                 .columns = terminal_columns,
+                                 .row = options.row});
 }
 
 absl::Status Show(const ShowOptions& options) {

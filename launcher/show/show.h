@@ -37,7 +37,8 @@ struct ShowOptions {
 // Errors: InvalidArgument (options, configuration), NotFound (files).
 absl::StatusOr<std::string> Picture(const ShowOptions& options, int64_t terminal_columns);
 
-// Prints the list or the picture, or writes it to options.output, which may replace only a picture. AlreadyExists otherwise.
+// Prints the list or the picture, or writes it to options.output, which may replace only a picture.
+// AlreadyExists otherwise.
 absl::Status Show(const ShowOptions& options);
 
 }  // namespace anyorder::launcher

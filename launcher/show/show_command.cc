@@ -12,8 +12,8 @@ Subcommand DeclareShow(CLI::App& front) {
   const auto options = std::make_shared<ShowOptions>();
   CLI::App* command = front.add_subcommand("show", "draw what an objective lets each stream see");
   const auto whole = CLI::Range(int64_t{0}, int64_t{1} << 40);
-  command->add_option(
-      "--objective", options->objective, "xlnet, transformer-xl or a registry name");
+  command->add_option("--objective", options->objective,
+                      "xlnet, transformer-xl or a registry name");
   command
       ->add_option("--length", options->length, "slots; sampling settings keep their proportions")
       ->check(whole);
@@ -39,8 +39,7 @@ Subcommand DeclareShow(CLI::App& front) {
       ->check(IsNotEmpty());
   command->add_flag("--ascii", options->ascii, "plain characters");
   command
-      ->add_option("--mask",
-                   options->mask,
+      ->add_option("--mask", options->mask,
                    "only tell whether the mask in this file (rows of 0 and 1) has ranks, and which")
       ->check(IsNotEmpty());
   command->add_flag("--list", options->list, "only print the registered objectives, one a line");

@@ -31,7 +31,8 @@ constexpr std::array<std::pair<const char*, const char*>, 3> kAliases = {{
     {"transformer_xl", "causal_lm"},
 }};
 
-// Systems with memory and two reading directions, as the published default; all others read windows of text, one way.
+// Systems with memory and two reading directions, as the published default; all others read windows
+// of text, one way.
 constexpr std::array<const char*, 3> kRemembering = {"permutation_lm", "causal_lm", "dae"};
 
 absl::StatusOr<std::string> ObjectiveNamed(const std::string& name) {
@@ -47,9 +48,7 @@ absl::StatusOr<std::string> ObjectiveNamed(const std::string& name) {
   if (!why.empty()) return absl::InvalidArgumentError(why);
   const std::string nearest = NearestName(name, known);
   return absl::InvalidArgumentError(
-      absl::StrCat("no objective is named '",
-                   name,
-                   "'; ",
+      absl::StrCat("no objective is named '", name, "'; ",
                    nearest.empty() ? absl::StrCat("known: ", absl::StrJoin(known, ", "))
                                    : absl::StrCat("did you mean '", nearest, "'?")));
 }
@@ -66,7 +65,8 @@ absl::StatusOr<RunConfig> ReadConfig(const ShowOptions& options) {
     return ParseRunConfig(text, path);
   }
   RunConfig published;
-  // Not the published 3/4: more memory than this only makes the picture wider, since all of it looks the same.
+  // Not the published 3/4: more memory than this only makes the picture wider, since all of it
+  // looks the same.
   published.model.mem_len = published.sampling.seq_len / 4;
   return published;
 }

@@ -26,9 +26,7 @@ absl::StatusOr<std::vector<uint8_t>> ParseRow(absl::string_view line, const std:
       row.push_back(c == '1' ? 1 : 0);
     else if (c != ' ' && c != '\t' && c != '\r')
       return absl::FailedPreconditionError(
-          absl::StrCat(where,
-                       ": '",
-                       std::string(1, c),
+          absl::StrCat(where, ": '", std::string(1, c),
                        "' is no entry of a mask; write 1 for seen, 0 or . for not"));
   }
   return row;
@@ -43,12 +41,9 @@ absl::StatusOr<DenseMask> ParseMask(const std::string& text, const std::string& 
     if (row.empty()) continue;
     const auto keys = static_cast<int64_t>(row.size());
     if (mask.num_rows > 0 && keys != mask.num_keys)
-      return absl::FailedPreconditionError(absl::StrCat(where,
-                                                        ": ",
-                                                        keys,
+      return absl::FailedPreconditionError(absl::StrCat(where, ": ", keys,
                                                         " keys, but the rows before have ",
-                                                        mask.num_keys,
-                                                        "; give each row all"));
+                                                        mask.num_keys, "; give each row all"));
     mask.num_keys = keys;
     ++mask.num_rows;
     mask.visible.insert(mask.visible.end(), row.begin(), row.end());
@@ -64,11 +59,8 @@ absl::StatusOr<DenseMask> ParseMask(const std::string& text, const std::string& 
 absl::StatusOr<std::string> RanksOfMaskFile(const std::string& path) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   if (static_cast<int64_t>(text.size()) > 2 * kMostEntries)
-    return absl::FailedPreconditionError(absl::StrCat(path,
-                                                      ": ",
-                                                      text.size(),
-                                                      " bytes, but at most ",
-                                                      2 * kMostEntries,
+    return absl::FailedPreconditionError(absl::StrCat(path, ": ", text.size(),
+                                                      " bytes, but at most ", 2 * kMostEntries,
                                                       " are read; draw a smaller one"));
   ANYORDER_ASSIGN_OR_RETURN(const DenseMask mask, ParseMask(text, path));
   const absl::StatusOr<RankForm> form = ToRanks(mask);
@@ -76,8 +68,8 @@ absl::StatusOr<std::string> RanksOfMaskFile(const std::string& path) {
   std::vector<std::string> keys;
   for (const int32_t key : form->key)
     keys.push_back(key == kernels::kKeyNever ? "-" : absl::StrCat(key));
-  return absl::StrCat(
-      "lim ", absl::StrJoin(form->lim, " "), "\nkey ", absl::StrJoin(keys, " "), "\n");
+  return absl::StrCat("lim ", absl::StrJoin(form->lim, " "), "\nkey ", absl::StrJoin(keys, " "),
+                      "\n");
 }
 
 }  // namespace anyorder::launcher

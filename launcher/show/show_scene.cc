@@ -55,10 +55,9 @@ std::vector<ShownSection> PartsOf(const Scene& scene, int64_t first_half, ShownT
   // Copies of tokens, after the text: those that only their group sees apart.
   const auto text_end = static_cast<int64_t>(scene.sample.tokens.size());
   const auto shown = static_cast<int64_t>(scene.content.size());
-  const auto grouped = std::count_if(
-      scene.content.begin() + text_end, scene.content.end(), [&](const ShownSlot& row) {
-        return scene.batch.row_grp[row.index] >= 0;
-      });
+  const auto grouped =
+      std::count_if(scene.content.begin() + text_end, scene.content.end(),
+                    [&](const ShownSlot& row) { return scene.batch.row_grp[row.index] >= 0; });
   if (shown > text_end + grouped) parts.push_back({text_end, shown - grouped, "[M]"});
   if (grouped > 0) parts.push_back({shown - grouped, shown, "[P]"});
   return parts;
@@ -127,8 +126,7 @@ int64_t TextLength(const SamplingConfig& sampling, int64_t memory) {
   return 8 * sampling.seq_len + 2 * memory + 64;
 }
 
-absl::StatusOr<ShownText> MakeText(const ShowOptions& options,
-                                   const SamplingConfig& sampling,
+absl::StatusOr<ShownText> MakeText(const ShowOptions& options, const SamplingConfig& sampling,
                                    int64_t memory) {
   const int64_t length = TextLength(sampling, memory);
   if (options.tokens)
@@ -136,7 +134,8 @@ absl::StatusOr<ShownText> MakeText(const ShowOptions& options,
   return ShownText::FromWords(options.text.empty() ? kOwnText : options.text, length);
 }
 
-// The lane reads its `begin`th token where the text's first word is to be (for a backward lane: the last one).
+// The lane reads its `begin`th token where the text's first word is to be (for a backward lane: the
+// last one).
 int64_t OriginOf(const data::Sampler& sampler, const TextSample& at, int64_t advance, int64_t num) {
   const int64_t begin = at.step % sampler.steps_per_epoch() * advance;
   return at.backward ? num - begin : begin;
@@ -150,28 +149,17 @@ std::string SideText(int32_t side) {
 absl::Status ChooseWindow(const ModelConfig& model, const ShowOptions& options, Scene& scene) {
   if (options.layer < 0 || options.layer >= model.num_layers || options.head < 0 ||
       options.head >= model.num_heads) {
-    return absl::InvalidArgumentError(absl::StrCat("--layer ",
-                                                   options.layer,
-                                                   " --head ",
-                                                   options.head,
-                                                   ": must be below ",
-                                                   model.num_layers,
-                                                   " and ",
-                                                   model.num_heads));
+    return absl::InvalidArgumentError(absl::StrCat("--layer ", options.layer, " --head ",
+                                                   options.head, ": must be below ",
+                                                   model.num_layers, " and ", model.num_heads));
   }
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<kernels::Band> bands, AttentionWindows(model));
   if (bands.empty()) return absl::OkStatus();
   scene.band = bands[options.layer * model.num_heads + options.head];
   if (scene.band.unlimited()) return absl::OkStatus();
-  scene.window = absl::StrCat("window ",
-                              SideText(scene.band.left),
-                              ":",
-                              SideText(scene.band.right),
+  scene.window = absl::StrCat("window ", SideText(scene.band.left), ":", SideText(scene.band.right),
                               scene.band.stride > 1 ? absl::StrCat(":", scene.band.stride) : "",
-                              " of layer ",
-                              options.layer,
-                              ", head ",
-                              options.head);
+                              " of layer ", options.layer, ", head ", options.head);
   return absl::OkStatus();
 }
 
@@ -184,18 +172,14 @@ absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& opti
   ANYORDER_ASSIGN_OR_RETURN(ShownText text, MakeText(options, config.sampling, shape.memory_rows));
   if (objective->sample_kind() == SampleKind::kExamples) {
     const TaskConfig& task = config.model.task;
-    text.MakeExample(task.has_head() ? task.task : ExampleTask::kGeneration,
-                     task.num_classes,
+    text.MakeExample(task.has_head() ? task.task : ExampleTask::kGeneration, task.num_classes,
                      config.sampling.seq_len);
   }
   const bool own_lanes = options.config.empty() && options.run_dir.empty();
   const int64_t lanes = own_lanes ? 2 : config.train.lanes;
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Sampler> sampler,
-                            data::Sampler::Create(text,
-                                                  config.sampling,
-                                                  objective->sample_kind(),
-                                                  static_cast<uint64_t>(config.train.seed),
-                                                  lanes));
+                            data::Sampler::Create(text, config.sampling, objective->sample_kind(),
+                                                  static_cast<uint64_t>(config.train.seed), lanes));
   if (options.lane < 0 || options.lane >= lanes) {
     return absl::InvalidArgumentError(
         absl::StrCat("--lane ", options.lane, ": must be in [0, ", lanes, ")"));
@@ -273,29 +257,17 @@ std::string Scene::Order(const std::string& arrow) const {
 }
 
 std::string Scene::Title() const {
-  return absl::StrCat(objective,
-                      ": ",
-                      batch.shape.content_rows,
-                      " slots",
+  return absl::StrCat(objective, ": ", batch.shape.content_rows, " slots",
                       batch.shape.memory_rows > 0
                           ? absl::StrCat(" after ", batch.shape.memory_rows, " of memory")
                           : "",
-                      ", ",
-                      num_targets,
-                      num_targets == 1 ? " target" : " targets");
+                      ", ", num_targets, num_targets == 1 ? " target" : " targets");
 }
 
 std::string Scene::Subtitle() const {
-  return absl::StrCat("seed ",
-                      seed,
-                      ", lane ",
-                      sample.lane,
-                      " (reads ",
-                      sample.backward ? "backward" : "forward",
-                      "), step ",
-                      sample.step,
-                      window.empty() ? "" : "; ",
-                      window);
+  return absl::StrCat("seed ", seed, ", lane ", sample.lane, " (reads ",
+                      sample.backward ? "backward" : "forward", "), step ", sample.step,
+                      window.empty() ? "" : "; ", window);
 }
 
 }  // namespace anyorder::launcher

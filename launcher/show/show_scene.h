@@ -1,7 +1,9 @@
-// What there is to draw of one lane at one step: its slots, and which rows see which keys. Both pictures are made from this.
+// What there is to draw of one lane at one step: its slots, and which rows see which keys. Both
+// pictures are made from this.
 //
-// The text sample is drawn by the trainer's Sampler, the lane is built by the objective itself, and every cell is asked from
-// kernels::IsVisible, the definition that the attention kernels are tested against: no rule is written here a second time.
+// The text sample is drawn by the trainer's Sampler, the lane is built by the objective itself, and
+// every cell is asked from kernels::IsVisible, the definition that the attention kernels are tested
+// against: no rule is written here a second time.
 
 #pragma once
 
@@ -64,14 +66,16 @@ struct Scene {
   bool HasReusePart() const { return parts.size() > 1 && parts[0].name == "reuse"; }
   // Whether a thin line goes before keys[k]: where memory ends and where the second half begins.
   bool StartsBlock(size_t k) const;
-  // Slot numbers in the order of their ranks, "0 2 3 > 1": equal ranks side by side, then `arrow`. "" for left to right.
+  // Slot numbers in the order of their ranks, "0 2 3 > 1": equal ranks side by side, then `arrow`.
+  // "" for left to right.
   std::string Order(const std::string& arrow) const;
   // "permutation_lm", then its sizes, then where the sample comes from.
   std::string Title() const;
   std::string Subtitle() const;
 };
 
-// Errors: those of the objective and of the sampler; InvalidArgument for a lane that does not exist.
+// Errors: those of the objective and of the sampler; InvalidArgument for a lane that does not
+// exist.
 absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& options);
 
 }  // namespace anyorder::launcher

@@ -48,10 +48,9 @@ std::string Shortened(const std::string& word, size_t most) {
   for (size_t i = 0; i < word.size(); ++i) {
     if ((word[i] & 0xC0) == 0x80) continue;
     if (used == most - 1 && i + 1 < word.size()) {
-      const size_t rest = static_cast<size_t>(
-          std::count_if(word.begin() + static_cast<std::ptrdiff_t>(i), word.end(), [](char c) {
-            return (c & 0xC0) != 0x80;
-          }));
+      const size_t rest =
+          static_cast<size_t>(std::count_if(word.begin() + static_cast<std::ptrdiff_t>(i),
+                                            word.end(), [](char c) { return (c & 0xC0) != 0x80; }));
       if (rest > 1) return word.substr(0, i) + "…";
     }
     ++used;
@@ -93,23 +92,11 @@ class Drawing {
     if (style_.row >= 0) ArrowPanels();
     Legend();
     y_ += kMargin - 10;
-    return absl::StrCat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ",
-                        Number(width_),
-                        " ",
-                        Number(y_),
-                        "\" width=\"",
-                        Number(width_),
-                        "\" height=\"",
-                        Number(y_),
-                        "\" role=\"img\">\n<!-- ",
-                        kSvgMark,
-                        " -->\n<title>",
-                        Escaped(scene_.Title()),
-                        "</title>\n",
-                        kStyle,
-                        "<rect class=\"bg\" width=\"100%\" height=\"100%\" rx=\"8\"/>\n",
-                        body_,
-                        "</svg>\n");
+    return absl::StrCat(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", Number(width_), " ", Number(y_),
+        "\" width=\"", Number(width_), "\" height=\"", Number(y_), "\" role=\"img\">\n<!-- ",
+        kSvgMark, " -->\n<title>", Escaped(scene_.Title()), "</title>\n", kStyle,
+        "<rect class=\"bg\" width=\"100%\" height=\"100%\" rx=\"8\"/>\n", body_, "</svg>\n");
   }
 
  private:
@@ -124,46 +111,18 @@ class Drawing {
   double KeyCentre(size_t k) const { return KeyX(k) + cell_ / 2; }
   double KeysEnd() const { return KeyX(scene_.keys.size()); }
 
-  void Text(double x,
-            double y,
-            double size,
-            const char* css,
-            absl::string_view content,
+  void Text(double x, double y, double size, const char* css, absl::string_view content,
             Anchor anchor = Anchor::kStart) {
     const char* at = anchor == Anchor::kStart    ? ""
                      : anchor == Anchor::kMiddle ? " text-anchor=\"middle\""
                                                  : " text-anchor=\"end\"";
-    absl::StrAppend(&body_,
-                    "<text x=\"",
-                    Number(x),
-                    "\" y=\"",
-                    Number(y),
-                    "\" font-size=\"",
-                    Number(size),
-                    "\" class=\"",
-                    css,
-                    "\"",
-                    at,
-                    ">",
-                    Escaped(content),
-                    "</text>\n");
+    absl::StrAppend(&body_, "<text x=\"", Number(x), "\" y=\"", Number(y), "\" font-size=\"",
+                    Number(size), "\" class=\"", css, "\"", at, ">", Escaped(content), "</text>\n");
   }
 
   void Line(double x0, double y0, double x1, double y1, const char* css, double width) {
-    absl::StrAppend(&body_,
-                    "<path class=\"",
-                    css,
-                    "\" stroke-width=\"",
-                    Number(width),
-                    "\" d=\"M",
-                    Number(x0),
-                    " ",
-                    Number(y0),
-                    "L",
-                    Number(x1),
-                    " ",
-                    Number(y1),
-                    "\"/>\n");
+    absl::StrAppend(&body_, "<path class=\"", css, "\" stroke-width=\"", Number(width), "\" d=\"M",
+                    Number(x0), " ", Number(y0), "L", Number(x1), " ", Number(y1), "\"/>\n");
   }
 
   // The order that was drawn, where it fits a line or two.
@@ -188,19 +147,12 @@ class Drawing {
       const ShownSlot& key = scene_.keys[k];
       const double x = KeyCentre(k);
       const double size = cell_ >= 18 ? 12 : 9;
-      absl::StrAppend(&body_,
-                      "<text transform=\"translate(",
-                      Number(x + size / 3),
-                      " ",
-                      Number(tokens),
-                      ") rotate(-90)\" font-size=\"",
-                      Number(size),
-                      "\" class=\"",
+      absl::StrAppend(&body_, "<text transform=\"translate(", Number(x + size / 3), " ",
+                      Number(tokens), ") rotate(-90)\" font-size=\"", Number(size), "\" class=\"",
                       IsTarget(key)                    ? "target"
                       : key.kind == SlotKind::kContent ? "ink"
                                                        : "dim",
-                      "\">",
-                      Escaped(key.kind == SlotKind::kMemory ? "·" : Shortened(key.token, 9)),
+                      "\">", Escaped(key.kind == SlotKind::kMemory ? "·" : Shortened(key.token, 9)),
                       "</text>\n");
     }
     Text(kMargin + kLabels - 8, tokens + 14, 11, "dim", "slot", Anchor::kEnd);
@@ -225,22 +177,15 @@ class Drawing {
     if (memory > 0) spans.push_back({0, memory, "memory"});
     for (const ShownSection& part : scene_.parts) {
       spans.push_back({memory + static_cast<size_t>(part.begin),
-                       memory + static_cast<size_t>(part.end),
-                       part.name});
+                       memory + static_cast<size_t>(part.end), part.name});
     }
     if (scene_.parts.empty()) spans.push_back({memory, memory + scene_.content.size(), "text"});
     for (const Span& span : spans) {
       const double x0 = KeyX(span.begin) + 2;
       const double x1 = KeyX(span.end) - 2;
       if (x1 - x0 < 1) continue;
-      absl::StrAppend(&body_,
-                      "<path class=\"me\" d=\"M",
-                      Number(x0),
-                      " ",
-                      Number(y + 6),
-                      "v-4H",
-                      Number(x1),
-                      "v4\"/>\n");
+      absl::StrAppend(&body_, "<path class=\"me\" d=\"M", Number(x0), " ", Number(y + 6), "v-4H",
+                      Number(x1), "v4\"/>\n");
       const double size = x1 - x0 < 26 ? 9 : 12;
       if (x1 - x0 >= 18) Text((x0 + x1) / 2, y - 3, size, "dim", span.name, Anchor::kMiddle);
     }
@@ -258,16 +203,9 @@ class Drawing {
     Head(name);
     const double top = y_;
     const double bottom = top + cell_ * static_cast<double>(rows.size());
-    absl::StrAppend(&body_,
-                    "<rect class=\"empty\" x=\"",
-                    Number(KeyX(0)),
-                    "\" y=\"",
-                    Number(top),
-                    "\" width=\"",
-                    Number(KeysEnd() - KeyX(0)),
-                    "\" height=\"",
-                    Number(bottom - top),
-                    "\"/>\n");
+    absl::StrAppend(&body_, "<rect class=\"empty\" x=\"", Number(KeyX(0)), "\" y=\"", Number(top),
+                    "\" width=\"", Number(KeysEnd() - KeyX(0)), "\" height=\"",
+                    Number(bottom - top), "\"/>\n");
     for (size_t r = 0; r < rows.size(); ++r) {
       const double y = top + cell_ * static_cast<double>(r);
       if (labels_) RowLabels(rows[r], y);
@@ -284,17 +222,10 @@ class Drawing {
     const bool is_target = row.kind == SlotKind::kQuery && row.label.has_value();
     Text(kMargin + 18, base, size, "dim", absl::StrCat(row.pos), Anchor::kEnd);
     Text(kMargin + 26, base, size, is_target ? "target" : "ink", Shortened(row.token, 10));
-    Text(kMargin + kLabels - 8,
-         base,
-         size,
-         "dim",
-         row.rank < -1 ? "nothing" : absl::StrCat("≤ ", row.rank),
-         Anchor::kEnd);
+    Text(kMargin + kLabels - 8, base, size, "dim",
+         row.rank < -1 ? "nothing" : absl::StrCat("≤ ", row.rank), Anchor::kEnd);
     if (row.label) {
-      Text(KeysEnd() + 10,
-           base,
-           size,
-           is_target ? "target" : "dim",
+      Text(KeysEnd() + 10, base, size, is_target ? "target" : "dim",
            absl::StrCat("→ ", Shortened(*row.label, 14)));
     }
   }
@@ -308,11 +239,8 @@ class Drawing {
   static std::string Named(const ShownSlot& row) {
     if (row.kind == SlotKind::kContent)
       return absl::StrCat("row ", row.pos, " (content, '", row.token, "')");
-    return absl::StrCat("row ",
-                        row.pos,
-                        " (query, ",
-                        row.label ? absl::StrCat("target '", *row.label, "'") : "no target",
-                        ")");
+    return absl::StrCat("row ", row.pos, " (query, ",
+                        row.label ? absl::StrCat("target '", *row.label, "'") : "no target", ")");
   }
 
   std::string Tooltip(const ShownSlot& row, size_t first, size_t end) const {
@@ -323,12 +251,8 @@ class Drawing {
     const std::string what = key.kind == SlotKind::kMemory  ? "memory key "
                              : key.kind == SlotKind::kQuery ? "query key "
                                                             : "key ";
-    return absl::StrCat(Named(row),
-                        " sees ",
-                        what,
-                        key.pos,
-                        key.token.empty() ? "" : absl::StrCat(" ('", key.token, "')"),
-                        " because ",
+    return absl::StrCat(Named(row), " sees ", what, key.pos,
+                        key.token.empty() ? "" : absl::StrCat(" ('", key.token, "')"), " because ",
                         scene_.Why(row, key));
   }
 
@@ -343,19 +267,9 @@ class Drawing {
       while (!own_cells_ && end < scene_.keys.size() && scene_.Sees(row, scene_.keys[end]) &&
              CellClass(row, scene_.keys[end], css) == kind)
         ++end;
-      absl::StrAppend(&body_,
-                      "<rect class=\"",
-                      kind,
-                      "\" x=\"",
-                      Number(KeyX(k)),
-                      "\" y=\"",
-                      Number(y),
-                      "\" width=\"",
-                      Number(cell_ * static_cast<double>(end - k)),
-                      "\" height=\"",
-                      Number(cell_),
-                      "\"><title>",
-                      Escaped(Tooltip(row, k, end)),
+      absl::StrAppend(&body_, "<rect class=\"", kind, "\" x=\"", Number(KeyX(k)), "\" y=\"",
+                      Number(y), "\" width=\"", Number(cell_ * static_cast<double>(end - k)),
+                      "\" height=\"", Number(cell_), "\"><title>", Escaped(Tooltip(row, k, end)),
                       "</title></rect>\n");
       k = end;
     }
@@ -370,12 +284,8 @@ class Drawing {
       const double y = top + cell_ * static_cast<double>(r);
       absl::StrAppend(&path, "M", Number(KeyX(0)), " ", Number(y), "H", Number(KeysEnd()));
     }
-    absl::StrAppend(&body_,
-                    "<path class=\"line\" pointer-events=\"none\" stroke-width=\"",
-                    cell_ >= 18 ? "2" : "1",
-                    "\" d=\"",
-                    path,
-                    "\"/>\n");
+    absl::StrAppend(&body_, "<path class=\"line\" pointer-events=\"none\" stroke-width=\"",
+                    cell_ >= 18 ? "2" : "1", "\" d=\"", path, "\"/>\n");
   }
 
   // Where memory ends and the second half begins, in columns and in rows.
@@ -407,12 +317,9 @@ class Drawing {
   void ArrowPanel(const ShownSlot& row, const std::string& css) {
     y_ += 34;
     const bool is_query = row.kind == SlotKind::kQuery;
-    Text(
-        kMargin, y_, 15, "h", is_query ? "Through the query stream" : "Through the content stream");
-    Text(kMargin,
-         y_ + 18,
-         12,
-         "dim",
+    Text(kMargin, y_, 15, "h",
+         is_query ? "Through the query stream" : "Through the content stream");
+    Text(kMargin, y_ + 18, 12, "dim",
          is_query ? "knows where it stands, not which token is there" : "carries its own token");
     const double node = y_ + 44;
     const double slots = node + kArrowPanel;
@@ -423,33 +330,15 @@ class Drawing {
     for (size_t k = 0; k < scene_.keys.size(); ++k) {
       if (!scene_.Sees(row, scene_.keys[k])) continue;
       const double from = KeyCentre(k);
-      absl::StrAppend(&body_,
-                      "<path class=\"",
+      absl::StrAppend(&body_, "<path class=\"",
                       scene_.keys[k].kind == SlotKind::kMemory ? "me" : css + "e",
-                      "\" stroke-width=\"1.5\" d=\"M",
-                      Number(from),
-                      " ",
-                      Number(slots - radius),
-                      "C",
-                      Number(from),
-                      " ",
-                      Number(slots - 62),
-                      " ",
-                      Number(x),
-                      " ",
-                      Number(node + 70),
-                      " ",
-                      Number(x),
-                      " ",
-                      Number(node + 13),
-                      "\"/>\n");
+                      "\" stroke-width=\"1.5\" d=\"M", Number(from), " ", Number(slots - radius),
+                      "C", Number(from), " ", Number(slots - 62), " ", Number(x), " ",
+                      Number(node + 70), " ", Number(x), " ", Number(node + 13), "\"/>\n");
     }
     Circle(x, node, 13, css + "s", Tooltip(row));
     Text(x, node + 4, 12, "on", is_query ? "g" : "h", Anchor::kMiddle);
-    Text(x + 20,
-         node + 4,
-         13,
-         is_query ? "target" : "ink",
+    Text(x + 20, node + 4, 13, is_query ? "target" : "ink",
          absl::StrCat(is_query ? "→ " : "", Shortened(row.token, 14)));
     for (size_t k = 0; k < scene_.keys.size(); ++k)
       ArrowSlot(row, k, slots, radius, css);
@@ -461,55 +350,29 @@ class Drawing {
   }
 
   void Circle(double x, double y, double radius, const std::string& css, absl::string_view title) {
-    absl::StrAppend(&body_,
-                    "<circle class=\"",
-                    css,
-                    "\" cx=\"",
-                    Number(x),
-                    "\" cy=\"",
-                    Number(y),
-                    "\" r=\"",
-                    Number(radius),
-                    "\"><title>",
-                    Escaped(title),
-                    "</title></circle>\n");
+    absl::StrAppend(&body_, "<circle class=\"", css, "\" cx=\"", Number(x), "\" cy=\"", Number(y),
+                    "\" r=\"", Number(radius), "\"><title>", Escaped(title), "</title></circle>\n");
   }
 
   void ArrowSlot(const ShownSlot& row, size_t k, double y, double radius, const std::string& css) {
     const ShownSlot& key = scene_.keys[k];
     const bool sees = scene_.Sees(row, key);
-    Circle(KeyCentre(k),
-           y,
-           radius,
-           sees ? CellClass(row, key, css) : "off",
+    Circle(KeyCentre(k), y, radius, sees ? CellClass(row, key, css) : "off",
            sees ? Tooltip(row, k, k + 1)
                 : absl::StrCat(Named(row), " does not see key ", key.pos, ", rank ", key.rank));
     if (!labels_ || key.kind == SlotKind::kMemory) return;
     const double size = cell_ >= 18 ? 12 : 9;
-    absl::StrAppend(&body_,
-                    "<text transform=\"translate(",
-                    Number(KeyCentre(k) + size / 3),
-                    " ",
-                    Number(y + radius + 6),
-                    ") rotate(-90)\" text-anchor=\"end\" font-size=\"",
-                    Number(size),
-                    "\" class=\"",
+    absl::StrAppend(&body_, "<text transform=\"translate(", Number(KeyCentre(k) + size / 3), " ",
+                    Number(y + radius + 6), ") rotate(-90)\" text-anchor=\"end\" font-size=\"",
+                    Number(size), "\" class=\"",
                     IsTarget(key) ? "target"
                     : sees        ? "ink"
                                   : "dim",
-                    "\">",
-                    Escaped(Shortened(key.token, 9)),
-                    "</text>\n");
+                    "\">", Escaped(Shortened(key.token, 9)), "</text>\n");
   }
 
   void LegendKey(double& x, const char* css, absl::string_view words) {
-    absl::StrAppend(&body_,
-                    "<path class=\"",
-                    css,
-                    "\" d=\"M",
-                    Number(x),
-                    " ",
-                    Number(y_ - 11),
+    absl::StrAppend(&body_, "<path class=\"", css, "\" d=\"M", Number(x), " ", Number(y_ - 11),
                     "h13v13h-13z\"/>\n");
     Text(x + 19, y_, 12.5, "ink", words);
     x += 19 + 7.2 * static_cast<double>(words.size()) + 20;

@@ -1,4 +1,5 @@
-// The picture as one SVG document: self-contained, for light and dark pages, with a tooltip on every cell.
+// The picture as one SVG document: self-contained, for light and dark pages, with a tooltip on
+// every cell.
 
 #pragma once
 
@@ -18,7 +19,8 @@ struct SvgStyle {
   int64_t row = -1;  // slot whose attention is drawn with arrows, too; -1: none
 };
 
-// Up to 64 slots each visible pair is a <rect> of its own; beyond that, neighbours in a row share one.
+// Up to 64 slots each visible pair is a <rect> of its own; beyond that, neighbours in a row share
+// one.
 std::string SvgPicture(const Scene& scene, const SvgStyle& style);
 
 }  // namespace anyorder::launcher

@@ -158,19 +158,11 @@ class Drawing {
 
   void Legend() {
     Line("");
-    Wrapped(absl::StrCat(Repeat(glyphs_.sees),
-                         " sees, ",
-                         Repeat(glyphs_.self),
-                         " sees itself, ",
-                         Repeat(glyphs_.memory),
-                         " sees memory, ",
-                         glyphs_.hidden,
-                         " does not see, ",
-                         glyphs_.arrow,
-                         " is trained to predict."));
+    Wrapped(absl::StrCat(Repeat(glyphs_.sees), " sees, ", Repeat(glyphs_.self), " sees itself, ",
+                         Repeat(glyphs_.memory), " sees memory, ", glyphs_.hidden,
+                         " does not see, ", glyphs_.arrow, " is trained to predict."));
     Wrapped(absl::StrCat("Rows attend to columns: a row sees every slot whose rank is ",
-                         glyphs_.at_most,
-                         " its limit, the number before it."));
+                         glyphs_.at_most, " its limit, the number before it."));
     if (!scene_.queries.empty()) {
       Wrapped(
           "A content row carries the token of its slot; a query row knows where it stands but not "
@@ -190,10 +182,7 @@ class Drawing {
       for (const ShownSlot& row : *rows) {
         if (row.pos != style_.row) continue;
         std::string line = absl::StrCat(
-            "slot ",
-            row.pos,
-            " '",
-            row.token,
+            "slot ", row.pos, " '", row.token,
             is_query ? "' through the query stream sees" : "' through the content stream sees");
         const size_t before = line.size();
         int64_t memory = 0;
@@ -202,8 +191,8 @@ class Drawing {
           if (key.kind == SlotKind::kMemory) {
             ++memory;
           } else {
-            absl::StrAppend(
-                &line, " ", key.pos, key.token.empty() ? "?" : absl::StrCat(":", key.token));
+            absl::StrAppend(&line, " ", key.pos,
+                            key.token.empty() ? "?" : absl::StrCat(":", key.token));
           }
         }
         if (memory > 0) absl::StrAppend(&line, " and ", memory, " of memory");

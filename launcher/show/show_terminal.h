@@ -1,4 +1,5 @@
-// The picture as text: one matrix per stream, two characters a cell (one where the terminal is too narrow for that).
+// The picture as text: one matrix per stream, two characters a cell (one where the terminal is too
+// narrow for that).
 
 #pragma once
 

@@ -99,8 +99,8 @@ void ShownText::MakeExample(ExampleTask task, int64_t choices, int64_t seq_len) 
                                                                : 2;
   const int64_t special = parts == 1 ? 2 : 3;
   const int64_t room = (seq_len - special - 1) / std::min<int64_t>(parts, 2);
-  example_ = std::make_shared<ShownExample>(
-      task, parts, std::max<int64_t>(1, room), static_cast<int64_t>(words_.size()));
+  example_ = std::make_shared<ShownExample>(task, parts, std::max<int64_t>(1, room),
+                                            static_cast<int64_t>(words_.size()));
 }
 
 std::string ShownText::Name(int32_t id) const {

@@ -1,4 +1,5 @@
-// A text for pictures: few words, read in a circle by every lane, through the interface that datasets have.
+// A text for pictures: few words, read in a circle by every lane, through the interface that
+// datasets have.
 
 #pragma once
 
@@ -18,15 +19,16 @@ namespace anyorder::launcher {
 
 class ShownText : public data::TextSource {
  public:
-  // The words of `text`, split at white space; a sentence ends after a word that ends in one of . ! ? (or with the text).
-  // InvalidArgument if there are none, or what no XML can hold.
+  // The words of `text`, split at white space; a sentence ends after a word that ends in one of . !
+  // ? (or with the text). InvalidArgument if there are none, or what no XML can hold.
   static absl::StatusOr<ShownText> FromWords(absl::string_view text, int64_t num_tokens);
   // x1, x2, ... in sentences of `sentence` tokens.
   static ShownText Numbered(int64_t num_tokens, int64_t sentence);
 
   // The first word comes at stream position `origin`, and the text repeats before and after.
   void SetOrigin(int64_t origin) { origin_ = origin; }
-  // One labelled example of `task` (of `choices` choices), its texts consecutive words that leave one of `seq_len` slots over.
+  // One labelled example of `task` (of `choices` choices), its texts consecutive words that leave
+  // one of `seq_len` slots over.
   void MakeExample(ExampleTask task, int64_t choices, int64_t seq_len);
   // What a vocabulary would call this id.
   std::string Name(int32_t id) const;
@@ -40,8 +42,7 @@ class ShownText : public data::TextSource {
   absl::Status ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const override;
   absl::Status ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const override;
   // Every stream is the whole text: the lane decides on the random draws and the direction only.
-  absl::StatusOr<data::LaneRange> ReadLaneRange(int64_t stream,
-                                                int64_t num_streams,
+  absl::StatusOr<data::LaneRange> ReadLaneRange(int64_t stream, int64_t num_streams,
                                                 bool backward) const override;
   const data::ExampleSource* examples() const override { return example_.get(); }
 

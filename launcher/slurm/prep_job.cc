@@ -92,12 +92,10 @@ absl::Status PrepSubmission::Compose() {
   directory_ = absl::StrCat(output.substr(0, output.find_last_not_of('/') + 1), ".slurm");
   script_ = directory_ + "/prep.sbatch";
   const std::vector<SbatchOption> ours = {
-      OurOption("--nodes", "1", ""),
-      OurOption("--ntasks", "1", ""),
+      OurOption("--nodes", "1", ""), OurOption("--ntasks", "1", ""),
       OurOption("--chdir", here.string(), "Paths of the command line begin there:"),
       OurOption("--open-mode", "append", ""),
-      OurOption("--requeue",
-                "",
+      OurOption("--requeue", "",
                 "A node that is lost, or a job of higher priority, costs the unit in work:")};
   std::vector<std::string> notes;
   const std::string head = ScriptHead(ours, users_, &notes);
@@ -159,13 +157,8 @@ absl::Status PrepSubmission::Send() {
   std::fprintf(stderr,
                "submitted jobs %s (plan), %s (array of %llu slices), %s (merge)\nscript %s\nlogs   "
                "%s\nthen   anyorder submit --after %s ...\n",
-               jobs_[0].c_str(),
-               jobs_[1].c_str(),
-               static_cast<unsigned long long>(job_.tasks),
-               jobs_[2].c_str(),
-               script_.c_str(),
-               directory_.c_str(),
-               jobs_[2].c_str());
+               jobs_[0].c_str(), jobs_[1].c_str(), static_cast<unsigned long long>(job_.tasks),
+               jobs_[2].c_str(), script_.c_str(), directory_.c_str(), jobs_[2].c_str());
   std::printf("%s\n", jobs_[2].c_str());
   return absl::OkStatus();
 }

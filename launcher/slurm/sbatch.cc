@@ -22,7 +22,8 @@
 namespace anyorder::launcher {
 namespace {
 
-// A busy controller lets its clients wait for long; a job that was accepted late must still get its number.
+// A busy controller lets its clients wait for long; a job that was accepted late must still get its
+// number.
 constexpr absl::Duration kSubmitLimit = absl::Minutes(3);
 constexpr int kNoSuchProgram = 127;
 
@@ -33,24 +34,11 @@ struct LongName {
 
 // Only where ours or a refused one may be meant; other letters stay what they are.
 constexpr LongName kLongNames[] = {
-    {'A', "--account"},
-    {'a', "--array"},
-    {'c', "--cpus-per-task"},
-    {'D', "--chdir"},
-    {'d', "--dependency"},
-    {'e', "--error"},
-    {'h', "--help"},
-    {'J', "--job-name"},
-    {'k', "--no-kill"},
-    {'M', "--clusters"},
-    {'N', "--nodes"},
-    {'n', "--ntasks"},
-    {'o', "--output"},
-    {'p', "--partition"},
-    {'t', "--time"},
-    {'u', "--usage"},
-    {'V', "--version"},
-    {'W', "--wait"},
+    {'A', "--account"},    {'a', "--array"},     {'c', "--cpus-per-task"}, {'D', "--chdir"},
+    {'d', "--dependency"}, {'e', "--error"},     {'h', "--help"},          {'J', "--job-name"},
+    {'k', "--no-kill"},    {'M', "--clusters"},  {'N', "--nodes"},         {'n', "--ntasks"},
+    {'o', "--output"},     {'p', "--partition"}, {'t', "--time"},          {'u', "--usage"},
+    {'V', "--version"},    {'W', "--wait"},
 };
 
 struct Refusal {
@@ -72,25 +60,22 @@ std::string CanonicalName(const std::string& word) {
     const std::string name = word.substr(0, word.find('='));
     return name == "--no-requeue" ? "--requeue" : name;
   }
-  const auto* found = std::find_if(std::begin(kLongNames),
-                                   std::end(kLongNames),
+  const auto* found = std::find_if(std::begin(kLongNames), std::end(kLongNames),
                                    [&](const LongName& one) { return one.letter == word[1]; });
   return found == std::end(kLongNames) ? word.substr(0, 2) : found->name;
 }
 
-// Slurm reads #SBATCH lines with rules of its own: double quotes hold blanks and #, but a backslash before a blank does not (22.05).
+// Slurm reads #SBATCH lines with rules of its own: double quotes hold blanks and #, but a backslash
+// before a blank does not (22.05).
 std::string QuoteForHead(absl::string_view word) {
   if (word.find_first_of(" \t\\\"'#") == absl::string_view::npos) return std::string(word);
   return absl::StrCat("\"", absl::StrReplaceAll(word, {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
 }
 
 bool IsUnreachable(absl::string_view message) {
-  for (const absl::string_view sign : {"Unable to contact",
-                                       "Socket timed out",
-                                       "Connection refused",
-                                       "Communication connection",
-                                       "Zero Bytes were transmitted",
-                                       "Could not establish a configuration source"}) {
+  for (const absl::string_view sign :
+       {"Unable to contact", "Socket timed out", "Connection refused", "Communication connection",
+        "Zero Bytes were transmitted", "Could not establish a configuration source"}) {
     if (absl::StrContains(message, sign)) return true;
   }
   return false;
@@ -135,14 +120,12 @@ absl::StatusOr<std::vector<SbatchOption>> ParseSbatchWords(const std::vector<std
 }
 
 bool HasOption(const std::vector<SbatchOption>& options, absl::string_view name) {
-  return std::any_of(options.begin(), options.end(), [name](const SbatchOption& option) {
-    return option.name == name;
-  });
+  return std::any_of(options.begin(), options.end(),
+                     [name](const SbatchOption& option) { return option.name == name; });
 }
 
 std::string ScriptHead(const std::vector<SbatchOption>& ours,
-                       const std::vector<SbatchOption>& users,
-                       std::vector<std::string>* notes) {
+                       const std::vector<SbatchOption>& users, std::vector<std::string>* notes) {
   std::string head;
   for (const SbatchOption& option : ours) {
     const auto wins = std::find_if(users.begin(), users.end(), [&](const SbatchOption& user) {
@@ -214,7 +197,8 @@ absl::StatusOr<int64_t> ParseTimeLimit(const std::string& text) {
     numbers.push_back(number);
   }
   const bool has_days = halves.size() == 2;
-  // One number is minutes, two are minutes and seconds; after days one is hours, two are hours and minutes.
+  // One number is minutes, two are minutes and seconds; after days one is hours, two are hours and
+  // minutes.
   const size_t first_is_hours = has_days || numbers.size() == 3 ? 0 : 1;
   constexpr std::array<int64_t, 3> kSeconds = {3600, 60, 1};
   int64_t seconds = 0;
@@ -241,8 +225,7 @@ absl::StatusOr<std::string> Sbatch(const std::vector<std::string>& arguments) {
   ANYORDER_ASSIGN_OR_RETURN(const auto output, RunCaptured(words, absl::Now() + kSubmitLimit));
   if (!output) {
     return absl::DeadlineExceededError(
-        absl::StrCat("sbatch gave no answer in ",
-                     absl::FormatDuration(kSubmitLimit),
+        absl::StrCat("sbatch gave no answer in ", absl::FormatDuration(kSubmitLimit),
                      "; look with squeue whether the job is there before you submit it again"));
   }
   if (output->exit_status == kNoSuchProgram) return CheckHasSbatch();

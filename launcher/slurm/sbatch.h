@@ -1,4 +1,5 @@
-// What `anyorder submit` and `anyorder prep --slurm` share: scripts that begin with #SBATCH lines, the user's own sbatch options, and sbatch.
+// What `anyorder submit` and `anyorder prep --slurm` share: scripts that begin with #SBATCH lines,
+// the user's own sbatch options, and sbatch.
 
 #pragma once
 
@@ -21,17 +22,17 @@ struct SbatchOption {
 // `name` and `value` ("": a flag) as an option of ours.
 SbatchOption OurOption(const std::string& name, const std::string& value, const std::string& why);
 
-// The words that the user gave after `--`. InvalidArgument for a word that belongs to no option, and for options that cannot be: those that
-// submit no job, several, or another script.
+// The words that the user gave after `--`. InvalidArgument for a word that belongs to no option,
+// and for options that cannot be: those that submit no job, several, or another script.
 absl::StatusOr<std::vector<SbatchOption>> ParseSbatchWords(const std::vector<std::string>& words);
 
 bool HasOption(const std::vector<SbatchOption>& options, absl::string_view name);
 
-// #SBATCH lines: ours without those that the user gives, too, then the user's. Each that the user wins is a line of `notes`; so is each
-// SBATCH_* variable of the environment, which would win over both.
+// #SBATCH lines: ours without those that the user gives, too, then the user's. Each that the user
+// wins is a line of `notes`; so is each SBATCH_* variable of the environment, which would win over
+// both.
 std::string ScriptHead(const std::vector<SbatchOption>& ours,
-                       const std::vector<SbatchOption>& users,
-                       std::vector<std::string>* notes);
+                       const std::vector<SbatchOption>& users, std::vector<std::string>* notes);
 
 // For a shell. Paths of control characters are refused before (CheckPath).
 std::string ShellQuote(absl::string_view word);
@@ -43,11 +44,13 @@ absl::Status CheckPath(const std::string& option, const std::string& path);
 // A file name pattern of Slurm that means exactly this path: "%" is special there.
 std::string SlurmPath(absl::string_view path);
 
-// The seconds of a time limit: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; 0 for UNLIMITED, INFINITE and 0. InvalidArgument otherwise.
+// The seconds of a time limit: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; 0 for UNLIMITED, INFINITE and
+// 0. InvalidArgument otherwise.
 absl::StatusOr<int64_t> ParseTimeLimit(const std::string& text);
 
-// The number of the new job. `arguments` go to sbatch after --parsable. NotFound if there is no sbatch; InvalidArgument, with Slurm's
-// words, if it refuses the job; Unavailable if its controller does not answer.
+// The number of the new job. `arguments` go to sbatch after --parsable. NotFound if there is no
+// sbatch; InvalidArgument, with Slurm's words, if it refuses the job; Unavailable if its controller
+// does not answer.
 absl::StatusOr<std::string> Sbatch(const std::vector<std::string>& arguments);
 
 // NotFound, with what to do, unless there is an sbatch.

@@ -20,7 +20,8 @@
 namespace anyorder::launcher {
 namespace {
 
-// A chain of jobs that wait for each other is rarely longer; one more question each is cheap but not free.
+// A chain of jobs that wait for each other is rarely longer; one more question each is cheap but
+// not free.
 constexpr size_t kMaxJobsAsked = 4;
 constexpr int kProgramNotFound = 127;  // of env
 

@@ -1,5 +1,6 @@
-// What Slurm says about the jobs of a run, for `anyorder status`: one `scontrol -o show job` each, and never more than a
-// few seconds of waiting, because a controller that is down keeps its clients for minutes.
+// What Slurm says about the jobs of a run, for `anyorder status`: one `scontrol -o show job` each,
+// and never more than a few seconds of waiting, because a controller that is down keeps its clients
+// for minutes.
 
 #pragma once
 
@@ -41,13 +42,14 @@ struct SlurmView {
   std::string problem;             // why nothing more is known; "" if nothing failed
 };
 
-// Numbers of the jobs that ran or will run `run_dir`, newest first: of start records, and of the files in run_dir/slurm that
-// are named after a job (job-123.log). Empty for a run that never met Slurm.
+// Numbers of the jobs that ran or will run `run_dir`, newest first: of start records, and of the
+// files in run_dir/slurm that are named after a job (job-123.log). Empty for a run that never met
+// Slurm.
 std::vector<int64_t> SlurmJobsOf(const std::string& run_dir,
                                  const std::vector<LedgerRecord>& ledger);
 
-// Asks about the newest of `ids`, and about older ones until one is found that does not wait. All answers together take
-// at most `patience`.
+// Asks about the newest of `ids`, and about older ones until one is found that does not wait. All
+// answers together take at most `patience`.
 SlurmView AskSlurm(const std::vector<int64_t>& ids, absl::Duration patience);
 
 // One line of `scontrol -o show job`. DataLoss if it describes no job.

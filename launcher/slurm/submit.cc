@@ -46,7 +46,8 @@ void Note(const std::string& note) {
   std::fprintf(stderr, "note: %s\n", note.c_str());
 }
 
-// A directory of ours in the run directory, locked: two submissions of one run must see each other's job.
+// A directory of ours in the run directory, locked: two submissions of one run must see each
+// other's job.
 class SlurmDirectory {
  public:
   static absl::StatusOr<SlurmDirectory> Open(const std::string& path) {
@@ -57,8 +58,8 @@ class SlurmDirectory {
     SlurmDirectory directory(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
     if (directory.lock_ < 0) return ErrnoStatus("create", lock);
     if (::flock(directory.lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      return absl::AlreadyExistsError(absl::StrCat(
-          "another `anyorder submit` works on '", path, "'; look at its job before another one"));
+      return absl::AlreadyExistsError(absl::StrCat("another `anyorder submit` works on '", path,
+                                                   "'; look at its job before another one"));
     }
     return directory;
   }
@@ -128,11 +129,8 @@ absl::Status Submission::Check() {
   ANYORDER_ASSIGN_OR_RETURN(const ResumeMode resume, ParseResumeMode(options_.resume));
   ANYORDER_RETURN_IF_ERROR(CheckResume(options_.run_dir, resume));
   if (!HasDataset(config)) {
-    Note(absl::StrCat("data.shards '",
-                      config.data.shards,
-                      "' holds no dataset yet; job ",
-                      options_.after,
-                      " is to make it, and it is checked when this job starts"));
+    Note(absl::StrCat("data.shards '", config.data.shards, "' holds no dataset yet; job ",
+                      options_.after, " is to make it, and it is checked when this job starts"));
   }
   ANYORDER_ASSIGN_OR_RETURN(users_, ParseSbatchWords(options_.sbatch));
   std::error_code error;
@@ -140,11 +138,11 @@ absl::Status Submission::Check() {
   if (error) return ErrnoStatus("resolve", options_.run_dir, error.value());
   slurm_ = run_dir_ + "/slurm";
   script_path_ = slurm_ + "/train.sbatch";
-  // As it was checked, and by a name of its own: a job that comes back into the queue must find it as it was.
+  // As it was checked, and by a name of its own: a job that comes back into the queue must find it
+  // as it was.
   config_text_ = config.ToText();
   config_path_ = absl::StrCat(
-      slurm_,
-      "/config-",
+      slurm_, "/config-",
       absl::Hex(ckpt::Crc32c(config_text_.data(), static_cast<int64_t>(config_text_.size())),
                 absl::kZeroPad8),
       ".toml");
@@ -156,19 +154,14 @@ absl::Status Submission::CheckTimes() {
   signal_seconds_ = options_.signal_seconds.value_or(budget ? std::max(*budget, kLeastSignalSeconds)
                                                             : kDefaultSignalSeconds);
   if (budget && signal_seconds_ < *budget) {
-    Note(absl::StrCat("--signal-seconds ",
-                      signal_seconds_,
-                      " is less than the ",
-                      *budget,
+    Note(absl::StrCat("--signal-seconds ", signal_seconds_, " is less than the ", *budget,
                       " s that this run's stops may need (train.log); its last steps may be lost"));
   }
   if (options_.time.empty()) return absl::OkStatus();
   ANYORDER_ASSIGN_OR_RETURN(const int64_t limit, ParseTimeLimit(options_.time));
   if (limit == 0 || limit > signal_seconds_) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--time ",
-                                                 options_.time,
-                                                 " is not longer than the ",
-                                                 signal_seconds_,
+  return absl::InvalidArgumentError(absl::StrCat("--time ", options_.time,
+                                                 " is not longer than the ", signal_seconds_,
                                                  " s that the run gets to save and stop; raise it, "
                                                  "or lower --signal-seconds"));
 }
@@ -202,15 +195,9 @@ absl::Status Submission::CheckJobs() {
   });
   if (active == view.jobs.end() || options_.after == absl::StrCat(active->id))
     return absl::OkStatus();
-  return absl::AlreadyExistsError(absl::StrCat("job ",
-                                               active->id,
-                                               " of this run is ",
-                                               active->state,
-                                               "; wait for it, cancel it (scancel ",
-                                               active->id,
-                                               "), or submit one that goes on after it (--after ",
-                                               active->id,
-                                               ")"));
+  return absl::AlreadyExistsError(absl::StrCat(
+      "job ", active->id, " of this run is ", active->state, "; wait for it, cancel it (scancel ",
+      active->id, "), or submit one that goes on after it (--after ", active->id, ")"));
 }
 
 std::vector<SbatchOption> Submission::OurOptions() const {
@@ -229,18 +216,16 @@ std::vector<SbatchOption> Submission::OurOptions() const {
   add_word("--time", options_.time);
   add_word("--partition", options_.partition);
   add_word("--account", options_.account);
-  ours.push_back(OurOption(
-      "--output", SlurmPath(slurm_) + "/job-%j.log", "One log for all starts of the job:"));
+  ours.push_back(OurOption("--output", SlurmPath(slurm_) + "/job-%j.log",
+                           "One log for all starts of the job:"));
   ours.push_back(OurOption("--open-mode", "append", ""));
+  ours.push_back(OurOption("--requeue", "",
+                           "Back into the queue when preempted or when its first node is lost:"));
   ours.push_back(OurOption(
-      "--requeue", "", "Back into the queue when preempted or when its first node is lost:"));
-  ours.push_back(OurOption(
-      "--no-kill",
-      "",
+      "--no-kill", "",
       "A lost node ends the step, not the job: the launcher goes on with the nodes left:"));
   ours.push_back(OurOption(
-      "--signal",
-      absl::StrCat("B:USR1@", signal_seconds_),
+      "--signal", absl::StrCat("B:USR1@", signal_seconds_),
       "The warning before the time limit, in seconds; Slurm may give it up to a minute earlier:"));
   return ours;
 }
@@ -296,14 +281,9 @@ absl::Status Submission::Send() {
                "submitted job %s: %s x %s; %s\nscript %s\nlog    "
                "%s/job-%s.log\nwatch  anyorder status "
                "--run-dir %s --watch\n",
-               job.c_str(),
-               Counted(options_.nodes, "node").c_str(),
-               Counted(options_.ranks_per_node, "rank").c_str(),
-               starter_.reason.c_str(),
-               script_path_.c_str(),
-               slurm_.c_str(),
-               job.c_str(),
-               ShellQuote(run_dir_).c_str());
+               job.c_str(), Counted(options_.nodes, "node").c_str(),
+               Counted(options_.ranks_per_node, "rank").c_str(), starter_.reason.c_str(),
+               script_path_.c_str(), slurm_.c_str(), job.c_str(), ShellQuote(run_dir_).c_str());
   std::printf("%s\n", job.c_str());
   return absl::OkStatus();
 }
@@ -319,8 +299,7 @@ absl::Status Submission::Run() {
     for (const std::string& argument : Arguments())
       words.push_back(argument);
     std::printf("%s\n# Nothing was written or submitted (--dry-run). The command would be:\n# %s\n",
-                script_text_.c_str(),
-                ShellCommand(words).c_str());
+                script_text_.c_str(), ShellCommand(words).c_str());
     return absl::OkStatus();
   }
   ANYORDER_RETURN_IF_ERROR(CheckJobs());  // before the directory is made

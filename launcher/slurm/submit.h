@@ -1,4 +1,5 @@
-// `anyorder submit`: a training run as a Slurm job that comes back into the queue until it is finished.
+// `anyorder submit`: a training run as a Slurm job that comes back into the queue until it is
+// finished.
 
 #pragma once
 
@@ -36,12 +37,14 @@ struct SubmitOptions {
   std::string command;              // the whole command line, for the script's reader
 };
 
-// Prints the job's number on stdout, what was chosen and why on stderr. With `dry_run` prints the script and the sbatch command, and
-// writes and submits nothing. Errors: those of ResolveStart and Sbatch; AlreadyExists, naming the job, if one of the same run waits or
-// runs; all of them before anything is written, except that sbatch may refuse what it was given.
+// Prints the job's number on stdout, what was chosen and why on stderr. With `dry_run` prints the
+// script and the sbatch command, and writes and submits nothing. Errors: those of ResolveStart and
+// Sbatch; AlreadyExists, naming the job, if one of the same run waits or runs; all of them before
+// anything is written, except that sbatch may refuse what it was given.
 absl::Status Submit(const SubmitOptions& options);
 
-// The last budget that a run's train.log tells ("a stop needs up to 5.3 s"), in whole seconds; nothing before the first commit.
+// The last budget that a run's train.log tells ("a stop needs up to 5.3 s"), in whole seconds;
+// nothing before the first commit.
 std::optional<int64_t> StopBudgetOf(const std::string& train_log);
 
 }  // namespace anyorder::launcher

@@ -24,10 +24,8 @@ std::string ThisCommand() {
   const std::vector<std::string> words = absl::StrSplit(line, '\0');
   std::string command = ShellCommand(words);
   std::replace_if(
-      command.begin(),
-      command.end(),
-      [](char letter) { return absl::ascii_iscntrl(static_cast<unsigned char>(letter)); },
-      '?');
+      command.begin(), command.end(),
+      [](char letter) { return absl::ascii_iscntrl(static_cast<unsigned char>(letter)); }, '?');
   return command;
 }
 
@@ -41,8 +39,7 @@ void DeclareRun(CLI::App* command, SubmitOptions* options) {
       ->allow_extra_args(false);
   command->add_option("--resume", options->resume, "auto, required or never")
       ->capture_default_str();
-  command->add_flag("--allow-schedule-change",
-                    options->allow_schedule_change,
+  command->add_flag("--allow-schedule-change", options->allow_schedule_change,
                     "go on with other train.steps or learning rates; the ledger keeps it");
 }
 
@@ -59,8 +56,7 @@ void DeclareJob(CLI::App* command, SubmitOptions* options) {
   command->add_option("--partition", options->partition, "partition")->check(IsNotEmpty());
   command->add_option("--account", options->account, "account")->check(IsNotEmpty());
   command
-      ->add_option("--signal-seconds",
-                   options->signal_seconds,
+      ->add_option("--signal-seconds", options->signal_seconds,
                    "warning before the limit (default: what stops of the run needed, or 120)")
       ->check(CLI::Range(int64_t{1}, int64_t{65535}));
   command->add_option("--after", options->after, "job that comes first, e.g. `prep --slurm`'s")
@@ -75,13 +71,11 @@ void DeclareJob(CLI::App* command, SubmitOptions* options) {
       ->check(CLI::IsMember({"auto", "srun", "mpirun"}))
       ->capture_default_str();
   command
-      ->add_option("--environment",
-                   options->environment,
+      ->add_option("--environment", options->environment,
                    "shell file that the job sources (default: RUN-DIR/slurm/environment.sh)")
       ->check(CLI::ExistingFile);
   command
-      ->add_option("--requeue-exit",
-                   options->requeue_exit,
+      ->add_option("--requeue-exit", options->requeue_exit,
                    "a status of your site's RequeueExit, instead of scontrol requeue")
       ->check(CLI::Range(int64_t{1}, int64_t{255}));
   command->add_flag("--dry-run", options->dry_run, "print the script, write and submit nothing");

@@ -143,19 +143,18 @@ std::string TrainScriptText(const TrainScript& script) {
           ? absl::StrReplaceAll(kRequeueByStatus, {{"@CODE@", absl::StrCat(*script.requeue_exit)}})
           : std::string(kRequeue);
   std::vector<std::string> launch = script.launch;
-  return absl::StrReplaceAll(kTemplate,
-                             {{"@NODES@", absl::StrCat(script.nodes)},
-                              {"@RANKS@", absl::StrCat(script.ranks_per_node)},
-                              {"@SCRIPT@", ShellQuote(script.script)},
-                              {"@WRITTEN@", script.written},
-                              {"@HEAD@", script.head},
-                              {"@ANYORDER@", ShellQuote(script.anyorder)},
-                              {"@RUN@", ShellQuote(script.run_dir)},
-                              {"@ENVIRONMENT@", ShellQuote(script.environment)},
-                              {"@MPI_REASON@", script.mpi_reason},
-                              {"@MPI@", script.has_pmix ? kPmix : ""},
-                              {"@LAUNCH@", ShellCommand(launch)},
-                              {"@REQUEUE@", requeue}});
+  return absl::StrReplaceAll(kTemplate, {{"@NODES@", absl::StrCat(script.nodes)},
+                                         {"@RANKS@", absl::StrCat(script.ranks_per_node)},
+                                         {"@SCRIPT@", ShellQuote(script.script)},
+                                         {"@WRITTEN@", script.written},
+                                         {"@HEAD@", script.head},
+                                         {"@ANYORDER@", ShellQuote(script.anyorder)},
+                                         {"@RUN@", ShellQuote(script.run_dir)},
+                                         {"@ENVIRONMENT@", ShellQuote(script.environment)},
+                                         {"@MPI_REASON@", script.mpi_reason},
+                                         {"@MPI@", script.has_pmix ? kPmix : ""},
+                                         {"@LAUNCH@", ShellCommand(launch)},
+                                         {"@REQUEUE@", requeue}});
 }
 
 }  // namespace anyorder::launcher

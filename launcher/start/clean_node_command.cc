@@ -1,4 +1,5 @@
-// `anyorder clean-node`: a step of `launch --via slurm` on each node before each start. Not for users, and not in --help.
+// `anyorder clean-node`: a step of `launch --via slurm` on each node before each start. Not for
+// users, and not in --help.
 
 #include <CLI/CLI.hpp>
 #include <stdlib.h>

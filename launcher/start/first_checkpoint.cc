@@ -14,14 +14,13 @@
 
 namespace anyorder::launcher {
 
-absl::Status SaveFirstCheckpoint(const RunDirectory& paths,
-                                 const std::string& run_id,
-                                 const ParameterLayout& layout,
-                                 const float* master,
+absl::Status SaveFirstCheckpoint(const RunDirectory& paths, const std::string& run_id,
+                                 const ParameterLayout& layout, const float* master,
                                  const TrainMetadata& metadata) {
   ANYORDER_CHECK(metadata.is_imported()) << "weights that have a run already";
   const int64_t elements = layout.num_elements();
-  // Fresh memory that is only read stays one page of zeros, so that this costs nothing for a large model.
+  // Fresh memory that is only read stays one page of zeros, so that this costs nothing for a large
+  // model.
   const std::unique_ptr<float, decltype(&std::free)> zeros(
       static_cast<float*>(std::calloc(static_cast<size_t>(elements), sizeof(float))), &std::free);
   if (zeros == nullptr)
@@ -38,8 +37,7 @@ absl::Status SaveFirstCheckpoint(const RunDirectory& paths,
   return ckpt::SaveDirectly(paths.root, id, ranges, SerializeMetadata(metadata, layout));
 }
 
-absl::Status RecordImport(const RunDirectory& paths,
-                          const std::string& run_id,
+absl::Status RecordImport(const RunDirectory& paths, const std::string& run_id,
                           const std::string& source) {
   ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
   LedgerRecord created;
@@ -50,7 +48,8 @@ absl::Status RecordImport(const RunDirectory& paths,
   imported.event = "imported";
   imported.detail = source;
   ANYORDER_RETURN_IF_ERROR(ledger.Append(imported));
-  // From here on the run has a checkpoint to lose: a start that does not find it fails, rather than begin at random weights.
+  // From here on the run has a checkpoint to lose: a start that does not find it fails, rather than
+  // begin at random weights.
   LedgerRecord commit;
   commit.event = "commit";
   commit.step = 0;

@@ -34,18 +34,14 @@ std::string ImportedRun::letter_case() const {
 }
 
 const std::vector<std::string>& KeptFiles() {
-  static const auto* const kFiles = new std::vector<std::string>{"tokenizer_config.json",
-                                                                 "special_tokens_map.json",
-                                                                 "added_tokens.json",
-                                                                 "tokenizer.json",
-                                                                 "generation_config.json"};
+  static const auto* const kFiles =
+      new std::vector<std::string>{"tokenizer_config.json", "special_tokens_map.json",
+                                   "added_tokens.json", "tokenizer.json", "generation_config.json"};
   return *kFiles;
 }
 
-absl::Status CheckFirstStart(const std::string& run_dir,
-                             const RunConfig& imported,
-                             const RunConfig& now,
-                             const data::DatasetIndex& dataset) {
+absl::Status CheckFirstStart(const std::string& run_dir, const RunConfig& imported,
+                             const RunConfig& now, const data::DatasetIndex& dataset) {
   ANYORDER_RETURN_IF_ERROR(Annotate(CheckSameFunction(imported, now), run_dir));
   const ImportedRun run(run_dir);
   ANYORDER_ASSIGN_OR_RETURN(const data::Digest128 digest, data::DigestOfFile(run.vocabulary));
@@ -55,30 +51,17 @@ absl::Status CheckFirstStart(const std::string& run_dir,
       known.empty() || prepared == dataset.settings.end() || prepared->second == known;
   std::string difference;
   if (digest.Hex() != dataset.tokenizer_digest) {
-    difference = absl::StrCat("was made with tokenizer ",
-                              dataset.tokenizer_digest,
-                              " but the imported weights belong to ",
-                              run.vocabulary,
-                              ", ",
-                              digest.Hex());
+    difference =
+        absl::StrCat("was made with tokenizer ", dataset.tokenizer_digest,
+                     " but the imported weights belong to ", run.vocabulary, ", ", digest.Hex());
   } else if (!is_known_case) {
-    difference = absl::StrCat("is ",
-                              prepared->second,
-                              " but the imported weights are ",
-                              known,
-                              " (do_lower_case in ",
-                              run.directory,
-                              "/tokenizer_config.json)");
+    difference = absl::StrCat("is ", prepared->second, " but the imported weights are ", known,
+                              " (do_lower_case in ", run.directory, "/tokenizer_config.json)");
   }
   if (difference.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("dataset '",
-                                                    now.data.shards,
-                                                    "' ",
-                                                    difference,
-                                                    "; make it again: anyorder prep --vocab ",
-                                                    run.vocabulary,
-                                                    known.empty() ? "" : " --case ",
-                                                    known));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "dataset '", now.data.shards, "' ", difference, "; make it again: anyorder prep --vocab ",
+      run.vocabulary, known.empty() ? "" : " --case ", known));
 }
 
 }  // namespace anyorder::launcher

@@ -1,5 +1,6 @@
-// What a run directory made by `anyorder import` has beside that of any run: the vocabulary, and the files of the model that
-// its weights came from. They stay with the run, so that an export can give back what it does not know.
+// What a run directory made by `anyorder import` has beside that of any run: the vocabulary, and
+// the files of the model that its weights came from. They stay with the run, so that an export can
+// give back what it does not know.
 
 #pragma once
 
@@ -20,8 +21,8 @@ struct ImportedRun {
 
   // Of an existing run directory.
   bool exists() const;
-  // "cased" or "uncased", as `anyorder prep --case` has it: what tokenizer_config.json says of the text that the weights know. ""
-  // if it says nothing.
+  // "cased" or "uncased", as `anyorder prep --case` has it: what tokenizer_config.json says of the
+  // text that the weights know. "" if it says nothing.
   std::string letter_case() const;
 
   std::string directory;   // run-dir/import: small files of the model as they were
@@ -29,15 +30,14 @@ struct ImportedRun {
   std::string vocabulary;  // run-dir/spiece.model
 };
 
-// Files of a model directory besides config.json, weights and vocabulary that are kept and exported again as they are. Each may
-// be absent.
+// Files of a model directory besides config.json, weights and vocabulary that are kept and exported
+// again as they are. Each may be absent.
 const std::vector<std::string>& KeptFiles();
 
-// Whether a run that has only been imported may start so: any settings that leave the model's function as it is, any dataset of
-// its vocabulary and letter case. Errors: InvalidArgument for another model, FailedPrecondition for another dataset.
-absl::Status CheckFirstStart(const std::string& run_dir,
-                             const RunConfig& imported,
-                             const RunConfig& now,
-                             const data::DatasetIndex& dataset);
+// Whether a run that has only been imported may start so: any settings that leave the model's
+// function as it is, any dataset of its vocabulary and letter case. Errors: InvalidArgument for
+// another model, FailedPrecondition for another dataset.
+absl::Status CheckFirstStart(const std::string& run_dir, const RunConfig& imported,
+                             const RunConfig& now, const data::DatasetIndex& dataset);
 
 }  // namespace anyorder::launcher

@@ -40,8 +40,8 @@ volatile std::sig_atomic_t last_signal = 0;
 volatile std::sig_atomic_t last_second = 0;
 bool is_slurm_job = false;
 
-// Slurm signals the batch script's children, too, and the script passes its own signal on: what comes so close together is one wish.
-// Two Ctrl-C are two, however fast.
+// Slurm signals the batch script's children, too, and the script passes its own signal on: what
+// comes so close together is one wish. Two Ctrl-C are two, however fast.
 void CountSignal(int signal_number) {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -58,8 +58,9 @@ bool IsAskedToStop() {
   return num_signals > 0;
 }
 
-// Starts it and waits until it owns the run directory and listens, has died of a signal, or a stop is asked for. Ranks of a killed
-// launcher may be connected to the service before for a moment longer, so a refusal is not final at once.
+// Starts it and waits until it owns the run directory and listens, has died of a signal, or a stop
+// is asked for. Ranks of a killed launcher may be connected to the service before for a moment
+// longer, so a refusal is not final at once.
 absl::StatusOr<std::unique_ptr<Step>> StartService(const IncarnationOptions& options,
                                                    StartWay& way) {
   const absl::Time started = absl::Now();
@@ -81,8 +82,8 @@ absl::StatusOr<std::unique_ptr<Step>> StartService(const IncarnationOptions& opt
   }
 }
 
-// Passes signals on to the ranks: the first as a wish to save and stop, the second as a wish not to wait for the commit, the third
-// as an end.
+// Passes signals on to the ranks: the first as a wish to save and stop, the second as a wish not to
+// wait for the commit, the third as an end.
 class SignalForwarder {
  public:
   SignalForwarder(const IncarnationOptions& options, Step& ranks)
@@ -101,8 +102,9 @@ class SignalForwarder {
       LogWarning("ending the ranks without a checkpoint");
       ranks_.Kill();
     }
-    // Again and again: what comes before the ranks have started reaches nobody. Seldom once they train: while mpirun clears up after
-    // a crash a wish ends it, and what the ranks ended with would be lost.
+    // Again and again: what comes before the ranks have started reaches nobody. Seldom once they
+    // train: while mpirun clears up after a crash a wish ends it, and what the ranks ended with
+    // would be lost.
     if (wish < 3 && (wish > told_ || IsDueAgain())) {
       ranks_.AskToStop(/*urgent=*/wish == 2);
       sent_ = absl::Now();
@@ -133,7 +135,8 @@ class SignalForwarder {
   absl::Time sent_ = absl::InfinitePast();
 };
 
-// The service finishes what is staged, then goes. After a second signal it does so alone: it outlives us.
+// The service finishes what is staged, then goes. After a second signal it does so alone: it
+// outlives us.
 void EndService(Step& service) {
   const absl::Time deadline = absl::Now() + kServiceEndLimit;
   absl::Time asked = absl::InfinitePast();
@@ -154,9 +157,10 @@ void EndService(Step& service) {
   }
 }
 
-// What the end of the ranks means for the run. A stop signal during start-up ends ranks that could not listen yet and had nothing to
-// save, and mpirun, which a scheduler's signal reaches as well, then ends with 1. Ranks that crash instead of stopping have lost the
-// steps since the last checkpoint, and say so.
+// What the end of the ranks means for the run. A stop signal during start-up ends ranks that could
+// not listen yet and had nothing to save, and mpirun, which a scheduler's signal reaches as well,
+// then ends with 1. Ranks that crash instead of stopping have lost the steps since the last
+// checkpoint, and say so.
 int EndOfRanks(int exit_status) {
   const auto is_by = [exit_status](std::initializer_list<int> signals) {
     return std::any_of(signals.begin(), signals.end(), [exit_status](int signal_number) {
@@ -168,21 +172,16 @@ int EndOfRanks(int exit_status) {
   if (exit_status == 1 || is_by({SIGUSR2, SIGKILL})) return kExitRequeue;
   if (exit_status <= 128) return exit_status;
   LogWarning(absl::StrCat(
-      "the ranks ended with status ",
-      exit_status,
+      "the ranks ended with status ", exit_status,
       " while they were stopping; steps since the last checkpoint are lost and will be "
       "trained again"));
   return kExitIo;
 }
 
-int WatchUntilEnd(const IncarnationOptions& options,
-                  Step& service,
-                  Step& ranks,
-                  bool is_distributed,
-                  OutputRelay& output) {
+int WatchUntilEnd(const IncarnationOptions& options, Step& service, Step& ranks,
+                  bool is_distributed, OutputRelay& output) {
   SignalForwarder signals(options, ranks);
-  SilentRanks silent_ranks({RunDirectory(options.run_dir).heartbeats,
-                            options.place.ranks,
+  SilentRanks silent_ranks({RunDirectory(options.run_dir).heartbeats, options.place.ranks,
                             options.identity.incarnation,
                             absl::Seconds(options.dist.hang_report_seconds),
                             absl::Seconds(options.dist.hang_exit_seconds)});
@@ -196,13 +195,14 @@ int WatchUntilEnd(const IncarnationOptions& options,
       ranks.Kill();
     }
     if (service.Poll()) service_end = std::min(service_end, absl::Now());
-    // One that Slurm told to stop ends in order when its ranks have left it, which may be seen before their own end.
+    // One that Slurm told to stop ends in order when its ranks have left it, which may be seen
+    // before their own end.
     const absl::Duration patience =
         is_distributed && service.Poll() == 0 ? kAfterOrderlyService : absl::ZeroDuration();
     if (absl::Now() - service_end >= patience && !service_is_lost) {
-      // Its incarnation ends with it: another service could not tell its half-made saves from its own.
-      LogWarning(absl::StrCat("the checkpoint service ended with status ",
-                              *service.Poll(),
+      // Its incarnation ends with it: another service could not tell its half-made saves from its
+      // own.
+      LogWarning(absl::StrCat("the checkpoint service ended with status ", *service.Poll(),
                               "; ending the ranks, which could not save any more"));
       ranks.Kill();
       service_is_lost = true;
@@ -227,8 +227,7 @@ int NumLaunchSignals() {
   return num_signals;
 }
 
-absl::StatusOr<int> RunIncarnation(const IncarnationOptions& options,
-                                   StartWay& way,
+absl::StatusOr<int> RunIncarnation(const IncarnationOptions& options, StartWay& way,
                                    OutputRelay& output) {
   if (IsAskedToStop()) return static_cast<int>(kExitRequeue);  // between two starts
   std::optional<Supervisor> supervisor;

@@ -77,10 +77,7 @@ bool EndIsFinal(const std::string& run_dir, int64_t incarnation) {
 
 class Run {
  public:
-  Run(const LaunchOptions& options,
-      RunConfig config,
-      RunIdentity identity,
-      Ledger ledger,
+  Run(const LaunchOptions& options, RunConfig config, RunIdentity identity, Ledger ledger,
       StartWay& way)
       : options_(options),
         config_(std::move(config)),
@@ -106,21 +103,17 @@ class Run {
       const int64_t now_committed = NewestCommittedStep(options_.run_dir);
       fruitless = now_committed > committed ? 0 : fruitless + 1;
       committed = now_committed;
-      const std::string why = absl::StrCat("exit status ",
-                                           exit_status,
-                                           output.last_error().empty() ? "" : ": ",
-                                           output.last_error());
+      const std::string why =
+          absl::StrCat("exit status ", exit_status, output.last_error().empty() ? "" : ": ",
+                       output.last_error());
       if (!MayRestart(exit_status) || EndIsFinal(options_.run_dir, identity_.incarnation) ||
           NumLaunchSignals() > 0) {
         return exit_status;
       }
       if (fruitless >= kMaxStartsWithoutCommit) {
-        return absl::AbortedError(
-            absl::StrCat(fruitless,
-                         " starts in a row ended without a new checkpoint, the last with ",
-                         why,
-                         "; see ",
-                         RunDirectory(options_.run_dir).train_log));
+        return absl::AbortedError(absl::StrCat(
+            fruitless, " starts in a row ended without a new checkpoint, the last with ", why,
+            "; see ", RunDirectory(options_.run_dir).train_log));
       }
       LogWarning(absl::StrCat("the ranks ended with ", why, "; starting again"));
       ++identity_.incarnation;
@@ -196,14 +189,11 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
   ANYORDER_RETURN_IF_ERROR(MakeDirectories(paths.launch));
   ANYORDER_ASSIGN_OR_RETURN(RunIdentity identity, NextIdentity(paths));
   const ckpt::LeaseOwner me = ckpt::DescribeThisProcess(identity.run_id, identity.incarnation, "");
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Lease> lease,
-                            ckpt::Lease::Acquire(ckpt::FileSystem::Posix(),
-                                                 paths.launch,
-                                                 me,
-                                                 kLeaseLifetime,
-                                                 [&me](const ckpt::LeaseOwner& owner) {
-                                                   return JobHasEnded(owner.job, me.job);
-                                                 }));
+  ANYORDER_ASSIGN_OR_RETURN(
+      const std::unique_ptr<ckpt::Lease> lease,
+      ckpt::Lease::Acquire(
+          ckpt::FileSystem::Posix(), paths.launch, me, kLeaseLifetime,
+          [&me](const ckpt::LeaseOwner& owner) { return JobHasEnded(owner.job, me.job); }));
   const LeaseKeeper keeper(*lease, kLeaseLifetime / 3);
   ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
   ANYORDER_RETURN_IF_ERROR(RecordCreation(paths, identity, config, ledger));

@@ -1,7 +1,9 @@
-// `anyorder launch`: runs a training job on this machine, or on the nodes of a Slurm job, and keeps it running.
+// `anyorder launch`: runs a training job on this machine, or on the nodes of a Slurm job, and keeps
+// it running.
 //
-// One start of the ranks is an *incarnation*. Each gets its own checkpoint service, which outlives the ranks and the launcher;
-// the ranks die with the launcher. After a crash the next incarnation goes on from the newest committed checkpoint.
+// One start of the ranks is an *incarnation*. Each gets its own checkpoint service, which outlives
+// the ranks and the launcher; the ranks die with the launcher. After a crash the next incarnation
+// goes on from the newest committed checkpoint.
 
 #pragma once
 
@@ -28,9 +30,10 @@ struct LaunchOptions {
   bool progress_on_terminal = false;
 };
 
-// The exit status of the run: 0 finished, 75 stopped by a signal after a checkpoint, or that of ranks that failed in a way
-// that starting again cannot mend (64, 65). Errors: InvalidArgument and FailedPrecondition before anything is written;
-// AlreadyExists naming the owner if the run directory is in use; Aborted after three starts without a new checkpoint.
+// The exit status of the run: 0 finished, 75 stopped by a signal after a checkpoint, or that of
+// ranks that failed in a way that starting again cannot mend (64, 65). Errors: InvalidArgument and
+// FailedPrecondition before anything is written; AlreadyExists naming the owner if the run
+// directory is in use; Aborted after three starts without a new checkpoint.
 absl::StatusOr<int> Launch(const LaunchOptions& options);
 
 }  // namespace anyorder::launcher

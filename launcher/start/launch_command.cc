@@ -54,8 +54,7 @@ Subcommand DeclareLaunch(CLI::App& front) {
   line->ranks = command->add_option("--ranks", options->ranks, "local: MPI trainer ranks")
                     ->capture_default_str();
   command
-      ->add_option("--ranks-per-node",
-                   options->ranks_per_node,
+      ->add_option("--ranks-per-node", options->ranks_per_node,
                    "slurm: at most (default: the job's tasks on a node)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->excludes(line->ranks);
@@ -63,8 +62,7 @@ Subcommand DeclareLaunch(CLI::App& front) {
       ->check(CLI::IsMember({"auto", "srun", "mpirun"}))
       ->capture_default_str();
   command->add_option("--resume", line->resume, "auto, required or never")->capture_default_str();
-  command->add_flag("--allow-schedule-change",
-                    options->allow_schedule_change,
+  command->add_flag("--allow-schedule-change", options->allow_schedule_change,
                     "go on with other train.steps or learning rates; the ledger keeps it");
   command->add_option("--set", options->overrides, "section.key=value, over the file")
       ->allow_extra_args(false);

@@ -32,7 +32,8 @@ class LocalService final : public Step {
   ChildProcess process_;
 };
 
-// mpirun forwards SIGUSR1 and SIGUSR2 to every rank (core/train/run/stop_signal.h). Ranks, stopped ones, too, die with it.
+// mpirun forwards SIGUSR1 and SIGUSR2 to every rank (core/train/run/stop_signal.h). Ranks, stopped
+// ones, too, die with it.
 class LocalRanks final : public Step {
  public:
   explicit LocalRanks(ChildProcess mpirun) : mpirun_(std::move(mpirun)) {}
@@ -69,7 +70,8 @@ class LocalWay final : public StartWay {
     return std::make_unique<LocalService>(*std::move(service));
   }
 
-  // It listens only when it has finished what the start before left: the ranks must not choose a checkpoint earlier.
+  // It listens only when it has finished what the start before left: the ranks must not choose a
+  // checkpoint earlier.
   bool IsReady(const IncarnationOptions& options, const Step& service) override {
     const auto owner = ckpt::ReadLease(ckpt::FileSystem::Posix(), options.run_dir);
     return owner.ok() && owner->pid == static_cast<const LocalService&>(service).pid() &&
@@ -96,28 +98,18 @@ absl::StatusOr<std::unique_ptr<Step>> LocalWay::StartRanks(const IncarnationOpti
                                                            OutputRelay& output) {
   ANYORDER_RETURN_IF_ERROR(output.NewPipe());
   SpawnOptions spawn;
-  spawn.arguments = {"mpirun",
-                     "--quiet",
-                     "-n",
-                     absl::StrCat(ranks_),
-                     "--bind-to",
-                     "none",
-                     "--oversubscribe",
-                     "-x",
-                     "ANYORDER_WORLD_SIZE"};
+  spawn.arguments = {"mpirun", "--quiet",         "-n", absl::StrCat(ranks_), "--bind-to",
+                     "none",   "--oversubscribe", "-x", "ANYORDER_WORLD_SIZE"};
   for (std::string& word : RankCommand(options))
     spawn.arguments.push_back(std::move(word));
-  // Containers run as root and forbid ptrace; ranks may outnumber cores. All ranks are on this machine.
+  // Containers run as root and forbid ptrace; ranks may outnumber cores. All ranks are on this
+  // machine.
   spawn.environment = {
-      absl::StrCat("ANYORDER_WORLD_SIZE=", ranks_),
-      "OMPI_ALLOW_RUN_AS_ROOT=1",
-      "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-      "OMPI_MCA_pml=ob1",
-      "OMPI_MCA_btl=self,vader",
-      "OMPI_MCA_btl_vader_single_copy_mechanism=none",
-      "OMPI_MCA_mpi_yield_when_idle=1",
-      // OpenMP's default spins for milliseconds; where cores are shared that costs tenfold (measured:
-      // 12 tiny steps in 9.1 s instead of 0.8 s on two busy cores).
+      absl::StrCat("ANYORDER_WORLD_SIZE=", ranks_), "OMPI_ALLOW_RUN_AS_ROOT=1",
+      "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,vader",
+      "OMPI_MCA_btl_vader_single_copy_mechanism=none", "OMPI_MCA_mpi_yield_when_idle=1",
+      // OpenMP's default spins for milliseconds; where cores are shared that costs tenfold
+      // (measured: 12 tiny steps in 9.1 s instead of 0.8 s on two busy cores).
       "GOMP_SPINCOUNT=1000"};
   for (const std::string& variable : scratch_->Environment())
     spawn.environment.push_back(variable);

@@ -37,7 +37,8 @@ bool HasInfiniBand() {
   return !error && devices != std::filesystem::directory_iterator();
 }
 
-// The network of the interface with this address: "10.0.0.0/24"; "" if it is not an address of ours.
+// The network of the interface with this address: "10.0.0.0/24"; "" if it is not an address of
+// ours.
 std::string NetworkOf(in_addr address) {
   ifaddrs* all = nullptr;
   if (::getifaddrs(&all) != 0) return "";
@@ -76,8 +77,7 @@ std::string NetworkOfThisHost() {
 
 }  // namespace
 
-absl::StatusOr<MpiChoice> ChooseMpi(const std::string& wanted,
-                                    absl::string_view srun_list,
+absl::StatusOr<MpiChoice> ChooseMpi(const std::string& wanted, absl::string_view srun_list,
                                     bool has_mpirun) {
   if (wanted != "auto" && wanted != "srun" && wanted != "mpirun") {
     return absl::InvalidArgumentError(
@@ -98,24 +98,20 @@ absl::StatusOr<MpiChoice> ChooseMpi(const std::string& wanted,
         wanted == "auto" ? "'srun --mpi=list' names no pmix, and there" : "--mpi mpirun: there",
         " is no mpirun in PATH; load the MPI module that these programs were built with"));
   }
-  return MpiChoice{"",
-                   wanted == "mpirun" ? "ranks by mpirun: --mpi mpirun"
-                                      : "ranks by mpirun: 'srun --mpi=list' names no pmix"};
+  return MpiChoice{"", wanted == "mpirun" ? "ranks by mpirun: --mpi mpirun"
+                                          : "ranks by mpirun: 'srun --mpi=list' names no pmix"};
 }
 
 std::vector<std::string> MpiEnvironmentForNodes(std::vector<std::string>* notes) {
   std::vector<std::string> environment = {
-      "OMPI_ALLOW_RUN_AS_ROOT=1",
-      "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-      "OMPI_MCA_btl_vader_single_copy_mechanism=none",
-      "OMPI_MCA_mpi_yield_when_idle=1",
+      "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+      "OMPI_MCA_btl_vader_single_copy_mechanism=none", "OMPI_MCA_mpi_yield_when_idle=1",
       "GOMP_SPINCOUNT=1000",
-      // Slurm's own order of fences lets ranks out of MPI_Init before the others are in it: of starts on three nodes and more
-      // up to a quarter crashed, with this none in 480.
+      // Slurm's own order of fences lets ranks out of MPI_Init before the others are in it: of
+      // starts on three nodes and more up to a quarter crashed, with this none in 480.
       "SLURM_PMIX_FENCE=ring",
       // mpirun alone does not notice a node that lost power.
-      "OMPI_MCA_oob_tcp_keepalive_time=5",
-      "OMPI_MCA_oob_tcp_keepalive_intvl=2",
+      "OMPI_MCA_oob_tcp_keepalive_time=5", "OMPI_MCA_oob_tcp_keepalive_intvl=2",
       "OMPI_MCA_oob_tcp_keepalive_probes=3"};
   if (HasInfiniBand()) {
     notes->push_back("MPI's transport: Open MPI chooses, there is InfiniBand");
@@ -129,11 +125,11 @@ std::vector<std::string> MpiEnvironmentForNodes(std::vector<std::string>* notes)
         "MPI's transport: TCP over all interfaces; if ranks hang in the first step, name one "
         "network: OMPI_MCA_btl_tcp_if_include=10.0.0.0/24");
   } else {
-    // Bridges of containers have the same address on every node, and MPI would wait for answers through them.
+    // Bridges of containers have the same address on every node, and MPI would wait for answers
+    // through them.
     environment.push_back("OMPI_MCA_btl_tcp_if_include=" + network);
     environment.push_back("OMPI_MCA_oob_tcp_if_include=" + network);
-    notes->push_back(absl::StrCat("MPI's transport: TCP over ",
-                                  network,
+    notes->push_back(absl::StrCat("MPI's transport: TCP over ", network,
                                   ", the network of this host's name; OMPI_MCA_btl_tcp_if_include "
                                   "names another"));
   }

@@ -1,4 +1,5 @@
-// Which starter of MPI ranks a cluster has, found by looking, and the environment that Open MPI needs there.
+// Which starter of MPI ranks a cluster has, found by looking, and the environment that Open MPI
+// needs there.
 
 #pragma once
 
@@ -15,14 +16,13 @@ struct MpiChoice {
   std::string reason;  // for the log
 };
 
-// `wanted`: auto, srun or mpirun. `srun_list`: what `srun --mpi=list` prints. `has_mpirun`: there is one in PATH. InvalidArgument,
-// with what to ask the administrator for, if there is no way.
-absl::StatusOr<MpiChoice> ChooseMpi(const std::string& wanted,
-                                    absl::string_view srun_list,
+// `wanted`: auto, srun or mpirun. `srun_list`: what `srun --mpi=list` prints. `has_mpirun`: there
+// is one in PATH. InvalidArgument, with what to ask the administrator for, if there is no way.
+absl::StatusOr<MpiChoice> ChooseMpi(const std::string& wanted, absl::string_view srun_list,
                                     bool has_mpirun);
 
-// "NAME=value" for ranks on several nodes. Variables that are set already win over them. `notes` get a line for each choice that a
-// user may want to make otherwise.
+// "NAME=value" for ranks on several nodes. Variables that are set already win over them. `notes`
+// get a line for each choice that a user may want to make otherwise.
 std::vector<std::string> MpiEnvironmentForNodes(std::vector<std::string>* notes);
 
 }  // namespace anyorder::launcher

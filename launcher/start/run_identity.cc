@@ -18,9 +18,11 @@ absl::StatusOr<RunIdentity> NextIdentity(const RunDirectory& paths) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
   const LedgerSummary summary = Summarize(records);
   RunIdentity identity{summary.run_id, summary.incarnations + 1};
-  // A launch that died between its claim and its first record has used up a number that the ledger does not know.
+  // A launch that died between its claim and its first record has used up a number that the ledger
+  // does not know.
   const auto claimed = ckpt::ReadLease(ckpt::FileSystem::Posix(), paths.launch);
-  // Nor is it always on this machine, where its death could be seen; a claim that lives is refused by the lease.
+  // Nor is it always on this machine, where its death could be seen; a claim that lives is refused
+  // by the lease.
   if (claimed.ok() && claimed->run_id == identity.run_id)
     identity.incarnation = std::max(identity.incarnation, claimed->incarnation + 1);
   if (identity.run_id.empty()) {
@@ -31,10 +33,8 @@ absl::StatusOr<RunIdentity> NextIdentity(const RunDirectory& paths) {
   return identity;
 }
 
-absl::Status RecordCreation(const RunDirectory& paths,
-                            const RunIdentity& identity,
-                            const RunConfig& config,
-                            Ledger& ledger) {
+absl::Status RecordCreation(const RunDirectory& paths, const RunIdentity& identity,
+                            const RunConfig& config, Ledger& ledger) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
   const LedgerSummary summary = Summarize(records);
   const bool is_new = summary.run_id.empty();

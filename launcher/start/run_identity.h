@@ -1,5 +1,5 @@
-// Who a start of a run is: the run's name and the number of this start, both from the ledger; and the lease that keeps two
-// launchers out of one run directory.
+// Who a start of a run is: the run's name and the number of this start, both from the ledger; and
+// the lease that keeps two launchers out of one run directory.
 
 #pragma once
 
@@ -28,12 +28,10 @@ struct RunIdentity {
 // Of the next start. A new run gets a random name.
 absl::StatusOr<RunIdentity> NextIdentity(const RunDirectory& paths);
 
-// With the lease in hand. The first start writes the run's name down. AlreadyExists if another start came between reading the
-// ledger and taking the lease.
-absl::Status RecordCreation(const RunDirectory& paths,
-                            const RunIdentity& identity,
-                            const RunConfig& config,
-                            Ledger& ledger);
+// With the lease in hand. The first start writes the run's name down. AlreadyExists if another
+// start came between reading the ledger and taking the lease.
+absl::Status RecordCreation(const RunDirectory& paths, const RunIdentity& identity,
+                            const RunConfig& config, Ledger& ledger);
 
 // Renews a lease in the background for as long as it lives.
 class LeaseKeeper {

@@ -1,5 +1,6 @@
-// Whether the ranks of a start still run, seen from outside. Ranks report each other where they wait for one another
-// (dist/collective_watch.h); this also sees one rank alone, and all of them stopped.
+// Whether the ranks of a start still run, seen from outside. Ranks report each other where they
+// wait for one another (dist/collective_watch.h); this also sees one rank alone, and all of them
+// stopped.
 
 #pragma once
 
@@ -19,12 +20,14 @@ struct SilentRanksOptions {
   absl::Duration exit_after;    // and after which only a new start helps
 };
 
-// Times silence by this process's own monotonic clock, so that neither another node's clock nor a suspended machine counts.
+// Times silence by this process's own monotonic clock, so that neither another node's clock nor a
+// suspended machine counts.
 class SilentRanks {
  public:
   explicit SilentRanks(const SilentRanksOptions& options);
 
-  // Call often; looks a few times per report_after. True if a rank was silent for exit_after; each silence is warned of once.
+  // Call often; looks a few times per report_after. True if a rank was silent for exit_after; each
+  // silence is warned of once.
   bool Poll();
 
  private:

@@ -92,9 +92,11 @@ std::optional<int> SlurmStep::Poll() {
     files_->Follow(output_);
     files_->Remove();
   }
-  // SIGTERM also comes from Slurm itself, to the tasks beside one that failed: no wish of anybody that the run stops.
+  // SIGTERM also comes from Slurm itself, to the tasks beside one that failed: no wish of anybody
+  // that the run stops.
   exit_status_ = *ended == 128 + SIGTERM && !is_asked_ ? 128 + SIGKILL : *ended;
-  // srun's own is the highest of all tasks, and so that of those which were ended because another had failed.
+  // srun's own is the highest of all tasks, and so that of those which were ended because another
+  // had failed.
   if (*exit_status_ != 0 && output_.srun_exit_status()) exit_status_ = output_.srun_exit_status();
   return exit_status_;
 }

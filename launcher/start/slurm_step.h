@@ -17,8 +17,8 @@
 
 namespace anyorder::launcher {
 
-// Files of one step that its nodes write themselves, because srun passes on nothing more once the job was told to end. Read as they
-// grow, and removed when all of them is in train.log.
+// Files of one step that its nodes write themselves, because srun passes on nothing more once the
+// job was told to end. Read as they grow, and removed when all of them is in train.log.
 class FollowedFiles {
  public:
   // Those in `directory` whose names begin with `prefix`.
@@ -40,8 +40,8 @@ struct SlurmStepOptions {
   bool is_service = false;
 };
 
-// A step whose first task or node has failed is given a moment, in which ranks that agreed to end do so, and then ended: Slurm itself
-// would wait for its KillWait, half a minute by default.
+// A step whose first task or node has failed is given a moment, in which ranks that agreed to end
+// do so, and then ended: Slurm itself would wait for its KillWait, half a minute by default.
 class SlurmStep final : public Step {
  public:
   static absl::StatusOr<std::unique_ptr<SlurmStep>> Start(const SlurmStepOptions& options);

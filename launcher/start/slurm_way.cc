@@ -41,7 +41,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// For a node to answer a step. After this the run goes on without it, long before Slurm's own SlurmdTimeout.
+// For a node to answer a step. After this the run goes on without it, long before Slurm's own
+// SlurmdTimeout.
 constexpr absl::Duration kNodeStepLimit = absl::Seconds(20);
 constexpr absl::Duration kNodesLimit = absl::Seconds(60);
 constexpr absl::Duration kLeftoverLimit = absl::Minutes(2);
@@ -122,8 +123,8 @@ class SlurmWay final : public StartWay {
 // Steps are told from those of other runs in the same job.
 std::string SlurmWay::StepName(const char* kind) const {
   const std::string& run = options_.run_dir;
-  return absl::StrCat(
-      kind, ".", absl::Hex(ckpt::Crc32c(run.data(), static_cast<int64_t>(run.size()))));
+  return absl::StrCat(kind, ".",
+                      absl::Hex(ckpt::Crc32c(run.data(), static_cast<int64_t>(run.size()))));
 }
 
 // Everything that SLURM_ variables of the job could decide otherwise is said.
@@ -164,14 +165,8 @@ absl::Status SlurmWay::EndLeftoverSteps() {
 absl::StatusOr<SlurmWay::Answers> SlurmWay::AskNodes() {
   ANYORDER_ASSIGN_OR_RETURN(const auto mark, SharedMark::Write(options_.run_dir));
   std::vector<std::string> command = Srun(1);
-  Add({"--mpi=none",
-       "--kill-on-bad-exit=0",
-       ProgramDirectory() + "/anyorder",
-       "clean-node",
-       "--run-dir",
-       options_.run_dir,
-       "--mark",
-       mark->path()},
+  Add({"--mpi=none", "--kill-on-bad-exit=0", ProgramDirectory() + "/anyorder", "clean-node",
+       "--run-dir", options_.run_dir, "--mark", mark->path()},
       &command);
   std::string output;
   const absl::Status asked = RunCommand(command, kNodeStepLimit, &output);
@@ -194,16 +189,12 @@ absl::Status NotShared(const std::string& run_dir, const std::string& node_and_r
   const std::pair<std::string, std::string> node =
       absl::StrSplit(node_and_reason, absl::MaxSplits(' ', 1));
   return absl::InvalidArgumentError(absl::StrCat(
-      "run directory '",
-      run_dir,
-      "' is not the same on node ",
-      node.first,
-      " (",
-      node.second,
+      "run directory '", run_dir, "' is not the same on node ", node.first, " (", node.second,
       "); put it on a file system that all nodes share, which slurm/doctor --run-dir checks"));
 }
 
-// Slurm learns of a lost node long after its processes have ended, so the nodes are asked themselves.
+// Slurm learns of a lost node long after its processes have ended, so the nodes are asked
+// themselves.
 absl::StatusOr<std::vector<std::string>> SlurmWay::NodesThatAnswer() {
   const absl::Time deadline = absl::Now() + kNodesLimit;
   while (true) {
@@ -254,12 +245,9 @@ absl::StatusOr<Place> SlurmWay::Prepare() {
   int64_t wanted = options_.ranks_per_node;
   const Shape shape = ChooseShape(static_cast<int64_t>(nodes.size()), wanted, options_.max_ranks);
   if (shape.nodes * shape.ranks_per_node < static_cast<int64_t>(nodes.size()) * wanted) {
-    LogWarning(absl::StrCat("the run has ",
-                            options_.max_ranks,
-                            " microbatches: ",
-                            Counted(shape.ranks_per_node, "rank"),
-                            " on each of ",
-                            Counted(shape.nodes, "node"),
+    LogWarning(absl::StrCat("the run has ", options_.max_ranks,
+                            " microbatches: ", Counted(shape.ranks_per_node, "rank"),
+                            " on each of ", Counted(shape.nodes, "node"),
                             "; ask for fewer, or for smaller microbatches"));
   }
   has_started_ = true;
@@ -278,8 +266,9 @@ absl::StatusOr<Place> SlurmWay::Prepare() {
   return place;
 }
 
-// The start up to which no service runs any more: those of this launcher, whose steps it has seen end, and those of a job that Slurm
-// says is over. What is left of them was cut off from Slurm, and stops by the lease.
+// The start up to which no service runs any more: those of this launcher, whose steps it has seen
+// end, and those of a job that Slurm says is over. What is left of them was cut off from Slurm, and
+// stops by the lease.
 int64_t SlurmWay::EndedIncarnation(int64_t incarnation) {
   if (first_incarnation_ == 0) first_incarnation_ = incarnation;
   if (incarnation > first_incarnation_) return incarnation - 1;
@@ -305,16 +294,11 @@ absl::StatusOr<std::unique_ptr<Step>> SlurmWay::StartService(const IncarnationOp
   step.is_service = true;
   step.output = &*service_words_;
   step.spawn.arguments = Srun(1);
-  Add({"--mpi=none",
-       "--kill-on-bad-exit=0",
-       "--wait=0",
-       "--job-name=" + StepName(kServiceStep),
+  Add({"--mpi=none", "--kill-on-bad-exit=0", "--wait=0", "--job-name=" + StepName(kServiceStep),
        absl::StrCat("--output=", slurm_directory_, "/", step.prefix, "%N.log")},
       &step.spawn.arguments);
   Add(ServiceCommand(options), &step.spawn.arguments);
-  Add({"--nodes",
-       absl::StrJoin(nodes_, ","),
-       "--ended-incarnation",
+  Add({"--nodes", absl::StrJoin(nodes_, ","), "--ended-incarnation",
        absl::StrCat(EndedIncarnation(options.identity.incarnation))},
       &step.spawn.arguments);
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<SlurmStep> service, SlurmStep::Start(step));
@@ -372,14 +356,13 @@ absl::StatusOr<std::unique_ptr<Step>> SlurmWay::StartRanks(const IncarnationOpti
     step.directory = slurm_directory_;
     step.prefix = absl::StrCat("ranks-", options.identity.incarnation, "-");
     step.spawn.arguments = Srun(ranks_per_node_);
-    Add({"--mpi=" + mpi_.plugin,
-         "--kill-on-bad-exit=1",
-         "--job-name=" + StepName(kRankStep),
+    Add({"--mpi=" + mpi_.plugin, "--kill-on-bad-exit=1", "--job-name=" + StepName(kRankStep),
          absl::StrCat("--output=", slurm_directory_, "/", step.prefix, "%N.log")},
         &step.spawn.arguments);
     const std::string cpus = Variable("SLURM_CPUS_PER_TASK");
     if (!cpus.empty()) step.spawn.arguments.push_back("--cpus-per-task=" + cpus);
-    // Slurm would bind each rank to the one core that nobody asked more than, and its threads with it.
+    // Slurm would bind each rank to the one core that nobody asked more than, and its threads with
+    // it.
     if (cpus.empty() && binds_tasks_) step.spawn.arguments.push_back("--cpu-bind=none");
   }
   Add(RankCommand(options), &step.spawn.arguments);
@@ -419,8 +402,7 @@ absl::StatusOr<std::unique_ptr<StartWay>> MakeSlurmWay(const SlurmOptions& optio
   for (const char* program : {"srun", "squeue", "sinfo", "scontrol"}) {
     if (HasProgram(program)) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("--via slurm: there is no ",
-                     program,
+        absl::StrCat("--via slurm: there is no ", program,
                      " in PATH; add the directory of Slurm's commands to it"));
   }
   std::string plugins;

@@ -24,8 +24,8 @@ struct SlurmOptions {
 // InvalidArgument, with the fix, outside of a job or without a way to start ranks. Writes nothing.
 absl::StatusOr<std::unique_ptr<StartWay>> MakeSlurmWay(const SlurmOptions& options);
 
-// How many ranks on how many of the nodes: the most ranks that are the same number on each node and at most `max_ranks`, and of
-// these the ones on most nodes.
+// How many ranks on how many of the nodes: the most ranks that are the same number on each node and
+// at most `max_ranks`, and of these the ones on most nodes.
 struct Shape {
   int64_t nodes = 0;
   int64_t ranks_per_node = 0;

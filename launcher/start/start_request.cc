@@ -34,12 +34,8 @@ absl::Status CheckSameDataset(const RunDirectory& paths, const data::DatasetInde
   for (const LedgerRecord& record : records) {
     if (record.dataset_digest.empty() || record.dataset_digest == index.dataset_digest) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("run '",
-                     paths.root,
-                     "' was trained on dataset ",
-                     record.dataset_digest,
-                     ", but data.shards now holds dataset ",
-                     index.dataset_digest,
+        absl::StrCat("run '", paths.root, "' was trained on dataset ", record.dataset_digest,
+                     ", but data.shards now holds dataset ", index.dataset_digest,
                      "; set data.shards to the old one, or start a new run directory"));
   }
   return absl::OkStatus();
@@ -68,42 +64,32 @@ absl::Status CheckShardsPath(const std::string& key, const std::string& path) {
   if (std::filesystem::is_directory(found) ||
       (error && found.type() == std::filesystem::file_type::none))
     return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(key,
-                   " '",
-                   path,
-                   std::filesystem::exists(found) ? "' is no directory" : "' does not exist",
-                   "; name a directory that `anyorder prep --output` wrote"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      key, " '", path, std::filesystem::exists(found) ? "' is no directory" : "' does not exist",
+      "; name a directory that `anyorder prep --output` wrote"));
 }
 
-// What a run has to do with other weights is settled when it begins: `started` is how it did, null for one that has not. Before its first
-// checkpoint it must begin with the same ones again.
-absl::Status CheckSameWarmStart(const RunDirectory& paths,
-                                const RunConfig* started,
-                                bool has_committed,
-                                const std::string& wanted) {
+// What a run has to do with other weights is settled when it begins: `started` is how it did, null
+// for one that has not. Before its first checkpoint it must begin with the same ones again.
+absl::Status CheckSameWarmStart(const RunDirectory& paths, const RunConfig* started,
+                                bool has_committed, const std::string& wanted) {
   if (started == nullptr) return absl::OkStatus();
   const std::string& began = started->train.init_from;
   const bool goes_on = has_committed && (wanted.empty() || !began.empty());
   const bool begins_again =
       wanted.empty() == began.empty() && (wanted == began || absl::StartsWith(began, wanted + "/"));
   if (goes_on || begins_again) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("train.init_from is ",
-                   wanted.empty() ? "not set" : absl::StrCat("'", wanted, "'"),
-                   ", but run '",
-                   paths.root,
-                   "' began with ",
-                   began.empty() ? "weights of its own" : absl::StrCat("'", began, "'"),
-                   "; leave the key as it was, or name a new --run-dir"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "train.init_from is ", wanted.empty() ? "not set" : absl::StrCat("'", wanted, "'"),
+      ", but run '", paths.root, "' began with ",
+      began.empty() ? "weights of its own" : absl::StrCat("'", began, "'"),
+      "; leave the key as it was, or name a new --run-dir"));
 }
 
-// Whether a run without a checkpoint can begin with the weights that it asks for, which are pinned: the one checkpoint that is the newest
-// now, for all ranks and for starts after a crash.
-absl::Status SettleWarmStart(const RunDirectory& paths,
-                             const RunConfig* started,
-                             const data::DatasetIndex& dataset,
-                             RunConfig& config) {
+// Whether a run without a checkpoint can begin with the weights that it asks for, which are pinned:
+// the one checkpoint that is the newest now, for all ranks and for starts after a crash.
+absl::Status SettleWarmStart(const RunDirectory& paths, const RunConfig* started,
+                             const data::DatasetIndex& dataset, RunConfig& config) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
   const bool has_committed = Summarize(records).committed_step >= 0;
   ANYORDER_RETURN_IF_ERROR(
@@ -111,16 +97,14 @@ absl::Status SettleWarmStart(const RunDirectory& paths,
   if (config.train.init_from.empty()) return absl::OkStatus();
   if (ImportedRun(paths.root).exists()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("train.init_from is set, but '",
-                     paths.root,
+        absl::StrCat("train.init_from is set, but '", paths.root,
                      "' was imported and has weights already; leave the key out"));
   }
   if (has_committed) return absl::OkStatus();
   if (started != nullptr) config.train.init_from = started->train.init_from;
   const ParameterLayout layout(config.model, static_cast<int64_t>(dataset.vocab_size));
-  ANYORDER_ASSIGN_OR_RETURN(
-      const WarmStart plan,
-      PlanWarmStart(config.train.init_from, config, layout, dataset.tokenizer_digest));
+  ANYORDER_ASSIGN_OR_RETURN(const WarmStart plan, PlanWarmStart(config.train.init_from, config,
+                                                                layout, dataset.tokenizer_digest));
   config.train.init_from = plan.checkpoint;
   return absl::OkStatus();
 }
@@ -131,15 +115,13 @@ absl::Status CheckKindOfData(const RunConfig& config, const data::Dataset& datas
                             MakeObjective(config.objective.name, config.model, config.sampling));
   if (dataset.examples() != nullptr) return objective->CheckTask(dataset.examples()->task());
   if (objective->sample_kind() != SampleKind::kExamples) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("data.shards '",
-                   config.data.shards,
-                   "' is plain text, but ",
-                   config.objective.name,
-                   " learns from examples; make them with `anyorder prep --examples`"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "data.shards '", config.data.shards, "' is plain text, but ", config.objective.name,
+      " learns from examples; make them with `anyorder prep --examples`"));
 }
 
-// Here, not only in the ranks: a dataset that cannot be used is refused once, and nothing is written.
+// Here, not only in the ranks: a dataset that cannot be used is refused once, and nothing is
+// written.
 absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const RunConfig& config) {
   ANYORDER_RETURN_IF_ERROR(CheckShardsPath("data.shards", config.data.shards));
   if (config.eval.every > 0)

@@ -1,5 +1,5 @@
-// What a start of a run is asked for, and everything about it that can be refused before anything is written. `anyorder launch` and `anyorder
-// submit` ask the same questions.
+// What a start of a run is asked for, and everything about it that can be refused before anything
+// is written. `anyorder launch` and `anyorder submit` ask the same questions.
 
 #pragma once
 
@@ -23,11 +23,13 @@ struct StartRequest {
       false;  // another job makes it first: then it is only checked if it is there
 };
 
-// InvalidArgument if `path`, which the user named in `option`, does not exist or is a directory. Pipes may be read.
+// InvalidArgument if `path`, which the user named in `option`, does not exist or is a directory.
+// Pipes may be read.
 absl::Status CheckConfigPath(const std::string& option, const std::string& path);
 
-// The configuration of the start, with absolute directories. Errors: InvalidArgument for settings, ranks or a run directory that do not
-// fit; FailedPrecondition and DataLoss for data that cannot be used or is not that of the run; those of the file system.
+// The configuration of the start, with absolute directories. Errors: InvalidArgument for settings,
+// ranks or a run directory that do not fit; FailedPrecondition and DataLoss for data that cannot be
+// used or is not that of the run; those of the file system.
 absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request);
 
 // Whether data.shards holds a dataset.

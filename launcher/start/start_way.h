@@ -1,5 +1,6 @@
-// How the checkpoint service and the ranks of a start come to life: as processes of this machine, or as steps of a Slurm job. All
-// else about a run (lease, ledger, signals, silent ranks, starting again) is the same and does not know which.
+// How the checkpoint service and the ranks of a start come to life: as processes of this machine,
+// or as steps of a Slurm job. All else about a run (lease, ledger, signals, silent ranks, starting
+// again) is the same and does not know which.
 
 #pragma once
 
@@ -44,8 +45,8 @@ class Step {
   virtual ~Step() = default;
   // Its exit status, or 128 + signal number; nothing while it runs. Never blocks; call it often.
   virtual std::optional<int> Poll() = 0;
-  // Ranks: save and stop; `urgent`: without waiting for the commit. A service: finish what is staged and end. May be lost while
-  // the step starts, so repeat it.
+  // Ranks: save and stop; `urgent`: without waiting for the commit. A service: finish what is
+  // staged and end. May be lost while the step starts, so repeat it.
   virtual void AskToStop(bool urgent) = 0;
   // Ends it on every node that can be reached.
   virtual void Kill() = 0;

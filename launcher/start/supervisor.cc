@@ -15,8 +15,9 @@ namespace anyorder::launcher {
 namespace {
 
 constexpr absl::Duration kBeat = absl::Seconds(2);
-// Longer than a network file system's attributes may be old (acregmax of NFS) would be minutes; the file is opened anew for each
-// look, which asks the server. What is left are servers that fail over.
+// Longer than a network file system's attributes may be old (acregmax of NFS) would be minutes; the
+// file is opened anew for each look, which asks the server. What is left are servers that fail
+// over.
 constexpr absl::Duration kSilenceLimit = absl::Seconds(60);
 
 std::string DirectoryOf(const std::string& run_dir) {
@@ -29,8 +30,7 @@ absl::Duration MonotonicNow() {
 
 }  // namespace
 
-absl::Status Supervisor::Begin(const std::string& run_dir,
-                               int64_t incarnation,
+absl::Status Supervisor::Begin(const std::string& run_dir, int64_t incarnation,
                                std::optional<Supervisor>& supervisor) {
   char host[256] = "?";
   gethostname(host, sizeof(host) - 1);
@@ -80,8 +80,7 @@ std::string SupervisorWatch::Judge(const absl::StatusOr<dist::RankBeat>& beat, a
   if (silence < silence_limit_) return "";
   return absl::StrCat("no sign of life of the launcher",
                       beat.ok() ? " on " + beat->host : ": " + std::string(beat.status().message()),
-                      " for ",
-                      absl::FormatDuration(absl::Trunc(silence, absl::Seconds(1))),
+                      " for ", absl::FormatDuration(absl::Trunc(silence, absl::Seconds(1))),
                       ": it, its node or the way to the run directory is lost");
 }
 

@@ -1,8 +1,9 @@
 // The sign of life of a launcher whose ranks are on other nodes, and the ranks' side of it.
 //
-// On one machine the kernel ends the ranks with their launcher. A node whose network was cut keeps its ranks: Slurm calls the
-// job's other processes dead and starts it elsewhere, and when the link is back the old ranks would still compute, read the dataset
-// and hold the node's memory. They cannot commit (their service has lost its lease), but nobody else ends them, so they do it.
+// On one machine the kernel ends the ranks with their launcher. A node whose network was cut keeps
+// its ranks: Slurm calls the job's other processes dead and starts it elsewhere, and when the link
+// is back the old ranks would still compute, read the dataset and hold the node's memory. They
+// cannot commit (their service has lost its lease), but nobody else ends them, so they do it.
 
 #pragma once
 
@@ -21,12 +22,11 @@
 
 namespace anyorder::launcher {
 
-// Beats in run-dir/.launch/supervisor for one start, from its begin to its end. A file with blocks of its own, because a lease,
-// which is written anew each time, stops on a full disk.
+// Beats in run-dir/.launch/supervisor for one start, from its begin to its end. A file with blocks
+// of its own, because a lease, which is written anew each time, stops on a full disk.
 class Supervisor {
  public:
-  static absl::Status Begin(const std::string& run_dir,
-                            int64_t incarnation,
+  static absl::Status Begin(const std::string& run_dir, int64_t incarnation,
                             std::optional<Supervisor>& supervisor);
   explicit Supervisor(std::unique_ptr<dist::Heartbeat> heartbeat);
   ~Supervisor();
@@ -43,14 +43,16 @@ class Supervisor {
   std::thread thread_;  // last: uses all of the above
 };
 
-// Judges what a rank reads of its supervisor. No clock and no file of its own, so that tests can say what was seen when.
+// Judges what a rank reads of its supervisor. No clock and no file of its own, so that tests can
+// say what was seen when.
 class SupervisorWatch {
  public:
   // `silence_limit`: how long the launcher may be silent.
   SupervisorWatch(int64_t incarnation, absl::Duration silence_limit)
       : incarnation_(incarnation), silence_limit_(silence_limit) {}
 
-  // `beat` as read now, `now` of a clock that nobody sets and that stands still with the machine. Why the rank must end, or "".
+  // `beat` as read now, `now` of a clock that nobody sets and that stands still with the machine.
+  // Why the rank must end, or "".
   std::string Judge(const absl::StatusOr<dist::RankBeat>& beat, absl::Duration now);
 
  private:
@@ -60,8 +62,8 @@ class SupervisorWatch {
   std::optional<absl::Duration> since_;  // when they last changed
 };
 
-// From now on, in a thread of its own until the process ends: ends the process (74) with one line when its start of the run is
-// over, replaced or without a supervisor.
+// From now on, in a thread of its own until the process ends: ends the process (74) with one line
+// when its start of the run is over, replaced or without a supervisor.
 void FenceThisRank(const std::string& run_dir, int64_t incarnation);
 
 }  // namespace anyorder::launcher

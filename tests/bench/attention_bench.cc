@@ -1,10 +1,11 @@
-// Speed of the fused CPU attention beside the multiply-add peak of the same core (of bf16 products for bf16, where
-// there is an instruction for them), measured in the same run.
+// Speed of the fused CPU attention beside the multiply-add peak of the same core (of bf16 products
+// for bf16, where there is an instruction for them), measured in the same run.
 // Usage: attention_bench [threads [repeats [isa ("": best) [F32 | BF16]]]]
-// One JSON line per shape, precision and direction. GFLOP/s count necessary work only: 2 * rows * keys * D for
-// each of 3 products forward (content, position, value) and twice that backward, whatever is computed again. Of "encoder", which has
-// no position term, compare the milliseconds: without and with T5's bias, and with keys out of order.
-// Best wall time of the repeats, and the least processor time a thread (which other jobs disturb less).
+// One JSON line per shape, precision and direction. GFLOP/s count necessary work only: 2 * rows *
+// keys * D for each of 3 products forward (content, position, value) and twice that backward,
+// whatever is computed again. Of "encoder", which has no position term, compare the milliseconds:
+// without and with T5's bias, and with keys out of order. Best wall time of the repeats, and the
+// least processor time a thread (which other jobs disturb less).
 
 #include <omp.h>
 
@@ -143,23 +144,11 @@ void Run(const AttentionCase& c, const BenchOptions& options) {
         "\"dropout\": %.2f, \"threads\": %d, \"wall_ms\": %.2f, \"processor_ms\": %.2f, "
         "\"gflops\": %.1f, \"gflops_per_core\": %.1f, \"peak_per_core\": %.1f, "
         "\"percent_of_peak\": %.1f}\n",
-        direction,
-        c.name.c_str(),
-        static_cast<int>(s.batch_size),
-        static_cast<int>(s.num_heads),
-        static_cast<int>(s.head_dim),
-        static_cast<int>(s.content_rows),
-        static_cast<int>(s.query_rows),
-        static_cast<int>(s.num_keys),
-        static_cast<int>(s.num_distances),
-        Name(DTypeOf<T>::kValue).data(),
-        c.dropout_rate,
-        options.num_threads,
-        time.wall * 1e3,
-        time.processor * 1e3,
-        gflops,
-        per_core,
-        peak,
+        direction, c.name.c_str(), static_cast<int>(s.batch_size), static_cast<int>(s.num_heads),
+        static_cast<int>(s.head_dim), static_cast<int>(s.content_rows),
+        static_cast<int>(s.query_rows), static_cast<int>(s.num_keys),
+        static_cast<int>(s.num_distances), Name(DTypeOf<T>::kValue).data(), c.dropout_rate,
+        options.num_threads, time.wall * 1e3, time.processor * 1e3, gflops, per_core, peak,
         100 * per_core / peak);
   };
   cpu::CpuAttentionForward(forward, options.num_threads);

@@ -1,7 +1,8 @@
-// What a checkpoint costs: the trainer's stall beside one memcpy of the same bytes, its copy with and without the checksum, and
-// the service's way to COMMITTED beside a raw O_DIRECT write + fsync of the same bytes, and verifying beside a raw O_DIRECT read of the same files, all in
-// one run and interleaved, because disks and memory of shared machines drift. Reads are cold: the files' pages are dropped
-// from the cache before each.
+// What a checkpoint costs: the trainer's stall beside one memcpy of the same bytes, its copy with
+// and without the checksum, and the service's way to COMMITTED beside a raw O_DIRECT write + fsync
+// of the same bytes, and verifying beside a raw O_DIRECT read of the same files, all in one run and
+// interleaved, because disks and memory of shared machines drift. Reads are cold: the files' pages
+// are dropped from the cache before each.
 //
 // Usage: ckpt_bench [DIR [MEGABYTES [REPEATS]]]    prints one JSON line per measure (medians).
 
@@ -44,10 +45,7 @@ struct Series {
     std::printf(
         "{\"case\": \"%s\", \"bytes\": %lld, \"median_ms\": %.2f, \"best_ms\": %.2f, "
         "\"median_gb_per_s\": %.2f}\n",
-        name,
-        static_cast<long long>(bytes),
-        median * 1e3,
-        seconds.front() * 1e3,
+        name, static_cast<long long>(bytes), median * 1e3, seconds.front() * 1e3,
         static_cast<double>(bytes) / median / 1e9);
   }
 };
@@ -86,7 +84,8 @@ void InThreads(int num_threads, Work work) {
     thread.join();
 }
 
-// What the disk gives: allocate, write past the page cache in 8 MiB calls, sync. `num_threads` share the calls.
+// What the disk gives: allocate, write past the page cache in 8 MiB calls, sync. `num_threads`
+// share the calls.
 void RawWrite(const std::string& path, const uint8_t* data, int64_t bytes, int num_threads) {
   constexpr int64_t kBlock = 8 << 20;
   const int fd = open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_DIRECT, 0644);

@@ -126,7 +126,8 @@ class Round:
         finish(launch(self.arguments, self.work, self.run))
         metrics = json_lines(self.run / "metrics.jsonl")
         every = self.arguments.every
-        # A save is counted in the step after it. The first one is left out, as are the first steps: they warm up.
+        # A save is counted in the step after it. The first one is left out, as are the first steps:
+        # they warm up.
         stalls = [m["ckpt_stall_ms"] for m in metrics if m["step"] % every == 1 and m["step"] > every + 1]
         by_distance = {}
         for m in metrics:

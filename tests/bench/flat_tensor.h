@@ -1,5 +1,5 @@
-// Flat device tensors and the ranges of the parameter space that an optimizer treats alike, for programs that train
-// in one process.
+// Flat device tensors and the ranges of the parameter space that an optimizer treats alike, for
+// programs that train in one process.
 
 #pragma once
 
@@ -31,8 +31,7 @@ struct FlatTensor {
 };
 
 // The recurrence memory of one microbatch.
-inline MemoryRing MemoryOrDie(const ModelConfig& model,
-                              const BatchShape& shape,
+inline MemoryRing MemoryOrDie(const ModelConfig& model, const BatchShape& shape,
                               kernels::Backend& backend) {
   absl::StatusOr<MemoryRing> memory = MemoryRing::Create(model, shape, shape.batch_size, backend);
   ANYORDER_CHECK_OK(memory.status());

@@ -1,10 +1,13 @@
-// Generation with cached keys beside recomputing the text for every token: tokens per second of both, and their ratio.
+// Generation with cached keys beside recomputing the text for every token: tokens per second of
+// both, and their ratio.
 //
-//   generate_bench [--layers L] [--dim D] [--lanes B] [--prompt P] [--tokens N] [--dtype fp32|bf16] [--threads T] [--form causal|cloze]
+//   generate_bench [--layers L] [--dim D] [--lanes B] [--prompt P] [--tokens N] [--dtype fp32|bf16]
+//   [--threads T] [--form causal|cloze]
 //
-// A GPT of random weights (heads of 64, feed-forward 4 D, vocabulary 32,000) reads P tokens a lane and generates N. Cached: the steps
-// of core/generate's Decoder, its prompt apart. Recomputed: one forward pass over the whole text so far and one row of logits a lane, at
-// every 16th length, which stands for 16 of them. Search is in neither. Prints one JSON object.
+// A GPT of random weights (heads of 64, feed-forward 4 D, vocabulary 32,000) reads P tokens a lane
+// and generates N. Cached: the steps of core/generate's Decoder, its prompt apart. Recomputed: one
+// forward pass over the whole text so far and one row of logits a lane, at every 16th length, which
+// stands for 16 of them. Search is in neither. Prints one JSON object.
 
 #include <chrono>
 #include <cstdio>
@@ -99,13 +102,8 @@ absl::StatusOr<Cached> RunCached(const Subject& subject) {
   Cached cached;
   const double begin = Seconds();
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
-                            Decoder::Create(subject.model,
-                                            kVocab,
-                                            subject.weights,
-                                            *subject.form,
-                                            prompts,
-                                            {1, options.tokens},
-                                            *subject.backend));
+                            Decoder::Create(subject.model, kVocab, subject.weights, *subject.form,
+                                            prompts, {1, options.tokens}, *subject.backend));
   cached.prompt_seconds = Seconds() - begin;
   const std::vector<int32_t> newest(static_cast<size_t>(options.lanes), 12);
   std::vector<int32_t> own(newest.size());
@@ -154,8 +152,7 @@ absl::StatusOr<double> PassSeconds(const Subject& subject, int64_t length) {
 
 absl::Status RunBench(int argc, char** argv) {
   Options options;
-  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
-                                        argv,
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc, argv,
                                         {{"--layers", &options.layers, 1},
                                          {"--dim", &options.dim, 1},
                                          {"--lanes", &options.lanes, 1},
@@ -178,17 +175,11 @@ absl::Status RunBench(int argc, char** argv) {
       "\"prompt\": %lld, \"tokens\": %lld, \"prompt_ms\": %.1f, \"cached_tokens_per_second\": "
       "%.0f, "
       "\"recomputed_tokens_per_second\": %.1f, \"ratio\": %.1f}\n",
-      options.form.c_str(),
-      static_cast<long long>(options.layers),
-      static_cast<long long>(options.dim),
-      options.dtype.c_str(),
-      static_cast<long long>(options.threads),
-      static_cast<long long>(options.lanes),
-      static_cast<long long>(options.prompt),
-      static_cast<long long>(options.tokens),
-      1e3 * cached.prompt_seconds,
-      generated / cached.seconds,
-      generated / recomputed,
+      options.form.c_str(), static_cast<long long>(options.layers),
+      static_cast<long long>(options.dim), options.dtype.c_str(),
+      static_cast<long long>(options.threads), static_cast<long long>(options.lanes),
+      static_cast<long long>(options.prompt), static_cast<long long>(options.tokens),
+      1e3 * cached.prompt_seconds, generated / cached.seconds, generated / recomputed,
       recomputed / cached.seconds);
   return absl::OkStatus();
 }

@@ -1,6 +1,7 @@
 // Time of one step's gradient reduction, tree beside fast, and of the optimizer step that follows.
 // Usage: mpiexec -n R gradient_reducer_bench [elements [leaves [repeats]]]
-// One JSON line per mode from rank 0: medians over the repeats of the slowest rank, bytes sent per rank.
+// One JSON line per mode from rank 0: medians over the repeats of the slowest rank, bytes sent per
+// rank.
 
 #include <algorithm>
 #include <cstdio>
@@ -39,10 +40,9 @@ double SlowestRank(Communicator& comm, Work work) {
 void Measure(Communicator& comm, kernels::Backend& backend, const Sizes& sizes, Reduction mode) {
   const auto reducer =
       GradientReducer::Create(comm, backend, {sizes.elements, sizes.leaves, 2, mode}).value();
-  const auto optimizer =
-      ShardedOptimizer::Create(
-          comm, backend, sizes.elements, {{0, sizes.elements, true}}, OptimizerConfig())
-          .value();
+  const auto optimizer = ShardedOptimizer::Create(comm, backend, sizes.elements,
+                                                  {{0, sizes.elements, true}}, OptimizerConfig())
+                             .value();
   std::vector<float> weights(sizes.elements);
   std::vector<float> gradient(reducer->owned().size());
   std::vector<double> scalars(2);
@@ -66,8 +66,7 @@ void Measure(Communicator& comm, kernels::Backend& backend, const Sizes& sizes, 
                         }));
     step_ms.push_back(1e3 * SlowestRank(comm, [&] {
                         optimizer->Step(ConstTensorView(gradient.data(), {reducer->owned().size()}),
-                                        {1e-4, 1.0},
-                                        TensorView(weights.data(), {sizes.elements}));
+                                        {1e-4, 1.0}, TensorView(weights.data(), {sizes.elements}));
                       }));
   }
   if (comm.rank() != 0) return;
@@ -75,14 +74,9 @@ void Measure(Communicator& comm, kernels::Backend& backend, const Sizes& sizes, 
       "{\"name\": \"gradient_reducer\", \"mode\": \"%s\", \"backend\": \"%s\", \"ranks\": %d, "
       "\"elements\": %lld, \"leaves\": %lld, \"local_add_ms\": %.2f, \"reduce_scatter_ms\": %.2f, "
       "\"optimizer_step_ms\": %.2f, \"bytes_sent\": %lld}\n",
-      mode == Reduction::kTree ? "tree" : "fast",
-      backend.name().c_str(),
-      comm.world_size(),
-      static_cast<long long>(sizes.elements),
-      static_cast<long long>(sizes.leaves),
-      bench::Median(add_ms),
-      bench::Median(reduce_ms),
-      bench::Median(step_ms),
+      mode == Reduction::kTree ? "tree" : "fast", backend.name().c_str(), comm.world_size(),
+      static_cast<long long>(sizes.elements), static_cast<long long>(sizes.leaves),
+      bench::Median(add_ms), bench::Median(reduce_ms), bench::Median(step_ms),
       static_cast<long long>(reducer->last_bytes_sent()));
 }
 

@@ -1,6 +1,7 @@
 // Speed of the CPU backend's operations, one JSON line a case:
 //   {"name":"gemm","shape":"1024x3072x768","dtype":"F32","threads":2,"best":105.2,"median":103.9,"unit":"GFLOP/s"}
-// Usage: kernels_bench [threads [gemm|layernorm|pointwise|adamw|cross entropy]]. Bytes of GB/s count each tensor read or written once.
+// Usage: kernels_bench [threads [gemm|layernorm|pointwise|adamw|cross entropy]]. Bytes of GB/s
+// count each tensor read or written once.
 
 #include <algorithm>
 #include <chrono>
@@ -42,12 +43,8 @@ class Bench {
   bool Wanted(const std::string& group) const { return filter_.empty() || filter_ == group; }
 
   // Repeats `operation`, which does `work` units (flops or bytes), for about a third of a second.
-  void Report(const std::string& name,
-              const std::string& shape,
-              DType dtype,
-              double work,
-              const char* unit,
-              const std::function<void()>& operation) {
+  void Report(const std::string& name, const std::string& shape, DType dtype, double work,
+              const char* unit, const std::function<void()>& operation) {
     using Clock = std::chrono::steady_clock;
     operation();
     std::vector<double> rates;
@@ -62,13 +59,8 @@ class Bench {
     std::printf(
         "{\"name\":\"%s\",\"shape\":\"%s\",\"dtype\":\"%s\",\"threads\":%d,\"best\":%.1f,"
         "\"median\":%.1f,\"unit\":\"%s\"}\n",
-        name.c_str(),
-        shape.c_str(),
-        std::string(Name(dtype)).c_str(),
-        threads_,
-        rates.back(),
-        rates[rates.size() / 2],
-        unit);
+        name.c_str(), shape.c_str(), std::string(Name(dtype)).c_str(), threads_, rates.back(),
+        rates[rates.size() / 2], unit);
     std::fflush(stdout);
   }
 
@@ -134,9 +126,8 @@ void BenchLayerNorm(Bench& bench, DType dtype) {
   forward.rstd = bench.Tensor(DType::kFloat32, {kRows});
   forward.y = bench.Tensor(dtype, {kRows, kColumns});
   const double bytes = 4.0 * static_cast<double>(forward.x.num_bytes());
-  bench.Report("layernorm forward", "1194x768", dtype, bytes, "GB/s", [&] {
-    bench.backend().LayerNormForward(forward, {});
-  });
+  bench.Report("layernorm forward", "1194x768", dtype, bytes, "GB/s",
+               [&] { bench.backend().LayerNormForward(forward, {}); });
   LayerNormBackwardArgs backward;
   backward.dy = forward.x;
   backward.sum = forward.sum;
@@ -149,9 +140,8 @@ void BenchLayerNorm(Bench& bench, DType dtype) {
   backward.dresidual = bench.Tensor(dtype, {kRows, kColumns});
   backward.dgamma = bench.Tensor(DType::kFloat32, {kColumns});
   backward.dbeta = bench.Tensor(DType::kFloat32, {kColumns});
-  bench.Report("layernorm backward", "1194x768", dtype, bytes, "GB/s", [&] {
-    bench.backend().LayerNormBackward(backward, {});
-  });
+  bench.Report("layernorm backward", "1194x768", dtype, bytes, "GB/s",
+               [&] { bench.backend().LayerNormBackward(backward, {}); });
   bench.FreeTensors();
 }
 
@@ -187,9 +177,8 @@ void BenchAdamW(Bench& bench, DType dtype) {
   const double bytes = static_cast<double>(kCount * (7 * 4 + SizeOf(dtype)));
   bench.Report("adamw", "8Mi", dtype, bytes, "GB/s", [&] { bench.backend().AdamW(args, {}); });
   const TensorView sums = bench.Tensor(DType::kFloat64, {kCount / kNormBlockElements});
-  bench.Report("sum of squares", "8Mi", DType::kFloat32, 4.0 * kCount, "GB/s", [&] {
-    bench.backend().SumOfSquares(args.grad, sums, {});
-  });
+  bench.Report("sum of squares", "8Mi", DType::kFloat32, 4.0 * kCount, "GB/s",
+               [&] { bench.backend().SumOfSquares(args.grad, sums, {}); });
   bench.FreeTensors();
 }
 
@@ -208,13 +197,11 @@ void BenchCrossEntropy(Bench& bench, DType dtype) {
   args.dx = bench.Tensor(dtype, {kTargets, kColumns});
   args.dweight = bench.Tensor(DType::kFloat32, {kVocab, kColumns});
   args.dbias = bench.Tensor(DType::kFloat32, {kVocab});
-  args.workspace = bench.Tensor(
-      DType::kUint8,
-      {bench.backend().LinearCrossEntropyWorkspaceBytes(kTargets, kColumns, kVocab, dtype)});
+  args.workspace = bench.Tensor(DType::kUint8, {bench.backend().LinearCrossEntropyWorkspaceBytes(
+                                                   kTargets, kColumns, kVocab, dtype)});
   const double flops = 6.0 * kTargets * kColumns * kVocab;
-  bench.Report("cross entropy", "170x32000x768", dtype, flops, "GFLOP/s", [&] {
-    bench.backend().LinearCrossEntropy(args, {});
-  });
+  bench.Report("cross entropy", "170x32000x768", dtype, flops, "GFLOP/s",
+               [&] { bench.backend().LinearCrossEntropy(args, {}); });
   bench.FreeTensors();
 }
 

@@ -1,11 +1,14 @@
-// What it costs to say who sees whom: the O(T) arrays of a lane beside a dense mask of the same permutation, by length.
+// What it costs to say who sees whom: the O(T) arrays of a lane beside a dense mask of the same
+// permutation, by length.
 //
 //   metadata_bench [--rounds N] [--longest T]
 //
-// For T = 512, 1024, ... one lane of permutation_lm, T content slots and T / 6 query slots, no memory. "arrays": the objective
-// fills its lane of the batch, labels and readout included. "dense": one byte for each pair of a row and a key, from the ranks
-// that the arrays hold, the cheapest way there is (a comparison a pair); a mask of fp32, as others hold it, has four times the
-// bytes. Processor time, least of the rounds, and most. One JSON line for each T; the last has the exponents between the ends.
+// For T = 512, 1024, ... one lane of permutation_lm, T content slots and T / 6 query slots, no
+// memory. "arrays": the objective fills its lane of the batch, labels and readout included.
+// "dense": one byte for each pair of a row and a key, from the ranks that the arrays hold, the
+// cheapest way there is (a comparison a pair); a mask of fp32, as others hold it, has four times
+// the bytes. Processor time, least of the rounds, and most. One JSON line for each T; the last has
+// the exponents between the ends.
 
 #include <algorithm>
 #include <cmath>
@@ -52,23 +55,10 @@ double Bytes(const Vectors&... vectors) {
 
 // What the objective fills for attention and readout.
 double ArrayBytes(const Batch& batch) {
-  return Bytes(batch.tokens,
-               batch.row_ids,
-               batch.row_pos,
-               batch.row_lim,
-               batch.row_grp,
-               batch.row_doc,
-               batch.row_seg,
-               batch.row_glob,
-               batch.key_pos,
-               batch.key_key,
-               batch.key_grp,
-               batch.key_doc,
-               batch.key_seg,
-               batch.key_glob,
-               batch.readout_rows,
-               batch.labels,
-               batch.weights);
+  return Bytes(batch.tokens, batch.row_ids, batch.row_pos, batch.row_lim, batch.row_grp,
+               batch.row_doc, batch.row_seg, batch.row_glob, batch.key_pos, batch.key_key,
+               batch.key_grp, batch.key_doc, batch.key_seg, batch.key_glob, batch.readout_rows,
+               batch.labels, batch.weights);
 }
 
 void FillDense(const Batch& batch, std::vector<uint8_t>* mask) {
@@ -128,16 +118,9 @@ absl::Status RunBench(int argc, char** argv) {
                                 "\"dense_us\": [%.1f, %.1f], \"array_bytes\": %.0f, "
                                 "\"dense_bytes\": %.0f, \"dense_fp32_bytes\": %.0f, "
                                 "\"time_ratio\": %.1f, \"bytes_ratio\": %.1f}",
-                                length,
-                                options.rounds,
-                                1e6 * c.arrays.least,
-                                1e6 * c.arrays.most,
-                                1e6 * c.dense.least,
-                                1e6 * c.dense.most,
-                                c.array_bytes,
-                                c.dense_bytes,
-                                4 * c.dense_bytes,
-                                c.dense.least / c.arrays.least,
+                                length, options.rounds, 1e6 * c.arrays.least, 1e6 * c.arrays.most,
+                                1e6 * c.dense.least, 1e6 * c.dense.most, c.array_bytes,
+                                c.dense_bytes, 4 * c.dense_bytes, c.dense.least / c.arrays.least,
                                 c.dense_bytes / c.array_bytes)
                     .c_str());
   }
@@ -150,12 +133,11 @@ absl::Status RunBench(int argc, char** argv) {
   const Costs& a = all.front();
   const Costs& b = all.back();
   std::printf("%s\n",
-              absl::StrFormat("{\"exponents\": {\"arrays_time\": %.2f, \"dense_time\": %.2f, "
-                              "\"array_bytes\": %.2f, \"dense_bytes\": %.2f}}",
-                              exponent(a.arrays.least, b.arrays.least),
-                              exponent(a.dense.least, b.dense.least),
-                              exponent(a.array_bytes, b.array_bytes),
-                              exponent(a.dense_bytes, b.dense_bytes))
+              absl::StrFormat(
+                  "{\"exponents\": {\"arrays_time\": %.2f, \"dense_time\": %.2f, "
+                  "\"array_bytes\": %.2f, \"dense_bytes\": %.2f}}",
+                  exponent(a.arrays.least, b.arrays.least), exponent(a.dense.least, b.dense.least),
+                  exponent(a.array_bytes, b.array_bytes), exponent(a.dense_bytes, b.dense_bytes))
                   .c_str());
   return absl::OkStatus();
 }

@@ -31,8 +31,8 @@ inline bool SetOption(const Option& option, const std::string& value) {
   return true;
 }
 
-// Fills the targets of the options that are given. InvalidArgument for an unknown one, and for a value that is missing, no number
-// or too small.
+// Fills the targets of the options that are given. InvalidArgument for an unknown one, and for a
+// value that is missing, no number or too small.
 inline absl::Status ParseOptions(int argc, char** argv, const std::vector<Option>& options) {
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];

@@ -1,13 +1,16 @@
-// What partial prediction saves (XLNet, Yang et al. 2019, section 2.3): processor time and memory of a training step when one
-// token in K is a target, K = 1, 2, 3, 6, 7, beside what the numbers of rows and the counted arithmetic predict.
+// What partial prediction saves (XLNet, Yang et al. 2019, section 2.3): processor time and memory
+// of a training step when one token in K is a target, K = 1, 2, 3, 6, 7, beside what the numbers of
+// rows and the counted arithmetic predict.
 //
-//   partial_bench [--rounds N] [--length S] [--memory M] [--batch B] [--layers L] [--dim D] [--vocab V]
+//   partial_bench [--rounds N] [--length S] [--memory M] [--batch B] [--layers L] [--dim D]
+//   [--vocab V]
 //
-// S must be a multiple of 84, so that every K divides it and both halves are even. One thread, whose processor time other jobs
-// disturb less than wall time. All K run in turn in every round; "of_k1" is the ratio inside a round, median, least and most.
-// One JSON line for each K. "predicted": (1 + 1/K) / 2 for the trunk, 1/K for the softmax with its cross-entropy. "counted":
-// multiplications and additions that the definitions need; it knows that keys and values are made of content rows alone and
-// that the last layer computes no content rows.
+// S must be a multiple of 84, so that every K divides it and both halves are even. One thread,
+// whose processor time other jobs disturb less than wall time. All K run in turn in every round;
+// "of_k1" is the ratio inside a round, median, least and most. One JSON line for each K.
+// "predicted": (1 + 1/K) / 2 for the trunk, 1/K for the softmax with its cross-entropy. "counted":
+// multiplications and additions that the definitions need; it knows that keys and values are made
+// of content rows alone and that the last layer computes no content rows.
 
 #include <algorithm>
 #include <cstdio>
@@ -169,8 +172,7 @@ class Contender {
 
 absl::Status RunBench(int argc, char** argv) {
   Options options;
-  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
-                                        argv,
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc, argv,
                                         {{"--rounds", &options.rounds, 1},
                                          {"--length", &options.length},
                                          {"--memory", &options.memory},
@@ -191,35 +193,22 @@ absl::Status RunBench(int argc, char** argv) {
   for (const std::unique_ptr<Contender>& contender : contenders) {
     const Contender& c = *contender;
     const double share = 1.0 / static_cast<double>(c.k());
-    std::printf("%s\n",
-                absl::StrFormat(
-                    "{\"k\": %d, \"rounds\": %d, \"length\": %d, \"memory\": %d, \"batch\": %d, "
-                    "\"layers\": %d, \"dim\": %d, \"vocab\": %d, \"step_ms\": %.1f, "
-                    "\"trunk_ms\": %.1f, \"head_ms\": %.1f, \"step_of_k1\": %s, "
-                    "\"trunk_of_k1\": %s, \"trunk_predicted\": %.3f, \"trunk_counted\": %.3f, "
-                    "\"head_of_k1\": %s, \"head_predicted\": %.3f, \"head_counted\": %.3f, "
-                    "\"activation_mib\": %.1f, \"activations_of_k1\": %.3f}",
-                    c.k(),
-                    options.rounds,
-                    options.length,
-                    options.memory,
-                    options.batch,
-                    options.layers,
-                    options.dim,
-                    options.vocab,
-                    1e3 * Median(c.whole),
-                    1e3 * Median(c.trunk),
-                    1e3 * Median(c.head),
-                    RatioText(c.whole, one.whole),
-                    RatioText(c.trunk, one.trunk),
-                    (1 + share) / 2,
-                    c.trunk_flops() / one.trunk_flops(),
-                    RatioText(c.head, one.head),
-                    share,
-                    c.head_flops() / one.head_flops(),
-                    c.bytes() / (1 << 20),
-                    c.bytes() / one.bytes())
-                    .c_str());
+    std::printf(
+        "%s\n",
+        absl::StrFormat(
+            "{\"k\": %d, \"rounds\": %d, \"length\": %d, \"memory\": %d, \"batch\": %d, "
+            "\"layers\": %d, \"dim\": %d, \"vocab\": %d, \"step_ms\": %.1f, "
+            "\"trunk_ms\": %.1f, \"head_ms\": %.1f, \"step_of_k1\": %s, "
+            "\"trunk_of_k1\": %s, \"trunk_predicted\": %.3f, \"trunk_counted\": %.3f, "
+            "\"head_of_k1\": %s, \"head_predicted\": %.3f, \"head_counted\": %.3f, "
+            "\"activation_mib\": %.1f, \"activations_of_k1\": %.3f}",
+            c.k(), options.rounds, options.length, options.memory, options.batch, options.layers,
+            options.dim, options.vocab, 1e3 * Median(c.whole), 1e3 * Median(c.trunk),
+            1e3 * Median(c.head), RatioText(c.whole, one.whole), RatioText(c.trunk, one.trunk),
+            (1 + share) / 2, c.trunk_flops() / one.trunk_flops(), RatioText(c.head, one.head),
+            share, c.head_flops() / one.head_flops(), c.bytes() / (1 << 20),
+            c.bytes() / one.bytes())
+            .c_str());
   }
   return absl::OkStatus();
 }

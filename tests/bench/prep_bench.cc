@@ -43,8 +43,7 @@ std::vector<std::string_view> Lines(const std::string& text) {
 
 // MB/s of `workers` processes, each encoding every workers-th line. The model is loaded before the
 // clock starts, as in prep.
-double MeasureBare(const std::string& text,
-                   const anyorder::data::SentencePieceBridge& bridge,
+double MeasureBare(const std::string& text, const anyorder::data::SentencePieceBridge& bridge,
                    int workers) {
   const std::vector<std::string_view> lines = Lines(text);
   const auto start = std::chrono::steady_clock::now();
@@ -82,10 +81,7 @@ double MeasurePrep(const PrepOptions& options) {
 
 void Print(const char* name, double rate, int workers) {
   std::printf("{\"name\":\"%s\",\"workers\":%d,\"mb_per_s\":%.3f,\"mb_per_s_per_core\":%.3f}\n",
-              name,
-              workers,
-              rate,
-              rate / workers);
+              name, workers, rate, rate / workers);
   std::fflush(stdout);
 }
 
@@ -129,9 +125,7 @@ int main(int argc, char** argv) {
   std::printf(
       "{\"name\":\"prep_over_bare\",\"workers\":%d,\"bare_mb_per_s\":%.3f,"
       "\"prep_mb_per_s\":%.3f,\"ratio\":%.3f}\n",
-      workers,
-      anyorder::bench::Median(bare),
-      anyorder::bench::Median(prep),
+      workers, anyorder::bench::Median(bare), anyorder::bench::Median(prep),
       anyorder::bench::Median(prep) / anyorder::bench::Median(bare));
   return 0;
 }

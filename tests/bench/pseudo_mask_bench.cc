@@ -1,14 +1,17 @@
-// What one pass of the pseudo-masked language model (UniLMv2) saves: forward and backward of the joint pass, beside a pass for
-// the autoencoding loss and one more for every step of the factorisation, on the same network, text and blocks.
+// What one pass of the pseudo-masked language model (UniLMv2) saves: forward and backward of the
+// joint pass, beside a pass for the autoencoding loss and one more for every step of the
+// factorisation, on the same network, text and blocks.
 //
 //   pseudo_mask_bench [--lengths N,N,...] [--layers N] [--dim N] [--repeats N] [--threads N]
 //
-// A separate pass holds one slot for each token of the text: what is known, and <mask> elsewhere. That is the least it can hold; those of
-// the steps also let the context read what was revealed, which the joint pass does not.
+// A separate pass holds one slot for each token of the text: what is known, and <mask> elsewhere.
+// That is the least it can hold; those of the steps also let the context read what was revealed,
+// which the joint pass does not.
 //
-// Prints one JSON object a length. Triples are median, smallest and largest of `repeats` rounds, in each of which all passes take
-// their turn, in processor seconds: other work on the machine disturbs them less than the clock on the wall. Beside the measured
-// ratios stand those that multiplications alone would give.
+// Prints one JSON object a length. Triples are median, smallest and largest of `repeats` rounds, in
+// each of which all passes take their turn, in processor seconds: other work on the machine
+// disturbs them less than the clock on the wall. Beside the measured ratios stand those that
+// multiplications alone would give.
 
 #include <algorithm>
 #include <ctime>
@@ -83,11 +86,7 @@ class Passes {
       : network_(*Transformer::Create(model, kVocabulary, shape, backend)),
         weights_(backend, DType::kFloat32, network_->layout().num_elements()),
         gradients_(backend, DType::kFloat32, network_->layout().num_elements()) {
-    InitializeParameters(network_->layout(),
-                         model,
-                         1,
-                         0,
-                         network_->layout().num_elements(),
+    InitializeParameters(network_->layout(), model, 1, 0, network_->layout().num_elements(),
                          weights_.view.data<float>());
   }
   double Seconds(const Batch& batch) {
@@ -132,10 +131,8 @@ BatchShape SeparateShape(const BatchShape& joint, int64_t length, int64_t target
 }
 
 // Step 0: the autoencoding pass.
-Batch SeparateBatch(const Batch& joint,
-                    const BatchShape& shape,
-                    const std::vector<MaskedToken>& masked,
-                    int32_t step) {
+Batch SeparateBatch(const Batch& joint, const BatchShape& shape,
+                    const std::vector<MaskedToken>& masked, int32_t step) {
   Batch batch(shape);
   const int64_t length = shape.content_rows;
   for (int64_t slot = 0; slot < length; ++slot) {
@@ -173,8 +170,8 @@ struct Spread {
   std::vector<double> values_;
 };
 
-// Multiplications of a pass: 12 d^2 a slot and layer, 2 d a visible pair and layer, and the prediction head's d^2 + V d a target. Backward
-// is twice forward in all three.
+// Multiplications of a pass: 12 d^2 a slot and layer, 2 d a visible pair and layer, and the
+// prediction head's d^2 + V d a target. Backward is twice forward in all three.
 double Work(const ModelConfig& model, int64_t slots, int64_t keys_seen, int64_t targets) {
   const auto d = static_cast<double>(model.model_dim);
   const auto layers = static_cast<double>(model.num_layers);
@@ -229,43 +226,24 @@ absl::Status Measure(const Options& options, int64_t length, kernels::Backend& b
   }
   const auto rounds = static_cast<double>(options.repeats);
   const Spread joint_spread(joint_seconds), ae_spread(ae_seconds), step_spread(step_seconds);
-  std::cout << absl::StrCat("{\"length\": ",
-                            length,
-                            ", \"layers\": ",
-                            options.layers,
-                            ", \"dim\": ",
-                            options.dim,
-                            ", \"threads\": ",
-                            options.threads,
-                            ", \"masked\": ",
-                            tokens / rounds,
-                            ", \"steps\": ",
-                            steps / rounds,
-                            ", \"slots\": ",
-                            objective->Shape(1).content_rows,
-                            ", \"joint_s\": ",
-                            joint_spread.Text(),
-                            ", \"ae_s\": ",
-                            ae_spread.Text(),
-                            ", \"steps_s\": ",
-                            step_spread.Text(),
-                            ", \"joint_over_ae\": ",
-                            joint_spread.median() / ae_spread.median(),
-                            ", \"predicted_joint_over_ae\": ",
-                            joint_work / ae_work,
-                            ", \"separate_over_joint\": ",
-                            Spread(ratios).Text(),
-                            ", \"predicted_separate_over_joint\": ",
-                            (ae_work + step_work) / joint_work,
-                            "}")
+  std::cout << absl::StrCat(
+                   "{\"length\": ", length, ", \"layers\": ", options.layers,
+                   ", \"dim\": ", options.dim, ", \"threads\": ", options.threads,
+                   ", \"masked\": ", tokens / rounds, ", \"steps\": ", steps / rounds,
+                   ", \"slots\": ", objective->Shape(1).content_rows,
+                   ", \"joint_s\": ", joint_spread.Text(), ", \"ae_s\": ", ae_spread.Text(),
+                   ", \"steps_s\": ", step_spread.Text(),
+                   ", \"joint_over_ae\": ", joint_spread.median() / ae_spread.median(),
+                   ", \"predicted_joint_over_ae\": ", joint_work / ae_work,
+                   ", \"separate_over_joint\": ", Spread(ratios).Text(),
+                   ", \"predicted_separate_over_joint\": ", (ae_work + step_work) / joint_work, "}")
             << std::endl;
   return absl::OkStatus();
 }
 
 absl::Status RunBench(int argc, char** argv) {
   Options options;
-  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
-                                        argv,
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc, argv,
                                         {{"--lengths", &options.lengths},
                                          {"--layers", &options.layers, 1},
                                          {"--dim", &options.dim, 1},

@@ -1,5 +1,5 @@
-// Samples per second of one core at the published setting (S = 512, P = 85), read from shards on disk through
-// every check. One JSON line per case. Usage: sampler_bench [seconds per case]
+// Samples per second of one core at the published setting (S = 512, P = 85), read from shards on
+// disk through every check. One JSON line per case. Usage: sampler_bench [seconds per case]
 
 #include <unistd.h>
 
@@ -37,13 +37,9 @@ void Measure(const Dataset& dataset, SampleKind kind, const char* name, double s
   std::printf(
       "{\"name\": \"%s\", \"seq_len\": %lld, \"num_predict\": %lld, \"lanes\": %lld, "
       "\"samples\": %lld, \"samples_per_second\": %.0f, \"microseconds\": %.1f}\n",
-      name,
-      static_cast<long long>(config.seq_len),
-      static_cast<long long>(config.num_predict),
-      static_cast<long long>(kLanes),
-      static_cast<long long>(samples),
-      static_cast<double>(samples) / elapsed,
-      1e6 * elapsed / static_cast<double>(samples));
+      name, static_cast<long long>(config.seq_len), static_cast<long long>(config.num_predict),
+      static_cast<long long>(kLanes), static_cast<long long>(samples),
+      static_cast<double>(samples) / elapsed, 1e6 * elapsed / static_cast<double>(samples));
 }
 
 void Run(double seconds) {

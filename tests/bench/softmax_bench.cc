@@ -1,12 +1,15 @@
-// What an adaptive softmax saves (Grave et al. 2017): processor time of a forward and backward pass of a causal model over many words,
-// with a full softmax, an adaptive one, and one whose rarer clusters have fewer dimensions (div_val = 4).
+// What an adaptive softmax saves (Grave et al. 2017): processor time of a forward and backward pass
+// of a causal model over many words, with a full softmax, an adaptive one, and one whose rarer
+// clusters have fewer dimensions (div_val = 4).
 //
-//   softmax_bench [--rounds N] [--vocab V] [--first N] [--second N] [--length S] [--batch B] [--layers L] [--dim D]
+//   softmax_bench [--rounds N] [--vocab V] [--first N] [--second N] [--length S] [--batch B]
+//   [--layers L] [--dim D]
 //
-// Words are drawn by Zipf's law, p(r) ~ 1 / r, r the id + 1, so that ids stand in order of frequency. Clusters begin at --first and
-// --second. One thread; all three run in turn in every round. One JSON line each: "softmax_ms" is the time in LinearCrossEntropy,
-// projections not counted; "of_full" ratios inside a round, median, least and most; "counted" the multiplications and additions of
-// the same calls beside the full softmax's.
+// Words are drawn by Zipf's law, p(r) ~ 1 / r, r the id + 1, so that ids stand in order of
+// frequency. Clusters begin at --first and --second. One thread; all three run in turn in every
+// round. One JSON line each: "softmax_ms" is the time in LinearCrossEntropy, projections not
+// counted; "of_full" ratios inside a round, median, least and most; "counted" the multiplications
+// and additions of the same calls beside the full softmax's.
 
 #include <algorithm>
 #include <cmath>
@@ -92,8 +95,8 @@ class Contender {
     contender->backend_ = std::make_unique<SoftmaxClock>(std::move(cpu));
     ANYORDER_ASSIGN_OR_RETURN(
         contender->network_,
-        Transformer::Create(
-            model, options.vocab, objective->Shape(options.batch), *contender->backend_));
+        Transformer::Create(model, options.vocab, objective->Shape(options.batch),
+                            *contender->backend_));
     contender->Fill(options, *objective);
     return contender;
   }
@@ -151,8 +154,7 @@ class Contender {
 
 absl::Status RunBench(int argc, char** argv) {
   Options options;
-  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
-                                        argv,
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc, argv,
                                         {{"--rounds", &options.rounds, 1},
                                          {"--vocab", &options.vocab, 1},
                                          {"--first", &options.first, 1},
@@ -174,24 +176,18 @@ absl::Status RunBench(int argc, char** argv) {
   }
   const Contender& full = *contenders.front();
   for (const std::unique_ptr<Contender>& contender : contenders) {
-    std::printf(
-        "%s\n",
-        absl::StrFormat("{\"bench\": \"softmax\", \"softmax\": \"%s\", \"vocab\": %d, \"dim\": %d, "
-                        "\"layers\": %d, \"rows\": %d, \"parameters\": %d, \"pass_ms\": %.1f, "
-                        "\"pass_of_full\": %s, \"softmax_ms\": %.1f, \"softmax_of_full\": %s, "
-                        "\"softmax_counted\": %.4f}",
-                        contender->name(),
-                        options.vocab,
-                        options.dim,
-                        options.layers,
-                        options.batch * options.length,
-                        contender->num_parameters(),
-                        1e3 * Median(contender->whole),
-                        RatioText(contender->whole, full.whole),
-                        1e3 * Median(contender->softmax),
-                        RatioText(contender->softmax, full.softmax),
-                        contender->flops() / full.flops())
-            .c_str());
+    std::printf("%s\n",
+                absl::StrFormat(
+                    "{\"bench\": \"softmax\", \"softmax\": \"%s\", \"vocab\": %d, \"dim\": %d, "
+                    "\"layers\": %d, \"rows\": %d, \"parameters\": %d, \"pass_ms\": %.1f, "
+                    "\"pass_of_full\": %s, \"softmax_ms\": %.1f, \"softmax_of_full\": %s, "
+                    "\"softmax_counted\": %.4f}",
+                    contender->name(), options.vocab, options.dim, options.layers,
+                    options.batch * options.length, contender->num_parameters(),
+                    1e3 * Median(contender->whole), RatioText(contender->whole, full.whole),
+                    1e3 * Median(contender->softmax), RatioText(contender->softmax, full.softmax),
+                    contender->flops() / full.flops())
+                    .c_str());
   }
   return absl::OkStatus();
 }

@@ -1,10 +1,12 @@
-// One training step (forward, backward, gradient norm, AdamW) on synthetic text, as tokens per second, and as a
-// fraction of what the same backend reaches on one large matrix product.
+// One training step (forward, backward, gradient norm, AdamW) on synthetic text, as tokens per
+// second, and as a fraction of what the same backend reaches on one large matrix product.
 //
-//   step_bench [--preset tiny|base] [--dtype fp32|bf16] [--threads N] [--dropout RATE] [--batch N] [--steps N]
+//   step_bench [--preset tiny|base] [--dtype fp32|bf16] [--threads N] [--dropout RATE] [--batch N]
+//   [--steps N]
 //              [--backend cpu|reference] [--profile]
 //
-// Prints one JSON object. --profile adds the share of each part; its clock costs under 1 % of a step.
+// Prints one JSON object. --profile adds the share of each part; its clock costs under 1 % of a
+// step.
 
 #include <sys/resource.h>
 
@@ -87,9 +89,7 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const Options& opt
 
 class StepBench {
  public:
-  StepBench(const Preset& preset,
-            const BatchShape& shape,
-            kernels::Backend& backend,
+  StepBench(const Preset& preset, const BatchShape& shape, kernels::Backend& backend,
             Transformer& transformer)
       : preset_(preset),
         backend_(backend),
@@ -101,13 +101,12 @@ class StepBench {
         gradients_(backend, DType::kFloat32, size_),
         m_(backend, DType::kFloat32, size_),
         v_(backend, DType::kFloat32, size_),
-        sums_(backend,
-              DType::kFloat64,
+        sums_(backend, DType::kFloat64,
               (size_ + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements),
         memory_(MemoryOrDie(preset.model, shape, backend)),
         ranges_(DecayRanges(transformer.layout())) {
-    InitializeParameters(
-        transformer.layout(), preset.model, 1, 0, size_, master_.view.data<float>());
+    InitializeParameters(transformer.layout(), preset.model, 1, 0, size_,
+                         master_.view.data<float>());
     if (!is_fp32_) backend.Cast(master_.view, weights_.view, {});
   }
 
@@ -181,12 +180,8 @@ Batch MakeBatch(const Preset& preset, const Objective& objective, int64_t step) 
   std::vector<int64_t> lanes(static_cast<size_t>(preset.batch));
   for (size_t b = 0; b < lanes.size(); ++b)
     lanes[b] = static_cast<int64_t>(b);
-  return testing::RandomBatch(objective,
-                              preset.sampling,
-                              preset.vocab_size,
-                              lanes,
-                              std::vector<bool>(lanes.size(), false),
-                              step);
+  return testing::RandomBatch(objective, preset.sampling, preset.vocab_size, lanes,
+                              std::vector<bool>(lanes.size(), false), step);
 }
 
 std::string Shares(const TimedBackend& backend, double seconds) {
@@ -202,8 +197,7 @@ std::string Shares(const TimedBackend& backend, double seconds) {
 
 absl::Status RunBench(int argc, char** argv) {
   Options options;
-  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
-                                        argv,
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc, argv,
                                         {{"--preset", &options.preset},
                                          {"--dtype", &options.dtype},
                                          {"--backend", &options.backend},
@@ -251,23 +245,13 @@ absl::Status RunBench(int argc, char** argv) {
                    "\"gflop_per_second\": %.1f, \"large_gemm_gflop_per_second\": %.1f, "
                    "\"fraction_of_large_gemm\": %.3f, \"activation_mib\": %.0f, "
                    "\"peak_rss_mib\": %.0f, \"loss\": %.4f%s}",
-                   options.preset,
-                   device->name(),
-                   options.dtype,
-                   options.threads,
-                   options.dropout,
-                   preset.batch,
-                   preset.sampling.seq_len,
-                   median * 1e3,
-                   tokens / median,
+                   options.preset, device->name(), options.dtype, options.threads, options.dropout,
+                   preset.batch, preset.sampling.seq_len, median * 1e3, tokens / median,
                    flops * 1e-9,
                    backend.attention_flops() / static_cast<double>(options.steps) * 1e-9,
-                   flops / median * 1e-9,
-                   gemm_rate,
-                   flops / median * 1e-9 / gemm_rate,
+                   flops / median * 1e-9, gemm_rate, flops / median * 1e-9 / gemm_rate,
                    static_cast<double>(transformer->activation_bytes()) / (1 << 20),
-                   static_cast<double>(usage.ru_maxrss) / 1024,
-                   loss,
+                   static_cast<double>(usage.ru_maxrss) / 1024, loss,
                    options.profile ? Shares(backend, total) : "")
             << std::endl;
   return absl::OkStatus();

@@ -1,4 +1,5 @@
-// A backend that passes every call on and adds up where the time goes, and how much arithmetic was asked for.
+// A backend that passes every call on and adds up where the time goes, and how much arithmetic was
+// asked for.
 
 #pragma once
 
@@ -12,8 +13,8 @@
 namespace anyorder::bench {
 
 enum class Part { kGemm, kAttention, kSoftmax, kOptimizer, kRest };
-inline constexpr std::array<const char*, 5> kPartNames = {
-    "gemm", "attention", "softmax", "optimizer", "rest"};
+inline constexpr std::array<const char*, 5> kPartNames = {"gemm", "attention", "softmax",
+                                                          "optimizer", "rest"};
 
 class TimedBackend final : public kernels::Backend {
  public:
@@ -25,7 +26,8 @@ class TimedBackend final : public kernels::Backend {
     gemm_flops_ = attention_flops_ = 0;
   }
   double seconds(Part part) const { return seconds_[static_cast<size_t>(part)]; }
-  // Multiplications and additions that the definitions need; nothing that a kernel computes again counts.
+  // Multiplications and additions that the definitions need; nothing that a kernel computes again
+  // counts.
   double gemm_flops() const { return gemm_flops_; }
   double attention_flops() const { return attention_flops_; }
 
@@ -52,9 +54,7 @@ class TimedBackend final : public kernels::Backend {
                                           DType dtype) const override {
     return inner_.AttentionBackwardWorkspaceBytes(shape, dtype);
   }
-  int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows,
-                                           int64_t columns,
-                                           int64_t vocab,
+  int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows, int64_t columns, int64_t vocab,
                                            DType dtype) const override {
     return inner_.LinearCrossEntropyWorkspaceBytes(rows, columns, vocab, dtype);
   }
@@ -132,8 +132,8 @@ class TimedBackend final : public kernels::Backend {
   }
 
  private:
-  // One [rows, keys] by head_dim product in every head. Forward needs three (content and position scores,
-  // values), backward six (dV, dP, and two factors for each kind of score).
+  // One [rows, keys] by head_dim product in every head. Forward needs three (content and position
+  // scores, values), backward six (dV, dP, and two factors for each kind of score).
   static double ProductFlops(const kernels::AttentionShape& shape) {
     return 2.0 * static_cast<double>(shape.num_rows() * shape.num_keys * shape.model_dim());
   }

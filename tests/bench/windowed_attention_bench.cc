@@ -1,12 +1,15 @@
-// Time and memory of one head's attention, forward and backward, in one of the ways of tests/kernels/windowed_attention.h.
+// Time and memory of one head's attention, forward and backward, in one of the ways of
+// tests/kernels/windowed_attention.h.
 //
-//   windowed_attention_bench --way dense|loop|chunks|fused|online [--length T] [--window ONE-SIDED] [--globals G] [--dim D]
+//   windowed_attention_bench --way dense|loop|chunks|fused|online [--length T] [--window ONE-SIDED]
+//   [--globals G] [--dim D]
 //                            [--rounds N]
 //
-// online: the product's kernel without a window, dense attention by online softmax. Prints one JSON object: the least processor
-// time of a round in seconds (one thread), and by how many bytes the largest resident memory of forward and backward exceeded
-// that before the first of them, inputs and outputs not counted. One process a measurement, or memory that an earlier one
-// touched would not be seen. windowed_attention_exponents.py runs it over lengths and fits powers.
+// online: the product's kernel without a window, dense attention by online softmax. Prints one JSON
+// object: the least processor time of a round in seconds (one thread), and by how many bytes the
+// largest resident memory of forward and backward exceeded that before the first of them, inputs
+// and outputs not counted. One process a measurement, or memory that an earlier one touched would
+// not be seen. windowed_attention_exponents.py runs it over lengths and fits powers.
 
 #include <algorithm>
 #include <cstdio>
@@ -79,8 +82,7 @@ absl::StatusOr<std::unique_ptr<WindowedAttention>> MakeWay(const Options& option
 
 absl::Status RunBench(int argc, char** argv) {
   Options options;
-  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
-                                        argv,
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc, argv,
                                         {{"--way", &options.way},
                                          {"--length", &options.length},
                                          {"--window", &options.window},
@@ -106,10 +108,10 @@ absl::Status RunBench(int argc, char** argv) {
                  .bias = {},
                  .c = TensorView(dq.data(), {options.dim, options.dim})},
                 {});
-  const WindowedInputs in = {
-      q.data(), k.data(), v.data(), global_q.data(), global_k.data(), global_v.data()};
-  const WindowedGradients gradients = {
-      dq.data(), dk.data(), dv.data(), dglobal_q.data(), dglobal_k.data(), dglobal_v.data()};
+  const WindowedInputs in = {q.data(),        k.data(),        v.data(),
+                             global_q.data(), global_k.data(), global_v.data()};
+  const WindowedGradients gradients = {dq.data(),        dk.data(),        dv.data(),
+                                       dglobal_q.data(), dglobal_k.data(), dglobal_v.data()};
 
   std::ofstream("/proc/self/clear_refs") << "5";  // the high-water mark begins here
   const int64_t before = StatusBytes("VmRSS:");
@@ -128,14 +130,8 @@ absl::Status RunBench(int argc, char** argv) {
   std::cout
       << absl::StrFormat(
              R"({"way":"%s","length":%d,"window":%d,"globals":%d,"dim":%d,"forward":%.6f,"backward":%.6f,"bytes":%d})",
-             options.way,
-             options.length,
-             options.window,
-             options.globals,
-             options.dim,
-             forward,
-             backward,
-             StatusBytes("VmHWM:") - before)
+             options.way, options.length, options.window, options.globals, options.dim, forward,
+             backward, StatusBytes("VmHWM:") - before)
       << std::endl;
   return absl::OkStatus();
 }

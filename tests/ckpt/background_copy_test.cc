@@ -1,4 +1,5 @@
-// Saves of state that only a copier can read: whole paths through a service, with copies that end late, fail, or never end.
+// Saves of state that only a copier can read: whole paths through a service, with copies that end
+// late, fail, or never end.
 
 #include "ckpt/background_copy.h"
 

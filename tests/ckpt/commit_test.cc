@@ -1,4 +1,5 @@
-// The two phases of a commit, one call at a time. Power cuts: power_cut_test.cc; failing calls: io_error_test.cc.
+// The two phases of a commit, one call at a time. Power cuts: power_cut_test.cc; failing calls:
+// io_error_test.cc.
 
 #include "ckpt/commit.h"
 

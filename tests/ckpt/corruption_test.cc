@@ -1,5 +1,5 @@
-// Damage of every kind and at every place of a small checkpoint: found before use, file and tensor named, the older good
-// one used and the bad one set aside.
+// Damage of every kind and at every place of a small checkpoint: found before use, file and tensor
+// named, the older good one used and the bad one set aside.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,8 +38,8 @@ class CorruptionTest : public ::testing::Test {
     return checkpoint.ok() ? checkpoint->Verify() : checkpoint.status();
   }
 
-  // With `content` in place of `name` in the newest checkpoint: damage is reported with the file's name. With `loads`
-  // the whole way is walked, too: the older one is used, the bad one set aside.
+  // With `content` in place of `name` in the newest checkpoint: damage is reported with the file's
+  // name. With `loads` the whole way is walked, too: the older one is used, the bad one set aside.
   void ExpectFound(const std::string& name, const std::string& content, bool loads = false) {
     const std::string path = PathOf(200, name);
     const std::string good = fs_.Contents(path);
@@ -218,10 +218,8 @@ TEST(ChunkCorruptionTest, AFlippedBitInAnyChunkNamesTheTensorsInIt) {
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
   ASSERT_TRUE(checkpoint->Verify().ok());
   const std::vector<std::string> parts = {"(header, tensor 'first',",
-                                          "(tensor 'first', tensor 'second',",
-                                          "(tensor 'second',",
-                                          "(tensor 'second',",
-                                          "(tensor 'second',"};
+                                          "(tensor 'first', tensor 'second',", "(tensor 'second',",
+                                          "(tensor 'second',", "(tensor 'second',"};
   ASSERT_EQ(job.files[0].crcs.size(), parts.size());
   std::string all_bad = good;
   for (size_t chunk = 0; chunk < parts.size(); ++chunk) {

@@ -36,15 +36,8 @@ class CrashTest : public ServiceTest {
     const std::string number = std::to_string(incarnation);
     const pid_t pid = fork();
     if (pid == 0) {
-      execl(program.c_str(),
-            program.c_str(),
-            "--run-dir",
-            run_dir().c_str(),
-            "--run-id",
-            "test",
-            "--incarnation",
-            number.c_str(),
-            nullptr);
+      execl(program.c_str(), program.c_str(), "--run-dir", run_dir().c_str(), "--run-id", "test",
+            "--incarnation", number.c_str(), nullptr);
       _exit(127);
     }
     processes_.push_back(pid);

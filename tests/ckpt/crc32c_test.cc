@@ -51,7 +51,8 @@ TEST(Crc32cTest, ChunksDoNotDependOnHowBytesArrive) {
   EXPECT_FALSE(CrcsFromHex("0123456").ok());
 }
 
-// Sizes and addresses around those at which the copy changes its way; the bytes beside the copy must stay as they were.
+// Sizes and addresses around those at which the copy changes its way; the bytes beside the copy
+// must stay as they were.
 TEST(Crc32cTest, CopiesAnyBytesToAnyAddressAndNothingBeside) {
   std::mt19937 random(2026);
   std::vector<uint8_t> source(64 << 10);

@@ -21,12 +21,10 @@ absl::Status Save(FileSystem* fs) {
   std::vector<float> values(kElements);
   std::iota(values.begin(), values.end(), 1.0f);
   const std::vector<float> zeros(kElements);
-  return SaveDirectly(kRunDir,
-                      {"test", 0, 0, 0, 1, 1},
+  return SaveDirectly(kRunDir, {"test", 0, 0, 0, 1, 1},
                       {{"master", DType::kFloat32, {kElements}, 0, kElements, values.data()},
                        {"adam_m", DType::kFloat32, {kElements}, 0, kElements, zeros.data()}},
-                      "{\"step\":0}",
-                      fs);
+                      "{\"step\":0}", fs);
 }
 
 void MakeRun(ModelFileSystem* fs) {

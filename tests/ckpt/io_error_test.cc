@@ -1,5 +1,5 @@
-// Every file call of a save fails once, or for good from there on: below the service on the model file system with
-// every error number, and through service and trainers on the real one.
+// Every file call of a save fails once, or for good from there on: below the service on the model
+// file system with every error number, and through service and trainers on the real one.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,12 +42,9 @@ class IoErrorTest : public ::testing::TestWithParam<int> {};
 TEST_P(IoErrorTest, EveryFailingCallAbandonsTheSaveAndTheOldOneLoads) {
   const int num_nodes = GetParam();
   int num_faults = 0;
-  for (const ErrorMode& mode : {ErrorMode{EIO, false, false},
-                                ErrorMode{EIO, true, false},
-                                ErrorMode{EIO, false, true},
-                                ErrorMode{ENOSPC, false, false},
-                                ErrorMode{ENOSPC, true, false},
-                                ErrorMode{EDQUOT, false, false}}) {
+  for (const ErrorMode& mode : {ErrorMode{EIO, false, false}, ErrorMode{EIO, true, false},
+                                ErrorMode{EIO, false, true}, ErrorMode{ENOSPC, false, false},
+                                ErrorMode{ENOSPC, true, false}, ErrorMode{EDQUOT, false, false}}) {
     for (int64_t index = 0;; ++index) {
       ModelFileSystem model;
       PrepareWithTwoCommits(&model, num_nodes);
@@ -57,15 +54,10 @@ TEST_P(IoErrorTest, EveryFailingCallAbandonsTheSaveAndTheOldOneLoads) {
       absl::Status status = VoteOnNodes(&fs, save, 0, num_nodes);
       if (status.ok()) status = CommitVoted(&fs, save);
       const bool before_the_end = fs.num_faults() > 0;
-      SCOPED_TRACE(absl::StrCat("call ",
-                                index,
-                                " (",
-                                static_cast<int>(fs.fault()),
-                                ") on ",
-                                fs.fault_path(),
-                                ", ",
-                                std::strerror(mode.error_number)));
-      // CURRENT is a hint, written after the commit; it is the only file for which the run directory is synced.
+      SCOPED_TRACE(absl::StrCat("call ", index, " (", static_cast<int>(fs.fault()), ") on ",
+                                fs.fault_path(), ", ", std::strerror(mode.error_number)));
+      // CURRENT is a hint, written after the commit; it is the only file for which the run
+      // directory is synced.
       const bool is_hint =
           absl::StrContains(fs.fault_path(), "CURRENT") || fs.fault_path() == kRunDir;
       const bool matters = IsMutating(fs.fault()) && !is_hint;
@@ -107,8 +99,8 @@ TEST_P(IoErrorTest, EveryFailingCallAbandonsTheSaveAndTheOldOneLoads) {
 
 INSTANTIATE_TEST_SUITE_P(Nodes, IoErrorTest, ::testing::Values(1, 3));
 
-// A disk that does not answer while a run looks for its checkpoint: an error that says so. Neither a fresh start, nor an
-// older checkpoint, nor calling a good one bad.
+// A disk that does not answer while a run looks for its checkpoint: an error that says so. Neither
+// a fresh start, nor an older checkpoint, nor calling a good one bad.
 TEST(LoadErrorTest, NoFailingCallLosesTheRun) {
   for (const bool is_all_bad : {false, true}) {
     for (const bool is_sticky : {false, true}) {
@@ -174,7 +166,8 @@ class ServiceIoErrorTest : public ServiceTest, public ::testing::WithParamInterf
   }
 };
 
-// One run with a start of the service for each call that fails. The parameter: from then on all fail.
+// One run with a start of the service for each call that fails. The parameter: from then on all
+// fail.
 TEST_P(ServiceIoErrorTest, TrainersHearTheCauseAndGoOn) {
   const bool is_sticky = GetParam();
   const int error_number = is_sticky ? ENOSPC : EIO;
@@ -226,7 +219,8 @@ TEST_P(ServiceIoErrorTest, TrainersHearTheCauseAndGoOn) {
     fault_fs_.Heal();
     EXPECT_EQ(Load(), newest);
     EXPECT_EQ(NumOpenDescriptors(), descriptors) << "a descriptor or memfd leaks";
-    // A lease whose removal failed names this very process, which is alive; a real service would be gone by now.
+    // A lease whose removal failed names this very process, which is alive; a real service would be
+    // gone by now.
     std::filesystem::remove(run_dir() + "/LEASE");
     if (fault_fs_.num_faults() == 0) break;
   }
@@ -242,7 +236,8 @@ TEST_P(ServiceIoErrorTest, TrainersHearTheCauseAndGoOn) {
 
 INSTANTIATE_TEST_SUITE_P(Sticky, ServiceIoErrorTest, ::testing::Bool());
 
-// The kernel's own short write: a limit on the size of files cuts a write in two, and the second half fails.
+// The kernel's own short write: a limit on the size of files cuts a write in two, and the second
+// half fails.
 TEST(PosixFileSystemTest, AShortWriteIsCompletedOrReported) {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/file";

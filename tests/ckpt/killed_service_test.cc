@@ -1,5 +1,5 @@
-// A service process that is killed right before each of its file calls, and the start after it. Trainers live on in the
-// test; that the save also survives their death is crash_test.cc.
+// A service process that is killed right before each of its file calls, and the start after it.
+// Trainers live on in the test; that the save also survives their death is crash_test.cc.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -26,7 +26,8 @@ namespace {
 
 class KilledServiceTest : public ServiceTest {
  protected:
-  // A service in a process of its own that kills itself before call `kill_at`, counted from when it listens.
+  // A service in a process of its own that kills itself before call `kill_at`, counted from when it
+  // listens.
   pid_t Fork(int64_t incarnation, int64_t kill_at) {
     std::array<int, 2> ready{};
     EXPECT_EQ(pipe(ready.data()), 0);
@@ -122,7 +123,8 @@ TEST_F(KilledServiceTest, BeforeAnyCallTheNextStartLoadsWhatWasCommittedOrVotedF
     num_recovered += is_voted && !is_committed ? 1 : 0;
     num_lost += newest < step ? 1 : 0;
     if (!was_killed) break;
-    // Killed before it retired, each start would have one more checkpoint to look at than the last, and more calls.
+    // Killed before it retired, each start would have one more checkpoint to look at than the last,
+    // and more calls.
     ASSERT_TRUE(CommitLog(FileSystem::Posix(), run_dir(), 1).Retire(2, 0, 0).ok());
   }
   EXPECT_GT(num_recovered, 5);

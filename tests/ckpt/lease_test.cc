@@ -44,9 +44,8 @@ TEST_F(LeaseTest, ALivingOwnerIsNamed) {
   ASSERT_TRUE(first.ok()) << first.status();
   const auto second = Acquire(Owner(2));
   ASSERT_TRUE(absl::IsAlreadyExists(second.status()));
-  EXPECT_THAT(
-      second.status().message(),
-      HasSubstr("in use by run 'test', incarnation 1, process " + std::to_string(getpid())));
+  EXPECT_THAT(second.status().message(), HasSubstr("in use by run 'test', incarnation 1, process " +
+                                                   std::to_string(getpid())));
   EXPECT_TRUE((*first)->Renew().ok());
 }
 
@@ -113,7 +112,8 @@ TEST_F(LeaseTest, AProcessOfThisMachineThatLivesIsNeverJudgedDead) {
   LeaseOwner init = Owner(1);
   init.pid = 1;
   init.pid_start = 0;
-  // Its true start time is another, so it is a reused number; unless it is hidden, and then nobody can tell.
+  // Its true start time is another, so it is a reused number; unless it is hidden, and then nobody
+  // can tell.
   EXPECT_EQ(IsKnownDead(init), std::filesystem::exists("/proc/1/stat"));
 }
 

@@ -1,6 +1,7 @@
-// Seeded mutations of everything that is parsed from files and sockets: an answer or an error, never a crash, a hang or
-// a huge allocation. Sealed files are sealed again after the mutation, because otherwise only the checksum is tested.
-// Build with the asan preset to see what merely reads astray.
+// Seeded mutations of everything that is parsed from files and sockets: an answer or an error,
+// never a crash, a hang or a huge allocation. Sealed files are sealed again after the mutation,
+// because otherwise only the checksum is tested. Build with the asan preset to see what merely
+// reads astray.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -123,8 +124,8 @@ std::string Seal(const std::string& body) {
   return absl::StrCat(body, "\"crc32c\": \"", absl::Hex(crc, absl::kZeroPad8), "\"}\n");
 }
 
-// Mutants of `good` go to `parse`, which says whether it took them. Some must be taken, or nothing behind the first
-// check was tested; most must not.
+// Mutants of `good` go to `parse`, which says whether it took them. Some must be taken, or nothing
+// behind the first check was tested; most must not.
 void Fuzz(const std::string& good, const std::function<bool(const std::string&)>& parse) {
   ASSERT_TRUE(parse(good));
   Mutator mutator(20241123);
@@ -138,7 +139,8 @@ void Fuzz(const std::string& good, const std::function<bool(const std::string&)>
 class ParserFuzzTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    // Enough for everything here many times over; an allocation by a number in the input fails the test.
+    // Enough for everything here many times over; an allocation by a number in the input fails the
+    // test.
     rlimit limit{};
     getrlimit(RLIMIT_AS, &limit);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -267,8 +269,8 @@ TEST_F(ParserFuzzTest, BombsAreRefusedOrReadInLinearTime) {
   std::string tensors = "{\"__metadata__\":{\"a\":\"b\"}";
   for (int i = 0; i < 200'000; ++i) {
     absl::StrAppend(&many, ",\"k", i, "\":0");
-    absl::StrAppend(
-        &tensors, ",\"k", i, "\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}");
+    absl::StrAppend(&tensors, ",\"k", i,
+                    "\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}");
   }
   EXPECT_TRUE(ParseMessage(many + "}").ok());
   tensors += "}";

@@ -1,5 +1,5 @@
-// Saves on a file system that loses power: every operation is a crash point, and what was not synced by then may be
-// lost, torn or reordered.
+// Saves on a file system that loses power: every operation is a crash point, and what was not
+// synced by then may be lost, torn or reordered.
 
 #include <gtest/gtest.h>
 
@@ -20,8 +20,8 @@ struct Reported {
   int64_t committed = 100;  // to the trainers
 };
 
-// Two saves with all that belongs to them. On several nodes the others write the second while the coordinator still
-// retires what the first made superfluous.
+// Two saves with all that belongs to them. On several nodes the others write the second while the
+// coordinator still retires what the first made superfluous.
 Reported SaveTwice(FileSystem* fs, int num_nodes) {
   Reported reported;
   const StagedSave first(200, num_nodes);
@@ -47,8 +47,8 @@ void ExpectAllOpen(FileSystem* fs) {
     ASSERT_TRUE(info.opens) << "half made or half deleted: " << info.fault;
 }
 
-constexpr CrashMode kModes[] = {
-    CrashMode::kLoseUnsynced, CrashMode::kKeepAll, CrashMode::kTear, CrashMode::kReorder};
+constexpr CrashMode kModes[] = {CrashMode::kLoseUnsynced, CrashMode::kKeepAll, CrashMode::kTear,
+                                CrashMode::kReorder};
 
 class PowerCutTest : public ::testing::TestWithParam<int> {};
 
@@ -178,7 +178,8 @@ TEST(RecoverVotedTest, WhatIsNotWholeIsNotRecovered) {
     ASSERT_TRUE(VoteOnNodes(&fs, save, 0, 3).ok());
     c.spoil(&fs, save);
     ASSERT_TRUE(StartAgain(&fs, 2).ok());
-    // Not even for a moment: loading would find it bad, but until then it would be called committed.
+    // Not even for a moment: loading would find it bad, but until then it would be called
+    // committed.
     EXPECT_FALSE(fs.ListDirectory(CheckpointPath(kRunDir, 200)).ok());
     EXPECT_NE(LoadNewest(&fs), 200);
     EXPECT_TRUE(HalfMade(&fs).empty());
@@ -199,7 +200,8 @@ TEST(RecoverVotedTest, ADiskThatDoesNotAnswerCostsNothing) {
   EXPECT_EQ(LoadNewest(&model), 200);
 }
 
-// After its vote a node must not take its files away: the coordinator may be committing them at this moment.
+// After its vote a node must not take its files away: the coordinator may be committing them at
+// this moment.
 TEST(RecoverVotedTest, ANodeThatGivesUpAfterItsVoteLeavesItsFiles) {
   ModelFileSystem fs;
   PrepareWithTwoCommits(&fs, 3);

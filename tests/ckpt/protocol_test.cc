@@ -106,11 +106,8 @@ TEST(ChannelTest, GarbageIsRefused) {
   EXPECT_TRUE(absl::IsDataLoss(send(frame(kMagic, kMaxMessageBytes + 1, crc, body))));
   EXPECT_TRUE(absl::IsDataLoss(send(frame(kMagic, 10, crc + 1, body))));
   EXPECT_TRUE(absl::IsUnavailable(send(frame(kMagic, 11, crc, body))));  // never completed
-  for (const std::string bad : {"{\"type\":99}",
-                                "{\"type\":1,\"step\":-4}",
-                                "{\"type\":1,\"ok\":3}",
-                                "[]",
-                                "{\"type\":3}"}) {
+  for (const std::string bad : {"{\"type\":99}", "{\"type\":1,\"step\":-4}",
+                                "{\"type\":1,\"ok\":3}", "[]", "{\"type\":3}"}) {
     const uint32_t sum = Crc32c(bad.data(), static_cast<int64_t>(bad.size()));
     const auto length = static_cast<uint32_t>(bad.size());
     EXPECT_TRUE(absl::IsDataLoss(send(frame(kMagic, length, sum, bad)))) << bad;

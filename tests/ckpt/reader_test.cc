@@ -106,8 +106,7 @@ TEST_F(ReaderTest, AMissingFileIsFound) {
 }
 
 TEST_F(ReaderTest, AFileOfAnotherGenerationIsFound) {
-  std::filesystem::copy_file(StepPath(100) + "/" + RankFileName(0, 2),
-                             RankFile(0),
+  std::filesystem::copy_file(StepPath(100) + "/" + RankFileName(0, 2), RankFile(0),
                              std::filesystem::copy_options::overwrite_existing);
   ExpectFallback("CRC");
 }

@@ -68,13 +68,9 @@ TEST_F(SafetensorsTest, WhatIsWrittenIsReadBack) {
 
 TEST_F(SafetensorsTest, PythonReadsItWithNothingButItsStandardLibrary) {
   WriteModel();
-  const std::string command = absl::StrCat("python3 ",
-                                           std::getenv("ANYORDER_SOURCE"),
-                                           "/tests/ckpt/read_safetensors.py ",
-                                           path(),
-                                           " > ",
-                                           directory_.path(),
-                                           "/out");
+  const std::string command =
+      absl::StrCat("python3 ", std::getenv("ANYORDER_SOURCE"), "/tests/ckpt/read_safetensors.py ",
+                   path(), " > ", directory_.path(), "/out");
   ASSERT_EQ(std::system(command.c_str()), 0);
   std::ifstream out(directory_.path() + "/out");
   std::string text((std::istreambuf_iterator<char>(out)), std::istreambuf_iterator<char>());

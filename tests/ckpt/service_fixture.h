@@ -1,4 +1,5 @@
-// A run directory, services in threads, and trainers with a known state, for tests of the whole path.
+// A run directory, services in threads, and trainers with a known state, for tests of the whole
+// path.
 
 #pragma once
 
@@ -38,7 +39,8 @@ class TemporaryDirectory {
   std::string path_;
 };
 
-// A training state as a function of `seed`: three tensors of three dtypes, the first over several CRC chunks.
+// A training state as a function of `seed`: three tensors of three dtypes, the first over several
+// CRC chunks.
 struct State {
   explicit State(uint64_t seed) {
     RandomStream random(seed, RandomPurpose::kInit, 0, 0);
@@ -51,7 +53,8 @@ struct State {
     counts = {static_cast<int64_t>(seed), 7, -1};
   }
 
-  // Rank `rank`'s parts when `world_size` ranks share the state unevenly; rank 1 gets nothing of "counts".
+  // Rank `rank`'s parts when `world_size` ranks share the state unevenly; rank 1 gets nothing of
+  // "counts".
   std::vector<TensorRange> Ranges(int rank, int world_size) const {
     std::vector<TensorRange> ranges;
     Add("master", DType::kFloat32, {700'001}, master.data(), rank, world_size, &ranges);
@@ -71,13 +74,8 @@ struct State {
     return total * rank * rank / (int64_t{world_size} * world_size);
   }
   template <typename T>
-  static void Add(const char* name,
-                  DType dtype,
-                  Shape shape,
-                  const T* data,
-                  int rank,
-                  int world_size,
-                  std::vector<TensorRange>* ranges) {
+  static void Add(const char* name, DType dtype, Shape shape, const T* data, int rank,
+                  int world_size, std::vector<TensorRange>* ranges) {
     const int64_t begin = Cut(shape.num_elements(), rank, world_size);
     const int64_t end = Cut(shape.num_elements(), rank + 1, world_size);
     ranges->push_back({name, dtype, shape, begin, end, data + begin});
@@ -143,8 +141,7 @@ class ServiceTest : public ::testing::Test {
     return clients;
   }
 
-  static void SaveAll(const std::vector<std::unique_ptr<Client>>& clients,
-                      int64_t step,
+  static void SaveAll(const std::vector<std::unique_ptr<Client>>& clients, int64_t step,
                       const State& state) {
     const int world_size = static_cast<int>(clients.size());
     for (int rank = 0; rank < world_size; ++rank) {

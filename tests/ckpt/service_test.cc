@@ -28,7 +28,8 @@ using ::testing::UnorderedElementsAre;
 TEST_F(ServiceTest, StateComesBackWhateverTheNumberOfRanks) {
   const State first(11);
   std::string digest;
-  // 1 -> 3 -> 2 ranks: each start reads what the one before wrote, and writes it again under the next step.
+  // 1 -> 3 -> 2 ranks: each start reads what the one before wrote, and writes it again under the
+  // next step.
   int64_t incarnation = 0;
   for (const int world_size : {1, 3, 2}) {
     ++incarnation;
@@ -196,8 +197,7 @@ TEST_P(DiskFaultTest, AbandonsTheSaveKeepsTheOldOneAndGoesOn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Faults,
-    DiskFaultTest,
+    Faults, DiskFaultTest,
     ::testing::Values(
         DiskFault{FaultyCall::kSync, "rank-00001", EIO, "Input/output error"},
         DiskFault{FaultyCall::kWrite, "rank-00000", ENOSPC, "No space left on device"},

@@ -1,5 +1,5 @@
-// What services of several nodes and a scheduler above them add: the end of some before others, signals to all at once, and owners
-// of the lease whose end somebody else knows.
+// What services of several nodes and a scheduler above them add: the end of some before others,
+// signals to all at once, and owners of the lease whose end somebody else knows.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -116,22 +116,18 @@ class EndedOwnerTest : public ServiceTest {
 
 TEST_F(EndedOwnerTest, IsNotWatchedAndFindsOut) {
   const auto stranger = TakeAsStranger();
-  const auto lease = Lease::Acquire(FileSystem::Posix(),
-                                    run_dir(),
-                                    DescribeThisProcess("test", 2, "socket"),
-                                    kForever,
-                                    [](const LeaseOwner& owner) { return owner.incarnation == 1; });
+  const auto lease =
+      Lease::Acquire(FileSystem::Posix(), run_dir(), DescribeThisProcess("test", 2, "socket"),
+                     kForever, [](const LeaseOwner& owner) { return owner.incarnation == 1; });
   ASSERT_TRUE(lease.ok()) << lease.status();
   EXPECT_TRUE(absl::IsAborted(stranger->CheckHeld()));
 }
 
 TEST_F(EndedOwnerTest, OfALaterClaimIsStillLater) {
   const auto stranger = TakeAsStranger();
-  const auto lease = Lease::Acquire(FileSystem::Posix(),
-                                    run_dir(),
-                                    DescribeThisProcess("test", 1, "socket"),
-                                    kForever,
-                                    [](const LeaseOwner&) { return true; });
+  const auto lease =
+      Lease::Acquire(FileSystem::Posix(), run_dir(), DescribeThisProcess("test", 1, "socket"),
+                     kForever, [](const LeaseOwner&) { return true; });
   EXPECT_TRUE(absl::IsAlreadyExists(lease.status())) << lease.status();
 }
 

@@ -1,4 +1,5 @@
-// Saves of three ranks with known values, and a run directory on the model file system, for tests below the service.
+// Saves of three ranks with known values, and a run directory on the model file system, for tests
+// below the service.
 
 #pragma once
 
@@ -23,7 +24,8 @@ inline constexpr char kRunDir[] = "/run";
 inline constexpr int kWorldSize = 3;
 inline constexpr int64_t kNumValues = 3000;
 
-// A save of three ranks whose values tell the step. Ranks are dealt to nodes one each, or all to one node.
+// A save of three ranks whose values tell the step. Ranks are dealt to nodes one each, or all to
+// one node.
 class StagedSave {
  public:
   StagedSave(int64_t step, int num_nodes, int64_t incarnation = 1, std::string run_id = "test")
@@ -36,12 +38,8 @@ class StagedSave {
     values_.assign(kNumValues, static_cast<float>(step));
     for (int rank = 0; rank < kWorldSize; ++rank) {
       const int64_t share = kNumValues / kWorldSize;
-      const TensorRange range = {"master",
-                                 DType::kFloat32,
-                                 {kNumValues},
-                                 rank * share,
-                                 (rank + 1) * share,
-                                 values_.data() + rank * share};
+      const TensorRange range = {"master",     DType::kFloat32,    {kNumValues},
+                                 rank * share, (rank + 1) * share, values_.data() + rank * share};
       const absl::StatusOr<RankFilePlan> plan = PlanRankFile(id_, rank, {range});
       EXPECT_TRUE(plan.ok()) << plan.status();
       files_.emplace_back(plan->layout.file_bytes);

@@ -1,4 +1,5 @@
-// Two owners of one run directory, as processes: exactly one writes, and what the other left is not damaged.
+// Two owners of one run directory, as processes: exactly one writes, and what the other left is not
+// damaged.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -78,10 +79,11 @@ TEST_P(SleepingOwnerTest, WakesUpFencedAndNeitherCommitsNorDamages) {
   ASSERT_TRUE(WIFSTOPPED(status)) << status;
 
   // On its own machine it is asleep, not dead.
-  const auto here = Lease::Acquire(
-      FileSystem::Posix(), run_dir(), DescribeThisProcess("test", 2, "s"), kLifetime);
+  const auto here = Lease::Acquire(FileSystem::Posix(), run_dir(),
+                                   DescribeThisProcess("test", 2, "s"), kLifetime);
   EXPECT_THAT(here.status().message(), HasSubstr(absl::StrCat("process ", pid, " on ")));
-  // From another machine it looks dead. What its trainers staged is finished, if it had been voted for.
+  // From another machine it looks dead. What its trainers staged is finished, if it had been voted
+  // for.
   LeaseOwner stranger = DescribeThisProcess("test", 2, "s");
   stranger.machine = "another machine";
   const auto lease = Lease::Acquire(FileSystem::Posix(), run_dir(), stranger, kLifetime);
@@ -107,14 +109,13 @@ TEST_P(SleepingOwnerTest, WakesUpFencedAndNeitherCommitsNorDamages) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Sleeps,
-    SleepingOwnerTest,
-    ::testing::Values(
-        Sleep{"in a rank file", FaultyCall::kSync, "step-000000200.g1", false},
-        Sleep{"before its vote", FaultyCall::kRename, "0002000.tmp/prepared", false},
-        Sleep{"after its vote", FaultyCall::kCreate, "0002000.tmp/MANIFEST", true},
-        // The fence has been asked and has said yes.
-        Sleep{"before the commit point", FaultyCall::kRename, "/step-000000200$", true}));
+    Sleeps, SleepingOwnerTest,
+    ::testing::Values(Sleep{"in a rank file", FaultyCall::kSync, "step-000000200.g1", false},
+                      Sleep{"before its vote", FaultyCall::kRename, "0002000.tmp/prepared", false},
+                      Sleep{"after its vote", FaultyCall::kCreate, "0002000.tmp/MANIFEST", true},
+                      // The fence has been asked and has said yes.
+                      Sleep{"before the commit point", FaultyCall::kRename, "/step-000000200$",
+                            true}));
 
 class RaceTest : public ServiceTest {};
 
@@ -125,10 +126,8 @@ TEST_F(RaceTest, OfManyClaimantsOfADeadLeaseOneHasIt) {
     // An owner that died without a goodbye.
     const pid_t dead = fork();
     if (dead == 0) {
-      auto lease = Lease::Acquire(FileSystem::Posix(),
-                                  run_dir(),
-                                  DescribeThisProcess("test", 10 * round + 1, "s"),
-                                  kLifetime);
+      auto lease = Lease::Acquire(FileSystem::Posix(), run_dir(),
+                                  DescribeThisProcess("test", 10 * round + 1, "s"), kLifetime);
       if (lease.ok()) lease->release();
       _exit(lease.ok() ? 0 : 1);
     }
@@ -145,10 +144,8 @@ TEST_F(RaceTest, OfManyClaimantsOfADeadLeaseOneHasIt) {
       char byte = 0;
       if (read(start[0], &byte, 1) != 0) _exit(9);  // all at once, when the parent closes its end
       // Two launches read the ledger at the same time, so they have the same number.
-      auto lease = Lease::Acquire(FileSystem::Posix(),
-                                  run_dir(),
-                                  DescribeThisProcess("test", 10 * round + 2, "s"),
-                                  kLifetime);
+      auto lease = Lease::Acquire(FileSystem::Posix(), run_dir(),
+                                  DescribeThisProcess("test", 10 * round + 2, "s"), kLifetime);
       // Refused with a name, or found out before writing, or the owner.
       if (!lease.ok()) _exit(absl::IsAlreadyExists(lease.status()) ? 1 : 8);
       absl::SleepFor(absl::Milliseconds(300));
@@ -180,15 +177,8 @@ TEST_F(RaceTest, ASecondJobIsToldHostProcessAndJobOfTheFirst) {
       setenv("SLURM_JOB_ID", job, 1);
       if (freopen(output.c_str(), "w", stderr) == nullptr) _exit(126);
       const std::string run_dir_option = run_dir();
-      execl(program.c_str(),
-            program.c_str(),
-            "--run-dir",
-            run_dir_option.c_str(),
-            "--run-id",
-            "test",
-            "--incarnation",
-            incarnation,
-            nullptr);
+      execl(program.c_str(), program.c_str(), "--run-dir", run_dir_option.c_str(), "--run-id",
+            "test", "--incarnation", incarnation, nullptr);
       _exit(127);
     }
     return pid;

@@ -49,8 +49,8 @@ class Witness {
 
 TEST(CollectiveWatchTest, ReportsThenExitsWhenACollectiveHangs) {
   Witness witness;
-  CollectiveWatch watch(
-      witness.Options(absl::Milliseconds(10), absl::Milliseconds(40)), 3, "node7");
+  CollectiveWatch watch(witness.Options(absl::Milliseconds(10), absl::Milliseconds(40)), 3,
+                        "node7");
   watch.SetPhase("step 12, gradients");
   watch.Begin("AllGather");
   watch.End();
@@ -73,8 +73,8 @@ TEST(CollectiveWatchTest, NamesTheCollectiveThatAPeerKeepsWaiting) {
       comm.Barrier();
       return;
     }
-    CollectiveWatch watch(
-        witness.Options(absl::Milliseconds(10), absl::InfiniteDuration()), 0, comm.host());
+    CollectiveWatch watch(witness.Options(absl::Milliseconds(10), absl::InfiniteDuration()), 0,
+                          comm.host());
     comm.set_watch(&watch);
     comm.Barrier();
     comm.set_watch(nullptr);
@@ -86,8 +86,8 @@ TEST(CollectiveWatchTest, NamesTheCollectiveThatAPeerKeepsWaiting) {
 TEST(CollectiveWatchTest, IsSilentBetweenCollectives) {
   Witness witness;
   {
-    CollectiveWatch watch(
-        witness.Options(absl::Milliseconds(4), absl::Milliseconds(8)), 0, "node0");
+    CollectiveWatch watch(witness.Options(absl::Milliseconds(4), absl::Milliseconds(8)), 0,
+                          "node0");
     absl::SleepFor(absl::Milliseconds(40));
   }
   EXPECT_TRUE(witness.events().empty());
@@ -104,8 +104,7 @@ TEST(CollectiveWatchDeathTest, ExitsWithTheIoStatusByDefault) {
         watch.Begin("Barrier");
         absl::SleepFor(absl::Seconds(30));
       },
-      ::testing::ExitedWithCode(kExitIo),
-      "a peer is lost or stuck");
+      ::testing::ExitedWithCode(kExitIo), "a peer is lost or stuck");
 }
 
 }  // namespace

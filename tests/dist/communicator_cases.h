@@ -34,8 +34,8 @@ inline void AllGatherCase(Communicator& comm) {
   }
 }
 
-// Rank r owns r blocks of `unit` elements: rank 0 owns nothing. Contents repeat with a period that divides
-// no message size, so that pieces in the wrong place are seen.
+// Rank r owns r blocks of `unit` elements: rank 0 owns nothing. Contents repeat with a period that
+// divides no message size, so that pieces in the wrong place are seen.
 inline void AllGatherInPlaceCase(Communicator& comm, int64_t unit) {
   std::vector<int64_t> offsets = {0};
   for (int rank = 0; rank < comm.world_size(); ++rank)
@@ -146,9 +146,7 @@ inline void AllAgreeCase(Communicator& comm) {
       comm.AllAgree(absl::NotFoundError(absl::StrCat("file ", comm.rank())));
   EXPECT_EQ(all_failed.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(all_failed.message(),
-            absl::StrCat("rank 0 on ",
-                         hosts[0],
-                         ": file 0",
+            absl::StrCat("rank 0 on ", hosts[0], ": file 0",
                          last == 0 ? "" : absl::StrCat(" (and ", last, " other failed ranks)")));
 }
 

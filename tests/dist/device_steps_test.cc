@@ -1,5 +1,6 @@
-// Optimizer steps whose norm decides what becomes of them, on devices that are late, cannot be touched by the host, or run the GPU's
-// kernels: the decisions and bits of host memory, and no wait of the host before the update is asked for.
+// Optimizer steps whose norm decides what becomes of them, on devices that are late, cannot be
+// touched by the host, or run the GPU's kernels: the decisions and bits of host memory, and no wait
+// of the host before the update is asked for.
 
 #include <gtest/gtest.h>
 
@@ -36,7 +37,8 @@ using testing::Lag;
 constexpr double kGradScale = -0.25;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// What the steps are like. Their gradients are random; a norm is about 0.25 size sqrt(kRunElements) = 57 size.
+// What the steps are like. Their gradients are random; a norm is about 0.25 size sqrt(kRunElements)
+// = 57 size.
 struct ScriptedStep {
   float size = 1;
   float planted = 0;  // element 20000 is this, if not 0
@@ -81,9 +83,7 @@ struct Outcomes {
   std::vector<uint64_t> digests;  // of weights and moments after each step
 };
 
-uint64_t StateDigest(Communicator& comm,
-                     kernels::Backend& backend,
-                     ShardedOptimizer& optimizer,
+uint64_t StateDigest(Communicator& comm, kernels::Backend& backend, ShardedOptimizer& optimizer,
                      const DeviceArray<float>& weights) {
   uint64_t digest = Digest(BytesOf(absl::MakeConstSpan(weights.host())));
   for (const TensorView state :
@@ -95,11 +95,9 @@ uint64_t StateDigest(Communicator& comm,
   return digest;
 }
 
-// On this rank. `looks`: the host reads the state after each step; otherwise after the last only, so that steps follow each other as in
-// training.
-Outcomes RunScript(Communicator& comm,
-                   kernels::Backend& backend,
-                   DeviceTransport* transport,
+// On this rank. `looks`: the host reads the state after each step; otherwise after the last only,
+// so that steps follow each other as in training.
+Outcomes RunScript(Communicator& comm, kernels::Backend& backend, DeviceTransport* transport,
                    bool looks) {
   const auto optimizer = StartOptimizer(comm, backend, Config(), transport);
   const Range owned = optimizer->owned();
@@ -185,7 +183,8 @@ TEST(DeviceStepsTest, LateDevicesOverNcclDecideAlike) {
   }
 }
 
-// The kernels' own orders of addition: the same for any number of ranks, and what they decide is what the reference does.
+// The kernels' own orders of addition: the same for any number of ranks, and what they decide is
+// what the reference does.
 TEST(DeviceStepsTest, TheGpusKernelsDecideAlike) {
   const Outcomes reference = OnHostMemory();
   Outcomes expected;
@@ -230,7 +229,8 @@ class HeldUpdate final : public testing::ForwardingBackend {
   absl::Notification& go_;
 };
 
-// Everything is asked for while the device has not even finished the gradient; the outcome is there while it is still at the update.
+// Everything is asked for while the device has not even finished the gradient; the outcome is there
+// while it is still at the update.
 TEST(DeviceStepsTest, TheHostWaitsForNothingButTheNorm) {
   FakeWire wire;
   testing::RunThreadRanks(2, [&](Communicator& comm) {
@@ -240,10 +240,9 @@ TEST(DeviceStepsTest, TheHostWaitsForNothingButTheNorm) {
     backend.set_device_id(absl::StrCat("GPU-", comm.rank()));
     const auto transport =
         MakeNcclTransport(MakeFakeNccl(wire, backend, {}), comm, backend, {}).value();
-    const auto optimizer =
-        ShardedOptimizer::Create(
-            comm, backend, kRunElements, RunSegments(), Config(), transport.get())
-            .value();
+    const auto optimizer = ShardedOptimizer::Create(comm, backend, kRunElements, RunSegments(),
+                                                    Config(), transport.get())
+                               .value();
     const DeviceArray<float> weights(backend, kRunElements);
     const DeviceArray<float> gradient(backend, std::vector<float>(optimizer->owned().size(), 0.5f));
     optimizer->GatherWeights(weights.view());
@@ -274,8 +273,7 @@ TEST(DeviceStepsTest, WhoeverLoadsTheMomentsSaysHowManyUpdatesMadeThem) {
         // Right after the second skipped step.
         EXPECT_TRUE((*optimizer)->AwaitOutcome().skipped);
         auto next = ShardedOptimizer::Create(comm, backend, 100, {{0, 100, true}}, Config());
-        for (auto state : {&ShardedOptimizer::master,
-                           &ShardedOptimizer::first_moment,
+        for (auto state : {&ShardedOptimizer::master, &ShardedOptimizer::first_moment,
                            &ShardedOptimizer::second_moment})
           ToDevice(backend, ToHost<float>(backend, (**optimizer.*state)()), (**next.*state)());
         (*next)->set_updates(3);

@@ -1,4 +1,5 @@
-// What moves device memory: the same results as the communicator's own, whatever the device does late.
+// What moves device memory: the same results as the communicator's own, whatever the device does
+// late.
 
 #include "dist/device_transport.h"
 
@@ -19,7 +20,8 @@ namespace {
 using testing::DeferredBackend;
 using testing::Lag;
 
-// Runs body on 1 to 4 ranks whose devices are late in each way; staging so small that every call needs several rounds.
+// Runs body on 1 to 4 ranks whose devices are late in each way; staging so small that every call
+// needs several rounds.
 void OnRanks(const std::function<void(Communicator&, kernels::Backend&, DeviceTransport&)>& body) {
   for (const Lag lag : {Lag::kMain, Lag::kSide, Lag::kRandom}) {
     for (int ranks = 1; ranks <= 4; ++ranks) {
@@ -103,8 +105,7 @@ TEST(StagedTransportTest, ReduceScatterAndBroadcast) {
     const Range owned{offsets[comm.rank()], offsets[comm.rank() + 1]};
     const DeviceArray<float> out(backend, owned.size());
     transport.ReduceScatterAnyOrder(absl::MakeConstSpan(in.view().data<float>(), mine.size()),
-                                    offsets,
-                                    absl::MakeSpan(out.view().data<float>(), owned.size()),
+                                    offsets, absl::MakeSpan(out.view().data<float>(), owned.size()),
                                     {});
     const std::vector<float> sums = out.host();
     for (int64_t i = 0; i < owned.size(); ++i)
@@ -118,7 +119,8 @@ TEST(StagedTransportTest, ReduceScatterAndBroadcast) {
   });
 }
 
-// Whole steps on devices whose memory the host cannot touch end in the bits of one rank on the host.
+// Whole steps on devices whose memory the host cannot touch end in the bits of one rank on the
+// host.
 TEST(StagedTransportTest, TrainingEndsInTheBitsOfTheHost) {
   uint64_t expected = 0;
   testing::RunThreadRanks(1, [&](Communicator& one) {

@@ -57,18 +57,15 @@ struct Reduced {
 };
 
 // `rounds` steps with the same leaves through one reducer; the result of the last.
-Reduced Reduce(const std::vector<std::vector<float>>& leaves,
-               int ranks,
-               Reduction mode,
+Reduced Reduce(const std::vector<std::vector<float>>& leaves, int ranks, Reduction mode,
                int rounds = 1) {
   const int64_t size = static_cast<int64_t>(leaves[0].size());
-  Reduced reduced{std::vector<float>(size),
-                  std::vector<std::vector<double>>(ranks),
+  Reduced reduced{std::vector<float>(size), std::vector<std::vector<double>>(ranks),
                   std::vector<int64_t>(ranks)};
   testing::RunThreadRanks(ranks, [&](Communicator& comm) {
     const auto backend = kernels::MakeReferenceBackend();
-    const GradientReducerOptions options{
-        size, static_cast<int64_t>(leaves.size()), /*num_scalars=*/2, mode};
+    const GradientReducerOptions options{size, static_cast<int64_t>(leaves.size()),
+                                         /*num_scalars=*/2, mode};
     const auto reducer = GradientReducer::Create(comm, *backend, options);
     ASSERT_TRUE(reducer.ok()) << reducer.status();
     const Range owned = (*reducer)->owned();
@@ -128,7 +125,8 @@ TEST(GradientReducerTest, TreeSumHasTheSameBitsForAnyNumberOfRanks) {
   }
 }
 
-// Guards the test above: with these leaves, adding from left to right gives other bits than the tree.
+// Guards the test above: with these leaves, adding from left to right gives other bits than the
+// tree.
 TEST(GradientReducerTest, TheLeavesTellOrdersApart) {
   const auto leaves = Leaves(8, kSize);
   std::vector<float> running(kSize, 0.0f);

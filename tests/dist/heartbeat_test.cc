@@ -68,8 +68,7 @@ TEST_F(HeartbeatTest, NamesWhoIsBehindAndWhoIsSilent) {
   silent->Begin("Exchange", 9);
   here->Begin("Exchange", 9);
   EXPECT_THAT(here->DescribeMissing(9, absl::Hours(1)),
-              AllOf(HasSubstr("rank 1 on node7"),
-                    HasSubstr("has not come so far"),
+              AllOf(HasSubstr("rank 1 on node7"), HasSubstr("has not come so far"),
                     Not(HasSubstr("rank 2"))));
   absl::SleepFor(absl::Milliseconds(20));
   here->Tick();
@@ -116,12 +115,9 @@ TEST_F(HeartbeatTest, ReportOfAHangNamesTheMissingRank) {
     done.wait(lock, [&] { return has_exited; });
   }
   watch.End();
-  EXPECT_THAT(report,
-              AllOf(HasSubstr("rank 0 on node0: collective 1 (Barrier)"),
-                    HasSubstr("missing: "),
-                    HasSubstr("rank 1 on node7"),
-                    HasSubstr("in phase 'step 3'"),
-                    HasSubstr("giving up")));
+  EXPECT_THAT(report, AllOf(HasSubstr("rank 0 on node0: collective 1 (Barrier)"),
+                            HasSubstr("missing: "), HasSubstr("rank 1 on node7"),
+                            HasSubstr("in phase 'step 3'"), HasSubstr("giving up")));
 }
 
 }  // namespace

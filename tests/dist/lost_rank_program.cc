@@ -1,4 +1,5 @@
-// What happens to a job that loses a rank while the others wait for it in a barrier: it must end, not hang.
+// What happens to a job that loses a rank while the others wait for it in a barrier: it must end,
+// not hang.
 //   lost_rank_program check    the last rank fails an ANYORDER_CHECK
 //   lost_rank_program stuck    the last rank never comes; the watch of the others ends the job
 

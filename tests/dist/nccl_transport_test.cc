@@ -1,4 +1,5 @@
-// The transport over a library of the test's own: what it moves, and what becomes of a job whose library, devices or peers fail.
+// The transport over a library of the test's own: what it moves, and what becomes of a job whose
+// library, devices or peers fail.
 
 #include "dist/nccl_transport.h"
 
@@ -151,8 +152,7 @@ TEST(NcclTransportTest, RanksThatShareADeviceAreNamed) {
                     absl::Span<const ReceiveBlock> receive) override {
       inner_.Exchange(send, receive);
     }
-    void DoReduceScatterAnyOrder(absl::Span<const float> mine,
-                                 absl::Span<const int64_t> offsets,
+    void DoReduceScatterAnyOrder(absl::Span<const float> mine, absl::Span<const int64_t> offsets,
                                  absl::Span<float> owned) override {
       inner_.ReduceScatterAnyOrder(mine, offsets, owned);
     }
@@ -192,9 +192,7 @@ std::string LastWords(const NcclFaults& faults, int* num_aborts) {
     const auto transport =
         MakeNcclTransport(
             MakeFakeNccl(wire, *backend, comm.rank() == 1 ? faults : NcclFaults(), num_aborts),
-            comm,
-            *backend,
-            options)
+            comm, *backend, options)
             .value();
     const DeviceArray<float> values(*backend, 100);
     for (int i = 0; i < 3; ++i)

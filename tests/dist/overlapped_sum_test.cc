@@ -1,4 +1,5 @@
-// The sum beside the backward pass: the same bits as without, however buckets are cut, however the leaf arrives, and whoever is late.
+// The sum beside the backward pass: the same bits as without, however buckets are cut, however the
+// leaf arrives, and whoever is late.
 
 #include "dist/overlapped_sum.h"
 
@@ -53,10 +54,8 @@ struct Case {
 };
 
 // The leaf's values come in pieces from its end, each reported some time after it was asked for.
-void WriteInPieces(GradientReducer& reducer,
-                   kernels::Backend& backend,
-                   const std::vector<float>& values,
-                   std::mt19937_64& random) {
+void WriteInPieces(GradientReducer& reducer, kernels::Backend& backend,
+                   const std::vector<float>& values, std::mt19937_64& random) {
   float* const buffer = reducer.LeafBuffer();
   for (int64_t end = kSize; end > 0;) {
     const int64_t begin = random() % 4 == 0 ? 0 : std::max<int64_t>(0, end - 1 - random() % 9000);
@@ -140,7 +139,8 @@ TEST(OverlappedSumTest, FastModeSumsTheSameLeaves) {
         for (int64_t i = 0; i < kSize; ++i)
           largest[i] += std::abs(values[i]);
       }
-      // The tree's sum is off by two roundings of what there is to add at most, any other order's by three.
+      // The tree's sum is off by two roundings of what there is to add at most, any other order's
+      // by three.
       for (int64_t i = 0; i < kSize; ++i)
         ASSERT_NEAR(sums[2][i], expected[i], 5.01 * 0x1p-24 * largest[i]) << i;
     }

@@ -26,8 +26,7 @@ ConstTensorView ViewOf(const std::vector<float>& values) {
 }
 
 // Runs body(optimizer, weights view) on one rank, for each backend.
-void WithOptimizer(const OptimizerConfig& config,
-                   const std::vector<DecaySegment>& segments,
+void WithOptimizer(const OptimizerConfig& config, const std::vector<DecaySegment>& segments,
                    const std::function<void(ShardedOptimizer&, TensorView)>& body) {
   testing::RunThreadRanks(1, [&](Communicator& comm) {
     for (const auto& backend : HostBackends()) {
@@ -41,10 +40,8 @@ void WithOptimizer(const OptimizerConfig& config,
   });
 }
 
-StepResult StepAndWait(ShardedOptimizer& optimizer,
-                       const std::vector<float>& gradient,
-                       const StepInfo& info,
-                       TensorView weights) {
+StepResult StepAndWait(ShardedOptimizer& optimizer, const std::vector<float>& gradient,
+                       const StepInfo& info, TensorView weights) {
   optimizer.Step(ViewOf(gradient), info, weights);
   return optimizer.AwaitOutcome();
 }
@@ -57,8 +54,8 @@ std::vector<float> RandomValues(int64_t size, uint64_t lane) {
   return values;
 }
 
-// Spec: without bias correction the first step is (1 - b1) / sqrt(1 - b2) = 3.1623 learning rates, with
-// it one. From zero weights, so that decay adds nothing.
+// Spec: without bias correction the first step is (1 - b1) / sqrt(1 - b2) = 3.1623 learning rates,
+// with it one. From zero weights, so that decay adds nothing.
 TEST(ShardedOptimizerTest, FirstStepHasTheKnownLength) {
   const int64_t size = 1000;
   const std::vector<float> gradient = RandomValues(size, 1);
@@ -72,7 +69,8 @@ TEST(ShardedOptimizerTest, FirstStepHasTheKnownLength) {
       EXPECT_EQ(result.clip_factor, 1.0);
       for (int64_t i = 0; i < size; ++i) {
         const double expected = -0.5 * length * (gradient[i] > 0 ? 1 : -1);
-        // epsilon shortens the step by epsilon / (sqrt(v) + epsilon); twenty roundings at most besides.
+        // epsilon shortens the step by epsilon / (sqrt(v) + epsilon); twenty roundings at most
+        // besides.
         const double root_v = std::sqrt(0.001) * std::abs(gradient[i]);
         const double bound = std::abs(expected) * (config.adam_epsilon / root_v + 20 * kEpsilon);
         EXPECT_NEAR(SpanOf(optimizer.master())[i], expected, bound) << i;
@@ -121,8 +119,8 @@ TEST(ShardedOptimizerTest, FollowsAdamWInDouble) {
               correct ? std::sqrt(1 - std::pow(0.999, t)) / (1 - std::pow(0.9, t)) : 1.0;
           const double decay = i >= 300 && i < 700 ? 0.0 : 0.1;
           const double adam = correction * m / (std::sqrt(v) + 1e-6);
-          // Roundings in fp32, constants included: g 2, its term in m 3 more, in v 2 * 2 + 4; the root
-          // halves v's. m's error is relative to its terms, since they may cancel.
+          // Roundings in fp32, constants included: g 2, its term in m 3 more, in v 2 * 2 + 4; the
+          // root halves v's. m's error is relative to its terms, since they may cancel.
           const double m_error = 6 * kEpsilon * (std::abs(0.9 * old_m[i]) + std::abs(0.1 * g));
           const double m_gain = correction / (std::sqrt(v) + 1e-6);
           EXPECT_NEAR(SpanOf(optimizer.first_moment())[i], m, m_error);
@@ -131,8 +129,7 @@ TEST(ShardedOptimizerTest, FollowsAdamWInDouble) {
                                       4 * kEpsilon * decay * std::abs(old_w[i]);
           const double w = old_w[i] - info.learning_rate * (adam + decay * old_w[i]);
           EXPECT_NEAR(
-              SpanOf(optimizer.master())[i],
-              w,
+              SpanOf(optimizer.master())[i], w,
               info.learning_rate * update_error + kEpsilon * (std::abs(w) + std::abs(old_w[i])));
         }
       }
@@ -180,7 +177,8 @@ TEST(ShardedOptimizerTest, ComputeWeightsAreTheRoundedMasterWeights) {
   });
 }
 
-// One bad element on one rank, or a bad scale on all, leaves every rank's state and weights as they were.
+// One bad element on one rank, or a bad scale on all, leaves every rank's state and weights as they
+// were.
 TEST(ShardedOptimizerTest, NonFiniteStepsAreSkippedEverywhere) {
   for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
     testing::RunThreadRanks(3, [bad](Communicator& comm) {
@@ -218,7 +216,8 @@ TEST(ShardedOptimizerTest, NonFiniteStepsAreSkippedEverywhere) {
   }
 }
 
-// Bias correction is by the number of updates in the moments, so that skipped steps change nothing after them.
+// Bias correction is by the number of updates in the moments, so that skipped steps change nothing
+// after them.
 TEST(ShardedOptimizerTest, SkippedStepsDoNotCountForBiasCorrection) {
   OptimizerConfig config;
   config.bias_correction = true;

@@ -29,20 +29,14 @@ TEST(StartGuardTest, AProgramStartedByHandIsFine) {
 }
 
 TEST(StartGuardTest, TheSizeThatWasPromisedIsFine) {
-  for (const char* variable : {"ANYORDER_WORLD_SIZE",
-                               "OMPI_COMM_WORLD_SIZE",
-                               "SLURM_STEP_NUM_TASKS",
-                               "SLURM_NTASKS",
-                               "PMI_SIZE"})
+  for (const char* variable : {"ANYORDER_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE",
+                               "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "PMI_SIZE"})
     EXPECT_TRUE(Start({{variable, "4"}}, 4).ok()) << variable;
 }
 
 TEST(StartGuardTest, SingletonsAreRefusedWithTheFix) {
-  for (const char* variable : {"ANYORDER_WORLD_SIZE",
-                               "OMPI_COMM_WORLD_SIZE",
-                               "SLURM_STEP_NUM_TASKS",
-                               "SLURM_NTASKS",
-                               "PMI_SIZE"}) {
+  for (const char* variable : {"ANYORDER_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE",
+                               "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "PMI_SIZE"}) {
     const absl::Status status = Start({{variable, "4"}}, 1);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << variable;
     const std::string message(status.message());
@@ -70,7 +64,8 @@ TEST(StartGuardTest, ANumberOfRanksThatIsNoneIsRefused) {
         << value;
 }
 
-// CTest runs each case in its own process, so MPI starts once: as a singleton that was promised peers.
+// CTest runs each case in its own process, so MPI starts once: as a singleton that was promised
+// peers.
 TEST(StartGuardTest, MpiRefusesToStartAlone) {
   setenv("ANYORDER_WORLD_SIZE", "4", 1);
   const auto environment = MpiEnvironment::Create(nullptr, nullptr);

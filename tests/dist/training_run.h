@@ -1,4 +1,5 @@
-// A small run of the real reducer and optimizer on made-up gradients, and the digest of where it ends.
+// A small run of the real reducer and optimizer on made-up gradients, and the digest of where it
+// ends.
 
 #pragma once
 
@@ -45,8 +46,7 @@ inline uint64_t Digest(absl::Span<const char> bytes, uint64_t digest = 0xcbf29ce
 }
 
 // All ranks' ranges of a sharded array put together.
-inline std::vector<float> GatherState(Communicator& comm,
-                                      const Partition& partition,
+inline std::vector<float> GatherState(Communicator& comm, const Partition& partition,
                                       absl::Span<const float> mine) {
   std::vector<float> all(partition.num_elements());
   std::copy(mine.begin(), mine.end(), all.begin() + partition.OwnedBy(comm.rank()).begin);
@@ -92,12 +92,10 @@ class DeviceArray {
   int64_t size_;
 };
 
-// The gradient of a leaf: random, plus a pull by the current weights, so that one wrong bit anywhere in a
-// step changes all later ones.
+// The gradient of a leaf: random, plus a pull by the current weights, so that one wrong bit
+// anywhere in a step changes all later ones.
 template <typename Weight>
-void WriteLeafGradient(int64_t step,
-                       int64_t leaf,
-                       absl::Span<const Weight> weights,
+void WriteLeafGradient(int64_t step, int64_t leaf, absl::Span<const Weight> weights,
                        absl::Span<float> gradient) {
   RandomStream random(11, RandomPurpose::kInit, step, leaf);
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -122,10 +120,10 @@ inline std::unique_ptr<ShardedOptimizer> StartOptimizer(Communicator& comm,
   return optimizer;
 }
 
-// Digest of master weights, moments and compute weights after kRunSteps steps; the same on every rank.
+// Digest of master weights, moments and compute weights after kRunSteps steps; the same on every
+// rank.
 template <typename Weight>
-uint64_t RunDigest(Communicator& comm,
-                   kernels::Backend& backend,
+uint64_t RunDigest(Communicator& comm, kernels::Backend& backend,
                    DeviceTransport* transport = nullptr) {
   OptimizerConfig config;
   config.bias_correction = true;

@@ -50,7 +50,8 @@ def main():
     faults = history.History(elastic, alone, TOTAL).check()
     assert not faults, "\n".join(faults)
     assert digest(programs, elastic) == digest(programs, alone), "another final state"
-    # (step, lane, digest of what it read), computed without either run; the steps' sums are what both runs wrote down.
+    # (step, lane, digest of what it read), computed without either run; the steps' sums are what
+    # both runs wrote down.
     planned = subprocess.run([programs.bin / "faults.sample_list", elastic / "config.toml", str(TOTAL)], stdout=subprocess.PIPE, check=True, text=True)
     lines = [line.split() for line in planned.stdout.splitlines()]
     for run in (alone, elastic):

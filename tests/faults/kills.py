@@ -9,7 +9,8 @@ from watch import CheckpointWatch
 ALL = ("anyorder", "mpirun", "anyorder-train", "anyorder-ckptd")
 # What dies at once, and how often it is chosen.
 TARGETS = {"one trainer": 5, "all trainers": 4, "service": 4, "launcher": 3, "mpirun": 1, "everything": 4, "all trainers after STAGED": 3}
-# When: after some time (start-up, data, anything), at a step, in a phase of a save, in the last checkpoint, right after the kill before.
+# When: after some time (start-up, data, anything), at a step, in a phase of a save, in the last
+# checkpoint, right after the kill before.
 MOMENTS = {"time": 6, "step": 4, "save": 5, "last checkpoint": 2, "at once": 2}
 
 
@@ -108,7 +109,8 @@ class KilledRun:
         if planned.target in ("launcher", "everything"):
             self.launch.process.wait()
             if self.random.random() < 0.5:
-                # With everything dead, what is visible now is what a power switch would leave to the next start, and it must load.
+                # With everything dead, what is visible now is what a power switch would leave to
+                # the next start, and it must load.
                 await_gone(self.run, ("anyorder-train", "mpirun"))
             self.start()
         return True

@@ -1,5 +1,6 @@
-// What a run must have read, computed anew without the run: one line "step lane digest" for each lane of each step and one
-// "step all digest", the latter being `samples` of metrics.jsonl. Usage: sample_list CONFIG_TOML STEPS
+// What a run must have read, computed anew without the run: one line "step lane digest" for each
+// lane of each step and one "step all digest", the latter being `samples` of metrics.jsonl. Usage:
+// sample_list CONFIG_TOML STEPS
 
 #include <cstdint>
 #include <cstdio>
@@ -26,22 +27,18 @@ absl::Status Print(const std::string& config_path, int64_t steps) {
                             data::Dataset::Open(config.data.shards));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
                             MakeObjective(config.objective.name, config.model, config.sampling));
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Sampler> sampler,
-                            data::Sampler::Create(*dataset,
-                                                  config.sampling,
-                                                  objective->sample_kind(),
-                                                  static_cast<uint64_t>(config.train.seed),
-                                                  config.train.lanes));
+  ANYORDER_ASSIGN_OR_RETURN(
+      const std::unique_ptr<data::Sampler> sampler,
+      data::Sampler::Create(*dataset, config.sampling, objective->sample_kind(),
+                            static_cast<uint64_t>(config.train.seed), config.train.lanes));
   for (int64_t step = 0; step < steps; ++step) {
     data::StepDigest all;
     for (int64_t lane = 0; lane < config.train.lanes; ++lane) {
       ANYORDER_ASSIGN_OR_RETURN(const TextSample sample, sampler->Sample(lane, step));
       const uint64_t digest = data::SampleDigest(sample);
       all.Add(digest);
-      std::printf("%lld %lld %016llx\n",
-                  static_cast<long long>(step + 1),
-                  static_cast<long long>(lane),
-                  static_cast<unsigned long long>(digest));
+      std::printf("%lld %lld %016llx\n", static_cast<long long>(step + 1),
+                  static_cast<long long>(lane), static_cast<unsigned long long>(digest));
     }
     std::printf("%lld all %s\n", static_cast<long long>(step + 1), all.Hex().c_str());
   }

@@ -24,8 +24,7 @@ inline ckpt::Vote SmallVote() {
     std::vector<uint8_t> file(plan->layout.file_bytes);
     ckpt::VotedFile voted;
     voted.rank = rank;
-    voted.record = {ckpt::RankFileName(rank, 2),
-                    plan->layout.file_bytes,
+    voted.record = {ckpt::RankFileName(rank, 2), plan->layout.file_bytes,
                     ckpt::CopyRankFile(*plan, ranges, file.data())};
     voted.pieces = plan->pieces;
     for (size_t i = 0; i < voted.pieces.size(); ++i)

@@ -1,5 +1,6 @@
-// examples.bin: as damage leaves it, and as a stranger can write it, with a dataset.json whose length and digest fit. The input's
-// first byte says which task and how many classes and parts dataset.json tells of.
+// examples.bin: as damage leaves it, and as a stranger can write it, with a dataset.json whose
+// length and digest fit. The input's first byte says which task and how many classes and parts
+// dataset.json tells of.
 
 #include "core/base/check.h"
 #include "data/dataset/dataset.h"

@@ -1,4 +1,5 @@
-// What a fuzz target consists of. Each NAME_fuzzer.cc defines both functions; libFuzzer or replay_main.cc calls them.
+// What a fuzz target consists of. Each NAME_fuzzer.cc defines both functions; libFuzzer or
+// replay_main.cc calls them.
 
 #pragma once
 
@@ -9,7 +10,8 @@
 
 #include "absl/strings/string_view.h"
 
-// Parses `input` and uses what was taken. Aborts where the parser broke a promise; a crash is a finding.
+// Parses `input` and uses what was taken. Aborts where the parser broke a promise; a crash is a
+// finding.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size);
 
 namespace anyorder::fuzz {

@@ -1,4 +1,5 @@
-// Messages between trainers and the checkpoint service: bodies, and frames as they come from the socket.
+// Messages between trainers and the checkpoint service: bodies, and frames as they come from the
+// socket.
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -28,7 +29,8 @@ std::string Frame(absl::string_view body) {
   return frame;
 }
 
-// Receives `sent` as the service would, to its end or the first error; returns the number of messages.
+// Receives `sent` as the service would, to its end or the first error; returns the number of
+// messages.
 int Receive(absl::string_view sent) {
   std::array<int, 2> ends{};
   ANYORDER_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
@@ -62,7 +64,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
   }
   if (size > fuzz::kMaxSent) return 0;
   fuzz::Receive(text);
-  // A sound frame passes if and only if its body does; a Register needs a descriptor, too, and has none here.
+  // A sound frame passes if and only if its body does; a Register needs a descriptor, too, and has
+  // none here.
   const bool is_whole = message.ok() && message->type != ckpt::MessageType::kRegister;
   ANYORDER_CHECK(fuzz::Receive(fuzz::Frame(text)) == (is_whole ? 1 : 0));
   return 0;

@@ -1,9 +1,11 @@
-// Runs one fuzz target without libFuzzer: its seeds, its regression inputs, and seeded mutants of both.
+// Runs one fuzz target without libFuzzer: its seeds, its regression inputs, and seeded mutants of
+// both.
 //
 //   NAME_replay REGRESSIONS-FOLDER MUTANTS     plain replay; CTest runs this
 //   NAME_replay --write-seeds FOLDER           the seeds as files, for libFuzzer
 //
-// A folder that does not exist is empty. An input that crashes is kept in the working folder and its path printed.
+// A folder that does not exist is empty. An input that crashes is kept in the working folder and
+// its path printed.
 
 #include <unistd.h>
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Runs the fuzz targets under libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer.
 #
-# Usage: tests/fuzz/run.sh [--seconds N] [TARGET...]     e.g. tests/fuzz/run.sh --seconds 600 shard manifest
-# N seconds each, 10 unless told; all targets unless named. Corpora grow in build-fuzz/corpus/TARGET from run to run.
-# Needs clang++ with compiler-rt (ANYORDER_FUZZ_CXX, ANYORDER_FUZZ_CC name others). Build folder: build-fuzz/
-# (ANYORDER_FUZZ_BUILD_DIR overrides).
-# Exit status: 0 nothing found; 1 a target crashed, hung or took too much memory: its input is kept and named;
-# 64 wrong usage; 69 no clang; 70 the build failed.
+# Usage: tests/fuzz/run.sh [--seconds N] [TARGET...] e.g. tests/fuzz/run.sh --seconds 600 shard
+# manifest N seconds each, 10 unless told; all targets unless named. Corpora grow in
+# build-fuzz/corpus/TARGET from run to run. Needs clang++ with compiler-rt (ANYORDER_FUZZ_CXX,
+# ANYORDER_FUZZ_CC name others). Build folder: build-fuzz/ (ANYORDER_FUZZ_BUILD_DIR overrides).
+# Exit status: 0 nothing found; 1 a target crashed, hung or took too much memory: its input is kept
+# and named; 64 wrong usage; 69 no clang; 70 the build failed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${ANYORDER_FUZZ_BUILD_DIR:-$root/build-fuzz}

@@ -1,5 +1,5 @@
-// Sealed JSON files (ckpt/json_values.h) without and with the line of their checksum: mutants of the text before it are
-// sealed again, because otherwise only the checksum would be tested.
+// Sealed JSON files (ckpt/json_values.h) without and with the line of their checksum: mutants of
+// the text before it are sealed again, because otherwise only the checksum would be tested.
 
 #pragma once
 

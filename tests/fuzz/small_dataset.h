@@ -1,4 +1,5 @@
-// A directory with a valid dataset of 200 tokens in two shards, for targets that spoil one of its files.
+// A directory with a valid dataset of 200 tokens in two shards, for targets that spoil one of its
+// files.
 
 #pragma once
 
@@ -32,8 +33,8 @@ class SmallDataset {
     return data::ReadFile(scratch_.path() + "/" + name);
   }
 
-  // Uses the dataset with `bytes` in place of its first shard or its lanes: as damage leaves it, and then as a stranger can make
-  // it, with a dataset.json whose length and digests fit.
+  // Uses the dataset with `bytes` in place of its first shard or its lanes: as damage leaves it,
+  // and then as a stranger can make it, with a dataset.json whose length and digests fit.
   void UseWith(const std::string& name, const std::string& bytes) const {
     data::DatasetIndex index = index_;
     data::DatasetFile& file = name == index.lanes.file ? index.lanes : index.shards[0];

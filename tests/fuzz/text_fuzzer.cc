@@ -1,4 +1,5 @@
-// Corpus text, .txt and .jsonl. The input's first byte chooses the options and how much a read returns.
+// Corpus text, .txt and .jsonl. The input's first byte chooses the options and how much a read
+// returns.
 
 #include <algorithm>
 
@@ -26,7 +27,8 @@ class PortionSource final : public data::ByteSource {
   const size_t portion_;
 };
 
-// What cleaning yields is valid UTF-8, not empty, and of bounded length: NFKD makes at most 11 times the bytes.
+// What cleaning yields is valid UTF-8, not empty, and of bounded length: NFKD makes at most 11
+// times the bytes.
 class CheckingSink final : public data::SentenceSink {
  public:
   absl::Status OnSentence(std::string_view sentence) override {

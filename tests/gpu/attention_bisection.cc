@@ -49,13 +49,9 @@ struct CheckedTensor {
 };
 
 template <typename Element>
-CheckedTensor Check(const char* name,
-                    Rows rows,
-                    const Places& places,
-                    const std::vector<Element>& found,
-                    const std::vector<Element>& again,
-                    const std::vector<double>& expected,
-                    const std::vector<double>& bound,
+CheckedTensor Check(const char* name, Rows rows, const Places& places,
+                    const std::vector<Element>& found, const std::vector<Element>& again,
+                    const std::vector<double>& expected, const std::vector<double>& bound,
                     double most_rms) {
   const AttentionShape& shape = places.shape();
   const bool is_statistic =
@@ -77,13 +73,15 @@ CheckedTensor Check(const char* name,
   return tensor;
 }
 
-// Of a problem, what is right and how far from it a result may be: each element, and all of it (a root mean square).
+// Of a problem, what is right and how far from it a result may be: each element, and all of it (a
+// root mean square).
 struct Exact {
   AttentionData<double, double> results;
   AttentionBounds bounds;
   AttentionBounds rms;
 
-  // fp32 has the bounds of the analysis, which are tight there; bf16 what rounding was measured to do.
+  // fp32 has the bounds of the analysis, which are tight there; bf16 what rounding was measured to
+  // do.
   template <typename T>
   Exact(const AttentionData<T, float>& data, bool backward)
       : results(kernels::testing::RunReference(kernels::testing::InDouble(data),
@@ -128,24 +126,12 @@ class SwitchRun {
       const std::vector<float> lse = data_.lse;
       RunForward();
       const char* const name = is_probabilities ? "probabilities" : "out";
-      tensors.push_back(Check(name,
-                              Rows::kQueries,
-                              places_,
-                              out,
-                              data_.out,
-                              exact.results.out,
-                              exact.bounds.out,
-                              exact.rms.out[0]));
+      tensors.push_back(Check(name, Rows::kQueries, places_, out, data_.out, exact.results.out,
+                              exact.bounds.out, exact.rms.out[0]));
       tensors.back().columns_are_keys = is_probabilities;
       if (is_probabilities) return;
-      tensors.push_back(Check("lse",
-                              Rows::kQueries,
-                              places_,
-                              lse,
-                              data_.lse,
-                              exact.results.lse,
-                              exact.bounds.lse,
-                              exact.rms.lse[0]));
+      tensors.push_back(Check("lse", Rows::kQueries, places_, lse, data_.lse, exact.results.lse,
+                              exact.bounds.lse, exact.rms.lse[0]));
     };
     run(false);
     MakeValuesUnitVectors();
@@ -160,14 +146,8 @@ class SwitchRun {
     RunBackward(exact.results);
     std::vector<CheckedTensor> tensors;
     const auto add = [&](const char* name, Rows rows, auto result, auto right, auto bound) {
-      tensors.push_back(Check(name,
-                              rows,
-                              places_,
-                              first.*result,
-                              data_.*result,
-                              exact.results.*right,
-                              exact.bounds.*bound,
-                              (exact.rms.*bound)[0]));
+      tensors.push_back(Check(name, rows, places_, first.*result, data_.*result,
+                              exact.results.*right, exact.bounds.*bound, (exact.rms.*bound)[0]));
     };
     using Data = AttentionData<T, float>;
     using Right = AttentionData<double, double>;
@@ -180,12 +160,10 @@ class SwitchRun {
       add(name, Rows::kNone, result, right, bound);
     };
     parameter("dcontent_bias", &Data::dcontent_bias, &Right::dcontent_bias, &Bound::dcontent_bias);
-    parameter(
-        "dposition_bias", &Data::dposition_bias, &Right::dposition_bias, &Bound::dposition_bias);
+    parameter("dposition_bias", &Data::dposition_bias, &Right::dposition_bias,
+              &Bound::dposition_bias);
     parameter("dsegment_bias", &Data::dsegment_bias, &Right::dsegment_bias, &Bound::dsegment_bias);
-    parameter("dsegment_embedding",
-              &Data::dsegment_embedding,
-              &Right::dsegment_embedding,
+    parameter("dsegment_embedding", &Data::dsegment_embedding, &Right::dsegment_embedding,
               &Bound::dsegment_embedding);
     return tensors;
   }
@@ -199,9 +177,8 @@ class SwitchRun {
     data_.Poison(device_.AttentionBackwardWorkspaceBytes(data_.shape, DTypeOf<T>::kValue));
     const auto round = [](const std::vector<double>& from, auto* to) {
       using Element = std::decay_t<decltype((*to)[0])>;
-      std::transform(from.begin(), from.end(), to->begin(), [](double x) {
-        return static_cast<Element>(static_cast<float>(x));
-      });
+      std::transform(from.begin(), from.end(), to->begin(),
+                     [](double x) { return static_cast<Element>(static_cast<float>(x)); });
     };
     round(exact.out, &data_.out);
     round(exact.lse, &data_.lse);
@@ -234,26 +211,17 @@ double TimesBound(const CheckedElement& element) {
 }
 
 std::string WorstOf(const CheckedTensor& tensor) {
-  const CheckedElement& worst = *std::max_element(
-      tensor.elements.begin(), tensor.elements.end(), [](const auto& a, const auto& b) {
-        return TimesBound(a) < TimesBound(b);
-      });
+  const CheckedElement& worst =
+      *std::max_element(tensor.elements.begin(), tensor.elements.end(),
+                        [](const auto& a, const auto& b) { return TimesBound(a) < TimesBound(b); });
   const std::string key = tensor.columns_are_keys      ? absl::StrCat(worst.column)
                           : tensor.rows == Rows::kKeys ? absl::StrCat(worst.row_of_tile)
                                                        : "null";
   return absl::StrFormat(
       "{\"row_mod_8\": %d, \"warp\": %d, \"key_mod_64\": %s, \"tile\": %d, \"lane\": %d, \"head\": "
       "%d, \"column\": %d, \"expected\": %s, \"found\": %s, \"times_bound\": %s}",
-      worst.row_of_tile % 8,
-      worst.warp,
-      key,
-      worst.tile,
-      worst.lane,
-      worst.head,
-      worst.column,
-      Number(worst.expected),
-      Number(worst.found),
-      Number(TimesBound(worst)));
+      worst.row_of_tile % 8, worst.warp, key, worst.tile, worst.lane, worst.head, worst.column,
+      Number(worst.expected), Number(worst.found), Number(TimesBound(worst)));
 }
 
 TensorReport ReportOf(const std::string& name, const CheckedTensor& tensor) {
@@ -265,13 +233,8 @@ TensorReport ReportOf(const std::string& name, const CheckedTensor& tensor) {
       "{\"bisect\": \"%s\", \"tensor\": \"%s\", \"relative_l2\": %s, \"bound\": %s, \"passed\": "
       "%s, "
       "\"worst\": %s, \"pattern\": \"%s\"}",
-      name,
-      tensor.name,
-      Number(tensor.DifferenceRms() / norm),
-      Number(tensor.most_rms / norm),
-      report.passed ? "true" : "false",
-      WorstOf(tensor),
-      report.pattern);
+      name, tensor.name, Number(tensor.DifferenceRms() / norm), Number(tensor.most_rms / norm),
+      report.passed ? "true" : "false", WorstOf(tensor), report.pattern);
   return report;
 }
 

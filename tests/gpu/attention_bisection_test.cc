@@ -1,5 +1,5 @@
-// Mistakes of each kind, and which switch and pattern they are blamed on. Some are planted in the ring kernels, on the emulation, others in
-// what the reference returns.
+// Mistakes of each kind, and which switch and pattern they are blamed on. Some are planted in the
+// ring kernels, on the emulation, others in what the reference returns.
 
 #include "tests/gpu/attention_bisection.h"
 

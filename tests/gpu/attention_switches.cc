@@ -32,9 +32,8 @@ constexpr int32_t kMemoryLength = 40;
 AttentionCase PlainCase(Level level) {
   const int32_t length = level >= kSeveralTiles ? kLength : 64;
   AttentionCase c = kernels::testing::OneStreamCase(
-      "", level >= kMemory ? kMemoryLength : 0, length, [level](int32_t i) {
-        return level >= kMixedVisibility ? i : 0;
-      });
+      "", level >= kMemory ? kMemoryLength : 0, length,
+      [level](int32_t i) { return level >= kMixedVisibility ? i : 0; });
   for (size_t lane = 0; lane < c.keys.size(); ++lane) {
     const size_t memory = c.keys[lane].pos.size() - static_cast<size_t>(length);
     for (int32_t i = 0; i < length; ++i) {
@@ -53,11 +52,7 @@ AttentionCase PlainCase(Level level) {
 }
 
 // Four warps share the rows of a tile.
-void Place(int64_t lane,
-           int64_t row,
-           int64_t length,
-           int64_t first_tile,
-           int64_t tile_rows,
+void Place(int64_t lane, int64_t row, int64_t length, int64_t first_tile, int64_t tile_rows,
            CheckedElement* element) {
   element->lane = static_cast<int>(lane);
   element->tile = static_cast<int>(first_tile + row / tile_rows);
@@ -69,8 +64,7 @@ void Place(int64_t lane,
 }  // namespace
 
 std::string AttentionSwitch::name() const {
-  return absl::StrCat(is_ring ? "ring " : "general ",
-                      is_backward ? "backward, " : "forward, ",
+  return absl::StrCat(is_ring ? "ring " : "general ", is_backward ? "backward, " : "forward, ",
                       kLevelNames[static_cast<size_t>(level)]);
 }
 

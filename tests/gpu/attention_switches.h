@@ -37,7 +37,8 @@ struct AttentionSwitch {
 // General kernels forward and backward, then the ring kernels, each from the simplest on.
 std::vector<AttentionSwitch> AllSwitches();
 
-// The switch's problem; the ring kernels have all its rows if it is in bf16, but on kBf16's level none.
+// The switch's problem; the ring kernels have all its rows if it is in bf16, but on kBf16's level
+// none.
 kernels::testing::AttentionCase CaseOf(Level level);
 
 // What the rows of a tensor are.

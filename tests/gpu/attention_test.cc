@@ -1,6 +1,7 @@
-// Attention on a device against the reference in double, within bounds from error analysis: every objective's visibility, both precisions,
-// with and without dropout, as the device's backend chooses its kernels. The tests of SmallAttentionTest are for compute-sanitizer
-// and for the emulation.
+// Attention on a device against the reference in double, within bounds from error analysis: every
+// objective's visibility, both precisions, with and without dropout, as the device's backend
+// chooses its kernels. The tests of SmallAttentionTest are for compute-sanitizer and for the
+// emulation.
 
 #include <gtest/gtest.h>
 

@@ -17,8 +17,9 @@ namespace {
 
 using Elements = std::vector<CheckedElement>;
 
-// A class of elements is wrong if at least so many of it are, and right if at most so many: operands in the wrong places give a number
-// that is right by chance now and then, and the bounds of sums that cancel are wide.
+// A class of elements is wrong if at least so many of it are, and right if at most so many:
+// operands in the wrong places give a number that is right by chance now and then, and the bounds
+// of sums that cancel are wide.
 constexpr double kWrongShare = 0.5;
 constexpr double kRightShare = 0.05;
 // The fewest members that a class has on average if it is to tell a rule from a single event.
@@ -52,8 +53,8 @@ std::map<Key, Counts> CountBy(const Elements& elements,
 }
 
 int64_t CountWrong(const Elements& elements) {
-  return std::count_if(
-      elements.begin(), elements.end(), [](const auto& element) { return element.is_wrong(); });
+  return std::count_if(elements.begin(), elements.end(),
+                       [](const auto& element) { return element.is_wrong(); });
 }
 
 std::string Listed(const std::vector<std::string>& values) {
@@ -75,10 +76,8 @@ std::optional<std::string> Race(const Elements& elements) {
   std::vector<std::string> names;
   for (const int tile : tiles)
     names.push_back(absl::StrCat(tile));
-  return absl::StrFormat("race: differs between two runs (%d of %d elements, tiles %s)",
-                         count,
-                         elements.size(),
-                         Listed(names));
+  return absl::StrFormat("race: differs between two runs (%d of %d elements, tiles %s)", count,
+                         elements.size(), Listed(names));
 }
 
 // The factor that brings `expected` nearest to `found`; none where that explains nothing.
@@ -97,7 +96,8 @@ struct Factor {
   }
 };
 
-// Of a tensor that is all off by a factor some elements are small; but where few are wrong, bounds explain the others.
+// Of a tensor that is all off by a factor some elements are small; but where few are wrong, bounds
+// explain the others.
 std::optional<std::string> Scale(const Elements& elements) {
   if (Counts{CountWrong(elements), static_cast<int64_t>(elements.size())}.is_right())
     return std::nullopt;
@@ -111,9 +111,8 @@ std::optional<std::string> Scale(const Elements& elements) {
     of_rows[row_of(element)].Add(element);
   }
   const bool is_one = of_all.value() != 0 &&
-                      std::all_of(elements.begin(), elements.end(), [&](const auto& element) {
-                        return of_all.Explains(element);
-                      });
+                      std::all_of(elements.begin(), elements.end(),
+                                  [&](const auto& element) { return of_all.Explains(element); });
   if (is_one) return absl::StrFormat("scale: all are %.4g times what is expected", of_all.value());
   // One column a row would be explained by any factor.
   if (of_rows.size() * 8 > elements.size()) return std::nullopt;
@@ -132,16 +131,13 @@ std::optional<std::string> SeenButHidden(const Elements& elements) {
   });
   if (count == 0) return std::nullopt;
   return absl::StrFormat(
-      "mask: %d elements are not 0 where nothing is to be seen; %d of %d are wrong",
-      count,
-      CountWrong(elements),
-      elements.size());
+      "mask: %d elements are not 0 where nothing is to be seen; %d of %d are wrong", count,
+      CountWrong(elements), elements.size());
 }
 
 // Whether each class is either wrong or right, there are both, and each tile has wrong elements.
 template <typename Key>
-std::optional<std::string> LayoutBy(const Elements& elements,
-                                    const std::string& what,
+std::optional<std::string> LayoutBy(const Elements& elements, const std::string& what,
                                     const std::function<Key(const CheckedElement&)>& key_of,
                                     const std::function<std::string(const Key&)>& name_of) {
   const std::map<Key, Counts> classes = CountBy<Key>(elements, key_of);
@@ -153,21 +149,21 @@ std::optional<std::string> LayoutBy(const Elements& elements,
     if (counts.is_wrong()) wrong.push_back(name_of(key));
   }
   if (wrong.empty() || wrong.size() == classes.size()) return std::nullopt;
-  return absl::StrFormat(
-      "layout: wrong where %s is %s; all tiles alike, the same in both runs", what, Listed(wrong));
+  return absl::StrFormat("layout: wrong where %s is %s; all tiles alike, the same in both runs",
+                         what, Listed(wrong));
 }
 
-// A tile that is right, though it has the rows that are wrong elsewhere, speaks against a layout. A tile that is not full may lack them.
+// A tile that is right, though it has the rows that are wrong elsewhere, speaks against a layout. A
+// tile that is not full may lack them.
 bool AllTilesAlike(const Elements& elements) {
   const std::function<std::tuple<int, int, int>(const CheckedElement&)> tile_of =
       [](const CheckedElement& e) { return std::tuple(e.lane, e.head, e.tile); };
   Elements full;
-  std::copy_if(elements.begin(), elements.end(), std::back_inserter(full), [](const auto& e) {
-    return !e.is_edge;
-  });
+  std::copy_if(elements.begin(), elements.end(), std::back_inserter(full),
+               [](const auto& e) { return !e.is_edge; });
   const auto tiles = CountBy<std::tuple<int, int, int>>(full.empty() ? elements : full, tile_of);
-  return std::all_of(
-      tiles.begin(), tiles.end(), [](const auto& tile) { return tile.second.wrong > 0; });
+  return std::all_of(tiles.begin(), tiles.end(),
+                     [](const auto& tile) { return tile.second.wrong > 0; });
 }
 
 std::optional<std::string> Layout(const Elements& elements) {
@@ -231,11 +227,8 @@ std::optional<std::string> Mask(const Elements& elements) {
   for (const auto& [row, counts] : rows) {
     if (!counts.is_wrong() && counts.wrong > 0) return std::nullopt;
     if (counts.is_wrong())
-      wrong.push_back(absl::StrFormat("%d of tile %d (lane %d, head %d)",
-                                      std::get<3>(row),
-                                      std::get<2>(row),
-                                      std::get<0>(row),
-                                      std::get<1>(row)));
+      wrong.push_back(absl::StrFormat("%d of tile %d (lane %d, head %d)", std::get<3>(row),
+                                      std::get<2>(row), std::get<0>(row), std::get<1>(row)));
   }
   if (wrong.size() == rows.size()) return std::nullopt;
   return absl::StrCat("mask: whole rows are wrong, all others right: ", Listed(wrong));
@@ -244,16 +237,13 @@ std::optional<std::string> Mask(const Elements& elements) {
 std::string Unclear(const Elements& elements) {
   const int64_t wrong = CountWrong(elements);
   const Counts counts{wrong, static_cast<int64_t>(elements.size())};
-  const int64_t not_numbers = std::count_if(
-      elements.begin(), elements.end(), [](const auto& e) { return std::isnan(e.found); });
-  const int64_t zeros = std::count_if(
-      elements.begin(), elements.end(), [](const auto& e) { return e.found == 0 && e.is_wrong(); });
+  const int64_t not_numbers = std::count_if(elements.begin(), elements.end(),
+                                            [](const auto& e) { return std::isnan(e.found); });
+  const int64_t zeros = std::count_if(elements.begin(), elements.end(),
+                                      [](const auto& e) { return e.found == 0 && e.is_wrong(); });
   return absl::StrFormat(
       "unclear: %d of %d elements are wrong, the same in both runs (%d not a number, %d zero), %s",
-      wrong,
-      counts.total,
-      not_numbers,
-      zeros,
+      wrong, counts.total, not_numbers, zeros,
       counts.is_wrong() ? "most of them in every tile: pointers, strides or a whole operand"
                         : "without a pattern by row, warp or column");
 }

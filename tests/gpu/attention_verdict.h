@@ -7,8 +7,8 @@
 
 namespace anyorder::testing {
 
-// One element of a result: where a kernel computed it, and what came out in two runs of the same call. `row` is a row of queries, a key slot
-// or a distance, whatever the tensor's rows are.
+// One element of a result: where a kernel computed it, and what came out in two runs of the same
+// call. `row` is a row of queries, a key slot or a distance, whatever the tensor's rows are.
 struct CheckedElement {
   int lane = 0;
   int head = 0;
@@ -34,8 +34,9 @@ inline constexpr char kAgrees[] = "agrees";
 //   race     elements differ between the two runs
 //   scale    all elements, or all of each row, are off by one factor
 //   mask     something where nothing is expected: hidden pairs are seen
-//   layout   wrong is a fixed function of row mod 8, warp, column or some of them, in all tiles alike
-//   mask     wrong are rows of mixed visibility, or of tiles that are not full, or whole rows, and all others are right
+//   layout wrong is a fixed function of row mod 8, warp, column or some of them, in all tiles alike
+//   mask wrong are rows of mixed visibility, or of tiles that are not full, or whole rows, and all
+//   others are right
 //   unclear  none of these
 std::string PatternOf(const std::vector<CheckedElement>& elements);
 

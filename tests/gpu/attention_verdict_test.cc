@@ -18,7 +18,8 @@ using ::testing::StartsWith;
 
 using Elements = std::vector<CheckedElement>;
 
-// Two lanes, two heads, a full tile of 64 rows and one of 22, 16 columns; rows see more keys the later they come, the last sees all.
+// Two lanes, two heads, a full tile of 64 rows and one of 22, 16 columns; rows see more keys the
+// later they come, the last sees all.
 class PatternTest : public ::testing::Test {
  protected:
   PatternTest() : random_(1, RandomPurpose::kInit, 0, 0) {

@@ -9,8 +9,7 @@ namespace anyorder::kernels {
 namespace {
 
 INSTANTIATE_TEST_SUITE_P(
-    Device,
-    BackendTest,
+    Device, BackendTest,
     ::testing::Values(BackendCase{"F32", DType::kFloat32, anyorder::testing::OpenDevice},
                       BackendCase{"BF16", DType::kBFloat16, anyorder::testing::OpenDevice}),
     [](const auto& info) { return info.param.name; });

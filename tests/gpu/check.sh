@@ -1,21 +1,29 @@
 #!/usr/bin/env bash
-# Everything that only a GPU can show, in four calls of at most ten minutes each (README.md says in which order). Nothing is installed and
-# no setting of the machine is changed.
+# Everything that only a GPU can show, in four calls of at most ten minutes each (README.md says in
+# which order). Nothing is installed and no setting of the machine is changed.
 #
-# Usage: check.sh [smoke|speed|depth|peers|all] [options]    a part, or all of them one after another (default)
-#        check.sh rerun NAME... [options]                    these checks again, as after a mend, with the diagnosis of failures
-#        check.sh prepare [options]                          on any machine: trains on the CPU what `peers` compares the GPU's losses with
+# Usage: check.sh [smoke|speed|depth|peers|all] [options] a part, or all of them one after another
+# (default)
+#        check.sh rerun NAME... [options] these checks again, as after a mend, with the diagnosis of
+#        failures
+#        check.sh prepare [options] on any machine: trains on the CPU what `peers` compares the
+#        GPU's losses with
 #   --bundle DIR       an unpacked bundle (default: the one that this script lies in)
 #   --build DIR        a build folder of this source (default: build)
-#   --out DIR          report.md and report.tgz (report.jsonl and logs), replaced if there (default: gpu-report/PART)
-#   --cpu-curves FILE  what `prepare` writes and `peers` reads (default: cpu_curves.json in the folder of the bundle or build)
-#   --seconds N        ends the call after N seconds, instead of 240 (smoke), 420 (speed), 480 (depth), 540 (peers, rerun) or their sum (all)
+#   --out DIR report.md and report.tgz (report.jsonl and logs), replaced if there (default:
+#   gpu-report/PART)
+#   --cpu-curves FILE what `prepare` writes and `peers` reads (default: cpu_curves.json in the
+#   folder of the bundle or build)
+#   --seconds N ends the call after N seconds, instead of 240 (smoke), 420 (speed), 480 (depth), 540
+#   (peers, rerun) or their sum (all)
 #
-# A check that does not end within its limit, or for which no time is left, is reported as cut off. Needs bash, coreutils, setsid and
-# Python 3; compute-sanitizer, cuda-gdb, ncu and a torch with CUDA are used where they are.
-# Exit status: 0 all passed; 1 a check failed; 2 none failed, but some were cut off; 77 no GPU, or a driver that is too old for this
-# build: what needs none passed, the rest was not run; 64 bad command line; 74 no Python 3, a glibc that is too old for the bundle, or the
-# report could not be written.
+# A check that does not end within its limit, or for which no time is left, is reported as cut off.
+# Needs bash, coreutils, setsid and Python 3; compute-sanitizer, cuda-gdb, ncu and a torch with CUDA
+# are used where they are.
+# Exit status: 0 all passed; 1 a check failed; 2 none failed, but some were cut off; 77 no GPU, or a
+# driver that is too old for this build: what needs none passed, the rest was not run; 64 bad
+# command line; 74 no Python 3, a glibc that is too old for the bundle, or the report could not be
+# written.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -123,8 +131,9 @@ look_at_machine() {
   [ -z "$old_driver" ] || echo "$old_driver: what needs a GPU is not run"
 }
 
-# The programs find CUDA's libraries where the toolkit is; pip's copies (NCCL, above all) serve where it has none.
-# Other people's programs get the environment as it was given: theirs may bring libraries of other versions.
+# The programs find CUDA's libraries where the toolkit is; pip's copies (NCCL, above all) serve
+# where it has none. Other people's programs get the environment as it was given: theirs may bring
+# libraries of other versions.
 set_library_path() {
   given=(env -u LD_LIBRARY_PATH ${LD_LIBRARY_PATH:+"LD_LIBRARY_PATH=$LD_LIBRARY_PATH"})
   local packages

@@ -131,7 +131,8 @@ def judge(outcome, seconds, words, log, environment):
     if outcome == "no-time":
         return CUT_OFF, words
     if outcome == "no-program":
-        # A build with CUDA on a machine with a GPU that lacks a check has a fault; one without CUDA cannot have it.
+        # A build with CUDA on a machine with a GPU that lacks a check has a fault; one without CUDA
+        # cannot have it.
         return (SKIPPED, f"{words}, which has no CUDA backend") if environment.get("cuda_backend") == "no" else (FAILED, words)
     status = int(outcome)
     if status in TIMED_OUT and seconds >= int(words):

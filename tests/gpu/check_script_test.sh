@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# check.sh from end to end on a pretended device: on a machine without a GPU this is what tells that all of it works. The pretended programs
-# (pretended_device.sh) crash, hang, compute wrong bits and leave processes behind as FAULTS asks.
+# check.sh from end to end on a pretended device: on a machine without a GPU this is what tells that
+# all of it works. The pretended programs (pretended_device.sh) crash, hang, compute wrong bits and
+# leave processes behind as FAULTS asks.
 #
 # Usage: check_script_test.sh WORK_DIR SOURCE_DIR
 set -eu
@@ -82,7 +83,8 @@ logged memcheck_SmallAttentionTest.log | grep -q -- '--kernel-name kernel_substr
 ! logged initcheck_SmallAttentionTest.log | grep -q -- '--kernel-name' || fail "initcheck is limited to our kernels"
 expect_little_left
 
-# Crashes, wrong bits, a hang, a device that needs one process to recover, and one that leaves a process behind.
+# Crashes, wrong bits, a hang, a device that needs one process to recover, and one that leaves a
+# process behind.
 FAULTS="Queue=leaves Copy=segv Flat=inherits Gemm=wrong RingForward=abort Graph=hang" check 1 smoke --seconds 60
 order=$(sed -n 's/^| smoke | smoke_\(\w*\) |.*/\1/p' "$out/report.md" | xargs)
 [ "$order" = "Queue Copy Flat Gemm RingForward Graph" ] || fail "after crashes the order is $order"
@@ -96,7 +98,8 @@ said "FAILED smoke_RingForward: exit status 134 (signal 6): CUDA error 700 (an i
 reported '| smoke | smoke_Graph | cut off |'
 reported 'after 1 s: at the third of nine'
 said 'DID NOT END smoke_Graph: cut off right after smoke_RingForward crashed'
-# The first two failures that stay get all steps; the bisection goes on behind the switch that crashes.
+# The first two failures that stay get all steps; the bisection goes on behind the switch that
+# crashes.
 reported '| smoke_Copy | blocking |'
 reported '| smoke_Copy | cuda_gdb |'
 reported '| CUDA Exception: Warp Illegal Address; [Current focus set to CUDA kernel 0'
@@ -121,13 +124,15 @@ FAULTS="production=hang" check 2 rerun production_attention --seconds 7
 [ $((SECONDS - begun)) -le 10 ] || fail "a call of 7 s took $((SECONDS - begun))"
 reported '| depth | production_attention | cut off |'
 
-# What SIGTERM does not end is killed, and what it has started, whatever session that made for itself.
+# What SIGTERM does not end is killed, and what it has started, whatever session that made for
+# itself.
 FAULTS="Graph=stubborn" check 2 rerun smoke_Graph --seconds 8
 said 'Leftover process of smoke_Graph, killed:'
 ! alive "$PRETENDED/hangs" || fail "a stubborn process was left running"
 ! logged smoke_Graph.log | grep -q SIGKILL || fail "SIGKILL is said not to have ended what it ended"
 
-# Profilers that may not or cannot profile are said, and the rest goes on; a log that has run wild is shortened.
+# Profilers that may not or cannot profile are said, and the rest goes on; a log that has run wild
+# is shortened.
 FAULTS="ncu=forbidden bench_rows=wild" check 0 speed
 reported '| speed | ncu_counters | skipped |'
 reported '| ncu may not read this machine'
@@ -163,7 +168,8 @@ check 74 rerun bench_ceilings
 tar -xzOf "$out/report.tgz" ./logs/bench_ceilings.log | grep -q step_large || fail "the logs are lost"
 mv "$work/report.py" "$here/report.py"
 
-# A driver that is older than the toolkit of the build: no failure, and what needs no GPU is still run.
+# A driver that is older than the toolkit of the build: no failure, and what needs no GPU is still
+# run.
 pretend $'gpus\t1\nchip\tPretended\nold_driver\tdriver of CUDA 12.4 too old for CUDA 13.0'
 check 77 depth
 reported '| depth | starts_without_driver | passed |'
@@ -197,7 +203,8 @@ reported '| depth | backend_suite | passed |'
 ! alive "$PRETENDED/hangs" || fail "the check under way was left running"
 export FAULTS=""
 
-# A test program that is missing from a build with CUDA is a failure, from one without it is none; so is one without the cases.
+# A test program that is missing from a build with CUDA is a failure, from one without it is none;
+# so is one without the cases.
 FAULTS="list=empty" check 1 smoke
 said 'FAILED smoke_cases: exit status 1: gpu.device_test has no SmokeTest'
 mv "$bin/gpu.device_test" "$work/gpu.device_test"

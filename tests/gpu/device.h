@@ -1,5 +1,5 @@
-// The device of a test program of this folder: a GPU (device_gpu.cc), or the emulation, on which the small cases rehearse in every build
-// (device_emulated.cc).
+// The device of a test program of this folder: a GPU (device_gpu.cc), or the emulation, on which
+// the small cases rehearse in every build (device_emulated.cc).
 
 #pragma once
 

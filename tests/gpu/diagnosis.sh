@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# Part of check.sh: what is found out about failed checks with the time that a part has left. The first failures get everything, later
-# ones less, and all together end with the part.
+# Part of check.sh: what is found out about failed checks with the time that a part has left. The
+# first failures get everything, later ones less, and all together end with the part.
 
 first_failures=2     # get every step
 middle_failures=4    # up to here: with a core dump, without memcheck; the others run once more with blocking launches
@@ -15,9 +15,10 @@ find_tool() {
     find /opt/nvidia/nsight-compute -maxdepth 2 -name "$1" -perm -u+x 2>/dev/null | sort -V | tail -n 1
 }
 
-# set_sanitizer TOOL: the array `sanitizer` is its command, empty without one. Only kernels of ours are checked, since cuBLASLt's take
-# minutes; except by initcheck, which must see who writes. Errors of the API are left out: libraries ask for what may not be there, and the
-# product checks its own calls.
+# set_sanitizer TOOL: the array `sanitizer` is its command, empty without one. Only kernels of ours
+# are checked, since cuBLASLt's take minutes; except by initcheck, which must see who writes. Errors
+# of the API are left out: libraries ask for what may not be there, and the product checks its own
+# calls.
 set_sanitizer() {
   sanitizer=()
   if [ ${#kernel_filter[@]} -eq 0 ]; then
@@ -58,7 +59,8 @@ read_core_dump() {
   rm -rf "$work/cores"
 }
 
-# Attention with one part after another switched on. After a crash or a hang it goes on behind the switch that ended it.
+# Attention with one part after another switched on. After a crash or a hang it goes on behind the
+# switch that ended it.
 bisect_attention() {
   local from=0 status=0 left begun=$SECONDS begin
   [ -z "$is_bisected" ] || return 0

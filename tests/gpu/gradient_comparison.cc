@@ -21,9 +21,7 @@ struct Squares {
   double difference = 0;
   double norm = 0;
 
-  void Add(const std::vector<double>& value,
-           const std::vector<double>& base,
-           int64_t begin,
+  void Add(const std::vector<double>& value, const std::vector<double>& base, int64_t begin,
            int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       difference += (value[i] - base[i]) * (value[i] - base[i]);
@@ -40,8 +38,7 @@ struct Deviations {
   Squares losses, memory;
   std::vector<Squares> tensors;
 
-  void Add(const ModelRunner::Result& result,
-           const ModelRunner::Result& base,
+  void Add(const ModelRunner::Result& result, const ModelRunner::Result& base,
            const ParameterLayout& layout) {
     const auto wide = [](const std::vector<float>& x) {
       return std::vector<double>(x.begin(), x.end());
@@ -65,7 +62,8 @@ ModelConfig Model(const ComparedNetwork& network, DType dtype) {
   model.ffn_dim = network.ffn_dim;
   model.mem_len = network.mem_len;
   model.dropout = model.attention_dropout = 0.1;
-  // About 1 / sqrt(model_dim): with smaller weights attention is uniform, and its gradients are lost in everybody's rounding.
+  // About 1 / sqrt(model_dim): with smaller weights attention is uniform, and its gradients are
+  // lost in everybody's rounding.
   model.init_range = 0.06;
   model.dtype = dtype == DType::kBFloat16 ? ComputeType::kBFloat16 : ComputeType::kFloat32;
   return model;
@@ -73,10 +71,8 @@ ModelConfig Model(const ComparedNetwork& network, DType dtype) {
 
 }  // namespace
 
-std::vector<TensorDeviation> CompareWithCpu(kernels::Backend& device,
-                                            DType dtype,
-                                            const ComparedNetwork& network,
-                                            uint64_t seed) {
+std::vector<TensorDeviation> CompareWithCpu(kernels::Backend& device, DType dtype,
+                                            const ComparedNetwork& network, uint64_t seed) {
   SamplingConfig sampling;
   sampling.seq_len = network.seq_len;
   sampling.reuse_len = sampling.perm_size = network.seq_len / 2;
@@ -89,8 +85,8 @@ std::vector<TensorDeviation> CompareWithCpu(kernels::Backend& device,
     lanes.push_back(lane);
     backward.push_back(lane % 2 == 1);
   }
-  const Batch batch = RandomBatch(
-      *objective, sampling, network.vocab_size, lanes, backward, static_cast<int64_t>(seed));
+  const Batch batch = RandomBatch(*objective, sampling, network.vocab_size, lanes, backward,
+                                  static_cast<int64_t>(seed));
 
   absl::StatusOr<std::unique_ptr<kernels::Backend>> cpu =
       kernels::MakeCpuBackend({.num_threads = 2});
@@ -99,7 +95,8 @@ std::vector<TensorDeviation> CompareWithCpu(kernels::Backend& device,
     return ModelRunner(Model(network, type), network.vocab_size, batch.shape, backend);
   };
   ModelRunner exact = runner(**cpu, DType::kFloat32);
-  // A CPU without instructions for bf16 leaves it to the reference, which stores the same and takes longer.
+  // A CPU without instructions for bf16 leaves it to the reference, which stores the same and takes
+  // longer.
   const std::unique_ptr<kernels::Backend> reference = kernels::MakeReferenceBackend();
   ModelRunner rounded =
       runner((*cpu)->Supports(DType::kBFloat16) ? **cpu : *reference, DType::kBFloat16);
@@ -131,17 +128,12 @@ std::vector<TensorDeviation> CompareWithCpu(kernels::Backend& device,
   return deviations;
 }
 
-void ExpectAgreesWithCpu(kernels::Backend& device,
-                         DType dtype,
-                         const ComparedNetwork& network,
+void ExpectAgreesWithCpu(kernels::Backend& device, DType dtype, const ComparedNetwork& network,
                          uint64_t seed) {
   for (const TensorDeviation& tensor : CompareWithCpu(device, dtype, network, seed)) {
     std::printf("{\"tensor\": \"%s, %s, seed %d\", \"relative_l2\": %.3g, \"bound\": %.3g}\n",
-                tensor.name.c_str(),
-                std::string(Name(dtype)).c_str(),
-                static_cast<int>(seed),
-                tensor.relative_l2,
-                tensor.bound);
+                tensor.name.c_str(), std::string(Name(dtype)).c_str(), static_cast<int>(seed),
+                tensor.relative_l2, tensor.bound);
     EXPECT_TRUE(tensor.passed()) << tensor.name << ": " << tensor.relative_l2 << " is beyond "
                                  << tensor.bound;
   }

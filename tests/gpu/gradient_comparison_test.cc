@@ -1,4 +1,5 @@
-// The comparison of gradients must pass what only rounds and notice what is wrong: here with the CPU as the device.
+// The comparison of gradients must pass what only rounds and notice what is wrong: here with the
+// CPU as the device.
 
 #include "tests/gpu/gradient_comparison.h"
 

@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 GOALS = Path(__file__).resolve().parent / "goals.json"
-# Our names of the counters. Hardware counters all, of few groups, so that a kernel is run again only a few times.
+# Our names of the counters. Hardware counters all, of few groups, so that a kernel is run again
+# only a few times.
 COUNTERS = {
     "ns": "gpu__time_duration.sum",
     "issue_active": "smsp__issue_active.avg.pct_of_peak_sustained_active",

@@ -1,5 +1,5 @@
-// The whole model on a device: every tensor's gradient compared with the CPU's, as JSON lines for the report. The tests of SmallModelTest are for
-// compute-sanitizer and for the emulation.
+// The whole model on a device: every tensor's gradient compared with the CPU's, as JSON lines for
+// the report. The tests of SmallModelTest are for compute-sanitizer and for the emulation.
 
 #include <gtest/gtest.h>
 

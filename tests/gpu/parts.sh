@@ -22,8 +22,8 @@ sanitizer() {
   fi
 }
 
-# Everything once and small, in the order in which one thing needs another, a process each. Failures are diagnosed before memcheck, which
-# has what is left.
+# Everything once and small, in the order in which one thing needs another, a process each. Failures
+# are diagnosed before memcheck, which has what is left.
 smoke() {
   local case cases seconds
   mapfile -t cases < <(timeout 20 "$bin/gpu.device_test" --gtest_list_tests --gtest_filter='SmokeTest.*' 2>/dev/null </dev/null |
@@ -31,7 +31,8 @@ smoke() {
   [ ${#cases[@]} -gt 0 ] || check gpu smoke_cases 5 bash -c 'echo "gpu.device_test has no SmokeTest, or does not start"; exit 1'
   for case in ${cases[@]+"${cases[@]}"}; do
     seconds=$smoke_case_seconds
-    # The first process on a machine loads the driver's and CUDA's libraries from a cold disk, the first product hundreds of kernels.
+    # The first process on a machine loads the driver's and CUDA's libraries from a cold disk, the
+    # first product hundreds of kernels.
     case $case in Queue | Gemm) seconds=$((3 * seconds)) ;; esac
     device_test "smoke_$case" $seconds "SmokeTest.$case"
   done
@@ -40,7 +41,8 @@ smoke() {
   sanitizer memcheck SmallModelTest 60
 }
 
-# What decides first: steps and attention. Each in a process of its own, so that a crash costs one number.
+# What decides first: steps and attention. Each in a process of its own, so that a crash costs one
+# number.
 speed() {
   local batch
   bench ceilings 30 --groups ceilings
@@ -72,8 +74,8 @@ depth() {
   after_failures
 }
 
-# torch.compile comes last: its compilers take minutes, and what is cut off then is missed least. It begins with the batch that fitted before,
-# since each that does not fit is compiled as well.
+# torch.compile comes last: its compilers take minutes, and what is cut off then is missed least. It
+# begins with the batch that fitted before, since each that does not fit is compiled as well.
 peers() {
   local batch peer=("${given[@]}" python3 "$root/tests/bench/peers/xlnet_gpu.py")
   training gpu loss_curve 120

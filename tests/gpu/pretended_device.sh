@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The programs and tools of check_script_test.sh, by the name that this is copied to. FAULTS has words NAME=FAULT.
+# The programs and tools of check_script_test.sh, by the name that this is copied to. FAULTS has
+# words NAME=FAULT.
 set -u
 tool=${0##*/} words="$*"
 fault_of() { local each; for each in $FAULTS; do [ "${each%%=*}" != "$1" ] || echo "${each#*=}"; done; }

@@ -1,5 +1,6 @@
-// Attention and products at the shapes of XLNet-Large's pretraining, where a CPU would take minutes: the ring kernels against the general ones, and
-// the same bits each time. The small suites run the same text on the emulation.
+// Attention and products at the shapes of XLNet-Large's pretraining, where a CPU would take
+// minutes: the ring kernels against the general ones, and the same bits each time. The small suites
+// run the same text on the emulation.
 
 #include <gtest/gtest.h>
 
@@ -27,8 +28,8 @@ constexpr XlnetSize kTiny{"tiny", 1, 128, 2, 128, 50, 144, 64, 24};
 constexpr double kDropout = 0.1;
 
 // Gradients of parameters: sums over everything, of a draw or two a head.
-constexpr const char* kParameters[] = {
-    "dcontent_bias", "dposition_bias", "dsegment_bias", "dsegment_embedding"};
+constexpr const char* kParameters[] = {"dcontent_bias", "dposition_bias", "dsegment_bias",
+                                       "dsegment_embedding"};
 
 struct NamedResult {
   const char* name;
@@ -53,10 +54,8 @@ std::vector<NamedResult> ResultsOf(const AttentionProblem& problem) {
   results.push_back({"dk", backward.dk, shape.batch_size});
   results.push_back({"dv", backward.dv, shape.batch_size});
   results.push_back({"drelative", backward.drelative, shape.num_tables});
-  const TensorView parameters[] = {backward.dcontent_bias,
-                                   backward.dposition_bias,
-                                   backward.dsegment_bias,
-                                   backward.dsegment_embedding};
+  const TensorView parameters[] = {backward.dcontent_bias, backward.dposition_bias,
+                                   backward.dsegment_bias, backward.dsegment_embedding};
   for (size_t i = 0; i < std::size(parameters); ++i)
     results.push_back({kParameters[i], parameters[i], 1});
   return results;
@@ -73,9 +72,8 @@ std::vector<float> Download(kernels::Backend& device, const TensorView& view) {
   std::vector<BFloat16> narrow(values.size());
   device.CopyToHost(view.raw(), narrow.data(), view.num_bytes(), {});
   device.Synchronize({});
-  std::transform(narrow.begin(), narrow.end(), values.begin(), [](BFloat16 x) {
-    return static_cast<float>(x);
-  });
+  std::transform(narrow.begin(), narrow.end(), values.begin(),
+                 [](BFloat16 x) { return static_cast<float>(x); });
   return values;
 }
 
@@ -113,17 +111,13 @@ void ExpectWithin(const NamedResult& what, const std::vector<Piece>& pieces, dou
   const double bound = factor * pieces[worst].plain();
   std::printf(
       "{\"tensor\": \"%s, ring against general\", \"relative_l2\": %.3g, \"bound\": %.3g}\n",
-      what.name,
-      found,
-      bound);
+      what.name, found, bound);
   EXPECT_LE(found, bound) << what.name << ": worst of " << pieces.size()
                           << " pieces (lanes or tables, then heads) is number " << worst;
 }
 
-void Compare(const NamedResult& what,
-             const std::vector<float>& found,
-             const std::vector<float>& right,
-             const std::vector<float>& dithered,
+void Compare(const NamedResult& what, const std::vector<float>& found,
+             const std::vector<float>& right, const std::vector<float>& dithered,
              const XlnetSize& size) {
   const bool is_parameter = what.lanes == 1;
   const int64_t heads = is_parameter ? 1 : size.heads;
@@ -141,10 +135,13 @@ void Compare(const NamedResult& what,
   ExpectWithin(what, pieces, is_parameter ? 12 : 3);
 }
 
-// The ring kernels compute in bf16, the general ones in fp32 where tensors are fp32: the same numbers in both must give the same results but for
-// rounding. What rounding costs is measured with the general kernels alone: on operands that are moved by up to half the distance between
-// neighbouring bf16 numbers, with results rounded to bf16. A device that rounds other operands, about as many, draws another error of this size: three times are allowed, as in
-// gradient_comparison.h, for each lane and head; four times as much for sums over all lanes, which have few draws.
+// The ring kernels compute in bf16, the general ones in fp32 where tensors are fp32: the same
+// numbers in both must give the same results but for rounding. What rounding costs is measured with
+// the general kernels alone: on operands that are moved by up to half the distance between
+// neighbouring bf16 numbers, with results rounded to bf16. A device that rounds other operands,
+// about as many, draws another error of this size: three times are allowed, as in
+// gradient_comparison.h, for each lane and head; four times as much for sums over all lanes, which
+// have few draws.
 void ExpectRingAgreesWithGeneral(const XlnetSize& size, int64_t batch) {
   const std::unique_ptr<kernels::Backend> device = OpenDevice();
   const AttentionProblem ring(*device, size, batch, kDropout);
@@ -156,11 +153,8 @@ void ExpectRingAgreesWithGeneral(const XlnetSize& size, int64_t batch) {
   const std::vector<NamedResult> of_exact = ResultsOf(exact);
   const std::vector<NamedResult> of_near = ResultsOf(near);
   for (size_t i = 0; i < of_ring.size(); ++i) {
-    Compare(of_ring[i],
-            Download(*device, of_ring[i].view),
-            Download(*device, of_exact[i].view),
-            Download(*device, of_near[i].view),
-            size);
+    Compare(of_ring[i], Download(*device, of_ring[i].view), Download(*device, of_exact[i].view),
+            Download(*device, of_near[i].view), size);
   }
 }
 
@@ -179,9 +173,7 @@ std::vector<int64_t> Digests(kernels::Backend& device, const std::vector<TensorV
 
 // run() fills `tensors`, which are zeros before.
 template <typename Run>
-void ExpectSameBits(kernels::Backend& device,
-                    const std::vector<TensorView>& tensors,
-                    int runs,
+void ExpectSameBits(kernels::Backend& device, const std::vector<TensorView>& tensors, int runs,
                     Run run) {
   std::vector<int64_t> first;
   for (const TensorView& tensor : tensors)
@@ -194,12 +186,10 @@ void ExpectSameBits(kernels::Backend& device,
     const std::vector<int64_t> digests = Digests(device, tensors);
     if (i == 0) first = digests;
     for (size_t tensor = 0; tensor < tensors.size(); ++tensor) {
-      EXPECT_FALSE(std::equal(digests.begin() + 2 * tensor,
-                              digests.begin() + 2 * tensor + 2,
+      EXPECT_FALSE(std::equal(digests.begin() + 2 * tensor, digests.begin() + 2 * tensor + 2,
                               nothing.begin() + 2 * tensor))
           << "run " << i << " has written nothing to tensor " << tensor;
-      EXPECT_TRUE(std::equal(digests.begin() + 2 * tensor,
-                             digests.begin() + 2 * tensor + 2,
+      EXPECT_TRUE(std::equal(digests.begin() + 2 * tensor, digests.begin() + 2 * tensor + 2,
                              first.begin() + 2 * tensor))
           << "run " << i << " has other bits than the first in tensor " << tensor;
     }
@@ -215,7 +205,8 @@ void ExpectSameAttention(const XlnetSize& size, int64_t batch, int runs) {
   ExpectSameBits(*device, tensors, runs, [&] { Run(*device, problem); });
 }
 
-// Weights' gradients, whose sums over rows are long: libraries cut them between blocks. With the bias's gradient along with the product and apart.
+// Weights' gradients, whose sums over rows are long: libraries cut them between blocks. With the
+// bias's gradient along with the product and apart.
 void ExpectSameProducts(const XlnetSize& size, int64_t batch, int runs) {
   const std::unique_ptr<kernels::Backend> device = OpenDevice();
   bench::DeviceMemory memory(*device);
@@ -239,7 +230,8 @@ void ExpectSameProducts(const XlnetSize& size, int64_t batch, int runs) {
   ExpectSameBits(*device, tensors, runs, [&] { device->Gemm(args, {}); });
 }
 
-// The gradients of what keys and values are made of: one product for each lane, in one call, which skips the rows of memory.
+// The gradients of what keys and values are made of: one product for each lane, in one call, which
+// skips the rows of memory.
 void ExpectSameBatches(const XlnetSize& size, int64_t batch, int runs) {
   const std::unique_ptr<kernels::Backend> device = OpenDevice();
   bench::DeviceMemory memory(*device);

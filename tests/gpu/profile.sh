@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # One profile by Nsight Compute; report.py reads logs/ncu_WHAT.csv. Clocks stay as they are.
 #
-# Usage: profile.sh counters|timeline BIN_DIR WORK_DIR NCU SECONDS      exit status 0 passed, 1 failed, 77 skipped; the last line says why
-#   counters  hardware counters of the kernels that goals.json has counts of, one launch for each launch shape
+# Usage: profile.sh counters|timeline BIN_DIR WORK_DIR NCU SECONDS exit status 0 passed, 1 failed,
+# 77 skipped; the last line says why
+#   counters hardware counters of the kernels that goals.json has counts of, one launch for each
+#   launch shape
 #   timeline  the duration of every kernel of one step of XLNet-Large, in their order
 set -u
 what=$1 bin=$2 work=$3 ncu=$4 seconds=$5
@@ -15,8 +17,8 @@ skip() { echo "skipped: $*"; exit 77; }
 [ -x "$bin/gpu_bench" ] || skip "gpu_bench is not in this build"
 export TMPDIR=$work  # ncu locks a file there
 
-# profile OPTION...: a table. ncu is interrupted before the check is killed, since it writes its rows when it ends. What is wrong with its
-# options it says elsewhere than in the table.
+# profile OPTION...: a table. ncu is interrupted before the check is killed, since it writes its
+# rows when it ends. What is wrong with its options it says elsewhere than in the table.
 profile() {
   timeout -s INT -k 8 "$seconds" "$ncu" --clock-control none --csv --page raw --print-units base --log-file "$table" "$@" 2>&1 | tee "$work/ncu.txt"
   return "${PIPESTATUS[0]}"

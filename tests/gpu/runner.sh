@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# Part of check.sh: runs one check after another, each in a session of its own with a limit, and goes on after crashes and hangs.
+# Part of check.sh: runs one check after another, each in a session of its own with a limit, and
+# goes on after crashes and hangs.
 
 environment_seconds=25
 report_seconds=5                 # kept at the end of a call
@@ -39,8 +40,8 @@ end_check() {
   [ -z "$pids" ] || kill -KILL $pids 2>/dev/null
 }
 
-# run_limited NAME SECONDS LOG COMMAND...: its exit status; 124 or 137 if its time was up. A process that even SIGKILL does not end (a hung
-# driver) is left where it is.
+# run_limited NAME SECONDS LOG COMMAND...: its exit status; 124 or 137 if its time was up. A process
+# that even SIGKILL does not end (a hung driver) is left where it is.
 run_limited() {
   local name=$1 limit=$2 log=$3 pid end status=137
   shift 3
@@ -75,7 +76,8 @@ is_wanted() {
   return 1
 }
 
-# check NEED NAME SECONDS COMMAND...: NEED is `gpu` or `any`. Exit status 77 of COMMAND: skipped, its last line says why.
+# check NEED NAME SECONDS COMMAND...: NEED is `gpu` or `any`. Exit status 77 of COMMAND: skipped,
+# its last line says why.
 check() {
   local need=$1 name=$2 limit=$3 left=$((${deadline:-0} - SECONDS))
   shift 3
@@ -117,8 +119,8 @@ run_check() {
 # command_of NAME: puts a check's command into the array `words`.
 command_of() { mapfile -d '' -t words <"$work/commands/$1"; }
 
-# Once more what failed right after a crash: a device may take one process to recover. It stays failed; the report says what came out. Most
-# of the time is left to the diagnosis.
+# Once more what failed right after a crash: a device may take one process to recover. It stays
+# failed; the report says what came out. Most of the time is left to the diagnosis.
 rerun_suspects() {
   local each name left begun status
   for each in ${suspects[@]+"${suspects[@]}"}; do
@@ -129,7 +131,8 @@ rerun_suspects() {
     run_limited "$name" $left "$work/logs/$name.again.log" "${words[@]}"
     status=$?
     printf '%s\t%s\t%s\t%s\n' "$name" "${each#* }" $status $((SECONDS - begun)) >>"$work/reruns.tsv"
-    # Where this one fails again, the crash was not the reason, and the others would most likely say the same.
+    # Where this one fails again, the crash was not the reason, and the others would most likely say
+    # the same.
     [ $status -eq 0 ] || return
     remove_failed "$name"
   done

@@ -1,5 +1,6 @@
-// Everything once and small, in the order in which one thing needs another: on a new machine each of these runs in a process of its own, and the
-// first that fails says where to look. The order of the tests in this file is the order of the checks (--gtest_list_tests).
+// Everything once and small, in the order in which one thing needs another: on a new machine each
+// of these runs in a process of its own, and the first that fails says where to look. The order of
+// the tests in this file is the order of the checks (--gtest_list_tests).
 
 #include <gtest/gtest.h>
 
@@ -36,7 +37,8 @@ void CheckBoth(Check check) {
   }
 }
 
-// The tensors of a switch of attention (attention_bisection.h), all if none is named; prints a line for each.
+// The tensors of a switch of attention (attention_bisection.h), all if none is named; prints a line
+// for each.
 void CheckSwitch(const std::string& name, const std::set<std::string>& tensors = {}) {
   const auto backend = anyorder::testing::MakeStagedBackend(OpenDevice());
   for (const anyorder::testing::TensorReport& report :
@@ -72,14 +74,12 @@ class DeviceFloats {
 
 void ExpectAll(const DeviceFloats& floats, double expected, const std::string& what) {
   const std::vector<double> values = floats.Values();
-  test::ExpectClose(values,
-                    std::vector<double>(values.size(), expected),
-                    std::vector<double>(values.size(), 0.0),
-                    what);
+  test::ExpectClose(values, std::vector<double>(values.size(), expected),
+                    std::vector<double>(values.size(), 0.0), what);
 }
 
-// Streams and events as training uses them: asked for often, between operations, while nothing is done yet. The runtime remembers "not
-// ready" like an error, which the next launch must not meet.
+// Streams and events as training uses them: asked for often, between operations, while nothing is
+// done yet. The runtime remembers "not ready" like an error, which the next launch must not meet.
 TEST(SmokeTest, Queue) {
   constexpr int64_t kSize = int64_t{1} << 12;
   constexpr int kSums = 40;
@@ -106,10 +106,8 @@ TEST(SmokeTest, Copy) {
     for (size_t i = 0; i < values.size(); ++i)
       values[i] = static_cast<float>(i % 65537);
     const std::vector<double> expected(values.begin(), values.end());
-    test::ExpectClose(DeviceFloats(*backend, values).Values(),
-                      expected,
-                      std::vector<double>(expected.size(), 0.0),
-                      "a copy");
+    test::ExpectClose(DeviceFloats(*backend, values).Values(), expected,
+                      std::vector<double>(expected.size(), 0.0), "a copy");
   }
   CheckBoth([](Backend& backend, Backend&, DType dtype) { CheckRows(backend, kMatrix, dtype); });
 }
@@ -183,8 +181,8 @@ TEST(SmokeTest, AttentionPlan) {
   // The ring kernels' part is the first.
   const cuda::RingPlan ring = cuda::PlaceRingPlan(c.shape, host.data());
   EXPECT_EQ(std::vector<int32_t>(ring.forms, ring.forms + 4),
-            (std::vector<int32_t>{
-                cuda::kRingForm, cuda::kGeneralForm, cuda::kRingForm, cuda::kGeneralForm}));
+            (std::vector<int32_t>{cuda::kRingForm, cuda::kGeneralForm, cuda::kRingForm,
+                                  cuda::kGeneralForm}));
   testing::ExpectSoundPlan(ring, c.shape);
 }
 
@@ -218,11 +216,12 @@ TEST(SmokeTest, DistanceGradients) {
 
 TEST(SmokeTest, SmallModel) {
   const std::unique_ptr<Backend> device = OpenDevice();
-  anyorder::testing::ExpectAgreesWithCpu(
-      *device, DType::kBFloat16, anyorder::testing::kSmallComparedNetwork);
+  anyorder::testing::ExpectAgreesWithCpu(*device, DType::kBFloat16,
+                                         anyorder::testing::kSmallComparedNetwork);
 }
 
-// The plain first run, captured ones, other pointers and numbers: what a graph does must be what its operations do.
+// The plain first run, captured ones, other pointers and numbers: what a graph does must be what
+// its operations do.
 TEST(SmokeTest, Graph) {
   const std::unique_ptr<Backend> backend = OpenDevice();
   const DeviceFloats ones(*backend, std::vector<float>(64, 1.0f));

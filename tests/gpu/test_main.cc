@@ -1,9 +1,11 @@
-// main() of test programs that need a device: without one they say why and end with 77, which CTest and check.sh count as skipped.
+// main() of test programs that need a device: without one they say why and end with 77, which CTest
+// and check.sh count as skipped.
 //
 //   device_test [GoogleTest's options]
-//   device_test --bisect [--from N]   which feature of attention is wrong (attention_bisection.h): status 0 all agree, 1 something differs
-//   device_test --bisect --list       the switches of --bisect, a line each, number 0 first; needs no device
-// Exit status 64: bad command line.
+//   device_test --bisect [--from N] which feature of attention is wrong (attention_bisection.h):
+//   status 0 all agree, 1 something differs
+//   device_test --bisect --list the switches of --bisect, a line each, number 0 first; needs no
+//   device Exit status 64: bad command line.
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# One whole-program case of check.sh: the real programs, a tiny model, this project's own documentation as text.
+# One whole-program case of check.sh: the real programs, a tiny model, this project's own
+# documentation as text.
 #
-# Usage: training.sh BIN_DIR WORK_DIR CASE      Exit status 0 passed, 1 failed, 77 skipped; the last line says why.
-# ANYORDER_CPU_CURVES names the file of the CPU's losses, which the case cpu_curves writes and loss_curve reads.
+# Usage: training.sh BIN_DIR WORK_DIR CASE Exit status 0 passed, 1 failed, 77 skipped; the last line
+# says why. ANYORDER_CPU_CURVES names the file of the CPU's losses, which the case cpu_curves writes
+# and loss_curve reads.
 set -u
 bin=$1 work=$2 name=$3 curves=${ANYORDER_CPU_CURVES:-$2/cpu_curves.json}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -53,7 +55,8 @@ expect_same_state() {
   [ -n "$one" ] && [ "$one" = "$two" ] || fail "$1 ends in ${one:-no state}, $2 in ${two:-no state}"
   echo "$1 and $2 end in $one"
 }
-# steps_of_seconds SECONDS METRICS: how many steps such a run does in that time; a multiple of ten from 40 to 6000.
+# steps_of_seconds SECONDS METRICS: how many steps such a run does in that time; a multiple of ten
+# from 40 to 6000.
 steps_of_seconds() {
   sed -n 's/.*"step_ms":\([0-9.]*\).*/\1/p' "$2" | sort -g | awk -v seconds="$1" '
     { times[NR] = $1 }
@@ -89,7 +92,8 @@ train_curves() {
     fail "$1-$dtype ended with status $status: $(tail -n 2 "$1-$dtype.log")"
   done
 }
-# Whether a run was refused because of a processor without instructions for bf16, as many beside A100s are.
+# Whether a run was refused because of a processor without instructions for bf16, as many beside
+# A100s are.
 lacks_bf16() { grep -q "no native bf16" "$1"; }
 
 case $name in
@@ -127,7 +131,8 @@ ranks)
   expect_same_state ranks1 ranks2 ;;
 
 nccl)
-  # One rank has nobody to talk to, but NCCL's library, its versions, start and end, and the order of its stream beside ours.
+  # One rank has nobody to talk to, but NCCL's library, its versions, start and end, and the order
+  # of its stream beside ours.
   prepare
   options=(--set train.device=cuda --set train.steps=20 --set checkpoint.every=20)
   expect_launch without "${options[@]}" --set dist.transport=mpi
@@ -140,7 +145,8 @@ nccl)
 
 resume)
   prepare
-  # Long enough for a signal to come in time, on devices with steps of one millisecond as on those with hundreds.
+  # Long enough for a signal to come in time, on devices with steps of one millisecond as on those
+  # with hundreds.
   expect_launch probe --set train.device=cuda --set train.steps=30
   steps=$(steps_of_seconds 6 probe/metrics.jsonl) || fail "probe/metrics.jsonl has no times of steps"
   first=$((steps / 10))
@@ -183,7 +189,8 @@ loss_curve)
   curves compare cuda-fp32/metrics.jsonl cuda-bf16/metrics.jsonl ;;
 
 tuned_step)
-  # XLNet-Large by the real trainer, with this text's small vocabulary, before and after its products are tuned.
+  # XLNet-Large by the real trainer, with this text's small vocabulary, before and after its
+  # products are tuned.
   prepare
   config=$root/configs/xlnet-large.toml
   options=(--set train.device=cuda --set train.steps=14 --set train.lanes=64 --set train.microbatch_lanes=64 --set checkpoint.every=1000)

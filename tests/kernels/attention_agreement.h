@@ -1,4 +1,5 @@
-// Attention of some precision against the reference in double, within the bounds of attention_bounds.h.
+// Attention of some precision against the reference in double, within the bounds of
+// attention_bounds.h.
 
 #pragma once
 
@@ -28,10 +29,8 @@ double ToDouble(T x) {
 
 // Worst element, both values and the bound.
 template <typename T>
-void ExpectWithin(const char* name,
-                  const std::vector<T>& actual,
-                  const std::vector<double>& expected,
-                  const std::vector<double>& bound) {
+void ExpectWithin(const char* name, const std::vector<T>& actual,
+                  const std::vector<double>& expected, const std::vector<double>& bound) {
   ASSERT_EQ(actual.size(), expected.size()) << name;
   double worst = 0;
   size_t at = 0;
@@ -78,9 +77,7 @@ void ExpectBackwardWithin(const AttentionData<T, float>& data,
   ExpectWithin("dcontent_bias", data.dcontent_bias, exact.dcontent_bias, bounds.dcontent_bias);
   ExpectWithin("dposition_bias", data.dposition_bias, exact.dposition_bias, bounds.dposition_bias);
   ExpectWithin("dsegment_bias", data.dsegment_bias, exact.dsegment_bias, bounds.dsegment_bias);
-  ExpectWithin("dsegment_embedding",
-               data.dsegment_embedding,
-               exact.dsegment_embedding,
+  ExpectWithin("dsegment_embedding", data.dsegment_embedding, exact.dsegment_embedding,
                bounds.dsegment_embedding);
   ExpectWithin("ddistance_bias", data.ddistance_bias, exact.ddistance_bias, bounds.ddistance_bias);
 }

@@ -1,10 +1,11 @@
-// How far a correct attention of a given precision may be from the exact one: first-order error analysis, one
-// bound for each element of each output.
+// How far a correct attention of a given precision may be from the exact one: first-order error
+// analysis, one bound for each element of each output.
 //
-// u is the unit roundoff of operands (2^-24 for fp32, 2^-8 where products take bf16), e = 2^-24 that of
-// accumulation; a sum of n terms of absolute sum A is off by at most n e A. Errors of the scores become
-// relative errors of the probabilities; probabilities and their gradients are rounded to u before the second
-// products. Nothing here is tuned: the only slack is the factor 2 for terms of second order.
+// u is the unit roundoff of operands (2^-24 for fp32, 2^-8 where products take bf16), e = 2^-24
+// that of accumulation; a sum of n terms of absolute sum A is off by at most n e A. Errors of the
+// scores become relative errors of the probabilities; probabilities and their gradients are rounded
+// to u before the second products. Nothing here is tuned: the only slack is the factor 2 for terms
+// of second order.
 
 #pragma once
 
@@ -109,12 +110,11 @@ class AttentionErrorAnalysis {
     p.probability =
         std::exp(score * in_.scale + bias - x_.lse[static_cast<size_t>(row * s_.num_heads + head)]);
     if (x_.dropout.enabled())
-      p.factor = KeepAttention(x_.dropout,
-                               static_cast<uint32_t>(x_.row_ids[static_cast<size_t>(row)]),
-                               static_cast<uint32_t>(head),
-                               static_cast<uint32_t>(j))
-                     ? double{x_.dropout.scale()}
-                     : 0.0;
+      p.factor =
+          KeepAttention(x_.dropout, static_cast<uint32_t>(x_.row_ids[static_cast<size_t>(row)]),
+                        static_cast<uint32_t>(head), static_cast<uint32_t>(j))
+              ? double{x_.dropout.scale()}
+              : 0.0;
     p.dp *= p.factor;
     p.dp_magnitude *= p.factor;
     return p;
@@ -135,7 +135,8 @@ class AttentionErrorAnalysis {
     double largest = 0;
     for (const Pair& p : pairs)
       largest = std::max(largest, p.magnitude);
-    // q plus bias and times scale * log2(e) is rounded; products and sums of 3 D terms; exp's argument.
+    // q plus bias and times scale * log2(e) is rounded; products and sums of 3 D terms; exp's
+    // argument.
     const double score_error = largest * (u_ + (3 * dim + 24) * kAccumulation);
     const double relative = std::expm1(2 * score_error) + (n + 16) * kAccumulation;
     const int64_t stat = row * s_.num_heads + head;
@@ -204,8 +205,7 @@ class AttentionErrorAnalysis {
         const double query_error = error + std::abs(p.ds) * u_;
         Add(&b_.dk, p.key * m + c, content_query * query_error);
         if (p.distance >= 0) Add(&b_.drelative, p.distance * m + c, position_query * query_error);
-        Add(&b_.dv,
-            p.key * m + c,
+        Add(&b_.dv, p.key * m + c,
             p.probability * p.factor * (p_error + u_ + rounding) *
                 std::abs(x_.dout[static_cast<size_t>(at)]));
       }

@@ -1,5 +1,5 @@
-// Attention problems for tests: a shape, the visibility integers of one objective, random tensors, and the
-// argument structs over them for any element type.
+// Attention problems for tests: a shape, the visibility integers of one objective, random tensors,
+// and the argument structs over them for any element type.
 
 #pragma once
 
@@ -44,7 +44,8 @@ struct Slots {
   }
 };
 
-// What the shape does not say. Content rows of all lanes come before query rows, as in the contract.
+// What the shape does not say. Content rows of all lanes come before query rows, as in the
+// contract.
 struct AttentionCase {
   std::string name;
   AttentionShape shape;
@@ -57,7 +58,8 @@ struct AttentionCase {
   bool segments = true;
   double dropout_rate = 0.0;
 
-  // Sets the shape from the slots, and a table that holds every distance of any two slots (or none).
+  // Sets the shape from the slots, and a table that holds every distance of any two slots (or
+  // none).
   void Finish(int64_t heads, int64_t head_dim, int64_t tables) {
     shape.batch_size = static_cast<int64_t>(keys.size());
     shape.content_rows = static_cast<int64_t>(content[0].pos.size());
@@ -88,8 +90,8 @@ struct AttentionCase {
     shape.num_distances = high - low + 1;
   }
 
-  // After Finish: a bias for each of `count` distances from `low` on, with as many tables as there are relative ones,
-  // else with one for every two lanes.
+  // After Finish: a bias for each of `count` distances from `low` on, with as many tables as there
+  // are relative ones, else with one for every two lanes.
   void AddDistanceBias(int64_t low, int64_t count) {
     min_bias_distance = low;
     shape.num_bias_distances = count;
@@ -261,7 +263,8 @@ AttentionData<T, G> MakeData(const AttentionCase& c, uint64_t seed) {
   return data;
 }
 
-// NaN in whatever may not be read (kernels/visibility.h): keys and values of pads, rows that see nothing.
+// NaN in whatever may not be read (kernels/visibility.h): keys and values of pads, rows that see
+// nothing.
 template <typename T, typename G>
 void SpoilUnread(AttentionData<T, G>* data) {
   const AttentionShape& s = data->shape;

@@ -1,5 +1,6 @@
-// Attention of numbers that are none: what a row makes of a NaN or an infinity among its scores is the same on every backend. Finite
-// numbers have tests of their own, which know each backend's tiles.
+// Attention of numbers that are none: what a row makes of a NaN or an infinity among its scores is
+// the same on every backend. Finite numbers have tests of their own, which know each backend's
+// tiles.
 
 #include <cmath>
 #include <limits>
@@ -17,8 +18,9 @@ using testing::AttentionData;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// Two lanes with content and query rows, memory, segments and two heads of 64. Keys of the second lane are not in the order of their slots:
-// the GPU's two families of kernels (kernels/cuda/README.md) have a lane each.
+// Two lanes with content and query rows, memory, segments and two heads of 64. Keys of the second
+// lane are not in the order of their slots: the GPU's two families of kernels
+// (kernels/cuda/README.md) have a lane each.
 AttentionCase TwoLanes() {
   AttentionCase c = testing::XlnetCase(20, 60, 2, 64);
   c.keys[1].pos[30] += 1;
@@ -34,10 +36,8 @@ void RunBoth(Backend& backend, AttentionData<T, float>* data) {
 
 // Infinities of the same sign, NaNs, and numbers within the bound.
 template <typename T>
-void ExpectSameKind(const char* name,
-                    const std::vector<T>& actual,
-                    const std::vector<double>& expected,
-                    const std::vector<double>& bound) {
+void ExpectSameKind(const char* name, const std::vector<T>& actual,
+                    const std::vector<double>& expected, const std::vector<double>& bound) {
   ASSERT_EQ(actual.size(), expected.size());
   int64_t num_nan = 0;
   for (size_t i = 0; i < actual.size(); ++i) {
@@ -54,8 +54,7 @@ void ExpectSameKind(const char* name,
 
 // A gradient may have more NaNs than the formula: a product with 0 does not stop them.
 template <typename T>
-void ExpectNanWhereExpected(const char* name,
-                            const std::vector<T>& actual,
+void ExpectNanWhereExpected(const char* name, const std::vector<T>& actual,
                             const std::vector<double>& expected) {
   ASSERT_EQ(actual.size(), expected.size());
   int64_t num_nan = 0;
@@ -132,7 +131,8 @@ TEST_P(BackendTest, AttentionToAnInfiniteKeyIsNanOrWithoutIt) {
   });
 }
 
-// A bias of minus infinity hides: from the first head everything, from the second what is nearer than four positions.
+// A bias of minus infinity hides: from the first head everything, from the second what is nearer
+// than four positions.
 TEST_P(BackendTest, AttentionHidesByABiasOfMinusInfinity) {
   WithType(dtype(), [&]<typename T>() {
     auto data =

@@ -1,12 +1,15 @@
-// How far a correct attention that computes with bf16 operands may be from the exact one, measured instead of bounded: the worst case of
-// attention_bounds.h adds up magnitudes, and for XLNet's backward pass that is a thousand times what rounding does, and more than the
-// gradients themselves.
+// How far a correct attention that computes with bf16 operands may be from the exact one, measured
+// instead of bounded: the worst case of attention_bounds.h adds up magnitudes, and for XLNet's
+// backward pass that is a thousand times what rounding does, and more than the gradients
+// themselves.
 //
-// The same problem is solved in double on three neighbours of its tensors, each element moved by up to half a unit of bf16 and each result as
-// well. A device rounds other values at other places (sums of q and biases, probabilities, their gradients, out in delta), about as many:
-// its errors are draws of the same kind, allowed to be twice as large. A sum of many roundings is near normal, and of ten million normal
-// draws none is beyond 6 standard deviations: so an element may be off by 2 * 6 times the tensor's root mean square. Rows that see few keys
-// have larger errors, all by the same few roundings: there it may be as many times the largest deviation of its row and head.
+// The same problem is solved in double on three neighbours of its tensors, each element moved by up
+// to half a unit of bf16 and each result as well. A device rounds other values at other places
+// (sums of q and biases, probabilities, their gradients, out in delta), about as many: its errors
+// are draws of the same kind, allowed to be twice as large. A sum of many roundings is near normal,
+// and of ten million normal draws none is beyond 6 standard deviations: so an element may be off by
+// 2 * 6 times the tensor's root mean square. Rows that see few keys have larger errors, all by the
+// same few roundings: there it may be as many times the largest deviation of its row and head.
 
 #pragma once
 
@@ -25,7 +28,8 @@ namespace anyorder::kernels::testing {
 inline constexpr double kRoundingFactor = 2 * 6;
 inline constexpr int kRoundingSamples = 3;
 
-// Calls visit(a's vector, b's vector) for each result of attention; a and b have members of the same names.
+// Calls visit(a's vector, b's vector) for each result of attention; a and b have members of the
+// same names.
 template <typename A, typename B, typename Visitor>
 void VisitPairs(A& a, B& b, Visitor visit) {
   visit(a.out, b.out);
@@ -42,19 +46,11 @@ void VisitPairs(A& a, B& b, Visitor visit) {
 }
 
 // The results of a neighbour of `data`.
-inline AttentionData<double, double> RunNeighbour(AttentionData<double, double> data,
-                                                  uint64_t seed,
+inline AttentionData<double, double> RunNeighbour(AttentionData<double, double> data, uint64_t seed,
                                                   bool backward) {
-  for (auto* x : {&data.q,
-                  &data.k,
-                  &data.v,
-                  &data.dout,
-                  &data.relative,
-                  &data.content_bias,
-                  &data.position_bias,
-                  &data.segment_bias,
-                  &data.segment_embedding,
-                  &data.distance_bias})
+  for (auto* x :
+       {&data.q, &data.k, &data.v, &data.dout, &data.relative, &data.content_bias,
+        &data.position_bias, &data.segment_bias, &data.segment_embedding, &data.distance_bias})
     *x = anyorder::testing::Dithered(std::move(*x), ++seed);
   data = RunReference(std::move(data), backward);
   AttentionData<double, double>::VisitResults(
@@ -62,7 +58,8 @@ inline AttentionData<double, double> RunNeighbour(AttentionData<double, double> 
   return data;
 }
 
-// Squared deviations of one result: their sum over elements and samples, and the largest of each row and head.
+// Squared deviations of one result: their sum over elements and samples, and the largest of each
+// row and head.
 struct Deviations {
   int64_t width = 1;  // columns of a row and head
   double sum = 0;
@@ -107,22 +104,21 @@ inline MeasuredRounding MeasureRounding(const AttentionData<double, double>& exa
   for (uint64_t sample = 0; sample < kRoundingSamples; ++sample) {
     AttentionData<double, double> near = RunNeighbour(exact, 1000 * (sample + 1), backward);
     size_t next = 0;
-    VisitPairs(
-        exact, near, [&](const auto& x, const auto& moved) { deviations[next++].Add(moved, x); });
+    VisitPairs(exact, near,
+               [&](const auto& x, const auto& moved) { deviations[next++].Add(moved, x); });
   }
   size_t next = 0;
-  VisitPairs(exact, measured.bounds, [&](const auto& x, auto& bounds) {
-    bounds = deviations[next++].Bounds(x.size());
-  });
+  VisitPairs(exact, measured.bounds,
+             [&](const auto& x, auto& bounds) { bounds = deviations[next++].Bounds(x.size()); });
   next = 0;
-  VisitPairs(exact, measured.rms, [&](const auto& x, auto& rms) {
-    rms = {deviations[next++].Rms(x.size())};
-  });
+  VisitPairs(exact, measured.rms,
+             [&](const auto& x, auto& rms) { rms = {deviations[next++].Rms(x.size())}; });
   return measured;
 }
 
-// ExpectAgreement, in bf16 within the bounds of measured rounding as well. Not for rows that see a single key: their gradients are 0 but for
-// the rounding of out in delta, which no neighbour of the operands shows.
+// ExpectAgreement, in bf16 within the bounds of measured rounding as well. Not for rows that see a
+// single key: their gradients are 0 but for the rounding of out in delta, which no neighbour of the
+// operands shows.
 template <typename T, typename Run>
 void ExpectCloseAgreement(AttentionData<T, float> data, Run run) {
   const AttentionData<double, double> exact = RunReference(InDouble(data));
@@ -130,10 +126,8 @@ void ExpectCloseAgreement(AttentionData<T, float> data, Run run) {
   if constexpr (std::is_same_v<T, BFloat16>) {
     const MeasuredRounding measured = MeasureRounding(exact);
     VisitPairs(bounds, measured.bounds, [](auto& bound, const auto& other) {
-      std::transform(
-          bound.begin(), bound.end(), other.begin(), bound.begin(), [](double a, double b) {
-            return std::min(a, b);
-          });
+      std::transform(bound.begin(), bound.end(), other.begin(), bound.begin(),
+                     [](double a, double b) { return std::min(a, b); });
     });
   }
   run(&data);

@@ -24,8 +24,9 @@ inline void AddMemory(int32_t memory, Slots* keys) {
     keys->Add(j - memory, -1, -1, kDocAny, 0);
 }
 
-// XLNet pretraining: two halves with a factorisation order each (the second half sees the first), memory,
-// about a sixth of the slots as query rows, three segments. Lane 1 reads the other direction's table.
+// XLNet pretraining: two halves with a factorisation order each (the second half sees the first),
+// memory, about a sixth of the slots as query rows, three segments. Lane 1 reads the other
+// direction's table.
 inline AttentionCase XlnetCase(int32_t memory, int32_t length, int64_t heads, int64_t head_dim) {
   AttentionCase c;
   c.name = "xlnet";
@@ -89,8 +90,8 @@ inline AttentionCase BidirectionalCase(int32_t length) {
 }
 
 inline AttentionCase SequenceToSequenceCase(int32_t source, int32_t length) {
-  AttentionCase c = OneStreamCase(
-      "seq2seq", 0, length, [source](int32_t i) { return std::max(0, i - source + 1); });
+  AttentionCase c = OneStreamCase("seq2seq", 0, length,
+                                  [source](int32_t i) { return std::max(0, i - source + 1); });
   c.Finish(1, 24, 1);
   return c;
 }
@@ -176,14 +177,11 @@ inline AttentionCase RandomCase(uint64_t seed) {
     for (int32_t i = 0; i < count; ++i) {
       pos = ordered ? pos + 1 + (below(40) == 0 ? below(9) - 4 : 0) : below(100) - 50;
       const int32_t doc = below(12);
-      s.Add(pos,
-            below(12),
-            below(4) - 1,
+      s.Add(pos, below(12), below(4) - 1,
             doc == 0   ? kDocPad
             : doc == 1 ? kDocAny
                        : doc % 3,
-            below(3),
-            below(15) == 0);
+            below(3), below(15) == 0);
     }
     return s;
   };
@@ -270,7 +268,8 @@ inline AttentionCase BlindRowsCase(int64_t heads) {
   return c;
 }
 
-// Positions at both ends of their type: their differences overflow 32 bits, and the bands must still be exact.
+// Positions at both ends of their type: their differences overflow 32 bits, and the bands must
+// still be exact.
 inline AttentionCase FarPositionsCase() {
   AttentionCase c = OneStreamCase("far", 0, 70, [](int32_t) { return 0; });
   for (size_t lane = 0; lane < 2; ++lane) {

@@ -1,5 +1,6 @@
-// The one suite that every backend must pass: each test compares an operation with the reference, run on the
-// same values in fp64, in memory of the backend's own (staged_backend.h). A new backend is one more line in backend_test.cc.
+// The one suite that every backend must pass: each test compares an operation with the reference,
+// run on the same values in fp64, in memory of the backend's own (staged_backend.h). A new backend
+// is one more line in backend_test.cc.
 
 #pragma once
 
@@ -29,14 +30,14 @@ struct BackendCase {
   }
 };
 
-// Rows x columns that cover one element, odd sizes, the edges of the vector kernels' blocks of 512 columns,
-// and more rows than one piece of work has.
+// Rows x columns that cover one element, odd sizes, the edges of the vector kernels' blocks of 512
+// columns, and more rows than one piece of work has.
 struct MatrixSize {
   int64_t rows;
   int64_t columns;
 };
-inline const std::vector<MatrixSize> kMatrixSizes = {
-    {1, 1}, {3, 7}, {5, 64}, {1, 511}, {2, 513}, {71, 33}, {300, 96}, {3, 4099}};
+inline const std::vector<MatrixSize> kMatrixSizes = {{1, 1},   {3, 7},   {5, 64},   {1, 511},
+                                                     {2, 513}, {71, 33}, {300, 96}, {3, 4099}};
 
 class BackendTest : public ::testing::TestWithParam<BackendCase> {
  protected:

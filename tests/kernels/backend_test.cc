@@ -30,16 +30,15 @@ std::vector<BackendCase> AllCases() {
     add(std::string("Cpu_") + variant->name,
         [variant] { return cpu::MakeCpuBackendWith({.num_threads = 1}, *variant); });
   }
-  // The GPU's kernels, with blocks and warps in order, and out of it; with a library that sums operands along, and one that does not.
+  // The GPU's kernels, with blocks and warps in order, and out of it; with a library that sums
+  // operands along, and one that does not.
   add("CudaEmulated", [] { return MakeEmulatedBackend(0, /*fuses_sums=*/true); });
   add("CudaEmulatedShuffled", [] { return MakeEmulatedBackend(17, /*fuses_sums=*/false); });
   add("Reference", MakeReferenceBackend);
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends,
-                         BackendTest,
-                         ::testing::ValuesIn(AllCases()),
+INSTANTIATE_TEST_SUITE_P(Backends, BackendTest, ::testing::ValuesIn(AllCases()),
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(BackendTest, AllocatesZeroedAlignedMemory) {

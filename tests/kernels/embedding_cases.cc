@@ -30,17 +30,13 @@ void CheckForward(Backend& backend, Backend& reference, const MatrixSize& size, 
   std::vector<double> error(expected.size());
   for (size_t i = 0; i < error.size(); ++i)
     error[i] = 2 * kU * std::fabs(expected[i]);
-  ExpectClose(
-      run(backend, table), expected, test::WithOutputRounding(error, expected, dtype), "embedding");
+  ExpectClose(run(backend, table), expected, test::WithOutputRounding(error, expected, dtype),
+              "embedding");
 }
 
 // Bound: a sum of at most rows + 1 terms, each a product of three; the reference sums magnitudes.
-void CheckBackward(Backend& backend,
-                   Backend& reference,
-                   const MatrixSize& size,
-                   DType dtype,
-                   int64_t vocab,
-                   const Dropout& dropout) {
+void CheckBackward(Backend& backend, Backend& reference, const MatrixSize& size, DType dtype,
+                   int64_t vocab, const Dropout& dropout) {
   const HostTensor dy = RandomTensor(dtype, {size.rows, size.columns}, 1);
   const HostTensor old = RandomTensor(GradientDType(dtype), {vocab, size.columns}, 2);
   const auto ids = test::RandomIds(size.rows, vocab, 2);
@@ -50,10 +46,8 @@ void CheckBackward(Backend& backend,
     return dtable.Values();
   };
   const auto magnitude = run(reference, Absolute(Wide(dy)), Absolute(Wide(old)));
-  ExpectClose(run(backend, dy, old),
-              run(reference, Wide(dy), Wide(old)),
-              test::Scaled(magnitude, Gamma(size.rows + 3)),
-              "embedding gradient");
+  ExpectClose(run(backend, dy, old), run(reference, Wide(dy), Wide(old)),
+              test::Scaled(magnitude, Gamma(size.rows + 3)), "embedding gradient");
 }
 
 TEST_P(BackendTest, EmbeddingForwardMatchesReference) {
@@ -70,8 +64,9 @@ TEST_P(BackendTest, EmbeddingBackwardMatchesReference) {
   }
 }
 
-// Whole numbers add up without rounding: the reference's bits, whatever the order. One id has all rows, or all but every 61st: runs
-// that begin and end anywhere and are many times as long as any piece of work; the table's other rows keep their bits.
+// Whole numbers add up without rounding: the reference's bits, whatever the order. One id has all
+// rows, or all but every 61st: runs that begin and end anywhere and are many times as long as any
+// piece of work; the table's other rows keep their bits.
 TEST_P(BackendTest, EmbeddingBackwardAddsLongRunsExactly) {
   constexpr int64_t kVocab = 70;
   for (const int64_t rows : {63, 64, 65, 700}) {
@@ -144,8 +139,8 @@ CrossEntropyResult RunCrossEntropy(Backend& backend, const CrossEntropy& in, boo
   return result;
 }
 
-CrossEntropy MakeCrossEntropy(
-    DType dtype, int64_t rows, int64_t columns, int64_t vocab, bool bias) {
+CrossEntropy MakeCrossEntropy(DType dtype, int64_t rows, int64_t columns, int64_t vocab,
+                              bool bias) {
   CrossEntropy in;
   const DType gradient = GradientDType(dtype);
   in.x = RandomTensor(dtype, {rows, columns}, 1);
@@ -162,22 +157,17 @@ CrossEntropy MakeCrossEntropy(
 
 CrossEntropy Widened(const CrossEntropy& in) {
   const auto wide = [](const HostTensor& x) { return ToDType(x, DType::kFloat64); };
-  return {wide(in.x),
-          wide(in.weight),
-          wide(in.bias),
-          wide(in.dweight),
-          wide(in.dbias),
-          in.labels,
-          in.row_weights};
+  return {wide(in.x),     wide(in.weight), wide(in.bias), wide(in.dweight),
+          wide(in.dbias), in.labels,       in.row_weights};
 }
 
-// Bounds, per row. A logit is a product of length `columns`: off by e = Gamma(columns + 2) |x| . |w|. That
-// moves the log-sum-exp by at most max e; exp is good to 4 u, its argument rounds by u |logit - max|, and the
-// sum of `vocab` terms adds Gamma(512) within a block and nothing visible between blocks. A probability is
-// then off by the factor `relative`, twice the logits' error and what the sum and its own exp add. Its gradient
-// is weight (p - target), rounded to the operands' dtype where that is bf16; dx and dweight are products of it.
-void CheckCrossEntropy(const CrossEntropy& in,
-                       const CrossEntropyResult& actual,
+// Bounds, per row. A logit is a product of length `columns`: off by e = Gamma(columns + 2) |x| .
+// |w|. That moves the log-sum-exp by at most max e; exp is good to 4 u, its argument rounds by u
+// |logit - max|, and the sum of `vocab` terms adds Gamma(512) within a block and nothing visible
+// between blocks. A probability is then off by the factor `relative`, twice the logits' error and
+// what the sum and its own exp add. Its gradient is weight (p - target), rounded to the operands'
+// dtype where that is bf16; dx and dweight are products of it.
+void CheckCrossEntropy(const CrossEntropy& in, const CrossEntropyResult& actual,
                        const CrossEntropyResult& exact) {
   const DType dtype = in.x.dtype();
   const int64_t rows = in.x.shape()[0];
@@ -246,11 +236,11 @@ void CheckEmbedding(Backend& backend, Backend& reference, const MatrixSize& size
   CheckBackward(backend, reference, size, dtype, 13, MakeDropout(11, 5, 3, 0.1));
 }
 
-void CheckCrossEntropy(
-    Backend& backend, Backend& reference, const MatrixSize& size, int64_t vocab, DType dtype) {
+void CheckCrossEntropy(Backend& backend, Backend& reference, const MatrixSize& size, int64_t vocab,
+                       DType dtype) {
   const CrossEntropy in = MakeCrossEntropy(dtype, size.rows, size.columns, vocab, true);
-  CheckCrossEntropy(
-      in, RunCrossEntropy(backend, in, true), RunCrossEntropy(reference, Widened(in), true));
+  CheckCrossEntropy(in, RunCrossEntropy(backend, in, true),
+                    RunCrossEntropy(reference, Widened(in), true));
 }
 
 namespace {
@@ -259,13 +249,8 @@ TEST_P(BackendTest, LinearCrossEntropyMatchesReference) {
   struct Size {
     int64_t rows, columns, vocab;
   };
-  for (const Size size : {Size{1, 1, 1},
-                          Size{3, 7, 2},
-                          Size{85, 16, 100},
-                          Size{33, 9, 257},
-                          Size{5, 24, 1500},
-                          Size{150, 3, 40},
-                          Size{2, 3, 2051}}) {
+  for (const Size size : {Size{1, 1, 1}, Size{3, 7, 2}, Size{85, 16, 100}, Size{33, 9, 257},
+                          Size{5, 24, 1500}, Size{150, 3, 40}, Size{2, 3, 2051}}) {
     for (const bool bias : {false, true}) {
       SCOPED_TRACE(std::to_string(size.rows) + "x" + std::to_string(size.vocab));
       const CrossEntropy in = MakeCrossEntropy(dtype(), size.rows, size.columns, size.vocab, bias);

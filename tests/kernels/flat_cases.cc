@@ -23,11 +23,9 @@ struct Optimizer {
 };
 
 Optimizer MakeOptimizer(DType dtype, int64_t n) {
-  Optimizer state{RandomTensor(DType::kFloat32, {n}, 1, 0.1),
-                  RandomTensor(DType::kFloat32, {n}, 2),
+  Optimizer state{RandomTensor(DType::kFloat32, {n}, 1, 0.1), RandomTensor(DType::kFloat32, {n}, 2),
                   RandomTensor(DType::kFloat32, {n}, 3, 0.1),
-                  RandomTensor(DType::kFloat32, {n}, 4, 0.01),
-                  HostTensor(dtype, {n})};
+                  RandomTensor(DType::kFloat32, {n}, 4, 0.01), HostTensor(dtype, {n})};
   state.v = Absolute(state.v);
   return state;
 }
@@ -47,9 +45,9 @@ AdamWArgs Arguments(Optimizer* state, bool bias_correction) {
   return args;
 }
 
-// Bounds: m and v are sums of two products whose factors are themselves rounded (6 roundings); v's terms are
-// positive, so sqrt(v) is off by half of v's factor; the quotient has m's absolute and v's relative error and
-// four roundings more; master then adds rounded products.
+// Bounds: m and v are sums of two products whose factors are themselves rounded (6 roundings); v's
+// terms are positive, so sqrt(v) is off by half of v's factor; the quotient has m's absolute and
+// v's relative error and four roundings more; master then adds rounded products.
 void CheckAdamW(Backend& backend, Backend& reference, int64_t n, bool correction, DType dtype) {
   const Optimizer old = MakeOptimizer(dtype, n);
   Optimizer actual = old;
@@ -104,7 +102,8 @@ NormControl Fold(Backend& on, const std::vector<double>& sums, FoldNormArgs args
   return control;
 }
 
-// Bounds: a sum of positive numbers in fp64, its root, and a quotient; `correction` is c of the seventh update by the formula.
+// Bounds: a sum of positive numbers in fp64, its root, and a quotient; `correction` is c of the
+// seventh update by the formula.
 TEST_P(BackendTest, FoldNormSaysWhatToDo) {
   for (const int64_t n : {1, 31, 700}) {
     const HostTensor drawn = Absolute(RandomTensor(DType::kFloat64, {n}, 1));
@@ -155,7 +154,8 @@ TEST_P(BackendTest, FoldNormSkipsWhatIsNotFiniteOrTooLarge) {
   }
 }
 
-// What the device decided does what the host would have said, bit for bit, and a skip leaves everything alone.
+// What the device decided does what the host would have said, bit for bit, and a skip leaves
+// everything alone.
 TEST_P(BackendTest, AdamWObeysTheControl) {
   const Optimizer old = MakeOptimizer(dtype(), 1003);
   Optimizer told = old;
@@ -192,8 +192,7 @@ void CheckSumOfSquares(Backend& backend, Backend& reference, int64_t n) {
   HostTensor exact(DType::kFloat64, {blocks});
   backend.SumOfSquares(x.view(), sums.view(), {});
   reference.SumOfSquares(x.view(), exact.view(), {});
-  ExpectClose(sums.Values(),
-              exact.Values(),
+  ExpectClose(sums.Values(), exact.Values(),
               test::Scaled(exact.Values(), 2 * Gamma(kNormBlockElements, 0x1p-53)),
               "sum of squares");
 }
@@ -213,8 +212,8 @@ TEST_P(BackendTest, DigestIsTheSameOnEveryBackend) {
       bytes[i] = static_cast<uint8_t>(random[static_cast<size_t>(i)]);
     const auto digest = [&](Backend& on) {
       int64_t value[2] = {-1, -1};
-      on.Digest(
-          ConstTensorView(bytes, DType::kUint8, {n}), TensorView(value, DType::kInt64, {2}), {});
+      on.Digest(ConstTensorView(bytes, DType::kUint8, {n}), TensorView(value, DType::kInt64, {2}),
+                {});
       return std::pair(value[0], value[1]);
     };
     const auto expected = digest(reference());
@@ -251,7 +250,8 @@ TEST_P(BackendTest, SumOfSquaresOfLargeNumbersIsFinite) {
   EXPECT_TRUE(std::isfinite(sums.At(0)));
 }
 
-// One correctly rounded sum per element: the reference's bits. In place, as the gradient tree uses it.
+// One correctly rounded sum per element: the reference's bits. In place, as the gradient tree uses
+// it.
 void CheckAdd(Backend& backend, Backend& reference, int64_t n, DType dtype) {
   HostTensor a = RandomTensor(dtype, {n}, 1);
   const HostTensor b = RandomTensor(dtype, {n}, 2);
@@ -326,10 +326,8 @@ void CheckRows(Backend& backend, const MatrixSize& size, DType dtype) {
     for (int64_t c = 0; c < columns; ++c)
       expected.Set(1 + r * (columns + 5) + c, source.At(2 + r * (columns + 3) + c));
   }
-  ExpectClose(after.Values(),
-              expected.Values(),
-              std::vector<double>(static_cast<size_t>(after.size()), 0.0),
-              "copied rows");
+  ExpectClose(after.Values(), expected.Values(),
+              std::vector<double>(static_cast<size_t>(after.size()), 0.0), "copied rows");
 }
 
 namespace {
@@ -339,7 +337,8 @@ TEST_P(BackendTest, CopyRowsMovesStridedRowsAndNothingElse) {
     CheckRows(backend(), size, dtype());
 }
 
-// As the recurrence memory moves them: all of it in whole words, or beginning anywhere, or every second row.
+// As the recurrence memory moves them: all of it in whole words, or beginning anywhere, or every
+// second row.
 TEST_P(BackendTest, CopyRowsMovesAlignedAndUnalignedRows) {
   constexpr int64_t kRows = 9;
   constexpr int64_t kColumns = 48;
@@ -348,8 +347,8 @@ TEST_P(BackendTest, CopyRowsMovesAlignedAndUnalignedRows) {
     for (const int64_t stride : {kColumns, 2 * kColumns}) {
       HostTensor after(dtype(), source.shape());
       HostTensor expected = after;
-      const CopyRowsArgs args{
-          source.view(), begin, stride, after.view(), 0, kColumns, kRows, kColumns};
+      const CopyRowsArgs args{source.view(), begin, stride,  after.view(), 0,
+                              kColumns,      kRows, kColumns};
       backend().CopyRows(args, {});
       for (int64_t i = 0; i < kRows * kColumns; ++i)
         expected.Set(i, source.At(begin + i / kColumns * stride + i % kColumns));

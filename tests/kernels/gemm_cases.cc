@@ -1,7 +1,8 @@
 // Products and column sums against the reference.
 //
-// Bound of a product: K products and K + 2 additions (bias, old c) in fp32 give Gamma(K + 3) times the same
-// sum over magnitudes, which the reference computes from |a|, |b|, |bias|, |c|; then c is rounded to its dtype.
+// Bound of a product: K products and K + 2 additions (bias, old c) in fp32 give Gamma(K + 3) times
+// the same sum over magnitudes, which the reference computes from |a|, |b|, |bias|, |c|; then c is
+// rounded to its dtype.
 
 #include <gmock/gmock.h>
 
@@ -32,12 +33,8 @@ struct GemmCase {
   }
 };
 
-HostTensor RunGemm(Backend& backend,
-                   const GemmCase& gemm,
-                   const HostTensor& a,
-                   const HostTensor& b,
-                   const HostTensor& bias,
-                   HostTensor c) {
+HostTensor RunGemm(Backend& backend, const GemmCase& gemm, const HostTensor& a, const HostTensor& b,
+                   const HostTensor& bias, HostTensor c) {
   GemmArgs args;
   args.a = a.view();
   args.b = b.view();
@@ -65,19 +62,16 @@ void CheckGemm(Backend& backend, Backend& reference, const GemmCase& gemm, DType
   const auto wide = [](const HostTensor& x) { return ToDType(x, DType::kFloat64); };
   const auto actual = RunGemm(backend, gemm, a, b, bias, c).Values();
   const auto expected = RunGemm(reference, gemm, wide(a), wide(b), wide(bias), old).Values();
-  const auto magnitude = RunGemm(reference,
-                                 gemm,
-                                 Absolute(wide(a)),
-                                 Absolute(wide(b)),
-                                 Absolute(wide(bias)),
-                                 Absolute(old))
+  const auto magnitude = RunGemm(reference, gemm, Absolute(wide(a)), Absolute(wide(b)),
+                                 Absolute(wide(bias)), Absolute(old))
                              .Values();
   const auto bound =
       test::WithOutputRounding(test::Scaled(magnitude, Gamma(k + 3)), expected, gemm.c_dtype);
   ExpectClose(actual, expected, bound, gemm.ToString());
 }
 
-// Small integers: all sums are exact, so that results have the same bits whatever algorithm a library takes.
+// Small integers: all sums are exact, so that results have the same bits whatever algorithm a
+// library takes.
 HostTensor Integers(DType dtype, Shape shape, int64_t seed) {
   HostTensor tensor(dtype, shape);
   for (int64_t i = 0; i < tensor.size(); ++i)
@@ -140,14 +134,9 @@ TEST_P(BackendTest, GemmOfABatchIsItsProducts) {
 
 // Sizes around the CPU's blocks of C (256 rows, 1024 columns), vectors, and extreme proportions.
 TEST_P(BackendTest, GemmMatchesReferenceForOddSizes) {
-  for (const GemmSizes size : {GemmSizes{1, 1, 1},
-                               GemmSizes{1, 1, 3000},
-                               GemmSizes{1, 700, 1},
-                               GemmSizes{700, 1, 5},
-                               GemmSizes{85, 1030, 16},
-                               GemmSizes{257, 9, 21},
-                               GemmSizes{300, 1100, 10},
-                               GemmSizes{255, 1023, 8}}) {
+  for (const GemmSizes size : {GemmSizes{1, 1, 1}, GemmSizes{1, 1, 3000}, GemmSizes{1, 700, 1},
+                               GemmSizes{700, 1, 5}, GemmSizes{85, 1030, 16}, GemmSizes{257, 9, 21},
+                               GemmSizes{300, 1100, 10}, GemmSizes{255, 1023, 8}}) {
     for (const bool transpose : {false, true}) {
       GemmCase gemm{size, transpose, !transpose, true};
       gemm.c_dtype = dtype();
@@ -208,11 +197,8 @@ struct ProductAndSum {
   HostTensor sum;
 };
 
-ProductAndSum RunSum(Backend& backend,
-                     const SumCase& product,
-                     const HostTensor& a,
-                     const HostTensor& b,
-                     HostTensor c) {
+ProductAndSum RunSum(Backend& backend, const SumCase& product, const HostTensor& a,
+                     const HostTensor& b, HostTensor c) {
   GemmArgs args;
   args.transpose_a = product.of_a || product.transpose_other;
   args.transpose_b = product.of_a && product.transpose_other;
@@ -241,16 +227,12 @@ void CheckSum(Backend& backend, Backend& reference, const SumCase& product, DTyp
   const ProductAndSum expected = RunSum(reference, product, wide(a), wide(b), wide(c));
   const ProductAndSum magnitude =
       RunSum(reference, product, Absolute(wide(a)), Absolute(wide(b)), Absolute(wide(c)));
-  ExpectClose(actual.sum.Values(),
-              expected.sum.Values(),
-              test::Scaled(magnitude.sum.Values(), Gamma(k + 1)),
-              product.ToString() + ": sum");
-  ExpectClose(
-      actual.c.Values(),
-      expected.c.Values(),
-      test::WithOutputRounding(
-          test::Scaled(magnitude.c.Values(), Gamma(k + 3)), expected.c.Values(), product.c_dtype),
-      product.ToString() + ": product");
+  ExpectClose(actual.sum.Values(), expected.sum.Values(),
+              test::Scaled(magnitude.sum.Values(), Gamma(k + 1)), product.ToString() + ": sum");
+  ExpectClose(actual.c.Values(), expected.c.Values(),
+              test::WithOutputRounding(test::Scaled(magnitude.c.Values(), Gamma(k + 3)),
+                                       expected.c.Values(), product.c_dtype),
+              product.ToString() + ": product");
 }
 
 }  // namespace

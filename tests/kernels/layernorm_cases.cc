@@ -1,8 +1,8 @@
 // LayerNorm against the reference.
 //
-// Forward is checked in two steps, so that the rounding of `sum` to its dtype, which moves everything after
-// it, is not counted twice: first sum against residual + dropout(x), then mean, rstd and y against the
-// reference's LayerNorm of the sum that was stored.
+// Forward is checked in two steps, so that the rounding of `sum` to its dtype, which moves
+// everything after it, is not counted twice: first sum against residual + dropout(x), then mean,
+// rstd and y against the reference's LayerNorm of the sum that was stored.
 
 #include <numeric>
 
@@ -31,10 +31,8 @@ struct Inputs {
 Result Forward(Backend& backend, const Inputs& in, float epsilon) {
   const DType dtype = in.x.dtype();
   const int64_t rows = in.x.shape()[0];
-  Result result{HostTensor(dtype, in.x.shape()),
-                HostTensor(GradientDType(dtype), {rows}),
-                HostTensor(GradientDType(dtype), {rows}),
-                HostTensor(dtype, in.x.shape())};
+  Result result{HostTensor(dtype, in.x.shape()), HostTensor(GradientDType(dtype), {rows}),
+                HostTensor(GradientDType(dtype), {rows}), HostTensor(dtype, in.x.shape())};
   LayerNormForwardArgs args;
   args.x = in.x.view();
   args.residual = in.residual.view();
@@ -58,16 +56,16 @@ Inputs Widened(const Inputs& in) {
 
 // Bounds of mean, rstd and y of one row of n stored sums.
 //
-// The first mean is off by e0 <= Gamma(n) mean|x|; the corrected one by the rounding of n deviations and of
-// its own sum. The variance, a sum of n squares less the square of the correction, is off by a factor
-// Gamma(n + 6) of both; rstd by half of that and three roundings.
+// The first mean is off by e0 <= Gamma(n) mean|x|; the corrected one by the rounding of n
+// deviations and of its own sum. The variance, a sum of n squares less the square of the
+// correction, is off by a factor Gamma(n + 6) of both; rstd by half of that and three roundings.
 struct RowBounds {
   double mean;
   double rstd;
   std::vector<double> y;
 };
-RowBounds BoundsOf(
-    const Inputs& wide, const Result& exact, int64_t row, double epsilon, DType dtype) {
+RowBounds BoundsOf(const Inputs& wide, const Result& exact, int64_t row, double epsilon,
+                   DType dtype) {
   const int64_t n = wide.x.shape()[1];
   const double mean = exact.mean.At(row);
   const double rstd = exact.rstd.At(row);
@@ -95,8 +93,8 @@ RowBounds BoundsOf(
   return bounds;
 }
 
-void CheckForward(
-    Backend& backend, Backend& reference, const Inputs& in, float epsilon, DType dtype) {
+void CheckForward(Backend& backend, Backend& reference, const Inputs& in, float epsilon,
+                  DType dtype) {
   const Result actual = Forward(backend, in, epsilon);
   const Inputs wide = Widened(in);
   const auto sum = Forward(reference, wide, epsilon).sum.Values();
@@ -167,19 +165,14 @@ TEST_P(BackendTest, LayerNormOfAConstantRowIsBeta) {
 struct Gradients {
   HostTensor dx, dresidual, dgamma, dbeta;
 };
-Gradients Backward(Backend& backend,
-                   const HostTensor& dy,
-                   const Result& forward,
-                   const HostTensor& gamma,
-                   const Dropout& dropout,
-                   const std::vector<int32_t>& row_ids,
-                   bool residual) {
+Gradients Backward(Backend& backend, const HostTensor& dy, const Result& forward,
+                   const HostTensor& gamma, const Dropout& dropout,
+                   const std::vector<int32_t>& row_ids, bool residual) {
   const DType dtype = dy.dtype();
   const int64_t columns = dy.shape()[1];
-  Gradients gradients{HostTensor(dtype, dy.shape()),
-                      residual ? HostTensor(dtype, dy.shape()) : HostTensor(),
-                      HostTensor(GradientDType(dtype), {columns}),
-                      HostTensor(GradientDType(dtype), {columns})};
+  Gradients gradients{
+      HostTensor(dtype, dy.shape()), residual ? HostTensor(dtype, dy.shape()) : HostTensor(),
+      HostTensor(GradientDType(dtype), {columns}), HostTensor(GradientDType(dtype), {columns})};
   LayerNormBackwardArgs args;
   args.dy = dy.view();
   args.sum = forward.sum.view();
@@ -196,8 +189,8 @@ Gradients Backward(Backend& backend,
   return gradients;
 }
 
-// Bounds: dsum is three terms, two of them means of n products of up to four roundings each; dgamma and
-// dbeta are sums over the rows.
+// Bounds: dsum is three terms, two of them means of n products of up to four roundings each; dgamma
+// and dbeta are sums over the rows.
 void CheckBackward(Backend& backend, Backend& reference, const MatrixSize& size, DType dtype) {
   // With one column rstd is 1 / sqrt(epsilon): of no use as a scale. The forward tests cover it.
   const float epsilon = size.columns == 1 ? 1.0f : 1e-12f;
@@ -207,8 +200,8 @@ void CheckBackward(Backend& backend, Backend& reference, const MatrixSize& size,
   const HostTensor dy = RandomTensor(dtype, {rows, n}, 9);
   const Gradients actual = Backward(backend, dy, forward, in.gamma, in.dropout, in.row_ids, true);
   const auto wide_of = [](const HostTensor& x) { return ToDType(x, DType::kFloat64); };
-  const Result wide{
-      wide_of(forward.sum), wide_of(forward.mean), wide_of(forward.rstd), wide_of(forward.y)};
+  const Result wide{wide_of(forward.sum), wide_of(forward.mean), wide_of(forward.rstd),
+                    wide_of(forward.y)};
   const Gradients exact =
       Backward(reference, wide_of(dy), wide, wide_of(in.gamma), in.dropout, in.row_ids, true);
   std::vector<double> dsum_error(rows * n);
@@ -236,15 +229,13 @@ void CheckBackward(Backend& backend, Backend& reference, const MatrixSize& size,
   }
   const std::string what = std::to_string(rows) + "x" + std::to_string(n);
   const auto dresidual = exact.dresidual.Values();
-  ExpectClose(actual.dresidual.Values(),
-              dresidual,
-              test::WithOutputRounding(dsum_error, dresidual, dtype),
-              "dresidual " + what);
+  ExpectClose(actual.dresidual.Values(), dresidual,
+              test::WithOutputRounding(dsum_error, dresidual, dtype), "dresidual " + what);
   const auto dx = exact.dx.Values();
   for (size_t i = 0; i < dx.size(); ++i)
     dsum_error[i] = dx[i] == 0 ? 0 : in.dropout.scale() * dsum_error[i] + kU * std::fabs(dx[i]);
-  ExpectClose(
-      actual.dx.Values(), dx, test::WithOutputRounding(dsum_error, dx, dtype), "dx " + what);
+  ExpectClose(actual.dx.Values(), dx, test::WithOutputRounding(dsum_error, dx, dtype),
+              "dx " + what);
   ExpectClose(actual.dgamma.Values(), exact.dgamma.Values(), dgamma_bound, "dgamma " + what);
   ExpectClose(actual.dbeta.Values(), exact.dbeta.Values(), dbeta_bound, "dbeta " + what);
 }

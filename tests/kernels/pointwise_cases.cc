@@ -14,8 +14,8 @@ using test::RandomTensor;
 constexpr double kU = 0x1p-24;
 // Distribution values below exp(-88.3) may be flushed to 0, as fp32 cannot hold their reciprocals.
 constexpr double kFlushed = 5e-39;
-constexpr Activation kActivations[] = {
-    Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu, Activation::kTanh};
+constexpr Activation kActivations[] = {Activation::kGeluTanh, Activation::kGeluErf,
+                                       Activation::kRelu, Activation::kTanh};
 
 // Values of every size: dense near 0, and out to where the tails underflow.
 HostTensor ActivationInputs(DType dtype, const MatrixSize& size) {
@@ -28,12 +28,14 @@ HostTensor ActivationInputs(DType dtype, const MatrixSize& size) {
 
 // How far fp32 arithmetic may be from activation(x), given its value.
 //
-// tanh form: value = x s with s = 1 / (1 + exp(-v)), v = 1.6 (x + 0.045 x^3). Forming v costs 6 roundings of
-// |v|, which s sees with factor (1 - s) <= 1, rounding into exp's own argument one more; exp itself is good to
-// 2^-22 = 4 u, and 4 roundings follow. erf form: erfc(z) at z = x / sqrt(2) in the tail moves by a factor
-// exp(2 z dz), dz = 2 u z and z^2's own rounding: 3 u x^2; polynomial, quotients and exp add at most 16 u.
-// tanh: 2 s - 1 with s = sigmoid(2 x), absolute: s moves by s (1 - s) times exp's error, 4 u and 2 u of its argument each way,
-// where s (1 - s) <= 1 / 4 and s (1 - s) 2 |x| <= 0.23, and by 2 roundings of s; all doubled, and one rounding more.
+// tanh form: value = x s with s = 1 / (1 + exp(-v)), v = 1.6 (x + 0.045 x^3). Forming v costs 6
+// roundings of
+// |v|, which s sees with factor (1 - s) <= 1, rounding into exp's own argument one more; exp itself
+// is good to 2^-22 = 4 u, and 4 roundings follow. erf form: erfc(z) at z = x / sqrt(2) in the tail
+// moves by a factor exp(2 z dz), dz = 2 u z and z^2's own rounding: 3 u x^2; polynomial, quotients
+// and exp add at most 16 u. tanh: 2 s - 1 with s = sigmoid(2 x), absolute: s moves by s (1 - s)
+// times exp's error, 4 u and 2 u of its argument each way, where s (1 - s) <= 1 / 4 and s (1 - s) 2
+// |x| <= 0.23, and by 2 roundings of s; all doubled, and one rounding more.
 double ValueError(Activation activation, double x, double value) {
   const double v = 1.6 * (std::fabs(x) + 0.045 * std::fabs(x * x * x));
   switch (activation) {
@@ -49,8 +51,9 @@ double ValueError(Activation activation, double x, double value) {
   return 0;
 }
 
-// The derivative is a sum s + x s (1 - s) v': each part is bounded as above; 1 - s is off by 2 u where s is
-// near 1. erf form: erfc / 2 + x density(x), whose exponent x^2 / 2 rounds like the above.
+// The derivative is a sum s + x s (1 - s) v': each part is bounded as above; 1 - s is off by 2 u
+// where s is near 1. erf form: erfc / 2 + x density(x), whose exponent x^2 / 2 rounds like the
+// above.
 double DerivativeError(Activation activation, double x) {
   const double v = 1.6 * (std::fabs(x) + 0.045 * std::fabs(x * x * x));
   switch (activation) {
@@ -69,18 +72,15 @@ double DerivativeError(Activation activation, double x) {
     }
     case Activation::kRelu:
       return kU;
-    case Activation::
-        kTanh:  // 4 s (1 - s): s as above, off by 6 u at most, each factor at most 1, and three roundings
+    case Activation::kTanh:  // 4 s (1 - s): s as above, off by 6 u at most, each factor at most 1,
+                             // and three roundings
       return kU * 4 * (6 + 6 + 3 * 0.25);
   }
   return 0;
 }
 
-std::vector<double> Forward(Backend& backend,
-                            Activation activation,
-                            const HostTensor& x,
-                            const Dropout& dropout,
-                            const std::vector<int32_t>& row_ids) {
+std::vector<double> Forward(Backend& backend, Activation activation, const HostTensor& x,
+                            const Dropout& dropout, const std::vector<int32_t>& row_ids) {
   HostTensor y(x.dtype(), x.shape());
   backend.ActivationForward({activation, x.view(), dropout, row_ids.data(), y.view()}, {});
   return y.Values();
@@ -98,8 +98,8 @@ TEST_P(BackendTest, ActivationForwardMatchesReference) {
         std::vector<double> error(expected.size());
         for (size_t i = 0; i < error.size(); ++i)
           error[i] = ValueError(activation, x.At(i), expected[i]);
-        ExpectClose(
-            actual, expected, test::WithOutputRounding(error, expected, dtype()), "activation");
+        ExpectClose(actual, expected, test::WithOutputRounding(error, expected, dtype()),
+                    "activation");
       }
     }
   }
@@ -126,9 +126,7 @@ TEST_P(BackendTest, ActivationBackwardMatchesReferenceInPlaceToo) {
                        : 1.2 * std::fabs(dy.At(i)) * DerivativeError(activation, x.At(i)) +
                              2 * kU * std::fabs(expected[i]);
       }
-      ExpectClose(dx.Values(),
-                  expected,
-                  test::WithOutputRounding(error, expected, dtype()),
+      ExpectClose(dx.Values(), expected, test::WithOutputRounding(error, expected, dtype()),
                   "activation gradient " + std::to_string(static_cast<int>(activation)));
     }
   }

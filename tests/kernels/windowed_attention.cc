@@ -40,7 +40,8 @@ void SoftmaxBackward(const float* p, float* dp, int64_t count, float delta, floa
     dp[j] = scale * p[j] * (dp[j] - delta);
 }
 
-// Rows of their own over all keys, scores kept whole: global rows of every way, and all rows of the dense one.
+// Rows of their own over all keys, scores kept whole: global rows of every way, and all rows of the
+// dense one.
 class WholeRows {
  public:
   WholeRows(const WindowedShape& shape, int64_t rows, Backend& backend)
@@ -116,16 +117,11 @@ class WithGlobalRows : public WindowedAttention {
   void Forward(const WindowedInputs& in, float* out) final {
     LocalForward(in, out);
     globals_.Forward(
-        in.global_q,
-        in.global_k,
-        in.global_v,
-        [this](int64_t i, int64_t j) { return shape_.IsVisibleToGlobal(i, j); },
-        out);
+        in.global_q, in.global_k, in.global_v,
+        [this](int64_t i, int64_t j) { return shape_.IsVisibleToGlobal(i, j); }, out);
   }
 
-  void Backward(const WindowedInputs& in,
-                const float* out,
-                const float* dout,
+  void Backward(const WindowedInputs& in, const float* out, const float* dout,
                 const WindowedGradients& g) final {
     LocalBackward(in, out, dout, g);
     globals_.Backward(
@@ -134,9 +130,7 @@ class WithGlobalRows : public WindowedAttention {
 
  protected:
   virtual void LocalForward(const WindowedInputs& in, float* out) = 0;
-  virtual void LocalBackward(const WindowedInputs& in,
-                             const float* out,
-                             const float* dout,
+  virtual void LocalBackward(const WindowedInputs& in, const float* out, const float* dout,
                              const WindowedGradients& g) = 0;
   const WindowedShape shape_;
 
@@ -154,9 +148,7 @@ class Dense final : public WithGlobalRows {
     rows_.Forward(
         in.q, in.k, in.v, [this](int64_t i, int64_t j) { return shape_.IsVisible(i, j); }, out);
   }
-  void LocalBackward(const WindowedInputs& in,
-                     const float* out,
-                     const float* dout,
+  void LocalBackward(const WindowedInputs& in, const float* out, const float* dout,
                      const WindowedGradients& g) override {
     // A global row's probabilities are 0 here, and so are its gradients.
     rows_.Backward({in.q, in.k, in.v, out, dout, g.dq, g.dk, g.dv});
@@ -202,9 +194,7 @@ class Banded final : public WithGlobalRows {
     });
   }
 
-  void LocalBackward(const WindowedInputs& in,
-                     const float* out,
-                     const float* dout,
+  void LocalBackward(const WindowedInputs& in, const float* out, const float* dout,
                      const WindowedGradients& g) override {
     std::vector<float> band(band_.size()), columns(columns_.size());
     diagonals_->Score(dout, in.v, band.data());
@@ -216,10 +206,7 @@ class Banded final : public WithGlobalRows {
       const int64_t local = i * width();
       const int64_t global = i * shape_.num_global;
       SoftmaxBackward(band_.data() + local, band.data() + local, width(), delta, shape_.scale());
-      SoftmaxBackward(columns_.data() + global,
-                      columns.data() + global,
-                      shape_.num_global,
-                      delta,
+      SoftmaxBackward(columns_.data() + global, columns.data() + global, shape_.num_global, delta,
                       shape_.scale());
     }
     for (float* const gradient : {g.dq, g.dk, g.dv})
@@ -282,9 +269,7 @@ class Fused final : public WindowedAttention {
                               {});
   }
 
-  void Backward(const WindowedInputs& in,
-                const float* out,
-                const float* dout,
+  void Backward(const WindowedInputs& in, const float* out, const float* dout,
                 const WindowedGradients& g) override {
     Bind(local_, in.q, in.k, in.v);
     Run(local_, out, dout, View(lse_), {g.dq, g.dk, g.dv});
@@ -326,10 +311,7 @@ class Fused final : public WindowedAttention {
     return TensorView(x.data(), {static_cast<int64_t>(x.size()), 1});
   }
 
-  void Run(const AttentionInputs& in,
-           const float* out,
-           const float* dout,
-           ConstTensorView lse,
+  void Run(const AttentionInputs& in, const float* out, const float* dout, ConstTensorView lse,
            const Outputs& to) {
     AttentionBackwardArgs args;
     args.in = in;
@@ -370,8 +352,7 @@ std::vector<float> NormalValues(int64_t count, uint64_t seed) {
   return x;
 }
 
-std::unique_ptr<WindowedAttention> MakeWindowedAttention(Way way,
-                                                         const WindowedShape& shape,
+std::unique_ptr<WindowedAttention> MakeWindowedAttention(Way way, const WindowedShape& shape,
                                                          Backend& backend) {
   std::unique_ptr<Diagonals> diagonals;
   switch (way) {

@@ -1,14 +1,19 @@
-// Longformer's attention (Beltagy et al. 2020, section 3) computed in the four ways that its authors and we know, to be compared:
+// Longformer's attention (Beltagy et al. 2020, section 3) computed in the four ways that its
+// authors and we know, to be compared:
 //
 //   dense    scores of all pairs, masked: T x T floats
-//   loop     one diagonal of the score matrix at a time; leanest, any stride and side, no matrix products
-//   chunks   overlapping blocks of twice the window, a matrix product each; about twice the loop's memory, T a multiple of
+//   loop one diagonal of the score matrix at a time; leanest, any stride and side, no matrix
+//   products
+//   chunks overlapping blocks of twice the window, a matrix product each; about twice the loop's
+//   memory, T a multiple of
 //            the whole window, undilated and two-sided
-//   fused    the product's kernel (kernels/attention.h), windows as data; for global rows a second call
+//   fused the product's kernel (kernels/attention.h), windows as data; for global rows a second
+//   call
 //
-// One lane and one head. The first `num_global` slots are global: local rows share one softmax over global keys and window,
-// global rows see everything through projections of their own and replace what the local ones would give there (the released code).
-// The first three keep their probabilities for backward, as automatic differentiation does.
+// One lane and one head. The first `num_global` slots are global: local rows share one softmax over
+// global keys and window, global rows see everything through projections of their own and replace
+// what the local ones would give there (the released code). The first three keep their
+// probabilities for backward, as automatic differentiation does.
 //
 // T slots, D head size, W diagonals, G global slots. All tensors fp32.
 
@@ -61,18 +66,16 @@ class WindowedAttention {
   // out: [T, D].
   virtual void Forward(const WindowedInputs& in, float* out) = 0;
   // REQUIRES: Forward was called with the same inputs; `out` is what it gave. dout: [T, D].
-  virtual void Backward(const WindowedInputs& in,
-                        const float* out,
-                        const float* dout,
+  virtual void Backward(const WindowedInputs& in, const float* out, const float* dout,
                         const WindowedGradients& gradients) = 0;
 };
 
 // Inputs of such a problem.
 std::vector<float> NormalValues(int64_t count, uint64_t seed);
 
-// Null where the way cannot do the shape (see above). `backend` computes the matrix products and is borrowed.
-std::unique_ptr<WindowedAttention> MakeWindowedAttention(Way way,
-                                                         const WindowedShape& shape,
+// Null where the way cannot do the shape (see above). `backend` computes the matrix products and is
+// borrowed.
+std::unique_ptr<WindowedAttention> MakeWindowedAttention(Way way, const WindowedShape& shape,
                                                          Backend& backend);
 
 }  // namespace anyorder::kernels::testing

@@ -1,5 +1,5 @@
-// Loop, chunks, dense and the product's kernel beside masked attention over all pairs in double, with the visibility rule written
-// from the paper.
+// Loop, chunks, dense and the product's kernel beside masked attention over all pairs in double,
+// with the visibility rule written from the paper.
 
 #include "tests/kernels/windowed_attention.h"
 
@@ -19,12 +19,9 @@ struct Tensors {
 
 Tensors MakeTensors(const WindowedShape& shape) {
   const int64_t whole = shape.length * shape.head_dim;
-  return {NormalValues(whole, 1),
-          NormalValues(whole, 2),
-          NormalValues(whole, 3),
-          NormalValues(shape.num_global * shape.head_dim, 4),
-          NormalValues(whole, 5),
-          NormalValues(whole, 6),
+  return {NormalValues(whole, 1), NormalValues(whole, 2),
+          NormalValues(whole, 3), NormalValues(shape.num_global * shape.head_dim, 4),
+          NormalValues(whole, 5), NormalValues(whole, 6),
           NormalValues(whole, 7)};
 }
 
@@ -33,8 +30,8 @@ struct Results {
   static constexpr int kCount = 7;
   std::vector<double> values[kCount];
   static const char* Name(int i) {
-    static const char* const kNames[] = {
-        "out", "dq", "dk", "dv", "dglobal_q", "dglobal_k", "dglobal_v"};
+    static const char* const kNames[] = {"out",       "dq",        "dk",       "dv",
+                                         "dglobal_q", "dglobal_k", "dglobal_v"};
     return kNames[i];
   }
 };
@@ -48,7 +45,8 @@ Results SizedResults(const WindowedShape& shape) {
   return results;
 }
 
-// Section 3: a token sees those within the window, every `stride`th of them, and all global tokens; a global token sees all.
+// Section 3: a token sees those within the window, every `stride`th of them, and all global tokens;
+// a global token sees all.
 bool Sees(const WindowedShape& shape, int64_t i, int64_t j) {
   if (shape.causal && j > i) return false;
   if (i < shape.num_global || j < shape.num_global) return true;
@@ -117,17 +115,11 @@ Results RunWay(WindowedAttention& way, const WindowedShape& shape, const Tensors
   Results results = SizedResults(shape);
   for (int i = 0; i < Results::kCount; ++i)
     found[i].assign(results.values[i].size(), std::nanf(""));
-  const WindowedInputs in = {
-      x.q.data(), x.k.data(), x.v.data(), x.global_q.data(), x.global_k.data(), x.global_v.data()};
+  const WindowedInputs in = {x.q.data(),        x.k.data(),        x.v.data(),
+                             x.global_q.data(), x.global_k.data(), x.global_v.data()};
   way.Forward(in, found[0].data());
-  way.Backward(in,
-               found[0].data(),
-               x.dout.data(),
-               {found[1].data(),
-                found[2].data(),
-                found[3].data(),
-                found[4].data(),
-                found[5].data(),
+  way.Backward(in, found[0].data(), x.dout.data(),
+               {found[1].data(), found[2].data(), found[3].data(), found[4].data(), found[5].data(),
                 found[6].data()});
   for (int i = 0; i < Results::kCount; ++i)
     results.values[i].assign(found[i].begin(), found[i].end());

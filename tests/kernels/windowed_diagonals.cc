@@ -52,8 +52,9 @@ class Loop final : public Diagonals {
   const Band band_;
 };
 
-// Rows in blocks of the one-sided window w. Scores: blocks of 2w rows and keys that overlap by w, all kept until the band is
-// cut out of them. Products: each block of rows against the three blocks of keys around it.
+// Rows in blocks of the one-sided window w. Scores: blocks of 2w rows and keys that overlap by w,
+// all kept until the band is cut out of them. Products: each block of rows against the three blocks
+// of keys around it.
 class Chunks final : public Diagonals {
  public:
   Chunks(int64_t length, int64_t dim, int64_t window, Backend& backend)
@@ -144,9 +145,7 @@ std::unique_ptr<Diagonals> MakeLoopDiagonals(int64_t length, int64_t dim, const 
   return std::make_unique<Loop>(length, dim, band);
 }
 
-std::unique_ptr<Diagonals> MakeChunkDiagonals(int64_t length,
-                                              int64_t dim,
-                                              const Band& band,
+std::unique_ptr<Diagonals> MakeChunkDiagonals(int64_t length, int64_t dim, const Band& band,
                                               Backend& backend) {
   const int64_t window = band.left;
   if (band.stride != 1 || window < 1 || band.right != window || length % (2 * window) != 0)

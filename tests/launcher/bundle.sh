@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# The bundle where nothing is installed: unpacked into a root that has glibc, a shell and nothing else, and run there.
+# The bundle where nothing is installed: unpacked into a root that has glibc, a shell and nothing
+# else, and run there.
 #
 # Usage: bundle.sh WORK_DIR ARCHIVE COMMAND...      COMMAND makes ARCHIVE
-# Where mount namespaces are refused (some containers) the same runs in this root, without environment: then only the
-# libraries' paths, which are checked first, tell what came from where. Exit status 77 without patchelf.
+# Where mount namespaces are refused (some containers) the same runs in this root, without
+# environment: then only the libraries' paths, which are checked first, tell what came from where.
+# Exit status 77 without patchelf.
 set -eu
 work=$1 archive=$2
 shift 2
@@ -18,7 +20,8 @@ python3 -m tarfile -e "$archive" "$work/root"  # as on machines without xz
 mv "$work"/root/anyorder-bundle-* "$work/root/moved elsewhere"  # a name that the build never saw, with a blank
 bundle="$work/root/moved elsewhere"
 
-# Of this machine only glibc, and nothing that names its folders. ldd of the least environment, so that no setting here helps.
+# Of this machine only glibc, and nothing that names its folders. ldd of the least environment, so
+# that no setting here helps.
 while IFS= read -r elf; do
   paths=$(readelf -d "$elf" | sed -n 's/.*(R\(UN\)\?PATH).*\[\(.*\)\]/\2/p')
   case $paths in '$ORIGIN/'*) ;; *) fail "$elf has the library path '$paths'" ;; esac

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # One end-to-end case: real programs, real signals, a tiny model on generated text.
 #
-# Usage: case.sh BIN_DIR WORK_DIR CASE      `prepare` first: it makes the dataset and the undisturbed run that others compare with.
+# Usage: case.sh BIN_DIR WORK_DIR CASE `prepare` first: it makes the dataset and the undisturbed run
+# that others compare with.
 set -u
 bin=$1 work=$2 name=$3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -155,7 +156,8 @@ stopped)
   expect_same_run $name/run ;;
 
 crashed_stop)
-  # A rank crashes instead of stopping: that is no stop with a checkpoint, and nobody may believe so.
+  # A rank crashes instead of stopping: that is no stop with a checkpoint, and nobody may believe
+  # so.
   start $name/run --ranks 2
   victim=$(rank_pids $name/run | head -n 1)
   kill -STOP "$victim"  # until all wishes are there
@@ -234,7 +236,8 @@ refused)
   launch "$name/run" --set data.shards="$work/other-shards" >$name/data 2>&1; expect_status $? 65 "another dataset"
   expect_text "trained on dataset" $name/data
   cmp $name/frozen $name/run/config.toml || fail "a refused launch changed config.toml"
-  # Parts of a dataset that are not there are bad data, not the machine's fault; no rank is started for them.
+  # Parts of a dataset that are not there are bad data, not the machine's fault; no rank is started
+  # for them.
   for part in shard-00000.h5 lanes.h5 spiece.model; do
     rm -rf $name/part && cp -r shards $name/part && rm $name/part/$part
     launch "$name/new" --set data.shards="$work/$name/part" >$name/missing 2>&1; expect_status $? 65 "no $part"

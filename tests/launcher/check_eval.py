@@ -24,7 +24,8 @@ assert (last["eval_loss"], last["eval_targets"]) == (total["nats"], total["targe
 assert last["eval_loss_backward"] == rows["backward", "all"]["nats"] and last["eval_loss_a"] == rows["both", "A"]["nats"]
 assert "perplexity" not in own and "no perplexity" in own["quantity"]
 
-# Every line of the text is its characters and one begin-of-line mark. The text's first token is not predicted.
+# Every line of the text is its characters and one begin-of-line mark. The text's first token is not
+# predicted.
 characters = sum(len(line.rstrip("\n")) + 1 for line in open(text) if line.strip())
 for report, streams in ((causal, 2), (one_stream, 1)):
     assert report["settings"]["streams"] == streams

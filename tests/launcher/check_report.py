@@ -18,7 +18,8 @@ from make_run import Run, eventful_run
 ANYORDER = Path(sys.argv[1]) / "anyorder"
 PANELS = ["starts", "loss", "lr", "grad", "speed", "stall"]
 
-# Runs in a copy of the page after its own script, tries the controls and writes what it finds into the document.
+# Runs in a copy of the page after its own script, tries the controls and writes what it finds into
+# the document.
 PROBE = """<script>
 const found = {};
 const visible = e => e.getClientRects().length > 0;

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# sbatch, scontrol, squeue, srun and scancel for tests of options: what they are called with is written down, what they answer is in files of
+# sbatch, scontrol, squeue, srun and scancel for tests of options: what they are called with is
+# written down, what they answer is in files of
 # $FAKE_SLURM. Whether a job runs is for tests/slurm, with a real Slurm.
 set -u
 name=$(basename "$0")

@@ -2,7 +2,8 @@
 # `anyorder generate` on real runs.
 #
 # Usage: generate.sh BIN_DIR WORK_DIR CASE
-#   gpt, transformer_xl   a network that knows eight sentences by heart goes on from four words of each, in any grouping and on any threads
+#   gpt, transformer_xl a network that knows eight sentences by heart goes on from four words of
+#   each, in any grouping and on any threads
 #   xlnet                 texts from the query stream, searched and drawn, the same each time
 #   unilmv2               a network fine-tuned to turn three words round does so
 #   unilm                 prompts as sources that the network rewrites, by a [MASK] a step
@@ -100,7 +101,8 @@ xlnet)
   [ "$(texts drawn.jsonl | sort -u | wc -l)" -eq 4 ] || fail "four draws are not four texts" ;;
 
 unilmv2)
-  # Three words backwards, learned by heart: the source is read whole, the target written by a [P] a step.
+  # Three words backwards, learned by heart: the source is read whole, the target written by a [P] a
+  # step.
   dataset
   sentences | python3 -c 'import json, sys
 for line in sys.stdin:
@@ -124,7 +126,8 @@ END
   ;;
 
 unilm)
-  # What it writes after so few steps is nothing to compare with: that prompts become sources and texts come back is.
+  # What it writes after so few steps is nothing to compare with: that prompts become sources and
+  # texts come back is.
   dataset
   train unilm-tiny.toml run train.steps=20 sampling.reuse_len=32 sampling.num_predict=8 model.max_positions=64
   "$anyorder" generate --run-dir run --input prompts.txt --output beam.jsonl --beam 3 --block-ngram 3 --min-len 4 2>err || fail "generate: exit status $?: $(cat err)"

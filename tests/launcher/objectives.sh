@@ -3,16 +3,20 @@
 #
 # Usage: objectives.sh BIN_DIR WORK_DIR CASE
 #   complete         every objective that the program knows has a line in objectives.txt
-#   same_bits_NAME   1, 2 and 3 ranks, and a run that is killed and goes on elsewhere, end in one state; eval and export know the result
-#   text             makes the dataset of learns_NAME: this repository's own prose; and examples of generation from it: a line and how it begins
+#   same_bits_NAME 1, 2 and 3 ranks, and a run that is killed and goes on elsewhere, end in one
+#   state; eval and export know the result
+#   text makes the dataset of learns_NAME: this repository's own prose; and examples of generation
+#   from it: a line and how it begins
 #   learns_NAME      150 steps on it; held-out text is predicted better than by guessing
-#   words            the same with words and an adaptive softmax; cutoffs that the vocabulary cannot have are refused
+#   words the same with words and an adaptive softmax; cutoffs that the vocabulary cannot have are
+#   refused
 #   ablations        every file in configs/ablation trains two steps on two ranks
-# All but `complete`, `text`, `words` and `learns_NAME` need the dataset that `case.sh ... prepare` made. Objectives named *_seq2seq train on the
-# examples instead.
+# All but `complete`, `text`, `words` and `learns_NAME` need the dataset that `case.sh ... prepare`
+# made. Objectives named *_seq2seq train on the examples instead.
 #
-# To add an objective: a complete configs/NAME-tiny.toml and a line in objectives.txt, which names that file and, where they are needed,
-# keys that differ: a variant worth a run of its own, or a size that must fit the small shape below. CMake makes both tests of a line.
+# To add an objective: a complete configs/NAME-tiny.toml and a line in objectives.txt, which names
+# that file and, where they are needed, keys that differ: a variant worth a run of its own, or a
+# size that must fit the small shape below. CMake makes both tests of a line.
 set -u
 bin=$1 work=$2 name=$3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -21,7 +25,8 @@ anyorder=$bin/anyorder
 mkdir -p "$work" && cd "$work" || exit 1
 rm -rf "$name" && mkdir "$name"
 
-# What every line runs with, instead of what its file says. Dropout is on: its masks must not depend on ranks, either.
+# What every line runs with, instead of what its file says. Dropout is on: its masks must not depend
+# on ranks, either.
 small=(model.num_layers=2 model.model_dim=64 model.num_heads=2 model.head_dim=32 model.ffn_dim=128 model.dropout=0.1
   model.attention_dropout=0.1 sampling.seq_len=64 sampling.reuse_len=32 sampling.perm_size=32 sampling.num_predict=10
   train.lanes=8 train.microbatch_lanes=1 optimizer.warmup_steps=2 optimizer.bias_correction=true)
@@ -78,7 +83,8 @@ PYTHON
   "$anyorder" prep --examples "$name/held-out.jsonl" --vocab "$2/spiece.model" --output "$name/examples-held-out" "${part[@]}" >"$name/log" 2>&1 || fail "prep --examples"
 }
 
-# data_of LINE TRAINING HELD-OUT: sets $shards and $held_out to these, or to what the line's objective learns from.
+# data_of LINE TRAINING HELD-OUT: sets $shards and $held_out to these, or to what the line's
+# objective learns from.
 data_of() {
   local config keys
   shards=$2 held_out=$3
@@ -210,7 +216,8 @@ PYTHON
   done
 }
 
-# Held-out examples of as many classes, which prep numbered by themselves: their labels would mean something else.
+# Held-out examples of as many classes, which prep numbered by themselves: their labels would mean
+# something else.
 other_classes() {
   sed 's/"colour"/"hue"/' "$name/held-out.jsonl" >"$name/hues.jsonl"
   "$anyorder" prep --examples "$name/hues.jsonl" --vocab "$work/prose/spiece.model" --output "$name/hues" >"$name/log" 2>&1 || fail "prep --examples"
@@ -234,7 +241,8 @@ import json, math, sys
 report = json.load(open(sys.argv[1]))
 whole = report["losses"][0]
 if "task" in report:
-    # Every example counts once, whatever the lanes. Labels follow from the text; one of three by guessing.
+    # Every example counts once, whatever the lanes. Labels follow from the text; one of three by
+    # guessing.
     again = json.load(open(sys.argv[2]))["task"]
     assert again["accuracy"] == report["task"]["accuracy"] and abs(again["nats"] - report["task"]["nats"]) < 1e-4, again
     print("told right:", report["task"])
@@ -277,7 +285,8 @@ PYTHON
   done
 }
 
-# Shape only: lengths, widths and batch an eighth or less of the file's; objective, data options and optimizer are the file's own.
+# Shape only: lengths, widths and batch an eighth or less of the file's; objective, data options and
+# optimizer are the file's own.
 ablations() {
   local file row memory targets states=""
   for file in "$configs"/ablation/*.toml "$configs/dae-tiny.toml"; do

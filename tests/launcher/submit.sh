@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# `anyorder submit` and `anyorder prep --slurm` against a fake sbatch: which options are taken, what is written, what is refused, and what the script
-# does with each end of the launcher. Jobs that really run are cases of tests/slurm.
+# `anyorder submit` and `anyorder prep --slurm` against a fake sbatch: which options are taken, what
+# is written, what is refused, and what the script does with each end of the launcher. Jobs that
+# really run are cases of tests/slurm.
 #
-# Usage: submit.sh BIN_DIR WORK_DIR CASE     WORK_DIR: that of case.sh, with the dataset of its case `prepare`
+# Usage: submit.sh BIN_DIR WORK_DIR CASE WORK_DIR: that of case.sh, with the dataset of its case
+# `prepare`
 set -u
 bin=$1 work=$2/submit-$3 shards=$2/shards name=$3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -170,7 +172,8 @@ END
     if [ $# -gt 0 ]; then for i in $(seq 200); do [ -s fake/launcher ] && break; sleep 0.05; done; fi
     for signal in "$@"; do
       kill -"$signal" $script
-      # Slurm sends TERM to every process of the job; here not in the same instant, where two are one.
+      # Slurm sends TERM to every process of the job; here not in the same instant, where two are
+      # one.
       sleep 0.1
       [ "$signal" = TERM ] && kill -TERM "$(pgrep -P $script | head -n 1)" 2>/dev/null
     done

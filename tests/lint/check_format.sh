@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# clang-format leaves every source file as it is. Usage: check_format.sh ROOT   (exit 77: no clang-format 14)
+# clang-format leaves every source file as it is. Usage: check_format.sh ROOT (exit 77: no
+# clang-format 14)
 set -euo pipefail
 cd "$1"
 formatter=$(command -v clang-format-14 || command -v clang-format) || { echo "SKIP: clang-format is not installed"; exit 77; }

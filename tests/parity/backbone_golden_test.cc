@@ -1,6 +1,6 @@
-// Other systems' networks beside numbers that transformers computed in fp64, from files: GPT, BERT, Longformer with global slots
-// and windows, GPT-NeoX (rotary positions, pre-LN), MPNet (T5's bias by distance) and Transformer-XL with an adaptive
-// softmax. golden/FORMAT.md describes the files.
+// Other systems' networks beside numbers that transformers computed in fp64, from files: GPT, BERT,
+// Longformer with global slots and windows, GPT-NeoX (rotary positions, pre-LN), MPNet (T5's bias
+// by distance) and Transformer-XL with an adaptive softmax. golden/FORMAT.md describes the files.
 
 #include <gtest/gtest.h>
 
@@ -189,8 +189,9 @@ class BackboneGoldenTest : public ::testing::TestWithParam<Case> {
     return batch;
   }
 
-  // Theirs is fp64 but for softmax and rotary angles, which they round to fp32: some 10 roundings a layer of terms that add up
-  // over a row, as in golden_test.cc; gradients, differences of nearly equal numbers, get ten times as much.
+  // Theirs is fp64 but for softmax and rotary angles, which they round to fp32: some 10 roundings a
+  // layer of terms that add up over a row, as in golden_test.cc; gradients, differences of nearly
+  // equal numbers, get ten times as much.
   static double Tolerance() { return 2 * 10 * std::sqrt(64.0) * 0x1p-24; }
 
   template <typename Ours>
@@ -224,7 +225,8 @@ TEST_P(BackboneGoldenTest, GradientsOfEveryParameterAgree) {
   for (const ParameterInfo& info : layout_) {
     const std::vector<double> ours(result_.gradients.begin() + info.offset,
                                    result_.gradients.begin() + info.end());
-    // A key's bias adds the same to all scores of a row, so its gradient is rounding alone, unless it is turned.
+    // A key's bias adds the same to all scores of a row, so its gradient is rounding alone, unless
+    // it is turned.
     const bool is_rounding =
         absl::EndsWith(info.name, "k_bias") && GetParam().model().positions != Positions::kRope;
     if (info.name == "transformer.mask_emb" || is_rounding) {
@@ -235,10 +237,8 @@ TEST_P(BackboneGoldenTest, GradientsOfEveryParameterAgree) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Networks,
-                         BackboneGoldenTest,
-                         ::testing::Values(Case{"gpt", Gpt, true},
-                                           Case{"bert", Bert, false},
+INSTANTIATE_TEST_SUITE_P(Networks, BackboneGoldenTest,
+                         ::testing::Values(Case{"gpt", Gpt, true}, Case{"bert", Bert, false},
                                            Case{"longformer", Longformer, false},
                                            Case{"neox", NeoX, true},
                                            Case{"transfo_xl", TransfoXl, true},

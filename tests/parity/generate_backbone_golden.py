@@ -221,7 +221,8 @@ def transfo_xl(div_val):
 
 def transfo_xl_losses(model, tokens, labels):
     """Of each slot. Their head shifts labels by one, and forgets the order of losses unless it is told not to."""
-    # transformers 4.41 hands type_as() a dtype, which no torch takes, and masks fp64 scores as fp32, where their mask overflows.
+    # transformers 4.41 hands type_as() a dtype, which no torch takes, and masks fp64 scores as
+    # fp32, where their mask overflows.
     with mock.patch.object(torch.Tensor, "type_as", lambda x, other=None, dtype=None: x.to(dtype or other.dtype)), \
             mock.patch.object(torch.Tensor, "float", lambda x: x):
         hidden = model.transformer(tokens).last_hidden_state
@@ -316,7 +317,8 @@ def main():
         path = Path(arguments[0]) / f"{name}.safetensors"
         tensors = make_tensors(name)
         if "--check" in sys.argv:
-            # Without rotation a key's bias moves all scores of a row alike, and softmax does not see it.
+            # Without rotation a key's bias moves all scores of a row alike, and softmax does not
+            # see it.
             agree &= check(path, tensors, lambda key, name=name: key.endswith("k_bias") and name != "neox")
         else:
             save_file(tensors, path, {"made_by": hf_model.versions()})

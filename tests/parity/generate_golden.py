@@ -22,7 +22,8 @@ STEPS = 3
 TOLERANCE = 2e-5  # as in xlnet_parity.py, for smaller networks
 GRADIENT_TOLERANCE = 10 * TOLERANCE
 
-# Every value goes to the file's metadata; golden_test.cc reads the same names. "seed" is that of the batches.
+# Every value goes to the file's metadata; golden_test.cc reads the same names. "seed" is that of
+# the batches.
 NETWORKS = {
     "untied": dict(seed=1, lanes=4, num_layers=2, num_heads=4, head_dim=4, ffn_dim=32, vocab_size=31, mem_len=20,
                    seq_len=24, num_predict=5, perm_size=6, untie_r=1, clamp_len=-1, activation="gelu"),

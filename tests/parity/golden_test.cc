@@ -1,5 +1,6 @@
-// The network beside numbers that transformers' XLNetLMHeadModel computed, from files: no Python is needed.
-// golden/FORMAT.md describes them; parity.golden checks that they are what transformers computes.
+// The network beside numbers that transformers' XLNetLMHeadModel computed, from files: no Python is
+// needed. golden/FORMAT.md describes them; parity.golden checks that they are what transformers
+// computes.
 
 #include <gtest/gtest.h>
 
@@ -91,7 +92,8 @@ SamplingConfig SamplingOf(const GoldenFile& file) {
   return sampling;
 }
 
-// Lane `lane` of a step as the sampler would hand it over; the second half of the lanes reads backwards.
+// Lane `lane` of a step as the sampler would hand it over; the second half of the lanes reads
+// backwards.
 TextSample SampleOf(const GoldenFile& file, int64_t step, int64_t lane) {
   const int64_t length = file.Number("seq_len");
   const auto row = [&](const std::string& name) {
@@ -144,8 +146,8 @@ class GoldenTest : public ::testing::TestWithParam<const char*> {
     }
   }
 
-  // Two fp32 implementations add in different orders: some 10 rounded operations a layer, each on sums of up to
-  // `widest` products, differ by about layers * 10 * sqrt(widest) units of rounding.
+  // Two fp32 implementations add in different orders: some 10 rounded operations a layer, each on
+  // sums of up to `widest` products, differ by about layers * 10 * sqrt(widest) units of rounding.
   double Tolerance() const {
     const auto widest =
         static_cast<double>(std::max({model_.ffn_dim, model_.model_dim, file_->Number("seq_len")}));
@@ -224,20 +226,19 @@ TEST_P(GoldenTest, MemoryAgrees) {
   EXPECT_EQ(compared_, 3);
 }
 
-// Where attention is sharp, the gradient of its scores is a difference of nearly equal numbers: ten times the tolerance.
+// Where attention is sharp, the gradient of its scores is a difference of nearly equal numbers: ten
+// times the tolerance.
 TEST_P(GoldenTest, GradientsOfEveryParameterAgree) {
   const size_t last = traces_.size() - 1;
   for (const ParameterInfo& info : layout_) {
     const auto begin = traces_[last].gradients.begin() + info.offset;
     ExpectNear(std::vector<float>(begin, begin + info.shape.num_elements()),
-               absl::StrCat(last, ".gradient/", info.name),
-               10 * Tolerance());
+               absl::StrCat(last, ".gradient/", info.name), 10 * Tolerance());
   }
   EXPECT_EQ(compared_, static_cast<int>(layout_.size()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Networks,
-                         GoldenTest,
+INSTANTIATE_TEST_SUITE_P(Networks, GoldenTest,
                          ::testing::Values("untied", "shared_odd", "odd_head"),
                          [](const auto& info) { return std::string(info.param); });
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Makes the Python of this folder's comparisons, once: the distribution's torch, and a virtual environment with pinned wheels
-# beside it (about 20 MB to download). A plain `pip install torch` would bring gigabytes of CUDA.
+# Makes the Python of this folder's comparisons, once: the distribution's torch, and a virtual
+# environment with pinned wheels beside it (about 20 MB to download). A plain `pip install torch`
+# would bring gigabytes of CUDA.
 #
 # Usage: make_environment.sh DIR
 # With ANYORDER_PARITY_PYTHON, which is used instead, only says what that has.
-# Exit status: 0 ready; 77 cannot be made here, and the comparisons will skip; 64 ANYORDER_PARITY_PYTHON lacks something.
+# Exit status: 0 ready; 77 cannot be made here, and the comparisons will skip; 64
+# ANYORDER_PARITY_PYTHON lacks something.
 set -euo pipefail
 directory=${1:?usage: make_environment.sh DIR}
 here=$(cd "$(dirname "$0")" && pwd)

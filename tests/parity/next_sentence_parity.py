@@ -34,7 +34,8 @@ def load_classifier(export, faults):
     """As a user loads it, but with forward and backward lanes in a batch."""
     config = AutoConfig.from_pretrained(export, bi_data=True)
     model, info = AutoModelForSequenceClassification.from_pretrained(export, config=config, output_loading_info=True)
-    # The language model's own output, and the mask embedding of query streams, have no place in some versions.
+    # The language model's own output, and the mask embedding of query streams, have no place in
+    # some versions.
     spare = {"lm_loss.weight", "lm_loss.bias"}
     if config.num_labels != 2 or info["missing_keys"] or not set(info["unexpected_keys"]) <= spare or info["mismatched_keys"]:
         faults.append(f"{config.num_labels} labels, {info}")

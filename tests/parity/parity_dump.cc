@@ -1,11 +1,13 @@
-// Writes what the network makes of real batches, so that another implementation can be asked the same.
+// Writes what the network makes of real batches, so that another implementation can be asked the
+// same.
 //
 // Usage: parity_dump RUN_DIR STEPS OUTPUT [--forward-only]
-// The weights are those of the run's newest checkpoint; the first STEPS steps of the run's own data go through the
-// network without dropout, all lanes in one microbatch, each step reading the memory that the step before wrote.
-// OUTPUT is one safetensors file with tensors "STEP.NAME": the sampler's facts, as drawn; the batch's visibility arrays;
-// hidden states "STEP.content/LEVEL" and "STEP.query/LEVEL", logits, losses and memory; and, unless --forward-only,
-// gradients of the sum of losses, "STEP.gradient/PARAMETER". With a next-sentence head also "STEP.summary_logits".
+// The weights are those of the run's newest checkpoint; the first STEPS steps of the run's own data
+// go through the network without dropout, all lanes in one microbatch, each step reading the memory
+// that the step before wrote. OUTPUT is one safetensors file with tensors "STEP.NAME": the
+// sampler's facts, as drawn; the batch's visibility arrays; hidden states "STEP.content/LEVEL" and
+// "STEP.query/LEVEL", logits, losses and memory; and, unless --forward-only, gradients of the sum
+// of losses, "STEP.gradient/PARAMETER". With a next-sentence head also "STEP.summary_logits".
 
 #include <algorithm>
 #include <cstdio>
@@ -49,16 +51,13 @@ absl::StatusOr<Run> OpenRun(const std::string& run_dir) {
   ANYORDER_ASSIGN_OR_RETURN(run.dataset, data::Dataset::Open(config.data.shards));
   ANYORDER_ASSIGN_OR_RETURN(run.objective,
                             MakeObjective(config.objective.name, config.model, config.sampling));
-  ANYORDER_ASSIGN_OR_RETURN(run.sampler,
-                            data::Sampler::Create(*run.dataset,
-                                                  config.sampling,
-                                                  run.objective->sample_kind(),
-                                                  static_cast<uint64_t>(config.train.seed),
-                                                  config.train.lanes));
+  ANYORDER_ASSIGN_OR_RETURN(
+      run.sampler,
+      data::Sampler::Create(*run.dataset, config.sampling, run.objective->sample_kind(),
+                            static_cast<uint64_t>(config.train.seed), config.train.lanes));
   ANYORDER_ASSIGN_OR_RETURN(
       run.network,
-      TracedNetwork::Create(config.model,
-                            static_cast<int64_t>(run.dataset->index().vocab_size),
+      TracedNetwork::Create(config.model, static_cast<int64_t>(run.dataset->index().vocab_size),
                             run.objective->Shape(config.train.lanes),
                             static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))));
   ANYORDER_ASSIGN_OR_RETURN(const std::string newest,
@@ -105,15 +104,11 @@ void AddTrace(int64_t step, const Run& run, const StepTrace& trace, TensorDump& 
   const BatchShape shape = run.objective->Shape(lanes);
   for (size_t level = 0; level < trace.query.size(); ++level) {
     if (level < trace.content.size()) {
-      dump.Add(step,
-               absl::StrCat("content/", level),
-               {lanes, shape.content_rows, model.model_dim},
+      dump.Add(step, absl::StrCat("content/", level), {lanes, shape.content_rows, model.model_dim},
                trace.content[level]);
     }
     if (shape.query_rows == 0) continue;
-    dump.Add(step,
-             absl::StrCat("query/", level),
-             {lanes, shape.query_rows, model.model_dim},
+    dump.Add(step, absl::StrCat("query/", level), {lanes, shape.query_rows, model.model_dim},
              trace.query[level]);
   }
   const int64_t vocab_size = static_cast<int64_t>(trace.logits.size()) / (lanes * shape.targets);
@@ -125,22 +120,20 @@ void AddTrace(int64_t step, const Run& run, const StepTrace& trace, TensorDump& 
     dump.Add(step, "next_sentence_loss", {1}, loss);
   }
   if (!trace.memory.empty()) {
-    dump.Add(
-        step, "memory", {lanes, model.num_layers, model.mem_len, model.model_dim}, trace.memory);
+    dump.Add(step, "memory", {lanes, model.num_layers, model.mem_len, model.model_dim},
+             trace.memory);
   }
   if (trace.gradients.empty()) return;
   for (const ParameterInfo& info : run.network->layout().parameters()) {
     const auto begin = trace.gradients.begin() + info.offset;
-    dump.Add(step,
-             absl::StrCat("gradient/", info.name),
-             info.shape,
+    dump.Add(step, absl::StrCat("gradient/", info.name), info.shape,
              std::vector<float>(begin, begin + info.shape.num_elements()));
   }
 }
 
 // One step of all lanes; `memory` is read, then replaced by what the step leaves.
-absl::Status RunStep(
-    Run& run, int64_t step, bool with_gradients, std::vector<float>& memory, TensorDump& dump) {
+absl::Status RunStep(Run& run, int64_t step, bool with_gradients, std::vector<float>& memory,
+                     TensorDump& dump) {
   const int64_t lanes = run.config.train.lanes;
   Batch batch(run.objective->Shape(lanes));
   std::vector<TextSample> samples;
@@ -157,9 +150,7 @@ absl::Status RunStep(
   return absl::OkStatus();
 }
 
-absl::Status DumpRun(const std::string& run_dir,
-                     int64_t steps,
-                     const std::string& output,
+absl::Status DumpRun(const std::string& run_dir, int64_t steps, const std::string& output,
                      bool with_gradients) {
   ANYORDER_ASSIGN_OR_RETURN(Run run, OpenRun(run_dir));
   const ModelConfig& model = run.config.model;

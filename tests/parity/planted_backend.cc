@@ -21,7 +21,8 @@ T* Copied(const T* values, int64_t size, std::vector<T>& storage) {
   return storage.data();
 }
 
-// Mistakes in the order of the distances: encodings of relative positions (XLNet's R) with the sign of the distance turned.
+// Mistakes in the order of the distances: encodings of relative positions (XLNet's R) with the sign
+// of the distance turned.
 class PlantedDistance final : public ForwardingBackend {
  public:
   PlantedDistance(std::unique_ptr<kernels::Backend> inner, const RunConfig& config, bool all_lanes)
@@ -121,7 +122,8 @@ class QueryRankNotStrict final : public PlantedVisibility {
   }
 };
 
-// The first half sees the second one's context: transformers' collator, whose context is visible everywhere.
+// The first half sees the second one's context: transformers' collator, whose context is visible
+// everywhere.
 class SecondHalfOpen final : public PlantedVisibility {
  public:
   using PlantedVisibility::PlantedVisibility;
@@ -237,7 +239,8 @@ class BiasesAfterScale final : public ForwardingBackend {
   std::vector<float> storage_[3];
 };
 
-// The tied embedding learns as the softmax only: the gradient of what the network reads is lost. No loss shows it at once.
+// The tied embedding learns as the softmax only: the gradient of what the network reads is lost. No
+// loss shows it at once.
 class InputGradientLost final : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
@@ -265,8 +268,7 @@ using Maker = std::unique_ptr<kernels::Backend> (*)(std::unique_ptr<kernels::Bac
 template <typename Plant>
 std::unique_ptr<kernels::Backend> Make(std::unique_ptr<kernels::Backend> inner,
                                        const RunConfig& config) {
-  if constexpr (std::is_constructible_v<Plant,
-                                        std::unique_ptr<kernels::Backend>,
+  if constexpr (std::is_constructible_v<Plant, std::unique_ptr<kernels::Backend>,
                                         const RunConfig&>) {
     return std::make_unique<Plant>(std::move(inner), config);
   } else {

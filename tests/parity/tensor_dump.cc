@@ -6,8 +6,8 @@
 
 namespace anyorder {
 
-void TensorDump::AddBytes(
-    int64_t step, absl::string_view name, DType dtype, const Shape& shape, const void* values) {
+void TensorDump::AddBytes(int64_t step, absl::string_view name, DType dtype, const Shape& shape,
+                          const void* values) {
   const char* const bytes = static_cast<const char*>(values);
   entries_.push_back({{absl::StrCat(step, ".", name), dtype, shape},
                       std::vector<char>(bytes, bytes + shape.num_elements() * SizeOf(dtype))});

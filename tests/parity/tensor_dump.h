@@ -18,20 +18,17 @@ namespace anyorder {
 
 class TensorDump {
  public:
-  void Add(int64_t step,
-           absl::string_view name,
-           const Shape& shape,
+  void Add(int64_t step, absl::string_view name, const Shape& shape,
            const std::vector<int32_t>& values) {
     AddBytes(step, name, DType::kInt32, shape, values.data());
   }
-  void Add(int64_t step,
-           absl::string_view name,
-           const Shape& shape,
+  void Add(int64_t step, absl::string_view name, const Shape& shape,
            const std::vector<float>& values) {
     AddBytes(step, name, DType::kFloat32, shape, values.data());
   }
 
-  // The sampler's facts of all lanes, as drawn: tokens, segment, order, masked [lanes, seq_len]; backward [lanes].
+  // The sampler's facts of all lanes, as drawn: tokens, segment, order, masked [lanes, seq_len];
+  // backward [lanes].
   void AddSamples(int64_t step, const std::vector<TextSample>& samples);
 
   // Errors: those of ckpt::SafetensorsWriter.
@@ -42,8 +39,8 @@ class TensorDump {
     ckpt::SafetensorsEntry layout;
     std::vector<char> bytes;
   };
-  void AddBytes(
-      int64_t step, absl::string_view name, DType dtype, const Shape& shape, const void* values);
+  void AddBytes(int64_t step, absl::string_view name, DType dtype, const Shape& shape,
+                const void* values);
 
   std::vector<Entry> entries_;
 };

@@ -30,7 +30,8 @@ tokens = [h5py.File(sys.argv[1] + "/" + shard["file"], "r")["tokens"][:] for sha
 np.concatenate(tokens).astype("<i4").tofile(sys.argv[2])
 """
 
-# Kinds of text on which a tokenizer of transformers does something else than the original clean-up (data/prep/cleaning.h), and what.
+# Kinds of text on which a tokenizer of transformers does something else than the original clean-up
+# (data/prep/cleaning.h), and what.
 SPECIAL = "special tokens are looked for in the text first; in the original code, as here, text cannot make them"
 SIGMA = "lower-cases letter by letter; a whole line's lower() gives the final form of sigma"
 MARKS = "drops all nonspacing marks, here as in the original those of a combining class; NFKD is not composed again"
@@ -97,7 +98,8 @@ def check_models(exported, folder, faults):
     if logits.shape != (1, 3) or not torch.isfinite(logits).all():
         faults.append("sequence classification: no logits")
 
-    # What Hugging Face itself writes comes back bit for bit: its own safetensors, several files, and .bin.
+    # What Hugging Face itself writes comes back bit for bit: its own safetensors, several files,
+    # and .bin.
     whole = load_file(exported / "model.safetensors")
     saved = folder / "saved"
     transformers.XLNetLMHeadModel.from_pretrained(exported).save_pretrained(saved, max_shard_size="300KB")

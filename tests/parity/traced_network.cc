@@ -74,8 +74,7 @@ class TracingBackend final : public testing::ForwardingBackend {
 
 class TracedTransformer final : public TracedNetwork {
  public:
-  TracedTransformer(const ModelConfig& config,
-                    const BatchShape& shape,
+  TracedTransformer(const ModelConfig& config, const BatchShape& shape,
                     std::unique_ptr<TracingBackend> backend,
                     std::unique_ptr<Transformer> transformer)
       : config_(config),
@@ -85,10 +84,8 @@ class TracedTransformer final : public TracedNetwork {
 
   const ParameterLayout& layout() const override { return transformer_->layout(); }
 
-  StepTrace Run(const Batch& batch,
-                const std::vector<float>& weights,
-                const std::vector<float>& memory,
-                bool with_gradients) override {
+  StepTrace Run(const Batch& batch, const std::vector<float>& weights,
+                const std::vector<float>& memory, bool with_gradients) override {
     // Rings that start at slot 0, of which the step reads the first rows and leaves the last.
     const int64_t rings = shape_.batch_size * config_.num_layers;
     const int64_t memory_size = shape_.memory_rows * config_.model_dim;
@@ -103,11 +100,10 @@ class TracedTransformer final : public TracedNetwork {
       ANYORDER_CHECK(static_cast<int64_t>(memory.size()) == rings * memory_size)
           << memory.size() << " elements of memory";
       for (int64_t ring = 0; ring < rings; ++ring)
-        std::copy_n(
-            memory.begin() + ring * memory_size, memory_size, slots.begin() + ring * ring_size);
-      args.memory.slots = TensorView(
-          slots.data(),
-          {shape_.batch_size, config_.num_layers, shape_.ring_rows(), config_.model_dim});
+        std::copy_n(memory.begin() + ring * memory_size, memory_size,
+                    slots.begin() + ring * ring_size);
+      args.memory.slots = TensorView(slots.data(), {shape_.batch_size, config_.num_layers,
+                                                    shape_.ring_rows(), config_.model_dim});
     }
     if (with_gradients) {
       trace.gradients.resize(weights.size());
@@ -161,8 +157,8 @@ absl::StatusOr<std::unique_ptr<TracedNetwork>> TracedNetwork::Create(const Model
   auto backend = std::make_unique<TracingBackend>(std::move(inner));
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> transformer,
                             Transformer::Create(config, vocab_size, shape, *backend));
-  return std::make_unique<TracedTransformer>(
-      config, shape, std::move(backend), std::move(transformer));
+  return std::make_unique<TracedTransformer>(config, shape, std::move(backend),
+                                             std::move(transformer));
 }
 
 }  // namespace anyorder

@@ -1,5 +1,6 @@
-// The network, and everything that another implementation can be asked for: hidden states of both streams, logits, losses,
-// memory and gradients. The product keeps none of the first two; they are read off the calls that it makes to its backend.
+// The network, and everything that another implementation can be asked for: hidden states of both
+// streams, logits, losses, memory and gradients. The product keeps none of the first two; they are
+// read off the calls that it makes to its backend.
 //
 // B lanes, S content and Q query slots, M memory slots, L layers, d = model_dim, V vocabulary.
 
@@ -20,8 +21,8 @@ namespace anyorder {
 
 // What one step of all lanes computes, in fp32.
 struct StepTrace {
-  // Level 0 is what layer 0 reads, level l what layer l - 1 gives. The last layer computes content rows only where something
-  // reads them: without a query stream, or for a next-sentence head.
+  // Level 0 is what layer 0 reads, level l what layer l - 1 gives. The last layer computes content
+  // rows only where something reads them: without a query stream, or for a next-sentence head.
   std::vector<std::vector<float>> content;  // L or L + 1 times [B, S, d]
   std::vector<std::vector<float>> query;    // L + 1 times [B, Q, d]
   std::vector<float> logits;                // [B, targets, V]
@@ -34,7 +35,8 @@ struct StepTrace {
 
 class TracedNetwork {
  public:
-  // The CPU backend with one thread count for all. `config` is fp32 without dropout. Errors: those of Transformer::Create.
+  // The CPU backend with one thread count for all. `config` is fp32 without dropout. Errors: those
+  // of Transformer::Create.
   static absl::StatusOr<std::unique_ptr<TracedNetwork>> Create(const ModelConfig& config,
                                                                int64_t vocab_size,
                                                                const BatchShape& shape,
@@ -43,10 +45,8 @@ class TracedNetwork {
 
   virtual const ParameterLayout& layout() const = 0;
   // `memory`: what the step before left, or zeros, [B, L, M, d].
-  virtual StepTrace Run(const Batch& batch,
-                        const std::vector<float>& weights,
-                        const std::vector<float>& memory,
-                        bool with_gradients) = 0;
+  virtual StepTrace Run(const Batch& batch, const std::vector<float>& weights,
+                        const std::vector<float>& memory, bool with_gradients) = 0;
 };
 
 }  // namespace anyorder

@@ -26,7 +26,8 @@ SETTINGS = {
     "sampling.seq_len": 64, "sampling.reuse_len": 32, "sampling.num_predict": 11, "sampling.perm_size": 32,
     "train.lanes": 4, "train.microbatch_lanes": 2, "cpu.threads": 1, "checkpoint.every": STEPS // 2,
 }
-# A rate at which training is stable: where it is not, fp32 parts from double within 100 steps, whoever computes (README.md).
+# A rate at which training is stable: where it is not, fp32 parts from double within 100 steps,
+# whoever computes (README.md).
 OPTIMIZER = {
     "learning_rate": 1e-3, "min_learning_rate_ratio": 0.1, "warmup_steps": 10, "adam_beta1": 0.9, "adam_beta2": 0.999,
     "adam_epsilon": 1e-6, "weight_decay": 0.01, "bias_correction": False, "clip_norm": 1.0,

@@ -1,8 +1,9 @@
-// Writes what a run reads at each of its steps, so that another implementation can be trained on the same.
+// Writes what a run reads at each of its steps, so that another implementation can be trained on
+// the same.
 //
 // Usage: train_parity_batches RUN_DIR OUTPUT
-// OUTPUT is one safetensors file with tensors "STEP.NAME" for every step of the run: the sampler's facts of all lanes, as
-// drawn, and the labels and weights that the objective makes of them.
+// OUTPUT is one safetensors file with tensors "STEP.NAME" for every step of the run: the sampler's
+// facts of all lanes, as drawn, and the labels and weights that the objective makes of them.
 
 #include <cstdio>
 #include <memory>
@@ -29,12 +30,10 @@ absl::Status DumpBatches(const std::string& run_dir, const std::string& output) 
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
                             MakeObjective(config.objective.name, config.model, config.sampling));
   const int64_t lanes = config.train.lanes;
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Sampler> sampler,
-                            data::Sampler::Create(*dataset,
-                                                  config.sampling,
-                                                  objective->sample_kind(),
-                                                  static_cast<uint64_t>(config.train.seed),
-                                                  lanes));
+  ANYORDER_ASSIGN_OR_RETURN(
+      const std::unique_ptr<data::Sampler> sampler,
+      data::Sampler::Create(*dataset, config.sampling, objective->sample_kind(),
+                            static_cast<uint64_t>(config.train.seed), lanes));
   const BatchShape shape = objective->Shape(lanes);
   TensorDump dump;
   for (int64_t step = 0; step < config.train.steps; ++step) {

@@ -1,5 +1,6 @@
-// Trains a run with one mistake planted in it, on one rank: the product's trainer, data and checkpoint service around a backend that
-// computes something else than it was asked for (planted_backend.h).
+// Trains a run with one mistake planted in it, on one rank: the product's trainer, data and
+// checkpoint service around a backend that computes something else than it was asked for
+// (planted_backend.h).
 //
 // Usage: train_parity_planted RUN_DIR PLANT
 // RUN_DIR holds a config.toml. Leaves metrics.jsonl and checkpoints there, as a launch does.

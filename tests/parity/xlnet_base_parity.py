@@ -22,8 +22,8 @@ import torch
 from measures import print_header, print_table
 
 STEPS = 3
-# By the count in xlnet_parity.py, 12 layers on sums of up to 3072 products differ by up to 12 * 10 * sqrt(3072) * 2^-24 =
-# 4e-4; less than that, 1e-4, is what the project promises.
+# By the count in xlnet_parity.py, 12 layers on sums of up to 3072 products differ by up to 12 * 10
+# * sqrt(3072) * 2^-24 = 4e-4; less than that, 1e-4, is what the project promises.
 TOLERANCE = 1e-4
 
 SETTINGS = {
@@ -31,10 +31,12 @@ SETTINGS = {
     "train.lanes": 2, "train.microbatch_lanes": 2,
     "optimizer.warmup_steps": 1, "optimizer.learning_rate": 1e-3,
 }
-# What each variant changes. The warm-up's first step has rate 0: after it the weights are still those that were drawn.
+# What each variant changes. The warm-up's first step has rate 0: after it the weights are still
+# those that were drawn.
 WIDE = {"train.steps": 1, "model.init_range": 0.06}
 VARIANTS = {"base, drawn wide": WIDE, "base, trained": {"train.steps": 3}}
-# Asked for by name: what is left of the first one's differences when they are not due to the rounding of sinusoids.
+# Asked for by name: what is left of the first one's differences when they are not due to the
+# rounding of sinusoids.
 EXACT = "base, drawn wide, exact sinusoids"
 
 

@@ -18,8 +18,9 @@ import torch
 from measures import print_header, print_table
 
 STEPS = 4  # no memory, part of it, all of it, all of it with rows from two steps back
-# Two fp32 implementations sum in different orders: 3 layers of some 10 rounded operations on sums of up to 128 products
-# differ by about 3 * 10 * sqrt(128) * 2^-24 = 2e-5. A wrong mask, sign or position moves losses by 1e-3 and more.
+# Two fp32 implementations sum in different orders: 3 layers of some 10 rounded operations on sums
+# of up to 128 products differ by about 3 * 10 * sqrt(128) * 2^-24 = 2e-5. A wrong mask, sign or
+# position moves losses by 1e-3 and more.
 TOLERANCE = 2e-5
 # Where attention is sharp, the gradient of its scores is a difference of nearly equal numbers.
 GRADIENT_TOLERANCE = 10 * TOLERANCE

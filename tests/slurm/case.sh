@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# One case in a Slurm cluster of its own, which is gone afterwards: cases/NAME.sh, a script that may use what is defined below.
+# One case in a Slurm cluster of its own, which is gone afterwards: cases/NAME.sh, a script that may
+# use what is defined below.
 #
-# Usage: case.sh NAME BIN_DIR [WORK_DIR]    BIN_DIR: build/bin. Exit 77: skipped, with one line why. ANYORDER_SLURM_KEEP=1 keeps the cluster's directory.
-# A case that begins with `# cluster: NAME=VALUE...` gets these settings of cluster.sh; with `# cluster: none` it starts clusters itself.
+# Usage: case.sh NAME BIN_DIR [WORK_DIR] BIN_DIR: build/bin. Exit 77: skipped, with one line why.
+# ANYORDER_SLURM_KEEP=1 keeps the cluster's directory. A case that begins with `# cluster:
+# NAME=VALUE...` gets these settings of cluster.sh; with `# cluster: none` it starts clusters
+# itself.
 set -u
 name=$1
 bin=$(cd "$2" && pwd) || exit 64

@@ -1,23 +1,30 @@
 #!/usr/bin/env bash
-# A private Slurm cluster on this machine: real slurmctld, slurmd and munge, several nodes, no systemd. README.md tells what it is like.
+# A private Slurm cluster on this machine: real slurmctld, slurmd and munge, several nodes, no
+# systemd. README.md tells what it is like.
 #
-# Usage: cluster.sh up                      starts it in $ANYORDER_SLURM_LAB, an empty or new directory; 77 and one line if that is impossible here
-#        cluster.sh x COMMAND...            runs a command on the head (sbatch, srun, scontrol, anyorder ...)
+# Usage: cluster.sh up starts it in $ANYORDER_SLURM_LAB, an empty or new directory; 77 and one line
+# if that is impossible here
+#        cluster.sh x COMMAND... runs a command on the head (sbatch, srun, scontrol, anyorder ...)
 #        cluster.sh nx NODE COMMAND...      ... on a node (n1, n2, ...)
 #        cluster.sh crash NODE | boot NODE  power off (kill -9 of everything on it) | on
-#        cluster.sh cut NODE | heal NODE    unplug the network | plug it in again (netns only: else 77)
+#        cluster.sh cut NODE | heal NODE unplug the network | plug it in again (netns only: else 77)
 #        cluster.sh mode                    netns or ports
-#        cluster.sh down                    ends all processes and mounts; the directory stays, with logs in log/
+#        cluster.sh down ends all processes and mounts; the directory stays, with logs in log/
 #
 # Settings of `up`, in the environment:
-#   ANYORDER_SLURM_MODE      netns: a node has its own host name, address, /dev/shm, /tmp and processes; ports: nodes share all of
+#   ANYORDER_SLURM_MODE netns: a node has its own host name, address, /dev/shm, /tmp and processes;
+#   ports: nodes share all of
 #                            them; auto (default): netns where it is possible
-#   ANYORDER_SLURM_NODES=4 ANYORDER_SLURM_CPUS=4 (a node, may exceed the machine's)    ANYORDER_SLURM_GPUS=8 (a node, pretended; 0: none)
-#   ANYORDER_SLURM_REQUEUE_EXIT   exit status of a script that Slurm requeues by itself, e.g. 75 (default: none)
+#   ANYORDER_SLURM_NODES=4 ANYORDER_SLURM_CPUS=4 (a node, may exceed the machine's)
+#   ANYORDER_SLURM_GPUS=8 (a node, pretended; 0: none)
+#   ANYORDER_SLURM_REQUEUE_EXIT exit status of a script that Slurm requeues by itself, e.g. 75
+#   (default: none)
 #   ANYORDER_SLURM_TIMEOUT=5      SlurmdTimeout, seconds until a silent node is DOWN
-#   ANYORDER_SLURM_KILL_WAIT=5    seconds between TERM and KILL          ANYORDER_SLURM_GRACE=5  GraceTime of preemption
+#   ANYORDER_SLURM_KILL_WAIT=5 seconds between TERM and KILL ANYORDER_SLURM_GRACE=5 GraceTime of
+#   preemption
 #   ANYORDER_SLURM_CONF           more lines for slurm.conf
-#   ANYORDER_SLURM_SHARE          more directories of /tmp that all nodes share (besides $ANYORDER_SLURM_LAB and this repository), by blanks
+#   ANYORDER_SLURM_SHARE more directories of /tmp that all nodes share (besides $ANYORDER_SLURM_LAB
+#   and this repository), by blanks
 #   ANYORDER_SLURM_OWNER          a process; when it is gone the cluster ends
 # Partitions: low (default, may be preempted and requeued), high (preempts low).
 set -u
@@ -60,7 +67,8 @@ write_conf() {
   local gres="" nodes control bind base user
   user=$(id -un)
   if [ "$gpus" -gt 0 ]; then
-    # Slurm wants character devices; any will do. Only root can make them: without there are no GPUs.
+    # Slurm wants character devices; any will do. Only root can make them: without there are no
+    # GPUs.
     mkdir -p "$state/gpu" && for i in $(seq 0 $((gpus - 1))); do mknod "$state/gpu/nvidia$i" c 1 3 2>/dev/null || gpus=0; done
   fi
   if [ "$gpus" -gt 0 ]; then
@@ -76,13 +84,15 @@ write_conf() {
     base=$(free_ports $((num_machines + 1))) || skip "no free ports"
     control="SlurmctldHost=$(hostname)(127.0.0.1)
 SlurmctldPort=$base"
-    # Not on all addresses. Where the machine has no other than loopback Slurm's resolver finds nothing that way.
+    # Not on all addresses. Where the machine has no other than loopback Slurm's resolver finds
+    # nothing that way.
     bind="CommunicationParameters=NoInAddrAny,NoCtldInAddrAny"
     nodes="NodeName=n[1-$num_machines] NodeHostname=$(hostname) NodeAddr=127.0.0.1 Port=[$((base + 1))-$((base + num_machines))]"
     tmp=$state/tmp/%n
   fi
-  # cred_expire is also how long a requeued job must wait; below 5 it silently becomes 120. config_overrides: nodes may claim more
-  # cores than there are. TmpFS: PMIx names its directory there after the job alone.
+  # cred_expire is also how long a requeued job must wait; below 5 it silently becomes 120.
+  # config_overrides: nodes may claim more cores than there are. TmpFS: PMIx names its directory
+  # there after the job alone.
   cat >"$state/slurm.conf" <<END
 ClusterName=anyorder
 $control
@@ -135,8 +145,8 @@ $nodes CPUs=${ANYORDER_SLURM_CPUS:-4} RealMemory=4000 $gres State=UNKNOWN
 PartitionName=low Nodes=ALL Default=YES PriorityTier=1 MaxTime=INFINITE GraceTime=${ANYORDER_SLURM_GRACE:-5} State=UP
 PartitionName=high Nodes=ALL PriorityTier=10 PreemptMode=OFF MaxTime=INFINITE State=UP
 END
-  # Slurm's default fence lets ranks out of MPI_Init too early: with three nodes and several ranks on each, 5 to 27 % of the
-  # starts crashed in Open MPI's tcp transport; none of 480 with "ring".
+  # Slurm's default fence lets ranks out of MPI_Init too early: with three nodes and several ranks
+  # on each, 5 to 27 % of the starts crashed in Open MPI's tcp transport; none of 480 with "ring".
   echo "PMIxCollFence=ring" >"$state/mpi.conf"
 }
 

@@ -1,4 +1,5 @@
-// A program of ranks for the cluster's own tests: says where each rank is and adds their numbers up, again and again.
+// A program of ranks for the cluster's own tests: says where each rank is and adds their numbers
+// up, again and again.
 // Usage: hello_mpi [REPEATS] [MILLISECONDS between]     exit 1 if a sum is wrong
 
 #include <mpi.h>

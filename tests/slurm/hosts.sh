@@ -1,7 +1,9 @@
-# Open MPI on pretended hosts without Slurm; sourced by the cases hosts_*.sh after `# cluster: none`.
+# Open MPI on pretended hosts without Slurm; sourced by the cases hosts_*.sh after `# cluster:
+# none`.
 #
-# mpirun runs on the head and starts its daemons on h1, h2, ... through hosts_agent.sh, as it would through ssh. Each host has its own
-# checkpoint service. What `anyorder launch --via slurm` does in a job is done by hand here; the launcher's sign of life is supervisor_program's.
+# mpirun runs on the head and starts its daemons on h1, h2, ... through hosts_agent.sh, as it would
+# through ssh. Each host has its own checkpoint service. What `anyorder launch --via slurm` does in
+# a job is done by hand here; the launcher's sign of life is supervisor_program's.
 
 why=$(. "$here/machines.sh"; machines_impossible)
 [ -z "$why" ] || skip "$name needs hosts with a network of their own: $why"
@@ -17,7 +19,8 @@ for i in $(seq $num_machines); do machine_boot h$i || exit 70; done
 
 export ANYORDER_HOSTS=$state
 export OMPI_MCA_plm_rsh_agent=$here/hosts_agent.sh OMPI_MCA_btl_tcp_if_include=$net.0/24 OMPI_MCA_oob_tcp_if_include=$net.0/24
-# mpirun's daemons ask each other whether they live; without this a cut link is not noticed within a minute, nor ever by the far side.
+# mpirun's daemons ask each other whether they live; without this a cut link is not noticed within a
+# minute, nor ever by the far side.
 export OMPI_MCA_oob_tcp_keepalive_time=2 OMPI_MCA_oob_tcp_keepalive_intvl=1 OMPI_MCA_oob_tcp_keepalive_probes=3
 
 # Processes of a program on a host: a machine's first processes see only their own.

@@ -1,6 +1,8 @@
-# What the cases about the life of a training job share; sourced by them. A job here is the plainest script that forwards signals.
+# What the cases about the life of a training job share; sourced by them. A job here is the plainest
+# script that forwards signals.
 
-# train RUN [sbatch options...] -- [launch options...]: submits a job that trains $name/RUN. Sets $run and $job.
+# train RUN [sbatch options...] -- [launch options...]: submits a job that trains $name/RUN. Sets
+# $run and $job.
 train() {
   run=$work/$name/$1; shift
   local options=()
@@ -31,7 +33,8 @@ starts() { grep -c '"event":"start"' "$run/ledger.jsonl"; }
 # Of the last start, as the ledger has it: e.g. ranks or nodes.
 last_start() { grep '"event":"start"' "$run/ledger.jsonl" | tail -n 1 | sed "s/.*\"$1\":\(\[[^]]*\]\|[^,]*\).*/\1/"; }
 step_of() { x squeue -h -s -j "$job" -o '%i %j' | sed -n "s/ $1\..*//p" | tail -n 1; }
-# The run ended, in the state of the undisturbed run, and its ledger proves that no sample was used twice or left out.
+# The run ended, in the state of the undisturbed run, and its ledger proves that no sample was used
+# twice or left out.
 expect_undisturbed_end() {
   await_job $job COMPLETED 150
   expect_same_end "$run"

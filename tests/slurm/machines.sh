@@ -1,11 +1,14 @@
 # Pretended machines on one machine; sourced by cluster.sh and hosts.sh.
 #
-# A "head" in network, host name, mount, IPC and PID namespaces of its own, and inside it machines in further ones: each has a name, an
-# address 10.77.0.I, /dev/shm and /tmp, can be powered off (machine_crash) and unplugged (machine_cut). Because all of them live in the
-# head's PID namespace, killing its first process ends every process, link and mount at once: the kernel does it, so no code can forget any.
+# A "head" in network, host name, mount, IPC and PID namespaces of its own, and inside it machines
+# in further ones: each has a name, an address 10.77.0.I, /dev/shm and /tmp, can be powered off
+# (machine_crash) and unplugged (machine_cut). Because all of them live in the head's PID namespace,
+# killing its first process ends every process, link and mount at once: the kernel does it, so no
+# code can forget any.
 #
 # The caller sets: state (a directory of its own), num_machines, prefix (of the names).
-# What all machines share is the whole file system but /tmp and /dev/shm; of /tmp they share $state and the paths in $shared_paths.
+# What all machines share is the whole file system but /tmp and /dev/shm; of /tmp they share $state
+# and the paths in $shared_paths.
 
 net=10.77.0
 ready_limit_s=10
@@ -23,7 +26,8 @@ machines_impossible() {
     mount -t tmpfs tmpfs /dev/shm' >/dev/null 2>&1 || echo "this container may not make namespaces, bridges and mounts (run it with CAP_SYS_ADMIN and CAP_NET_ADMIN)"
 }
 
-# The first process of a machine: reaps orphans and sleeps. Its command line ends in "machine STATE NAME".
+# The first process of a machine: reaps orphans and sleeps. Its command line ends in "machine STATE
+# NAME".
 sleeper='trap : TERM INT HUP; while :; do sleep 86400 & wait $!; done'
 
 machine_pid() { cat "$state/machines/$1" 2>/dev/null; }
@@ -32,14 +36,16 @@ machine_lives() {
   local pid; pid=$(machine_pid "$1") && tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -q " machine $state $1 \$"
 }
 
-# inside MACHINE COMMAND...: in all its namespaces, in the directory of the caller. Replaces the calling (sub)shell.
+# inside MACHINE COMMAND...: in all its namespaces, in the directory of the caller. Replaces the
+# calling (sub)shell.
 inside() {
   local pid; pid=$(machine_pid "$1") || { complain "machine '$1' does not run"; return 1; }
   shift
   exec nsenter -t "$pid" -n -u -m -i -p --wdns="$PWD" -- "$@"
 }
 
-# first_process PID FILE: waits until FILE tells that the machine below process PID has begun; prints the machine's first process.
+# first_process PID FILE: waits until FILE tells that the machine below process PID has begun;
+# prints the machine's first process.
 first_process() {
   local started=$1 ready=$2 i
   for i in $(seq $((ready_limit_s * 100))); do
@@ -51,7 +57,8 @@ first_process() {
   return 1
 }
 
-# Ends the head when $ANYORDER_SLURM_OWNER (a process) is gone: CTest kills what takes too long, and then nobody calls machines_down.
+# Ends the head when $ANYORDER_SLURM_OWNER (a process) is gone: CTest kills what takes too long, and
+# then nobody calls machines_down.
 watch_owner() {
   local head=$1 owner=$2
   (trap - EXIT; while kill -0 "$owner" 2>/dev/null && kill -0 "$head" 2>/dev/null; do sleep 1; done; machine_lives head && kill -9 "$head") </dev/null >/dev/null 2>&1 &

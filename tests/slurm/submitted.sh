@@ -1,9 +1,11 @@
-# A run as a job: how it is submitted, disturbed and judged. Sourced by the cases of a job's life; needs the dataset of prepare.sh.
+# A run as a job: how it is submitted, disturbed and judged. Sourced by the cases of a job's life;
+# needs the dataset of prepare.sh.
 
 run=$work/$name/run
 shown=($name/submit "$run/slurm/job-*.log" "$run/train.log" "$run/ckptd.log")
 
-# submit_run [OPTION of anyorder submit]...: sets $job. $shape may say otherwise how many nodes and ranks.
+# submit_run [OPTION of anyorder submit]...: sets $job. $shape may say otherwise how many nodes and
+# ranks.
 shape="--nodes 2 --ranks-per-node 2"
 submit_run() {
   x "$anyorder" submit --config "$here/tiny.toml" --run-dir "$run" $shape --set data.shards="$work/shards" "$@" >$name/job 2>$name/submit ||

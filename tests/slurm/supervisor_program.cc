@@ -1,4 +1,5 @@
-// The launcher's sign of life (launcher/start/supervisor.h) for ranks that a script starts: without it they end after a minute.
+// The launcher's sign of life (launcher/start/supervisor.h) for ranks that a script starts: without
+// it they end after a minute.
 // Usage: supervisor_program RUN_DIR START     until it is killed
 
 #include <unistd.h>

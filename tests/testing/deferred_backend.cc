@@ -11,7 +11,8 @@
 
 namespace anyorder::testing {
 
-// The same pages twice: without rights at the address that callers see, with all of them where operations work.
+// The same pages twice: without rights at the address that callers see, with all of them where
+// operations work.
 class DeferredBuffer final : public kernels::Buffer {
  public:
   DeferredBuffer(DeferredBackend& backend, int64_t bytes) : backend_(backend), bytes_(bytes) {
@@ -118,7 +119,8 @@ void DeferredBackend::Run(StreamView stream, std::function<void()> work) {
   Push(stream, {std::move(work), nullptr});
 }
 
-// Whose first task runs next; null: nobody's yet. `is_idle`: nothing else has run for a while, so that the late ones may.
+// Whose first task runs next; null: nobody's yet. `is_idle`: nothing else has run for a while, so
+// that the late ones may.
 DeferredBackend::Queue* DeferredBackend::ChooseQueue(bool is_idle) {
   const auto is_ready = [](const Queue& queue) {
     if (queue.tasks.empty()) return false;

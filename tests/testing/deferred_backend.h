@@ -1,8 +1,10 @@
-// A device as far as order and memory go, for code that moves data beside a computation: operations run on a thread of their own, some
-// time after they were asked for, each stream in its order and streams against each other as badly as events allow. The host cannot
-// touch device memory: it has an address there that only this backend can translate.
+// A device as far as order and memory go, for code that moves data beside a computation: operations
+// run on a thread of their own, some time after they were asked for, each stream in its order and
+// streams against each other as badly as events allow. The host cannot touch device memory: it has
+// an address there that only this backend can translate.
 //
-// It has the operations that dist uses, and what moves recurrence memory. Each rank of a test has one of its own.
+// It has the operations that dist uses, and what moves recurrence memory. Each rank of a test has
+// one of its own.
 
 #pragma once
 

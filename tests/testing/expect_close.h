@@ -1,8 +1,9 @@
 // Comparing numbers with computed bounds.
 //
-// Bounds come from rounding theory (Higham, "Accuracy and Stability of Numerical Algorithms", chapters 2-4),
-// never from trial: a product or sum rounded to nearest is off by a factor of at most 1 + u, and a sum of n
-// terms, added in any order, by at most Gamma(n) times the sum of the terms' magnitudes.
+// Bounds come from rounding theory (Higham, "Accuracy and Stability of Numerical Algorithms",
+// chapters 2-4), never from trial: a product or sum rounded to nearest is off by a factor of at
+// most 1 + u, and a sum of n terms, added in any order, by at most Gamma(n) times the sum of the
+// terms' magnitudes.
 
 #pragma once
 
@@ -37,11 +38,10 @@ inline double Gamma(double n, double u = 0x1p-24) {
 // Absolute errors below this come from denormal numbers, where relative bounds end.
 inline constexpr double kDenormal = 0x1p-120;
 
-// |actual[i] - expected[i]| <= bound[i] for all i; reports the worst index, both values and its bound.
-inline void ExpectClose(const std::vector<double>& actual,
-                        const std::vector<double>& expected,
-                        const std::vector<double>& bound,
-                        const std::string& what) {
+// |actual[i] - expected[i]| <= bound[i] for all i; reports the worst index, both values and its
+// bound.
+inline void ExpectClose(const std::vector<double>& actual, const std::vector<double>& expected,
+                        const std::vector<double>& bound, const std::string& what) {
   ASSERT_EQ(actual.size(), expected.size()) << what;
   ASSERT_EQ(actual.size(), bound.size()) << what;
   size_t worst = 0;
@@ -64,8 +64,7 @@ inline void ExpectClose(const std::vector<double>& actual,
 
 // `error` plus the rounding of the result itself to `dtype`.
 inline std::vector<double> WithOutputRounding(std::vector<double> error,
-                                              const std::vector<double>& expected,
-                                              DType dtype) {
+                                              const std::vector<double>& expected, DType dtype) {
   const double u = UnitRoundoff(dtype);
   for (size_t i = 0; i < error.size(); ++i)
     error[i] += u * (std::fabs(expected[i]) + error[i]);

@@ -118,11 +118,7 @@ class FakeNccl final : public dist::NcclLibrary {
     return dist::kNcclSuccess;
   }
   // The root adds from the last rank to the first: an order that nobody may rely on.
-  int ReduceSum(const float* from,
-                float* to,
-                int64_t count,
-                int root,
-                dist::NcclComm,
+  int ReduceSum(const float* from, float* to, int64_t count, int root, dist::NcclComm,
                 StreamView stream) override {
     const int64_t bytes = count * static_cast<int64_t>(sizeof(float));
     if (rank_ != root) return Send(from, bytes, root, nullptr, stream);
@@ -149,7 +145,8 @@ class FakeNccl final : public dist::NcclLibrary {
 
  private:
   using Work = std::function<void()>;
-  // One call. The real library keeps no two threads apart in a communicator, not even in ncclCommGetAsyncError.
+  // One call. The real library keeps no two threads apart in a communicator, not even in
+  // ncclCommGetAsyncError.
   class Visit {
    public:
     explicit Visit(FakeNccl& nccl)
@@ -202,10 +199,8 @@ class FakeNccl final : public dist::NcclLibrary {
 
 }  // namespace
 
-std::unique_ptr<dist::NcclLibrary> MakeFakeNccl(FakeWire& wire,
-                                                DeferredBackend& backend,
-                                                const NcclFaults& faults,
-                                                int* num_aborts) {
+std::unique_ptr<dist::NcclLibrary> MakeFakeNccl(FakeWire& wire, DeferredBackend& backend,
+                                                const NcclFaults& faults, int* num_aborts) {
   return std::make_unique<FakeNccl>(wire, backend, faults, num_aborts);
 }
 

@@ -1,5 +1,6 @@
-// NCCL as the transport sees it, between ranks that are threads with deferred devices: calls of a group run on the device, in the order
-// of their stream, and wait there for their peers. Faults on request. Two threads at once in a communicator end the program.
+// NCCL as the transport sees it, between ranks that are threads with deferred devices: calls of a
+// group run on the device, in the order of their stream, and wait there for their peers. Faults on
+// request. Two threads at once in a communicator end the program.
 
 #pragma once
 
@@ -43,8 +44,7 @@ struct NcclFaults {
 };
 
 // `wire` and `backend` are borrowed; `num_aborts`, which may be null, counts ncclCommAbort.
-std::unique_ptr<dist::NcclLibrary> MakeFakeNccl(FakeWire& wire,
-                                                DeferredBackend& backend,
+std::unique_ptr<dist::NcclLibrary> MakeFakeNccl(FakeWire& wire, DeferredBackend& backend,
                                                 const NcclFaults& faults,
                                                 int* num_aborts = nullptr);
 

@@ -1,5 +1,5 @@
-// A file system with faults put in: chosen calls fail as a disk would make them fail, or something happens right before
-// them.
+// A file system with faults put in: chosen calls fail as a disk would make them fail, or something
+// happens right before them.
 
 #pragma once
 
@@ -51,8 +51,9 @@ class FaultFileSystem final : public FileSystem {
     error_number_ = error_number;
     left_ = times;
   }
-  // The call number `index` from now on (0: the next) fails, whatever it is, and with `is_sticky` all later ones, too.
-  // A failing write leaves half its bytes; `happens` calls are carried out and fail all the same.
+  // The call number `index` from now on (0: the next) fails, whatever it is, and with `is_sticky`
+  // all later ones, too. A failing write leaves half its bytes; `happens` calls are carried out and
+  // fail all the same.
   void BreakCall(int64_t index, int error_number, bool is_sticky, bool happens = false) {
     const std::lock_guard<std::mutex> lock(mutex_);
     broken_index_ = num_calls_ + index;

@@ -137,15 +137,8 @@ void FencedBackend::CheckTensors(std::initializer_list<ConstTensorView> tensors)
 }
 
 void FencedBackend::CheckAttention(const kernels::AttentionInputs& in) {
-  CheckTensors({in.q,
-                in.k,
-                in.v,
-                in.relative,
-                in.content_bias,
-                in.position_bias,
-                in.segment_bias,
-                in.segment_embedding,
-                in.distance_bias});
+  CheckTensors({in.q, in.k, in.v, in.relative, in.content_bias, in.position_bias, in.segment_bias,
+                in.segment_embedding, in.distance_bias});
   const int64_t rows = in.shape.num_rows();
   const int64_t keys = in.shape.batch_size * in.shape.num_keys;
   for (const int32_t* array :
@@ -181,19 +174,9 @@ void FencedBackend::AttentionForward(const kernels::AttentionForwardArgs& args, 
 void FencedBackend::AttentionBackward(const kernels::AttentionBackwardArgs& args,
                                       StreamView stream) {
   CheckAttention(args.in);
-  CheckTensors({args.out,
-                args.lse,
-                args.dout,
-                args.dq,
-                args.dk,
-                args.dv,
-                args.drelative,
-                args.dcontent_bias,
-                args.dposition_bias,
-                args.dsegment_bias,
-                args.dsegment_embedding,
-                args.ddistance_bias,
-                args.workspace});
+  CheckTensors({args.out, args.lse, args.dout, args.dq, args.dk, args.dv, args.drelative,
+                args.dcontent_bias, args.dposition_bias, args.dsegment_bias,
+                args.dsegment_embedding, args.ddistance_bias, args.workspace});
   const Opening opening(*memory_);
   ForwardingBackend::AttentionBackward(args, stream);
 }
@@ -231,15 +214,8 @@ void FencedBackend::LayerNormForward(const kernels::LayerNormForwardArgs& args, 
 
 void FencedBackend::LayerNormBackward(const kernels::LayerNormBackwardArgs& args,
                                       StreamView stream) {
-  CheckTensors({args.dy,
-                args.sum,
-                args.mean,
-                args.rstd,
-                args.gamma,
-                args.dx,
-                args.dresidual,
-                args.dgamma,
-                args.dbeta});
+  CheckTensors({args.dy, args.sum, args.mean, args.rstd, args.gamma, args.dx, args.dresidual,
+                args.dgamma, args.dbeta});
   CheckArray(args.row_ids, kernels::NumRows(args.dy));
   const Opening opening(*memory_);
   ForwardingBackend::LayerNormBackward(args, stream);
@@ -264,13 +240,7 @@ void FencedBackend::EmbeddingBackward(const kernels::EmbeddingBackwardArgs& args
 
 void FencedBackend::LinearCrossEntropy(const kernels::LinearCrossEntropyArgs& args,
                                        StreamView stream) {
-  CheckTensors({args.x,
-                args.weight,
-                args.bias,
-                args.loss,
-                args.dx,
-                args.dweight,
-                args.dbias,
+  CheckTensors({args.x, args.weight, args.bias, args.loss, args.dx, args.dweight, args.dbias,
                 args.workspace});
   CheckArray(args.labels, kernels::NumRows(args.x));
   CheckArray(args.row_weights, kernels::NumRows(args.x));

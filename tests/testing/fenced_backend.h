@@ -1,6 +1,8 @@
-// A backend whose memory is not the host's, on a machine without a device: it passes every call on to one that computes on the host,
-// but its memory can be touched only while a call runs. Host code that reads or writes it dies with SIGSEGV and a line that says so,
-// and a call that is given a pointer to anything else aborts. What CopyToHost was asked for is there after Synchronize, not before.
+// A backend whose memory is not the host's, on a machine without a device: it passes every call on
+// to one that computes on the host, but its memory can be touched only while a call runs. Host code
+// that reads or writes it dies with SIGSEGV and a line that says so, and a call that is given a
+// pointer to anything else aborts. What CopyToHost was asked for is there after Synchronize, not
+// before.
 //
 // Results are those of the backend it wraps, bit for bit.
 
@@ -34,7 +36,8 @@ class FencedBackend : public ForwardingBackend {
     CopyToDevice(host, device, bytes, stream);
   }
   void Synchronize(StreamView stream) override;
-  // One queue: what an event waits for is done. Waiting for one gives the copies, as Synchronize does.
+  // One queue: what an event waits for is done. Waiting for one gives the copies, as Synchronize
+  // does.
   absl::StatusOr<std::unique_ptr<kernels::Event>> MakeEvent() override;
 
   void Gemm(const kernels::GemmArgs& args, StreamView stream) override;

@@ -13,13 +13,11 @@ namespace anyorder::test {
 
 // `gradient` [i] is the derivative of loss() by input[i], for every element (fp64).
 //
-// Bound: a central difference with step h is off by c h^2 + O(h^4), so the differences with h and h / 2 are
-// 3/4 c h^2 apart and the finer one is off by a third of that; and by the rounding of two losses, sums of some
-// thousand terms of total magnitude `loss_magnitude`, divided by h.
-inline void ExpectGradient(HostTensor* input,
-                           const HostTensor& gradient,
-                           const std::function<double()>& loss,
-                           double loss_magnitude,
+// Bound: a central difference with step h is off by c h^2 + O(h^4), so the differences with h and h
+// / 2 are 3/4 c h^2 apart and the finer one is off by a third of that; and by the rounding of two
+// losses, sums of some thousand terms of total magnitude `loss_magnitude`, divided by h.
+inline void ExpectGradient(HostTensor* input, const HostTensor& gradient,
+                           const std::function<double()>& loss, double loss_magnitude,
                            const std::string& what) {
   constexpr double kStep = 1e-3;
   std::vector<double> expected;

@@ -64,9 +64,7 @@ class ForwardingBackend : public kernels::Backend {
                                           DType dtype) const override {
     return inner_->AttentionBackwardWorkspaceBytes(shape, dtype);
   }
-  int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows,
-                                           int64_t columns,
-                                           int64_t vocab,
+  int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows, int64_t columns, int64_t vocab,
                                            DType dtype) const override {
     return inner_->LinearCrossEntropyWorkspaceBytes(rows, columns, vocab, dtype);
   }

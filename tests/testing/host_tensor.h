@@ -1,4 +1,5 @@
-// Tensors that own host memory, for tests: any dtype, filled from a seed, read and written as double.
+// Tensors that own host memory, for tests: any dtype, filled from a seed, read and written as
+// double.
 
 #pragma once
 

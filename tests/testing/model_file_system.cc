@@ -243,7 +243,8 @@ void ModelFileSystem::CrashNode(Node* node, CrashMode mode, std::mt19937_64* ran
         }
       }
     }
-    // The length may be the old or the new one; each sector has the old bytes, the new ones, or none.
+    // The length may be the old or the new one; each sector has the old bytes, the new ones, or
+    // none.
     const size_t sector = kSectorBytes[(*random)() % 2];
     std::string torn = (*random)() % 2 == 0 ? node->durable : node->content;
     for (size_t at = 0; at < torn.size(); at += sector) {

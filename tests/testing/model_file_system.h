@@ -1,8 +1,9 @@
 // A file system in memory that forgets what was never synced, for crash tests of ckpt/.
 //
-// The model is the strictest reading of POSIX: file content survives only from SyncData, names only from SyncDirectory
-// of their directory, and what was not synced may have reached the disk in part and in any order. Every mutating call
-// is a numbered operation; one can be made the last before a power cut.
+// The model is the strictest reading of POSIX: file content survives only from SyncData, names only
+// from SyncDirectory of their directory, and what was not synced may have reached the disk in part
+// and in any order. Every mutating call is a numbered operation; one can be made the last before a
+// power cut.
 
 #pragma once
 
@@ -32,8 +33,8 @@ class ModelFileSystem : public FileSystem {
   ~ModelFileSystem() override;
 
   int64_t num_operations() const { return num_operations_; }
-  // The power goes at operation `operation` (counted from 0 over the life of the object): it and all later calls fail.
-  // Its effect may still have reached the drive's cache.
+  // The power goes at operation `operation` (counted from 0 over the life of the object): it and
+  // all later calls fail. Its effect may still have reached the drive's cache.
   void CrashAt(int64_t operation, bool reaches_drive) {
     crash_at_ = operation;
     crash_reaches_drive_ = reaches_drive;
@@ -53,7 +54,8 @@ class ModelFileSystem : public FileSystem {
   absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path) override;
   absl::StatusOr<int64_t> FreeBytes(const std::string& path) override;
 
-  // Damage behind the back of whoever uses it: `path` holds `content` from now on, durably. Not an operation.
+  // Damage behind the back of whoever uses it: `path` holds `content` from now on, durably. Not an
+  // operation.
   void Overwrite(const std::string& path, std::string content);
   std::string Contents(const std::string& path) const;
   int num_open_files() const { return num_open_files_; }
@@ -66,7 +68,8 @@ class ModelFileSystem : public FileSystem {
 
   absl::StatusOr<NodePtr> Find(const std::string& path) const;
   absl::StatusOr<NodePtr> FindDirectory(const std::string& path) const;
-  // Counts an operation. False: the power is gone, and `*reaches_disk` says whether this call still got to the drive.
+  // Counts an operation. False: the power is gone, and `*reaches_disk` says whether this call still
+  // got to the drive.
   bool Step(bool* reaches_disk);
   absl::Status ChangeDirectory(const std::string& directory, const Change& change);
   void CrashNode(Node* node, CrashMode mode, std::mt19937_64* random);

@@ -41,8 +41,7 @@ class Transfer {
   void In(const T*& array, int64_t count) {
     if (array == nullptr) return;
     places_.push_back({reinterpret_cast<const char*>(array),
-                       count * static_cast<int64_t>(sizeof(T)),
-                       false,
+                       count * static_cast<int64_t>(sizeof(T)), false,
                        [&array](char* device) { array = reinterpret_cast<const T*>(device); }});
   }
 
@@ -77,8 +76,7 @@ class Transfer {
     for (const Place& place : places_) {
       Range& range = ranges_[place.range];
       if (place.is_written) {
-        std::memcpy(const_cast<char*>(place.host),
-                    range.after.data() + (place.host - range.host),
+        std::memcpy(const_cast<char*>(place.host), range.after.data() + (place.host - range.host),
                     static_cast<size_t>(place.bytes));
       }
     }
@@ -110,8 +108,7 @@ class Transfer {
   void Add(View& view, int64_t behind, bool is_written) {
     if (view.is_null()) return;
     places_.push_back({static_cast<const char*>(view.raw()),
-                       view.num_bytes() + behind * SizeOf(view.dtype()),
-                       is_written,
+                       view.num_bytes() + behind * SizeOf(view.dtype()), is_written,
                        [&view](char* device) { view = View(device, view.dtype(), view.shape()); }});
   }
 
@@ -145,15 +142,9 @@ void Visit(ColumnSumArgs& args, Transfer& t) {
 }
 void Visit(AttentionInputs& in, Transfer& t) {
   const AttentionShape& shape = in.shape;
-  for (ConstTensorView* view : {&in.q,
-                                &in.k,
-                                &in.v,
-                                &in.relative,
-                                &in.content_bias,
-                                &in.position_bias,
-                                &in.segment_bias,
-                                &in.segment_embedding,
-                                &in.distance_bias})
+  for (ConstTensorView* view :
+       {&in.q, &in.k, &in.v, &in.relative, &in.content_bias, &in.position_bias, &in.segment_bias,
+        &in.segment_embedding, &in.distance_bias})
     t.In(*view);
   t.In(in.table_of_lane, shape.batch_size);
   t.In(in.bands, shape.num_heads);
@@ -178,15 +169,9 @@ void Visit(AttentionBackwardArgs& args, Transfer& t) {
   t.In(args.out);
   t.In(args.lse);
   t.In(args.dout);
-  for (TensorView* view : {&args.dq,
-                           &args.dk,
-                           &args.dv,
-                           &args.drelative,
-                           &args.dcontent_bias,
-                           &args.dposition_bias,
-                           &args.dsegment_bias,
-                           &args.dsegment_embedding,
-                           &args.ddistance_bias})
+  for (TensorView* view :
+       {&args.dq, &args.dk, &args.dv, &args.drelative, &args.dcontent_bias, &args.dposition_bias,
+        &args.dsegment_bias, &args.dsegment_embedding, &args.ddistance_bias})
     t.Out(*view);
   t.Workspace(args.workspace);
 }

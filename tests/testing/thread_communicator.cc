@@ -103,8 +103,7 @@ class ThreadCommunicator final : public dist::Communicator {
     place_.Wait();
   }
 
-  void DoReduceScatterAnyOrder(absl::Span<const float> mine,
-                               absl::Span<const int64_t> offsets,
+  void DoReduceScatterAnyOrder(absl::Span<const float> mine, absl::Span<const int64_t> offsets,
                                absl::Span<float> owned) override {
     place_.Show(rank(), "reduce-scatter", &mine);
     for (size_t i = 0; i < owned.size(); ++i) {

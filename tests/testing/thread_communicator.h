@@ -8,8 +8,8 @@
 
 namespace anyorder::testing {
 
-// Runs body(communicator of rank r) on one thread for each rank and waits for all. Ranks that call different
-// collectives at the same time abort with both names instead of hanging.
+// Runs body(communicator of rank r) on one thread for each rank and waits for all. Ranks that call
+// different collectives at the same time abort with both names instead of hanging.
 void RunThreadRanks(int num_ranks, const std::function<void(dist::Communicator&)>& body);
 
 }  // namespace anyorder::testing

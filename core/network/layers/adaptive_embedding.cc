@@ -42,17 +42,15 @@ void AdaptiveEmbedding::SplitTokens(const Batch& batch) {
       ++cluster;
     ANYORDER_CHECK(token >= 0 && cluster < clusters_.size())
         << "token " << token << " of " << clusters_.back().end << " words";
-    rows_[cluster].Add(
-        static_cast<int32_t>(i), token - static_cast<int32_t>(clusters_[cluster].begin), 1.0f);
+    rows_[cluster].Add(static_cast<int32_t>(i),
+                       token - static_cast<int32_t>(clusters_[cluster].begin), 1.0f);
   }
   for (ClusterRows& rows : rows_)
     rows.Finish();
 }
 
-TensorView AdaptiveEmbedding::LookUp(const StepContext& context,
-                                     const ClusterRows& rows,
-                                     ConstTensorView table,
-                                     float scale) {
+TensorView AdaptiveEmbedding::LookUp(const StepContext& context, const ClusterRows& rows,
+                                     ConstTensorView table, float scale) {
   const TensorView found =
       context.activations.cluster_narrow.Slice(0, {rows.num_padded(), table.dim(1)});
   context.backend.EmbeddingForward(
@@ -60,10 +58,8 @@ TensorView AdaptiveEmbedding::LookUp(const StepContext& context,
   return found;
 }
 
-void AdaptiveEmbedding::Forward(const StepContext& context,
-                                const NetworkWeights& weights,
-                                float scale,
-                                TensorView y) const {
+void AdaptiveEmbedding::Forward(const StepContext& context, const NetworkWeights& weights,
+                                float scale, TensorView y) const {
   context.backend.FillZero(y, context.stream);
   for (size_t cluster = 0; cluster < rows_.size(); ++cluster) {
     const ClusterRows& rows = rows_[cluster];
@@ -84,10 +80,8 @@ void AdaptiveEmbedding::Forward(const StepContext& context,
   }
 }
 
-void AdaptiveEmbedding::Backward(const StepContext& context,
-                                 const NetworkWeights& weights,
-                                 const NetworkGradients& gradients,
-                                 float scale,
+void AdaptiveEmbedding::Backward(const StepContext& context, const NetworkWeights& weights,
+                                 const NetworkGradients& gradients, float scale,
                                  ConstTensorView dy) const {
   for (size_t cluster = 0; cluster < rows_.size(); ++cluster) {
     const ClusterRows& rows = rows_[cluster];

@@ -28,8 +28,7 @@ void AdaptiveSoftmax::SetInputs(const Batch& batch) {
     head_labels_.host[i] = cluster == 0 ? label : static_cast<int32_t>(clusters_[0].end) + tail - 1;
     if (cluster == 0) continue;
     rows_[cluster].Add(static_cast<int32_t>(i),
-                       label - static_cast<int32_t>(clusters_[cluster].begin),
-                       batch.weights[i]);
+                       label - static_cast<int32_t>(clusters_[cluster].begin), batch.weights[i]);
   }
   for (ClusterRows& rows : rows_)
     rows.Finish();
@@ -73,12 +72,9 @@ void AdaptiveSoftmax::RunSoftmax(const StepContext& context, const Job& job) {
   backend.Gemm({.a = args.dx, .b = projection, .transpose_b = true, .c = job.dx}, context.stream);
 }
 
-void AdaptiveSoftmax::RunCluster(const StepContext& context,
-                                 size_t cluster,
-                                 const NetworkWeights& weights,
-                                 const NetworkGradients* gradients,
-                                 ConstTensorView x,
-                                 TensorView dx) const {
+void AdaptiveSoftmax::RunCluster(const StepContext& context, size_t cluster,
+                                 const NetworkWeights& weights, const NetworkGradients* gradients,
+                                 ConstTensorView x, TensorView dx) const {
   const ClusterRows& rows = rows_[cluster];
   if (rows.num_rows() == 0) return;
   const Activations& a = context.activations;
@@ -87,14 +83,13 @@ void AdaptiveSoftmax::RunCluster(const StepContext& context,
   const TensorView losses = a.cluster_losses.Slice(0, {rows.num_padded()});
   context.backend.GatherRows(
       {.x = x, .rows = rows.rows(), .num_rows = rows.num_padded(), .y = gathered}, context.stream);
-  RunSoftmax(context,
-             {.weights = weights.clusters[cluster],
-              .gradients = gradients == nullptr ? nullptr : &gradients->clusters[cluster],
-              .x = gathered,
-              .dx = dgathered,
-              .labels = rows.words(),
-              .row_weights = rows.weights(),
-              .losses = losses});
+  RunSoftmax(context, {.weights = weights.clusters[cluster],
+                       .gradients = gradients == nullptr ? nullptr : &gradients->clusters[cluster],
+                       .x = gathered,
+                       .dx = dgathered,
+                       .labels = rows.words(),
+                       .row_weights = rows.weights(),
+                       .losses = losses});
   context.backend.GatherRows({.x = losses.Reshape({losses.num_elements(), 1}),
                               .rows = rows.rows(),
                               .num_rows = rows.num_rows(),
@@ -110,19 +105,16 @@ void AdaptiveSoftmax::RunCluster(const StepContext& context,
                              context.stream);
 }
 
-void AdaptiveSoftmax::Run(const StepContext& context,
-                          const NetworkWeights& weights,
-                          const NetworkGradients* gradients,
-                          ConstTensorView x,
+void AdaptiveSoftmax::Run(const StepContext& context, const NetworkWeights& weights,
+                          const NetworkGradients* gradients, ConstTensorView x,
                           TensorView dx) const {
-  RunSoftmax(context,
-             {.weights = weights.clusters[0],
-              .gradients = gradients == nullptr ? nullptr : gradients->clusters.data(),
-              .x = x,
-              .dx = dx,
-              .labels = head_labels_.data(),
-              .row_weights = context.device.weights(),
-              .losses = context.activations.losses});
+  RunSoftmax(context, {.weights = weights.clusters[0],
+                       .gradients = gradients == nullptr ? nullptr : gradients->clusters.data(),
+                       .x = x,
+                       .dx = dx,
+                       .labels = head_labels_.data(),
+                       .row_weights = context.device.weights(),
+                       .losses = context.activations.losses});
   for (size_t cluster = 1; cluster < clusters_.size(); ++cluster)
     RunCluster(context, cluster, weights, gradients, x, dx);
 }

@@ -1,6 +1,6 @@
-// The loss of an adaptive softmax (adaptive_clusters.h). All readout rows are multiplied with the head's words and clusters, and a
-// row whose label is rare with its own cluster besides; no row is multiplied with the whole vocabulary. Losses stay in the order
-// of the readout.
+// The loss of an adaptive softmax (adaptive_clusters.h). All readout rows are multiplied with the
+// head's words and clusters, and a row whose label is rare with its own cluster besides; no row is
+// multiplied with the whole vocabulary. Losses stay in the order of the readout.
 
 #pragma once
 
@@ -21,13 +21,10 @@ class AdaptiveSoftmax {
 
   // Labels of the head, and who goes into which cluster.
   void SetInputs(const Batch& batch);
-  // x [targets, d] T. Writes activations.losses; with gradients dx (d of the weighted sum, overwritten), and adds to tables,
-  // projections and biases.
-  void Run(const StepContext& context,
-           const NetworkWeights& weights,
-           const NetworkGradients* gradients,
-           ConstTensorView x,
-           TensorView dx) const;
+  // x [targets, d] T. Writes activations.losses; with gradients dx (d of the weighted sum,
+  // overwritten), and adds to tables, projections and biases.
+  void Run(const StepContext& context, const NetworkWeights& weights,
+           const NetworkGradients* gradients, ConstTensorView x, TensorView dx) const;
 
  private:
   // One softmax: over the head, or within a cluster.
@@ -41,12 +38,8 @@ class AdaptiveSoftmax {
     TensorView losses;  // [rows]
   };
   static void RunSoftmax(const StepContext& context, const Job& job);
-  void RunCluster(const StepContext& context,
-                  size_t cluster,
-                  const NetworkWeights& weights,
-                  const NetworkGradients* gradients,
-                  ConstTensorView x,
-                  TensorView dx) const;
+  void RunCluster(const StepContext& context, size_t cluster, const NetworkWeights& weights,
+                  const NetworkGradients* gradients, ConstTensorView x, TensorView dx) const;
 
   std::vector<AdaptiveCluster> clusters_;
   ComputedArray<int32_t> head_labels_;  // [targets] words of the head, or its size + cluster - 1

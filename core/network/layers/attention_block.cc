@@ -10,10 +10,8 @@
 namespace anyorder {
 namespace {
 
-kernels::AttentionInputs MakeInputs(const StepContext& context,
-                                    const AttentionTables& tables,
-                                    int64_t layer,
-                                    const LayerTensors<ConstTensorView>& weights) {
+kernels::AttentionInputs MakeInputs(const StepContext& context, const AttentionTables& tables,
+                                    int64_t layer, const LayerTensors<ConstTensorView>& weights) {
   const NetworkShape& shape = context.shape;
   const LayerActivations& a = context.activations.layers[layer];
   kernels::AttentionInputs in;
@@ -50,8 +48,8 @@ TensorView UsedDistances(const AttentionTables& tables, const TensorView& table)
   return table.Slice(0, {tables.relative.num_tables() * table.dim(1), table.dim(2)});
 }
 
-// Where AttentionBackward puts bias gradients: their place in the flat space, or with biases shared by all
-// layers a scratch that is added to it afterwards.
+// Where AttentionBackward puts bias gradients: their place in the flat space, or with biases shared
+// by all layers a scratch that is added to it afterwards.
 struct BiasGradients {
   TensorView content, position, segment;
 };
@@ -67,8 +65,7 @@ BiasGradients BiasTargets(const StepContext& context, const LayerTensors<TensorV
   return {scratch(0, sums.content), scratch(1, sums.position), scratch(2, sums.segment)};
 }
 
-void AddSharedBiases(const StepContext& context,
-                     const BiasGradients& layer,
+void AddSharedBiases(const StepContext& context, const BiasGradients& layer,
                      const LayerTensors<TensorView>& sums) {
   if (context.shape.model.untie_r) return;
   const auto add = [&context](const TensorView& sum, const TensorView& part) {
@@ -80,8 +77,7 @@ void AddSharedBiases(const StepContext& context,
 }
 
 // Of the rows that the layer computes; null without rotary positions.
-ConstTensorView QueryAngles(const StepContext& context,
-                            const AttentionTables& tables,
+ConstTensorView QueryAngles(const StepContext& context, const AttentionTables& tables,
                             int64_t layer) {
   const ConstTensorView angles = tables.rotary.rows();
   if (angles.is_null()) return angles;
@@ -96,9 +92,7 @@ void Rotate(const StepContext& context, TensorView x, ConstTensorView angles, bo
                               context.stream);
 }
 
-void AttentionCoreBackward(const StepContext& context,
-                           const AttentionTables& tables,
-                           int64_t layer,
+void AttentionCoreBackward(const StepContext& context, const AttentionTables& tables, int64_t layer,
                            const LayerTensors<ConstTensorView>& weights,
                            const LayerTensors<TensorView>& gradients) {
   Activations& scratch = context.activations;
@@ -128,14 +122,12 @@ void AttentionCoreBackward(const StepContext& context,
   Rotate(context, args.dk, tables.rotary.keys(), /*inverse=*/true);
 }
 
-// Of each lane's keys those from `first_key` on, as many as `target` [B * rows, d] has rows of a lane:
-// target = beta * target + dk Wk^T + dv Wv^T, and the same of global projections. One product of all lanes each.
-void AddKeyGradients(const StepContext& context,
-                     int64_t layer,
-                     const LayerTensors<ConstTensorView>& weights,
-                     int64_t first_key,
-                     TensorView target,
-                     float beta) {
+// Of each lane's keys those from `first_key` on, as many as `target` [B * rows, d] has rows of a
+// lane: target = beta * target + dk Wk^T + dv Wv^T, and the same of global projections. One product
+// of all lanes each.
+void AddKeyGradients(const StepContext& context, int64_t layer,
+                     const LayerTensors<ConstTensorView>& weights, int64_t first_key,
+                     TensorView target, float beta) {
   const Activations& scratch = context.activations;
   const BatchShape& batch = context.shape.batch;
   // Lanes without other keys between them are one long lane.
@@ -160,11 +152,10 @@ void AddKeyGradients(const StepContext& context,
   add(scratch.dglobal_v, weights.global_v, 1.0f);
 }
 
-// Gradient through keys and values into `target` [N, d]. Memory rows, which stand between the lanes, take none.
-void KeysBackward(const StepContext& context,
-                  int64_t layer,
-                  const LayerTensors<ConstTensorView>& weights,
-                  TensorView target) {
+// Gradient through keys and values into `target` [N, d]. Memory rows, which stand between the
+// lanes, take none.
+void KeysBackward(const StepContext& context, int64_t layer,
+                  const LayerTensors<ConstTensorView>& weights, TensorView target) {
   const BatchShape& batch = context.shape.batch;
   // Nothing has written the content rows yet if the layer computes query rows only.
   const float content_beta = context.shape.first_row(layer) == 0 ? 1.0f : 0.0f;
@@ -172,33 +163,23 @@ void KeysBackward(const StepContext& context,
   const TensorView content = Rows(target, 0, num_content);
   AddKeyGradients(context, layer, weights, batch.memory_rows, content, content_beta);
   if (!batch.query_is_key) return;
-  AddKeyGradients(context,
-                  layer,
-                  weights,
-                  batch.memory_rows + batch.content_rows,
-                  Rows(target, num_content, batch.batch_size * batch.query_rows),
-                  1.0f);
+  AddKeyGradients(context, layer, weights, batch.memory_rows + batch.content_rows,
+                  Rows(target, num_content, batch.batch_size * batch.query_rows), 1.0f);
 }
 
 // The LayerNorm before the part, of a pre-LN network.
-NormTensors InputNorm(const StepContext& context,
-                      int64_t layer,
+NormTensors InputNorm(const StepContext& context, int64_t layer,
                       const LayerTensors<ConstTensorView>& weights) {
   const LayerActivations& a = context.activations.layers[layer];
-  return {weights.attention_norm_gamma,
-          weights.attention_norm_beta,
-          a.input,
-          a.attention_mean,
+  return {weights.attention_norm_gamma, weights.attention_norm_beta, a.input, a.attention_mean,
           a.attention_rstd};
 }
 
-// From the gradient of the normalised input to that of the input. Memory takes none, but the LayerNorm's parameters have one
-// through it.
-void InputNormBackward(const StepContext& context,
-                       int64_t layer,
+// From the gradient of the normalised input to that of the input. Memory takes none, but the
+// LayerNorm's parameters have one through it.
+void InputNormBackward(const StepContext& context, int64_t layer,
                        const LayerTensors<ConstTensorView>& weights,
-                       const LayerTensors<TensorView>& gradients,
-                       ConstTensorView dnormed) {
+                       const LayerTensors<TensorView>& gradients, ConstTensorView dnormed) {
   const Activations& scratch = context.activations;
   const NormGradients sums{gradients.attention_norm_gamma, gradients.attention_norm_beta};
   NormBackward(context, InputNorm(context, layer, weights), sums, dnormed, scratch.dinput);
@@ -218,31 +199,24 @@ TensorView PartInput(const StepContext& context, int64_t layer) {
   return context.shape.model.pre_norm() ? a.attention_normed : a.input;
 }
 
-Joint JointOf(const StepContext& context,
-              int64_t layer,
+Joint JointOf(const StepContext& context, int64_t layer,
               const LayerTensors<ConstTensorView>& weights) {
   const LayerActivations& a = context.activations.layers[layer];
   return {.dropout = context.Dropout(DropoutSite(layer, DropoutPlace::kAttentionOutput)),
           .row_ids = context.device.row_ids() + context.shape.first_row(layer),
-          .norm = {weights.attention_norm_gamma,
-                   weights.attention_norm_beta,
-                   a.attention_sum,
-                   a.attention_mean,
-                   a.attention_rstd}};
+          .norm = {weights.attention_norm_gamma, weights.attention_norm_beta, a.attention_sum,
+                   a.attention_mean, a.attention_rstd}};
 }
 
 // q, k, v and r of the layer.
-void Project(const StepContext& context,
-             const AttentionTables& tables,
-             int64_t layer,
-             const LayerTensors<ConstTensorView>& weights,
-             ConstTensorView keys_input) {
+void Project(const StepContext& context, const AttentionTables& tables, int64_t layer,
+             const LayerTensors<ConstTensorView>& weights, ConstTensorView keys_input) {
   kernels::Backend& backend = context.backend;
   LayerActivations& a = context.activations.layers[layer];
-  const TensorView input = Rows(
-      PartInput(context, layer), context.shape.first_row(layer), context.shape.num_rows(layer));
-  ProjectKeyValue(
-      context, keys_input, {weights.k, weights.v}, {weights.k_bias, weights.v_bias}, {a.k, a.v});
+  const TensorView input = Rows(PartInput(context, layer), context.shape.first_row(layer),
+                                context.shape.num_rows(layer));
+  ProjectKeyValue(context, keys_input, {weights.k, weights.v}, {weights.k_bias, weights.v_bias},
+                  {a.k, a.v});
   const bool has_tables = context.cache != nullptr && context.cache->has_tables;
   if (tables.relative.num_tables() > 0 && !has_tables) {
     backend.Gemm(
@@ -257,9 +231,7 @@ void Project(const StepContext& context,
 
 }  // namespace
 
-void AttentionBlockForward(const StepContext& context,
-                           const AttentionTables& tables,
-                           int64_t layer,
+void AttentionBlockForward(const StepContext& context, const AttentionTables& tables, int64_t layer,
                            const LayerTensors<ConstTensorView>& weights) {
   kernels::Backend& backend = context.backend;
   LayerActivations& a = context.activations.layers[layer];
@@ -279,17 +251,12 @@ void AttentionBlockForward(const StepContext& context,
   backend.Gemm(
       {.a = a.attended, .b = weights.o, .transpose_b = true, .bias = weights.o_bias, .c = branch},
       context.stream);
-  JoinForward(context,
-              JointOf(context, layer, weights),
-              branch,
-              Rows(a.input, context.shape.first_row(layer), rows),
-              a.attention_output);
+  JoinForward(context, JointOf(context, layer, weights), branch,
+              Rows(a.input, context.shape.first_row(layer), rows), a.attention_output);
 }
 
-void AttentionBlockBackward(const StepContext& context,
-                            const AttentionTables& tables,
-                            int64_t layer,
-                            const LayerTensors<ConstTensorView>& weights,
+void AttentionBlockBackward(const StepContext& context, const AttentionTables& tables,
+                            int64_t layer, const LayerTensors<ConstTensorView>& weights,
                             const LayerTensors<TensorView>& gradients) {
   kernels::Backend& backend = context.backend;
   Activations& scratch = context.activations;
@@ -301,11 +268,8 @@ void AttentionBlockBackward(const StepContext& context,
   const TensorView dbranch = Rows(scratch.branch, 0, rows);
   const TensorView dq = Rows(scratch.dq, 0, rows);
 
-  JoinBackward(context,
-               JointOf(context, layer, weights),
-               {gradients.attention_norm_gamma, gradients.attention_norm_beta},
-               dmiddle,
-               dbranch,
+  JoinBackward(context, JointOf(context, layer, weights),
+               {gradients.attention_norm_gamma, gradients.attention_norm_beta}, dmiddle, dbranch,
                Rows(scratch.dinput, first, rows));
   backend.Gemm({.a = dbranch,
                 .b = a.attended,
@@ -317,8 +281,8 @@ void AttentionBlockBackward(const StepContext& context,
                context.stream);
   AttentionCoreBackward(context, tables, layer, weights, gradients);
 
-  // The gradient of what the projections multiply: post-LN's input, where the residual's is already, or pre-LN's normalised
-  // one, for which the branch, now done with, has room.
+  // The gradient of what the projections multiply: post-LN's input, where the residual's is
+  // already, or pre-LN's normalised one, for which the branch, now done with, has room.
   const TensorView input = PartInput(context, layer);
   const TensorView target = pre_norm ? scratch.branch : scratch.dinput;
   ProjectionBackward(context, Rows(input, first, rows), dq, gradients.q, gradients.q_bias);
@@ -329,17 +293,11 @@ void AttentionBlockBackward(const StepContext& context,
                 .c = Rows(target, first, rows)},
                context.stream);
   const ConstTensorView keys_input = KeysInput(context, layer, weights, input);
-  KeyValueBackward(context,
-                   keys_input,
-                   {scratch.dk, scratch.dv},
-                   {gradients.k, gradients.v},
+  KeyValueBackward(context, keys_input, {scratch.dk, scratch.dv}, {gradients.k, gradients.v},
                    {gradients.k_bias, gradients.v_bias});
   if (tables.relative.num_tables() > 0) {
-    ProjectionBackward(context,
-                       tables.relative.encodings(),
-                       UsedDistances(tables, scratch.drelative),
-                       gradients.r,
-                       TensorView());
+    ProjectionBackward(context, tables.relative.encodings(),
+                       UsedDistances(tables, scratch.drelative), gradients.r, TensorView());
   }
   GlobalAttentionBackward(context, tables, layer, weights, gradients, input, keys_input, target);
   KeysBackward(context, layer, weights, target);

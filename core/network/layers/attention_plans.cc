@@ -41,8 +41,7 @@ absl::Status AttentionPlans::Allocate(const NetworkShape& shape, kernels::Backen
   return absl::OkStatus();
 }
 
-void AttentionPlans::Prepare(const StepContext& context,
-                             const PositionTables& relative,
+void AttentionPlans::Prepare(const StepContext& context, const PositionTables& relative,
                              const GlobalSlots& globals) {
   const NetworkShape& shape = context.shape;
   const kernels::RowVisibility rows = context.device.rows();
@@ -79,8 +78,7 @@ void AttentionPlans::SetInputs(Arrangement arrangement, kernels::AttentionInputs
   if (!plan.memory.is_null()) in->plan = &plan;
 }
 
-void AttentionPlans::SetInputsOfLayer(const NetworkShape& shape,
-                                      int64_t layer,
+void AttentionPlans::SetInputsOfLayer(const NetworkShape& shape, int64_t layer,
                                       kernels::AttentionInputs* in) const {
   SetInputs(ArrangementOf(shape, layer), in);
 }

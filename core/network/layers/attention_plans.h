@@ -1,5 +1,6 @@
-// What attention works out ahead for a microbatch (kernels::AttentionPlan): one plan for each arrangement of rows and keys, which all its
-// layers share, forward and backward. Windows, biases and dropout differ from layer to layer and are no part of it.
+// What attention works out ahead for a microbatch (kernels::AttentionPlan): one plan for each
+// arrangement of rows and keys, which all its layers share, forward and backward. Windows, biases
+// and dropout differ from layer to layer and are no part of it.
 
 #pragma once
 
@@ -20,13 +21,12 @@ class AttentionPlans {
   // ResourceExhausted.
   absl::Status Allocate(const NetworkShape& shape, kernels::Backend& backend);
   // The plans of the context's microbatch; after DeviceInputs::Send and the tables' own SetInputs.
-  void Prepare(const StepContext& context,
-               const PositionTables& relative,
+  void Prepare(const StepContext& context, const PositionTables& relative,
                const GlobalSlots& globals);
 
-  // Sets shape, rows, keys, distances and plan of the attention call of `layer`, or of global slots' own call.
-  void SetInputsOfLayer(const NetworkShape& shape,
-                        int64_t layer,
+  // Sets shape, rows, keys, distances and plan of the attention call of `layer`, or of global
+  // slots' own call.
+  void SetInputsOfLayer(const NetworkShape& shape, int64_t layer,
                         kernels::AttentionInputs* in) const;
   void SetInputsOfGlobals(kernels::AttentionInputs* in) const;
 

@@ -5,8 +5,7 @@
 
 namespace anyorder {
 
-absl::Status AttentionTables::Allocate(const NetworkShape& shape,
-                                       DeviceInputs& inputs,
+absl::Status AttentionTables::Allocate(const NetworkShape& shape, DeviceInputs& inputs,
                                        kernels::Backend& backend) {
   ANYORDER_ASSIGN_OR_RETURN(windows, AttentionWindows(shape.model));
   bands = {shape.model.num_layers * shape.model.num_heads, inputs};

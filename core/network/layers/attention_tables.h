@@ -1,4 +1,5 @@
-// What the attention of all layers reads beside activations and its own weights: positions, windows, global slots.
+// What the attention of all layers reads beside activations and its own weights: positions,
+// windows, global slots.
 
 #pragma once
 
@@ -26,7 +27,8 @@ struct AttentionTables {
   DeviceArray<kernels::Band> bands;    // those, or the batch's own; null: unlimited
 
   absl::Status Allocate(const NetworkShape& shape, DeviceInputs& inputs, kernels::Backend& backend);
-  // What the host computes for the microbatch of `context`, then, after DeviceInputs::Send, the device.
+  // What the host computes for the microbatch of `context`, then, after DeviceInputs::Send, the
+  // device.
   void SetInputs(const StepContext& context);
   void Prepare(const StepContext& context, const NetworkWeights& weights);
   int64_t bytes() const {

@@ -52,10 +52,8 @@ absl::Status DistanceBias::Allocate(const NetworkShape& shape, kernels::Backend&
       buckets.push_back(
           static_cast<int32_t>(DistanceBucket(shape.model, sign * (min_distance_ + r))));
   }
-  backend.CopyToDevice(buckets.data(),
-                       data + gradient_bytes,
-                       static_cast<int64_t>(buckets.size() * sizeof(int32_t)),
-                       {});
+  backend.CopyToDevice(buckets.data(), data + gradient_bytes,
+                       static_cast<int64_t>(buckets.size() * sizeof(int32_t)), {});
   bucket_of_row_ = reinterpret_cast<const int32_t*>(data + gradient_bytes);
   return absl::OkStatus();
 }

@@ -27,10 +27,8 @@ void EmbeddingBlock::SetInputs(const Batch& batch) {
   mask_ids_.Set();
 }
 
-void EmbeddingBlock::ForwardTokens(const StepContext& context,
-                                   const NetworkWeights& weights,
-                                   const kernels::Dropout& dropout,
-                                   TensorView rows) const {
+void EmbeddingBlock::ForwardTokens(const StepContext& context, const NetworkWeights& weights,
+                                   const kernels::Dropout& dropout, TensorView rows) const {
   const int64_t content = context.shape.batch.batch_size * context.shape.batch.content_rows;
   const TensorView words = Rows(rows, 0, content);
   if (context.shape.model.projects_clusters()) {
@@ -55,9 +53,7 @@ void EmbeddingBlock::ForwardTokens(const StepContext& context,
       context.stream);
 }
 
-void EmbeddingBlock::AddTable(const StepContext& context,
-                              ConstTensorView table,
-                              const int32_t* ids,
+void EmbeddingBlock::AddTable(const StepContext& context, ConstTensorView table, const int32_t* ids,
                               TensorView rows) const {
   if (table.is_null()) return;
   const TensorView entries = context.activations.branch;
@@ -90,8 +86,7 @@ void EmbeddingBlock::Forward(const StepContext& context, const NetworkWeights& w
   DropOut(context, dropout, input);
 }
 
-void EmbeddingBlock::BackwardTokens(const StepContext& context,
-                                    const NetworkWeights& weights,
+void EmbeddingBlock::BackwardTokens(const StepContext& context, const NetworkWeights& weights,
                                     const NetworkGradients& gradients,
                                     const kernels::Dropout& dropout) const {
   const TensorView dinput = context.activations.dinput;
@@ -119,8 +114,7 @@ void EmbeddingBlock::BackwardTokens(const StepContext& context,
       context.stream);
 }
 
-void EmbeddingBlock::Backward(const StepContext& context,
-                              const NetworkWeights& weights,
+void EmbeddingBlock::Backward(const StepContext& context, const NetworkWeights& weights,
                               const NetworkGradients& gradients) const {
   const TensorView dinput = context.activations.dinput;
   const kernels::Dropout dropout = context.Dropout(kEmbeddingSite);

@@ -1,6 +1,7 @@
-// The network's input. Content rows start as token embeddings, query rows as one learned vector (mask_emb), since a query must
-// not know its own token. Learned positions and segments are added to both; then come a LayerNorm, if the model has one there
-// (BERT, Devlin et al. 2019), and dropout.
+// The network's input. Content rows start as token embeddings, query rows as one learned vector
+// (mask_emb), since a query must not know its own token. Learned positions and segments are added
+// to both; then come a LayerNorm, if the model has one there (BERT, Devlin et al. 2019), and
+// dropout.
 
 #pragma once
 
@@ -21,26 +22,19 @@ class EmbeddingBlock {
 
   // Writes the input of layer 0.
   void Forward(const StepContext& context, const NetworkWeights& weights) const;
-  // Adds the gradient of layer 0's input (activations.dinput, spoilt) to those of the tables and mask_emb; overwrites the
-  // LayerNorm's.
-  void Backward(const StepContext& context,
-                const NetworkWeights& weights,
+  // Adds the gradient of layer 0's input (activations.dinput, spoilt) to those of the tables and
+  // mask_emb; overwrites the LayerNorm's.
+  void Backward(const StepContext& context, const NetworkWeights& weights,
                 const NetworkGradients& gradients) const;
 
  private:
   // Rows of tokens and mask_emb alone, dropped out.
-  void ForwardTokens(const StepContext& context,
-                     const NetworkWeights& weights,
-                     const kernels::Dropout& dropout,
-                     TensorView rows) const;
-  void BackwardTokens(const StepContext& context,
-                      const NetworkWeights& weights,
-                      const NetworkGradients& gradients,
-                      const kernels::Dropout& dropout) const;
+  void ForwardTokens(const StepContext& context, const NetworkWeights& weights,
+                     const kernels::Dropout& dropout, TensorView rows) const;
+  void BackwardTokens(const StepContext& context, const NetworkWeights& weights,
+                      const NetworkGradients& gradients, const kernels::Dropout& dropout) const;
   // rows += table[ids], one id a row.
-  void AddTable(const StepContext& context,
-                ConstTensorView table,
-                const int32_t* ids,
+  void AddTable(const StepContext& context, ConstTensorView table, const int32_t* ids,
                 TensorView rows) const;
 
   float scale_;  // of token embeddings: sqrt(d) for Transformer-XL

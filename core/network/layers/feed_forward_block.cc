@@ -5,8 +5,7 @@
 namespace anyorder {
 namespace {
 
-Joint JointOf(const StepContext& context,
-              int64_t layer,
+Joint JointOf(const StepContext& context, int64_t layer,
               const LayerTensors<ConstTensorView>& weights) {
   const LayerActivations& a = context.activations.layers[layer];
   return {
@@ -16,12 +15,11 @@ Joint JointOf(const StepContext& context,
 }
 
 // The LayerNorm before the part, of a pre-LN network.
-NormTensors InputNorm(const StepContext& context,
-                      int64_t layer,
+NormTensors InputNorm(const StepContext& context, int64_t layer,
                       const LayerTensors<ConstTensorView>& weights) {
   const LayerActivations& a = context.activations.layers[layer];
-  return {
-      weights.ffn_norm_gamma, weights.ffn_norm_beta, a.attention_output, a.ffn_mean, a.ffn_rstd};
+  return {weights.ffn_norm_gamma, weights.ffn_norm_beta, a.attention_output, a.ffn_mean,
+          a.ffn_rstd};
 }
 
 // What W1 multiplies.
@@ -32,10 +30,8 @@ TensorView PartInput(const StepContext& context, int64_t layer) {
 
 }  // namespace
 
-void FeedForwardBlockForward(const StepContext& context,
-                             int64_t layer,
-                             const LayerTensors<ConstTensorView>& weights,
-                             TensorView output) {
+void FeedForwardBlockForward(const StepContext& context, int64_t layer,
+                             const LayerTensors<ConstTensorView>& weights, TensorView output) {
   kernels::Backend& backend = context.backend;
   LayerActivations& a = context.activations.layers[layer];
   const TensorView input = PartInput(context, layer);
@@ -65,8 +61,7 @@ void FeedForwardBlockForward(const StepContext& context,
   JoinForward(context, JointOf(context, layer, weights), branch, a.attention_output, output);
 }
 
-void FeedForwardBlockBackward(const StepContext& context,
-                              int64_t layer,
+void FeedForwardBlockBackward(const StepContext& context, int64_t layer,
                               const LayerTensors<ConstTensorView>& weights,
                               const LayerTensors<TensorView>& gradients) {
   kernels::Backend& backend = context.backend;
@@ -81,12 +76,8 @@ void FeedForwardBlockBackward(const StepContext& context,
   const NormGradients dnorm{gradients.ffn_norm_gamma, gradients.ffn_norm_beta};
   const bool pre_norm = context.shape.model.pre_norm();
 
-  JoinBackward(context,
-               JointOf(context, layer, weights),
-               dnorm,
-               Rows(scratch.dinput, 0, rows),
-               dbranch,
-               dmiddle);
+  JoinBackward(context, JointOf(context, layer, weights), dnorm, Rows(scratch.dinput, 0, rows),
+               dbranch, dmiddle);
   backend.Gemm({.a = dbranch,
                 .b = a.ffn_hidden,
                 .transpose_a = true,

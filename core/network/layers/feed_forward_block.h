@@ -9,15 +9,13 @@
 namespace anyorder {
 
 // Reads the layer's attention_output; writes `output` [n, d].
-void FeedForwardBlockForward(const StepContext& context,
-                             int64_t layer,
-                             const LayerTensors<ConstTensorView>& weights,
-                             TensorView output);
+void FeedForwardBlockForward(const StepContext& context, int64_t layer,
+                             const LayerTensors<ConstTensorView>& weights, TensorView output);
 
-// Reads activations.dinput (gradient of the layer's output in its first n rows), writes activations.dmiddle
-// (gradient of attention_output) and overwrites the layer's feed-forward gradients.
-void FeedForwardBlockBackward(const StepContext& context,
-                              int64_t layer,
+// Reads activations.dinput (gradient of the layer's output in its first n rows), writes
+// activations.dmiddle (gradient of attention_output) and overwrites the layer's feed-forward
+// gradients.
+void FeedForwardBlockBackward(const StepContext& context, int64_t layer,
                               const LayerTensors<ConstTensorView>& weights,
                               const LayerTensors<TensorView>& gradients);
 

@@ -7,8 +7,7 @@
 namespace anyorder {
 namespace {
 
-kernels::AttentionInputs MakeInputs(const StepContext& context,
-                                    const AttentionTables& tables,
+kernels::AttentionInputs MakeInputs(const StepContext& context, const AttentionTables& tables,
                                     int64_t layer) {
   const NetworkShape& shape = context.shape;
   const LayerActivations& a = context.activations.layers[layer];
@@ -51,35 +50,26 @@ void Rotate(const StepContext& context, TensorView x, ConstTensorView angles, bo
 }
 
 void ClearGradients(const StepContext& context, const LayerTensors<TensorView>& gradients) {
-  for (const TensorView& view : {gradients.global_q,
-                                 gradients.global_k,
-                                 gradients.global_v,
-                                 gradients.global_q_bias,
-                                 gradients.global_k_bias,
-                                 gradients.global_v_bias}) {
+  for (const TensorView& view :
+       {gradients.global_q, gradients.global_k, gradients.global_v, gradients.global_q_bias,
+        gradients.global_k_bias, gradients.global_v_bias}) {
     if (!view.is_null()) context.backend.FillZero(view, context.stream);
   }
 }
 
 }  // namespace
 
-void GlobalAttentionForward(const StepContext& context,
-                            const AttentionTables& tables,
-                            int64_t layer,
-                            const LayerTensors<ConstTensorView>& weights,
-                            ConstTensorView input,
-                            ConstTensorView keys_input) {
+void GlobalAttentionForward(const StepContext& context, const AttentionTables& tables,
+                            int64_t layer, const LayerTensors<ConstTensorView>& weights,
+                            ConstTensorView input, ConstTensorView keys_input) {
   kernels::Backend& backend = context.backend;
   const LayerActivations& a = context.activations.layers[layer];
   const TensorView rows = context.activations.global_input;
   Gather(context, input, rows);
   backend.Gemm({.a = rows, .b = weights.global_q, .bias = weights.global_q_bias, .c = a.global_q},
                context.stream);
-  ProjectKeyValue(context,
-                  keys_input,
-                  {weights.global_k, weights.global_v},
-                  {weights.global_k_bias, weights.global_v_bias},
-                  {a.global_k, a.global_v});
+  ProjectKeyValue(context, keys_input, {weights.global_k, weights.global_v},
+                  {weights.global_k_bias, weights.global_v_bias}, {a.global_k, a.global_v});
   Rotate(context, a.global_q, tables.globals.angles(), /*inverse=*/false);
   Rotate(context, a.global_k, tables.rotary.keys(), /*inverse=*/false);
   backend.AttentionForward(
@@ -88,14 +78,10 @@ void GlobalAttentionForward(const StepContext& context,
   Scatter(context, a.global_attended, a.attended);
 }
 
-void GlobalAttentionBackward(const StepContext& context,
-                             const AttentionTables& tables,
-                             int64_t layer,
-                             const LayerTensors<ConstTensorView>& weights,
-                             const LayerTensors<TensorView>& gradients,
-                             ConstTensorView input,
-                             ConstTensorView keys_input,
-                             TensorView dinput) {
+void GlobalAttentionBackward(const StepContext& context, const AttentionTables& tables,
+                             int64_t layer, const LayerTensors<ConstTensorView>& weights,
+                             const LayerTensors<TensorView>& gradients, ConstTensorView input,
+                             ConstTensorView keys_input, TensorView dinput) {
   if (!context.shape.has_global_rows(layer)) return ClearGradients(context, gradients);
   kernels::Backend& backend = context.backend;
   const Activations& scratch = context.activations;
@@ -117,9 +103,7 @@ void GlobalAttentionBackward(const StepContext& context,
   const TensorView rows = scratch.global_input;
   Gather(context, input, rows);
   ProjectionBackward(context, rows, scratch.dglobal_q, gradients.global_q, gradients.global_q_bias);
-  KeyValueBackward(context,
-                   keys_input,
-                   {scratch.dglobal_k, scratch.dglobal_v},
+  KeyValueBackward(context, keys_input, {scratch.dglobal_k, scratch.dglobal_v},
                    {gradients.global_k, gradients.global_v},
                    {gradients.global_k_bias, gradients.global_v_bias});
   backend.Gemm({.a = scratch.dglobal_q, .b = weights.global_q, .transpose_b = true, .c = rows},

@@ -15,8 +15,7 @@ constexpr int32_t kNoGroup = -1;
 
 }  // namespace
 
-absl::Status GlobalSlots::Allocate(const NetworkShape& shape,
-                                   DeviceInputs& inputs,
+absl::Status GlobalSlots::Allocate(const NetworkShape& shape, DeviceInputs& inputs,
                                    kernels::Backend& backend) {
   if (!shape.model.global_projections || shape.batch.global_rows == 0) return absl::OkStatus();
   const int64_t count = shape.batch.batch_size * shape.batch.global_rows;

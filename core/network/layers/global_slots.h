@@ -1,7 +1,8 @@
-// Global slots that attend with projections of their own (Longformer, Beltagy et al. 2020, section 3.2; its released code): a
-// second attention call whose rows are a lane's global slots, with keys and values from global_k and global_v, replaces what
-// the first call, with everybody's projections, would give those rows. To the first call they are rows that see nothing; the
-// slots they are stay keys in it.
+// Global slots that attend with projections of their own (Longformer, Beltagy et al. 2020, section
+// 3.2; its released code): a second attention call whose rows are a lane's global slots, with keys
+// and values from global_k and global_v, replaces what the first call, with everybody's
+// projections, would give those rows. To the first call they are rows that see nothing; the slots
+// they are stay keys in it.
 //
 // Windows do not bind them; rank, group and document do, so that a causal global slot stays causal.
 

@@ -54,20 +54,14 @@ void LossHead::ReadLosses(const StepContext& context) {
 }
 
 void LossHead::ClearWithoutTargets(const StepContext& context, const NetworkGradients& gradients) {
-  for (const TensorView& view : {context.activations.dinput,
-                                 gradients.head,
-                                 gradients.head_bias,
-                                 gradients.head_norm_gamma,
-                                 gradients.head_norm_beta}) {
+  for (const TensorView& view : {context.activations.dinput, gradients.head, gradients.head_bias,
+                                 gradients.head_norm_gamma, gradients.head_norm_beta}) {
     if (!view.is_null()) context.backend.FillZero(view, context.stream);
   }
 }
 
-void LossHead::RunSoftmax(const StepContext& context,
-                          const NetworkWeights& weights,
-                          const NetworkGradients* gradients,
-                          ConstTensorView x,
-                          TensorView dx) {
+void LossHead::RunSoftmax(const StepContext& context, const NetworkWeights& weights,
+                          const NetworkGradients* gradients, ConstTensorView x, TensorView dx) {
   kernels::LinearCrossEntropyArgs args;
   args.x = x;
   args.weight = weights.embedding;
@@ -84,8 +78,7 @@ void LossHead::RunSoftmax(const StepContext& context,
   context.backend.LinearCrossEntropy(args, context.stream);
 }
 
-void LossHead::Run(const StepContext& context,
-                   const NetworkWeights& weights,
+void LossHead::Run(const StepContext& context, const NetworkWeights& weights,
                    const NetworkGradients* gradients) const {
   if (losses_.empty()) {
     if (gradients != nullptr) ClearWithoutTargets(context, *gradients);

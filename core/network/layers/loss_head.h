@@ -1,5 +1,6 @@
-// Readout: dropout, the prediction head if the model has one (prediction_head.h), the softmax over the vocabulary with the tied embedding and its own bias, cross-entropy. Only
-// rows of the readout list are multiplied with the vocabulary.
+// Readout: dropout, the prediction head if the model has one (prediction_head.h), the softmax over
+// the vocabulary with the tied embedding and its own bias, cross-entropy. Only rows of the readout
+// list are multiplied with the vocabulary.
 
 #pragma once
 
@@ -21,10 +22,9 @@ class LossHead {
   // Finds the readout's rows in the last layer's output.
   void SetInputs(const StepContext& context);
 
-  // Losses of the readout entries from activations.output. With gradients also activations.dinput (gradient of
-  // the last layer's output) and the sums in embedding and softmax bias.
-  void Run(const StepContext& context,
-           const NetworkWeights& weights,
+  // Losses of the readout entries from activations.output. With gradients also activations.dinput
+  // (gradient of the last layer's output) and the sums in embedding and softmax bias.
+  void Run(const StepContext& context, const NetworkWeights& weights,
            const NetworkGradients* gradients) const;
   // Asks for the losses; ReadLosses after Backend::Synchronize.
   void FetchLosses(const StepContext& context);
@@ -38,11 +38,8 @@ class LossHead {
 
  private:
   // Losses of x [targets, d], and with gradients dx and the sums: the full softmax.
-  static void RunSoftmax(const StepContext& context,
-                         const NetworkWeights& weights,
-                         const NetworkGradients* gradients,
-                         ConstTensorView x,
-                         TensorView dx);
+  static void RunSoftmax(const StepContext& context, const NetworkWeights& weights,
+                         const NetworkGradients* gradients, ConstTensorView x, TensorView dx);
   // What a step without targets leaves.
   static void ClearWithoutTargets(const StepContext& context, const NetworkGradients& gradients);
 

@@ -24,8 +24,7 @@ void NextSentenceHead::SetInputs(const StepContext& context) {
   row_ids_.Set();
 }
 
-void NextSentenceHead::Run(const StepContext& context,
-                           const NetworkWeights& weights,
+void NextSentenceHead::Run(const StepContext& context, const NetworkWeights& weights,
                            const NetworkGradients* gradients) const {
   kernels::Backend& backend = context.backend;
   if (gradients != nullptr && !gradients->summary.is_null()) {
@@ -96,8 +95,7 @@ void NextSentenceHead::ReadLosses(const StepContext& context) {
   }
 }
 
-void NextSentenceHead::Backward(const StepContext& context,
-                                const NetworkWeights& weights,
+void NextSentenceHead::Backward(const StepContext& context, const NetworkWeights& weights,
                                 const NetworkGradients& gradients) const {
   kernels::Backend& backend = context.backend;
   const Activations& a = context.activations;

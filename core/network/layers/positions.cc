@@ -40,8 +40,7 @@ void EncodeDistance(int64_t distance, int64_t clamp_len, int64_t dim, double* ou
   }
 }
 
-absl::Status PositionTables::Allocate(const NetworkShape& shape,
-                                      DeviceInputs& inputs,
+absl::Status PositionTables::Allocate(const NetworkShape& shape, DeviceInputs& inputs,
                                       kernels::Backend& backend) {
   if (!shape.model.relative_positions()) return absl::OkStatus();
   const int64_t distances = shape.batch.num_distances;
@@ -51,8 +50,8 @@ absl::Status PositionTables::Allocate(const NetworkShape& shape,
   ANYORDER_ASSIGN_OR_RETURN(storage_, backend.Allocate(drops ? 2 * table_bytes : table_bytes));
   both_ = TensorView(storage_->data(), shape.dtype(), {2, distances, dim});
   if (drops) {
-    dropped_ = TensorView(
-        static_cast<char*>(storage_->data()) + table_bytes, shape.dtype(), {2 * distances, dim});
+    dropped_ = TensorView(static_cast<char*>(storage_->data()) + table_bytes, shape.dtype(),
+                          {2 * distances, dim});
   }
   Fill(shape, backend);
   table_of_lane_ = {shape.batch.batch_size, inputs};

@@ -12,8 +12,7 @@ NormTensors HeadNorm(const StepContext& context, const NetworkWeights& weights) 
 
 }  // namespace
 
-void PredictionHeadForward(const StepContext& context,
-                           const NetworkWeights& weights,
+void PredictionHeadForward(const StepContext& context, const NetworkWeights& weights,
                            ConstTensorView x) {
   const Activations& a = context.activations;
   context.backend.Gemm({.a = x,
@@ -28,19 +27,13 @@ void PredictionHeadForward(const StepContext& context,
   NormForward(context, HeadNorm(context, weights), a.head_output);
 }
 
-void PredictionHeadBackward(const StepContext& context,
-                            const NetworkWeights& weights,
-                            const NetworkGradients& gradients,
-                            ConstTensorView x,
-                            ConstTensorView dy,
-                            TensorView dx) {
+void PredictionHeadBackward(const StepContext& context, const NetworkWeights& weights,
+                            const NetworkGradients& gradients, ConstTensorView x,
+                            ConstTensorView dy, TensorView dx) {
   const Activations& a = context.activations;
   const TensorView dinner = a.head_output;
-  NormBackward(context,
-               HeadNorm(context, weights),
-               {gradients.head_norm_gamma, gradients.head_norm_beta},
-               dy,
-               dinner);
+  NormBackward(context, HeadNorm(context, weights),
+               {gradients.head_norm_gamma, gradients.head_norm_beta}, dy, dinner);
   context.backend.ActivationBackward(
       {.activation = context.shape.model.activation, .x = a.head_inner, .dy = dinner, .dx = dinner},
       context.stream);

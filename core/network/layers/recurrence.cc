@@ -9,12 +9,8 @@ struct LaneSpan {
   int64_t stride = 0;  // elements from lane to lane
 };
 
-void CopyLanes(const StepContext& context,
-               ConstTensorView source,
-               LaneSpan from,
-               TensorView destination,
-               LaneSpan to,
-               int64_t rows) {
+void CopyLanes(const StepContext& context, ConstTensorView source, LaneSpan from,
+               TensorView destination, LaneSpan to, int64_t rows) {
   if (rows == 0) return;
   context.backend.CopyRows({.source = source,
                             .source_begin = from.begin,
@@ -48,17 +44,12 @@ void ReadMemory(const StepContext& context, int64_t layer, TensorView to, int64_
 
 NormTensors MemoryNorm(const StepContext& context, const LayerTensors<ConstTensorView>& weights) {
   const Activations& a = context.activations;
-  return {weights.attention_norm_gamma,
-          weights.attention_norm_beta,
-          a.memory,
-          a.memory_mean,
+  return {weights.attention_norm_gamma, weights.attention_norm_beta, a.memory, a.memory_mean,
           a.memory_rstd};
 }
 
-ConstTensorView KeysInput(const StepContext& context,
-                          int64_t layer,
-                          const LayerTensors<ConstTensorView>& weights,
-                          TensorView input) {
+ConstTensorView KeysInput(const StepContext& context, int64_t layer,
+                          const LayerTensors<ConstTensorView>& weights, TensorView input) {
   const BatchShape& batch = context.shape.batch;
   const int64_t dim = context.model_dim();
   const int64_t content = batch.content_rows;
@@ -76,12 +67,8 @@ ConstTensorView KeysInput(const StepContext& context,
   }
   CopyLanes(context, input, {0, content * dim}, keys, {memory * dim, stride}, content);
   if (batch.query_is_key) {
-    CopyLanes(context,
-              input,
-              {batch.batch_size * content * dim, batch.query_rows * dim},
-              keys,
-              {(memory + content) * dim, stride},
-              batch.query_rows);
+    CopyLanes(context, input, {batch.batch_size * content * dim, batch.query_rows * dim}, keys,
+              {(memory + content) * dim, stride}, batch.query_rows);
   }
   return keys;
 }
@@ -92,12 +79,8 @@ void KeepStates(const StepContext& context, int64_t layer) {
   const int64_t dim = context.model_dim();
   LaneSpan from{(batch.advance - batch.fresh_rows()) * dim, batch.content_rows * dim};
   for (const SlotRun& run : memory.Runs(batch.memory_rows, batch.fresh_rows())) {
-    CopyLanes(context,
-              context.activations.layers[layer].input,
-              from,
-              memory.slots,
-              SlotSpan(context, layer, run.begin),
-              run.rows);
+    CopyLanes(context, context.activations.layers[layer].input, from, memory.slots,
+              SlotSpan(context, layer, run.begin), run.rows);
     from.begin += run.rows * dim;
   }
 }

@@ -1,5 +1,5 @@
-// Recurrence memory (Transformer-XL, Dai et al. 2019, section 3.2): each layer's input states of earlier segments,
-// without gradient. Where they lie is memory_ring.h's.
+// Recurrence memory (Transformer-XL, Dai et al. 2019, section 3.2): each layer's input states of
+// earlier segments, without gradient. Where they lie is memory_ring.h's.
 
 #pragma once
 
@@ -9,19 +9,18 @@
 
 namespace anyorder {
 
-// The input of a layer's keys and values: for each lane its memory of that layer, then its content rows (then its
-// query rows, if those are keys) of `input` [N, d], the layer's input or, in a pre-LN network, that normalised. Memory is
-// normalised here then. [B * K, d]; `input` itself where nothing has to be moved.
-ConstTensorView KeysInput(const StepContext& context,
-                          int64_t layer,
-                          const LayerTensors<ConstTensorView>& weights,
-                          TensorView input);
+// The input of a layer's keys and values: for each lane its memory of that layer, then its content
+// rows (then its query rows, if those are keys) of `input` [N, d], the layer's input or, in a
+// pre-LN network, that normalised. Memory is normalised here then. [B * K, d]; `input` itself where
+// nothing has to be moved.
+ConstTensorView KeysInput(const StepContext& context, int64_t layer,
+                          const LayerTensors<ConstTensorView>& weights, TensorView input);
 
 // The LayerNorm of the memory that the last KeysInput of a pre-LN network has moved.
 NormTensors MemoryNorm(const StepContext& context, const LayerTensors<ConstTensorView>& weights);
 
-// Into the free slots: the last F of the first U content rows of the layer's input. With those M states are the newest of
-// [memory ; the U rows], which the next step reads.
+// Into the free slots: the last F of the first U content rows of the layer's input. With those M
+// states are the newest of [memory ; the U rows], which the next step reads.
 void KeepStates(const StepContext& context, int64_t layer);
 
 }  // namespace anyorder

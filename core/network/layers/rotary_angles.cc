@@ -24,8 +24,8 @@ absl::Status RotaryAngles::Allocate(const NetworkShape& shape, kernels::Backend&
   rows_ = TensorView(storage_->data(), dtype, {num_rows, dim});
   // Keys in a cache are turned already; what joins them are content rows.
   keys_ = is_cached ? Rows(rows_, 0, shape.batch.batch_size * shape.batch.content_rows)
-                    : TensorView(
-                          static_cast<char*>(storage_->data()) + row_bytes, dtype, {num_keys, dim});
+                    : TensorView(static_cast<char*>(storage_->data()) + row_bytes, dtype,
+                                 {num_keys, dim});
   host_rows_ = rows_;
   host_keys_ = keys_;
   if (!backend.is_host_memory()) {
@@ -42,9 +42,7 @@ absl::Status RotaryAngles::Allocate(const NetworkShape& shape, kernels::Backend&
   return absl::OkStatus();
 }
 
-bool RotaryAngles::Fill(int32_t position,
-                        int64_t row,
-                        std::vector<int32_t>& known,
+bool RotaryAngles::Fill(int32_t position, int64_t row, std::vector<int32_t>& known,
                         TensorView table) const {
   if (known[row] == position) return false;
   known[row] = position;
@@ -82,8 +80,8 @@ void RotaryAngles::SetInputs(const StepContext& context) {
     changed |=
         Fill(turned(key / shape.num_keys(), batch.key_pos[key]), key, known_keys_, host_keys_);
   if (changed && !staging_.empty())
-    context.backend.CopyToDevice(
-        staging_.data(), storage_->data(), static_cast<int64_t>(staging_.size()), context.stream);
+    context.backend.CopyToDevice(staging_.data(), storage_->data(),
+                                 static_cast<int64_t>(staging_.size()), context.stream);
 }
 
 }  // namespace anyorder

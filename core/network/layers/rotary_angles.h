@@ -1,6 +1,7 @@
-// Angles of rotary positions (Su et al. 2021, section 3.4.2) for the rows and keys of a microbatch: pos * rope_base^(-2f / D),
-// 0 <= f < D/2. All layers share them. Lanes that read backwards turn the other way, as their relative tables do
-// (positions.h): to them a larger slot number means further left in the text.
+// Angles of rotary positions (Su et al. 2021, section 3.4.2) for the rows and keys of a microbatch:
+// pos * rope_base^(-2f / D), 0 <= f < D/2. All layers share them. Lanes that read backwards turn
+// the other way, as their relative tables do (positions.h): to them a larger slot number means
+// further left in the text.
 
 #pragma once
 
@@ -18,10 +19,12 @@ class RotaryAngles {
  public:
   // Nothing unless the model has rotary positions.
   absl::Status Allocate(const NetworkShape& shape, kernels::Backend& backend);
-  // Angles of the microbatch's positions, sent to the device. Those that have not changed since the last call are kept.
+  // Angles of the microbatch's positions, sent to the device. Those that have not changed since the
+  // last call are kept.
   void SetInputs(const StepContext& context);
 
-  // [N, D] and [B * K, D] G (with a KeyCache its own keys only): cosines, then sines, of each row. Null without rotary positions.
+  // [N, D] and [B * K, D] G (with a KeyCache its own keys only): cosines, then sines, of each row.
+  // Null without rotary positions.
   ConstTensorView rows() const { return rows_; }
   ConstTensorView keys() const { return keys_; }
   int64_t bytes() const { return storage_ == nullptr ? 0 : storage_->size_bytes(); }

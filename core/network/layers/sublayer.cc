@@ -15,11 +15,8 @@ void NormForward(const StepContext& context, const NormTensors& norm, TensorView
       context.stream);
 }
 
-void NormBackward(const StepContext& context,
-                  const NormTensors& norm,
-                  const NormGradients& gradients,
-                  ConstTensorView dy,
-                  TensorView dx) {
+void NormBackward(const StepContext& context, const NormTensors& norm,
+                  const NormGradients& gradients, ConstTensorView dy, TensorView dx) {
   context.backend.LayerNormBackward({.dy = dy,
                                      .sum = norm.sum,
                                      .mean = norm.mean,
@@ -31,11 +28,8 @@ void NormBackward(const StepContext& context,
                                     context.stream);
 }
 
-void JoinForward(const StepContext& context,
-                 const Joint& joint,
-                 TensorView branch,
-                 ConstTensorView x,
-                 TensorView y) {
+void JoinForward(const StepContext& context, const Joint& joint, TensorView branch,
+                 ConstTensorView x, TensorView y) {
   if (context.shape.model.pre_norm()) {
     if (joint.dropout.enabled()) {
       context.backend.DropoutApply(
@@ -60,12 +54,8 @@ void JoinForward(const StepContext& context,
       context.stream);
 }
 
-void JoinBackward(const StepContext& context,
-                  const Joint& joint,
-                  const NormGradients& gradients,
-                  ConstTensorView dy,
-                  TensorView dbranch,
-                  TensorView dx) {
+void JoinBackward(const StepContext& context, const Joint& joint, const NormGradients& gradients,
+                  ConstTensorView dy, TensorView dbranch, TensorView dx) {
   if (context.shape.model.pre_norm()) {
     context.backend.DropoutApply(
         {.x = dy, .dropout = joint.dropout, .row_ids = joint.row_ids, .y = dbranch},
@@ -101,11 +91,9 @@ int64_t Distance(const KeyValue<View>& pair) {
 
 }  // namespace
 
-void ProjectKeyValue(const StepContext& context,
-                     ConstTensorView x,
+void ProjectKeyValue(const StepContext& context, ConstTensorView x,
                      const KeyValue<ConstTensorView>& weights,
-                     const KeyValue<ConstTensorView>& biases,
-                     const KeyValue<TensorView>& y) {
+                     const KeyValue<ConstTensorView>& biases, const KeyValue<TensorView>& y) {
   context.backend.Gemm(
       {.a = x,
        .b = weights.k,
@@ -115,10 +103,8 @@ void ProjectKeyValue(const StepContext& context,
       context.stream);
 }
 
-void KeyValueBackward(const StepContext& context,
-                      ConstTensorView x,
-                      const KeyValue<ConstTensorView>& dy,
-                      const KeyValue<TensorView>& dweights,
+void KeyValueBackward(const StepContext& context, ConstTensorView x,
+                      const KeyValue<ConstTensorView>& dy, const KeyValue<TensorView>& dweights,
                       const KeyValue<TensorView>& dbiases) {
   context.backend.Gemm(
       {.a = x,
@@ -130,11 +116,8 @@ void KeyValueBackward(const StepContext& context,
       context.stream);
 }
 
-void ProjectionBackward(const StepContext& context,
-                        ConstTensorView x,
-                        ConstTensorView dy,
-                        TensorView dweight,
-                        TensorView dbias) {
+void ProjectionBackward(const StepContext& context, ConstTensorView x, ConstTensorView dy,
+                        TensorView dweight, TensorView dbias) {
   context.backend.Gemm({.a = x, .b = dy, .transpose_a = true, .c = dweight, .b_sum = dbias},
                        context.stream);
 }

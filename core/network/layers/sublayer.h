@@ -1,7 +1,7 @@
 // What stands around both parts of a layer, attention and feed-forward:
 //   post-LN (Vaswani et al. 2017; XLNet, BERT):         y = LayerNorm(x + dropout(part(x)))
-//   pre-LN  (Longformer's character model, option of Transformer-XL):  y = x + dropout(part(LayerNorm(x)))
-// A pre-LN network has one more LayerNorm after its last layer.
+//   pre-LN (Longformer's character model, option of Transformer-XL): y = x +
+//   dropout(part(LayerNorm(x))) A pre-LN network has one more LayerNorm after its last layer.
 
 #pragma once
 
@@ -24,11 +24,8 @@ struct NormGradients {
 // y = LayerNorm(norm.sum).
 void NormForward(const StepContext& context, const NormTensors& norm, TensorView y);
 // dx from dy, which may be the same.
-void NormBackward(const StepContext& context,
-                  const NormTensors& norm,
-                  const NormGradients& gradients,
-                  ConstTensorView dy,
-                  TensorView dx);
+void NormBackward(const StepContext& context, const NormTensors& norm,
+                  const NormGradients& gradients, ConstTensorView dy, TensorView dx);
 
 // How a part's result joins its input again, for the rows that the layer computes.
 struct Joint {
@@ -38,46 +35,34 @@ struct Joint {
 };
 
 // `branch` is the part's result, spoilt; x its input; y may not be either.
-void JoinForward(const StepContext& context,
-                 const Joint& joint,
-                 TensorView branch,
-                 ConstTensorView x,
-                 TensorView y);
-// From dy the gradient of the part's result. Post-LN also writes dx, the gradient along the residual; with pre-LN that is dy, which
-// AddResidual adds once the gradient through the part is there.
-void JoinBackward(const StepContext& context,
-                  const Joint& joint,
-                  const NormGradients& gradients,
-                  ConstTensorView dy,
-                  TensorView dbranch,
-                  TensorView dx);
+void JoinForward(const StepContext& context, const Joint& joint, TensorView branch,
+                 ConstTensorView x, TensorView y);
+// From dy the gradient of the part's result. Post-LN also writes dx, the gradient along the
+// residual; with pre-LN that is dy, which AddResidual adds once the gradient through the part is
+// there.
+void JoinBackward(const StepContext& context, const Joint& joint, const NormGradients& gradients,
+                  ConstTensorView dy, TensorView dbranch, TensorView dx);
 // dx += dy with pre-LN; nothing with post-LN.
 void AddResidual(const StepContext& context, ConstTensorView dy, TensorView dx);
 
-// Keys' and values' tensors. The values' lie behind the keys', in one allocation: both projections are one call.
+// Keys' and values' tensors. The values' lie behind the keys', in one allocation: both projections
+// are one call.
 template <typename View>
 struct KeyValue {
   View k;
   View v;
 };
 // y.k = x w.k + bias.k, and the same of v; the biases may be null.
-void ProjectKeyValue(const StepContext& context,
-                     ConstTensorView x,
+void ProjectKeyValue(const StepContext& context, ConstTensorView x,
                      const KeyValue<ConstTensorView>& weights,
-                     const KeyValue<ConstTensorView>& biases,
-                     const KeyValue<TensorView>& y);
+                     const KeyValue<ConstTensorView>& biases, const KeyValue<TensorView>& y);
 // Their gradients.
-void KeyValueBackward(const StepContext& context,
-                      ConstTensorView x,
-                      const KeyValue<ConstTensorView>& dy,
-                      const KeyValue<TensorView>& dweights,
+void KeyValueBackward(const StepContext& context, ConstTensorView x,
+                      const KeyValue<ConstTensorView>& dy, const KeyValue<TensorView>& dweights,
                       const KeyValue<TensorView>& dbiases);
 
 // Gradients of a projection y = x w + bias inside a part; dbias may be null.
-void ProjectionBackward(const StepContext& context,
-                        ConstTensorView x,
-                        ConstTensorView dy,
-                        TensorView dweight,
-                        TensorView dbias);
+void ProjectionBackward(const StepContext& context, ConstTensorView x, ConstTensorView dy,
+                        TensorView dweight, TensorView dbias);
 
 }  // namespace anyorder

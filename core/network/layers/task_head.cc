@@ -12,8 +12,7 @@ TaskHead::TaskHead(const NetworkShape& shape, DeviceInputs& inputs)
       losses_(rows_ > 0 ? static_cast<size_t>(lanes_) : 0),
       predictions_(losses_.size()) {}
 
-void TaskHead::Run(const StepContext& context,
-                   const NetworkWeights& weights,
+void TaskHead::Run(const StepContext& context, const NetworkWeights& weights,
                    const NetworkGradients* gradients) const {
   kernels::Backend& backend = context.backend;
   if (gradients != nullptr) {
@@ -65,8 +64,7 @@ void TaskHead::DropStates(const StepContext& context, const TensorView& states) 
 }
 
 // The sum of each lane's states stands in place of its first one.
-void TaskHead::RunClasses(const StepContext& context,
-                          const NetworkWeights& weights,
+void TaskHead::RunClasses(const StepContext& context, const NetworkWeights& weights,
                           const NetworkGradients* gradients) const {
   kernels::Backend& backend = context.backend;
   const Activations& a = context.activations;
@@ -98,10 +96,10 @@ void TaskHead::RunClasses(const StepContext& context,
   if (gradients != nullptr) DropStates(context, dstates);
 }
 
-// A softmax over the states of one lane is that of a linear layer whose rows are the states and whose one input is the head's
-// weight; so the kernel's gradient of its input is the weight's, and that of its weight is the states'.
-void TaskHead::RunChoices(const StepContext& context,
-                          const NetworkWeights& weights,
+// A softmax over the states of one lane is that of a linear layer whose rows are the states and
+// whose one input is the head's weight; so the kernel's gradient of its input is the weight's, and
+// that of its weight is the states'.
+void TaskHead::RunChoices(const StepContext& context, const NetworkWeights& weights,
                           const NetworkGradients* gradients) const {
   kernels::Backend& backend = context.backend;
   const Activations& a = context.activations;

@@ -1,6 +1,7 @@
-// The head of fine-tuning (Radford et al. 2018, sections 3.2 and 3.3): dropout and one dense layer on the last layer's state of each
-// sequence's final token. Classes: a softmax over the outputs, the states of both orders of a similarity pair added before. Choices: one
-// output a sequence, without bias, and a softmax over the example's choices.
+// The head of fine-tuning (Radford et al. 2018, sections 3.2 and 3.3): dropout and one dense layer
+// on the last layer's state of each sequence's final token. Classes: a softmax over the outputs,
+// the states of both orders of a similarity pair added before. Choices: one output a sequence,
+// without bias, and a softmax over the example's choices.
 
 #pragma once
 
@@ -20,10 +21,9 @@ class TaskHead {
   // Finds the rows that it reads in the last layer's output.
   void SetInputs(const StepContext& context);
 
-  // After LossHead::Run: losses of the lanes from activations.output, and with gradients those of the head's own parameters,
-  // overwritten, and what goes to activations.dinput, added.
-  void Run(const StepContext& context,
-           const NetworkWeights& weights,
+  // After LossHead::Run: losses of the lanes from activations.output, and with gradients those of
+  // the head's own parameters, overwritten, and what goes to activations.dinput, added.
+  void Run(const StepContext& context, const NetworkWeights& weights,
            const NetworkGradients* gradients) const;
   // Asks for losses and logits; ReadResults after Backend::Synchronize.
   void FetchResults(const StepContext& context);
@@ -34,22 +34,22 @@ class TaskHead {
   double weight() const { return weight_; }
   // Lanes of positive weight whose likeliest class or choice is the label.
   double num_correct() const { return num_correct_; }
-  // Of each lane: its loss (0 without a label) and the likeliest class or choice, the first of equals.
+  // Of each lane: its loss (0 without a label) and the likeliest class or choice, the first of
+  // equals.
   const std::vector<float>& losses() const { return losses_; }
   const std::vector<int32_t>& predictions() const { return predictions_; }
 
  private:
   void GatherStates(const StepContext& context) const;
   void DropStates(const StepContext& context, const TensorView& states) const;
-  void RunClasses(const StepContext& context,
-                  const NetworkWeights& weights,
+  void RunClasses(const StepContext& context, const NetworkWeights& weights,
                   const NetworkGradients* gradients) const;
-  void RunChoices(const StepContext& context,
-                  const NetworkWeights& weights,
+  void RunChoices(const StepContext& context, const NetworkWeights& weights,
                   const NetworkGradients* gradients) const;
   void ScatterGradients(const StepContext& context) const;
 
-  // Where row r of lane b is among the states: lanes side by side for choices, else all first rows before all second ones.
+  // Where row r of lane b is among the states: lanes side by side for choices, else all first rows
+  // before all second ones.
   int64_t StateOf(int64_t b, int64_t r) const {
     return has_choices_ ? b * rows_ + r : r * lanes_ + b;
   }

@@ -84,10 +84,8 @@ kernels::OperationSizes OperationSizesOf(const NetworkShape& shape) {
   const int64_t lanes = shape.batch.batch_size;
   const auto& model = shape.model;
   kernels::OperationSizes sizes;
-  sizes.rows = std::max({shape.batch.num_rows(),
-                         lanes * shape.batch.num_keys(),
-                         ClusterRows::Padded(shape.num_targets()),
-                         lanes * shape.batch.task_rows,
+  sizes.rows = std::max({shape.batch.num_rows(), lanes * shape.batch.num_keys(),
+                         ClusterRows::Padded(shape.num_targets()), lanes * shape.batch.task_rows,
                          model.has_distance_bias() ? shape.num_bias_distances() : 0});
   // Keys' and values' biases are those of one product.
   sizes.columns =
@@ -105,8 +103,8 @@ kernels::OperationSizes OperationSizesOf(const NetworkShape& shape) {
 // Of the softmax, or of the largest one of an adaptive softmax.
 int64_t SoftmaxWorkspaceBytes(const NetworkShape& shape, const kernels::Backend& backend) {
   if (!shape.model.adaptive())
-    return backend.LinearCrossEntropyWorkspaceBytes(
-        shape.num_targets(), shape.model.model_dim, shape.vocab_size, shape.dtype());
+    return backend.LinearCrossEntropyWorkspaceBytes(shape.num_targets(), shape.model.model_dim,
+                                                    shape.vocab_size, shape.dtype());
   const std::vector<AdaptiveCluster> clusters = AdaptiveClusters(shape.model, shape.vocab_size);
   int64_t bytes = 0;
   for (const AdaptiveCluster& cluster : clusters) {
@@ -114,9 +112,8 @@ int64_t SoftmaxWorkspaceBytes(const NetworkShape& shape, const kernels::Backend&
     const int64_t classes =
         cluster.size() + (is_head ? static_cast<int64_t>(clusters.size()) - 1 : 0);
     bytes = std::max(
-        bytes,
-        backend.LinearCrossEntropyWorkspaceBytes(
-            ClusterRows::Padded(shape.num_targets()), cluster.dim, classes, shape.dtype()));
+        bytes, backend.LinearCrossEntropyWorkspaceBytes(ClusterRows::Padded(shape.num_targets()),
+                                                        cluster.dim, classes, shape.dtype()));
   }
   return bytes;
 }
@@ -124,29 +121,23 @@ int64_t SoftmaxWorkspaceBytes(const NetworkShape& shape, const kernels::Backend&
 int64_t WorkspaceBytes(const NetworkShape& shape, const kernels::Backend& backend) {
   if (shape.batch.cached_keys > 0) return 0;  // nothing is learned
   int64_t bytes = SoftmaxWorkspaceBytes(shape, backend);
-  bytes = std::max(bytes,
-                   backend.LinearCrossEntropyWorkspaceBytes(
-                       shape.batch.batch_size, shape.model.model_dim, 2, shape.dtype()));
+  bytes = std::max(bytes, backend.LinearCrossEntropyWorkspaceBytes(
+                              shape.batch.batch_size, shape.model.model_dim, 2, shape.dtype()));
   if (shape.batch.task_rows > 0) {
     const TaskConfig& task = shape.model.task;
-    bytes = std::max(
-        bytes,
-        backend.LinearCrossEntropyWorkspaceBytes(task.has_choices() ? 1 : shape.batch.batch_size,
-                                                 shape.model.model_dim,
-                                                 task.num_classes,
-                                                 shape.dtype()));
+    bytes = std::max(bytes, backend.LinearCrossEntropyWorkspaceBytes(
+                                task.has_choices() ? 1 : shape.batch.batch_size,
+                                shape.model.model_dim, task.num_classes, shape.dtype()));
   }
   if (shape.has_global_rows(0)) {
-    bytes = std::max(
-        bytes,
-        backend.AttentionBackwardWorkspaceBytes(shape.GlobalAttentionShape(), shape.dtype()));
+    bytes = std::max(bytes, backend.AttentionBackwardWorkspaceBytes(shape.GlobalAttentionShape(),
+                                                                    shape.dtype()));
   }
   for (const int64_t layer : {int64_t{0}, shape.model.num_layers - 1}) {
     for (const int64_t num_tables : {0, 1, 2}) {
       if (shape.model.relative_positions() != (num_tables > 0)) continue;
-      bytes = std::max(bytes,
-                       backend.AttentionBackwardWorkspaceBytes(
-                           shape.AttentionShapeOf(layer, num_tables), shape.dtype()));
+      bytes = std::max(bytes, backend.AttentionBackwardWorkspaceBytes(
+                                  shape.AttentionShapeOf(layer, num_tables), shape.dtype()));
     }
   }
   return bytes;

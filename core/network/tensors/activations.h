@@ -1,5 +1,6 @@
-// Everything a microbatch's forward leaves for its backward, and the scratch that layers share: one allocation for
-// the life of the network. Letters as in network_shape.h; n is the number of rows that the layer computes.
+// Everything a microbatch's forward leaves for its backward, and the scratch that layers share: one
+// allocation for the life of the network. Letters as in network_shape.h; n is the number of rows
+// that the layer computes.
 
 #pragma once
 

@@ -1,7 +1,8 @@
 // Which rows of a step belong to one cluster of an adaptive softmax, and what each needs there.
 //
-// How many there are depends on the text. They are filled up to a multiple of kBlock with entries that count nothing, so that
-// products have few different shapes, each of which a backend may compile once and keep.
+// How many there are depends on the text. They are filled up to a multiple of kBlock with entries
+// that count nothing, so that products have few different shapes, each of which a backend may
+// compile once and keep.
 
 #pragma once
 

@@ -52,21 +52,13 @@ void DeviceBatch::Set(const Batch& batch) {
 }
 
 kernels::RowVisibility DeviceBatch::rows() const {
-  return {row_pos_.data(),
-          row_lim_.data(),
-          row_grp_.data(),
-          row_doc_.data(),
-          row_seg_.data(),
-          row_glob_.data()};
+  return {row_pos_.data(), row_lim_.data(), row_grp_.data(),
+          row_doc_.data(), row_seg_.data(), row_glob_.data()};
 }
 
 kernels::KeyVisibility DeviceBatch::keys() const {
-  return {key_pos_.data(),
-          key_key_.data(),
-          key_grp_.data(),
-          key_doc_.data(),
-          key_seg_.data(),
-          key_glob_.data()};
+  return {key_pos_.data(), key_key_.data(), key_grp_.data(),
+          key_doc_.data(), key_seg_.data(), key_glob_.data()};
 }
 
 }  // namespace anyorder

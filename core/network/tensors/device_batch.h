@@ -14,7 +14,8 @@ class DeviceBatch {
  public:
   DeviceBatch(const NetworkShape& shape, DeviceInputs& inputs);
 
-  // The arrays of `batch`, which is of the network's shape and outlives their use; valid after DeviceInputs::Send.
+  // The arrays of `batch`, which is of the network's shape and outlives their use; valid after
+  // DeviceInputs::Send.
   void Set(const Batch& batch);
 
   kernels::RowVisibility rows() const;

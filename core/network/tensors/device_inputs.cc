@@ -35,8 +35,8 @@ const void* DeviceInputs::Put(int64_t place, const void* host, int64_t bytes) {
 
 void DeviceInputs::Send(StreamView stream) {
   if (staging_.empty()) return;
-  backend_->CopyToDevice(
-      staging_.data(), storage_->data(), static_cast<int64_t>(staging_.size()), stream);
+  backend_->CopyToDevice(staging_.data(), storage_->data(), static_cast<int64_t>(staging_.size()),
+                         stream);
 }
 
 }  // namespace anyorder

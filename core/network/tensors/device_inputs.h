@@ -1,7 +1,9 @@
-// Small arrays that the host makes for each microbatch and that operations read: ids of tokens and rows, visibility, weights.
+// Small arrays that the host makes for each microbatch and that operations read: ids of tokens and
+// rows, visibility, weights.
 //
-// Where the device's memory is the host's, operations read the host's arrays themselves. Elsewhere each array has a place of its own in
-// one buffer, the same in every microbatch (a recorded graph of operations may be run again), and all go there in one copy.
+// Where the device's memory is the host's, operations read the host's arrays themselves. Elsewhere
+// each array has a place of its own in one buffer, the same in every microbatch (a recorded graph
+// of operations may be run again), and all go there in one copy.
 
 #pragma once
 
@@ -25,8 +27,8 @@ class DeviceInputs {
   int64_t Reserve(int64_t bytes);
   // ResourceExhausted.
   absl::Status Allocate(kernels::Backend& backend);
-  // Where operations after the next Send find the `bytes` at `host`, which must stay as they are until those are done. At most as
-  // many as the place was reserved for.
+  // Where operations after the next Send find the `bytes` at `host`, which must stay as they are
+  // until those are done. At most as many as the place was reserved for.
   const void* Put(int64_t place, const void* host, int64_t bytes);
   // One copy of all that was put.
   void Send(StreamView stream);

@@ -1,5 +1,5 @@
-// Numbers of the network's dropout sites. A mask depends on (seed, step, site, row, column) alone, so the numbers
-// are part of a run's identity: append, never renumber.
+// Numbers of the network's dropout sites. A mask depends on (seed, step, site, row, column) alone,
+// so the numbers are part of a run's identity: append, never renumber.
 //
 // Content and query rows share every site: their logical row ids differ.
 

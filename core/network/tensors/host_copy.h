@@ -10,10 +10,12 @@
 
 namespace anyorder {
 
-// A tensor of the device as the host reads it: the tensor itself where the device's memory is the host's.
+// A tensor of the device as the host reads it: the tensor itself where the device's memory is the
+// host's.
 class HostCopy {
  public:
-  // Asks for the elements of `x`, which view() has after Backend::Synchronize. Allocates for the first tensor of its size only.
+  // Asks for the elements of `x`, which view() has after Backend::Synchronize. Allocates for the
+  // first tensor of its size only.
   void Fetch(ConstTensorView x, kernels::Backend& backend, StreamView stream) {
     view_ = x;
     if (backend.is_host_memory()) return;

@@ -1,5 +1,6 @@
-// Keys and values of slots that were computed before: what generation keeps instead of the text so far. A slot's keys are final
-// once they are computed, if no later slot may be seen by it; so the order of ranks is the order of the cache.
+// Keys and values of slots that were computed before: what generation keeps instead of the text so
+// far. A slot's keys are final once they are computed, if no later slot may be seen by it; so the
+// order of ranks is the order of the cache.
 //
 // B lanes, K key slots a lane, H heads, D head size.
 
@@ -21,11 +22,13 @@ struct KeyCache {
   std::vector<Layer> layers;
   // [B] the key slot where those of a lane's content rows go, one after the other.
   std::vector<int64_t> begin;
-  // Whether the activations hold the projected position tables already; they depend on weights alone.
+  // Whether the activations hold the projected position tables already; they depend on weights
+  // alone.
   bool has_tables = false;
 };
 
-// Puts the keys and values that `layer` has just projected into the cache. Where they stand is what Batch's key arrays describe.
+// Puts the keys and values that `layer` has just projected into the cache. Where they stand is what
+// Batch's key arrays describe.
 void StoreKeys(const StepContext& context, int64_t layer);
 
 }  // namespace anyorder

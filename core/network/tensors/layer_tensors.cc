@@ -46,8 +46,7 @@ void ForEachTensor(const LayerTensors<Slot>& slots, LayerTensors<View>& views, c
 }
 
 template <typename Slot, typename View, typename Bind>
-void ForEachTensor(const NetworkTensors<Slot>& slots,
-                   NetworkTensors<View>& views,
+void ForEachTensor(const NetworkTensors<Slot>& slots, NetworkTensors<View>& views,
                    const Bind& bind) {
   using Slots = NetworkTensors<Slot>;
   using Views = NetworkTensors<View>;
@@ -128,7 +127,8 @@ class SlotFinder {
   }
 
  private:
-  // The head's words, the clusters' vectors and the other clusters' words follow one another in the layout, and so do biases.
+  // The head's words, the clusters' vectors and the other clusters' words follow one another in the
+  // layout, and so do biases.
   void FindClusters(NetworkTensors<Slot>& slots) const {
     const std::vector<AdaptiveCluster> clusters = AdaptiveClusters(shape_.model, shape_.vocab_size);
     const auto num_tails = static_cast<int64_t>(clusters.size()) - 1;

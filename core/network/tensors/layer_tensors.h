@@ -1,4 +1,5 @@
-// Where each part of the network finds its parameters in the flat space, as matrices ready for GEMM.
+// Where each part of the network finds its parameters in the flat space, as matrices ready for
+// GEMM.
 
 #pragma once
 
@@ -11,7 +12,8 @@
 
 namespace anyorder {
 
-// View is ConstTensorView for weights and TensorView for gradients. HD = H * D. What the model does not have is null.
+// View is ConstTensorView for weights and TensorView for gradients. HD = H * D. What the model does
+// not have is null.
 template <typename View>
 struct LayerTensors {
   View q, k, v, o, r;                                // [d, HD]; o is applied transposed
@@ -29,13 +31,13 @@ struct LayerTensors {
   View ffn_out, ffn_out_bias;                        // [d, F], [d]; applied transposed
 };
 
-// One cluster of an adaptive softmax (adaptive_clusters.h), c words of e dimensions. The head's words are followed by the
-// n clusters that compete with them, so its c is that of words + n.
+// One cluster of an adaptive softmax (adaptive_clusters.h), c words of e dimensions. The head's
+// words are followed by the n clusters that compete with them, so its c is that of words + n.
 template <typename View>
 struct ClusterTensors {
-  View table;  // [c, e], of input and softmax
-  View
-      input_projection;  // [d, e], applied transposed; with those of the softmax null where e = d for all
+  View table;              // [c, e], of input and softmax
+  View input_projection;   // [d, e], applied transposed; with those of the softmax null where e = d
+                           // for all
   View output_projection;  // [d, e]
   View bias;               // [c]
 };
@@ -43,7 +45,8 @@ struct ClusterTensors {
 template <typename View>
 struct NetworkTensors {
   View mask_embedding;  // [1, d]
-  // [V, d], tied to the softmax. Adaptive softmax: null with projections, else [V + n, d], all the clusters' tables.
+  // [V, d], tied to the softmax. Adaptive softmax: null with projections, else [V + n, d], all the
+  // clusters' tables.
   View embedding;
   std::vector<ClusterTensors<View>> clusters;      // of an adaptive softmax, head first
   View position_table;                             // [max_positions, d], learned positions

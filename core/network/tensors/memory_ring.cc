@@ -14,10 +14,8 @@ std::array<SlotRun, 2> RingView::Runs(int64_t row, int64_t rows) const {
   return {SlotRun{begin, head}, SlotRun{0, rows - head}};
 }
 
-absl::StatusOr<MemoryRing> MemoryRing::Create(const ModelConfig& model,
-                                              const BatchShape& shape,
-                                              int64_t lanes,
-                                              kernels::Backend& backend) {
+absl::StatusOr<MemoryRing> MemoryRing::Create(const ModelConfig& model, const BatchShape& shape,
+                                              int64_t lanes, kernels::Backend& backend) {
   MemoryRing ring;
   if (lanes == 0 || shape.memory_rows == 0) return ring;
   const DType dtype = ToDType(model.dtype);

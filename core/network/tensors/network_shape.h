@@ -1,7 +1,8 @@
 // Sizes that the network's parts share, and which rows each layer computes.
 //
-// B lanes; S content, Q query, M memory slots and K keys a lane; N = B * (S + Q) rows, content rows first; L layers,
-// d = model_dim, H heads of D, F = ffn_dim, V vocabulary. T is the activation dtype, G the gradient dtype.
+// B lanes; S content, Q query, M memory slots and K keys a lane; N = B * (S + Q) rows, content rows
+// first; L layers, d = model_dim, H heads of D, F = ffn_dim, V vocabulary. T is the activation
+// dtype, G the gradient dtype.
 
 #pragma once
 
@@ -27,7 +28,8 @@ struct NetworkShape {
   int64_t num_targets() const { return batch.batch_size * batch.targets; }
 
   // The last layer's content rows feed only the layer above; memory keeps layer inputs. So they are
-  // computed only if the loss reads them. XLNet's does not, which saves 3 (Large) to 6 % (Base) of its arithmetic.
+  // computed only if the loss reads them. XLNet's does not, which saves 3 (Large) to 6 % (Base) of
+  // its arithmetic.
   bool drops_last_content() const { return batch.query_rows > 0 && !batch.content_readout; }
   // The rows that layer `layer` computes: [first_row, num_rows of the batch).
   int64_t first_row(int64_t layer) const {
@@ -36,7 +38,8 @@ struct NetworkShape {
   }
   int64_t num_rows(int64_t layer) const { return batch.num_rows() - first_row(layer); }
 
-  // Distances with a bias of their own: every one up to the largest, both ways. Without the bias of no meaning.
+  // Distances with a bias of their own: every one up to the largest, both ways. Without the bias of
+  // no meaning.
   int64_t num_bias_distances() const { return 2 * model.position_bias_max_distance + 1; }
 
   // The attention call of `layer` in a microbatch with `num_tables` reading directions.

@@ -15,7 +15,8 @@
 namespace anyorder {
 namespace {
 
-// Two independent numbers of [0, 1), 53 bits each, that belong to elements 2 * pair and 2 * pair + 1.
+// Two independent numbers of [0, 1), 53 bits each, that belong to elements 2 * pair and 2 * pair +
+// 1.
 struct UniformPair {
   double first = 0;
   double second = 0;
@@ -26,8 +27,7 @@ class ElementGenerator {
   ElementGenerator(uint64_t seed, uint32_t parameter) : parameter_(parameter) {
     const PhiloxBlock key =
         Philox4x32<10>({static_cast<uint32_t>(RandomPurpose::kInit), parameter, 0, 0},
-                       static_cast<uint32_t>(seed),
-                       static_cast<uint32_t>(seed >> 32));
+                       static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
     key0_ = key[0];
     key1_ = key[1];
   }
@@ -35,8 +35,7 @@ class ElementGenerator {
   UniformPair Draw(int64_t pair, uint32_t attempt) const {
     const PhiloxBlock block = Philox4x32<10>(
         {static_cast<uint32_t>(pair), static_cast<uint32_t>(pair >> 32), parameter_, attempt},
-        key0_,
-        key1_);
+        key0_, key1_);
     return {ToUniform(block[0], block[1]), ToUniform(block[2], block[3])};
   }
 
@@ -62,9 +61,7 @@ UniformPair ToSymmetric(const UniformPair& uniform) {
 }
 
 // Draw number `attempt` of both elements of a pair.
-UniformPair DrawPair(const ElementGenerator& generator,
-                     Initializer distribution,
-                     int64_t pair,
+UniformPair DrawPair(const ElementGenerator& generator, Initializer distribution, int64_t pair,
                      uint32_t attempt) {
   const UniformPair uniform = generator.Draw(pair, attempt);
   return distribution == Initializer::kUniform ? ToSymmetric(uniform) : ToNormal(uniform);
@@ -81,11 +78,8 @@ struct InitialValues {
 };
 
 // Elements [begin, end) of one parameter, counted from its own start.
-void FillRandom(const ElementGenerator& generator,
-                const InitialValues& values,
-                int64_t begin,
-                int64_t end,
-                float* out) {
+void FillRandom(const ElementGenerator& generator, const InitialValues& values, int64_t begin,
+                int64_t end, float* out) {
   UniformPair pair;
   for (int64_t element = begin; element < end; ++element) {
     const bool is_first = element % 2 == 0;
@@ -234,25 +228,19 @@ void ParameterLayout::Add(std::string name, Shape shape, ParameterInit init, boo
 }
 
 bool ParameterLayout::Contains(absl::string_view name) const {
-  return std::any_of(parameters_.begin(), parameters_.end(), [name](const ParameterInfo& info) {
-    return info.name == name;
-  });
+  return std::any_of(parameters_.begin(), parameters_.end(),
+                     [name](const ParameterInfo& info) { return info.name == name; });
 }
 
 const ParameterInfo& ParameterLayout::Find(absl::string_view name) const {
-  const auto found = std::find_if(parameters_.begin(),
-                                  parameters_.end(),
+  const auto found = std::find_if(parameters_.begin(), parameters_.end(),
                                   [name](const ParameterInfo& info) { return info.name == name; });
   ANYORDER_CHECK(found != parameters_.end()) << "no parameter is named " << std::string(name);
   return *found;
 }
 
-void InitializeParameters(const ParameterLayout& layout,
-                          const ModelConfig& config,
-                          uint64_t seed,
-                          int64_t begin,
-                          int64_t end,
-                          float* out) {
+void InitializeParameters(const ParameterLayout& layout, const ModelConfig& config, uint64_t seed,
+                          int64_t begin, int64_t end, float* out) {
   ANYORDER_CHECK(begin >= 0 && begin <= end && end <= layout.num_elements())
       << "range [" << begin << ", " << end << ") of " << layout.num_elements();
   for (size_t index = 0; index < layout.parameters().size(); ++index) {
@@ -271,30 +259,21 @@ void InitializeParameters(const ParameterLayout& layout,
           std::fill(place, place + (last - first), 1.0f);
           break;
         }
-        FillRandom(generator,
-                   {Initializer::kNormal, 1.0, config.layer_norm_gain_range},
-                   first,
-                   last,
-                   place);
+        FillRandom(generator, {Initializer::kNormal, 1.0, config.layer_norm_gain_range}, first,
+                   last, place);
         break;
       case ParameterInit::kWeights:
         FillRandom(generator, {config.initializer, 0.0, config.init_range}, first, last, place);
         break;
       case ParameterInit::kProjections:
-        FillRandom(generator,
-                   {Initializer::kNormal, 0.0, config.projection_init_range},
-                   first,
-                   last,
-                   place);
+        FillRandom(generator, {Initializer::kNormal, 0.0, config.projection_init_range}, first,
+                   last, place);
         break;
       case ParameterInit::kGlorotUniform:
         FillRandom(generator,
-                   {Initializer::kUniform,
-                    0.0,
+                   {Initializer::kUniform, 0.0,
                     std::sqrt(6.0 / (1.0 + static_cast<double>(config.model_dim)))},
-                   first,
-                   last,
-                   place);
+                   first, last, place);
         break;
     }
   }

@@ -1,5 +1,5 @@
-// All parameters of a model live in one flat space in a fixed order, without padding, so that sharding and
-// checkpoints speak of element ranges and never of ranks.
+// All parameters of a model live in one flat space in a fixed order, without padding, so that
+// sharding and checkpoints speak of element ranges and never of ranks.
 
 #pragma once
 
@@ -15,11 +15,12 @@
 namespace anyorder {
 
 enum class ParameterInit {
-  kWeights,      // ModelConfig::initializer and init_range
-  kZeros,        // dense biases, LayerNorm beta
-  kProjections,  // N(0, ModelConfig::projection_init_range): of an adaptive softmax
-  kGains,        // LayerNorm gamma: 1, or N(1, ModelConfig::layer_norm_gain_range)
-  kGlorotUniform,  // mask_emb: uniform within sqrt(6 / (1 + model_dim)), as the released code leaves it
+  kWeights,        // ModelConfig::initializer and init_range
+  kZeros,          // dense biases, LayerNorm beta
+  kProjections,    // N(0, ModelConfig::projection_init_range): of an adaptive softmax
+  kGains,          // LayerNorm gamma: 1, or N(1, ModelConfig::layer_norm_gain_range)
+  kGlorotUniform,  // mask_emb: uniform within sqrt(6 / (1 + model_dim)), as the released code
+                   // leaves it
 };
 
 struct ParameterInfo {
@@ -33,19 +34,25 @@ struct ParameterInfo {
 };
 
 // The order; in parentheses what only some models have:
-//   mask_emb, word embedding, (position table), (segment table), (LayerNorm of embeddings), (bias by distance), (biases shared
+//   mask_emb, word embedding, (position table), (segment table), (LayerNorm of embeddings), (bias
+//   by distance), (biases shared
 //   by all layers);
-//   a layer: q, k, v, o, (r), (biases of q, k, v, o), (global q, k, v), (their biases), (r_w_bias, r_r_bias), (r_s_bias),
-//     (seg_embed), LayerNorm of attention, LayerNorm of feed-forward, layer_1 and layer_2 with their biases;
-//   (LayerNorm after the last layer), (the head's dense layer and LayerNorm), (lm_loss.bias), (task_head), (the next-sentence head's two
+//   a layer: q, k, v, o, (r), (biases of q, k, v, o), (global q, k, v), (their biases), (r_w_bias,
+//   r_r_bias), (r_s_bias),
+//     (seg_embed), LayerNorm of attention, LayerNorm of feed-forward, layer_1 and layer_2 with
+//     their biases;
+//   (LayerNorm after the last layer), (the head's dense layer and LayerNorm), (lm_loss.bias),
+//   (task_head), (the next-sentence head's two
 //   dense layers, named as in XLNetForSequenceClassification).
-// With an adaptive softmax the word embedding is: table of the head's words, cluster_weight, tables of the other clusters,
-// (input projections of all); and lm_loss.bias is: (softmax projections that are not the input's), bias of the head's words,
-// cluster_bias, biases of the other clusters. So the head's softmax over words and clusters is one matrix. Names are then
-// Hugging Face's for Transformer-XL, which keeps one table, not one a cluster, where clusters have no projections.
+// With an adaptive softmax the word embedding is: table of the head's words, cluster_weight, tables
+// of the other clusters, (input projections of all); and lm_loss.bias is: (softmax projections that
+// are not the input's), bias of the head's words, cluster_bias, biases of the other clusters. So
+// the head's softmax over words and clusters is one matrix. Names are then Hugging Face's for
+// Transformer-XL, which keeps one table, not one a cluster, where clusters have no projections.
 // Names are Hugging Face's for XLNet; what XLNet does not have is named in their manner.
-// The softmax weight is tied to the word embedding and takes no room. Every model has mask_emb, which only query slots use.
-// Models without a segment term have no r_s_bias and no seg_embed: an exporter writes zeros, which is the same function.
+// The softmax weight is tied to the word embedding and takes no room. Every model has mask_emb,
+// which only query slots use. Models without a segment term have no r_s_bias and no seg_embed: an
+// exporter writes zeros, which is the same function.
 class ParameterLayout {
  public:
   explicit ParameterLayout(const ModelConfig& config, int64_t vocab_size);
@@ -71,15 +78,13 @@ class ParameterLayout {
   int64_t num_elements_ = 0;
 };
 
-// Writes elements [begin, end) of the initial flat space to `out`: a pure function of (layout, seed, element).
-void InitializeParameters(const ParameterLayout& layout,
-                          const ModelConfig& config,
-                          uint64_t seed,
-                          int64_t begin,
-                          int64_t end,
-                          float* out);
+// Writes elements [begin, end) of the initial flat space to `out`: a pure function of (layout,
+// seed, element).
+void InitializeParameters(const ParameterLayout& layout, const ModelConfig& config, uint64_t seed,
+                          int64_t begin, int64_t end, float* out);
 
-// Whether a parameter of this name belongs to a task, not to what pretraining taught: a model may lack it, and then it is drawn.
+// Whether a parameter of this name belongs to a task, not to what pretraining taught: a model may
+// lack it, and then it is drawn.
 bool IsHeadParameter(absl::string_view name);
 
 }  // namespace anyorder

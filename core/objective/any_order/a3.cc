@@ -88,12 +88,9 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeA3(const ModelConfig& model,
   const AnyOrderConfig& config = sampling.any_order;
   if (config.group_len_min < 1 || config.group_len_max < config.group_len_min ||
       config.group_len_max > sampling.seq_len) {
-    return absl::InvalidArgumentError(absl::StrCat("[sampling] group_len_min=",
-                                                   config.group_len_min,
-                                                   ", group_len_max=",
-                                                   config.group_len_max,
-                                                   " must satisfy 1 <= min <= max <= seq_len=",
-                                                   sampling.seq_len));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "[sampling] group_len_min=", config.group_len_min, ", group_len_max=", config.group_len_max,
+        " must satisfy 1 <= min <= max <= seq_len=", sampling.seq_len));
   }
   std::unique_ptr<Objective> objective = std::make_unique<A3>(sampling);
   return objective;

@@ -52,12 +52,8 @@ class AsArm final : public Objective {
       const auto rank = static_cast<int32_t>(is_prompt[i] ? 0 : entry + 1);
       SetContentSlot(b, i, RankedSlot(sample.tokens[i], i, rank), batch);
       if (is_prompt[i]) continue;
-      SetQuery(b,
-               entry++,
-               {.pos = static_cast<int32_t>(i), .lim = rank - 1},
-               sample.tokens[i],
-               1.0f,
-               batch);
+      SetQuery(b, entry++, {.pos = static_cast<int32_t>(i), .lim = rank - 1}, sample.tokens[i],
+               1.0f, batch);
     }
     for (; entry < most_targets_; ++entry)
       SetQuery(b, entry, {.lim = kSeesNothing}, 0, 0.0f, batch);
@@ -70,8 +66,8 @@ class AsArm final : public Objective {
     return std::min(seq_len_ - 1, static_cast<int64_t>(length));
   }
 
-  static void SetQuery(
-      int64_t b, int64_t entry, const Slot& slot, int32_t label, float weight, Batch& batch) {
+  static void SetQuery(int64_t b, int64_t entry, const Slot& slot, int32_t label, float weight,
+                       Batch& batch) {
     SetQuerySlot(b, entry, slot, batch);
     SetReadout(b, entry, QueryRow(batch.shape, b) + entry, label, weight, batch);
   }
@@ -90,11 +86,9 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeAsArm(const ModelConfig& model,
   if (!(config.prompt_fraction_min >= 0 &&
         config.prompt_fraction_min <= config.prompt_fraction_max &&
         config.prompt_fraction_max <= 1)) {
-    return absl::InvalidArgumentError(absl::StrCat("[sampling] prompt_fraction_min=",
-                                                   config.prompt_fraction_min,
-                                                   ", prompt_fraction_max=",
-                                                   config.prompt_fraction_max,
-                                                   " must satisfy 0 <= min <= max <= 1"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "[sampling] prompt_fraction_min=", config.prompt_fraction_min, ", prompt_fraction_max=",
+        config.prompt_fraction_max, " must satisfy 0 <= min <= max <= 1"));
   }
   std::unique_ptr<Objective> objective = std::make_unique<AsArm>(sampling);
   return objective;

@@ -1,5 +1,6 @@
-// AS-ARM, the any-subset autoregressive model behind ASSD (Guo and Ermon 2025): a prompt of random tokens is given, its tokens seeing one
-// another; all others are predicted from left to right, each from the prompt and those before it. XLNet's two streams.
+// AS-ARM, the any-subset autoregressive model behind ASSD (Guo and Ermon 2025): a prompt of random
+// tokens is given, its tokens seeing one another; all others are predicted from left to right, each
+// from the prompt and those before it. XLNet's two streams.
 
 #pragma once
 

@@ -48,12 +48,8 @@ class BlockDiffusion final : public Objective {
                         .lim = block - 1,
                         .grp = block};
       SetContentSlot(b, seq_len_ + i, noised, batch);
-      SetReadout(b,
-                 i,
-                 ContentRow(batch.shape, b) + seq_len_ + i,
-                 sample.tokens[i],
-                 noise.weights[i],
-                 batch);
+      SetReadout(b, i, ContentRow(batch.shape, b) + seq_len_ + i, sample.tokens[i],
+                 noise.weights[i], batch);
     }
     batch.divisors[b] = static_cast<double>(seq_len_);
   }
@@ -71,10 +67,9 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeBlockDiffusion(const ModelConfig&
   ANYORDER_RETURN_IF_ERROR(CheckMaskRates(sampling.any_order));
   const int64_t block_len = sampling.any_order.block_len;
   if (block_len < 1 || sampling.seq_len % block_len != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("[sampling] block_len=",
-                                                   block_len,
-                                                   " must be at least 1 and divide seq_len=",
-                                                   sampling.seq_len));
+    return absl::InvalidArgumentError(
+        absl::StrCat("[sampling] block_len=", block_len,
+                     " must be at least 1 and divide seq_len=", sampling.seq_len));
   }
   std::unique_ptr<Objective> objective = std::make_unique<BlockDiffusion>(sampling);
   return objective;

@@ -51,11 +51,10 @@ class EsoLm final : public Objective {
   }
 
  private:
-  // Ranks in the order "unmasked, then masked", by `order` among themselves. REQUIRES: order is one of [0, seq_len).
-  std::vector<int32_t> Ranks(const std::vector<uint8_t>& masked,
-                             const std::vector<int32_t>& order,
-                             bool clean_are_tied,
-                             bool masked_are_tied) const {
+  // Ranks in the order "unmasked, then masked", by `order` among themselves. REQUIRES: order is one
+  // of [0, seq_len).
+  std::vector<int32_t> Ranks(const std::vector<uint8_t>& masked, const std::vector<int32_t>& order,
+                             bool clean_are_tied, bool masked_are_tied) const {
     const auto num_clean = static_cast<int32_t>(std::count(masked.begin(), masked.end(), 0));
     std::vector<int32_t> ranks(masked.size());
     int32_t next_clean = 0;
@@ -70,10 +69,9 @@ class EsoLm final : public Objective {
     return ranks;
   }
 
-  // z_t of the paper: masked with probability 1 - alpha_t, alpha_t = alpha_0 (1 - t) (section 3.1); slots [0, T).
-  void FillDiffusion(const TextSample& sample,
-                     int64_t b,
-                     RandomStream& random,
+  // z_t of the paper: masked with probability 1 - alpha_t, alpha_t = alpha_0 (1 - t) (section 3.1);
+  // slots [0, T).
+  void FillDiffusion(const TextSample& sample, int64_t b, RandomStream& random,
                      Batch& batch) const {
     const double share = config_.diffusion_share;
     const double u = SpreadUniform(sample, 0, 1, config_.stratified_rates);
@@ -82,35 +80,31 @@ class EsoLm final : public Objective {
     std::vector<uint8_t> masked(static_cast<size_t>(seq_len_));
     for (uint8_t& is_masked : masked)
       is_masked = random.Uniform() < rate ? 1 : 0;
-    const std::vector<int32_t> ranks = Ranks(masked,
-                                             DrawOrder(seq_len_, random),
-                                             config_.eso_form == EsoForm::kA,
-                                             config_.eso_form == EsoForm::kMixed);
+    const std::vector<int32_t> ranks =
+        Ranks(masked, DrawOrder(seq_len_, random), config_.eso_form == EsoForm::kA,
+              config_.eso_form == EsoForm::kMixed);
     const auto weight = static_cast<float>(share / rate);
     for (int64_t i = 0; i < seq_len_; ++i) {
       Slot slot =
           RankedSlot(masked[i] != 0 ? sample.vocabulary.mask : sample.tokens[i], i, ranks[i]);
       slot.doc = kDiffusionDoc;
       SetContentSlot(b, i, slot, batch);
-      SetReadout(b,
-                 i,
-                 ContentRow(batch.shape, b) + i,
-                 sample.tokens[i],
-                 masked[i] != 0 ? weight : 0.0f,
-                 batch);
+      SetReadout(b, i, ContentRow(batch.shape, b) + i, sample.tokens[i],
+                 masked[i] != 0 ? weight : 0.0f, batch);
     }
   }
 
-  // z_0: masked with probability 1 - alpha_0. The text x in T slots, then T slots of z_0: a <mask> at each masked token, which sees
-  // itself and what comes before that token; unmasked tokens of z_0 are nobody's context and stay pads.
+  // z_0: masked with probability 1 - alpha_0. The text x in T slots, then T slots of z_0: a <mask>
+  // at each masked token, which sees itself and what comes before that token; unmasked tokens of
+  // z_0 are nobody's context and stay pads.
   void FillSequence(const TextSample& sample, int64_t b, RandomStream& random, Batch& batch) const {
     std::vector<uint8_t> masked(static_cast<size_t>(seq_len_));
     for (uint8_t& is_masked : masked)
       is_masked = random.Uniform() < 1 - config_.diffusion_share ? 1 : 0;
     // Clean tokens in random order, the others from left to right.
     std::vector<int32_t> order = DrawOrder(seq_len_, random);
-    const auto first_masked = std::stable_partition(
-        order.begin(), order.end(), [&](int32_t i) { return masked[i] == 0; });
+    const auto first_masked = std::stable_partition(order.begin(), order.end(),
+                                                    [&](int32_t i) { return masked[i] == 0; });
     std::sort(first_masked, order.end());
     const std::vector<int32_t> ranks = Ranks(masked, order, config_.eso_form == EsoForm::kA, false);
     const int64_t first_slot = has_diffusion_ ? seq_len_ : 0;
@@ -128,12 +122,8 @@ class EsoLm final : public Objective {
                   .doc = kSequentialDoc};
       }
       SetContentSlot(b, first_slot + seq_len_ + i, noised, batch);
-      SetReadout(b,
-                 first_entry + i,
-                 ContentRow(batch.shape, b) + first_slot + seq_len_ + i,
-                 sample.tokens[i],
-                 masked[i] != 0 ? 1.0f : 0.0f,
-                 batch);
+      SetReadout(b, first_entry + i, ContentRow(batch.shape, b) + first_slot + seq_len_ + i,
+                 sample.tokens[i], masked[i] != 0 ? 1.0f : 0.0f, batch);
     }
   }
 
@@ -155,9 +145,9 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeEsoLm(const ModelConfig& model,
         absl::StrCat("[sampling] diffusion_share=", config.diffusion_share, " must be in [0, 1]"));
   }
   if (config.mask_rate_max != 1) {
-    return absl::InvalidArgumentError(absl::StrCat("[sampling] mask_rate_max=",
-                                                   config.mask_rate_max,
-                                                   " must be 1: eso_lm draws rates up to 1"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("[sampling] mask_rate_max=", config.mask_rate_max,
+                     " must be 1: eso_lm draws rates up to 1"));
   }
   if (config.mask_draw == MaskDraw::kCount) {
     return absl::InvalidArgumentError(

@@ -27,8 +27,8 @@ double VanDerCorput(uint64_t n) {
 }
 
 // Masks `count` of tokens [begin, end) by the first steps of a shuffle.
-void MaskCount(
-    int64_t begin, int64_t end, int64_t count, RandomStream& random, std::vector<uint8_t>& masked) {
+void MaskCount(int64_t begin, int64_t end, int64_t count, RandomStream& random,
+               std::vector<uint8_t>& masked) {
   std::vector<int64_t> places(static_cast<size_t>(end - begin));
   std::iota(places.begin(), places.end(), begin);
   for (int64_t i = 0; i < count; ++i) {
@@ -42,24 +42,21 @@ void MaskCount(
 }  // namespace
 
 RandomStream LaneDraws(const TextSample& sample) {
-  return RandomStream(sample.seed,
-                      RandomPurpose::kObjective,
-                      static_cast<uint64_t>(sample.step),
+  return RandomStream(sample.seed, RandomPurpose::kObjective, static_cast<uint64_t>(sample.step),
                       static_cast<uint64_t>(sample.lane));
 }
 
 RandomStream StepDraws(const TextSample& sample) {
-  return RandomStream(
-      sample.seed, RandomPurpose::kObjective, static_cast<uint64_t>(sample.step), kAllLanes);
+  return RandomStream(sample.seed, RandomPurpose::kObjective, static_cast<uint64_t>(sample.step),
+                      kAllLanes);
 }
 
 double SpreadUniform(const TextSample& sample, int64_t index, int64_t count, bool stratified) {
   const auto place = static_cast<uint64_t>(sample.lane * count + index);
   if (!stratified) {
-    // Not LaneDraws, whose numbers choose the tokens: rate and choice must not depend on each other.
-    return RandomStream(sample.seed,
-                        RandomPurpose::kObjective,
-                        static_cast<uint64_t>(sample.step),
+    // Not LaneDraws, whose numbers choose the tokens: rate and choice must not depend on each
+    // other.
+    return RandomStream(sample.seed, RandomPurpose::kObjective, static_cast<uint64_t>(sample.step),
                         kRateDraws + place)
         .Uniform();
   }
@@ -67,11 +64,8 @@ double SpreadUniform(const TextSample& sample, int64_t index, int64_t count, boo
   return turned < 1 ? turned : turned - 1;
 }
 
-MaskedText DrawMasks(const TextSample& sample,
-                     const AnyOrderConfig& config,
-                     int64_t length,
-                     int64_t block_len,
-                     RandomStream& random) {
+MaskedText DrawMasks(const TextSample& sample, const AnyOrderConfig& config, int64_t length,
+                     int64_t block_len, RandomStream& random) {
   ANYORDER_CHECK(length >= 1 && block_len >= 1) << length << " tokens in blocks of " << block_len;
   MaskedText text;
   text.masked.assign(static_cast<size_t>(length), 0);
@@ -109,14 +103,12 @@ std::vector<int32_t> DrawOrder(int64_t n, RandomStream& random) {
 }
 
 std::string DiffusionQuantity(const AnyOrderConfig& config) {
-  // Up to a hundredth: the least rate that releases train with is a thousandth, against a division by nearly 0.
+  // Up to a hundredth: the least rate that releases train with is a thousandth, against a division
+  // by nearly 0.
   const bool is_bound = config.mask_rate_min <= 0.01 && config.mask_rate_max >= 0.99;
   return is_bound ? "upper bound of the NLL in nats per token"
                   : absl::StrCat("weighted NLL of masked tokens at rates from ",
-                                 config.mask_rate_min,
-                                 " to ",
-                                 config.mask_rate_max,
-                                 " (no bound)");
+                                 config.mask_rate_min, " to ", config.mask_rate_max, " (no bound)");
 }
 
 absl::Status CheckMaskRates(const AnyOrderConfig& config) {
@@ -125,10 +117,7 @@ absl::Status CheckMaskRates(const AnyOrderConfig& config) {
                         config.mask_rate_min <= config.mask_rate_max && config.mask_rate_max > 0;
   if (is_range && (counts || config.mask_rate_min > 0)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "[sampling] mask_rate_min=",
-      config.mask_rate_min,
-      ", mask_rate_max=",
-      config.mask_rate_max,
+      "[sampling] mask_rate_min=", config.mask_rate_min, ", mask_rate_max=", config.mask_rate_max,
       " must satisfy 0 < min <= max <= 1: a loss weighs 1 / rate; a minimum of 0 needs "
       "mask_draw = \"count\""));
 }

@@ -1,11 +1,13 @@
 // What masked-diffusion objectives draw: how much of the text is masked, and which tokens.
 //
-// The bound that they all estimate (Sahoo et al. 2024, MDLM, equation 10; Nie et al. 2025, LLaDA, equation 3), for text of L tokens:
+// The bound that they all estimate (Sahoo et al. 2024, MDLM, equation 10; Nie et al. 2025, LLaDA,
+// equation 3), for text of L tokens:
 //
-//   -log p(x) <= E over p ~ U(0, 1), each token masked with probability p, of  (1/p) sum over masked i of -log p(x_i | the others)
+//   -log p(x) <= E over p ~ U(0, 1), each token masked with probability p, of (1/p) sum over masked
+//   i of -log p(x_i | the others)
 //
-// It is the mean over all orders of the any-order model's likelihood (Ou et al. 2024), since a set of k of L tokens is masked
-// with weight  integral of p^(k-1) (1-p)^(L-k) dp = 1 / (k (L choose k)).
+// It is the mean over all orders of the any-order model's likelihood (Ou et al. 2024), since a set
+// of k of L tokens is masked with weight integral of p^(k-1) (1-p)^(L-k) dp = 1 / (k (L choose k)).
 //
 // All draws are functions of (seed, step, lane), like everything that a run draws.
 
@@ -28,9 +30,10 @@ RandomStream LaneDraws(const TextSample& sample);
 // A stream that all lanes of the step share.
 RandomStream StepDraws(const TextSample& sample);
 
-// Draw `index` of `count` that the lane makes this step, uniform in [0, 1). With `stratified` the draws of all lanes together are
-// spread evenly: a van der Corput sequence in lane * count + index, turned by one uniform number of the step. Each alone is uniform, so
-// expectations stay; unlike MDLM's strata it does not need the number of lanes.
+// Draw `index` of `count` that the lane makes this step, uniform in [0, 1). With `stratified` the
+// draws of all lanes together are spread evenly: a van der Corput sequence in lane * count + index,
+// turned by one uniform number of the step. Each alone is uniform, so expectations stay; unlike
+// MDLM's strata it does not need the number of lanes.
 double SpreadUniform(const TextSample& sample, int64_t index, int64_t count, bool stratified);
 
 struct MaskedText {
@@ -38,18 +41,16 @@ struct MaskedText {
   std::vector<float> weights;   // [length] loss weight where masked, else 0
 };
 
-// Masks tokens [0, length) in blocks of `block_len`, each at a rate of its own in [mask_rate_min, mask_rate_max]. The sum of weights over a
-// block has the mean block_len.
-MaskedText DrawMasks(const TextSample& sample,
-                     const AnyOrderConfig& config,
-                     int64_t length,
-                     int64_t block_len,
-                     RandomStream& random);
+// Masks tokens [0, length) in blocks of `block_len`, each at a rate of its own in [mask_rate_min,
+// mask_rate_max]. The sum of weights over a block has the mean block_len.
+MaskedText DrawMasks(const TextSample& sample, const AnyOrderConfig& config, int64_t length,
+                     int64_t block_len, RandomStream& random);
 
 // A uniformly random order of [0, n).
 std::vector<int32_t> DrawOrder(int64_t n, RandomStream& random);
 
-// What the weighted losses of DrawMasks are the mean of, by the range of rates: a bound only where that is (nearly) all of (0, 1].
+// What the weighted losses of DrawMasks are the mean of, by the range of rates: a bound only where
+// that is (nearly) all of (0, 1].
 std::string DiffusionQuantity(const AnyOrderConfig& config);
 
 // InvalidArgument unless rates can be drawn.

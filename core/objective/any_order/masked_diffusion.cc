@@ -36,18 +36,15 @@ class MaskedDiffusion final : public Objective {
       const bool is_masked = i < length && noise.masked[i] != 0;
       const int32_t token = is_masked ? sample.vocabulary.mask : sample.tokens[i];
       SetContentSlot(b, i, i < length ? RankedSlot(token, i, 0) : PadSlot(i), batch);
-      SetReadout(b,
-                 i,
-                 ContentRow(batch.shape, b) + i,
-                 sample.tokens[i],
-                 i < length ? noise.weights[i] : 0.0f,
-                 batch);
+      SetReadout(b, i, ContentRow(batch.shape, b) + i, sample.tokens[i],
+                 i < length ? noise.weights[i] : 0.0f, batch);
     }
     batch.divisors[b] = static_cast<double>(length);
   }
 
  private:
-  // LLaDA's short sequences, one length for all lanes of a step as there: so the model meets lengths other than seq_len.
+  // LLaDA's short sequences, one length for all lanes of a step as there: so the model meets
+  // lengths other than seq_len.
   int64_t DrawLength(const TextSample& sample) const {
     if (config_.random_length_prob == 0) return seq_len_;
     RandomStream random = StepDraws(sample);

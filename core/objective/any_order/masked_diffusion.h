@@ -1,5 +1,7 @@
-// Masked diffusion language models: MDLM (Sahoo et al. 2024) and LLaDA (Nie et al. 2025). A random share p of the tokens is replaced by
-// <mask>, everybody sees everybody, and each masked token's loss weighs 1/p: an upper bound of the text's NLL (mask_noise.h).
+// Masked diffusion language models: MDLM (Sahoo et al. 2024) and LLaDA (Nie et al. 2025). A random
+// share p of the tokens is replaced by
+// <mask>, everybody sees everybody, and each masked token's loss weighs 1/p: an upper bound of the
+// text's NLL (mask_noise.h).
 
 #pragma once
 

@@ -64,16 +64,14 @@ void SetReadout(int64_t b, int64_t entry, int64_t row, int32_t label, float weig
   batch.weights[place] = weight;
 }
 
-absl::Status CheckAnyOrder(const std::string& name,
-                           const ModelConfig& model,
+absl::Status CheckAnyOrder(const std::string& name, const ModelConfig& model,
                            const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(CheckReadsWindows(name, model, sampling));
   ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kContiguous));
   ANYORDER_RETURN_IF_ERROR(CheckReadsNoPairs(name, model));
   if (model.same_length != SameLength::kOff) {
     return absl::InvalidArgumentError(
-        absl::StrCat("model.same_length is on, but rows of ",
-                     name,
+        absl::StrCat("model.same_length is on, but rows of ", name,
                      " do not read from left to right; use causal_lm"));
   }
   return absl::OkStatus();

@@ -1,4 +1,5 @@
-// What today's any-order objectives share: windows of text without memory, whose slots carry ranks and groups of their own.
+// What today's any-order objectives share: windows of text without memory, whose slots carry ranks
+// and groups of their own.
 
 #pragma once
 
@@ -43,10 +44,9 @@ void SetQuerySlot(int64_t b, int64_t slot, const Slot& value, Batch& batch);
 // Entry `entry` of lane b's readout: row `row` of the batch is to predict `label`.
 void SetReadout(int64_t b, int64_t entry, int64_t row, int32_t label, float weight, Batch& batch);
 
-// InvalidArgument unless `model` and `sampling` can serve an objective of windows in any order: no memory, one reading direction, no
-// next-sentence head, no same_length.
-absl::Status CheckAnyOrder(const std::string& name,
-                           const ModelConfig& model,
+// InvalidArgument unless `model` and `sampling` can serve an objective of windows in any order: no
+// memory, one reading direction, no next-sentence head, no same_length.
+absl::Status CheckAnyOrder(const std::string& name, const ModelConfig& model,
                            const SamplingConfig& sampling);
 
 }  // namespace anyorder

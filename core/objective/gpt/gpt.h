@@ -1,5 +1,6 @@
-// GPT's pretraining (Radford et al. 2018, section 3.1): windows of text, each token predicted from those before it in its window.
-// Transformer-XL's causal_lm without memory; what else is GPT is the backbone's (configs/gpt-tiny.toml).
+// GPT's pretraining (Radford et al. 2018, section 3.1): windows of text, each token predicted from
+// those before it in its window. Transformer-XL's causal_lm without memory; what else is GPT is the
+// backbone's (configs/gpt-tiny.toml).
 
 #pragma once
 

@@ -22,8 +22,7 @@ void Append(const std::vector<int32_t>& text, int64_t length, std::vector<int32_
   sequence.insert(sequence.end(), text.begin(), text.begin() + length);
 }
 
-std::vector<int32_t> OfOne(const VocabularyIds& ids,
-                           const std::vector<int32_t>& text,
+std::vector<int32_t> OfOne(const VocabularyIds& ids, const std::vector<int32_t>& text,
                            int64_t seq_len) {
   std::vector<int32_t> sequence = {ids.begin};
   Append(text, std::min(static_cast<int64_t>(text.size()), seq_len - 2), sequence);
@@ -31,10 +30,8 @@ std::vector<int32_t> OfOne(const VocabularyIds& ids,
   return sequence;
 }
 
-std::vector<int32_t> OfTwo(const VocabularyIds& ids,
-                           const std::vector<int32_t>& first,
-                           const std::vector<int32_t>& second,
-                           int64_t seq_len) {
+std::vector<int32_t> OfTwo(const VocabularyIds& ids, const std::vector<int32_t>& first,
+                           const std::vector<int32_t>& second, int64_t seq_len) {
   const int64_t room = seq_len - 3;
   const auto first_size = static_cast<int64_t>(first.size());
   const auto second_size = static_cast<int64_t>(second.size());
@@ -126,13 +123,11 @@ class GptClassifier final : public Objective {
     }
   }
 
-  // Every token after the first is predicted, <sep> and <cls> included, as the released code does; weights make the sum over an
-  // example lambda times the mean over its sequences of the mean over a sequence.
-  void FillTargets(const std::vector<int32_t>& sequence,
-                   int64_t num_sequences,
-                   int64_t r,
-                   int64_t b,
-                   Batch& batch) const {
+  // Every token after the first is predicted, <sep> and <cls> included, as the released code does;
+  // weights make the sum over an example lambda times the mean over its sequences of the mean over
+  // a sequence.
+  void FillTargets(const std::vector<int32_t>& sequence, int64_t num_sequences, int64_t r,
+                   int64_t b, Batch& batch) const {
     const int64_t targets = static_cast<int64_t>(sequence.size()) - 1;
     for (int64_t i = 0; i < seq_len_; ++i) {
       const int64_t row = ContentRow(batch.shape, b) + r * seq_len_ + i;
@@ -153,8 +148,7 @@ class GptClassifier final : public Objective {
 
 }  // namespace
 
-std::vector<std::vector<int32_t>> TaskSequences(ExampleTask task,
-                                                const TextSample& sample,
+std::vector<std::vector<int32_t>> TaskSequences(ExampleTask task, const TextSample& sample,
                                                 int64_t seq_len) {
   const std::vector<std::vector<int32_t>>& parts = sample.parts;
   const VocabularyIds& ids = sample.vocabulary;
@@ -186,23 +180,18 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeGptClassifier(const ModelConfig& 
                  "objective.task is generation, which has no classes to tell apart; use an "
                  "objective that writes, or another task");
   faults.Require(task.num_classes >= 2 && task.num_classes <= 1 << 16,
-                 absl::StrCat("objective.num_classes is ",
-                              task.num_classes,
+                 absl::StrCat("objective.num_classes is ", task.num_classes,
                               " but must be the number of classes, or the most choices of an "
                               "example, at least 2"));
   faults.Require(task.lm_weight >= 0 && task.lm_weight <= 1e6,
-                 absl::StrCat("objective.lm_weight is ",
-                              task.lm_weight,
+                 absl::StrCat("objective.lm_weight is ", task.lm_weight,
                               " but must be 0 (no language model beside the task) or more"));
   faults.Require(
       task.dropout >= 0 && task.dropout < 1,
       absl::StrCat("objective.classifier_dropout is ", task.dropout, " but must be in [0, 1)"));
   faults.Require(sampling.seq_len >= kLeastSeqLen,
-                 absl::StrCat("sampling.seq_len is ",
-                              sampling.seq_len,
-                              " but must be at least ",
-                              kLeastSeqLen,
-                              ": three special tokens and one of each text"));
+                 absl::StrCat("sampling.seq_len is ", sampling.seq_len, " but must be at least ",
+                              kLeastSeqLen, ": three special tokens and one of each text"));
   faults.Require(!model.next_sentence_head,
                  "objective.next_sentence is true, but gpt_classifier reads no sentence pairs");
   if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());

@@ -53,36 +53,24 @@ constexpr std::array kObjectives = {
 };
 
 // What the backbone must have room for, whatever the objective.
-absl::Status CheckBackbone(const Objective& objective,
-                           const ModelConfig& model,
+absl::Status CheckBackbone(const Objective& objective, const ModelConfig& model,
                            const SamplingConfig& sampling) {
   FaultList faults;
-  faults.Require(model.positions != Positions::kLearned || sampling.seq_len <= model.max_positions,
-                 absl::StrCat("sampling.seq_len is ",
-                              sampling.seq_len,
-                              " but model.max_positions is ",
-                              model.max_positions,
-                              "; learned positions need one for each slot"));
+  faults.Require(
+      model.positions != Positions::kLearned || sampling.seq_len <= model.max_positions,
+      absl::StrCat("sampling.seq_len is ", sampling.seq_len, " but model.max_positions is ",
+                   model.max_positions, "; learned positions need one for each slot"));
   faults.Require(
       model.segments != Segments::kLearned || objective.num_segments() <= model.num_segments,
-      absl::StrCat("model.num_segments is ",
-                   model.num_segments,
-                   " but ",
-                   objective.name(),
-                   " has ",
-                   objective.num_segments(),
-                   " segments"));
+      absl::StrCat("model.num_segments is ", model.num_segments, " but ", objective.name(), " has ",
+                   objective.num_segments(), " segments"));
   const bool reads_in_order = objective.sample_kind() == SampleKind::kContiguous;
   faults.Require(model.same_length == SameLength::kOff || reads_in_order,
-                 absl::StrCat("model.same_length is on, but rows of ",
-                              objective.name(),
+                 absl::StrCat("model.same_length is on, but rows of ", objective.name(),
                               " do not read from left to right; use causal_lm"));
   faults.Require(!model.task.has_head() || objective.Shape(1).task_rows > 0,
-                 absl::StrCat("objective.num_classes is ",
-                              model.task.num_classes,
-                              ", but ",
-                              objective.name(),
-                              " tells no classes apart; use gpt_classifier"));
+                 absl::StrCat("objective.num_classes is ", model.task.num_classes, ", but ",
+                              objective.name(), " tells no classes apart; use gpt_classifier"));
   if (faults.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(faults.Joined());
 }

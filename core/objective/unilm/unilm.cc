@@ -12,7 +12,8 @@
 namespace anyorder {
 namespace {
 
-// Of a slot in a sample of `length` slots, CLS first. Targets of a sequence to sequence follow `source` slots.
+// Of a slot in a sample of `length` slots, CLS first. Targets of a sequence to sequence follow
+// `source` slots.
 int32_t RankOf(TextMode mode, int64_t slot, int64_t source, int64_t length) {
   switch (mode) {
     case TextMode::kBidirectional:
@@ -101,15 +102,14 @@ class Unilm final : public Objective {
       batch.row_doc[row] = batch.key_doc[key] = slot < length ? 0 : kernels::kDocPad;
     }
     FillMaskedReadout(sample, true, b, batch);
-    std::fill_n(batch.loss_ids.begin() + b * batch.shape.targets,
-                batch.shape.targets,
+    std::fill_n(batch.loss_ids.begin() + b * batch.shape.targets, batch.shape.targets,
                 static_cast<int32_t>(sample.mode));
     if (next_sentence_) FillLabel(sample, b, batch);
   }
 
  private:
-  // As FillNextSentence says, each lane counts once: the step's loss is the mean over lanes of a lane's mean nll plus, in
-  // bidirectional mode, that of its label.
+  // As FillNextSentence says, each lane counts once: the step's loss is the mean over lanes of a
+  // lane's mean nll plus, in bidirectional mode, that of its label.
   void FillLabel(const TextSample& sample, int64_t b, Batch& batch) const {
     const int64_t share = sample.mode == TextMode::kBidirectional
                               ? sampling_.MaskedTargets(sampling_.seq_len - sample.padding)

@@ -1,7 +1,8 @@
-// "unilm": UniLM v1 (Dong et al. 2019), four masked language models in one network. Each lane of a step is bidirectional, sequence to
-// sequence, left to right or right to left (TextMode); a mode is its ranks, which say who sees whom. In all of them the input is
-// corrupted at targets, as BERT's, and targets are read out where they stand. With the next-sentence head, lanes in bidirectional mode
-// have a label; in the others its weight is 0.
+// "unilm": UniLM v1 (Dong et al. 2019), four masked language models in one network. Each lane of a
+// step is bidirectional, sequence to sequence, left to right or right to left (TextMode); a mode is
+// its ranks, which say who sees whom. In all of them the input is corrupted at targets, as BERT's,
+// and targets are read out where they stand. With the next-sentence head, lanes in bidirectional
+// mode have a label; in the others its weight is 0.
 
 #pragma once
 
@@ -13,8 +14,9 @@
 
 namespace anyorder {
 
-// Segment ids by mode. Those of released fine-tuning code are 2 (left to right), 4 and 5 (source and target); 0 and 1 for the two segments of the
-// bidirectional mode and 3 for right to left are ours.
+// Segment ids by mode. Those of released fine-tuning code are 2 (left to right), 4 and 5 (source
+// and target); 0 and 1 for the two segments of the bidirectional mode and 3 for right to left are
+// ours.
 inline constexpr int32_t kUnilmFirstSegment = 0;
 inline constexpr int32_t kUnilmSecondSegment = 1;
 inline constexpr int32_t kUnilmLeftToRight = 2;
@@ -26,11 +28,12 @@ inline constexpr int64_t kNumUnilmSegments = 6;
 // "seq2seq": what a run's loss_NAME says.
 const char* UnilmModeName(TextMode mode);
 
-// How a network writes a target to a source, in sequence-to-sequence mode: GenerationForm's "cloze".
+// How a network writes a target to a source, in sequence-to-sequence mode: GenerationForm's
+// "cloze".
 std::unique_ptr<GenerationForm> MakeUnilmGeneration(const GenerationTokens& tokens);
 
-// InvalidArgument for settings that it cannot use: memory, backward lanes, segments that are not learned, shares that do not sum
-// to 1, next-sentence labels without the bidirectional mode.
+// InvalidArgument for settings that it cannot use: memory, backward lanes, segments that are not
+// learned, shares that do not sum to 1, next-sentence labels without the bidirectional mode.
 absl::StatusOr<std::unique_ptr<Objective>> MakeUnilm(const ModelConfig& model,
                                                      const SamplingConfig& sampling);
 

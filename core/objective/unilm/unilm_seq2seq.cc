@@ -34,8 +34,7 @@ class UnilmSeq2seq final : public Objective {
   absl::Status CheckTask(ExampleTask task) const override {
     if (task == ExampleTask::kGeneration) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
-        "the dataset has examples of ",
-        ExampleTaskName(task),
+        "the dataset has examples of ", ExampleTaskName(task),
         ", but unilm_seq2seq learns to write: make one of lines with source and target "
         "with `anyorder prep --examples`"));
   }
@@ -83,14 +82,11 @@ class UnilmSeq2seq final : public Objective {
     return std::min(sampling_.num_predict, std::max<int64_t>(1, share));
   }
 
-  // Chooses targets, corrupts the input there and reads them out. Entries that are left over read other slots, each another one.
-  void HideTargets(const TextSample& sample,
-                   const SourceTargetText& text,
-                   int64_t b,
+  // Chooses targets, corrupts the input there and reads them out. Entries that are left over read
+  // other slots, each another one.
+  void HideTargets(const TextSample& sample, const SourceTargetText& text, int64_t b,
                    Batch& batch) const {
-    RandomStream random(sample.seed,
-                        RandomPurpose::kObjective,
-                        static_cast<uint64_t>(sample.step),
+    RandomStream random(sample.seed, RandomPurpose::kObjective, static_cast<uint64_t>(sample.step),
                         static_cast<uint64_t>(sample.lane));
     const auto length = static_cast<int64_t>(text.tokens.size());
     std::vector<int64_t> slots(static_cast<size_t>(sampling_.seq_len));
@@ -133,25 +129,18 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeUnilmSeq2seq(const ModelConfig& m
   ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kExamples));
   FaultList faults;
   faults.Require(sampling.seq_len >= kLeastSlots,
-                 absl::StrCat("sampling.seq_len is ",
-                              sampling.seq_len,
-                              " but must be at least ",
-                              kLeastSlots,
-                              ": [CLS] source [SEP] target [SEP]"));
-  faults.Require(
-      sampling.target_mask_prob > 0 && sampling.target_mask_prob <= 1,
-      absl::StrCat(
-          "sampling.target_mask_prob is ", sampling.target_mask_prob, " but must be in (0, 1]"));
+                 absl::StrCat("sampling.seq_len is ", sampling.seq_len, " but must be at least ",
+                              kLeastSlots, ": [CLS] source [SEP] target [SEP]"));
+  faults.Require(sampling.target_mask_prob > 0 && sampling.target_mask_prob <= 1,
+                 absl::StrCat("sampling.target_mask_prob is ", sampling.target_mask_prob,
+                              " but must be in (0, 1]"));
   faults.Require(sampling.num_predict >= 1,
-                 absl::StrCat("sampling.num_predict is ",
-                              sampling.num_predict,
+                 absl::StrCat("sampling.num_predict is ", sampling.num_predict,
                               " (the most targets of an example) but must be at least 1"));
   faults.Require(sampling.mask_token_prob >= 0 && sampling.random_token_prob >= 0 &&
                      sampling.mask_token_prob + sampling.random_token_prob <= 1,
-                 absl::StrCat("sampling.mask_token_prob = ",
-                              sampling.mask_token_prob,
-                              " and random_token_prob = ",
-                              sampling.random_token_prob,
+                 absl::StrCat("sampling.mask_token_prob = ", sampling.mask_token_prob,
+                              " and random_token_prob = ", sampling.random_token_prob,
                               " must be 0 or more and together at most 1"));
   faults.Require(
       model.segments == Segments::kLearned,

@@ -68,9 +68,7 @@ class UnilmV2 final : public Objective {
                    sample.segment.size() == slots && sample.vocabulary.size > 0)
         << "sample of " << sample.tokens.size() << " tokens, expected " << seq_len_;
     FillLaneIdentity(sample, b, batch);
-    RandomStream random(sample.seed,
-                        RandomPurpose::kObjective,
-                        static_cast<uint64_t>(sample.step),
+    RandomStream random(sample.seed, RandomPurpose::kObjective, static_cast<uint64_t>(sample.step),
                         static_cast<uint64_t>(sample.lane));
     const std::vector<MaskedToken> masked = DrawMasked(sample, random);
     FillText(sample, masked, b, batch);
@@ -105,9 +103,7 @@ class UnilmV2 final : public Objective {
     return masked;
   }
 
-  void FillText(const TextSample& sample,
-                const std::vector<MaskedToken>& masked,
-                int64_t b,
+  void FillText(const TextSample& sample, const std::vector<MaskedToken>& masked, int64_t b,
                 Batch& batch) const {
     std::vector<int32_t> rank(static_cast<size_t>(seq_len_), 0);
     for (const MaskedToken& token : masked)
@@ -121,12 +117,8 @@ class UnilmV2 final : public Objective {
   }
 
   // The i-th [M] and [P] of lane b.
-  void FillMasks(const TextSample& sample,
-                 const MaskedToken& token,
-                 int64_t i,
-                 RandomStream& random,
-                 int64_t b,
-                 Batch& batch) const {
+  void FillMasks(const TextSample& sample, const MaskedToken& token, int64_t i,
+                 RandomStream& random, int64_t b, Batch& batch) const {
     const int32_t truth = sample.tokens[PlaceOf(token.slot)];
     int32_t input = Corrupted(truth, sample.vocabulary, random);
     if (sampling_.kept_originals == KeptOriginals::kMask && input == truth)
@@ -181,12 +173,7 @@ class UnilmV2 final : public Objective {
     batch.row_doc[row] = batch.key_doc[key] = 0;
   }
 
-  void SetReadout(int64_t b,
-                  int64_t i,
-                  int32_t loss,
-                  int64_t row,
-                  int32_t label,
-                  float weight,
+  void SetReadout(int64_t b, int64_t i, int32_t loss, int64_t row, int32_t label, float weight,
                   Batch& batch) const {
     const int64_t entry = (b * kNumLosses + loss) * masks_ + i;
     batch.readout_rows[entry] = static_cast<int32_t>(row);
@@ -209,40 +196,30 @@ absl::Status CheckSettings(const ModelConfig& model, const SamplingConfig& sampl
   faults.Require(!model.next_sentence_head,
                  "objective.next_sentence is true but must be false: unilmv2 has no such loss");
   faults.Require(sampling.short_sequence_prob == 0,
-                 absl::StrCat("sampling.short_sequence_prob is ",
-                              sampling.short_sequence_prob,
+                 absl::StrCat("sampling.short_sequence_prob is ", sampling.short_sequence_prob,
                               " but must be 0: blocks are drawn from whole windows"));
   faults.Require(
       sampling.block_min_span >= 1 && sampling.block_max_span >= sampling.block_min_span &&
           sampling.block_max_span <= sampling.seq_len,
-      absl::StrCat("sampling.block_min_span is ",
-                   sampling.block_min_span,
-                   " and sampling.block_max_span ",
-                   sampling.block_max_span,
+      absl::StrCat("sampling.block_min_span is ", sampling.block_min_span,
+                   " and sampling.block_max_span ", sampling.block_max_span,
                    " but must satisfy 1 <= block_min_span <= block_max_span <= seq_len"));
   faults.Require(sampling.block_span_prob >= 0 && sampling.block_span_prob <= 0.9,
-                 absl::StrCat("sampling.block_span_prob is ",
-                              sampling.block_span_prob,
+                 absl::StrCat("sampling.block_span_prob is ", sampling.block_span_prob,
                               " but must be in [0, 0.9], so that single tokens fill what spans "
                               "leave"));
   const int64_t goal = RuleOf(sampling).Goal(sampling.seq_len);
   const int64_t ordinary = sampling.seq_len - kNumFunctional;
-  faults.Require(goal <= ordinary,
-                 absl::StrCat("sampling.mask_fraction is ",
-                              sampling.mask_fraction,
-                              ", which asks for ",
-                              goal,
-                              " masked tokens of ",
-                              ordinary,
-                              " that are not special; mask fewer"));
-  faults.Require(goal <= sampling.num_predict,
-                 absl::StrCat("sampling.num_predict is ",
-                              sampling.num_predict,
-                              " but sampling.mask_fraction asks for ",
-                              goal,
-                              " masked tokens; give at least as many slots, or ",
-                              goal - 1 + sampling.block_max_span,
-                              " for the last block to be of any length"));
+  faults.Require(
+      goal <= ordinary,
+      absl::StrCat("sampling.mask_fraction is ", sampling.mask_fraction, ", which asks for ", goal,
+                   " masked tokens of ", ordinary, " that are not special; mask fewer"));
+  faults.Require(
+      goal <= sampling.num_predict,
+      absl::StrCat("sampling.num_predict is ", sampling.num_predict,
+                   " but sampling.mask_fraction asks for ", goal,
+                   " masked tokens; give at least as many slots, or ",
+                   goal - 1 + sampling.block_max_span, " for the last block to be of any length"));
   if (faults.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(faults.Joined());
 }

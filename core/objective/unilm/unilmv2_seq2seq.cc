@@ -33,8 +33,7 @@ class UnilmV2Seq2seq final : public Objective {
   absl::Status CheckTask(ExampleTask task) const override {
     if (task == ExampleTask::kGeneration) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("the dataset has examples of ",
-                     ExampleTaskName(task),
+        absl::StrCat("the dataset has examples of ", ExampleTaskName(task),
                      ", but unilmv2_seq2seq learns to write: make one of lines with source and "
                      "target with `anyorder prep "
                      "--examples`"));
@@ -60,9 +59,7 @@ class UnilmV2Seq2seq final : public Objective {
       Place(b, slot, {.doc = kernels::kDocPad}, batch);
     const std::vector<int32_t> target = TargetOf(sample);
     const int64_t first_target = FillSource(sample, static_cast<int64_t>(target.size()), b, batch);
-    RandomStream random(sample.seed,
-                        RandomPurpose::kObjective,
-                        static_cast<uint64_t>(sample.step),
+    RandomStream random(sample.seed, RandomPurpose::kObjective, static_cast<uint64_t>(sample.step),
                         static_cast<uint64_t>(sample.lane));
     for (int64_t t = 0; t < sampling_.num_predict; ++t) {
       const bool is_used = t < static_cast<int64_t>(target.size());
@@ -121,9 +118,7 @@ class UnilmV2Seq2seq final : public Objective {
     const auto kept = std::min(static_cast<int64_t>(source.size()), room);
     int64_t slot = 0;
     const auto add = [&](int32_t token) {
-      Place(b,
-            slot,
-            {.token = token, .pos = slot, .segment = kSourceSegment, .lim = 0, .key = 0},
+      Place(b, slot, {.token = token, .pos = slot, .segment = kSourceSegment, .lim = 0, .key = 0},
             batch);
       ++slot;
     };
@@ -135,13 +130,8 @@ class UnilmV2Seq2seq final : public Objective {
   }
 
   // The target token `t` and its [P].
-  void FillTarget(const VocabularyIds& ids,
-                  int32_t token,
-                  int64_t t,
-                  int64_t first_target,
-                  RandomStream& random,
-                  int64_t b,
-                  Batch& batch) const {
+  void FillTarget(const VocabularyIds& ids, int32_t token, int64_t t, int64_t first_target,
+                  RandomStream& random, int64_t b, Batch& batch) const {
     const auto rank = static_cast<int32_t>(t + 1);
     Slot slot{.token = Replaced(token, ids, random),
               .pos = first_target + t,
@@ -176,23 +166,16 @@ absl::Status CheckSettings(const ModelConfig& model, const SamplingConfig& sampl
   faults.Require(
       sampling.num_predict >= 2 && sampling.num_predict <= sampling.seq_len - kLeastSource,
       absl::StrCat("sampling.num_predict (the longest target, its end included) is ",
-                   sampling.num_predict,
-                   " but must be in [2, sampling.seq_len - ",
-                   kLeastSource,
-                   " = ",
-                   sampling.seq_len - kLeastSource,
-                   "]"));
+                   sampling.num_predict, " but must be in [2, sampling.seq_len - ", kLeastSource,
+                   " = ", sampling.seq_len - kLeastSource, "]"));
   const auto is_share = [](double p) { return p >= 0 && p <= 1; };
   faults.Require(is_share(sampling.target_replace_prob),
-                 absl::StrCat("sampling.target_replace_prob is ",
-                              sampling.target_replace_prob,
+                 absl::StrCat("sampling.target_replace_prob is ", sampling.target_replace_prob,
                               " but must be in [0, 1]"));
   faults.Require(sampling.mask_token_prob >= 0 && sampling.random_token_prob >= 0 &&
                      is_share(sampling.mask_token_prob + sampling.random_token_prob),
-                 absl::StrCat("sampling.mask_token_prob is ",
-                              sampling.mask_token_prob,
-                              " and sampling.random_token_prob ",
-                              sampling.random_token_prob,
+                 absl::StrCat("sampling.mask_token_prob is ", sampling.mask_token_prob,
+                              " and sampling.random_token_prob ", sampling.random_token_prob,
                               " but they must be 0 or more and together at most 1"));
   if (faults.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(faults.Joined());

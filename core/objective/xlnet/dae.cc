@@ -12,8 +12,7 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeDae(const ModelConfig& model,
   ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kMaskedPairs));
   FaultList faults;
   faults.Require(sampling.short_sequence_prob == 0,
-                 absl::StrCat("sampling.short_sequence_prob is ",
-                              sampling.short_sequence_prob,
+                 absl::StrCat("sampling.short_sequence_prob is ", sampling.short_sequence_prob,
                               " but must be 0: the memory of dae would remember padding"));
   faults.Require(sampling.pairs == PairStyle::kXlnet,
                  "sampling.pairs is \"bert\" but must be \"xlnet\": dae remembers the reuse part");

@@ -37,7 +37,8 @@ class PermutationLm final : public Objective {
     // From the first slot looking at the last one, to the last slot looking at the oldest memory.
     shape.min_distance = -(seq_len_ - 1);
     shape.num_distances = 2 * seq_len_ - 1 + memory_rows_;
-    // CLS is a content row: the last layer then computes them all, 3 (Large) to 6 % (Base) of a step's arithmetic.
+    // CLS is a content row: the last layer then computes them all, 3 (Large) to 6 % (Base) of a
+    // step's arithmetic.
     shape.content_readout = shape.next_sentence = next_sentence_;
     return shape;
   }
@@ -60,14 +61,14 @@ class PermutationLm final : public Objective {
   }
 
  private:
-  // The place of slot `slot` in the factorisation order. First half: 0 for context, 1 + order otherwise;
-  // the second half goes on above the first half's largest rank.
+  // The place of slot `slot` in the factorisation order. First half: 0 for context, 1 + order
+  // otherwise; the second half goes on above the first half's largest rank.
   int32_t Rank(const TextSample& sample, int64_t slot) const {
     const bool second_half = slot >= half_len_;
     const bool is_context = sample.is_masked[slot] == 0 && sample.is_functional[slot] == 0;
     int32_t in_half = is_context ? 0 : 1 + sample.order[slot];
-    // CLS sums up the whole pair for the next-sentence head: it comes after all others, so that nobody else sees it, or
-    // through it a target's true token.
+    // CLS sums up the whole pair for the next-sentence head: it comes after all others, so that
+    // nobody else sees it, or through it a target's true token.
     if (next_sentence_ && slot == seq_len_ - 1) in_half = static_cast<int32_t>(half_len_) + 1;
     return in_half + (second_half ? static_cast<int32_t>(half_len_) + 1 : 0);
   }
@@ -84,7 +85,8 @@ class PermutationLm final : public Objective {
     }
   }
 
-  // Targets in increasing position. A masked SEP or CLS is no target, so that slots may be left over.
+  // Targets in increasing position. A masked SEP or CLS is no target, so that slots may be left
+  // over.
   void FillQueries(const TextSample& sample, int64_t b, Batch& batch) const {
     int64_t query = 0;
     for (int64_t slot = 0; slot < seq_len_; ++slot) {
@@ -109,8 +111,8 @@ class PermutationLm final : public Objective {
     }
   }
 
-  void SetReadout(
-      int64_t b, int64_t query, int64_t row, int32_t label, float weight, Batch& batch) const {
+  void SetReadout(int64_t b, int64_t query, int64_t row, int32_t label, float weight,
+                  Batch& batch) const {
     const int64_t entry = b * num_predict_ + query;
     batch.readout_rows[entry] = static_cast<int32_t>(row);
     batch.labels[entry] = label;

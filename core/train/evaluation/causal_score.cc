@@ -9,11 +9,8 @@
 namespace anyorder {
 namespace {
 
-void AddSegment(const CausalWalk& walk,
-                int64_t segment,
-                const Batch& batch,
-                const std::vector<float>& losses,
-                CausalScore& score) {
+void AddSegment(const CausalWalk& walk, int64_t segment, const Batch& batch,
+                const std::vector<float>& losses, CausalScore& score) {
   const int64_t length = batch.shape.targets;
   for (int64_t b = 0; b < batch.shape.batch_size; ++b) {
     score.losses.Add(SampleLosses(batch, losses, b, /*reuse_len=*/0).total());
@@ -29,12 +26,9 @@ void AddSegment(const CausalWalk& walk,
 
 }  // namespace
 
-absl::StatusOr<CausalScore> ScoreCausally(const CausalWalk& walk,
-                                          const ModelConfig& model,
-                                          ConstTensorView weights,
-                                          int64_t vocab_size,
-                                          int64_t max_segments,
-                                          kernels::Backend& backend) {
+absl::StatusOr<CausalScore> ScoreCausally(const CausalWalk& walk, const ModelConfig& model,
+                                          ConstTensorView weights, int64_t vocab_size,
+                                          int64_t max_segments, kernels::Backend& backend) {
   const BatchShape shape = walk.Shape();
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Transformer> network,
                             Transformer::Create(model, vocab_size, shape, backend));

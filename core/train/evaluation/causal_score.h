@@ -22,13 +22,11 @@ struct CausalScore {
   std::vector<int64_t> label_counts;  // [vocab_size] how often each token was predicted
 };
 
-// Scores the first `max_segments` segments of `walk`, all if 0. `model`: the one that `walk` was made with; `weights` as in StepArgs.
+// Scores the first `max_segments` segments of `walk`, all if 0. `model`: the one that `walk` was
+// made with; `weights` as in StepArgs.
 // Errors: the text's, the network's.
-absl::StatusOr<CausalScore> ScoreCausally(const CausalWalk& walk,
-                                          const ModelConfig& model,
-                                          ConstTensorView weights,
-                                          int64_t vocab_size,
-                                          int64_t max_segments,
-                                          kernels::Backend& backend);
+absl::StatusOr<CausalScore> ScoreCausally(const CausalWalk& walk, const ModelConfig& model,
+                                          ConstTensorView weights, int64_t vocab_size,
+                                          int64_t max_segments, kernels::Backend& backend);
 
 }  // namespace anyorder

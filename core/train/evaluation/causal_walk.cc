@@ -15,14 +15,11 @@ namespace {
 void CheckWindow(const ModelConfig& model, const CausalWalkOptions& options, FaultList& faults) {
   if (options.window_len == 0) return;
   faults.Require(options.window_len >= options.target_len,
-                 absl::StrCat("window ",
-                              options.window_len,
-                              " must be at least the target length, ",
-                              options.target_len));
-  faults.Require(
-      model.mem_len == 0,
-      absl::StrCat(
-          "memory length ", model.mem_len, " must be 0: a window takes the place of memory"));
+                 absl::StrCat("window ", options.window_len,
+                              " must be at least the target length, ", options.target_len));
+  faults.Require(model.mem_len == 0,
+                 absl::StrCat("memory length ", model.mem_len,
+                              " must be 0: a window takes the place of memory"));
   faults.Require(!options.two_streams && !options.same_length,
                  "windows are for models of one stream, without same length; leave the window out");
 }
@@ -39,30 +36,23 @@ absl::StatusOr<CausalWalk> CausalWalk::Create(const data::TextSource& text,
   at_least("target length", options.target_len, 1);
   at_least("number of lanes", options.lanes, 1);
   at_least("memory length", model.mem_len, options.same_length ? 1 : 0);
-  faults.Require(model.mem_len <= text.num_tokens(),
-                 absl::StrCat("memory length ",
-                              model.mem_len,
-                              " must be at most the length of the text, ",
-                              text.num_tokens(),
-                              " tokens"));
+  faults.Require(
+      model.mem_len <= text.num_tokens(),
+      absl::StrCat("memory length ", model.mem_len, " must be at most the length of the text, ",
+                   text.num_tokens(), " tokens"));
   faults.Require(model.positions != Positions::kLearned || model.mem_len == 0,
-                 absl::StrCat("memory length ",
-                              model.mem_len,
+                 absl::StrCat("memory length ", model.mem_len,
                               " must be 0: learned positions cannot tell memory from the segment"));
   const int64_t slots = options.window_len > 0 ? options.window_len : options.target_len;
   faults.Require(model.positions != Positions::kLearned || slots <= model.max_positions,
-                 absl::StrCat(options.window_len > 0 ? "window " : "target length ",
-                              slots,
-                              " must be at most model.max_positions = ",
-                              model.max_positions));
+                 absl::StrCat(options.window_len > 0 ? "window " : "target length ", slots,
+                              " must be at most model.max_positions = ", model.max_positions));
   CheckWindow(model, options, faults);
   if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
   CausalWalk walk(text, model, options);
   if (walk.num_predictions() < options.lanes) {
-    return absl::FailedPreconditionError(absl::StrCat("text of ",
-                                                      text.num_tokens(),
-                                                      " tokens is too short for ",
-                                                      options.lanes,
+    return absl::FailedPreconditionError(absl::StrCat("text of ", text.num_tokens(),
+                                                      " tokens is too short for ", options.lanes,
                                                       " lanes; use fewer lanes or more text"));
   }
   // Lanes differ by a token at most. With two streams a lane's first token takes a slot, too.

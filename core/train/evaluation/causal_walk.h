@@ -1,21 +1,27 @@
-// Left-to-right reading of a whole text in segments, so that each token is scored once (Transformer-XL, Dai et al. 2019,
-// sections 3.2 and 4; the evaluation options of its released code).
+// Left-to-right reading of a whole text in segments, so that each token is scored once
+// (Transformer-XL, Dai et al. 2019, sections 3.2 and 4; the evaluation options of its released
+// code).
 //
-// N - 1 tokens are predicted: all but the text's first, which nothing precedes. They are cut into one contiguous stream a lane; a
-// lane begins by reading the token before its first prediction. Segment s holds the next T tokens of every lane; memory carries
-// the M newest states from segment to segment. Unused slots at the end of a lane's last segment have weight 0, and no used slot
-// sees them.
+// N - 1 tokens are predicted: all but the text's first, which nothing precedes. They are cut into
+// one contiguous stream a lane; a lane begins by reading the token before its first prediction.
+// Segment s holds the next T tokens of every lane; memory carries the M newest states from segment
+// to segment. Unused slots at the end of a lane's last segment have weight 0, and no used slot sees
+// them.
 //
 // One stream (causal_lm): slot t reads token i and predicts token i + 1.
-// Two streams (permutation_lm): the factorisation order is the reading order and every token is a target: query slot t predicts
-// token i and sees the content of the tokens before it.
+// Two streams (permutation_lm): the factorisation order is the reading order and every token is a
+// target: query slot t predicts token i and sees the content of the tokens before it.
 //
-// Same length: each scored slot sees its M newest predecessors and no more (once that many exist), whatever its place in the segment. Of
-// the two released forms, which differ by one key, this is the PyTorch one: M keys for each prediction (TensorFlow's has M + 1). The window on positions
-// is {M - 1} to the left for one stream, whose slots see themselves, and {M} for query slots, which do not.
+// Same length: each scored slot sees its M newest predecessors and no more (once that many exist),
+// whatever its place in the segment. Of the two released forms, which differ by one key, this is
+// the PyTorch one: M keys for each prediction (TensorFlow's has M + 1). The window on positions is
+// {M - 1} to the left for one stream, whose slots see themselves, and {M} for query slots, which do
+// not.
 //
-// Windows (Longformer, Beltagy et al. 2020, section 4.2): instead of memory each segment is read together with the W - T tokens before it, as many as there
-// are, and only it is scored. Every prediction but the first ones of a lane has W - T to W - 1 tokens before it, whatever the positions are.
+// Windows (Longformer, Beltagy et al. 2020, section 4.2): instead of memory each segment is read
+// together with the W - T tokens before it, as many as there are, and only it is scored. Every
+// prediction but the first ones of a lane has W - T to W - 1 tokens before it, whatever the
+// positions are.
 
 #pragma once
 
@@ -41,10 +47,9 @@ struct CausalWalkOptions {
 
 class CausalWalk {
  public:
-  // M is model.mem_len. InvalidArgument for bad sizes; FailedPrecondition if the text has fewer predictions than lanes. `text` is
-  // borrowed.
-  static absl::StatusOr<CausalWalk> Create(const data::TextSource& text,
-                                           const ModelConfig& model,
+  // M is model.mem_len. InvalidArgument for bad sizes; FailedPrecondition if the text has fewer
+  // predictions than lanes. `text` is borrowed.
+  static absl::StatusOr<CausalWalk> Create(const data::TextSource& text, const ModelConfig& model,
                                            const CausalWalkOptions& options);
 
   BatchShape Shape() const;
@@ -56,8 +61,7 @@ class CausalWalk {
   int64_t ContextOf(int64_t segment, int64_t t) const;
 
  private:
-  CausalWalk(const data::TextSource& text,
-             const ModelConfig& model,
+  CausalWalk(const data::TextSource& text, const ModelConfig& model,
              const CausalWalkOptions& options)
       : text_(&text), model_(model), options_(options) {}
   // The token that lane `lane` reads first, and one past the last that it predicts.

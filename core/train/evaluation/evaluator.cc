@@ -31,24 +31,19 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const RunConfig& co
   if (shared == nullptr || evaluator->microbatch_lanes_ != config.train.microbatch_lanes) {
     ANYORDER_ASSIGN_OR_RETURN(
         evaluator->own_transformer_,
-        Transformer::Create(config.model,
-                            static_cast<int64_t>(text.index().vocab_size),
-                            evaluator->objective_->Shape(evaluator->microbatch_lanes_),
-                            backend));
+        Transformer::Create(config.model, static_cast<int64_t>(text.index().vocab_size),
+                            evaluator->objective_->Shape(evaluator->microbatch_lanes_), backend));
     evaluator->transformer_ = evaluator->own_transformer_.get();
   }
   ANYORDER_ASSIGN_OR_RETURN(
       evaluator->memory_,
-      MemoryRing::Create(config.model,
-                         evaluator->objective_->Shape(evaluator->microbatch_lanes_),
-                         evaluator->lanes_.size(),
-                         backend));
+      MemoryRing::Create(config.model, evaluator->objective_->Shape(evaluator->microbatch_lanes_),
+                         evaluator->lanes_.size(), backend));
   evaluator->Restart();
   return evaluator;
 }
 
-absl::Status Evaluator::Check(const RunConfig& config,
-                              const data::Dataset& text,
+absl::Status Evaluator::Check(const RunConfig& config, const data::Dataset& text,
                               const EvaluatorOptions& options) {
   return Evaluator(config, options).Plan(text);
 }
@@ -56,12 +51,9 @@ absl::Status Evaluator::Check(const RunConfig& config,
 absl::Status Evaluator::Plan(const data::Dataset& text) {
   ANYORDER_ASSIGN_OR_RETURN(objective_,
                             MakeObjective(config_.objective.name, config_.model, config_.sampling));
-  ANYORDER_ASSIGN_OR_RETURN(sampler_,
-                            data::Sampler::Create(text,
-                                                  config_.sampling,
-                                                  objective_->sample_kind(),
-                                                  static_cast<uint64_t>(options_.seed),
-                                                  options_.lanes));
+  ANYORDER_ASSIGN_OR_RETURN(
+      sampler_, data::Sampler::Create(text, config_.sampling, objective_->sample_kind(),
+                                      static_cast<uint64_t>(options_.seed), options_.lanes));
   if (text.examples() != nullptr)
     ANYORDER_RETURN_IF_ERROR(objective_->CheckTask(text.examples()->task()));
   if (objective_->sample_kind() == SampleKind::kExamples) {
@@ -74,16 +66,9 @@ absl::Status Evaluator::Plan(const data::Dataset& text) {
   scored_batches_ = options_.batches > 0 ? options_.batches : available - warmup_batches_;
   if (scored_batches_ >= 1 && num_batches() <= available) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("held-out dataset of ",
-                   text.num_tokens(),
-                   " tokens gives each of ",
-                   options_.lanes,
-                   " lanes ",
-                   available,
-                   " batches, but ",
-                   warmup_batches_,
-                   " fill the memory and ",
-                   options_.batches > 0 ? options_.batches : 1,
+      absl::StrCat("held-out dataset of ", text.num_tokens(), " tokens gives each of ",
+                   options_.lanes, " lanes ", available, " batches, but ", warmup_batches_,
+                   " fill the memory and ", options_.batches > 0 ? options_.batches : 1,
                    " more are to be scored; use fewer lanes or batches, or more text"));
 }
 
@@ -103,8 +88,7 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights) {
   }
   if (loader_ == nullptr) {
     loader_ = std::make_unique<data::BatchLoader>(
-        *sampler_,
-        *objective_,
+        *sampler_, *objective_,
         data::LoaderOptions{leaves_.begin, leaves_.end, microbatch_lanes_, 0, 1});
   }
   ANYORDER_ASSIGN_OR_RETURN(const data::StepBatches batches, loader_->Next());
@@ -131,9 +115,7 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights) {
       TaskOutcome task;
       const bool has_task = args.batch->shape.task_rows > 0;
       if (has_task) task = {transformer_->task_losses()[b], transformer_->task_predictions()[b]};
-      losses_[lane].Add(SampleLosses(*args.batch,
-                                     transformer_->readout_losses(),
-                                     b,
+      losses_[lane].Add(SampleLosses(*args.batch, transformer_->readout_losses(), b,
                                      has_parts ? config_.sampling.reuse_len : 0,
                                      has_task ? &task : nullptr));
     }

@@ -1,8 +1,10 @@
-// Held-out loss of a run's own objective: the training data path on other text, with fixed random choices and without dropout.
+// Held-out loss of a run's own objective: the training data path on other text, with fixed random
+// choices and without dropout.
 //
-// Lanes read their streams from the beginning. The first warm-up batches fill the recurrence memory and are not scored, so that
-// every scored batch has a full one. Masks, orders and A/B pairs are a function of (dataset, seed, lane, batch): the same call
-// gives the same digits, whatever the number of threads and ranks.
+// Lanes read their streams from the beginning. The first warm-up batches fill the recurrence memory
+// and are not scored, so that every scored batch has a full one. Masks, orders and A/B pairs are a
+// function of (dataset, seed, lane, batch): the same call gives the same digits, whatever the
+// number of threads and ranks.
 
 #pragma once
 
@@ -44,8 +46,9 @@ struct NextSentenceSums {
 
 class Evaluator {
  public:
-  // FailedPrecondition if the text is too short. `shared` is a network of config.train.microbatch_lanes lanes to compute with, or
-  // null; where its shape does not fit, the evaluator makes its own. All references and `shared` must outlive the evaluator.
+  // FailedPrecondition if the text is too short. `shared` is a network of
+  // config.train.microbatch_lanes lanes to compute with, or null; where its shape does not fit, the
+  // evaluator makes its own. All references and `shared` must outlive the evaluator.
   static absl::StatusOr<std::unique_ptr<Evaluator>> Create(const RunConfig& config,
                                                            const data::Dataset& text,
                                                            const EvaluatorOptions& options,
@@ -53,13 +56,13 @@ class Evaluator {
                                                            kernels::Backend& backend);
 
   // Create's answer about config, text and options, without making a network.
-  static absl::Status Check(const RunConfig& config,
-                            const data::Dataset& text,
+  static absl::Status Check(const RunConfig& config, const data::Dataset& text,
                             const EvaluatorOptions& options);
 
   // Forgets all sums and states and goes to the first batch.
   void Restart();
-  // Computes the next batch of this process's lanes with `weights` (StepArgs). REQUIRES: called num_batches() times at most.
+  // Computes the next batch of this process's lanes with `weights` (StepArgs). REQUIRES: called
+  // num_batches() times at most.
   absl::Status RunBatch(ConstTensorView weights);
 
   int64_t warmup_batches() const { return warmup_batches_; }

@@ -33,22 +33,15 @@ absl::StatusOr<std::unique_ptr<data::Dataset>> OpenHeldOutText(const RunConfig& 
   const data::DatasetIndex& index = (*text)->index();
   if (index.tokenizer_digest != training.tokenizer_digest) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "eval.shards '",
-        config.eval.shards,
-        "' was made by tokenizer ",
-        index.tokenizer_digest,
-        ", but data.shards by ",
-        training.tokenizer_digest,
+        "eval.shards '", config.eval.shards, "' was made by tokenizer ", index.tokenizer_digest,
+        ", but data.shards by ", training.tokenizer_digest,
         "; prepare it with `anyorder prep --vocab MODEL`, the spiece.model of the training data"));
   }
   ANYORDER_RETURN_IF_ERROR(
       Annotate(Evaluator::Check(config, **text, HeldOutOptions(config)), "eval.shards"));
   ANYORDER_RETURN_IF_ERROR(
-      CheckSameClasses(config,
-                       index,
-                       absl::StrCat("eval.shards '", config.eval.shards, "'"),
-                       training,
-                       absl::StrCat("data.shards '", config.data.shards, "'")));
+      CheckSameClasses(config, index, absl::StrCat("eval.shards '", config.eval.shards, "'"),
+                       training, absl::StrCat("data.shards '", config.data.shards, "'")));
   return text;
 }
 
@@ -60,27 +53,22 @@ absl::StatusOr<std::unique_ptr<HeldOut>> HeldOut::Create(const RunConfig& config
   if (config.eval.every == 0) return nullptr;
   std::unique_ptr<HeldOut> held_out(new HeldOut(config, communicator));
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(held_out->OpenLocal(training, shared, backend)));
-  // Nodes may see different files under one path; then they would not do the same number of batches.
+  // Nodes may see different files under one path; then they would not do the same number of
+  // batches.
   const std::string& digest = held_out->text_->index().dataset_digest;
   const std::vector<std::string> all = communicator.AllGatherStrings(digest);
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("rank ",
-                     rank,
-                     " sees another dataset in eval.shards than rank 0 (",
-                     all[rank],
-                     " and ",
-                     all[0],
-                     "); all nodes must see the same files"));
+        absl::StrCat("rank ", rank, " sees another dataset in eval.shards than rank 0 (", all[rank],
+                     " and ", all[0], "); all nodes must see the same files"));
   }
   if (communicator.rank() == 0 && digest == training.dataset_digest)
     LogWarning("eval.shards is the training data: eval_loss is no held-out loss");
   return held_out;
 }
 
-absl::Status HeldOut::OpenLocal(const data::DatasetIndex& training,
-                                Transformer& shared,
+absl::Status HeldOut::OpenLocal(const data::DatasetIndex& training, Transformer& shared,
                                 kernels::Backend& backend) {
   ANYORDER_ASSIGN_OR_RETURN(text_, OpenHeldOutText(config_, training));
   EvaluatorOptions options = HeldOutOptions(config_);

@@ -1,8 +1,9 @@
 // Held-out loss during training, on all ranks (section [eval]).
 //
-// Each evaluation reads the same text with the same random choices from the beginning, with a memory of its own; the training keeps
-// its weights, memory, data position and random numbers. Lanes are shared out over the ranks and their sums added in
-// lane order, so that any number of ranks gives the same digits.
+// Each evaluation reads the same text with the same random choices from the beginning, with a
+// memory of its own; the training keeps its weights, memory, data position and random numbers.
+// Lanes are shared out over the ranks and their sums added in lane order, so that any number of
+// ranks gives the same digits.
 
 #pragma once
 
@@ -26,8 +27,9 @@ namespace anyorder {
 // What section [eval] asks for.
 EvaluatorOptions HeldOutOptions(const RunConfig& config);
 
-// config.eval.shards, if it can be evaluated as configured. Errors: those of Dataset::Open; FailedPrecondition for text of another tokenizer than
-// `training` has, too little of it, or examples whose classes have other numbers. Local.
+// config.eval.shards, if it can be evaluated as configured. Errors: those of Dataset::Open;
+// FailedPrecondition for text of another tokenizer than `training` has, too little of it, or
+// examples whose classes have other numbers. Local.
 absl::StatusOr<std::unique_ptr<data::Dataset>> OpenHeldOutText(const RunConfig& config,
                                                                const data::DatasetIndex& training);
 
@@ -38,8 +40,8 @@ class HeldOut {
     std::optional<HeldOutMetrics> metrics;
   };
 
-  // Collective; errors are the same on all ranks. Null if config.eval.every is 0. `shared` is the trainer's network, used between
-  // its steps. Borrows all but `training`.
+  // Collective; errors are the same on all ranks. Null if config.eval.every is 0. `shared` is the
+  // trainer's network, used between its steps. Borrows all but `training`.
   static absl::StatusOr<std::unique_ptr<HeldOut>> Create(const RunConfig& config,
                                                          const data::DatasetIndex& training,
                                                          dist::Communicator& communicator,
@@ -51,15 +53,15 @@ class HeldOut {
     return !broken_ && (step % config_.eval.every == 0 || step == config_.train.steps);
   }
 
-  // Collective. No metrics if a rank got a stop signal meanwhile: the evaluation is given up within a batch. None either if the text
-  // cannot be read, which is said once; training does not depend on it, so the run goes on without evaluations.
+  // Collective. No metrics if a rank got a stop signal meanwhile: the evaluation is given up within
+  // a batch. None either if the text cannot be read, which is said once; training does not depend
+  // on it, so the run goes on without evaluations.
   Outcome Evaluate(ConstTensorView weights);
 
  private:
   HeldOut(const RunConfig& config, dist::Communicator& communicator)
       : config_(config), communicator_(communicator) {}
-  absl::Status OpenLocal(const data::DatasetIndex& training,
-                         Transformer& shared,
+  absl::Status OpenLocal(const data::DatasetIndex& training, Transformer& shared,
                          kernels::Backend& backend);
   SplitLosses GatherLosses();
 

@@ -86,11 +86,8 @@ LossSums SplitLosses::part(TextPart part) const {
   return sums;
 }
 
-SplitLosses SampleLosses(const Batch& batch,
-                         const std::vector<float>& losses,
-                         int64_t b,
-                         int64_t reuse_len,
-                         const TaskOutcome* task) {
+SplitLosses SampleLosses(const Batch& batch, const std::vector<float>& losses, int64_t b,
+                         int64_t reuse_len, const TaskOutcome* task) {
   SplitLosses sums;
   const int32_t direction = batch.direction[b];
   for (int64_t i = b * batch.shape.targets; i < (b + 1) * batch.shape.targets; ++i) {

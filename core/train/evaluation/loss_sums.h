@@ -1,7 +1,8 @@
 // Sums of losses from which means, their spread and every split of them follow.
 //
-// A *sample* is one lane's text of one batch. Its targets share text and context, so that the standard error is that of a mean over
-// clusters: targets of one sample may depend on each other in any way, samples are taken as independent.
+// A *sample* is one lane's text of one batch. Its targets share text and context, so that the
+// standard error is that of a mean over clusters: targets of one sample may depend on each other in
+// any way, samples are taken as independent.
 
 #pragma once
 
@@ -15,9 +16,9 @@ namespace anyorder {
 struct LossSums {
   int64_t targets = 0;  // readout entries of positive weight
   int64_t samples = 0;  // samples with at least one of them, or with a divisor of their own
-  double weight =
-      0;  // sum of their weights: `targets` where every weight is 1; or of divisors (Batch::divisors)
-  double loss = 0;  // sum of weight * nll, nats
+  double weight = 0;    // sum of their weights: `targets` where every weight is 1; or of divisors
+                        // (Batch::divisors)
+  double loss = 0;      // sum of weight * nll, nats
   // Sums over samples of products of a sample's own loss sum l and weight w.
   double loss_loss = 0;      // l * l
   double loss_weight = 0;    // l * w
@@ -28,7 +29,8 @@ struct LossSums {
   void Add(const LossSums& other);                   // of other, closed samples
 
   double mean() const { return loss / weight; }  // nats a target; NaN without targets
-  // sqrt(G / (G - 1) * sum over G samples of (l - mean * w)^2) / weight; NaN for fewer than two samples.
+  // sqrt(G / (G - 1) * sum over G samples of (l - mean * w)^2) / weight; NaN for fewer than two
+  // samples.
   double standard_error() const;
 };
 
@@ -56,12 +58,10 @@ struct TaskOutcome {
   int32_t prediction = -1;
 };
 
-// The closed sample in lane `b` of `batch`. `losses`: Transformer::readout_losses(). reuse_len: the first slots are the reuse part; 0
-// for text without parts. `task`: where the batch has a task head, whose loss is one more target, of losses[0].
-SplitLosses SampleLosses(const Batch& batch,
-                         const std::vector<float>& losses,
-                         int64_t b,
-                         int64_t reuse_len,
-                         const TaskOutcome* task = nullptr);
+// The closed sample in lane `b` of `batch`. `losses`: Transformer::readout_losses(). reuse_len: the
+// first slots are the reuse part; 0 for text without parts. `task`: where the batch has a task
+// head, whose loss is one more target, of losses[0].
+SplitLosses SampleLosses(const Batch& batch, const std::vector<float>& losses, int64_t b,
+                         int64_t reuse_len, const TaskOutcome* task = nullptr);
 
 }  // namespace anyorder

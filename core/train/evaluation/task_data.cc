@@ -13,37 +13,31 @@ absl::Status Refuse(const std::string& what, const std::string& instead) {
 
 }  // namespace
 
-absl::Status CheckTaskData(const RunConfig& config,
-                           const data::Dataset& dataset,
+absl::Status CheckTaskData(const RunConfig& config, const data::Dataset& dataset,
                            TaskLabels labels) {
   const TaskConfig& task = config.model.task;
   if (!task.has_head()) return absl::OkStatus();
   const data::StoredExamples* examples = dataset.examples();
   if (examples == nullptr) {
-    return Refuse(
-        absl::StrCat(
-            "is plain text, but ", config.objective.name, " learns from labelled examples"),
-        "make one with `anyorder prep --examples`");
+    return Refuse(absl::StrCat("is plain text, but ", config.objective.name,
+                               " learns from labelled examples"),
+                  "make one with `anyorder prep --examples`");
   }
   if (examples->task() != task.task) {
-    return Refuse(absl::StrCat("has examples of ",
-                               ExampleTaskName(examples->task()),
-                               " but objective.task is ",
-                               ExampleTaskName(task.task)),
+    return Refuse(absl::StrCat("has examples of ", ExampleTaskName(examples->task()),
+                               " but objective.task is ", ExampleTaskName(task.task)),
                   "set objective.task, or name another dataset");
   }
   // Fewer choices leave sequences empty; fewer classes would be another mapping of labels.
   const bool fits = task.has_choices() ? examples->num_classes() <= task.num_classes
                                        : examples->num_classes() == task.num_classes;
   if (!fits) {
-    return Refuse(absl::StrCat("has ",
-                               examples->num_classes(),
-                               task.has_choices() ? " choices" : " classes",
-                               " but objective.num_classes is ",
-                               task.num_classes),
-                  task.has_choices() ? "set it to the most choices of an example"
-                                     : "set it to their number; held-out data take the classes of "
-                                       "the training data with --labels-from");
+    return Refuse(
+        absl::StrCat("has ", examples->num_classes(), task.has_choices() ? " choices" : " classes",
+                     " but objective.num_classes is ", task.num_classes),
+        task.has_choices() ? "set it to the most choices of an example"
+                           : "set it to their number; held-out data take the classes of "
+                             "the training data with --labels-from");
   }
   if (labels == TaskLabels::kMayLack) return absl::OkStatus();
   for (int64_t i = 0; i < examples->num_examples(); ++i) {
@@ -54,18 +48,14 @@ absl::Status CheckTaskData(const RunConfig& config,
   return absl::OkStatus();
 }
 
-absl::Status CheckSameClasses(const RunConfig& config,
-                              const data::DatasetIndex& held_out,
-                              const std::string& held_out_name,
-                              const data::DatasetIndex& training,
+absl::Status CheckSameClasses(const RunConfig& config, const data::DatasetIndex& held_out,
+                              const std::string& held_out_name, const data::DatasetIndex& training,
                               const std::string& training_name) {
   if (!config.model.task.has_head() || !held_out.examples || !training.examples)
     return absl::OkStatus();
   if (held_out.examples->classes == training.examples->classes) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat(held_out_name,
-                   " numbers its classes otherwise than ",
-                   training_name,
+      absl::StrCat(held_out_name, " numbers its classes otherwise than ", training_name,
                    "; prepare it with `anyorder prep --labels-from DIR`, the training data"));
 }
 

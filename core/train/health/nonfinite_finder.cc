@@ -60,8 +60,7 @@ void NonfiniteFinder::Examine(int64_t leaf, double loss, const float* gradient) 
     AddLanes(loss_, {leaf * microbatch_lanes_, (leaf + 1) * microbatch_lanes_});
   const int64_t blocks = block_sums_.dim(1);
   backend_.SumOfSquares(ConstTensorView(gradient, {num_elements_}),
-                        block_sums_.Slice((leaf - first_leaf_) * blocks, {blocks}),
-                        StreamView{});
+                        block_sums_.Slice((leaf - first_leaf_) * blocks, {blocks}), StreamView{});
   examined_.push_back(leaf);
 }
 
@@ -74,7 +73,8 @@ std::vector<dist::Range> NonfiniteFinder::GradientLanes() {
   const int64_t blocks = block_sums_.dim(1);
   for (const int64_t leaf : examined_) {
     const double* const own = sums.view().data<double>() + (leaf - first_leaf_) * blocks;
-    // Squares of floats do not overflow a double, so that a sum is finite exactly if all its elements are.
+    // Squares of floats do not overflow a double, so that a sum is finite exactly if all its
+    // elements are.
     if (std::all_of(own, own + blocks, [](double sum) { return std::isfinite(sum); })) continue;
     AddLanes(found, {leaf * microbatch_lanes_, (leaf + 1) * microbatch_lanes_});
   }

@@ -1,4 +1,5 @@
-// Where a value that is not finite came from: rank, lanes and kind. The sums over all ranks only say that there is one.
+// Where a value that is not finite came from: rank, lanes and kind. The sums over all ranks only
+// say that there is one.
 
 #pragma once
 
@@ -24,8 +25,8 @@ struct NonfiniteFindings {
 
 class NonfiniteFinder {
  public:
-  // `backend` is borrowed. A microbatch is `microbatch_lanes` lanes and gives a gradient of `num_elements`; this rank has those of
-  // `leaves`. ResourceExhausted.
+  // `backend` is borrowed. A microbatch is `microbatch_lanes` lanes and gives a gradient of
+  // `num_elements`; this rank has those of `leaves`. ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<NonfiniteFinder>> Create(kernels::Backend& backend,
                                                                  int64_t num_elements,
                                                                  int64_t microbatch_lanes,
@@ -33,8 +34,9 @@ class NonfiniteFinder {
 
   // A new step.
   void Clear();
-  // What microbatch `leaf` gave, `gradient` in the backend's memory. Reads it once, a fraction of what the sum over microbatches does
-  // with it, and does not wait: only Gather looks at what came out.
+  // What microbatch `leaf` gave, `gradient` in the backend's memory. Reads it once, a fraction of
+  // what the sum over microbatches does with it, and does not wait: only Gather looks at what came
+  // out.
   void Examine(int64_t leaf, double loss, const float* gradient);
   void AddMemoryLane(int64_t lane) { memory_.push_back(lane); }
 
@@ -42,9 +44,7 @@ class NonfiniteFinder {
   NonfiniteFindings Gather(dist::Communicator& communicator);
 
  private:
-  NonfiniteFinder(kernels::Backend& backend,
-                  int64_t num_elements,
-                  int64_t microbatch_lanes,
+  NonfiniteFinder(kernels::Backend& backend, int64_t num_elements, int64_t microbatch_lanes,
                   dist::Range leaves)
       : backend_(backend),
         num_elements_(num_elements),

@@ -34,7 +34,8 @@ struct Differences {
 
 }  // namespace
 
-// "1 of 4096 weights differ from their master weights, the first in 'layer.0.query' (element 77)"; "" if the copies agree.
+// "1 of 4096 weights differ from their master weights, the first in 'layer.0.query' (element 77)";
+// "" if the copies agree.
 std::string ReplicaCheck::DescribeDifference(ConstTensorView mine, ConstTensorView truth) const {
   constexpr int64_t kPieceElements = 4 << 20;
   Differences found;
@@ -51,14 +52,9 @@ std::string ReplicaCheck::DescribeDifference(ConstTensorView mine, ConstTensorVi
   for (const ParameterInfo& info : layout_.parameters()) {
     if (info.offset <= found.first && found.first < info.end()) name = info.name;
   }
-  return absl::StrCat(found.count,
-                      " of ",
-                      mine.num_elements(),
-                      " weights differ from their master weights, the first in '",
-                      name,
-                      "' (element ",
-                      found.first,
-                      ")");
+  return absl::StrCat(found.count, " of ", mine.num_elements(),
+                      " weights differ from their master weights, the first in '", name,
+                      "' (element ", found.first, ")");
 }
 
 absl::Status ReplicaCheck::Allocate() {
@@ -103,9 +99,7 @@ absl::Status ReplicaCheck::NameDiffering(int64_t step, TrainingState& state) {
   std::vector<std::string> found = communicator_.AllGatherStrings(difference);
   std::erase(found, "");
   return absl::UnavailableError(absl::StrCat(
-      "the ranks computed step ",
-      step,
-      " with different weights (",
+      "the ranks computed step ", step, " with different weights (",
       found.empty() ? "their copies agree again when looked at closely"
                     : absl::StrJoin(found, "; "),
       "); the step is dropped, no checkpoint has it; check the memory of that machine if it comes "

@@ -1,9 +1,10 @@
-// Whether all ranks compute with the same weights. Each holds a copy; a bit that flips in one of them (memory, cache, a broken
-// copy) makes that rank's gradients wrong, and the next update would spread that over all ranks' weights without a trace.
+// Whether all ranks compute with the same weights. Each holds a copy; a bit that flips in one of
+// them (memory, cache, a broken copy) makes that rank's gradients wrong, and the next update would
+// spread that over all ranks' weights without a trace.
 //
-// So the copies are compared when the gradients of a step are done and before the update: a digest of the whole copy
-// (kernels/digest.h), made where the copy lies, 16 bytes a rank gathered. What is found has reached neither the optimizer's state nor a
-// checkpoint.
+// So the copies are compared when the gradients of a step are done and before the update: a digest
+// of the whole copy (kernels/digest.h), made where the copy lies, 16 bytes a rank gathered. What is
+// found has reached neither the optimizer's state nor a checkpoint.
 
 #pragma once
 
@@ -23,17 +24,16 @@ namespace anyorder {
 class ReplicaCheck {
  public:
   // Compares in every `every`-th step; 0: never. All are borrowed.
-  ReplicaCheck(int64_t every,
-               const ParameterLayout& layout,
-               dist::Communicator& communicator,
+  ReplicaCheck(int64_t every, const ParameterLayout& layout, dist::Communicator& communicator,
                kernels::Backend& backend)
       : every_(every), layout_(layout), communicator_(communicator), backend_(backend) {}
 
   // Local, before the first. ResourceExhausted.
   absl::Status Allocate();
   bool IsDue(int64_t step) const { return IsNeeded() && step % every_ == 0; }
-  // Collective. Unavailable, the same on all ranks, naming the ranks whose weights are not the rounded master weights of their
-  // owners, and the first tensor in which they differ. `step`: the step whose gradients are done.
+  // Collective. Unavailable, the same on all ranks, naming the ranks whose weights are not the
+  // rounded master weights of their owners, and the first tensor in which they differ. `step`: the
+  // step whose gradients are done.
   absl::Status Compare(int64_t step, TrainingState& state);
 
  private:

@@ -1,5 +1,6 @@
-// A rollback is a line in the ledger: the run ends, the next start goes on from the newest checkpoint as after any other end,
-// finds the line and holds the bad steps back when they come again. So it survives whatever happens in between.
+// A rollback is a line in the ledger: the run ends, the next start goes on from the newest
+// checkpoint as after any other end, finds the line and holds the bad steps back when they come
+// again. So it survives whatever happens in between.
 
 #pragma once
 

@@ -76,9 +76,7 @@ std::vector<Point> Smooth(const std::vector<Point>& points) {
   return smooth;
 }
 
-std::string Curve(const std::vector<Point>& points,
-                  const Axis& x,
-                  const Axis& y,
+std::string Curve(const std::vector<Point>& points, const Axis& x, const Axis& y,
                   const char* style) {
   std::string text = absl::StrCat("<polyline fill=\"none\" ", style, " points=\"");
   for (const Point& point : points)
@@ -89,8 +87,8 @@ std::string Curve(const std::vector<Point>& points,
 std::string Text(double x, double y, const char* anchor, absl::string_view content) {
   const std::string safe =
       absl::StrReplaceAll(content, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});
-  return absl::StrFormat(
-      "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", x, y, anchor, safe);
+  return absl::StrFormat("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", x, y, anchor,
+                         safe);
 }
 
 std::string Grid(const Axis& x, const Axis& y) {
@@ -99,32 +97,21 @@ std::string Grid(const Axis& x, const Axis& y) {
   for (double value = std::ceil(y.low / dy) * dy; value <= y.high; value += dy) {
     const double at = y.Pixel(value);
     absl::StrAppendFormat(
-        &text,
-        "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>\n",
-        x.at_low,
-        at,
-        x.at_high,
-        at);
+        &text, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>\n",
+        x.at_low, at, x.at_high, at);
     text += Text(x.at_low - 8, at + 4, "end", absl::StrFormat("%g", std::round(value / dy) * dy));
   }
   const double dx = std::max(1.0, TickDistance(x.high - x.low, 8));
   for (double value = std::ceil(x.low / dx) * dx; value <= x.high; value += dx) {
     const double at = x.Pixel(value);
     absl::StrAppendFormat(
-        &text,
-        "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#eee\"/>\n",
-        at,
-        y.at_high,
-        at,
-        y.at_low);
+        &text, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#eee\"/>\n", at,
+        y.at_high, at, y.at_low);
     text += Text(at, y.at_low + 18, "middle", absl::StrFormat("%.0f", value));
   }
   absl::StrAppendFormat(&text,
                         "<path d=\"M%.1f %.1f V%.1f H%.1f\" fill=\"none\" stroke=\"#333\"/>\n",
-                        x.at_low,
-                        y.at_high,
-                        y.at_low,
-                        x.at_high);
+                        x.at_low, y.at_high, y.at_low, x.at_high);
   return text;
 }
 
@@ -147,10 +134,7 @@ std::string LossPlot(const std::vector<StepMetrics>& metrics, absl::string_view 
       "height=\"%.0f\" "
       "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" "
       "fill=\"white\"/>\n",
-      kWidth,
-      kHeight,
-      kWidth,
-      kHeight);
+      kWidth, kHeight, kWidth, kHeight);
   svg += Text(kWidth / 2, 22, "middle", title);
   svg += Text(kWidth / 2, kHeight - 10, "middle", "step");
   svg += "<g transform=\"rotate(-90 16 225)\">" + Text(16, 225, "middle", "loss (nats a target)") +

@@ -28,12 +28,8 @@ std::string Progress::Line(const StepMetrics& metrics, absl::Duration elapsed) c
   const absl::Duration per_step = done > 0 ? elapsed / done : absl::ZeroDuration();
   const absl::Duration left =
       absl::Trunc(per_step * (total_steps_ - metrics.step), absl::Seconds(1));
-  return absl::StrFormat("step %d/%d  loss %.4f  %.0f tokens/s  ETA %s",
-                         metrics.step,
-                         total_steps_,
-                         metrics.loss,
-                         metrics.tokens_per_second,
-                         absl::FormatDuration(left));
+  return absl::StrFormat("step %d/%d  loss %.4f  %.0f tokens/s  ETA %s", metrics.step, total_steps_,
+                         metrics.loss, metrics.tokens_per_second, absl::FormatDuration(left));
 }
 
 void Progress::Update(const StepMetrics& metrics) {

@@ -13,8 +13,8 @@ namespace anyorder {
 
 class Progress {
  public:
-  // `on_terminal`: one line that is redrawn; otherwise a line every few seconds, and at least every `log_every` steps that
-  // take longer than that.
+  // `on_terminal`: one line that is redrawn; otherwise a line every few seconds, and at least every
+  // `log_every` steps that take longer than that.
   Progress(int64_t first_step, int64_t total_steps, bool on_terminal, int64_t log_every);
 
   // Writes to stderr when it is time to.

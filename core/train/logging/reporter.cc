@@ -13,22 +13,12 @@
 
 namespace anyorder {
 
-Reporter::Reporter(const std::string& run_dir,
-                   const RunConfig& config,
-                   const Start& start,
-                   MetricsLog metrics,
-                   TensorboardWriter tensorboard,
-                   Ledger ledger)
+Reporter::Reporter(const std::string& run_dir, const RunConfig& config, const Start& start,
+                   MetricsLog metrics, TensorboardWriter tensorboard, Ledger ledger)
     : paths_(run_dir),
       start_(start),
-      title_(absl::StrCat(config.objective.name,
-                          ", ",
-                          config.model.num_layers,
-                          " layers of ",
-                          config.model.model_dim,
-                          ", ",
-                          config.train.lanes,
-                          " lanes of ",
+      title_(absl::StrCat(config.objective.name, ", ", config.model.num_layers, " layers of ",
+                          config.model.model_dim, ", ", config.train.lanes, " lanes of ",
                           config.sampling.seq_len)),
       metrics_(std::move(metrics)),
       tensorboard_(std::move(tensorboard)),
@@ -47,8 +37,8 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const std::string& run_
       TensorboardWriter tensorboard,
       TensorboardWriter::Create(paths.tensorboard, start.incarnation, start.step + 1));
   ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
-  std::unique_ptr<Reporter> reporter(new Reporter(
-      run_dir, config, start, std::move(metrics), std::move(tensorboard), std::move(ledger)));
+  std::unique_ptr<Reporter> reporter(new Reporter(run_dir, config, start, std::move(metrics),
+                                                  std::move(tensorboard), std::move(ledger)));
   reporter->history_ = std::move(history);
   LedgerRecord record;
   record.event = "train";
@@ -74,21 +64,19 @@ absl::Status Reporter::Step(const StepMetrics& metrics) {
         tensorboard_.Write(metrics.step, {{absl::StrCat("train/loss_", loss.name), loss.nats}}));
   }
   if (metrics.next_sentence) {
-    ANYORDER_RETURN_IF_ERROR(
-        tensorboard_.Write(metrics.step,
-                           {{"train/nsp_loss", metrics.next_sentence->loss},
-                            {"train/nsp_accuracy", metrics.next_sentence->accuracy}}));
+    ANYORDER_RETURN_IF_ERROR(tensorboard_.Write(
+        metrics.step, {{"train/nsp_loss", metrics.next_sentence->loss},
+                       {"train/nsp_accuracy", metrics.next_sentence->accuracy}}));
   }
-  return tensorboard_.Write(metrics.step,
-                            {{"train/loss", metrics.loss},
-                             {"train/learning_rate", metrics.lr},
-                             {"train/grad_norm", metrics.grad_norm},
-                             {"speed/tokens_per_second", metrics.tokens_per_second},
-                             {"time/compute_ms", metrics.compute_ms},
-                             {"time/reduce_ms", metrics.reduce_ms},
-                             {"time/optimizer_ms", metrics.optimizer_ms},
-                             {"time/data_wait_ms", metrics.data_wait_ms},
-                             {"time/ckpt_stall_ms", metrics.ckpt_stall_ms}});
+  return tensorboard_.Write(metrics.step, {{"train/loss", metrics.loss},
+                                           {"train/learning_rate", metrics.lr},
+                                           {"train/grad_norm", metrics.grad_norm},
+                                           {"speed/tokens_per_second", metrics.tokens_per_second},
+                                           {"time/compute_ms", metrics.compute_ms},
+                                           {"time/reduce_ms", metrics.reduce_ms},
+                                           {"time/optimizer_ms", metrics.optimizer_ms},
+                                           {"time/data_wait_ms", metrics.data_wait_ms},
+                                           {"time/ckpt_stall_ms", metrics.ckpt_stall_ms}});
 }
 
 absl::Status Reporter::Incident(LedgerRecord record, const std::string& warning) {
@@ -129,8 +117,8 @@ absl::Status Reporter::RecordTrained(int64_t step) {
 }
 
 absl::Status Reporter::DrawLoss() {
-  return ckpt::WriteSmallFileAtomically(
-      ckpt::FileSystem::Posix(), paths_.loss_plot, LossPlot(history_, title_));
+  return ckpt::WriteSmallFileAtomically(ckpt::FileSystem::Posix(), paths_.loss_plot,
+                                        LossPlot(history_, title_));
 }
 
 absl::Status Reporter::Saves(const std::vector<ckpt::SaveEvent>& events, int64_t step) {
@@ -138,10 +126,8 @@ absl::Status Reporter::Saves(const std::vector<ckpt::SaveEvent>& events, int64_t
     if (event.state != "COMMITTED") continue;
     progress_.Finish();
     stop_budget_.AddCommit(event.seconds_to_commit);
-    Log(absl::StrFormat("step %d COMMITTED, %d KiB; a stop needs up to %.1f s",
-                        event.step,
-                        event.bytes >> 10,
-                        stop_budget_.Seconds()));
+    Log(absl::StrFormat("step %d COMMITTED, %d KiB; a stop needs up to %.1f s", event.step,
+                        event.bytes >> 10, stop_budget_.Seconds()));
     LedgerRecord record;
     record.event = "commit";
     record.incarnation = start_.incarnation;

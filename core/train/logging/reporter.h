@@ -46,12 +46,8 @@ class Reporter {
   absl::Status Stop(LedgerRecord record);
 
  private:
-  Reporter(const std::string& run_dir,
-           const RunConfig& config,
-           const Start& start,
-           MetricsLog metrics,
-           TensorboardWriter tensorboard,
-           Ledger ledger);
+  Reporter(const std::string& run_dir, const RunConfig& config, const Start& start,
+           MetricsLog metrics, TensorboardWriter tensorboard, Ledger ledger);
   absl::Status ReportHeldOut(int64_t step, const HeldOutMetrics& held_out);
   absl::Status RecordTrained(int64_t step);
   absl::Status DrawLoss();

@@ -26,7 +26,8 @@ void AppendRaw(std::string& out, T value) {
   out.append(bytes, sizeof(T));
 }
 
-// TFRecord rotates and offsets its checksums, so that a checksum of data holding checksums stays strong.
+// TFRecord rotates and offsets its checksums, so that a checksum of data holding checksums stays
+// strong.
 uint32_t MaskedCrc(absl::string_view data) {
   const uint32_t crc = ckpt::Crc32c(data.data(), static_cast<int64_t>(data.size()));
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
@@ -59,7 +60,8 @@ std::string EventHead(int64_t step) {
   return event;
 }
 
-// Event.summary = 5: Summary { repeated Value value = 1 }, Value { string tag = 1; float simple_value = 2 }
+// Event.summary = 5: Summary { repeated Value value = 1 }, Value { string tag = 1; float
+// simple_value = 2 }
 std::string SummaryEvent(int64_t step, const Scalars& scalars) {
   std::string summary;
   for (const auto& [tag, value] : scalars) {
@@ -110,13 +112,11 @@ absl::StatusOr<TensorboardWriter> TensorboardWriter::Create(const std::string& d
     return ErrnoStatus("mkdir", directory);
   char host[256] = "localhost";
   ::gethostname(host, sizeof host - 1);
-  // The name's order is the order in which TensorBoard reads; the rest keeps starts within one second apart.
-  const std::string path = absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d.%d",
-                                           directory,
-                                           absl::ToUnixSeconds(absl::Now()),
-                                           host,
-                                           ::getpid(),
-                                           incarnation);
+  // The name's order is the order in which TensorBoard reads; the rest keeps starts within one
+  // second apart.
+  const std::string path =
+      absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d.%d", directory,
+                      absl::ToUnixSeconds(absl::Now()), host, ::getpid(), incarnation);
   ANYORDER_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
   TensorboardWriter writer(std::move(file));
   ANYORDER_RETURN_IF_ERROR(writer.file_.Append(TfRecord(VersionEvent())));

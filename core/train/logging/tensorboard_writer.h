@@ -1,7 +1,8 @@
 // TensorBoard event files: TFRecord framing around a few fields of the Event message.
 //
-// The messages are encoded by hand (protobuf wire format; FORMAT.md lists the fields): four fields do not earn a
-// dependency. Source: TensorFlow's event.proto, summary.proto and lib/io/record_writer.
+// The messages are encoded by hand (protobuf wire format; FORMAT.md lists the fields): four fields
+// do not earn a dependency. Source: TensorFlow's event.proto, summary.proto and
+// lib/io/record_writer.
 
 #pragma once
 
@@ -25,10 +26,9 @@ std::string TfRecord(absl::string_view data);
 
 class TensorboardWriter {
  public:
-  // A new event file in `directory`, which is made if needed. `first_step` tells TensorBoard to forget what earlier
-  // files say about steps from there on: a resumed run does them again.
-  static absl::StatusOr<TensorboardWriter> Create(const std::string& directory,
-                                                  int64_t incarnation,
+  // A new event file in `directory`, which is made if needed. `first_step` tells TensorBoard to
+  // forget what earlier files say about steps from there on: a resumed run does them again.
+  static absl::StatusOr<TensorboardWriter> Create(const std::string& directory, int64_t incarnation,
                                                   int64_t first_step);
 
   absl::Status Write(int64_t step, const Scalars& scalars);

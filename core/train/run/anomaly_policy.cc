@@ -9,7 +9,8 @@
 namespace anyorder {
 namespace {
 
-// Below this part of the mean a deviation is noise of a value that hardly moves, and no measure for a jump.
+// Below this part of the mean a deviation is noise of a value that hardly moves, and no measure for
+// a jump.
 constexpr double kLeastDeviation = 0.01;
 
 void Follow(RunningSpread& spread, double value, double weight) {
@@ -38,11 +39,9 @@ absl::Status AnomalyConfig::Validate() const {
   const bool rolls_back =
       on_nonfinite == AnomalyAction::kRollback || on_spike == AnomalyAction::kRollback;
   faults.Require(!rolls_back || rollback_steps < max_skipped_in_a_row,
-                 absl::StrCat("anomaly.rollback_steps is ",
-                              rollback_steps,
+                 absl::StrCat("anomaly.rollback_steps is ", rollback_steps,
                               " but must be less than anomaly.max_skipped_in_a_row = ",
-                              max_skipped_in_a_row,
-                              ", or every rollback ends the run"));
+                              max_skipped_in_a_row, ", or every rollback ends the run"));
   return faults.empty() ? absl::OkStatus() : absl::InvalidArgumentError(faults.Joined());
 }
 
@@ -117,8 +116,7 @@ absl::Status AnomalyPolicy::CheckProgress(int64_t step) const {
   if (state_.skipped_in_a_row < config_.max_skipped_in_a_row) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat(
       state_.skipped_in_a_row,
-      " steps in a row were skipped (anomaly.max_skipped_in_a_row), the last is step ",
-      step,
+      " steps in a row were skipped (anomaly.max_skipped_in_a_row), the last is step ", step,
       "; the 'skipped' lines of ledger.jsonl say why; lower the learning rate or go on "
       "from an older checkpoint"));
 }

@@ -1,12 +1,15 @@
-// What a run does about a step that is not finite or whose loss or gradient jumps. Everything here is computed from sums over
-// all ranks, and so every rank decides alike, whichever of them the step went wrong on.
+// What a run does about a step that is not finite or whose loss or gradient jumps. Everything here
+// is computed from sums over all ranks, and so every rank decides alike, whichever of them the step
+// went wrong on.
 //
-// The gradient norm is known to the device first, and nobody waits for it: what the loss says is judged before the update, the norm's bound
-// goes along with it (dist/sharded_optimizer.h), and once the norm is known Judge says the same again, with the reason.
+// The gradient norm is known to the device first, and nobody waits for it: what the loss says is
+// judged before the update, the norm's bound goes along with it (dist/sharded_optimizer.h), and
+// once the norm is known Judge says the same again, with the reason.
 //
-// Detector: mean m and mean absolute deviation d of the loss and of the gradient norm, over the steps that were trained on
-// (plain means until `spike_window` of them, exponential ones from there). A step is a spike if either value is above
-// m + spike_factor * max(d, m / 100). Steps that were held back change neither, so that a spike cannot hide the next one.
+// Detector: mean m and mean absolute deviation d of the loss and of the gradient norm, over the
+// steps that were trained on (plain means until `spike_window` of them, exponential ones from
+// there). A step is a spike if either value is above m + spike_factor * max(d, m / 100). Steps that
+// were held back change neither, so that a spike cannot hide the next one.
 
 #pragma once
 
@@ -36,7 +39,8 @@ inline constexpr auto kEnumNames<AnomalyAction> =
                                                           {AnomalyAction::kStop, "stop"},
                                                           {AnomalyAction::kRollback, "rollback"}});
 
-// Section [anomaly]. No part of a run's identity: a run that stopped at a step may be told to skip it.
+// Section [anomaly]. No part of a run's identity: a run that stopped at a step may be told to skip
+// it.
 struct AnomalyConfig {
   AnomalyAction on_nonfinite = AnomalyAction::kSkip;  // never kIgnore
   AnomalyAction on_spike = AnomalyAction::kIgnore;
@@ -72,7 +76,8 @@ struct RunningSpread {
   double deviation = 0;
 };
 
-// All that the detector remembers; in every checkpoint, so that a resumed run decides as the uninterrupted one does.
+// All that the detector remembers; in every checkpoint, so that a resumed run decides as the
+// uninterrupted one does.
 struct AnomalyState {
   int64_t trained_steps = 0;  // that the means have seen
   RunningSpread loss;
@@ -95,12 +100,13 @@ class AnomalyPolicy {
   void HoldBack(std::vector<HeldBackSteps> steps) { held_back_ = std::move(steps); }
   const AnomalyState& state() const { return state_; }
 
-  // Whether step `step` (counted from 1) of this mean loss is not to be trained on, whatever its gradient norm.
+  // Whether step `step` (counted from 1) of this mean loss is not to be trained on, whatever its
+  // gradient norm.
   bool HoldsBack(int64_t step, double loss) const;
   // The largest unclipped gradient norm that is trained on. Infinity: any that is finite.
   double MostNorm() const;
-  // What is wrong with a step, once all of it is known. Changes nothing. ActionFor it is kIgnore exactly where HoldsBack says no
-  // and `grad_norm` is finite and not above MostNorm.
+  // What is wrong with a step, once all of it is known. Changes nothing. ActionFor it is kIgnore
+  // exactly where HoldsBack says no and `grad_norm` is finite and not above MostNorm.
   Anomaly Judge(int64_t step, double loss, double grad_norm) const;
   // What the configuration says about it. kRolledBack is skipped.
   AnomalyAction ActionFor(Anomaly anomaly) const;

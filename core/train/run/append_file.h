@@ -1,4 +1,5 @@
-// A text file that only grows, one write(2) a record, so that a crash leaves whole records and at most one torn tail.
+// A text file that only grows, one write(2) a record, so that a crash leaves whole records and at
+// most one torn tail.
 
 #pragma once
 

@@ -50,8 +50,7 @@ std::vector<std::string> AllKeys() {
   return keys;
 }
 
-std::string SuggestKey(absl::string_view section,
-                       absl::string_view key,
+std::string SuggestKey(absl::string_view section, absl::string_view key,
                        const std::vector<std::string>& keys) {
   for (const std::string& known : AllKeys()) {
     if (absl::EndsWith(known, absl::StrCat(".", key)))
@@ -102,20 +101,13 @@ class SectionReader {
         if (name != field) return;
         known = true;
         if (ReadNode(node, value)) return;
-        Add(node,
-            absl::StrCat(section,
-                         ".",
-                         name,
-                         " is ",
-                         Describe(node),
-                         " but must be ",
-                         field_text::ExpectedType<std::decay_t<decltype(value)>>()));
+        Add(node, absl::StrCat(section, ".", name, " is ", Describe(node), " but must be ",
+                               field_text::ExpectedType<std::decay_t<decltype(value)>>()));
       };
       Fields::VisitFields(fields, visit);
       if (!known) {
-        Add(node,
-            absl::StrCat(
-                "unknown key '", section, ".", name, "'", SuggestKey(section, name, keys)));
+        Add(node, absl::StrCat("unknown key '", section, ".", name, "'",
+                               SuggestKey(section, name, keys)));
       }
     }
   }
@@ -131,15 +123,14 @@ class SectionReader {
 
 }  // namespace
 
-absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text,
-                                         absl::string_view path,
+absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_view path,
                                          const RunConfig& base) {
   const toml::parse_result parsed = toml::parse(std::string_view(text.data(), text.size()));
   if (!parsed) {
     const toml::parse_error& error = parsed.error();
     const std::string_view what = error.description();
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ":", error.source().begin.line, ": ", absl::string_view(what.data(), what.size())));
+    return absl::InvalidArgumentError(absl::StrCat(path, ":", error.source().begin.line, ": ",
+                                                   absl::string_view(what.data(), what.size())));
   }
   RunConfig config = base;
   FaultList faults;
@@ -179,14 +170,9 @@ absl::Status ApplyOverride(absl::string_view assignment, RunConfig& config) {
   if (word.size() >= 2 && word.front() == '"' && word.back() == '"')
     word = word.substr(1, word.size() - 2);
 
-  absl::Status status = absl::InvalidArgumentError(absl::StrCat("--set ",
-                                                                assignment,
-                                                                ": unknown key '",
-                                                                section,
-                                                                ".",
-                                                                key,
-                                                                "'",
-                                                                SuggestKey(section, key, {})));
+  absl::Status status =
+      absl::InvalidArgumentError(absl::StrCat("--set ", assignment, ": unknown key '", section, ".",
+                                              key, "'", SuggestKey(section, key, {})));
   auto visit_section = [&](const char* name, auto& fields) {
     if (section != name) return;
     auto visit = [&](const char* field, auto& value, auto&&...) {
@@ -194,8 +180,8 @@ absl::Status ApplyOverride(absl::string_view assignment, RunConfig& config) {
       using Value = std::decay_t<decltype(value)>;
       status = field_text::ParseWord(word, value)
                    ? absl::OkStatus()
-                   : absl::InvalidArgumentError(absl::StrCat(
-                         "--set ", assignment, ": must be ", field_text::ExpectedType<Value>()));
+                   : absl::InvalidArgumentError(absl::StrCat("--set ", assignment, ": must be ",
+                                                             field_text::ExpectedType<Value>()));
     };
     std::decay_t<decltype(fields)>::VisitFields(fields, visit);
   };

@@ -1,7 +1,8 @@
 // Reads a run's configuration: one TOML file, then `section.key=value` overrides.
 //
-// Strict: an unknown section or key, a wrong type, an enumerator that does not exist and a key given twice are
-// InvalidArgument with file, line, key and the nearest known name. Keys that are absent keep their documented defaults.
+// Strict: an unknown section or key, a wrong type, an enumerator that does not exist and a key
+// given twice are InvalidArgument with file, line, key and the nearest known name. Keys that are
+// absent keep their documented defaults.
 
 #pragma once
 
@@ -16,10 +17,9 @@
 
 namespace anyorder {
 
-// `path` names the text in messages; keys that the text lacks keep their values of `base`. All faults of the text come in one
-// status; values are not validated yet.
-absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text,
-                                         absl::string_view path,
+// `path` names the text in messages; keys that the text lacks keep their values of `base`. All
+// faults of the text come in one status; values are not validated yet.
+absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_view path,
                                          const RunConfig& base = {});
 
 // "section.key=value"; strings and enumerators need no quotes.

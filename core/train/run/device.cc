@@ -21,8 +21,7 @@ int LocalRank(const std::vector<std::string>& hosts, int rank) {
   return static_cast<int>(std::count(hosts.begin(), hosts.begin() + rank, hosts[rank]));
 }
 
-kernels::BackendOptions RankBackendOptions(const RunConfig& config,
-                                           const std::string& run_dir,
+kernels::BackendOptions RankBackendOptions(const RunConfig& config, const std::string& run_dir,
                                            dist::Communicator& communicator) {
   const std::vector<std::string> hosts = communicator.AllGatherStrings(communicator.host());
   const auto here = static_cast<int>(std::count(hosts.begin(), hosts.end(), communicator.host()));
@@ -46,20 +45,14 @@ absl::Status CheckSameDevices(const kernels::Backend& backend, dist::Communicato
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     return absl::FailedPreconditionError(absl::StrCat(
-        "rank ",
-        rank,
-        " computes on ",
-        all[rank],
-        ", rank 0 on ",
-        all[0],
+        "rank ", rank, " computes on ", all[rank], ", rank 0 on ", all[0],
         ": one job needs one kind of device; choose nodes alike, or set train.device = "
         "\"cpu\""));
   }
   return absl::OkStatus();
 }
 
-absl::Status WithWhatFits(const absl::Status& status,
-                          const TrainConfig& train,
+absl::Status WithWhatFits(const absl::Status& status, const TrainConfig& train,
                           const std::function<bool(int64_t lanes)>& fits) {
   if (!absl::IsResourceExhausted(status)) return status;
   // Halves, so that the number of microbatches stays a power of two.
@@ -68,25 +61,18 @@ absl::Status WithWhatFits(const absl::Status& status,
     lanes /= 2;
     if (!fits(lanes)) continue;
     return absl::ResourceExhaustedError(absl::StrCat(status.message(),
-                                                     "; train.microbatch_lanes = ",
-                                                     lanes,
-                                                     " fits, it is ",
-                                                     train.microbatch_lanes));
+                                                     "; train.microbatch_lanes = ", lanes,
+                                                     " fits, it is ", train.microbatch_lanes));
   }
   return absl::ResourceExhaustedError(
-      absl::StrCat(status.message(),
-                   "; not even train.microbatch_lanes = ",
-                   lanes,
+      absl::StrCat(status.message(), "; not even train.microbatch_lanes = ", lanes,
                    " fits: the model is too large for this device"));
 }
 
 std::string DeviceChange(const std::string& saved, const std::string& now) {
   const std::string before = saved.empty() ? "cpu" : saved;
   if (before == now) return "";
-  return absl::StrCat("the checkpoint was made on ",
-                      before,
-                      ", this start computes on ",
-                      now,
+  return absl::StrCat("the checkpoint was made on ", before, ", this start computes on ", now,
                       ": from here on the run's bits are not those of a run that stayed there");
 }
 

@@ -19,25 +19,26 @@ namespace anyorder {
 // How many of the ranks below `rank` are on its machine; `hosts` are those of all ranks.
 int LocalRank(const std::vector<std::string>& hosts, int rank);
 
-// What this rank asks its backend for. Collective: ranks of one machine share its cores and take its GPUs in turn.
-kernels::BackendOptions RankBackendOptions(const RunConfig& config,
-                                           const std::string& run_dir,
+// What this rank asks its backend for. Collective: ranks of one machine share its cores and take
+// its GPUs in turn.
+kernels::BackendOptions RankBackendOptions(const RunConfig& config, const std::string& run_dir,
                                            dist::Communicator& communicator);
 
 // "cpu", or a GPU's name and chip: runs on equal ones have equal bits.
 std::string DeviceName(const kernels::Backend& backend);
 
-// Collective. FailedPrecondition, on all ranks, naming the first rank whose device is another than rank 0's: the ranks would wait for the
-// slowest, and their copies of the weights could drift apart.
+// Collective. FailedPrecondition, on all ranks, naming the first rank whose device is another than
+// rank 0's: the ranks would wait for the slowest, and their copies of the weights could drift
+// apart.
 absl::Status CheckSameDevices(const kernels::Backend& backend, dist::Communicator& communicator);
 
-// Adds to ResourceExhausted of a device which train.microbatch_lanes would fit: the largest that `fits` says yes to.
-absl::Status WithWhatFits(const absl::Status& status,
-                          const TrainConfig& train,
+// Adds to ResourceExhausted of a device which train.microbatch_lanes would fit: the largest that
+// `fits` says yes to.
+absl::Status WithWhatFits(const absl::Status& status, const TrainConfig& train,
                           const std::function<bool(int64_t lanes)>& fits);
 
-// One line for the log if a checkpoint was made on another device, else "". `saved` is "" in checkpoints of earlier versions, which
-// knew the CPU only.
+// One line for the log if a checkpoint was made on another device, else "". `saved` is "" in
+// checkpoints of earlier versions, which knew the CPU only.
 std::string DeviceChange(const std::string& saved, const std::string& now);
 
 }  // namespace anyorder

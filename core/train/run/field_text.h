@@ -1,4 +1,5 @@
-// Configuration fields as text, by type: the TOML spelling of a value, and a value from what a user typed.
+// Configuration fields as text, by type: the TOML spelling of a value, and a value from what a user
+// typed.
 
 #pragma once
 

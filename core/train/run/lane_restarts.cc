@@ -8,9 +8,8 @@ namespace anyorder {
 
 void LaneRestarts::Add(int64_t lane, int64_t step) {
   const auto at = std::lower_bound(
-      restarts_.begin(), restarts_.end(), lane, [](const LaneRestart& restart, int64_t wanted) {
-        return restart.lane < wanted;
-      });
+      restarts_.begin(), restarts_.end(), lane,
+      [](const LaneRestart& restart, int64_t wanted) { return restart.lane < wanted; });
   if (at != restarts_.end() && at->lane == lane) {
     at->step = step;
   } else {

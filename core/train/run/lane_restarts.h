@@ -1,5 +1,6 @@
-// Lanes whose recurrence memory begins later than the run: their states were not finite once, so that they were emptied and
-// filled again as at the start of the run. A batch takes its memory as `step * advance` states old; this hides the rest.
+// Lanes whose recurrence memory begins later than the run: their states were not finite once, so
+// that they were emptied and filled again as at the start of the run. A batch takes its memory as
+// `step * advance` states old; this hides the rest.
 
 #pragma once
 
@@ -21,10 +22,12 @@ class LaneRestarts {
  public:
   // Lane `lane` begins anew with step `step`.
   void Add(int64_t lane, int64_t step);
-  // Drops lanes whose memory is full again before step `step`, `advance` states a step filling `memory_rows`.
+  // Drops lanes whose memory is full again before step `step`, `advance` states a step filling
+  // `memory_rows`.
   void DropFull(int64_t step, int64_t advance, int64_t memory_rows);
 
-  // Hides memory slots that hold no state, where the model hides them (ModelConfig::initial_memory).
+  // Hides memory slots that hold no state, where the model hides them
+  // (ModelConfig::initial_memory).
   void Apply(InitialMemory initial, Batch& batch) const;
 
   const std::vector<LaneRestart>& all() const { return restarts_; }

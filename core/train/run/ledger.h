@@ -1,7 +1,9 @@
-// run-dir/ledger.jsonl: what happened to a run, appended and synced record by record, never rewritten (FORMAT.md).
+// run-dir/ledger.jsonl: what happened to a run, appended and synced record by record, never
+// rewritten (FORMAT.md).
 //
-// From it follow the run's name, the number of starts, whether a checkpoint ever existed, and which steps each start
-// trained: a step that two starts list was lost in a crash and done again with the same samples.
+// From it follow the run's name, the number of starts, whether a checkpoint ever existed, and which
+// steps each start trained: a step that two starts list was lost in a crash and done again with the
+// same samples.
 
 #pragma once
 
@@ -51,7 +53,8 @@ class Ledger {
   AppendFile file_;
 };
 
-// Empty if there is no such file. A torn last line is left out; DataLoss naming the line for any other damage.
+// Empty if there is no such file. A torn last line is left out; DataLoss naming the line for any
+// other damage.
 absl::StatusOr<std::vector<LedgerRecord>> ReadLedger(const std::string& path);
 
 // What the records say about the run as a whole.

@@ -193,9 +193,8 @@ absl::Status MetricsStream::Read(absl::FunctionRef<void()> start_over,
   std::vector<char> block(kStreamBlockBytes);
   std::string pending;  // what follows the last newline
   ssize_t got = 0;
-  while ((got = ::pread(
-              fd, block.data(), block.size(), offset_ + static_cast<int64_t>(pending.size()))) >
-         0) {
+  while ((got = ::pread(fd, block.data(), block.size(),
+                        offset_ + static_cast<int64_t>(pending.size()))) > 0) {
     pending.append(block.data(), static_cast<size_t>(got));
     size_t begin = 0;
     for (size_t end = pending.find('\n'); end != std::string::npos;
@@ -211,8 +210,7 @@ absl::Status MetricsStream::Read(absl::FunctionRef<void()> start_over,
   return got < 0 ? ErrnoStatus("read", path_) : absl::OkStatus();
 }
 
-absl::Status SetAsideLaterSteps(const std::string& path,
-                                const std::string& redone_path,
+absl::Status SetAsideLaterSteps(const std::string& path, const std::string& redone_path,
                                 int64_t step) {
   ANYORDER_ASSIGN_OR_RETURN(const MetricsFile file, ReadFile(path));
   std::string kept;

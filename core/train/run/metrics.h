@@ -1,4 +1,5 @@
-// run-dir/metrics.jsonl: one JSON object per finished step (FORMAT.md), for people, scripts and `anyorder status`.
+// run-dir/metrics.jsonl: one JSON object per finished step (FORMAT.md), for people, scripts and
+// `anyorder status`.
 
 #pragma once
 
@@ -33,7 +34,8 @@ struct HeldOutMetrics {
   double loss_a = std::numeric_limits<double>::quiet_NaN();
   double loss_b = std::numeric_limits<double>::quiet_NaN();
   std::vector<NamedLoss> losses;
-  // Share of labelled examples whose likeliest class or choice is the label; NaN without a task head.
+  // Share of labelled examples whose likeliest class or choice is the label; NaN without a task
+  // head.
   double task_accuracy = std::numeric_limits<double>::quiet_NaN();
   int64_t targets = 0;
   double ms = 0;  // wall time of the evaluation on rank 0
@@ -56,8 +58,8 @@ struct StepMetrics {
   bool skipped = false;  // something was not finite: weights and memory are as before
   std::string samples;   // data::StepDigest of what all lanes read
   double tokens_per_second = 0;
-  // Rank 0's wall time of the step and its parts, in ms. On a device a step ends when its norm is known: what is left of the update by
-  // then is in the next step's time.
+  // Rank 0's wall time of the step and its parts, in ms. On a device a step ends when its norm is
+  // known: what is left of the update by then is in the next step's time.
   double step_ms = 0;
   double data_wait_ms = 0;
   double compute_ms = 0;    // forward and backward of this rank's microbatches
@@ -83,7 +85,8 @@ class MetricsLog {
   AppendFile file_;
 };
 
-// All whole lines, in file order. Empty if there is no such file; lines that do not parse are left out.
+// All whole lines, in file order. Empty if there is no such file; lines that do not parse are left
+// out.
 absl::StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path);
 
 // metrics.jsonl as a stream: it may be larger than memory, and it may grow while it is watched.
@@ -91,9 +94,9 @@ class MetricsStream {
  public:
   explicit MetricsStream(std::string path) : path_(std::move(path)) {}
 
-  // Gives the whole lines that were appended since the last call to `take`, in file order; those that do not parse are left
-  // out. `start_over` is called first if the file is no longer the one that was read (a restart rewrites it): all its lines
-  // come again.
+  // Gives the whole lines that were appended since the last call to `take`, in file order; those
+  // that do not parse are left out. `start_over` is called first if the file is no longer the one
+  // that was read (a restart rewrites it): all its lines come again.
   absl::Status Read(absl::FunctionRef<void()> start_over,
                     absl::FunctionRef<void(StepMetrics)> take);
 
@@ -103,10 +106,9 @@ class MetricsStream {
   int64_t offset_ = 0;  // of the first line that was not taken
 };
 
-// Before a run goes on from `step`: moves the lines of later steps, whose work was lost, from `path` to the end of
-// `redone_path`, so that `path` keeps one line a step.
-absl::Status SetAsideLaterSteps(const std::string& path,
-                                const std::string& redone_path,
+// Before a run goes on from `step`: moves the lines of later steps, whose work was lost, from
+// `path` to the end of `redone_path`, so that `path` keeps one line a step.
+absl::Status SetAsideLaterSteps(const std::string& path, const std::string& redone_path,
                                 int64_t step);
 
 }  // namespace anyorder

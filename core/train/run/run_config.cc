@@ -16,7 +16,8 @@
 namespace anyorder {
 namespace {
 
-// Keys that may change between starts of one run. The dataset is compared by its digest, not by where it lies.
+// Keys that may change between starts of one run. The dataset is compared by its digest, not by
+// where it lies.
 bool DecidesResult(absl::string_view section, absl::string_view key) {
   for (const char* free : {"anomaly", "checkpoint", "cpu", "data", "eval"}) {
     if (section == free) return false;
@@ -24,7 +25,8 @@ bool DecidesResult(absl::string_view section, absl::string_view key) {
   if (section == "dist") return key == "reduction";
   // Devices and algorithms differ in rounding only, and a log line says when they change.
   if (key == "device" || key == "gemm_table") return false;
-  // Which weights a run began with stands in its ledger, by their digest; where they lie may change.
+  // Which weights a run began with stands in its ledger, by their digest; where they lie may
+  // change.
   return key != "log_every" && key != "prefetch_steps" && key != "init_from";
 }
 
@@ -34,17 +36,10 @@ bool DecidesFunction(absl::string_view section, absl::string_view key) {
   if (section == "objective")
     return key == "next_sentence" || key == "task" || key == "num_classes";
   if (section != "model") return false;
-  for (const char* free : {"mem_len",
-                           "initial_memory",
-                           "dropout",
-                           "attention_dropout",
-                           "initializer",
-                           "init_range",
-                           "layer_norm_gain_range",
-                           "readout_dropout",
+  for (const char* free : {"mem_len", "initial_memory", "dropout", "attention_dropout",
+                           "initializer", "init_range", "layer_norm_gain_range", "readout_dropout",
                            "attention_windows",  // staged pretraining widens them
-                           "same_length",
-                           "dtype"}) {
+                           "same_length", "dtype"}) {
     if (key == free) return false;
   }
   return true;
@@ -76,10 +71,8 @@ void CheckTrain(const TrainConfig& train, FaultList& faults) {
   if (train.lanes < 1 || train.microbatch_lanes < 1) return;
   const bool whole = train.lanes % train.microbatch_lanes == 0;
   faults.Require(whole && std::has_single_bit(static_cast<uint64_t>(train.num_microbatches())),
-                 absl::StrCat("train.lanes is ",
-                              train.lanes,
-                              " but must be train.microbatch_lanes = ",
-                              train.microbatch_lanes,
+                 absl::StrCat("train.lanes is ", train.lanes,
+                              " but must be train.microbatch_lanes = ", train.microbatch_lanes,
                               " times a power of two"));
 }
 
@@ -92,13 +85,11 @@ void CheckEval(const RunConfig& config, FaultList& faults) {
     faults.Require(value >= 0, absl::StrCat("eval.", key, " is ", value, " but must be 0 or more"));
   }
   faults.Require(eval.every == 0 || !eval.shards.empty(),
-                 absl::StrCat("eval.every is ",
-                              eval.every,
+                 absl::StrCat("eval.every is ", eval.every,
                               " but eval.shards is missing: the directory of held-out text that "
                               "`anyorder prep --vocab` wrote"));
   faults.Require(!config.sampling.bidirectional || eval.lanes % 2 == 0,
-                 absl::StrCat("eval.lanes is ",
-                              eval.lanes,
+                 absl::StrCat("eval.lanes is ", eval.lanes,
                               " but must be even: half of the lanes read backwards "
                               "(sampling.bidirectional)"));
 }
@@ -110,8 +101,7 @@ void CheckRest(const RunConfig& config, FaultList& faults) {
   };
   at_least("dist.bucket_mib", config.dist.bucket_mib, 1);
   faults.Require(config.dist.bucket_mib <= 4096,
-                 absl::StrCat("dist.bucket_mib is ",
-                              config.dist.bucket_mib,
+                 absl::StrCat("dist.bucket_mib is ", config.dist.bucket_mib,
                               " but must be at most 4096: the whole gradient is one bucket then"));
   at_least("dist.hang_report_seconds", config.dist.hang_report_seconds, 1);
   at_least("dist.hang_exit_seconds", config.dist.hang_exit_seconds, 1);
@@ -123,8 +113,7 @@ void CheckRest(const RunConfig& config, FaultList& faults) {
   at_least("checkpoint.commit_seconds", config.checkpoint.commit_seconds, 1);
   at_least("cpu.threads", config.cpu.threads, 0);
   faults.Require(config.sampling.bidirectional ? config.train.lanes % 2 == 0 : true,
-                 absl::StrCat("train.lanes is ",
-                              config.train.lanes,
+                 absl::StrCat("train.lanes is ", config.train.lanes,
                               " but must be even: half of the lanes read backwards "
                               "(sampling.bidirectional)"));
   faults.Require(config.model.dtype != ComputeType::kFloat64,
@@ -158,12 +147,9 @@ absl::Status RunConfig::Validate() const {
 absl::Status RunConfig::ValidateWorldSize(int64_t ranks) const {
   if (ranks >= 1 && ranks <= train.num_microbatches()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(ranks,
-                   " ranks for ",
-                   train.num_microbatches(),
+      absl::StrCat(ranks, " ranks for ", train.num_microbatches(),
                    " microbatches a step (train.lanes / train.microbatch_lanes); use 1 to ",
-                   train.num_microbatches(),
-                   " ranks or smaller microbatches"));
+                   train.num_microbatches(), " ranks or smaller microbatches"));
 }
 
 std::string RunConfig::ToText() const {
@@ -210,14 +196,10 @@ absl::Status CheckSameFunction(const RunConfig& weights, const RunConfig& now) {
   for (size_t i = 0; i < given.size(); ++i) {
     if (given[i] == wanted[i]) continue;
     const bool is_head = weights.objective.next_sentence != now.objective.next_sentence;
-    return absl::InvalidArgumentError(
-        absl::StrCat("the weights are of a model with ",
-                     given[i],
-                     " and mean nothing with ",
-                     wanted[i],
-                     "; leave that key out",
-                     is_head ? ", or import them again with --set " : "",
-                     is_head ? absl::StrReplaceAll(wanted[i], {{" = ", "="}}) : ""));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the weights are of a model with ", given[i], " and mean nothing with ", wanted[i],
+        "; leave that key out", is_head ? ", or import them again with --set " : "",
+        is_head ? absl::StrReplaceAll(wanted[i], {{" = ", "="}}) : ""));
   }
   return absl::OkStatus();
 }
@@ -228,10 +210,7 @@ absl::Status CheckSameRun(const RunConfig& started, const RunConfig& now) {
   for (size_t i = 0; i < before.size(); ++i) {
     if (before[i] == after[i]) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("the run was started with ",
-                     before[i],
-                     " and cannot go on with ",
-                     after[i],
+        absl::StrCat("the run was started with ", before[i], " and cannot go on with ", after[i],
                      "; use the same value, or another run directory for another run"));
   }
   return absl::OkStatus();

@@ -1,7 +1,9 @@
-// One run's complete configuration: the sections that live beside the code they configure, and the trainer's own.
+// One run's complete configuration: the sections that live beside the code they configure, and the
+// trainer's own.
 //
-// A run is a pure function of (configuration, dataset, seed). Keys that cannot change its result (log and checkpoint
-// intervals, threads, where the dataset lies) may change between starts of a run; the others may not.
+// A run is a pure function of (configuration, dataset, seed). Keys that cannot change its result
+// (log and checkpoint intervals, threads, where the dataset lies) may change between starts of a
+// run; the others may not.
 
 #pragma once
 
@@ -30,8 +32,9 @@ struct ObjectiveConfig {
   std::string name = "permutation_lm";
   bool next_sentence =
       false;  // also learn whether B follows A, with a head on CLS; not for causal_lm
-  // gpt_classifier (TaskConfig): what data.shards has examples of, how many classes or at most how many choices, how much the
-  // language model of their text counts, and the dropout of the states that the head reads.
+  // gpt_classifier (TaskConfig): what data.shards has examples of, how many classes or at most how
+  // many choices, how much the language model of their text counts, and the dropout of the states
+  // that the head reads.
   ExampleTask task = ExampleTask::kClassification;
   int64_t num_classes = 0;
   double lm_weight = 0.5;
@@ -48,7 +51,8 @@ struct ObjectiveConfig {
   }
 };
 
-// Section [train]. A step is `lanes` rows in lanes / microbatch_lanes microbatches, on any number of ranks.
+// Section [train]. A step is `lanes` rows in lanes / microbatch_lanes microbatches, on any number
+// of ranks.
 struct TrainConfig {
   int64_t steps = 1000;
   int64_t seed = 1;
@@ -56,11 +60,13 @@ struct TrainConfig {
   int64_t microbatch_lanes = 2;  // rows computed at once; bounds activation memory
   int64_t prefetch_steps = 2;    // steps of data prepared ahead
   int64_t log_every = 10;        // steps between log lines, where progress is not a terminal line
-  // Weights to begin with, by their names: a run directory (its newest checkpoint) or a checkpoint; "": drawn (warm_start.h).
+  // Weights to begin with, by their names: a run directory (its newest checkpoint) or a checkpoint;
+  // "": drawn (warm_start.h).
   std::string init_from;
   // What computes. A run may change it between its starts, whose bits then differ: the log says so.
   kernels::DeviceChoice device = kernels::DeviceChoice::kAuto;
-  // On a GPU: file that pins the algorithms of matrix products (kernels/cuda/FORMAT.md); "": gemm_table.txt in the run directory.
+  // On a GPU: file that pins the algorithms of matrix products (kernels/cuda/FORMAT.md); "":
+  // gemm_table.txt in the run directory.
   std::string gemm_table;
 
   template <typename Self, typename Visitor>
@@ -173,12 +179,12 @@ struct RunConfig {
     visit("cpu", self.cpu);
   }
 
-  // What one section means for another: the model has the parts that the objective asks for. Whoever changes [objective]
-  // calls it.
+  // What one section means for another: the model has the parts that the objective asks for.
+  // Whoever changes [objective] calls it.
   void Resolve() {
     model.next_sentence_head = objective.next_sentence;
-    model.task = {
-        objective.task, objective.num_classes, objective.lm_weight, objective.classifier_dropout};
+    model.task = {objective.task, objective.num_classes, objective.lm_weight,
+                  objective.classifier_dropout};
   }
   // InvalidArgument listing every fault of every section. REQUIRES Resolve().
   absl::Status Validate() const;
@@ -189,16 +195,17 @@ struct RunConfig {
   std::string ToText() const;
   // "section.key = value" of each key that decides the result of the run.
   std::vector<std::string> IdentityLines() const;
-  // XXH3-128 over those IdentityLines that are not at their defaults: equal digests (and datasets) mean equal training. A key
-  // that a later version adds, with the old behaviour as its default, leaves the digests of older runs as they are.
+  // XXH3-128 over those IdentityLines that are not at their defaults: equal digests (and datasets)
+  // mean equal training. A key that a later version adds, with the old behaviour as its default,
+  // leaves the digests of older runs as they are.
   std::string IdentityDigest() const;
 };
 
 // InvalidArgument naming the first key on which the identities differ.
 absl::Status CheckSameRun(const RunConfig& started, const RunConfig& now);
 
-// "model.key = value" of each key that decides which function given weights are: the form of the network, not how it is
-// initialised, regularised or computed, nor how much memory it gets.
+// "model.key = value" of each key that decides which function given weights are: the form of the
+// network, not how it is initialised, regularised or computed, nor how much memory it gets.
 std::vector<std::string> FunctionLines(const RunConfig& config);
 // InvalidArgument naming the first of them on which two configurations differ.
 absl::Status CheckSameFunction(const RunConfig& weights, const RunConfig& now);

@@ -26,8 +26,7 @@ absl::Status CheckIsRun(absl::string_view directory) {
   if (std::filesystem::is_regular_file(RunDirectory(directory).config, error))
     return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "'",
-      directory,
+      "'", directory,
       "' is not a run directory: it has no config.toml; 'anyorder launch --config FILE "
       "--run-dir DIR' starts a run"));
 }

@@ -26,7 +26,8 @@ struct RunDirectory {
   std::string service_log;  // ckptd.log
 };
 
-// InvalidArgument unless `directory` is named and holds a run: what was looked for and how a run is started.
+// InvalidArgument unless `directory` is named and holds a run: what was looked for and how a run is
+// started.
 absl::Status CheckIsRun(absl::string_view directory);
 
 }  // namespace anyorder

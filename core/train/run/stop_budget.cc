@@ -12,8 +12,8 @@ constexpr double kMargin = 1.5;
 // The smallest value that 99 of 100 do not exceed.
 double Percentile99(std::vector<double> values) {
   const auto index = static_cast<size_t>(std::ceil(0.99 * static_cast<double>(values.size()))) - 1;
-  std::nth_element(
-      values.begin(), values.begin() + static_cast<std::ptrdiff_t>(index), values.end());
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(index),
+                   values.end());
   return values[index];
 }
 

@@ -1,4 +1,5 @@
-// How long a run needs from a stop signal to its end: what a scheduler must leave it (`sbatch --signal`, a grace period).
+// How long a run needs from a stop signal to its end: what a scheduler must leave it (`sbatch
+// --signal`, a grace period).
 
 #pragma once
 
@@ -10,7 +11,8 @@ class StopBudget {
  public:
   // Wall time of a finished step, its stall for a save included.
   void AddStep(double ms) { step_seconds_.push_back(ms / 1000); }
-  // From the first rank's copy to COMMITTED: copy, write, vote and commit, and saves before it in the queue.
+  // From the first rank's copy to COMMITTED: copy, write, vote and commit, and saves before it in
+  // the queue.
   void AddCommit(double seconds) { commit_seconds_.push_back(seconds); }
 
   // 1.5 x the 99th percentile of (step + commit), plus kEndSeconds. 0 before the first commit.

@@ -37,8 +37,9 @@ void Listen() {
 
 }  // namespace
 
-// No handler: one may run on any thread, on that thread's stack, and oneDNN's generated matrix products keep their stack pointer
-// elsewhere while they compute. A handler's frame there overwrites the heap (oneDNN 2.6.3: seen as crashes in half of all stops).
+// No handler: one may run on any thread, on that thread's stack, and oneDNN's generated matrix
+// products keep their stack pointer elsewhere while they compute. A handler's frame there
+// overwrites the heap (oneDNN 2.6.3: seen as crashes in half of all stops).
 void InstallStopSignals() {
   const sigset_t signals = StopSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);

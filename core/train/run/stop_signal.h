@@ -1,17 +1,18 @@
-// Soft stop: SIGTERM, SIGINT and SIGUSR1 ask for a checkpoint and an orderly end. The step loop carries the wish to all
-// ranks in its reduction, so that they stop after the same step.
+// Soft stop: SIGTERM, SIGINT and SIGUSR1 ask for a checkpoint and an orderly end. The step loop
+// carries the wish to all ranks in its reduction, so that they stop after the same step.
 
 #pragma once
 
 namespace anyorder {
 
-// From now on those signals and SIGUSR2 only set flags, which are cleared. A thread waits for them; they are blocked in the calling
-// thread and those it starts later, so that they interrupt no computation: call this before any other thread is started.
+// From now on those signals and SIGUSR2 only set flags, which are cleared. A thread waits for them;
+// they are blocked in the calling thread and those it starts later, so that they interrupt no
+// computation: call this before any other thread is started.
 void InstallStopSignals();
 // The signal that came first, or 0.
 int StopSignal();
-// Whether to leave once the checkpoint is staged, without waiting for its commit: SIGUSR2 says so, or SIGTERM or SIGINT after another
-// stop signal. SIGUSR1 may come again and changes nothing.
+// Whether to leave once the checkpoint is staged, without waiting for its commit: SIGUSR2 says so,
+// or SIGTERM or SIGINT after another stop signal. SIGUSR1 may come again and changes nothing.
 bool StopIsUrgent();
 
 }  // namespace anyorder

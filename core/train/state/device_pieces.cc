@@ -10,9 +10,7 @@ namespace {
 
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
 
-absl::Status ForEachPiece(TensorView target,
-                          kernels::Backend& backend,
-                          bool keeps,
+absl::Status ForEachPiece(TensorView target, kernels::Backend& backend, bool keeps,
                           const FillPiece& fill) {
   const int64_t elements = target.is_null() ? 0 : target.num_elements();
   if (elements == 0) return absl::OkStatus();

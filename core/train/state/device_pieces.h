@@ -1,4 +1,5 @@
-// Large tensors of a device, made or read by the host in pieces of bounded size; where memory is the host's, whole and in place.
+// Large tensors of a device, made or read by the host in pieces of bounded size; where memory is
+// the host's, whole and in place.
 
 #pragma once
 

@@ -24,10 +24,7 @@ absl::Status NothingToResume(const std::string& run_dir) {
 
 absl::Status CheckpointsLost(const std::string& run_dir, int64_t step) {
   return absl::DataLossError(absl::StrCat(
-      "the ledger of '",
-      run_dir,
-      "' says that step ",
-      step,
+      "the ledger of '", run_dir, "' says that step ", step,
       " was committed, but no checkpoint is there; restore it, or use another run directory"));
 }
 
@@ -92,8 +89,7 @@ absl::Status CheckResume(const std::string& run_dir, ResumeMode mode) {
   ANYORDER_ASSIGN_OR_RETURN(const int64_t committed, CommittedStep(run_dir));
   if (mode == ResumeMode::kNever && (!found.empty() || committed >= 0)) {
     return absl::AlreadyExistsError(
-        absl::StrCat("'",
-                     run_dir,
+        absl::StrCat("'", run_dir,
                      "' already has checkpoints and --resume never would mix two runs; "
                      "use --resume auto or another run directory"));
   }
@@ -158,39 +154,25 @@ absl::StatusOr<TrainMetadata> ParseMetadata(const std::string& text) {
   return metadata;
 }
 
-absl::Status CheckMetadata(const TrainMetadata& saved,
-                           const RunConfig& config,
+absl::Status CheckMetadata(const TrainMetadata& saved, const RunConfig& config,
                            const data::DatasetIndex& dataset) {
   if (saved.is_imported() && saved.tokenizer_digest != dataset.tokenizer_digest) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the imported weights need tokenizer ",
-                     saved.tokenizer_digest,
-                     " but ",
-                     config.data.shards,
-                     " was made with ",
-                     dataset.tokenizer_digest,
+        absl::StrCat("the imported weights need tokenizer ", saved.tokenizer_digest, " but ",
+                     config.data.shards, " was made with ", dataset.tokenizer_digest,
                      "; make the dataset with the run's own: anyorder prep --vocab "
                      "RUN-DIR/spiece.model"));
   }
   if (saved.tokenizer_digest != dataset.tokenizer_digest) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the checkpoint was trained with tokenizer ",
-                     saved.tokenizer_digest,
-                     " but ",
-                     config.data.shards,
-                     " was made with ",
-                     dataset.tokenizer_digest,
+        absl::StrCat("the checkpoint was trained with tokenizer ", saved.tokenizer_digest, " but ",
+                     config.data.shards, " was made with ", dataset.tokenizer_digest,
                      "; point data.shards at the run's own dataset"));
   }
   if (!saved.is_imported() && saved.dataset_digest != dataset.dataset_digest) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the checkpoint was trained on dataset ",
-                     saved.dataset_digest,
-                     " but ",
-                     config.data.shards,
-                     " is ",
-                     dataset.dataset_digest,
-                     "; point data.shards at the run's own dataset"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the checkpoint was trained on dataset ", saved.dataset_digest, " but ", config.data.shards,
+        " is ", dataset.dataset_digest, "; point data.shards at the run's own dataset"));
   }
   return CheckMetadataConfig(saved, config);
 }

@@ -29,8 +29,9 @@ absl::StatusOr<ResumeMode> ParseResumeMode(absl::string_view text);
 //   DataLoss: the ledger knows of commits and no checkpoint is there.
 absl::Status CheckResume(const std::string& run_dir, ResumeMode mode);
 
-// The directory to load, "" for step 0. Reads the checkpoint whole to verify it; damaged ones on the way are set aside
-// (ckpt::FindNewestGood). Errors: those of CheckResume; DataLoss if none is good. One rank calls it and tells the others.
+// The directory to load, "" for step 0. Reads the checkpoint whole to verify it; damaged ones on
+// the way are set aside (ckpt::FindNewestGood). Errors: those of CheckResume; DataLoss if none is
+// good. One rank calls it and tells the others.
 absl::StatusOr<std::string> ChooseCheckpoint(const std::string& run_dir, ResumeMode mode);
 
 // What a checkpoint records beside its tensors (FORMAT.md, "Checkpoint metadata").
@@ -46,17 +47,18 @@ struct TrainMetadata {
   std::string tokenizer_digest;
   std::string config_text;
 
-  // Weights that were imported have met no dataset and no training settings yet: both digests are empty.
+  // Weights that were imported have met no dataset and no training settings yet: both digests are
+  // empty.
   bool is_imported() const { return dataset_digest.empty() && config_digest.empty(); }
 };
 // JSON, with the parameter table of `layout`.
 std::string SerializeMetadata(const TrainMetadata& metadata, const ParameterLayout& layout);
 absl::StatusOr<TrainMetadata> ParseMetadata(const std::string& json);
 
-// FailedPrecondition naming what differs: another configuration, dataset or tokenizer. Imported weights take any dataset of
-// their tokenizer, and any settings that leave the model's function as it is.
-absl::Status CheckMetadata(const TrainMetadata& saved,
-                           const RunConfig& config,
+// FailedPrecondition naming what differs: another configuration, dataset or tokenizer. Imported
+// weights take any dataset of their tokenizer, and any settings that leave the model's function as
+// it is.
+absl::Status CheckMetadata(const TrainMetadata& saved, const RunConfig& config,
                            const data::DatasetIndex& dataset);
 // The part about the configuration.
 absl::Status CheckMetadataConfig(const TrainMetadata& saved, const RunConfig& config);

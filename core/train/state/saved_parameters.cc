@@ -22,7 +22,8 @@ absl::Status Unreadable(const ckpt::Checkpoint& checkpoint) {
                    "another checkpoint"));
 }
 
-// A shape of 1 to 3 dimensions whose elements `room` holds; nothing for anything else. REQUIRES: room >= 0.
+// A shape of 1 to 3 dimensions whose elements `room` holds; nothing for anything else. REQUIRES:
+// room >= 0.
 std::optional<Shape> ParseShape(const Json& written, int64_t room) {
   if (!written.is_array() || written.empty() || written.size() > 3) return std::nullopt;
   std::array<int64_t, 3> dims = {1, 1, 1};

@@ -17,9 +17,7 @@ constexpr int64_t kPieceElements = 4 << 20;
 absl::Status CheckSize(const ckpt::Checkpoint& checkpoint, const ParameterLayout& layout) {
   ANYORDER_ASSIGN_OR_RETURN(const int64_t saved, NumSavedParameters(checkpoint));
   if (saved == layout.num_elements()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(checkpoint.directory(),
-                                                    " holds ",
-                                                    saved,
+  return absl::FailedPreconditionError(absl::StrCat(checkpoint.directory(), " holds ", saved,
                                                     " parameters but the model has ",
                                                     layout.num_elements()));
 }
@@ -27,8 +25,7 @@ absl::Status CheckSize(const ckpt::Checkpoint& checkpoint, const ParameterLayout
 }  // namespace
 
 absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
-                                         const RunConfig& config,
-                                         const ParameterLayout& layout,
+                                         const RunConfig& config, const ParameterLayout& layout,
                                          kernels::Backend& backend) {
   ANYORDER_RETURN_IF_ERROR(CheckSize(checkpoint, layout));
   const DType dtype = ToDType(config.model.dtype);
@@ -40,9 +37,8 @@ absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
   // Where memory is not the host's, a piece passes through it before it is rounded.
   std::unique_ptr<kernels::Buffer> device_piece;
   if (!backend.is_host_memory()) {
-    ANYORDER_ASSIGN_OR_RETURN(
-        device_piece,
-        backend.Allocate(std::min(kPieceElements, elements) * static_cast<int64_t>(sizeof(float))));
+    ANYORDER_ASSIGN_OR_RETURN(device_piece, backend.Allocate(std::min(kPieceElements, elements) *
+                                                             static_cast<int64_t>(sizeof(float))));
   }
   for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
     const int64_t count = std::min(kPieceElements, elements - begin);
@@ -51,8 +47,8 @@ absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
     const float* source = piece.data();
     if (device_piece != nullptr) {
       source = static_cast<const float*>(device_piece->data());
-      backend.CopyToDevice(
-          piece.data(), device_piece->data(), count * static_cast<int64_t>(sizeof(float)), {});
+      backend.CopyToDevice(piece.data(), device_piece->data(),
+                           count * static_cast<int64_t>(sizeof(float)), {});
     }
     backend.Cast(ConstTensorView(source, {count}), values.Slice(begin, {count}), {});
   }
@@ -65,23 +61,18 @@ absl::Status CheckFitsConfig(const TrainMetadata& saved, const RunConfig& config
   if (saved.is_imported()) return CheckMetadataConfig(saved, config);
   if (saved.config_digest == config.IdentityDigest()) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("the checkpoint was trained with configuration ",
-                   saved.config_digest,
-                   ", but config.toml beside it is ",
-                   config.IdentityDigest(),
+      absl::StrCat("the checkpoint was trained with configuration ", saved.config_digest,
+                   ", but config.toml beside it is ", config.IdentityDigest(),
                    "; restore the config.toml of the run"));
 }
 
-absl::Status CheckFitsText(const TrainMetadata& saved,
-                           const RunConfig& config,
+absl::Status CheckFitsText(const TrainMetadata& saved, const RunConfig& config,
                            const data::DatasetIndex& text) {
   ANYORDER_RETURN_IF_ERROR(CheckFitsConfig(saved, config));
   if (saved.tokenizer_digest == text.tokenizer_digest) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      "the held-out text was made by tokenizer ",
-      text.tokenizer_digest,
-      ", but the run was trained with ",
-      saved.tokenizer_digest,
+      "the held-out text was made by tokenizer ", text.tokenizer_digest,
+      ", but the run was trained with ", saved.tokenizer_digest,
       "; prepare it with `anyorder prep --vocab MODEL`, the spiece.model of the training data"));
 }
 

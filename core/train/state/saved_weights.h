@@ -19,21 +19,20 @@ namespace anyorder {
 
 struct SavedWeights {
   std::unique_ptr<kernels::Buffer> storage;
-  ConstTensorView
-      values;  // [layout.num_elements()] in the run's activation dtype: what the trainer computed with
+  ConstTensorView values;  // [layout.num_elements()] in the run's activation dtype: what the
+                           // trainer computed with
 };
 
 // FailedPrecondition if the checkpoint holds another number of parameters; DataLoss.
 absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
-                                         const RunConfig& config,
-                                         const ParameterLayout& layout,
+                                         const RunConfig& config, const ParameterLayout& layout,
                                          kernels::Backend& backend);
 
 // FailedPrecondition unless the checkpoint is of this configuration.
 absl::Status CheckFitsConfig(const TrainMetadata& saved, const RunConfig& config);
-// FailedPrecondition unless the checkpoint is of this configuration and `text` was made by the tokenizer it was trained with.
-absl::Status CheckFitsText(const TrainMetadata& saved,
-                           const RunConfig& config,
+// FailedPrecondition unless the checkpoint is of this configuration and `text` was made by the
+// tokenizer it was trained with.
+absl::Status CheckFitsText(const TrainMetadata& saved, const RunConfig& config,
                            const data::DatasetIndex& text);
 
 }  // namespace anyorder

@@ -33,8 +33,7 @@ bool Saver::CanSave() {
   return client_->CanSave(&skip_reason_);
 }
 
-absl::Status Saver::Save(int64_t step,
-                         const std::vector<ckpt::TensorRange>& ranges,
+absl::Status Saver::Save(int64_t step, const std::vector<ckpt::TensorRange>& ranges,
                          const std::string& metadata) {
   ANYORDER_ASSIGN_OR_RETURN(const ckpt::SaveResult result, client_->Save(step, ranges, metadata));
   last_stall_ms_ = result.stall_ms;
@@ -46,14 +45,15 @@ absl::Status Saver::Save(int64_t step,
   return absl::OkStatus();
 }
 
-// Busy buffers only say that saves come faster than the disk takes them, so that a skipped save is no failure by itself.
+// Busy buffers only say that saves come faster than the disk takes them, so that a skipped save is
+// no failure by itself.
 void Saver::SkipSave(int64_t step) {
   if (skip_reason_.empty()) return;  // another rank's buffers
   LogWarning(absl::StrCat("step ", step, " is not saved: ", skip_reason_));
   const absl::Duration unsaved = absl::Now() - last_commit_;
   if (unsaved < absl::Seconds(config_.commit_seconds)) return;
-  fault_ = absl::UnavailableError(absl::StrCat(
-      "no checkpoint was committed for ", absl::FormatDuration(unsaved), ": ", skip_reason_));
+  fault_ = absl::UnavailableError(absl::StrCat("no checkpoint was committed for ",
+                                               absl::FormatDuration(unsaved), ": ", skip_reason_));
 }
 
 void Saver::CountFailure(int64_t step, const std::string& reason) {
@@ -63,9 +63,7 @@ void Saver::CountFailure(int64_t step, const std::string& reason) {
   fault_ = absl::UnavailableError(absl::StrCat(failures_,
                                                " checkpoints in a row came to nothing "
                                                "(checkpoint.max_failed_saves), the last of step ",
-                                               step,
-                                               ": ",
-                                               reason,
+                                               step, ": ", reason,
                                                "; mend that (ckptd.log has all of it) and launch "
                                                "again: the run goes on from its last checkpoint"));
 }
@@ -108,8 +106,7 @@ absl::Status Saver::AwaitRoom() {
   }
 }
 
-absl::Status Saver::SaveAndAgree(int64_t step,
-                                 const std::vector<ckpt::TensorRange>& ranges,
+absl::Status Saver::SaveAndAgree(int64_t step, const std::vector<ckpt::TensorRange>& ranges,
                                  const std::string& metadata) {
   ANYORDER_RETURN_IF_ERROR(AwaitRoom());
   ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(Save(step, ranges, metadata)));
@@ -118,8 +115,7 @@ absl::Status Saver::SaveAndAgree(int64_t step,
                           : absl::UnavailableError(absl::StrCat("step ", step, " was not staged")));
 }
 
-absl::Status Saver::Finish(int64_t step,
-                           const std::vector<ckpt::TensorRange>& ranges,
+absl::Status Saver::Finish(int64_t step, const std::vector<ckpt::TensorRange>& ranges,
                            const std::string& metadata) {
   if (step == loaded_step_) return absl::OkStatus();
   TakeEvents();
@@ -132,27 +128,25 @@ absl::Status Saver::Finish(int64_t step,
 // In slices, between which the ranks agree whether to go on waiting.
 absl::Status Saver::AwaitCommit(int64_t step) {
   const absl::Time deadline = absl::Now() + absl::Seconds(config_.commit_seconds);
-  // A rank that leaves before its state is out of the device's memory takes the save with it, however urgent the stop.
+  // A rank that leaves before its state is out of the device's memory takes the save with it,
+  // however urgent the stop.
   ANYORDER_RETURN_IF_ERROR(
       communicator_.AllAgree(client_->WaitStaged(step, absl::Seconds(config_.commit_seconds))));
   while (true) {
     const absl::Status mine = client_->WaitCommitted(step, kCommitSlice);
     // Rank 0's clock decides, so that no rank leaves alone.
     const bool is_late = communicator_.rank() == 0 && absl::Now() > deadline;
-    std::array<int64_t, 3> any{
-        absl::IsDeadlineExceeded(mine) ? 1 : 0, StopIsUrgent() ? 1 : 0, is_late ? 1 : 0};
+    std::array<int64_t, 3> any{absl::IsDeadlineExceeded(mine) ? 1 : 0, StopIsUrgent() ? 1 : 0,
+                               is_late ? 1 : 0};
     communicator_.AllReduceMax(absl::MakeSpan(any));
     if (any[0] == 0) return communicator_.AllAgree(mine);
     if (any[1] == 0 && any[2] == 0) continue;
     left_staged_ = any[1] == 1;
     if (left_staged_)
       return communicator_.AllAgree(absl::IsDeadlineExceeded(mine) ? absl::OkStatus() : mine);
-    return absl::DeadlineExceededError(
-        absl::StrCat("checkpoint of step ",
-                     step,
-                     " was not committed within ",
-                     config_.commit_seconds,
-                     " s (checkpoint.commit_seconds); ckptd.log says how far it is"));
+    return absl::DeadlineExceededError(absl::StrCat(
+        "checkpoint of step ", step, " was not committed within ", config_.commit_seconds,
+        " s (checkpoint.commit_seconds); ckptd.log says how far it is"));
   }
 }
 

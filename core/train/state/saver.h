@@ -1,6 +1,7 @@
 // When and how a run saves: a thin layer over ckpt::Client that all ranks go through alike.
 //
-// A periodic save never waits: if a rank cannot take it, all skip it. The last save of a run waits until it is committed.
+// A periodic save never waits: if a rank cannot take it, all skip it. The last save of a run waits
+// until it is committed.
 
 #pragma once
 
@@ -22,7 +23,8 @@ namespace anyorder {
 
 class Saver {
  public:
-  // Connects to this node's service. `options` without ranks and world size. Local: the caller makes ranks agree.
+  // Connects to this node's service. `options` without ranks and world size. Local: the caller
+  // makes ranks agree.
   static absl::StatusOr<std::unique_ptr<Saver>> Connect(const CheckpointConfig& config,
                                                         ckpt::ClientOptions options,
                                                         dist::Communicator& communicator);
@@ -35,16 +37,15 @@ class Saver {
   // This rank could take a save now. Where it cannot, the reason is logged by SkipSave.
   bool CanSave();
 
-  // The ranks agreed (in the step's reduction) to save, or that one of them cannot. Save: no rank may skip it.
-  absl::Status Save(int64_t step,
-                    const std::vector<ckpt::TensorRange>& ranges,
+  // The ranks agreed (in the step's reduction) to save, or that one of them cannot. Save: no rank
+  // may skip it.
+  absl::Status Save(int64_t step, const std::vector<ckpt::TensorRange>& ranges,
                     const std::string& metadata);
   void SkipSave(int64_t step);
 
-  // Collective: makes sure that a checkpoint of `step` is committed or, if a stop is urgent (stop_signal.h), staged. Unavailable or
-  // DeadlineExceeded if that fails or takes too long.
-  absl::Status Finish(int64_t step,
-                      const std::vector<ckpt::TensorRange>& ranges,
+  // Collective: makes sure that a checkpoint of `step` is committed or, if a stop is urgent
+  // (stop_signal.h), staged. Unavailable or DeadlineExceeded if that fails or takes too long.
+  absl::Status Finish(int64_t step, const std::vector<ckpt::TensorRange>& ranges,
                       const std::string& metadata);
 
   // Finish did not wait for the commit. Equal on all ranks.
@@ -60,14 +61,12 @@ class Saver {
   double last_stall_ms() const { return last_stall_ms_; }
 
  private:
-  Saver(const CheckpointConfig& config,
-        std::unique_ptr<ckpt::Client> client,
+  Saver(const CheckpointConfig& config, std::unique_ptr<ckpt::Client> client,
         dist::Communicator& communicator)
       : config_(config), client_(std::move(client)), communicator_(communicator) {}
   absl::Status AwaitRoom();
   absl::Status AwaitCommit(int64_t step);
-  absl::Status SaveAndAgree(int64_t step,
-                            const std::vector<ckpt::TensorRange>& ranges,
+  absl::Status SaveAndAgree(int64_t step, const std::vector<ckpt::TensorRange>& ranges,
                             const std::string& metadata);
   void CountFailure(int64_t step, const std::string& reason);
   void TakeEvents();

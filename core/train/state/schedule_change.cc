@@ -45,10 +45,8 @@ absl::Status CheckMayGoOn(const RunConfig& started, const RunConfig& now, bool i
       same.message(), ", or change the schedule of this one with --allow-schedule-change"));
 }
 
-absl::Status RecordScheduleChange(const RunDirectory& paths,
-                                  const RunConfig& now,
-                                  int64_t incarnation,
-                                  Ledger& ledger) {
+absl::Status RecordScheduleChange(const RunDirectory& paths, const RunConfig& now,
+                                  int64_t incarnation, Ledger& ledger) {
   std::error_code error;
   if (!std::filesystem::exists(paths.config, error)) return absl::OkStatus();
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
@@ -64,8 +62,7 @@ absl::Status RecordScheduleChange(const RunDirectory& paths,
   return ledger.Append(record);
 }
 
-absl::Status AcceptRecordedSchedule(const std::string& run_dir,
-                                    const RunConfig& config,
+absl::Status AcceptRecordedSchedule(const std::string& run_dir, const RunConfig& config,
                                     TrainMetadata* saved) {
   const std::string digest = config.IdentityDigest();
   if (saved->config_digest == digest) return absl::OkStatus();

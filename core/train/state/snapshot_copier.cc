@@ -11,8 +11,8 @@
 namespace anyorder {
 namespace {
 
-// Between two pieces the step beside the save gets its losses, which the device brings to the host by the same engine: about a
-// millisecond of PCIe.
+// Between two pieces the step beside the save gets its losses, which the device brings to the host
+// by the same engine: about a millisecond of PCIe.
 constexpr int64_t kPieceBytes = int64_t{32} << 20;
 
 }  // namespace
@@ -25,7 +25,8 @@ absl::StatusOr<std::unique_ptr<SnapshotCopier>> SnapshotCopier::Create(kernels::
   return copier;
 }
 
-// Whoever gave the memory leaves it to the device then (ckpt::Client), and the device must not lose it here.
+// Whoever gave the memory leaves it to the device then (ckpt::Client), and the device must not lose
+// it here.
 SnapshotCopier::~SnapshotCopier() {
   if (after_ == nullptr) return;
   const absl::StatusOr<bool> is_reached = after_->IsReached();
@@ -52,10 +53,8 @@ void SnapshotCopier::Begin() {
 
 void SnapshotCopier::Copy(const void* data, void* staging, int64_t bytes) {
   for (int64_t begin = 0; begin < bytes; begin += kPieceBytes) {
-    backend_.CopyToHost(static_cast<const char*>(data) + begin,
-                        static_cast<char*>(staging) + begin,
-                        std::min(kPieceBytes, bytes - begin),
-                        stream_->view());
+    backend_.CopyToHost(static_cast<const char*>(data) + begin, static_cast<char*>(staging) + begin,
+                        std::min(kPieceBytes, bytes - begin), stream_->view());
   }
 }
 
@@ -66,7 +65,8 @@ void SnapshotCopier::End() {
 absl::StatusOr<bool> SnapshotCopier::IsDone() {
   ANYORDER_ASSIGN_OR_RETURN(const bool is_reached, after_->IsReached());
   if (!is_reached) return false;
-  // Nothing is left to wait for, but what went to memory that is not pinned may only arrive by this.
+  // Nothing is left to wait for, but what went to memory that is not pinned may only arrive by
+  // this.
   backend_.Synchronize(stream_->view());
   return true;
 }

@@ -1,8 +1,10 @@
-// Copies a save's state out of the device's memory on a stream of its own, while the next step computes. What changes the state is held
-// back on the device until the copy has read it; the host waits for nothing.
+// Copies a save's state out of the device's memory on a stream of its own, while the next step
+// computes. What changes the state is held back on the device until the copy has read it; the host
+// waits for nothing.
 //
-// The recurrence memory needs no more. The step after a save writes the free slots of its rings, none of which the save reads; the
-// first that writes over what was saved is the one after that, and an update lies between.
+// The recurrence memory needs no more. The step after a save writes the free slots of its rings,
+// none of which the save reads; the first that writes over what was saved is the one after that,
+// and an update lies between.
 
 #pragma once
 
@@ -30,7 +32,8 @@ class SnapshotCopier final : public ckpt::Copier {
   void End() override;
   absl::StatusOr<bool> IsDone() override;
 
-  // Before anything that changes what a save reads: all that the main stream is asked for from now on runs after the last copy.
+  // Before anything that changes what a save reads: all that the main stream is asked for from now
+  // on runs after the last copy.
   void HoldBackUpdates() { after_->HoldBack({}); }
 
  private:

@@ -18,9 +18,8 @@ namespace {
 bool AllFinite(ConstTensorView x) {
   // All bits of the exponent set: infinite or not a number.
   const auto all_finite = [&x](const auto* bits, auto exponent) {
-    return std::none_of(bits, bits + x.num_elements(), [exponent](auto value) {
-      return (value & exponent) == exponent;
-    });
+    return std::none_of(bits, bits + x.num_elements(),
+                        [exponent](auto value) { return (value & exponent) == exponent; });
   };
   return x.dtype() == DType::kBFloat16
              ? all_finite(static_cast<const uint16_t*>(x.raw()), uint16_t{0x7f80})
@@ -47,20 +46,13 @@ std::vector<dist::DecaySegment> DecaySegmentsOf(const ParameterLayout& layout) {
 }
 
 absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
-    const RunConfig& config,
-    const ParameterLayout& layout,
-    dist::Range lanes,
-    dist::Communicator& communicator,
-    kernels::Backend& backend,
-    dist::DeviceTransport* transport) {
+    const RunConfig& config, const ParameterLayout& layout, dist::Range lanes,
+    dist::Communicator& communicator, kernels::Backend& backend, dist::DeviceTransport* transport) {
   std::unique_ptr<TrainingState> state(new TrainingState(config, layout, lanes, backend));
-  ANYORDER_ASSIGN_OR_RETURN(state->optimizer_,
-                            dist::ShardedOptimizer::Create(communicator,
-                                                           backend,
-                                                           layout.num_elements(),
-                                                           DecaySegmentsOf(layout),
-                                                           config.optimizer,
-                                                           transport));
+  ANYORDER_ASSIGN_OR_RETURN(
+      state->optimizer_,
+      dist::ShardedOptimizer::Create(communicator, backend, layout.num_elements(),
+                                     DecaySegmentsOf(layout), config.optimizer, transport));
   const DType dtype = ToDType(config.model.dtype);
   const auto allocate = [&](Shape shape) -> absl::StatusOr<TensorView> {
     ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Buffer> buffer,
@@ -74,8 +66,8 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
                             MakeObjective(config.objective.name, config.model, config.sampling));
   ANYORDER_ASSIGN_OR_RETURN(
       state->memory_,
-      MemoryRing::Create(
-          config.model, objective->Shape(config.train.microbatch_lanes), lanes.size(), backend));
+      MemoryRing::Create(config.model, objective->Shape(config.train.microbatch_lanes),
+                         lanes.size(), backend));
   return state;
 }
 
@@ -83,12 +75,8 @@ void TrainingState::Initialize() {
   const dist::Range owned = optimizer_->owned();
   const absl::Status done =
       WriteInPieces(optimizer_->master(), backend_, [&](int64_t begin, int64_t end, void* data) {
-        InitializeParameters(layout_,
-                             config_.model,
-                             static_cast<uint64_t>(config_.train.seed),
-                             owned.begin + begin,
-                             owned.begin + end,
-                             static_cast<float*>(data));
+        InitializeParameters(layout_, config_.model, static_cast<uint64_t>(config_.train.seed),
+                             owned.begin + begin, owned.begin + end, static_cast<float*>(data));
         return absl::OkStatus();
       });
   ANYORDER_CHECK_OK(done);
@@ -103,14 +91,9 @@ absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint) {
     if (it == tensors.end() && checkpoint.step() == 0 && range.name == kMemory) continue;
     if (it == tensors.end() || !(it->shape == range.global_shape) || it->dtype != range.dtype) {
       return absl::FailedPreconditionError(absl::StrCat(
-          checkpoint.directory(),
-          " holds '",
-          range.name,
-          "' as ",
+          checkpoint.directory(), " holds '", range.name, "' as ",
           it == tensors.end() ? "nothing" : absl::StrCat(Name(it->dtype), it->shape.ToString()),
-          " but the run needs ",
-          Name(range.dtype),
-          range.global_shape.ToString()));
+          " but the run needs ", Name(range.dtype), range.global_shape.ToString()));
     }
     int64_t first = range.begin;
     for (const ckpt::MemoryPiece& piece : ckpt::PiecesOf(range)) {
@@ -134,11 +117,7 @@ std::vector<ckpt::TensorRange> TrainingState::Ranges() {
   const dist::Range owned = optimizer_->owned();
   std::vector<ckpt::TensorRange> ranges;
   const auto add_flat = [&](const char* name, TensorView values) {
-    ranges.push_back({name,
-                      DType::kFloat32,
-                      Shape{layout_.num_elements()},
-                      owned.begin,
-                      owned.end,
+    ranges.push_back({name, DType::kFloat32, Shape{layout_.num_elements()}, owned.begin, owned.end,
                       values.raw()});
   };
   add_flat(kMaster, optimizer_->master());

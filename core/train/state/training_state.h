@@ -1,8 +1,9 @@
-// Everything a run is at one moment besides its step number: weights, Adam moments, recurrence memory. This rank holds the
-// compute weights whole, its range of master weights and moments, and the memory of its own lanes.
+// Everything a run is at one moment besides its step number: weights, Adam moments, recurrence
+// memory. This rank holds the compute weights whole, its range of master weights and moments, and
+// the memory of its own lanes.
 //
-// A checkpoint holds the same as global tensors "master", "adam_m", "adam_v" [parameters] and "memory" [lanes, L, M, d],
-// so that any number of ranks can load what any other number saved.
+// A checkpoint holds the same as global tensors "master", "adam_m", "adam_v" [parameters] and
+// "memory" [lanes, L, M, d], so that any number of ranks can load what any other number saved.
 
 #pragma once
 
@@ -28,26 +29,24 @@ namespace anyorder {
 
 class TrainingState {
  public:
-  // Allocates; nothing is initialised but memory, which is zero. `lanes`: this rank's rows of the global batch. `transport` moves the
-  // weights; null: the communicator does.
+  // Allocates; nothing is initialised but memory, which is zero. `lanes`: this rank's rows of the
+  // global batch. `transport` moves the weights; null: the communicator does.
   static absl::StatusOr<std::unique_ptr<TrainingState>> Create(
-      const RunConfig& config,
-      const ParameterLayout& layout,
-      dist::Range lanes,
-      dist::Communicator& communicator,
-      kernels::Backend& backend,
+      const RunConfig& config, const ParameterLayout& layout, dist::Range lanes,
+      dist::Communicator& communicator, kernels::Backend& backend,
       dist::DeviceTransport* transport = nullptr);
 
   // This rank's part of the initial state, without memory, which Create has left zero.
   void Initialize();
-  // This rank's part of `checkpoint`. Imported weights (step 0) come without memory, which stays zero. FailedPrecondition if
-  // its tensors have other shapes; DataLoss.
+  // This rank's part of `checkpoint`. Imported weights (step 0) come without memory, which stays
+  // zero. FailedPrecondition if its tensors have other shapes; DataLoss.
   absl::Status Load(const ckpt::Checkpoint& checkpoint);
   // Collective, after either: the compute weights of all ranks' master weights.
   void GatherWeights();
 
-  // What this rank saves; points into this object. Memory is named in pieces, in a checkpoint's order wherever its rings stand. They
-  // keep their values until AdvanceMemory and another step: the step between writes the rings' free slots.
+  // What this rank saves; points into this object. Memory is named in pieces, in a checkpoint's
+  // order wherever its rings stand. They keep their values until AdvanceMemory and another step:
+  // the step between writes the rings' free slots.
   std::vector<ckpt::TensorRange> Ranges();
 
   dist::ShardedOptimizer& optimizer() { return *optimizer_; }
@@ -56,7 +55,8 @@ class TrainingState {
   RingView memory(int64_t index) const {
     return memory_.View(index * config_.train.microbatch_lanes, config_.train.microbatch_lanes);
   }
-  // What the step wrote becomes what the next one reads, also after a step that trained nothing: the text goes on.
+  // What the step wrote becomes what the next one reads, also after a step that trained nothing:
+  // the text goes on.
   void AdvanceMemory() { memory_.Advance(); }
   // This rank's lanes, by their global numbers.
   dist::Range lanes() const { return lanes_; }
@@ -66,9 +66,7 @@ class TrainingState {
   void EmptyMemory(int64_t lane);
 
  private:
-  TrainingState(const RunConfig& config,
-                const ParameterLayout& layout,
-                dist::Range lanes,
+  TrainingState(const RunConfig& config, const ParameterLayout& layout, dist::Range lanes,
                 kernels::Backend& backend)
       : config_(config), layout_(layout), lanes_(lanes), backend_(backend) {}
   int64_t lane_elements() const {

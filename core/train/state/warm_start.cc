@@ -34,7 +34,8 @@ absl::StatusOr<std::string> FindCheckpoint(const std::string& init_from) {
       "train.init_from '", init_from, "' has no committed checkpoint; name a run that has one"));
 }
 
-// Keys of [model] that decide what the weights compute. Heads, which [objective] asks for, may differ.
+// Keys of [model] that decide what the weights compute. Heads, which [objective] asks for, may
+// differ.
 absl::Status CheckSameNetwork(const std::string& saved_text, const RunConfig& config) {
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig saved, ParseRunConfig(saved_text, "checkpoint"));
   RunConfig without_heads = config;
@@ -44,8 +45,7 @@ absl::Status CheckSameNetwork(const std::string& saved_text, const RunConfig& co
 }
 
 // Finds each tensor of the layout among the saved ones.
-absl::Status Match(const ParameterLayout& layout,
-                   const std::vector<ParameterInfo>& saved,
+absl::Status Match(const ParameterLayout& layout, const std::vector<ParameterInfo>& saved,
                    WarmStart& plan) {
   std::map<absl::string_view, const ParameterInfo*> by_name;
   for (const ParameterInfo& info : saved)
@@ -57,12 +57,8 @@ absl::Status Match(const ParameterLayout& layout,
       plan.drawn.push_back(info.name);
       faults.Require(IsHeadParameter(info.name), absl::StrCat("it has no tensor ", info.name));
     } else if (const ParameterInfo& there = *found->second; !(there.shape == info.shape)) {
-      faults.Add(absl::StrCat(info.name,
-                              " is ",
-                              there.shape.ToString(),
-                              " there but ",
-                              info.shape.ToString(),
-                              " here"));
+      faults.Add(absl::StrCat(info.name, " is ", there.shape.ToString(), " there but ",
+                              info.shape.ToString(), " here"));
     } else {
       plan.pieces.push_back({info.offset, info.end(), there.offset});
     }
@@ -79,19 +75,11 @@ absl::Status Match(const ParameterLayout& layout,
 }  // namespace
 
 std::string WarmStart::Description() const {
-  return absl::StrCat("weights of ",
-                      checkpoint,
-                      " (step ",
-                      step,
-                      ", state_digest ",
-                      digest,
-                      ")",
-                      drawn.empty() ? "" : "; drawn: ",
-                      absl::StrJoin(drawn, ", "));
+  return absl::StrCat("weights of ", checkpoint, " (step ", step, ", state_digest ", digest, ")",
+                      drawn.empty() ? "" : "; drawn: ", absl::StrJoin(drawn, ", "));
 }
 
-absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from,
-                                        const RunConfig& config,
+absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunConfig& config,
                                         const ParameterLayout& layout,
                                         const std::string& tokenizer_digest) {
   WarmStart plan;
@@ -107,13 +95,8 @@ absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from,
   plan.step = saved->step;
   if (saved->tokenizer_digest != tokenizer_digest) {
     return absl::FailedPreconditionError(
-        absl::StrCat(context,
-                     " was trained with tokenizer ",
-                     saved->tokenizer_digest,
-                     " but ",
-                     config.data.shards,
-                     " was made with ",
-                     tokenizer_digest,
+        absl::StrCat(context, " was trained with tokenizer ", saved->tokenizer_digest, " but ",
+                     config.data.shards, " was made with ", tokenizer_digest,
                      "; prepare the data with --vocab of its own data's spiece.model"));
   }
   ANYORDER_RETURN_IF_ERROR(Annotate(CheckSameNetwork(saved->config_text, config), context));

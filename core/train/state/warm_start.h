@@ -1,7 +1,9 @@
-// Weights that a run begins with instead of drawn ones ([train] init_from): those of another run, tensor by tensor, by their names.
+// Weights that a run begins with instead of drawn ones ([train] init_from): those of another run,
+// tensor by tensor, by their names.
 //
-// Every tensor of the new run must come from there with the same shape, but for heads, which the other run may not have: these are drawn,
-// and the ledger names them. Heads of the other run that the new one lacks are left behind. Moments, memory and the data position begin anew.
+// Every tensor of the new run must come from there with the same shape, but for heads, which the
+// other run may not have: these are drawn, and the ledger names them. Heads of the other run that
+// the new one lacks are left behind. Moments, memory and the data position begin anew.
 
 #pragma once
 
@@ -34,15 +36,16 @@ struct WarmStart {
   std::string Description() const;
 };
 
-// `init_from` is a checkpoint or a run directory, whose newest good checkpoint is taken. Reads it whole to verify it. Errors: InvalidArgument if it is no
-// directory; DataLoss; FailedPrecondition without a checkpoint, for weights of another tokenizer, of a network that computes something else from them, and for tensors
-// that are missing or of another shape, each named.
-absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from,
-                                        const RunConfig& config,
+// `init_from` is a checkpoint or a run directory, whose newest good checkpoint is taken. Reads it
+// whole to verify it. Errors: InvalidArgument if it is no directory; DataLoss; FailedPrecondition
+// without a checkpoint, for weights of another tokenizer, of a network that computes something else
+// from them, and for tensors that are missing or of another shape, each named.
+absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunConfig& config,
                                         const ParameterLayout& layout,
                                         const std::string& tokenizer_digest);
 
-// Overwrites elements [begin, end) of the new flat space, at `master`, with what the plan has for them; the others stay. DataLoss.
+// Overwrites elements [begin, end) of the new flat space, at `master`, with what the plan has for
+// them; the others stay. DataLoss.
 absl::Status ReadWarmStart(const WarmStart& plan, int64_t begin, int64_t end, float* master);
 
 }  // namespace anyorder

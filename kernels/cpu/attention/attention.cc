@@ -1,4 +1,5 @@
-// Checks, the choice of an instruction set, threads, and sums over lanes. The arithmetic is in attention_*.h.
+// Checks, the choice of an instruction set, threads, and sums over lanes. The arithmetic is in
+// attention_*.h.
 
 #include "kernels/cpu/attention/attention.h"
 
@@ -46,8 +47,8 @@ const AttentionIsa& ChosenIsa() {
   return forced != nullptr ? *forced : *AvailableIsas().front();
 }
 
-// Scratch of a thread: grows to the largest task it has met and stays. (Backing it by huge pages changed nothing
-// at XLNet-Base shapes, Zen 5.)
+// Scratch of a thread: grows to the largest task it has met and stays. (Backing it by huge pages
+// changed nothing at XLNet-Base shapes, Zen 5.)
 class ThreadScratch {
  public:
   void* Get(int64_t bytes) {
@@ -109,10 +110,7 @@ AttentionProblem MakeProblem(const AttentionInputs& in) {
 using TaskFunction = decltype(AttentionIsa::forward);
 
 // One task a (lane, head); which thread runs it does not matter.
-void RunTasks(const AttentionProblem& p,
-              TaskFunction function,
-              bool bf16,
-              int64_t scratch_bytes,
+void RunTasks(const AttentionProblem& p, TaskFunction function, bool bf16, int64_t scratch_bytes,
               int num_threads) {
   const int64_t num_tasks = p.batch_size * p.num_heads;
 #pragma omp parallel num_threads(num_threads) if (num_threads > 1)
@@ -127,8 +125,8 @@ void RunTasks(const AttentionProblem& p,
 
 SlabLayout Slabs(const AttentionShape& shape) {
   const bool tables = shape.num_tables > 0;
-  return SlabLayout(
-      shape.head_dim, tables ? shape.num_distances : 0, tables ? shape.num_bias_distances : 0);
+  return SlabLayout(shape.head_dim, tables ? shape.num_distances : 0,
+                    tables ? shape.num_bias_distances : 0);
 }
 
 // Sums what the tasks left in their slabs, lanes in increasing order.
@@ -225,8 +223,7 @@ class SlabSums {
 
 }  // namespace
 
-int64_t CpuAttentionBackwardWorkspaceBytes(const AttentionShape& shape,
-                                           DType /*dtype*/,
+int64_t CpuAttentionBackwardWorkspaceBytes(const AttentionShape& shape, DType /*dtype*/,
                                            int /*num_threads*/) {
   return shape.batch_size * shape.num_heads * Slabs(shape).num_floats() * 4 + kAlignment;
 }

@@ -5,7 +5,7 @@
 
 namespace anyorder::kernels::cpu::attention_avx2 {
 
-const AttentionIsa kIsa = {
-    "avx2", AnyScratchBytes, RunTask<ForwardTask>, RunTask<BackwardTask>, SumRows};
+const AttentionIsa kIsa = {"avx2", AnyScratchBytes, RunTask<ForwardTask>, RunTask<BackwardTask>,
+                           SumRows};
 
 }  // namespace anyorder::kernels::cpu::attention_avx2

@@ -5,7 +5,7 @@
 
 namespace anyorder::kernels::cpu::attention_avx512 {
 
-const AttentionIsa kIsa = {
-    "avx512", AnyScratchBytes, RunTask<ForwardTask>, RunTask<BackwardTask>, SumRows};
+const AttentionIsa kIsa = {"avx512", AnyScratchBytes, RunTask<ForwardTask>, RunTask<BackwardTask>,
+                           SumRows};
 
 }  // namespace anyorder::kernels::cpu::attention_avx512

@@ -5,7 +5,7 @@
 
 namespace anyorder::kernels::cpu::attention_avx512_bf16 {
 
-const AttentionIsa kIsa = {
-    "avx512_bf16", AnyScratchBytes, RunTask<ForwardTask>, RunTask<BackwardTask>, SumRows};
+const AttentionIsa kIsa = {"avx512_bf16", AnyScratchBytes, RunTask<ForwardTask>,
+                           RunTask<BackwardTask>, SumRows};
 
 }  // namespace anyorder::kernels::cpu::attention_avx512_bf16

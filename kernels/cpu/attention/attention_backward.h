@@ -1,5 +1,5 @@
-// Backward of one (lane, head). The task walks its rows in order and owns dk, dv and one slab of relative and
-// bias gradients, so nothing is shared and nothing depends on how many threads run.
+// Backward of one (lane, head). The task walks its rows in order and owns dk, dv and one slab of
+// relative and bias gradients, so nothing is shared and nothing depends on how many threads run.
 //
 // Per block of rows and chunk of keys: scores again, p = exp(s - lse), dp = dout . v, then with
 // delta_i = dout_i . out_i (which holds with dropout too)
@@ -7,8 +7,9 @@
 //   dv += (keep * p)^T dout     dk += ds^T (q + u)     d(q + u) += ds k
 // and through the same band as forward, with Z[i, x] = ds[i, j(i, x)]:
 //   d(q + v) += Z relative      drelative += Z^T (q + v)
-// Only the segment difference e = different - same enters: with c_i = the sum of ds_i over keys of another
-// segment, de = sum_i c_i (q_i + s), and the gradient of "same" is its negative because ds_i sums to zero.
+// Only the segment difference e = different - same enters: with c_i = the sum of ds_i over keys of
+// another segment, de = sum_i c_i (q_i + s), and the gradient of "same" is its negative because
+// ds_i sums to zero.
 
 #pragma once
 
@@ -115,10 +116,8 @@ class BackwardTask {
   // Row form -> step form of the block's rows.
   void PairElements(const Element* rows, float* pairs) const {
     for (int64_t r = 0; r < block_.count; r += 2)
-      InterleaveElements<Number>(rows + r * task_.padded,
-                                 rows + (r + 1) * task_.padded,
-                                 task_.padded,
-                                 pairs + r / 2 * task_.padded);
+      InterleaveElements<Number>(rows + r * task_.padded, rows + (r + 1) * task_.padded,
+                                 task_.padded, pairs + r / 2 * task_.padded);
   }
   const float* Steps(const Element* rows, const float* pairs) const {
     if constexpr (kPairs)
@@ -150,8 +149,8 @@ class BackwardTask {
     if constexpr (kPairs) PairScores(begin * kTileKeys, end * kTileKeys);
     AddKeys(chunk);
     // d(q + u) += ds k
-    AddKeyProduct<Number>(
-        task_, block_, chunk, {DsRow(0), kScoreStride, task_.keys_steps, dq_content_});
+    AddKeyProduct<Number>(task_, block_, chunk,
+                          {DsRow(0), kScoreStride, task_.keys_steps, dq_content_});
     if (p_.num_distances == 0) return;
     if (chunk.contiguous)
       AddSkewedBand(place);
@@ -192,17 +191,17 @@ class BackwardTask {
       }
       TileRow tile = MakeTileRow(p_, task_, block_, chunk, t, r);
       tile.keep = p_.dropout_threshold == 0 ? ~uint64_t{0}
-                                            : KeepBits(p_,
-                                                       static_cast<uint32_t>(p_.row_ids[row]),
+                                            : KeepBits(p_, static_cast<uint32_t>(p_.row_ids[row]),
                                                        static_cast<uint32_t>(task_.head),
                                                        (chunk.begin_tile + t) * kTileKeys);
-      GradientScores<kSegments>(
-          scores + t * kTileKeys, DpRow(r) + t * kTileKeys, tile, rows_[r], &other);
+      GradientScores<kSegments>(scores + t * kTileKeys, DpRow(r) + t * kTileKeys, tile, rows_[r],
+                                &other);
     }
     other_[r] += Sum(other);
   }
 
-  // bf16 forms of ds and of the dropped probabilities, columns [begin, end) of the chunk; ds with its padding.
+  // bf16 forms of ds and of the dropped probabilities, columns [begin, end) of the chunk; ds with
+  // its padding.
   void PairScores(int64_t begin, int64_t end) {
     const int64_t left = begin - kScorePadLeft;
     const int64_t columns = end + kScorePadRight - left;
@@ -215,8 +214,8 @@ class BackwardTask {
       Element* const rows[2] = {DsElements(r) + left, DsElements(r + 1) + left};
       const int64_t at = r / 2 * kScoreStride + kScorePadLeft;
       RoundAndInterleave<Number>(ds, columns, rows, ds_pairs_ + at + left);
-      InterleaveRows<Number>(
-          DpRow(r) + begin, DpRow(r + 1) + begin, end - begin, probability_pairs_ + at + begin);
+      InterleaveRows<Number>(DpRow(r) + begin, DpRow(r + 1) + begin, end - begin,
+                             probability_pairs_ + at + begin);
     }
   }
   Element* DsElements(int64_t r) const { return ds_rows_ + r * kScoreStride + kScorePadLeft; }
@@ -251,8 +250,8 @@ class BackwardTask {
       return block_.ScoreRow(r);
   }
 
-  // A group of rows laid out by table column: column 0 is column `group.low` of the table, row m's first key
-  // stands at shift[m] and `keys` columns from there on can be other than zero.
+  // A group of rows laid out by table column: column 0 is column `group.low` of the table, row m's
+  // first key stands at shift[m] and `keys` columns from there on can be other than zero.
   struct Window {
     RowGroup group;
     const float* rows = nullptr;        // Z
@@ -267,8 +266,8 @@ class BackwardTask {
     const int32_t* pos = p_.rows.pos + block_.row;
     const int64_t first = task_.keys.pos[place.key];
     RowGroup groups[kRowBlock];
-    const int64_t num_groups = MakeRowGroups(
-        p_, pos, block_.count, kRowBlock, Range{first, first + place.keys - 1}, groups);
+    const int64_t num_groups = MakeRowGroups(p_, pos, block_.count, kRowBlock,
+                                             Range{first, first + place.keys - 1}, groups);
     for (int64_t g = 0; g < num_groups; ++g) {
       if (groups[g].low >= groups[g].high) continue;
       Window window;
@@ -354,7 +353,8 @@ class BackwardTask {
     AddTable(window);
   }
 
-  // bf16 forms of the window. Pairs are those of the block (rows 2i and 2i + 1), as in position_pairs_.
+  // bf16 forms of the window. Pairs are those of the block (rows 2i and 2i + 1), as in
+  // position_pairs_.
   void PairWindow(Window* window) {
     const int64_t count = window->group.count;
     const int64_t columns = RoundUpColumns(window->width());
@@ -373,8 +373,8 @@ class BackwardTask {
     }
   }
 
-  // d(q + v) += Z relative: panels of rows, each only where its keys reach, 128 distances at a time so that
-  // the table's rows stay in the first-level cache from panel to panel.
+  // d(q + v) += Z relative: panels of rows, each only where its keys reach, 128 distances at a time
+  // so that the table's rows stay in the first-level cache from panel to panel.
   void AddPositionQueries(const Window& window) {
     constexpr int64_t kBlockColumns = 128;
     const int64_t width = window.width();
@@ -407,7 +407,8 @@ class BackwardTask {
     }
   }
 
-  // drelative += Z^T (q + v): panels of distances; at the window's ends only the rows that reach them.
+  // drelative += Z^T (q + v): panels of distances; at the window's ends only the rows that reach
+  // them.
   void AddTable(const Window& window) {
     const int64_t width = window.width();
     const float* rows = kPairs ? window_pairs_ : window.rows;

@@ -1,13 +1,14 @@
 // The relative-position term of a row block against a chunk of keys.
 //
-// With x(i, j) = pos_j - pos_i + R - 1 + min_distance the column of the packed (reversed) table, key slots
-// whose positions rise by one make x rise by one: the term of a group of rows is one product with a window of
-// the table, stored with each row shifted by its own amount. No element is gathered and a group of six rows
-// wastes five columns. Rows need not be contiguous, only near each other (kMaxSpan); rows that are not form
-// groups of their own. Chunks whose keys are not contiguous take the slow, general road: a product with all
-// distances that the chunk can need, then a gather.
-// Columns beyond the table belong to invisible pairs only: windows are clipped, what stays in the score
-// buffer there is never used.
+// With x(i, j) = pos_j - pos_i + R - 1 + min_distance the column of the packed (reversed) table,
+// key slots whose positions rise by one make x rise by one: the term of a group of rows is one
+// product with a window of the table, stored with each row shifted by its own amount. No element is
+// gathered and a group of six rows wastes five columns. Rows need not be contiguous, only near each
+// other (kMaxSpan); rows that are not form groups of their own. Chunks whose keys are not
+// contiguous take the slow, general road: a product with all distances that the chunk can need,
+// then a gather.
+// Columns beyond the table belong to invisible pairs only: windows are clipped, what stays in the
+// score buffer there is never used.
 
 #pragma once
 
@@ -27,14 +28,10 @@ inline int64_t TableOrigin(const AttentionProblem& p) {
   return p.num_distances - 1 + p.min_distance;
 }
 
-// Cuts the first `end` rows of a block into groups of at most `most` rows within kMaxSpan of positions, for keys
-// at positions [first, first + num_keys). groups: [end]; returns how many.
-inline int64_t MakeRowGroups(const AttentionProblem& p,
-                             const int32_t* pos,
-                             int64_t end,
-                             int64_t most,
-                             const Range& key_positions,
-                             RowGroup* groups) {
+// Cuts the first `end` rows of a block into groups of at most `most` rows within kMaxSpan of
+// positions, for keys at positions [first, first + num_keys). groups: [end]; returns how many.
+inline int64_t MakeRowGroups(const AttentionProblem& p, const int32_t* pos, int64_t end,
+                             int64_t most, const Range& key_positions, RowGroup* groups) {
   int64_t count = 0;
   int64_t row = 0;
   while (row < end) {
@@ -66,8 +63,7 @@ struct BandPlace {
 
 template <class Number>
 inline PanelArgs PositionPanel(const HeadTask& task,
-                               const RowBlock<typename Number::Element>& block,
-                               int64_t row) {
+                               const RowBlock<typename Number::Element>& block, int64_t row) {
   PanelArgs args;
   args.a = reinterpret_cast<const char*>(block.position_query + row * task.padded);
   args.a_row_bytes = task.padded * static_cast<int64_t>(sizeof(typename Number::Element));
@@ -83,8 +79,7 @@ inline int64_t RoundUpColumns(int64_t columns) {
 
 // Overwrites the scores with the position term; keys contiguous.
 template <class Number>
-inline void SkewedBandScores(const AttentionProblem& p,
-                             const HeadTask& task,
+inline void SkewedBandScores(const AttentionProblem& p, const HeadTask& task,
                              const RowBlock<typename Number::Element>& block,
                              const BandPlace& place) {
   constexpr int64_t kPanelColumns = 64;
@@ -94,8 +89,8 @@ inline void SkewedBandScores(const AttentionProblem& p,
   RowGroup groups[kRowBlock];
   const int64_t num_groups =
       MakeRowGroups(p, pos, block.count, kPanelRows, Range{first, first + place.keys - 1}, groups);
-  // Columns outside, groups inside: neighbouring groups want nearly the same panel of the table, which then
-  // is in the first-level cache.
+  // Columns outside, groups inside: neighbouring groups want nearly the same panel of the table,
+  // which then is in the first-level cache.
   bool more = true;
   for (int64_t offset = 0; more; offset += kPanelColumns) {
     more = false;
@@ -119,11 +114,9 @@ inline void SkewedBandScores(const AttentionProblem& p,
 
 // The same for any key positions. window: [kPanelRows][distance_columns] floats.
 template <class Number>
-inline void GatheredBandScores(const AttentionProblem& p,
-                               const HeadTask& task,
+inline void GatheredBandScores(const AttentionProblem& p, const HeadTask& task,
                                const RowBlock<typename Number::Element>& block,
-                               const BandPlace& place,
-                               float* window) {
+                               const BandPlace& place, float* window) {
   const int32_t* pos = p.rows.pos + block.row;
   const int32_t* key_pos = task.keys.pos + place.key;
   Range positions;
@@ -156,15 +149,13 @@ inline void GatheredBandScores(const AttentionProblem& p,
   }
 }
 
-// Overwrites the scores of a chunk's `tiles` with the position term, by the road that fits (or leaves them
-// where there is no table); returns where they are. window: scratch of GatheredBandScores.
+// Overwrites the scores of a chunk's `tiles` with the position term, by the road that fits (or
+// leaves them where there is no table); returns where they are. window: scratch of
+// GatheredBandScores.
 template <class Number>
-inline BandPlace PositionScores(const AttentionProblem& p,
-                                const HeadTask& task,
+inline BandPlace PositionScores(const AttentionProblem& p, const HeadTask& task,
                                 const RowBlock<typename Number::Element>& block,
-                                const KeyChunk& chunk,
-                                const Range& tiles,
-                                float* window) {
+                                const KeyChunk& chunk, const Range& tiles, float* window) {
   const int64_t key = (chunk.begin_tile + tiles.min) * kTileKeys;
   const int64_t keys = (tiles.max + 1 - tiles.min) * kTileKeys;
   const BandPlace place{key, Min(keys, task.keys.count - key), tiles.min * kTileKeys};

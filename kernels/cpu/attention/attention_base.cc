@@ -5,7 +5,7 @@
 
 namespace anyorder::kernels::cpu::attention_base {
 
-const AttentionIsa kIsa = {
-    "base", AnyScratchBytes, RunTask<ForwardTask>, RunTask<BackwardTask>, SumRows};
+const AttentionIsa kIsa = {"base", AnyScratchBytes, RunTask<ForwardTask>, RunTask<BackwardTask>,
+                           SumRows};
 
 }  // namespace anyorder::kernels::cpu::attention_base

@@ -1,9 +1,11 @@
-// The learned bias by distance (T5) of a row block against a chunk of keys, added to scores after the scale.
+// The learned bias by distance (T5) of a row block against a chunk of keys, added to scores after
+// the scale.
 //
-// Column c(i, j) = pos_j - pos_i + R' - 1 + min_bias_distance of the reversed table rises by one from key to key where
-// positions do: a tile of such keys reads 64 columns side by side. All columns before the table equal its first one and all
-// after it its last; 64 copies of each end stand around the packed table, so that a tile's first column, clamped to them,
-// still gives every key its own. Gradients are gathered in the same columns; whoever sums the slabs folds the copies.
+// Column c(i, j) = pos_j - pos_i + R' - 1 + min_bias_distance of the reversed table rises by one
+// from key to key where positions do: a tile of such keys reads 64 columns side by side. All
+// columns before the table equal its first one and all after it its last; 64 copies of each end
+// stand around the packed table, so that a tile's first column, clamped to them, still gives every
+// key its own. Gradients are gathered in the same columns; whoever sums the slabs folds the copies.
 
 #pragma once
 
@@ -21,10 +23,8 @@ ANYORDER_SIMD int64_t BiasColumn(const AttentionProblem& p, int64_t pos, int64_t
 
 // Scores are in units of log2(e), and so is the packed bias.
 template <typename Element>
-inline void AddDistanceBias(const AttentionProblem& p,
-                            const HeadTask& task,
-                            const RowBlock<Element>& block,
-                            const KeyChunk& chunk) {
+inline void AddDistanceBias(const AttentionProblem& p, const HeadTask& task,
+                            const RowBlock<Element>& block, const KeyChunk& chunk) {
   for (int64_t r = 0; r < block.count; ++r) {
     const int64_t pos = p.rows.pos[block.row + r];
     for (int64_t t = 0; t < chunk.end_tile - chunk.begin_tile; ++t) {
@@ -43,15 +43,12 @@ inline void AddDistanceBias(const AttentionProblem& p,
   }
 }
 
-// sums[c] += ds of every pair in column c; ds, of natural scores, stands where the scores were, 0 for pairs that do not see
-// each other. Rows outside, tiles inside: the columns of a row were written by the row before it, and are out of the store
-// buffer by then.
+// sums[c] += ds of every pair in column c; ds, of natural scores, stands where the scores were, 0
+// for pairs that do not see each other. Rows outside, tiles inside: the columns of a row were
+// written by the row before it, and are out of the store buffer by then.
 template <typename Element>
-inline void AddBiasGradient(const AttentionProblem& p,
-                            const HeadTask& task,
-                            const RowBlock<Element>& block,
-                            const KeyChunk& chunk,
-                            float* sums) {
+inline void AddBiasGradient(const AttentionProblem& p, const HeadTask& task,
+                            const RowBlock<Element>& block, const KeyChunk& chunk, float* sums) {
   for (int64_t r = 0; r < block.count; ++r) {
     const int64_t pos = p.rows.pos[block.row + r];
     for (int64_t t = 0; t < chunk.end_tile - chunk.begin_tile; ++t) {

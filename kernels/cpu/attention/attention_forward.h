@@ -65,8 +65,8 @@ class ForwardTask {
         SoftmaxRow<false>(chunk, r);
     }
     constexpr int64_t kRowElements = Number::kPerWord == 2 ? kChunkKeys : kScoreStride;
-    AddKeyProduct<Number>(
-        task_, block_, chunk, {ProbabilityRow(0), kRowElements, task_.values_steps, block_.out});
+    AddKeyProduct<Number>(task_, block_, chunk,
+                          {ProbabilityRow(0), kRowElements, task_.values_steps, block_.out});
   }
 
   Element* ProbabilityRow(int64_t r) const {
@@ -85,8 +85,8 @@ class ForwardTask {
     for (int64_t t = 0; t < num_tiles; ++t) {
       if (block_.views[t] == TileView::kSkip) continue;
       const TileRow tile = MakeTileRow(p_, task_, block_, chunk, t, r);
-      chunk_largest = MaskScores<kSegments>(
-          scores + t * kTileKeys, tile, p_.rows.seg[row], block_.difference[r], chunk_largest);
+      chunk_largest = MaskScores<kSegments>(scores + t * kTileKeys, tile, p_.rows.seg[row],
+                                            block_.difference[r], chunk_largest);
     }
     const float new_largest = Largest(Larger(chunk_largest, Set(largest_[r])));
     // A row that has seen nothing yet: any finite maximum makes all its probabilities zero.
@@ -99,12 +99,10 @@ class ForwardTask {
       const int64_t key = (chunk.begin_tile + t) * kTileKeys;
       const uint64_t keep = p_.dropout_threshold == 0
                                 ? ~uint64_t{0}
-                                : KeepBits(p_,
-                                           static_cast<uint32_t>(p_.row_ids[row]),
-                                           static_cast<uint32_t>(task_.head),
-                                           key);
-      sum = ExpScores(
-          scores + t * kTileKeys, Set(shift), keep, sum, ProbabilityRow(r) + t * kTileKeys);
+                                : KeepBits(p_, static_cast<uint32_t>(p_.row_ids[row]),
+                                           static_cast<uint32_t>(task_.head), key);
+      sum = ExpScores(scores + t * kTileKeys, Set(shift), keep, sum,
+                      ProbabilityRow(r) + t * kTileKeys);
     }
     sum_[r] += Sum(sum);
   }
@@ -128,8 +126,7 @@ class ForwardTask {
       float* out = block_.out + r * task_.padded;
       for (int64_t d = 0; d < task_.padded; d += kLanes)
         Store(out + d, Mul(Load(out + d), factor));
-      FromFloatRow(out,
-                   p_.head_dim,
+      FromFloatRow(out, p_.head_dim,
                    static_cast<T*>(p_.out) + row * p_.row_stride + task_.head * p_.head_dim);
       p_.lse[row * p_.num_heads + task_.head] =
           sees ? (largest_[r] + block_.same[r]) * kLn2 + __builtin_logf(sum_[r])

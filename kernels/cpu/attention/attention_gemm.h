@@ -1,8 +1,9 @@
 // Register-blocked outer products: C[m, :] (+)= sum_k A(m, k) * B[k, :].
 //
-// A is read one 32-bit word at a time with any row and step distance (so rows, columns and diagonals of a
-// matrix all serve as A), B is packed with contiguous columns, and every C row has a pointer of its own: that
-// is how the relative band is skewed for nothing, by storing each row at its own shift.
+// A is read one 32-bit word at a time with any row and step distance (so rows, columns and
+// diagonals of a matrix all serve as A), B is packed with contiguous columns, and every C row has a
+// pointer of its own: that is how the relative band is skewed for nothing, by storing each row at
+// its own shift.
 // A word is one float, or two bf16 neighbours in k.
 
 #pragma once
@@ -24,8 +25,8 @@ struct Bf16Pairs {
   using Element = uint16_t;
   static constexpr int kPerWord = 2;
   static ANYORDER_SIMD Floats Dot(Floats accumulator, Floats a, Floats b) {
-    return _mm512_dpbf16_ps(
-        accumulator, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+    return _mm512_dpbf16_ps(accumulator, reinterpret_cast<__m512bh>(a),
+                            reinterpret_cast<__m512bh>(b));
   }
 };
 #endif
@@ -145,7 +146,8 @@ struct GemmOperands {
   bool accumulate = false;
 };
 
-// Any number of rows, at constant distances. B should fit the first-level cache: all rows pass over it.
+// Any number of rows, at constant distances. B should fit the first-level cache: all rows pass over
+// it.
 template <class Number>
 inline void Gemm(int64_t rows, const GemmOperands& x, int64_t columns) {
   for (int64_t row = 0; row < rows; row += kPanelRows) {

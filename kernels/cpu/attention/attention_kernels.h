@@ -1,5 +1,5 @@
-// The entry points of one instruction set. Each attention_<isa>.cc defines ANYORDER_ATTENTION_ISA and includes
-// this file; CMake gives each its own -m flags.
+// The entry points of one instruction set. Each attention_<isa>.cc defines ANYORDER_ATTENTION_ISA
+// and includes this file; CMake gives each its own -m flags.
 
 #pragma once
 

@@ -83,10 +83,8 @@ inline void InterleaveRows(const float* first, const float* second, int64_t colu
 
 // Both forms of two float rows at once: rounded rows and their words.
 template <class Number>
-inline void RoundAndInterleave(const float* const src[2],
-                               int64_t columns,
-                               typename Number::Element* const rows[2],
-                               float* words) {
+inline void RoundAndInterleave(const float* const src[2], int64_t columns,
+                               typename Number::Element* const rows[2], float* words) {
 #ifdef __AVX512BF16__
   for (int64_t c = 0; c < columns; c += kLanes) {
     const __m512i halves = RoundTwo(src[0] + c, src[1] + c);
@@ -103,15 +101,13 @@ inline void RoundAndInterleave(const float* const src[2],
 // Step form of two rows that are elements already.
 template <class Number>
 inline void InterleaveElements(const typename Number::Element* first,
-                               const typename Number::Element* second,
-                               int64_t columns,
+                               const typename Number::Element* second, int64_t columns,
                                float* words) {
 #ifdef __AVX512BF16__
   for (int64_t c = 0; c < columns; c += kLanes) {
     const __m512i halves = _mm512_inserti64x4(
         _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(first + c))),
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(second + c)),
-        1);
+        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(second + c)), 1);
     Store(words + c, _mm512_castsi512_ps(InTurn(halves)));
   }
 #else
@@ -165,7 +161,8 @@ inline void TransposeBlock(const float* src, int64_t src_stride, float* dst, int
 #endif
 }
 
-// Where rows of one head lie in a [rows, H * D] tensor. stride may be negative (the reversed table).
+// Where rows of one head lie in a [rows, H * D] tensor. stride may be negative (the reversed
+// table).
 template <typename T>
 struct HeadRows {
   const T* data = nullptr;
@@ -194,15 +191,11 @@ inline void PackSixteen(const HeadRows<T>& rows, int64_t begin, int64_t padded, 
 }
 
 // Transposed form. `tile` columns lie together: word (d, column) at
-// [column / tile][d][column % tile]; columns (a multiple of 16, and of tile) beyond the rows are zero.
-// buffer: 16 * padded floats.
+// [column / tile][d][column % tile]; columns (a multiple of 16, and of tile) beyond the rows are
+// zero. buffer: 16 * padded floats.
 template <class Number, typename T>
-inline void PackTransposed(const HeadRows<T>& rows,
-                           int64_t padded,
-                           int64_t columns,
-                           int64_t tile,
-                           float* buffer,
-                           float* dst) {
+inline void PackTransposed(const HeadRows<T>& rows, int64_t padded, int64_t columns, int64_t tile,
+                           float* buffer, float* dst) {
   const int64_t depth = padded / Number::kPerWord;
   for (int64_t begin = 0; begin < columns; begin += 16) {
     PackSixteen<Number>(rows, begin, padded, buffer);
@@ -219,8 +212,8 @@ inline void PackTransposed(const HeadRows<T>& rows,
 
 // Step form of `count` rows (a multiple of 2; rows past the end zero). buffer: 2 * padded floats.
 template <class Number, typename T>
-inline void PackSteps(
-    const HeadRows<T>& rows, int64_t padded, int64_t count, float* buffer, float* dst) {
+inline void PackSteps(const HeadRows<T>& rows, int64_t padded, int64_t count, float* buffer,
+                      float* dst) {
   for (int64_t i = 0; i < count; i += Number::kPerWord) {
     for (int64_t part = 0; part < Number::kPerWord; ++part) {
       float* row = Number::kPerWord == 1 ? dst : buffer + part * padded;

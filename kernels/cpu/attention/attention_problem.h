@@ -1,9 +1,10 @@
-// What the dispatcher (attention.cc) hands to the instruction-set specific code: plain pointers and numbers.
+// What the dispatcher (attention.cc) hands to the instruction-set specific code: plain pointers and
+// numbers.
 //
-// The hot sources are compiled once per instruction set. An inline function or template of a shared header
-// that such a file emits could be the copy the linker keeps for everyone, and then an old CPU would meet
-// AVX-512 in code that never asked for it. So the hot sources see only this struct and their own namespace:
-// no containers, no tensor views, no checks.
+// The hot sources are compiled once per instruction set. An inline function or template of a shared
+// header that such a file emits could be the copy the linker keeps for everyone, and then an old
+// CPU would meet AVX-512 in code that never asked for it. So the hot sources see only this struct
+// and their own namespace: no containers, no tensor views, no checks.
 
 #pragma once
 
@@ -13,7 +14,8 @@
 
 namespace anyorder::kernels::cpu {
 
-// Copies of either end that stand around a packed table of biases by distance, as many as a tile has keys.
+// Copies of either end that stand around a packed table of biases by distance, as many as a tile
+// has keys.
 inline constexpr int64_t kBiasPad = 64;
 
 struct AttentionProblem {
@@ -64,9 +66,9 @@ struct AttentionProblem {
   float* slabs = nullptr;  // [B * H] gradient slabs, see SlabLayout
 };
 
-// Gradients of one (lane, head) that several tasks add to: relative rows in packed (reversed) order, then
-// content bias, position bias, segment bias and "different" segment embedding. Width: padded head size. At the end one float
-// a column of the packed bias by distance.
+// Gradients of one (lane, head) that several tasks add to: relative rows in packed (reversed)
+// order, then content bias, position bias, segment bias and "different" segment embedding. Width:
+// padded head size. At the end one float a column of the packed bias by distance.
 struct SlabLayout {
   int64_t padded_dim = 0;  // head_dim rounded up to 16
   int64_t num_distances = 0;
@@ -87,8 +89,8 @@ struct SlabLayout {
   int64_t num_floats() const { return distance_bias() + (bias_columns() + 15) / 16 * 16; }
 };
 
-// dst[0..dim) = factor * (rows[0] + rows[1] + ...), added in this order; rows are padded to a multiple of 16
-// floats, dst is float or bf16.
+// dst[0..dim) = factor * (rows[0] + rows[1] + ...), added in this order; rows are padded to a
+// multiple of 16 floats, dst is float or bf16.
 struct RowSum {
   const float* const* rows = nullptr;
   int64_t num_rows = 0;
@@ -100,10 +102,10 @@ struct RowSum {
 struct AttentionIsa {
   const char* name;
   int64_t (*scratch_bytes)(const AttentionProblem& problem, bool bf16, bool backward);
-  void (*forward)(
-      const AttentionProblem& problem, bool bf16, int64_t lane, int64_t head, void* scratch);
-  void (*backward)(
-      const AttentionProblem& problem, bool bf16, int64_t lane, int64_t head, void* scratch);
+  void (*forward)(const AttentionProblem& problem, bool bf16, int64_t lane, int64_t head,
+                  void* scratch);
+  void (*backward)(const AttentionProblem& problem, bool bf16, int64_t lane, int64_t head,
+                   void* scratch);
   void (*sum_rows)(const RowSum& sum, bool bf16, void* dst);
 };
 

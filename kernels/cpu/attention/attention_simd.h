@@ -1,5 +1,6 @@
-// Vectors of 32-bit lanes for the attention kernels: AVX-512 by intrinsics, anything else by GCC's vector
-// extensions. Included only by the per-instruction-set sources, which define ANYORDER_ATTENTION_ISA.
+// Vectors of 32-bit lanes for the attention kernels: AVX-512 by intrinsics, anything else by GCC's
+// vector extensions. Included only by the per-instruction-set sources, which define
+// ANYORDER_ATTENTION_ISA.
 
 #pragma once
 
@@ -258,9 +259,9 @@ ANYORDER_SIMD void StoreAs(float* p, Floats a) {
   Store(p, a);
 }
 
-// 2^a for a <= 128. Rounding to an integer leaves |f| <= 1/2; (2^f - 1) / f is interpolated there at the six
-// Chebyshev points, which leaves a relative error of 5e-9, a tenth of fp32's. -inf and far below give 0. The
-// larger of a bound and a, in this order, lets NaN through.
+// 2^a for a <= 128. Rounding to an integer leaves |f| <= 1/2; (2^f - 1) / f is interpolated there
+// at the six Chebyshev points, which leaves a relative error of 5e-9, a tenth of fp32's. -inf and
+// far below give 0. The larger of a bound and a, in this order, lets NaN through.
 ANYORDER_SIMD Floats Exp2(Floats a) {
   const Floats x = Larger(Set(-200.0f), a);
   const Floats n = RoundToInteger(x);

@@ -1,5 +1,5 @@
-// Everything element-wise between the two products: segment term, visibility, softmax, dropout, and their
-// backward. Scores are in units of log2(e) (the scale is folded into q), so that exp is exp2.
+// Everything element-wise between the two products: segment term, visibility, softmax, dropout, and
+// their backward. Scores are in units of log2(e) (the scale is folded into q), so that exp is exp2.
 
 #pragma once
 
@@ -10,9 +10,9 @@ namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA {
 inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr float kLn2 = 0.6931471805599453f;
 
-// Bits j = 0..63: key slot `begin + j` is kept (kernels/dropout.h), begin a multiple of 64. Eight blocks of
-// Philox4x32-7 in the low halves of 64-bit lanes: the high halves collect rubbish that a 32 x 32 multiply
-// never reads, which saves every mask and blend.
+// Bits j = 0..63: key slot `begin + j` is kept (kernels/dropout.h), begin a multiple of 64. Eight
+// blocks of Philox4x32-7 in the low halves of 64-bit lanes: the high halves collect rubbish that a
+// 32 x 32 multiply never reads, which saves every mask and blend.
 inline uint64_t KeepBits(const AttentionProblem& p, uint32_t row, uint32_t head, int64_t begin) {
   if (p.dropout_threshold > 0xffffu) return 0;
   const uint32_t first = static_cast<uint32_t>(begin >> 5) * 4;
@@ -92,8 +92,8 @@ struct TileRow {
 
 // Adds the segment difference and hides what is invisible; returns the largest score. In place.
 template <bool kSegments>
-inline Floats MaskScores(
-    float* scores, const TileRow& tile, int32_t row_seg, float difference, Floats largest) {
+inline Floats MaskScores(float* scores, const TileRow& tile, int32_t row_seg, float difference,
+                         Floats largest) {
   const Ints seg = Set(row_seg);
   const Floats other = Set(difference);
   for (int64_t j = 0; j < kTileKeys; j += kLanes) {
@@ -106,11 +106,11 @@ inline Floats MaskScores(
   return largest;
 }
 
-// scores -> exp2(scores - largest), dropped where keep is 0, as elements; returns sum plus what was not yet
-// dropped.
+// scores -> exp2(scores - largest), dropped where keep is 0, as elements; returns sum plus what was
+// not yet dropped.
 template <typename Element>
-inline Floats ExpScores(
-    const float* scores, Floats largest, uint64_t keep, Floats sum, Element* probabilities) {
+inline Floats ExpScores(const float* scores, Floats largest, uint64_t keep, Floats sum,
+                        Element* probabilities) {
   for (int64_t j = 0; j < kTileKeys; j += kLanes) {
     const Floats p = Exp2(Sub(Load(scores + j), largest));
     sum = Add(sum, p);
@@ -128,11 +128,11 @@ struct RowGradient {
   int32_t seg = 0;
 };
 
-// scores, dp -> ds (in scores) and dropped probabilities (in dp). Adds ds of the pairs in different segments
-// to *other.
+// scores, dp -> ds (in scores) and dropped probabilities (in dp). Adds ds of the pairs in different
+// segments to *other.
 template <bool kSegments>
-inline void GradientScores(
-    float* scores, float* dp, const TileRow& tile, const RowGradient& row, Floats* other) {
+inline void GradientScores(float* scores, float* dp, const TileRow& tile, const RowGradient& row,
+                           Floats* other) {
   const Ints seg = Set(row.seg);
   const Floats lse = Set(row.lse2);
   const Floats delta = Set(row.delta);

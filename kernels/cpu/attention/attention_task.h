@@ -1,8 +1,10 @@
-// The working set of one task, (lane, head): packed operands of the head, and the buffers of a row block.
+// The working set of one task, (lane, head): packed operands of the head, and the buffers of a row
+// block.
 //
-// Scratch of a task: transposed keys and table, values in step form ((2 K + R) * D words; backward adds
-// transposed values, keys and table in step form and the fp32 gradients of k and v), 24 K bytes of integers,
-// and O(48 * 512) floats of block buffers. Nothing has a size of rows times keys.
+// Scratch of a task: transposed keys and table, values in step form ((2 K + R) * D words; backward
+// adds transposed values, keys and table in step form and the fp32 gradients of k and v), 24 K
+// bytes of integers, and O(48 * 512) floats of block buffers. Nothing has a size of rows times
+// keys.
 
 #pragma once
 
@@ -14,8 +16,8 @@ namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA {
 inline constexpr int64_t kRowBlock = 48;
 // Rows whose positions lie this close share one window of the relative table.
 inline constexpr int64_t kMaxSpan = 62;
-// A score row: room for what a skewed store spills on either side (the span, an even start, a last vector), an
-// odd number of cache lines long so that a column of rows spreads over all cache sets.
+// A score row: room for what a skewed store spills on either side (the span, an even start, a last
+// vector), an odd number of cache lines long so that a column of rows spreads over all cache sets.
 inline constexpr int64_t kScorePadLeft = 64;
 inline constexpr int64_t kScorePadRight = 80;
 inline constexpr int64_t kScoreStride = kScorePadLeft + kChunkKeys + kScorePadRight;
@@ -95,12 +97,8 @@ inline void TakeHeadTask(const AttentionProblem& p, bool backward, Arena* arena,
   task->distance_columns = p.num_distances > 0 ? ((p.num_distances + 31) / 16 | 1) * 16 : 0;
   const int64_t keys = task->key_columns;
   const int64_t half = task->padded / Number::kPerWord;
-  int32_t** const arrays[] = {&task->keys.pos,
-                              &task->keys.key,
-                              &task->keys.grp,
-                              &task->keys.doc,
-                              &task->keys.seg,
-                              &task->keys.glob};
+  int32_t** const arrays[] = {&task->keys.pos, &task->keys.key, &task->keys.grp,
+                              &task->keys.doc, &task->keys.seg, &task->keys.glob};
   for (int32_t** array : arrays)
     *array = arena->Take<int32_t>(keys);
   task->tiles = arena->Take<KeyTile>(task->keys.num_tiles);
@@ -117,11 +115,8 @@ inline void TakeHeadTask(const AttentionProblem& p, bool backward, Arena* arena,
   } else {
     task->values_steps = arena->Take<float>(keys / Number::kPerWord * task->padded);
   }
-  float** const rows[] = {&task->content_bias,
-                          &task->position_bias,
-                          &task->segment_bias,
-                          &task->segment_same,
-                          &task->segment_difference};
+  float** const rows[] = {&task->content_bias, &task->position_bias, &task->segment_bias,
+                          &task->segment_same, &task->segment_difference};
   for (float** row : rows)
     *row = arena->Take<float>(task->padded);
   if (p.num_bias_distances > 0)
@@ -141,8 +136,8 @@ inline void TakeRowBlock(const HeadTask& task, Arena* arena, RowBlock<Element>* 
 
 // One head's part of a [columns] vector, or zeros.
 template <typename T>
-inline void LoadBias(
-    const AttentionProblem& p, const void* bias, int64_t offset, int64_t padded, float* dst) {
+inline void LoadBias(const AttentionProblem& p, const void* bias, int64_t offset, int64_t padded,
+                     float* dst) {
   if (bias != nullptr)
     ToFloatRow(static_cast<const T*>(bias) + offset, p.head_dim, padded, dst);
   else
@@ -150,8 +145,7 @@ inline void LoadBias(
 }
 
 template <typename T>
-inline HeadRows<T> LaneHeadRows(const AttentionProblem& p,
-                                const void* tensor,
+inline HeadRows<T> LaneHeadRows(const AttentionProblem& p, const void* tensor,
                                 const HeadTask& task) {
   const T* data = static_cast<const T*>(tensor) + task.lane * p.num_keys * p.row_stride +
                   task.head * p.head_dim;
@@ -167,7 +161,8 @@ inline HeadRows<T> ReversedTable(const AttentionProblem& p, const HeadTask& task
   return {last, -p.row_stride, p.num_distances, p.head_dim};
 }
 
-// Column c of the packed bias holds column c - kBiasPad of the reversed table, clamped to the table.
+// Column c of the packed bias holds column c - kBiasPad of the reversed table, clamped to the
+// table.
 template <typename T>
 inline void PackDistanceBias(const AttentionProblem& p, HeadTask* task) {
   const int64_t last = p.num_bias_distances - 1;
@@ -193,8 +188,8 @@ inline void PackHead(const AttentionProblem& p, bool backward, float* buffer, He
   const HeadRows<T> values = LaneHeadRows<T>(p, p.v, *task);
   PackTransposed<Number>(keys, padded, task->key_columns, kTileKeys, buffer, task->keys_transposed);
   if (backward) {
-    PackTransposed<Number>(
-        values, padded, task->key_columns, kTileKeys, buffer, task->values_transposed);
+    PackTransposed<Number>(values, padded, task->key_columns, kTileKeys, buffer,
+                           task->values_transposed);
     PackSteps<Number>(keys, padded, task->key_columns, buffer, task->keys_steps);
   } else {
     PackSteps<Number>(values, padded, task->key_columns, buffer, task->values_steps);
@@ -223,14 +218,11 @@ inline float Dot(const float* a, const float* b, int64_t count) {
   return Sum(sum);
 }
 
-// Fills the block's queries and segment scalars for rows [row, row + count). Rows up to the next even one are
-// zero, so that bf16 pairs of rows need no special case.
+// Fills the block's queries and segment scalars for rows [row, row + count). Rows up to the next
+// even one are zero, so that bf16 pairs of rows need no special case.
 template <typename T, typename Element>
-inline void LoadRowBlock(const AttentionProblem& p,
-                         const HeadTask& task,
-                         int64_t row,
-                         int64_t count,
-                         RowBlock<Element>* block) {
+inline void LoadRowBlock(const AttentionProblem& p, const HeadTask& task, int64_t row,
+                         int64_t count, RowBlock<Element>* block) {
   block->row = row;
   block->count = count;
   block->stats = MakeRowStats(p, row, count);
@@ -261,18 +253,16 @@ inline void LoadRowBlock(const AttentionProblem& p,
   }
 }
 
-// Looks at a chunk's tiles; false if the block sees none of them. [*begin, *end): tiles, relative to the
-// chunk, between the first and the last that is seen.
+// Looks at a chunk's tiles; false if the block sees none of them. [*begin, *end): tiles, relative
+// to the chunk, between the first and the last that is seen.
 template <typename Element>
-inline bool ViewChunk(const HeadTask& task,
-                      const KeyChunk& chunk,
-                      RowBlock<Element>* block,
-                      int64_t* begin,
-                      int64_t* end) {
+inline bool ViewChunk(const HeadTask& task, const KeyChunk& chunk, RowBlock<Element>* block,
+                      int64_t* begin, int64_t* end) {
   *begin = kChunkTiles;
   *end = 0;
-  // With windows most chunks end here. Looking at their tiles is what grows as rows times keys: 6 % of a forward pass with 129 keys
-  // in each window at 65,536 rows, nothing to be seen at 8192 (Zen 5, 2026-11).
+  // With windows most chunks end here. Looking at their tiles is what grows as rows times keys: 6 %
+  // of a forward pass with 129 keys in each window at 65,536 rows, nothing to be seen at 8192 (Zen
+  // 5, 2026-11).
   if (Classify(block->stats, chunk.all, task.band) == TileView::kSkip) return false;
   for (int64_t t = 0; t < chunk.end_tile - chunk.begin_tile; ++t) {
     const KeyTile& tile = task.tiles[chunk.begin_tile + t];
@@ -286,11 +276,8 @@ inline bool ViewChunk(const HeadTask& task,
 }
 
 template <typename Element>
-inline TileRow MakeTileRow(const AttentionProblem& p,
-                           const HeadTask& task,
-                           const RowBlock<Element>& block,
-                           const KeyChunk& chunk,
-                           int64_t tile,
+inline TileRow MakeTileRow(const AttentionProblem& p, const HeadTask& task,
+                           const RowBlock<Element>& block, const KeyChunk& chunk, int64_t tile,
                            int64_t r) {
   const int64_t begin = (chunk.begin_tile + tile) * kTileKeys;
   TileRow row;
@@ -302,7 +289,8 @@ inline TileRow MakeTileRow(const AttentionProblem& p,
   return row;
 }
 
-// Tiles from `begin` on that are seen and lie side by side, at most `most`; begin is advanced to the first.
+// Tiles from `begin` on that are seen and lie side by side, at most `most`; begin is advanced to
+// the first.
 template <typename Element>
 inline int64_t NextRun(const RowBlock<Element>& block, int64_t end, int64_t most, int64_t* begin) {
   while (*begin < end && block.views[*begin] == TileView::kSkip)
@@ -313,8 +301,8 @@ inline int64_t NextRun(const RowBlock<Element>& block, int64_t end, int64_t most
   return count;
 }
 
-// c += a . b over the keys of a chunk. As many keys at a time as leave b in the first-level cache, because each
-// pass loads and stores all of c.
+// c += a . b over the keys of a chunk. As many keys at a time as leave b in the first-level cache,
+// because each pass loads and stores all of c.
 template <typename Element>
 struct KeyProduct {
   const Element* rows = nullptr;  // a: score rows or their like
@@ -324,8 +312,7 @@ struct KeyProduct {
 };
 
 template <class Number>
-inline void AddKeyProduct(const HeadTask& task,
-                          const RowBlock<typename Number::Element>& block,
+inline void AddKeyProduct(const HeadTask& task, const RowBlock<typename Number::Element>& block,
                           const KeyChunk& chunk,
                           const KeyProduct<typename Number::Element>& product) {
   GemmOperands x;
@@ -348,10 +335,8 @@ inline void AddKeyProduct(const HeadTask& task,
 
 // Scores of the content term: s (+)= (q + u) . k for every tile that is seen.
 template <class Number>
-inline void ContentScores(const HeadTask& task,
-                          const RowBlock<typename Number::Element>& block,
-                          const KeyChunk& chunk,
-                          bool accumulate) {
+inline void ContentScores(const HeadTask& task, const RowBlock<typename Number::Element>& block,
+                          const KeyChunk& chunk, bool accumulate) {
   GemmOperands x;
   x.a = block.content_query;
   x.a_row_bytes = task.padded * static_cast<int64_t>(sizeof(typename Number::Element));

@@ -1,5 +1,6 @@
-// Visibility by tiles of 64 keys: what minima and maxima of the integers of kernels/visibility.h say about a
-// block of rows and a tile of keys, and the bits of single pairs where they do not say enough.
+// Visibility by tiles of 64 keys: what minima and maxima of the integers of kernels/visibility.h
+// say about a block of rows and a tile of keys, and the bits of single pairs where they do not say
+// enough.
 
 #pragma once
 
@@ -131,7 +132,8 @@ inline TileView Classify(const RowStats& rows, const KeyTile& keys, const Band& 
   return full ? TileView::kFull : TileView::kPartial;
 }
 
-// The band test of 64 keys one by one: strides, and positions whose difference might overflow 32 bits.
+// The band test of 64 keys one by one: strides, and positions whose difference might overflow 32
+// bits.
 inline uint64_t BandBitsSlowly(int32_t pos, const int32_t* key_pos, const Band& band) {
   uint64_t bits = 0;
   for (int64_t j = 0; j < kTileKeys; ++j) {
@@ -163,12 +165,8 @@ inline BandTest MakeBandTest(const RowStats& rows, const KeyTile& keys, const Ba
 }
 
 // Bit j of the result: row `row` sees key `begin + j` of its lane.
-inline uint64_t VisibleBits(const AttentionProblem& p,
-                            int64_t row,
-                            const LaneKeys& keys,
-                            int64_t begin,
-                            const BandTest& test,
-                            const Band& band) {
+inline uint64_t VisibleBits(const AttentionProblem& p, int64_t row, const LaneKeys& keys,
+                            int64_t begin, const BandTest& test, const Band& band) {
   const Ints any = Set(kDocAny);
   // A row in the padding document matches kDocAny only, never other padding.
   const int32_t row_doc = p.rows.doc[row] == kDocPad ? kDocAny : p.rows.doc[row];
@@ -214,8 +212,8 @@ inline void Merge(const KeyTile& more, KeyTile* all) {
   all->any_glob |= more.any_glob;
 }
 
-// A run of tiles worked on together: either every tile's positions go on from the last one's (then the
-// relative term is a skewed product), or none's do and distances are looked up one by one.
+// A run of tiles worked on together: either every tile's positions go on from the last one's (then
+// the relative term is a skewed product), or none's do and distances are looked up one by one.
 struct KeyChunk {
   int64_t begin_tile = 0;
   int64_t end_tile = 0;
@@ -224,9 +222,7 @@ struct KeyChunk {
 };
 
 // Cuts a lane's tiles into chunks of at most kChunkTiles; returns how many. chunks: [num_tiles].
-inline int64_t MakeChunks(const KeyTile* tiles,
-                          int64_t num_tiles,
-                          bool positions_matter,
+inline int64_t MakeChunks(const KeyTile* tiles, int64_t num_tiles, bool positions_matter,
                           KeyChunk* chunks) {
   int64_t count = 0;
   for (int64_t tile = 0; tile < num_tiles; ++tile) {

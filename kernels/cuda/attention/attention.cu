@@ -1,4 +1,5 @@
-// Attention as the backend calls it: memory is cut up, terms are prepared, then each family of kernels takes the rows that are its own.
+// Attention as the backend calls it: memory is cut up, terms are prepared, then each family of
+// kernels takes the rows that are its own.
 
 #include <algorithm>
 #include <optional>
@@ -58,21 +59,13 @@ AttentionProblem<T> ProblemOf(const AttentionInputs& in) {
   p.bands = in.bands;
   p.dropout = in.dropout;
   p.row_ids = in.row_ids;
-  p.is_aligned = AreAligned(s.head_dim,
-                            in.q,
-                            in.k,
-                            in.v,
-                            in.relative,
-                            in.content_bias,
-                            in.position_bias,
-                            in.segment_bias,
-                            in.segment_embedding);
+  p.is_aligned = AreAligned(s.head_dim, in.q, in.k, in.v, in.relative, in.content_bias,
+                            in.position_bias, in.segment_bias, in.segment_embedding);
   return p;
 }
 
 template <typename T>
-AttentionPrepared Prepare(const AttentionProblem<T>& in,
-                          const PreparedScratch& scratch,
+AttentionPrepared Prepare(const AttentionProblem<T>& in, const PreparedScratch& scratch,
                           StreamView stream) {
   AttentionPrepared prepared = {};
   if (in.segment_embedding == nullptr) return prepared;
@@ -90,12 +83,10 @@ std::optional<PlanPieces> PlannedAhead(const AttentionInputs& in) {
   return PlanPieces(in.shape, in.q.dtype(), cutter);
 }
 
-// The plan of the ring kernels and what they prepare; false if they can have no rows, and then the general kernels have all.
-bool PrepareRing(const AttentionProblem<BFloat16>& in,
-                 const AttentionInputs& inputs,
-                 const PreparedScratch& scratch,
-                 AttentionPrepared* prepared,
-                 RingPlan* plan,
+// The plan of the ring kernels and what they prepare; false if they can have no rows, and then the
+// general kernels have all.
+bool PrepareRing(const AttentionProblem<BFloat16>& in, const AttentionInputs& inputs,
+                 const PreparedScratch& scratch, AttentionPrepared* prepared, RingPlan* plan,
                  StreamView stream) {
   if (!RingApplies(in)) return false;
   const std::optional<PlanPieces> ahead = PlannedAhead(inputs);
@@ -135,9 +126,7 @@ class BackwardPass {
       // Once even without lanes: sums over none of them are 0.
       int lane = 0;
       do {
-        RunGroup({lane,
-                  std::min(sizes_.lanes, in_.batch_size - lane),
-                  head,
+        RunGroup({lane, std::min(sizes_.lanes, in_.batch_size - lane), head,
                   std::min(sizes_.heads, in_.num_heads - head)});
         lane += sizes_.lanes;
       } while (lane < in_.batch_size);
@@ -175,17 +164,12 @@ class BackwardPass {
     }
     LaunchGeneralBackward(params, stream_);
     BeginAttentionPass("keys", stream_);
-    LaunchKeyGradients(in_,
-                       params.scores,
-                       params.dout,
-                       args_.dk.data<T>(),
-                       args_.dv.data<T>(),
-                       args_.dcontent_bias.is_null() ? nullptr : scratch_.content_sums,
-                       stream_);
+    LaunchKeyGradients(in_, params.scores, params.dout, args_.dk.data<T>(), args_.dv.data<T>(),
+                       args_.dcontent_bias.is_null() ? nullptr : scratch_.content_sums, stream_);
     BeginAttentionPass("distances", stream_);
     if (in_.relative != nullptr)
-      LaunchDistanceSums(
-          in_, params.scores, order_, scratch_.distance_sums, scratch_.distance_weights, stream_);
+      LaunchDistanceSums(in_, params.scores, order_, scratch_.distance_sums,
+                         scratch_.distance_weights, stream_);
     if (in_.distance_bias != nullptr)
       LaunchBiasLanes(in_, params.scores, order_, scratch_.bias_lanes, stream_);
   }
@@ -193,36 +177,23 @@ class BackwardPass {
   void FinishParameters() {
     const int64_t m = in_.model_dim();
     if (!args_.dcontent_bias.is_null())
-      LaunchSumRows(scratch_.content_sums,
-                    in_.batch_size * KeyTiles(in_),
-                    m,
-                    scratch_.content_parts,
-                    args_.dcontent_bias.data<float>(),
-                    stream_);
+      LaunchSumRows(scratch_.content_sums, in_.batch_size * KeyTiles(in_), m,
+                    scratch_.content_parts, args_.dcontent_bias.data<float>(), stream_);
     if (in_.relative != nullptr) {
       const bool has_bias = !args_.dposition_bias.is_null();
-      LaunchRelativeGradient(in_,
-                             scratch_.distance_sums,
-                             scratch_.distance_weights,
-                             args_.drelative.data<T>(),
-                             has_bias ? scratch_.position_sums : nullptr,
+      LaunchRelativeGradient(in_, scratch_.distance_sums, scratch_.distance_weights,
+                             args_.drelative.data<T>(), has_bias ? scratch_.position_sums : nullptr,
                              stream_);
       if (has_bias)
         LaunchSumRows(scratch_.position_sums,
-                      TableParts(int64_t{in_.num_tables} * in_.num_distances),
-                      m,
-                      scratch_.position_parts,
-                      args_.dposition_bias.data<float>(),
-                      stream_);
+                      TableParts(int64_t{in_.num_tables} * in_.num_distances), m,
+                      scratch_.position_parts, args_.dposition_bias.data<float>(), stream_);
     }
     if (in_.segment_embedding != nullptr)
       LaunchSegmentGradients(
-          in_,
-          scratch_.other_segment,
-          scratch_.segment_parts,
+          in_, scratch_.other_segment, scratch_.segment_parts,
           args_.dsegment_embedding.data<float>(),
-          args_.dsegment_bias.is_null() ? nullptr : args_.dsegment_bias.data<float>(),
-          stream_);
+          args_.dsegment_bias.is_null() ? nullptr : args_.dsegment_bias.data<float>(), stream_);
     if (in_.distance_bias != nullptr)
       LaunchBiasGradient(in_, scratch_.bias_lanes, args_.ddistance_bias.data<float>(), stream_);
   }
@@ -300,8 +271,7 @@ int64_t AttentionBackwardBytesWithin(const AttentionShape& shape, DType dtype, i
   return cutter.bytes();
 }
 
-void AttentionBackwardWithin(const AttentionBackwardArgs& args,
-                             int64_t most_bytes,
+void AttentionBackwardWithin(const AttentionBackwardArgs& args, int64_t most_bytes,
                              StreamView stream) {
   const int64_t bytes = AttentionBackwardBytesWithin(args.in.shape, args.in.q.dtype(), most_bytes);
   ANYORDER_CHECK(args.workspace.num_bytes() >= bytes)

@@ -19,15 +19,11 @@ int DistanceSlots(int64_t batch_size) {
 }
 
 template <typename T>
-void LaunchDistanceSums(const AttentionProblem<T>& in,
-                        const AttentionScores<T>& scores,
-                        const KeyOrder& order,
-                        float* sums,
-                        float* weights,
-                        StreamView stream) {
+void LaunchDistanceSums(const AttentionProblem<T>& in, const AttentionScores<T>& scores,
+                        const KeyOrder& order, float* sums, float* weights, StreamView stream) {
   const int slots = DistanceSlots(in.batch_size);
-  const DistanceGradientParams<T> params{
-      in, scores, order, slots, scores.group.first_lane > 0, sums, weights};
+  const DistanceGradientParams<T> params{in,   scores, order, slots, scores.group.first_lane > 0,
+                                         sums, weights};
   const bool is_matrix = TakesMatrixForm(in);
   LaunchShape shape{
       .blocks_x = CeilDivide(in.num_distances, is_matrix ? kProductColumns : kTileKeys),
@@ -47,13 +43,9 @@ void LaunchDistanceSums(const AttentionProblem<T>& in,
   });
 }
 
-#define ANYORDER_FOR(T)                                        \
-  template void LaunchDistanceSums(const AttentionProblem<T>&, \
-                                   const AttentionScores<T>&,  \
-                                   const KeyOrder&,            \
-                                   float*,                     \
-                                   float*,                     \
-                                   StreamView);
+#define ANYORDER_FOR(T)                                                                   \
+  template void LaunchDistanceSums(const AttentionProblem<T>&, const AttentionScores<T>&, \
+                                   const KeyOrder&, float*, float*, StreamView);
 ANYORDER_FOR(float)
 ANYORDER_FOR(BFloat16)
 #undef ANYORDER_FOR

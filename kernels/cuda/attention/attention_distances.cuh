@@ -1,8 +1,11 @@
-// Gradient of the relative tables: drelative[table][r] = sum over pairs at distance r of gradient * (q + position_bias).
+// Gradient of the relative tables: drelative[table][r] = sum over pairs at distance r of gradient *
+// (q + position_bias).
 //
-// A block has a tile of distances of one table and head, and every `slots`-th lane of that table. For each row it gathers the gradients at its distances,
-// which turns the sum over pairs into a product weights^T q as in attention_keys.cuh. Sums go on from group to group of lanes in the order
-// of lanes, so that their bits do not depend on how lanes are grouped; those of the slots are added at the end, in order.
+// A block has a tile of distances of one table and head, and every `slots`-th lane of that table.
+// For each row it gathers the gradients at its distances, which turns the sum over pairs into a
+// product weights^T q as in attention_keys.cuh. Sums go on from group to group of lanes in the
+// order of lanes, so that their bits do not depend on how lanes are grouped; those of the slots are
+// added at the end, in order.
 
 #pragma once
 
@@ -22,7 +25,8 @@ struct DistanceGradientParams {
   float* weights;  // [slots, num_tables, H, R]: of the gradients alone
 };
 
-// The steps of rows that a block goes through: lanes of its slot and table, and those rows that may meet its distances.
+// The steps of rows that a block goes through: lanes of its slot and table, and those rows that may
+// meet its distances.
 template <typename T>
 struct DistanceWalk {
   const DistanceGradientParams<T>& p;
@@ -75,7 +79,8 @@ struct DistanceWalk {
   ANYORDER_DEVICE void Seek() {
     const int steps = RowSteps(p.in.content_rows, p.in.query_rows);
     for (; lane < EndLane(); NextLane()) {
-      // Numbered within the table: reading directions alternate from lane to lane, and a slot of every fourth lane would have one alone.
+      // Numbered within the table: reading directions alternate from lane to lane, and a slot of
+      // every fourth lane would have one alone.
       if (p.in.TableOf(lane) != table || turn % p.slots != slot) continue;
       for (; step < steps; ++step) {
         if (Meets(p.order.row_ranges[int64_t{lane} * steps + step], p.order.lanes[lane])) return;
@@ -93,7 +98,8 @@ struct DistanceWalk {
   }
 };
 
-// The gradient of a row at a distance: of the one key there, or of all of them where several slots share a position.
+// The gradient of a row at a distance: of the one key there, or of all of them where several slots
+// share a position.
 template <typename T>
 ANYORDER_DEVICE float GradientAt(const LaneKeys& keys, const ScoreRow<T>& row, int64_t key_pos) {
   if (keys.is_affine) {
@@ -151,8 +157,7 @@ struct GeneralDistanceBlock {
   }
 
   template <AttentionFault kFault>
-  ANYORDER_DEVICE void AddRows(const RowStep& rows,
-                               int first,
+  ANYORDER_DEVICE void AddRows(const RowStep& rows, int first,
                                float (&sums)[kThreadRows][4 * kGroups],
                                float (&weights)[kThreadRows]) const {
     const AttentionProblem<T>& in = walk.p.in;
@@ -160,11 +165,8 @@ struct GeneralDistanceBlock {
     LoadWeights(rows, first);
     SyncBlock();
     LoadTile<kGroups>(memory.rows,
-                      in.q + (rows.row + first) * in.model_dim() + walk.head * in.head_dim,
-                      in,
-                      rows.count - first,
-                      static_cast<const T*>(nullptr),
-                      memory.docs);
+                      in.q + (rows.row + first) * in.model_dim() + walk.head * in.head_dim, in,
+                      rows.count - first, static_cast<const T*>(nullptr), memory.docs);
     if constexpr (kFault != AttentionFault::kNoBarrier) SyncBlock();
     AddWeighted<kGroups>(memory.weights, memory.rows, sums);
     AddWeights(memory.weights, weights);
@@ -173,8 +175,7 @@ struct GeneralDistanceBlock {
   // Between memory and the thread's sums, whatever `visit(kept, value)` does with them.
   template <typename Visitor>
   ANYORDER_DEVICE void ForEach(float (&sums)[kThreadRows][4 * kGroups],
-                               float (&weights)[kThreadRows],
-                               Visitor&& visit) const {
+                               float (&weights)[kThreadRows], Visitor&& visit) const {
     const AttentionProblem<T>& in = walk.p.in;
     ANYORDER_UNROLL
     for (int r = 0; r < kThreadRows; ++r) {
@@ -210,8 +211,8 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, 3)
   work.ForEach(sums, weights, [](float& kept, float value) { kept = value; });
 }
 
-// 64 distances a block, 16 a warp; bf16 and 64 columns. While a tile is multiplied the next one's gradients are on their way to registers
-// and its rows to shared memory.
+// 64 distances a block, 16 a warp; bf16 and 64 columns. While a tile is multiplied the next one's
+// gradients are on their way to registers and its rows to shared memory.
 struct MatrixDistanceBlock {
   static constexpr int kWarps = kProductThreads / kWarp;
   static constexpr int kRowsOfWarp = kProductRows / kWarps;
@@ -301,10 +302,8 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kProductThreads, 4)
     if (kFault == AttentionFault::kLostEdge && walk.IsAtEnd()) break;
     if (!walk.IsAtEnd()) work.Load(stage ^ 1);
     SyncWarp();  // gathering parts the lanes, and matrices are loaded by whole warps
-    AddTransposed(MatrixDistanceBlock::Weights(),
-                  MatrixDistanceBlock::Rows(stage),
-                  16 * (Thread() / kWarp),
-                  sums);
+    AddTransposed(MatrixDistanceBlock::Weights(), MatrixDistanceBlock::Rows(stage),
+                  16 * (Thread() / kWarp), sums);
     if constexpr (kFault != AttentionFault::kNoBarrier) SyncBlock();
   }
   work.ForEach(sums, [](float& kept, float value) { kept = value; });

@@ -12,7 +12,8 @@
 
 namespace anyorder::kernels::cuda {
 
-// Calls function.template operator()<kGroups>() with the columns in units of 32, rounded up to 1, 2, 4 or 8.
+// Calls function.template operator()<kGroups>() with the columns in units of 32, rounded up to 1,
+// 2, 4 or 8.
 template <typename Function>
 void WithColumns(int head_dim, Function&& function) {
   ANYORDER_CHECK(head_dim >= 1 && head_dim <= kMaxHeadDim)
@@ -23,10 +24,11 @@ void WithColumns(int head_dim, Function&& function) {
   return function.template operator()<8>();
 }
 
-// Blocks that a general kernel has for each of `lanes_and_heads`: one a tile, unless the ring kernels may have the rows, which the host
-// does not know; then so few that a launch for nothing is soon over, and enough to give each of 132 multiprocessors 15 where all rows are
-// the general kernels'. XLNet-Large at B = 64 (512 content and 85 query rows, 16 heads): 2 a lane and head, 2048 in all, where one a tile
-// were 19456.
+// Blocks that a general kernel has for each of `lanes_and_heads`: one a tile, unless the ring
+// kernels may have the rows, which the host does not know; then so few that a launch for nothing is
+// soon over, and enough to give each of 132 multiprocessors 15 where all rows are the general
+// kernels'. XLNet-Large at B = 64 (512 content and 85 query rows, 16 heads): 2 a lane and head,
+// 2048 in all, where one a tile were 19456.
 inline int64_t RowTileBlocks(int64_t tiles, int64_t lanes_and_heads, bool may_be_ring) {
   constexpr int64_t kMostBlocks = 2048;
   if (!may_be_ring || tiles * lanes_and_heads <= kMostBlocks) return tiles;

@@ -1,9 +1,11 @@
-// What the general kernels of attention do alike, forward and backward (kernels/attention.h): a block has a tile of rows of one lane,
-// stream and head, and walks over the lane's keys in tiles, both in shared memory in fp32.
+// What the general kernels of attention do alike, forward and backward (kernels/attention.h): a
+// block has a tile of rows of one lane, stream and head, and walks over the lane's keys in tiles,
+// both in shared memory in fp32.
 //
-// A tile of scores is 32 rows by 32 keys. Thread t has the rows 2 (t / 8) + {0, 1} and the keys t % 8 + {0, 8, 16, 24}: a warp owns
-// whole rows, so that row sums need no barrier, and the four keys of a row share one Philox call (kernels/dropout.h). In products with as
-// many columns as a head it has the same rows and the columns 4 (t % 8) + 32 g + {0, 1, 2, 3}.
+// A tile of scores is 32 rows by 32 keys. Thread t has the rows 2 (t / 8) + {0, 1} and the keys t %
+// 8 + {0, 8, 16, 24}: a warp owns whole rows, so that row sums need no barrier, and the four keys
+// of a row share one Philox call (kernels/dropout.h). In products with as many columns as a head it
+// has the same rows and the columns 4 (t % 8) + 32 g + {0, 1, 2, 3}.
 
 #pragma once
 
@@ -19,13 +21,15 @@ inline constexpr int kTileKeys = 32;
 inline constexpr int kTileThreads = 128;
 inline constexpr int kThreadRows = 2;
 inline constexpr int kThreadKeys = 4;
-// Distances that a tile meets where positions are consecutive are staged; others are gathered from memory.
+// Distances that a tile meets where positions are consecutive are staged; others are gathered from
+// memory.
 inline constexpr int kBandRows = kTileRows + kTileKeys;
 inline constexpr int kScoreStride = kTileKeys + 4;
 inline constexpr float kLog2E = 1.44269504088896340736f;
 inline constexpr float kLn2 = 0.69314718055994530942f;
 
-// kGroups: head_dim / 32, rounded up to 1, 2, 4 or 8. Strides are 4 modulo 32 words: 16-byte reads of eight rows meet no bank twice.
+// kGroups: head_dim / 32, rounded up to 1, 2, 4 or 8. Strides are 4 modulo 32 words: 16-byte reads
+// of eight rows meet no bank twice.
 template <int kGroups>
 struct TileColumns {
   static constexpr int kColumns = 32 * kGroups;
@@ -56,8 +60,8 @@ struct TileFrame {
   int32_t key_low[2], key_high[2];  // of each half of the keys; low > high: none
 };
 
-// Mistakes that tests plant in the general kernels and in those behind the first backward pass. kLostEdge: the tile at the end of a range,
-// which need not be whole, is left out.
+// Mistakes that tests plant in the general kernels and in those behind the first backward pass.
+// kLostEdge: the tile at the end of a range, which need not be whole, is left out.
 enum class AttentionFault { kNone, kNoBarrier, kNoWait, kLostEdge };
 
 // Rows of one lane, stream and head.
@@ -89,14 +93,13 @@ ANYORDER_HOST_DEVICE int RowTilesOfLane(int content_rows, int query_rows) {
   return (content_rows + kTileRows - 1) / kTileRows + (query_rows + kTileRows - 1) / kTileRows;
 }
 
-// Visit(tile) for those tiles of a block whose rows are the general kernels': every GridX-th of its lane and head. The grid is (at most
-// RowTilesOfLane; heads; lanes). A block of a lane whose rows are all the ring's reads two forms and leaves.
+// Visit(tile) for those tiles of a block whose rows are the general kernels': every GridX-th of its
+// lane and head. The grid is (at most RowTilesOfLane; heads; lanes). A block of a lane whose rows
+// are all the ring's reads two forms and leaves.
 template <typename T, typename Visitor>
 ANYORDER_DEVICE void ForEachRowTile(const AttentionProblem<T>& in,
-                                    const AttentionPrepared& prepared,
-                                    int first_lane,
-                                    int first_head,
-                                    Visitor&& visit) {
+                                    const AttentionPrepared& prepared, int first_lane,
+                                    int first_head, Visitor&& visit) {
   const int lane = first_lane + BlockZ();
   const bool has_content = HasForm(prepared, in.batch_size, 0, lane, kGeneralForm);
   const bool has_query = HasForm(prepared, in.batch_size, 1, lane, kGeneralForm);
@@ -105,7 +108,8 @@ ANYORDER_DEVICE void ForEachRowTile(const AttentionProblem<T>& in,
   ANYORDER_ROLLED
   for (int n = BlockX(); n < tiles; n += GridX()) {
     const RowTile tile = RowTile::Of(in, lane, first_head + BlockY(), n);
-    // No barrier between tiles: what a tile reads last, in StoreTile, the next one writes behind barriers of its own.
+    // No barrier between tiles: what a tile reads last, in StoreTile, the next one writes behind
+    // barriers of its own.
     if (tile.stream == 0 ? has_content : has_query) visit(tile);
   }
 }
@@ -115,16 +119,12 @@ struct Float4 {
 };
 ANYORDER_DEVICE Float4 LoadFour(const float* from) {
   const Words4 words = LoadWords(from);
-  return {{AsFloat(words.word[0]),
-           AsFloat(words.word[1]),
-           AsFloat(words.word[2]),
+  return {{AsFloat(words.word[0]), AsFloat(words.word[1]), AsFloat(words.word[2]),
            AsFloat(words.word[3])}};
 }
 ANYORDER_DEVICE Float4 LoadFour(const BFloat16* from) {
   const Words2 words = LoadTwoWords(from);
-  return {{LowBf16(words.word[0]),
-           HighBf16(words.word[0]),
-           LowBf16(words.word[1]),
+  return {{LowBf16(words.word[0]), HighBf16(words.word[0]), LowBf16(words.word[1]),
            HighBf16(words.word[1])}};
 }
 // As many numbers as 16 bytes of T have, from elements or from fp32.
@@ -166,8 +166,8 @@ ANYORDER_DEVICE float RowMax(float value) {
   return value;
 }
 
-// Of the eight threads that share rows, number l gets the sum of their parts[l]: each step hands half of what is left to the other half
-// of the threads.
+// Of the eight threads that share rows, number l gets the sum of their parts[l]: each step hands
+// half of what is left to the other half of the threads.
 ANYORDER_DEVICE float RowScatterSum(float (&parts)[8]) {
   ANYORDER_UNROLL
   for (int half = 4; half > 0; half /= 2) {
@@ -202,15 +202,11 @@ ANYORDER_DEVICE Vector8 LoadAny(const T* from, int count, bool is_aligned) {
   return is_aligned ? LoadGroup<true>(from, count) : LoadGroup<false>(from, count);
 }
 
-// Rows [0, rows) of a matrix into shared memory, `bias` added; zeros beyond, beyond `columns`, and where `docs` says that a slot is
-// padding, whose memory may hold anything.
+// Rows [0, rows) of a matrix into shared memory, `bias` added; zeros beyond, beyond `columns`, and
+// where `docs` says that a slot is padding, whose memory may hold anything.
 template <int kGroups, typename T>
-ANYORDER_DEVICE void LoadTile(float* shared,
-                              const T* from,
-                              const AttentionProblem<T>& in,
-                              int rows,
-                              const T* bias = nullptr,
-                              const int32_t* docs = nullptr) {
+ANYORDER_DEVICE void LoadTile(float* shared, const T* from, const AttentionProblem<T>& in, int rows,
+                              const T* bias = nullptr, const int32_t* docs = nullptr) {
   using Columns = TileColumns<kGroups>;
   for (int g = Thread(); g < kTileRows * 4 * kGroups; g += kTileThreads) {
     const int row = g / (4 * kGroups);
@@ -233,11 +229,8 @@ ANYORDER_DEVICE void LoadTile(float* shared,
 
 // A tile with as many columns as a head, from the threads' sums through `shared` to memory.
 template <int kGroups, typename T>
-ANYORDER_DEVICE void StoreTile(T* to,
-                               const float (&sums)[kThreadRows][4 * kGroups],
-                               const AttentionProblem<T>& in,
-                               int rows,
-                               float* shared) {
+ANYORDER_DEVICE void StoreTile(T* to, const float (&sums)[kThreadRows][4 * kGroups],
+                               const AttentionProblem<T>& in, int rows, float* shared) {
   using Columns = TileColumns<kGroups>;
   SyncBlock();
   ANYORDER_UNROLL
@@ -267,9 +260,7 @@ ANYORDER_DEVICE void StoreTile(T* to,
 
 // values[r][c] += rows[r] . keys[c]
 template <int kGroups>
-ANYORDER_DEVICE void AddDots(const float* rows,
-                             const float* keys,
-                             int columns,
+ANYORDER_DEVICE void AddDots(const float* rows, const float* keys, int columns,
                              PairValues& values) {
   constexpr int kStride = TileColumns<kGroups>::kStride;
   const float* const row = rows + ThreadRow() * kStride;
@@ -292,10 +283,10 @@ ANYORDER_DEVICE void AddDots(const float* rows,
   }
 }
 
-// sums[r] += sum over the tile's keys of weights[r][key] * keys[key]; `weights` is [32, kScoreStride] in shared memory.
+// sums[r] += sum over the tile's keys of weights[r][key] * keys[key]; `weights` is [32,
+// kScoreStride] in shared memory.
 template <int kGroups>
-ANYORDER_DEVICE void AddWeighted(const float* weights,
-                                 const float* keys,
+ANYORDER_DEVICE void AddWeighted(const float* weights, const float* keys,
                                  float (&sums)[kThreadRows][4 * kGroups]) {
   constexpr int kStride = TileColumns<kGroups>::kStride;
   const float* const weight = weights + ThreadRow() * kScoreStride;
@@ -320,7 +311,8 @@ ANYORDER_DEVICE void AddWeighted(const float* weights,
   }
 }
 
-// sums[r] += sum over the tile's keys of weights[r][key], in their order: what AddWeighted would make of keys of ones.
+// sums[r] += sum over the tile's keys of weights[r][key], in their order: what AddWeighted would
+// make of keys of ones.
 ANYORDER_DEVICE void AddWeights(const float* weights, float (&sums)[kThreadRows]) {
   const float* const weight = weights + ThreadRow() * kScoreStride;
   ANYORDER_UNROLL
@@ -350,7 +342,8 @@ struct TileBand {
   int64_t low = 0;  // distance of the first staged row
   int count = 0;    // staged rows
 
-  // Of a pair; any staged row for one that is not visible, whose distance may be none of the table's.
+  // Of a pair; any staged row for one that is not visible, whose distance may be none of the
+  // table's.
   ANYORDER_DEVICE int StagedRow(int32_t row_pos, int32_t key_pos) const {
     const uint32_t at = static_cast<uint32_t>(row_pos) - static_cast<uint32_t>(key_pos) -
                         static_cast<uint32_t>(low);

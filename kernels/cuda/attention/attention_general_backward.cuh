@@ -1,5 +1,6 @@
-// The first backward pass of attention for any arguments of the contract: probabilities again from lse, gradients of scores, dq. What the
-// gradients of keys, tables and biases need goes to scratch (AttentionScores).
+// The first backward pass of attention for any arguments of the contract: probabilities again from
+// lse, gradients of scores, dq. What the gradients of keys, tables and biases need goes to scratch
+// (AttentionScores).
 
 #pragma once
 
@@ -23,10 +24,8 @@ struct GeneralBackward {
   ANYORDER_DEVICE void LoadRows() const {
     work.LoadRows();
     const RowTile& tile = work.tile;
-    LoadTile<kGroups>(work.memory.dout,
-                      p.dout + tile.row * p.in.model_dim() + work.head_offset(),
-                      p.in,
-                      tile.count);
+    LoadTile<kGroups>(work.memory.dout, p.dout + tile.row * p.in.model_dim() + work.head_offset(),
+                      p.in, tile.count);
     if (Thread() >= kTileRows) return;
     const bool is_there = Thread() < tile.count;
     const int64_t at = (tile.row + Thread()) * p.in.num_heads + tile.head;
@@ -36,7 +35,8 @@ struct GeneralBackward {
     work.frame().delta[Thread()] = is_there ? p.delta[at] : 0.0f;
   }
 
-  // Zeros in both matrices of scratch, for the tile's rows and the slots [begin, end), multiples of 32.
+  // Zeros in both matrices of scratch, for the tile's rows and the slots [begin, end), multiples of
+  // 32.
   ANYORDER_DEVICE void StoreZeros(int begin, int end) const {
     const int groups = (end - begin) / kGroup;
     for (int g = Thread(); g < work.tile.count * groups; g += kTileThreads) {
@@ -55,9 +55,10 @@ struct GeneralBackward {
                 LoadVector(scores + row * kScoreStride + column));
   }
 
-  // From scores and products dout . v to probabilities after dropout and gradients of scores, with `scale`.
-  ANYORDER_DEVICE void Differentiate(
-      int first, int half, uint32_t visible, PairValues& s, PairValues& dp, Sums& sums) const {
+  // From scores and products dout . v to probabilities after dropout and gradients of scores, with
+  // `scale`.
+  ANYORDER_DEVICE void Differentiate(int first, int half, uint32_t visible, PairValues& s,
+                                     PairValues& dp, Sums& sums) const {
     const TileFrame& f = work.frame();
     const bool has_dropout = p.in.dropout.enabled();
     PairValues factors = {};
@@ -96,16 +97,15 @@ struct GeneralBackward {
           AddRow(
               weight,
               work.memory.band + band.StagedRow(row_pos, key_pos) * TileColumns<kGroups>::kStride,
-              TileColumns<kGroups>::kColumns,
-              sums.dq[r]);
+              TileColumns<kGroups>::kColumns, sums.dq[r]);
         } else {
           AddUnaligned(weight, work.RelativeRow(int64_t{row_pos} - key_pos), sums.dq[r]);
         }
       }
     }
   }
-  // Rows of the table from memory, those of four keys under way together. What a row does not see it adds 0 times: tables are finite, or
-  // the step is lost anyway.
+  // Rows of the table from memory, those of four keys under way together. What a row does not see
+  // it adds 0 times: tables are finite, or the step is lost anyway.
   ANYORDER_DEVICE void AddGathered(int half, Sums& sums) const {
     const float* const ds = work.memory.gradient + ThreadRow() * kScoreStride;
     ANYORDER_ROLLED
@@ -118,16 +118,13 @@ struct GeneralBackward {
         for (int n = 0; n < 4; ++n)
           AddRow(weights.v[n],
                  work.RelativeRowOf(work.frame().rows.pos[ThreadRow() + r], key_pos[n]),
-                 p.in.head_dim,
-                 sums.dq[r]);
+                 p.in.head_dim, sums.dq[r]);
       }
     }
   }
   // `row` has `columns`, a multiple of 4.
   template <typename Element>
-  ANYORDER_DEVICE void AddRow(float weight,
-                              const Element* row,
-                              int columns,
+  ANYORDER_DEVICE void AddRow(float weight, const Element* row, int columns,
                               float (&sums)[4 * kGroups]) const {
     ANYORDER_UNROLL
     for (int g = 0; g < kGroups; ++g) {
@@ -241,20 +238,16 @@ ANYORDER_DEVICE void BackwardTile(const AttentionBackwardParams<T>& p, const Row
     }
   }
   work.Finish(first_tile, end_tile, sums);
-  StoreTile<kGroups>(p.dq + tile.row * in.model_dim() + tile_work.head_offset(),
-                     sums.dq,
-                     in,
-                     tile.count,
-                     tile_work.memory.keys);
+  StoreTile<kGroups>(p.dq + tile.row * in.model_dim() + tile_work.head_offset(), sums.dq, in,
+                     tile.count, tile_work.memory.keys);
 }
 
 template <typename T, int kGroups, AttentionFault kFault = AttentionFault::kNone>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, kGroups <= 2 ? 3 : 2)
     AttentionGeneralBackwardKernel(AttentionBackwardParams<T> p) {
   const AttentionGroup& group = p.scores.group;
-  ForEachRowTile(p.in, p.prepared, group.first_lane, group.first_head, [&](const RowTile& tile) {
-    BackwardTile<kFault, T, kGroups>(p, tile);
-  });
+  ForEachRowTile(p.in, p.prepared, group.first_lane, group.first_head,
+                 [&](const RowTile& tile) { BackwardTile<kFault, T, kGroups>(p, tile); });
 }
 
 }  // namespace anyorder::kernels::cuda

@@ -10,9 +10,9 @@ void LaunchGeneralForward(const AttentionForwardParams<T>& params, StreamView st
   const AttentionProblem<T>& in = params.in;
   WithColumns(in.head_dim, [&]<int kGroups>() {
     const LaunchShape shape{
-        .blocks_x = RowTileBlocks(RowTilesOfLane(in.content_rows, in.query_rows),
-                                  int64_t{in.num_heads} * in.batch_size,
-                                  params.prepared.forms != nullptr),
+        .blocks_x =
+            RowTileBlocks(RowTilesOfLane(in.content_rows, in.query_rows),
+                          int64_t{in.num_heads} * in.batch_size, params.prepared.forms != nullptr),
         .blocks_y = in.num_heads,
         .blocks_z = in.batch_size,
         .threads = kTileThreads,

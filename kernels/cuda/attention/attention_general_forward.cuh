@@ -1,4 +1,5 @@
-// Attention forward for any arguments of the contract: softmax over tiles of keys as they come, in fp32.
+// Attention forward for any arguments of the contract: softmax over tiles of keys as they come, in
+// fp32.
 
 #pragma once
 
@@ -6,7 +7,8 @@
 
 namespace anyorder::kernels::cuda {
 
-// What a thread knows of its rows so far; `sum` and the weighted values are relative to 2^max, `sum` over the thread's own keys.
+// What a thread knows of its rows so far; `sum` and the weighted values are relative to 2^max,
+// `sum` over the thread's own keys.
 template <int kGroups>
 struct RunningSoftmax {
   float max[kThreadRows];
@@ -29,8 +31,8 @@ struct RunningSoftmax {
         if (visible >> (kThreadKeys * r + c) & 1) largest = fmaxf(largest, s.v[r][c]);
       }
       largest = RowMax(largest);
-      // Where nothing was seen yet, or only scores of minus infinity, everything stays 0. A NaN is no maximum, but makes its exponential
-      // and all sums a NaN.
+      // Where nothing was seen yet, or only scores of minus infinity, everything stays 0. A NaN is
+      // no maximum, but makes its exponential and all sums a NaN.
       const float offset = largest == -INFINITY ? 0.0f : largest;
       const float factor = Exp2(max[r] - offset);
       max[r] = largest;
@@ -50,11 +52,8 @@ struct RunningSoftmax {
 };
 
 template <AttentionFault kFault, typename T, int kGroups>
-ANYORDER_DEVICE void ForwardHalf(const GeneralTile<T, kGroups>& work,
-                                 int first,
-                                 int half,
-                                 uint32_t visible,
-                                 RunningSoftmax<kGroups>& softmax) {
+ANYORDER_DEVICE void ForwardHalf(const GeneralTile<T, kGroups>& work, int first, int half,
+                                 uint32_t visible, RunningSoftmax<kGroups>& softmax) {
   const AttentionProblem<T>& in = work.in;
   work.LoadKeys(in.k, first, half);
   const TileBand band = work.LoadBand(half);
@@ -107,19 +106,15 @@ ANYORDER_DEVICE void ForwardTile(const AttentionForwardParams<T>& p, const RowTi
       p.lse[(tile.row + row) * in.num_heads + tile.head] =
           sees ? MultiplyAdd(softmax.max[r], kLn2, logf(sum)) : -INFINITY;
   }
-  StoreTile<kGroups>(p.out + tile.row * in.model_dim() + work.head_offset(),
-                     softmax.values,
-                     in,
-                     tile.count,
-                     work.memory.keys);
+  StoreTile<kGroups>(p.out + tile.row * in.model_dim() + work.head_offset(), softmax.values, in,
+                     tile.count, work.memory.keys);
 }
 
 template <typename T, int kGroups, AttentionFault kFault = AttentionFault::kNone>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, kGroups <= 2 ? 4 : 2)
     AttentionGeneralForwardKernel(AttentionForwardParams<T> p) {
-  ForEachRowTile(p.in, p.prepared, 0, 0, [&](const RowTile& tile) {
-    ForwardTile<kFault, T, kGroups>(p, tile);
-  });
+  ForEachRowTile(p.in, p.prepared, 0, 0,
+                 [&](const RowTile& tile) { ForwardTile<kFault, T, kGroups>(p, tile); });
 }
 
 }  // namespace anyorder::kernels::cuda

@@ -54,10 +54,8 @@ struct GeneralTile {
   TileMemory<kGroups> memory;
   Band window;
 
-  ANYORDER_DEVICE GeneralTile(const AttentionProblem<T>& problem,
-                              const AttentionPrepared& before,
-                              const RowTile& rows,
-                              bool is_backward)
+  ANYORDER_DEVICE GeneralTile(const AttentionProblem<T>& problem, const AttentionPrepared& before,
+                              const RowTile& rows, bool is_backward)
       : in(problem),
         prepared(before),
         tile(rows),
@@ -107,7 +105,8 @@ struct GeneralTile {
       LoadTile<kGroups>(memory.q_position, q, in, tile.count, OfHead(in.position_bias));
   }
 
-  // Warps 0 and 1 have the slots of 64 keys from `first` on. Padding does not widen the range of positions.
+  // Warps 0 and 1 have the slots of 64 keys from `first` on. Padding does not widen the range of
+  // positions.
   ANYORDER_DEVICE void LoadKeySlots(int first) const {
     if (Thread() >= kScoreTile) return;
     const int i = Thread();
@@ -133,10 +132,10 @@ struct GeneralTile {
   // Bit kThreadKeys * r + c: whether the thread's row r sees its key c of this half of the 64 keys.
   ANYORDER_DEVICE uint32_t VisiblePairs(int half) const {
     const TileFrame& f = frame();
-    const RowVisibility rows{
-        f.rows.pos, f.rows.order, f.rows.grp, f.rows.doc, f.rows.seg, f.rows.glob};
-    const KeyVisibility keys{
-        f.keys.pos, f.keys.order, f.keys.grp, f.keys.doc, f.keys.seg, f.keys.glob};
+    const RowVisibility rows{f.rows.pos, f.rows.order, f.rows.grp,
+                             f.rows.doc, f.rows.seg,   f.rows.glob};
+    const KeyVisibility keys{f.keys.pos, f.keys.order, f.keys.grp,
+                             f.keys.doc, f.keys.seg,   f.keys.glob};
     uint32_t visible = 0;
     ANYORDER_UNROLL
     for (int c = 0; c < kThreadKeys; ++c) {
@@ -153,11 +152,8 @@ struct GeneralTile {
   // Keys or values of a half into memory.keys.
   ANYORDER_DEVICE void LoadKeys(const T* matrix, int first, int half) const {
     const int begin = first + half * kTileKeys;
-    LoadTile<kGroups>(memory.keys,
-                      matrix + (FirstKey() + begin) * in.model_dim() + head_offset(),
-                      in,
-                      in.num_keys - begin,
-                      static_cast<const T*>(nullptr),
+    LoadTile<kGroups>(memory.keys, matrix + (FirstKey() + begin) * in.model_dim() + head_offset(),
+                      in, in.num_keys - begin, static_cast<const T*>(nullptr),
                       frame().keys.doc + half * kTileKeys);
   }
 
@@ -179,9 +175,7 @@ struct GeneralTile {
     LoadTile<kGroups>(memory.band, from, in, band.count);
     if (band.count > kTileRows)
       LoadTile<kGroups>(memory.band + TileMemory<kGroups>::kMatrix,
-                        from + kTileRows * in.model_dim(),
-                        in,
-                        band.count - kTileRows);
+                        from + kTileRows * in.model_dim(), in, band.count - kTileRows);
     return band;
   }
   ANYORDER_DEVICE const T* RelativeRow(int64_t distance) const {
@@ -193,7 +187,8 @@ struct GeneralTile {
     return int64_t{frame().rows.pos[ThreadRow() + r]} - frame().keys.pos[key];
   }
 
-  // Row of `relative` of a pair; any row for one that is not visible, whose distance may be none of the table's.
+  // Row of `relative` of a pair; any row for one that is not visible, whose distance may be none of
+  // the table's.
   ANYORDER_DEVICE const T* RelativeRowOf(int32_t row_pos, int32_t key_pos) const {
     const uint32_t at = static_cast<uint32_t>(row_pos) - static_cast<uint32_t>(key_pos) -
                         static_cast<uint32_t>(in.min_distance);
@@ -202,9 +197,7 @@ struct GeneralTile {
   }
 
   // values += (q + position_bias) . relative. What pairs that are not visible get is nobody's.
-  ANYORDER_DEVICE void AddRelative(const TileBand& band,
-                                   int half,
-                                   uint32_t visible,
+  ANYORDER_DEVICE void AddRelative(const TileBand& band, int half, uint32_t visible,
                                    PairValues& values) const {
     if (band.is_staged)
       AddStaged(band, half, values);
@@ -239,9 +232,10 @@ struct GeneralTile {
       }
     }
   }
-  // Eight threads read each row of the table together, 16 bytes a thread, so that it is one piece of memory, and have four rows under way;
-  // then each gets the sum of its own key. Rolled up, with the sums in memory.scores, which nobody needs yet: else they and their
-  // addresses would fill the registers.
+  // Eight threads read each row of the table together, 16 bytes a thread, so that it is one piece
+  // of memory, and have four rows under way; then each gets the sum of its own key. Rolled up, with
+  // the sums in memory.scores, which nobody needs yet: else they and their addresses would fill the
+  // registers.
   ANYORDER_DEVICE void AddGathered(int half, PairValues& values) const {
     float* const sums = memory.scores + ThreadRow() * kScoreStride + ThreadKey(0);
     ANYORDER_ROLLED
@@ -343,14 +337,13 @@ struct GeneralTile {
     PairValues factors;
     ANYORDER_UNROLL
     for (int r = 0; r < kThreadRows; ++r) {
-      const PhiloxBlock block =
-          AttentionDropoutBlock(in.dropout,
-                                static_cast<uint32_t>(frame().row_ids[ThreadRow() + r]),
-                                static_cast<uint32_t>(tile.head),
-                                static_cast<uint32_t>(first_key + ThreadKey(0)));
+      const PhiloxBlock block = AttentionDropoutBlock(
+          in.dropout, static_cast<uint32_t>(frame().row_ids[ThreadRow() + r]),
+          static_cast<uint32_t>(tile.head), static_cast<uint32_t>(first_key + ThreadKey(0)));
       ANYORDER_UNROLL
       for (int c = 0; c < kThreadKeys; ++c) {
-        // The thread's key c is number c of the call's four words: no index that only the run knows.
+        // The thread's key c is number c of the call's four words: no index that only the run
+        // knows.
         const uint32_t draw = block[c] >> (16 * (ThreadKey(0) & 1)) & 0xffffu;
         factors.v[r][c] = draw >= in.dropout.threshold ? in.dropout.scale() : 0.0f;
       }

@@ -1,17 +1,22 @@
-// Where the ring kernels of attention put things, as pure functions of indices that host and device share. Everything that can be checked
-// exhaustively is, by the static_asserts of attention_index_checks.h; the rest by tests/kernels/cuda/attention_ring_test.
+// Where the ring kernels of attention put things, as pure functions of indices that host and device
+// share. Everything that can be checked exhaustively is, by the static_asserts of
+// attention_index_checks.h; the rest by tests/kernels/cuda/attention_ring_test.
 //
-// The relative shift. A tile has rows whose positions lie in a span of S, and takes keys in tiles of kKeyTile. With keys affine in
-// their slots, row a and key slot j meet at band column y = j + S - 1 - (pos_a - pos_0), which is one row of `relative` for all rows:
-// relative row = origin - y. So the products of all rows with `relative` form a band, and a key tile n reads its columns
-// [n kKeyTile, n kKeyTile + S + kKeyTile). Neighbouring key tiles share S of them: a ring of S + kKeyTile columns in shared memory keeps
-// these, and each step computes one chunk of kKeyTile new columns.
+// The relative shift. A tile has rows whose positions lie in a span of S, and takes keys in tiles
+// of kKeyTile. With keys affine in their slots, row a and key slot j meet at band column y = j + S
+// - 1 - (pos_a - pos_0), which is one row of `relative` for all rows: relative row = origin - y. So
+// the products of all rows with `relative` form a band, and a key tile n reads its columns [n
+// kKeyTile, n kKeyTile + S + kKeyTile). Neighbouring key tiles share S of them: a ring of S +
+// kKeyTile columns in shared memory keeps these, and each step computes one chunk of kKeyTile new
+// columns.
 //
-// Making the skew cheap. In a content tile row a sits at position pos_0 + a. A warp has the rows a = 8t + warp + 4 half
-// (t = 0..15, half = 0, 1): their shifts S - 1 - a are 8 (15 - t) + (3 - warp) + 4 (1 - half). The warp takes up its 3 - warp by starting
-// its operand that many rows of `relative` later, half 0 its 4 by storing that many columns to the left; what is left is whole 16-byte
-// chunks, and one ldmatrix with an address for each row reads the skewed band in the layout of a product's accumulators.
-// Rows of a table tile have any positions in their span; they are read from the band one by one.
+// Making the skew cheap. In a content tile row a sits at position pos_0 + a. A warp has the rows a
+// = 8t + warp + 4 half (t = 0..15, half = 0, 1): their shifts S - 1 - a are 8 (15 - t) + (3 - warp)
+// + 4 (1 - half). The warp takes up its 3 - warp by starting its operand that many rows of
+// `relative` later, half 0 its 4 by storing that many columns to the left; what is left is whole
+// 16-byte chunks, and one ldmatrix with an address for each row reads the skewed band in the layout
+// of a product's accumulators. Rows of a table tile have any positions in their span; they are read
+// from the band one by one.
 
 #pragma once
 
@@ -31,7 +36,8 @@ inline constexpr int kMostKeyTiles = 1024;  // a tile's steps lie in shared memo
 // Rows of `relative` behind a chunk that a content tile's warps may start at.
 inline constexpr int kShiftRows = 8;
 
-// Warps that a tile's rows are divided among. Backward has two for each share, and each takes half the keys.
+// Warps that a tile's rows are divided among. Backward has two for each share, and each takes half
+// the keys.
 inline constexpr int kRingWarps = 4;
 
 // A kind of tile. kSpanOf 0: there is no position term, and no band.
@@ -57,8 +63,8 @@ constexpr int RowOfSlot(int slot) {
   if constexpr (Tile::kTable) return slot;
   return 8 * (slot % 16) + slot / 32 + 4 * (slot / 16 % 2);
 }
-// Of a content tile, which column its row a and the key at column 0 meet at: in 16-byte chunks, and the rest that moves the operand
-// and what is stored.
+// Of a content tile, which column its row a and the key at column 0 meet at: in 16-byte chunks, and
+// the rest that moves the operand and what is stored.
 constexpr int ContentShiftChunks(int slot) {
   return 15 - slot % 16;
 }
@@ -74,8 +80,9 @@ constexpr int OperandOffset(int row, int chunk) {
   return row * kOperandBytes + ((chunk ^ (row & 7)) << 4);
 }
 
-// The ring's chunks are spread by an exclusive or with this, found by search: stores are free of bank conflicts and skewed reads at most
-// two-way. None is free of both, for the skew is a subtraction.
+// The ring's chunks are spread by an exclusive or with this, found by search: stores are free of
+// bank conflicts and skewed reads at most two-way. None is free of both, for the skew is a
+// subtraction.
 constexpr int RingSpread(int row) {
   return static_cast<int>(0x53672410u >> (4 * (row & 7)) & 7u);
 }
@@ -126,8 +133,8 @@ struct SlotSummary {
   int32_t globals = 0;
   int32_t any_docs = 0;
 
-  constexpr void Add(
-      int32_t position, int32_t ord, int32_t group, int32_t document, int32_t segment, bool glob) {
+  constexpr void Add(int32_t position, int32_t ord, int32_t group, int32_t document,
+                     int32_t segment, bool glob) {
     ++slots;
     pos.Add(position);
     order.Add(ord);
@@ -147,7 +154,8 @@ enum TileView : uint32_t {
   kSeesByRule = 3,   // the whole rule of kernels/visibility.h
 };
 inline constexpr uint32_t kTileViewMask = 3;
-// With kSeesAll: every pair is of different segments (else none is). The other views look at each pair's segments.
+// With kSeesAll: every pair is of different segments (else none is). The other views look at each
+// pair's segments.
 inline constexpr uint32_t kOtherSegment = 4;
 // With any view: some key slots are pads, whose keys and values must not be read.
 inline constexpr uint32_t kHasPads = 8;
@@ -167,10 +175,9 @@ constexpr bool BandIsPossible(const SlotSummary& rows, const SlotSummary& keys, 
          (band.right < 0 || high >= -int64_t{band.right} * band.stride);
 }
 
-// A TileView, with kOtherSegment or without. Exact where it says none or all, never too strict elsewhere.
-constexpr uint32_t ViewOfTile(const SlotSummary& rows,
-                              const SlotSummary& keys,
-                              const Band& band,
+// A TileView, with kOtherSegment or without. Exact where it says none or all, never too strict
+// elsewhere.
+constexpr uint32_t ViewOfTile(const SlotSummary& rows, const SlotSummary& keys, const Band& band,
                               bool has_segments) {
   if (rows.slots == 0 || keys.slots == 0) return kSeesNone;
   const bool may_meet = rows.grp.Meets(keys.grp);
@@ -192,8 +199,8 @@ constexpr uint32_t ViewOfTile(const SlotSummary& rows,
   return rows.seg.Meets(keys.seg) ? kSeesByOrder : kSeesAll | kOtherSegment;
 }
 
-// A step of a tile: chunk `step` of the band is computed, key tile step - kAhead is attended to, and in backward chunk step - kAhead is
-// used up.
+// A step of a tile: chunk `step` of the band is computed, key tile step - kAhead is attended to,
+// and in backward chunk step - kAhead is used up.
 struct RingStep {
   static constexpr uint32_t kBand = 16;  // the chunk is needed
   static constexpr uint32_t kFinished =
@@ -216,8 +223,9 @@ constexpr int MaxSteps(int key_tiles) {
   return key_tiles + 2 * Tile::kAhead;
 }
 
-// Writes the steps that the views of `key_tiles` key tiles ask for, in order, and returns how many. Forward takes those whose chunk some
-// visible tile reads; backward also those where a tile that is not visible shares a chunk with one that is, for its zeros.
+// Writes the steps that the views of `key_tiles` key tiles ask for, in order, and returns how many.
+// Forward takes those whose chunk some visible tile reads; backward also those where a tile that is
+// not visible shares a chunk with one that is, for its zeros.
 template <typename Tile, bool kBackward>
 constexpr int ListSteps(const uint8_t* views, int key_tiles, uint32_t* steps) {
   constexpr int kFar = -1000;

@@ -1,5 +1,5 @@
-// Where the keys are: from a position to the slots that have it. Gradients of what depends on distance gather by it, so that none of their
-// sums needs an atomic addition.
+// Where the keys are: from a position to the slots that have it. Gradients of what depends on
+// distance gather by it, so that none of their sums needs an atomic addition.
 
 #pragma once
 

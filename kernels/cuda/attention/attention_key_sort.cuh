@@ -1,9 +1,11 @@
-// Sorts the keys of lanes whose positions are not affine in their slots: by position, equal ones by slot.
+// Sorts the keys of lanes whose positions are not affine in their slots: by position, equal ones by
+// slot.
 //
-// A merge sort in which every key finds its place by itself: in a run twice as long it comes behind those of its own run that were before
-// it and those of the neighbouring run that a binary search finds before it; of equal keys those of the left run are first. log2(K) passes
-// of K searches, and nothing depends on timing. A block sorts kKeySortTile keys in shared memory; longer runs are merged in memory, a
-// launch a pass, of which lanes of ordinary length need none.
+// A merge sort in which every key finds its place by itself: in a run twice as long it comes behind
+// those of its own run that were before it and those of the neighbouring run that a binary search
+// finds before it; of equal keys those of the left run are first. log2(K) passes of K searches, and
+// nothing depends on timing. A block sorts kKeySortTile keys in shared memory; longer runs are
+// merged in memory, a launch a pass, of which lanes of ordinary length need none.
 
 #pragma once
 
@@ -40,10 +42,11 @@ ANYORDER_DEVICE int CountBefore(const int32_t* positions, int count, int32_t pos
   return low;
 }
 
-// Key number `at` of `count` keys, in sorted runs of `length`, a power of two, to its place in runs twice as long.
+// Key number `at` of `count` keys, in sorted runs of `length`, a power of two, to its place in runs
+// twice as long.
 template <KeySortFault kFault>
-ANYORDER_DEVICE void MergeKey(
-    const KeyRuns& from, const KeyRuns& to, int at, int length, int count) {
+ANYORDER_DEVICE void MergeKey(const KeyRuns& from, const KeyRuns& to, int at, int length,
+                              int count) {
   const int first = at & ~(2 * length - 1);
   const int middle = count - first < length ? count : first + length;
   int end = count - middle < length ? count : middle + length;
@@ -96,9 +99,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kKeySortThreads, 4) KeyMergeKernel(K
   if (at >= p.num_keys) return;
   const int64_t first = int64_t{lane} * p.num_keys;
   MergeKey<KeySortFault::kNone>({p.from.positions + first, p.from.slots + first},
-                                {p.to.positions + first, p.to.slots + first},
-                                at,
-                                p.length,
+                                {p.to.positions + first, p.to.slots + first}, at, p.length,
                                 p.num_keys);
 }
 

@@ -13,13 +13,8 @@ int64_t KeyTiles(const AttentionProblem<T>& in) {
 }
 
 template <typename T>
-void LaunchKeyGradients(const AttentionProblem<T>& in,
-                        const AttentionScores<T>& scores,
-                        const T* dout,
-                        T* dk,
-                        T* dv,
-                        float* content_sums,
-                        StreamView stream) {
+void LaunchKeyGradients(const AttentionProblem<T>& in, const AttentionScores<T>& scores,
+                        const T* dout, T* dk, T* dv, float* content_sums, StreamView stream) {
   const KeyGradientParams<T> params{in, scores, dout, dk, dv, content_sums};
   LaunchShape shape{.blocks_x = KeyTiles(in),
                     .blocks_y = scores.group.num_heads,
@@ -40,19 +35,10 @@ void LaunchKeyGradients(const AttentionProblem<T>& in,
 
 template int64_t KeyTiles(const AttentionProblem<float>&);
 template int64_t KeyTiles(const AttentionProblem<BFloat16>&);
-template void LaunchKeyGradients(const AttentionProblem<float>&,
-                                 const AttentionScores<float>&,
-                                 const float*,
-                                 float*,
-                                 float*,
-                                 float*,
-                                 StreamView);
+template void LaunchKeyGradients(const AttentionProblem<float>&, const AttentionScores<float>&,
+                                 const float*, float*, float*, float*, StreamView);
 template void LaunchKeyGradients(const AttentionProblem<BFloat16>&,
-                                 const AttentionScores<BFloat16>&,
-                                 const BFloat16*,
-                                 BFloat16*,
-                                 BFloat16*,
-                                 float*,
-                                 StreamView);
+                                 const AttentionScores<BFloat16>&, const BFloat16*, BFloat16*,
+                                 BFloat16*, float*, StreamView);
 
 }  // namespace anyorder::kernels::cuda

@@ -1,7 +1,9 @@
-// Gradients of keys and values: dv = probabilities^T dout, dk = gradients^T q + (column sums of gradients) content_bias, over the content
-// and query rows of a lane. The column sums times k, summed, are the gradient of content_bias.
+// Gradients of keys and values: dv = probabilities^T dout, dk = gradients^T q + (column sums of
+// gradients) content_bias, over the content and query rows of a lane. The column sums times k,
+// summed, are the gradient of content_bias.
 //
-// A block has a tile of keys of one lane and head, and one of the two products, and reads its part of scratch once.
+// A block has a tile of keys of one lane and head, and one of the two products, and reads its part
+// of scratch once.
 
 #pragma once
 
@@ -17,8 +19,8 @@ struct KeyGradientParams {
   const T* dout;
   T* dk;
   T* dv;
-  float*
-      content_sums;  // [B, tiles, H*D]: the gradient of content_bias, one part for each tile; or null
+  float* content_sums;  // [B, tiles, H*D]: the gradient of content_bias, one part for each tile; or
+                        // null
 };
 
 template <typename T>
@@ -101,9 +103,7 @@ struct GeneralKeyBlock {
   }
 
   template <AttentionFault kFault>
-  ANYORDER_DEVICE void AddRows(int64_t row,
-                               int64_t group_row,
-                               int count,
+  ANYORDER_DEVICE void AddRows(int64_t row, int64_t group_row, int count,
                                float (&sums)[kThreadRows][4 * kGroups],
                                float (&column_sums)[kThreadRows]) const {
     const AttentionProblem<T>& in = block.p.in;
@@ -115,12 +115,8 @@ struct GeneralKeyBlock {
     }
     if (!SyncBlockOr(is_concerned)) return;
     LoadWeights(group_row);
-    LoadTile<kGroups>(memory.rows,
-                      block.rows() + row * in.model_dim() + block.head_offset(),
-                      in,
-                      count,
-                      static_cast<const T*>(nullptr),
-                      memory.docs);
+    LoadTile<kGroups>(memory.rows, block.rows() + row * in.model_dim() + block.head_offset(), in,
+                      count, static_cast<const T*>(nullptr), memory.docs);
     if constexpr (kFault != AttentionFault::kNoBarrier) SyncBlock();
     AddWeighted<kGroups>(memory.weights, memory.rows, sums);
     if (block.is_key) AddWeights(memory.weights, column_sums);
@@ -136,18 +132,14 @@ struct GeneralKeyBlock {
     }
     if (Thread() < kTileKeys) memory.docs[Thread()] = block.IsPadding(Thread()) ? kDocPad : 0;
     SyncBlock();
-    LoadTile<kGroups>(memory.rows,
-                      in.k + block.KeyOffset(),
-                      in,
-                      block.count,
-                      static_cast<const T*>(nullptr),
-                      memory.docs);
+    LoadTile<kGroups>(memory.rows, in.k + block.KeyOffset(), in, block.count,
+                      static_cast<const T*>(nullptr), memory.docs);
     SyncBlock();
     for (int d = Thread(); d < in.head_dim; d += kTileThreads) {
       float sum = 0;
       for (int key = 0; key < kTileKeys; ++key)
-        sum = MultiplyAdd(
-            memory.column_sums[key], memory.rows[key * TileColumns<kGroups>::kStride + d], sum);
+        sum = MultiplyAdd(memory.column_sums[key],
+                          memory.rows[key * TileColumns<kGroups>::kStride + d], sum);
       block.ContentSums()[d] = sum;
     }
   }
@@ -257,8 +249,7 @@ struct MatrixKeyBlock {
     for (int key = 32 * half; key < 32 * (half + 1); ++key) {
       if (!block.IsPadding(key))
         sum = MultiplyAdd(column_sums[key],
-                          ToFloat(in.k[block.KeyOffset() + key * in.model_dim() + column]),
-                          sum);
+                          ToFloat(in.k[block.KeyOffset() + key * in.model_dim() + column]), sum);
     }
     if (half == 1) parts[column] = sum;
     SyncBlock();
@@ -281,10 +272,8 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kProductThreads, 4)
     CommitCopies();
     if constexpr (kFault != AttentionFault::kNoWait) WaitForCopies<1>();
     SyncBlock();
-    AddTransposed(MatrixKeyBlock::Weights(step % 2),
-                  MatrixKeyBlock::Rows(step % 2),
-                  16 * (Thread() / kWarp),
-                  sums);
+    AddTransposed(MatrixKeyBlock::Weights(step % 2), MatrixKeyBlock::Rows(step % 2),
+                  16 * (Thread() / kWarp), sums);
     if constexpr (kFault != AttentionFault::kNoBarrier) SyncBlock();
   }
   work.Store(sums);

@@ -1,5 +1,5 @@
-// The launches of attention's kernels, one source file for each family so that they compile beside each other; attention.cu calls them in
-// order. T is float or BFloat16.
+// The launches of attention's kernels, one source file for each family so that they compile beside
+// each other; attention.cu calls them in order. T is float or BFloat16.
 
 #pragma once
 
@@ -8,17 +8,16 @@
 
 namespace anyorder::kernels::cuda {
 
-// attention_prepare.cu: each writes what its name says (AttentionPrepared, AttentionBackwardParams::delta, KeyOrder).
+// attention_prepare.cu: each writes what its name says (AttentionPrepared,
+// AttentionBackwardParams::delta, KeyOrder).
 template <typename T>
-void LaunchSegmentTerms(const AttentionProblem<T>& in,
-                        float* same,
-                        float* difference,
+void LaunchSegmentTerms(const AttentionProblem<T>& in, float* same, float* difference,
                         StreamView stream);
 template <typename T>
 void LaunchDistanceTerms(const AttentionProblem<T>& in, float* terms, StreamView stream);
 template <typename T>
-void LaunchDelta(
-    const AttentionProblem<T>& in, const T* out, const T* dout, float* delta, StreamView stream);
+void LaunchDelta(const AttentionProblem<T>& in, const T* out, const T* dout, float* delta,
+                 StreamView stream);
 template <typename T>
 void LaunchKeyOrder(const AttentionProblem<T>& in, const KeyOrder& order, StreamView stream);
 
@@ -28,66 +27,42 @@ void LaunchGeneralForward(const AttentionForwardParams<T>& params, StreamView st
 template <typename T>
 void LaunchGeneralBackward(const AttentionBackwardParams<T>& params, StreamView stream);
 
-// attention_keys.cu: dk and dv of the group, and parts of dcontent_bias, [B, KeyTiles, H*D] (null: none). Which kernels: by dtype, head_dim
-// and alignment.
+// attention_keys.cu: dk and dv of the group, and parts of dcontent_bias, [B, KeyTiles, H*D] (null:
+// none). Which kernels: by dtype, head_dim and alignment.
 template <typename T>
-void LaunchKeyGradients(const AttentionProblem<T>& in,
-                        const AttentionScores<T>& scores,
-                        const T* dout,
-                        T* dk,
-                        T* dv,
-                        float* content_sums,
-                        StreamView stream);
+void LaunchKeyGradients(const AttentionProblem<T>& in, const AttentionScores<T>& scores,
+                        const T* dout, T* dk, T* dv, float* content_sums, StreamView stream);
 template <typename T>
 int64_t KeyTiles(const AttentionProblem<T>& in);
 
-// attention_distances.cu: sums [slots, num_tables, R, H*D] of gradient * q and weights [slots, num_tables, H, R] of the gradients, by
-// distance; groups of lanes come in order, and each adds to those before.
+// attention_distances.cu: sums [slots, num_tables, R, H*D] of gradient * q and weights [slots,
+// num_tables, H, R] of the gradients, by distance; groups of lanes come in order, and each adds to
+// those before.
 int DistanceSlots(int64_t batch_size);
 template <typename T>
-void LaunchDistanceSums(const AttentionProblem<T>& in,
-                        const AttentionScores<T>& scores,
-                        const KeyOrder& order,
-                        float* sums,
-                        float* weights,
-                        StreamView stream);
+void LaunchDistanceSums(const AttentionProblem<T>& in, const AttentionScores<T>& scores,
+                        const KeyOrder& order, float* sums, float* weights, StreamView stream);
 
 // attention_parameters.cu. `parts` is memory for a first stage.
 int64_t SumRowsParts(int64_t rows);  // rows of `parts`
-void LaunchSumRows(const float* rows,
-                   int64_t num_rows,
-                   int64_t columns,
-                   float* parts,
-                   float* result,
-                   StreamView stream);
+void LaunchSumRows(const float* rows, int64_t num_rows, int64_t columns, float* parts,
+                   float* result, StreamView stream);
 int64_t TableParts(int64_t rows);
-// position_sums: [TableParts(num_tables * R), H*D], or null without position_bias; LaunchSumRows makes dposition_bias of it.
+// position_sums: [TableParts(num_tables * R), H*D], or null without position_bias; LaunchSumRows
+// makes dposition_bias of it.
 template <typename T>
-void LaunchRelativeGradient(const AttentionProblem<T>& in,
-                            const float* sums,
-                            const float* weights,
-                            T* drelative,
-                            float* position_sums,
-                            StreamView stream);
+void LaunchRelativeGradient(const AttentionProblem<T>& in, const float* sums, const float* weights,
+                            T* drelative, float* position_sums, StreamView stream);
 int64_t SegmentPartElements(int64_t model_dim);
 template <typename T>
-void LaunchSegmentGradients(const AttentionProblem<T>& in,
-                            const float* other_segment,
-                            float* parts,
-                            float* dsegment_embedding,
-                            float* dsegment_bias,
-                            StreamView stream);
+void LaunchSegmentGradients(const AttentionProblem<T>& in, const float* other_segment, float* parts,
+                            float* dsegment_embedding, float* dsegment_bias, StreamView stream);
 // The group's part of lane_sums, [B, R', H]; then, of all lanes, the gradient.
 template <typename T>
-void LaunchBiasLanes(const AttentionProblem<T>& in,
-                     const AttentionScores<T>& scores,
-                     const KeyOrder& order,
-                     float* lane_sums,
-                     StreamView stream);
+void LaunchBiasLanes(const AttentionProblem<T>& in, const AttentionScores<T>& scores,
+                     const KeyOrder& order, float* lane_sums, StreamView stream);
 template <typename T>
-void LaunchBiasGradient(const AttentionProblem<T>& in,
-                        const float* lane_sums,
-                        float* ddistance_bias,
-                        StreamView stream);
+void LaunchBiasGradient(const AttentionProblem<T>& in, const float* lane_sums,
+                        float* ddistance_bias, StreamView stream);
 
 }  // namespace anyorder::kernels::cuda

@@ -20,35 +20,22 @@ int64_t SumRowsParts(int64_t rows) {
   return CeilDivide(rows, kSumChunk);
 }
 
-void LaunchSumRows(const float* rows,
-                   int64_t num_rows,
-                   int64_t columns,
-                   float* parts,
-                   float* result,
-                   StreamView stream) {
+void LaunchSumRows(const float* rows, int64_t num_rows, int64_t columns, float* parts,
+                   float* result, StreamView stream) {
   const int64_t num_parts = SumRowsParts(num_rows);
-  Launch(SumRowsKernel<>,
-         ColumnShape(columns, num_parts),
-         SumRowsParams{rows, num_rows, columns, kSumChunk, parts},
-         stream);
-  Launch(SumRowsKernel<>,
-         ColumnShape(columns, 1),
-         SumRowsParams{parts, num_parts, columns, num_parts, result},
-         stream);
+  Launch(SumRowsKernel<>, ColumnShape(columns, num_parts),
+         SumRowsParams{rows, num_rows, columns, kSumChunk, parts}, stream);
+  Launch(SumRowsKernel<>, ColumnShape(columns, 1),
+         SumRowsParams{parts, num_parts, columns, num_parts, result}, stream);
 }
 
 template <typename T>
-void LaunchRelativeGradient(const AttentionProblem<T>& in,
-                            const float* sums,
-                            const float* weights,
-                            T* drelative,
-                            float* position_sums,
-                            StreamView stream) {
+void LaunchRelativeGradient(const AttentionProblem<T>& in, const float* sums, const float* weights,
+                            T* drelative, float* position_sums, StreamView stream) {
   const RelativeGradientParams<T> params{
       in, DistanceSlots(in.batch_size), sums, weights, drelative, position_sums};
   Launch(RelativeGradientKernel<T>,
-         ColumnShape(in.model_dim(), TableParts(int64_t{in.num_tables} * in.num_distances)),
-         params,
+         ColumnShape(in.model_dim(), TableParts(int64_t{in.num_tables} * in.num_distances)), params,
          stream);
 }
 
@@ -57,14 +44,10 @@ int64_t SegmentPartElements(int64_t model_dim) {
 }
 
 template <typename T>
-void LaunchSegmentGradients(const AttentionProblem<T>& in,
-                            const float* other_segment,
-                            float* parts,
-                            float* dsegment_embedding,
-                            float* dsegment_bias,
-                            StreamView stream) {
-  const SegmentGradientParams<T> params{
-      in, other_segment, parts, dsegment_embedding, dsegment_bias};
+void LaunchSegmentGradients(const AttentionProblem<T>& in, const float* other_segment, float* parts,
+                            float* dsegment_embedding, float* dsegment_bias, StreamView stream) {
+  const SegmentGradientParams<T> params{in, other_segment, parts, dsegment_embedding,
+                                        dsegment_bias};
   const LaunchShape shape{.blocks_x = CeilDivide(in.model_dim(), kSegmentGroups * kGroup),
                           .blocks_y = kSegmentParts,
                           .threads = kSegmentThreads,
@@ -74,11 +57,8 @@ void LaunchSegmentGradients(const AttentionProblem<T>& in,
 }
 
 template <typename T>
-void LaunchBiasLanes(const AttentionProblem<T>& in,
-                     const AttentionScores<T>& scores,
-                     const KeyOrder& order,
-                     float* lane_sums,
-                     StreamView stream) {
+void LaunchBiasLanes(const AttentionProblem<T>& in, const AttentionScores<T>& scores,
+                     const KeyOrder& order, float* lane_sums, StreamView stream) {
   const int64_t between = in.num_bias_distances > 2 ? in.num_bias_distances - 2 : 0;
   const LaunchShape shape{.blocks_x = 2 + CeilDivide(between, kBiasDistances),
                           .blocks_y = scores.group.num_heads,
@@ -89,24 +69,20 @@ void LaunchBiasLanes(const AttentionProblem<T>& in,
 }
 
 template <typename T>
-void LaunchBiasGradient(const AttentionProblem<T>& in,
-                        const float* lane_sums,
-                        float* ddistance_bias,
-                        StreamView stream) {
+void LaunchBiasGradient(const AttentionProblem<T>& in, const float* lane_sums,
+                        float* ddistance_bias, StreamView stream) {
   const int64_t size = int64_t{in.num_bias_distances} * in.num_heads;
-  Launch(BiasSumKernel,
-         ColumnShape(size, in.num_tables),
-         BiasSumParams{lane_sums, in.table_of_lane, in.batch_size, size, ddistance_bias},
-         stream);
+  Launch(BiasSumKernel, ColumnShape(size, in.num_tables),
+         BiasSumParams{lane_sums, in.table_of_lane, in.batch_size, size, ddistance_bias}, stream);
 }
 
 #define ANYORDER_FOR(T)                                                                            \
-  template void LaunchRelativeGradient(                                                            \
-      const AttentionProblem<T>&, const float*, const float*, T*, float*, StreamView);             \
-  template void LaunchSegmentGradients(                                                            \
-      const AttentionProblem<T>&, const float*, float*, float*, float*, StreamView);               \
-  template void LaunchBiasLanes(                                                                   \
-      const AttentionProblem<T>&, const AttentionScores<T>&, const KeyOrder&, float*, StreamView); \
+  template void LaunchRelativeGradient(const AttentionProblem<T>&, const float*, const float*, T*, \
+                                       float*, StreamView);                                        \
+  template void LaunchSegmentGradients(const AttentionProblem<T>&, const float*, float*, float*,   \
+                                       float*, StreamView);                                        \
+  template void LaunchBiasLanes(const AttentionProblem<T>&, const AttentionScores<T>&,             \
+                                const KeyOrder&, float*, StreamView);                              \
   template void LaunchBiasGradient(const AttentionProblem<T>&, const float*, float*, StreamView);
 ANYORDER_FOR(float)
 ANYORDER_FOR(BFloat16)

@@ -1,4 +1,5 @@
-// Gradients of attention's parameters from what the larger kernels left: sums in stages, each in an order that the shape fixes.
+// Gradients of attention's parameters from what the larger kernels left: sums in stages, each in an
+// order that the shape fixes.
 
 #pragma once
 
@@ -19,7 +20,8 @@ ANYORDER_DEVICE int ColumnOfThread() {
   return BlockX() * BlockThreads() + Thread();
 }
 
-// result[chunk] = sum of the rows [chunk * chunk_rows, ...) of a matrix. The grid is (columns, chunks).
+// result[chunk] = sum of the rows [chunk * chunk_rows, ...) of a matrix. The grid is (columns,
+// chunks).
 struct SumRowsParams {
   const float* rows;
   int64_t num_rows;
@@ -53,8 +55,8 @@ struct RelativeGradientParams {
   const float* sums;     // [slots, num_tables, R, H*D]
   const float* weights;  // [slots, num_tables, H, R]
   T* drelative;          // [num_tables, R, H*D]
-  float*
-      position_sums;  // [chunks, H*D]: of weight * relative over kTableChunk rows of the tables; null without position_bias
+  float* position_sums;  // [chunks, H*D]: of weight * relative over kTableChunk rows of the tables;
+                         // null without position_bias
 };
 
 template <typename T>
@@ -108,8 +110,9 @@ struct SegmentGradientParams {
   float* dsegment_bias;       // [H*D] or null
 };
 
-// A block has 256 columns, eight a thread, and kSegmentPhases rows at a time; part b the rows b * kSegmentPhases + phase and then every
-// kSegmentParts * kSegmentPhases-th. The grid is (columns, parts). Shared memory: what a phase gives to the sum.
+// A block has 256 columns, eight a thread, and kSegmentPhases rows at a time; part b the rows b *
+// kSegmentPhases + phase and then every kSegmentParts * kSegmentPhases-th. The grid is (columns,
+// parts). Shared memory: what a phase gives to the sum.
 inline constexpr int kSegmentParts = 128;
 inline constexpr int kSegmentGroups = 32;
 inline constexpr int kSegmentPhases = 8;
@@ -213,8 +216,9 @@ struct BiasGradientParams {
   float* lane_sums;  // [B, R', H]
 };
 
-// One lane and head of the gradient of distance_bias. The first and the last distance, which have whatever lies beyond, are two blocks of
-// their own, where a row's keys are spread over the threads. The grid is (2 + tiles of distances; heads; lanes of the group).
+// One lane and head of the gradient of distance_bias. The first and the last distance, which have
+// whatever lies beyond, are two blocks of their own, where a row's keys are spread over the
+// threads. The grid is (2 + tiles of distances; heads; lanes of the group).
 template <typename T, ParameterFault kFault>
 struct BiasBlock {
   const BiasGradientParams<T>& p;
@@ -222,8 +226,8 @@ struct BiasBlock {
   int head;
 
   // Sum over one row's keys in [begin, end) of the order, every `stride`-th.
-  ANYORDER_DEVICE float Range(
-      const LaneKeys& keys, const ScoreRow<T>& row, int begin, int end, int stride) const {
+  ANYORDER_DEVICE float Range(const LaneKeys& keys, const ScoreRow<T>& row, int begin, int end,
+                              int stride) const {
     float sum = 0;
     for (int n = begin; n < end; n += stride) {
       const int slot = keys.Slot(n);
@@ -301,8 +305,8 @@ struct BiasBlock {
 template <typename T, ParameterFault kFault = ParameterFault::kNone>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kBiasThreads, 2)
     BiasLaneKernel(BiasGradientParams<T> p) {
-  const BiasBlock<T, kFault> block{
-      p, p.scores.group.first_lane + BlockZ(), p.scores.group.first_head + BlockY()};
+  const BiasBlock<T, kFault> block{p, p.scores.group.first_lane + BlockZ(),
+                                   p.scores.group.first_head + BlockY()};
   if (BlockX() >= 2) return block.Between(1 + int64_t{BlockX() - 2} * kBiasDistances);
   if (BlockX() == 0 || p.in.num_bias_distances > 1) block.End(BlockX() == 1);
 }

@@ -8,7 +8,8 @@
 
 namespace anyorder::kernels::cuda {
 
-// Called before a pass is asked of `stream`; "" after the last. Several groups of lanes and heads name their passes again.
+// Called before a pass is asked of `stream`; "" after the last. Several groups of lanes and heads
+// name their passes again.
 using PassObserver = std::function<void(const char* pass, StreamView stream)>;
 
 // The observer of this thread's calls; null: none.

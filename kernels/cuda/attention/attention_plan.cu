@@ -9,7 +9,8 @@ int64_t KeyTiles(int64_t num_keys) {
   return CeilDivide(num_keys, kKeyTile);
 }
 
-// Sorted query rows over the positions of the keys need no more tiles: each is closed by its last row or by the end of a span.
+// Sorted query rows over the positions of the keys need no more tiles: each is closed by its last
+// row or by the end of a span.
 int64_t QueryTiles(const AttentionShape& shape) {
   if (shape.num_tables == 0 || shape.num_distances == 0)
     return CeilDivide(shape.query_rows, UnplacedTile::kRows);
@@ -81,8 +82,7 @@ void MakeRingPlan(const AttentionProblem<BFloat16>& in, const RingPlan& plan, St
          {.blocks_x = in.batch_size,
           .threads = kPlanThreads,
           .shared_bytes = static_cast<int64_t>(sizeof(PlanShared))},
-         AttentionPlanParams{in, plan},
-         stream);
+         AttentionPlanParams{in, plan}, stream);
 }
 
 }  // namespace anyorder::kernels::cuda

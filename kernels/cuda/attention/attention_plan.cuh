@@ -1,5 +1,6 @@
-// Plans the ring kernels' work, one block a lane: which form the lane's rows have, their tiles and the order of these, and what decides at
-// a glance how a tile of rows sees a tile of keys (attention_index.h).
+// Plans the ring kernels' work, one block a lane: which form the lane's rows have, their tiles and
+// the order of these, and what decides at a glance how a tile of rows sees a tile of keys
+// (attention_index.h).
 
 #pragma once
 
@@ -149,8 +150,8 @@ struct LanePlanner {
     to.origin = static_cast<int32_t>(origin < -1 ? -1 : origin < most ? origin : most);
   }
 
-  // Tiles without rows are written whole, like all others: a compiler may have a kernel load a tile at once.
-  // Tiles of `rows` rows in order; without a position term any rows do.
+  // Tiles without rows are written whole, like all others: a compiler may have a kernel load a tile
+  // at once. Tiles of `rows` rows in order; without a position term any rows do.
   ANYORDER_DEVICE void SetRegularTiles(int stream, int rows) {
     const int total = p.in.RowsOfStream(stream);
     for (int tile = Thread(); tile < p.plan.capacity[stream]; tile += kPlanThreads) {
@@ -159,17 +160,14 @@ struct LanePlanner {
       if (left <= 0) {
         TileAt(stream, tile) = {};
       } else {
-        SetTile(stream,
-                tile,
-                first,
-                left < rows ? left : rows,
+        SetTile(stream, tile, first, left < rows ? left : rows,
                 p.in.rows.pos[p.in.FirstRow(stream, lane) + first]);
       }
     }
   }
 
-  // Neighbouring query rows as long as their positions lie in the span; whether the tiles suffice. Rows may come in any order, but
-  // only sorted ones are sure to fit.
+  // Neighbouring query rows as long as their positions lie in the span; whether the tiles suffice.
+  // Rows may come in any order, but only sorted ones are sure to fit.
   ANYORDER_DEVICE bool SetTableTiles() {
     const int32_t* const pos = p.in.rows.pos + p.in.FirstRow(1, lane);
     int tiles = 0;
@@ -220,11 +218,7 @@ struct LanePlanner {
       SlotSummary one;
       for (int i = Lane(); i < to.num_rows; i += kWarp) {
         const int64_t row = to.first_row + i;
-        one.Add(rows.pos[row],
-                rows.lim[row],
-                rows.grp[row],
-                rows.doc[row],
-                rows.seg[row],
+        one.Add(rows.pos[row], rows.lim[row], rows.grp[row], rows.doc[row], rows.seg[row],
                 rows.glob[row] != 0);
       }
       const SlotSummary all = WarpSummary(one);
@@ -281,11 +275,7 @@ struct LanePlanner {
           p.plan.rules[to] = {0, -1, kDocPad, 0};
           continue;
         }
-        one.Add(keys.pos[from],
-                keys.key[from],
-                keys.grp[from],
-                keys.doc[from],
-                keys.seg[from],
+        one.Add(keys.pos[from], keys.key[from], keys.grp[from], keys.doc[from], keys.seg[from],
                 keys.glob[from] != 0);
         p.plan.orders[to] = {keys.key[from], keys.seg[from]};
         p.plan.rules[to] = {keys.pos[from], keys.grp[from], keys.doc[from], keys.glob[from]};

@@ -1,4 +1,5 @@
-// What attention computes before its large kernels: terms of the scores that do not depend on pairs, and where the keys are.
+// What attention computes before its large kernels: terms of the scores that do not depend on
+// pairs, and where the keys are.
 
 #pragma once
 
@@ -80,8 +81,8 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kPrepareThreads, 8)
   const int64_t offset = part.at % in.num_heads * in.head_dim;
   const bool is_there = part.at < in.num_rows() * in.num_heads;
   const T* const q = is_there ? in.q + part.at * in.head_dim : nullptr;
-  const Vector8 left = Combined(
-      part.Load(q, in.is_aligned), 1.0f, part.Load(HeadOf(in.segment_bias, offset), in.is_aligned));
+  const Vector8 left = Combined(part.Load(q, in.is_aligned), 1.0f,
+                                part.Load(HeadOf(in.segment_bias, offset), in.is_aligned));
   const Vector8 same = part.Load(in.segment_embedding + offset, in.is_aligned);
   const Vector8 other = part.Load(in.segment_embedding + in.model_dim() + offset, in.is_aligned);
   const float same_sum = part.Sum(DotOf(left, same));
@@ -108,8 +109,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kPrepareThreads, 8)
   const int64_t offset = head * in.head_dim;
   const bool is_there = row < int64_t{in.num_tables} * in.num_distances;
   const T* const relative = is_there ? in.relative + part.at * in.head_dim : nullptr;
-  const Vector8 bias = Combined(part.Load(HeadOf(in.position_bias, offset), in.is_aligned),
-                                -1.0f,
+  const Vector8 bias = Combined(part.Load(HeadOf(in.position_bias, offset), in.is_aligned), -1.0f,
                                 part.Load(HeadOf(in.content_bias, offset), in.is_aligned));
   const float sum = part.Sum(DotOf(bias, part.Load(relative, in.is_aligned)));
   const int64_t table = row / in.num_distances;

@@ -1,6 +1,7 @@
-// What the two ring kernels of attention share: how a block finds its work, copies its operands, computes the band of position products
-// and decides who sees whom. A warp has one or two halves of 16 row slots; lane (g, t) = (Lane() / 4, Lane() % 4) of it holds, of each half, rows g
-// and g + 8 and of each 8 columns those at 2t and 2t + 1: the layout of a product's accumulators.
+// What the two ring kernels of attention share: how a block finds its work, copies its operands,
+// computes the band of position products and decides who sees whom. A warp has one or two halves of
+// 16 row slots; lane (g, t) = (Lane() / 4, Lane() % 4) of it holds, of each half, rows g and g + 8
+// and of each 8 columns those at 2t and 2t + 1: the layout of a product's accumulators.
 
 #pragma once
 
@@ -41,7 +42,8 @@ struct RingWork {
                        BlockX() / group.num_heads / group.num_lanes]) {}
 };
 
-// Calls function.template operator()<Tile>() with the tile's kind, which is the same for all threads of the block.
+// Calls function.template operator()<Tile>() with the tile's kind, which is the same for all
+// threads of the block.
 template <bool kHasPosition, typename Function>
 ANYORDER_DEVICE void WithTile(const RingRowTile& tile, Function&& function) {
   if constexpr (!kHasPosition)
@@ -92,7 +94,8 @@ ANYORDER_DEVICE int ColumnRow() {
 ANYORDER_DEVICE int ColumnChunk() {
   return Lane() / 8 % 2;
 }
-// Of 16 rows that are rows of the left factor, or the inner dimension of a product with the transposed load.
+// Of 16 rows that are rows of the left factor, or the inner dimension of a product with the
+// transposed load.
 ANYORDER_DEVICE int InnerRow() {
   return Lane() % 16;
 }
@@ -118,8 +121,8 @@ struct RingWindow {
   }
 };
 
-// One block of kThreads threads: a tile of rows and a head. Its copies go over 16-byte chunks, 8 of a row of an operand; a thread's chunk
-// and the last bits of its rows are the same in every turn.
+// One block of kThreads threads: a tile of rows and a head. Its copies go over 16-byte chunks, 8 of
+// a row of an operand; a thread's chunk and the last bits of its rows are the same in every turn.
 template <typename Tile, int kThreads>
 struct RingBlock {
   static constexpr int kRowsOfTurn = kThreads / kChunk;
@@ -128,8 +131,8 @@ struct RingBlock {
   const AttentionProblem<BFloat16>& in;
   const AttentionPrepared& prepared;
   const RingPlan& plan;
-  // In shared memory, behind the first barrier: it leaves no registers. What the copies of a step need of it is kept beside it, for behind
-  // every copy and barrier memory would be read again.
+  // In shared memory, behind the first barrier: it leaves no registers. What the copies of a step
+  // need of it is kept beside it, for behind every copy and barrier memory would be read again.
   const RingRowTile& tile;
   int lane;
   int table;  // of `relative`; the lane's
@@ -138,11 +141,8 @@ struct RingBlock {
   int head;
 
   ANYORDER_DEVICE RingBlock(const AttentionProblem<BFloat16>& problem,
-                            const AttentionPrepared& before,
-                            const RingPlan& the_plan,
-                            const RingRowTile& the_tile,
-                            int the_head,
-                            RingRowTile* copy)
+                            const AttentionPrepared& before, const RingPlan& the_plan,
+                            const RingRowTile& the_tile, int the_head, RingRowTile* copy)
       : in(problem),
         prepared(before),
         plan(the_plan),
@@ -152,7 +152,8 @@ struct RingBlock {
         first_pos(the_tile.first_pos),
         origin(the_tile.origin),
         head(the_head) {
-    // Not the first, which runs ahead of the others in the emulation: so a missing barrier is found.
+    // Not the first, which runs ahead of the others in the emulation: so a missing barrier is
+    // found.
     if (Thread() == kThreads - 1) *copy = the_tile;
   }
 
@@ -169,14 +170,8 @@ struct RingBlock {
                                  ? 0.0f
                                  : prepared.segment_difference[StatisticOf(slot)];
     const auto row_id = static_cast<uint32_t>(in.dropout.enabled() ? in.row_ids[row] : 0);
-    return {in.rows.lim[row],
-            in.rows.seg[row],
-            difference,
-            row_id,
-            in.rows.pos[row],
-            in.rows.grp[row],
-            in.rows.doc[row],
-            in.rows.glob[row]};
+    return {in.rows.lim[row], in.rows.seg[row], difference,       row_id,
+            in.rows.pos[row], in.rows.grp[row], in.rows.doc[row], in.rows.glob[row]};
   }
   ANYORDER_DEVICE void FillRecords(RowRecord* records) const {
     for (int slot = Thread(); slot < Tile::kRows; slot += kThreads)
@@ -194,12 +189,11 @@ struct RingBlock {
     }
   }
 
-  // Rows of q or dout with `bias` added where there is one, rounded to bf16. Zeros where there is no row, and where `lse` is given and
-  // says that a row sees nothing: its memory may hold anything.
-  ANYORDER_DEVICE void FillOperand(unsigned char* operand,
-                                   const BFloat16* from,
-                                   const BFloat16* bias,
-                                   const float* lse) const {
+  // Rows of q or dout with `bias` added where there is one, rounded to bf16. Zeros where there is
+  // no row, and where `lse` is given and says that a row sees nothing: its memory may hold
+  // anything.
+  ANYORDER_DEVICE void FillOperand(unsigned char* operand, const BFloat16* from,
+                                   const BFloat16* bias, const float* lse) const {
     const int chunk = Thread() % kChunk;
     Vector8 added = {};
     if (bias != nullptr) added = LoadVector(bias + head * kRingHeadDim + chunk * kChunk);
@@ -214,13 +208,10 @@ struct RingBlock {
     }
   }
 
-  // In the background: keys, values and visibility of the step's key tile. Those of pads are zeros, also behind the last key: a weight of
-  // 0 hides a number, but not a NaN.
-  ANYORDER_DEVICE void CopyKeys(unsigned char* keys,
-                                unsigned char* values,
-                                unsigned char* orders,
-                                unsigned char* rules,
-                                const RingStep& step) const {
+  // In the background: keys, values and visibility of the step's key tile. Those of pads are zeros,
+  // also behind the last key: a weight of 0 hides a number, but not a NaN.
+  ANYORDER_DEVICE void CopyKeys(unsigned char* keys, unsigned char* values, unsigned char* orders,
+                                unsigned char* rules, const RingStep& step) const {
     const int n = step.step() - Tile::kAhead;
     const int row = Thread() / kChunk;
     const int chunk = Thread() % kChunk;
@@ -246,7 +237,8 @@ struct RingBlock {
   ANYORDER_DEVICE int RelativeRow(int y) const { return origin - y; }
   ANYORDER_DEVICE bool IsInTable(int row) const { return row >= 0 && row < in.num_distances; }
 
-  // In the background: the rows of chunk k and those behind that a content tile's warps may start at.
+  // In the background: the rows of chunk k and those behind that a content tile's warps may start
+  // at.
   template <RingFault kFault>
   ANYORDER_DEVICE void CopyRelative(unsigned char* operand, int k) const {
     const int row = Thread() / kChunk;
@@ -259,8 +251,7 @@ struct RingBlock {
       if (row + more >= Tile::kRelativeRows) break;
       const bool exists = IsInTable(r - more);
       CopyAsync16(operand + OperandOffset(row + more, chunk),
-                  in.relative + (exists ? at - more * Width() : 0),
-                  exists);
+                  in.relative + (exists ? at - more * Width() : 0), exists);
     }
   }
   // This thread's term of chunk k, for column Thread(); 0 where there is none.
@@ -293,14 +284,11 @@ struct RingRows {
     return Tile::kSpan - 1 - (RecordOf(half, part).pos - first_pos);
   }
 
-  // Products of the 16 columns of the band from `column` of chunk k on into the ring. `left(half, kk)` is a fragment of the rows.
+  // Products of the 16 columns of the band from `column` of chunk k on into the ring. `left(half,
+  // kk)` is a fragment of the rows.
   template <typename Left>
-  ANYORDER_DEVICE void ComputeBand(unsigned char* ring,
-                                   const unsigned char* relative,
-                                   const float* terms,
-                                   int k,
-                                   int column,
-                                   Left&& left) const {
+  ANYORDER_DEVICE void ComputeBand(unsigned char* ring, const unsigned char* relative,
+                                   const float* terms, int k, int column, Left&& left) const {
     const int shift = Tile::kTable ? 0 : ContentOperandShift(first_slot / Tile::kWarpRows);
     SyncWarp();  // matrices are loaded by whole warps
     float product[kHalves][2][4];
@@ -328,9 +316,7 @@ struct RingRows {
   }
 
   // A content tile's half 0 lies 4 columns to the left.
-  ANYORDER_DEVICE void StoreBand(unsigned char* ring,
-                                 int k,
-                                 int column,
+  ANYORDER_DEVICE void StoreBand(unsigned char* ring, int k, int column,
                                  const float (&product)[kHalves][2][4]) const {
     const int spread = RingSpread(Lane() / 4);
     ANYORDER_UNROLL
@@ -353,10 +339,7 @@ struct RingRows {
   // Adds the skewed band to scores of the kColumnsOf keys from `column` of key tile n on.
   template <int kColumnsOf>
   ANYORDER_DEVICE void AddBand(float (&scores)[kHalves][kColumnsOf / 8][4],
-                               const unsigned char* ring,
-                               int n,
-                               int column,
-                               int first_pos) const {
+                               const unsigned char* ring, int n, int column, int first_pos) const {
     if constexpr (Tile::kTable)
       AddTableBand<kColumnsOf>(scores, ring, n, column, first_pos);
     else
@@ -365,9 +348,7 @@ struct RingRows {
 
   template <int kColumnsOf>
   ANYORDER_DEVICE void AddContentBand(float (&scores)[kHalves][kColumnsOf / 8][4],
-                                      const unsigned char* ring,
-                                      int n,
-                                      int column) const {
+                                      const unsigned char* ring, int n, int column) const {
     constexpr int kChunks = Tile::kColumns / kChunk;
     const int spread = RingSpread(Lane() % 8);
     const int first =
@@ -392,9 +373,7 @@ struct RingRows {
 
   template <int kColumnsOf>
   ANYORDER_DEVICE void AddTableBand(float (&scores)[kHalves][kColumnsOf / 8][4],
-                                    const unsigned char* ring,
-                                    int n,
-                                    int column,
+                                    const unsigned char* ring, int n, int column,
                                     int first_pos) const {
     constexpr int kChunks = Tile::kColumns / kChunk;
     const int spread = RingSpread(Lane() / 4);
@@ -418,14 +397,12 @@ struct RingRows {
     }
   }
 
-  // Which of the lane's scores of the kColumnsOf keys that `orders` and `rules` begin at are visible by the whole rule
-  // (kernels/visibility.h): bit part * kColumnsOf / 4 + column of each half. In rolled loops and before there are scores, for these leave
-  // no registers.
+  // Which of the lane's scores of the kColumnsOf keys that `orders` and `rules` begin at are
+  // visible by the whole rule (kernels/visibility.h): bit part * kColumnsOf / 4 + column of each
+  // half. In rolled loops and before there are scores, for these leave no registers.
   template <int kColumnsOf>
-  ANYORDER_DEVICE void FindVisible(const RingKeyOrder* orders,
-                                   const RingKeyRule* rules,
-                                   const RingWindow& window,
-                                   uint32_t (&visible)[kHalves]) const {
+  ANYORDER_DEVICE void FindVisible(const RingKeyOrder* orders, const RingKeyRule* rules,
+                                   const RingWindow& window, uint32_t (&visible)[kHalves]) const {
     ANYORDER_UNROLL
     for (int half = 0; half < kHalves; ++half) {
       visible[half] = 0;
@@ -444,10 +421,10 @@ struct RingRows {
     }
   }
 
-  // Adds the segments' term to the scores of the kColumnsOf keys that `orders` begins at, and hides what is not visible.
+  // Adds the segments' term to the scores of the kColumnsOf keys that `orders` begins at, and hides
+  // what is not visible.
   template <int kColumnsOf>
-  ANYORDER_DEVICE void ApplyView(float (&scores)[kHalves][kColumnsOf / 8][4],
-                                 const RingStep& step,
+  ANYORDER_DEVICE void ApplyView(float (&scores)[kHalves][kColumnsOf / 8][4], const RingStep& step,
                                  const RingKeyOrder* orders,
                                  const uint32_t (&visible)[kHalves]) const {
     if (step.view() == kSeesByRule)

@@ -2,8 +2,7 @@
 
 namespace anyorder::kernels::cuda {
 
-void AttentionRingBackward(const AttentionBackwardParams<BFloat16>& params,
-                           const RingPlan& plan,
+void AttentionRingBackward(const AttentionBackwardParams<BFloat16>& params, const RingPlan& plan,
                            StreamView stream) {
   if (params.in.HasPosition())
     LaunchRingBackward<true>({params, plan}, stream);

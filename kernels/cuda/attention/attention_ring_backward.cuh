@@ -1,9 +1,11 @@
-// The first backward pass of the ring kernels: one block a tile of rows and head. It computes the probabilities again from lse, finishes
-// dq in registers, and leaves probabilities and gradients of scores in scratch for the passes over keys and distances (attention_types.h).
+// The first backward pass of the ring kernels: one block a tile of rows and head. It computes the
+// probabilities again from lse, finishes dq in registers, and leaves probabilities and gradients of
+// scores in scratch for the passes over keys and distances (attention_types.h).
 //
-// Two warps share 32 rows and take half the keys each; their parts of dq are added at the end, in a fixed order. The gradient of a score
-// replaces its position product in the ring, so that a chunk of the band, once no key tile will touch it again, is a left factor: dq gets
-// its product with the same rows of `relative`. Every pair has one place there, so gradients are placed and never added.
+// Two warps share 32 rows and take half the keys each; their parts of dq are added at the end, in a
+// fixed order. The gradient of a score replaces its position product in the ring, so that a chunk
+// of the band, once no key tile will touch it again, is a left factor: dq gets its product with the
+// same rows of `relative`. Every pair has one place there, so gradients are placed and never added.
 
 #pragma once
 
@@ -83,12 +85,9 @@ struct RingBackward {
 
   ANYORDER_DEVICE RingBackward(const RingBackwardParams& params, const RingRowTile& tile, int head)
       : p(params),
-        block{params.call.in,
-              params.call.prepared,
-              params.plan,
-              tile,
-              head,
-              reinterpret_cast<RingRowTile*>(SharedMemory() + Memory::kTile)},
+        block{params.call.in, params.call.prepared,
+              params.plan,    tile,
+              head,           reinterpret_cast<RingRowTile*>(SharedMemory() + Memory::kTile)},
         rows{Thread() / kWarp / 2 * Tile::kWarpRows,
              reinterpret_cast<const RowRecord*>(SharedMemory() + Memory::kRecords)},
         first_key(Thread() / kWarp % 2 * kHalf),
@@ -168,8 +167,8 @@ struct RingBackward {
     SyncBlock();
   }
 
-  // Hulls of the rows, empty for those that see nothing: the other passes must not read these. And zeros for the key tiles in the hull
-  // that nobody sees.
+  // Hulls of the rows, empty for those that see nothing: the other passes must not read these. And
+  // zeros for the key tiles in the hull that nobody sees.
   ANYORDER_DEVICE void StartScratch() const {
     const AttentionScores<BFloat16>& scores = p.call.scores;
     const int first = Count()[1];
@@ -202,8 +201,7 @@ struct RingBackward {
       block.CopyKeys(shared + Memory::kKeys + stage * Memory::kOperand,
                      shared + Memory::kValues + stage * Memory::kOperand,
                      shared + Memory::kOrders + stage * Memory::kOrdersBytes,
-                     shared + Memory::kRules + stage * Memory::kRulesBytes,
-                     step);
+                     shared + Memory::kRules + stage * Memory::kRulesBytes, step);
     if constexpr (Tile::kHasBand) {
       if (step.has_band()) {
         block.template CopyRelative<kFault>(RelativeOf(i), step.step());
@@ -227,11 +225,7 @@ struct RingBackward {
     ANYORDER_UNROLL
     for (int column = 0; column < kHalf; column += 16)
       rows.ComputeBand(
-          shared + Memory::kRing,
-          RelativeOf(i),
-          Terms(i % 2),
-          k,
-          first_key + column,
+          shared + Memory::kRing, RelativeOf(i), Terms(i % 2), k, first_key + column,
           [&](int half, int kk, uint32_t(&a)[4]) { LoadRows(Memory::kQ, half, kk, a); });
   }
 
@@ -253,9 +247,7 @@ struct RingBackward {
       MultiplyRows(Memory::kDout, values, kk, dp);
     }
   }
-  ANYORDER_DEVICE void MultiplyRows(int operand,
-                                    const OperandRows& right_rows,
-                                    int kk,
+  ANYORDER_DEVICE void MultiplyRows(int operand, const OperandRows& right_rows, int kk,
                                     HalfScores& product) const {
     uint32_t left[kHalves][4];
     ANYORDER_UNROLL
@@ -273,13 +265,10 @@ struct RingBackward {
     }
   }
 
-  // Scores become the probabilities after dropout, dp the gradients of the scores, both as they are stored.
-  ANYORDER_DEVICE void Differentiate(int n,
-                                     const RingKeyOrder* orders,
-                                     HalfScores& scores,
-                                     HalfScores& dp,
-                                     Packed& probabilities,
-                                     Packed& gradients) {
+  // Scores become the probabilities after dropout, dp the gradients of the scores, both as they are
+  // stored.
+  ANYORDER_DEVICE void Differentiate(int n, const RingKeyOrder* orders, HalfScores& scores,
+                                     HalfScores& dp, Packed& probabilities, Packed& gradients) {
     const Dropout& dropout = p.call.in.dropout;
     const float scale = p.call.in.scale;
     int32_t key_seg[kHalf / 4];
@@ -295,9 +284,7 @@ struct RingBackward {
       PhiloxBlock draws = {};
       if (dropout.enabled())
         draws = AttentionDropoutBlock(
-            dropout,
-            record.row_id,
-            static_cast<uint32_t>(block.head),
+            dropout, record.row_id, static_cast<uint32_t>(block.head),
             static_cast<uint32_t>(n * kKeyTile + first_key + 2 * (Lane() % 4)));
       float kept[2];
       float ds[2];
@@ -319,8 +306,7 @@ struct RingBackward {
   }
 
   // The four lanes of a row exchange words, so that each stores eight neighbouring columns at once.
-  ANYORDER_DEVICE void StoreScores(int n,
-                                   const Packed& probabilities,
+  ANYORDER_DEVICE void StoreScores(int n, const Packed& probabilities,
                                    const Packed& gradients) const {
     const AttentionScores<BFloat16>& scores = p.call.scores;
     ANYORDER_UNROLL
@@ -335,7 +321,8 @@ struct RingBackward {
       StoreWords(scores.gradients + at, of_gradients);
     }
   }
-  // Lane t of a row's four has of each 8 columns the t-th pair; it gets all pairs of the t-th 8 columns.
+  // Lane t of a row's four has of each 8 columns the t-th pair; it gets all pairs of the t-th 8
+  // columns.
   ANYORDER_DEVICE static Words4 Neighbours(const Packed& packed, int half, int part) {
     Words4 pairs;
     ANYORDER_UNROLL
@@ -357,7 +344,8 @@ struct RingBackward {
     return pairs;
   }
 
-  // Gradients (or zeros) of the warp's keys of the key tile of `step`, where its position products were.
+  // Gradients (or zeros) of the warp's keys of the key tile of `step`, where its position products
+  // were.
   ANYORDER_DEVICE void PlaceInRing(int step, const Packed& gradients) const {
     // The key tile's number, made positive: some steps come before the first key.
     const int first = RingBase<Tile>(step + 1) + first_key;
@@ -385,8 +373,7 @@ struct RingBackward {
   }
 
   // dq += left times 16 rows of an operand from this lane's row on.
-  ANYORDER_DEVICE void AddProduct(int half,
-                                  const uint32_t (&left)[4],
+  ANYORDER_DEVICE void AddProduct(int half, const uint32_t (&left)[4],
                                   const OperandRows& right_rows) {
     ANYORDER_UNROLL
     for (int d = 0; d < kRingHeadDim / 16; ++d) {
@@ -403,10 +390,8 @@ struct RingBackward {
       const OperandRows right_rows(keys, first_key + 16 * m + InnerRow());
       ANYORDER_UNROLL
       for (int half = 0; half < kHalves; ++half) {
-        const uint32_t left[4] = {gradients[half][2 * m][0],
-                                  gradients[half][2 * m][1],
-                                  gradients[half][2 * m + 1][0],
-                                  gradients[half][2 * m + 1][1]};
+        const uint32_t left[4] = {gradients[half][2 * m][0], gradients[half][2 * m][1],
+                                  gradients[half][2 * m + 1][0], gradients[half][2 * m + 1][1]};
         AddProduct(half, left, right_rows);
       }
     }
@@ -423,8 +408,7 @@ struct RingBackward {
                                        reinterpret_cast<const RingKeyRule*>(
                                            shared + Memory::kRules + stage * Memory::kRulesBytes) +
                                            first_key,
-                                       window,
-                                       visible);
+                                       window, visible);
     HalfScores scores;
     HalfScores dp;
     MultiplyKeys(stage, scores, dp);
@@ -441,7 +425,8 @@ struct RingBackward {
     AddKeys(shared + Memory::kKeys + stage * Memory::kOperand, gradients);
   }
 
-  // dq += gradients of the chunk that is used up times its rows of `relative`, copied kAhead steps ago.
+  // dq += gradients of the chunk that is used up times its rows of `relative`, copied kAhead steps
+  // ago.
   ANYORDER_DEVICE void UseUp(const RingStep& step, int i) {
     const int chunk = step.step() - Tile::kAhead;
     const unsigned char* const relative = RelativeOf(i - Tile::kAhead);
@@ -475,7 +460,8 @@ struct RingBackward {
     }
   }
 
-  // The band's part of a step goes before and behind the scores'; the two warps of some rows meet at barriers.
+  // The band's part of a step goes before and behind the scores'; the two warps of some rows meet
+  // at barriers.
   ANYORDER_DEVICE void Step(int i) {
     const RingStep step{Steps()[i]};
     const bool has_rows = block.HasRow(rows.first_slot);  // warps without only copy
@@ -579,8 +565,7 @@ void LaunchRingBackward(const RingBackwardParams& params, StreamView stream) {
          {.blocks_x = RingBlocks(params.plan, group.num_lanes, group.num_heads),
           .threads = kRingBackwardThreads,
           .shared_bytes = RingBytes<kHasPosition, RingBackwardMemory>(params.plan.key_tiles)},
-         params,
-         stream);
+         params, stream);
 }
 
 }  // namespace anyorder::kernels::cuda

@@ -2,8 +2,7 @@
 
 namespace anyorder::kernels::cuda {
 
-void AttentionRingForward(const AttentionForwardParams<BFloat16>& params,
-                          const RingPlan& plan,
+void AttentionRingForward(const AttentionForwardParams<BFloat16>& params, const RingPlan& plan,
                           StreamView stream) {
   if (params.in.HasPosition())
     LaunchRingForward<true>({params, plan}, stream);

@@ -1,6 +1,8 @@
-// Forward of the ring kernels: one block a tile of rows and head, which walks over the key tiles that its rows see, with the softmax
-// updated as it goes (exponents to base 2, all statistics in fp32). Keys, values and rows of `relative` of the next step are copied while
-// this one computes. A warp's rows are its own: between its part of the band and its scores there is no barrier of the block.
+// Forward of the ring kernels: one block a tile of rows and head, which walks over the key tiles
+// that its rows see, with the softmax updated as it goes (exponents to base 2, all statistics in
+// fp32). Keys, values and rows of `relative` of the next step are copied while this one computes. A
+// warp's rows are its own: between its part of the band and its scores there is no barrier of the
+// block.
 
 #pragma once
 
@@ -65,12 +67,9 @@ struct RingForward {
 
   ANYORDER_DEVICE RingForward(const RingForwardParams& params, const RingRowTile& tile, int head)
       : p(params),
-        block{params.call.in,
-              params.call.prepared,
-              params.plan,
-              tile,
-              head,
-              reinterpret_cast<RingRowTile*>(SharedMemory() + Memory::kTile)},
+        block{params.call.in, params.call.prepared,
+              params.plan,    tile,
+              head,           reinterpret_cast<RingRowTile*>(SharedMemory() + Memory::kTile)},
         rows{Thread() / kWarp * Tile::kWarpRows,
              reinterpret_cast<const RowRecord*>(SharedMemory() + Memory::kRecords)},
         shared(SharedMemory()),
@@ -122,8 +121,7 @@ struct RingForward {
       block.CopyKeys(shared + Memory::kKeys + stage * Memory::kOperand,
                      shared + Memory::kValues + stage * Memory::kOperand,
                      shared + Memory::kOrders + stage * Memory::kOrdersBytes,
-                     shared + Memory::kRules + stage * Memory::kRulesBytes,
-                     step);
+                     shared + Memory::kRules + stage * Memory::kRulesBytes, step);
     if constexpr (Tile::kHasBand) {
       block.template CopyRelative<kFault>(
           shared + Memory::kRelative + stage * Memory::kRelativeOperand, step.step());
@@ -140,11 +138,7 @@ struct RingForward {
         shared + Memory::kRelative + stage * Memory::kRelativeOperand;
     ANYORDER_UNROLL
     for (int column = 0; column < kKeyTile; column += 16)
-      rows.ComputeBand(shared + Memory::kRing,
-                       relative,
-                       Terms(stage),
-                       k,
-                       column,
+      rows.ComputeBand(shared + Memory::kRing, relative, Terms(stage), k, column,
                        [&](int half, int kk, uint32_t(&a)[4]) {
                          ANYORDER_UNROLL
                          for (int i = 0; i < 4; ++i)
@@ -174,9 +168,10 @@ struct RingForward {
     }
   }
 
-  // Scores become exponentials relative to the row's largest so far; what was summed before is scaled to it, by exactly 1 where the
-  // largest stays: it is kept in the units of the exponent. `offset` is rounded and the multiply-add is not, so that the largest score's
-  // exponential can be above 1 by a rounding.
+  // Scores become exponentials relative to the row's largest so far; what was summed before is
+  // scaled to it, by exactly 1 where the largest stays: it is kept in the units of the exponent.
+  // `offset` is rounded and the multiply-add is not, so that the largest score's exponential can be
+  // above 1 by a rounding.
   ANYORDER_DEVICE void UpdateSoftmax(Scores& scores) {
     const float scale = p.call.in.scale * kLog2E;
     ANYORDER_UNROLL
@@ -217,9 +212,7 @@ struct RingForward {
       ANYORDER_UNROLL
       for (int group = 0; group < kKeyTile / 32; ++group) {
         const PhiloxBlock draws =
-            AttentionDropoutBlock(dropout,
-                                  row_id,
-                                  static_cast<uint32_t>(block.head),
+            AttentionDropoutBlock(dropout, row_id, static_cast<uint32_t>(block.head),
                                   static_cast<uint32_t>(first_key + 32 * group + 2 * (Lane() % 4)));
         ANYORDER_UNROLL
         for (int c = 0; c < 8; ++c) {
@@ -280,7 +273,8 @@ struct RingForward {
     CommitCopies();
     for (int i = 0; i < count; ++i) {
       const RingStep step{Steps()[i]};
-      // Behind the barrier the copies of this step are there for all, and nobody needs those of the last one.
+      // Behind the barrier the copies of this step are there for all, and nobody needs those of the
+      // last one.
       if constexpr (kFault != RingFault::kNoWait) WaitForCopies<0>();
       if constexpr (kFault != RingFault::kNoBarrier) SyncBlock();
       float term = 0.0f;
@@ -345,8 +339,7 @@ void LaunchRingForward(const RingForwardParams& params, StreamView stream) {
          {.blocks_x = RingBlocks(params.plan, in.batch_size, in.num_heads),
           .threads = kRingForwardThreads,
           .shared_bytes = RingBytes<kHasPosition, RingForwardMemory>(params.plan.key_tiles)},
-         params,
-         stream);
+         params, stream);
 }
 
 }  // namespace anyorder::kernels::cuda

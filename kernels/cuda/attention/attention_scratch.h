@@ -12,7 +12,8 @@
 
 namespace anyorder::kernels::cuda {
 
-// Hands out pieces of a stretch of memory, each at a multiple of 128 bytes. Without memory it only counts.
+// Hands out pieces of a stretch of memory, each at a multiple of 128 bytes. Without memory it only
+// counts.
 class ScratchCutter {
  public:
   explicit ScratchCutter(void* memory) : memory_(static_cast<unsigned char*>(memory)) {}
@@ -30,7 +31,8 @@ class ScratchCutter {
   int64_t bytes_ = 0;
 };
 
-// What both passes prepare. Pieces are there whether the problem has their term or not: the shape alone decides.
+// What both passes prepare. Pieces are there whether the problem has their term or not: the shape
+// alone decides.
 struct PreparedScratch {
   float* distance_terms;      // [num_tables, H, R]
   float* segment_same;        // [N, H]
@@ -62,7 +64,8 @@ inline bool HasDistances(const AttentionShape& s) {
   return s.num_tables > 0 && s.num_distances + s.num_bias_distances > 0;
 }
 
-// AttentionPlan::memory, in pieces, of those calls that need them: the ring kernels' plan, and the order of keys.
+// AttentionPlan::memory, in pieces, of those calls that need them: the ring kernels' plan, and the
+// order of keys.
 struct PlanPieces {
   unsigned char* ring = nullptr;  // RingPlanBytes
   KeyOrder order = {};
@@ -73,8 +76,9 @@ struct PlanPieces {
   }
 };
 
-// Backward goes through (lanes, heads) in groups, so that probabilities and their gradients, which have an element for each pair, stay
-// within a limit: all heads of as many lanes as fit, else as many heads of one lane, at least one. The shape decides alone.
+// Backward goes through (lanes, heads) in groups, so that probabilities and their gradients, which
+// have an element for each pair, stay within a limit: all heads of as many lanes as fit, else as
+// many heads of one lane, at least one. The shape decides alone.
 inline constexpr int64_t kMostScoreBytes = int64_t{4} << 30;
 
 struct GroupSizes {
@@ -148,8 +152,7 @@ struct BackwardScratch {
 
 // What operations.h declares, with another limit of the scores.
 int64_t AttentionBackwardBytesWithin(const AttentionShape& shape, DType dtype, int64_t most_bytes);
-void AttentionBackwardWithin(const AttentionBackwardArgs& args,
-                             int64_t most_bytes,
+void AttentionBackwardWithin(const AttentionBackwardArgs& args, int64_t most_bytes,
                              StreamView stream);
 
 }  // namespace anyorder::kernels::cuda

@@ -1,9 +1,11 @@
-// What the kernels of attention share: the problem as plain pointers, what is prepared before them, and the layout of what the first
-// backward pass leaves to the others (kernels/attention.h has the formula).
+// What the kernels of attention share: the problem as plain pointers, what is prepared before them,
+// and the layout of what the first backward pass leaves to the others (kernels/attention.h has the
+// formula).
 //
-// Two families of kernels compute rows: *general* ones (attention_general_*.cuh, any arguments of the contract) and *ring* ones (tensor
-// cores, bf16, head_dim 64, positions of keys affine in their slots). Which family has the rows of a (stream, lane) only the device knows,
-// because positions are there: both are launched, and the blocks of the other family's rows leave at once.
+// Two families of kernels compute rows: *general* ones (attention_general_*.cuh, any arguments of
+// the contract) and *ring* ones (tensor cores, bf16, head_dim 64, positions of keys affine in their
+// slots). Which family has the rows of a (stream, lane) only the device knows, because positions
+// are there: both are launched, and the blocks of the other family's rows leave at once.
 
 #pragma once
 
@@ -50,8 +52,8 @@ struct AttentionProblem {
   const Band* bands;
   Dropout dropout;
   const int32_t* row_ids;
-  bool
-      is_aligned;  // every head's part of every row begins at a 16-byte address and has whole groups of 8
+  bool is_aligned;  // every head's part of every row begins at a 16-byte address and has whole
+                    // groups of 8
 
   ANYORDER_HOST_DEVICE bool HasPosition() const { return num_tables > 0 && num_distances > 0; }
   ANYORDER_HOST_DEVICE int64_t model_dim() const { return int64_t{num_heads} * head_dim; }
@@ -75,20 +77,22 @@ struct AttentionProblem {
   }
 };
 
-// What small kernels compute before the large ones, all in fp32. Null where the problem lacks the term.
+// What small kernels compute before the large ones, all in fp32. Null where the problem lacks the
+// term.
 struct AttentionPrepared {
   // [2 * B], index stream * B + lane: an AttentionForm. Null: all rows are the general kernels'.
   const int32_t* forms;
-  // [num_tables, H, R]: (position_bias - content_bias) . relative[table][r], so that q + content_bias is the only row operand.
+  // [num_tables, H, R]: (position_bias - content_bias) . relative[table][r], so that q +
+  // content_bias is the only row operand.
   const float* distance_terms;
-  // [N, H]: (q + segment_bias) . E_same, and (q + segment_bias) . (E_different - E_same); neither has `scale`. The softmax needs the
-  // second alone, but lse has the first.
+  // [N, H]: (q + segment_bias) . E_same, and (q + segment_bias) . (E_different - E_same); neither
+  // has `scale`. The softmax needs the second alone, but lse has the first.
   const float* segment_same;
   const float* segment_difference;
 };
 
-ANYORDER_HOST_DEVICE bool HasForm(
-    const AttentionPrepared& p, int batch_size, int stream, int lane, AttentionForm form) {
+ANYORDER_HOST_DEVICE bool HasForm(const AttentionPrepared& p, int batch_size, int stream, int lane,
+                                  AttentionForm form) {
   return (p.forms == nullptr ? kGeneralForm : p.forms[stream * batch_size + lane]) == form;
 }
 
@@ -100,8 +104,9 @@ struct AttentionForwardParams {
   float* lse;
 };
 
-// The lanes and heads that one round of backward has; scratch holds one group at a time. Its rows are numbered like the problem's, as if
-// there were no other lanes: content rows of its lanes, then query rows.
+// The lanes and heads that one round of backward has; scratch holds one group at a time. Its rows
+// are numbered like the problem's, as if there were no other lanes: content rows of its lanes, then
+// query rows.
 struct AttentionGroup {
   int first_lane;
   int num_lanes;
@@ -128,11 +133,12 @@ struct AttentionScores {
   int padded_keys;   // K up to a multiple of kScoreTile
   T* probabilities;  // [group heads, group rows, padded_keys]: after dropout and its scale
   T* gradients;      // the same: gradient of the dot products, that is, with `scale`
-  // [group heads, group rows, 2]: the tiles [first, last) of kScoreTile key slots that the pass wrote for this row, zeros where it sees
-  // nothing. Whatever is outside is neither written nor read. Every row has its hull written, [0, 0) if it sees nothing.
+  // [group heads, group rows, 2]: the tiles [first, last) of kScoreTile key slots that the pass
+  // wrote for this row, zeros where it sees nothing. Whatever is outside is neither written nor
+  // read. Every row has its hull written, [0, 0) if it sees nothing.
   int32_t* hulls;
-  float*
-      other_segment;  // [N, H] by the problem's rows: sum of `gradients` over visible keys of another segment; null without segments
+  float* other_segment;  // [N, H] by the problem's rows: sum of `gradients` over visible keys of
+                         // another segment; null without segments
 
   ANYORDER_HOST_DEVICE int64_t RowIndex(int64_t row, int head) const {
     return int64_t{head - group.first_head} * group_rows + row;

@@ -79,8 +79,7 @@ absl::StatusOr<CublasLt> Load() {
     }
   }
   return absl::NotFoundError(
-      absl::StrCat("no cuBLASLt, which comes with the CUDA toolkit (",
-                   first_error,
+      absl::StrCat("no cuBLASLt, which comes with the CUDA toolkit (", first_error,
                    "); install it, or let LD_LIBRARY_PATH or CUDA_HOME say where it is"));
 }
 
@@ -99,8 +98,8 @@ void CheckCublas(cublasStatus_t status, const std::string& what) {
   }
   if (status == CUBLAS_STATUS_SUCCESS) return;
   // Often the first to meet what an earlier kernel did.
-  EndAtDeviceError(
-      DeviceError::kOurMistake, what, absl::StrCat("cuBLASLt status ", static_cast<int>(status)));
+  EndAtDeviceError(DeviceError::kOurMistake, what,
+                   absl::StrCat("cuBLASLt status ", static_cast<int>(status)));
 }
 
 }  // namespace anyorder::kernels::cuda

@@ -1,4 +1,5 @@
-// cuBLASLt, found when the program runs: a program that was built with CUDA starts where no toolkit is, and is small.
+// cuBLASLt, found when the program runs: a program that was built with CUDA starts where no toolkit
+// is, and is small.
 
 #pragma once
 
@@ -29,7 +30,8 @@ struct CublasLt {
   decltype(&cublasLtMatmulPreferenceSetAttribute) MatmulPreferenceSetAttribute = nullptr;
 };
 
-// Loaded once a process, from where the linker looks, CUDA_HOME, CUDA_PATH and /usr/local/cuda. NotFound naming what was looked for.
+// Loaded once a process, from where the linker looks, CUDA_HOME, CUDA_PATH and /usr/local/cuda.
+// NotFound naming what was looked for.
 absl::StatusOr<const CublasLt*> LoadCublasLt();
 
 // Ends the program with `what` unless `status` is success.

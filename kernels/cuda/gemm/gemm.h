@@ -1,4 +1,5 @@
-// Matrix products of the CUDA backend: cuBLASLt's on a GPU (gemm_cublaslt.cc), plain loops in the emulation (gemm_emulated.cc).
+// Matrix products of the CUDA backend: cuBLASLt's on a GPU (gemm_cublaslt.cc), plain loops in the
+// emulation (gemm_emulated.cc).
 
 #pragma once
 
@@ -20,11 +21,13 @@ struct GemmOptions {
   bool writes_table = true;
 };
 
-// Of a bias, and of a place for sums, as the library gets it. It reads vectors of this size, and no key tells algorithms by that address.
+// Of a bias, and of a place for sums, as the library gets it. It reads vectors of this size, and no
+// key tells algorithms by that address.
 inline constexpr int kBiasAlignment = 16;
 
-// A product as libraries of column-major matrices see it: d = op(a) op(b) + bias[row] (+ d), of rows x columns, `inner` products each.
-// It is c^T = op(b)^T op(a)^T of the contract, so that nothing has to be transposed.
+// A product as libraries of column-major matrices see it: d = op(a) op(b) + bias[row] (+ d), of
+// rows x columns, `inner` products each. It is c^T = op(b)^T op(a)^T of the contract, so that
+// nothing has to be transposed.
 struct ColumnMajorProduct {
   GemmKey key;  // the contract's shape
   const void* a = nullptr;
@@ -32,8 +35,8 @@ struct ColumnMajorProduct {
   const void* bias =
       nullptr;  // of d's dtype and a multiple of kBiasAlignment, as its steps are, or null
   void* d = nullptr;
-  // Or null; fp32 and a multiple of kBiasAlignment. GemmSum::kB of the contract: [rows], sums over i of op(a)[row, i]; kA: [columns], of
-  // op(b)[i, column].
+  // Or null; fp32 and a multiple of kBiasAlignment. GemmSum::kB of the contract: [rows], sums over
+  // i of op(a)[row, i]; kA: [columns], of op(b)[i, column].
   void* sum = nullptr;
   bool transpose_a = false;
   bool transpose_b = false;
@@ -61,10 +64,11 @@ class GemmEngine {
   GemmEngine(const GemmEngine&) = delete;
   GemmEngine& operator=(const GemmEngine&) = delete;
 
-  // Arguments were checked and `stream` is not null. All shapes, empty ones too. The same bits for the same shape every time.
+  // Arguments were checked and `stream` is not null. All shapes, empty ones too. The same bits for
+  // the same shape every time.
   void Run(const GemmArgs& args, StreamView stream);
-  // Takes the memory that products on `stream` need, whose biases and sums have at most so many columns, of so many rows.
-  // ResourceExhausted.
+  // Takes the memory that products on `stream` need, whose biases and sums have at most so many
+  // columns, of so many rows. ResourceExhausted.
   absl::Status Reserve(int64_t rows, int64_t columns, StreamView stream);
 
  protected:
@@ -86,7 +90,8 @@ class GemmEngine {
   absl::Status Grow(Block& block, int64_t bytes, StreamView stream);
   // The block, grown.
   void* GrowOrEnd(Block& block, int64_t bytes, StreamView stream);
-  // Sets the product's bias and its steps: the caller's, or a copy where dtype or addresses do not suit the library.
+  // Sets the product's bias and its steps: the caller's, or a copy where dtype or addresses do not
+  // suit the library.
   void SetBias(const GemmArgs& args, ColumnMajorProduct* product, StreamView stream);
   // Where the library may store the sum: its place, or room to copy it from.
   void* PlaceOf(const TensorView& sum, StreamView stream);

@@ -14,7 +14,8 @@ namespace {
 
 // What NVIDIA advises for sm_90; sm_80 does with less.
 constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
-// Partial sums in the workspace are added by one kernel in a fixed order. In place they are added in whatever order blocks end.
+// Partial sums in the workspace are added by one kernel in a fixed order. In place they are added
+// in whatever order blocks end.
 constexpr uint32_t kFixedOrder = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
 static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(GemmAlgorithm));
@@ -25,21 +26,11 @@ cudaDataType_t TypeOf(DType dtype) {
 
 // "128 x 768 x 768, bf16 to fp32, of addresses that are multiples of 16, 16 and 4 bytes"
 std::string TextOf(const GemmKey& key) {
-  return absl::StrCat(key.batch > 1 ? absl::StrCat(key.batch, " times ") : "",
-                      key.m,
-                      " x ",
-                      key.n,
-                      " x ",
-                      key.k,
-                      key.in == DType::kBFloat16 ? ", bf16 to " : ", fp32 to ",
+  return absl::StrCat(key.batch > 1 ? absl::StrCat(key.batch, " times ") : "", key.m, " x ", key.n,
+                      " x ", key.k, key.in == DType::kBFloat16 ? ", bf16 to " : ", fp32 to ",
                       key.out == DType::kBFloat16 ? "bf16" : "fp32",
-                      ", of addresses that are multiples of ",
-                      key.align_a,
-                      ", ",
-                      key.align_b,
-                      " and ",
-                      key.align_c,
-                      " bytes");
+                      ", of addresses that are multiples of ", key.align_a, ", ", key.align_b,
+                      " and ", key.align_c, " bytes");
 }
 
 bool AreOfOneKind(const GemmTable& x, const GemmTable& y) {
@@ -47,16 +38,8 @@ bool AreOfOneKind(const GemmTable& x, const GemmTable& y) {
 }
 
 std::string Difference(const std::string& path, const GemmTable& found, const GemmTable& here) {
-  return absl::StrCat("'",
-                      path,
-                      "' pins products for ",
-                      found.chip,
-                      " and cuBLASLt ",
-                      found.library,
-                      ", here are ",
-                      here.chip,
-                      " and ",
-                      here.library);
+  return absl::StrCat("'", path, "' pins products for ", found.chip, " and cuBLASLt ",
+                      found.library, ", here are ", here.chip, " and ", here.library);
 }
 
 }  // namespace
@@ -72,8 +55,7 @@ absl::StatusOr<std::unique_ptr<CublasLtGemm>> CublasLtGemm::Create(Runtime& runt
 absl::Status CublasLtGemm::Prepare() {
   if (const cublasStatus_t status = lt_.Create(&handle_); status != CUBLAS_STATUS_SUCCESS) {
     return absl::UnavailableError(absl::StrCat("cuBLASLt does not start on ",
-                                               runtime().properties().name,
-                                               ": status ",
+                                               runtime().properties().name, ": status ",
                                                static_cast<int>(status)));
   }
   const DeviceProperties& device = runtime().properties();
@@ -107,9 +89,7 @@ absl::Status CublasLtGemm::ReadTableBeside(absl::string_view why) {
     table_.algorithms = std::move(found->algorithms);
   }
   LogWarning(absl::StrCat(
-      why,
-      ": it is left as it is and '",
-      table_path_,
+      why, ": it is left as it is and '", table_path_,
       is_there ? "' used"
                : "' used, which is not there yet: algorithms are chosen anew, bits may "
                  "differ from here on; `anyorder tune --table` measures them there, or "
@@ -147,41 +127,27 @@ CublasLtGemm::Plan CublasLtGemm::Describe(const ColumnMajorProduct& p, bool fuse
     if (p.key.batch > 1) set(CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, p.step_bias);
   }
   if (fuses_sum) {
-    // BGRADA sums op(A) over the inner dimension, a number a row of D, and the library's A is the contract's b: D = c^T, so that a row is a
-    // column n of c. BGRADB sums op(B), a number a column of D, and B is the contract's a. They exist for an A that is not transposed and
-    // for a B that is, that is, for operands stored with K rows.
+    // BGRADA sums op(A) over the inner dimension, a number a row of D, and the library's A is the
+    // contract's b: D = c^T, so that a row is a column n of c. BGRADB sums op(B), a number a column
+    // of D, and B is the contract's a. They exist for an A that is not transposed and for a B that
+    // is, that is, for operands stored with K rows.
     set(CUBLASLT_MATMUL_DESC_EPILOGUE,
         p.key.sum == GemmSum::kB ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB);
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
     // Algorithms are chosen by its alignment, which is always the same.
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.sum);
   }
-  const auto layout = [&](cublasLtMatrixLayout_t* made,
-                          DType dtype,
-                          int64_t rows,
-                          int64_t columns,
-                          int64_t stride,
-                          int64_t step) {
-    CheckCublas(lt_.MatrixLayoutCreate(made,
-                                       TypeOf(dtype),
-                                       static_cast<uint64_t>(rows),
-                                       static_cast<uint64_t>(columns),
-                                       stride),
+  const auto layout = [&](cublasLtMatrixLayout_t* made, DType dtype, int64_t rows, int64_t columns,
+                          int64_t stride, int64_t step) {
+    CheckCublas(lt_.MatrixLayoutCreate(made, TypeOf(dtype), static_cast<uint64_t>(rows),
+                                       static_cast<uint64_t>(columns), stride),
                 "layout of a matrix");
     if (p.key.batch > 1) SetBatch(*made, p.key.batch, step);
   };
-  layout(&plan.a,
-         p.key.in,
-         p.transpose_a ? p.inner : p.rows,
-         p.transpose_a ? p.rows : p.inner,
-         p.stride_a,
-         p.step_a);
-  layout(&plan.b,
-         p.key.in,
-         p.transpose_b ? p.columns : p.inner,
-         p.transpose_b ? p.inner : p.columns,
-         p.stride_b,
-         p.step_b);
+  layout(&plan.a, p.key.in, p.transpose_a ? p.inner : p.rows, p.transpose_a ? p.rows : p.inner,
+         p.stride_a, p.step_a);
+  layout(&plan.b, p.key.in, p.transpose_b ? p.columns : p.inner,
+         p.transpose_b ? p.inner : p.columns, p.stride_b, p.step_b);
   layout(&plan.d, p.key.out, p.rows, p.columns, p.stride_d, p.step_d);
   return plan;
 }
@@ -213,19 +179,13 @@ std::vector<cublasLtMatmulHeuristicResult_t> CublasLtGemm::Candidates(const Plan
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(key.align_c));
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
   int found = 0;
-  const cublasStatus_t status = lt_.MatmulAlgoGetHeuristic(handle_,
-                                                           plan.description,
-                                                           plan.a,
-                                                           plan.b,
-                                                           plan.d,
-                                                           plan.d,
-                                                           preference,
-                                                           most,
-                                                           results.data(),
-                                                           &found);
+  const cublasStatus_t status =
+      lt_.MatmulAlgoGetHeuristic(handle_, plan.description, plan.a, plan.b, plan.d, plan.d,
+                                 preference, most, results.data(), &found);
   lt_.MatmulPreferenceDestroy(preference);
-  // Having none is an answer; what else may have gone wrong would only make the run slow without a word. That a sum cannot be described is
-  // an answer, too: without it the same description is asked for again.
+  // Having none is an answer; what else may have gone wrong would only make the run slow without a
+  // word. That a sum cannot be described is an answer, too: without it the same description is
+  // asked for again.
   const bool has_none = status == CUBLAS_STATUS_NOT_SUPPORTED ||
                         (plan.fuses_sum && status == CUBLAS_STATUS_INVALID_VALUE);
   if (!has_none) CheckCublas(status, absl::StrCat("algorithms for a product of ", TextOf(key)));
@@ -244,15 +204,13 @@ std::optional<CublasLtGemm::Plan> CublasLtGemm::TakePinned(
   Plan plan = Describe(product, pinned->second.fuses_sum);
   std::memcpy(&plan.algorithm, pinned->second.algorithm.data(), sizeof plan.algorithm);
   cublasLtMatmulHeuristicResult_t result = {};
-  const cublasStatus_t status = lt_.MatmulAlgoCheck(
-      handle_, plan.description, plan.a, plan.b, plan.d, plan.d, &plan.algorithm, &result);
+  const cublasStatus_t status = lt_.MatmulAlgoCheck(handle_, plan.description, plan.a, plan.b,
+                                                    plan.d, plan.d, &plan.algorithm, &result);
   plan.exists = status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS &&
                 result.workspaceSize <= static_cast<size_t>(kWorkspaceBytes);
   if (plan.exists) return plan;
   Destroy(plan);
-  LogWarning(absl::StrCat("'",
-                          table_path_,
-                          "' pins an algorithm that cuBLASLt refuses for ",
+  LogWarning(absl::StrCat("'", table_path_, "' pins an algorithm that cuBLASLt refuses for ",
                           TextOf(product.key),
                           ": another is chosen, bits may differ from here on"));
   return std::nullopt;
@@ -266,8 +224,7 @@ CublasLtGemm::Plan CublasLtGemm::Choose(const ColumnMajorProduct& product) {
     plan.algorithm = candidates[0].algo;
     Pin(product.key, plan);
   } else {
-    LogWarning(absl::StrCat("cuBLASLt has no algorithm for a product of ",
-                            TextOf(product.key),
+    LogWarning(absl::StrCat("cuBLASLt has no algorithm for a product of ", TextOf(product.key),
                             ": a plain kernel, much slower, computes it"));
   }
   return plan;
@@ -300,11 +257,9 @@ CublasLtGemm::Plan& CublasLtGemm::PlanOf(const ColumnMajorProduct& product, Stre
   return plans_.emplace(product.key, *plan).first->second;
 }
 
-void CublasLtGemm::ChooseApart(const ColumnMajorProduct& product,
-                               cublasStatus_t status,
+void CublasLtGemm::ChooseApart(const ColumnMajorProduct& product, cublasStatus_t status,
                                Plan* plan) {
-  LogWarning(absl::StrCat("cuBLASLt refuses, with status ",
-                          static_cast<int>(status),
+  LogWarning(absl::StrCat("cuBLASLt refuses, with status ", static_cast<int>(status),
                           ", to run the algorithm it named for the sum along with a product of ",
                           TextOf(product.key),
                           ": a kernel of its own makes the sum, bits may differ from here on"));
@@ -312,37 +267,24 @@ void CublasLtGemm::ChooseApart(const ColumnMajorProduct& product,
   *plan = Choose(product);
 }
 
-cublasStatus_t CublasLtGemm::Start(const Plan& plan,
-                                   const ColumnMajorProduct& product,
+cublasStatus_t CublasLtGemm::Start(const Plan& plan, const ColumnMajorProduct& product,
                                    StreamView stream) {
   if (const void* const vector = plan.fuses_sum ? product.sum : product.bias; vector != nullptr) {
-    CheckCublas(lt_.MatmulDescSetAttribute(
-                    plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof vector),
+    CheckCublas(lt_.MatmulDescSetAttribute(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                           &vector, sizeof vector),
                 "bias of a product");
   }
   if (product.key.has_bias && product.key.batch > 1) {
     const int64_t step = product.step_bias;
-    CheckCublas(lt_.MatmulDescSetAttribute(
-                    plan.description, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, &step, sizeof step),
+    CheckCublas(lt_.MatmulDescSetAttribute(plan.description, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE,
+                                           &step, sizeof step),
                 "biases of a batch");
   }
   const float one = 1;
   const float beta = product.key.accumulates ? 1 : 0;
-  return lt_.Matmul(handle_,
-                    plan.description,
-                    &one,
-                    product.a,
-                    plan.a,
-                    product.b,
-                    plan.b,
-                    &beta,
-                    product.d,
-                    plan.d,
-                    product.d,
-                    plan.d,
-                    &plan.algorithm,
-                    Workspace(stream, kWorkspaceBytes),
-                    kWorkspaceBytes,
+  return lt_.Matmul(handle_, plan.description, &one, product.a, plan.a, product.b, plan.b, &beta,
+                    product.d, plan.d, product.d, plan.d, &plan.algorithm,
+                    Workspace(stream, kWorkspaceBytes), kWorkspaceBytes,
                     static_cast<cudaStream_t>(stream.handle));
 }
 
@@ -356,8 +298,8 @@ Made CublasLtGemm::Multiply(const ColumnMajorProduct& product, StreamView stream
   cublasStatus_t status = Start(plan, product, stream);
   const bool is_refused =
       status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
-  // The table's plan, or that of tuning: none other has the sum. It runs as soon as it is made, and never is in a graph; one that has run
-  // keeps its bits.
+  // The table's plan, or that of tuning: none other has the sum. It runs as soon as it is made, and
+  // never is in a graph; one that has run keeps its bits.
   if (is_refused && plan.fuses_sum && !plan.has_run && !runtime().IsCapturing(stream)) {
     ChooseApart(product, status, &plan);
     if (!plan.exists) return Made::kNothing;

@@ -1,4 +1,5 @@
-// Matrix products by cuBLASLt with one pinned algorithm a shape, none of which adds in an order that may change.
+// Matrix products by cuBLASLt with one pinned algorithm a shape, none of which adds in an order
+// that may change.
 
 #pragma once
 
@@ -23,8 +24,7 @@ namespace anyorder::kernels::cuda {
 class CublasLtGemm final : public GemmEngine {
  public:
   // `lt` must outlive it.
-  static absl::StatusOr<std::unique_ptr<CublasLtGemm>> Create(Runtime& runtime,
-                                                              const CublasLt& lt,
+  static absl::StatusOr<std::unique_ptr<CublasLtGemm>> Create(Runtime& runtime, const CublasLt& lt,
                                                               const GemmOptions& options);
   ~CublasLtGemm() override;
 
@@ -32,7 +32,8 @@ class CublasLtGemm final : public GemmEngine {
   absl::Status Tune(const std::function<void(const TunedGemm&)>& report);
 
   int64_t num_pinned() const { return static_cast<int64_t>(table_.algorithms.size()); }
-  // The file that it reads and writes: the one of the options, or one beside it where that is of another chip, library or version.
+  // The file that it reads and writes: the one of the options, or one beside it where that is of
+  // another chip, library or version.
   const std::string& table_path() const { return table_path_; }
 
  protected:
@@ -56,19 +57,19 @@ class CublasLtGemm final : public GemmEngine {
       : GemmEngine(runtime), lt_(lt), options_(options) {}
   absl::Status Prepare();
   absl::Status ReadTable();
-  // `why` the one of the options is not for here. FailedPrecondition if the one beside it is not, either.
+  // `why` the one of the options is not for here. FailedPrecondition if the one beside it is not,
+  // either.
   absl::Status ReadTableBeside(absl::string_view why);
   Plan& PlanOf(const ColumnMajorProduct& product, StreamView stream);
   Plan Describe(const ColumnMajorProduct& product, bool fuses_sum) const;
   void SetBatch(cublasLtMatrixLayout_t layout, int64_t count, int64_t step) const;
   void Destroy(const Plan& plan) const;
-  std::vector<cublasLtMatmulHeuristicResult_t> Candidates(const Plan& plan,
-                                                          const GemmKey& key,
+  std::vector<cublasLtMatmulHeuristicResult_t> Candidates(const Plan& plan, const GemmKey& key,
                                                           int most) const;
   // The table's algorithm for this shape, if it is valid here.
   std::optional<Plan> TakePinned(const ColumnMajorProduct& product) const;
-  // The one that cuBLASLt thinks is best, and pins it. A sum is made apart: whether the library makes it faster along with the product,
-  // and the same each time, only Tune finds out.
+  // The one that cuBLASLt thinks is best, and pins it. A sum is made apart: whether the library
+  // makes it faster along with the product, and the same each time, only Tune finds out.
   Plan Choose(const ColumnMajorProduct& product);
   void Pin(const GemmKey& key, const Plan& plan);
   static PinnedGemm PinnedOf(const Plan& plan);
@@ -83,7 +84,8 @@ class CublasLtGemm final : public GemmEngine {
   bool RunTrial(const Plan& plan, const Trial& trial);
   // Whether it gives the same bits over and over. REQUIRES a plan that runs.
   bool Repeats(const Plan& plan, const Trial& trial);
-  // Times all candidates with the sum, or without one; the fastest so far that repeats is in `pinned`.
+  // Times all candidates with the sum, or without one; the fastest so far that repeats is in
+  // `pinned`.
   void TryCandidates(const Trial& trial, bool fuses_sum, TunedGemm* tuned, PinnedGemm* pinned);
   TunedGemm TuneOne(const GemmKey& key, char* data, PinnedGemm* pinned);
 

@@ -13,8 +13,7 @@ absl::StatusOr<std::unique_ptr<GemmEngine>> MakeGemmEngine(Runtime& runtime,
   return CublasLtGemm::Create(runtime, *lt, options);
 }
 
-absl::Status TuneGemms(const std::string& path,
-                       const std::function<void()>& begin,
+absl::Status TuneGemms(const std::string& path, const std::function<void()>& begin,
                        const std::function<void(const TunedGemm&)>& report) {
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime, OpenDevice(0));
   ANYORDER_ASSIGN_OR_RETURN(const GemmTable table, ReadGemmTable(path));
@@ -26,15 +25,10 @@ absl::Status TuneGemms(const std::string& path,
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<CublasLtGemm> gemm,
                             CublasLtGemm::Create(*runtime, *lt, options));
   if (gemm->table_path() != path) {
-    return absl::FailedPreconditionError(absl::StrCat("'",
-                                                      path,
-                                                      "' is for ",
-                                                      table.chip,
-                                                      " and cuBLASLt ",
-                                                      table.library,
-                                                      ", not for this machine; tune it there, or '",
-                                                      gemm->table_path(),
-                                                      "', which a run here makes"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("'", path, "' is for ", table.chip, " and cuBLASLt ", table.library,
+                     ", not for this machine; tune it there, or '", gemm->table_path(),
+                     "', which a run here makes"));
   }
   begin();
   return gemm->Tune(report);

@@ -48,7 +48,8 @@ void SumLoops(const ColumnMajorProduct& p) {
   }
 }
 
-// What cuBLASLt asks for, it says or NVIDIA's bindings for it do: a in place or b transposed, and sums of d's dtype.
+// What cuBLASLt asks for, it says or NVIDIA's bindings for it do: a in place or b transposed, and
+// sums of d's dtype.
 void CheckSum(const ColumnMajorProduct& p) {
   ANYORDER_CHECK(reinterpret_cast<uintptr_t>(p.sum) % kBiasAlignment == 0)
       << "sums that the library would write unaligned";

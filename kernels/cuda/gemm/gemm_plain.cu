@@ -27,8 +27,7 @@ void PlainGemm(const GemmArgs& args, StreamView stream) {
       Launch(PlainGemmKernel<T, C>,
              {.blocks_x = CeilDivide(params.m * params.n, kPlainGemmThreads),
               .threads = kPlainGemmThreads},
-             params,
-             stream);
+             params, stream);
     });
   });
 }

@@ -1,5 +1,5 @@
-// Matrix products of any shape, one thread an element: for those that cuBLASLt does not have, an inner size of 0 above all. Slow and exact
-// to the contract (kernels/gemm.h).
+// Matrix products of any shape, one thread an element: for those that cuBLASLt does not have, an
+// inner size of 0 above all. Slow and exact to the contract (kernels/gemm.h).
 
 #pragma once
 
@@ -35,8 +35,7 @@ ANYORDER_KERNEL void PlainGemmKernel(PlainGemmParams<T, C> p) {
   float sum = 0;
   for (int64_t i = 0; i < p.k; ++i)
     sum = MultiplyAdd(ToFloat(p.a[row * p.a_row + i * p.a_inner]),
-                      ToFloat(p.b[i * p.b_inner + column * p.b_column]),
-                      sum);
+                      ToFloat(p.b[i * p.b_inner + column * p.b_column]), sum);
   if (p.bias != nullptr) sum += ToFloat(p.bias[column]);
   // With beta 0 the old value may be anything and is not read.
   if (p.beta != 0) sum += p.beta * ToFloat(p.c[at]);

@@ -23,7 +23,8 @@ namespace anyorder::kernels::cuda {
 namespace {
 
 constexpr absl::string_view kTitle = "anyorder gemm table 3";
-// The first said nothing of sums, the second nothing of batches: such products would be chosen anew without a word.
+// The first said nothing of sums, the second nothing of batches: such products would be chosen anew
+// without a word.
 constexpr absl::string_view kEarlierTitles[] = {"anyorder gemm table 1", "anyorder gemm table 2"};
 constexpr int kFields = 18;  // of a product's line
 
@@ -154,10 +155,7 @@ std::string GemmTable::ToText() const {
 absl::StatusOr<GemmTable> ParseGemmTable(const std::string& text) {
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   const auto damaged = [](size_t line, absl::string_view what) {
-    return absl::DataLossError(absl::StrCat("line ",
-                                            line + 1,
-                                            ": ",
-                                            what,
+    return absl::DataLossError(absl::StrCat("line ", line + 1, ": ", what,
                                             "; delete the file (algorithms are chosen anew, and "
                                             "bits may differ from then on)"));
   };

@@ -1,5 +1,6 @@
-// Which algorithm each shape of matrix product runs with: chosen once, kept in a text file (FORMAT.md), so that a run keeps its bits when
-// it is resumed and a better choice can be measured once for all. Host code, without a GPU too.
+// Which algorithm each shape of matrix product runs with: chosen once, kept in a text file
+// (FORMAT.md), so that a run keeps its bits when it is resumed and a better choice can be measured
+// once for all. Host code, without a GPU too.
 
 #pragma once
 
@@ -42,31 +43,16 @@ struct GemmKey {
   int align_c = 16;
 
   auto Tie() const {
-    return std::tie(m,
-                    n,
-                    k,
-                    batch,
-                    step_a,
-                    step_b,
-                    step_c,
-                    transpose_a,
-                    transpose_b,
-                    in,
-                    out,
-                    has_bias,
-                    accumulates,
-                    sum,
-                    align_a,
-                    align_b,
-                    align_c);
+    return std::tie(m, n, k, batch, step_a, step_b, step_c, transpose_a, transpose_b, in, out,
+                    has_bias, accumulates, sum, align_a, align_b, align_c);
   }
   friend bool operator<(const GemmKey& x, const GemmKey& y) { return x.Tie() < y.Tie(); }
   friend bool operator==(const GemmKey& x, const GemmKey& y) { return x.Tie() == y.Tie(); }
 };
 // REQUIRES checked arguments.
 GemmKey GemmKeyOf(const GemmArgs& args);
-// Whether the library may be asked for the sum along with the product: it stores sums in the result's dtype, and ours are fp32. Sums of
-// batches are always made apart: none of ours is large.
+// Whether the library may be asked for the sum along with the product: it stores sums in the
+// result's dtype, and ours are fp32. Sums of batches are always made apart: none of ours is large.
 inline bool MayFuseSum(const GemmKey& key) {
   return key.sum != GemmSum::kNone && key.out == DType::kFloat32 && key.batch == 1;
 }
@@ -90,9 +76,11 @@ struct GemmTable {
   std::string ToText() const;
 };
 
-// DataLoss naming the line, for what GemmTable::ToText did not write; FailedPrecondition for what that of an earlier version did.
+// DataLoss naming the line, for what GemmTable::ToText did not write; FailedPrecondition for what
+// that of an earlier version did.
 absl::StatusOr<GemmTable> ParseGemmTable(const std::string& text);
-// Where products are pinned if the file at `path` is not for the table's chip and library: beside it, so that neither is lost.
+// Where products are pinned if the file at `path` is not for the table's chip and library: beside
+// it, so that neither is lost.
 std::string PathBeside(const std::string& path, const GemmTable& table);
 // Errors with the path; NotFound if nothing is there.
 absl::StatusOr<GemmTable> ReadGemmTable(const std::string& path);

@@ -1,5 +1,5 @@
-// Tuning: all candidates of each shape in the table, timed on operands made up for it. One that does not give the same bits each time is
-// not taken: a run could not be repeated with it.
+// Tuning: all candidates of each shape in the table, timed on operands made up for it. One that
+// does not give the same bits each time is not taken: a run could not be repeated with it.
 
 #include <algorithm>
 #include <cstring>
@@ -44,11 +44,9 @@ GemmArgs ArgumentsIn(char* data, const GemmKey& key) {
   args.transpose_a = key.transpose_a;
   args.transpose_b = key.transpose_b;
   args.batch = {.count = key.batch, .a = key.step_a, .b = key.step_b, .c = key.step_c};
-  args.a = ConstTensorView(take(key.step_a, key.m * key.k, key.in, key.align_a),
-                           key.in,
+  args.a = ConstTensorView(take(key.step_a, key.m * key.k, key.in, key.align_a), key.in,
                            key.transpose_a ? Shape{key.k, key.m} : Shape{key.m, key.k});
-  args.b = ConstTensorView(take(key.step_b, key.k * key.n, key.in, key.align_b),
-                           key.in,
+  args.b = ConstTensorView(take(key.step_b, key.k * key.n, key.in, key.align_b), key.in,
                            key.transpose_b ? Shape{key.n, key.k} : Shape{key.k, key.n});
   args.c =
       TensorView(take(key.step_c, key.m * key.n, key.out, key.align_c), key.out, {key.m, key.n});
@@ -60,8 +58,7 @@ GemmArgs ArgumentsIn(char* data, const GemmKey& key) {
   args.beta = key.accumulates ? 1.0f : 0.0f;
   const auto sum = [&](int64_t elements) {
     args.batch.sum = elements;
-    return TensorView(take(elements, elements, DType::kFloat32, kBiasAlignment),
-                      DType::kFloat32,
+    return TensorView(take(elements, elements, DType::kFloat32, kBiasAlignment), DType::kFloat32,
                       Shape{elements});
   };
   if (key.sum == GemmSum::kA) args.a_sum = sum(key.m);
@@ -103,7 +100,8 @@ bool CublasLtGemm::RunTrial(const Plan& plan, const Trial& trial) {
   return true;
 }
 
-// The mean of several runs, the sum included, after ten that raise the clock. Negative: it does not run.
+// The mean of several runs, the sum included, after ten that raise the clock. Negative: it does not
+// run.
 double CublasLtGemm::Microseconds(const Plan& plan, const Trial& trial) {
   constexpr int kWarmUp = 10;
   constexpr int kRuns = 40;
@@ -135,10 +133,8 @@ bool CublasLtGemm::Repeats(const Plan& plan, const Trial& trial) {
     ANYORDER_CHECK(RunTrial(plan, trial)) << "an algorithm that ran does not any more";
     // The product is done with the workspace.
     auto* const partials = static_cast<float*>(Workspace(stream, elements * sizeof(float)));
-    Digest(trial.memory,
-           TensorView(trial.digests + i, DType::kUint8, {sizeof(DigestValue)}),
-           {partials, elements},
-           stream);
+    Digest(trial.memory, TensorView(trial.digests + i, DType::kUint8, {sizeof(DigestValue)}),
+           {partials, elements}, stream);
   }
   constexpr int64_t kBytes = kRepeats * sizeof(DigestValue);
   const absl::StatusOr<void*> pinned = runtime().AllocatePinned(kBytes);
@@ -151,9 +147,7 @@ bool CublasLtGemm::Repeats(const Plan& plan, const Trial& trial) {
   return is_same;
 }
 
-void CublasLtGemm::TryCandidates(const Trial& trial,
-                                 bool fuses_sum,
-                                 TunedGemm* tuned,
+void CublasLtGemm::TryCandidates(const Trial& trial, bool fuses_sum, TunedGemm* tuned,
                                  PinnedGemm* pinned) {
   Plan plan = Describe(trial.product, fuses_sum);
   for (const auto& candidate : Candidates(plan, tuned->key, kTunedCandidates)) {
@@ -183,8 +177,8 @@ TunedGemm CublasLtGemm::TuneOne(const GemmKey& key, char* data, PinnedGemm* pinn
   trial.product.sum = SumOf(trial.args).y.raw();
   trial.product.step_bias = trial.args.batch.bias;
   trial.memory = ConstTensorView(data, DType::kUint8, {bytes});
-  trial.results = TensorView(
-      trial.args.c.raw(), DType::kUint8, {Span(key, key.step_c, key.m * key.n) * SizeOf(key.out)});
+  trial.results = TensorView(trial.args.c.raw(), DType::kUint8,
+                             {Span(key, key.step_c, key.m * key.n) * SizeOf(key.out)});
   trial.digests = reinterpret_cast<DigestValue*>(data + bytes);
   const Plan& plan = PlanOf(trial.product, runtime().main_stream());
   TunedGemm tuned;

@@ -26,7 +26,8 @@ ByteRows BytesOf(const CopyRowsArgs& args) {
           args.columns * size};
 }
 
-// The bits that any of the addresses, strides and lengths has below a power of two tell whether that divides them all.
+// The bits that any of the addresses, strides and lengths has below a power of two tell whether
+// that divides them all.
 uint64_t LowBits(const ByteRows& r) {
   return reinterpret_cast<uintptr_t>(r.source) | reinterpret_cast<uintptr_t>(r.destination) |
          static_cast<uint64_t>(r.source_stride) | static_cast<uint64_t>(r.destination_stride) |
@@ -45,8 +46,7 @@ void LaunchCopy(const ByteRows& r, StreamView stream) {
   Launch(CopyRowsKernel<Unit>,
          {.blocks_x = CeilDivide(params.rows * params.units, kCopyThreads * kCopyUnits),
           .threads = kCopyThreads},
-         params,
-         stream);
+         params, stream);
 }
 
 }  // namespace
@@ -75,8 +75,7 @@ void FillZero(const TensorView& x, StreamView stream) {
   Launch(FillZeroKernel,
          {.blocks_x = CeilDivide(std::max<int64_t>(params.num_words, kWordsBytes), kCopyThreads),
           .threads = kCopyThreads},
-         params,
-         stream);
+         params, stream);
 }
 
 }  // namespace anyorder::kernels::cuda

@@ -1,7 +1,8 @@
 // Moves rows and clears memory: bytes, whatever they mean (kernels/rows.h, kernels/backend.h).
 //
-// Units are the largest of 16, 4, 2 and 1 bytes that divides all addresses, strides and lengths: tensors of the model are moved by 16
-// bytes, and any others still. A thread reads four units before it writes them, so that enough are under way to fill the memory's pipe.
+// Units are the largest of 16, 4, 2 and 1 bytes that divides all addresses, strides and lengths:
+// tensors of the model are moved by 16 bytes, and any others still. A thread reads four units
+// before it writes them, so that enough are under way to fill the memory's pipe.
 
 #pragma once
 
@@ -60,7 +61,8 @@ ANYORDER_KERNEL void CopyRowsKernel(CopyParams<Unit> p) {
   }
 }
 
-// [begin, end) in three parts: bytes up to `words`, which is 16-byte aligned, `num_words` units of 16 bytes, and the bytes that are left.
+// [begin, end) in three parts: bytes up to `words`, which is 16-byte aligned, `num_words` units of
+// 16 bytes, and the bytes that are left.
 struct FillParams {
   unsigned char* begin;
   unsigned char* words;

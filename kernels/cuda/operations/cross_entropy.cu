@@ -14,8 +14,8 @@ constexpr int64_t kAlignment = 128;
 // Logits and gradients, but for the few rows that a huge vocabulary gets in any case.
 constexpr int64_t kLogitBytes = int64_t{384} << 20;
 
-// Rows whose logits are held at a time. Every chunk reads and writes all of dweight, so few large ones are wanted; products like
-// whole tiles of 128 rows.
+// Rows whose logits are held at a time. Every chunk reads and writes all of dweight, so few large
+// ones are wanted; products like whole tiles of 128 rows.
 int64_t ChunkRows(int64_t rows, int64_t vocab, DType dtype) {
   constexpr int64_t kFewest = 64;
   constexpr int64_t kMost = 3072;
@@ -96,8 +96,7 @@ void LaunchSoftmax(const LinearCrossEntropyArgs& args, const Chunk& chunk, Strea
          {.blocks_x = chunk.rows,
           .threads = kSoftmaxThreads,
           .shared_bytes = kSoftmaxThreads / kWarp * static_cast<int64_t>(sizeof(RunningSum))},
-         params,
-         stream);
+         params, stream);
 }
 
 template <typename T, bool kAligned>
@@ -120,26 +119,20 @@ void LaunchGradient(const LinearCrossEntropyArgs& args, const Chunk& chunk, Stre
            {.blocks_x = CeilDivide(params.end - params.begin, kLogitRows),
             .blocks_y = static_cast<int>(CeilDivide(chunk.vocab, kLogitThreads * kGroup)),
             .threads = kLogitThreads},
-           params,
-           stream);
+           params, stream);
   }
   if (!has_bias) return;
-  const BiasGradientParams bias{chunk.partials,
-                                CeilDivide(chunk.rows, kLogitRows),
-                                args.dbias.data<float>(),
-                                static_cast<int>(chunk.vocab)};
+  const BiasGradientParams bias{chunk.partials, CeilDivide(chunk.rows, kLogitRows),
+                                args.dbias.data<float>(), static_cast<int>(chunk.vocab)};
   Launch(BiasGradientKernel,
          {.blocks_x = CeilDivide(chunk.vocab, kWarp),
           .threads = kShareThreads,
           .shared_bytes = kShareBytes},
-         bias,
-         stream);
+         bias, stream);
 }
 
-void MultiplyForward(const LinearCrossEntropyArgs& args,
-                     const Chunk& chunk,
-                     const GemmFunction& gemm,
-                     StreamView stream) {
+void MultiplyForward(const LinearCrossEntropyArgs& args, const Chunk& chunk,
+                     const GemmFunction& gemm, StreamView stream) {
   GemmArgs forward;
   forward.a = chunk.x;
   forward.b = args.weight;
@@ -148,10 +141,8 @@ void MultiplyForward(const LinearCrossEntropyArgs& args,
   gemm(forward, stream);
 }
 
-void MultiplyBackward(const LinearCrossEntropyArgs& args,
-                      const Chunk& chunk,
-                      const GemmFunction& gemm,
-                      StreamView stream) {
+void MultiplyBackward(const LinearCrossEntropyArgs& args, const Chunk& chunk,
+                      const GemmFunction& gemm, StreamView stream) {
   GemmArgs to_x;
   to_x.a = chunk.dlogits;
   to_x.b = args.weight;
@@ -168,15 +159,12 @@ void MultiplyBackward(const LinearCrossEntropyArgs& args,
 
 }  // namespace
 
-int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows,
-                                         int64_t /*columns*/,
-                                         int64_t vocab,
+int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows, int64_t /*columns*/, int64_t vocab,
                                          DType dtype) {
   return LayoutOf(rows, vocab, dtype).bytes;
 }
 
-void LinearCrossEntropy(const LinearCrossEntropyArgs& args,
-                        const GemmFunction& gemm,
+void LinearCrossEntropy(const LinearCrossEntropyArgs& args, const GemmFunction& gemm,
                         StreamView stream) {
   const int64_t rows = NumRows(args.x);
   const Layout layout = LayoutOf(rows, NumRows(args.weight), args.x.dtype());

@@ -1,14 +1,17 @@
 // Softmax cross-entropy of logits that a product left in fp32 (kernels/cross_entropy.h).
 //
-// Two passes over a chunk of logits. The first gives each row its loss, and the two numbers that turn any of its logits into a
-// probability. The second turns logits into their gradients, in the products' dtype and over the logits, and sums columns for the bias while
-// it has them: logits are written once, read twice and their gradients written once. The bias is added here, so that the product needs no
-// epilogue.
+// Two passes over a chunk of logits. The first gives each row its loss, and the two numbers that
+// turn any of its logits into a probability. The second turns logits into their gradients, in the
+// products' dtype and over the logits, and sums columns for the bias while it has them: logits are
+// written once, read twice and their gradients written once. The bias is added here, so that the
+// product needs no epilogue.
 //
-// Logits are fp32 also where the products are bf16: rounding one of 20 to bf16 moves its probability by up to 6 %. Gradients of bf16 must
-// then be dense rows, for the products, of half a row of logits each, so they run ahead of it: a launch that writes rows [begin, end) of
-// gradients overwrites logits that an earlier launch has read, and none that its own blocks, which come in any order, still want
-// (GradientRowsEnd). No second array of all rows is needed, and nothing waits inside of a launch.
+// Logits are fp32 also where the products are bf16: rounding one of 20 to bf16 moves its
+// probability by up to 6 %. Gradients of bf16 must then be dense rows, for the products, of half a
+// row of logits each, so they run ahead of it: a launch that writes rows [begin, end) of gradients
+// overwrites logits that an earlier launch has read, and none that its own blocks, which come in
+// any order, still want (GradientRowsEnd). No second array of all rows is needed, and nothing waits
+// inside of a launch.
 
 #pragma once
 
@@ -21,13 +24,15 @@ inline constexpr int kSoftmaxThreads = 256;
 inline constexpr int kLogitThreads = 128;
 inline constexpr int kLogitRows = 32;  // of one partial sum of the bias's gradient
 
-// Gradients that fit in front of the logits: with an eighth of the rows, four launches turn all of them.
+// Gradients that fit in front of the logits: with an eighth of the rows, four launches turn all of
+// them.
 constexpr int64_t LeadRows(int64_t rows) {
   return ((rows + 7) / 8 + kLogitRows - 1) / kLogitRows * kLogitRows;
 }
 
-// Where a launch must end that begins with row `begin`, a multiple of kLogitRows. In rows of T, half as long as those of logits, what it
-// writes ends at `end` and what nobody has read yet begins at lead + 2 * begin.
+// Where a launch must end that begins with row `begin`, a multiple of kLogitRows. In rows of T,
+// half as long as those of logits, what it writes ends at `end` and what nobody has read yet begins
+// at lead + 2 * begin.
 template <typename T>
 constexpr int64_t GradientRowsEnd(int64_t begin, int64_t rows, int64_t lead) {
   if (sizeof(T) == sizeof(float)) return rows;  // every thread overwrites what it has read itself
@@ -88,7 +93,8 @@ ANYORDER_DEVICE Vector8 LoadLogits(const float* logits, const T* bias, int colum
   return x;
 }
 
-// The sum of exp(x - largest) over what was added so far, rescaled as a larger x turns up (Milakov & Gimelshein 2018).
+// The sum of exp(x - largest) over what was added so far, rescaled as a larger x turns up (Milakov
+// & Gimelshein 2018).
 struct RunningSum {
   float largest = -INFINITY;
   float sum = 0;
@@ -105,7 +111,8 @@ struct RunningSum {
     for (int i = 1; i < kGroup; ++i)
       group = fmaxf(group, x.v[i]);
     Raise(group);
-    // A -inf adds nothing, also as long as there is nothing larger. NaN passes by every maximum and so must reach the sum.
+    // A -inf adds nothing, also as long as there is nothing larger. NaN passes by every maximum and
+    // so must reach the sum.
     ANYORDER_UNROLL
     for (int i = 0; i < kGroup; ++i)
       sum += x.v[i] == -INFINITY ? 0.0f : expf(x.v[i] - largest);
@@ -127,7 +134,8 @@ ANYORDER_DEVICE void FinishRow(const SoftmaxParams<T>& p, int64_t row, const Run
   p.statistics[row] = {all.largest, 1.0f / all.sum};
 }
 
-// A block has a row. Lanes are joined by a butterfly whose result is lane 0's, warps in order. Shared memory: two floats a warp.
+// A block has a row. Lanes are joined by a butterfly whose result is lane 0's, warps in order.
+// Shared memory: two floats a warp.
 template <typename T, bool kAligned, SoftmaxFault kFault = SoftmaxFault::kNone>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kSoftmaxThreads, 4) SoftmaxKernel(SoftmaxParams<T> p) {
   const int64_t row = BlockX();

@@ -12,8 +12,8 @@ constexpr int64_t kMostBlocks = 2048;
 
 int64_t BlocksFor(int64_t bytes) {
   constexpr int64_t kWordsPerThread = 4;
-  return std::clamp<int64_t>(
-      CeilDivide(bytes, 8 * kDigestThreads * kWordsPerThread), 1, kMostBlocks);
+  return std::clamp<int64_t>(CeilDivide(bytes, 8 * kDigestThreads * kWordsPerThread), 1,
+                             kMostBlocks);
 }
 
 }  // namespace
@@ -22,9 +22,7 @@ int64_t DigestScratchElements(int64_t bytes) {
   return BlocksFor(bytes) * static_cast<int64_t>(sizeof(DigestValue) / sizeof(float));
 }
 
-void Digest(const ConstTensorView& x,
-            const TensorView& digest,
-            const Scratch& scratch,
+void Digest(const ConstTensorView& x, const TensorView& digest, const Scratch& scratch,
             StreamView stream) {
   const int64_t bytes = x.num_bytes();
   const int64_t blocks = BlocksFor(bytes);
@@ -33,12 +31,9 @@ void Digest(const ConstTensorView& x,
   auto* const partials = reinterpret_cast<DigestValue*>(scratch.data);
   const LaunchShape shape{
       .blocks_x = blocks, .threads = kDigestThreads, .shared_bytes = kDigestBytes};
-  Launch(DigestKernel<>,
-         shape,
-         DigestParams{static_cast<const uint64_t*>(x.raw()), bytes, blocks, partials},
-         stream);
-  Launch(JoinDigestsKernel,
-         {.threads = kDigestThreads, .shared_bytes = kDigestBytes},
+  Launch(DigestKernel<>, shape,
+         DigestParams{static_cast<const uint64_t*>(x.raw()), bytes, blocks, partials}, stream);
+  Launch(JoinDigestsKernel, {.threads = kDigestThreads, .shared_bytes = kDigestBytes},
          JoinDigestsParams{partials, blocks, bytes, static_cast<DigestValue*>(digest.raw())},
          stream);
 }

@@ -1,4 +1,5 @@
-// The digest of a range of bytes (kernels/digest.h): blocks add the words that are theirs, and one block adds the blocks.
+// The digest of a range of bytes (kernels/digest.h): blocks add the words that are theirs, and one
+// block adds the blocks.
 
 #pragma once
 

@@ -27,8 +27,7 @@ int64_t EmbeddingBackwardScratchElements(int64_t rows, int64_t columns) {
   return PartialElements(rows, columns) + 4 * rows + SortCounts(rows);
 }
 
-void EmbeddingBackward(const EmbeddingBackwardArgs& args,
-                       const Scratch& scratch,
+void EmbeddingBackward(const EmbeddingBackwardArgs& args, const Scratch& scratch,
                        StreamView stream) {
   const int64_t rows = NumRows(args.dy);
   const int64_t columns = NumColumns(args.dy);

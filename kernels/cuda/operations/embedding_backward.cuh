@@ -1,9 +1,11 @@
-// The gradient of a table lookup, summed without atomics: places sorted by id (sort.cuh), then runs of equal ids added up.
+// The gradient of a table lookup, summed without atomics: places sorted by id (sort.cuh), then runs
+// of equal ids added up.
 //
-// Sorted places are cut into pieces of kRunPiece. Whoever has a piece adds the runs inside it to the table; of a run that crosses the
-// piece's ends it keeps a partial sum, and the piece where that run begins adds the partial sums: its warps have contiguous shares of
-// them, joined in order. So the order of sums follows from the ids alone, and one id that owns most rows is spread over the chip like
-// any others.
+// Sorted places are cut into pieces of kRunPiece. Whoever has a piece adds the runs inside it to
+// the table; of a run that crosses the piece's ends it keeps a partial sum, and the piece where
+// that run begins adds the partial sums: its warps have contiguous shares of them, joined in order.
+// So the order of sums follows from the ids alone, and one id that owns most rows is spread over
+// the chip like any others.
 
 #pragma once
 
@@ -29,16 +31,16 @@ struct RunParams {
   float scale;
   Dropout dropout;
   const int32_t* row_ids;
-  float* dtable;  // [*, columns], added to
-  float*
-      partials;  // [pieces, 2, columns]: of the run that enters a piece, and of the one that leaves it
+  float* dtable;    // [*, columns], added to
+  float* partials;  // [pieces, 2, columns]: of the run that enters a piece, and of the one that
+                    // leaves it
   int64_t n;
   int columns;
 };
 
 template <bool kAligned>
-ANYORDER_DEVICE void AddToTable(
-    float* dtable, int32_t id, int columns, int column, int count, const Vector8& sum) {
+ANYORDER_DEVICE void AddToTable(float* dtable, int32_t id, int columns, int column, int count,
+                                const Vector8& sum) {
   float* const at = dtable + int64_t{id} * columns + column;
   Vector8 entry = LoadGroup<kAligned>(at, count);
   AddTo(sum, entry);
@@ -60,8 +62,8 @@ ANYORDER_DEVICE Vector8 GradientOfRow(const RunParams<T>& p, int64_t at, int col
   for (int i = 0; i < kGroup; ++i)
     x.v[i] *= p.scale;
   if (p.dropout.enabled())
-    ApplyDropout(
-        p.dropout, static_cast<uint32_t>(p.row_ids[row]), static_cast<uint32_t>(column), x);
+    ApplyDropout(p.dropout, static_cast<uint32_t>(p.row_ids[row]), static_cast<uint32_t>(column),
+                 x);
   return x;
 }
 
@@ -116,8 +118,8 @@ ANYORDER_DEVICE int64_t LastPieceOf(const RunParams<T>& p, int32_t id, int64_t f
 
 // The sum of what enters the pieces [begin, end).
 template <typename T, bool kAligned>
-ANYORDER_DEVICE Vector8
-SumOfPieces(const RunParams<T>& p, int64_t begin, int64_t end, int column, int count) {
+ANYORDER_DEVICE Vector8 SumOfPieces(const RunParams<T>& p, int64_t begin, int64_t end, int column,
+                                    int count) {
   const int64_t pitch = 2 * int64_t{p.columns};
   const float* const partials = p.partials + column;
   Vector8 sum = {};
@@ -134,8 +136,8 @@ SumOfPieces(const RunParams<T>& p, int64_t begin, int64_t end, int column, int c
   return sum;
 }
 
-// Block (piece, c): 32 groups of 8 columns, one a lane. Those of pieces whose last run begins inside and leaves add up its partial sums,
-// a contiguous share a warp. Shared memory: kJoinBytes.
+// Block (piece, c): 32 groups of 8 columns, one a lane. Those of pieces whose last run begins
+// inside and leaves add up its partial sums, a contiguous share a warp. Shared memory: kJoinBytes.
 inline constexpr int64_t kJoinBytes = kJoinThreads * static_cast<int64_t>(sizeof(Vector8));
 template <typename T, bool kAligned, JoinFault kFault = JoinFault::kNone>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kJoinThreads, 2) JoinRunsKernel(RunParams<T> p) {

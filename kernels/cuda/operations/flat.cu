@@ -61,25 +61,17 @@ void SumOfSquares(const ConstTensorView& x, const TensorView& sums, StreamView s
 }
 
 void FoldNorm(const FoldNormArgs& args, StreamView stream) {
-  const FoldNormParams params{args.sums.data<double>(),
-                              args.sums.num_elements(),
-                              args.control,
-                              args.grad_scale,
-                              args.clip_norm,
-                              args.most_norm,
-                              args.beta1,
-                              args.beta2,
-                              args.bias_correction};
+  const FoldNormParams params{
+      args.sums.data<double>(), args.sums.num_elements(), args.control, args.grad_scale,
+      args.clip_norm,           args.most_norm,           args.beta1,   args.beta2,
+      args.bias_correction};
   Launch(FoldNormKernel,
          {.threads = kFlatThreads,
           .shared_bytes = kFlatThreads / kWarp * static_cast<int64_t>(sizeof(double))},
-         params,
-         stream);
+         params, stream);
 }
 
-void Add(const ConstTensorView& a,
-         const ConstTensorView& b,
-         const TensorView& y,
+void Add(const ConstTensorView& a, const ConstTensorView& b, const TensorView& y,
          StreamView stream) {
   WithStorage(a.dtype(), [&]<typename T>() {
     const AddParams<T> params{a.data<T>(), b.data<T>(), y.data<T>(), a.num_elements()};

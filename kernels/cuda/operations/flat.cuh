@@ -1,4 +1,5 @@
-// Operations on flat ranges: the optimizer's step, sums of squares, sums and casts (kernels/adamw.h, kernels/backend.h).
+// Operations on flat ranges: the optimizer's step, sums of squares, sums and casts
+// (kernels/adamw.h, kernels/backend.h).
 
 #pragma once
 
@@ -30,8 +31,8 @@ struct AdamWParams {
 };
 
 template <typename T>
-ANYORDER_DEVICE void AdamWGroup(
-    const AdamWParams<T>& p, const Vector8& grad, Vector8& master, Vector8& m, Vector8& v) {
+ANYORDER_DEVICE void AdamWGroup(const AdamWParams<T>& p, const Vector8& grad, Vector8& master,
+                                Vector8& m, Vector8& v) {
   const bool is_told = p.control != nullptr;
   const float scale = is_told ? static_cast<float>(p.control->grad_scale) : p.grad_scale;
   const float correction = is_told ? static_cast<float>(p.control->correction) : p.correction;
@@ -46,7 +47,8 @@ ANYORDER_DEVICE void AdamWGroup(
   }
 }
 
-// Eight elements a thread. kAligned: all ranges begin at 16-byte addresses; the last group may be short.
+// Eight elements a thread. kAligned: all ranges begin at 16-byte addresses; the last group may be
+// short.
 template <typename T, bool kAligned>
 ANYORDER_KERNEL void AdamWKernel(AdamWParams<T> p) {
   const int64_t at = (int64_t{BlockX()} * BlockThreads() + Thread()) * kGroup;
@@ -76,7 +78,8 @@ struct SquaresParams {
   int64_t n;
 };
 
-// The sum over the block, for thread 0: a butterfly in each warp, then the warps in order. Shared memory: one double a warp.
+// The sum over the block, for thread 0: a butterfly in each warp, then the warps in order. Shared
+// memory: one double a warp.
 ANYORDER_DEVICE double BlockSum(double sum) {
   sum = WarpSum(sum);
   double* const warps = reinterpret_cast<double*>(SharedMemory());
@@ -89,7 +92,8 @@ ANYORDER_DEVICE double BlockSum(double sum) {
   return total;
 }
 
-// Block b sums elements [b * kNormBlockElements, ...) in double: each thread its own in steps of the block, then BlockSum.
+// Block b sums elements [b * kNormBlockElements, ...) in double: each thread its own in steps of
+// the block, then BlockSum.
 ANYORDER_KERNEL void SumOfSquaresKernel(SquaresParams p) {
   const int64_t begin = int64_t{BlockX()} * kNormBlockElements;
   const int64_t end = begin + kNormBlockElements < p.n ? begin + kNormBlockElements : p.n;

@@ -68,8 +68,7 @@ void LayerNormForward(const LayerNormForwardArgs& args, StreamView stream) {
   });
 }
 
-void LayerNormBackward(const LayerNormBackwardArgs& args,
-                       const Scratch& scratch,
+void LayerNormBackward(const LayerNormBackwardArgs& args, const Scratch& scratch,
                        StreamView stream) {
   const int64_t columns = NumColumns(args.dy);
   ANYORDER_CHECK(scratch.elements >= LayerNormScratchElements(columns))
@@ -96,17 +95,13 @@ void LayerNormBackward(const LayerNormBackwardArgs& args,
       Launch(NormBackwardRowsKernel<T, kAligned>, by_rows, params, stream);
     });
   });
-  const NormReduceParams reduce{scratch.data,
-                                kPartials,
-                                args.dgamma.data<float>(),
-                                args.dbeta.data<float>(),
-                                static_cast<int>(columns)};
+  const NormReduceParams reduce{scratch.data, kPartials, args.dgamma.data<float>(),
+                                args.dbeta.data<float>(), static_cast<int>(columns)};
   Launch(NormReduceKernel,
          {.blocks_x = CeilDivide(2 * columns, kWarp),
           .threads = kShareThreads,
           .shared_bytes = kShareBytes},
-         reduce,
-         stream);
+         reduce, stream);
 }
 
 }  // namespace anyorder::kernels::cuda

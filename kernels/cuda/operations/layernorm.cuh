@@ -1,9 +1,10 @@
 // Residual + dropout + LayerNorm, both ways, in one pass over the data (kernels/layernorm.h).
 //
-// A warp has a row. Rows of up to kRegisterColumns columns stay in its registers between the passes over them (forward reads two and
-// writes two matrices, backward reads two and writes two); longer ones are read again. The gradients of gamma and beta are partial sums of
-// a fixed number of blocks, each over the rows b, b + kPartials, ..., added in an order of their own (partial_sums.cuh): the same bits on
-// every GPU.
+// A warp has a row. Rows of up to kRegisterColumns columns stay in its registers between the passes
+// over them (forward reads two and writes two matrices, backward reads two and writes two); longer
+// ones are read again. The gradients of gamma and beta are partial sums of a fixed number of
+// blocks, each over the rows b, b + kPartials, ..., added in an order of their own
+// (partial_sums.cuh): the same bits on every GPU.
 
 #pragma once
 
@@ -58,7 +59,8 @@ struct NormReduceParams {
   int columns;
 };
 
-// The groups of a row that a lane has: kept[g] is columns 8 (lane + 32 g) and on. `Visit(g, column, count)` for each that there is.
+// The groups of a row that a lane has: kept[g] is columns 8 (lane + 32 g) and on. `Visit(g, column,
+// count)` for each that there is.
 template <typename Visitor>
 ANYORDER_DEVICE void ForEachGroup(int columns, Visitor&& visit) {
   ANYORDER_UNROLL
@@ -79,8 +81,8 @@ struct NormRowForward {
     const int64_t at = row * p.columns + column;
     Vector8 x = LoadGroup<kAligned>(p.x + at, count);
     if (p.dropout.enabled())
-      ApplyDropout(
-          p.dropout, static_cast<uint32_t>(p.row_ids[row]), static_cast<uint32_t>(column), x);
+      ApplyDropout(p.dropout, static_cast<uint32_t>(p.row_ids[row]), static_cast<uint32_t>(column),
+                   x);
     if (p.residual != nullptr) {
       const Vector8 base = LoadGroup<kAligned>(p.residual + at, count);
       ANYORDER_UNROLL
@@ -90,8 +92,8 @@ struct NormRowForward {
     StoreGroup<kAligned>(p.sum + at, x, count);
     return Rounded<T>(x);
   }
-  ANYORDER_DEVICE void Normalise(
-      const Vector8& x, float mean, float rstd, int column, int count) const {
+  ANYORDER_DEVICE void Normalise(const Vector8& x, float mean, float rstd, int column,
+                                 int count) const {
     const Vector8 gamma = LoadGroup<kAligned>(p.gamma + column, count);
     const Vector8 beta = LoadGroup<kAligned>(p.beta + column, count);
     Vector8 y;
@@ -190,13 +192,8 @@ struct NormRowBackward {
     for (int i = 0; i < kGroup; ++i)
       xhat.v[i] = i < count ? (xhat.v[i] - mean) * rstd : 0.0f;
   }
-  ANYORDER_DEVICE void Store(const Vector8& dy,
-                             const Vector8& xhat,
-                             const Vector8& gamma,
-                             float mean_g,
-                             float mean_g_xhat,
-                             int column,
-                             int count) const {
+  ANYORDER_DEVICE void Store(const Vector8& dy, const Vector8& xhat, const Vector8& gamma,
+                             float mean_g, float mean_g_xhat, int column, int count) const {
     const int64_t at = row * p.columns + column;
     Vector8 d;
     ANYORDER_UNROLL
@@ -204,8 +201,8 @@ struct NormRowBackward {
       d.v[i] = rstd * (gamma.v[i] * dy.v[i] - mean_g - xhat.v[i] * mean_g_xhat);
     if (p.dresidual != nullptr) StoreGroup<kAligned>(p.dresidual + at, d, count);
     if (p.dropout.enabled())
-      ApplyDropout(
-          p.dropout, static_cast<uint32_t>(p.row_ids[row]), static_cast<uint32_t>(column), d);
+      ApplyDropout(p.dropout, static_cast<uint32_t>(p.row_ids[row]), static_cast<uint32_t>(column),
+                   d);
     StoreGroup<kAligned>(p.dx + at, d, count);
   }
 };
@@ -216,8 +213,9 @@ ANYORDER_DEVICE void AddProducts(const Vector8& a, const Vector8& b, Vector8& su
     sums.v[i] = MultiplyAdd(a.v[i], b.v[i], sums.v[i]);
 }
 
-// Rows of up to kRegisterColumns columns: dx and the partial sums of gamma's and beta's gradients. Block b, warp w takes the rows
-// b * kNormWarps + w + k * kPartials * kNormWarps. Shared memory: [kNormWarps, 2, columns] floats.
+// Rows of up to kRegisterColumns columns: dx and the partial sums of gamma's and beta's gradients.
+// Block b, warp w takes the rows b * kNormWarps + w + k * kPartials * kNormWarps. Shared memory:
+// [kNormWarps, 2, columns] floats.
 template <typename T, bool kAligned>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 2)
     NormBackwardKernel(NormBackwardParams<T> p) {
@@ -300,13 +298,12 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 4)
   });
   const float mean_g = WarpSum(sum_g) / n;
   const float mean_g_xhat = WarpSum(sum_g_xhat) / n;
-  for_each(
-      [&](const Vector8& dy, const Vector8& xhat, const Vector8& gamma, int column, int count) {
-        work.Store(dy, xhat, gamma, mean_g, mean_g_xhat, column, count);
-      });
+  for_each([&](const Vector8& dy, const Vector8& xhat, const Vector8& gamma, int column,
+               int count) { work.Store(dy, xhat, gamma, mean_g, mean_g_xhat, column, count); });
 }
 
-// Their gamma and beta, before dx may overwrite dy: block (b, c) sums the rows b, b + kPartials, ... of 128 columns, one a thread.
+// Their gamma and beta, before dx may overwrite dy: block (b, c) sums the rows b, b + kPartials,
+// ... of 128 columns, one a thread.
 template <typename T>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(128, 4)
     NormBackwardColumnsKernel(NormBackwardParams<T> p) {

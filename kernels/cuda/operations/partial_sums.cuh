@@ -1,7 +1,8 @@
 // The sums of columns of partial sums, the second step of sums over rows.
 //
-// A block has 32 columns, one a lane, and cuts the parts into kShares contiguous shares of equal length, one a warp; each warp adds its
-// share in order, then the shares are added in order. The order depends on the number of parts alone, that is, on the shape.
+// A block has 32 columns, one a lane, and cuts the parts into kShares contiguous shares of equal
+// length, one a warp; each warp adds its share in order, then the shares are added in order. The
+// order depends on the number of parts alone, that is, on the shape.
 
 #pragma once
 
@@ -22,7 +23,8 @@ struct ShareOfSums {
   float sum = 0;
 };
 
-// All threads of a block of kShareThreads with kShareBytes of shared memory. `partials` is [parts, columns].
+// All threads of a block of kShareThreads with kShareBytes of shared memory. `partials` is [parts,
+// columns].
 template <ShareFault kFault = ShareFault::kNone>
 ANYORDER_DEVICE ShareOfSums SumParts(const float* partials, int64_t parts, int64_t columns) {
   const int warp = Thread() / kWarp;

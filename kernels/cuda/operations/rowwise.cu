@@ -48,9 +48,7 @@ void ActivationForward(const ActivationForwardArgs& args, StreamView stream) {
     WithBool(AreAligned(params.columns, args.x, args.y), [&]<bool kAligned>() {
       WithActivation(args.activation, [&]<Activation kActivation>() {
         Launch(ActivationForwardKernel<T, kActivation, kAligned>,
-               ShapeOfGroups(params.rows, params.columns),
-               params,
-               stream);
+               ShapeOfGroups(params.rows, params.columns), params, stream);
       });
     });
   });
@@ -62,9 +60,7 @@ void ActivationBackward(const ActivationBackwardArgs& args, StreamView stream) {
     WithBool(AreAligned(params.columns, args.x, args.dy, args.dx), [&]<bool kAligned>() {
       WithActivation(args.activation, [&]<Activation kActivation>() {
         Launch(ActivationBackwardKernel<T, kActivation, kAligned>,
-               ShapeOfGroups(params.rows, params.columns),
-               params,
-               stream);
+               ShapeOfGroups(params.rows, params.columns), params, stream);
       });
     });
   });
@@ -74,8 +70,8 @@ void DropoutApply(const DropoutArgs& args, StreamView stream) {
   WithStorage(args.x.dtype(), [&]<typename T>() {
     const auto params = ParamsOf<T>(args, {}, args.y);
     WithBool(AreAligned(params.columns, args.x, args.y), [&]<bool kAligned>() {
-      Launch(
-          DropoutKernel<T, kAligned>, ShapeOfGroups(params.rows, params.columns), params, stream);
+      Launch(DropoutKernel<T, kAligned>, ShapeOfGroups(params.rows, params.columns), params,
+             stream);
     });
   });
 }
@@ -84,15 +80,9 @@ void EmbeddingForward(const EmbeddingForwardArgs& args, StreamView stream) {
   const int64_t rows = NumRows(args.y);
   const int64_t columns = NumColumns(args.y);
   WithStorage(args.y.dtype(), [&]<typename T>() {
-    const LookupParams<T> params{args.table.data<T>(),
-                                 args.ids,
-                                 NumRows(args.table),
-                                 args.scale,
-                                 args.dropout,
-                                 args.row_ids,
-                                 args.y.data<T>(),
-                                 rows,
-                                 static_cast<int>(columns)};
+    const LookupParams<T> params{args.table.data<T>(), args.ids,     NumRows(args.table),
+                                 args.scale,           args.dropout, args.row_ids,
+                                 args.y.data<T>(),     rows,         static_cast<int>(columns)};
     WithBool(AreAligned(columns, args.table, args.y), [&]<bool kAligned>() {
       Launch(LookupKernel<T, kAligned>, ShapeOfGroups(rows, columns), params, stream);
     });
@@ -110,10 +100,8 @@ void GatherRows(const GatherRowsArgs& args, StreamView stream) {
                                  static_cast<int>(columns)};
     WithBool(AreAligned(columns, args.x, args.y), [&]<bool kAligned>() {
       WithBool(args.scatter_add, [&]<bool kScatterAdd>() {
-        Launch(GatherKernel<T, kAligned, kScatterAdd>,
-               ShapeOfGroups(args.num_rows, columns),
-               params,
-               stream);
+        Launch(GatherKernel<T, kAligned, kScatterAdd>, ShapeOfGroups(args.num_rows, columns),
+               params, stream);
       });
     });
   });
@@ -148,23 +136,21 @@ void ColumnSum(const ColumnSumArgs& args, const Scratch& scratch, StreamView str
   const int64_t parts = CeilDivide(rows, kColumnSumRows);
   const int64_t column_blocks = CeilDivide(columns, kRowwiseThreads);
   WithStorage(args.x.dtype(), [&]<typename T>() {
-    const ColumnSumParams<T> params{
-        args.x.data<T>(), scratch.data, rows, static_cast<int>(columns)};
+    const ColumnSumParams<T> params{args.x.data<T>(), scratch.data, rows,
+                                    static_cast<int>(columns)};
     Launch(ColumnSumKernel<T>,
            {.blocks_x = parts,
             .blocks_y = static_cast<int>(column_blocks),
             .threads = kRowwiseThreads},
-           params,
-           stream);
+           params, stream);
   });
-  const ColumnReduceParams reduce{
-      scratch.data, parts, args.beta, args.y.data<float>(), static_cast<int>(columns)};
+  const ColumnReduceParams reduce{scratch.data, parts, args.beta, args.y.data<float>(),
+                                  static_cast<int>(columns)};
   Launch(ColumnReduceKernel,
          {.blocks_x = CeilDivide(columns, kWarp),
           .threads = kShareThreads,
           .shared_bytes = kShareBytes},
-         reduce,
-         stream);
+         reduce, stream);
 }
 
 }  // namespace anyorder::kernels::cuda

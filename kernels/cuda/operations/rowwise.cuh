@@ -1,7 +1,9 @@
-// Element-wise and row-moving operations: activations, dropout, table lookup, gathers, rotary positions, column sums.
+// Element-wise and row-moving operations: activations, dropout, table lookup, gathers, rotary
+// positions, column sums.
 //
-// A thread has one group of 8 neighbouring columns of one row, which is what one Philox call of dropout covers. Nothing is summed over
-// threads but in ColumnSum, whose order is fixed by the shape.
+// A thread has one group of 8 neighbouring columns of one row, which is what one Philox call of
+// dropout covers. Nothing is summed over threads but in ColumnSum, whose order is fixed by the
+// shape.
 
 #pragma once
 
@@ -32,13 +34,11 @@ ANYORDER_DEVICE bool PlaceOf(int64_t rows, int columns, GroupPlace& place) {
   return true;
 }
 
-ANYORDER_DEVICE void DropGroup(const Dropout& dropout,
-                               const int32_t* row_ids,
-                               const GroupPlace& place,
-                               Vector8& x) {
+ANYORDER_DEVICE void DropGroup(const Dropout& dropout, const int32_t* row_ids,
+                               const GroupPlace& place, Vector8& x) {
   if (!dropout.enabled()) return;
-  ApplyDropout(
-      dropout, static_cast<uint32_t>(row_ids[place.row]), static_cast<uint32_t>(place.column), x);
+  ApplyDropout(dropout, static_cast<uint32_t>(row_ids[place.row]),
+               static_cast<uint32_t>(place.column), x);
 }
 
 template <typename T>
@@ -52,7 +52,8 @@ struct ActivationParams {
   int columns;
 };
 
-// Both forms of GELU are x times a distribution function that does not cancel in the left tail (kernels/reference/activation.cc).
+// Both forms of GELU are x times a distribution function that does not cancel in the left tail
+// (kernels/reference/activation.cc).
 template <Activation kActivation>
 ANYORDER_DEVICE float Activate(float x) {
   if constexpr (kActivation == Activation::kGeluTanh) {

@@ -1,7 +1,9 @@
-// Stable sort of (key, value) pairs by small integer keys: a counting sort of 5 bits at a time, lowest first (Knuth, volume 3, 5.2.5).
+// Stable sort of (key, value) pairs by small integer keys: a counting sort of 5 bits at a time,
+// lowest first (Knuth, volume 3, 5.2.5).
 //
-// Each pass counts digits in tiles of neighbours, turns the counts into first places (digits outermost, tiles within), and moves the
-// pairs there, tile by tile and neighbour by neighbour. Nothing depends on timing, so the order is the stable one on every run.
+// Each pass counts digits in tiles of neighbours, turns the counts into first places (digits
+// outermost, tiles within), and moves the pairs there, tile by tile and neighbour by neighbour.
+// Nothing depends on timing, so the order is the stable one on every run.
 
 #pragma once
 
@@ -16,7 +18,8 @@ inline constexpr int kSortItems = 8;  // neighbours that a thread has
 inline constexpr int kSortTile = kSortThreads * kSortItems;
 inline constexpr int kDigitBits = 5;
 inline constexpr int kDigits = 1 << kDigitBits;
-// Counters of one thread in shared memory, padded: threads that count the same digit meet in different banks.
+// Counters of one thread in shared memory, padded: threads that count the same digit meet in
+// different banks.
 inline constexpr int kCounterPitch = kDigits + 1;
 inline constexpr int kScanThreads = 256;
 
@@ -51,8 +54,9 @@ ANYORDER_DEVICE void ForEachPair(const SortParams& p, Visitor&& visit) {
   }
 }
 
-// Leaves in counters[thread][digit] how many of the tile's pairs with that digit the threads before have, and returns to thread
-// d < kDigits the tile's number of digit d. Barriers inside and before return.
+// Leaves in counters[thread][digit] how many of the tile's pairs with that digit the threads before
+// have, and returns to thread d < kDigits the tile's number of digit d. Barriers inside and before
+// return.
 template <SortFault kFault>
 ANYORDER_DEVICE uint32_t CountDigits(const SortParams& p, uint32_t* counters) {
   for (int i = Thread(); i < kSortThreads * kCounterPitch; i += kSortThreads)
@@ -74,7 +78,8 @@ ANYORDER_DEVICE uint32_t CountDigits(const SortParams& p, uint32_t* counters) {
   return total;
 }
 
-// A tile a block. Shared memory: kSortSharedBytes. The first pass refuses keys outside [0, num_keys).
+// A tile a block. Shared memory: kSortSharedBytes. The first pass refuses keys outside [0,
+// num_keys).
 inline constexpr int64_t kSortSharedBytes =
     kSortThreads * kCounterPitch * static_cast<int64_t>(sizeof(uint32_t));
 template <SortFault kFault = SortFault::kNone>
@@ -93,7 +98,8 @@ struct ScanParams {
   uint32_t* counts;
   int64_t n;
 };
-// counts[i] becomes the sum of those before. One block; each thread has neighbours. Shared memory: one number a thread.
+// counts[i] becomes the sum of those before. One block; each thread has neighbours. Shared memory:
+// one number a thread.
 ANYORDER_KERNEL void ScanKernel(ScanParams p) {
   auto* const sums = reinterpret_cast<uint32_t*>(SharedMemory());
   const int64_t share = (p.n + kScanThreads - 1) / kScanThreads;
@@ -143,18 +149,15 @@ constexpr int64_t SortCounts(int64_t n) {
   return CeilDivide(n, kSortTile) * kDigits;
 }
 
-// Sorts the places 0 ... n - 1 by keys[place], equal keys in increasing place. Returns the set that has the result. Keys must be in
-// [0, num_keys); others trap.
+// Sorts the places 0 ... n - 1 by keys[place], equal keys in increasing place. Returns the set that
+// has the result. Keys must be in [0, num_keys); others trap.
 template <SortFault kFault = SortFault::kNone>
-int SortPlaces(const int32_t* keys,
-               int64_t n,
-               int32_t num_keys,
-               const SortBuffers& buffers,
+int SortPlaces(const int32_t* keys, int64_t n, int32_t num_keys, const SortBuffers& buffers,
                StreamView stream) {
   const int64_t tiles = CeilDivide(n, kSortTile);
   const int bits = std::bit_width(static_cast<uint32_t>(num_keys - 1));
-  SortParams p{
-      keys, nullptr, buffers.keys[0], buffers.values[0], buffers.counts, n, tiles, 0, num_keys};
+  SortParams p{keys,  nullptr, buffers.keys[0], buffers.values[0], buffers.counts, n,
+               tiles, 0,       num_keys};
   const LaunchShape by_tile{
       .blocks_x = tiles, .threads = kSortThreads, .shared_bytes = kSortSharedBytes};
   // A single key still needs its places written, and its ids looked at.
@@ -163,8 +166,7 @@ int SortPlaces(const int32_t* keys,
     Launch(ScanKernel,
            {.threads = kScanThreads,
             .shared_bytes = kScanThreads * static_cast<int64_t>(sizeof(uint32_t))},
-           ScanParams{p.counts, kDigits * tiles},
-           stream);
+           ScanParams{p.counts, kDigits * tiles}, stream);
     Launch(MovePairsKernel<kFault>, by_tile, p, stream);
     p.shift += kDigitBits;
     if (p.shift >= bits) return to;

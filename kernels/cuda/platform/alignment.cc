@@ -1,5 +1,6 @@
-// What -fsanitize=alignment, with which kernels are compiled for the CPU (CMakeLists.txt), calls in place of its own library where an
-// address is misaligned: a GPU faults there, and the end should name the kernel. In the form of gcc and clang, "type_mismatch_v1".
+// What -fsanitize=alignment, with which kernels are compiled for the CPU (CMakeLists.txt), calls in
+// place of its own library where an address is misaligned: a GPU faults there, and the end should
+// name the kernel. In the form of gcc and clang, "type_mismatch_v1".
 
 #include <cstdint>
 
@@ -32,15 +33,9 @@ extern "C" [[noreturn]] void __ubsan_handle_type_mismatch_v1_abort(void* what, v
 void __ubsan_handle_type_mismatch_v1_abort(void* what, void* address) {
   const auto& mismatch = *static_cast<const TypeMismatch*>(what);
   anyorder::kernels::cuda::emulation::Fail(
-      absl::StrCat(mismatch.place.file,
-                   ":",
-                   mismatch.place.line,
-                   ": an access as ",
-                   mismatch.type->name,
-                   " at address 0x",
+      absl::StrCat(mismatch.place.file, ":", mismatch.place.line, ": an access as ",
+                   mismatch.type->name, " at address 0x",
                    absl::Hex(reinterpret_cast<uintptr_t>(address)),
-                   ", which must be a multiple of ",
-                   1 << mismatch.log_alignment,
-                   " and not null")
+                   ", which must be a multiple of ", 1 << mismatch.log_alignment, " and not null")
           .c_str());
 }

@@ -65,10 +65,7 @@ bool IsSame(const Site& a, const Site& b) {
 
 std::string TextOf(const Site& site) {
   const char* const slash = std::strrchr(site.file_name(), '/');
-  return absl::StrCat(slash == nullptr ? site.file_name() : slash + 1,
-                      ":",
-                      site.line(),
-                      " in ",
+  return absl::StrCat(slash == nullptr ? site.file_name() : slash + 1, ":", site.line(), " in ",
                       site.function_name());
 }
 
@@ -86,9 +83,7 @@ thread_local std::unordered_set<const void*> claims;  // of this launch
 
 class Block {
  public:
-  Block(const void* kernel,
-        const Grid& grid,
-        const std::function<void()>& thread,
+  Block(const void* kernel, const Grid& grid, const std::function<void()>& thread,
         RandomStream& random)
       : kernel_(kernel),
         grid_(grid),
@@ -144,13 +139,8 @@ class Block {
     std::fprintf(stderr,
                  "emulated kernel %s, block (%d, %d, %d), thread %d: %s\n"
                  "threads (r runs, w waits for its warp, b for its block, d done): %s\n",
-                 KernelName(kernel_).c_str(),
-                 here_.block_x,
-                 here_.block_y,
-                 here_.block_z,
-                 here_.thread,
-                 what.c_str(),
-                 states.c_str());
+                 KernelName(kernel_).c_str(), here_.block_x, here_.block_y, here_.block_z,
+                 here_.thread, what.c_str(), states.c_str());
     std::abort();
   }
 
@@ -182,7 +172,8 @@ class Block {
                        [](const Lane& lane) { return lane.state == State::kDone; });
   }
 
-  // Of its turns each has an order of lanes of its own: the k-th is (factor * k + first) mod 32, every lane once for an odd factor.
+  // Of its turns each has an order of lanes of its own: the k-th is (factor * k + first) mod 32,
+  // every lane once for an odd factor.
   bool RunWarp(size_t warp) {
     bool has_moved = false;
     const uint32_t draw = schedule.seed == 0 ? 0 : random_.Next();
@@ -216,8 +207,8 @@ class Block {
     return true;
   }
 
-  static std::string Different(
-      const char* who, size_t other, const char* what, const Site& a, const Site& b) {
+  static std::string Different(const char* who, size_t other, const char* what, const Site& a,
+                               const Site& b) {
     return absl::StrCat(who, other, " are at different ", what, ": ", TextOf(a), "; ", TextOf(b));
   }
 
@@ -234,8 +225,8 @@ class Block {
       if (!IsSame(lanes_[i].site, lanes_[0].site))
         Fail(Different("threads 0 and ", i, "barriers", lanes_[0].site, lanes_[i].site));
     }
-    is_any_yes_ = std::any_of(
-        lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.vote == Vote::kYes; });
+    is_any_yes_ = std::any_of(lanes_.begin(), lanes_.end(),
+                              [](const Lane& lane) { return lane.vote == Vote::kYes; });
     for (Lane& lane : lanes_)
       lane.state = State::kRuns;
     return true;
@@ -243,11 +234,8 @@ class Block {
 
   void CheckSlack() const {
     if (const std::optional<int64_t> place = memory_.Damage(); place.has_value())
-      Fail(absl::StrCat("some thread wrote at byte ",
-                        *place,
-                        " of the block's ",
-                        grid_.shared_bytes,
-                        " bytes of shared memory"));
+      Fail(absl::StrCat("some thread wrote at byte ", *place, " of the block's ",
+                        grid_.shared_bytes, " bytes of shared memory"));
   }
 
   const void* const kernel_;
@@ -262,8 +250,8 @@ class Block {
   bool is_any_yes_ = false;  // of the last barrier
 };
 
-constexpr unsigned char kPoison[kCopyBytes] = {
-    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+constexpr unsigned char kPoison[kCopyBytes] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+                                               0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 
 // A GPU reads the source and writes the destination at any time between the call and the wait.
 void Arrive(const PendingCopy& copy) {

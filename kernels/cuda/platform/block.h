@@ -1,22 +1,30 @@
 // Runs a kernel's blocks on the CPU and finds what only sometimes goes wrong on a GPU.
 //
-// Every thread is a fiber that runs until it waits for its warp or its block. What makes it a test instrument, stricter than hardware:
-// - Order. Under a seed (Schedule) blocks run in a drawn order, warps are held back, and each turn of a warp runs its lanes in a drawn
-//   order: a result that depends on it was a race, between blocks, warps, or lanes without a SyncWarp. Without a seed all are in order.
-// - Collectives. All lanes of a warp must come to the same call in the source, of the same instance of a template, and all threads of a
-//   block to the same barrier. PTX asks it of `.aligned` instructions (ldmatrix, mma, __syncthreads); of `.sync` ones (shuffles,
-//   __syncwarp) sm_70 and later only want the same kind, but no kernel here needs more. Lanes that ended are missed, too.
-// - Memory. Shared memory begins as NaN, between pages that cannot be touched (guarded_pages.h); a seed draws which end is exact. An
-//   access that no GPU would take, misaligned ones included (alignment.cc), ends the program.
-// - Asynchronous copies. They arrive at the wait, not before, and their destination is NaN until then. Their source must still hold at the
-//   wait what it held at the call, and nobody may have written to the destination. A thread may end with copies under way: a GPU completes
-//   them before the block's memory goes; here they never arrive, and a thread that reads their place finds NaN.
-// - Places that a thread claims for itself (ClaimAlone) and another does too: updates that a GPU would lose, and the emulation would not.
-// What is wrong ends the program with the kernel's name, the block, the thread, and what all threads wait for.
+// Every thread is a fiber that runs until it waits for its warp or its block. What makes it a test
+// instrument, stricter than hardware:
+// - Order. Under a seed (Schedule) blocks run in a drawn order, warps are held back, and each turn
+//   of a warp runs its lanes in a drawn order: a result that depends on it was a race, between
+//   blocks, warps, or lanes without a SyncWarp. Without a seed all are in order.
+// - Collectives. All lanes of a warp must come to the same call in the source, of the same instance
+//   of a template, and all threads of a block to the same barrier. PTX asks it of `.aligned`
+//   instructions (ldmatrix, mma, __syncthreads); of `.sync` ones (shuffles, __syncwarp) sm_70 and
+//   later only want the same kind, but no kernel here needs more. Lanes that ended are missed, too.
+// - Memory. Shared memory begins as NaN, between pages that cannot be touched (guarded_pages.h); a
+//   seed draws which end is exact. An access that no GPU would take, misaligned ones included
+//   (alignment.cc), ends the program.
+// - Asynchronous copies. They arrive at the wait, not before, and their destination is NaN until
+//   then. Their source must still hold at the wait what it held at the call, and nobody may have
+//   written to the destination. A thread may end with copies under way: a GPU completes them before
+//   the block's memory goes; here they never arrive, and a thread that reads their place finds NaN.
+// - Places that a thread claims for itself (ClaimAlone) and another does too: updates that a GPU
+//   would lose, and the emulation would not. What is wrong ends the program with the kernel's name,
+//   the block, the thread, and what all threads wait for.
 //
-// It does not see: time; races that no order of whole stretches between two collectives shows, such as two threads that write the same
-// value; whether lanes that went different ways have come together again before an `.aligned` instruction that all of them reach; which
-// call of a device function a collective inside it belongs to; that a copy under way at a thread's end may still overwrite its place.
+// It does not see: time; races that no order of whole stretches between two collectives shows, such
+// as two threads that write the same value; whether lanes that went different ways have come
+// together again before an `.aligned` instruction that all of them reach; which call of a device
+// function a collective inside it belongs to; that a copy under way at a thread's end may still
+// overwrite its place.
 
 #pragma once
 
@@ -43,7 +51,8 @@ struct Schedule {
 // Of the launches from now on, in this thread.
 void SetSchedule(const Schedule& schedule);
 
-// Returns when every block has run `thread` in each of its threads. `kernel` is the function, for messages.
+// Returns when every block has run `thread` in each of its threads. `kernel` is the function, for
+// messages.
 void Run(const void* kernel, const Grid& grid, const std::function<void()>& thread);
 
 // Whether this thread is inside Run.

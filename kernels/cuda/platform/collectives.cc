@@ -19,7 +19,8 @@ void Shuffle(const Operands (&lanes)[kLanes]) {
   }
 }
 
-// PTX ISA, "ldmatrix": lane l holds elements (l / 4, 2 (l % 4) + {0, 1}) of each matrix, or of its transpose.
+// PTX ISA, "ldmatrix": lane l holds elements (l / 4, 2 (l % 4) + {0, 1}) of each matrix, or of its
+// transpose.
 void LoadMatrixRows(const Operands (&lanes)[kLanes], bool is_transposed) {
   for (int matrix = 0; matrix < 4; ++matrix) {
     for (int i = 0; i < kLanes; ++i) {
@@ -37,8 +38,8 @@ void LoadMatrixRows(const Operands (&lanes)[kLanes], bool is_transposed) {
   }
 }
 
-// PTX ISA, "mma.m16n8k16": places of a, b and c in the lanes' registers. Products are summed in increasing k; hardware does not say
-// how it does.
+// PTX ISA, "mma.m16n8k16": places of a, b and c in the lanes' registers. Products are summed in
+// increasing k; hardware does not say how it does.
 void Multiply(const Operands (&lanes)[kLanes]) {
   float a[16][16];
   float b[16][8];

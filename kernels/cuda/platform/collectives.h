@@ -23,7 +23,8 @@ struct MultiplyIn {
   uint32_t b[2];
 };
 
-// A lane's operands: nothing, ShuffleIn and uint64_t, a row of a matrix and uint32_t[4], MultiplyIn and float[4].
+// A lane's operands: nothing, ShuffleIn and uint64_t, a row of a matrix and uint32_t[4], MultiplyIn
+// and float[4].
 struct Operands {
   const void* in = nullptr;
   void* out = nullptr;

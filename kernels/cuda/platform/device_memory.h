@@ -1,4 +1,5 @@
-// Device memory of the emulation: pages that nobody can touch but while an Access lives, with pages beside each block that nobody ever can.
+// Device memory of the emulation: pages that nobody can touch but while an Access lives, with pages
+// beside each block that nobody ever can.
 
 #pragma once
 
@@ -12,8 +13,8 @@ namespace anyorder::kernels::cuda::emulation {
 void* AllocateFenced(int64_t bytes, Placement placement);
 void FreeFenced(void* data);
 
-// Opens all device memory of the process to all its threads: work of a stream has one while it runs. They nest. Each looks at
-// its end for writes outside of the blocks, which end the program.
+// Opens all device memory of the process to all its threads: work of a stream has one while it
+// runs. They nest. Each looks at its end for writes outside of the blocks, which end the program.
 class DeviceAccess {
  public:
   // `kernel`: the one that runs, or null.

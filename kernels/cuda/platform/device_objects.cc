@@ -99,8 +99,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocatePinnedBuffer(SharedRuntime runti
 }
 
 absl::StatusOr<std::unique_ptr<HostRegistration>> RegisterHostMemory(SharedRuntime runtime,
-                                                                     void* data,
-                                                                     int64_t bytes) {
+                                                                     void* data, int64_t bytes) {
   ANYORDER_RETURN_IF_ERROR(runtime->RegisterHost(data, bytes));
   return std::make_unique<Registration>(std::move(runtime), data);
 }

@@ -1,5 +1,5 @@
-// What the CUDA backend gives away: memory, streams and events that free themselves. They keep the runtime alive, so that they may outlive
-// the backend.
+// What the CUDA backend gives away: memory, streams and events that free themselves. They keep the
+// runtime alive, so that they may outlive the backend.
 
 #pragma once
 

@@ -43,12 +43,8 @@ const unsigned char* FindDamage(const unsigned char* from, const unsigned char* 
 
 GuardedPages::GuardedPages(int64_t bytes, int64_t alignment)
     : bytes_(bytes), alignment_(alignment), usable_(RoundUp(bytes, kPage)) {
-  void* const mapped = ::mmap(nullptr,
-                              static_cast<size_t>(usable_ + 2 * kPage),
-                              PROT_NONE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                              -1,
-                              0);
+  void* const mapped = ::mmap(nullptr, static_cast<size_t>(usable_ + 2 * kPage), PROT_NONE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) return;
   mapped_ = static_cast<unsigned char*>(mapped);
   Protect(true);
@@ -67,8 +63,7 @@ void GuardedPages::Place(Placement placement) {
 
 void GuardedPages::Protect(bool open) {
   if (usable_ == 0) return;
-  ANYORDER_CHECK(::mprotect(begin(),
-                            static_cast<size_t>(usable_),
+  ANYORDER_CHECK(::mprotect(begin(), static_cast<size_t>(usable_),
                             open ? PROT_READ | PROT_WRITE : PROT_NONE) == 0)
       << "mprotect of emulated memory; too many blocks (vm.max_map_count)?";
 }

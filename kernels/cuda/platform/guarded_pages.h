@@ -1,7 +1,9 @@
-// Memory of the emulation, shared or of the device: whole pages, with one on either side that nobody can touch.
+// Memory of the emulation, shared or of the device: whole pages, with one on either side that
+// nobody can touch.
 //
-// Only one end of the data can be at such a page, as Place says. Beyond that end an access faults at once. The rest of the whole pages, on
-// the other side, is slack: what was written there is found later (Damage), and what is read there is NaN, in fp32 and in bf16.
+// Only one end of the data can be at such a page, as Place says. Beyond that end an access faults
+// at once. The rest of the whole pages, on the other side, is slack: what was written there is
+// found later (Damage), and what is read there is NaN, in fp32 and in bf16.
 
 #pragma once
 
@@ -14,7 +16,8 @@ enum class Placement { kAtEnd, kAtBegin };
 
 class GuardedPages {
  public:
-  // Room for `bytes` at a multiple of `alignment`, a power of 2 and at most a page. Open; not there (is_mapped) if the system has none.
+  // Room for `bytes` at a multiple of `alignment`, a power of 2 and at most a page. Open; not there
+  // (is_mapped) if the system has none.
   GuardedPages(int64_t bytes, int64_t alignment);
   ~GuardedPages();
   GuardedPages(const GuardedPages&) = delete;
@@ -27,7 +30,8 @@ class GuardedPages {
   int64_t bytes() const { return bytes_; }
   // Whether anybody may touch the data.
   void Protect(bool open);
-  // Where slack was written, in bytes from the begin of the data: negative, or bytes() and more. REQUIRES: open.
+  // Where slack was written, in bytes from the begin of the data: negative, or bytes() and more.
+  // REQUIRES: open.
   std::optional<int64_t> Damage() const;
 
  private:

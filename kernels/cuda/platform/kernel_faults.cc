@@ -14,7 +14,8 @@ namespace anyorder::kernels::cuda::emulation {
 namespace {
 
 void OnFault(int signal, siginfo_t* info, void*) {
-  // A second fault, in what follows, is the system's; so is one outside of kernels, which happens again.
+  // A second fault, in what follows, is the system's; so is one outside of kernels, which happens
+  // again.
   ::signal(signal, SIG_DFL);
   if (!IsInKernel()) return;
   Fail(absl::StrCat("an access at address 0x",

@@ -51,11 +51,10 @@ inline void CheckLaunch(const void* kernel, const LaunchShape& shape) {
       << " bytes of shared memory a block, at most " << kMostSharedBytes;
 }
 
-// Starts `kernel` with `params`, or nothing for a grid without blocks. What goes wrong ends the program and names the kernel.
+// Starts `kernel` with `params`, or nothing for a grid without blocks. What goes wrong ends the
+// program and names the kernel.
 template <typename Params>
-void Launch(void (*kernel)(Params),
-            const LaunchShape& shape,
-            const Params& params,
+void Launch(void (*kernel)(Params), const LaunchShape& shape, const Params& params,
             StreamView stream) {
   if (shape.blocks_x == 0 || shape.blocks_y == 0 || shape.blocks_z == 0) return;
   const void* const function = reinterpret_cast<const void*>(kernel);
@@ -65,27 +64,20 @@ void Launch(void (*kernel)(Params),
   // The runtime's own null stream would wait for all others.
   ANYORDER_CHECK(stream.handle != nullptr) << KernelName(function) << ": a kernel without a stream";
   if (shape.shared_bytes > 48 * 1024) {
-    CheckCuda(cudaFuncSetAttribute(kernel,
-                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
+    CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    static_cast<int>(shape.shared_bytes)),
               "shared memory of a kernel");
   }
-  const dim3 grid(static_cast<unsigned>(shape.blocks_x),
-                  static_cast<unsigned>(shape.blocks_y),
+  const dim3 grid(static_cast<unsigned>(shape.blocks_x), static_cast<unsigned>(shape.blocks_y),
                   static_cast<unsigned>(shape.blocks_z));
-  kernel<<<grid,
-           static_cast<unsigned>(shape.threads),
-           static_cast<size_t>(shape.shared_bytes),
+  kernel<<<grid, static_cast<unsigned>(shape.threads), static_cast<size_t>(shape.shared_bytes),
            static_cast<cudaStream_t>(stream.handle)>>>(params);
   CheckCuda(cudaGetLastError(), kLaunchOfAKernel);
 #else
-  const emulation::Grid grid{static_cast<int>(shape.blocks_x),
-                             shape.blocks_y,
-                             shape.blocks_z,
-                             shape.threads,
-                             shape.shared_bytes};
-  emulation::EnqueueKernel(
-      stream, function, [=] { emulation::Run(function, grid, [&] { kernel(params); }); });
+  const emulation::Grid grid{static_cast<int>(shape.blocks_x), shape.blocks_y, shape.blocks_z,
+                             shape.threads, shape.shared_bytes};
+  emulation::EnqueueKernel(stream, function,
+                           [=] { emulation::Run(function, grid, [&] { kernel(params); }); });
 #endif
 }
 

@@ -27,39 +27,24 @@ std::string LastLaunch() {
 
 }  // namespace
 
-absl::Status OutOfDeviceMemory(int64_t bytes,
-                               const DeviceMemoryInfo& memory,
+absl::Status OutOfDeviceMemory(int64_t bytes, const DeviceMemoryInfo& memory,
                                const DeviceProperties& device) {
-  return absl::ResourceExhaustedError(absl::StrCat("allocate ",
-                                                   bytes,
-                                                   " bytes on ",
-                                                   device.name,
-                                                   ": ",
-                                                   memory.free_bytes,
-                                                   " of its ",
-                                                   memory.total_bytes,
-                                                   " are free; ",
-                                                   kLessDeviceMemory));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("allocate ", bytes, " bytes on ", device.name, ": ", memory.free_bytes,
+                   " of its ", memory.total_bytes, " are free; ", kLessDeviceMemory));
 }
 
 absl::Status CheckChip(const DeviceProperties& device) {
   if (device.chip == kOldestChip || device.chip == kNewestChip) return absl::OkStatus();
-  // Code of sm_80 runs on all of compute capability 8, where a block may have less memory than the kernels are made for.
+  // Code of sm_80 runs on all of compute capability 8, where a block may have less memory than the
+  // kernels are made for.
   if (device.chip / 10 == kOldestChip / 10 && device.shared_bytes_per_block >= kMostSharedBytes)
     return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(device.name,
-                   " (sm_",
-                   device.chip,
-                   ", ",
-                   device.shared_bytes_per_block / 1024,
-                   " KiB of shared memory a block) is not supported: this program has code for sm_",
-                   kOldestChip,
-                   " (A100), sm_",
-                   kNewestChip,
-                   " (H100, H200) and others of sm_8x with ",
-                   kMostSharedBytes / 1024,
-                   " KiB; choose another GPU, or train.device = \"cpu\""));
+  return absl::InvalidArgumentError(absl::StrCat(
+      device.name, " (sm_", device.chip, ", ", device.shared_bytes_per_block / 1024,
+      " KiB of shared memory a block) is not supported: this program has code for sm_", kOldestChip,
+      " (A100), sm_", kNewestChip, " (H100, H200) and others of sm_8x with ",
+      kMostSharedBytes / 1024, " KiB; choose another GPU, or train.device = \"cpu\""));
 }
 
 std::string SymbolOf(const void* function) {
@@ -90,18 +75,15 @@ void Runtime::CountReinstantiation(absl::string_view why) {
   const int64_t times = ++num_reinstantiated_graphs_;
   // A graph that changes in every step would fill the log.
   if ((times & (times - 1)) != 0) return;
-  LogWarning(
-      absl::StrCat("a captured graph could not be updated and was instantiated again, which ",
-                   "takes milliseconds; ",
-                   times,
-                   times == 1 ? " time" : " times",
-                   " so far: ",
-                   why));
+  LogWarning(absl::StrCat(
+      "a captured graph could not be updated and was instantiated again, which ",
+      "takes milliseconds; ", times, times == 1 ? " time" : " times", " so far: ", why));
 }
 
 void EndWith(const absl::Status& status) {
   LogWarning(status.message());
-  // At once: destructors would wait for work that cannot be started. Nothing of the step is saved; the launcher ends the other ranks.
+  // At once: destructors would wait for work that cannot be started. Nothing of the step is saved;
+  // the launcher ends the other ranks.
   ::_exit(ExitStatusFor(status));
 }
 

@@ -1,8 +1,10 @@
-// What the product asks of the CUDA runtime, and nothing else: the GPU's (runtime_device.cc) or the emulation's
-// (runtime_emulated.h), which has device memory that host code cannot touch and streams that run late.
+// What the product asks of the CUDA runtime, and nothing else: the GPU's (runtime_device.cc) or the
+// emulation's (runtime_emulated.h), which has device memory that host code cannot touch and streams
+// that run late.
 //
-// One object is one GPU, used by one thread at a time unless said otherwise. A null StreamView is the runtime's main stream everywhere.
-// Calls that cannot fail but by our own mistake, or because the GPU died, end the program with the runtime's words.
+// One object is one GPU, used by one thread at a time unless said otherwise. A null StreamView is
+// the runtime's main stream everywhere. Calls that cannot fail but by our own mistake, or because
+// the GPU died, end the program with the runtime's words.
 
 #pragma once
 
@@ -21,7 +23,8 @@ namespace anyorder::kernels::cuda {
 
 // The oldest chip that the kernels are made for: asynchronous copies and bf16 products of sm_80.
 inline constexpr int kOldestChip = 80;
-// The other one that there is code for; its own instructions are in it, so that no other chip can run it.
+// The other one that there is code for; its own instructions are in it, so that no other chip can
+// run it.
 inline constexpr int kNewestChip = 90;
 
 struct DeviceProperties {
@@ -55,7 +58,8 @@ class Runtime {
   virtual const DeviceProperties& properties() const = 0;
   virtual bool is_emulated() const { return false; }
 
-  // Device memory, 256-byte aligned, not zeroed. ResourceExhausted with what was asked and what is free. Freeing waits for the GPU.
+  // Device memory, 256-byte aligned, not zeroed. ResourceExhausted with what was asked and what is
+  // free. Freeing waits for the GPU.
   virtual absl::StatusOr<void*> AllocateDevice(int64_t bytes) = 0;
   virtual void FreeDevice(void* data) = 0;
   virtual DeviceMemoryInfo memory() const = 0;
@@ -68,7 +72,8 @@ class Runtime {
   virtual void UnregisterHost(void* data) = 0;
   virtual bool IsPinned(const void* data) const = 0;
 
-  // In stream order. Host memory must be pinned and is read or written some time before the stream is synchronised.
+  // In stream order. Host memory must be pinned and is read or written some time before the stream
+  // is synchronised.
   virtual void CopyToDevice(const void* pinned, void* device, int64_t bytes, StreamView stream) = 0;
   virtual void CopyToHost(const void* device, void* pinned, int64_t bytes, StreamView stream) = 0;
   virtual void CopyOnDevice(const void* from, void* to, int64_t bytes, StreamView stream) = 0;
@@ -78,8 +83,9 @@ class Runtime {
   StreamView Resolve(StreamView stream) const {
     return stream.handle == nullptr ? main_stream() : stream;
   }
-  // A stream that the main stream does not wait for, nor it for the main stream. Of blocks that wait for room on the GPU those of messages
-  // go before the main stream's, those of copies after (PriorityOf).
+  // A stream that the main stream does not wait for, nor it for the main stream. Of blocks that
+  // wait for room on the GPU those of messages go before the main stream's, those of copies after
+  // (PriorityOf).
   virtual StreamView MakeStream(StreamPurpose purpose) = 0;
   virtual void DestroyStream(StreamView stream) = 0;
   virtual void Synchronize(StreamView stream) = 0;
@@ -97,8 +103,9 @@ class Runtime {
   // Between the marks of two timed events. Waits for both.
   virtual double MillisecondsBetween(EventView begin, EventView end) = 0;
 
-  // From BeginCapture to EndCapture, by one thread, the stream is not run but written down. EndCapture makes `graph` of it, or brings that
-  // graph up to date; what allocates, frees, waits or queries an event has no place between the two in that thread.
+  // From BeginCapture to EndCapture, by one thread, the stream is not run but written down.
+  // EndCapture makes `graph` of it, or brings that graph up to date; what allocates, frees, waits
+  // or queries an event has no place between the two in that thread.
   virtual void BeginCapture(StreamView stream) = 0;
   virtual void EndCapture(StreamView stream, GraphView* graph) = 0;
   virtual bool IsCapturing(StreamView stream) const = 0;
@@ -118,8 +125,8 @@ class Runtime {
   int64_t num_reinstantiated_graphs_ = 0;
 };
 
-// CUDA's priorities of streams, smaller goes first, from those of a GPU: `least` is the largest number. With two only, copies share the
-// main stream's; with one, all are alike.
+// CUDA's priorities of streams, smaller goes first, from those of a GPU: `least` is the largest
+// number. With two only, copies share the main stream's; with one, all are alike.
 constexpr int MainPriority(int least, int greatest) {
   return least - greatest >= 2 ? least - 1 : least;
 }
@@ -129,25 +136,27 @@ constexpr int PriorityOf(StreamPurpose purpose, int least, int greatest) {
 
 // Whether a driver is installed, whatever it can do; false in a program without CUDA.
 bool HasDriver();
-// How many GPUs this program can see, at least one. InvalidArgument where there is none, no driver, or one older than the runtime (both
-// versions are said): another start would not find one either. Unavailable if there are some that cannot be used now.
+// How many GPUs this program can see, at least one. InvalidArgument where there is none, no driver,
+// or one older than the runtime (both versions are said): another start would not find one either.
+// Unavailable if there are some that cannot be used now.
 absl::StatusOr<int> CountDevices();
 // What CountDevices and CheckChip say of the first of them, without opening it.
 absl::Status CheckFirstDevice();
-// GPU number `device` of them. InvalidArgument if CheckChip refuses it, Unavailable if it does not answer.
+// GPU number `device` of them. InvalidArgument if CheckChip refuses it, Unavailable if it does not
+// answer.
 absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int device);
 
 // What to do where device memory is short.
 inline constexpr char kLessDeviceMemory[] =
     "use a smaller train.microbatch_lanes or model, or fewer ranks on a GPU";
 // What both kinds of runtime say of an allocation that did not fit, and of a chip.
-absl::Status OutOfDeviceMemory(int64_t bytes,
-                               const DeviceMemoryInfo& memory,
+absl::Status OutOfDeviceMemory(int64_t bytes, const DeviceMemoryInfo& memory,
                                const DeviceProperties& device);
 // InvalidArgument unless this program's kernels run on it: another start would find the same chip.
 absl::Status CheckChip(const DeviceProperties& device);
 
-// For operations, which have nobody to return an error to: ends the program with one line and the status's exit status.
+// For operations, which have nobody to return an error to: ends the program with one line and the
+// status's exit status.
 [[noreturn]] void EndWith(const absl::Status& status);
 
 }  // namespace anyorder::kernels::cuda

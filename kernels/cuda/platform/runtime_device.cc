@@ -27,7 +27,8 @@ std::string WordsOf(cudaError_t status) {
   return absl::StrCat(cudaGetErrorName(status), ": ", cudaGetErrorString(status));
 }
 
-// For memory that the runtime takes for itself: code of a kernel that runs for the first time, a graph.
+// For memory that the runtime takes for itself: code of a kernel that runs for the first time, a
+// graph.
 std::string FreeMemory() {
   size_t free = 0;
   size_t total = 0;
@@ -235,7 +236,8 @@ class DeviceRuntime final : public Runtime {
     Use();
     const cudaError_t status = cudaEventQuery(EventOf(event));
     if (status == cudaErrorNotReady) {
-      // Some runtimes keep this answer as the thread's last error, and the next launch would end the program for it.
+      // Some runtimes keep this answer as the thread's last error, and the next launch would end
+      // the program for it.
       cudaGetLastError();
       return false;
     }
@@ -305,13 +307,9 @@ class DeviceRuntime final : public Runtime {
   }
   static absl::Status PinError(const char* what, int64_t bytes, cudaError_t status) {
     cudaGetLastError();
-    return absl::ResourceExhaustedError(
-        absl::StrCat(what,
-                     " ",
-                     bytes,
-                     " bytes of page-locked host memory: ",
-                     cudaGetErrorString(status),
-                     "; give the job more memory or a higher limit of locked memory (ulimit -l)"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        what, " ", bytes, " bytes of page-locked host memory: ", cudaGetErrorString(status),
+        "; give the job more memory or a higher limit of locked memory (ulimit -l)"));
   }
 
   const int device_;
@@ -401,10 +399,8 @@ absl::StatusOr<int> CountDevices() {
   cudaGetLastError();
   if (status == cudaErrorInsufficientDriver) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the NVIDIA driver is for CUDA ",
-                     VersionText(driver),
-                     ", this program was built with CUDA ",
-                     VersionText(runtime),
+        absl::StrCat("the NVIDIA driver is for CUDA ", VersionText(driver),
+                     ", this program was built with CUDA ", VersionText(runtime),
                      "; update the driver, or use train.device = \"cpu\""));
   }
   if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {

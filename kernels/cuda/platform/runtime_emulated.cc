@@ -31,7 +31,8 @@ namespace {
 class EmulatedRuntime;
 struct Stream;
 
-// One mark of an event in a stream. A wait holds on to the mark that was the newest when it was asked for.
+// One mark of an event in a stream. A wait holds on to the mark that was the newest when it was
+// asked for.
 struct Mark {
   Stream* stream = nullptr;
   bool reached = false;
@@ -66,7 +67,8 @@ struct Graph {
 // Of this thread, in any runtime.
 thread_local int captures = 0;
 
-// Why a graph of `before` cannot be made one of `after` by an update; empty if it can. Kernels may change their parameters.
+// Why a graph of `before` cannot be made one of `after` by an update; empty if it can. Kernels may
+// change their parameters.
 std::string WhyNotUpdated(const std::vector<Work>& before, const std::vector<Work>& after) {
   for (size_t i = 0; i < std::min(before.size(), after.size()); ++i) {
     if (before[i].kind != after[i].kind || before[i].kernel != after[i].kernel)
@@ -145,9 +147,8 @@ class EmulatedRuntime final : public Runtime {
   void FillBytes(void* device, int value, int64_t bytes, StreamView stream) override {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
     Begin("filling of device memory");
-    Push(stream, {WorkKind::kFill, nullptr, [=] {
-                    std::memset(device, value, static_cast<size_t>(bytes));
-                  }});
+    Push(stream, {WorkKind::kFill, nullptr,
+                  [=] { std::memset(device, value, static_cast<size_t>(bytes)); }});
   }
   StreamView main_stream() const override { return main_; }
   StreamView MakeStream(StreamPurpose) override {
@@ -186,7 +187,8 @@ class EmulatedRuntime final : public Runtime {
     return absl::UnavailableError(absl::StrCat(properties_.name, ": ", FaultWords()));
   }
 
-  // To the end of the stream, or into the graph that it is captured for. A null view is the main stream.
+  // To the end of the stream, or into the graph that it is captured for. A null view is the main
+  // stream.
   void Push(StreamView stream, Work work);
 
  private:
@@ -209,8 +211,7 @@ class EmulatedRuntime final : public Runtime {
     if (captures > 0) Refuse(what);
   }
   [[noreturn]] static void Refuse(const char* what) {
-    EndAtDeviceError(DeviceError::kOurMistake,
-                     what,
+    EndAtDeviceError(DeviceError::kOurMistake, what,
                      "cudaErrorStreamCaptureUnsupported: a graph is being captured");
   }
   void CountCall() {
@@ -220,8 +221,7 @@ class EmulatedRuntime final : public Runtime {
     if (has_failed_)
       EndAtDeviceError(fault_.kind == KernelFault::Kind::kHardware ? DeviceError::kHardware
                                                                    : DeviceError::kOurMistake,
-                       what,
-                       FaultWords());
+                       what, FaultWords());
   }
   const char* FaultWords() const {
     switch (fault_.kind) {

@@ -1,8 +1,10 @@
-// One source for two machines: the names that kernels use for threads, barriers and tensor-core instructions.
+// One source for two machines: the names that kernels use for threads, barriers and tensor-core
+// instructions.
 //
-// nvcc compiles them to the hardware's; any other compiler to the emulation (block.h), which runs the very same kernel text
-// on the CPU, every thread a fiber. A kernel is a function of one parameter struct, `ANYORDER_KERNEL void Name(Params)`; its only shared
-// memory is SharedMemory(). What is not here a kernel does not use.
+// nvcc compiles them to the hardware's; any other compiler to the emulation (block.h), which runs
+// the very same kernel text on the CPU, every thread a fiber. A kernel is a function of one
+// parameter struct, `ANYORDER_KERNEL void Name(Params)`; its only shared memory is SharedMemory().
+// What is not here a kernel does not use.
 
 #pragma once
 
@@ -31,13 +33,15 @@ namespace anyorder::kernels::cuda {
 
 inline constexpr int kWarp = 32;
 
-// a b + c, rounded once, on every machine. Device code is compiled without contraction: `a * b + c` is rounded twice everywhere, where
-// each chip and each instantiation would else choose for itself. For long fp32 sums of products, which this makes one instruction a term.
+// a b + c, rounded once, on every machine. Device code is compiled without contraction: `a * b + c`
+// is rounded twice everywhere, where each chip and each instantiation would else choose for itself.
+// For long fp32 sums of products, which this makes one instruction a term.
 ANYORDER_HOST_DEVICE float MultiplyAdd(float a, float b, float c) {
   return fmaf(a, b, c);
 }
 
-// Of this thread's warp; every lane gets the sum, added in the same order on every machine: a butterfly of distances 16, 8, 4, 2, 1.
+// Of this thread's warp; every lane gets the sum, added in the same order on every machine: a
+// butterfly of distances 16, 8, 4, 2, 1.
 template <typename T>
 ANYORDER_DEVICE T WarpSum(T value) {
   ANYORDER_UNROLL

@@ -9,8 +9,8 @@
 #include <cstddef>
 
 // What the device's own assert() calls; its header hides it where NDEBUG is defined.
-extern "C" __device__ void __assertfail(
-    const char* what, const char* file, unsigned int line, const char* function, size_t char_size);
+extern "C" __device__ void __assertfail(const char* what, const char* file, unsigned int line,
+                                        const char* function, size_t char_size);
 
 namespace anyorder::kernels::cuda {
 
@@ -60,16 +60,18 @@ ANYORDER_DEVICE uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// Ends the kernel, and with it the program at its next wait: the runtime prints `what` with block and thread. For input that the host
-// cannot look at, such as ids outside a table.
+// Ends the kernel, and with it the program at its next wait: the runtime prints `what` with block
+// and thread. For input that the host cannot look at, such as ids outside a table.
 ANYORDER_DEVICE void Trap(const char* what) {
   __assertfail(what, "anyorder", 0, "a CUDA kernel", sizeof(char));
 }
 
-// Says that no other thread of the launch touches what is at `place`; the emulation ends the program where that is not so.
+// Says that no other thread of the launch touches what is at `place`; the emulation ends the
+// program where that is not so.
 ANYORDER_DEVICE void ClaimAlone(const void*) {}
 
-// Four 8x8 matrices of 16-bit elements; lane 8m + r names row r of matrix m. Rows are 16-byte aligned.
+// Four 8x8 matrices of 16-bit elements; lane 8m + r names row r of matrix m. Rows are 16-byte
+// aligned.
 ANYORDER_DEVICE void LoadMatrices(uint32_t (&fragment)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];"
                : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
@@ -83,9 +85,7 @@ ANYORDER_DEVICE void LoadMatricesTransposed(uint32_t (&fragment)[4], const void*
                : "memory");
 }
 // c += a b for a [16, 16] and b [16, 8] in bf16, c in fp32 (mma.m16n8k16).
-ANYORDER_DEVICE void MultiplyAccumulate(float (&c)[4],
-                                        const uint32_t (&a)[4],
-                                        uint32_t b0,
+ANYORDER_DEVICE void MultiplyAccumulate(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                         uint32_t b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -94,12 +94,11 @@ ANYORDER_DEVICE void MultiplyAccumulate(float (&c)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// 16 bytes to shared memory in the background, zeros unless `valid`; both ends 16-byte aligned. They are there for this thread after
-// WaitForCopies, for others after a barrier behind it.
+// 16 bytes to shared memory in the background, zeros unless `valid`; both ends 16-byte aligned.
+// They are there for this thread after WaitForCopies, for others after a barrier behind it.
 ANYORDER_DEVICE void CopyAsync16(void* shared, const void* global, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(SharedAddress(shared)),
-               "l"(global),
-               "r"(valid ? 16 : 0)
+               "l"(global), "r"(valid ? 16 : 0)
                : "memory");
 }
 ANYORDER_DEVICE void CommitCopies() {

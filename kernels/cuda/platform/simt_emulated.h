@@ -66,22 +66,17 @@ inline void ClaimAlone(const void* place) {
   emulation::Claim(place);
 }
 
-inline void LoadMatrices(uint32_t (&fragment)[4],
-                         const void* row,
+inline void LoadMatrices(uint32_t (&fragment)[4], const void* row,
                          const emulation::Site& site = emulation::Site::current()) {
   emulation::CheckShared(row, "LoadMatrices at");
   emulation::MeetWarp(emulation::Collective::kLoadMatrices, {row, fragment}, site);
 }
-inline void LoadMatricesTransposed(uint32_t (&fragment)[4],
-                                   const void* row,
+inline void LoadMatricesTransposed(uint32_t (&fragment)[4], const void* row,
                                    const emulation::Site& site = emulation::Site::current()) {
   emulation::CheckShared(row, "LoadMatricesTransposed at");
   emulation::MeetWarp(emulation::Collective::kLoadMatricesTransposed, {row, fragment}, site);
 }
-inline void MultiplyAccumulate(float (&c)[4],
-                               const uint32_t (&a)[4],
-                               uint32_t b0,
-                               uint32_t b1,
+inline void MultiplyAccumulate(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                                const emulation::Site& site = emulation::Site::current()) {
   const emulation::MultiplyIn in{{a[0], a[1], a[2], a[3]}, {b0, b1}};
   emulation::MeetWarp(emulation::Collective::kMultiplyAccumulate, {&in, c}, site);

@@ -1,5 +1,5 @@
-// Copies between a device and host memory that is not pinned, through a ring of pinned chunks, so that neither the host waits for the GPU
-// nor the driver pins pages in passing.
+// Copies between a device and host memory that is not pinned, through a ring of pinned chunks, so
+// that neither the host waits for the GPU nor the driver pins pages in passing.
 
 #pragma once
 
@@ -25,7 +25,8 @@ class Staging {
   void CopyToDevice(const void* host, void* device, int64_t bytes, StreamView stream);
   // `host` is complete after Deliver of that stream.
   void CopyToHost(const void* device, void* host, int64_t bytes, StreamView stream);
-  // Hands over all that CopyToHost of this stream still holds. REQUIRES that the stream is synchronised.
+  // Hands over all that CopyToHost of this stream still holds. REQUIRES that the stream is
+  // synchronised.
   void Deliver(StreamView stream);
 
   static constexpr int64_t kChunkBytes = 256 * 1024;

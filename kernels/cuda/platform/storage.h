@@ -27,7 +27,8 @@ void WithBool(bool value, Function&& function) {
   value ? function.template operator()<true>() : function.template operator()<false>();
 }
 
-// Whether rows of `columns` elements in these tensors begin at 16-byte addresses and have whole groups; null tensors do.
+// Whether rows of `columns` elements in these tensors begin at 16-byte addresses and have whole
+// groups; null tensors do.
 template <typename... Views>
 bool AreAligned(int64_t columns, const Views&... views) {
   return columns % kGroup == 0 && ((reinterpret_cast<uintptr_t>(views.raw()) % 16 == 0) && ...);

@@ -1,5 +1,5 @@
-// Eight neighbouring elements of a row: what one thread of a row-wise kernel holds at a time, and what one Philox call of element-wise
-// dropout covers (kernels/dropout.h).
+// Eight neighbouring elements of a row: what one thread of a row-wise kernel holds at a time, and
+// what one Philox call of element-wise dropout covers (kernels/dropout.h).
 
 #pragma once
 
@@ -63,7 +63,8 @@ ANYORDER_DEVICE void StoreVector(BFloat16* to, const Vector8& x) {
     words.word[i] = PackBf16(x.v[2 * i], x.v[2 * i + 1]);
   StoreWords(to, words);
 }
-// Rounded as StoreVector does it, NaN too: the instruction makes one NaN of all, where BFloat16(float) keeps the upper bits.
+// Rounded as StoreVector does it, NaN too: the instruction makes one NaN of all, where
+// BFloat16(float) keeps the upper bits.
 template <typename T>
 ANYORDER_DEVICE T FromFloat(float value) {
   if constexpr (std::is_same_v<T, BFloat16>) {
@@ -75,7 +76,8 @@ ANYORDER_DEVICE T FromFloat(float value) {
   }
 }
 
-// With kAligned rows begin at 16-byte addresses and have whole groups; else `count` (1 to 8) elements are there, the others 0.
+// With kAligned rows begin at 16-byte addresses and have whole groups; else `count` (1 to 8)
+// elements are there, the others 0.
 template <bool kAligned, typename T>
 ANYORDER_DEVICE Vector8 LoadGroup(const T* from, int count) {
   if constexpr (kAligned) {
@@ -114,10 +116,9 @@ ANYORDER_DEVICE Vector8 Rounded(const Vector8& x) {
   return y;
 }
 
-// Multiplies what is kept by dropout.scale() and the rest by 0; the group begins at `column`, a multiple of 8.
-ANYORDER_DEVICE void ApplyDropout(const Dropout& dropout,
-                                  uint32_t row_id,
-                                  uint32_t column,
+// Multiplies what is kept by dropout.scale() and the rest by 0; the group begins at `column`, a
+// multiple of 8.
+ANYORDER_DEVICE void ApplyDropout(const Dropout& dropout, uint32_t row_id, uint32_t column,
                                   Vector8& x) {
   if (!dropout.enabled()) return;
   const PhiloxBlock block = ElementDropoutBlock(dropout, row_id, column);

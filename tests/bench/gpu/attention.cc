@@ -51,11 +51,8 @@ double UnitsOf(const std::string& pass) {
   return pass == "distances" ? 1 : 0;
 }
 
-void MeasurePasses(Bench& bench,
-                   const std::vector<std::unique_ptr<AttentionProblem>>& problems,
-                   const std::string& suffix,
-                   const std::string& shape,
-                   double unit) {
+void MeasurePasses(Bench& bench, const std::vector<std::unique_ptr<AttentionProblem>>& problems,
+                   const std::string& suffix, const std::string& shape, double unit) {
   PassTimes passes(bench.backend(), bench.timer());
   std::map<std::string, std::vector<double>> samples;
   for (int sample = 0; sample < bench.samples(); ++sample) {
@@ -64,9 +61,7 @@ void MeasurePasses(Bench& bench,
       samples[pass].push_back(ms * 1e-3);
   }
   for (const auto& [pass, seconds] : samples) {
-    Case what{absl::StrCat("attention_backward_", pass, suffix),
-              shape,
-              Work::kFlops,
+    Case what{absl::StrCat("attention_backward_", pass, suffix), shape, Work::kFlops,
               UnitsOf(pass) * unit};
     what.value_is_time = what.work == 0;
     bench.Report(what, Summarise(seconds), 1);
@@ -85,18 +80,8 @@ void MeasureAttention(Bench& bench, const XlnetSize& size, int64_t batch, double
   for (const std::unique_ptr<AttentionProblem>& problem : problems)
     bench.backend().AttentionForward(problem->forward(), {});
   const std::string suffix = batch == kGoalBatch ? "" : absl::StrCat("_b", batch);
-  const std::string shape = absl::StrCat("B",
-                                         batch,
-                                         " H",
-                                         size.heads,
-                                         " D",
-                                         size.head_dim(),
-                                         " C",
-                                         size.length,
-                                         " Q",
-                                         size.targets,
-                                         " K",
-                                         size.keys());
+  const std::string shape = absl::StrCat("B", batch, " H", size.heads, " D", size.head_dim(), " C",
+                                         size.length, " Q", size.targets, " K", size.keys());
   if (!problems.front()->plan().memory.is_null()) {
     Case plan{"attention_plan" + suffix, shape};
     plan.value_is_time = true;
@@ -104,14 +89,12 @@ void MeasureAttention(Bench& bench, const XlnetSize& size, int64_t batch, double
       bench.backend().PlanAttention(problems[static_cast<size_t>(set)]->plan(), {});
     });
   }
-  bench.Measure({"attention_forward" + suffix, shape, Work::kFlops, kForwardUnits * unit},
-                sets,
+  bench.Measure({"attention_forward" + suffix, shape, Work::kFlops, kForwardUnits * unit}, sets,
                 [&](int set) {
                   bench.backend().AttentionForward(problems[static_cast<size_t>(set)]->forward(),
                                                    {});
                 });
-  bench.Measure({"attention_backward" + suffix, shape, Work::kFlops, kBackwardUnits * unit},
-                sets,
+  bench.Measure({"attention_backward" + suffix, shape, Work::kFlops, kBackwardUnits * unit}, sets,
                 [&](int set) {
                   bench.backend().AttentionBackward(problems[static_cast<size_t>(set)]->backward(),
                                                     {});

@@ -10,8 +10,9 @@ namespace {
 
 using kernels::testing::Slots;
 
-// As XLNet's sampler draws them: two halves, each with an order of its masked tokens, which see the unmasked ones of their half, the
-// masked ones before them, and all that stood before the half. Targets are masked tokens, `targets` of them as far as they go.
+// As XLNet's sampler draws them: two halves, each with an order of its masked tokens, which see the
+// unmasked ones of their half, the masked ones before them, and all that stood before the half.
+// Targets are masked tokens, `targets` of them as far as they go.
 struct Lanes {
   Slots content, query, keys;
 };
@@ -40,11 +41,8 @@ Lanes DrawLanes(const XlnetSize& size, int64_t batch) {
 
 }  // namespace
 
-AttentionProblem::AttentionProblem(kernels::Backend& backend,
-                                   const XlnetSize& size,
-                                   int64_t batch,
-                                   double dropout,
-                                   ProblemValues values)
+AttentionProblem::AttentionProblem(kernels::Backend& backend, const XlnetSize& size, int64_t batch,
+                                   double dropout, ProblemValues values)
     : backend_(backend),
       values_(values),
       dtype_(values == ProblemValues::kBf16 ? DType::kBFloat16 : DType::kFloat32),

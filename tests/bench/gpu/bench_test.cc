@@ -1,4 +1,5 @@
-// Every group of gpu_bench runs, at a size of nothing and on the CPU, and prints lines that a JSON reader takes.
+// Every group of gpu_bench runs, at a size of nothing and on the CPU, and prints lines that a JSON
+// reader takes.
 
 #include <gtest/gtest.h>
 
@@ -58,18 +59,10 @@ TEST_F(GpuBenchTest, EveryGroupPrintsItsCases) {
   MeasureRows(bench, kSmallest, 2, 0.1);
   MeasureAttention(bench, kSmallest, 2, 0.1);
   ASSERT_TRUE(MeasureStep(bench, kSmallest, 2, 0.1).ok());
-  EXPECT_EQ(Names(),
-            (std::multiset<std::string>{"adamw_large",
-                                        "attention_backward_b2",
-                                        "attention_forward_b2",
-                                        "classifier",
-                                        "embedding_backward",
-                                        "gelu",
-                                        "gelu_backward",
-                                        "layernorm",
-                                        "layernorm_backward",
-                                        "step_large_b2",
-                                        "sum_of_squares"}));
+  EXPECT_EQ(Names(), (std::multiset<std::string>{
+                         "adamw_large", "attention_backward_b2", "attention_forward_b2",
+                         "classifier", "embedding_backward", "gelu", "gelu_backward", "layernorm",
+                         "layernorm_backward", "step_large_b2", "sum_of_squares"}));
   EXPECT_NE(out_.str().find("\"ms_a_lane\": "), std::string::npos);
 }
 
@@ -93,7 +86,8 @@ TEST_F(GpuBenchTest, ProductsGoBothWays) {
   EXPECT_EQ(names.count("gemm_softmax_to_weights"), 1u);
 }
 
-// As gpu_bench does it: memory that the host cannot touch, work that is done when somebody waits, time by events.
+// As gpu_bench does it: memory that the host cannot touch, work that is done when somebody waits,
+// time by events.
 TEST_F(GpuBenchTest, RunsOnADevice) {
   auto runtime = kernels::cuda::emulation::MakeEmulatedRuntime({});
   kernels::cuda::Runtime& device = *runtime;
@@ -107,18 +101,11 @@ TEST_F(GpuBenchTest, RunsOnADevice) {
   const absl::Status step = MeasureStep(bench, kSmallest, 1, 0.1);
   ASSERT_TRUE(step.ok()) << step;
   const std::multiset<std::string> names = Names();
-  for (const char* name : {"copy",
-                           "gemm_softmax",
-                           "layernorm",
-                           "attention_plan_b1",
-                           "attention_forward_b1",
-                           "attention_backward_b1",
-                           "attention_backward_prepare_b1",
-                           "attention_backward_a_b1",
-                           "attention_backward_keys_b1",
-                           "attention_backward_distances_b1",
-                           "attention_backward_parameters_b1",
-                           "step_large_b1"})
+  for (const char* name :
+       {"copy", "gemm_softmax", "layernorm", "attention_plan_b1", "attention_forward_b1",
+        "attention_backward_b1", "attention_backward_prepare_b1", "attention_backward_a_b1",
+        "attention_backward_keys_b1", "attention_backward_distances_b1",
+        "attention_backward_parameters_b1", "step_large_b1"})
     EXPECT_EQ(names.count(name), 1u) << name;
 }
 

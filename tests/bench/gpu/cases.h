@@ -1,4 +1,5 @@
-// What gpu_bench measures, a group each. Sizes come from an XlnetSize, so that tests run every group at a size of nothing.
+// What gpu_bench measures, a group each. Sizes come from an XlnetSize, so that tests run every
+// group at a size of nothing.
 
 #pragma once
 
@@ -20,22 +21,26 @@ struct CeilingSize {
 void MeasureCeilings(Bench& bench, const CeilingSize& size);
 // The model's matrix products at `batch` lanes: forward, to inputs, to weights (fp32, added to).
 void MeasureGemms(Bench& bench, const XlnetSize& size, int64_t batch);
-// Both streams forward, and backward: all of it, and pass by pass where the device tells them apart. The goals' names are for kGoalBatch.
+// Both streams forward, and backward: all of it, and pass by pass where the device tells them
+// apart. The goals' names are for kGoalBatch.
 inline constexpr int64_t kGoalBatch = 64;
 void MeasureAttention(Bench& bench, const XlnetSize& size, int64_t batch, double dropout);
-// Everything that is bound by memory: LayerNorm, GELU, the classifier, the table's gradient, AdamW over all parameters.
+// Everything that is bound by memory: LayerNorm, GELU, the classifier, the table's gradient, AdamW
+// over all parameters.
 void MeasureRows(Bench& bench, const XlnetSize& size, int64_t batch, double dropout);
-// A whole training step of core/model with the optimizer, as tokens/s ("step_large", or "step_large_b8" at another batch than kGoalBatch).
-// ResourceExhausted where it does not fit the device.
+// A whole training step of core/model with the optimizer, as tokens/s ("step_large", or
+// "step_large_b8" at another batch than kGoalBatch). ResourceExhausted where it does not fit the
+// device.
 absl::Status MeasureStep(Bench& bench, const XlnetSize& size, int64_t batch, double dropout);
-// The same steps to get warm, graphs and all, then one between the marks, for profilers that are told when to look; its time is of one
-// sample, and a profiler's as well if there is one ("step_once_large").
+// The same steps to get warm, graphs and all, then one between the marks, for profilers that are
+// told when to look; its time is of one sample, and a profiler's as well if there is one
+// ("step_once_large").
 struct ProfilerMarks {
   std::function<void()> begin, end;
 };
 // CUDA's; they do nothing in a program without it (profiler_*.cc).
 ProfilerMarks CudaProfilerMarks();
-absl::Status RunOneStep(
-    Bench& bench, const XlnetSize& size, int64_t batch, double dropout, const ProfilerMarks& marks);
+absl::Status RunOneStep(Bench& bench, const XlnetSize& size, int64_t batch, double dropout,
+                        const ProfilerMarks& marks);
 
 }  // namespace anyorder::bench

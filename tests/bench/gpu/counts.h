@@ -1,9 +1,12 @@
-// What XLNet's pretraining needs at least: multiplications, parameters and bytes, counted as the speed goals count them.
+// What XLNet's pretraining needs at least: multiplications, parameters and bytes, counted as the
+// speed goals count them.
 //
-// A flop is one multiplication or one addition of a matrix product. Counted is what the algorithm needs: query rows and the softmax at
-// targets alone, attention over pairs of blocks that see each other (the first half of a sequence never sees the second), one position
-// product for each visible pair, backward twice forward less the gradient of memory's states. Not counted: what is computed twice,
-// everything that is no matrix product, and the projection of the relative positions, which a step does once for all lanes.
+// A flop is one multiplication or one addition of a matrix product. Counted is what the algorithm
+// needs: query rows and the softmax at targets alone, attention over pairs of blocks that see each
+// other (the first half of a sequence never sees the second), one position product for each visible
+// pair, backward twice forward less the gradient of memory's states. Not counted: what is computed
+// twice, everything that is no matrix product, and the projection of the relative positions, which
+// a step does once for all lanes.
 
 #pragma once
 
@@ -36,8 +39,8 @@ constexpr double VisibleFraction(const XlnetSize& s) {
   return 1.0 - static_cast<double>(hidden) / static_cast<double>(s.length * s.keys());
 }
 
-// One product of rows and visible keys over a head's width, all heads of one layer and sequence. Attention needs three forward (content,
-// position, values) and six backward.
+// One product of rows and visible keys over a head's width, all heads of one layer and sequence.
+// Attention needs three forward (content, position, values) and six backward.
 constexpr double AttentionUnit(const XlnetSize& s) {
   return 2.0 * static_cast<double>(s.rows() * s.keys() * s.model_dim) * VisibleFraction(s);
 }
@@ -75,14 +78,15 @@ constexpr Flops CountFlops(const XlnetSize& s) {
   flops.loss_backward = 2 * flops.loss_forward;
   return flops;
 }
-// Relative positions through every layer's projection, forward and its weights' gradient, both reading directions.
+// Relative positions through every layer's projection, forward and its weights' gradient, both
+// reading directions.
 constexpr double RelativeFlopsPerStep(const XlnetSize& s) {
   const auto d = static_cast<double>(s.model_dim);
   return static_cast<double>(s.layers) * 2 * 2 * 2 * static_cast<double>(s.distances()) * d * d;
 }
 
-// Five projections, feed-forward with biases, two LayerNorms, three biases and two segment vectors a layer; embeddings, the query
-// stream's first vector, the softmax's bias.
+// Five projections, feed-forward with biases, two LayerNorms, three biases and two segment vectors
+// a layer; embeddings, the query stream's first vector, the softmax's bias.
 constexpr int64_t CountParameters(const XlnetSize& s) {
   const int64_t d = s.model_dim;
   const int64_t layer = 5 * d * d + 2 * d * s.ffn_dim + s.ffn_dim + d + 4 * d + 3 * d + 2 * d;
@@ -91,7 +95,8 @@ constexpr int64_t CountParameters(const XlnetSize& s) {
 
 // Bytes that must pass through memory once, T being bf16.
 inline constexpr double kBytesOfBf16 = 2;
-// Forward of residual + dropout + LayerNorm reads two matrices and writes two, for backward and for the next layer; backward alike.
+// Forward of residual + dropout + LayerNorm reads two matrices and writes two, for backward and for
+// the next layer; backward alike.
 constexpr double LayerNormBytes(int64_t rows, int64_t columns) {
   return 4 * kBytesOfBf16 * static_cast<double>(rows * columns);
 }
@@ -106,7 +111,8 @@ constexpr double AdamWBytes(int64_t parameters) {
   return 30.0 * static_cast<double>(parameters);
 }
 
-// The datasheet's dense bf16 peak of an H100 or H200 (SXM), and what large products reach there, FLOP/s. Shares are given of both.
+// The datasheet's dense bf16 peak of an H100 or H200 (SXM), and what large products reach there,
+// FLOP/s. Shares are given of both.
 inline constexpr double kPeak = 989.4e12;
 inline constexpr double kReachable = 790e12;
 

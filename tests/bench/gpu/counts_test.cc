@@ -1,4 +1,5 @@
-// The counts against numbers worked out by hand from the definitions, for XLNet's two published sizes.
+// The counts against numbers worked out by hand from the definitions, for XLNet's two published
+// sizes.
 
 #include "tests/bench/gpu/counts.h"
 

@@ -1,15 +1,20 @@
-// Speed of one GPU at XLNet's pretraining shapes, one JSON line a case, each as a share of a copy and a large product of the same run:
-//   {"name": "layernorm", "shape": "38208x1024", "value": 3.4, "unit": "TB/s", "ms": 0.092, ..., "share_of_ceiling": 0.8}
+// Speed of one GPU at XLNet's pretraining shapes, one JSON line a case, each as a share of a copy
+// and a large product of the same run:
+//   {"name": "layernorm", "shape": "38208x1024", "value": 3.4, "unit": "TB/s", "ms": 0.092, ...,
+//   "share_of_ceiling": 0.8}
 //
-//   gpu_bench [--groups ceilings,steps,attention,rows,gemms,step_once] [--batches 16,64] [--sizes large,base] [--samples N]
+//   gpu_bench [--groups ceilings,steps,attention,rows,gemms,step_once] [--batches 16,64] [--sizes
+//   large,base] [--samples N]
 //             [--dropout RATE] [--device N]
 //
-// step_once, which must be asked for, is for profilers: a few steps, and then one between cudaProfilerStart and cudaProfilerStop, so that
+// step_once, which must be asked for, is for profilers: a few steps, and then one between
+// cudaProfilerStart and cudaProfilerStop, so that
 //   ncu --profile-from-start off gpu_bench --groups step_once --batches 64 --sizes large
-// sees that step alone. What matters most comes first, in case that time runs out. Attention runs at every batch, everything else at the last; steps in every
-// size, everything else in the first. Medians of samples between events in the GPU's queue; operands are random
-// and their buffers rotated, so that no cache holds them. Of attention and whole steps only what the algorithm needs is counted
-// (counts.h). Without a GPU it ends with one line and status 64.
+// sees that step alone. What matters most comes first, in case that time runs out. Attention runs
+// at every batch, everything else at the last; steps in every size, everything else in the first.
+// Medians of samples between events in the GPU's queue; operands are random and their buffers
+// rotated, so that no cache holds them. Of attention and whole steps only what the algorithm needs
+// is counted (counts.h). Without a GPU it ends with one line and status 64.
 
 #include <cstdio>
 #include <iostream>
@@ -87,8 +92,7 @@ absl::Status SetGroups(const std::string& value, Options* options) {
 absl::StatusOr<Options> OptionsOf(int argc, char** argv) {
   Options options;
   std::string groups, batches, sizes;
-  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
-                                        argv,
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc, argv,
                                         {{"--groups", &groups},
                                          {"--batches", &batches},
                                          {"--sizes", &sizes},
@@ -108,11 +112,8 @@ void PrintDevice(Bench& bench, const kernels::cuda::Runtime& runtime) {
   bench.Print(absl::StrFormat(
       "{\"device\": \"%s\", \"chip\": %d, \"multiprocessors\": %d, \"memory_gib\": %.1f, "
       "\"driver\": %d, \"runtime\": %d}",
-      device.name,
-      device.chip,
-      device.multiprocessors,
-      static_cast<double>(device.total_bytes) / (int64_t{1} << 30),
-      device.driver_version,
+      device.name, device.chip, device.multiprocessors,
+      static_cast<double>(device.total_bytes) / (int64_t{1} << 30), device.driver_version,
       device.runtime_version));
 }
 

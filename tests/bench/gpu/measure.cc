@@ -44,8 +44,8 @@ std::string Shares(Work kind, double rate, double ceiling) {
   std::string text = absl::StrFormat(", \"ceiling\": \"%s\"", is_flops ? "gemm" : "copy");
   if (ceiling > 0) absl::StrAppendFormat(&text, ", \"share_of_ceiling\": %.4f", rate / ceiling);
   if (is_flops) {
-    absl::StrAppendFormat(
-        &text, ", \"share_of_989\": %.4f, \"share_of_790\": %.4f", rate / kPeak, rate / kReachable);
+    absl::StrAppendFormat(&text, ", \"share_of_989\": %.4f, \"share_of_790\": %.4f", rate / kPeak,
+                          rate / kReachable);
   }
   return text;
 }
@@ -77,8 +77,8 @@ TensorView DeviceMemory::Tensor(DType dtype, Shape shape) {
   return TensorView(Allocate(shape.num_elements() * SizeOf(dtype)), dtype, shape);
 }
 
-TensorView DeviceMemory::Random(
-    DType dtype, Shape shape, uint64_t seed, double deviation, bool dithered) {
+TensorView DeviceMemory::Random(DType dtype, Shape shape, uint64_t seed, double deviation,
+                                bool dithered) {
   // A length that no row divides: lanes are not copies of each other.
   constexpr int64_t kPiece = (1 << 20) - 3;
   constexpr int64_t kPlaces = 1 << 12;
@@ -111,8 +111,8 @@ Measured Summarise(std::vector<double> seconds) {
 }
 
 int Bench::SetsFor(double bytes) {
-  return std::clamp(
-      static_cast<int>(std::ceil(kBeyondCaches / std::max(bytes, 1.0))), 1, kMostSets);
+  return std::clamp(static_cast<int>(std::ceil(kBeyondCaches / std::max(bytes, 1.0))), 1,
+                    kMostSets);
 }
 
 Measured Bench::Sample(int sets, const std::function<void(int set)>& operation) {
@@ -151,16 +151,9 @@ void Bench::Report(const Case& what, const Measured& measured, int sets) {
   Print(absl::StrFormat(
       "{\"name\": \"%s\", \"shape\": \"%s\", \"value\": %.4g, \"unit\": \"%s\", \"ms\": %.4g, "
       "\"rate\": %.4g, \"spread\": %.4f, \"samples\": %d, \"sets\": %d%s}",
-      what.name,
-      what.shape,
-      what.value_is_time ? measured.seconds * 1e3 : rate * 1e-12,
-      what.value_is_time ? "ms" : unit,
-      measured.seconds * 1e3,
-      rate * 1e-12,
-      measured.spread,
-      samples_,
-      sets,
-      Shares(what.kind, rate, ceilings_[what.kind])));
+      what.name, what.shape, what.value_is_time ? measured.seconds * 1e3 : rate * 1e-12,
+      what.value_is_time ? "ms" : unit, measured.seconds * 1e3, rate * 1e-12, measured.spread,
+      samples_, sets, Shares(what.kind, rate, ceilings_[what.kind])));
 }
 
 void Bench::SetCeiling(const Case& what, const Measured& measured) {

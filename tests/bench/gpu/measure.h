@@ -1,4 +1,5 @@
-// Times operations of a device: medians of samples between two marks in its queue, over rotated buffers, as JSON lines.
+// Times operations of a device: medians of samples between two marks in its queue, over rotated
+// buffers, as JSON lines.
 
 #pragma once
 
@@ -32,10 +33,11 @@ class DeviceMemory {
  public:
   explicit DeviceMemory(kernels::Backend& backend) : backend_(backend) {}
   TensorView Tensor(DType dtype, Shape shape);
-  // Normal values: a million that are drawn once for each deviation, from a place on that `seed` chooses, again and again. All are numbers of
-  // bf16, or, `dithered`, are moved from these by up to half of bf16's distance.
-  TensorView Random(
-      DType dtype, Shape shape, uint64_t seed, double deviation = 1.0, bool dithered = false);
+  // Normal values: a million that are drawn once for each deviation, from a place on that `seed`
+  // chooses, again and again. All are numbers of bf16, or, `dithered`, are moved from these by up
+  // to half of bf16's distance.
+  TensorView Random(DType dtype, Shape shape, uint64_t seed, double deviation = 1.0,
+                    bool dithered = false);
   template <typename T>
   const T* Array(const std::vector<T>& values) {
     const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
@@ -50,7 +52,8 @@ class DeviceMemory {
   std::vector<std::unique_ptr<kernels::Buffer>> buffers_;
 };
 
-// What one call does: flops, whose rate is in TFLOP/s and beside a large product's, or bytes, in TB/s and beside a copy's.
+// What one call does: flops, whose rate is in TFLOP/s and beside a large product's, or bytes, in
+// TB/s and beside a copy's.
 enum class Work { kFlops, kBytes };
 struct Case {
   std::string name;   // as tests/gpu/goals.json spells it
@@ -78,8 +81,8 @@ class Bench {
   Timer& timer() { return timer_; }
   int samples() const { return samples_; }
 
-  // Calls operation(set) with set = 0 ... sets - 1 in turn, and prints a line. Rates are also given as shares of their ceiling, once
-  // SetCeiling has said it, and flops as shares of the chip's.
+  // Calls operation(set) with set = 0 ... sets - 1 in turn, and prints a line. Rates are also given
+  // as shares of their ceiling, once SetCeiling has said it, and flops as shares of the chip's.
   Measured Measure(const Case& what, int sets, const std::function<void(int set)>& operation);
   // The line of a case that was measured elsewhere.
   void Report(const Case& what, const Measured& measured, int sets);

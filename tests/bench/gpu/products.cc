@@ -16,7 +16,8 @@ struct Product {
   const char* name;
   int64_t m, n, k;
   bool has_bias = false;
-  // Keys' and values' projections: two weights in one call; of each lane's rows `lane_rows` take a gradient.
+  // Keys' and values' projections: two weights in one call; of each lane's rows `lane_rows` take a
+  // gradient.
   int64_t weights = 1;
   int64_t lanes = 1;
   int64_t lane_rows = m;
@@ -36,9 +37,7 @@ enum class Direction { kForward, kToInputs, kToWeights };
 constexpr const char* kDirections[] = {"", "_to_inputs", "_to_weights"};
 
 // x [m, k] weight [n, k]^T = y [m, n], and what its gradients are.
-kernels::GemmArgs ArgumentsOf(DeviceMemory& memory,
-                              const Product& p,
-                              Direction direction,
+kernels::GemmArgs ArgumentsOf(DeviceMemory& memory, const Product& p, Direction direction,
                               uint64_t seed) {
   kernels::GemmArgs args;
   const auto first = [&p](const TensorView& all) {
@@ -80,8 +79,8 @@ Measured MeasureProduct(Bench& bench, const Product& p, Direction direction, con
   std::vector<kernels::GemmArgs> args;
   for (int set = 0; set < sets; ++set)
     args.push_back(ArgumentsOf(memory, p, direction, static_cast<uint64_t>(10 * set + 1)));
-  return bench.Measure(
-      what, sets, [&](int set) { bench.backend().Gemm(args[static_cast<size_t>(set)], {}); });
+  return bench.Measure(what, sets,
+                       [&](int set) { bench.backend().Gemm(args[static_cast<size_t>(set)], {}); });
 }
 
 }  // namespace
@@ -95,9 +94,7 @@ void MeasureCeilings(Bench& bench, const CeilingSize& size) {
     args.destination = memory.Tensor(kType, {elements});
     args.source_stride = args.destination_stride = args.columns = elements;
     args.rows = 1;
-    const Case what{"copy",
-                    absl::StrCat(elements * 2, " bytes"),
-                    Work::kBytes,
+    const Case what{"copy", absl::StrCat(elements * 2, " bytes"), Work::kBytes,
                     4.0 * static_cast<double>(elements)};
     bench.SetCeiling(what,
                      bench.Measure(what, 1, [&](int) { bench.backend().CopyRows(args, {}); }));
@@ -132,9 +129,7 @@ void MeasureGemms(Bench& bench, const XlnetSize& size, int64_t batch) {
       Product whole = product;
       whole.m = rows_of_call;
       const Case what{absl::StrCat(product.name, kDirections[static_cast<int>(direction)]),
-                      ShapeOf(whole),
-                      Work::kFlops,
-                      FlopsOf(whole)};
+                      ShapeOf(whole), Work::kFlops, FlopsOf(whole)};
       MeasureProduct(bench, product, direction, what);
     }
   }

@@ -1,4 +1,5 @@
-// What memory bounds: row-wise operations, the classifier between its products, the table's gradient and the optimizer.
+// What memory bounds: row-wise operations, the classifier between its products, the table's
+// gradient and the optimizer.
 
 #include <algorithm>
 #include <cmath>
@@ -76,16 +77,14 @@ void MeasureActivation(Bench& bench, const Matrix& m, const kernels::Dropout& dr
     dy.push_back(memory.Random(kType, {m.rows, m.columns}, static_cast<uint64_t>(2 * set + 2)));
     out.push_back(memory.Tensor(kType, {m.rows, m.columns}));
   }
-  bench.Measure({"gelu", m.shape(), Work::kBytes, ActivationForwardBytes(m.rows, m.columns)},
-                sets,
+  bench.Measure({"gelu", m.shape(), Work::kBytes, ActivationForwardBytes(m.rows, m.columns)}, sets,
                 [&](int set) {
                   const auto i = static_cast<size_t>(set);
                   bench.backend().ActivationForward(
                       {kernels::Activation::kGeluTanh, x[i], dropout, row_ids, out[i]}, {});
                 });
   bench.Measure(
-      {"gelu_backward", m.shape(), Work::kBytes, ActivationBackwardBytes(m.rows, m.columns)},
-      sets,
+      {"gelu_backward", m.shape(), Work::kBytes, ActivationBackwardBytes(m.rows, m.columns)}, sets,
       [&](int set) {
         const auto i = static_cast<size_t>(set);
         bench.backend().ActivationBackward(
@@ -106,15 +105,13 @@ void MeasureClassifier(Bench& bench, const XlnetSize& size, int64_t rows) {
   args.dx = memory.Tensor(kType, {rows, size.model_dim});
   args.dweight = memory.Tensor(DType::kFloat32, {size.vocab, size.model_dim});
   args.dbias = memory.Tensor(DType::kFloat32, {size.vocab});
-  args.workspace = memory.Tensor(
-      DType::kUint8,
-      {bench.backend().LinearCrossEntropyWorkspaceBytes(rows, size.model_dim, size.vocab, kType)});
+  args.workspace = memory.Tensor(DType::kUint8, {bench.backend().LinearCrossEntropyWorkspaceBytes(
+                                                    rows, size.model_dim, size.vocab, kType)});
   const double flops =
       3 * 2.0 * static_cast<double>(rows) * static_cast<double>(size.vocab * size.model_dim);
   bench.Measure(
       {"classifier", absl::StrCat(rows, "x", size.vocab, "x", size.model_dim), Work::kFlops, flops},
-      1,
-      [&](int) { bench.backend().LinearCrossEntropy(args, {}); });
+      1, [&](int) { bench.backend().LinearCrossEntropy(args, {}); });
 }
 
 // Words as text has them: the id number r with weight 1 / (r + 1), so that some own many rows.
@@ -136,8 +133,7 @@ void MeasureTable(Bench& bench, const XlnetSize& size, int64_t batch) {
   args.dy = memory.Random(kType, {m.rows, m.columns}, 1);
   args.ids = memory.Array(DrawWords(m.rows, size.vocab));
   args.dtable = memory.Tensor(DType::kFloat32, {size.vocab, m.columns});
-  bench.Measure({"embedding_backward", m.shape(), Work::kBytes, kBytesOfBf16 * m.elements()},
-                1,
+  bench.Measure({"embedding_backward", m.shape(), Work::kBytes, kBytesOfBf16 * m.elements()}, 1,
                 [&](int) { bench.backend().EmbeddingBackward(args, {}); });
 }
 
@@ -156,8 +152,7 @@ void MeasureOptimizer(Bench& bench, const XlnetSize& size) {
   bench.Measure(what, 1, [&](int) { bench.backend().AdamW(args, {}); });
   const int64_t blocks = (n + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements;
   const TensorView sums = memory.Tensor(DType::kFloat64, {blocks});
-  bench.Measure({"sum_of_squares", absl::StrCat(n), Work::kBytes, 4.0 * static_cast<double>(n)},
-                1,
+  bench.Measure({"sum_of_squares", absl::StrCat(n), Work::kBytes, 4.0 * static_cast<double>(n)}, 1,
                 [&](int) { bench.backend().SumOfSquares(args.grad, sums, {}); });
 }
 

@@ -1,5 +1,6 @@
-// A whole training step: forward and backward of core/model, the gradient's norm and AdamW, on random text. The norm, clipping and
-// whether to skip stay on the device; the step ends when the device is done, as the trainer's does.
+// A whole training step: forward and backward of core/model, the gradient's norm and AdamW, on
+// random text. The norm, clipping and whether to skip stay on the device; the step ends when the
+// device is done, as the trainer's does.
 
 #include <algorithm>
 #include <chrono>
@@ -46,10 +47,8 @@ SamplingConfig SamplingOf(const XlnetSize& size) {
 }
 
 // Odd lanes read backwards, as half of the pretraining lanes do.
-std::vector<Batch> DrawBatches(const Objective& objective,
-                               const SamplingConfig& sampling,
-                               const XlnetSize& size,
-                               int64_t batch) {
+std::vector<Batch> DrawBatches(const Objective& objective, const SamplingConfig& sampling,
+                               const XlnetSize& size, int64_t batch) {
   std::vector<int64_t> lanes(static_cast<size_t>(batch));
   std::vector<bool> backward(lanes.size());
   for (size_t lane = 0; lane < lanes.size(); ++lane) {
@@ -62,7 +61,8 @@ std::vector<Batch> DrawBatches(const Objective& objective,
   return batches;
 }
 
-// The initial parameters do not depend on how they are cut, and drawing hundreds of millions takes one thread long.
+// The initial parameters do not depend on how they are cut, and drawing hundreds of millions takes
+// one thread long.
 std::vector<float> DrawParameters(const ParameterLayout& layout, const ModelConfig& model) {
   const int64_t size = layout.num_elements();
   std::vector<float> values(static_cast<size_t>(size));
@@ -82,9 +82,7 @@ std::vector<float> DrawParameters(const ParameterLayout& layout, const ModelConf
 
 class Step {
  public:
-  Step(kernels::Backend& backend,
-       Transformer& transformer,
-       const ModelConfig& model,
+  Step(kernels::Backend& backend, Transformer& transformer, const ModelConfig& model,
        const BatchShape& shape)
       : backend_(backend),
         transformer_(transformer),
@@ -94,8 +92,7 @@ class Step {
         gradients_(backend, DType::kFloat32, size_),
         m_(backend, DType::kFloat32, size_),
         v_(backend, DType::kFloat32, size_),
-        sums_(backend,
-              DType::kFloat64,
+        sums_(backend, DType::kFloat64,
               (size_ + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements),
         control_(backend, DType::kUint8, sizeof(kernels::NormControl)),
         memory_(MemoryOrDie(model, shape, backend)),
@@ -107,9 +104,9 @@ class Step {
     backend.CopyToDevice(&control, control_.view.raw(), sizeof control, {});
   }
 
-  // fp32 master weights, gradients and two moments, bf16 weights, two memories; and a little for what is small.
-  static int64_t Bytes(const Transformer& transformer,
-                       const ModelConfig& model,
+  // fp32 master weights, gradients and two moments, bf16 weights, two memories; and a little for
+  // what is small.
+  static int64_t Bytes(const Transformer& transformer, const ModelConfig& model,
                        const BatchShape& shape) {
     constexpr int64_t kRest = int64_t{1} << 20;
     return 18 * transformer.layout().num_elements() + 2 * MemoryElements(model, shape) + kRest;
@@ -179,8 +176,7 @@ class Step {
 class PreparedStep {
  public:
   static absl::StatusOr<std::unique_ptr<PreparedStep>> Create(kernels::Backend& backend,
-                                                              const XlnetSize& size,
-                                                              int64_t batch,
+                                                              const XlnetSize& size, int64_t batch,
                                                               double dropout) {
     const ModelConfig model = ModelOf(size, dropout);
     const SamplingConfig sampling = SamplingOf(size);
@@ -212,11 +208,8 @@ class PreparedStep {
   absl::Status Check(const std::string& name) {
     if (std::isfinite(loss_) && step_->Updates() == steps_) return absl::OkStatus();
     return absl::DataLossError(absl::StrFormat(
-        "%s: the loss is %g after %d updates in %d steps: this is no speed of training",
-        name,
-        loss_,
-        step_->Updates(),
-        steps_));
+        "%s: the loss is %g after %d updates in %d steps: this is no speed of training", name,
+        loss_, step_->Updates(), steps_));
   }
 
  private:
@@ -237,12 +230,8 @@ std::string NameOf(const char* what, const XlnetSize& size, int64_t batch) {
   return absl::StrFormat("%s_%s%s", what, size.name, suffix);
 }
 
-void PrintStep(Bench& bench,
-               const std::string& name,
-               const XlnetSize& size,
-               int64_t batch,
-               const std::vector<double>& samples,
-               double loss) {
+void PrintStep(Bench& bench, const std::string& name, const XlnetSize& size, int64_t batch,
+               const std::vector<double>& samples, double loss) {
   const auto [seconds, spread] = Summarise(samples);
   const double flops = CountFlops(size).total() * static_cast<double>(batch) / seconds;
   bench.Print(absl::StrFormat(
@@ -250,17 +239,9 @@ void PrintStep(Bench& bench,
       "%.4g, "
       "\"ms_a_lane\": %.4g, \"spread\": %.4f, \"samples\": %d, \"tflops\": %.4g, \"share_of_989\": "
       "%.4f, \"share_of_790\": %.4f, \"loss\": %.4f}",
-      name,
-      ShapeOf(size, batch),
-      static_cast<double>(batch * size.length) / seconds,
-      seconds * 1e3,
-      seconds * 1e3 / static_cast<double>(batch),
-      spread,
-      samples.size(),
-      flops * 1e-12,
-      flops / kPeak,
-      flops / kReachable,
-      loss));
+      name, ShapeOf(size, batch), static_cast<double>(batch * size.length) / seconds, seconds * 1e3,
+      seconds * 1e3 / static_cast<double>(batch), spread, samples.size(), flops * 1e-12,
+      flops / kPeak, flops / kReachable, loss));
 }
 
 }  // namespace
@@ -279,10 +260,7 @@ absl::Status MeasureStep(Bench& bench, const XlnetSize& size, int64_t batch, dou
   return absl::OkStatus();
 }
 
-absl::Status RunOneStep(Bench& bench,
-                        const XlnetSize& size,
-                        int64_t batch,
-                        double dropout,
+absl::Status RunOneStep(Bench& bench, const XlnetSize& size, int64_t batch, double dropout,
                         const ProfilerMarks& marks) {
   const std::string name = NameOf("step_once", size, batch);
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<PreparedStep> step,

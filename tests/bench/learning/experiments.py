@@ -21,7 +21,8 @@ TRAINING = {
 SPANS_6 = {"sampling.spans": '"subword"', "sampling.num_predict": 21, "sampling.mask_alpha": 6}
 SINGLE_6 = SPANS_6 | {"sampling.spans": '"single"'}
 SPANS_7 = SPANS_6 | {"sampling.num_predict": 18, "sampling.mask_alpha": 7}
-# BERT's input with 21 of 128 tokens as targets: as many as the permutation objective has with K = 6.
+# BERT's input with 21 of 128 tokens as targets: as many as the permutation objective has with K =
+# 6.
 DENOISING = {"sampling.mask_fraction": 0.1640625}
 
 # One row of the paper's ablation table each: what differs from the first.
@@ -33,7 +34,8 @@ VARIANTS = {
     "k7": SPANS_7,
     "dae": DENOISING | {"objective.name": '"dae"'},
 }
-# What every variant is asked: 21 or 18 real tokens of a sequence, in both directions, with its own memory.
+# What every variant is asked: 21 or 18 real tokens of a sequence, in both directions, with its own
+# memory.
 ALWAYS = {"sampling.functional_targets": "false", "sampling.bidirectional": "true"}
 QUESTIONS = {"spans K=6": SPANS_6, "single K=6": SINGLE_6, "spans K=7": SPANS_7}
 ALL_MASKED = {"sampling.mask_token_prob": 1, "sampling.random_token_prob": 0}

@@ -1,13 +1,17 @@
-// What recurrence memory lets a causal model see (Transformer-XL, Dai et al. 2019, section 3.2), on text whose only
-// regularity is a copy at a known distance (lag_text.h): loss by position inside a segment, with memory and without.
+// What recurrence memory lets a causal model see (Transformer-XL, Dai et al. 2019, section 3.2), on
+// text whose only regularity is a copy at a known distance (lag_text.h): loss by position inside a
+// segment, with memory and without.
 //
-//   lag_bench [--mem N] [--lag N] [--seq-len T] [--seed N] [--steps N] [--every N] [--dim N] [--layers N] [--lanes N]
+//   lag_bench [--mem N] [--lag N] [--seq-len T] [--seed N] [--steps N] [--every N] [--dim N]
+//   [--layers N] [--lanes N]
 //             [--symbols V] [--copies P] [--lr RATE] [--positions relative|learned] [--longer 0|1]
 //
-// Where lag > T no target's source is in its segment: without memory the loss of every position stays at ln V. Where lag <= T
-// the first lag - 1 targets of a segment have theirs in the segment before. Prints one JSON object for each
-// evaluation, on fresh text; the last one has the closed forms and the loss of each position. With --longer the trained model
-// is then evaluated with 1, 2, 4 and 8 times its memory: distances stay what they were, learned positions begin anew in each segment.
+// Where lag > T no target's source is in its segment: without memory the loss of every position
+// stays at ln V. Where lag <= T the first lag - 1 targets of a segment have theirs in the segment
+// before. Prints one JSON object for each evaluation, on fresh text; the last one has the closed
+// forms and the loss of each position. With --longer the trained model is then evaluated with 1, 2,
+// 4 and 8 times its memory: distances stay what they were, learned positions begin anew in each
+// segment.
 
 #include <iostream>
 #include <memory>
@@ -65,12 +69,9 @@ class LagBench {
     ANYORDER_ASSIGN_OR_RETURN(
         backend_, kernels::MakeCpuBackend({.num_threads = static_cast<int>(options_.threads)}));
     ANYORDER_ASSIGN_OR_RETURN(objective_, MakeObjective("causal_lm", model_, sampling_));
-    ANYORDER_ASSIGN_OR_RETURN(learner_,
-                              Learner::Create(model_,
-                                              options_.text.vocab_size(),
-                                              objective_->Shape(options_.lanes),
-                                              options_.seed,
-                                              *backend_));
+    ANYORDER_ASSIGN_OR_RETURN(
+        learner_, Learner::Create(model_, options_.text.vocab_size(),
+                                  objective_->Shape(options_.lanes), options_.seed, *backend_));
     return absl::OkStatus();
   }
 
@@ -94,16 +95,16 @@ class LagBench {
     return batch;
   }
 
-  // Mean loss of each position of a segment, over segments that have a whole lag and a whole memory before them.
+  // Mean loss of each position of a segment, over segments that have a whole lag and a whole memory
+  // before them.
   absl::StatusOr<std::vector<double>> Evaluate(int64_t mem_len) {
     ModelConfig model = model_;
     model.mem_len = mem_len;
     ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
                               MakeObjective("causal_lm", model, sampling_));
-    ANYORDER_ASSIGN_OR_RETURN(
-        const std::unique_ptr<MemoryRunner> runner,
-        MemoryRunner::Create(
-            model, options_.text.vocab_size(), objective->Shape(options_.lanes), *backend_));
+    ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<MemoryRunner> runner,
+                              MemoryRunner::Create(model, options_.text.vocab_size(),
+                                                   objective->Shape(options_.lanes), *backend_));
     const int64_t first =
         (std::max(options_.text.lag, mem_len) + options_.seq_len - 1) / options_.seq_len;
     std::vector<double> sums(static_cast<size_t>(options_.seq_len));
@@ -127,13 +128,8 @@ class LagBench {
                      "{\"bench\": \"lag_longer\", \"positions\": \"%s\", \"mem_len\": %d, "
                      "\"eval_mem_len\": %d, \"lag\": %d, \"seq_len\": %d, \"seed\": %d, "
                      "\"loss\": %.5f}",
-                     options_.positions,
-                     options_.mem_len,
-                     mem_len,
-                     options_.text.lag,
-                     options_.seq_len,
-                     options_.seed,
-                     mean)
+                     options_.positions, options_.mem_len, mem_len, options_.text.lag,
+                     options_.seq_len, options_.seed, mean)
               << std::endl;
     return absl::OkStatus();
   }
@@ -146,20 +142,14 @@ class LagBench {
     std::string line = absl::StrFormat(
         "{\"bench\": \"lag\", \"mem_len\": %d, \"lag\": %d, \"seq_len\": %d, \"seed\": %d, "
         "\"step\": %d, \"train_loss\": %.5f, \"loss\": %.5f",
-        options_.mem_len,
-        options_.text.lag,
-        options_.seq_len,
-        options_.seed,
-        step,
-        train_loss,
+        options_.mem_len, options_.text.lag, options_.seq_len, options_.seed, step, train_loss,
         mean);
     if (step == options_.steps) {
       absl::StrAppendFormat(
           &line,
           ", \"final\": true, \"blind_entropy\": %.5f, \"informed_entropy\": %.5f, "
           "\"loss_by_position\": [%s]",
-          options_.text.BlindEntropy(),
-          options_.text.InformedEntropy(),
+          options_.text.BlindEntropy(), options_.text.InformedEntropy(),
           absl::StrJoin(losses, ", ", [](std::string* out, double loss) {
             absl::StrAppendFormat(out, "%.4f", loss);
           }));
@@ -180,8 +170,7 @@ absl::Status RunProgram(int argc, char** argv) {
   Options options;
   options.seq_len = 16;
   options.lanes = 32;
-  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
-                                        argv,
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc, argv,
                                         options.With({{"--mem", &options.mem_len},
                                                       {"--lag", &options.text.lag, 1},
                                                       {"--eval-steps", &options.eval_steps},

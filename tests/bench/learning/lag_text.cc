@@ -18,8 +18,8 @@ double LagText::InformedEntropy() const {
 
 int32_t LagText::Token(uint64_t seed, int64_t lane, int64_t position) const {
   for (;; position -= lag) {
-    RandomStream random(
-        seed, RandomPurpose::kPairs, static_cast<uint64_t>(position), static_cast<uint64_t>(lane));
+    RandomStream random(seed, RandomPurpose::kPairs, static_cast<uint64_t>(position),
+                        static_cast<uint64_t>(lane));
     if (position < lag || random.Uniform() >= copies) {
       return kFirstId + static_cast<int32_t>(random.Below(static_cast<uint32_t>(symbols)));
     }

@@ -1,9 +1,10 @@
-// Text in which the only regularity is a copy at a known distance, so that what any model can reach is known in closed form.
+// Text in which the only regularity is a copy at a known distance, so that what any model can reach
+// is known in closed form.
 //
-// x(t) = x(t - lag) with probability p, else uniform over V symbols; the first `lag` symbols are uniform. A stationary process:
-// any `lag` consecutive symbols are independent and uniform, so
+// x(t) = x(t - lag) with probability p, else uniform over V symbols; the first `lag` symbols are
+// uniform. A stationary process: any `lag` consecutive symbols are independent and uniform, so
 //   a model that does not see x(t - lag):  loss >= ln V
-//   a model that sees it:                  loss >= H = -m ln m - (1 - m) ln((1 - m) / (V - 1)),  m = p + (1 - p) / V
+//   a model that sees it: loss >= H = -m ln m - (1 - m) ln((1 - m) / (V - 1)), m = p + (1 - p) / V
 
 #pragma once
 

@@ -35,17 +35,12 @@ StepResult MemoryRunner::Run(const Batch& batch, ConstTensorView weights, Tensor
 
 absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(const ModelConfig& model,
                                                          int64_t vocab_size,
-                                                         const BatchShape& shape,
-                                                         uint64_t seed,
+                                                         const BatchShape& shape, uint64_t seed,
                                                          kernels::Backend& backend) {
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<MemoryRunner> runner,
                             MemoryRunner::Create(model, vocab_size, shape, backend));
   std::unique_ptr<Learner> learner(new Learner(std::move(runner), backend));
-  InitializeParameters(learner->runner_->layout(),
-                       model,
-                       seed,
-                       0,
-                       learner->size_,
+  InitializeParameters(learner->runner_->layout(), model, seed, 0, learner->size_,
                        learner->master_.view.data<float>());
   return learner;
 }
@@ -58,8 +53,7 @@ Learner::Learner(std::unique_ptr<MemoryRunner> runner, kernels::Backend& backend
       gradients_(backend, DType::kFloat32, size_),
       m_(backend, DType::kFloat32, size_),
       v_(backend, DType::kFloat32, size_),
-      sums_(backend,
-            DType::kFloat64,
+      sums_(backend, DType::kFloat64,
             (size_ + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements),
       ranges_(DecayRanges(runner_->layout())) {}
 

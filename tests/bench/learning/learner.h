@@ -1,5 +1,5 @@
-// Training in one process, for experiments whose text is made on the spot: the product's network, backend, learning
-// rate and AdamW, without files, ranks or checkpoints.
+// Training in one process, for experiments whose text is made on the spot: the product's network,
+// backend, learning rate and AdamW, without files, ranks or checkpoints.
 
 #pragma once
 
@@ -26,8 +26,9 @@ class MemoryRunner {
                                                               const BatchShape& shape,
                                                               kernels::Backend& backend);
 
-  // Runs `batch` on the memory that the last call left, with gradients where `gradients` is not null. Batches come in
-  // the order of their steps: the first has step 0, or its memory keys are visible although nothing is in them.
+  // Runs `batch` on the memory that the last call left, with gradients where `gradients` is not
+  // null. Batches come in the order of their steps: the first has step 0, or its memory keys are
+  // visible although nothing is in them.
   StepResult Run(const Batch& batch, ConstTensorView weights, TensorView gradients = {});
   // Of each readout entry of the last Run.
   const std::vector<float>& losses() const { return transformer_->readout_losses(); }
@@ -47,8 +48,7 @@ class Learner {
   // `seed` decides the initial weights.
   static absl::StatusOr<std::unique_ptr<Learner>> Create(const ModelConfig& model,
                                                          int64_t vocab_size,
-                                                         const BatchShape& shape,
-                                                         uint64_t seed,
+                                                         const BatchShape& shape, uint64_t seed,
                                                          kernels::Backend& backend);
 
   // One update of a run of `train_steps`; the mean loss before it.

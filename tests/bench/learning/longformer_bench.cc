@@ -1,18 +1,25 @@
-// Longformer's recipes (Beltagy et al. 2020, sections 4 and 5) on real text, each against what it replaces.
+// Longformer's recipes (Beltagy et al. 2020, sections 4 and 5) on real text, each against what it
+// replaces.
 //
-//   longformer_bench --mode pairs|positions|stages|layout --train SHARDS --heldout SHARDS [--steps N] [--seed N] [--dim N] [--lr RATE]
+//   longformer_bench --mode pairs|positions|stages|layout --train SHARDS --heldout SHARDS [--steps
+//   N] [--seed N] [--dim N] [--lr RATE]
 //                    [--threads N]
 //
-//   positions   a masked LM of 64 slots gets 256: new rows of its position table copied, or drawn. Held-out loss before any step and
+//   positions a masked LM of 64 slots gets 256: new rows of its position table copied, or drawn.
+//   Held-out loss before any step and
 //               after a tenth of the steps more
-//   pairs       the same on text in which every symbol stands twice, "a a c c b b", so that a hidden one is known from the slot beside it,
-//               on the side that only its position tells: ln V for whoever does not know positions, near 0 for whoever does. Needs no shards
-//   stages      a causal LM whose length and windows double twice, the learning rate halving, against the final ones from the
+//   pairs the same on text in which every symbol stands twice, "a a c c b b", so that a hidden one
+//   is known from the slot beside it,
+//               on the side that only its position tells: ln V for whoever does not know positions,
+//               near 0 for whoever does. Needs no shards
+//   stages a causal LM whose length and windows double twice, the learning rate halving, against
+//   the final ones from the
 //               beginning, at equal multiply-adds
-//   layout      windows that grow from layer to layer, that fall, and equal ones of the same sum, at equal steps
+//   layout windows that grow from layer to layer, that fall, and equal ones of the same sum, at
+//   equal steps
 //
-// Prints a JSON line a result. `steps` are those of 1024 tokens. Each phase begins with fresh Adam moments and a warm-up of a
-// tenth, as runs that follow one another do; then the rate is constant.
+// Prints a JSON line a result. `steps` are those of 1024 tokens. Each phase begins with fresh Adam
+// moments and a warm-up of a tenth, as runs that follow one another do; then the rate is constant.
 
 #include <algorithm>
 #include <cmath>
@@ -88,8 +95,8 @@ ModelConfig MaskedModel(const Options& options, int64_t positions) {
   return model;
 }
 
-// Multiply-adds of a token's forward pass, but for the softmax over the vocabulary, which no recipe changes: 12 d^2 in a layer, and
-// 3 d for each key that it sees (content, position, value).
+// Multiply-adds of a token's forward pass, but for the softmax over the vocabulary, which no recipe
+// changes: 12 d^2 in a layer, and 3 d for each key that it sees (content, position, value).
 double MultiplyAdds(const Phase& phase) {
   const std::vector<kernels::Band> bands = *AttentionWindows(phase.model);
   const auto dim = static_cast<double>(phase.model.model_dim);
@@ -118,12 +125,10 @@ class Lab {
   // Trains from `start`, or from initial weights where it is empty; the weights afterwards.
   absl::StatusOr<std::vector<float>> Train(const Phase& phase, const std::vector<float>& start) {
     ANYORDER_ASSIGN_OR_RETURN(const Reader reader, OpenReader(phase, train_.get()));
-    ANYORDER_ASSIGN_OR_RETURN(const auto learner,
-                              Learner::Create(phase.model,
-                                              vocab_size(),
-                                              reader.objective->Shape(reader.lanes),
-                                              static_cast<uint64_t>(options_.seed),
-                                              *backend_));
+    ANYORDER_ASSIGN_OR_RETURN(
+        const auto learner,
+        Learner::Create(phase.model, vocab_size(), reader.objective->Shape(reader.lanes),
+                        static_cast<uint64_t>(options_.seed), *backend_));
     if (!start.empty()) learner->SetWeights(start);
     OptimizerConfig optimizer;
     optimizer.learning_rate = phase.learning_rate;
@@ -143,9 +148,8 @@ class Lab {
   absl::StatusOr<double> Evaluate(const Phase& phase, const std::vector<float>& weights) {
     ANYORDER_ASSIGN_OR_RETURN(const Reader reader, OpenReader(phase, heldout_.get()));
     ANYORDER_ASSIGN_OR_RETURN(
-        const auto runner,
-        MemoryRunner::Create(
-            phase.model, vocab_size(), reader.objective->Shape(reader.lanes), *backend_));
+        const auto runner, MemoryRunner::Create(phase.model, vocab_size(),
+                                                reader.objective->Shape(reader.lanes), *backend_));
     const ConstTensorView view(weights.data(), {static_cast<int64_t>(weights.size())});
     double sum = 0;
     double divisor = 0;
@@ -164,8 +168,7 @@ class Lab {
 
   absl::StatusOr<std::vector<float>> Lengthen(const ModelConfig& from,
                                               const std::vector<float>& weights,
-                                              const ModelConfig& to,
-                                              NewPositions positions) const {
+                                              const ModelConfig& to, NewPositions positions) const {
     const ParameterLayout before(from, vocab_size()), after(to, vocab_size());
     std::vector<float> result(static_cast<size_t>(after.num_elements()));
     const TransferOptions transfer = {positions, static_cast<uint64_t>(options_.seed) + 1000};
@@ -203,12 +206,9 @@ class Lab {
     reader.seed = static_cast<uint64_t>(options_.seed);
     if (phase.pairs) reader.made_tokens = sampling.seq_len;
     if (phase.pairs) return reader;
-    ANYORDER_ASSIGN_OR_RETURN(reader.sampler,
-                              data::Sampler::Create(*text,
-                                                    sampling,
-                                                    reader.objective->sample_kind(),
-                                                    static_cast<uint64_t>(options_.seed),
-                                                    reader.lanes));
+    ANYORDER_ASSIGN_OR_RETURN(
+        reader.sampler, data::Sampler::Create(*text, sampling, reader.objective->sample_kind(),
+                                              static_cast<uint64_t>(options_.seed), reader.lanes));
     return reader;
   }
 
@@ -252,19 +252,14 @@ void Print(const Options& options, const std::string& variant, int64_t steps, do
   std::cout
       << absl::StrFormat(
              R"({"bench": "longformer", "mode": "%s", "variant": "%s", "steps": %d, "seed": %d, "dim": %d, "nats": %.5f})",
-             options.mode,
-             variant,
-             steps,
-             options.seed,
-             options.dim,
-             nats)
+             options.mode, variant, steps, options.seed, options.dim, nats)
       << std::endl;
 }
 
 absl::Status CompareNewPositions(const Options& options, Lab& lab) {
   const bool pairs = options.mode == "pairs";
-  Phase before = {
-      "longformer", MaskedModel(options, 64), 64, options.steps, options.learning_rate, pairs};
+  Phase before = {"longformer",  MaskedModel(options, 64), 64,
+                  options.steps, options.learning_rate,    pairs};
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<float> weights, lab.Train(before, {}));
   ANYORDER_ASSIGN_OR_RETURN(const double nats, lab.Evaluate(before, weights));
   Print(options, "64 slots", 0, nats);
@@ -290,8 +285,8 @@ absl::Status CompareNewPositions(const Options& options, Lab& lab) {
 }
 
 absl::Status CompareStages(const Options& options, Lab& lab) {
-  const std::vector<std::string> windows = {
-      "4:0; 8:0; 16:0", "8:0; 16:0; 32:0", "16:0; 32:0; 64:0"};
+  const std::vector<std::string> windows = {"4:0; 8:0; 16:0", "8:0; 16:0; 32:0",
+                                            "16:0; 32:0; 64:0"};
   // Published: 75, 9, 9, 6 and 1 % of the steps of five phases.
   const std::vector<double> shares = {0.7, 0.15, 0.15};
   for (const bool staged : {true, false}) {
@@ -339,8 +334,7 @@ absl::Status CompareLayouts(const Options& options, Lab& lab) {
 
 absl::Status RunProgram(int argc, char** argv) {
   Options options;
-  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
-                                        argv,
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc, argv,
                                         {{"--mode", &options.mode},
                                          {"--train", &options.train},
                                          {"--heldout", &options.heldout},

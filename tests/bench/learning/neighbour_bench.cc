@@ -1,11 +1,14 @@
-// What a masked language model learns that a causal one cannot (Devlin et al. 2019, section 1): tokens that are a function of both
-// their neighbours (neighbour_text.h), predicted from the left alone and from both sides.
+// What a masked language model learns that a causal one cannot (Devlin et al. 2019, section 1):
+// tokens that are a function of both their neighbours (neighbour_text.h), predicted from the left
+// alone and from both sides.
 //
-//   neighbour_bench [--objective gpt|bert] [--seed N] [--steps N] [--every N] [--dim N] [--layers N] [--lanes N] [--seq-len N]
+//   neighbour_bench [--objective gpt|bert] [--seed N] [--steps N] [--every N] [--dim N] [--layers
+//   N] [--lanes N] [--seq-len N]
 //                   [--symbols V] [--lr RATE]
 //
-// Prints one JSON object for each evaluation on fresh text: nats a target for odd tokens (functions of both neighbours) and for even
-// ones, beside the least that the objective can reach on these very targets. `bert` hides 15 % of the tokens, all of them behind the mask.
+// Prints one JSON object for each evaluation on fresh text: nats a target for odd tokens (functions
+// of both neighbours) and for even ones, beside the least that the objective can reach on these
+// very targets. `bert` hides 15 % of the tokens, all of them behind the mask.
 
 #include <array>
 #include <cmath>
@@ -135,14 +138,9 @@ class NeighbourBench {
                "{\"bench\": \"neighbour\", \"objective\": \"%s\", \"seed\": %d, \"step\": %d, "
                "\"odd_targets\": %.0f, \"odd_nll\": %.5f, \"odd_bound\": %.5f, "
                "\"even_nll\": %.5f, \"even_bound\": %.5f%s}",
-               options_.objective,
-               options_.seed,
-               step,
-               sums.targets[1],
-               sums.loss[1] / sums.targets[1],
-               sums.bound[1] / sums.targets[1],
-               sums.loss[0] / sums.targets[0],
-               sums.bound[0] / sums.targets[0],
+               options_.objective, options_.seed, step, sums.targets[1],
+               sums.loss[1] / sums.targets[1], sums.bound[1] / sums.targets[1],
+               sums.loss[0] / sums.targets[0], sums.bound[0] / sums.targets[0],
                step == options_.steps ? ", \"final\": true" : "")
         << std::endl;
   }
@@ -159,8 +157,7 @@ absl::Status RunProgram(int argc, char** argv) {
   Options options;
   options.steps = 1500;
   options.every = 250;
-  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
-                                        argv,
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc, argv,
                                         options.With({{"--objective", &options.objective},
                                                       {"--eval-batches", &options.eval_batches},
                                                       {"--symbols", &options.text.symbols, 2}})));

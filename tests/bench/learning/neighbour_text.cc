@@ -6,8 +6,8 @@
 namespace anyorder::bench {
 namespace {
 
-std::vector<int32_t> Tokens(
-    int64_t symbols, int64_t size, uint64_t seed, int64_t lane, int64_t step) {
+std::vector<int32_t> Tokens(int64_t symbols, int64_t size, uint64_t seed, int64_t lane,
+                            int64_t step) {
   RandomStream random(seed, RandomPurpose::kPairs, step, lane);
   std::vector<int32_t> values(static_cast<size_t>(size + 2));
   for (size_t i = 0; i < values.size(); i += 2)
@@ -22,9 +22,7 @@ std::vector<int32_t> Tokens(
 
 }  // namespace
 
-TextSample NeighbourText::Window(const SamplingConfig& sampling,
-                                 uint64_t seed,
-                                 int64_t lane,
+TextSample NeighbourText::Window(const SamplingConfig& sampling, uint64_t seed, int64_t lane,
                                  int64_t step) const {
   TextSample sample;
   sample.lane = lane;
@@ -36,9 +34,7 @@ TextSample NeighbourText::Window(const SamplingConfig& sampling,
   return sample;
 }
 
-TextSample NeighbourText::Masked(const SamplingConfig& sampling,
-                                 uint64_t seed,
-                                 int64_t lane,
+TextSample NeighbourText::Masked(const SamplingConfig& sampling, uint64_t seed, int64_t lane,
                                  int64_t step) const {
   TextSample sample;
   sample.lane = lane;

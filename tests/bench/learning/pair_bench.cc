@@ -1,14 +1,17 @@
-// "New York": what predicting targets in sequence gains over predicting them independently (XLNet, Yang et al. 2019, section
-// 2.6), on text for which both are known in closed form (pair_text.h).
+// "New York": what predicting targets in sequence gains over predicting them independently (XLNet,
+// Yang et al. 2019, section 2.6), on text for which both are known in closed form (pair_text.h).
 //
-//   pair_bench [--objective permutation_lm|dae] [--seed N] [--steps N] [--every N] [--dim N] [--layers N] [--lanes N]
-//              [--seq-len N] [--firsts C] [--branches R] [--lr RATE] [--mask-token-prob P] [--random-token-prob P]
+//   pair_bench [--objective permutation_lm|dae] [--seed N] [--steps N] [--every N] [--dim N]
+//   [--layers N] [--lanes N]
+//              [--seq-len N] [--firsts C] [--branches R] [--lr RATE] [--mask-token-prob P]
+//              [--random-token-prob P]
 //
-// Prints one JSON object for each evaluation, on names that training never draws: nats a name for both members together, for
-// the member that is predicted first and for the other. A permutation LM is also read `without_order`: every target sees
-// the context only, which is independent prediction by the same weights. `dae` predicts independently; its input at a target is
-// the mask with probability P (default 0.8), a random token (0.1), else the answer. The last line adds the closed forms;
-// `bound` is the least expected joint NLL of the objective.
+// Prints one JSON object for each evaluation, on names that training never draws: nats a name for
+// both members together, for the member that is predicted first and for the other. A permutation LM
+// is also read `without_order`: every target sees the context only, which is independent prediction
+// by the same weights. `dae` predicts independently; its input at a target is the mask with
+// probability P (default 0.8), a random token (0.1), else the answer. The last line adds the closed
+// forms; `bound` is the least expected joint NLL of the objective.
 
 #include <iostream>
 #include <memory>
@@ -100,7 +103,8 @@ class PairBench {
 
   bool IsPermutation() const { return options_.objective == "permutation_lm"; }
 
-  // Nobody sees a target's content: both halves' query rows are cut back to the lowest rank among their half's rows.
+  // Nobody sees a target's content: both halves' query rows are cut back to the lowest rank among
+  // their half's rows.
   void ForgetOrder(Batch& batch) const {
     const BatchShape& shape = batch.shape;
     for (int64_t b = 0; b < shape.batch_size; ++b) {
@@ -112,7 +116,8 @@ class PairBench {
     }
   }
 
-  // Members of a name are neighbours among the readout entries, because both are targets and entries go by position.
+  // Members of a name are neighbours among the readout entries, because both are targets and
+  // entries go by position.
   void Add(const Batch& batch, NameLosses& sums) const {
     const std::vector<float>& losses = evaluator_->losses();
     for (size_t i = 0; i + 1 < losses.size(); i += 2) {
@@ -146,20 +151,12 @@ class PairBench {
         "{\"bench\": \"pair\", \"objective\": \"%s\", \"mask_token_prob\": %g, \"seed\": %d, "
         "\"step\": %d, "
         "\"train_loss\": %.5f, \"names\": %d, \"joint_nll\": %.5f",
-        options_.objective,
-        options_.mask_token_prob,
-        options_.seed,
-        step,
-        train_loss,
-        ordered.names,
-        ordered.joint / names);
+        options_.objective, options_.mask_token_prob, options_.seed, step, train_loss,
+        ordered.names, ordered.joint / names);
     if (IsPermutation()) {
       absl::StrAppendFormat(
-          &line,
-          ", \"sooner_nll\": %.5f, \"later_nll\": %.5f, \"without_order_joint_nll\": %.5f",
-          ordered.sooner / names,
-          ordered.later / names,
-          unordered.joint / names);
+          &line, ", \"sooner_nll\": %.5f, \"later_nll\": %.5f, \"without_order_joint_nll\": %.5f",
+          ordered.sooner / names, ordered.later / names, unordered.joint / names);
     }
     if (step == options_.steps) {
       const PairText& text = options_.text;
@@ -169,9 +166,7 @@ class PairBench {
       absl::StrAppendFormat(&line,
                             ", \"final\": true, \"bound\": %.5f, \"joint_entropy\": %.5f, "
                             "\"sum_of_marginals\": %.5f, \"mutual_information\": %.5f",
-                            bound,
-                            text.JointEntropy(),
-                            2 * text.MarginalEntropy(),
+                            bound, text.JointEntropy(), 2 * text.MarginalEntropy(),
                             text.MutualInformation());
     }
     std::cout << line << "}" << std::endl;
@@ -188,8 +183,7 @@ class PairBench {
 absl::Status RunProgram(int argc, char** argv) {
   Options options;
   ANYORDER_RETURN_IF_ERROR(
-      ParseOptions(argc,
-                   argv,
+      ParseOptions(argc, argv,
                    options.With({{"--objective", &options.objective},
                                  {"--eval-batches", &options.eval_batches},
                                  {"--firsts", &options.text.firsts},

@@ -43,8 +43,8 @@ double PairText::MarginalEntropy() const {
   return std::log(static_cast<double>(firsts));
 }
 
-// By symmetry the entropy of one member is enough. What is seen: the member's own slot shows s, its partner's slot t. Given
-// member x and partner y, each of r for x:
+// By symmetry the entropy of one member is enough. What is seen: the member's own slot shows s, its
+// partner's slot t. Given member x and partner y, each of r for x:
 //   P(s | x) = mask_rate [s = mask] + random_rate / V + kept_rate [s = x], and likewise P(t | y).
 double PairText::CorruptedEntropy(double mask_rate, double random_rate) const {
   const double kept_rate = 1.0 - mask_rate - random_rate;
@@ -75,9 +75,7 @@ double PairText::CorruptedEntropy(double mask_rate, double random_rate) const {
   return 2 * entropy;
 }
 
-TextSample PairText::Draw(const SamplingConfig& sampling,
-                          uint64_t seed,
-                          int64_t lane,
+TextSample PairText::Draw(const SamplingConfig& sampling, uint64_t seed, int64_t lane,
                           int64_t step) const {
   const int64_t half = sampling.reuse_len;
   ANYORDER_CHECK(half % (2 * kNamesPerTarget) == 0) << "half of " << half << " slots";
@@ -115,8 +113,8 @@ TextSample PairText::Draw(const SamplingConfig& sampling,
     std::copy(order.begin(), order.end(), sample.order.begin() + begin);
   }
   RandomStream corruption(seed, RandomPurpose::kCorruption, step, lane);
-  sample.input_tokens = data::CorruptTokens(
-      sample.tokens, sample.is_masked, sampling, kMaskId, vocab_size(), corruption);
+  sample.input_tokens = data::CorruptTokens(sample.tokens, sample.is_masked, sampling, kMaskId,
+                                            vocab_size(), corruption);
   return sample;
 }
 

@@ -1,11 +1,14 @@
-// Context fragmentation on real text (Transformer-XL, Dai et al. 2019, section 3.1): a causal model that reads segments of T
-// tokens knows least at their beginnings. Held-out loss by position inside a segment, with memory or without.
+// Context fragmentation on real text (Transformer-XL, Dai et al. 2019, section 3.1): a causal model
+// that reads segments of T tokens knows least at their beginnings. Held-out loss by position inside
+// a segment, with memory or without.
 //
-//   position_bench --train SHARDS --heldout SHARDS [--mem N] [--seq-len T] [--steps N] [--seed N] [--dim N] [--layers N]
+//   position_bench --train SHARDS --heldout SHARDS [--mem N] [--seq-len T] [--steps N] [--seed N]
+//   [--dim N] [--layers N]
 //                  [--lanes N] [--lr RATE] [--threads N]
 //
-// Prints one JSON object: mean loss in nats, and that of each position. Training and evaluation read the same segments in
-// the same order whatever the memory, so that differences between runs of one seed are paired.
+// Prints one JSON object: mean loss in nats, and that of each position. Training and evaluation
+// read the same segments in the same order whatever the memory, so that differences between runs of
+// one seed are paired.
 
 #include <iostream>
 #include <memory>
@@ -40,10 +43,8 @@ struct Options {
   double learning_rate = 1e-3;
 };
 
-absl::StatusOr<Batch> ReadBatch(const Objective& objective,
-                                const data::Sampler& sampler,
-                                int64_t lanes,
-                                int64_t step) {
+absl::StatusOr<Batch> ReadBatch(const Objective& objective, const data::Sampler& sampler,
+                                int64_t lanes, int64_t step) {
   Batch batch(objective.Shape(lanes));
   for (int64_t lane = 0; lane < lanes; ++lane) {
     ANYORDER_ASSIGN_OR_RETURN(const TextSample sample, sampler.Sample(lane, step));
@@ -109,17 +110,9 @@ absl::Status RunBench(const Options& options) {
                    "{\"bench\": \"position\", \"mem_len\": %d, \"seq_len\": %d, \"dim\": %d, "
                    "\"layers\": %d, \"lanes\": %d, \"steps\": %d, \"seed\": %d, "
                    "\"scored_tokens\": %d, \"loss\": %.5f, \"loss_by_position\": [%s]}",
-                   options.mem_len,
-                   options.seq_len,
-                   options.dim,
-                   options.layers,
-                   options.lanes,
-                   options.steps,
-                   options.seed,
-                   scored * options.lanes * options.seq_len,
-                   mean,
-                   absl::StrJoin(sums,
-                                 ", ",
+                   options.mem_len, options.seq_len, options.dim, options.layers, options.lanes,
+                   options.steps, options.seed, scored * options.lanes * options.seq_len, mean,
+                   absl::StrJoin(sums, ", ",
                                  [](std::string* out, double loss) {
                                    absl::StrAppendFormat(out, "%.4f", loss);
                                  }))
@@ -129,8 +122,7 @@ absl::Status RunBench(const Options& options) {
 
 absl::Status RunProgram(int argc, char** argv) {
   Options options;
-  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
-                                        argv,
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc, argv,
                                         {{"--train", &options.train},
                                          {"--heldout", &options.heldout},
                                          {"--mem", &options.mem_len},

@@ -1,16 +1,20 @@
-// Scoring a text with recurrence memory (Transformer-XL, Dai et al. 2019, section 3.2): is it the same function as one long
-// pass, and how much faster is it than computing a window anew for each token?
+// Scoring a text with recurrence memory (Transformer-XL, Dai et al. 2019, section 3.2): is it the
+// same function as one long pass, and how much faster is it than computing a window anew for each
+// token?
 //
 //   recurrence_bench --mode exactness [--tokens N] [--dim N] [--layers N] [--seed N]
 //   recurrence_bench --mode speed     [--dim N] [--layers N] [--rounds N] [--attend N]
 //
-// exactness: losses of all tokens, in segments with a memory that holds everything before them, against one causal pass:
+// exactness: losses of all tokens, in segments with a memory that holds everything before them,
+// against one causal pass:
 //   the largest relative difference, and that of the sums.
 //   A control with a quarter of that memory shows that the comparison sees what is missing.
-// speed: processor time a token of  window  - A tokens computed for each token, the last one scored;
-//                            segment - segments of A tokens, memory A, every token attends to A keys (same length);
+// speed: processor time a token of window - A tokens computed for each token, the last one scored;
+//                            segment - segments of A tokens, memory A, every token attends to A
+//                            keys (same length);
 //                            single  - segments of one token, memory A - 1: the same keys, too.
-//   Rounds are interleaved; every round is printed. One lane, random weights, 256 pieces: the softmax costs next to nothing.
+//   Rounds are interleaved; every round is printed. One lane, random weights, 256 pieces: the
+//   softmax costs next to nothing.
 //   --attend A measures that A only; default 32, 64 ... 512.
 
 #include <time.h>
@@ -65,10 +69,8 @@ std::vector<int32_t> RandomTokens(const Options& options, int64_t size) {
 // A causal language model that reads `seq_len` tokens at a time, with memory `mem_len`.
 class Scorer {
  public:
-  static absl::StatusOr<std::unique_ptr<Scorer>> Create(const Options& options,
-                                                        int64_t seq_len,
-                                                        int64_t mem_len,
-                                                        ComputeType dtype,
+  static absl::StatusOr<std::unique_ptr<Scorer>> Create(const Options& options, int64_t seq_len,
+                                                        int64_t mem_len, ComputeType dtype,
                                                         kernels::Backend& backend) {
     std::unique_ptr<Scorer> scorer(new Scorer(MakeModel(options, mem_len, dtype), seq_len));
     SamplingConfig sampling;
@@ -80,12 +82,8 @@ class Scorer {
     scorer->backend_ = &backend;
     const ParameterLayout layout(scorer->model_, kVocab);
     std::vector<float> initial(static_cast<size_t>(layout.num_elements()));
-    InitializeParameters(layout,
-                         scorer->model_,
-                         static_cast<uint64_t>(options.seed),
-                         0,
-                         layout.num_elements(),
-                         initial.data());
+    InitializeParameters(layout, scorer->model_, static_cast<uint64_t>(options.seed), 0,
+                         layout.num_elements(), initial.data());
     scorer->weights_ = std::make_unique<FlatTensor>(backend, ToDType(dtype), layout.num_elements());
     for (size_t i = 0; i < initial.size(); ++i) {
       if (dtype == ComputeType::kFloat64) {
@@ -107,7 +105,8 @@ class Scorer {
     return absl::OkStatus();
   }
 
-  // Segment `step`: tokens [first, first + seq_len) and, as labels, those one further. Returns the summed loss.
+  // Segment `step`: tokens [first, first + seq_len) and, as labels, those one further. Returns the
+  // summed loss.
   double Run(const std::vector<int32_t>& tokens, int64_t first, int64_t step) {
     const Batch batch = MakeBatch(tokens, first, step);
     return runner_->Run(batch, weights_->view).loss_sum;
@@ -148,11 +147,8 @@ class Scorer {
   std::unique_ptr<MemoryRunner> runner_;
 };
 
-absl::Status CompareWithOnePass(const Options& options,
-                                int64_t segment_len,
-                                int64_t memory_divisor,
-                                ComputeType dtype,
-                                kernels::Backend& backend) {
+absl::Status CompareWithOnePass(const Options& options, int64_t segment_len, int64_t memory_divisor,
+                                ComputeType dtype, kernels::Backend& backend) {
   const int64_t segments = options.tokens / segment_len;
   const int64_t size = segments * segment_len;
   const int64_t mem_len = (size - segment_len) / memory_divisor;
@@ -178,16 +174,9 @@ absl::Status CompareWithOnePass(const Options& options,
              "%d, \"layers\": %d, \"tokens\": %d, \"segment\": %d, \"mem_len\": %d, \"seed\": %d, "
              "\"mean_loss\": %.6f, \"largest_relative_difference\": %.3g, "
              "\"relative_difference_of_sums\": %.3g}",
-             backend.name(),
-             dtype == ComputeType::kFloat64 ? "fp64" : "fp32",
-             options.dim,
-             options.layers,
-             size,
-             segment_len,
-             mem_len,
-             options.seed,
-             whole_sum / static_cast<double>(size),
-             largest,
+             backend.name(), dtype == ComputeType::kFloat64 ? "fp64" : "fp32", options.dim,
+             options.layers, size, segment_len, mem_len, options.seed,
+             whole_sum / static_cast<double>(size), largest,
              std::abs(parts_sum - whole_sum) / whole_sum)
       << std::endl;
   return absl::OkStatus();
@@ -202,18 +191,19 @@ absl::Status MeasureExactness(const Options& options) {
     ANYORDER_RETURN_IF_ERROR(
         CompareWithOnePass(options, segment_len, 1, ComputeType::kFloat32, *cpu));
   }
-  ANYORDER_RETURN_IF_ERROR(CompareWithOnePass(
-      options, std::min<int64_t>(64, options.tokens), 4, ComputeType::kFloat32, *cpu));
+  ANYORDER_RETURN_IF_ERROR(CompareWithOnePass(options, std::min<int64_t>(64, options.tokens), 4,
+                                              ComputeType::kFloat32, *cpu));
   // The reference is slow: two layers and few tokens show the same.
   Options small = options;
   small.dim = 32;
   small.layers = 2;
   small.tokens = std::min<int64_t>(options.tokens, 96);
-  return CompareWithOnePass(
-      small, std::min<int64_t>(16, small.tokens), 1, ComputeType::kFloat64, *reference);
+  return CompareWithOnePass(small, std::min<int64_t>(16, small.tokens), 1, ComputeType::kFloat64,
+                            *reference);
 }
 
-// Median seconds of one call. Calls repeat for 50 ms at least, so that the clock's own error does not matter.
+// Median seconds of one call. Calls repeat for 50 ms at least, so that the clock's own error does
+// not matter.
 template <typename Call>
 double MedianSeconds(Call call) {
   call();
@@ -228,9 +218,7 @@ double MedianSeconds(Call call) {
   return Median(seconds);
 }
 
-absl::Status MeasureRound(const Options& options,
-                          int64_t attend,
-                          int64_t round,
+absl::Status MeasureRound(const Options& options, int64_t attend, int64_t round,
                           kernels::Backend& backend) {
   const ComputeType dtype = ComputeType::kFloat32;
   const std::vector<int32_t> tokens = RandomTokens(options, attend + 1);
@@ -254,15 +242,8 @@ absl::Status MeasureRound(const Options& options,
                    "\"layers\": %d, \"attend\": %d, \"round\": %d, \"window_us\": %.3f, "
                    "\"segment_us\": %.3f, \"single_us\": %.3f, \"speedup\": %.3f, "
                    "\"single_speedup\": %.3f}",
-                   backend.name(),
-                   options.dim,
-                   options.layers,
-                   attend,
-                   round,
-                   window_seconds * 1e6,
-                   segment_seconds * 1e6,
-                   single_seconds * 1e6,
-                   window_seconds / segment_seconds,
+                   backend.name(), options.dim, options.layers, attend, round, window_seconds * 1e6,
+                   segment_seconds * 1e6, single_seconds * 1e6, window_seconds / segment_seconds,
                    window_seconds / single_seconds)
             << std::endl;
   return absl::OkStatus();
@@ -282,8 +263,7 @@ absl::Status MeasureSpeed(const Options& options) {
 
 absl::Status RunProgram(int argc, char** argv) {
   Options options;
-  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
-                                        argv,
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc, argv,
                                         {{"--mode", &options.mode},
                                          {"--tokens", &options.tokens},
                                          {"--dim", &options.dim},

@@ -52,15 +52,10 @@ struct TrainingOptions {
 
   // For ParseOptions: these and the experiment's own.
   std::vector<Option> With(std::vector<Option> own) {
-    std::vector<Option> all = {{"--seed", &seed},
-                               {"--steps", &steps, 1},
-                               {"--every", &every, 1},
-                               {"--dim", &dim},
-                               {"--layers", &layers},
-                               {"--lanes", &lanes},
-                               {"--seq-len", &seq_len},
-                               {"--threads", &threads},
-                               {"--lr", &learning_rate}};
+    std::vector<Option> all = {
+        {"--seed", &seed},       {"--steps", &steps, 1},  {"--every", &every, 1},
+        {"--dim", &dim},         {"--layers", &layers},   {"--lanes", &lanes},
+        {"--seq-len", &seq_len}, {"--threads", &threads}, {"--lr", &learning_rate}};
     all.insert(all.end(), own.begin(), own.end());
     return all;
   }

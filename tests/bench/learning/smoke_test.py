@@ -49,8 +49,9 @@ def check_pair(records):
 def check_neighbours(records):
     (causal,) = of(records, bench="neighbour", objective="gpt", final=True)
     (masked,) = of(records, bench="neighbour", objective="bert", final=True)
-    # No model predicts a coin: its mean loss on n fresh targets is below the entropy by chance only. Five standard deviations of a
-    # mean of n losses that themselves spread by a quarter of a nat, which is more than a trained model's do.
+    # No model predicts a coin: its mean loss on n fresh targets is below the entropy by chance
+    # only. Five standard deviations of a mean of n losses that themselves spread by a quarter of a
+    # nat, which is more than a trained model's do.
     chance = 5 * 0.25 / math.sqrt(causal["odd_targets"])
     expect(causal["odd_nll"] > causal["odd_bound"] - chance, f"read from the left, the right neighbour was seen: {causal}")
     expect(causal["even_nll"] < causal["odd_bound"] / 2, f"the causal model learned nothing: {causal}")

@@ -288,8 +288,9 @@ def exactness_tables(records, out):
 def predicted(dim, attend):
     """(as published: 12 d^2 and 2 d; counted for this code)."""
     published = attend * (12 * dim**2 + 2 * dim * attend / 2) / (12 * dim**2 + 2 * dim * attend)
-    # A window computes q, k, v, o, position table (5 d^2) and the feed-forward (8 d^2) for A tokens; a segment keys and values
-    # of A memory slots and A more distances (3 d^2 a token) besides. Content, position and value terms: 3 d a key.
+    # A window computes q, k, v, o, position table (5 d^2) and the feed-forward (8 d^2) for A
+    # tokens; a segment keys and values of A memory slots and A more distances (3 d^2 a token)
+    # besides. Content, position and value terms: 3 d a key.
     counted = attend * (13 * dim**2 + 3 * dim * attend / 2) / (16 * dim**2 + 3 * dim * attend)
     return published, counted
 

@@ -1,13 +1,16 @@
-// The unigram plateau of a held-out text: what a model that ignores all context can reach. A network that only learned how
-// often each piece occurs ends there; one that learned more lies beneath it.
+// The unigram plateau of a held-out text: what a model that ignores all context can reach. A
+// network that only learned how often each piece occurs ends there; one that learned more lies
+// beneath it.
 //
-//   unigram_bench --train SHARDS --heldout SHARDS [--seq-len N] [--num-predict N] [--mask-alpha N] [--spans subword|single]
+//   unigram_bench --train SHARDS --heldout SHARDS [--seq-len N] [--num-predict N] [--mask-alpha N]
+//   [--spans subword|single]
 //                 [--lanes N] [--seed N]
 //
-// Prints one JSON object, in nats: `heldout_entropy` and `heldout_cross_entropy` of all held-out tokens, `target_entropy` and
-// `target_cross_entropy` of the permutation objective's targets among them. An entropy is that of the counts themselves: no
-// fixed distribution scores these very labels better, not even one made from them. A cross entropy scores them by the training
-// text's counts plus one each.
+// Prints one JSON object, in nats: `heldout_entropy` and `heldout_cross_entropy` of all held-out
+// tokens, `target_entropy` and `target_cross_entropy` of the permutation objective's targets among
+// them. An entropy is that of the counts themselves: no fixed distribution scores these very labels
+// better, not even one made from them. A cross entropy scores them by the training text's counts
+// plus one each.
 
 #include <cmath>
 #include <iostream>
@@ -48,12 +51,10 @@ absl::StatusOr<Counts> CountTokens(const data::Dataset& text) {
 
 // One pass over the text, as evaluation reads it.
 absl::StatusOr<Counts> CountTargets(const data::Dataset& text, const Options& options) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Sampler> sampler,
-                            data::Sampler::Create(text,
-                                                  options.sampling,
-                                                  SampleKind::kPairs,
-                                                  static_cast<uint64_t>(options.seed),
-                                                  options.lanes));
+  ANYORDER_ASSIGN_OR_RETURN(
+      const std::unique_ptr<data::Sampler> sampler,
+      data::Sampler::Create(text, options.sampling, SampleKind::kPairs,
+                            static_cast<uint64_t>(options.seed), options.lanes));
   Counts counts(text.index().vocab_size);
   for (int64_t step = 0; step < sampler->steps_per_epoch(); ++step) {
     for (int64_t lane = 0; lane < options.lanes; ++lane) {
@@ -94,8 +95,7 @@ absl::Status RunProgram(int argc, char** argv) {
   SamplingConfig& sampling = options.sampling;
   sampling.seq_len = 128;
   sampling.num_predict = 21;
-  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc,
-                                        argv,
+  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc, argv,
                                         {{"--train", &options.train},
                                          {"--heldout", &options.heldout},
                                          {"--seq-len", &sampling.seq_len},
@@ -121,16 +121,10 @@ absl::Status RunProgram(int argc, char** argv) {
                    "\"targets\": %.0f, \"train_entropy\": %.5f, \"heldout_entropy\": %.5f, "
                    "\"heldout_cross_entropy\": %.5f, \"target_entropy\": %.5f, "
                    "\"target_cross_entropy\": %.5f}",
-                   options.spans,
-                   sampling.num_predict,
-                   train->index().vocab_size,
-                   train->num_tokens(),
-                   heldout->num_tokens(),
-                   Total(targets),
-                   CrossEntropy(seen, seen, 0),
-                   CrossEntropy(tokens, tokens, 0),
-                   CrossEntropy(tokens, seen, 1),
-                   CrossEntropy(targets, targets, 0),
+                   options.spans, sampling.num_predict, train->index().vocab_size,
+                   train->num_tokens(), heldout->num_tokens(), Total(targets),
+                   CrossEntropy(seen, seen, 0), CrossEntropy(tokens, tokens, 0),
+                   CrossEntropy(tokens, seen, 1), CrossEntropy(targets, targets, 0),
                    CrossEntropy(targets, seen, 1))
             << std::endl;
   return absl::OkStatus();

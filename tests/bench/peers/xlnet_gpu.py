@@ -95,7 +95,8 @@ def make_batch(torch, size, batch, seed):
         rank = torch.zeros(size.length)
         rank[targets] = torch.arange(1, size.targets + 1).float()
         order = half * size.length + rank
-        # 1: row may not see column. A masked token sees neither itself nor what comes after it in the order.
+        # 1: row may not see column. A masked token sees neither itself nor what comes after it in
+        # the order.
         hidden = (order[None, :] > order[:, None]) | ((order[None, :] == order[:, None]) & (rank[:, None] > 0))
         perm_mask[lane] = hidden.float()
         mapping[lane, torch.arange(size.targets), targets] = 1

@@ -35,8 +35,7 @@ TEST(StatusTest, ErrnoMessageNamesOperationPathAndCause) {
 
 TEST(StatusDeathTest, ResultThatDidNotReachItsReaderIsAFailure) {
   EXPECT_EXIT(PrintTo("/dev/null"), testing::ExitedWithCode(0), "");
-  EXPECT_EXIT(PrintTo("/dev/full"),
-              testing::ExitedWithCode(74),
+  EXPECT_EXIT(PrintTo("/dev/full"), testing::ExitedWithCode(74),
               "program: write 'standard output': No space left on device");
 }
 

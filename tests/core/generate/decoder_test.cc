@@ -1,4 +1,5 @@
-// Incremental logits against those of one forward pass over the whole text, whose mask is written here pair by pair.
+// Incremental logits against those of one forward pass over the whole text, whose mask is written
+// here pair by pair.
 
 #include "core/generate/decoder.h"
 
@@ -30,7 +31,8 @@ using Tokens = std::vector<int32_t>;
 constexpr int64_t kVocab = 13;
 constexpr GenerationTokens kTokens{
     .classifier = 3, .separator = 2, .mask = 4, .end_of_document = 1};
-// Rounding of sums of at most 64 terms through a dozen operations, each relative to the largest logit.
+// Rounding of sums of at most 64 terms through a dozen operations, each relative to the largest
+// logit.
 constexpr double kDoubleBound = 1e-12;
 
 // A form and what the whole text looks like to it.
@@ -38,7 +40,8 @@ struct Case {
   std::string name;
   std::function<std::unique_ptr<GenerationForm>()> make;
   void (*backbone)(ModelConfig&);
-  // One slot of the text laid out whole, in any order; `rank` orders prompt (0) and targets (1, 2, ...).
+  // One slot of the text laid out whole, in any order; `rank` orders prompt (0) and targets (1, 2,
+  // ...).
   enum Layout { kCausal, kQuery, kCloze, kPseudo } layout;
 };
 
@@ -46,12 +49,11 @@ void PrintTo(const Case& value, std::ostream* out) {
   *out << value.name;
 }
 
-// What a whole pass computes: logits of the token after `text`, from a batch whose visibility is set pair by pair.
+// What a whole pass computes: logits of the token after `text`, from a batch whose visibility is
+// set pair by pair.
 class WholePass {
  public:
-  WholePass(const Case& form,
-            const ModelConfig& model,
-            kernels::Backend& backend,
+  WholePass(const Case& form, const ModelConfig& model, kernels::Backend& backend,
             const std::vector<double>& weights)
       : form_(form), model_(model), backend_(backend), weights_(weights) {}
 
@@ -139,7 +141,8 @@ std::vector<double> ToDouble(ConstTensorView x) {
   return values;
 }
 
-// Steps of a decoder whose tokens and parents are drawn at random, each lane's text beside its logits.
+// Steps of a decoder whose tokens and parents are drawn at random, each lane's text beside its
+// logits.
 struct Walk {
   std::vector<Tokens> prompts;  // of each recorded step
   std::vector<Tokens> texts;
@@ -164,11 +167,8 @@ std::vector<Tokens> RandomPrompts(bool with_empty) {
   return prompts;
 }
 
-Walk RandomWalk(const Case& form,
-                const ModelConfig& model,
-                const std::vector<Tokens>& prompts,
-                const std::vector<double>& weights,
-                kernels::Backend& backend) {
+Walk RandomWalk(const Case& form, const ModelConfig& model, const std::vector<Tokens>& prompts,
+                const std::vector<double>& weights, kernels::Backend& backend) {
   DeviceVector stored(backend, ToDType(model.dtype), static_cast<int64_t>(weights.size()));
   stored.Assign(weights);
   const std::unique_ptr<GenerationForm> generation = form.make();
@@ -201,11 +201,8 @@ Walk RandomWalk(const Case& form,
   return walk;
 }
 
-std::vector<double> WholeLogits(const Case& form,
-                                const ModelConfig& model,
-                                const Walk& walk,
-                                const std::vector<double>& weights,
-                                kernels::Backend& backend) {
+std::vector<double> WholeLogits(const Case& form, const ModelConfig& model, const Walk& walk,
+                                const std::vector<double>& weights, kernels::Backend& backend) {
   WholePass pass(form, model, backend, weights);
   std::vector<double> all;
   for (size_t i = 0; i < walk.texts.size(); ++i) {
@@ -346,7 +343,8 @@ TEST_P(DecoderTest, TheSameBitsInMemoryThatIsNotTheHosts) {
     FencedBackend fenced(Cpu(1));
     EXPECT_EQ(RandomWalk(GetParam(), model_, prompts_, weights_, fenced).logits,
               RandomWalk(GetParam(), model_, prompts_, weights_, *cpu).logits);
-    // All but the first step, which projects position tables, and the second: the sequence of the others has come before.
+    // All but the first step, which projects position tables, and the second: the sequence of the
+    // others has come before.
     if (!model_.adaptive()) {
       EXPECT_GE(fenced.num_repeated_graphs(), 2 * (kSteps - 2));
     }
@@ -400,11 +398,11 @@ TEST_P(DecoderTest, TextsDoNotDependOnTheirCompany) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, DecoderTest, ::testing::ValuesIn(AllCases()), [](const auto& info) {
-  return info.param.name;
-});
+INSTANTIATE_TEST_SUITE_P(Forms, DecoderTest, ::testing::ValuesIn(AllCases()),
+                         [](const auto& info) { return info.param.name; });
 
-// Recurrence memory and cached keys are two ways to the same states, and the probabilities are those of training.
+// Recurrence memory and cached keys are two ways to the same states, and the probabilities are
+// those of training.
 void ExpectTrainingsLosses(const ModelConfig& model, kernels::Backend& backend) {
   SamplingConfig sampling = SmallSampling();
   sampling.seq_len = 4;

@@ -1,4 +1,5 @@
-// Searches against exhaustive enumeration, a second plain beam search and exact probabilities, on models that are tables.
+// Searches against exhaustive enumeration, a second plain beam search and exact probabilities, on
+// models that are tables.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,9 +26,7 @@ constexpr int32_t kEnd = 0;
 // Logits that depend on the prompt and the whole text so far, and on nothing else.
 class TableModel final : public NextTokens {
  public:
-  TableModel(int64_t vocab_size,
-             std::vector<int64_t> prompts,
-             int64_t lanes_per_prompt,
+  TableModel(int64_t vocab_size, std::vector<int64_t> prompts, int64_t lanes_per_prompt,
              uint64_t seed)
       : vocab_size_(vocab_size), seed_(seed) {
     for (const int64_t prompt : prompts)
@@ -114,9 +113,7 @@ double Score(const Hypothesis& text, double alpha) {
 }
 
 // Every text that ends within max_tokens or is as long.
-void Enumerate(const TableModel& model,
-               const TokenRules& rules,
-               const Hypothesis& text,
+void Enumerate(const TableModel& model, const TokenRules& rules, const Hypothesis& text,
                std::vector<Hypothesis>& all) {
   if (static_cast<int64_t>(text.tokens.size()) == rules.max_tokens) {
     all.push_back(text);
@@ -174,8 +171,7 @@ TEST(BeamSearchTest, AsWideAsAllTextsFindsTheBestOfThem) {
 }
 
 // The same search without early stop, by sorting everything.
-std::vector<Hypothesis> PlainBeamSearch(const TableModel& model,
-                                        const BeamOptions& options,
+std::vector<Hypothesis> PlainBeamSearch(const TableModel& model, const BeamOptions& options,
                                         int64_t prompt) {
   struct Step {
     Hypothesis text;

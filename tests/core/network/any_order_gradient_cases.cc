@@ -1,4 +1,5 @@
-// Gradients of today's any-order models: weights and divisors of their own, several slots at one position, groups.
+// Gradients of today's any-order models: weights and divisors of their own, several slots at one
+// position, groups.
 
 #include "tests/core/network/gradient_fixture.h"
 
@@ -18,11 +19,8 @@ GradientCase Case(const std::string& objective) {
 }
 
 std::vector<GradientCase> Cases() {
-  std::vector<GradientCase> cases = {Case("masked_diffusion"),
-                                     Case("block_diffusion"),
-                                     Case("eso_lm"),
-                                     Case("a3"),
-                                     Case("as_arm")};
+  std::vector<GradientCase> cases = {Case("masked_diffusion"), Case("block_diffusion"),
+                                     Case("eso_lm"), Case("a3"), Case("as_arm")};
   cases.front().sampling.any_order.random_length_prob = 1;
   cases[1].model.dropout = 0.125;
   cases[1].model.attention_dropout = 0.125;
@@ -31,9 +29,7 @@ std::vector<GradientCase> Cases() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(AnyOrder,
-                         GradientTest,
-                         ::testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(AnyOrder, GradientTest, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

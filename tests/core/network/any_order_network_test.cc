@@ -1,4 +1,5 @@
-// What today's any-order models compute, by the network: nothing leaks, special cases equal other models, slot order means nothing.
+// What today's any-order models compute, by the network: nothing leaks, special cases equal other
+// models, slot order means nothing.
 
 #include <gtest/gtest.h>
 
@@ -42,8 +43,7 @@ TextSample Sample(int64_t lane) {
 
 class AnyOrderNetworkTest : public ::testing::Test {
  protected:
-  Batch Build(const std::string& name,
-              const TextSample& sample,
+  Batch Build(const std::string& name, const TextSample& sample,
               const AnyOrderConfig& config = {}) {
     const std::unique_ptr<Objective> objective = MakeObjectiveOrDie(name, model_, OneWay(config));
     Batch batch(objective->Shape(1));
@@ -63,8 +63,9 @@ double Mean(const Batch& batch, const ModelRunner::Result& result) {
   return result.step.loss_sum / batch.Divisor();
 }
 
-// Another true token at position i changes what is read everywhere, but never the prediction at i itself, where the same label is asked
-// for. Not a matter of rounding: what does not read a slot has the same bits.
+// Another true token at position i changes what is read everywhere, but never the prediction at i
+// itself, where the same label is asked for. Not a matter of rounding: what does not read a slot
+// has the same bits.
 TEST_F(AnyOrderNetworkTest, NoTargetIsPredictedFromItself) {
   for (const char* const name : kNames) {
     const TextSample sample = Sample(4);
@@ -91,7 +92,8 @@ TEST_F(AnyOrderNetworkTest, NoTargetIsPredictedFromItself) {
   }
 }
 
-// Slots carry their position: in whatever order they stand, losses are the same up to the order of sums.
+// Slots carry their position: in whatever order they stand, losses are the same up to the order of
+// sums.
 TEST_F(AnyOrderNetworkTest, ShuffledSlotsGiveTheSameLosses) {
   for (const Positions positions : {Positions::kRope, Positions::kRelative, Positions::kLearned}) {
     model_ = WithPositions(positions);
@@ -104,14 +106,9 @@ TEST_F(AnyOrderNetworkTest, ShuffledSlotsGiveTheSameLosses) {
       for (int64_t to = 0; to < batch.shape.content_rows; ++to) {
         const int32_t from = content[to];
         shuffled.tokens[to] = batch.tokens[from];
-        for (const auto& array : {&Batch::row_pos,
-                                  &Batch::row_lim,
-                                  &Batch::row_grp,
-                                  &Batch::row_doc,
-                                  &Batch::key_pos,
-                                  &Batch::key_key,
-                                  &Batch::key_grp,
-                                  &Batch::key_doc})
+        for (const auto& array :
+             {&Batch::row_pos, &Batch::row_lim, &Batch::row_grp, &Batch::row_doc, &Batch::key_pos,
+              &Batch::key_key, &Batch::key_grp, &Batch::key_doc})
           (shuffled.*array)[to] = (batch.*array)[from];
         for (size_t entry = 0; entry < batch.readout_rows.size(); ++entry)
           if (batch.readout_rows[entry] == from)
@@ -127,7 +124,8 @@ TEST_F(AnyOrderNetworkTest, ShuffledSlotsGiveTheSameLosses) {
   }
 }
 
-// One block is masked diffusion: the same draws, losses, divisor and gradient, the clean copy being read by nobody.
+// One block is masked diffusion: the same draws, losses, divisor and gradient, the clean copy being
+// read by nobody.
 TEST_F(AnyOrderNetworkTest, OneBlockIsMaskedDiffusion) {
   for (const MaskDraw draw : {MaskDraw::kRate, MaskDraw::kCount}) {
     AnyOrderConfig config;
@@ -147,7 +145,8 @@ TEST_F(AnyOrderNetworkTest, OneBlockIsMaskedDiffusion) {
   }
 }
 
-// Blocks of one token, all masked: the loss at i is that of a model that reads x_0 .. x_(i-1) from left to right, then one <mask> at i.
+// Blocks of one token, all masked: the loss at i is that of a model that reads x_0 .. x_(i-1) from
+// left to right, then one <mask> at i.
 TEST_F(AnyOrderNetworkTest, BlocksOfOneTokenAreACausalModel) {
   AnyOrderConfig config;
   config.block_len = 1;
@@ -160,11 +159,9 @@ TEST_F(AnyOrderNetworkTest, BlocksOfOneTokenAreACausalModel) {
   prefix.weights.assign(prefix.weights.size(), 1.0f);
   for (int64_t i = 0; i < kLength; ++i) {
     for (int64_t j = 0; j < kLength; ++j) {
-      SetContentSlot(0,
-                     j,
+      SetContentSlot(0, j,
                      j > i ? PadSlot(j)
-                           : RankedSlot(j == i ? sample.vocabulary.mask : sample.tokens[j],
-                                        j,
+                           : RankedSlot(j == i ? sample.vocabulary.mask : sample.tokens[j], j,
                                         static_cast<int32_t>(j)),
                      prefix);
     }
@@ -194,7 +191,8 @@ TEST_F(AnyOrderNetworkTest, EsoLmWithoutDiffusionIsACausalModel) {
   }
 }
 
-// A3 with single tokens from left to right, and AS-ARM without a prompt, are one two-stream causal model.
+// A3 with single tokens from left to right, and AS-ARM without a prompt, are one two-stream causal
+// model.
 TEST_F(AnyOrderNetworkTest, SingleGroupsInTextOrderAreThePromptlessAsArm) {
   AnyOrderConfig config;
   config.group_len_max = 1;

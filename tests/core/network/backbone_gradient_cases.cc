@@ -120,7 +120,8 @@ std::vector<GradientCase> EmbeddingCases() {
   return cases;
 }
 
-// Lanes 3 and 8 are, at step 1, in bidirectional and sequence-to-sequence mode, and at step 3 read left to right and right to left.
+// Lanes 3 and 8 are, at step 1, in bidirectional and sequence-to-sequence mode, and at step 3 read
+// left to right and right to left.
 std::vector<GradientCase> ModeCases() {
   std::vector<GradientCase> cases;
   for (const int64_t step : {1, 3}) {
@@ -247,7 +248,8 @@ SamplingConfig ForLongformer() {
 std::vector<GradientCase> LongformerCases() {
   std::vector<GradientCase> cases;
   cases.push_back({"longformer", "longformer", WithGlobals(WithDropout(Bert())), ForLongformer()});
-  // Some targets are global, too: CLS alone, which nobody reads out, leaves the last layer's own projections untrained.
+  // Some targets are global, too: CLS alone, which nobody reads out, leaves the last layer's own
+  // projections untrained.
   cases.back().sampling.global_stride = 2;
   cases.back().model.next_sentence_head = false;
   cases.back().model.segments = Segments::kNone;
@@ -268,19 +270,14 @@ std::vector<GradientCase> LongformerCases() {
 
 std::vector<GradientCase> Cases() {
   std::vector<GradientCase> cases = EmbeddingCases();
-  for (const std::vector<GradientCase>& more : {ModeCases(),
-                                                RotaryAndNormCases(),
-                                                DistanceBiasCases(),
-                                                WindowCases(),
-                                                AdaptiveCases(),
-                                                LongformerCases()})
+  for (const std::vector<GradientCase>& more :
+       {ModeCases(), RotaryAndNormCases(), DistanceBiasCases(), WindowCases(), AdaptiveCases(),
+        LongformerCases()})
     cases.insert(cases.end(), more.begin(), more.end());
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Backbones,
-                         GradientTest,
-                         ::testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Backbones, GradientTest, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

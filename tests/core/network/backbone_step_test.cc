@@ -1,4 +1,5 @@
-// What slots can know of one another in backbones other than XLNet's: seen from outside, by changing one thing.
+// What slots can know of one another in backbones other than XLNet's: seen from outside, by
+// changing one thing.
 
 #include <gtest/gtest.h>
 
@@ -24,15 +25,10 @@ class BackboneStepTest : public ::testing::Test {
     return model;
   }
   Batch Make(const std::string& objective, const ModelConfig& model, int64_t step = 1) const {
-    return RandomBatch(*MakeObjectiveOrDie(objective, model, sampling_),
-                       sampling_,
-                       kSmallVocab,
-                       {3},
-                       {false},
-                       step);
+    return RandomBatch(*MakeObjectiveOrDie(objective, model, sampling_), sampling_, kSmallVocab,
+                       {3}, {false}, step);
   }
-  ModelRunner::Result Run(const ModelConfig& model,
-                          const Batch& batch,
+  ModelRunner::Result Run(const ModelConfig& model, const Batch& batch,
                           const std::vector<double>& weights) {
     ModelRunner runner(model, kSmallVocab, batch.shape, *backend_);
     return runner.Run(batch, weights, RandomVector(runner.memory_size(), 5), false);
@@ -90,7 +86,8 @@ TEST_F(BackboneStepTest, EachHeadLooksThroughItsOwnWindow) {
   }
 }
 
-// Rotary scores know differences of positions alone: moving everybody, memory too, changes nothing but roundings.
+// Rotary scores know differences of positions alone: moving everybody, memory too, changes nothing
+// but roundings.
 TEST_F(BackboneStepTest, RotaryPositionsAreRelative) {
   ModelConfig model = SmallModel();
   model.positions = Positions::kRope;
@@ -104,7 +101,8 @@ TEST_F(BackboneStepTest, RotaryPositionsAreRelative) {
       for (int32_t& position : *positions)
         position += shift;
     }
-    // Angles of a thousand positions are off by a thousand roundings, which a few hundred sums pass on.
+    // Angles of a thousand positions are off by a thousand roundings, which a few hundred sums pass
+    // on.
     EXPECT_NEAR(Run(model, moved, weights).step.loss_sum, loss, 1e3 * 256 * 0x1p-52 * loss);
   }
   Batch stretched = batch;
@@ -113,7 +111,8 @@ TEST_F(BackboneStepTest, RotaryPositionsAreRelative) {
   EXPECT_GT(std::abs(Run(model, stretched, weights).step.loss_sum - loss), 1e-3);
 }
 
-// One bucket's number, moved, is noticed by the rows that have a visible key in it beside others; two heads, one moved.
+// One bucket's number, moved, is noticed by the rows that have a visible key in it beside others;
+// two heads, one moved.
 TEST_F(BackboneStepTest, BucketsOfDistanceReachRowsWithSuchAKey) {
   ModelConfig model = OneLayer();
   model.position_bias = PositionBias::kT5Causal;
@@ -160,7 +159,8 @@ TEST_F(BackboneStepTest, BiasByDistanceIsRelativeAndReadsBackwards) {
   EXPECT_EQ(Losses(model, mirrored), losses);
 }
 
-// A query slot starts as mask_emb + P[pos]: moved, it predicts something else, and no other target notices.
+// A query slot starts as mask_emb + P[pos]: moved, it predicts something else, and no other target
+// notices.
 TEST_F(BackboneStepTest, QueriesKnowTheirLearnedPosition) {
   ModelConfig model = OneLayer();
   model.positions = Positions::kLearned;
@@ -179,7 +179,8 @@ TEST_F(BackboneStepTest, QueriesKnowTheirLearnedPosition) {
   }
 }
 
-// Queries of one group see one another, so that a moved one changes what the others predict; those of other groups do not.
+// Queries of one group see one another, so that a moved one changes what the others predict; those
+// of other groups do not.
 TEST_F(BackboneStepTest, QueriesSeeThoseOfTheirGroupOnly) {
   ModelConfig model = OneLayer();
   model.positions = Positions::kLearned;

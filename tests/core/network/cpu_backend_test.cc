@@ -135,8 +135,9 @@ struct Pair {
   ModelRunner::Result reference, checked;
 };
 
-// Each value moved by up to half of the distance between the numbers of `dtype` around it: storing it then rounds to either
-// neighbour, with an error that is independent of the value and zero on average.
+// Each value moved by up to half of the distance between the numbers of `dtype` around it: storing
+// it then rounds to either neighbour, with an error that is independent of the value and zero on
+// average.
 std::vector<double> Dithered(std::vector<double> values, ComputeType dtype, uint64_t seed) {
   RandomStream random(seed, RandomPurpose::kInit, 1, 0);
   const int stored_bits = dtype == ComputeType::kBFloat16 ? 8 : 24;
@@ -250,9 +251,10 @@ class CpuBackendTest : public ::testing::TestWithParam<Case> {
     return names;
   }
 
-  // What sums in fp32, whose roundings are no matter of luck where the terms are the same in each sample, may add to
-  // the error of the reference, which sums in double: each of the matrix products that an element passes through,
-  // forth and back, rounds every addition of its inner dimension.
+  // What sums in fp32, whose roundings are no matter of luck where the terms are the same in each
+  // sample, may add to the error of the reference, which sums in double: each of the matrix
+  // products that an element passes through, forth and back, rounds every addition of its inner
+  // dimension.
   double SummationBound() const {
     const double products = 2.0 * 6 * static_cast<double>(model_.num_layers) + 2;
     const auto longest = static_cast<double>(
@@ -270,15 +272,17 @@ class CpuBackendTest : public ::testing::TestWithParam<Case> {
   std::vector<double> memory_;
 };
 
-// A mistake shifts results the same way whenever it is made; rounding errors have no such direction. So both backends run the
-// same step on several random neighbours of the same weights and memory, which makes the roundings inside independent of one
-// another (stochastic arithmetic: Vignes 1993), and the mean of their differences must be zero within what it scatters.
+// A mistake shifts results the same way whenever it is made; rounding errors have no such
+// direction. So both backends run the same step on several random neighbours of the same weights
+// and memory, which makes the roundings inside independent of one another (stochastic arithmetic:
+// Vignes 1993), and the mean of their differences must be zero within what it scatters.
 //
-// The reference stores in the same type, so that what storing does to fixed numbers, as the position table, is in both and
-// cancels. What remains is the backend's own, such as probabilities and their gradients that it rounds before it multiplies them,
-// and is measured here, tensor by tensor: sums that cancel, as the segment term's gradient, scatter more, and may.
-// If all elements of a tensor err along one direction, the mean over its standard error has Student's distribution; independent
-// elements make large ratios rarer still. SummationBound is for fp32 sums.
+// The reference stores in the same type, so that what storing does to fixed numbers, as the
+// position table, is in both and cancels. What remains is the backend's own, such as probabilities
+// and their gradients that it rounds before it multiplies them, and is measured here, tensor by
+// tensor: sums that cancel, as the segment term's gradient, scatter more, and may. If all elements
+// of a tensor err along one direction, the mean over its standard error has Student's distribution;
+// independent elements make large ratios rarer still. SummationBound is for fp32 sums.
 TEST_P(CpuBackendTest, LossesGradientsAndMemoryAgreeWithTheReference) {
   if (!cpu_->Supports(ToDType(GetParam().dtype)))
     GTEST_SKIP() << cpu_->name() << " has no " << GetParam().name;
@@ -324,8 +328,7 @@ TEST_P(PlantedMistakes, AreNoticedBeyondRounding) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Models,
-    CpuBackendTest,
+    Models, CpuBackendTest,
     ::testing::Values(Case{"permutation_fp32", "permutation_lm", ComputeType::kFloat32},
                       Case{"permutation_bf16", "permutation_lm", ComputeType::kBFloat16},
                       Case{"dae_fp32", "dae", ComputeType::kFloat32},
@@ -352,15 +355,12 @@ std::vector<Case> Backbones() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Backbones,
-                         CpuBackendTest,
-                         ::testing::ValuesIn(Backbones()),
+INSTANTIATE_TEST_SUITE_P(Backbones, CpuBackendTest, ::testing::ValuesIn(Backbones()),
                          [](const auto& info) { return info.param.name; });
 
-INSTANTIATE_TEST_SUITE_P(Models,
-                         PlantedMistakes,
-                         ::testing::Values(Case{
-                             "next_sentence_bf16", "permutation_lm", ComputeType::kBFloat16, true}),
+INSTANTIATE_TEST_SUITE_P(Models, PlantedMistakes,
+                         ::testing::Values(Case{"next_sentence_bf16", "permutation_lm",
+                                                ComputeType::kBFloat16, true}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

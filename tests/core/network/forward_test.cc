@@ -1,4 +1,5 @@
-// The network against an independent, plain XLNet, and the properties that XLNet's forward pass must have.
+// The network against an independent, plain XLNet, and the properties that XLNet's forward pass
+// must have.
 
 #include <gtest/gtest.h>
 
@@ -40,8 +41,7 @@ class ForwardTest : public ::testing::Test {
     std::vector<Matrix> layers;
     for (int64_t layer = 0; layer < model_.num_layers; ++layer) {
       layers.emplace_back(model_.mem_len, model_.model_dim);
-      std::copy_n(memory.begin() + (b * model_.num_layers + layer) * elements,
-                  elements,
+      std::copy_n(memory.begin() + (b * model_.num_layers + layer) * elements, elements,
                   layers.back().values.begin());
     }
     return layers;
@@ -70,16 +70,15 @@ void ForwardTest::ExpectAgreesWithPlainXlnet(const std::vector<int64_t>& lanes,
   double correct = 0;
   for (size_t b = 0; b < lanes.size(); ++b) {
     const auto lane = static_cast<int64_t>(b);
-    const PlainOutput expected = plain.Run(
-        Sample(lanes[b], step, backward[b]), sampling_.reuse_len, LaneMemory(memory_, lane));
+    const PlainOutput expected = plain.Run(Sample(lanes[b], step, backward[b]), sampling_.reuse_len,
+                                           LaneMemory(memory_, lane));
     total = std::accumulate(expected.losses.begin(), expected.losses.end(), total);
     const auto& [no, yes] = expected.next_sentence_logits;
     const bool follows = Sample(lanes[b], step, backward[b]).b_follows_a;
     next_sentence += std::log(std::exp(no) + std::exp(yes)) - (follows ? yes : no);
     correct += follows == (yes > no) ? 1 : 0;
     for (size_t i = 0; i < expected.losses.size(); ++i) {
-      EXPECT_NEAR(result.losses[b * sampling_.num_predict + i],
-                  expected.losses[i],
+      EXPECT_NEAR(result.losses[b * sampling_.num_predict + i], expected.losses[i],
                   kFloatEpsilon * expected.losses[i])
           << "lane " << b << " target " << i;
     }
@@ -91,8 +90,8 @@ void ForwardTest::ExpectAgreesWithPlainXlnet(const std::vector<int64_t>& lanes,
   }
   EXPECT_NEAR(result.step.loss_sum, total, kDoubleBound * total);
   const bool asked = model_.next_sentence_head;
-  EXPECT_NEAR(
-      result.step.next_sentence_loss, asked ? next_sentence : 0, kDoubleBound * next_sentence);
+  EXPECT_NEAR(result.step.next_sentence_loss, asked ? next_sentence : 0,
+              kDoubleBound * next_sentence);
   EXPECT_EQ(result.step.next_sentence_correct, asked ? correct : 0);
 }
 
@@ -122,8 +121,8 @@ TEST_F(ForwardTest, AgreesWithPlainXlnetWhereMemoryIsShorterThanWhatIsNew) {
   ExpectAgreesWithPlainXlnet({9}, {true});
 }
 
-// XLNet must not learn to copy: what a query predicts may depend neither on its own token nor on tokens later in
-// its order, and in the first half on nothing of the second.
+// XLNet must not learn to copy: what a query predicts may depend neither on its own token nor on
+// tokens later in its order, and in the first half on nothing of the second.
 TEST_F(ForwardTest, NoQueryDependsOnTokensAtOrAfterItInTheOrder) {
   const int64_t half = sampling_.reuse_len;
   Prepare({10}, {false}, 5);

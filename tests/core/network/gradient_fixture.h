@@ -1,5 +1,5 @@
-// The whole network's gradient against central finite differences, in fp64 on the reference backend: what the tests in
-// gradient_test.cc run for every case of Models and Backbones.
+// The whole network's gradient against central finite differences, in fp64 on the reference
+// backend: what the tests in gradient_test.cc run for every case of Models and Backbones.
 
 #pragma once
 
@@ -60,17 +60,18 @@ class GradientTest : public ::testing::TestWithParam<GradientCase> {
     // Training, so that dropout is that of the differentiated step.
     return Loss(runner_->Run(*batch_, moved, memory_, true).step);
   }
-  // What the gradient is of. The first lane gives its next-sentence entry the weight of all entries that have any.
+  // What the gradient is of. The first lane gives its next-sentence entry the weight of all entries
+  // that have any.
   double Loss(const StepResult& step) const {
     const double weight = batch_->shape.next_sentence ? batch_->summary_weights[0] : 0;
     return step.loss_sum + weight * step.next_sentence_loss;
   }
 
-  // Along `direction` from element `offset` on: the computed derivative must lie within the error that the
-  // differences themselves admit to. Truncation falls fourfold when the step is halved, so that the
-  // finer quotient errs by a third of their distance; rounding is that of `loss` over the step.
-  void ExpectDerivative(const std::vector<double>& direction,
-                        int64_t offset,
+  // Along `direction` from element `offset` on: the computed derivative must lie within the error
+  // that the differences themselves admit to. Truncation falls fourfold when the step is halved, so
+  // that the finer quotient errs by a third of their distance; rounding is that of `loss` over the
+  // step.
+  void ExpectDerivative(const std::vector<double>& direction, int64_t offset,
                         const std::string& what) {
     double computed = 0;
     for (size_t i = 0; i < direction.size(); ++i)
@@ -80,7 +81,8 @@ class GradientTest : public ::testing::TestWithParam<GradientCase> {
     };
     const double coarse = quotient(kStep);
     const double fine = quotient(kStep / 2);
-    // Sums in a loss are at most a few hundred terms long; each rounds by at most half an ulp of the result.
+    // Sums in a loss are at most a few hundred terms long; each rounds by at most half an ulp of
+    // the result.
     const double rounding =
         256 * std::numeric_limits<double>::epsilon() * Loss(result_.step) / kStep;
     EXPECT_NEAR(computed, fine, std::abs(coarse - fine) + rounding) << what;

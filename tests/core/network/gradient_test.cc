@@ -1,4 +1,5 @@
-// Every parameter tensor of XLNet's, Transformer-XL's and the DAE's networks; backbone_gradient_cases.cc has the others.
+// Every parameter tensor of XLNet's, Transformer-XL's and the DAE's networks;
+// backbone_gradient_cases.cc has the others.
 
 #include <algorithm>
 
@@ -13,8 +14,8 @@ TEST_P(GradientTest, EveryTensorAgreesWithFiniteDifferences) {
   RandomStream random(5, RandomPurpose::kPairs, 0, 0);
   for (const ParameterInfo& info : runner_->layout().parameters()) {
     const int64_t size = info.shape.num_elements();
-    ExpectDerivative(
-        RandomVector(size, static_cast<uint64_t>(info.offset)), info.offset, info.name);
+    ExpectDerivative(RandomVector(size, static_cast<uint64_t>(info.offset)), info.offset,
+                     info.name);
     for (int i = 0; i < 2; ++i) {
       const int64_t element = random.Below(static_cast<uint32_t>(size));
       ExpectDerivative({1.0}, info.offset + element, info.name + " at " + std::to_string(element));
@@ -63,8 +64,8 @@ TEST_P(GradientTest, WhatIsSaidToBeReadyIsFinal) {
       EXPECT_LT(begins[i], begins[i - 1]);
     }
     const int64_t begin = begins[i];
-    EXPECT_TRUE(std::equal(
-        result.gradients.begin() + begin, result.gradients.end(), seen[i].begin() + begin))
+    EXPECT_TRUE(std::equal(result.gradients.begin() + begin, result.gradients.end(),
+                           seen[i].begin() + begin))
         << "from element " << begin << " on";
   }
 }
@@ -126,9 +127,8 @@ std::vector<GradientCase> Cases() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GradientTest, ::testing::ValuesIn(Cases()), [](const auto& info) {
-  return info.param.name;
-});
+INSTANTIATE_TEST_SUITE_P(Models, GradientTest, ::testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace anyorder::testing

@@ -51,7 +51,8 @@ void AddPairs(const SamplingConfig& sampling, RandomStream& random, TextSample& 
   }
 }
 
-// A mode for each lane and step; one segment where the mode has one. Lanes from 40 on have three slots of padding.
+// A mode for each lane and step; one segment where the mode has one. Lanes from 40 on have three
+// slots of padding.
 void AddMode(const SamplingConfig& sampling, TextSample& sample) {
   sample.mode = static_cast<TextMode>((sample.lane + sample.step) % kNumTextModes);
   const int64_t size = sampling.seq_len;
@@ -73,11 +74,9 @@ void AddMode(const SamplingConfig& sampling, TextSample& sample) {
   sample.segment[size - 2 - sample.padding] = 0;
 }
 
-// BERT's targets among tokens that are not functional; lanes of odd number have one less, as whole words may. Half of the
-// targets are hidden from the input.
-void AddCorruption(const SamplingConfig& sampling,
-                   int64_t vocab_size,
-                   RandomStream& random,
+// BERT's targets among tokens that are not functional; lanes of odd number have one less, as whole
+// words may. Half of the targets are hidden from the input.
+void AddCorruption(const SamplingConfig& sampling, int64_t vocab_size, RandomStream& random,
                    TextSample& sample) {
   sample.order.clear();
   sample.is_masked.assign(sample.tokens.size(), 0);
@@ -93,10 +92,9 @@ void AddCorruption(const SamplingConfig& sampling,
   }
 }
 
-// A context and two choices (lanes of odd number) or three; the first of them, for tasks of fewer texts.
-void AddExample(const SamplingConfig& sampling,
-                int64_t vocab_size,
-                RandomStream& random,
+// A context and two choices (lanes of odd number) or three; the first of them, for tasks of fewer
+// texts.
+void AddExample(const SamplingConfig& sampling, int64_t vocab_size, RandomStream& random,
                 TextSample& sample) {
   const int64_t choices = sample.lane % 2 == 0 ? 3 : 2;
   sample.example = 2 * sample.lane;
@@ -145,12 +143,8 @@ SamplingConfig SmallSampling() {
   return sampling;
 }
 
-TextSample RandomSample(const SamplingConfig& sampling,
-                        SampleKind kind,
-                        int64_t vocab_size,
-                        int64_t lane,
-                        int64_t step,
-                        bool backward) {
+TextSample RandomSample(const SamplingConfig& sampling, SampleKind kind, int64_t vocab_size,
+                        int64_t lane, int64_t step, bool backward) {
   RandomStream random(99, RandomPurpose::kPairs, step, lane);
   TextSample sample;
   sample.lane = lane;
@@ -182,11 +176,8 @@ TextSample RandomSample(const SamplingConfig& sampling,
   return sample;
 }
 
-Batch RandomBatch(const Objective& objective,
-                  const SamplingConfig& sampling,
-                  int64_t vocab_size,
-                  const std::vector<int64_t>& lanes,
-                  const std::vector<bool>& backward,
+Batch RandomBatch(const Objective& objective, const SamplingConfig& sampling, int64_t vocab_size,
+                  const std::vector<int64_t>& lanes, const std::vector<bool>& backward,
                   int64_t step) {
   Batch batch(objective.Shape(static_cast<int64_t>(lanes.size())));
   for (size_t b = 0; b < lanes.size(); ++b) {
@@ -238,8 +229,7 @@ Batch WithGroupedQueries(const Batch& plain) {
   return batch;
 }
 
-std::unique_ptr<Objective> MakeObjectiveOrDie(const std::string& name,
-                                              const ModelConfig& model,
+std::unique_ptr<Objective> MakeObjectiveOrDie(const std::string& name, const ModelConfig& model,
                                               const SamplingConfig& sampling) {
   absl::StatusOr<std::unique_ptr<Objective>> objective = MakeObjective(name, model, sampling);
   ANYORDER_CHECK_OK(objective.status());
@@ -314,21 +304,17 @@ TensorView DeviceVector::view() const {
 
 namespace {
 
-std::unique_ptr<Transformer> CreateOrDie(const ModelConfig& model,
-                                         int64_t vocab_size,
-                                         const BatchShape& shape,
-                                         kernels::Backend& backend) {
+std::unique_ptr<Transformer> CreateOrDie(const ModelConfig& model, int64_t vocab_size,
+                                         const BatchShape& shape, kernels::Backend& backend) {
   absl::StatusOr<std::unique_ptr<Transformer>> transformer =
       Transformer::Create(model, vocab_size, shape, backend);
   ANYORDER_CHECK_OK(transformer.status());
   return *std::move(transformer);
 }
 
-// Calls `visit` with the number of each state's first element in [B, L, M, d] and in rings [B, L, C, d] whose oldest state is in slot
-// `start`, taken modulo C.
-void ForEachState(const Shape& rings,
-                  int64_t memory_rows,
-                  int64_t start,
+// Calls `visit` with the number of each state's first element in [B, L, M, d] and in rings [B, L,
+// C, d] whose oldest state is in slot `start`, taken modulo C.
+void ForEachState(const Shape& rings, int64_t memory_rows, int64_t start,
                   const std::function<void(int64_t, int64_t)>& visit) {
   for (int64_t ring = 0; ring < rings[0] * rings[1]; ++ring) {
     for (int64_t row = 0; row < memory_rows; ++row) {
@@ -344,9 +330,7 @@ DType GradientType(const ModelConfig& model) {
 
 }  // namespace
 
-ModelRunner::ModelRunner(const ModelConfig& model,
-                         int64_t vocab_size,
-                         const BatchShape& shape,
+ModelRunner::ModelRunner(const ModelConfig& model, int64_t vocab_size, const BatchShape& shape,
                          kernels::Backend& backend)
     : transformer_(CreateOrDie(model, vocab_size, shape, backend)),
       shape_(shape),
@@ -356,10 +340,8 @@ ModelRunner::ModelRunner(const ModelConfig& model,
       memory_(backend, ToDType(model.dtype), rings_.num_elements()),
       gradients_(backend, GradientType(model), transformer_->layout().num_elements()) {}
 
-ModelRunner::Result ModelRunner::Run(const Batch& batch,
-                                     const std::vector<double>& weights,
-                                     const std::vector<double>& memory,
-                                     bool training,
+ModelRunner::Result ModelRunner::Run(const Batch& batch, const std::vector<double>& weights,
+                                     const std::vector<double>& memory, bool training,
                                      uint64_t dropout_seed) {
   weights_.Assign(weights);
   // Whatever is to be overwritten holds rubbish before.

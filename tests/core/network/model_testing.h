@@ -14,8 +14,9 @@
 
 namespace anyorder::testing {
 
-// A network of a few thousand parameters with every feature on. Weights are drawn wide, so that no gradient
-// is too small to be told from rounding. head_dim is 4, so that 1 / sqrt(head_dim) is exact in fp32.
+// A network of a few thousand parameters with every feature on. Weights are drawn wide, so that no
+// gradient is too small to be told from rounding. head_dim is 4, so that 1 / sqrt(head_dim) is
+// exact in fp32.
 ModelConfig SmallModel();
 // The same with learned positions and no memory or segments, as GPT and BERT have it.
 ModelConfig SmallLearnedModel(int64_t positions = 16);
@@ -23,29 +24,23 @@ ModelConfig SmallLearnedModel(int64_t positions = 16);
 SamplingConfig SmallSampling();
 inline constexpr int64_t kSmallVocab = 13;
 
-// Random text of one lane and step: [reuse][A][SEP][B][SEP][CLS], spans replaced by random positions (one of
-// which may hit a SEP, which leaves a query slot unused), and block-wise factorisation orders.
-TextSample RandomSample(const SamplingConfig& sampling,
-                        SampleKind kind,
-                        int64_t vocab_size,
-                        int64_t lane,
-                        int64_t step,
-                        bool backward);
+// Random text of one lane and step: [reuse][A][SEP][B][SEP][CLS], spans replaced by random
+// positions (one of which may hit a SEP, which leaves a query slot unused), and block-wise
+// factorisation orders.
+TextSample RandomSample(const SamplingConfig& sampling, SampleKind kind, int64_t vocab_size,
+                        int64_t lane, int64_t step, bool backward);
 
 // A microbatch of random lanes; lane i is lanes[i], backward where backward[i].
-Batch RandomBatch(const Objective& objective,
-                  const SamplingConfig& sampling,
-                  int64_t vocab_size,
-                  const std::vector<int64_t>& lanes,
-                  const std::vector<bool>& backward,
+Batch RandomBatch(const Objective& objective, const SamplingConfig& sampling, int64_t vocab_size,
+                  const std::vector<int64_t>& lanes, const std::vector<bool>& backward,
                   int64_t step);
 
-// The same lanes with queries that are keys to the queries of their group (two groups a lane), and a readout
-// that names content rows too: what pseudo-masked language models and block diffusion ask for.
+// The same lanes with queries that are keys to the queries of their group (two groups a lane), and
+// a readout that names content rows too: what pseudo-masked language models and block diffusion ask
+// for.
 Batch WithGroupedQueries(const Batch& plain);
 
-std::unique_ptr<Objective> MakeObjectiveOrDie(const std::string& name,
-                                              const ModelConfig& model,
+std::unique_ptr<Objective> MakeObjectiveOrDie(const std::string& name, const ModelConfig& model,
                                               const SamplingConfig& sampling);
 
 std::vector<double> InitialWeights(const ModelConfig& model, int64_t vocab_size, uint64_t seed);
@@ -81,9 +76,7 @@ class DeviceVector {
 // Runs a Transformer on doubles, whatever its dtype and wherever the backend's memory is.
 class ModelRunner {
  public:
-  ModelRunner(const ModelConfig& model,
-              int64_t vocab_size,
-              const BatchShape& shape,
+  ModelRunner(const ModelConfig& model, int64_t vocab_size, const BatchShape& shape,
               kernels::Backend& backend);
 
   struct Result {
@@ -95,12 +88,10 @@ class ModelRunner {
     std::vector<double> memory;     // [B, L, M, d]
   };
   // `memory` may be empty: zeros. It lies in rings that start elsewhere in every call.
-  Result Run(const Batch& batch,
-             const std::vector<double>& weights,
-             const std::vector<double>& memory,
-             bool training,
-             uint64_t dropout_seed = 7);
-  // Called with all gradients, whatever is in those that are not done, whenever a Run says that those from `begin` on are.
+  Result Run(const Batch& batch, const std::vector<double>& weights,
+             const std::vector<double>& memory, bool training, uint64_t dropout_seed = 7);
+  // Called with all gradients, whatever is in those that are not done, whenever a Run says that
+  // those from `begin` on are.
   using Watcher = std::function<void(int64_t begin, const std::vector<double>& gradients)>;
   void set_watcher(Watcher watcher) { watcher_ = std::move(watcher); }
   const ParameterLayout& layout() const { return transformer_->layout(); }

@@ -30,11 +30,8 @@ std::vector<double> Transposed(const std::vector<double>& a, int64_t rows, int64
   return b;
 }
 
-Matrix LayerNormOfSum(const Matrix& x,
-                      const Matrix& residual,
-                      const std::vector<double>& gamma,
-                      const std::vector<double>& beta,
-                      double epsilon) {
+Matrix LayerNormOfSum(const Matrix& x, const Matrix& residual, const std::vector<double>& gamma,
+                      const std::vector<double>& beta, double epsilon) {
   Matrix y(x.rows, x.columns);
   const auto width = static_cast<double>(x.columns);
   for (int64_t i = 0; i < x.rows; ++i) {
@@ -59,7 +56,8 @@ Matrix Stack(const Matrix& top, const Matrix& bottom) {
   return both;
 }
 
-// The released rel_shift: [q, r] seen as [r, q], first row dropped, seen as [q, r - 1], first k columns kept.
+// The released rel_shift: [q, r] seen as [r, q], first row dropped, seen as [q, r - 1], first k
+// columns kept.
 Matrix RelativeShift(const Matrix& x, int64_t num_keys) {
   const int64_t q = x.rows;
   const int64_t r = x.columns;
@@ -127,8 +125,7 @@ LocalPermutation PermuteSequence(const TextSample& sample, int64_t half_len) {
   return both;
 }
 
-PlainXlnet::PlainXlnet(const ModelConfig& config,
-                       int64_t vocab_size,
+PlainXlnet::PlainXlnet(const ModelConfig& config, int64_t vocab_size,
                        const std::vector<double>& flat_weights)
     : config_(config) {
   ANYORDER_CHECK(config.activation == kernels::Activation::kGeluTanh && config.segment_term);
@@ -161,12 +158,8 @@ Matrix PlainXlnet::PositionEncodings(int64_t num_rows, int64_t num_keys, bool ba
   return table;
 }
 
-Matrix PlainXlnet::Attend(int64_t layer,
-                          const Matrix& x,
-                          const Matrix& keys,
-                          const Matrix& mask,
-                          const std::vector<int32_t>& segment,
-                          bool backward) const {
+Matrix PlainXlnet::Attend(int64_t layer, const Matrix& x, const Matrix& keys, const Matrix& mask,
+                          const std::vector<int32_t>& segment, bool backward) const {
   const int64_t heads = config_.num_heads;
   const int64_t head_dim = config_.head_dim;
   const int64_t width = heads * head_dim;
@@ -181,8 +174,8 @@ Matrix PlainXlnet::Attend(int64_t layer,
   const Matrix q = MatMul(x, LayerWeight(layer, "rel_attn.q"), width);
   const Matrix k = MatMul(keys, LayerWeight(layer, "rel_attn.k"), width);
   const Matrix v = MatMul(keys, LayerWeight(layer, "rel_attn.v"), width);
-  const Matrix r = MatMul(
-      PositionEncodings(x.rows, keys.rows, backward), LayerWeight(layer, "rel_attn.r"), width);
+  const Matrix r = MatMul(PositionEncodings(x.rows, keys.rows, backward),
+                          LayerWeight(layer, "rel_attn.r"), width);
   Matrix attended(x.rows, width);
   for (int64_t h = 0; h < heads; ++h) {
     const int64_t first = h * head_dim;
@@ -221,11 +214,9 @@ Matrix PlainXlnet::Attend(int64_t layer,
   }
   const std::vector<double> o =
       Transposed(LayerWeight(layer, "rel_attn.o"), config_.model_dim, width);
-  return LayerNormOfSum(MatMul(attended, o, config_.model_dim),
-                        x,
+  return LayerNormOfSum(MatMul(attended, o, config_.model_dim), x,
                         LayerWeight(layer, "rel_attn.layer_norm.weight"),
-                        LayerWeight(layer, "rel_attn.layer_norm.bias"),
-                        config_.layer_norm_epsilon);
+                        LayerWeight(layer, "rel_attn.layer_norm.bias"), config_.layer_norm_epsilon);
 }
 
 Matrix PlainXlnet::FeedForward(int64_t layer, const Matrix& x) const {
@@ -246,11 +237,8 @@ Matrix PlainXlnet::FeedForward(int64_t layer, const Matrix& x) const {
     for (int64_t j = 0; j < dim; ++j)
       y(i, j) += bias_2[j];
   }
-  return LayerNormOfSum(y,
-                        x,
-                        LayerWeight(layer, "ff.layer_norm.weight"),
-                        LayerWeight(layer, "ff.layer_norm.bias"),
-                        config_.layer_norm_epsilon);
+  return LayerNormOfSum(y, x, LayerWeight(layer, "ff.layer_norm.weight"),
+                        LayerWeight(layer, "ff.layer_norm.bias"), config_.layer_norm_epsilon);
 }
 
 std::array<double, 2> PlainXlnet::NextSentenceLogits(const Matrix& h) const {
@@ -266,8 +254,7 @@ std::array<double, 2> PlainXlnet::NextSentenceLogits(const Matrix& h) const {
   return logits;
 }
 
-PlainOutput PlainXlnet::Run(const TextSample& sample,
-                            int64_t half_len,
+PlainOutput PlainXlnet::Run(const TextSample& sample, int64_t half_len,
                             const std::vector<Matrix>& memory) const {
   const auto size = static_cast<int64_t>(sample.tokens.size());
   const int64_t dim = config_.model_dim;
@@ -305,8 +292,7 @@ PlainOutput PlainXlnet::Run(const TextSample& sample,
     g = FeedForward(layer, Attend(layer, g, keys, query_mask, sample.segment, sample.backward));
   }
   const std::vector<double>& bias = Weight("lm_loss.bias");
-  const Matrix logits = MatMul(g,
-                               Transposed(embedding, static_cast<int64_t>(bias.size()), dim),
+  const Matrix logits = MatMul(g, Transposed(embedding, static_cast<int64_t>(bias.size()), dim),
                                static_cast<int64_t>(bias.size()));
   for (int64_t i = 0; i < size; ++i) {
     if (!order.is_target[i]) continue;

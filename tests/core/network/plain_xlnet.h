@@ -1,6 +1,7 @@
-// XLNet's forward pass written a second time from the paper and the released code's behaviour, in the style of
-// those: one example at a time, dense perm_mask, target_mapping over all slots, one-hot segments, the position
-// scores shifted by pad-reshape-slice. Nothing is shared with core/model but the names of parameters.
+// XLNet's forward pass written a second time from the paper and the released code's behaviour, in
+// the style of those: one example at a time, dense perm_mask, target_mapping over all slots,
+// one-hot segments, the position scores shifted by pad-reshape-slice. Nothing is shared with
+// core/model but the names of parameters.
 
 #pragma once
 
@@ -30,8 +31,8 @@ struct Matrix {
   std::vector<double> values;
 };
 
-// The released _local_perm for one half: masked and functional flags and the order give what attention may
-// see. perm_mask(i, j) = 1: row i must not see j.
+// The released _local_perm for one half: masked and functional flags and the order give what
+// attention may see. perm_mask(i, j) = 1: row i must not see j.
 struct LocalPermutation {
   std::vector<int> rev, self, is_target;
   Matrix perm_mask;
@@ -50,26 +51,21 @@ struct PlainOutput {
 
 class PlainXlnet {
  public:
-  PlainXlnet(const ModelConfig& config,
-             int64_t vocab_size,
+  PlainXlnet(const ModelConfig& config, int64_t vocab_size,
              const std::vector<double>& flat_weights);
 
   // `memory`: per layer [M, d], every row of it visible. No dropout. GELU (tanh) only.
-  PlainOutput Run(const TextSample& sample,
-                  int64_t half_len,
+  PlainOutput Run(const TextSample& sample, int64_t half_len,
                   const std::vector<Matrix>& memory) const;
 
  private:
   const std::vector<double>& Weight(const std::string& name) const { return weights_.at(name); }
   std::vector<double> LayerWeight(int64_t layer, const std::string& name) const;
   Matrix PositionEncodings(int64_t num_rows, int64_t num_keys, bool backward) const;
-  // Attention, residual and LayerNorm of one stream. `x` [S, d] queries, `keys` [K, d], mask [S, K].
-  Matrix Attend(int64_t layer,
-                const Matrix& x,
-                const Matrix& keys,
-                const Matrix& mask,
-                const std::vector<int32_t>& segment,
-                bool backward) const;
+  // Attention, residual and LayerNorm of one stream. `x` [S, d] queries, `keys` [K, d], mask [S,
+  // K].
+  Matrix Attend(int64_t layer, const Matrix& x, const Matrix& keys, const Matrix& mask,
+                const std::vector<int32_t>& segment, bool backward) const;
   Matrix FeedForward(int64_t layer, const Matrix& x) const;
   // From the last layer's content states.
   std::array<double, 2> NextSentenceLogits(const Matrix& h) const;

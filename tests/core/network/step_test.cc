@@ -1,5 +1,5 @@
-// What training relies on: memory, determinism, independence of how lanes are grouped, and causal training that
-// equals one long pass.
+// What training relies on: memory, determinism, independence of how lanes are grouped, and causal
+// training that equals one long pass.
 
 #include <gtest/gtest.h>
 
@@ -101,7 +101,8 @@ TEST_F(StepTest, TheSameArgumentsGiveTheSameBits) {
   }
 }
 
-// Lanes do not know of one another, but for the position table's dropout mask, which belongs to the microbatch.
+// Lanes do not know of one another, but for the position table's dropout mask, which belongs to the
+// microbatch.
 TEST_F(StepTest, SumsDoNotDependOnHowLanesAreGrouped) {
   model_.dropout = 0.25;
   model_.attention_dropout = 0.25;
@@ -128,8 +129,7 @@ TEST_F(StepTest, SumsDoNotDependOnHowLanesAreGrouped) {
       loss += result.step.loss_sum;
       for (size_t i = 0; i < gradients.size(); ++i)
         gradients[i] += result.gradients[i];
-      EXPECT_TRUE(std::equal(result.memory.begin(),
-                             result.memory.end(),
+      EXPECT_TRUE(std::equal(result.memory.begin(), result.memory.end(),
                              expected.memory.begin() + static_cast<int64_t>(b) * lane_memory))
           << name << " lane " << b;
     }
@@ -165,8 +165,7 @@ TEST_F(StepTest, LossesThatAreToldApartSumToTheLossAndChangeNoGradient) {
     EXPECT_NEAR(result.step.shares[id].sum, sums[id], 1e-6 * sums[id]);
     EXPECT_EQ(unnamed.step.shares[id].weight, 0);
   }
-  EXPECT_NEAR(result.step.shares[0].sum + result.step.shares[1].sum,
-              result.step.loss_sum,
+  EXPECT_NEAR(result.step.shares[0].sum + result.step.shares[1].sum, result.step.loss_sum,
               kDoubleBound * result.step.loss_sum);
 }
 
@@ -232,10 +231,11 @@ TEST_F(StepTest, LossAtInitialisationIsThatOfGuessing) {
   const Batch batch = RandomBatch(*objective, sampling_, kSmallVocab, {1}, {false}, 0);
   ModelRunner runner(model_, kSmallVocab, batch.shape, *backend_);
   std::vector<float> initial(static_cast<size_t>(runner.layout().num_elements()));
-  InitializeParameters(
-      runner.layout(), model_, 1, 0, runner.layout().num_elements(), initial.data());
+  InitializeParameters(runner.layout(), model_, 1, 0, runner.layout().num_elements(),
+                       initial.data());
   const ModelRunner::Result result = runner.Run(batch, {initial.begin(), initial.end()}, {}, false);
-  // Logits are g . e with |g| = sqrt(d) after LayerNorm and |e| about 0.02 sqrt(d): at most about 0.02 d.
+  // Logits are g . e with |g| = sqrt(d) after LayerNorm and |e| about 0.02 sqrt(d): at most about
+  // 0.02 d.
   EXPECT_NEAR(result.step.loss_sum / result.step.divisor,
               std::log(static_cast<double>(kSmallVocab)),
               2 * 0.02 * static_cast<double>(model_.model_dim));

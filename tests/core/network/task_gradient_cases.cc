@@ -1,4 +1,5 @@
-// Gradients of the whole network with the head of fine-tuning, for all four ways in which an example becomes token sequences.
+// Gradients of the whole network with the head of fine-tuning, for all four ways in which an
+// example becomes token sequences.
 
 #include <string>
 
@@ -49,9 +50,8 @@ std::vector<GradientCase> Cases() {
           WithoutLanguageModel()};
 }
 
-INSTANTIATE_TEST_SUITE_P(Tasks, GradientTest, ::testing::ValuesIn(Cases()), [](const auto& info) {
-  return info.param.name;
-});
+INSTANTIATE_TEST_SUITE_P(Tasks, GradientTest, ::testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace anyorder::testing

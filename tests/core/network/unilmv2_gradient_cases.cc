@@ -1,4 +1,5 @@
-// Gradients of the pseudo-masked language model: [M] and [P] beside the text, and lanes with padding among them.
+// Gradients of the pseudo-masked language model: [M] and [P] beside the text, and lanes with
+// padding among them.
 
 #include "tests/core/network/gradient_fixture.h"
 
@@ -41,8 +42,7 @@ GradientCase OverRelativePositions() {
   return result;
 }
 
-INSTANTIATE_TEST_SUITE_P(PseudoMasked,
-                         GradientTest,
+INSTANTIATE_TEST_SUITE_P(PseudoMasked, GradientTest,
                          ::testing::Values(AsPublished(), OverRelativePositions()),
                          [](const auto& info) { return info.param.name; });
 

@@ -35,8 +35,7 @@ struct Transferred {
   std::vector<float> values;
 };
 
-absl::StatusOr<Transferred> Transfer(const ModelConfig& from,
-                                     const std::vector<float>& values,
+absl::StatusOr<Transferred> Transfer(const ModelConfig& from, const std::vector<float>& values,
                                      const ModelConfig& to,
                                      NewPositions positions = NewPositions::kCopy) {
   const ParameterLayout before(from, kSmallVocab), after(to, kSmallVocab);
@@ -50,8 +49,7 @@ absl::StatusOr<Transferred> Transfer(const ModelConfig& from,
 }
 
 // The values of a parameter.
-std::vector<float> Of(const ModelConfig& model,
-                      const std::vector<float>& values,
+std::vector<float> Of(const ModelConfig& model, const std::vector<float>& values,
                       const std::string& name) {
   const ParameterLayout layout(model, kSmallVocab);
   const ParameterInfo& info = layout.Find(name);
@@ -67,8 +65,7 @@ SamplingConfig Sampling(int64_t seq_len) {
   return sampling;
 }
 
-std::vector<float> Losses(const ModelConfig& model,
-                          const std::vector<float>& weights,
+std::vector<float> Losses(const ModelConfig& model, const std::vector<float>& weights,
                           const Batch& batch) {
   const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
   ModelRunner runner(model, kSmallVocab, batch.shape, *backend);
@@ -104,7 +101,8 @@ TEST(WeightTransfer, RandomPositionsAreNewBeyondTheOldOnes) {
     EXPECT_EQ(after[i], i < before.size() ? before[i] : drawn[i]);
 }
 
-// On text that the short model can read the long one is the same function; windows that cover all of it change nothing.
+// On text that the short model can read the long one is the same function; windows that cover all
+// of it change nothing.
 TEST(WeightTransfer, TheLongerModelGivesTheShorterOnesLosses) {
   const std::vector<float> old = Initial(Short(), 5);
   ModelConfig model = Long(48);
@@ -119,7 +117,8 @@ TEST(WeightTransfer, TheLongerModelGivesTheShorterOnesLosses) {
   EXPECT_NE(Losses(model, result.values, batch), Losses(Short(), old, batch));
 }
 
-// Two texts side by side that do not see each other: the second stands at positions 16 to 31, which are copies of 0 to 15.
+// Two texts side by side that do not see each other: the second stands at positions 16 to 31, which
+// are copies of 0 to 15.
 TEST(WeightTransfer, TheSecondStretchIsReadAsTheFirst) {
   const std::vector<float> old = Initial(Short(), 5);
   const ModelConfig model = Long(32);

@@ -61,11 +61,9 @@ TEST(BlockOrderTest, TheGoalIsTheSmallestNumberThatReachesTheFraction) {
   EXPECT_EQ(rule.Goal(10), 3);
 }
 
-// What the rule says of the next block, given those before it: every block that fits has the probability of its length over
-// those of all that fit.
-double ProbabilityOf(const BlockRule& rule,
-                     const std::vector<uint8_t>& taken,
-                     int64_t masked,
+// What the rule says of the next block, given those before it: every block that fits has the
+// probability of its length over those of all that fit.
+double ProbabilityOf(const BlockRule& rule, const std::vector<uint8_t>& taken, int64_t masked,
                      const std::function<bool(const TokenBlock&)>& event) {
   double all = 0, of_event = 0;
   for (int64_t begin = 0; begin < kSize; ++begin) {
@@ -83,8 +81,8 @@ double ProbabilityOf(const BlockRule& rule,
   return of_event / all;
 }
 
-// Counts of an event less its probability given the past are a martingale, whose variance is the sum of p (1 - p): five
-// deviations are left once in 1.7 million.
+// Counts of an event less its probability given the past are a martingale, whose variance is the
+// sum of p (1 - p): five deviations are left once in 1.7 million.
 void ExpectFrequency(const BlockRule& rule, const std::function<bool(const TokenBlock&)>& event) {
   double excess = 0, variance = 0;
   for (uint64_t lane = 0; lane < 3000; ++lane) {
@@ -115,7 +113,8 @@ TEST(BlockOrderTest, LengthsAndPlacesAreAsOftenAsTheRuleSays) {
   }
 }
 
-// Expected tokens, and tokens in spans, from `masked` tokens on until the goal, where there is room for every draw.
+// Expected tokens, and tokens in spans, from `masked` tokens on until the goal, where there is room
+// for every draw.
 std::array<double, 2> ExpectedFrom(const BlockRule& rule, int64_t masked, int64_t goal) {
   if (masked >= goal) return {0, 0};
   std::array<double, 2> expected = {0, 0};
@@ -131,8 +130,9 @@ std::array<double, 2> ExpectedFrom(const BlockRule& rule, int64_t masked, int64_
   return expected;
 }
 
-// Two draws in five are spans, but 1.6 of the 2.2 tokens of a mean draw lie in spans. In 4,096 tokens of which some ten are
-// masked, less than 2 % of the draws hit another block or the end, which shifts a mean by no more than that.
+// Two draws in five are spans, but 1.6 of the 2.2 tokens of a mean draw lie in spans. In 4,096
+// tokens of which some ten are masked, less than 2 % of the draws hit another block or the end,
+// which shifts a mean by no more than that.
 TEST(BlockOrderTest, MostMaskedTokensLieInSpans) {
   BlockRule rule;
   rule.fraction = 0.0025;
@@ -168,9 +168,7 @@ TEST(BlockOrderTest, EveryTokenOfAShortTextCanBeMasked) {
   rule.most = 9;
   RandomStream random(7, RandomPurpose::kPairs, 3, 1);
   const std::vector<TokenBlock> blocks = DrawBlocks(rule, std::vector<uint8_t>(9), random);
-  EXPECT_EQ(std::accumulate(blocks.begin(),
-                            blocks.end(),
-                            int64_t{0},
+  EXPECT_EQ(std::accumulate(blocks.begin(), blocks.end(), int64_t{0},
                             [](int64_t sum, const TokenBlock& b) { return sum + b.end - b.begin; }),
             9);
 }

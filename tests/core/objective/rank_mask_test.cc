@@ -1,5 +1,5 @@
-// Which masks ranks can give: every 3 x 3 mask beside a search over all ranks, masks that the systems' papers draw, and those that
-// objectives are refused for.
+// Which masks ranks can give: every 3 x 3 mask beside a search over all ranks, masks that the
+// systems' papers draw, and those that objectives are refused for.
 
 #include "core/objective/rank_mask.h"
 

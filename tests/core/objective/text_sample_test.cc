@@ -85,7 +85,8 @@ TEST(SamplingConfigTest, MaskedPairsRefuseSharesThatAreNone) {
     config.mask_fraction = fraction;
     EXPECT_THAT(Fault(config, SampleKind::kMaskedPairs), HasSubstr("mask_fraction="));
   }
-  // Three slots of the second half are SEP and CLS; spans split the targets between the halves, single tokens do not.
+  // Three slots of the second half are SEP and CLS; spans split the targets between the halves,
+  // single tokens do not.
   config.mask_fraction = 1;
   EXPECT_THAT(Fault(config, SampleKind::kMaskedPairs), HasSubstr("512 targets, but"));
   config.num_predict = 509;

@@ -32,23 +32,18 @@ TEST(OptimizerConfigTest, EveryFaultIsInOneMessage) {
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("learning_rate = 0 must be > 0"),
                     HasSubstr("min_learning_rate_ratio = 1.5 must be in [0, 1]"),
-                    HasSubstr("warmup_steps = -1"),
-                    HasSubstr("adam_beta1 = 1"),
-                    HasSubstr("adam_beta2 = -0.1"),
-                    HasSubstr("adam_epsilon = 0"),
-                    HasSubstr("weight_decay = -1"),
-                    HasSubstr("clip_norm = -2")));
+                    HasSubstr("warmup_steps = -1"), HasSubstr("adam_beta1 = 1"),
+                    HasSubstr("adam_beta2 = -0.1"), HasSubstr("adam_epsilon = 0"),
+                    HasSubstr("weight_decay = -1"), HasSubstr("clip_norm = -2")));
 }
 
 TEST(OptimizerConfigTest, NanAndInfinityAreFaults) {
   for (const double bad : {std::nan(""), HUGE_VAL}) {
-    for (double OptimizerConfig::*field : {&OptimizerConfig::learning_rate,
-                                           &OptimizerConfig::min_learning_rate_ratio,
-                                           &OptimizerConfig::adam_beta1,
-                                           &OptimizerConfig::adam_beta2,
-                                           &OptimizerConfig::adam_epsilon,
-                                           &OptimizerConfig::weight_decay,
-                                           &OptimizerConfig::clip_norm}) {
+    for (double OptimizerConfig::*field :
+         {&OptimizerConfig::learning_rate, &OptimizerConfig::min_learning_rate_ratio,
+          &OptimizerConfig::adam_beta1, &OptimizerConfig::adam_beta2,
+          &OptimizerConfig::adam_epsilon, &OptimizerConfig::weight_decay,
+          &OptimizerConfig::clip_norm}) {
       OptimizerConfig config;
       config.*field = bad;
       EXPECT_FALSE(config.Validate().ok());
@@ -62,16 +57,9 @@ TEST(OptimizerConfigTest, EveryFieldIsVisitedOnce) {
   OptimizerConfig config;
   OptimizerConfig::VisitFields(config, visitor);
   EXPECT_THAT(names,
-              ::testing::ElementsAre("learning_rate",
-                                     "min_learning_rate_ratio",
-                                     "warmup_steps",
-                                     "decay",
-                                     "adam_beta1",
-                                     "adam_beta2",
-                                     "adam_epsilon",
-                                     "weight_decay",
-                                     "bias_correction",
-                                     "clip_norm"));
+              ::testing::ElementsAre("learning_rate", "min_learning_rate_ratio", "warmup_steps",
+                                     "decay", "adam_beta1", "adam_beta2", "adam_epsilon",
+                                     "weight_decay", "bias_correction", "clip_norm"));
 }
 
 }  // namespace

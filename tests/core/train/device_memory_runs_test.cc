@@ -1,4 +1,5 @@
-// Whole runs, evaluations and what errors do, in memory that is not the host's (tests/testing/fenced_backend.h): the same bits as without.
+// Whole runs, evaluations and what errors do, in memory that is not the host's
+// (tests/testing/fenced_backend.h): the same bits as without.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -65,8 +66,8 @@ TEST_F(DeviceMemoryRunsTest, ResumedRunsOfOneAndTwoRanksEndAlike) {
   }
 }
 
-// Memory in rings whose states wrap (C = 56: they begin at slots 0, 16, 32, 48, 8), saved there, loaded by ranks that hold other lanes, and gone on
-// with from slot 0.
+// Memory in rings whose states wrap (C = 56: they begin at slots 0, 16, 32, 48, 8), saved there,
+// loaded by ranks that hold other lanes, and gone on with from slot 0.
 TEST_F(DeviceMemoryRunsTest, MemoryIsSavedAndLoadedWhereverItsRingsStand) {
   config_.model.mem_len = 40;
   ExpectAllOk(Run(false, 1));

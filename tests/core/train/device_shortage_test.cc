@@ -1,4 +1,5 @@
-// Runs on a device with too little memory: set-up says so and names what fits, and a run that was set up does not run out.
+// Runs on a device with too little memory: set-up says so and names what fits, and a run that was
+// set up does not run out.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -61,8 +62,7 @@ TEST_F(DeviceShortageTest, ARunThatIsSetUpHasAllTheMemoryThatItNeeds) {
   const absl::Status status = TrainWith(least - 1);
   EXPECT_EQ(ExitStatusFor(status), kExitIo);
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("bytes on emulated GPU: "),
-                    HasSubstr(" are free; "),
+              AllOf(HasSubstr("bytes on emulated GPU: "), HasSubstr(" are free; "),
                     HasSubstr("; train.microbatch_lanes = 1 fits, it is 2")));
 }
 
@@ -70,8 +70,7 @@ TEST_F(DeviceShortageTest, ARunThatIsSetUpHasAllTheMemoryThatItNeeds) {
 TEST_F(DeviceShortageDeathTest, AShortageInAStepEndsTheRankAndSavesNothing) {
   config_.checkpoint.every = 1;
   const int64_t least = LeastMemory(false);
-  EXPECT_EXIT((void)TrainWith(least, false),
-              ::testing::ExitedWithCode(kExitIo),
+  EXPECT_EXIT((void)TrainWith(least, false), ::testing::ExitedWithCode(kExitIo),
               "allocate [0-9]+ bytes on emulated GPU: [0-9]+ of its [0-9]+ are free; use a smaller "
               "train.microbatch_lanes");
   EXPECT_FALSE(fs::exists(ckpt::CheckpointPath(RunDir(1), 1)));

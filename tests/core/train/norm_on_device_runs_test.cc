@@ -1,5 +1,5 @@
-// Whole runs on devices that decide by themselves what a gradient's norm means: they do, write and save what runs in the host's memory
-// do, and the host waits for them no more than it must.
+// Whole runs on devices that decide by themselves what a gradient's norm means: they do, write and
+// save what runs in the host's memory do, and the host waits for them no more than it must.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,8 @@ using ::testing::ContainsRegex;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Sets an element of the gradient of a rank's first microbatch in some steps, whatever memory it lies in.
+// Sets an element of the gradient of a rank's first microbatch in some steps, whatever memory it
+// lies in.
 class PlantedGradient final : public testing::ForwardingBackend {
  public:
   struct Plant {
@@ -59,7 +60,8 @@ class PlantedGradient final : public testing::ForwardingBackend {
   bool is_first_ = true;
 };
 
-// What the host asks for and when it waits: e embedding, h loss head, f norm, a update, s Synchronize, w an event.
+// What the host asks for and when it waits: e embedding, h loss head, f norm, a update, s
+// Synchronize, w an event.
 class Diary final : public testing::ForwardingBackend {
  public:
   Diary(std::unique_ptr<kernels::Backend> inner, std::string* text)
@@ -127,8 +129,7 @@ class NormOnDeviceRunsTest : public TrainerTest {
     int stop_at = 0;  // a signal in this step, and another start
   };
 
-  std::vector<absl::Status> Start(int ranks,
-                                  const std::vector<PlantedGradient::Plant>& plants,
+  std::vector<absl::Status> Start(int ranks, const std::vector<PlantedGradient::Plant>& plants,
                                   int stop_at = 0) {
     wrap_ = [&, ranks](std::unique_ptr<kernels::Backend> backend, int rank) {
       if (rank + 1 == ranks)
@@ -169,16 +170,12 @@ class NormOnDeviceRunsTest : public TrainerTest {
     const auto ledger = ReadLedger(RunDirectory(RunDir(ranks)).ledger);
     EXPECT_TRUE(ledger.ok()) << ledger.status();
     for (const LedgerRecord& record : *ledger) {
-      // When a save is committed is the service's business, and so is where a start after a rollback begins.
+      // When a save is committed is the service's business, and so is where a start after a
+      // rollback begins.
       if (record.event == "commit" || record.event == "trained" || record.event == "train")
         continue;
-      records.emplace_back(record.event,
-                           record.step,
-                           record.first_step,
-                           record.last_step,
-                           record.rank,
-                           record.reason,
-                           record.detail);
+      records.emplace_back(record.event, record.step, record.first_step, record.last_step,
+                           record.rank, record.reason, record.detail);
     }
     return records;
   }
@@ -186,15 +183,8 @@ class NormOnDeviceRunsTest : public TrainerTest {
   std::vector<std::string> LinesOf(int ranks) const {
     std::vector<std::string> lines;
     for (const StepMetrics& step : Metrics(ranks)) {
-      lines.push_back(absl::StrCat(step.step,
-                                   " ",
-                                   Text(step.loss),
-                                   " ",
-                                   Text(step.grad_norm),
-                                   " ",
-                                   step.skipped,
-                                   " ",
-                                   step.samples));
+      lines.push_back(absl::StrCat(step.step, " ", Text(step.loss), " ", Text(step.grad_norm), " ",
+                                   step.skipped, " ", step.samples));
     }
     return lines;
   }
@@ -298,7 +288,8 @@ TEST_F(NormOnDeviceRunsTest, GpusSkipTheSameSteps) {
   }
 }
 
-// Of a step, the host waits for each microbatch's losses, and once for the norm, when the update is asked for already.
+// Of a step, the host waits for each microbatch's losses, and once for the norm, when the update is
+// asked for already.
 TEST_F(NormOnDeviceRunsTest, TheHostDoesNotWaitBetweenTheGradientAndTheUpdate) {
   is_fenced_ = true;
   config_.train.steps = 4;

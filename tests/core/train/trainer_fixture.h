@@ -60,12 +60,11 @@ struct Fault {
   bool again = false;  // and in every later step of the start, too
 };
 
-// Puts the fault into the step's last microbatch on this rank, so that the earlier ones are as they should be.
+// Puts the fault into the step's last microbatch on this rank, so that the earlier ones are as they
+// should be.
 class FaultyBackend final : public testing::ForwardingBackend {
  public:
-  FaultyBackend(std::unique_ptr<kernels::Backend> inner,
-                const Fault& fault,
-                int64_t microbatches,
+  FaultyBackend(std::unique_ptr<kernels::Backend> inner, const Fault& fault, int64_t microbatches,
                 int64_t* total_calls)
       : ForwardingBackend(std::move(inner)),
         fault_(fault),
@@ -176,11 +175,9 @@ class TrainerTest : public ::testing::Test {
         ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> backend,
                                   make_backend_ ? make_backend_() : kernels::MakeCpuBackend(cpu));
         if (fault && fault->rank == communicator.rank()) {
-          backend =
-              std::make_unique<FaultyBackend>(std::move(backend),
-                                              *fault,
-                                              dist::LeafRange(kLanes, ranks, fault->rank).size(),
-                                              &faulty_rank_calls_);
+          backend = std::make_unique<FaultyBackend>(
+              std::move(backend), *fault, dist::LeafRange(kLanes, ranks, fault->rank).size(),
+              &faulty_rank_calls_);
         }
         if (is_fenced_) backend = std::make_unique<testing::FencedBackend>(std::move(backend));
         if (wrap_) backend = wrap_(std::move(backend), communicator.rank());
@@ -241,7 +238,8 @@ class TrainerTest : public ::testing::Test {
     EXPECT_EQ(skipped[0].step, step);
   }
 
-  // Held-out text of its own, evaluated after every second step: 1 batch fills the memory, 3 are scored.
+  // Held-out text of its own, evaluated after every second step: 1 batch fills the memory, 3 are
+  // scored.
   void EvaluateHeldOut() {
     held_out_ = root_ + "/held-out";
     fs::create_directories(held_out_);
@@ -262,8 +260,7 @@ class TrainerTest : public ::testing::Test {
 
   // Changes one bit of token `position`, in place.
   void DamageToken(int64_t position) const { DamageToken(shards_, stream_, position); }
-  static void DamageToken(const std::string& directory,
-                          const data::TestStream& stream,
+  static void DamageToken(const std::string& directory, const data::TestStream& stream,
                           int64_t position) {
     const std::string path = directory + "/shard-00000.h5";
     std::string bytes = data::ReadFile(path);

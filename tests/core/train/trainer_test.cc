@@ -1,4 +1,5 @@
-// Whole runs of the step loop on ranks that are threads, with a fault on one rank: all ranks must act alike.
+// Whole runs of the step loop on ranks that are threads, with a fault on one rank: all ranks must
+// act alike.
 
 #include "core/train/trainer.h"
 
@@ -15,8 +16,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Three starts of a run of five steps: two steps, then one that is not finite, then the rest. The checkpoints of steps 2 and 3
-// hold the same weights and moments; memory went on with the text.
+// Three starts of a run of five steps: two steps, then one that is not finite, then the rest. The
+// checkpoints of steps 2 and 3 hold the same weights and moments; memory went on with the text.
 TEST_F(TrainerTest, StepThatIsNotFiniteOnOneRankIsSkippedByAll) {
   config_.train.steps = 5;
   for (const Poison poison : {Poison::kLoss, Poison::kGradient}) {
@@ -42,10 +43,10 @@ TEST_F(TrainerTest, StepThatIsNotFiniteOnOneRankIsSkippedByAll) {
         EXPECT_EQ(skipped.rank, rank);
         EXPECT_EQ(skipped.lanes, kLanes);
         const int64_t lane = dist::LeafRange(kLanes, ranks, rank).end - 1;
-        EXPECT_EQ(skipped.detail,
-                  "rank " + std::to_string(rank) + " on thread" + std::to_string(rank) + ": " +
-                      (poison == Poison::kLoss ? "loss" : "gradient") + " of lane " +
-                      std::to_string(lane));
+        EXPECT_EQ(skipped.detail, "rank " + std::to_string(rank) + " on thread" +
+                                      std::to_string(rank) + ": " +
+                                      (poison == Poison::kLoss ? "loss" : "gradient") +
+                                      " of lane " + std::to_string(lane));
         // Neither whose fault it was nor how many ranks there are makes a difference.
         if (end.empty()) end = Digest(ranks, 5);
         EXPECT_EQ(Digest(ranks, 5), end);
@@ -69,7 +70,8 @@ TEST_F(TrainerTest, DamagedDataOfOneRankStopsAllRanksWithItsMessage) {
       SCOPED_TRACE(::testing::Message() << ranks << " ranks, data of rank " << rank);
       fs::remove_all(RunDir(ranks));
       data::WriteFile(shards_ + "/shard-00000.h5", whole);
-      // Lane i reads from i / lanes of the stream on; a checksum covers 32768 tokens, less than a lane's part.
+      // Lane i reads from i / lanes of the stream on; a checksum covers 32768 tokens, less than a
+      // lane's part.
       DamageToken(kTokens / kLanes * (dist::LeafRange(kLanes, ranks, rank).end - 1) + 40);
       const std::vector<absl::Status> ends = Train(ranks);
       ExpectAllEqual(ends);
@@ -83,7 +85,8 @@ TEST_F(TrainerTest, DamagedDataOfOneRankStopsAllRanksWithItsMessage) {
   }
 }
 
-// With memory, dropout and several ranks: the training ends in the same bits whether and wherever its loss is looked at.
+// With memory, dropout and several ranks: the training ends in the same bits whether and wherever
+// its loss is looked at.
 TEST_F(TrainerTest, EvaluationChangesNothingAndIsTheSameOnAnyNumberOfRanks) {
   config_.train.steps = 6;
   config_.model.dropout = 0.1;

@@ -23,11 +23,8 @@ namespace anyorder::data {
 
 namespace {
 
-void AddGuarded(Hdf5ImageWriter& image,
-                const std::string& name,
-                uint32_t element_bytes,
-                const std::vector<uint64_t>& shape,
-                const std::string& bytes) {
+void AddGuarded(Hdf5ImageWriter& image, const std::string& name, uint32_t element_bytes,
+                const std::vector<uint64_t>& shape, const std::string& bytes) {
   ANYORDER_CHECK_OK(image.AddDataset(name, element_bytes, shape, bytes.data()));
   std::vector<uint32_t> sums;
   for (size_t at = 0; at < bytes.size(); at += kChunkBytes)
@@ -58,10 +55,8 @@ std::vector<Value> Part(const std::vector<Value>& values, size_t begin, size_t e
 }
 
 // `guarded`: the arrays of the file, byte by byte.
-DatasetFile Store(Hdf5ImageWriter& image,
-                  const std::map<std::string, uint64_t>& guarded,
-                  const std::string& directory,
-                  const std::string& file) {
+DatasetFile Store(Hdf5ImageWriter& image, const std::map<std::string, uint64_t>& guarded,
+                  const std::string& directory, const std::string& file) {
   auto bytes = image.Finish();
   ANYORDER_CHECK_OK(bytes.status());
   WriteFile(directory + "/" + file, *bytes);
@@ -128,10 +123,7 @@ void TestDataset::Write(const std::string& directory, const TestStream& stream) 
     ANYORDER_CHECK_OK(image.AddAttribute(kAttrNumTokens, end - begin));
     ANYORDER_CHECK_OK(image.AddAttribute(kAttrChunkBytes, kChunkBytes));
     ANYORDER_CHECK_OK(image.AddAttribute(kAttrVocabSize, vocab_size));
-    AddGuarded(image,
-               kTokens,
-               static_cast<uint32_t>(index.token_bytes),
-               {end - begin},
+    AddGuarded(image, kTokens, static_cast<uint32_t>(index.token_bytes), {end - begin},
                LittleEndian(Part(stream.tokens, begin, end), index.token_bytes));
     std::map<std::string, uint64_t> guarded = {{kTokens, (end - begin) * index.token_bytes}};
     for (const auto& [name, bits] : {std::pair{kSentenceFlags, &stream.sentence_flags},
@@ -163,20 +155,15 @@ void TestDataset::Write(const std::string& directory, const TestStream& stream) 
   AddGuarded(image, kLanesForward, 8, {index.num_lane_cells, 2}, LittleEndian(forward, 8));
   AddGuarded(image, kLanesBackward, 8, {index.num_lane_cells, 2}, LittleEndian(backward, 8));
   const uint64_t table_bytes = 16 * index.num_lane_cells;
-  index.lanes = Store(
-      image, {{kLanesForward, table_bytes}, {kLanesBackward, table_bytes}}, directory, kLanesFile);
+  index.lanes = Store(image, {{kLanesForward, table_bytes}, {kLanesBackward, table_bytes}},
+                      directory, kLanesFile);
   WriteFile(directory + "/" + kIndexFile, SerializeDatasetIndex(index));
 }
 
 std::string MakeTestDirectory(const std::string& name) {
-  const std::string path =
-      absl::StrCat(::testing::TempDir(),
-                   "anyorder_",
-                   name,
-                   "_",
-                   ::testing::UnitTest::GetInstance()->current_test_info()->name(),
-                   "_",
-                   ::getpid());
+  const std::string path = absl::StrCat(
+      ::testing::TempDir(), "anyorder_", name, "_",
+      ::testing::UnitTest::GetInstance()->current_test_info()->name(), "_", ::getpid());
   std::filesystem::remove_all(path);
   std::filesystem::create_directories(path);
   return path;

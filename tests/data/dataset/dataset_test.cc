@@ -159,10 +159,10 @@ TEST_F(DatasetTest, FlippedBitIsFoundWhenItsChunkIsFirstRead) {
     for (int i = 0; i < 2; ++i) {
       const absl::Status status = read(120, 121);
       EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << name;
-      EXPECT_THAT(std::string(status.message()),
-                  AllOf(HasSubstr(Path("shard-00001.h5")),
-                        HasSubstr(std::string("dataset '") + name + "' chunk 0"),
-                        HasSubstr("CRC32C")));
+      EXPECT_THAT(
+          std::string(status.message()),
+          AllOf(HasSubstr(Path("shard-00001.h5")),
+                HasSubstr(std::string("dataset '") + name + "' chunk 0"), HasSubstr("CRC32C")));
     }
     EXPECT_THAT(std::string(OpenStatus(true).message()), HasSubstr("chunk 0"));
   }
@@ -195,7 +195,8 @@ TEST_F(DatasetTest, IndexSaysWhereHdf5SaysThatArraysLie) {
   }
 }
 
-// Every byte of a file is guarded by the metadata's digest or by a chunk's checksum. A step of 1 passes, too, in a minute.
+// Every byte of a file is guarded by the metadata's digest or by a chunk's checksum. A step of 1
+// passes, too, in a minute.
 TEST_F(DatasetTest, FlippedBitAnywhereIsFoundWithoutReadingWholeFiles) {
   const auto index = ReadDatasetIndex(directory_);
   ASSERT_TRUE(index.ok()) << index.status();
@@ -265,8 +266,7 @@ TEST_F(DatasetTest, OlderFormatIsRefusedWithTheCommandThatMendsIt) {
   const absl::Status status = OpenStatus();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("format version 1"),
-                    HasSubstr("anyorder-prep --input"),
+              AllOf(HasSubstr("format version 1"), HasSubstr("anyorder-prep --input"),
                     HasSubstr("--vocab '" + Path("spiece.model"))));
 }
 
@@ -299,9 +299,8 @@ TEST_F(DatasetTest, MissingFilesAreNamed) {
     std::filesystem::remove(Path(file));
     const absl::Status status = OpenStatus();
     // A part that is gone is bad data; no dataset.json means that there is no dataset at all.
-    EXPECT_EQ(status.code(),
-              std::string(file) == "dataset.json" ? absl::StatusCode::kNotFound
-                                                  : absl::StatusCode::kDataLoss)
+    EXPECT_EQ(status.code(), std::string(file) == "dataset.json" ? absl::StatusCode::kNotFound
+                                                                 : absl::StatusCode::kDataLoss)
         << file;
     EXPECT_THAT(std::string(status.message()), HasSubstr(Path(file)));
     WriteFile(Path(file), bytes);

@@ -66,10 +66,8 @@ std::string ProgramPath() {
 
 // Starts the program with its output in the two files. In the child nothing is allocated before
 // exec.
-int Start(const std::vector<std::string>& arguments,
-          const std::string& out_path,
-          const std::string& error_path,
-          const ProgramLimits& limits) {
+int Start(const std::vector<std::string>& arguments, const std::string& out_path,
+          const std::string& error_path, const ProgramLimits& limits) {
   std::vector<std::string> all{ProgramPath()};
   all.insert(all.end(), arguments.begin(), arguments.end());
   const std::vector<char*> argv = Argv(all);

@@ -36,19 +36,15 @@ class ExamplePrepTest : public testing::Test {
     WriteFile(folder_ + "/" + name, bytes);
     return folder_ + "/" + name;
   }
-  ProgramResult Run(const std::string& input,
-                    const std::string& output,
+  ProgramResult Run(const std::string& input, const std::string& output,
                     const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> arguments = {
-        "--examples", input, "--output", output, "--vocab", TestModelPath()};
+    std::vector<std::string> arguments = {"--examples", input,     "--output",
+                                          output,       "--vocab", TestModelPath()};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return RunPrepProgram(arguments);
   }
-  void ExpectRefused(const std::string& name,
-                     const std::string& lines,
-                     int status,
-                     const std::string& message,
-                     const std::vector<std::string>& more = {}) {
+  void ExpectRefused(const std::string& name, const std::string& lines, int status,
+                     const std::string& message, const std::vector<std::string>& more = {}) {
     const ProgramResult result = Run(Store(name, lines), output_, more);
     EXPECT_EQ(result.exit_status, status) << lines << result.error;
     EXPECT_THAT(result.error, HasSubstr(message));
@@ -135,8 +131,7 @@ TEST_F(ExamplePrepTest, HeldOutLabelsHaveTheNumbersOfTheTrainingData) {
   EXPECT_EQ((*dataset)->examples()->LabelOf(0), 2);
   EXPECT_THAT((*dataset)->index().examples->classes, ElementsAre("a", "b", "c"));
   const ProgramResult unknown = Run(Store("bad.jsonl", "{\"text\":\"x\",\"label\":\"d\"}"),
-                                    folder_ + "/bad",
-                                    {"--labels-from", output_});
+                                    folder_ + "/bad", {"--labels-from", output_});
   EXPECT_EQ(unknown.exit_status, 65);
   EXPECT_THAT(unknown.error, HasSubstr("bad.jsonl:1: the label 'd' is not one of --labels-from"));
   const ProgramResult other =
@@ -158,18 +153,14 @@ TEST_F(ExamplePrepTest, BadInputIsNamedByFileLineAndField) {
   ExpectRefused("a.jsonl", "{\"premise\":\"x\"}", 65, "no field 'hypothesis'");
   ExpectRefused("a.jsonl", "{\"text\":\"x\",\"label\":1.5}", 65, "the field 'label' is not");
   ExpectRefused("a.jsonl", "{\"context\":\"x\"}", 65, "no field 'choices'");
-  ExpectRefused(
-      "a.jsonl", "{\"context\":\"x\",\"choices\":[\"y\"]}", 65, "'choices' is not a list");
+  ExpectRefused("a.jsonl", "{\"context\":\"x\",\"choices\":[\"y\"]}", 65,
+                "'choices' is not a list");
   ExpectRefused("a.jsonl", "{\"context\":\"x\",\"choices\":[\"y\",3]}", 65, "'choices[1]' is not");
-  ExpectRefused("a.jsonl",
-                "{\"context\":\"x\",\"choices\":[\"y\",\"z\"],\"label\":2}",
-                65,
+  ExpectRefused("a.jsonl", "{\"context\":\"x\",\"choices\":[\"y\",\"z\"],\"label\":2}", 65,
                 "'label' is 2, not the number of a choice, 0 to 1");
   const std::string nest = std::string(100'000, '[') + std::string(100'000, ']');
-  ExpectRefused("a.jsonl",
-                "{\"context\":\"x\",\"choices\":[\"y\",\"z\"],\"label\":" + nest + "}",
-                65,
-                "'label' is array, not the number of a choice, 0 to 1");
+  ExpectRefused("a.jsonl", "{\"context\":\"x\",\"choices\":[\"y\",\"z\"],\"label\":" + nest + "}",
+                65, "'label' is array, not the number of a choice, 0 to 1");
   ExpectRefused("a.jsonl", "{\"text\":\"x\",\"label\":" + nest + "}", 65, "'label' is not");
   ExpectRefused("a.jsonl", good + kEntailment, 65, "a.jsonl:2: an example of entailment");
   ExpectRefused("a.jsonl", good + good, 65, "1 different labels");

@@ -59,23 +59,20 @@ TEST_F(PrepProgramTest, BadInputEndsInOneLineAndADocumentedStatus) {
   ExpectRefused(Store("empty.txt", ""), 65, "empty.txt' is empty");
   ExpectRefused(Store("blank.txt", " \n\n \t\n"), 65, "no document");
   ExpectRefused(Store("short.txt", "too short\n"), 65, "no document is left of 1");
-  ExpectRefused(Store("invalid.txt",
-                      good + "ab\xFF"
-                             "cd\n"),
-                65,
-                "invalid.txt:2: byte 35: invalid UTF-8");
+  ExpectRefused(Store("invalid.txt", good + "ab\xFF"
+                                            "cd\n"),
+                65, "invalid.txt:2: byte 35: invalid UTF-8");
   ExpectRefused(Store("nul.txt", good + std::string("x\0y\n", 4)), 65, "nul.txt:2: byte 34: NUL");
-  ExpectRefused(
-      Store("nofield.jsonl", "{\"text\":\"a\"}\n{\"body\":\"a\"}\n"), 65, "nofield.jsonl:2: ");
+  ExpectRefused(Store("nofield.jsonl", "{\"text\":\"a\"}\n{\"body\":\"a\"}\n"), 65,
+                "nofield.jsonl:2: ");
   const std::string gz = Gzip(AsTxt(MakeDocuments(50, 31)));
   ExpectRefused(Store("cut.txt.gz", gz.substr(0, gz.size() / 2)), 65, "cut.txt.gz' is truncated");
   const std::string zst = Zstd(AsTxt(MakeDocuments(50, 31)));
-  ExpectRefused(
-      Store("cut.txt.zst", zst.substr(0, zst.size() / 2)), 65, "cut.txt.zst' is truncated");
-  ExpectRefused(
-      Store("flipped.txt.gz", WithFlippedBit(gz)), 65, "flipped.txt.gz' is not intact gzip data");
-  ExpectRefused(Store("flipped.txt.zst", WithFlippedBit(zst)),
-                65,
+  ExpectRefused(Store("cut.txt.zst", zst.substr(0, zst.size() / 2)), 65,
+                "cut.txt.zst' is truncated");
+  ExpectRefused(Store("flipped.txt.gz", WithFlippedBit(gz)), 65,
+                "flipped.txt.gz' is not intact gzip data");
+  ExpectRefused(Store("flipped.txt.zst", WithFlippedBit(zst)), 65,
                 "flipped.txt.zst' is not intact zstd data");
   ExpectRefused(Store("list.jsonl", "[\"text\"]\n"), 65, "list.jsonl:1: ");
   ExpectRefused(Store("torn.jsonl", "{\"text\":\"a\"}\n{\"text\":\n"), 65, "torn.jsonl:2: ");
@@ -237,18 +234,9 @@ class PrepCrashTest : public PrepProgramTest {
 
   // Preparation with a vocabulary of its own.
   static std::vector<std::string> Train(const std::string& input, const std::string& output) {
-    return {"--input",
-            input,
-            "--output",
-            output,
-            "--vocab-size",
-            "200",
-            "--vocab-sample-mb",
-            "0.1",
-            "--workers",
-            "2",
-            "--quiet",
-            "--shard-tokens",
+    return {"--input",      input, "--output",          output,
+            "--vocab-size", "200", "--vocab-sample-mb", "0.1",
+            "--workers",    "2",   "--quiet",           "--shard-tokens",
             "131072"};
   }
   // What an undisturbed run makes of the corpus.
@@ -281,15 +269,9 @@ class PrepCrashTest : public PrepProgramTest {
 
 TEST_F(PrepCrashTest, KilledAtAnyPointTheSameCommandEndsInTheSameBytes) {
   int killed = 0;
-  for (const char* point : {"lock",
-                            "plan.json",
-                            "sample-000001",
-                            "spiece.model",
-                            "unit-000000",
-                            "unit-000002",
-                            "out/shard-00000.h5",
-                            "out/shard-00003.h5",
-                            "out/dataset.json"}) {
+  for (const char* point :
+       {"lock", "plan.json", "sample-000001", "spiece.model", "unit-000000", "unit-000002",
+        "out/shard-00000.h5", "out/shard-00003.h5", "out/dataset.json"}) {
     fs::remove_all(output_);
     killed += KillWhenThereIs(point);
     EXPECT_FALSE(fs::exists(output_ + "/dataset.json") &&
@@ -329,8 +311,8 @@ TEST_F(PrepCrashTest, CrashWhilePublishingOrCleaningUpIsFinishedByTheNextRun) {
   EXPECT_EQ(RunPrepProgram(Train(input_, output_)).exit_status, 0);
   EXPECT_TRUE(ReadTree(output_) == Expected());
   // As if only the removal of the staging folder were missing.
-  fs::copy(
-      folder_ + "/saved/.anyorder-prep", output_ + "/.anyorder-prep", fs::copy_options::recursive);
+  fs::copy(folder_ + "/saved/.anyorder-prep", output_ + "/.anyorder-prep",
+           fs::copy_options::recursive);
   EXPECT_EQ(RunPrepProgram(Train(input_, output_)).exit_status, 0);
   EXPECT_TRUE(ReadTree(output_) == Expected());
 }

@@ -29,9 +29,7 @@ struct Stream {
   std::vector<int> sentence_flags, document_starts, word_starts;
 };
 
-void AppendBits(const std::string& file,
-                const Hdf5Extent& bits,
-                size_t count,
+void AppendBits(const std::string& file, const Hdf5Extent& bits, size_t count,
                 std::vector<int>& out) {
   for (size_t i = 0; i < count; ++i) {
     out.push_back((static_cast<unsigned char>(file[bits.offset + i / 8]) >> (i % 8)) & 1);
@@ -50,8 +48,8 @@ Stream ReadStream(const std::string& directory) {
     const Hdf5Extent tokens = reader.Locate(kTokens);
     for (size_t i = 0; i < shard.num_tokens; ++i) {
       uint32_t id = 0;
-      std::memcpy(
-          &id, file.data() + tokens.offset + i * tokens.element_bytes, tokens.element_bytes);
+      std::memcpy(&id, file.data() + tokens.offset + i * tokens.element_bytes,
+                  tokens.element_bytes);
       stream.tokens.push_back(static_cast<int32_t>(id));
     }
     AppendBits(file, reader.Locate(kSentenceFlags), shard.num_tokens, stream.sentence_flags);
@@ -163,12 +161,9 @@ TEST_F(PrepTest, EveryFileFormatGivesTheSameShards) {
   for (size_t at = 0; (at = crlf.find('\n', at)) != std::string::npos; at += 2) {
     crlf.insert(at, 1, '\r');
   }
-  const std::pair<const char*, std::string> others[] = {{"a.txt.gz", Gzip(txt)},
-                                                        {"a.txt.zst", Zstd(txt)},
-                                                        {"a.jsonl", jsonl},
-                                                        {"a.jsonl.gz", Gzip(jsonl)},
-                                                        {"a.jsonl.zst", Zstd(jsonl)},
-                                                        {"crlf.txt", crlf}};
+  const std::pair<const char*, std::string> others[] = {
+      {"a.txt.gz", Gzip(txt)},     {"a.txt.zst", Zstd(txt)},     {"a.jsonl", jsonl},
+      {"a.jsonl.gz", Gzip(jsonl)}, {"a.jsonl.zst", Zstd(jsonl)}, {"crlf.txt", crlf}};
   for (const auto& [name, stored] : others) {
     const auto summary = Prepare(name, stored);
     ASSERT_TRUE(summary.ok()) << summary.status();

@@ -58,9 +58,7 @@ class SplitPrepTest : public testing::Test {
     EXPECT_EQ(result.exit_status, 0) << part[0] << " " << part.back() << ": " << result.error;
   }
   // One line that holds `message`, and nothing of the work changes.
-  void ExpectRefused(const Words& part,
-                     int status,
-                     const std::string& message,
+  void ExpectRefused(const Words& part, int status, const std::string& message,
                      const Words& options = Default()) const {
     const Tree before = Work();
     const ProgramResult result = Run(part, options);
@@ -138,8 +136,8 @@ TEST_F(SplitPrepTest, AMergeNamesTheSlicesThatAreMissing) {
   ExpectRefused({"--merge", "3"}, 65, "3 of 3 slices of '" + output_ + "'", given);
   ExpectDone(Slice(1, 3), given);
   ExpectDone(Slice(3, 3), given);
-  ExpectRefused(
-      {"--merge", "3"}, 65, "not finished: slice 2 (2 units); run --slice 2/3, then merge", given);
+  ExpectRefused({"--merge", "3"}, 65,
+                "not finished: slice 2 (2 units); run --slice 2/3, then merge", given);
   ExpectDone(Slice(2, 3), given);
   ExpectDone({"--merge", "3"}, given);
 }

@@ -56,10 +56,8 @@ struct Outcome {
   size_t longest = 0;
 };
 
-Outcome Read(const std::string& text,
-             TextKind kind = TextKind::kTxt,
-             InvalidUtf8 invalid = InvalidUtf8::kError,
-             size_t portion = 1 << 20) {
+Outcome Read(const std::string& text, TextKind kind = TextKind::kTxt,
+             InvalidUtf8 invalid = InvalidUtf8::kError, size_t portion = 1 << 20) {
   PortionSource source(text, portion);
   RecordingSink sink;
   Outcome outcome;
@@ -174,7 +172,8 @@ TEST(ByteSourceTest, EveryFlippedBitOfCompressedDataIsFound) {
   const std::string folder = MakeTestDirectory("flipped");
   for (const Compression compression : {Compression::kGzip, Compression::kZstd}) {
     const std::string stored = compression == Compression::kGzip ? Gzip(text) : Zstd(text);
-    // Headers hold bits that mean nothing for the text; the longest, with zstd's block header, has 21 bytes.
+    // Headers hold bits that mean nothing for the text; the longest, with zstd's block header, has
+    // 21 bytes.
     for (size_t at = 21; at < stored.size(); at += 37) {
       std::string flipped = stored;
       flipped[at] ^= static_cast<char>(1 << at % 8);

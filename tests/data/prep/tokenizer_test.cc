@@ -91,23 +91,9 @@ Pieces EncodeByTheBook(const Tokenizer& tokenizer, std::string_view text) {
 TEST(TokenizerTest, TrainedVocabularyHasThePublishedLayout) {
   auto tokenizer = Tokenizer::Load(TestModel(), "test");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  const Pieces published = {"<unk>",
-                            "<s>",
-                            "</s>",
-                            "<cls>",
-                            "<sep>",
-                            "<pad>",
-                            "<mask>",
-                            "<eod>",
-                            "<eop>",
-                            ".",
-                            "(",
-                            ")",
-                            "\"",
-                            "-",
-                            "\xE2\x80\x93",
-                            "\xC2\xA3",
-                            "\xE2\x82\xAC"};
+  const Pieces published = {"<unk>",  "<s>",   "</s>",         "<cls>",    "<sep>",       "<pad>",
+                            "<mask>", "<eod>", "<eop>",        ".",        "(",           ")",
+                            "\"",     "-",     "\xE2\x80\x93", "\xC2\xA3", "\xE2\x82\xAC"};
   for (size_t id = 0; id < published.size(); ++id) {
     EXPECT_EQ(tokenizer->bridge().piece(static_cast<int32_t>(id)), published[id]) << id;
   }
@@ -155,21 +141,16 @@ TEST(TokenizerTest, DigitCommaPiecesSplit) {
     joined += piece;
   // Nothing is lost, and no word mark appears inside 92000.
   const std::string mark = "\xE2\x96\x81";
-  EXPECT_EQ(joined,
-            mark + "in" + mark + "2000," + mark + "or" + mark + "1999," + mark + "he" + mark +
-                "had" + mark + "92000," + mark + "and");
+  EXPECT_EQ(joined, mark + "in" + mark + "2000," + mark + "or" + mark + "1999," + mark + "he" +
+                        mark + "had" + mark + "92000," + mark + "and");
 }
 
 TEST(TokenizerTest, DigitCommaRuleAgreesWithTheReferenceRuleOnPieces) {
   const Tokenizer tokenizer = NumberTokenizer();
   bool applies = false;
-  for (const char* text : {"2000,",
-                           "92000,",
-                           "a2000, 1,2,3, 00,0, ,",
-                           "1999,1999,",
-                           "20,00, (92000,) -2000,-",
-                           "x, y, 7,",
-                           "in 2000, or 1999, he had 92000, and 2000, too"}) {
+  for (const char* text :
+       {"2000,", "92000,", "a2000, 1,2,3, 00,0, ,", "1999,1999,", "20,00, (92000,) -2000,-",
+        "x, y, 7,", "in 2000, or 1999, he had 92000, and 2000, too"}) {
     EXPECT_EQ(Encode(tokenizer, text), EncodeByTheBook(tokenizer, text)) << text;
     std::vector<int32_t> plain;
     std::vector<int32_t> ids;

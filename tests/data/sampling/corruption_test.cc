@@ -16,7 +16,8 @@ RandomStream Stream(uint64_t seed, RandomPurpose purpose = RandomPurpose::kCorru
   return RandomStream(seed, purpose, 0, 0);
 }
 
-// Five standard deviations of a count of `trials` independent tries: missed by chance once in 1.7 million counts.
+// Five standard deviations of a count of `trials` independent tries: missed by chance once in 1.7
+// million counts.
 double Spread(double trials, double probability) {
   return 5 * std::sqrt(trials * probability * (1 - probability));
 }
@@ -111,11 +112,12 @@ TEST(CorruptTokensTest, EightTenthsAreMaskedOneTenthRandomOneTenthKept) {
     ASSERT_TRUE(id >= 0 && id < kVocab);
     ++counts[id];
   }
-  // Each id, special ones too, gets its share of the random tenth; the mask and the token itself on top of their own.
+  // Each id, special ones too, gets its share of the random tenth; the mask and the token itself on
+  // top of their own.
   for (int32_t id = 0; id < kVocab; ++id) {
     const double probability = 0.1 / kVocab + (id == kMask ? 0.8 : 0) + (id == kToken ? 0.1 : 0);
-    EXPECT_NEAR(
-        static_cast<double>(counts[id]), kTargets * probability, Spread(kTargets, probability))
+    EXPECT_NEAR(static_cast<double>(counts[id]), kTargets * probability,
+                Spread(kTargets, probability))
         << id;
   }
 }

@@ -16,15 +16,9 @@ using ::testing::ElementsAreArray;
 // Conformance item 3 of the published layout: 8 rows on 2 cores.
 TEST(LaneLayoutTest, PublishedRowsAreReversedInTheSecondHalfOfEachCore) {
   const std::vector<LanePlace> rows = PublishedLayout(8, 2);
-  EXPECT_THAT(rows,
-              ElementsAre(LanePlace{0, false},
-                          LanePlace{1, false},
-                          LanePlace{0, true},
-                          LanePlace{1, true},
-                          LanePlace{2, false},
-                          LanePlace{3, false},
-                          LanePlace{2, true},
-                          LanePlace{3, true}));
+  EXPECT_THAT(rows, ElementsAre(LanePlace{0, false}, LanePlace{1, false}, LanePlace{0, true},
+                                LanePlace{1, true}, LanePlace{2, false}, LanePlace{3, false},
+                                LanePlace{2, true}, LanePlace{3, true}));
 }
 
 TEST(LaneLayoutTest, PublishedRowsHoldTheTextAndItsReverse) {
@@ -43,22 +37,13 @@ TEST(LaneLayoutTest, PublishedRowsHoldTheTextAndItsReverse) {
       ids.push_back(MemoryText::kFirstId + first + i * step);
     return ids;
   };
-  EXPECT_THAT(rows,
-              ElementsAre(from(0, 1),
-                          from(10, 1),
-                          from(9, -1),
-                          from(19, -1),
-                          from(20, 1),
-                          from(30, 1),
-                          from(29, -1),
-                          from(39, -1)));
+  EXPECT_THAT(rows, ElementsAre(from(0, 1), from(10, 1), from(9, -1), from(19, -1), from(20, 1),
+                                from(30, 1), from(29, -1), from(39, -1)));
 }
 
 TEST(LaneLayoutTest, RunReadsForwardInTheFirstHalfOfItsLanes) {
-  EXPECT_THAT(
-      RunLayout(4, true),
-      ElementsAre(
-          LanePlace{0, false}, LanePlace{1, false}, LanePlace{0, true}, LanePlace{1, true}));
+  EXPECT_THAT(RunLayout(4, true), ElementsAre(LanePlace{0, false}, LanePlace{1, false},
+                                              LanePlace{0, true}, LanePlace{1, true}));
   EXPECT_THAT(RunLayout(3, false),
               ElementsAre(LanePlace{0, false}, LanePlace{1, false}, LanePlace{2, false}));
 }
@@ -67,12 +52,10 @@ TEST(LaneLayoutTest, UnevenStreamsGetTheLengthOfTheShortest) {
   const MemoryText text = MemoryText::Random(11, 4, 1);
   const auto lanes = PlaceLanes(text, RunLayout(4, true));
   ASSERT_TRUE(lanes.ok()) << lanes.status();
-  // 11 tokens in two streams: [0, 5) and [5, 11). The second loses token 10 forward and token 5 backward.
-  EXPECT_THAT(*lanes,
-              ElementsAre(LaneStream{0, 5, false},
-                          LaneStream{5, 5, false},
-                          LaneStream{0, 5, true},
-                          LaneStream{6, 5, true}));
+  // 11 tokens in two streams: [0, 5) and [5, 11). The second loses token 10 forward and token 5
+  // backward.
+  EXPECT_THAT(*lanes, ElementsAre(LaneStream{0, 5, false}, LaneStream{5, 5, false},
+                                  LaneStream{0, 5, true}, LaneStream{6, 5, true}));
 }
 
 TEST(LaneTextTest, BackwardRangesAreReversed) {

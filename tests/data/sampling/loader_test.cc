@@ -54,8 +54,7 @@ class OneTokenObjective : public Objective {
 TEST(BatchLoaderTest, StepsAndMicrobatchesComeInOrder) {
   const CountingSampler sampler;
   const OneTokenObjective objective;
-  BatchLoader loader(sampler,
-                     objective,
+  BatchLoader loader(sampler, objective,
                      {.begin_leaf = 2, .end_leaf = 4, .lanes_per_microbatch = 3, .first_step = 7});
   for (int32_t step = 7; step < 40; ++step) {
     const auto next = loader.Next();
@@ -138,8 +137,8 @@ TEST(BatchLoaderTest, FeedsPermutationObjectiveTheSameOnAnyRank) {
   const auto objective = MakeObjective("permutation_lm", ModelConfig(), sampling);
   ASSERT_TRUE(sampler.ok() && objective.ok()) << sampler.status() << objective.status();
   BatchLoader whole(**sampler, **objective, {.end_leaf = 4, .lanes_per_microbatch = 2});
-  BatchLoader second(
-      **sampler, **objective, {.begin_leaf = 3, .end_leaf = 4, .lanes_per_microbatch = 2});
+  BatchLoader second(**sampler, **objective,
+                     {.begin_leaf = 3, .end_leaf = 4, .lanes_per_microbatch = 2});
   for (int step = 0; step < 5; ++step) {
     const auto all = whole.Next();
     const auto one = second.Next();

@@ -25,10 +25,8 @@ SamplingConfig Config(int64_t seq_len, SpanKind spans) {
   return config;
 }
 
-std::unique_ptr<Sampler> Make(const MemoryText& text,
-                              const SamplingConfig& config,
-                              SampleKind kind = SampleKind::kMaskedPairs,
-                              uint64_t seed = 17) {
+std::unique_ptr<Sampler> Make(const MemoryText& text, const SamplingConfig& config,
+                              SampleKind kind = SampleKind::kMaskedPairs, uint64_t seed = 17) {
   return MakeSampler(text, config, kind, 4, seed);
 }
 
@@ -81,7 +79,8 @@ TEST(MaskedSamplerTest, CountIsExactSepAndClsAreNoTargetsAndTheRestIsReadAsItIs)
   }
 }
 
-// Over whole runs of samples, not of the drawing function alone: the streams of steps and lanes are independent.
+// Over whole runs of samples, not of the drawing function alone: the streams of steps and lanes are
+// independent.
 TEST(MaskedSamplerTest, EightTenthsAreMaskedOneTenthRandomOneTenthKept) {
   const MemoryText text = MemoryText::Random(40000, 12, 3);
   const auto sampler = Make(text, Config(512, SpanKind::kSingle));
@@ -104,12 +103,13 @@ TEST(MaskedSamplerTest, EightTenthsAreMaskedOneTenthRandomOneTenthKept) {
   const double by_chance = 0.1 / static_cast<double>(text.vocab_size());
   for (const auto& [count, share] : {std::pair{masked, 0.8}, {kept, 0.1}}) {
     const double probability = share + by_chance;
-    EXPECT_NEAR(
-        count, targets * probability, 5 * std::sqrt(targets * probability * (1 - probability)));
+    EXPECT_NEAR(count, targets * probability,
+                5 * std::sqrt(targets * probability * (1 - probability)));
   }
 }
 
-// In reading order, so that a backward lane masks the words of its text and not what would be words in its mirror image.
+// In reading order, so that a backward lane masks the words of its text and not what would be words
+// in its mirror image.
 TEST(MaskedSamplerTest, WordsAreMaskedWholeInBothDirections) {
   const MemoryText text = MemoryText::Random(40000, 12, 4);
   const auto sampler = Make(text, Config(128, SpanKind::kWord));

@@ -14,8 +14,8 @@ namespace anyorder::data {
 class MemoryExamples : public ExampleSource {
  public:
   // `count` examples of `parts` texts of 1 to `longest` tokens from [20, vocab_size).
-  static MemoryExamples Random(
-      ExampleTask task, int64_t count, int64_t parts, int64_t longest, uint64_t seed) {
+  static MemoryExamples Random(ExampleTask task, int64_t count, int64_t parts, int64_t longest,
+                               uint64_t seed) {
     RandomStream random(seed, RandomPurpose::kPrep, 0, 0);
     MemoryExamples source;
     source.kind = task;

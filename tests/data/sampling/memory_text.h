@@ -1,5 +1,5 @@
-// A text source over vectors. Token ids are their positions plus kFirstId, so that a test sees where a token
-// came from.
+// A text source over vectors. Token ids are their positions plus kFirstId, so that a test sees
+// where a token came from.
 
 #pragma once
 
@@ -59,8 +59,7 @@ class MemoryText : public TextSource {
   absl::Status ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const override {
     return Copy(starts, begin, end, out);
   }
-  absl::StatusOr<LaneRange> ReadLaneRange(int64_t stream,
-                                          int64_t num_streams,
+  absl::StatusOr<LaneRange> ReadLaneRange(int64_t stream, int64_t num_streams,
                                           bool backward) const override {
     const int64_t begin = stream * num_tokens() / num_streams;
     const int64_t end = (stream + 1) * num_tokens() / num_streams;

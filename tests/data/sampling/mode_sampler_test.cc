@@ -29,8 +29,7 @@ SamplingConfig Config() {
   return config;
 }
 
-std::unique_ptr<Sampler> Make(const MemoryText& text,
-                              const SamplingConfig& config,
+std::unique_ptr<Sampler> Make(const MemoryText& text, const SamplingConfig& config,
                               SampleKind kind = SampleKind::kModePairs) {
   return MakeSampler(text, config, kind, kLanes);
 }
@@ -113,12 +112,12 @@ TEST(ModeSamplerTest, EveryModeHasItsText) {
   }
   ASSERT_GT(sources, 300);
   EXPECT_NEAR(static_cast<double>(source_tokens) / static_cast<double>(sources), kSeqLen / 2.0, 5);
-  EXPECT_NEAR(static_cast<double>(random_b),
-              static_cast<double>(pairs) / 2,
+  EXPECT_NEAR(static_cast<double>(random_b), static_cast<double>(pairs) / 2,
               2.5 * std::sqrt(static_cast<double>(pairs)));
 }
 
-// BERT: one sample in ten, its two segments together 2 to seq_len - 3 tokens long, all lengths alike.
+// BERT: one sample in ten, its two segments together 2 to seq_len - 3 tokens long, all lengths
+// alike.
 TEST(ShortSampleTest, OneInTenIsShorterAndAllLengthsAreAlike) {
   const MemoryText text = MemoryText::Random(20000, 12, 3);
   SamplingConfig config = Config();
@@ -146,8 +145,8 @@ TEST(ShortSampleTest, OneInTenIsShorterAndAllLengthsAreAlike) {
     // 60 lengths, the longest of which needs no padding.
     constexpr double kTrials = kLanes * kSteps;
     const double share = 0.1 * 59 / 60;
-    EXPECT_NEAR(
-        static_cast<double>(padded), kTrials * share, 5 * std::sqrt(kTrials * share * (1 - share)));
+    EXPECT_NEAR(static_cast<double>(padded), kTrials * share,
+                5 * std::sqrt(kTrials * share * (1 - share)));
     // Uniform on 2..60: mean 31, variance (59 * 59 - 1) / 12.
     const auto count = static_cast<double>(padded);
     EXPECT_NEAR(static_cast<double>(tokens) / count, 31, 5 * std::sqrt(290 / count));
@@ -172,7 +171,8 @@ TEST(ShortSampleTest, OldSamplesStayAsTheyWere) {
   EXPECT_LT(equal, 35);
 }
 
-// Token by token from the longer segment, at either end with equal chance: BERT's truncate_seq_pair.
+// Token by token from the longer segment, at either end with equal chance: BERT's
+// truncate_seq_pair.
 TEST(BertPairsTest, WhatIsTooLongIsCutAtBothEnds) {
   const MemoryText text = MemoryText::Random(20000, 12, 5);
   const LaneText lane(text, LaneStream{.begin = 0, .length = text.num_tokens(), .backward = false});

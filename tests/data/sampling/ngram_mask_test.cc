@@ -27,8 +27,9 @@ std::string Name(const std::vector<uint8_t>& mask) {
   return name;
 }
 
-// The probability of every set of targets, by following all draws: a token that is none yet, uniformly; with probability 0.2 it
-// begins a bigram or a trigram, half of the time each; an n-gram stays on its side of functional tokens and within the goal.
+// The probability of every set of targets, by following all draws: a token that is none yet,
+// uniformly; with probability 0.2 it begins a bigram or a trigram, half of the time each; an n-gram
+// stays on its side of functional tokens and within the goal.
 class AllDraws {
  public:
   AllDraws(std::vector<uint8_t> functional, int64_t goal)

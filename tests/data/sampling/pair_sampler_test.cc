@@ -12,9 +12,7 @@ namespace anyorder::data {
 namespace {
 
 // The procedure as it is told: token by token over the whole row, no bounds on how far it looks.
-SegmentPair PlainDraw(const std::vector<uint8_t>& flags,
-                      int64_t begin,
-                      int64_t total,
+SegmentPair PlainDraw(const std::vector<uint8_t>& flags, int64_t begin, int64_t total,
                       RandomStream& random) {
   const auto size = static_cast<int64_t>(flags.size());
   std::vector<int64_t> cuts;

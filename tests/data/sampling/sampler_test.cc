@@ -29,10 +29,8 @@ SamplingConfig Config(int64_t seq_len, int64_t num_predict, int64_t perm_size) {
   return config;
 }
 
-std::unique_ptr<Sampler> Make(const MemoryText& text,
-                              const SamplingConfig& config,
-                              int64_t num_lanes,
-                              SampleKind kind = SampleKind::kPairs,
+std::unique_ptr<Sampler> Make(const MemoryText& text, const SamplingConfig& config,
+                              int64_t num_lanes, SampleKind kind = SampleKind::kPairs,
                               uint64_t seed = 17) {
   return MakeSampler(text, config, kind, num_lanes, seed);
 }

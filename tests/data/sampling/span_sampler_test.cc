@@ -111,7 +111,8 @@ TEST(SpanSamplerTest, SpansAreInOrderAndBeginAtWordStarts) {
   }
 }
 
-// A published span is pieces from a word start on, whatever words they belong to; the option takes words.
+// A published span is pieces from a word start on, whatever words they belong to; the option takes
+// words.
 TEST(SpanSamplerTest, OnlyWordSpansEndAtWordEnds) {
   const Half half(256, 3, 4);
   const SpanLengths lengths(5);
@@ -145,7 +146,8 @@ TEST(SpanSamplerTest, WordLongerThanTheGoalIsNotCut) {
   Half half(64, 1, 5);
   for (int64_t i = 1; i < 32; ++i)
     half.starts[i] = 0;
-  // The walk begins with the word of 32 tokens when it draws an empty left context, and then must stop.
+  // The walk begins with the word of 32 tokens when it draws an empty left context, and then must
+  // stop.
   int64_t stopped = 0;
   for (uint64_t draw = 0; draw < 200; ++draw) {
     RandomStream random = Spans(draw);
@@ -196,8 +198,8 @@ TEST(SpanSamplerTest, SpansStopBeforeFunctionalTokensWhenTheyAreNoTargets) {
   }
 }
 
-// Expected tokens in spans, by the law of total expectation over (position, goal left), for text in which
-// every token starts a word.
+// Expected tokens in spans, by the law of total expectation over (position, goal left), for text in
+// which every token starts a word.
 double ExpectedSpanTokens(int64_t size, int64_t goal) {
   std::vector<std::vector<double>> expected(size + 64, std::vector<double>(goal + 1, 0.0));
   for (int64_t at = size - 1; at >= 0; --at) {

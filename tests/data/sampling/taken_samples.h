@@ -15,10 +15,8 @@
 
 namespace anyorder::data {
 
-inline std::unique_ptr<Sampler> MakeSampler(const MemoryText& text,
-                                            const SamplingConfig& config,
-                                            SampleKind kind,
-                                            int64_t num_lanes,
+inline std::unique_ptr<Sampler> MakeSampler(const MemoryText& text, const SamplingConfig& config,
+                                            SampleKind kind, int64_t num_lanes,
                                             uint64_t seed = 17) {
   auto sampler = Sampler::Create(text, config, kind, seed, num_lanes);
   EXPECT_TRUE(sampler.ok()) << sampler.status();

@@ -1,4 +1,5 @@
-// The choice of a device on a machine without a GPU, where most tests run; with one, tests/gpu looks at it.
+// The choice of a device on a machine without a GPU, where most tests run; with one, tests/gpu
+// looks at it.
 
 #include "kernels/backends/make_backend.h"
 
@@ -30,9 +31,8 @@ TEST(MakeBackendTest, WithoutAGpuAutoIsTheCpuAndCudaSaysWhy) {
   EXPECT_TRUE(CheckDevice(DeviceChoice::kAuto).ok() && CheckDevice(DeviceChoice::kCpu).ok());
   const std::string message(status.message());
   EXPECT_THAT(message, ::testing::HasSubstr("train.device = \"cpu\""));
-  EXPECT_THAT(
-      message,
-      ::testing::AnyOf(::testing::HasSubstr("driver"), ::testing::HasSubstr("without CUDA")));
+  EXPECT_THAT(message, ::testing::AnyOf(::testing::HasSubstr("driver"),
+                                        ::testing::HasSubstr("without CUDA")));
   EXPECT_EQ(message.find('\n'), std::string::npos);
 }
 

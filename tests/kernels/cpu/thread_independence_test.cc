@@ -1,5 +1,5 @@
-// The CPU backend's results have the same bits for 1, 2 and 3 threads: every operation, at sizes that are cut
-// into several pieces.
+// The CPU backend's results have the same bits for 1, 2 and 3 threads: every operation, at sizes
+// that are cut into several pieces.
 
 #include <gtest/gtest.h>
 
@@ -43,8 +43,7 @@ class ThreadIndependenceTest : public ::testing::TestWithParam<DType> {
   const Dropout dropout_ = MakeDropout(1, 2, 3, 0.1);
 };
 
-INSTANTIATE_TEST_SUITE_P(DTypes,
-                         ThreadIndependenceTest,
+INSTANTIATE_TEST_SUITE_P(DTypes, ThreadIndependenceTest,
                          ::testing::Values(DType::kFloat32, DType::kBFloat16),
                          [](const auto& info) { return std::string(Name(info.param)); });
 
@@ -100,30 +99,13 @@ TEST_P(ThreadIndependenceTest, LayerNorm) {
     HostTensor sum = Empty(x.shape()), y = Empty(x.shape()), dx = y, dresidual = y;
     HostTensor mean = Gradient({kRows}), rstd = mean;
     HostTensor dgamma = Gradient({kColumns}), dbeta = dgamma;
-    backend.LayerNormForward({x.view(),
-                              x.view(),
-                              gamma.view(),
-                              gamma.view(),
-                              1e-12f,
-                              dropout_,
-                              row_ids_.data(),
-                              sum.view(),
-                              mean.view(),
-                              rstd.view(),
-                              y.view()},
+    backend.LayerNormForward({x.view(), x.view(), gamma.view(), gamma.view(), 1e-12f, dropout_,
+                              row_ids_.data(), sum.view(), mean.view(), rstd.view(), y.view()},
                              {});
-    backend.LayerNormBackward({x.view(),
-                               sum.view(),
-                               mean.view(),
-                               rstd.view(),
-                               gamma.view(),
-                               dropout_,
-                               row_ids_.data(),
-                               dx.view(),
-                               dresidual.view(),
-                               dgamma.view(),
-                               dbeta.view()},
-                              {});
+    backend.LayerNormBackward(
+        {x.view(), sum.view(), mean.view(), rstd.view(), gamma.view(), dropout_, row_ids_.data(),
+         dx.view(), dresidual.view(), dgamma.view(), dbeta.view()},
+        {});
     return std::vector<HostTensor>{sum, mean, rstd, y, dx, dresidual, dgamma, dbeta};
   });
 }
@@ -164,17 +146,10 @@ TEST_P(ThreadIndependenceTest, LinearCrossEntropy) {
     HostTensor dweight = Gradient(weight.shape()), dbias = Gradient({kVocab});
     HostTensor workspace(DType::kUint8,
                          {backend.LinearCrossEntropyWorkspaceBytes(kRows, 16, kVocab, dtype())});
-    backend.LinearCrossEntropy({x.view(),
-                                weight.view(),
-                                bias.view(),
-                                labels.data(),
-                                row_weights.data(),
-                                loss.view(),
-                                dx.view(),
-                                dweight.view(),
-                                dbias.view(),
-                                workspace.view()},
-                               {});
+    backend.LinearCrossEntropy(
+        {x.view(), weight.view(), bias.view(), labels.data(), row_weights.data(), loss.view(),
+         dx.view(), dweight.view(), dbias.view(), workspace.view()},
+        {});
     return std::vector<HostTensor>{loss, dx, dweight, dbias};
   });
 }

@@ -1,4 +1,5 @@
-// The building blocks of every vector variant that this machine runs: errors of exp and erfc, dropout masks.
+// The building blocks of every vector variant that this machine runs: errors of exp and erfc,
+// dropout masks.
 
 #include "kernels/cpu/vector_kernels.h"
 
@@ -24,9 +25,7 @@ std::vector<const VectorKernels*> Variants() {
   }
   return variants;
 }
-INSTANTIATE_TEST_SUITE_P(Variants,
-                         VectorKernelsTest,
-                         ::testing::ValuesIn(Variants()),
+INSTANTIATE_TEST_SUITE_P(Variants, VectorKernelsTest, ::testing::ValuesIn(Variants()),
                          [](const auto& info) { return std::string(info.param->name); });
 
 std::vector<float> Grid(float low, float high, int64_t count) {
@@ -80,12 +79,8 @@ TEST_P(VectorKernelsTest, DropoutMasksAreThoseOfTheDefinition) {
   for (const double rate : {0.0001, 0.1, 0.5, 0.99}) {
     const Dropout dropout = MakeDropout(7, uint64_t{1} << 40, 9, rate);
     const std::vector<int32_t> row_ids = {0, 12345, 2147483647};
-    const DropoutJob job{dropout.key0,
-                         dropout.key1,
-                         dropout.site,
-                         dropout.threshold,
-                         dropout.scale(),
-                         row_ids.data()};
+    const DropoutJob job{dropout.key0,      dropout.key1,    dropout.site,
+                         dropout.threshold, dropout.scale(), row_ids.data()};
     for (const int64_t columns : {1, 8, 511, 512, 513, 4099}) {
       std::vector<float> factors(columns);
       for (size_t row = 0; row < row_ids.size(); ++row) {

@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 CHIPS = ["80", "90a"]
-# Source -> most registers that a thread of any of its kernels may take. Nothing may spill. 168: what three blocks of 128 threads, which
-# the kernel asks for, have.
+# Source -> most registers that a thread of any of its kernels may take. Nothing may spill. 168:
+# what three blocks of 128 threads, which the kernel asks for, have.
 REGISTERS = {
     "attention_distances": 168,
     "attention_general_backward": 255,

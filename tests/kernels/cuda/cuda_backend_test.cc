@@ -1,5 +1,6 @@
-// What the CUDA backend promises beyond its operations: memory of its own, streams that wait for nobody unless told, copies, graphs,
-// errors. The runtime is the emulation's, which is as late and as strict as a GPU may be.
+// What the CUDA backend promises beyond its operations: memory of its own, streams that wait for
+// nobody unless told, copies, graphs, errors. The runtime is the emulation's, which is as late and
+// as strict as a GPU may be.
 
 #include "kernels/cuda/cuda_backend.h"
 
@@ -186,8 +187,7 @@ TEST_F(CudaBackendDeathTest, AnOperationWithoutRoomForItsScratchEndsWithOneLine)
   const std::unique_ptr<Buffer> y = backend_->Allocate(4000).value();
   const std::unique_ptr<Buffer> rest = backend_->Allocate(43000).value();
   const TensorView rows(x->data(), DType::kFloat32, {250, 1000});
-  EXPECT_EXIT(backend_->ColumnSum({rows, 0.0f, View(y)}, {}),
-              ::testing::ExitedWithCode(kExitIo),
+  EXPECT_EXIT(backend_->ColumnSum({rows, 0.0f, View(y)}, {}), ::testing::ExitedWithCode(kExitIo),
               "on emulated GPU: 1576 of its 1048576 are free");
 }
 
@@ -222,7 +222,8 @@ class KernelFaultDeathTest : public CudaBackendTest {
  protected:
   using Kind = emulation::KernelFault::Kind;
 
-  // Two launches, of which the second fails, and then, unless that was the end, `call` with what it may need.
+  // Two launches, of which the second fails, and then, unless that was the end, `call` with what it
+  // may need.
   void Fail(Kind kind, int64_t calls_later, const std::function<void()>& call) {
     Make({.schedule = {},
           .memory_bytes = int64_t{1} << 20,
@@ -264,8 +265,7 @@ TEST_F(KernelFaultDeathTest, ALateFaultEndsTheProgramAtWhateverIsCalledNext) {
 }
 
 TEST_F(KernelFaultDeathTest, AFaultThatShowsAtTheWaitLetsOtherCallsPass) {
-  EXPECT_DEATH(Fail(Kind::kIllegalAddress,
-                    1000,
+  EXPECT_DEATH(Fail(Kind::kIllegalAddress, 1000,
                     [&] {
                       Launch();
                       event_->Record({});
@@ -277,8 +277,7 @@ TEST_F(KernelFaultDeathTest, AFaultThatShowsAtTheWaitLetsOtherCallsPass) {
 
 // Who asks first hears of it, and so does everybody after.
 TEST_F(KernelFaultDeathTest, AFaultStays) {
-  EXPECT_DEATH(Fail(Kind::kIllegalAddress,
-                    1,
+  EXPECT_DEATH(Fail(Kind::kIllegalAddress, 1,
                     [&] {
                       for (int i = 0; i < 3; ++i)
                         std::fputs(event_->IsReached().status().ToString().c_str(), stderr);
@@ -297,8 +296,7 @@ TEST_F(KernelFaultDeathTest, ABrokenGpuEndsWithOneLineAndTheMachinesStatus) {
 }
 
 TEST_F(KernelFaultDeathTest, AGraphFailsAsItsKernelsDo) {
-  EXPECT_DEATH(Fail(Kind::kIllegalAddress,
-                    1000,
+  EXPECT_DEATH(Fail(Kind::kIllegalAddress, 1000,
                     [&] {
                       for (int run = 0; run < 2; ++run) {
                         backend_->BeginGraph(1, {});
@@ -318,7 +316,8 @@ TEST_F(CudaBackendTest, MemoryComesBackAndOutlivesTheBackend) {
   backend_.reset();
 }
 
-// The plain first run, captured ones, other pointers and numbers: what a graph does must be what the operations do.
+// The plain first run, captured ones, other pointers and numbers: what a graph does must be what
+// the operations do.
 TEST_F(CudaBackendTest, GraphsDoWhatTheirOperationsDo) {
   Make();
   const std::vector<float> ones(64, 1);
@@ -383,7 +382,8 @@ TEST_F(CudaBackendDeathTest, GraphsRefuseWhatTheyCannotHold) {
   backend_->EndGraph({});
 }
 
-// Products that libraries do not have: the kernel that has all must agree with the one that is used.
+// Products that libraries do not have: the kernel that has all must agree with the one that is
+// used.
 TEST_F(CudaBackendTest, ThePlainProductIsTheSameProduct) {
   const std::unique_ptr<Runtime> runtime = emulation::MakeEmulatedRuntime({});
   const std::unique_ptr<GemmEngine> engine = MakeGemmEngine(*runtime, {}).value();
@@ -427,7 +427,8 @@ TEST_F(CudaBackendTest, ThePlainProductIsTheSameProduct) {
   runtime->FreePinned(host);
 }
 
-// dy of 300 rows whose sums in fp32, row by row, lose what a library keeps: so the results tell who made them.
+// dy of 300 rows whose sums in fp32, row by row, lose what a library keeps: so the results tell who
+// made them.
 class SumsTest : public CudaBackendTest {
  protected:
   static constexpr int64_t kRows = 300;
@@ -453,8 +454,8 @@ class SumsTest : public CudaBackendTest {
     args.transpose_a = true;
     args.a = of_a ? dy : x;
     args.b = of_a ? x : dy;
-    args.c = TensorView(
-        View(dweight_).raw(), DType::kFloat32, of_a ? Shape{kColumns, 2} : Shape{2, kColumns});
+    args.c = TensorView(View(dweight_).raw(), DType::kFloat32,
+                        of_a ? Shape{kColumns, 2} : Shape{2, kColumns});
     (of_a ? args.a_sum : args.b_sum) = View(sums_).Slice(place, {kColumns});
     return args;
   }
@@ -475,8 +476,7 @@ TEST_F(SumsTest, AreTheLibrarysWhereItHasThemElseOurKernels) {
       for (const int64_t place : {0, 3}) {
         MakeSums(fuses_sums);
         backend_->Gemm(Product(of_a, place), {});
-        ExpectSums(fuses_sums,
-                   place,
+        ExpectSums(fuses_sums, place,
                    absl::StrCat(fuses_sums ? "fused" : "apart", of_a ? " a " : " b ", place));
       }
     }
@@ -512,7 +512,8 @@ TEST_F(SumsTest, GoIntoGraphs) {
   }
 }
 
-// Memory of operations grows in the first, plain run of a graph; in a capture it would die with a code that says nothing.
+// Memory of operations grows in the first, plain run of a graph; in a capture it would die with a
+// code that says nothing.
 TEST_F(CudaBackendTest, AProductThatIsNewInsideOfAGraphIsNamed) {
   const std::unique_ptr<Runtime> runtime = emulation::MakeEmulatedRuntime({});
   const std::unique_ptr<GemmEngine> engine = MakeGemmEngine(*runtime, {}).value();

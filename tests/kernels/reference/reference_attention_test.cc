@@ -1,5 +1,5 @@
-// The reference's attention itself: gradients by finite differences, visibility by an independent formula,
-// the relative shift by the published pad-reshape-slice.
+// The reference's attention itself: gradients by finite differences, visibility by an independent
+// formula, the relative shift by the published pad-reshape-slice.
 
 #include <algorithm>
 
@@ -45,18 +45,10 @@ struct Problem {
     in.distance_bias = distance_bias.view();
     in.min_bias_distance = min_bias_distance;
     in.scale = scale;
-    in.rows = {row_pos.data(),
-               row_lim.data(),
-               row_grp.data(),
-               row_doc.data(),
-               row_seg.data(),
-               row_glob.data()};
-    in.keys = {key_pos.data(),
-               key_key.data(),
-               key_grp.data(),
-               key_doc.data(),
-               key_seg.data(),
-               key_glob.data()};
+    in.rows = {row_pos.data(), row_lim.data(), row_grp.data(),
+               row_doc.data(), row_seg.data(), row_glob.data()};
+    in.keys = {key_pos.data(), key_key.data(), key_grp.data(),
+               key_doc.data(), key_seg.data(), key_glob.data()};
     in.bands = bands.empty() ? nullptr : bands.data();
     in.dropout = dropout;
     in.row_ids = row_ids.data();
@@ -210,7 +202,8 @@ Problem LimitedProblem(int limits, const AttentionShape& shape = kSmall) {
   return p;
 }
 
-// Key j's values are 1 in column j of every head, so that outputs are weights. REQUIRES: head_dim is num_keys.
+// Key j's values are 1 in column j of every head, so that outputs are weights. REQUIRES: head_dim
+// is num_keys.
 void SetOneHotValues(Problem* p) {
   const AttentionShape& shape = p->shape;
   for (int64_t i = 0; i < p->v.size(); ++i)
@@ -274,7 +267,8 @@ TEST(ReferenceAttentionTest, RowThatSeesNothingGivesZero) {
   EXPECT_TRUE(g.drelative.SameBits(expected.drelative));
 }
 
-// With zero queries every visible key has the same weight, and one-hot values tell which keys those are.
+// With zero queries every visible key has the same weight, and one-hot values tell which keys those
+// are.
 TEST(ReferenceAttentionTest, WeightsAreUniformOverExactlyTheVisibleKeys) {
   for (const int limits : {0, +kOrder, +kGroups, +kDocuments, +kBands, kBands | kGlobals, +kAll}) {
     AttentionShape shape = kSmall;
@@ -352,8 +346,9 @@ TEST(ReferenceAttentionTest, BiasByDistanceIsAddedAfterTheScale) {
   }
 }
 
-// XLNet's own way to the position scores (rel_shift of modeling.py, spelled out): scores of all distances
-// K, K-1, ..., -Q+1, reshape [Q, R] to [R, Q], drop the first row, reshape to [Q, R-1], keep K columns.
+// XLNet's own way to the position scores (rel_shift of modeling.py, spelled out): scores of all
+// distances K, K-1, ..., -Q+1, reshape [Q, R] to [R, Q], drop the first row, reshape to [Q, R-1],
+// keep K columns.
 std::vector<double> PadReshapeSlice(const std::vector<double>& scores, int64_t q, int64_t k) {
   const int64_t r = k + q;
   const std::vector<double> dropped(scores.begin() + q, scores.end());

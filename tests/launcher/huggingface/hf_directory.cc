@@ -56,15 +56,8 @@ HfDirectory::HfDirectory()
   const ParameterLayout layout = Layout();
   for (const ParameterInfo& info : layout.parameters())
     tensors.push_back(MakeTensor(info.name, info.shape, first_value += 1));
-  pieces = {{"<unk>", 2},
-            {"<s>", 3},
-            {"</s>", 3},
-            {"<cls>", 3},
-            {"<sep>", 3},
-            {"<pad>", 3},
-            {"<mask>", 3},
-            {"<eod>", 3},
-            {"<eop>", 4}};
+  pieces = {{"<unk>", 2}, {"<s>", 3},    {"</s>", 3},  {"<cls>", 3}, {"<sep>", 3},
+            {"<pad>", 3}, {"<mask>", 3}, {"<eod>", 3}, {"<eop>", 4}};
   while (pieces.size() < kPieces)
     pieces.emplace_back(absl::StrCat("p", pieces.size()), 1);
 }
@@ -81,8 +74,7 @@ void HfDirectory::Remove(const std::string& name) {
   tensors.erase(tensors.begin() + (&Tensor(name) - tensors.data()));
 }
 
-void HfDirectory::Add(const std::string& name,
-                      std::initializer_list<int64_t> shape,
+void HfDirectory::Add(const std::string& name, std::initializer_list<int64_t> shape,
                       float first_value) {
   tensors.push_back(MakeTensor(name, Shape(shape), first_value));
 }

@@ -1,4 +1,5 @@
-// A model directory as Hugging Face writes it, small and made by hand, that a test then spoils in one place.
+// A model directory as Hugging Face writes it, small and made by hand, that a test then spoils in
+// one place.
 
 #pragma once
 

@@ -1,4 +1,5 @@
-// A checkpoint whose table of parameters lies: `anyorder import --format run` says so, and writes nothing.
+// A checkpoint whose table of parameters lies: `anyorder import --format run` says so, and writes
+// nothing.
 
 #include "launcher/huggingface/import_run.h"
 

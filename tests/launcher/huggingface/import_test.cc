@@ -1,5 +1,5 @@
-// What comes in by `anyorder import` goes out by `anyorder export` as it was, and what cannot come in is refused before anything
-// is written.
+// What comes in by `anyorder import` goes out by `anyorder export` as it was, and what cannot come
+// in is refused before anything is written.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -136,7 +136,8 @@ TEST_F(ImportTest, ImportOfAnExportHasTheSameState) {
 }
 
 TEST_F(ImportTest, HalfPrecisionBecomesFullExactly) {
-  // Around zero, the smallest normal and the largest of each sign, against the compiler's own conversion.
+  // Around zero, the smallest normal and the largest of each sign, against the compiler's own
+  // conversion.
   const std::string name = "transformer.word_embedding.weight";
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     for (const uint32_t first : {0x03d0u, 0x7b90u, 0x8000u}) {
@@ -353,9 +354,8 @@ TEST_F(ImportTest, AModelSectionThatContradictsTheWeightsIsRefused) {
   model_.Write(options_.input);
   options_.config = root_ + "/my.toml";
   WriteFile(options_.config, "[model]\nnum_layers = 3\n");
-  ExpectRefused(
-      kExitUsage,
-      {options_.config, "model.num_layers = 3", "model.num_layers = 2", "config.json: n_layer"});
+  ExpectRefused(kExitUsage, {options_.config, "model.num_layers = 3", "model.num_layers = 2",
+                             "config.json: n_layer"});
   options_.config = root_ + "/absent.toml";
   ExpectRefused(kExitUsage, {options_.config, "does not exist"});
   options_.config.clear();

@@ -32,8 +32,7 @@ class PromptsTest : public ::testing::Test {
     std::ofstream(folder_ + "/" + name, std::ios::binary) << bytes;
     return folder_ + "/" + name;
   }
-  void ExpectRefused(const std::string& name,
-                     const std::string& bytes,
+  void ExpectRefused(const std::string& name, const std::string& bytes,
                      const std::string& message) const {
     const absl::Status status = ReadPrompts(Store(name, bytes)).status();
     EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
@@ -54,8 +53,7 @@ TEST_F(PromptsTest, EachLineIsOne) {
 
 TEST_F(PromptsTest, NulIsRefusedWithItsPlace) {
   ExpectRefused("a.txt", std::string("good\nba\0d\n", 10), "a.txt:2: byte 2 of the prompt is NUL");
-  ExpectRefused("a.jsonl",
-                "{\"text\": \"good\"}\n{\"text\": \"\\u0000\"}\n",
+  ExpectRefused("a.jsonl", "{\"text\": \"good\"}\n{\"text\": \"\\u0000\"}\n",
                 "a.jsonl:2: byte 0 of the prompt is NUL");
 }
 

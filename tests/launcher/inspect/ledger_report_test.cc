@@ -1,4 +1,5 @@
-// `anyorder inspect RUN-DIR --ledger` on histories written by hand: a good one, and each way in which one can be bad.
+// `anyorder inspect RUN-DIR --ledger` on histories written by hand: a good one, and each way in
+// which one can be bad.
 
 #include "launcher/inspect/ledger_report.h"
 
@@ -40,10 +41,7 @@ std::vector<std::string> Planned(int64_t steps) {
 // Whose steps say which samples they read.
 class AuditedRun : public WrittenRun {
  public:
-  void Step(int64_t step,
-            int64_t incarnation,
-            int64_t ms,
-            const std::string& samples,
+  void Step(int64_t step, int64_t incarnation, int64_t ms, const std::string& samples,
             const char* file = "metrics.jsonl") const {
     WrittenRun::Step(step, incarnation, ms, absl::StrCat(",\"samples\":\"", samples, "\""), file);
   }
@@ -60,7 +58,8 @@ class AuditedRun : public WrittenRun {
 
 constexpr int64_t kSteps = 6;
 
-// Start 1 trains steps 1 to 4, saves after 2 and is killed; start 2 does 3 and 4 again and ends after 6.
+// Start 1 trains steps 1 to 4, saves after 2 and is killed; start 2 does 3 and 4 again and ends
+// after 6.
 struct KilledRun : AuditedRun {
   // Without the line of `left_out_step`.
   explicit KilledRun(int64_t left_out_step = -1) {
@@ -86,14 +85,8 @@ struct KilledRun : AuditedRun {
 std::string Problems(const SampleAudit& audit) {
   std::string text;
   for (const SampleProblem& problem : audit.problems) {
-    absl::StrAppend(&text,
-                    "step ",
-                    problem.step,
-                    " incarnation ",
-                    problem.incarnation,
-                    ": ",
-                    problem.what,
-                    "\n");
+    absl::StrAppend(&text, "step ", problem.step, " incarnation ", problem.incarnation, ": ",
+                    problem.what, "\n");
   }
   return text;
 }
@@ -116,7 +109,8 @@ TEST(SampleAudit, ProvesAKilledRunThatLostNothing) {
 }
 
 TEST(SampleAudit, TakesACommitWithoutARecordFromTheNextStart) {
-  // As after a dead service whose votes commit the save: no `commit` line, nor any line of what it lost.
+  // As after a dead service whose votes commit the save: no `commit` line, nor any line of what it
+  // lost.
   const AuditedRun run;
   run.Record("start", 0, R"("incarnation":1,"ranks":1)");
   run.Record("train", 10, R"("incarnation":1,"step":0)");
@@ -197,10 +191,9 @@ TEST(SampleAudit, FindsClaimsThatDoNotFollow) {
 
 TEST(SampleAudit, ListsSkippedStepsAsPlannedButNotApplied) {
   const KilledRun run(6);
-  run.Append(
-      "metrics.jsonl",
-      absl::StrCat(
-          R"({"step":6,"incarnation":2,"skipped":true,"samples":")", PlannedDigest(6), "\"}\n"));
+  run.Append("metrics.jsonl",
+             absl::StrCat(R"({"step":6,"incarnation":2,"skipped":true,"samples":")",
+                          PlannedDigest(6), "\"}\n"));
   EXPECT_THAT(Problems(Audit(run)), HasSubstr("step 6 incarnation 2: was skipped, but"));
   run.Record("skipped", 4400, R"("incarnation":2,"step":6,"lanes":8,"reason":"nonfinite")");
   EXPECT_EQ(Problems(Audit(run)), "");
@@ -214,9 +207,8 @@ TEST(SampleAudit, LeavesOutTornLastLines) {
   run.Append("metrics.jsonl", R"({"step":7,"los)");
   run.Append("ledger.jsonl", R"({"event":"tra)");
   EXPECT_EQ(Problems(Audit(run)), "");
-  EXPECT_THAT(
-      run.Read().torn,
-      testing::UnorderedElementsAre(run.path() + "/metrics.jsonl", run.path() + "/ledger.jsonl"));
+  EXPECT_THAT(run.Read().torn, testing::UnorderedElementsAre(run.path() + "/metrics.jsonl",
+                                                             run.path() + "/ledger.jsonl"));
 }
 
 TEST(SampleAudit, TakesATornLineInTheMiddleForAnOmission) {

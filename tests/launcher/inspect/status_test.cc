@@ -1,5 +1,5 @@
-// `anyorder status`: what it joins from the run's files and from Slurm, whose scontrol is a script here; the real one is asked
-// in tests/slurm.
+// `anyorder status`: what it joins from the run's files and from Slurm, whose scontrol is a script
+// here; the real one is asked in tests/slurm.
 
 #include "core/base/status.h"
 
@@ -81,8 +81,7 @@ class JoinedStatus : public ::testing::Test {
  protected:
   JoinedStatus() : path_(getenv("PATH")) {
     run_.Record("created", 0, R"("run_id":"r")");
-    run_.Record("start",
-                0,
+    run_.Record("start", 0,
                 R"("run_id":"r","incarnation":1,"ranks":4,"slurm_job":42,"slurm_restart":0,)"
                 R"("nodes":["n1","n2"])");
     setenv("PATH", absl::StrCat(run_.path(), "/bin:", path_).c_str(), 1);
@@ -121,7 +120,8 @@ TEST_F(JoinedStatus, TheScreenHasSlurmsViewAndTheRuns) {
   EXPECT_LE(std::count(screen.begin(), screen.end(), '\n'), 24);
 }
 
-// The ledger has a line for a start and one a save; what is killed in between has trained all the same.
+// The ledger has a line for a start and one a save; what is killed in between has trained all the
+// same.
 TEST(StatusFacts, TheTimeOfAKilledStartGoesToItsLastStep) {
   WrittenRun run;
   run.Record("created", 0, R"("run_id":"r")");
@@ -181,8 +181,8 @@ TEST_F(JoinedStatus, TheOwnerOfAJobThatIsOverIsDead) {
   owner.run_id = "r";
   owner.machine = "another";
   owner.job = "42";
-  const auto lease = ckpt::Lease::Acquire(
-      ckpt::FileSystem::Posix(), run_.path() + "/.launch", owner, absl::Seconds(1));
+  const auto lease = ckpt::Lease::Acquire(ckpt::FileSystem::Posix(), run_.path() + "/.launch",
+                                          owner, absl::Seconds(1));
   ASSERT_TRUE(lease.ok()) << lease.status();
   Scontrol(absl::StrCat("echo '", kRunning, "'"));
   ASSERT_EQ(Collect().state, "running");

@@ -1,4 +1,5 @@
-// A run directory written by hand, whose clock is in the test's hands: milliseconds after an arbitrary midnight.
+// A run directory written by hand, whose clock is in the test's hands: milliseconds after an
+// arbitrary midnight.
 
 #pragma once
 
@@ -49,21 +50,14 @@ class WrittenRun {
   }
 
   // One step of 100 ms that ends at `ms`; `members` begin with a comma.
-  void Step(int64_t step,
-            int64_t incarnation,
-            int64_t ms,
-            const std::string& members = "",
+  void Step(int64_t step, int64_t incarnation, int64_t ms, const std::string& members = "",
             const char* file = "metrics.jsonl") const {
-    Append(file,
-           absl::StrFormat(R"({"step":%d,"loss":%.3f,"incarnation":%d,"step_ms":100,)"
-                           R"("data_wait_ms":10,"reduce_ms":20,"ckpt_stall_ms":5,)"
-                           R"("tokens_per_second":640,"time":"%s"%s})"
-                           "\n",
-                           step,
-                           4 - 0.001 * static_cast<double>(step),
-                           incarnation,
-                           TimeOfDay(ms),
-                           members));
+    Append(file, absl::StrFormat(R"({"step":%d,"loss":%.3f,"incarnation":%d,"step_ms":100,)"
+                                 R"("data_wait_ms":10,"reduce_ms":20,"ckpt_stall_ms":5,)"
+                                 R"("tokens_per_second":640,"time":"%s"%s})"
+                                 "\n",
+                                 step, 4 - 0.001 * static_cast<double>(step), incarnation,
+                                 TimeOfDay(ms), members));
   }
 
   static std::string TimeOfDay(int64_t ms) {

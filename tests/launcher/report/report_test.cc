@@ -1,5 +1,6 @@
-// `anyorder report`: curves of any length in a bounded number of points that still show every spike, and text that no page
-// can be broken with. How the page looks and behaves in a browser: check_report.py.
+// `anyorder report`: curves of any length in a bounded number of points that still show every
+// spike, and text that no page can be broken with. How the page looks and behaves in a browser:
+// check_report.py.
 
 #include "launcher/report/report.h"
 
@@ -145,21 +146,18 @@ TEST(EscapeHtml, LeavesNothingThatMeansSomethingToABrowser) {
 struct EventfulRun : WrittenRun {
   EventfulRun() {
     Record("created", 0, R"("run_id":"r")");
-    Record("start",
-           1000,
+    Record("start", 1000,
            R"("incarnation":1,"ranks":4,"nodes":["n1","n2"],"slurm_job":7,"slurm_restart":0)");
     Record("train", 2000, R"("incarnation":1,"step":0)");
     Step(1, 1, 2100, R"(,"grad_norm":9)");
     Record("commit", 2150, R"("incarnation":1,"step":1)");
     Step(2, 1, 2200, "", "metrics.redone.jsonl");
     Record("exit", 3000, R"("incarnation":1,"exit_status":137)");
-    Record("start",
-           3000,
+    Record("start", 3000,
            R"("incarnation":2,"ranks":2,"nodes":["n2"],"slurm_job":7,"slurm_restart":0)");
     Record("train", 4000, R"("incarnation":2,"step":1)");
     Step(2, 2, 4100, R"(,"eval_loss":3.25,"eval_standard_error":0.5)");
-    Record("skipped",
-           4150,
+    Record("skipped", 4150,
            R"("incarnation":2,"step":2,"reason":"nonfinite","detail":"</script><b>")");
     Record("stop", 4200, R"("incarnation":2,"step":2,"exit_status":75,"detail":"a signal")");
     Record("exit", 4300, R"("incarnation":2,"exit_status":75)");

@@ -31,10 +31,8 @@ class ShowMaskTest : public ::testing::Test {
   ~ShowMaskTest() override { std::filesystem::remove(path_); }
 
   const std::string path_ =
-      absl::StrCat(::testing::TempDir(),
-                   "/mask_",
-                   ::testing::UnitTest::GetInstance()->current_test_info()->name(),
-                   ".txt");
+      absl::StrCat(::testing::TempDir(), "/mask_",
+                   ::testing::UnitTest::GetInstance()->current_test_info()->name(), ".txt");
 };
 
 TEST_F(ShowMaskTest, RanksOfXlnetsWorkedExample) {

@@ -1,5 +1,5 @@
-// `anyorder show` against the rules as the papers and the released XLNet code state them, written out pair by pair from the
-// order that was drawn.
+// `anyorder show` against the rules as the papers and the released XLNet code state them, written
+// out pair by pair from the order that was drawn.
 
 #include "launcher/show/show.h"
 
@@ -62,8 +62,9 @@ Scene SceneOf(const ShowOptions& options) {
   return *std::move(scene);
 }
 
-// The released code's blocking rule within a half: rev is -1 for context, else the order; a target's own threshold is its
-// rev, any other slot's one more; j is seen where rev[j] lies below it. Half 1 sees all of half 0, which sees none of it.
+// The released code's blocking rule within a half: rev is -1 for context, else the order; a
+// target's own threshold is its rev, any other slot's one more; j is seen where rev[j] lies below
+// it. Half 1 sees all of half 0, which sees none of it.
 bool XlnetSees(const TextSample& sample, int64_t i, int64_t j) {
   const int64_t half = static_cast<int64_t>(sample.tokens.size()) / 2;
   if (i / half != j / half) return j / half < i / half;

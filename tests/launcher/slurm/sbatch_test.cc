@@ -47,11 +47,10 @@ TEST(SbatchTest, TheUsersOptionReplacesOursAndIsToldOf) {
   const auto users = ParseSbatchWords({"-t", "5", "--no-requeue"});
   ASSERT_TRUE(users.ok());
   std::vector<std::string> notes;
-  const std::string head = ScriptHead({OurOption("--nodes", "2", "Why two:"),
-                                       OurOption("--time", "90", ""),
-                                       OurOption("--requeue", "", "")},
-                                      *users,
-                                      &notes);
+  const std::string head =
+      ScriptHead({OurOption("--nodes", "2", "Why two:"), OurOption("--time", "90", ""),
+                  OurOption("--requeue", "", "")},
+                 *users, &notes);
   EXPECT_EQ(head,
             "# Why two:\n#SBATCH --nodes=2\n# Given after --:\n#SBATCH -t 5\n#SBATCH "
             "--no-requeue\n");

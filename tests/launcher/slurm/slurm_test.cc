@@ -50,15 +50,8 @@ TEST(SlurmCommandsTest, NodesThatCannotRunAStepAreKnownByTheirState) {
   for (const char* state :
        {"idle", "mixed", "allocated", "draining", "drained", "completing", "reserved"})
     EXPECT_TRUE(StateIsUsable(state)) << state;
-  for (const char* state : {"",
-                            "down",
-                            "down*",
-                            "idle*",
-                            "allocated*",
-                            "unknown",
-                            "powering_down",
-                            "fail",
-                            "rebooting"})
+  for (const char* state : {"", "down", "down*", "idle*", "allocated*", "unknown", "powering_down",
+                            "fail", "rebooting"})
     EXPECT_FALSE(StateIsUsable(state)) << state;
 }
 

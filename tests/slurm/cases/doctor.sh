@@ -1,5 +1,6 @@
 # cluster: ANYORDER_SLURM_NODES=3 ANYORDER_SLURM_GPUS=2
-# slurm/doctor finds nothing wrong with a healthy cluster, and each fault that is planted in it; it leaves nothing behind.
+# slurm/doctor finds nothing wrong with a healthy cluster, and each fault that is planted in it; it
+# leaves nothing behind.
 needs_machines
 command -v python3 >/dev/null || skip "python3 is not installed"
 doctor=$here/../../slurm/doctor
@@ -7,7 +8,8 @@ run=$work/$name/shared/run
 mkdir $name/shared $name/empty
 shown=($name/err)
 
-# examine STATUS OPTIONS...: runs it on the head, in the environment that `settings` adds; findings gets lines "LEVEL  check  seen".
+# examine STATUS OPTIONS...: runs it on the head, in the environment that `settings` adds; findings
+# gets lines "LEVEL check seen".
 examine() {
   local expected=$1 status; shift
   x env "${settings[@]}" "$doctor" --run-dir "$run" --bin "$bin" --json "$@" >$name/out 2>$name/err
@@ -22,7 +24,8 @@ shim() { mkdir -p $name/$1; cat >$name/$1/$2; chmod +x $name/$1/$2; }
 printf '#!/bin/sh\necho "GPU 0: pretended"; echo "GPU 1: pretended"\n' | shim two nvidia-smi
 printf '#!/bin/sh\necho "GPU 0: pretended"\n' | shim one nvidia-smi
 
-# A bridge of containers has the same address everywhere; ranks would wait for each other there for ever.
+# A bridge of containers has the same address everywhere; ranks would wait for each other there for
+# ever.
 for node in n1 n2 n3; do
   cluster nx $node sh -c 'ip link add docker0 type bridge && ip addr add 172.17.0.1/16 dev docker0 && ip link set docker0 up' || fail "bridge"
 done
@@ -46,7 +49,8 @@ cluster nx n2 mount -o remount,size=1m /dev/shm || fail "mount"
 cluster nx n2 mount --bind "$work/$name/other" "$bin/anyorder-ckptd" || fail "mount"
 library=$(ldd "$bin/anyorder-train" | awk '$1 ~ /^libisal/ { print $3 }')
 cluster nx n3 mount --bind /dev/null "$(readlink -f "$library")" || fail "mount"
-# On n2 Python sees a clock that is ahead and the file system of a bad mount: a directory cache, an attribute cache, no O_EXCL, no locks.
+# On n2 Python sees a clock that is ahead and the file system of a bad mount: a directory cache, an
+# attribute cache, no O_EXCL, no locks.
 cat >$name/empty/sitecustomize.py <<'END'
 import builtins, fcntl, io, os, time
 if os.environ.get("SLURMD_NODENAME") == "n2":
@@ -111,12 +115,13 @@ settings=(PATH="$work/$name/alone:$PATH")
 examine 65 --nodes 1 --ranks-per-node 2 --mpi mpirun
 expect_finding '^FAIL  MPI start  start 1 of 2: 2 promised, but each rank is alone'
 
-# In an allocation that is there already; and stopped while its job runs: the job is cancelled, nothing stays.
+# In an allocation that is there already; and stopped while its job runs: the job is cancelled,
+# nothing stays.
 settings=(salloc --quiet --nodes=2 --ntasks=2)
 examine 0 --nodes 2
 expect_finding '^PASS  MPI start  2 starts of 2 ranks'
-# signalled SIGNAL FILE PATTERN COMMAND...: runs it and sends the signal once a line of FILE has the pattern. Whoever started this script
-# may ignore SIGINT or SIGHUP, which commands would inherit.
+# signalled SIGNAL FILE PATTERN COMMAND...: runs it and sends the signal once a line of FILE has the
+# pattern. Whoever started this script may ignore SIGINT or SIGHUP, which commands would inherit.
 cat >$name/signalled.py <<'END'
 import os, re, signal, subprocess, sys, time
 wanted, path, pattern, *command = sys.argv[1:]

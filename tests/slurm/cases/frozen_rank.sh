@@ -1,5 +1,6 @@
 # cluster: ANYORDER_SLURM_NODES=2 ANYORDER_SLURM_GPUS=0
-# A rank on another node than the launcher stands still: it is named, and its start ends, stopped ranks and all.
+# A rank on another node than the launcher stands still: it is named, and its start ends, stopped
+# ranks and all.
 . "$here/life.sh"
 train run -N2 --ntasks-per-node=1 -- --set dist.hang_report_seconds=2 --set dist.hang_exit_seconds=5
 frozen=$(pgrep -f "^$bin/anyorder-train --run-dir $run " | tail -n 1)

@@ -1,4 +1,5 @@
-# Ranks on four nodes find each other through srun and PMIx, through mpirun inside a job, and through mpirun alone do what it says.
+# Ranks on four nodes find each other through srun and PMIx, through mpirun inside a job, and
+# through mpirun alone do what it says.
 x srun --mpi=pmix -N4 --ntasks-per-node=2 "$bin/slurm.hello_mpi" 20 >$name/srun 2>&1; expect_status $? 0 "srun --mpi=pmix: $(tail -n 3 $name/srun)"
 expect_text "sums are right" $name/srun
 [ "$(grep -c '^rank [0-7] of 8 on ' $name/srun)" -eq 8 ] || fail "not eight ranks: $(cat $name/srun)"

@@ -1,5 +1,6 @@
 # cluster: none
-# A host whose link is cut for good: mpirun's daemons notice it, all ranks end on both sides, and the run goes on on what is left.
+# A host whose link is cut for good: mpirun's daemons notice it, all ranks end on both sides, and
+# the run goes on on what is left.
 . "$here/hosts.sh"
 run=$work/$name/run; shown=($run/train.log $run/ckptd.log)
 new_run $run

@@ -1,5 +1,6 @@
 # cluster: none
-# A link that is gone for two seconds costs two seconds: TCP sends again what was lost, and nobody starts anything anew.
+# A link that is gone for two seconds costs two seconds: TCP sends again what was lost, and nobody
+# starts anything anew.
 . "$here/hosts.sh"
 run=$work/$name/run; shown=($run/train.log $run/ckptd.log)
 new_run $run

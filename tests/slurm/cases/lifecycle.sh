@@ -1,5 +1,6 @@
 # cluster: none
-# A cluster starts, says what it cannot do, and leaves nothing: no process, no link, no mount. Two run side by side.
+# A cluster starts, says what it cannot do, and leaves nothing: no process, no link, no mount. Two
+# run side by side.
 left() {
   pgrep -fa -- "$1" | grep -v "case.sh\|pgrep" 
   grep -lzsxF -- "ANYORDER_SLURM_MARK=$1" /proc/[0-9]*/environ

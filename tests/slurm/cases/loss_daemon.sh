@@ -1,5 +1,6 @@
 # cluster: ANYORDER_SLURM_TIMEOUT=3 ANYORDER_SLURM_GPUS=0
-# A node's slurmd dies with the job's tasks, and the node itself lives: the others' connections break at once, Slurm is told nothing.
+# A node's slurmd dies with the job's tasks, and the node itself lives: the others' connections
+# break at once, Slurm is told nothing.
 . "$here/life.sh"
 needs_machines
 train run -N3 --ntasks-per-node=1 --no-kill --

@@ -1,6 +1,7 @@
 # cluster: ANYORDER_SLURM_TIMEOUT=3 ANYORDER_SLURM_GPUS=0
-# The node with the launcher and the service that holds the lease loses power: Slurm requeues the job onto other nodes, and the next
-# launcher need not watch either lease run out, because Slurm says that its owner is over.
+# The node with the launcher and the service that holds the lease loses power: Slurm requeues the
+# job onto other nodes, and the next launcher need not watch either lease run out, because Slurm
+# says that its owner is over.
 . "$here/life.sh"
 train run -N3 --ntasks-per-node=1 --requeue --
 cluster crash n1

@@ -1,6 +1,6 @@
 # cluster: ANYORDER_SLURM_TIMEOUT=3 ANYORDER_SLURM_GPUS=0
-# A node's link is cut and its processes live: the run goes on without it, its old ranks and service end by themselves, and when the
-# link is back nothing of them disturbs the run.
+# A node's link is cut and its processes live: the run goes on without it, its old ranks and service
+# end by themselves, and when the link is back nothing of them disturbs the run.
 . "$here/life.sh"
 needs_machines
 train run -N3 --ntasks-per-node=1 --no-kill --

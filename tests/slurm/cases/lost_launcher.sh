@@ -1,5 +1,6 @@
 # cluster: ANYORDER_SLURM_NODES=2 ANYORDER_SLURM_GPUS=0
-# The launcher is killed and its job lives: the ranks end with it, the service does not, and the next launch in the job goes on from there.
+# The launcher is killed and its job lives: the ranks end with it, the service does not, and the
+# next launch in the job goes on from there.
 . "$here/life.sh"
 train run -N2 --ntasks-per-node=1 --
 old=$(pgrep -f "^$bin/anyorder-train --run-dir $run " | paste -sd,)

@@ -1,5 +1,6 @@
 # cluster: ANYORDER_SLURM_GPUS=0
-# Steps die and the nodes live: one service of three, all services, and the ranks while a save is being written.
+# Steps die and the nodes live: one service of three, all services, and the ranks while a save is
+# being written.
 . "$here/life.sh"
 train run -N3 --ntasks-per-node=1 --no-kill --
 pkill -9 -o -f "^$bin/anyorder-ckptd --run-dir $run " || fail "no service"  # the oldest: one of three

@@ -1,5 +1,6 @@
 # cluster: ANYORDER_SLURM_TIMEOUT=3
-# A node without power is noticed and its job runs elsewhere; a node that comes back is used again; a link that is cut is noticed, too.
+# A node without power is noticed and its job runs elsewhere; a node that comes back is used again;
+# a link that is cut is noticed, too.
 down_nodes() { [ "$(x sinfo -h -N -p low -t down -o %N | paste -sd' ')" = "$1" ]; }
 job=$(submit -N2 --requeue --open-mode=append --output="$work/$name/log" --wrap 'echo on $(scontrol show hostnames); srun --mpi=none sleep 1000')
 await 60 has_lines $name/log '^on ' 1

@@ -1,5 +1,6 @@
 # cluster: ANYORDER_SLURM_GPUS=0
-# A run stops on four nodes, goes on with two ranks on each of two by mpirun, and on one node with as many ranks as it has microbatches.
+# A run stops on four nodes, goes on with two ranks on each of two by mpirun, and on one node with
+# as many ranks as it has microbatches.
 . "$here/life.sh"
 train run -N4 --ntasks-per-node=1 --
 x scancel --batch --signal=USR1 $job

@@ -1,4 +1,5 @@
-# A job of higher priority takes all nodes: the run saves, is requeued by Slurm, and goes on when the other is done.
+# A job of higher priority takes all nodes: the run saves, is requeued by Slurm, and goes on when
+# the other is done.
 . "$here/submitted.sh"
 submit_run
 await_commit

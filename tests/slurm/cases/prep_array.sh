@@ -1,5 +1,5 @@
-# Preparation as a job array over the nodes: the bytes of one program, also in a directory whose name Slurm must be told of with care.
-# Four files, and so at least four units of work.
+# Preparation as a job array over the nodes: the bytes of one program, also in a directory whose
+# name Slurm must be told of with care. Four files, and so at least four units of work.
 mkdir $name/in
 for part in 1 2 3 4; do sed -n "$part~4p" prepare/corpus.txt >$name/in/$part.txt; done
 options=(--vocab-size 300 --no-filter --no-dedup)
@@ -13,7 +13,8 @@ await_job "$merge" COMPLETED 60
 diff -r $name/alone "$odd" || fail "other bytes than one program's"
 [ "$(ls "$odd".slurm/slice-*.log | wc -l)" -eq 3 ] || fail "not a log for each task"
 
-# A slice that is cancelled is named by the merge, what waits for the dataset never starts, and the same command again mends it.
+# A slice that is cancelled is named by the merge, what waits for the dataset never starts, and the
+# same command again mends it.
 request=("$anyorder" prep --input "$work/$name/in" --output "$work/$name/second" "${options[@]}" --slurm 2)
 x "${request[@]}" -- --hold >$name/merge 2>$name/err; expect_status $? 0 "prep --slurm, held: $(cat $name/err)"
 merge=$(cat $name/merge)

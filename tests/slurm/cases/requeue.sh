@@ -1,5 +1,6 @@
 # cluster: ANYORDER_SLURM_REQUEUE_EXIT=75
-# Slurm starts a job again when it is told to, and when its script ends with the site's exit status for that.
+# Slurm starts a job again when it is told to, and when its script ends with the site's exit status
+# for that.
 cat >$name/job <<'END'
 #!/bin/bash
 trap 'exit 75' USR1

@@ -1,7 +1,8 @@
 # cluster: ANYORDER_SLURM_TIMEOUT=3 ANYORDER_SLURM_GPUS=0
-# A run has all four nodes and loses the one with script and launcher. --no-kill keeps such a job, with nobody to start anything; the watch on
-# another node puts it back into the queue. There it waits for a fourth node, until it is told to take the three that are left; the run
-# goes on with fewer ranks.
+# A run has all four nodes and loses the one with script and launcher. --no-kill keeps such a job,
+# with nobody to start anything; the watch on another node puts it back into the queue. There it
+# waits for a fourth node, until it is told to take the three that are left; the run goes on with
+# fewer ranks.
 . "$here/submitted.sh"
 nodes_of_last_start() {
   python3 - "$run/ledger.jsonl" <<'END'

@@ -1,4 +1,5 @@
-# `scontrol requeue` in the middle of training: the run saves, waits in the queue, and goes on where it stopped.
+# `scontrol requeue` in the middle of training: the run saves, waits in the queue, and goes on where
+# it stopped.
 . "$here/submitted.sh"
 submit_run
 await_commit

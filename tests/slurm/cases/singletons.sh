@@ -6,7 +6,8 @@ timeout 30 "$here/cluster.sh" x srun -N2 --ntasks-per-node=2 --mpi=none "${rank[
 expect_status $? 64 "srun without PMIx"
 expect_text "SLURM_STEP_NUM_TASKS=4 promises 4 ranks.*srun --mpi=pmix" $name/log
 [ "$(grep -c '^anyorder-train: ' $name/log)" -eq 1 ] || fail "not one line for all: $(cat $name/log)"
-# A launch whose ranks are told to be more than they are: as with two MPI libraries in one environment.
+# A launch whose ranks are told to be more than they are: as with two MPI libraries in one
+# environment.
 ANYORDER_WORLD_SIZE=4 timeout 30 "$here/cluster.sh" x srun -N2 --ntasks-per-node=1 --mpi=pmix "${rank[@]}" >$name/log 2>&1
 expect_status $? 64 "fewer ranks than promised"
 expect_text "ANYORDER_WORLD_SIZE=4 promises 4 ranks but MPI sees 2" $name/log

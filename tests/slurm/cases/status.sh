@@ -1,5 +1,6 @@
 # cluster: ANYORDER_SLURM_NODES=2
-# anyorder status beside the real scontrol: a job that waits, runs, is held up, ended, and a controller that is gone.
+# anyorder status beside the real scontrol: a job that waits, runs, is held up, ended, and a
+# controller that is gone.
 run=$work/$name/run
 mkdir -p $run/slurm && cp "$here/tiny.toml" $run/config.toml && printf '[data]\nshards = "%s/gone"\n' "$work" >>$run/config.toml
 printf '#!/bin/sh\nexec sleep 300\n' >$name/job

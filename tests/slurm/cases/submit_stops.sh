@@ -1,5 +1,6 @@
-# What the submitted script does when Slurm wants the nodes back: it saves at the warning before the time limit and comes back by itself; cancelled,
-# it saves and stays away until it is submitted again.
+# What the submitted script does when Slurm wants the nodes back: it saves at the warning before the
+# time limit and comes back by itself; cancelled, it saves and stays away until it is submitted
+# again.
 run=$work/$name/run
 request=("$anyorder" submit --config "$here/tiny.toml" --run-dir "$run" --set data.shards="$work/shards" --nodes 2 --ranks-per-node 1)
 newest() { ls -d "$run"/checkpoints/step-*[0-9] 2>/dev/null | tail -n 1; }

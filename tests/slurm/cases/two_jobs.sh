@@ -1,4 +1,5 @@
-# Two submissions of one run directory: the second is refused by name of the first, and so is its script if somebody starts it all the same.
+# Two submissions of one run directory: the second is refused by name of the first, and so is its
+# script if somebody starts it all the same.
 . "$here/submitted.sh"
 submit_run
 first=$job

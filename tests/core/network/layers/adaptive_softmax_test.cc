@@ -1,4 +1,5 @@
-// The adaptive softmax against its definition (Grave et al. 2017, section 4), word by word in double, and its configuration.
+// The adaptive softmax against its definition (Grave et al. 2017, section 4), word by word in
+// double, and its configuration.
 
 #include "core/network/layers/adaptive_softmax.h"
 
@@ -107,11 +108,8 @@ class AdaptiveSoftmaxTest : public ::testing::TestWithParam<Form> {
     device.Set(batch_);
     softmax.SetInputs(batch_);
     inputs.Send(StreamView());
-    softmax.Run(context,
-                weights,
-                nullptr,
-                ConstTensorView(x_.data(), Shape{kTargets, shape_.model.model_dim}),
-                TensorView());
+    softmax.Run(context, weights, nullptr,
+                ConstTensorView(x_.data(), Shape{kTargets, shape_.model.model_dim}), TensorView());
     const double* const losses = activations.losses.data<double>();
     return {losses, losses + kTargets};
   }
@@ -196,8 +194,7 @@ TEST_P(AdaptiveSoftmaxTest, EachLossIsThatOfTheDefinition) {
       total += std::exp(value);
     EXPECT_NEAR(total, 1.0, 4 * kVocab * std::numeric_limits<double>::epsilon());
     // Sums of at most 8 products twice over, and of 12 exponentials, a few nats large.
-    EXPECT_NEAR(losses[row],
-                -log_p[batch_.labels[row]],
+    EXPECT_NEAR(losses[row], -log_p[batch_.labels[row]],
                 64 * std::numeric_limits<double>::epsilon() * (1 + losses[row]))
         << "row " << row << ", label " << batch_.labels[row];
   }
@@ -217,7 +214,8 @@ TEST_P(AdaptiveSoftmaxTest, EntriesWithoutWeightHaveNoLossWhateverTheirLabel) {
 TEST_P(AdaptiveSoftmaxTest, NoRowMeetsTheWholeVocabulary) {
   CountingBackend backend(kernels::MakeReferenceBackend());
   Losses(backend);
-  // The head's 9 words and 3 clusters for all; 5, 6 and 9 words for the rows whose label is there, filled up to 64.
+  // The head's 9 words and 3 clusters for all; 5, 6 and 9 words for the rows whose label is there,
+  // filled up to 64.
   EXPECT_THAT(backend.num_logits, ::testing::ElementsAre(kTargets * 12, 64 * 5, 64 * 6, 64 * 9));
   for (int32_t& label : batch_.labels)
     label = label % 9;
@@ -226,12 +224,10 @@ TEST_P(AdaptiveSoftmaxTest, NoRowMeetsTheWholeVocabulary) {
   EXPECT_THAT(backend.num_logits, ::testing::ElementsAre(kTargets * 12));
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms,
-                         AdaptiveSoftmaxTest,
+INSTANTIATE_TEST_SUITE_P(Forms, AdaptiveSoftmaxTest,
                          ::testing::Values(Form{"one_size"},
                                            Form{"one_size_without_bias", 1, true, false},
-                                           Form{"projected", 2},
-                                           Form{"projected_untied", 2, false},
+                                           Form{"projected", 2}, Form{"projected_untied", 2, false},
                                            Form{"projected_without_bias", 2, true, false}),
                          [](const auto& info) { return info.param.name; });
 

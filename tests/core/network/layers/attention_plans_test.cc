@@ -1,5 +1,5 @@
-// Attention's plans in whole networks on the emulated CUDA backend: one for each arrangement of rows and keys, once a microbatch, and
-// the same bits as if each call planned for itself.
+// Attention's plans in whole networks on the emulated CUDA backend: one for each arrangement of
+// rows and keys, once a microbatch, and the same bits as if each call planned for itself.
 
 #include <gtest/gtest.h>
 
@@ -69,7 +69,8 @@ struct Expected {
   int calls;  // of attention
 };
 
-// Three microbatches: of small networks the second is recorded and the third replayed. Then one that learns nothing.
+// Three microbatches: of small networks the second is recorded and the third replayed. Then one
+// that learns nothing.
 void ExpectPlannedOnce(const ModelConfig& model, const Batch& batch, const Expected& expected) {
   CountingBackend counting;
   PlanlessBackend planless;
@@ -92,12 +93,8 @@ void ExpectPlannedOnce(const ModelConfig& model, const Batch& batch, const Expec
 
 Batch SmallBatch(const std::string& objective, const ModelConfig& model) {
   const SamplingConfig sampling = SmallSampling();
-  return RandomBatch(*MakeObjectiveOrDie(objective, model, sampling),
-                     sampling,
-                     kSmallVocab,
-                     {0, 1},
-                     {false, true},
-                     1);
+  return RandomBatch(*MakeObjectiveOrDie(objective, model, sampling), sampling, kSmallVocab, {0, 1},
+                     {false, true}, 1);
 }
 
 // The last layer computes query rows alone.

@@ -1,4 +1,5 @@
-// Buckets of distance beside those of transformers' T5Attention._relative_position_bucket (5.23, torch 2.15).
+// Buckets of distance beside those of transformers' T5Attention._relative_position_bucket (5.23,
+// torch 2.15).
 
 #include "core/network/layers/distance_bias.h"
 
@@ -49,7 +50,8 @@ TEST(DistanceBiasTest, BucketsOfOddSizesAreT5s) {
         << relative;
 }
 
-// What the table of distances relies on: nothing changes from the maximum on, and no bucket is out of range or out of order.
+// What the table of distances relies on: nothing changes from the maximum on, and no bucket is out
+// of range or out of order.
 TEST(DistanceBiasTest, DistancesFromTheMaximumOnShareABucket) {
   for (const PositionBias bias : {PositionBias::kT5, PositionBias::kT5Causal}) {
     for (const auto& [buckets, max_distance] : std::vector<std::pair<int64_t, int64_t>>{

@@ -49,7 +49,8 @@ TEST(BackboneParametersTest, BertHasThePublishedTotal) {
   EXPECT_EQ(ParameterLayout(Bert(), 30522).num_elements(), 110106428 + kMaskEmbedding);
 }
 
-// LongformerForMaskedLM of "allenai/longformer-base-4096": two position rows are reserved, one segment.
+// LongformerForMaskedLM of "allenai/longformer-base-4096": two position rows are reserved, one
+// segment.
 TEST(BackboneParametersTest, LongformerHasThePublishedTotal) {
   ModelConfig config = Bert();
   config.max_positions = 4098;
@@ -69,8 +70,8 @@ TEST(BackboneParametersTest, MpNetHasThePublishedTotal) {
 }
 
 // Transformer-XL with biases shared by all layers, unless said otherwise.
-ModelConfig TransformerXl(
-    int64_t layers, int64_t dim, int64_t heads, int64_t head_dim, int64_t ffn) {
+ModelConfig TransformerXl(int64_t layers, int64_t dim, int64_t heads, int64_t head_dim,
+                          int64_t ffn) {
   ModelConfig config;
   config.num_layers = layers;
   config.model_dim = dim;
@@ -100,7 +101,8 @@ TEST(BackboneParametersTest, TransformerXlOfWordsHasThePublishedTotal) {
   EXPECT_EQ(ParameterLayout(config, kWikiText103).num_elements(), 151107538 + 410);
 }
 
-// transformers' "transfo-xl-wt103": clusters of 1024, 256, 64 and 16 dimensions, and biases of each layer's own.
+// transformers' "transfo-xl-wt103": clusters of 1024, 256, 64 and 16 dimensions, and biases of each
+// layer's own.
 TEST(BackboneParametersTest, TransformerXlOfProjectedWordsHasTheTotalOfItsParts) {
   ModelConfig config = TransformerXl(18, 1024, 16, 64, 4096);
   config.untie_r = true;
@@ -126,15 +128,10 @@ TEST(BackboneParametersTest, OrderOfAnAdaptiveSoftmaxIsThatOfTheHeader) {
   config.tie_projections = false;
   const ParameterLayout layout(config, 21);
   const std::string input = "transformer.word_emb.";
-  const std::vector<std::string> first = {"transformer.mask_emb",
-                                          input + "emb_layers.0.weight",
-                                          "crit.cluster_weight",
-                                          input + "emb_layers.1.weight",
-                                          input + "emb_layers.2.weight",
-                                          input + "emb_projs.0",
-                                          input + "emb_projs.1",
-                                          input + "emb_projs.2",
-                                          "transformer.r_w_bias"};
+  const std::vector<std::string> first = {
+      "transformer.mask_emb",        input + "emb_layers.0.weight", "crit.cluster_weight",
+      input + "emb_layers.1.weight", input + "emb_layers.2.weight", input + "emb_projs.0",
+      input + "emb_projs.1",         input + "emb_projs.2",         "transformer.r_w_bias"};
   const std::vector<std::string> last = {"transformer.layer.0.ff.layer_2.bias",
                                          "crit.out_projs.0",
                                          "crit.out_projs.1",
@@ -302,19 +299,16 @@ TEST(BackboneConfigTest, ValidateNamesWhatDoesNotGoTogether) {
   config.num_segments = 0;
   config.attention_windows = "3";
   const std::string message(config.Validate().message());
-  for (const char* const fault : {"model.global_projections is true but",
-                                  "model.rope_base is 1",
-                                  "model.max_positions is 0",
-                                  "model.num_segments is 0",
-                                  "model.attention_windows has '3'"})
+  for (const char* const fault :
+       {"model.global_projections is true but", "model.rope_base is 1", "model.max_positions is 0",
+        "model.num_segments is 0", "model.attention_windows has '3'"})
     EXPECT_NE(message.find(fault), std::string::npos) << message;
   config = ModelConfig();
   config.positions = Positions::kRope;
   config.head_dim = 7;
   config.clamp_len = 5;
   const std::string second(config.Validate().message());
-  for (const char* const fault : {"model.head_dim is 7",
-                                  "model.clamp_len is 5",
+  for (const char* const fault : {"model.head_dim is 7", "model.clamp_len is 5",
                                   "model.segments is relative but model.positions is rope"})
     EXPECT_NE(second.find(fault), std::string::npos) << second;
 }
@@ -336,8 +330,7 @@ TEST(BackboneConfigTest, BiasByDistanceGoesWithLearnedPositionsOrNoneAlone) {
   config.position_buckets = 7;
   config.position_bias_max_distance = 1;
   const std::string message(config.Validate().message());
-  for (const char* const fault : {"model.global_projections is true",
-                                  "model.position_buckets is 7",
+  for (const char* const fault : {"model.global_projections is true", "model.position_buckets is 7",
                                   "model.position_bias_max_distance is 1 but must be above 1"})
     EXPECT_NE(message.find(fault), std::string::npos) << message;
 }

@@ -1,4 +1,5 @@
-// Recurrence memory in rings: against plain lists of rows, and against memory that is moved by hand.
+// Recurrence memory in rings: against plain lists of rows, and against memory that is moved by
+// hand.
 
 #include "core/network/tensors/memory_ring.h"
 
@@ -53,8 +54,8 @@ struct Size {
 };
 // Of every kind, and some by chance.
 std::vector<Size> Sizes(int count, int64_t seq_len) {
-  std::vector<Size> sizes = {
-      {1, 1}, {8, 8}, {5, 8}, {1, 7}, {13, 8}, {16, 4}, {24, 8}, {7, 3}, {3, 2}, {9, 8}};
+  std::vector<Size> sizes = {{1, 1},  {8, 8},  {5, 8}, {1, 7}, {13, 8},
+                             {16, 4}, {24, 8}, {7, 3}, {3, 2}, {9, 8}};
   RandomStream random(77, RandomPurpose::kObjective, 0, 0);
   while (static_cast<int>(sizes.size()) < count) {
     sizes.push_back({1 + random.Below(30), 1 + random.Below(static_cast<uint32_t>(seq_len))});
@@ -63,7 +64,8 @@ std::vector<Size> Sizes(int count, int64_t seq_len) {
   return sizes;
 }
 
-// Rings that are written as a step writes them, row by row, beside a list of all rows there ever were.
+// Rings that are written as a step writes them, row by row, beside a list of all rows there ever
+// were.
 TEST(MemoryRingTest, HoldsTheNewestRowsOfAList) {
   const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
   for (const auto& [mem_len, advance] : Sizes(60, 20)) {
@@ -124,7 +126,8 @@ TEST(MemoryRingTest, IsNoneWithoutMemoryOrLanes) {
   EXPECT_TRUE(MemoryRing::Create(Model(5), shape, 0, *backend)->View(0, 0).slots.is_null());
 }
 
-// The same network's steps with memory that begins at slot 0 every time, because it is moved there by hand.
+// The same network's steps with memory that begins at slot 0 every time, because it is moved there
+// by hand.
 class MovedMemory {
  public:
   MovedMemory(const ModelConfig& model, const BatchShape& shape, kernels::Backend& backend)
@@ -194,12 +197,10 @@ class Steps {
   DeviceVector weights_, gradients_;
 };
 
-// Two microbatches of lanes in one ring, `steps` steps of them, against the same with moved memory: all bits.
-void ExpectSameSteps(const std::string& objective,
-                     const ModelConfig& model,
-                     int64_t advance,
-                     int steps,
-                     kernels::Backend& backend,
+// Two microbatches of lanes in one ring, `steps` steps of them, against the same with moved memory:
+// all bits.
+void ExpectSameSteps(const std::string& objective, const ModelConfig& model, int64_t advance,
+                     int steps, kernels::Backend& backend,
                      Batch (*change)(const Batch&) = nullptr) {
   const SamplingConfig sampling = SmallSampling();
   const auto maker = MakeObjectiveOrDie(objective, model, sampling);
@@ -266,7 +267,8 @@ TEST(MemoryRingTest, StepsOnTheEmulatedGpu) {
       kernels::cuda::MakeCudaBackend(kernels::cuda::emulation::MakeEmulatedRuntime({}), {}).value();
   ModelConfig model = Model(5);
   model.num_layers = 1;
-  // The rings start at slots 0, 3, 6, 1 and 4: neither run wraps, twice; then one, the other, the one again.
+  // The rings start at slots 0, 3, 6, 1 and 4: neither run wraps, twice; then one, the other, the
+  // one again.
   ExpectSameSteps("permutation_lm", model, 3, 5, *backend);
 }
 

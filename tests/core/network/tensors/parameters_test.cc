@@ -136,19 +136,16 @@ TEST(ParameterLayoutTest, EverythingDecaysButLayerNormAndDenseBiases) {
   std::set<std::string> expected = {"lm_loss.bias"};
   for (int layer = 0; layer < 12; ++layer) {
     const std::string prefix = "transformer.layer." + std::to_string(layer) + ".";
-    for (const char* const name : {"rel_attn.layer_norm.weight",
-                                   "rel_attn.layer_norm.bias",
-                                   "ff.layer_norm.weight",
-                                   "ff.layer_norm.bias",
-                                   "ff.layer_1.bias",
-                                   "ff.layer_2.bias"})
+    for (const char* const name :
+         {"rel_attn.layer_norm.weight", "rel_attn.layer_norm.bias", "ff.layer_norm.weight",
+          "ff.layer_norm.bias", "ff.layer_1.bias", "ff.layer_2.bias"})
       expected.insert(prefix + name);
   }
   EXPECT_EQ(exempt, expected);
 }
 
-// A mean of n draws with deviation s lies within 5 s / sqrt(n) but for one seed in 1.7 million; a variance
-// of normals within 5 s^2 sqrt(2 / n).
+// A mean of n draws with deviation s lies within 5 s / sqrt(n) but for one seed in 1.7 million; a
+// variance of normals within 5 s^2 sqrt(2 / n).
 TEST(InitializeParametersTest, WeightsAreNormalBiasesZeroAndGainsOne) {
   const ModelConfig config = Small();
   const ParameterLayout layout(config, 500);
@@ -168,8 +165,8 @@ TEST(InitializeParametersTest, WeightsAreNormalBiasesZeroAndGainsOne) {
         break;
       case ParameterInit::kWeights:
         EXPECT_NEAR(mean, 0, 5 * 0.02 / std::sqrt(count)) << info.name;
-        EXPECT_NEAR(
-            variance, 0.02 * 0.02, 5 * 0.02 * 0.02 * std::sqrt(2 / count) + 0.02 * 0.02 / count)
+        EXPECT_NEAR(variance, 0.02 * 0.02,
+                    5 * 0.02 * 0.02 * std::sqrt(2 / count) + 0.02 * 0.02 / count)
             << info.name;
         break;
       case ParameterInit::kProjections:
@@ -185,8 +182,7 @@ TEST(InitializeParametersTest, WeightsAreNormalBiasesZeroAndGainsOne) {
     }
   }
   const ParameterInfo& words = layout.Find("transformer.word_embedding.weight");
-  const auto far = std::count_if(values.begin() + words.offset,
-                                 values.begin() + words.end(),
+  const auto far = std::count_if(values.begin() + words.offset, values.begin() + words.end(),
                                  [](float x) { return std::abs(x) > 2 * 0.02; });
   // Not truncated: 4.55 % of normals lie beyond two deviations.
   EXPECT_NEAR(static_cast<double>(far) / 32000, 0.0455, 5 * std::sqrt(0.0455 / 32000));

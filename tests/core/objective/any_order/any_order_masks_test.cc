@@ -1,4 +1,5 @@
-// Who sees whom in today's any-order models, against rules written from their papers and released code.
+// Who sees whom in today's any-order models, against rules written from their papers and released
+// code.
 
 #include <gtest/gtest.h>
 
@@ -46,7 +47,8 @@ bool Sees(const Batch& batch, int64_t row, int64_t key) {
   return kernels::IsVisible(batch.rows(), row, batch.keys(), key, kernels::Band());
 }
 
-// What must hold of any batch: no pair is further apart than the shape says, no readout row is named twice.
+// What must hold of any batch: no pair is further apart than the shape says, no readout row is
+// named twice.
 void ExpectSound(const Batch& batch) {
   for (int64_t row = 0; row < batch.shape.num_rows(); ++row) {
     for (int64_t key = 0; key < batch.shape.num_keys(); ++key) {
@@ -64,7 +66,8 @@ void ExpectSound(const Batch& batch) {
   }
 }
 
-// Weighted entries name a <mask> and ask for the true token of its position; all other slots of `first..first+kLength` are true.
+// Weighted entries name a <mask> and ask for the true token of its position; all other slots of
+// `first..first+kLength` are true.
 void ExpectReadsMasks(const Batch& batch, const TextSample& sample, int64_t entry, int64_t first) {
   for (int64_t i = 0; i < kLength; ++i) {
     const int64_t row = first + i;
@@ -145,7 +148,8 @@ TEST(BlockDiffusionTest, NoisedBlocksSeeThemselvesAndCleanBlocksBeforeThem) {
   }
 }
 
-// Slots [first, first + kLength) sorted as Eso-LM's code sorts its input: clean ones first; within each kind by how much they see.
+// Slots [first, first + kLength) sorted as Eso-LM's code sorts its input: clean ones first; within
+// each kind by how much they see.
 std::vector<int64_t> Sorted(const Batch& batch, int64_t first, const std::vector<bool>& is_masked) {
   std::vector<int64_t> slots(kLength);
   std::vector<int64_t> seen(kLength, 0);
@@ -162,7 +166,8 @@ std::vector<int64_t> Sorted(const Batch& batch, int64_t first, const std::vector
 
 struct EsoCase {
   EsoForm form;
-  // The released masks over sorted tokens with `c` clean ones (dit.py: _causal_mask, _mixed_mask, _mixed2_mask).
+  // The released masks over sorted tokens with `c` clean ones (dit.py: _causal_mask, _mixed_mask,
+  // _mixed2_mask).
   std::function<bool(int64_t q, int64_t k, int64_t c)> rule;
 };
 const EsoCase kEsoCases[] = {
@@ -197,7 +202,8 @@ TEST(EsoLmTest, TheDiffusionPhaseHasTheReleasedMaskOverSortedTokens) {
   }
 }
 
-// _block_diff_mask with blocks of one over sorted tokens, and with the clean tokens of z_0 as a prefix in form A.
+// _block_diff_mask with blocks of one over sorted tokens, and with the clean tokens of z_0 as a
+// prefix in form A.
 TEST(EsoLmTest, TheSequentialPhaseIsBlockDiffusionOfSingleTokensInOrder) {
   for (const EsoCase& form : kEsoCases) {
     AnyOrderConfig config;
@@ -260,7 +266,8 @@ TEST(EsoLmTest, RatesAndWeightsAreThoseOfTheSchedule) {
       sequential += batch.weights[kLength + i];
     }
   }
-  // Means a token; each token's indicator has a deviation below 1/2, tokens of a draw share at most their rate.
+  // Means a token; each token's indicator has a deviation below 1/2, tokens of a draw share at most
+  // their rate.
   const double draws = kDraws * kLength;
   EXPECT_NEAR(masked / draws, 1 - 0.25 / 2, 0.02);
   EXPECT_NEAR(weight / draws, 0.25, 0.01);

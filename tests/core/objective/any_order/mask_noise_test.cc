@@ -83,7 +83,8 @@ TEST(SpreadUniformTest, WithoutStrataLanesDrawAlone) {
   EXPECT_NEAR(product.mean(), 0, 5 * product.error());
 }
 
-// A distribution of four bits whose every conditional is known: log p(x_i | the unmasked ones) by summing out the masked ones.
+// A distribution of four bits whose every conditional is known: log p(x_i | the unmasked ones) by
+// summing out the masked ones.
 class ToyText {
  public:
   static constexpr int kLength = 4;
@@ -111,7 +112,8 @@ class ToyText {
       if (draw.masked[i] != 0) sum += draw.weights[i] * NllOf(i, masked);
     return sum;
   }
-  // Its mean over rates uniform in [low, 1]: a polynomial of degree 3 in the rate, which Simpson's rule integrates exactly.
+  // Its mean over rates uniform in [low, 1]: a polynomial of degree 3 in the rate, which Simpson's
+  // rule integrates exactly.
   double MeanLoss(double low) const {
     double sum = 0;
     for (uint32_t masked = 1; masked < joint_.size(); ++masked) {
@@ -138,7 +140,8 @@ class ToyText {
   std::array<double, 1 << kLength> joint_;
 };
 
-// With the true conditionals every order has the text's probability, so that the bound is met: the estimator's mean is the NLL itself.
+// With the true conditionals every order has the text's probability, so that the bound is met: the
+// estimator's mean is the NLL itself.
 TEST(DrawMasksTest, TheMeanOfTheWeightedLossIsTheNllOfAKnownDistribution) {
   const ToyText toy;
   EXPECT_NEAR(toy.MeanLoss(0), toy.Nll(), 1e-12);

@@ -17,10 +17,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr ExampleTask kTasks[] = {ExampleTask::kClassification,
-                                  ExampleTask::kEntailment,
-                                  ExampleTask::kSimilarity,
-                                  ExampleTask::kMultipleChoice};
+constexpr ExampleTask kTasks[] = {ExampleTask::kClassification, ExampleTask::kEntailment,
+                                  ExampleTask::kSimilarity, ExampleTask::kMultipleChoice};
 
 ModelConfig Model(ExampleTask task, double lm_weight = 0.5) {
   ModelConfig model = SmallModel();
@@ -52,8 +50,7 @@ Batch Build(const Objective& objective, const std::vector<TextSample>& samples) 
 }
 
 // Evaluation: no dropout.
-StepResult Evaluate(const ModelConfig& model,
-                    int64_t seq_len,
+StepResult Evaluate(const ModelConfig& model, int64_t seq_len,
                     const std::vector<TextSample>& lanes) {
   const auto backend = kernels::MakeReferenceBackend();
   const auto objective = MakeObjectiveOrDie("gpt_classifier", model, Sampling(seq_len));
@@ -209,8 +206,8 @@ TEST(GptClassifierTest, SimilarityIsSymmetric) {
   TextSample swapped = sample;
   std::swap(swapped.parts[0], swapped.parts[1]);
   const double loss = Evaluate(Model(ExampleTask::kSimilarity), 16, {sample}).loss_sum;
-  EXPECT_NEAR(
-      loss, Evaluate(Model(ExampleTask::kSimilarity), 16, {swapped}).loss_sum, Rounding(loss));
+  EXPECT_NEAR(loss, Evaluate(Model(ExampleTask::kSimilarity), 16, {swapped}).loss_sum,
+              Rounding(loss));
   // Entailment is not: the test above could notice.
   EXPECT_GT(std::abs(Evaluate(Model(ExampleTask::kEntailment), 16, {sample}).loss_sum -
                      Evaluate(Model(ExampleTask::kEntailment), 16, {swapped}).loss_sum),

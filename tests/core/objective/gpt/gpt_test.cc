@@ -47,7 +47,8 @@ TEST_F(GptTest, EverySlotSeesItselfAndThePastOfItsWindowAndPredictsTheNextToken)
   }
 }
 
-// By the network, not by the arrays: a token moves the losses of its own slot and later ones, and no other.
+// By the network, not by the arrays: a token moves the losses of its own slot and later ones, and
+// no other.
 TEST_F(GptTest, NoTokenIsPredictedFromALaterOne) {
   const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
   ModelRunner runner(Gpt(), kSmallVocab, objective_->Shape(1), *backend);

@@ -51,8 +51,8 @@ std::vector<std::string> Mask(const ModelConfig& model, const Batch& batch, int6
   return rows;
 }
 
-// Figure 2 of the paper, drawn by hand for six slots of which the first is CLS: windows of one slot to each side; the same
-// with gaps of one slot.
+// Figure 2 of the paper, drawn by hand for six slots of which the first is CLS: windows of one slot
+// to each side; the same with gaps of one slot.
 TEST(Longformer, ShowsTheMasksOfThePaper) {
   const ModelConfig model = Windowed("1:1 / 1:1:2");
   const Batch with_cls = Build(model, Sampling(5), 0, 0);
@@ -151,7 +151,8 @@ TEST(Longformer, MasksEveryPlaceAlikeAndInTheSharesOfBert) {
     expect_share(by_place[place], kDraws, 5.0 / 16, "place");
 }
 
-// By the network: which tokens move the prediction of a target in the middle, in two layers of windows of two.
+// By the network: which tokens move the prediction of a target in the middle, in two layers of
+// windows of two.
 TEST(Longformer, ReachesBeyondItsWindowsThroughCls) {
   const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
   for (const int64_t classifiers : {0, 1}) {
@@ -175,8 +176,7 @@ TEST(Longformer, ReachesBeyondItsWindowsThroughCls) {
   }
 }
 
-void ExpectRefused(const ModelConfig& model,
-                   const SamplingConfig& sampling,
+void ExpectRefused(const ModelConfig& model, const SamplingConfig& sampling,
                    const std::string& message) {
   const absl::Status refused = MakeObjective("longformer", model, sampling).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);

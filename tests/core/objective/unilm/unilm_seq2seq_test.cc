@@ -109,7 +109,8 @@ TEST_F(UnilmSeq2seqTest, AShareOfTheTargetIsHiddenAndItsEndMayBe) {
       ASSERT_EQ(batch.tokens[slot], text.tokens[slot]);
     }
   }
-  // Five standard deviations of independent tries. A random token is the mask, or the true one, once in 13.
+  // Five standard deviations of independent tries. A random token is the mask, or the true one,
+  // once in 13.
   const auto near = [](double count, double tries, double share) {
     EXPECT_NEAR(count, tries * share, 5 * std::sqrt(tries * share * (1 - share)));
   };
@@ -134,7 +135,8 @@ TEST_F(UnilmSeq2seqTest, WhatDoesNotFitIsCutFromTheLongerPart) {
   }
 }
 
-// What generation puts into the slots of a step is what training had there, with a mask in the slot that is read.
+// What generation puts into the slots of a step is what training had there, with a mask in the slot
+// that is read.
 TEST_F(UnilmSeq2seqTest, GenerationLaysSlotsOutAsTrainingDoes) {
   const TextSample sample = Example(4, 6);
   const Batch batch = Build(sample);
@@ -182,10 +184,8 @@ TEST_F(UnilmSeq2seqTest, NothingLeaksFromTargetsThatStandLater) {
 
 TEST_F(UnilmSeq2seqTest, ExamplesOfOtherTasksAreRefused) {
   EXPECT_TRUE(objective_->CheckTask(ExampleTask::kGeneration).ok());
-  for (const ExampleTask task : {ExampleTask::kClassification,
-                                 ExampleTask::kEntailment,
-                                 ExampleTask::kSimilarity,
-                                 ExampleTask::kMultipleChoice}) {
+  for (const ExampleTask task : {ExampleTask::kClassification, ExampleTask::kEntailment,
+                                 ExampleTask::kSimilarity, ExampleTask::kMultipleChoice}) {
     const absl::Status refused = objective_->CheckTask(task);
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(refused.message()), HasSubstr(ExampleTaskName(task)));

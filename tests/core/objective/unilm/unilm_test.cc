@@ -40,7 +40,8 @@ SamplingConfig OneWay(double mask_fraction = 0.3) {
   return sampling;
 }
 
-// Who sees whom as Dong et al. 2019, section 2.3, and figure 1 tell it: `first` slots are [SOS] S1 [EOS].
+// Who sees whom as Dong et al. 2019, section 2.3, and figure 1 tell it: `first` slots are [SOS] S1
+// [EOS].
 bool PaperSees(TextMode mode, int64_t row, int64_t key, int64_t first) {
   switch (mode) {
     case TextMode::kBidirectional:
@@ -97,11 +98,9 @@ TEST_F(UnilmTest, EveryModeSeesWhatThePaperSays) {
       const int64_t first = FirstSegment(samples[b]);
       for (int64_t row = 0; row < sampling_.seq_len; ++row) {
         for (int64_t key = 0; key < sampling_.seq_len; ++key) {
-          const bool sees = kernels::IsVisible(batch.rows(),
-                                               ContentRow(batch.shape, b) + row,
-                                               batch.keys(),
-                                               ContentKey(batch.shape, b) + key,
-                                               kernels::Band());
+          const bool sees =
+              kernels::IsVisible(batch.rows(), ContentRow(batch.shape, b) + row, batch.keys(),
+                                 ContentKey(batch.shape, b) + key, kernels::Band());
           const bool is_text = row < length && key < length;
           ASSERT_EQ(sees, is_text && PaperSees(samples[b].mode, row, key, first))
               << "lane " << b << " row " << row << " key " << key;
@@ -137,8 +136,9 @@ TEST_F(UnilmTest, TextBeginsWithSosAndSegmentsTellTheModesApart) {
   }
 }
 
-// On the network itself: what a slot's input can change, through any number of layers, is the losses of the rows that see it, in its
-// own lane, to the last bit. All but a token or two of each lane are targets.
+// On the network itself: what a slot's input can change, through any number of layers, is the
+// losses of the rows that see it, in its own lane, to the last bit. All but a token or two of each
+// lane are targets.
 TEST_F(UnilmTest, NothingLeaksPastAnyOfTheFourMasksInOneBatch) {
   const SamplingConfig sampling = OneWay(0.8);
   const std::unique_ptr<Objective> objective = MakeObjectiveOrDie("unilm", model_, sampling);
@@ -216,7 +216,8 @@ TEST_F(UnilmTest, TrueTokensAreAskedForAndNoTargetIsItsOwnInput) {
   }
 }
 
-// Each lane counts once: what a lane's targets weigh together, its label weighs, too, in bidirectional mode and in no other.
+// Each lane counts once: what a lane's targets weigh together, its label weighs, too, in
+// bidirectional mode and in no other.
 TEST_F(UnilmTest, OnlyBidirectionalLanesHaveANextSentenceLabel) {
   const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
   ModelRunner runner(model_, kSmallVocab, objective_->Shape(kLanes), *backend);
@@ -243,9 +244,8 @@ TEST_F(UnilmTest, TheLossOfEachModeIsReportedApart) {
   const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 41);
   const Batch batch = Build(Mixed());
   const ModelRunner::Result result = runner.Run(batch, weights, {}, false);
-  EXPECT_EQ(
-      objective_->loss_names(),
-      (std::vector<std::string>{"bidirectional", "seq2seq", "left_to_right", "right_to_left"}));
+  EXPECT_EQ(objective_->loss_names(), (std::vector<std::string>{"bidirectional", "seq2seq",
+                                                                "left_to_right", "right_to_left"}));
   double total = 0;
   for (int64_t mode = 0; mode < kNumTextModes; ++mode) {
     double sum = 0, weight = 0;

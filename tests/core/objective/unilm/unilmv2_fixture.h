@@ -1,4 +1,5 @@
-// Samples of the pseudo-masked language model, and its mask as the paper states it, by slot names and not by ranks.
+// Samples of the pseudo-masked language model, and its mask as the paper states it, by slot names
+// and not by ranks.
 
 #pragma once
 
@@ -23,8 +24,9 @@ struct PmlmSlot {
   int64_t key = -1;
 };
 
-// Bao et al. 2020, section 3.3: "the given tokens and [M] are visible to all; tokens of a step see what came before it and one
-// another; [P] see what came before their step and the [P] of their step"; given tokens and [M] see nobody else.
+// Bao et al. 2020, section 3.3: "the given tokens and [M] are visible to all; tokens of a step see
+// what came before it and one another; [P] see what came before their step and the [P] of their
+// step"; given tokens and [M] see nobody else.
 inline bool PmlmSees(const PmlmSlot& row, const PmlmSlot& key) {
   const auto is_given = [](const PmlmSlot& slot) {
     return slot.kind == PmlmKind::kM || (slot.kind == PmlmKind::kToken && slot.step == 0);
@@ -72,17 +74,14 @@ class UnilmV2Test : public ::testing::Test {
     std::vector<uint8_t> is_special(kSlots);
     for (int64_t pos = 0; pos < kSlots; ++pos)
       is_special[pos] = sample.is_functional[(pos + kSlots - 1) % kSlots];
-    RandomStream random(sample.seed,
-                        RandomPurpose::kObjective,
-                        static_cast<uint64_t>(sample.step),
+    RandomStream random(sample.seed, RandomPurpose::kObjective, static_cast<uint64_t>(sample.step),
                         static_cast<uint64_t>(sample.lane));
     return DrawBlocks({.fraction = sampling_.mask_fraction,
                        .span_fraction = sampling_.block_span_prob,
                        .min_span = sampling_.block_min_span,
                        .max_span = sampling_.block_max_span,
                        .most = sampling_.num_predict},
-                      is_special,
-                      random);
+                      is_special, random);
   }
   // All slots that are no padding, where the layout of unilmv2.h has them.
   std::vector<PmlmSlot> Slots(const TextSample& sample) const {

@@ -1,5 +1,5 @@
-// What one forward pass of the pseudo-masked language model is equal to, on the whole network in fp64: its last layer's states
-// beside those of passes that hold only some of the slots.
+// What one forward pass of the pseudo-masked language model is equal to, on the whole network in
+// fp64: its last layer's states beside those of passes that hold only some of the slots.
 
 #include <algorithm>
 #include <cmath>
@@ -16,10 +16,12 @@
 namespace anyorder::testing {
 namespace {
 
-// States are of order one. Two passes add the same numbers in another order, a few dozen of them in each of a few layers.
+// States are of order one. Two passes add the same numbers in another order, a few dozen of them in
+// each of a few layers.
 constexpr double kDoubleBound = 1e-11;
 
-// Keeps what the softmax over the vocabulary reads: without a prediction head the states of the readout's rows.
+// Keeps what the softmax over the vocabulary reads: without a prediction head the states of the
+// readout's rows.
 class StatesBackend final : public ForwardingBackend {
  public:
   StatesBackend() : ForwardingBackend(kernels::MakeReferenceBackend()) {}
@@ -50,10 +52,10 @@ class OnePassTest : public UnilmV2Test, public ::testing::WithParamInterface<Pos
     if (model_.positions == Positions::kRelative) model_.segments = Segments::kRelative;
   }
 
-  // The last layer's states of `slots` in the objective's own batch. `change` may edit the batch before.
+  // The last layer's states of `slots` in the objective's own batch. `change` may edit the batch
+  // before.
   States OfOnePass(
-      const TextSample& sample,
-      const std::vector<PmlmSlot>& slots,
+      const TextSample& sample, const std::vector<PmlmSlot>& slots,
       const std::function<void(Batch&)>& change = [](Batch&) {}) const {
     Batch batch = Build(sample);
     change(batch);
@@ -63,7 +65,8 @@ class OnePassTest : public UnilmV2Test, public ::testing::WithParamInterface<Pos
     return Run(ReadingOut(batch, rows), slots);
   }
 
-  // The same of a pass that holds `slots` and nothing else, seeing one another as the paper's rule has it.
+  // The same of a pass that holds `slots` and nothing else, seeing one another as the paper's rule
+  // has it.
   States OfPassWithOnly(const TextSample& sample, const std::vector<PmlmSlot>& slots) const {
     const Batch whole = Build(sample);
     BatchShape shape = whole.shape;
@@ -156,8 +159,7 @@ TEST_P(OnePassTest, StatesOfAStepAreThoseOfAPassWithoutAnythingLater) {
         return IsGiven(slot) || (slot.kind == PmlmKind::kToken && slot.step < step) ||
                (slot.kind == PmlmKind::kP && slot.step == step);
       };
-      ExpectEqual(all,
-                  OfPassWithOnly(sample, Of(slots, known)),
+      ExpectEqual(all, OfPassWithOnly(sample, Of(slots, known)),
                   "step " + std::to_string(step) + " of lane " + std::to_string(lane));
     }
   }
@@ -244,14 +246,13 @@ TEST_P(OnePassTest, WithoutKeptOriginalsNoLossDependsOnTheTokenItAsksFor) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Positions,
-    OnePassTest,
-    ::testing::Values(PositionCase{"learned", Positions::kLearned},
-                      PositionCase{"learned_and_t5", Positions::kLearned, PositionBias::kT5},
-                      PositionCase{"relative", Positions::kRelative},
-                      PositionCase{"rope", Positions::kRope}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Positions, OnePassTest,
+                         ::testing::Values(PositionCase{"learned", Positions::kLearned},
+                                           PositionCase{"learned_and_t5", Positions::kLearned,
+                                                        PositionBias::kT5},
+                                           PositionCase{"relative", Positions::kRelative},
+                                           PositionCase{"rope", Positions::kRope}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace anyorder::testing

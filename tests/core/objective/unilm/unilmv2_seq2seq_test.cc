@@ -58,8 +58,9 @@ class Seq2seqTest : public ::testing::Test {
   SamplingConfig sampling_ = SmallSampling();
 };
 
-// The authors' convention: an integer a slot, 0 the source, t a target token, -t its pseudo mask. A row w sees a key v when
-// v >= 0 and v <= w, or, of a pseudo mask, v >= 0 and v < -w, or the same integer.
+// The authors' convention: an integer a slot, 0 the source, t a target token, -t its pseudo mask. A
+// row w sees a key v when v >= 0 and v <= w, or, of a pseudo mask, v >= 0 and v < -w, or the same
+// integer.
 bool ReleasedRule(int row, int key) {
   if (row >= 0) return key >= 0 && key <= row;
   return (key >= 0 && key < -row) || key == row;
@@ -100,9 +101,8 @@ TEST_F(Seq2seqTest, TheMaskIsThatOfTheReleasedFineTuningCode) {
 
 TEST_F(Seq2seqTest, EachTargetTokenAndTheEndAreAskedForAtTheirPseudoMasks) {
   const Batch batch = Build(Sample(3, 2));
-  EXPECT_EQ(batch.tokens,
-            (std::vector<int32_t>{
-                kCls, 10, 11, 12, kSep, 30, 31, kSep, 0, 0, 0, 0, kMask, kMask, kMask, 0, 0}));
+  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{kCls, 10, 11, 12, kSep, 30, 31, kSep, 0, 0, 0, 0,
+                                                kMask, kMask, kMask, 0, 0}));
   EXPECT_EQ(batch.readout_rows, (std::vector<int32_t>{12, 13, 14, 15, 16}));
   EXPECT_EQ(batch.labels, (std::vector<int32_t>{30, 31, kSep, 0, 0}));
   EXPECT_EQ(batch.weights, (std::vector<float>{1, 1, 1, 0, 0}));
@@ -141,7 +141,8 @@ TEST_F(Seq2seqTest, TargetTokensAreReplacedAsOftenAsAskedAndTheQuestionStays) {
   share(other, 0.5 * 0.1 * (1 - 2.0 / kVocabulary));
 }
 
-// What is generated reads the very slots that were trained on: prompt, newest token and [P] of each step.
+// What is generated reads the very slots that were trained on: prompt, newest token and [P] of each
+// step.
 TEST_F(Seq2seqTest, GenerationHasTheSlotsOfTraining) {
   const TextSample sample = Sample(4, 3);
   const Batch batch = Build(sample);
@@ -170,7 +171,8 @@ TEST_F(Seq2seqTest, GenerationHasTheSlotsOfTraining) {
   }
 }
 
-// Teacher forcing in one pass: the state that predicts target t depends on the targets before it, and on no later one.
+// Teacher forcing in one pass: the state that predicts target t depends on the targets before it,
+// and on no later one.
 TEST_F(Seq2seqTest, ALossDependsOnEarlierTargetsOnly) {
   const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
   const Batch batch = Build(Sample(3, 4));

@@ -14,34 +14,18 @@
 namespace anyorder::testing {
 namespace {
 
-// The worked figure of the paper: six tokens, first 4 and 5, then 2; columns x1 x3 x6 M2 M4 M5, x4 x5 x2, P4 P5 P2.
+// The worked figure of the paper: six tokens, first 4 and 5, then 2; columns x1 x3 x6 M2 M4 M5, x4
+// x5 x2, P4 P5 P2.
 TEST_F(UnilmV2Test, TheRuleOfTheseTestsIsThePapersFigure) {
   const PmlmKind token = PmlmKind::kToken, m = PmlmKind::kM, p = PmlmKind::kP;
-  const std::vector<PmlmSlot> slots = {{token, 1, 0},
-                                       {token, 3, 0},
-                                       {token, 6, 0},
-                                       {m, 2, 2},
-                                       {m, 4, 1},
-                                       {m, 5, 1},
-                                       {token, 4, 1},
-                                       {token, 5, 1},
-                                       {token, 2, 2},
-                                       {p, 4, 1},
-                                       {p, 5, 1},
-                                       {p, 2, 2}};
+  const std::vector<PmlmSlot> slots = {{token, 1, 0}, {token, 3, 0}, {token, 6, 0}, {m, 2, 2},
+                                       {m, 4, 1},     {m, 5, 1},     {token, 4, 1}, {token, 5, 1},
+                                       {token, 2, 2}, {p, 4, 1},     {p, 5, 1},     {p, 2, 2}};
   const std::string given = "111111......";
-  const std::vector<std::string> figure = {given,
-                                           given,
-                                           given,
-                                           given,
-                                           given,
-                                           given,
-                                           "11111111....",
-                                           "11111111....",
-                                           "111111111...",
-                                           "111111...11.",
-                                           "111111...11.",
-                                           "11111111...1"};
+  const std::vector<std::string> figure = {given,          given,          given,
+                                           given,          given,          given,
+                                           "11111111....", "11111111....", "111111111...",
+                                           "111111...11.", "111111...11.", "11111111...1"};
   for (size_t row = 0; row < slots.size(); ++row) {
     for (size_t key = 0; key < slots.size(); ++key)
       EXPECT_EQ(PmlmSees(slots[row], slots[key]), figure[row][key] == '1') << row << " " << key;
@@ -164,7 +148,8 @@ class CorruptionTest : public UnilmV2Test {
   }
 };
 
-// An id in 13 is drawn at random with 0.1: the mask itself, the true token, or another. True tokens are never the mask.
+// An id in 13 is drawn at random with 0.1: the mask itself, the true token, or another. True tokens
+// are never the mask.
 constexpr double kRandomHit = 0.1 / kSmallVocab;
 
 TEST_F(CorruptionTest, LeftAloneTheOriginalsAreKeptAndPredictedByBoth) {

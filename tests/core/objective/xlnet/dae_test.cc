@@ -32,8 +32,9 @@ class DaeTest : public ::testing::Test {
   const std::unique_ptr<Objective> objective_ = MakeObjectiveOrDie("dae", model_, sampling_);
 };
 
-// Stated by text, not by rank: BERT's "everybody sees everybody", but for text that a later step is asked for. Those are
-// the second half's slots, and the rows whose states that step gets to see are the first half's.
+// Stated by text, not by rank: BERT's "everybody sees everybody", but for text that a later step is
+// asked for. Those are the second half's slots, and the rows whose states that step gets to see are
+// the first half's.
 TEST_F(DaeTest, EverybodySeesEverybodyButRowsThatAreRememberedDoNotSeeLaterText) {
   for (int64_t lane = 0; lane < 6; ++lane) {
     const Batch batch = Build(Sample(9, lane, lane % 3 == 0));
@@ -75,8 +76,9 @@ TEST_F(DaeTest, TheNetworkReadsTheCorruptedTextAndIsAskedForTheTrueOneAtTheSameP
   }
 }
 
-// The reuse part's states are the next step's memory, and its text after the reuse part is the next step's reuse part. Were
-// a single state to depend on that text, the next step could read its targets there.
+// The reuse part's states are the next step's memory, and its text after the reuse part is the next
+// step's reuse part. Were a single state to depend on that text, the next step could read its
+// targets there.
 TEST_F(DaeTest, NothingOfTheNextStepsTextGetsIntoItsMemory) {
   const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
   ModelRunner runner(model_, kSmallVocab, objective_->Shape(1), *backend);

@@ -24,21 +24,15 @@ int64_t QueryOf(const Batch& batch, int64_t b, int64_t slot) {
   return -1;
 }
 
-// One half of eight slots worked through by hand: 10 11 12 13 14 15 SEP CLS, masked at 1, 3 and 4, block
-// permutation (2, 0, 3, 1).
+// One half of eight slots worked through by hand: 10 11 12 13 14 15 SEP CLS, masked at 1, 3 and 4,
+// block permutation (2, 0, 3, 1).
 struct GoldenHalf {
   std::vector<int32_t> tokens = {10, 11, 12, 13, 14, 15, 4, 3};
   std::vector<uint8_t> is_masked = {0, 1, 0, 1, 1, 0, 0, 0};
   std::vector<uint8_t> is_functional = {0, 0, 0, 0, 0, 0, 1, 1};
   std::vector<int32_t> order = {2, 0, 3, 1, 6, 4, 7, 5};
-  std::vector<std::string> blocked = {"01011011",
-                                      "01011011",
-                                      "01011011",
-                                      "00011011",
-                                      "00001010",
-                                      "01011011",
-                                      "00000000",
-                                      "00001010"};
+  std::vector<std::string> blocked = {"01011011", "01011011", "01011011", "00011011",
+                                      "00001010", "01011011", "00000000", "00001010"};
 };
 
 TEST(PlainPermutationTest, GoldenExample) {
@@ -171,8 +165,8 @@ TEST(PermutationLmTest, MemoryBecomesVisibleAsItFills) {
   Batch batch(objective->Shape(1));
   for (const auto& [step, hidden] :
        std::vector<std::pair<int64_t, int64_t>>{{0, 12}, {1, 4}, {2, 0}}) {
-    objective->BuildLane(
-        RandomSample(sampling, SampleKind::kPairs, kSmallVocab, 0, step, false), 0, batch);
+    objective->BuildLane(RandomSample(sampling, SampleKind::kPairs, kSmallVocab, 0, step, false), 0,
+                         batch);
     for (int64_t slot = 0; slot < model.mem_len; ++slot) {
       EXPECT_EQ(Sees(batch, 0, slot), slot >= hidden) << "step " << step << " slot " << slot;
       EXPECT_EQ(batch.key_pos[slot], slot - model.mem_len);

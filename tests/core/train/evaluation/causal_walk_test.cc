@@ -1,4 +1,5 @@
-// Reading a text from left to right: every token once, equal context, and the same function as one causal pass.
+// Reading a text from left to right: every token once, equal context, and the same function as one
+// causal pass.
 
 #include "core/train/evaluation/causal_walk.h"
 
@@ -23,7 +24,8 @@ namespace {
 
 using testing::kSmallVocab;
 
-// Losses are computed in fp64 and handed out in fp32: half an ulp, relative, on both sides of a comparison.
+// Losses are computed in fp64 and handed out in fp32: half an ulp, relative, on both sides of a
+// comparison.
 constexpr double kFloatEpsilon = 6e-8;
 
 data::MemoryText Text(int64_t num_tokens) {
@@ -39,19 +41,16 @@ ModelConfig Model(int64_t mem_len) {
   return model;
 }
 
-CausalWalk WalkOrDie(const data::TextSource& text,
-                     const ModelConfig& model,
+CausalWalk WalkOrDie(const data::TextSource& text, const ModelConfig& model,
                      const CausalWalkOptions& options) {
   auto walk = CausalWalk::Create(text, model, options);
   ANYORDER_CHECK(walk.ok()) << walk.status().ToString();
   return *std::move(walk);
 }
 
-// Which token of the text each entry of `segment` predicts, found from the walk's definition alone; -1: none.
-int64_t TokenOf(const CausalWalkOptions& options,
-                int64_t num_tokens,
-                int64_t segment,
-                int64_t b,
+// Which token of the text each entry of `segment` predicts, found from the walk's definition alone;
+// -1: none.
+int64_t TokenOf(const CausalWalkOptions& options, int64_t num_tokens, int64_t segment, int64_t b,
                 int64_t slot) {
   const int64_t begin = (num_tokens - 1) * b / options.lanes;
   const int64_t end = (num_tokens - 1) * (b + 1) / options.lanes + 1;
@@ -60,8 +59,7 @@ int64_t TokenOf(const CausalWalkOptions& options,
 }
 
 // Loss of every token of the text, by running the network over the walk.
-std::map<int64_t, double> TokenLosses(const data::MemoryText& text,
-                                      const ModelConfig& model,
+std::map<int64_t, double> TokenLosses(const data::MemoryText& text, const ModelConfig& model,
                                       const CausalWalkOptions& options) {
   const CausalWalk walk = WalkOrDie(text, model, options);
   const auto backend = kernels::MakeReferenceBackend();
@@ -74,8 +72,8 @@ std::map<int64_t, double> TokenLosses(const data::MemoryText& text,
     const auto result = runner.Run(batch, weights, memory, /*training=*/false);
     memory = result.memory;
     for (size_t i = 0; i < batch.weights.size(); ++i) {
-      const int64_t token = TokenOf(
-          options, text.num_tokens(), segment, i / options.target_len, i % options.target_len);
+      const int64_t token = TokenOf(options, text.num_tokens(), segment, i / options.target_len,
+                                    i % options.target_len);
       EXPECT_EQ(batch.weights[i], token < 0 ? 0.0f : 1.0f);
       if (token >= 0) losses[token] = result.losses[i];
     }
@@ -96,7 +94,8 @@ struct WalkCase {
   CausalWalkOptions options;
 };
 
-// Calls check(WalkCase) for texts, segments, memories and lanes that do and do not divide each other.
+// Calls check(WalkCase) for texts, segments, memories and lanes that do and do not divide each
+// other.
 template <typename Check>
 void ForEachWalk(Check check) {
   for (const int64_t tokens : {21, 40, 64, 65}) {
@@ -160,7 +159,8 @@ TEST(CausalWalkTest, SeesTheContextThatItSays) {
         EXPECT_EQ(seen, walk.ContextOf(segment, t)) << segment << " " << b << " " << t;
         EXPECT_GE(seen, 1);
         if (!c.options.same_length) continue;
-        // The PyTorch form: as many keys as the memory is long, once the lane has read that many tokens.
+        // The PyTorch form: as many keys as the memory is long, once the lane has read that many
+        // tokens.
         const int64_t before = segment * length + t + (c.options.two_streams ? 0 : 1);
         EXPECT_EQ(seen, std::min(before, c.model.mem_len)) << segment << " " << b << " " << t;
       }
@@ -186,8 +186,8 @@ TEST(CausalWindowsTest, PredictEveryTokenOnceWithTheContextThatTheySay) {
             if (batch.weights[i] == 0) continue;
             int64_t seen = 0;
             for (int64_t key = i / target * window; key < (i / target + 1) * window; ++key) {
-              seen += kernels::IsVisible(
-                  batch.rows(), batch.readout_rows[i], batch.keys(), key, kernels::Band());
+              seen += kernels::IsVisible(batch.rows(), batch.readout_rows[i], batch.keys(), key,
+                                         kernels::Band());
             }
             EXPECT_EQ(seen, walk.ContextOf(segment, i % target));
             // All that the lane has read, or from the window's begin on.
@@ -209,7 +209,8 @@ TEST(CausalWindowsTest, AWindowOfTheWholeTextIsOneCausalPass) {
   EXPECT_GT(std::abs(shorter.at(40) - one_pass.at(40)), 1e-4);
 }
 
-// Two layers that each see three tokens back reach six: as many tokens before the scored ones are as good as all.
+// Two layers that each see three tokens back reach six: as many tokens before the scored ones are
+// as good as all.
 TEST(CausalWindowsTest, WhatLayersReachIsEnough) {
   const data::MemoryText text = Text(41);
   ModelConfig model = Model(0);
@@ -225,12 +226,12 @@ TEST(CausalWindowsTest, AreRefusedWhereTheyMeanNothing) {
   ModelConfig learned = Model(0);
   learned.positions = Positions::kLearned;
   learned.max_positions = 10;
-  const auto expect_refused =
-      [&](const ModelConfig& model, const CausalWalkOptions& options, const char* part) {
-        const absl::Status status = CausalWalk::Create(text, model, options).status();
-        EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-        EXPECT_NE(status.message().find(part), absl::string_view::npos) << status;
-      };
+  const auto expect_refused = [&](const ModelConfig& model, const CausalWalkOptions& options,
+                                  const char* part) {
+    const absl::Status status = CausalWalk::Create(text, model, options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(part), absl::string_view::npos) << status;
+  };
   expect_refused(Model(0), Windows(4, 5, 1), "window 4 must be at least the target length, 5");
   expect_refused(Model(3), Windows(8, 5, 1), "memory length 3 must be 0: a window takes");
   expect_refused(learned, Windows(11, 5, 1), "window 11 must be at most model.max_positions = 10");
@@ -255,8 +256,9 @@ TEST_P(CausalScoreTest, SegmentsWithFullMemoryAreOneCausalPass) {
   EXPECT_GT(std::abs(shorter.at(40) - one_pass.at(40)), 1e-4);
 }
 
-// With equal context a token's loss cannot depend on where segments begin: the window is the same, and so, layer by layer, are the
-// states in it. A window that is off by one, or a memory that is one state short, breaks this.
+// With equal context a token's loss cannot depend on where segments begin: the window is the same,
+// and so, layer by layer, are the states in it. A window that is off by one, or a memory that is
+// one state short, breaks this.
 TEST_P(CausalScoreTest, SameLengthDoesNotDependOnTheSegments) {
   const data::MemoryText text = Text(41);
   const auto losses = [&](int64_t target_len, bool same_length) {
@@ -288,13 +290,9 @@ TEST_P(CausalScoreTest, ScoreIsTheSumOfTheTokens) {
   const auto backend = kernels::MakeReferenceBackend();
   std::vector<double> weights = testing::InitialWeights(model, kSmallVocab, 31);
   const CausalWalk walk = WalkOrDie(text, model, options);
-  const auto score =
-      ScoreCausally(walk,
-                    model,
-                    ConstTensorView(weights.data(), {static_cast<int64_t>(weights.size())}),
-                    kSmallVocab,
-                    0,
-                    *backend);
+  const auto score = ScoreCausally(
+      walk, model, ConstTensorView(weights.data(), {static_cast<int64_t>(weights.size())}),
+      kSmallVocab, 0, *backend);
   ASSERT_TRUE(score.ok()) << score.status();
   EXPECT_EQ(score->losses.targets, 49);
   double sum = 0;

@@ -208,8 +208,8 @@ TEST_F(EvaluatorTest, RestartGivesTheSameBits) {
   EXPECT_EQ(losses[0], losses[1]);
 }
 
-// The network's output is a LayerNorm's, of norm at most sqrt(d); so no logit is larger than sqrt(d) times the longest embedding, and
-// no loss further from ln V than twice that.
+// The network's output is a LayerNorm's, of norm at most sqrt(d); so no logit is larger than
+// sqrt(d) times the longest embedding, and no loss further from ln V than twice that.
 TEST_F(EvaluatorTest, UntrainedModelLosesLogOfTheVocabulary) {
   config_.model.init_range = 0.002;
   for (const char* name : {"permutation_lm", "causal_lm", "dae"}) {

@@ -45,10 +45,10 @@ TEST(HeldOutTest, ClassesMustHaveTheNumbersOfTheTrainingData) {
   training.examples->classes = {"maybe", "yes"};
   const absl::Status status = OpenHeldOutText(config, training).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("eval.shards '" + folder + "' numbers its classes otherwise than"),
-                    HasSubstr("data.shards 'training'; prepare it with"),
-                    HasSubstr("--labels-from")));
+  EXPECT_THAT(
+      std::string(status.message()),
+      AllOf(HasSubstr("eval.shards '" + folder + "' numbers its classes otherwise than"),
+            HasSubstr("data.shards 'training'; prepare it with"), HasSubstr("--labels-from")));
   // The training data may be plain text by now, in which case there is nothing to compare.
   training.examples.reset();
   EXPECT_TRUE(OpenHeldOutText(config, training).ok());

@@ -69,7 +69,8 @@ TEST(LossSumsTest, WeightsAreTakenIntoTheMean) {
 }
 
 // Two lanes of four entries, one of them padding; the second loss has double weights.
-// A lane without divisor (an example without label) is in no mean of the whole, whatever its targets cost.
+// A lane without divisor (an example without label) is in no mean of the whole, whatever its
+// targets cost.
 TEST(LossSumsTest, LaneWithoutDivisorIsInNoMean) {
   BatchShape shape;
   shape.batch_size = 2;

@@ -1,4 +1,5 @@
-// Runs with steps that are not finite, that jump, or that are held back: what the policy says happens on all ranks alike.
+// Runs with steps that are not finite, that jump, or that are held back: what the policy says
+// happens on all ranks alike.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -54,8 +55,8 @@ TEST_F(AnomalyRunsTest, IgnoredSpikeIsTrainedOn) {
   EXPECT_EQ(Saved(2, 8)->anomaly.trained_steps, 8);
 }
 
-// Stopped in every step around the bad one, and going on with another number of ranks each time: the same state, losses and
-// detector as at one go.
+// Stopped in every step around the bad one, and going on with another number of ranks each time:
+// the same state, losses and detector as at one go.
 TEST_F(AnomalyRunsTest, DetectorSurvivesResumeAndOtherNumbersOfRanks) {
   config_.anomaly.on_spike = AnomalyAction::kSkip;
   ExpectAllOk(Run("whole", 2, Fault{Poison::kLossSpike, 1, 5}));
@@ -119,7 +120,8 @@ TEST_F(AnomalyRunsTest, RunThatIsToldToStopEndsForGood) {
   ExpectAllOk(Train(3, Fault{Poison::kGradient, 2, 4}));
 }
 
-// What a rollback of one step ends in is what skipping it ends in, for a step that goes wrong every time.
+// What a rollback of one step ends in is what skipping it ends in, for a step that goes wrong every
+// time.
 TEST_F(AnomalyRunsTest, RollbackGoesOnFromACheckpointWithoutTheStep) {
   const Fault fault{Poison::kLoss, 1, 5};
   ExpectAllOk(Run("skipped", 2, fault));

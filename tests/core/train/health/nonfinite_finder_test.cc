@@ -1,4 +1,5 @@
-// Who is blamed for a gradient that is not finite, where gradients are examined while they already travel and are added up.
+// Who is blamed for a gradient that is not finite, where gradients are examined while they already
+// travel and are added up.
 
 #include "core/train/health/nonfinite_finder.h"
 
@@ -28,7 +29,8 @@ using testing::Lag;
 constexpr int64_t kSize = 2 * kernels::kNormBlockElements + 77;
 constexpr int64_t kLeaves = 8;
 
-// What the ranks find in a step whose leaf `bad` is infinite here and there, and in a good step after it.
+// What the ranks find in a step whose leaf `bad` is infinite here and there, and in a good step
+// after it.
 std::vector<std::string> Findings(int ranks, int64_t bad, Lag lag, dist::Reduction reduction) {
   std::vector<std::string> texts(2);
   FakeWire wire;
@@ -76,15 +78,10 @@ TEST(NonfiniteFinderTest, GradientIsBlamedOnItsOwnLanesWhileItTravels) {
           int owner = 0;
           while (dist::LeafRange(kLeaves, ranks, owner).end <= bad)
             ++owner;
-          const std::vector<std::string> expected = {absl::StrCat("rank ",
-                                                                  owner,
-                                                                  " on thread",
-                                                                  owner,
-                                                                  ": gradient of lanes ",
-                                                                  2 * bad,
-                                                                  " to ",
-                                                                  2 * bad + 1),
-                                                     ""};
+          const std::vector<std::string> expected = {
+              absl::StrCat("rank ", owner, " on thread", owner, ": gradient of lanes ", 2 * bad,
+                           " to ", 2 * bad + 1),
+              ""};
           EXPECT_EQ(Findings(ranks, bad, lag, reduction), expected) << ranks << " ranks";
         }
       }

@@ -61,7 +61,8 @@ TEST(AnomalyPolicyTest, WhatIsNotFiniteIsFoundAtOnce) {
   }
 }
 
-// The device knows the bound only; what it does must be what Judge says, to the last bit of the norm.
+// The device knows the bound only; what it does must be what Judge says, to the last bit of the
+// norm.
 TEST(AnomalyPolicyTest, BoundThatGoesWithTheUpdateSaysWhatJudgeSays) {
   const double far = std::numeric_limits<double>::max();
   for (const AnomalyAction action :

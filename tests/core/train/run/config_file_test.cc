@@ -39,8 +39,7 @@ TEST(ConfigFileTest, EmptyTextGivesTheDefaults) {
 
 TEST(ConfigFileTest, UnknownKeyIsNamedWithLineAndNearestKey) {
   EXPECT_THAT(FaultOf("[model]\nnum_layers = 2\nnum_head = 4\n"),
-              AllOf(HasSubstr("run.toml:3:"),
-                    HasSubstr("'model.num_head'"),
+              AllOf(HasSubstr("run.toml:3:"), HasSubstr("'model.num_head'"),
                     HasSubstr("did you mean 'model.num_heads'?")));
 }
 
@@ -130,16 +129,14 @@ TEST(ConfigFileTest, KeysThatDoNotFitTogetherNameTheFileAndTheKeys) {
   std::ofstream(path) << "[model]\nmodel_dim = 100\nnum_heads = 3\n[data]\nshards = \"shards\"\n";
   const absl::Status status = LoadRunConfig(path, {}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-  EXPECT_THAT(
-      std::string(status.message()),
-      AllOf(
-          HasSubstr(path), HasSubstr("model.num_heads is 3"), HasSubstr("model.model_dim = 100")));
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr(path), HasSubstr("model.num_heads is 3"),
+                    HasSubstr("model.model_dim = 100")));
 }
 
 TEST(ConfigFileTest, KeyOutsideEverySectionIsTakenToItsSection) {
   EXPECT_THAT(FaultOf("num_layers = 2\n"),
-              AllOf(HasSubstr("run.toml:1:"),
-                    HasSubstr("'num_layers' is in no section"),
+              AllOf(HasSubstr("run.toml:1:"), HasSubstr("'num_layers' is in no section"),
                     HasSubstr("did you mean 'model.num_layers'?")));
 }
 
@@ -150,10 +147,8 @@ TEST(RunConfigTest, ValidationListsFaultsOfAllSections) {
   config.train.microbatch_lanes = 4;
   config.checkpoint.keep_last = 1;
   const std::string faults(config.Validate().message());
-  EXPECT_THAT(faults,
-              AllOf(HasSubstr("model.num_heads is 5"),
-                    HasSubstr("times a power of two"),
-                    HasSubstr("checkpoint.keep_last is 1")));
+  EXPECT_THAT(faults, AllOf(HasSubstr("model.num_heads is 5"), HasSubstr("times a power of two"),
+                            HasSubstr("checkpoint.keep_last is 1")));
 }
 
 TEST(RunConfigTest, DatasetAndKnownObjectiveAreRequired) {
@@ -178,10 +173,8 @@ TEST(RunConfigTest, EvaluationNeedsTextAndSoundNumbers) {
   RunConfig config = ValidConfig();
   config.eval = {.shards = "", .every = 5, .batches = -1, .lanes = 3, .seed = -1};
   const std::string message(config.Validate().message());
-  for (const char* fault : {"eval.every is 5 but eval.shards is missing",
-                            "eval.batches is -1",
-                            "eval.lanes is 3 but must be even",
-                            "eval.seed is -1"})
+  for (const char* fault : {"eval.every is 5 but eval.shards is missing", "eval.batches is -1",
+                            "eval.lanes is 3 but must be even", "eval.seed is -1"})
     EXPECT_THAT(message, HasSubstr(fault));
   config.eval = EvalConfig();
   config.eval.shards = "held-out";

@@ -40,8 +40,8 @@ TEST(ConfigsTest, EveryFileRunsOnOneToEightRanks) {
   }
 }
 
-// Totals of the published networks, each with the unused mask_emb: 204 bytes of enwik8, 267,735 words of WikiText-103. The last is
-// the sum of the released network's tensors.
+// Totals of the published networks, each with the unused mask_emb: 204 bytes of enwik8, 267,735
+// words of WikiText-103. The last is the sum of the released network's tensors.
 TEST(ConfigsTest, TransformerXlFilesHaveThePublishedTotals) {
   struct Published {
     const char* file;

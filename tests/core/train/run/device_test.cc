@@ -1,4 +1,5 @@
-// Which device a run computes on: the configuration's word, agreement of ranks, and what errors say.
+// Which device a run computes on: the configuration's word, agreement of ranks, and what errors
+// say.
 
 #include "core/train/run/device.h"
 

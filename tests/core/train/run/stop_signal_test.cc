@@ -64,7 +64,8 @@ struct Product {
 
 class StopSignalStormTest : public ::testing::TestWithParam<Product> {};
 
-// A handler on the computing thread crashed some of these within a second, or wrote over somebody's memory.
+// A handler on the computing thread crashed some of these within a second, or wrote over somebody's
+// memory.
 TEST_P(StopSignalStormTest, ChangesNoMatrixProduct) {
   InstallStopSignals();
   const auto [rows, inner, columns, transpose_a, transpose_b] = GetParam();
@@ -78,10 +79,10 @@ TEST_P(StopSignalStormTest, ChangesNoMatrixProduct) {
   kernels::GemmArgs args;
   args.transpose_a = transpose_a;
   args.transpose_b = transpose_b;
-  args.a = ConstTensorView(
-      a.data(), DType::kFloat32, transpose_a ? Shape{inner, rows} : Shape{rows, inner});
-  args.b = ConstTensorView(
-      b.data(), DType::kFloat32, transpose_b ? Shape{columns, inner} : Shape{inner, columns});
+  args.a = ConstTensorView(a.data(), DType::kFloat32,
+                           transpose_a ? Shape{inner, rows} : Shape{rows, inner});
+  args.b = ConstTensorView(b.data(), DType::kFloat32,
+                           transpose_b ? Shape{columns, inner} : Shape{inner, columns});
   args.c = TensorView(c.data(), DType::kFloat32, {rows, columns});
   (*backend)->Gemm(args, {});
   const std::vector<float> undisturbed = c;
@@ -103,16 +104,12 @@ TEST_P(StopSignalStormTest, ChangesNoMatrixProduct) {
   EXPECT_EQ(StopSignal(), SIGUSR1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes,
-                         StopSignalStormTest,
-                         ::testing::Values(Product{512, 128, 128, false, false},
-                                           Product{512, 128, 512, false, false},
-                                           Product{512, 128, 128, false, true},
-                                           Product{128, 512, 128, true, false},
-                                           Product{1024, 512, 128, false, true},
-                                           Product{256, 8000, 256, false, false},
-                                           Product{256, 256, 8000, false, false},
-                                           Product{64, 128, 8000, false, true}));
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, StopSignalStormTest,
+    ::testing::Values(Product{512, 128, 128, false, false}, Product{512, 128, 512, false, false},
+                      Product{512, 128, 128, false, true}, Product{128, 512, 128, true, false},
+                      Product{1024, 512, 128, false, true}, Product{256, 8000, 256, false, false},
+                      Product{256, 256, 8000, false, false}, Product{64, 128, 8000, false, true}));
 
 }  // namespace
 }  // namespace anyorder

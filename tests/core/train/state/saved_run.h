@@ -12,11 +12,10 @@
 
 namespace anyorder {
 
-// Step 7 of `run_dir`, by one rank, with moments of zero. `edit` may change the metadata, JSON, before they are written.
-inline absl::Status SaveRun(const std::string& run_dir,
-                            const RunConfig& config,
-                            const ParameterLayout& layout,
-                            const std::vector<float>& master,
+// Step 7 of `run_dir`, by one rank, with moments of zero. `edit` may change the metadata, JSON,
+// before they are written.
+inline absl::Status SaveRun(const std::string& run_dir, const RunConfig& config,
+                            const ParameterLayout& layout, const std::vector<float>& master,
                             const std::function<std::string(const std::string&)>& edit = {}) {
   const std::vector<float> zeros(master.size());
   const int64_t elements = layout.num_elements();
@@ -31,8 +30,8 @@ inline absl::Status SaveRun(const std::string& run_dir,
   metadata.dataset_digest = "dataset";
   metadata.config_text = config.ToText();
   const std::string text = SerializeMetadata(metadata, layout);
-  return ckpt::SaveDirectly(
-      run_dir, {"run", 0, metadata.step, 0, 1, 1}, ranges, edit ? edit(text) : text);
+  return ckpt::SaveDirectly(run_dir, {"run", 0, metadata.step, 0, 1, 1}, ranges,
+                            edit ? edit(text) : text);
 }
 
 }  // namespace anyorder

@@ -1,4 +1,5 @@
-// Saves beside the optimizer's updates, on a device that does everything as late as it may, and their memory, pinned or not.
+// Saves beside the optimizer's updates, on a device that does everything as late as it may, and
+// their memory, pinned or not.
 
 #include "core/train/state/snapshot_copier.h"
 
@@ -92,8 +93,9 @@ TEST(SnapshotCopierTest, UpdatesThatDoNotWaitTearTheSave) {
   EXPECT_NE(saved.copied, saved.expected);
 }
 
-// One lane's memory after `steps` steps that write 1, 2, ... into its rings as the network does, the last save's copy being asked for after
-// step 3 and the side stream stalled until the step after that is queued. Whether updates wait for the copy.
+// One lane's memory after `steps` steps that write 1, 2, ... into its rings as the network does,
+// the last save's copy being asked for after step 3 and the side stream stalled until the step
+// after that is queued. Whether updates wait for the copy.
 struct SavedMemory {
   std::vector<float> copied;
   std::vector<float> expected;
@@ -200,7 +202,8 @@ TEST(SnapshotCopierTest, ACopyIsDoneWhenTheDeviceIsThroughAndNotBefore) {
   EXPECT_EQ(staging, std::vector<float>(10, 2.0f));
 }
 
-// The emulated GPU, which refuses to pin memory or tells what is pinned. One registration at a time.
+// The emulated GPU, which refuses to pin memory or tells what is pinned. One registration at a
+// time.
 class PinningBackend final : public testing::ForwardingBackend {
  public:
   explicit PinningBackend(bool refuses)

@@ -1,4 +1,5 @@
-// Attention as the backend calls it, where the ring kernels have rows: both families together cover every row.
+// Attention as the backend calls it, where the ring kernels have rows: both families together cover
+// every row.
 
 #include <gtest/gtest.h>
 
@@ -23,8 +24,8 @@ void ExpectAgrees(RingData data, uint64_t seed) {
                              std::numeric_limits<float>::quiet_NaN());
   data.Poison(0);
   cuda::emulation::SetSchedule({seed});
-  cuda::AttentionForward(
-      data.Forward(), {scratch.data(), static_cast<int64_t>(scratch.size())}, {});
+  cuda::AttentionForward(data.Forward(), {scratch.data(), static_cast<int64_t>(scratch.size())},
+                         {});
   ExpectForwardWithin(data, exact, analysis.bounds());
   data.workspace.assign(
       static_cast<size_t>(cuda::AttentionBackwardWorkspaceBytes(data.shape, DType::kBFloat16)),
@@ -48,15 +49,12 @@ TEST(AttentionDispatchTest, RowsOfBothFamilies) {
   ExpectAgrees(c, 2);
 }
 
-// Objectives' visibility at the head size of the ring; where positions are not affine the general kernels have it.
+// Objectives' visibility at the head size of the ring; where positions are not affine the general
+// kernels have it.
 TEST(AttentionDispatchTest, Objectives) {
   uint64_t seed = 3;
-  for (AttentionCase c : {XlnetCase(37, 75, 1, 64),
-                          CausalCase(30, 90),
-                          BidirectionalCase(70),
-                          SequenceToSequenceCase(30, 70),
-                          GroupCase(),
-                          PackedCase()}) {
+  for (AttentionCase c : {XlnetCase(37, 75, 1, 64), CausalCase(30, 90), BidirectionalCase(70),
+                          SequenceToSequenceCase(30, 70), GroupCase(), PackedCase()}) {
     c.shape.head_dim = 64;
     c.dropout_rate = seed % 2 == 0 ? 0.0 : 0.1;
     ExpectAgrees(c, seed++);
@@ -80,8 +78,8 @@ TEST(AttentionDispatchTest, WithoutAnyKeys) {
   ExpectAgrees(c, 9);
 }
 
-// Pads in whole tiles of keys and among others, in lanes of the ring and (lane 1) of the general kernels; rows that see nothing among
-// those that do.
+// Pads in whole tiles of keys and among others, in lanes of the ring and (lane 1) of the general
+// kernels; rows that see nothing among those that do.
 TEST(AttentionDispatchTest, PaddingIsNotRead) {
   for (const bool is_general : {false, true}) {
     AttentionCase c = XlnetCase(70, 90, 1, 64);
@@ -127,8 +125,8 @@ struct PlannedAhead {
             .rows = in.rows,
             .keys = in.keys,
             .is_for_backward = true,
-            .memory = TensorView(
-                memory.data(), DType::kUint8, Shape{static_cast<int64_t>(4 * memory.size())})};
+            .memory = TensorView(memory.data(), DType::kUint8,
+                                 Shape{static_cast<int64_t>(4 * memory.size())})};
   }
 };
 
@@ -159,7 +157,8 @@ Results ResultsOf(RingData& data, const AttentionPlan* plan) {
   return {data.out, data.dq, data.dk, data.dv, data.drelative};
 }
 
-// With other queries, keys, values and tables each time, as layers have; keys of lane 1 are in no order.
+// With other queries, keys, values and tables each time, as layers have; keys of lane 1 are in no
+// order.
 TEST(AttentionDispatchTest, PlannedAheadForAllCalls) {
   AttentionCase c = XlnetCase(20, 60, 1, 64);
   c.keys[1].pos[30] += 1;
@@ -175,13 +174,14 @@ TEST(AttentionDispatchTest, PlannedAheadForAllCalls) {
   }
 }
 
-// Zeros say that all rows are the general kernels', whose rounding is another: the calls make no plan of their own.
+// Zeros say that all rows are the general kernels', whose rounding is another: the calls make no
+// plan of their own.
 TEST(AttentionDispatchTest, CallsTakeThePlanTheyAreGiven) {
   RingData data = MakeData<BFloat16, float>(XlnetCase(20, 60, 1, 64), 6);
   PlannedAhead zeros(data, 0);
   const Results inside = ResultsOf(data, nullptr);
-  EXPECT_NE(std::memcmp(
-                ResultsOf(data, &zeros.plan).out.data(), inside.out.data(), 2 * inside.out.size()),
+  EXPECT_NE(std::memcmp(ResultsOf(data, &zeros.plan).out.data(), inside.out.data(),
+                        2 * inside.out.size()),
             0);
 }
 

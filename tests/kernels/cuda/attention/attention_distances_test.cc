@@ -53,7 +53,8 @@ std::vector<int32_t> SlotsOf(const std::vector<int32_t>& tables, int first, int 
   return slots;
 }
 
-// Reading directions alternate: slots by the lane's number would leave half of the blocks without any.
+// Reading directions alternate: slots by the lane's number would leave half of the blocks without
+// any.
 TEST(DistanceWalkTest, EverySlotOfATableHasLanes) {
   std::vector<int32_t> alternating(kLanes);
   for (size_t lane = 0; lane < alternating.size(); ++lane)

@@ -1,4 +1,5 @@
-// The GPU's attention, emulated, against the reference in double: every objective's visibility, both precisions, both passes.
+// The GPU's attention, emulated, against the reference in double: every objective's visibility,
+// both precisions, both passes.
 
 #include <gtest/gtest.h>
 
@@ -18,15 +19,16 @@ namespace {
 
 constexpr int64_t kOneGroup = int64_t{1} << 40;
 
-// Outputs, scratch and workspace begin as NaN. most_bytes: of scores, which decides how lanes and heads are grouped.
+// Outputs, scratch and workspace begin as NaN. most_bytes: of scores, which decides how lanes and
+// heads are grouped.
 template <typename T>
 void RunEmulated(AttentionData<T, float>* data, uint64_t schedule, int64_t most_bytes = kOneGroup) {
   std::vector<float> scratch(static_cast<size_t>(cuda::AttentionScratchElements(data->shape)),
                              std::numeric_limits<float>::quiet_NaN());
   data->Poison(cuda::AttentionBackwardBytesWithin(data->shape, DTypeOf<T>::kValue, most_bytes));
   cuda::emulation::SetSchedule({schedule});
-  cuda::AttentionForward(
-      data->Forward(), {scratch.data(), static_cast<int64_t>(scratch.size())}, {});
+  cuda::AttentionForward(data->Forward(), {scratch.data(), static_cast<int64_t>(scratch.size())},
+                         {});
   cuda::AttentionBackwardWithin(data->Backward(), most_bytes, {});
 }
 
@@ -173,7 +175,8 @@ TEST(GeneralAttentionTest, RandomArrays) {
   }
 }
 
-// More lanes than the relative gradient's slots, two tables, two heads, rows and keys beyond a tile.
+// More lanes than the relative gradient's slots, two tables, two heads, rows and keys beyond a
+// tile.
 AttentionCase SixLanes(int64_t head_dim) {
   AttentionCase c = XlnetCase(30, 70, 2, head_dim);
   for (int lane = 2; lane < 6; ++lane) {

@@ -1,4 +1,5 @@
-// The index functions of the ring kernels, exhaustively and at compile time where they can be; tile views against the rule itself.
+// The index functions of the ring kernels, exhaustively and at compile time where they can be; tile
+// views against the rule itself.
 
 #include "kernels/cuda/attention/attention_index.h"
 
@@ -39,7 +40,8 @@ constexpr bool ShiftsOfContentRowsAddUp() {
 }
 static_assert(ShiftsOfContentRowsAddUp());
 
-// Each chunk of an operand has its own 16 bytes, and the 8 rows of one matrix lie in different banks wherever they begin.
+// Each chunk of an operand has its own 16 bytes, and the 8 rows of one matrix lie in different
+// banks wherever they begin.
 constexpr bool OperandsAreSound() {
   constexpr int kRows = 72;
   std::array<bool, kRows * kOperandBytes / 16> taken{};
@@ -108,7 +110,8 @@ constexpr int SkewedReadConflicts() {
 }
 static_assert(SkewedReadConflicts() == 2);
 
-// Walks over 12 key tiles: what a slot's row reads for a key is the band column that belongs to the pair, so nothing was overwritten.
+// Walks over 12 key tiles: what a slot's row reads for a key is the band column that belongs to the
+// pair, so nothing was overwritten.
 constexpr bool ContentRingHolds(int slot) {
   using Tile = ContentTile;
   std::array<int, static_cast<size_t>(Tile::kColumns)> ring{};
@@ -237,15 +240,12 @@ struct Sample {
       const bool has_globals = below(3) == 0;
       for (int i = 0; i < 12; ++i) {
         const bool is_pad = is_key && variety > 1 && below(15) == 0;
-        slots->Add(below(20),
-                   order + below(2 * variety),
-                   has_groups ? below(5) - 2 : -1,
+        slots->Add(below(20), order + below(2 * variety), has_groups ? below(5) - 2 : -1,
                    is_pad             ? kDocPad
                    : has_one_document ? doc
                    : below(2) == 0    ? doc
                                       : below(variety),
-                   has_one_segment ? seg : below(variety),
-                   has_globals && below(9) == 0);
+                   has_one_segment ? seg : below(variety), has_globals && below(9) == 0);
       }
     };
     fill(&rows, false);
@@ -258,11 +258,7 @@ struct Sample {
       if (are_keys && slots.doc[i] == kDocPad) {
         ++summary.pads;
       } else {
-        summary.Add(slots.pos[i],
-                    slots.order[i],
-                    slots.grp[i],
-                    slots.doc[i],
-                    slots.seg[i],
+        summary.Add(slots.pos[i], slots.order[i], slots.grp[i], slots.doc[i], slots.seg[i],
                     slots.glob[i] != 0);
       }
     }
@@ -279,11 +275,8 @@ TEST(AttentionIndexTest, ViewsOfTilesAgreeWithTheRule) {
     ++times[view];
     for (size_t i = 0; i < s.rows.pos.size(); ++i) {
       for (size_t j = 0; j < s.keys.pos.size(); ++j) {
-        const bool visible = IsVisible(s.rows.As<RowVisibility>(),
-                                       static_cast<int64_t>(i),
-                                       s.keys.As<KeyVisibility>(),
-                                       static_cast<int64_t>(j),
-                                       s.band);
+        const bool visible = IsVisible(s.rows.As<RowVisibility>(), static_cast<int64_t>(i),
+                                       s.keys.As<KeyVisibility>(), static_cast<int64_t>(j), s.band);
         const int32_t key = s.keys.doc[j] == kDocPad ? kKeyNever : s.keys.order[j];
         switch (view & kTileViewMask) {
           case kSeesNone:

@@ -1,4 +1,5 @@
-// Where the keys are (attention_key_order.h): sorted by position, for any number of keys and any positions.
+// Where the keys are (attention_key_order.h): sorted by position, for any number of keys and any
+// positions.
 
 #include "kernels/cuda/attention/attention_key_order.h"
 
@@ -87,7 +88,8 @@ class KeyOrderRun {
   KeyOrder order_;
 };
 
-// The slots are a permutation, positions rise, equal ones are in the order of slots: there is one such order.
+// The slots are a permutation, positions rise, equal ones are in the order of slots: there is one
+// such order.
 void ExpectSorted(const std::vector<Positions>& lanes, uint64_t schedule) {
   KeyOrderRun run(lanes);
   run.Launch(schedule);
@@ -116,8 +118,7 @@ Positions RandomPositions(int count, uint32_t range, uint64_t seed) {
 TEST(KeyOrderTest, SortsAnyNumberOfKeysWithDuplicates) {
   for (const int count : {2, 3, 31, 32, 33, 100, 255, 256, 257, 896, 1000})
     ExpectSorted({RandomPositions(count, static_cast<uint32_t>(count), 1),
-                  RandomPositions(count, 5, 2),
-                  RandomPositions(count, 1u << 30, 3)},
+                  RandomPositions(count, 5, 2), RandomPositions(count, 1u << 30, 3)},
                  static_cast<uint64_t>(count));
 }
 
@@ -164,8 +165,7 @@ std::vector<int32_t> SortWith(const Positions& positions, uint64_t schedule) {
   Positions sorted = positions;
   Positions slots = positions;
   emulation::SetSchedule({schedule});
-  Launch(KeyTileSortKernel<kFault>,
-         {.threads = kKeySortThreads, .shared_bytes = kKeySortBytes},
+  Launch(KeyTileSortKernel<kFault>, {.threads = kKeySortThreads, .shared_bytes = kKeySortBytes},
          KeySortParams{
              positions.data(), &lane, count, {}, {sorted.data(), slots.data()}, kKeySortTile},
          {});

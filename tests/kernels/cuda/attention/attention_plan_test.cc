@@ -13,8 +13,8 @@
 namespace anyorder::kernels::testing {
 namespace {
 
-// XLNet's keys, 14 tiles: two blocks of forward share a multiprocessor of sm_90, which has 228 KiB and keeps 1 for each block, and one
-// fits in sm_80's.
+// XLNet's keys, 14 tiles: two blocks of forward share a multiprocessor of sm_90, which has 228 KiB
+// and keeps 1 for each block, and one fits in sm_80's.
 constexpr int64_t kForwardBytes = cuda::RingBytes<true, cuda::RingForwardMemory>(14);
 constexpr int64_t kBackwardBytes = cuda::RingBytes<true, cuda::RingBackwardMemory>(14);
 static_assert(2 * (kForwardBytes + 1024) <= 228 * 1024);

@@ -1,5 +1,6 @@
-// Mistakes planted in the general attention and in the kernels behind the first backward pass: a barrier or wait left out, or the edge of
-// a range. The emulation must show each of them, and without any all schedules must have the same bits.
+// Mistakes planted in the general attention and in the kernels behind the first backward pass: a
+// barrier or wait left out, or the edge of a range. The emulation must show each of them, and
+// without any all schedules must have the same bits.
 
 #include <gtest/gtest.h>
 
@@ -68,7 +69,8 @@ bool Shows(const Bytes& right, Function&& bits) {
   return false;
 }
 
-// One lane and head with 150 rows and keys, and scratch with numbers of its own in place of the first pass's.
+// One lane and head with 150 rows and keys, and scratch with numbers of its own in place of the
+// first pass's.
 class PlantedAttentionTest : public ::testing::Test {
  protected:
   PlantedAttentionTest()
@@ -84,13 +86,8 @@ class PlantedAttentionTest : public ::testing::Test {
       hulls_.push_back(0);
       hulls_.push_back(padded_ / cuda::kScoreTile);
     }
-    scores_ = {{0, 1, 0, 1},
-               kRows,
-               padded_,
-               gradients_.data(),
-               gradients_.data(),
-               hulls_.data(),
-               stats_.data()};
+    scores_ = {{0, 1, 0, 1},      kRows,         padded_,      gradients_.data(),
+               gradients_.data(), hulls_.data(), stats_.data()};
     order_ = {lanes_.data(), {positions_.data(), positions_.data()}, {}, ranges_.data()};
     cuda::emulation::SetSchedule({});
     cuda::LaunchKeyOrder(in_, order_, {});
@@ -106,9 +103,7 @@ class PlantedAttentionTest : public ::testing::Test {
   }
 
   template <typename Params>
-  static void Launch(void (*kernel)(Params),
-                     const cuda::LaunchShape& shape,
-                     const Params& params,
+  static void Launch(void (*kernel)(Params), const cuda::LaunchShape& shape, const Params& params,
                      uint64_t schedule) {
     cuda::emulation::SetSchedule({schedule});
     cuda::Launch(kernel, shape, params, {});
@@ -123,8 +118,7 @@ class PlantedAttentionTest : public ::testing::Test {
            {.blocks_x = blocks,
             .threads = cuda::kTileThreads,
             .shared_bytes = cuda::TileMemory<kGroups>::Bytes(false, true)},
-           {in_, prepared_, out.data(), lse.data()},
-           schedule);
+           {in_, prepared_, out.data(), lse.data()}, schedule);
     return BytesOf(out, lse);
   }
   template <AttentionFault kFault>
@@ -144,8 +138,7 @@ class PlantedAttentionTest : public ::testing::Test {
            {.blocks_x = blocks,
             .threads = cuda::kTileThreads,
             .shared_bytes = cuda::TileMemory<kGroups>::Bytes(true, true)},
-           params,
-           schedule);
+           params, schedule);
     return BytesOf(probabilities, gradients, dq, hulls, other_segment);
   }
 
@@ -154,46 +147,42 @@ class PlantedAttentionTest : public ::testing::Test {
     std::vector<BFloat16> dk = Poisoned<BFloat16>(kRows * kColumns);
     std::vector<BFloat16> dv = dk;
     std::vector<float> sums = Poisoned<float>(5 * kColumns);
-    const cuda::KeyGradientParams<BFloat16> params{
-        in_, scores_, data_.dout.data(), dk.data(), dv.data(), sums.data()};
+    const cuda::KeyGradientParams<BFloat16> params{in_,       scores_,   data_.dout.data(),
+                                                   dk.data(), dv.data(), sums.data()};
     if (is_matrix)
       Launch(cuda::MatrixKeyGradientKernel<kFault>,
              {.blocks_x = CeilDivide(kRows, cuda::kScoreTile),
               .blocks_z = 2,
               .threads = cuda::kProductThreads,
               .shared_bytes = cuda::MatrixKeyBlock::kBytes},
-             params,
-             schedule);
+             params, schedule);
     else
       Launch(cuda::GeneralKeyGradientKernel<BFloat16, kGroups, kFault>,
              {.blocks_x = CeilDivide(kRows, cuda::kTileKeys),
               .blocks_z = 2,
               .threads = cuda::kTileThreads,
               .shared_bytes = cuda::KeyGradientMemory<kGroups>::kBytes},
-             params,
-             schedule);
+             params, schedule);
     return BytesOf(dk, dv, sums);
   }
   template <AttentionFault kFault>
   Bytes Distances(uint64_t schedule, bool is_matrix) {
     std::vector<float> sums = Poisoned<float>(int64_t{in_.num_distances} * kColumns);
     std::vector<float> weights = Poisoned<float>(in_.num_distances);
-    const cuda::DistanceGradientParams<BFloat16> params{
-        in_, scores_, order_, 1, false, sums.data(), weights.data()};
+    const cuda::DistanceGradientParams<BFloat16> params{in_,   scores_,     order_,        1,
+                                                        false, sums.data(), weights.data()};
     if (is_matrix)
       Launch(cuda::MatrixDistanceGradientKernel<kFault>,
              {.blocks_x = CeilDivide(in_.num_distances, cuda::kProductColumns),
               .threads = cuda::kProductThreads,
               .shared_bytes = cuda::MatrixDistanceBlock::kBytes},
-             params,
-             schedule);
+             params, schedule);
     else
       Launch(cuda::GeneralDistanceGradientKernel<BFloat16, kGroups, kFault>,
              {.blocks_x = CeilDivide(in_.num_distances, cuda::kTileKeys),
               .threads = cuda::kTileThreads,
               .shared_bytes = cuda::DistanceMemory<kGroups>::kBytes},
-             params,
-             schedule);
+             params, schedule);
     return BytesOf(sums, weights);
   }
 
@@ -201,10 +190,8 @@ class PlantedAttentionTest : public ::testing::Test {
   Bytes SumOfRows(uint64_t schedule) {
     const std::vector<float> rows = Random<float>(kRows * kColumns, 6);
     std::vector<float> parts = Poisoned<float>(3 * kColumns);
-    Launch(cuda::SumRowsKernel<kFault>,
-           {.blocks_y = 3, .threads = cuda::kColumnThreads},
-           {rows.data(), kRows, kColumns, cuda::kSumChunk, parts.data()},
-           schedule);
+    Launch(cuda::SumRowsKernel<kFault>, {.blocks_y = 3, .threads = cuda::kColumnThreads},
+           {rows.data(), kRows, kColumns, cuda::kSumChunk, parts.data()}, schedule);
     return BytesOf(parts);
   }
   template <ParameterFault kFault>
@@ -216,8 +203,7 @@ class PlantedAttentionTest : public ::testing::Test {
     std::vector<float> position_sums = Poisoned<float>(parts * kColumns);
     Launch(cuda::RelativeGradientKernel<BFloat16, kFault>,
            {.blocks_y = static_cast<int>(parts), .threads = cuda::kColumnThreads},
-           {in_, 1, sums.data(), weights.data(), drelative.data(), position_sums.data()},
-           schedule);
+           {in_, 1, sums.data(), weights.data(), drelative.data(), position_sums.data()}, schedule);
     return BytesOf(drelative, position_sums);
   }
   template <ParameterFault kFault>
@@ -227,8 +213,7 @@ class PlantedAttentionTest : public ::testing::Test {
            {.blocks_y = cuda::kSegmentParts,
             .threads = cuda::kSegmentThreads,
             .shared_bytes = cuda::kSegmentBytes},
-           {in_, stats_.data(), parts.data(), nullptr, nullptr},
-           schedule);
+           {in_, stats_.data(), parts.data(), nullptr, nullptr}, schedule);
     return BytesOf(parts);
   }
   // Forty distances: the first and the last, and those between.
@@ -242,8 +227,7 @@ class PlantedAttentionTest : public ::testing::Test {
            {.blocks_x = 3,
             .threads = cuda::kBiasThreads,
             .shared_bytes = cuda::kBiasThreads * static_cast<int64_t>(sizeof(float))},
-           params,
-           schedule);
+           params, schedule);
     return BytesOf(sums);
   }
 

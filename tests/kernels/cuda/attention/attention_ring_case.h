@@ -1,4 +1,5 @@
-// The ring kernels on a case of attention_case.h, emulated: what goes before them is computed here in plain loops.
+// The ring kernels on a case of attention_case.h, emulated: what goes before them is computed here
+// in plain loops.
 
 #pragma once
 
@@ -105,13 +106,8 @@ class RingRun {
     scores.gradients = gradients_.data();
     scores.hulls = hulls_.data();
     scores.other_segment = data_->segment_embedding.empty() ? nullptr : other_segment_.data();
-    return {problem_,
-            prepared_,
-            scores,
-            data_->lse.data(),
-            delta_.data(),
-            data_->dout.data(),
-            data_->dq.data()};
+    return {problem_,      prepared_,          scores,          data_->lse.data(),
+            delta_.data(), data_->dout.data(), data_->dq.data()};
   }
 
   // What the passes behind the first make of the scratch of one group, added in plain loops.
@@ -130,11 +126,8 @@ class RingRun {
   }
 
  private:
-  void AddRow(const cuda::AttentionScores<BFloat16>& scores,
-              int64_t row,
-              int64_t group_row,
-              int head,
-              RingGradients* sums) const {
+  void AddRow(const cuda::AttentionScores<BFloat16>& scores, int64_t row, int64_t group_row,
+              int head, RingGradients* sums) const {
     const AttentionShape& s = data_->shape;
     const int64_t m = s.model_dim();
     const int64_t lane = s.LaneOfRow(row);
@@ -214,8 +207,8 @@ class RingRun {
   std::vector<int32_t> hulls_;
 };
 
-// What the ring kernels take, at random: affine keys with pads anywhere, affine content rows, sorted query rows, and everything that
-// visibility is made of.
+// What the ring kernels take, at random: affine keys with pads anywhere, affine content rows,
+// sorted query rows, and everything that visibility is made of.
 inline AttentionCase RandomRingCase(uint64_t seed) {
   AttentionCase c;
   c.name = "ring" + std::to_string(seed);
@@ -228,12 +221,8 @@ inline AttentionCase RandomRingCase(uint64_t seed) {
   const auto add = [&](int32_t pos, bool is_key, Slots* slots) {
     const bool is_pad = is_key && below(20) == 0;
     const int32_t doc = is_pad ? kDocPad : below(10) == 0 ? kDocAny : below(variety);
-    slots->Add(is_pad ? below(400) : pos,
-               below(4 * variety) + (is_key ? 0 : 3),
-               variety < 3 ? -1 : below(6) - 4,
-               doc,
-               below(variety),
-               variety > 1 && below(15) == 0);
+    slots->Add(is_pad ? below(400) : pos, below(4 * variety) + (is_key ? 0 : 3),
+               variety < 3 ? -1 : below(6) - 4, doc, below(variety), variety > 1 && below(15) == 0);
   };
   const bool has_tables = below(4) != 0;
   for (int lane = 0; lane < 1 + static_cast<int>(seed % 2); ++lane) {

@@ -1,4 +1,5 @@
-// The ring kernels of attention, emulated, against the reference in double within the bounds of attention_bounds.h.
+// The ring kernels of attention, emulated, against the reference in double within the bounds of
+// attention_bounds.h.
 
 #include <gtest/gtest.h>
 
@@ -18,12 +19,11 @@
 namespace anyorder::kernels::testing {
 namespace {
 
-// The worst element of rows that the ring has: how many times its bound it is off; infinite for NaN.
+// The worst element of rows that the ring has: how many times its bound it is off; infinite for
+// NaN.
 template <typename T>
-double WorstRatio(const RingRun& run,
-                  const std::vector<T>& actual,
-                  const std::vector<double>& expected,
-                  const std::vector<double>& bound,
+double WorstRatio(const RingRun& run, const std::vector<T>& actual,
+                  const std::vector<double>& expected, const std::vector<double>& bound,
                   int64_t width) {
   double worst = 0;
   for (size_t i = 0; i < actual.size(); ++i) {
@@ -44,8 +44,7 @@ int NumRingForms(const RingRun& run) {
   return count;
 }
 
-double WorstOf(const std::vector<double>& actual,
-               const std::vector<double>& expected,
+double WorstOf(const std::vector<double>& actual, const std::vector<double>& expected,
                const std::vector<double>& bound) {
   double worst = 0;
   for (size_t i = 0; i < actual.size(); ++i) {
@@ -57,9 +56,7 @@ double WorstOf(const std::vector<double>& actual,
 }
 
 // In groups of one head and one lane each, as a small workspace would have it.
-void ExpectBackwardAgrees(RingRun* run,
-                          RingData* data,
-                          const AttentionData<double, double>& exact,
+void ExpectBackwardAgrees(RingRun* run, RingData* data, const AttentionData<double, double>& exact,
                           const AttentionBounds& bounds) {
   RingGradients sums(*data);
   for (int lane = 0; lane < run->problem().batch_size; ++lane) {
@@ -219,10 +216,9 @@ TEST(AttentionRingTest, KeepMasksAreTheContracts) {
   cuda::AttentionRingForward(run.Forward(), run.plan(), {});
   int64_t wrong = 0;
   for (size_t i = 0; i < data.out.size(); ++i) {
-    const bool keeps = KeepAttention(data.dropout,
-                                     static_cast<uint32_t>(data.row_ids[i / 128]),
-                                     static_cast<uint32_t>(i / 64 % 2),
-                                     static_cast<uint32_t>(i % 64));
+    const bool keeps =
+        KeepAttention(data.dropout, static_cast<uint32_t>(data.row_ids[i / 128]),
+                      static_cast<uint32_t>(i / 64 % 2), static_cast<uint32_t>(i % 64));
     wrong += (static_cast<float>(data.out[i]) != 0) == keeps ? 0 : 1;
   }
   EXPECT_EQ(wrong, 0);

@@ -59,7 +59,8 @@ class RingWork {
   const int capacity_;
 };
 
-// Each row of a stream that the ring kernels have is in the work once, and no other; the longest tiles come first. `plan` is in host memory.
+// Each row of a stream that the ring kernels have is in the work once, and no other; the longest
+// tiles come first. `plan` is in host memory.
 inline void ExpectSoundPlan(const cuda::RingPlan& plan, const AttentionShape& shape) {
   std::vector<int> count(static_cast<size_t>(shape.num_rows()));
   for (int lane = 0; lane < shape.batch_size; ++lane) {

@@ -57,10 +57,8 @@ cublasStatus_t Take(const void* from, size_t bytes, T* to) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t SetDescription(cublasLtMatmulDesc_t handle,
-                              cublasLtMatmulDescAttributes_t attribute,
-                              const void* value,
-                              size_t bytes) {
+cublasStatus_t SetDescription(cublasLtMatmulDesc_t handle, cublasLtMatmulDescAttributes_t attribute,
+                              const void* value, size_t bytes) {
   auto& description = Of<Description>(handle);
   switch (attribute) {
     case CUBLASLT_MATMUL_DESC_TRANSA:
@@ -80,10 +78,8 @@ cublasStatus_t SetDescription(cublasLtMatmulDesc_t handle,
   }
 }
 
-cublasStatus_t SetLayout(cublasLtMatrixLayout_t handle,
-                         cublasLtMatrixLayoutAttribute_t attribute,
-                         const void* value,
-                         size_t bytes) {
+cublasStatus_t SetLayout(cublasLtMatrixLayout_t handle, cublasLtMatrixLayoutAttribute_t attribute,
+                         const void* value, size_t bytes) {
   auto& layout = Of<Layout>(handle);
   switch (attribute) {
     case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
@@ -96,8 +92,7 @@ cublasStatus_t SetLayout(cublasLtMatrixLayout_t handle,
 }
 
 cublasStatus_t SetPreference(cublasLtMatmulPreference_t handle,
-                             cublasLtMatmulPreferenceAttributes_t attribute,
-                             const void* value,
+                             cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
                              size_t bytes) {
   auto& preference = Of<Preference>(handle);
   if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
@@ -111,7 +106,8 @@ const std::vector<int>& AlgorithmsFor(const Description& description) {
   return description.has_sum() ? TheFakeCublasLt().sums : TheFakeCublasLt().products;
 }
 
-// The rules of the header, and for the operands those of NVIDIA's own bindings: sums of A in place and of B transposed.
+// The rules of the header, and for the operands those of NVIDIA's own bindings: sums of A in place
+// and of B transposed.
 bool CanRun(const Description& description, const Layout& a, const Layout& b, const Layout& d) {
   const bool turns_a = description.transpose_a == CUBLAS_OP_T;
   const bool turns_b = description.transpose_b == CUBLAS_OP_T;
@@ -131,16 +127,11 @@ bool CanRun(const Description& description, const Layout& a, const Layout& b, co
          reinterpret_cast<uintptr_t>(description.vector) % 16 == 0;
 }
 
-cublasStatus_t GetHeuristic(cublasLtHandle_t,
-                            cublasLtMatmulDesc_t description_handle,
-                            cublasLtMatrixLayout_t a,
-                            cublasLtMatrixLayout_t b,
-                            cublasLtMatrixLayout_t,
-                            cublasLtMatrixLayout_t d,
-                            cublasLtMatmulPreference_t preference,
-                            int most,
-                            cublasLtMatmulHeuristicResult_t results[],
-                            int* found) {
+cublasStatus_t GetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t description_handle,
+                            cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                            cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
+                            cublasLtMatmulPreference_t preference, int most,
+                            cublasLtMatmulHeuristicResult_t results[], int* found) {
   *found = 0;
   ++TheFakeCublasLt().num_searches;
   // In place partial sums would be added in any order.
@@ -158,12 +149,9 @@ cublasStatus_t GetHeuristic(cublasLtHandle_t,
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t CheckAlgorithm(cublasLtHandle_t,
-                              cublasLtMatmulDesc_t description_handle,
-                              cublasLtMatrixLayout_t a,
-                              cublasLtMatrixLayout_t b,
-                              cublasLtMatrixLayout_t,
-                              cublasLtMatrixLayout_t d,
+cublasStatus_t CheckAlgorithm(cublasLtHandle_t, cublasLtMatmulDesc_t description_handle,
+                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
                               const cublasLtMatmulAlgo_t* algorithm,
                               cublasLtMatmulHeuristicResult_t* result) {
   const auto& description = Of<Description>(description_handle);
@@ -199,13 +187,8 @@ struct Operand {
 };
 
 // Product `index` of a batch.
-void Multiply(const Description& by,
-              const Operand& a,
-              const Operand& b,
-              float beta,
-              void* d,
-              Layout out,
-              int64_t index) {
+void Multiply(const Description& by, const Operand& a, const Operand& b, float beta, void* d,
+              Layout out, int64_t index) {
   const int64_t inner = a.transposes ? a.layout.rows : a.layout.columns;
   for (int64_t column = 0; column < out.columns; ++column) {
     for (int64_t row = 0; row < out.rows; ++row) {
@@ -229,22 +212,11 @@ void Multiply(const Description& by,
   }
 }
 
-cublasStatus_t Matmul(cublasLtHandle_t,
-                      cublasLtMatmulDesc_t description_handle,
-                      const void*,
-                      const void* a,
-                      cublasLtMatrixLayout_t layout_a,
-                      const void* b,
-                      cublasLtMatrixLayout_t layout_b,
-                      const void* beta,
-                      const void* c,
-                      cublasLtMatrixLayout_t,
-                      void* d,
-                      cublasLtMatrixLayout_t layout_d,
-                      const cublasLtMatmulAlgo_t* algorithm,
-                      void*,
-                      size_t,
-                      cudaStream_t stream) {
+cublasStatus_t Matmul(cublasLtHandle_t, cublasLtMatmulDesc_t description_handle, const void*,
+                      const void* a, cublasLtMatrixLayout_t layout_a, const void* b,
+                      cublasLtMatrixLayout_t layout_b, const void* beta, const void* c,
+                      cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t layout_d,
+                      const cublasLtMatmulAlgo_t* algorithm, void*, size_t, cudaStream_t stream) {
   const auto description = Of<Description>(description_handle);
   const Layout out = Of<Layout>(layout_d);
   const std::vector<int>& algorithms = AlgorithmsFor(description);
@@ -294,11 +266,8 @@ kernels::cuda::CublasLt FakeCublasLtFunctions() {
   };
   lt.MatmulDescDestroy = [](cublasLtMatmulDesc_t made) { return Destroy<Description>(made); };
   lt.MatmulDescSetAttribute = SetDescription;
-  lt.MatrixLayoutCreate = [](cublasLtMatrixLayout_t* made,
-                             cudaDataType type,
-                             uint64_t rows,
-                             uint64_t columns,
-                             int64_t stride) {
+  lt.MatrixLayoutCreate = [](cublasLtMatrixLayout_t* made, cudaDataType type, uint64_t rows,
+                             uint64_t columns, int64_t stride) {
     return Make(made,
                 Layout{type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), stride});
   };

@@ -1,5 +1,6 @@
-// cuBLASLt as the engine sees it, on the emulation's streams: descriptions mean what the library's header says, products are plain loops
-// that run when the stream does, and a test says what the library can do and how long it would take.
+// cuBLASLt as the engine sees it, on the emulation's streams: descriptions mean what the library's
+// header says, products are plain loops that run when the stream does, and a test says what the
+// library can do and how long it would take.
 
 #pragma once
 
@@ -14,7 +15,8 @@ namespace anyorder::testing {
 inline constexpr int kRefusedAtItsRun = -1;
 
 struct FakeCublasLt {
-  // Algorithms of a product without a sum and with one, best first: the milliseconds that each takes, or kRefusedAtItsRun.
+  // Algorithms of a product without a sum and with one, best first: the milliseconds that each
+  // takes, or kRefusedAtItsRun.
   std::vector<int> products = {0};
   std::vector<int> sums = {0};
   // What a search without an algorithm ends with, and a run that is refused.

@@ -1,4 +1,5 @@
-// The engine of GPUs over a library that pretends (fake_cublaslt.h): which descriptions it makes, what it pins, what tuning keeps.
+// The engine of GPUs over a library that pretends (fake_cublaslt.h): which descriptions it makes,
+// what it pins, what tuning keeps.
 
 #include "kernels/cuda/gemm/gemm_cublaslt.h"
 
@@ -53,15 +54,9 @@ struct Case {
   int64_t batch = 1;
 
   std::string ToString() const {
-    return absl::StrCat(batch,
-                        " times, sum ",
-                        static_cast<int>(sum),
-                        transpose_a ? " aT" : " a",
-                        transpose_b ? " bT" : " b",
-                        has_bias ? " bias" : "",
-                        beta != 0 ? " add " : " ",
-                        std::string(Name(in)),
-                        " to ",
+    return absl::StrCat(batch, " times, sum ", static_cast<int>(sum), transpose_a ? " aT" : " a",
+                        transpose_b ? " bT" : " b", has_bias ? " bias" : "",
+                        beta != 0 ? " add " : " ", std::string(Name(in)), " to ",
                         std::string(Name(out)));
   }
 };
@@ -89,7 +84,8 @@ class GemmCublasLtTest : public ::testing::Test {
     engine_ = CublasLtGemm::Create(*runtime_, lt_, options_).value();
     TheFakeCublasLt().num_products = TheFakeCublasLt().num_sums = 0;
   }
-  // The arguments with their tensors on the device; `back` is what comes back from there, in order of c, a_sum, b_sum.
+  // The arguments with their tensors on the device; `back` is what comes back from there, in order
+  // of c, a_sum, b_sum.
   std::vector<std::vector<double>> OnDevice(const GemmArgs& args) {
     GemmArgs there = args;
     std::vector<void*> blocks;
@@ -149,7 +145,8 @@ class GemmCublasLtTest : public ::testing::Test {
     return host.Values();
   }
 
-  // One call, here and by the reference. The products of a batch have one b, and gaps between all else.
+  // One call, here and by the reference. The products of a batch have one b, and gaps between all
+  // else.
   void RunAndCompare(const Case& of) {
     const int64_t sums = of.sum == GemmSum::kA ? kM : kN;
     const GemmBatch batch{.count = of.batch,
@@ -226,7 +223,8 @@ class GemmCublasLtTest : public ::testing::Test {
     EXPECT_TRUE(engine_->Tune([&tuned](const TunedGemm& one) { tuned = one; }).ok());
     return tuned;
   }
-  // With a table of which tuning has found that the library makes the sum faster than a kernel of its own.
+  // With a table of which tuning has found that the library makes the sum faster than a kernel of
+  // its own.
   void StartTuned() {
     TheFakeCublasLt().products = {1};
     Start();
@@ -248,7 +246,8 @@ class GemmCublasLtTest : public ::testing::Test {
   std::unique_ptr<CublasLtGemm> engine_;
 };
 
-// Transposes, bias, beta, dtypes and batches; sums of either operand, apart until they are tuned and fused from then on.
+// Transposes, bias, beta, dtypes and batches; sums of either operand, apart until they are tuned
+// and fused from then on.
 TEST_F(GemmCublasLtTest, MakesProductsAndSumsOfTheContract) {
   TheFakeCublasLt().products = {1};
   for (const bool fuses_sums : {false, true}) {
@@ -316,8 +315,7 @@ TEST_F(GemmCublasLtTest, ATableOfAnotherLibraryStaysAndOneBesideItIsPinned) {
   TheFakeCublasLt().version = 140000;
   EXPECT_THAT(
       StartAndListen(),
-      HasSubstr(absl::StrCat("'",
-                             options_.table,
+      HasSubstr(absl::StrCat("'", options_.table,
                              "' pins products for emulated GPU, sm_80 and cuBLASLt 130001, "
                              "here are emulated GPU, sm_80 and 140000: it is left as it "
                              "is and '",
@@ -328,7 +326,8 @@ TEST_F(GemmCublasLtTest, ATableOfAnotherLibraryStaysAndOneBesideItIsPinned) {
   EXPECT_EQ(TableText(), first);
   EXPECT_THAT(TextBeside(), HasSubstr("library 140000\n"));
   EXPECT_THAT(TextBeside(), HasSubstr(" bsum-apart "));
-  // Every start there has the bits of the first, and what comes out of a start on the first pair is untouched by all that.
+  // Every start there has the bits of the first, and what comes out of a start on the first pair is
+  // untouched by all that.
   EXPECT_THAT(StartAndListen(), Not(HasSubstr("bits may differ")));
   EXPECT_FALSE(IsFused());
   TheFakeCublasLt().version = 130001;
@@ -367,18 +366,17 @@ TEST_F(GemmCublasLtTest, ATableOfAnEarlierVersionIsLeftWithALine) {
     std::filesystem::remove(PathBeside());
     EXPECT_THAT(
         StartAndListen(),
-        HasSubstr(absl::StrCat("table.txt': line 1: '",
-                               title,
-                               "' is of an earlier version: it is left as it is and '",
-                               PathBeside(),
-                               "' used, which is not there yet: algorithms are chosen anew")));
+        HasSubstr(absl::StrCat(
+            "table.txt': line 1: '", title, "' is of an earlier version: it is left as it is and '",
+            PathBeside(), "' used, which is not there yet: algorithms are chosen anew")));
     RunAndCompare({});
     EXPECT_EQ(TableText(), earlier);
     EXPECT_THAT(TextBeside(), HasSubstr("anyorder gemm table 3\n"));
   }
 }
 
-// Checks promise what a run may not keep; the first one shows it, and no graph is captured before that.
+// Checks promise what a run may not keep; the first one shows it, and no graph is captured before
+// that.
 TEST_F(GemmCublasLtTest, ATunedSumThatIsRefusedAtItsFirstRunIsMadeApart) {
   for (const cublasStatus_t refusal : {CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_INVALID_VALUE}) {
     std::filesystem::remove(options_.table);
@@ -405,7 +403,8 @@ TEST_F(GemmCublasLtTest, ATunedSumThatIsRefusedAtItsFirstRunIsMadeApart) {
   }
 }
 
-// Later it would change bits without a word; and it is no answer about a sum, which was made before.
+// Later it would change bits without a word; and it is no answer about a sum, which was made
+// before.
 TEST_F(GemmCublasLtTest, ASumThatRanAndIsRefusedEndsTheProgram) {
   StartTuned();
   TheFakeCublasLt().sums = {kRefusedAtItsRun};
@@ -502,7 +501,8 @@ TEST_F(GemmCublasLtTest, TuningReplacesAnAlgorithmThatDoesNotRunOrRepeat) {
   EXPECT_FALSE(tuned.fuses_sum);
 }
 
-// It is none of the candidates, and what is chosen in its place may be as fast as the fastest of them.
+// It is none of the candidates, and what is chosen in its place may be as fast as the fastest of
+// them.
 TEST_F(GemmCublasLtTest, TuningReplacesAnAlgorithmThatIsRefused) {
   StartTuned();
   TheFakeCublasLt().sums = {};

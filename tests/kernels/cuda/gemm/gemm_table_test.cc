@@ -1,4 +1,5 @@
-// The file that pins algorithms, and which key a product has: what a GPU's user needs to be right and no GPU is needed for.
+// The file that pins algorithms, and which key a product has: what a GPU's user needs to be right
+// and no GPU is needed for.
 
 #include "kernels/cuda/gemm/gemm_table.h"
 

@@ -1,4 +1,5 @@
-// The classifier's kernels: planted mistakes show, any schedule has the same bits, bad labels end the program, NaN is not lost.
+// The classifier's kernels: planted mistakes show, any schedule has the same bits, bad labels end
+// the program, NaN is not lost.
 
 #include "kernels/cuda/operations/cross_entropy.cuh"
 
@@ -37,12 +38,8 @@ std::vector<double> Losses(Case in, uint64_t seed) {
          {.blocks_x = kRows,
           .threads = kSoftmaxThreads,
           .shared_bytes = kSoftmaxThreads / kWarp * static_cast<int64_t>(sizeof(RunningSum))},
-         SoftmaxParams<float>{in.logits.view().data<float>(),
-                              nullptr,
-                              in.labels.data(),
-                              in.weights.data(),
-                              loss.view().data<float>(),
-                              statistics.data(),
+         SoftmaxParams<float>{in.logits.view().data<float>(), nullptr, in.labels.data(),
+                              in.weights.data(), loss.view().data<float>(), statistics.data(),
                               static_cast<int>(kVocab)},
          {});
   return loss.Values();
@@ -54,21 +51,15 @@ bool LabelsAreBelowZero(Case in) {
   std::vector<SoftmaxStatistics> statistics(kRows, {0.0f, 1e-6f});
   HostTensor dlogits(DType::kFloat32, {kRows, kVocab});
   emulation::SetSchedule({});
-  Launch(LogitGradientKernel<float, true, kFault>,
-         {.blocks_x = 1,
-          .blocks_y = static_cast<int>(CeilDivide(kVocab, kLogitThreads * kGroup)),
-          .threads = kLogitThreads},
-         LogitGradientParams<float>{in.logits.view().data<float>(),
-                                    nullptr,
-                                    in.labels.data(),
-                                    in.weights.data(),
-                                    statistics.data(),
-                                    dlogits.view().data<float>(),
-                                    nullptr,
-                                    0,
-                                    kRows,
-                                    static_cast<int>(kVocab)},
-         {});
+  Launch(
+      LogitGradientKernel<float, true, kFault>,
+      {.blocks_x = 1,
+       .blocks_y = static_cast<int>(CeilDivide(kVocab, kLogitThreads * kGroup)),
+       .threads = kLogitThreads},
+      LogitGradientParams<float>{in.logits.view().data<float>(), nullptr, in.labels.data(),
+                                 in.weights.data(), statistics.data(), dlogits.view().data<float>(),
+                                 nullptr, 0, kRows, static_cast<int>(kVocab)},
+      {});
   for (int64_t i = 0; i < kRows * kVocab; ++i) {
     if ((dlogits.At(i) < 0) != (i % kVocab == in.labels[static_cast<size_t>(i / kVocab)]))
       return false;
@@ -98,7 +89,8 @@ TEST(SoftmaxTest, ShowsWhatIsNotFinite) {
   }
 }
 
-// NaN passes by every maximum: whatever else its group of eight has, and whether its thread has other groups or none, the loss shows it.
+// NaN passes by every maximum: whatever else its group of eight has, and whether its thread has
+// other groups or none, the loss shows it.
 TEST(SoftmaxTest, DoesNotLoseNanBesideFiniteGroups) {
   for (const int64_t group : {int64_t{0}, int64_t{kSoftmaxThreads} - 1}) {
     for (const double other : {double{NAN}, -double{INFINITY}, 1.0}) {
@@ -131,7 +123,8 @@ TEST(GradientRowsTest, RunAheadOfLogitsThatAreStillWanted) {
   }
 }
 
-// Gradients of 150 rows of bf16 over their logits, by launches that believe in `lead` rows in front of them.
+// Gradients of 150 rows of bf16 over their logits, by launches that believe in `lead` rows in front
+// of them.
 template <bool kAligned>
 std::vector<uint16_t> GradientsOver(int64_t vocab, int64_t believed_lead, uint64_t seed) {
   constexpr int64_t kMany = 150;
@@ -141,8 +134,7 @@ std::vector<uint16_t> GradientsOver(int64_t vocab, int64_t believed_lead, uint64
   std::vector<SoftmaxStatistics> statistics(kMany, {0.0f, 0.01f});
   const int64_t lead = LeadRows(kMany) * vocab / 2;  // in floats
   HostTensor memory(DType::kFloat32, {lead + kMany * vocab});
-  std::memcpy(memory.view().data<float>() + lead,
-              logits.view().data<float>(),
+  std::memcpy(memory.view().data<float>() + lead, logits.view().data<float>(),
               static_cast<size_t>(kMany * vocab) * sizeof(float));
   LogitGradientParams<BFloat16> params{memory.view().data<float>() + lead,
                                        nullptr,
@@ -162,15 +154,15 @@ std::vector<uint16_t> GradientsOver(int64_t vocab, int64_t believed_lead, uint64
            {.blocks_x = CeilDivide(params.end - params.begin, kLogitRows),
             .blocks_y = static_cast<int>(CeilDivide(vocab, kLogitThreads * kGroup)),
             .threads = kLogitThreads},
-           params,
-           {});
+           params, {});
   }
   std::vector<uint16_t> bits(static_cast<size_t>(kMany * vocab));
   std::memcpy(bits.data(), params.dlogits, bits.size() * sizeof(uint16_t));
   return bits;
 }
 
-// One launch that writes a row too far, or all rows at once, overwrites logits that a block of it may still have to read.
+// One launch that writes a row too far, or all rows at once, overwrites logits that a block of it
+// may still have to read.
 TEST(GradientRowsTest, ALaunchThatRunsTooFarShows) {
   constexpr int64_t kMany = 150;
   const int64_t lead = LeadRows(kMany);
@@ -204,24 +196,14 @@ Outcome Classify(const std::vector<int32_t>& labels, uint64_t seed) {
   const HostTensor weight = test::RandomTensor(dtype, {33, 16}, 2);
   const HostTensor bias = test::RandomTensor(dtype, {33}, 3);
   const std::vector<float> weights(labels.size(), 0.5f);
-  Outcome out{HostTensor(DType::kFloat32, {rows}),
-              HostTensor(dtype, {rows, 16}),
-              HostTensor(DType::kFloat32, {33, 16}),
-              HostTensor(DType::kFloat32, {33})};
+  Outcome out{HostTensor(DType::kFloat32, {rows}), HostTensor(dtype, {rows, 16}),
+              HostTensor(DType::kFloat32, {33, 16}), HostTensor(DType::kFloat32, {33})};
   HostTensor workspace(DType::kUint8, {LinearCrossEntropyWorkspaceBytes(rows, 16, 33, dtype)});
   emulation::SetSchedule({seed});
-  LinearCrossEntropy({x.view(),
-                      weight.view(),
-                      bias.view(),
-                      labels.data(),
-                      weights.data(),
-                      out.loss.view(),
-                      out.dx.view(),
-                      out.dweight.view(),
-                      out.dbias.view(),
-                      workspace.view()},
-                     Multiply,
-                     {});
+  LinearCrossEntropy(
+      {x.view(), weight.view(), bias.view(), labels.data(), weights.data(), out.loss.view(),
+       out.dx.view(), out.dweight.view(), out.dbias.view(), workspace.view()},
+      Multiply, {});
   return out;
 }
 

@@ -26,8 +26,7 @@ std::vector<uint64_t> RandomWords(int64_t count) {
 std::pair<uint64_t, uint64_t> DigestOf(const std::vector<uint64_t>& words, int64_t bytes) {
   DigestValue value;
   MakeReferenceBackend()->Digest(ConstTensorView(words.data(), DType::kUint8, {bytes}),
-                                 TensorView(&value, DType::kInt64, {2}),
-                                 {});
+                                 TensorView(&value, DType::kInt64, {2}), {});
   return {value.lo, value.hi};
 }
 
@@ -71,12 +70,9 @@ std::pair<uint64_t, uint64_t> OnDevice(const std::vector<uint64_t>& words, uint6
   emulation::SetSchedule({seed});
   Launch(DigestKernel<kFault>,
          {.blocks_x = kBlocks, .threads = kDigestThreads, .shared_bytes = kDigestBytes},
-         DigestParams{words.data(), bytes, kBlocks, partials.data()},
-         {});
-  Launch(JoinDigestsKernel,
-         {.threads = kDigestThreads, .shared_bytes = kDigestBytes},
-         JoinDigestsParams{partials.data(), kBlocks, bytes, &digest},
-         {});
+         DigestParams{words.data(), bytes, kBlocks, partials.data()}, {});
+  Launch(JoinDigestsKernel, {.threads = kDigestThreads, .shared_bytes = kDigestBytes},
+         JoinDigestsParams{partials.data(), kBlocks, bytes, &digest}, {});
   return {digest.lo, digest.hi};
 }
 

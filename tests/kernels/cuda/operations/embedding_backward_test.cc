@@ -1,4 +1,5 @@
-// The sorted gradient of a table: its order is the stable one, planted mistakes show, any schedule has the same bits, bad ids end it.
+// The sorted gradient of a table: its order is the stable one, planted mistakes show, any schedule
+// has the same bits, bad ids end it.
 
 #include "kernels/cuda/operations/embedding_backward.cuh"
 
@@ -75,17 +76,14 @@ TEST(SortTest, FindsPlantedMistakes) {
   EXPECT_GT(found, 0) << "a missing barrier never showed";
 }
 
-void Backward(const HostTensor& dy,
-              const std::vector<int32_t>& ids,
-              HostTensor* dtable,
+void Backward(const HostTensor& dy, const std::vector<int32_t>& ids, HostTensor* dtable,
               uint64_t seed) {
   const int64_t elements = EmbeddingBackwardScratchElements(dy.shape()[0], dy.shape()[1]);
   std::vector<float> scratch(static_cast<size_t>(elements),
                              std::numeric_limits<float>::quiet_NaN());
   emulation::SetSchedule({seed});
   EmbeddingBackward({dy.view(), ids.data(), 0.7f, Dropout{}, nullptr, dtable->view()},
-                    {scratch.data(), elements},
-                    {});
+                    {scratch.data(), elements}, {});
 }
 
 TEST(EmbeddingBackwardTest, HasTheSameBitsInAnySchedule) {
@@ -103,7 +101,8 @@ TEST(EmbeddingBackwardTest, HasTheSameBitsInAnySchedule) {
   }
 }
 
-// One id that owns every piece but the ends: several rounds of each warp. Whole numbers, so that any order has the same sum.
+// One id that owns every piece but the ends: several rounds of each warp. Whole numbers, so that
+// any order has the same sum.
 constexpr int64_t kManyRows = kRunPiece * (kJoinWarps * kJoinBatch + 11) + 5;
 HostTensor WholeNumbers(int64_t columns) {
   HostTensor dy(DType::kFloat32, {kManyRows, columns});
@@ -128,8 +127,7 @@ TEST(EmbeddingBackwardTest, SumsOneIdThatOwnsNearlyAllRows) {
                              std::numeric_limits<float>::quiet_NaN());
   emulation::SetSchedule({});
   EmbeddingBackward({dy.view(), ids.data(), 1.0f, Dropout{}, nullptr, table.view()},
-                    {scratch.data(), elements},
-                    {});
+                    {scratch.data(), elements}, {});
   EXPECT_EQ(table.Values(), expected);
 }
 
@@ -153,9 +151,7 @@ double JoinedRun(uint64_t seed) {
   params.columns = kGroup;
   emulation::SetSchedule({seed});
   Launch(JoinRunsKernel<float, false, kFault>,
-         {.blocks_x = kPieces, .threads = kJoinThreads, .shared_bytes = kJoinBytes},
-         params,
-         {});
+         {.blocks_x = kPieces, .threads = kJoinThreads, .shared_bytes = kJoinBytes}, params, {});
   return static_cast<double>(table[0]) - wanted;
 }
 

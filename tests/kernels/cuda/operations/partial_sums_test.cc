@@ -1,4 +1,5 @@
-// Sums of partial sums: complete for any number of parts, the same bits in any schedule, a planted mistake shows.
+// Sums of partial sums: complete for any number of parts, the same bits in any schedule, a planted
+// mistake shows.
 
 #include "kernels/cuda/operations/partial_sums.cuh"
 
@@ -36,8 +37,7 @@ std::vector<float> Sums(const test::HostTensor& partials, uint64_t seed) {
          {.blocks_x = CeilDivide(kColumns, kWarp),
           .threads = kShareThreads,
           .shared_bytes = kShareBytes},
-         Params{const_cast<test::HostTensor&>(partials).view().data<float>(),
-                partials.shape()[0],
+         Params{const_cast<test::HostTensor&>(partials).view().data<float>(), partials.shape()[0],
                 sums.data()},
          {});
   return sums;

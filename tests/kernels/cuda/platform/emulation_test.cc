@@ -1,4 +1,5 @@
-// The emulation itself: tensor-core instructions mean what the PTX manual says, and planted mistakes are found.
+// The emulation itself: tensor-core instructions mean what the PTX manual says, and planted
+// mistakes are found.
 
 #include <gtest/gtest.h>
 
@@ -25,7 +26,8 @@ struct Params {
   float* out = nullptr;
 };
 
-// Reverses a block's numbers through shared memory; what is planted leaves out one barrier, or the wait for an asynchronous copy.
+// Reverses a block's numbers through shared memory; what is planted leaves out one barrier, or the
+// wait for an asynchronous copy.
 enum class Planted { kNothing, kNoBarrier, kNoWait };
 template <Planted kPlanted>
 void ReverseKernel(Params p) {
@@ -51,8 +53,7 @@ class EmulationTest : public ::testing::Test {
     emulation::SetSchedule({seed});
     Launch(ReverseKernel<kPlanted>,
            {.blocks_x = kBlocks, .threads = kThreads, .shared_bytes = kThreads * 4},
-           Params{in, out.data()},
-           {});
+           Params{in, out.data()}, {});
     int wrong = 0;
     for (int i = 0; i < kBlocks * kThreads; ++i)
       wrong += out[i] == in[i / kThreads * kThreads + kThreads - 1 - i % kThreads] ? 0 : 1;
@@ -207,8 +208,8 @@ class EmulationDeathTest : public ::testing::Test {
   static void Run(void (*kernel)(Params), uint64_t seed = 0) {
     alignas(16) static float memory[8] = {};
     emulation::SetSchedule({seed});
-    Launch(
-        kernel, {.threads = 2 * kWarp, .shared_bytes = kThreads * 4}, Params{memory, memory}, {});
+    Launch(kernel, {.threads = 2 * kWarp, .shared_bytes = kThreads * 4}, Params{memory, memory},
+           {});
   }
 };
 
@@ -294,8 +295,8 @@ void CopyKernel(Params p) {
   float* const to = kFault == CopyFault::kOutside  ? shared + kThreads
                     : kFault == CopyFault::kBefore ? shared - 4
                                                    : shared;
-  CopyAsync16(
-      to, p.in + (kFault == CopyFault::kMisaligned ? 1 : 0), kFault != CopyFault::kMisaligned);
+  CopyAsync16(to, p.in + (kFault == CopyFault::kMisaligned ? 1 : 0),
+              kFault != CopyFault::kMisaligned);
   if (kFault == CopyFault::kTwice) CopyAsync16(to, p.in, true);
   CommitCopies();
   if (kFault == CopyFault::kSourceChanges) p.out[3] = 7.0f;
@@ -315,7 +316,8 @@ TEST_F(EmulationDeathTest, EndsAtCopiesThatRaceOrLeaveTheBlock) {
   EXPECT_DEATH(Run(CopyKernel<CopyFault::kMisaligned>), "CopyAsync16 from.* no multiple of 16");
 }
 
-// One warp: c = a b through shared memory, a by rows and b either by columns or transposed on the way.
+// One warp: c = a b through shared memory, a by rows and b either by columns or transposed on the
+// way.
 struct ProductParams {
   const BFloat16* a;  // [16, 16]
   const BFloat16* b;  // [16, 16]: k by n
@@ -354,10 +356,8 @@ TEST(EmulatedInstructionsTest, MultiplyLikeTheManual) {
   }
   std::vector<float> c(256, std::numeric_limits<float>::quiet_NaN());
   emulation::SetSchedule({});
-  Launch(ProductKernel,
-         {.threads = 32, .shared_bytes = 1024},
-         ProductParams{a.data(), b.data(), c.data()},
-         {});
+  Launch(ProductKernel, {.threads = 32, .shared_bytes = 1024},
+         ProductParams{a.data(), b.data(), c.data()}, {});
   for (int row = 0; row < 16; ++row) {
     for (int column = 0; column < 16; ++column) {
       double exact = 0;

@@ -1,4 +1,5 @@
-// What the emulation's runtime refuses and counts, where a GPU would refuse, be wrong, or be slow without a word.
+// What the emulation's runtime refuses and counts, where a GPU would refuse, be wrong, or be slow
+// without a word.
 
 #include "kernels/cuda/platform/runtime.h"
 
@@ -105,12 +106,8 @@ TEST_F(EmulatedRuntimeDeathTest, EndsAtWritesBesideABlockOfDeviceMemory) {
         runtime_->Synchronize(stream());
       };
       for (const int64_t at : {int64_t{-1}, bytes / 4}) {
-        EXPECT_DEATH(store(at),
-                     absl::StrCat("StoreKernel.*(an access at|wrote at byte ",
-                                  4 * at,
-                                  " of a block of ",
-                                  bytes,
-                                  " bytes)|SEGV on"));
+        EXPECT_DEATH(store(at), absl::StrCat("StoreKernel.*(an access at|wrote at byte ", 4 * at,
+                                             " of a block of ", bytes, " bytes)|SEGV on"));
       }
       runtime_->FreeDevice(data);
     }

@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kElements = 16;
 
-// The values as an element-wise kernel reads and writes them, `offset` elements behind aligned addresses.
+// The values as an element-wise kernel reads and writes them, `offset` elements behind aligned
+// addresses.
 std::vector<uint16_t> CopyAt(const std::vector<uint16_t>& bits, int offset) {
   alignas(16) BFloat16 x[2 * kElements];
   alignas(16) BFloat16 y[2 * kElements];
