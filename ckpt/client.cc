@@ -139,7 +139,7 @@ class Client::Impl {
   std::unique_ptr<Channel> channel_;  // null: the service is gone
   std::array<Buffer, 2> buffers_;
   int64_t last_step_ = -1;
-  int64_t attempts_ = 0;                       // at last_step_, before the current one
+  int64_t saves_ = 0;                          // at last_step_, before the current one
   std::deque<SaveEvent> events_;               // not yet given to PollEvents
   std::map<int64_t, SaveEvent> last_of_step_;  // newest decision of each recent step
   std::unique_ptr<BackgroundCopy> copy_;       // null without a copier
@@ -167,12 +167,12 @@ Message Client::Impl::NewMessage(MessageType type) const {
   Message message;
   message.type = type;
   message.run_id = options_.run_id;
-  message.incarnation = options_.incarnation;
+  message.attempt = options_.attempt;
   return message;
 }
 
 SaveIdentity Client::Impl::IdentityOf(int64_t step, int64_t generation) const {
-  return {options_.run_id,     options_.incarnation, generation, step,
+  return {options_.run_id,     options_.attempt,  generation, step,
           options_.world_size, options_.num_nodes};
 }
 
@@ -227,7 +227,7 @@ absl::Status Client::Impl::Await(MessageType type, absl::Duration limit, Message
 }
 
 void Client::Impl::Take(const Message& message) {
-  if (message.run_id != options_.run_id || message.incarnation != options_.incarnation) return;
+  if (message.run_id != options_.run_id || message.attempt != options_.attempt) return;
   if (message.type == MessageType::kBufferFree && message.buffer < 2) {
     Buffer& buffer = buffers_[message.buffer];
     if (buffer.generation == message.generation) buffer.generation = 0;
@@ -400,13 +400,12 @@ absl::StatusOr<SaveResult> Client::Impl::Save(int64_t step, const std::vector<Te
         absl::StrCat("step ", step, " is not in [0, ", kMaxStep, "]"));
   }
   // Counted whether or not it is accepted, so that the ranks' generations stay equal.
-  attempts_ = step == last_step_ ? std::min(attempts_ + 1, kAttemptsPerStep - 1) : 0;
+  saves_ = step == last_step_ ? std::min(saves_ + 1, kSavesPerStep - 1) : 0;
   last_step_ = step;
-  result.generation =
-      options_.incarnation * kGenerationsPerIncarnation + step * kAttemptsPerStep + attempts_;
+  result.generation = options_.attempt * kGenerationsPerAttempt + step * kSavesPerStep + saves_;
   ANYORDER_RETURN_IF_ERROR(CheckRanges(ranges, metadata));
   if (!CanSave(&result.skip_reason)) return result;
-  last_of_step_.erase(step);  // an earlier attempt at this step
+  last_of_step_.erase(step);  // an earlier save at this step
   const SaveIdentity id = IdentityOf(step, result.generation);
   ANYORDER_ASSIGN_OR_RETURN(const RankFilePlan plan, PlanRankFile(id, options_.rank, ranges));
   absl::Status staged = Reserve(plan.layout.file_bytes);
@@ -453,7 +452,7 @@ absl::Status Client::Impl::WaitCommitted(int64_t step, absl::Duration limit) {
     if (it != last_of_step_.end() && it->second.state == "COMMITTED") return absl::OkStatus();
     const bool is_abandoned = it != last_of_step_.end();
     if (is_abandoned || channel_ == nullptr) {
-      // It may be on disk all the same: committed by an earlier attempt, or by a service that died
+      // It may be on disk all the same: committed by an earlier save, or by a service that died
       // a moment later.
       const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(path);
       // What our node gave up after its vote, the coordinator may have committed all the same;
@@ -486,11 +485,11 @@ Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Client::~Client() = default;
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
-  if (options.run_id.empty() || options.incarnation < 1 || options.rank < 0 ||
+  if (options.run_id.empty() || options.attempt < 1 || options.rank < 0 ||
       options.rank >= options.world_size || options.node < 0 || options.node >= options.num_nodes ||
       (options.num_nodes > 1 && options.local_world_size < 1)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("checkpoint client needs run_id, incarnation >= 1, 0 <= rank < world_size, "
+        absl::StrCat("checkpoint client needs run_id, attempt >= 1, 0 <= rank < world_size, "
                      "0 <= node < num_nodes, and local_world_size with several nodes; got rank ",
                      options.rank, " of ", options.world_size, ", node ", options.node, " of ",
                      options.num_nodes));
@@ -522,12 +521,12 @@ absl::Status Client::WaitCommitted(int64_t step, absl::Duration limit) {
 }
 
 absl::Status ShutDownService(const std::string& socket_path, const std::string& run_id,
-                             int64_t incarnation, bool only_if_idle) {
+                             int64_t attempt, bool only_if_idle) {
   ANYORDER_ASSIGN_OR_RETURN(Channel channel, ConnectChannel(socket_path));
   Message message;
   message.type = MessageType::kShutdown;
   message.run_id = run_id;
-  message.incarnation = incarnation;
+  message.attempt = attempt;
   message.only_if_idle = only_if_idle;
   const absl::Time deadline = absl::Now() + kAnswerLimit;
   ANYORDER_RETURN_IF_ERROR(channel.Send(message, deadline));

@@ -50,7 +50,7 @@ struct ClientOptions {
   std::string run_dir;
   std::string socket_path;  // empty: DefaultSocketPath(run_dir, node)
   std::string run_id;
-  int64_t incarnation = 0;  // raised at every start of the run; must equal the service's
+  int64_t attempt = 0;  // raised at every start of the run; must equal the service's
   int rank = 0;
   int world_size = 1;
   int node = 0;
@@ -65,7 +65,7 @@ struct ClientOptions {
 struct SaveResult {
   bool accepted = false;
   std::string skip_reason;  // set when not accepted
-  int64_t generation = 0;   // names this attempt; the same on all ranks
+  int64_t generation = 0;   // names this save; the same on all ranks
   double stall_ms = 0;      // how long Save kept the caller
   int64_t bytes = 0;        // this rank's file
 };
@@ -84,7 +84,7 @@ class Client {
  public:
   // Waits up to `connect_limit` for the service to listen.
   // Errors: Unavailable if it never does; FailedPrecondition if it serves another run or
-  // incarnation.
+  // attempt.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   ~Client();
   Client(const Client&) = delete;
@@ -133,9 +133,9 @@ class Client {
 // Asks the service behind `socket_path` to finish what is staged and exit; needs no Client. With
 // `only_if_idle` it refuses while a trainer is connected. Returns once it has agreed, not once it
 // is gone.
-// Errors: FailedPrecondition if it refuses, or serves another run or incarnation; Unavailable if
+// Errors: FailedPrecondition if it refuses, or serves another run or attempt; Unavailable if
 // nobody answers.
 absl::Status ShutDownService(const std::string& socket_path, const std::string& run_id,
-                             int64_t incarnation, bool only_if_idle);
+                             int64_t attempt, bool only_if_idle);
 
 }  // namespace anyorder::ckpt

@@ -251,9 +251,9 @@ absl::Status CommitLog::ReadOutcome(const SaveIdentity& id) {
   return absl::UnavailableError("the coordinator has not decided yet");
 }
 
-void CommitLog::RecordEnd(int64_t incarnation, int node) {
+void CommitLog::RecordEnd(int64_t attempt, int node) {
   const absl::Status recorded = WriteSmallFileAtomically(
-      fs_, JoinPath(CheckpointsPath(run_dir_), EndedName(incarnation, node)), "");
+      fs_, JoinPath(CheckpointsPath(run_dir_), EndedName(attempt, node)), "");
   if (!recorded.ok()) LogWarning(absl::StrCat("the end is not on record: ", recorded.message()));
 }
 
@@ -261,7 +261,7 @@ std::optional<int> CommitLog::EndedWithoutVote(const SaveIdentity& id) {
   const std::string directory = TemporaryPath(run_dir_, id);
   for (int node = 0; node < id.num_nodes; ++node) {
     // The end first: what comes after it can be no vote.
-    const std::string ended = JoinPath(CheckpointsPath(run_dir_), EndedName(id.incarnation, node));
+    const std::string ended = JoinPath(CheckpointsPath(run_dir_), EndedName(id.attempt, node));
     if (fs_->OpenForRead(ended).ok() &&
         absl::IsNotFound(fs_->OpenForRead(JoinPath(directory, VoteName(node))).status())) {
       return node;
@@ -279,7 +279,7 @@ void CommitLog::Abandon(const SaveIdentity& id, int node, const std::vector<int>
   const std::string directory = TemporaryPath(run_dir_, id);
   absl::Status status;
   if (id.num_nodes == 1) {
-    // By way of the trash name: an attempt with its votes but half its files must not be there at
+    // By way of the trash name: a save with its votes but half its files must not be there at
     // any time.
     status = MoveToTrash(directory, id.generation);
     if (status.ok()) status = fs_->SyncDirectory(CheckpointsPath(run_dir_));
@@ -307,7 +307,7 @@ void CommitLog::Abandon(const SaveIdentity& id, int node, const std::vector<int>
   if (!status.ok()) LogWarning(absl::StrCat("cleaning '", directory, "': ", status.message()));
 }
 
-absl::Status CommitLog::RemoveAttempts(int64_t below_generation) {
+absl::Status CommitLog::RemoveSaves(int64_t below_generation) {
   const std::string parent = CheckpointsPath(run_dir_);
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->ListDirectory(parent));
   std::vector<std::string> trash;
@@ -342,17 +342,17 @@ absl::Status CommitLog::Retire(int keep_last, int64_t keep_every, int64_t genera
     }
     ANYORDER_RETURN_IF_ERROR(MoveToTrash(info.directory, info.generation));
   }
-  return RemoveAttempts(generation);
+  return RemoveSaves(generation);
 }
 
-absl::Status CommitLog::RemoveLeftovers(int64_t incarnation) {
+absl::Status CommitLog::RemoveLeftovers(int64_t attempt) {
   const std::string parent = CheckpointsPath(run_dir_);
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->ListDirectory(parent));
   for (const std::string& name : names) {
     const std::optional<int64_t> ended = ParseEndedName(name);
-    if (ended && *ended < incarnation) fs_->RemoveFile(JoinPath(parent, name)).IgnoreError();
+    if (ended && *ended < attempt) fs_->RemoveFile(JoinPath(parent, name)).IgnoreError();
   }
-  return RemoveAttempts(incarnation * kGenerationsPerIncarnation);
+  return RemoveSaves(attempt * kGenerationsPerAttempt);
 }
 
 }  // namespace anyorder::ckpt

@@ -63,7 +63,7 @@ class CommitLog {
   // votes do not agree.
   absl::StatusOr<Manifest> CollectVotes(const SaveIdentity& id);
 
-  // `fence` is asked right before the commit point and must fail if another incarnation owns the
+  // `fence` is asked right before the commit point and must fail if another attempt owns the
   // run.
   absl::Status Commit(const Manifest& manifest, const std::function<absl::Status()>& fence);
 
@@ -72,7 +72,7 @@ class CommitLog {
 
   // Of several nodes: says that `node` votes for no further save of this start, so that the others
   // need not wait for it. Best effort: without it they wait for their vote_limit.
-  void RecordEnd(int64_t incarnation, int node);
+  void RecordEnd(int64_t attempt, int node);
   // A node that recorded its end before it voted for `id`; a vote that it wrote and that a network
   // file system does not show yet looks the same.
   std::optional<int> EndedWithoutVote(const SaveIdentity& id);
@@ -85,18 +85,18 @@ class CommitLog {
 
   // Keeps the newest `keep_last` (>= 2), every step divisible by `keep_every` (0: none), and
   // whatever does not open. Goes through a trash name, so that a half-deleted checkpoint never
-  // looks whole. Also removes attempts older than `generation`, which is the newest committed.
+  // looks whole. Also removes saves older than `generation`, which is the newest committed.
   absl::Status Retire(int keep_last, int64_t keep_every, int64_t generation);
 
-  // Commits the newest attempt of a dead incarnation (< `incarnation`) that all its nodes voted
+  // Commits the newest save of a dead attempt (< `attempt`) that all its nodes voted
   // for, that nobody gave up, and that is newer than every committed step: its service died between
   // the last vote and the commit point. Every byte is compared first. Only with the lease in hand.
-  // Nothing if there is none; errors leave the attempt for the next start.
+  // Nothing if there is none; errors leave the save for the next start.
   absl::StatusOr<std::optional<SaveIdentity>> RecoverVoted(
-      const std::string& run_id, int64_t incarnation, const std::function<absl::Status()>& fence);
+      const std::string& run_id, int64_t attempt, const std::function<absl::Status()>& fence);
 
-  // Removes what dead incarnations (< `incarnation`) left half-made. Only with the lease in hand.
-  absl::Status RemoveLeftovers(int64_t incarnation);
+  // Removes what dead attempts (< `attempt`) left half-made. Only with the lease in hand.
+  absl::Status RemoveLeftovers(int64_t attempt);
 
   absl::StatusOr<int64_t> FreeBytes() { return fs_->FreeBytes(run_dir_); }
 
@@ -109,7 +109,7 @@ class CommitLog {
                        const std::function<absl::Status()>& fence);
   absl::StatusOr<Manifest> ReadVoted(const std::string& name, const std::string& run_id);
   absl::Status MoveToTrash(const std::string& directory, int64_t generation);
-  absl::Status RemoveAttempts(int64_t below_generation);
+  absl::Status RemoveSaves(int64_t below_generation);
 
   FileSystem* const fs_;
   const std::string run_dir_;

@@ -46,12 +46,8 @@ absl::StatusOr<EventLog> EventLog::Open(FileSystem* fs, const std::string& run_d
 }
 
 void EventLog::Write(const SaveProgress& p, int64_t lag_steps) {
-  Json json = {{"time", UtcTimeStamp()},
-               {"state", p.state},
-               {"step", p.id.step},
-               {"generation", p.id.generation},
-               {"incarnation", p.id.incarnation},
-               {"bytes", p.bytes},
+  Json json = {{"time", UtcTimeStamp()},        {"state", p.state},        {"step", p.id.step},
+               {"generation", p.id.generation}, {"attempt", p.id.attempt}, {"bytes", p.bytes},
                {"seconds", p.seconds}};
   if (!p.reason.empty()) json["reason"] = p.reason;
   if (p.state == "STAGED" || p.state == "COMMITTED") {

@@ -39,8 +39,8 @@ std::string CheckpointPath(absl::string_view run_dir, int64_t step) {
 std::string TemporaryName(const SaveIdentity& id) {
   return absl::StrCat(StepName(id.step), ".g", id.generation, kTemporarySuffix);
 }
-std::string ClaimedName(const SaveIdentity& id, int64_t by_incarnation) {
-  return absl::StrCat(StepName(id.step), ".g", id.generation, kClaimMark, by_incarnation,
+std::string ClaimedName(const SaveIdentity& id, int64_t by_attempt) {
+  return absl::StrCat(StepName(id.step), ".g", id.generation, kClaimMark, by_attempt,
                       kTemporarySuffix);
 }
 std::string TrashName(int64_t generation) {
@@ -59,8 +59,8 @@ std::string AbandonedName(int node) {
   return absl::StrFormat("abandoned.%02d", node);
 }
 
-std::string EndedName(int64_t incarnation, int node) {
-  return absl::StrFormat("%s%d.%02d", kEndedPrefix, incarnation, node);
+std::string EndedName(int64_t attempt, int node) {
+  return absl::StrFormat("%s%d.%02d", kEndedPrefix, attempt, node);
 }
 
 std::optional<int64_t> ParseEndedName(absl::string_view name) {

@@ -16,10 +16,10 @@ inline constexpr char kLeaseName[] = "LEASE";
 inline constexpr char kTrashPrefix[] = ".trash-";
 inline constexpr char kRankFilePrefix[] = "rank-";
 
-// What names one attempt to save.
+// What names one save.
 struct SaveIdentity {
   std::string run_id;
-  int64_t incarnation = 0;
+  int64_t attempt = 0;
   int64_t generation = 0;
   int64_t step = 0;
   int world_size = 0;
@@ -28,29 +28,29 @@ struct SaveIdentity {
   bool operator==(const SaveIdentity&) const = default;
 };
 
-// Generations of one run never repeat, grow with incarnation and step, and need no talk between
-// ranks: incarnation * 10^11 + step * 10 + attempt at this step (0 to 9).
-inline constexpr int64_t kGenerationsPerIncarnation = 100'000'000'000;
-inline constexpr int64_t kAttemptsPerStep = 10;
-inline constexpr int64_t kMaxStep = kGenerationsPerIncarnation / kAttemptsPerStep - 1;
+// Generations of one run never repeat, grow with attempt and step, and need no talk between
+// ranks: attempt * 10^11 + step * 10 + save at this step (0 to 9).
+inline constexpr int64_t kGenerationsPerAttempt = 100'000'000'000;
+inline constexpr int64_t kSavesPerStep = 10;
+inline constexpr int64_t kMaxStep = kGenerationsPerAttempt / kSavesPerStep - 1;
 
 std::string CheckpointsPath(absl::string_view run_dir);  // run-dir/checkpoints
 std::string StepName(int64_t step);                      // step-000000200
 std::string TemporaryName(const SaveIdentity& id);       // step-000000200.g300000002000.tmp
 std::string TemporaryPath(absl::string_view run_dir, const SaveIdentity& id);
-// The attempt in the hands of a later start that finishes it: under this name its own service
+// The save in the hands of a later start that finishes it: under this name its own service
 // cannot touch it any more.
 std::string ClaimedName(const SaveIdentity& id,
-                        int64_t by_incarnation);     // step-000000200.g300000002000.r4.tmp
+                        int64_t by_attempt);         // step-000000200.g300000002000.r4.tmp
 std::string RankFileName(int rank, int world_size);  // rank-00003-of-00008.safetensors
 std::string VoteName(int node);                      // prepared.00
 std::string AbandonedName(int node);                 // abandoned.00
 
 // In run-dir/checkpoints: this node's service ended in order, and votes for no save of that start
 // any more.
-std::string EndedName(int64_t incarnation, int node);  // ended.3.00
+std::string EndedName(int64_t attempt, int node);  // ended.3.00
 
-std::optional<int64_t> ParseEndedName(absl::string_view name);  // its incarnation
+std::optional<int64_t> ParseEndedName(absl::string_view name);  // its attempt
 std::optional<int64_t> ParseStepName(absl::string_view name);
 std::optional<int64_t> ParseTemporaryName(
     absl::string_view name);                // its generation; also of a claimed one

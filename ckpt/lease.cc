@@ -28,7 +28,7 @@ namespace {
 // Two claimants of one dead lease both rename theirs into place; after this long the earlier one
 // sees that it lost.
 constexpr absl::Duration kSettle = absl::Milliseconds(50);
-// "LEASE.<incarnation>.<process>.tmp"
+// "LEASE.<attempt>.<process>.tmp"
 constexpr char kClaimPrefix[] = "LEASE.";
 constexpr char kClaimSuffix[] = ".tmp";
 
@@ -70,7 +70,7 @@ std::string ThisMachine() {
 
 std::string SerializeOwner(const LeaseOwner& owner) {
   return SealJson({{"run_id", owner.run_id},
-                   {"incarnation", owner.incarnation},
+                   {"attempt", owner.attempt},
                    {"host", owner.host},
                    {"machine", owner.machine},
                    {"pid", owner.pid},
@@ -84,7 +84,7 @@ absl::StatusOr<LeaseOwner> ParseOwner(absl::string_view text) {
   ANYORDER_ASSIGN_OR_RETURN(const ParsedJson json, OpenSealedJson(text));
   LeaseOwner owner;
   ANYORDER_ASSIGN_OR_RETURN(owner.run_id, GetString(json, "run_id"));
-  ANYORDER_ASSIGN_OR_RETURN(owner.incarnation, GetInt(json, "incarnation"));
+  ANYORDER_ASSIGN_OR_RETURN(owner.attempt, GetInt(json, "attempt"));
   ANYORDER_ASSIGN_OR_RETURN(owner.host, GetString(json, "host"));
   ANYORDER_ASSIGN_OR_RETURN(owner.machine, GetString(json, "machine"));
   ANYORDER_ASSIGN_OR_RETURN(owner.pid, GetInt(json, "pid"));
@@ -110,7 +110,7 @@ absl::Status WaitUntilDead(FileSystem* fs, const std::string& run_dir, const Lea
     ANYORDER_RETURN_IF_ERROR(text.status());
     const absl::StatusOr<LeaseOwner> owner = ParseOwner(*text);
     const bool is_readable = owner.ok();
-    if (is_readable && owner->run_id == me.run_id && owner->incarnation >= me.incarnation) {
+    if (is_readable && owner->run_id == me.run_id && owner->attempt >= me.attempt) {
       return absl::AlreadyExistsError(absl::StrCat("'", run_dir, "' was claimed by a later start: ",
                                                    owner->ToString(), "; this one must not write"));
     }
@@ -132,13 +132,13 @@ absl::Status WaitUntilDead(FileSystem* fs, const std::string& run_dir, const Lea
 
 // A claimant that was killed while it wrote leaves its temporary file; later starts have other
 // names.
-void RemoveDeadClaims(FileSystem* fs, const std::string& run_dir, int64_t incarnation) {
+void RemoveDeadClaims(FileSystem* fs, const std::string& run_dir, int64_t attempt) {
   const absl::StatusOr<std::vector<std::string>> names = fs->ListDirectory(run_dir);
   for (size_t i = 0; names.ok() && i < names->size(); ++i) {
     absl::string_view rest = (*names)[i];
     int64_t claimant = 0;
     if (absl::ConsumePrefix(&rest, kClaimPrefix) && absl::ConsumeSuffix(&rest, kClaimSuffix) &&
-        absl::SimpleAtoi(rest.substr(0, rest.find('.')), &claimant) && claimant < incarnation) {
+        absl::SimpleAtoi(rest.substr(0, rest.find('.')), &claimant) && claimant < attempt) {
       fs->RemoveFile(JoinPath(run_dir, (*names)[i])).IgnoreError();
     }
   }
@@ -147,20 +147,20 @@ void RemoveDeadClaims(FileSystem* fs, const std::string& run_dir, int64_t incarn
 }  // namespace
 
 std::string LeaseOwner::ToString() const {
-  return absl::StrCat("run '", run_id, "', incarnation ", incarnation, ", process ", pid, " on ",
-                      host, job.empty() ? "" : absl::StrCat(" (job ", job, ")"));
+  return absl::StrCat("run '", run_id, "', attempt ", attempt, ", process ", pid, " on ", host,
+                      job.empty() ? "" : absl::StrCat(" (job ", job, ")"));
 }
 
 bool LeaseOwner::IsSameProcess(const LeaseOwner& other) const {
-  return run_id == other.run_id && incarnation == other.incarnation && machine == other.machine &&
+  return run_id == other.run_id && attempt == other.attempt && machine == other.machine &&
          pid == other.pid && pid_start == other.pid_start;
 }
 
-LeaseOwner DescribeThisProcess(const std::string& run_id, int64_t incarnation,
+LeaseOwner DescribeThisProcess(const std::string& run_id, int64_t attempt,
                                const std::string& socket_path) {
   LeaseOwner owner;
   owner.run_id = run_id;
-  owner.incarnation = incarnation;
+  owner.attempt = attempt;
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
   owner.host = host.data();
@@ -208,7 +208,7 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Acquire(
     taken = lease->CheckHeldLocked();
   }
   if (taken.ok()) {
-    RemoveDeadClaims(fs, run_dir, me.incarnation);
+    RemoveDeadClaims(fs, run_dir, me.attempt);
     return lease;
   }
   lease->released_ = true;  // not ours to remove
@@ -220,7 +220,7 @@ absl::Status Lease::WriteLocked() {
   ++me_.beat;
   // A temporary name of our own: two claimants must not write one file.
   const std::string temporary =
-      JoinPath(run_dir_, absl::StrCat(kClaimPrefix, me_.incarnation, ".", me_.pid, kClaimSuffix));
+      JoinPath(run_dir_, absl::StrCat(kClaimPrefix, me_.attempt, ".", me_.pid, kClaimSuffix));
   fs_->RemoveFile(temporary).IgnoreError();
   const absl::Status written = WriteAndRename(temporary);
   if (!written.ok()) fs_->RemoveFile(temporary).IgnoreError();

@@ -3,7 +3,7 @@
 //
 // The owner rewrites the file every third of its lifetime. A claimant on the same machine looks
 // whether the owner's process lives; on another machine it watches the file for one lifetime of its
-// own clock, so clocks need not agree. A higher incarnation may take over a dead lease; an owner
+// own clock, so clocks need not agree. A higher attempt may take over a dead lease; an owner
 // that finds another name in the file must stop writing.
 
 #pragma once
@@ -24,7 +24,7 @@ namespace anyorder::ckpt {
 
 struct LeaseOwner {
   std::string run_id;
-  int64_t incarnation = 0;
+  int64_t attempt = 0;
   std::string host;
   std::string machine;  // boot id and process namespace: where `pid` means something
   int64_t pid = 0;
@@ -34,13 +34,13 @@ struct LeaseOwner {
   std::string socket_path;
   int64_t beat = 0;  // raised by every renewal
 
-  // "run 'a', incarnation 3, process 123 on host (job 456)"
+  // "run 'a', attempt 3, process 123 on host (job 456)"
   std::string ToString() const;
   bool IsSameProcess(const LeaseOwner& other) const;
 };
 
 // This process.
-LeaseOwner DescribeThisProcess(const std::string& run_id, int64_t incarnation,
+LeaseOwner DescribeThisProcess(const std::string& run_id, int64_t attempt,
                                const std::string& socket_path);
 
 // True only if `owner` lived on this machine and is gone for certain.
@@ -54,7 +54,7 @@ class Lease {
  public:
   // Blocks up to `lifetime` while it watches an owner on another machine, unless `has_ended`, which
   // may be null, knows from elsewhere (a scheduler) that this owner is gone.
-  // Errors: AlreadyExists naming the owner if it is alive, or has an incarnation >= ours.
+  // Errors: AlreadyExists naming the owner if it is alive, or has an attempt >= ours.
   static absl::StatusOr<std::unique_ptr<Lease>> Acquire(
       FileSystem* fs, const std::string& run_dir, const LeaseOwner& me, absl::Duration lifetime,
       const std::function<bool(const LeaseOwner&)>& has_ended = nullptr);

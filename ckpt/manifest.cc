@@ -28,7 +28,7 @@ Json IdentityToJson(const char* format, const SaveIdentity& id) {
   return {{"format", format},
           {"version", kFormatVersion},
           {"run_id", id.run_id},
-          {"incarnation", id.incarnation},
+          {"attempt", id.attempt},
           {"generation", id.generation},
           {"step", id.step},
           {"world_size", id.world_size},
@@ -47,7 +47,7 @@ absl::StatusOr<SaveIdentity> IdentityFromJson(const char* format, const ParsedJs
   }
   SaveIdentity id;
   ANYORDER_ASSIGN_OR_RETURN(id.run_id, GetString(json, "run_id"));
-  ANYORDER_ASSIGN_OR_RETURN(id.incarnation, GetInt(json, "incarnation"));
+  ANYORDER_ASSIGN_OR_RETURN(id.attempt, GetInt(json, "attempt"));
   ANYORDER_ASSIGN_OR_RETURN(id.generation, GetInt(json, "generation"));
   ANYORDER_ASSIGN_OR_RETURN(id.step, GetInt(json, "step"));
   ANYORDER_ASSIGN_OR_RETURN(const int64_t world_size, GetInt(json, "world_size"));

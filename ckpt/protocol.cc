@@ -32,7 +32,7 @@ constexpr size_t kMaxPendingFds = 8;
 template <typename Self, typename Visitor>
 void VisitMessage(Self& m, Visitor&& visit) {
   visit("run_id", m.run_id);
-  visit("incarnation", m.incarnation);
+  visit("attempt", m.attempt);
   visit("rank", m.rank);
   visit("world_size", m.world_size);
   visit("local_world_size", m.local_world_size);

@@ -37,8 +37,8 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// Client to service unless said otherwise. Every message carries run_id and incarnation; the
-// service drops a message of another run or incarnation.
+// Client to service unless said otherwise. Every message carries run_id and attempt; the
+// service drops a message of another run or attempt.
 enum class MessageType {
   kHello = 1,   // rank, world_size, local_world_size, node, num_nodes
   kWelcome,     // service: ok, reason
@@ -59,7 +59,7 @@ enum class MessageType {
 struct Message {
   MessageType type = MessageType::kHello;
   std::string run_id;
-  int64_t incarnation = 0;
+  int64_t attempt = 0;
   int64_t rank = 0;
   int64_t world_size = 0;
   int64_t local_world_size = 0;

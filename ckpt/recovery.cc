@@ -18,23 +18,23 @@
 namespace anyorder::ckpt {
 namespace {
 
-struct Attempt {
+struct Save {
   int64_t generation = 0;
   std::string name;
 };
 
-// The attempts of starts before `incarnation`, newest first.
-std::vector<Attempt> OldAttempts(const std::vector<std::string>& names, int64_t incarnation) {
-  std::vector<Attempt> attempts;
+// The saves of starts before `attempt`, newest first.
+std::vector<Save> OldSaves(const std::vector<std::string>& names, int64_t attempt) {
+  std::vector<Save> saves;
   for (const std::string& name : names) {
     const std::optional<int64_t> generation = ParseTemporaryName(name);
-    if (generation && *generation < incarnation * kGenerationsPerIncarnation) {
-      attempts.push_back({*generation, name});
+    if (generation && *generation < attempt * kGenerationsPerAttempt) {
+      saves.push_back({*generation, name});
     }
   }
-  std::sort(attempts.begin(), attempts.end(),
-            [](const Attempt& a, const Attempt& b) { return a.generation > b.generation; });
-  return attempts;
+  std::sort(saves.begin(), saves.end(),
+            [](const Save& a, const Save& b) { return a.generation > b.generation; });
+  return saves;
 }
 
 int64_t NewestCommitted(const std::vector<CheckpointInfo>& infos) {
@@ -43,7 +43,7 @@ int64_t NewestCommitted(const std::vector<CheckpointInfo>& infos) {
   return newest == infos.end() ? -1 : newest->step;
 }
 
-// The attempt itself is at fault, as against a disk that cannot be read just now.
+// The save itself is at fault, as against a disk that cannot be read just now.
 bool IsIncomplete(const absl::Status& status) {
   return IsDamage(status) || absl::IsAborted(status);
 }
@@ -67,21 +67,21 @@ absl::StatusOr<Manifest> CommitLog::ReadVoted(const std::string& name, const std
 }
 
 absl::StatusOr<std::optional<SaveIdentity>> CommitLog::RecoverVoted(
-    const std::string& run_id, int64_t incarnation, const std::function<absl::Status()>& fence) {
+    const std::string& run_id, int64_t attempt, const std::function<absl::Status()>& fence) {
   const std::string parent = CheckpointsPath(run_dir_);
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->ListDirectory(parent));
-  const std::vector<Attempt> attempts = OldAttempts(names, incarnation);
-  if (attempts.empty()) return std::nullopt;
+  const std::vector<Save> saves = OldSaves(names, attempt);
+  if (saves.empty()) return std::nullopt;
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> infos,
                             ListCheckpoints(run_dir_, fs_));
   const int64_t committed = NewestCommitted(infos);
-  for (const Attempt& attempt : attempts) {
-    absl::StatusOr<Manifest> voted = ReadVoted(attempt.name, run_id);
+  for (const Save& save : saves) {
+    absl::StatusOr<Manifest> voted = ReadVoted(save.name, run_id);
     if (!voted.ok() && !IsIncomplete(voted.status())) return voted.status();
     if (!voted.ok() || voted->id.step <= committed) continue;
     // Its service may only have been judged dead: from here on every path it knows leads nowhere.
-    const std::string claimed = JoinPath(parent, ClaimedName(voted->id, incarnation));
-    ANYORDER_RETURN_IF_ERROR(fs_->Rename(JoinPath(parent, attempt.name), claimed));
+    const std::string claimed = JoinPath(parent, ClaimedName(voted->id, attempt));
+    ANYORDER_RETURN_IF_ERROR(fs_->Rename(JoinPath(parent, save.name), claimed));
     ANYORDER_RETURN_IF_ERROR(
         WriteSmallFileAtomically(fs_, JoinPath(claimed, kManifestName), SerializeManifest(*voted)));
     const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(claimed, fs_);

@@ -60,7 +60,7 @@ struct SaveWriterOptions {
 
 class SaveWriter {
  public:
-  // `fence` fails when another incarnation owns the run directory. `report` is called on the
+  // `fence` fails when another attempt owns the run directory. `report` is called on the
   // writer's thread.
   SaveWriter(CommitLog* log, SaveWriterOptions options, std::function<absl::Status()> fence,
              std::function<void(const SaveProgress&)> report);

@@ -159,8 +159,7 @@ absl::Status Service::Impl::Start() {
 absl::Status Service::Impl::CheckFence() {
   if (lease_ != nullptr) return lease_->CheckHeld();
   const absl::StatusOr<LeaseOwner> owner = ReadLease(options_.fs, options_.run_dir);
-  if (!owner.ok() ||
-      (owner->run_id == options_.run_id && owner->incarnation <= options_.incarnation)) {
+  if (!owner.ok() || (owner->run_id == options_.run_id && owner->attempt <= options_.attempt)) {
     return absl::OkStatus();
   }
   return absl::AbortedError(
@@ -231,7 +230,7 @@ absl::Status Service::Impl::Run() {
   }
   connections_.clear();
   StopListening();
-  if (options_.num_nodes > 1) commit_log_.RecordEnd(options_.incarnation, options_.node);
+  if (options_.num_nodes > 1) commit_log_.RecordEnd(options_.attempt, options_.node);
   if (lease_ != nullptr) return lease_->Release();
   return absl::OkStatus();
 }
@@ -296,12 +295,11 @@ void Service::Impl::ServeConnection(Connection* connection) {
 }
 
 void Service::Impl::Handle(Connection* connection, Message* message) {
-  const bool is_ours =
-      message->run_id == options_.run_id && message->incarnation == options_.incarnation;
+  const bool is_ours = message->run_id == options_.run_id && message->attempt == options_.attempt;
   if (!is_ours) {
-    const std::string what = absl::StrCat("this service serves run '", options_.run_id,
-                                          "' incarnation ", options_.incarnation, ", not run '",
-                                          message->run_id, "' incarnation ", message->incarnation);
+    const std::string what =
+        absl::StrCat("this service serves run '", options_.run_id, "' attempt ", options_.attempt,
+                     ", not run '", message->run_id, "' attempt ", message->attempt);
     LogWarning(absl::StrCat("dropped a stale message: ", what));
     if (message->type == MessageType::kHello) {
       Reply(connection, MessageType::kWelcome, 0, absl::FailedPreconditionError(what));
@@ -364,14 +362,14 @@ void Service::Impl::HandleRegister(Connection* connection, Message* message) {
 }
 
 SaveIdentity Service::Impl::IdentityOf(const Connection& connection, const Message& message) const {
-  return {options_.run_id, options_.incarnation,  message.generation,
+  return {options_.run_id, options_.attempt,      message.generation,
           message.step,    connection.world_size, options_.num_nodes};
 }
 
 void Service::Impl::HandleBegin(Connection* connection, const Message& message) {
   if (message.buffer >= kNumBuffers || connection->buffers[message.buffer].memory == nullptr ||
       connection->buffers[message.buffer].generation != 0 ||
-      message.generation / kGenerationsPerIncarnation != options_.incarnation) {
+      message.generation / kGenerationsPerAttempt != options_.attempt) {
     connection->fault = absl::DataLossError("Begin names a busy buffer or a foreign generation");
     return;
   }
@@ -440,7 +438,7 @@ void Service::Impl::Reply(Connection* connection, MessageType type, int64_t gene
   Message reply;
   reply.type = type;
   reply.run_id = options_.run_id;
-  reply.incarnation = options_.incarnation;
+  reply.attempt = options_.attempt;
   reply.generation = generation;
   reply.ok = status.ok();
   reply.reason = std::string(status.message());
@@ -517,7 +515,7 @@ void Service::Impl::FreeBuffers(int64_t generation) {
       Message free;
       free.type = MessageType::kBufferFree;
       free.run_id = options_.run_id;
-      free.incarnation = options_.incarnation;
+      free.attempt = options_.attempt;
       free.buffer = static_cast<int64_t>(i);
       free.generation = generation;
       connection.channel.Post(free).IgnoreError();
@@ -530,7 +528,7 @@ void Service::Impl::Publish(const SaveProgress& progress) {
   Message event;
   event.type = MessageType::kEvent;
   event.run_id = options_.run_id;
-  event.incarnation = options_.incarnation;
+  event.attempt = options_.attempt;
   event.generation = progress.id.generation;
   event.step = progress.id.step;
   event.state = progress.state;

@@ -19,12 +19,12 @@ struct ServiceOptions {
   std::string run_dir;      // must exist
   std::string socket_path;  // empty: DefaultSocketPath(run_dir, node)
   std::string run_id;
-  int64_t incarnation = 0;  // raised by whoever starts the run; names the lease and the generations
+  int64_t attempt = 0;  // raised by whoever starts the run; names the lease and the generations
   int node = 0;
   int num_nodes = 1;
   // Whoever starts us knows that no service of a start up to this one runs any more: their lease
   // need not be watched. 0: nothing is known.
-  int64_t ended_incarnation = 0;
+  int64_t ended_attempt = 0;
 
   int keep_last = 2;                // newest checkpoints kept; at least 2
   int64_t keep_every = 0;           // also keep every step divisible by this; 0: no
@@ -61,7 +61,7 @@ class Service {
   const std::string& socket_path() const;
 
   // Serves until asked to stop or idle for long; what is staged is committed first. Aborted if
-  // another incarnation took the lease: then nothing more is written.
+  // another attempt took the lease: then nothing more is written.
   absl::Status Run();
 
   // Async-signal-safe: Run finishes what is staged and returns.

@@ -18,7 +18,7 @@ absl::Status AwaitLeaseOfNode0(const ServiceOptions& o) {
   const absl::Time deadline = absl::Now() + o.predecessor_limit + o.lease_lifetime;
   while (true) {
     const absl::StatusOr<LeaseOwner> owner = ReadLease(o.fs, o.run_dir);
-    if (owner.ok() && owner->run_id == o.run_id && owner->incarnation == o.incarnation) {
+    if (owner.ok() && owner->run_id == o.run_id && owner->attempt == o.attempt) {
       return absl::OkStatus();
     }
     if (absl::Now() > deadline) {
@@ -36,13 +36,13 @@ absl::Status RetirePredecessor(const ServiceOptions& o) {
   bool has_asked = false;
   while (absl::Now() < deadline) {
     const absl::StatusOr<LeaseOwner> owner = ReadLease(o.fs, o.run_dir);
-    if (!owner.ok() || owner->run_id != o.run_id || owner->incarnation >= o.incarnation ||
+    if (!owner.ok() || owner->run_id != o.run_id || owner->attempt >= o.attempt ||
         owner->machine != DescribeThisProcess("", 0, "").machine || IsKnownDead(*owner)) {
       return absl::OkStatus();  // nobody to ask; Lease::Acquire judges the rest
     }
     if (!has_asked) {
-      const absl::Status asked = ShutDownService(owner->socket_path, owner->run_id,
-                                                 owner->incarnation, /*only_if_idle=*/true);
+      const absl::Status asked =
+          ShutDownService(owner->socket_path, owner->run_id, owner->attempt, /*only_if_idle=*/true);
       if (absl::IsFailedPrecondition(asked)) {
         return absl::AlreadyExistsError(absl::StrCat("'", o.run_dir, "' is in use by ",
                                                      owner->ToString(), ": ", asked.message()));
@@ -61,17 +61,16 @@ absl::StatusOr<std::unique_ptr<Lease>> TakeOrAwaitLease(const ServiceOptions& o)
     return std::unique_ptr<Lease>();
   }
   ANYORDER_RETURN_IF_ERROR(RetirePredecessor(o));
-  return Lease::Acquire(
-      o.fs, o.run_dir, DescribeThisProcess(o.run_id, o.incarnation, o.socket_path),
-      o.lease_lifetime, [&o](const LeaseOwner& owner) {
-        return owner.run_id == o.run_id && owner.incarnation <= o.ended_incarnation;
-      });
+  return Lease::Acquire(o.fs, o.run_dir, DescribeThisProcess(o.run_id, o.attempt, o.socket_path),
+                        o.lease_lifetime, [&o](const LeaseOwner& owner) {
+                          return owner.run_id == o.run_id && owner.attempt <= o.ended_attempt;
+                        });
 }
 
 void TidyUpAfterDeadStarts(const ServiceOptions& o, const std::function<absl::Status()>& fence,
                            CommitLog* commit_log, EventLog* event_log) {
   const absl::StatusOr<std::optional<SaveIdentity>> recovered =
-      commit_log->RecoverVoted(o.run_id, o.incarnation, fence);
+      commit_log->RecoverVoted(o.run_id, o.attempt, fence);
   if (recovered.ok() && recovered->has_value()) {
     SaveProgress progress;
     progress.id = **recovered;
@@ -79,7 +78,7 @@ void TidyUpAfterDeadStarts(const ServiceOptions& o, const std::function<absl::St
     event_log->Write(progress, 0);
   }
   const absl::Status tidy =
-      recovered.ok() ? commit_log->RemoveLeftovers(o.incarnation) : recovered.status();
+      recovered.ok() ? commit_log->RemoveLeftovers(o.attempt) : recovered.status();
   if (!tidy.ok()) LogWarning(absl::StrCat("leftovers of earlier starts stay: ", tidy.message()));
 }
 

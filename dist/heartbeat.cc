@@ -46,7 +46,7 @@ std::string TextOf(const char (&field)[kSize]) {
 struct Heartbeat::Page {
   uint64_t magic;
   std::atomic<uint64_t> version;
-  int64_t rank, incarnation, process_id, ticks, last_tick_ns, has_ended, number, in_collective;
+  int64_t rank, attempt, process_id, ticks, last_tick_ns, has_ended, number, in_collective;
   char host[256];
   char phase[128];
   char collective[64];
@@ -90,7 +90,7 @@ absl::StatusOr<RankBeat> ReadRankBeat(const std::string& directory, int rank) {
   if (page->magic != kMagic) return absl::DataLossError(absl::StrCat(path, " is no heartbeat"));
   RankBeat beat;
   beat.rank = static_cast<int>(page->rank);
-  beat.incarnation = page->incarnation;
+  beat.attempt = page->attempt;
   beat.process_id = page->process_id;
   beat.ticks = page->ticks;
   beat.last_tick = absl::FromUnixNanos(page->last_tick_ns);
@@ -103,12 +103,12 @@ absl::StatusOr<RankBeat> ReadRankBeat(const std::string& directory, int rank) {
   return beat;
 }
 
-std::string DescribeMissingRanks(const std::string& directory, int world_size, int64_t incarnation,
+std::string DescribeMissingRanks(const std::string& directory, int world_size, int64_t attempt,
                                  int64_t number, absl::Duration silent_after) {
   std::string text;
   for (int rank = 0; rank < world_size; ++rank) {
     const absl::StatusOr<RankBeat> beat = ReadRankBeat(directory, rank);
-    if (!beat.ok() || beat->incarnation != incarnation) continue;
+    if (!beat.ok() || beat->attempt != attempt) continue;
     const absl::Duration silence = absl::Now() - beat->last_tick;
     std::string why;
     if (beat->has_ended) {
@@ -127,7 +127,7 @@ std::string DescribeMissingRanks(const std::string& directory, int world_size, i
 }
 
 absl::StatusOr<std::unique_ptr<Heartbeat>> Heartbeat::Create(const std::string& directory, int rank,
-                                                             int world_size, int64_t incarnation,
+                                                             int world_size, int64_t attempt,
                                                              absl::string_view host) {
   static_assert(sizeof(Page) <= kPageBytes && std::atomic<uint64_t>::is_always_lock_free);
   std::error_code error;
@@ -147,10 +147,10 @@ absl::StatusOr<std::unique_ptr<Heartbeat>> Heartbeat::Create(const std::string& 
   ::close(fd);
   if (memory == MAP_FAILED) return ErrnoStatus("mmap", path, map_error);
   std::unique_ptr<Heartbeat> heartbeat(
-      new Heartbeat(directory, world_size, incarnation, new (memory) Page));
+      new Heartbeat(directory, world_size, attempt, new (memory) Page));
   Page& page = *heartbeat->page_;
   page.rank = rank;
-  page.incarnation = incarnation;
+  page.attempt = attempt;
   page.process_id = ::getpid();
   page.last_tick_ns = absl::ToUnixNanos(absl::Now());
   Copy(host, page.host);
@@ -199,7 +199,7 @@ void Heartbeat::Flush() {
 }
 
 std::string Heartbeat::DescribeMissing(int64_t number, absl::Duration silent_after) const {
-  return DescribeMissingRanks(directory_, world_size_, incarnation_, number, silent_after);
+  return DescribeMissingRanks(directory_, world_size_, attempt_, number, silent_after);
 }
 
 }  // namespace anyorder::dist

@@ -21,7 +21,7 @@ namespace anyorder::dist {
 // What a rank last said of itself.
 struct RankBeat {
   int rank = 0;
-  int64_t incarnation = 0;
+  int64_t attempt = 0;
   int64_t process_id = 0;
   int64_t ticks = 0;       // grows as long as the process runs
   absl::Time last_tick;    // by its node's clock
@@ -40,10 +40,10 @@ struct RankBeat {
 // that is none.
 absl::StatusOr<RankBeat> ReadRankBeat(const std::string& directory, int rank);
 
-// Those whom collective `number` of this incarnation waits for, one after the other: ranks that
+// Those whom collective `number` of this attempt waits for, one after the other: ranks that
 // have not reached it, and ranks without a sign of life for `silent_after`. "" if there are none,
 // or no heartbeats.
-std::string DescribeMissingRanks(const std::string& directory, int world_size, int64_t incarnation,
+std::string DescribeMissingRanks(const std::string& directory, int world_size, int64_t attempt,
                                  int64_t number, absl::Duration silent_after);
 
 // Not thread-safe. Made by each rank for itself.
@@ -52,7 +52,7 @@ class Heartbeat {
   // Creates the directory and the file, or takes the file over. Errors: those of mkdir, open,
   // allocating and mapping.
   static absl::StatusOr<std::unique_ptr<Heartbeat>> Create(const std::string& directory, int rank,
-                                                           int world_size, int64_t incarnation,
+                                                           int world_size, int64_t attempt,
                                                            absl::string_view host);
   ~Heartbeat();  // says that the rank has ended
   Heartbeat(const Heartbeat&) = delete;
@@ -71,17 +71,14 @@ class Heartbeat {
 
  private:
   struct Page;
-  Heartbeat(std::string directory, int world_size, int64_t incarnation, Page* page)
-      : directory_(std::move(directory)),
-        world_size_(world_size),
-        incarnation_(incarnation),
-        page_(page) {}
+  Heartbeat(std::string directory, int world_size, int64_t attempt, Page* page)
+      : directory_(std::move(directory)), world_size_(world_size), attempt_(attempt), page_(page) {}
   template <typename Change>
   void Write(Change change);
 
   const std::string directory_;
   const int world_size_;
-  const int64_t incarnation_;
+  const int64_t attempt_;
   Page* const page_;
 
   friend absl::StatusOr<RankBeat> ReadRankBeat(const std::string& directory, int rank);

@@ -267,7 +267,7 @@ void NcclTransport::InGroup(const char* what, StreamView stream, Body body) {
   const StreamView own = is_main ? stream_->view() : stream;
   if (is_main) {
     before_->Record(stream);
-    before_->HoldBack(own);
+    before_->Wait(own);
   }
   Ask("ncclGroupStart", [&] { return library_->GroupStart(); });
   body(own);
@@ -275,7 +275,7 @@ void NcclTransport::InGroup(const char* what, StreamView stream, Body body) {
   Remember(what, own);
   if (is_main) {
     after_->Record(own);
-    after_->HoldBack(stream);
+    after_->Wait(stream);
   }
 }
 

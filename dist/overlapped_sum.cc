@@ -101,7 +101,7 @@ void OverlappedSum::Begin(std::vector<Partial> partials) {
 void OverlappedSum::Ready(int64_t begin) {
   if (next_bucket_ < 0 || Bucket(next_bucket_).begin < begin) return;
   ready_->Record({});
-  ready_->HoldBack(stream_->view());
+  ready_->Wait(stream_->view());
   const int64_t sent_before = transport_.bytes_sent();
   for (; next_bucket_ >= 0 && Bucket(next_bucket_).begin >= begin; --next_bucket_)
     plan_.is_tree ? SumInTree(next_bucket_) : SumFast(next_bucket_);
@@ -205,7 +205,7 @@ void OverlappedSum::Finish(float* gradient_owned) {
   }
   // Also what the next step writes: own partial sums were read here.
   done_->Record(stream_->view());
-  done_->HoldBack({});
+  done_->Wait({});
 }
 
 void OverlappedSum::MoveToOwners(float* gradient_owned) {

@@ -115,7 +115,7 @@ void ShardedOptimizer::Step(ConstTensorView gradient, const StepInfo& info, Tens
   if (info.before_update) info.before_update();
   // `info` is the same on all ranks. What is skipped for its norm goes through all of it, and
   // changes nothing: only the device knows.
-  if (info.is_held_back) return;
+  if (info.skip_update) return;
   Update(gradient, info, weights);
   AllGather(weights);
 }
@@ -134,16 +134,16 @@ void ShardedOptimizer::JudgeNorm(ConstTensorView gradient, const StepInfo& info)
   transport_->AllGatherInPlace(
       absl::MakeSpan(static_cast<char*>(block_sums_.raw()), block_sums_.num_bytes()), offsets,
       StreamView{});
-  kernels::FoldNormArgs args;
+  kernels::ComputeGradientClipArgs args;
   args.sums = block_sums_;
   args.control = control_;
   args.grad_scale = info.grad_scale;
-  args.clip_norm = config_.clip_norm;
-  args.most_norm = info.is_held_back ? kLessThanAnyNorm : info.most_norm;
+  args.max_grad_norm = config_.max_grad_norm;
+  args.skip_above_norm = info.skip_update ? kLessThanAnyNorm : info.skip_above_norm;
   args.beta1 = config_.adam_beta1;
   args.beta2 = config_.adam_beta2;
   args.bias_correction = config_.bias_correction;
-  backend_.FoldNorm(args, StreamView{});
+  backend_.ComputeGradientClip(args, StreamView{});
   backend_.CopyToHost(control_, outcome_->data(), sizeof(kernels::NormControl), StreamView{});
   // Before the update: whoever waits for the outcome leaves the device at work.
   outcome_is_there_->Record(StreamView{});

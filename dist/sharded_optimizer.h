@@ -43,8 +43,8 @@ struct StepInfo {
   double grad_scale =
       1;  // multiplies the gradient before norm and clipping: 1 / total target weight
   // The step is skipped if its gradient norm is larger.
-  double most_norm = std::numeric_limits<double>::infinity();
-  bool is_held_back = false;  // only the norm is computed: the step is skipped whatever it is
+  double skip_above_norm = std::numeric_limits<double>::infinity();
+  bool skip_update = false;  // only the norm is computed: the step is skipped whatever it is
   // Called in every step when its norm was asked of the device, before whatever changes weights or
   // moments is. Null: nothing to do.
   std::function<void()> before_update = nullptr;

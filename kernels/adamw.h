@@ -13,10 +13,10 @@ namespace anyorder::kernels {
 // of it.
 inline constexpr int64_t kNormBlockElements = 16384;
 
-// What the norm of a step's gradient decides. It lives in the device's memory: FoldNorm writes it
-// and AdamW reads it, so that a step needs no word from the host in between; CopyToHost tells the
-// host later what happened. Whoever loads the moments writes it once: a NormControl{} with the
-// number of updates that made them.
+// What the norm of a step's gradient decides. It lives in the device's memory: ComputeGradientClip
+// writes it and AdamW reads it, so that a step needs no word from the host in between; CopyToHost
+// tells the host later what happened. Whoever loads the moments writes it once: a NormControl{}
+// with the number of updates that made them.
 struct NormControl {
   double norm = 0;         // of args.grad_scale * gradient, before clipping, finite or not
   double clip_factor = 1;  // what clipping multiplies with
@@ -27,14 +27,14 @@ struct NormControl {
 };
 
 // sum = sums[0] + sums[1] + ... in an order fixed by their number;  norm = |grad_scale| sqrt(sum)
-// skips unless norm and grad_scale are finite and norm <= most_norm; else updates += 1 and
-// clip_factor = clip_norm / max(norm, clip_norm) with clipping, else 1
-struct FoldNormArgs {
+// skips unless norm and grad_scale are finite and norm <= skip_above_norm; else updates += 1 and
+// clip_factor = max_grad_norm / max(norm, max_grad_norm) with clipping, else 1
+struct ComputeGradientClipArgs {
   ConstTensorView sums;  // [n] fp64, SumOfSquares' of the whole gradient, all ranks' in block order
   NormControl* control = nullptr;  // device memory
   double grad_scale = 1;
-  double clip_norm = 0;  // 0: no clipping
-  double most_norm = std::numeric_limits<double>::infinity();
+  double max_grad_norm = 0;  // 0: no clipping
+  double skip_above_norm = std::numeric_limits<double>::infinity();
   // AdamW's, for c with t = updates.
   double beta1 = 0.9;
   double beta2 = 0.999;

@@ -333,10 +333,10 @@ void CheckArguments(const AdamWArgs& args) {
   ANYORDER_CHECK(args.step >= 0) << "step=" << args.step;
 }
 
-void CheckArguments(const FoldNormArgs& args) {
+void CheckArguments(const ComputeGradientClipArgs& args) {
   CheckTensor(args.sums, "sums", DType::kFloat64, args.sums.num_elements());
   ANYORDER_CHECK(args.control != nullptr) << "control is missing";
-  ANYORDER_CHECK(args.clip_norm >= 0) << "clip_norm=" << args.clip_norm;
+  ANYORDER_CHECK(args.max_grad_norm >= 0) << "max_grad_norm=" << args.max_grad_norm;
 }
 
 void CheckArguments(const CopyRowsArgs& args) {

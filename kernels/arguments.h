@@ -57,7 +57,7 @@ void CheckArguments(const EmbeddingBackwardArgs& args, Values ids = Values::kOnH
 void CheckArguments(const LinearCrossEntropyArgs& args, int64_t workspace_bytes,
                     Values labels = Values::kOnHost);
 void CheckArguments(const AdamWArgs& args);
-void CheckArguments(const FoldNormArgs& args);
+void CheckArguments(const ComputeGradientClipArgs& args);
 void CheckArguments(const CopyRowsArgs& args);
 void CheckArguments(const GatherRowsArgs& args, Values ids = Values::kOnHost);
 void CheckArguments(const RotaryArgs& args);

@@ -137,7 +137,7 @@ class Backend {
   virtual void SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) = 0;
   // Norm, clipping and whether to skip, decided on the device (kernels/adamw.h). The default is the
   // host's.
-  virtual void FoldNorm(const FoldNormArgs& args, StreamView stream);
+  virtual void ComputeGradientClip(const ComputeGradientClipArgs& args, StreamView stream);
   // y = a + b, element-wise, same dtype; y may be a or b. The node of the gradient tree.
   virtual void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) = 0;
   // y = x rounded to y's dtype.

@@ -33,7 +33,7 @@ class Event {
   virtual void Record(StreamView stream) = 0;
   // What `stream` is asked for from now on begins after the mark as it is now. No effect without
   // one.
-  virtual void HoldBack(StreamView stream) = 0;
+  virtual void Wait(StreamView stream) = 0;
   // Whether all before the mark is done; true without one. Never waits where the device has several
   // queues. An error is the device's.
   virtual absl::StatusOr<bool> IsReached() = 0;

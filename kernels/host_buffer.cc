@@ -43,7 +43,7 @@ class OnlyStreamEvent final : public Event {
  public:
   explicit OnlyStreamEvent(Backend& backend) : backend_(backend) {}
   void Record(StreamView stream) override { stream_ = stream; }
-  void HoldBack(StreamView) override {}
+  void Wait(StreamView) override {}
   absl::StatusOr<bool> IsReached() override {
     Await();
     return true;

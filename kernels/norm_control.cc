@@ -1,4 +1,4 @@
-// FoldNorm where memory is the host's: what every such backend shares.
+// ComputeGradientClip where memory is the host's: what every such backend shares.
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 
 namespace anyorder::kernels {
 
-void Backend::FoldNorm(const FoldNormArgs& args, StreamView) {
+void Backend::ComputeGradientClip(const ComputeGradientClipArgs& args, StreamView) {
   CheckArguments(args);
   double sum = 0;
   for (int64_t i = 0; i < args.sums.num_elements(); ++i)
@@ -17,11 +17,12 @@ void Backend::FoldNorm(const FoldNormArgs& args, StreamView) {
   control.norm = std::abs(args.grad_scale) * std::sqrt(sum);
   // Written so that a norm that is not a number skips.
   const bool is_good = std::isfinite(control.norm) && std::isfinite(args.grad_scale) &&
-                       control.norm <= args.most_norm;
+                       control.norm <= args.skip_above_norm;
   control.skips = is_good ? 0 : 1;
   if (!is_good) return;
-  control.clip_factor =
-      args.clip_norm > 0 ? args.clip_norm / std::max(control.norm, args.clip_norm) : 1.0;
+  control.clip_factor = args.max_grad_norm > 0
+                            ? args.max_grad_norm / std::max(control.norm, args.max_grad_norm)
+                            : 1.0;
   control.grad_scale = args.grad_scale * control.clip_factor;
   ++control.updates;
   const auto t = static_cast<double>(control.updates);

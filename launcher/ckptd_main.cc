@@ -66,7 +66,7 @@ absl::Status FindPlace(Nodes& nodes, ckpt::ServiceOptions& options) {
   ANYORDER_RETURN_IF_ERROR(launcher::MakeScratch(nodes.scratch));
   options.node = nodes.place->index;
   options.num_nodes = nodes.place->count;
-  options.socket_path = launcher::ServiceSocket(nodes.scratch, options.incarnation);
+  options.socket_path = launcher::ServiceSocket(nodes.scratch, options.attempt);
   options.ended_grace = EndedGrace(options.run_dir);
   return absl::OkStatus();
 }
@@ -85,7 +85,7 @@ absl::Status Serve(Nodes nodes, ckpt::ServiceOptions options) {
   Log(absl::StrCat("serving '", options.run_dir, "' on ", service->socket_path()));
   if (nodes.place) {
     ANYORDER_RETURN_IF_ERROR(ckpt::WriteSmallFileAtomically(
-        options.fs, launcher::ReadyFile(options.run_dir, options.incarnation, options.node),
+        options.fs, launcher::ReadyFile(options.run_dir, options.attempt, options.node),
         nodes.place->name));
   }
   const absl::Status status = service->Run();
@@ -111,7 +111,7 @@ int Main(int argc, char** argv) {
   app.add_option("--socket", options.socket_path,
                  "Unix socket (default: inside the run directory)");
   app.add_option("--run-id", options.run_id, "name of the run")->required();
-  app.add_option("--incarnation", options.incarnation, "number of this start of the run, from 1")
+  app.add_option("--attempt", options.attempt, "number of this start of the run, from 1")
       ->required();
   app.add_option("--node", options.node, "this node; node 0 holds the lease (default 0)");
   app.add_option("--num-nodes", options.num_nodes, "nodes of the run (default 1)");
@@ -119,7 +119,7 @@ int Main(int argc, char** argv) {
       "--nodes", nodes.list,
       "names of the run's nodes, with commas, instead of --node, --num-nodes and --socket; "
       "this one is SLURMD_NODENAME");
-  app.add_option("--ended-incarnation", options.ended_incarnation,
+  app.add_option("--ended-attempt", options.ended_attempt,
                  "services of starts up to this one are known to have ended");
   app.add_option("--keep-last", options.keep_last, "newest checkpoints kept, >= 2 (default 2)");
   app.add_option("--keep-every", options.keep_every, "also keep every step divisible by this");

@@ -2,7 +2,7 @@
 """Longformer's staged pretraining (Beltagy et al. 2020, section 4.2): runs that follow one another, each with twice the length and twice
 the windows of the one before, half its learning rate, and its weights.
 
-   staged_windows.py --anyorder PROGRAM --config FILE --output DIR --steps N1,N2,... [--lanes L1,L2,...] [--max-length T]
+   staged_windows.py --anyorder PROGRAM --config FILE --output DIR --steps N1,N2,... [--global-batch-size B1,B2,...] [--max-length T]
                      [--ranks R] [--set section.key=value]...
 
 Phase p is the run DIR/phase-p. The first one has FILE's model, length and rate; each later one is made by
@@ -43,8 +43,8 @@ def phase_settings(config, phase, options):
         settings["model.max_positions"] = model["max_positions"] + max(0, length - sampling["seq_len"])
     if "num_predict" in sampling:
         settings["sampling.num_predict"] = sampling["num_predict"] * 2 ** phase
-    if options.lanes:
-        settings["train.lanes"] = options.lanes[phase]
+    if options.global_batch_size:
+        settings["train.global_batch_size"] = options.global_batch_size[phase]
     return settings
 
 
@@ -66,13 +66,13 @@ def parse_options():
     parser.add_argument("--config", required=True, type=Path)
     parser.add_argument("--output", required=True, type=Path)
     parser.add_argument("--steps", required=True, type=numbers)
-    parser.add_argument("--lanes", type=numbers)
+    parser.add_argument("--global-batch-size", type=numbers)
     parser.add_argument("--max-length", type=int, default=2 ** 24)
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--set", action="append", default=[])
     options = parser.parse_args()
-    if options.lanes and len(options.lanes) != len(options.steps):
-        parser.error(f"--lanes names {len(options.lanes)} phases, --steps {len(options.steps)}; name as many")
+    if options.global_batch_size and len(options.global_batch_size) != len(options.steps):
+        parser.error(f"--global-batch-size names {len(options.global_batch_size)} phases, --steps {len(options.steps)}; name as many")
     return options
 
 

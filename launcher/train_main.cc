@@ -27,7 +27,7 @@
 #include "kernels/backends/make_backend.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/node_place.h"
-#include "launcher/start/supervisor.h"
+#include "launcher/start/launcher_heartbeat.h"
 
 namespace anyorder {
 namespace {
@@ -47,8 +47,7 @@ void Declare(CLI::App& app, CommandLine& line) {
   app.add_option("--run-dir", line.trainer.run_dir, "run directory with a frozen config.toml")
       ->required();
   app.add_option("--run-id", line.trainer.run_id, "name of the run")->required();
-  app.add_option("--incarnation", line.trainer.incarnation, "number of this start of the run")
-      ->required();
+  app.add_option("--attempt", line.trainer.attempt, "number of this start of the run")->required();
   app.add_option("--resume", line.resume, "auto, required or never")->capture_default_str();
   app.add_option("--nodes", line.nodes,
                  "names of the run's nodes, with commas; this one is SLURMD_NODENAME");
@@ -74,7 +73,7 @@ absl::StatusOr<launcher::NodePlace> PrepareNode(const std::string& nodes, Traine
   ANYORDER_RETURN_IF_ERROR(launcher::MakeScratch(scratch));
   options.node = place.index;
   options.num_nodes = place.count;
-  options.service_socket = launcher::ServiceSocket(scratch, options.incarnation);
+  options.service_socket = launcher::ServiceSocket(scratch, options.attempt);
   ::setenv("OMPI_MCA_orte_tmpdir_base", scratch.files.c_str(), /*overwrite=*/0);
   if (!scratch.shared_memory.empty()) {
     ::setenv("OMPI_MCA_btl_vader_backing_directory", scratch.shared_memory.c_str(), 0);
@@ -92,10 +91,10 @@ absl::StatusOr<TrainEnd> TrainOnRank(TrainerOptions options, dist::Communicator&
   }
   dist::CollectiveWatchOptions limits;
   limits.report_after = absl::Seconds(config->dist.hang_report_seconds);
-  limits.exit_after = absl::Seconds(config->dist.hang_exit_seconds);
+  limits.exit_after = absl::Seconds(config->dist.collective_timeout_seconds);
   const auto heartbeat =
       dist::Heartbeat::Create(RunDirectory(options.run_dir).heartbeats, communicator.rank(),
-                              communicator.world_size(), options.incarnation, communicator.host());
+                              communicator.world_size(), options.attempt, communicator.host());
   // Training needs none; reports of hangs then name those who wait, and not whom they wait for.
   if (!heartbeat.ok()) LogWarning(absl::StrCat("no heartbeat: ", heartbeat.status().message()));
   limits.others_are_elsewhere = options.num_nodes > 1;
@@ -127,7 +126,7 @@ int Main(int argc, char** argv) {
     const auto place = PrepareNode(line.nodes, line.trainer);
     if (!place.ok()) return ReportAndExitStatus(kProgram, place.status());
     SetLogName(absl::StrCat("a rank on ", place->name));
-    launcher::FenceThisRank(line.trainer.run_dir, line.trainer.incarnation);
+    launcher::FenceThisRank(line.trainer.run_dir, line.trainer.attempt);
   }
 
   const auto environment = dist::MpiEnvironment::Create(&argc, &argv);

@@ -92,7 +92,7 @@ def pmix_plugin(site):
 
 
 def choose_flavour(site, wanted):
-    """What starts ranks, ("srun", plugin) or ("mpirun", ""), as `anyorder launch --via slurm` chooses; and the finding."""
+    """What starts ranks, ("srun", plugin) or ("mpirun", ""), as `anyorder launch --backend slurm` chooses; and the finding."""
     listed = ", ".join(sorted(set(re.findall(r"\b(pmix_v\d+|pmix|pmi2|none|cray_shasta|openmpi)\b", site["mpi_list"][1]))))
     why = "ranks that are started by a PMI which their MPI does not speak run as N worlds of one"
     plugin = pmix_plugin(site)

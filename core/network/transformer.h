@@ -31,7 +31,7 @@ struct StepArgs {
   uint64_t seed = 0;        // dropout
   bool training = true;     // false: no dropout, no gradients
   TensorView gradients;     // [layout.num_elements()] fp32 (fp64): d(sum of all weighted losses),
-                         // overwritten; null: forward only
+                            // overwritten; null: forward only
   // Called while backward is under way, as soon as the operations are queued that make gradient
   // elements [begin, end of the flat space) final: whoever uses them does so in the stream, behind
   // what is queued by then. `begin` falls from call to call, down to 0; a small network may have

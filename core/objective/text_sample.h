@@ -85,7 +85,7 @@ struct SamplingConfig {
   SpanKind spans = SpanKind::kSubword;
   bool functional_targets = true;  // spans may hit SEP / CLS, which then are no target (released
                                    // code); false: never, so that num_predict targets always remain
-  bool bidirectional = true;  // half of the lanes read backwards
+  bool bidirectional = true;       // half of the lanes read backwards
   // kMaskedPairs (Devlin et al. 2019, section 3.1): how many tokens are targets, and what stands in
   // the input for one: `<mask>`, else a random token, else the token itself.
   double mask_fraction = 0.15;

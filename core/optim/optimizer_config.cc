@@ -22,7 +22,8 @@ absl::Status OptimizerConfig::Validate() const {
   require(adam_beta2 >= 0 && adam_beta2 < 1, "adam_beta2", adam_beta2, "in [0, 1)");
   require(adam_epsilon > 0 && adam_epsilon < infinity, "adam_epsilon", adam_epsilon, "> 0");
   require(weight_decay >= 0 && weight_decay < infinity, "weight_decay", weight_decay, ">= 0");
-  require(clip_norm >= 0 && clip_norm < infinity, "clip_norm", clip_norm, ">= 0 (0 = off)");
+  require(max_grad_norm >= 0 && max_grad_norm < infinity, "max_grad_norm", max_grad_norm,
+          ">= 0 (0 = off)");
   if (faults.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(faults.Joined());
 }

@@ -37,7 +37,7 @@ struct OptimizerConfig {
   // false: the published optimizer, whose first update is (1 - beta1) / sqrt(1 - beta2) = 3.16
   // times the learning rate, which only a long warm-up hides. true: Adam as in Kingma & Ba 2015.
   bool bias_correction = false;
-  double clip_norm = 1.0;  // largest global gradient norm; 0 switches clipping off
+  double max_grad_norm = 1.0;  // largest global gradient norm; 0 switches clipping off
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
@@ -51,7 +51,7 @@ struct OptimizerConfig {
     visit("adam_epsilon", self.adam_epsilon, "added to sqrt(second moment); > 0");
     visit("weight_decay", self.weight_decay, "decoupled weight decay; >= 0");
     visit("bias_correction", self.bias_correction, "false: the published AdamW, true: Adam's");
-    visit("clip_norm", self.clip_norm, "largest global gradient norm; 0 = no clipping");
+    visit("max_grad_norm", self.max_grad_norm, "largest global gradient norm; 0 = no clipping");
   }
 
   // InvalidArgument that names every fault, with field, value and bound.

@@ -142,12 +142,12 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
   info.learning_rate = LearningRate(config_.optimizer, config_.train.steps, step_);
   info.grad_scale = 1 / totals[kDivisor];
   metrics.loss = totals[kLossSum] / totals[kDivisor];
-  info.is_held_back = anomalies_.HoldsBack(step_ + 1, metrics.loss);
-  info.most_norm = anomalies_.MostNorm();
+  info.skip_update = anomalies_.SkipsUpdate(step_ + 1, metrics.loss);
+  info.skip_above_norm = anomalies_.SkipAboveNorm();
   // The norm need not wait for what a save still reads, and neither must the host, which waits for
   // the norm.
   if (snapshot_copier_ != nullptr)
-    info.before_update = [this] { snapshot_copier_->HoldBackUpdates(); };
+    info.before_update = [this] { snapshot_copier_->MakeUpdatesWait(); };
   state_->optimizer().Step(gradient_, info, state_->weights());
   // Also for a skipped step: its text was read with weights that are as good as before.
   state_->AdvanceMemory();
@@ -169,7 +169,7 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
   metrics.lr = info.learning_rate;
   metrics.samples = data::StepDigest{totals[kSamplesHigh], totals[kSamplesLow]}.Hex();
   ANYORDER_RETURN_IF_ERROR(TakeOutcome(metrics));
-  lane_restarts_.DropFull(step_ + 1, objective_->Shape(config_.train.microbatch_lanes).advance,
+  lane_restarts_.DropFull(step_ + 1, objective_->Shape(config_.train.micro_batch_size).advance,
                           config_.model.mem_len);
   metrics.optimizer_ms = MillisecondsSince(started);
   return absl::OkStatus();
@@ -179,7 +179,7 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
 bool Trainer::EvaluateIfDue(StepMetrics& metrics) {
   if (held_out_ == nullptr || !held_out_->IsDue(step_)) return false;
   if (watch_ != nullptr) watch_->SetPhase(absl::StrCat("evaluation after step ", step_));
-  const HeldOut::Outcome outcome = held_out_->Evaluate(state_->weights());
+  const PeriodicEvaluator::Outcome outcome = held_out_->Evaluate(state_->weights());
   metrics.held_out = outcome.metrics;
   return outcome.stop;
 }
@@ -195,8 +195,8 @@ void Trainer::Report(StepMetrics& metrics) {
   Note(saver_->fault());
   if (reporter_ == nullptr) return;
   metrics.step = step_;
-  metrics.incarnation = options_.incarnation;
-  metrics.tokens = config_.train.lanes * config_.sampling.seq_len;
+  metrics.attempt = options_.attempt;
+  metrics.tokens = config_.train.global_batch_size * config_.sampling.seq_len;
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.step_ms * 1000;
   metrics.peak_rss_bytes = PeakRssBytes();
   Note(reporter_->Step(metrics));

@@ -17,7 +17,7 @@
 #include "core/network/tensors/parameters.h"
 #include "core/network/transformer.h"
 #include "core/objective/objective.h"
-#include "core/train/evaluation/held_out.h"
+#include "core/train/evaluation/periodic_evaluator.h"
 #include "core/train/health/nonfinite_finder.h"
 #include "core/train/health/replica_check.h"
 #include "core/train/logging/reporter.h"
@@ -43,7 +43,7 @@ namespace anyorder {
 struct TrainerOptions {
   std::string run_dir;
   std::string run_id;
-  int64_t incarnation = 0;
+  int64_t attempt = 0;
   ResumeMode resume = ResumeMode::kAuto;
   bool progress_on_terminal = false;
   // Of several nodes: this rank's, their number, the ranks on this one, and its service's socket.
@@ -161,8 +161,8 @@ class Trainer {
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<Reporter> reporter_;  // rank 0 only
   std::unique_ptr<data::BatchLoader> loader_;
-  std::unique_ptr<HeldOut> held_out_;  // null: no evaluations
-  std::string warm_start_;             // what the weights began as, where they were not drawn
+  std::unique_ptr<PeriodicEvaluator> held_out_;  // null: no evaluations
+  std::string warm_start_;  // what the weights began as, where they were not drawn
 
   int64_t step_ = 0;           // steps finished
   int64_t skipped_steps_ = 0;  // of them without an update

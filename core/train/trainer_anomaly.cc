@@ -44,7 +44,7 @@ absl::Status Trainer::HoldStepBack(Anomaly anomaly, const StepMetrics& metrics) 
     record.event = "skipped";
     record.step = step;
     record.rank = findings.rank;
-    record.lanes = config_.train.lanes;
+    record.lanes = config_.train.global_batch_size;
     record.reason = NameOf(anomaly);
     record.detail = findings.text;
     if (action == AnomalyAction::kRollback)

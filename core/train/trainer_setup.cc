@@ -35,14 +35,15 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->OpenLocalData()));
   ANYORDER_RETURN_IF_ERROR(trainer->CheckSameInputs());
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->FitLocalNetwork()));
-  ANYORDER_ASSIGN_OR_RETURN(trainer->held_out_,
-                            HeldOut::Create(config, trainer->dataset_->index(), communicator,
-                                            *trainer->transformer_, *trainer->backend_));
+  ANYORDER_ASSIGN_OR_RETURN(
+      trainer->held_out_,
+      PeriodicEvaluator::Create(config, trainer->dataset_->index(), communicator,
+                                *trainer->transformer_, *trainer->backend_));
   ANYORDER_ASSIGN_OR_RETURN(const std::string checkpoint, trainer->AgreeOnCheckpoint());
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->LoadLocalState(checkpoint)));
-  ANYORDER_ASSIGN_OR_RETURN(std::vector<HeldBackSteps> rollbacks,
+  ANYORDER_ASSIGN_OR_RETURN(std::vector<SkippedSteps> rollbacks,
                             AgreeOnRollbacks(RunDirectory(options.run_dir).ledger, communicator));
-  trainer->anomalies_.HoldBack(std::move(rollbacks));
+  trainer->anomalies_.ScheduleSkip(std::move(rollbacks));
   trainer->state_->GatherWeights();
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->ConnectLocalService()));
   if (!checkpoint.empty()) trainer->saver_->set_loaded_step(trainer->step_);
@@ -51,7 +52,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
   const dist::Range leaves = trainer->reducer_->leaves();
   trainer->loader_ = std::make_unique<data::BatchLoader>(
       *trainer->sampler_, *trainer->objective_,
-      data::LoaderOptions{leaves.begin, leaves.end, config.train.microbatch_lanes, trainer->step_,
+      data::LoaderOptions{leaves.begin, leaves.end, config.train.micro_batch_size, trainer->step_,
                           config.train.prefetch_steps});
   if (communicator.rank() == 0) {
     Log(absl::StrCat(communicator.world_size(), " ranks, ", device.num_threads, " threads each, ",
@@ -74,7 +75,7 @@ absl::Status Trainer::ConnectDevices() {
   dist::TransportOptions transport;
   transport.kind = config_.dist.transport;
   transport.nccl.watch = watch_;
-  transport.nccl.work_limit = absl::Seconds(config_.dist.hang_exit_seconds);
+  transport.nccl.work_limit = absl::Seconds(config_.dist.collective_timeout_seconds);
   ANYORDER_ASSIGN_OR_RETURN(transport_, dist::MakeTransport(communicator_, *backend_, transport));
   return absl::OkStatus();
 }
@@ -88,9 +89,9 @@ absl::Status Trainer::OpenLocalData() {
   ANYORDER_ASSIGN_OR_RETURN(objective_,
                             MakeObjective(config_.objective.name, config_.model, config_.sampling));
   ANYORDER_ASSIGN_OR_RETURN(
-      sampler_,
-      data::Sampler::Create(*dataset_, config_.sampling, objective_->sample_kind(),
-                            static_cast<uint64_t>(config_.train.seed), config_.train.lanes));
+      sampler_, data::Sampler::Create(*dataset_, config_.sampling, objective_->sample_kind(),
+                                      static_cast<uint64_t>(config_.train.seed),
+                                      config_.train.global_batch_size));
   if (dataset_->examples() != nullptr)
     ANYORDER_RETURN_IF_ERROR(objective_->CheckTask(dataset_->examples()->task()));
   return CheckTaskData(config_, *dataset_, TaskLabels::kRequired);
@@ -135,7 +136,7 @@ absl::Status Trainer::BuildLocalNetwork() {
   ANYORDER_ASSIGN_OR_RETURN(
       transformer_,
       Transformer::Create(config_.model, static_cast<int64_t>(dataset_->index().vocab_size),
-                          objective_->Shape(config_.train.microbatch_lanes), *backend_));
+                          objective_->Shape(config_.train.micro_batch_size), *backend_));
   dist::GradientReducerOptions reduction;
   reduction.num_elements = transformer_->layout().num_elements();
   reduction.num_leaves = config_.train.num_microbatches();
@@ -149,10 +150,10 @@ absl::Status Trainer::BuildLocalNetwork() {
   ANYORDER_ASSIGN_OR_RETURN(gradient_memory_,
                             backend_->Allocate(owned * static_cast<int64_t>(sizeof(float))));
   gradient_ = TensorView(static_cast<float*>(gradient_memory_->data()), {owned});
-  replica_check_ = std::make_unique<ReplicaCheck>(config_.dist.replica_check_every,
+  replica_check_ = std::make_unique<ReplicaCheck>(config_.dist.replica_check_interval,
                                                   transformer_->layout(), communicator_, *backend_);
   ANYORDER_RETURN_IF_ERROR(replica_check_->Allocate());
-  const int64_t lanes = config_.train.microbatch_lanes;
+  const int64_t lanes = config_.train.micro_batch_size;
   const dist::Range leaves = reducer_->leaves();
   ANYORDER_ASSIGN_OR_RETURN(
       finder_, NonfiniteFinder::Create(*backend_, reduction.num_elements, lanes, leaves));
@@ -212,7 +213,7 @@ absl::Status Trainer::ConnectLocalService() {
   ckpt::ClientOptions client;
   client.run_dir = options_.run_dir;
   client.run_id = options_.run_id;
-  client.incarnation = options_.incarnation;
+  client.attempt = options_.attempt;
   client.node = options_.node;
   client.num_nodes = options_.num_nodes;
   client.local_world_size = options_.local_ranks;
@@ -229,7 +230,7 @@ absl::Status Trainer::OpenLocalReport(const std::string& checkpoint) {
   if (communicator_.rank() != 0) return absl::OkStatus();
   Reporter::Start start;
   start.run_id = options_.run_id;
-  start.incarnation = options_.incarnation;
+  start.attempt = options_.attempt;
   start.ranks = communicator_.world_size();
   start.step = step_;
   start.checkpoint = checkpoint.empty() ? warm_start_ : checkpoint;

@@ -177,9 +177,9 @@ class CudaBackend final : public Backend {
     CheckSumOfSquares(x, sums);
     cuda::SumOfSquares(x, sums, On(stream));
   }
-  void FoldNorm(const FoldNormArgs& args, StreamView stream) override {
+  void ComputeGradientClip(const ComputeGradientClipArgs& args, StreamView stream) override {
     CheckArguments(args);
-    cuda::FoldNorm(args, On(stream));
+    cuda::ComputeGradientClip(args, On(stream));
   }
   void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) override {
     CheckAdd(a, b, y);

@@ -52,8 +52,8 @@ RunConfig ContinuedPretrainingDefaults(const ModelConfig& model) {
   config.optimizer.warmup_steps = 1000;
   config.optimizer.bias_correction = true;
   config.train.steps = 20000;
-  config.train.lanes = 32;
-  config.train.microbatch_lanes = 2;
+  config.train.global_batch_size = 32;
+  config.train.micro_batch_size = 2;
   config.checkpoint.every = 500;
   config.data.shards = "shards";
   return config;

@@ -16,7 +16,7 @@
 #include "core/train/evaluation/causal_score.h"
 #include "core/train/evaluation/causal_walk.h"
 #include "core/train/evaluation/evaluator.h"
-#include "core/train/evaluation/held_out.h"
+#include "core/train/evaluation/periodic_evaluator.h"
 #include "core/train/evaluation/piece_lengths.h"
 #include "core/train/evaluation/task_data.h"
 #include "core/train/run/config_file.h"
@@ -122,8 +122,8 @@ absl::StatusOr<Subject> OpenSubject(const EvalOptions& options) {
 
 absl::StatusOr<EvalJson> EvaluateOwn(const EvalOptions& options, const Subject& subject) {
   const RunConfig& config = subject.config;
-  EvaluatorOptions evaluation = HeldOutOptions(config);
-  evaluation.lanes = options.lanes.value_or(evaluation.lanes);
+  EvaluatorOptions evaluation = PeriodicEvaluatorOptions(config);
+  evaluation.lanes = options.batch_size.value_or(evaluation.lanes);
   evaluation.batches = options.batches.value_or(evaluation.batches);
   evaluation.seed = options.seed.value_or(evaluation.seed);
   ANYORDER_ASSIGN_OR_RETURN(
@@ -144,7 +144,7 @@ absl::StatusOr<EvalJson> EvaluateCausally(const EvalOptions& options, const Subj
         absl::StrCat("a model trained with ", config.objective.name,
                      " has no left-to-right likelihood; leave --objective out for its own loss"));
   }
-  walk_options.lanes = options.lanes.value_or(1);
+  walk_options.lanes = options.batch_size.value_or(1);
   // No longer than the longest lane: what lies behind its end would only cost memory and time.
   walk_options.target_len =
       std::min(options.target_len.value_or(config.sampling.seq_len),

@@ -19,9 +19,9 @@ struct EvalOptions {
   std::string data;   // dataset; "": eval.shards of the run
   std::string objective =
       "own";  // "own": the run's, as it trains; "causal": every token from left to right
-  std::optional<int64_t> batches;  // scored ones a lane, 0: all; own: eval.batches, causal: 0
-  std::optional<int64_t> lanes;    // own: eval.lanes or train.lanes, causal: 1
-  std::optional<int64_t> seed;     // own only: eval.seed
+  std::optional<int64_t> batches;     // scored ones a lane, 0: all; own: eval.batches, causal: 0
+  std::optional<int64_t> batch_size;  // own: eval.batch_size or train.global_batch_size, causal: 1
+  std::optional<int64_t> seed;        // own only: eval.seed
   // Own only, "key=value" over the run's configuration: other targets or less memory for the same
   // weights. Keys of [sampling], and model.mem_len.
   std::vector<std::string> overrides;

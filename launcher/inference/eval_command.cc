@@ -31,7 +31,7 @@ Subcommand DeclareEval(CLI::App& front) {
                    "scored batches a lane, 0: all (default: own: eval.batches, causal: 0)")
       ->check(count);
   command
-      ->add_option("--lanes", options->lanes,
+      ->add_option("--batch-size", options->batch_size,
                    "streams the text is cut into (default: own: as configured, causal: 1)")
       ->check(positive);
   command->add_option("--seed", options->seed, "own: masks, orders and pairs (default: eval.seed)")

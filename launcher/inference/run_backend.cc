@@ -14,7 +14,7 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeRunBackend(const std::stri
   kernels::BackendOptions options;
   options.num_threads = threads > 0 ? static_cast<int>(threads) : UsableCores();
   options.device = device;
-  options.gemm_table = absl::StrCat(run_dir, "/gemm_table.txt");
+  options.gemm_table = absl::StrCat(run_dir, "/gemm_algorithm_cache.txt");
   options.writes_gemm_table = false;
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> backend,
                             kernels::MakeBackend(options));

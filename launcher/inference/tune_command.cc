@@ -45,8 +45,9 @@ absl::Status Tune(const TuneOptions& options) {
   if (options.run_dir.empty() == options.table.empty())
     return absl::InvalidArgumentError(
         "give --run-dir of a run on a GPU, or its --table, one of them");
-  const std::string path =
-      options.table.empty() ? absl::StrCat(options.run_dir, "/gemm_table.txt") : options.table;
+  const std::string path = options.table.empty()
+                               ? absl::StrCat(options.run_dir, "/gemm_algorithm_cache.txt")
+                               : options.table;
   const auto begin = [&path] {
     absl::PrintF(
         "measuring the products in '%s'; a run that is resumed with what comes out has other "
@@ -63,7 +64,7 @@ Subcommand DeclareTune(CLI::App& front) {
   const auto options = std::make_shared<TuneOptions>();
   CLI::App* command =
       front.add_subcommand("tune", "measure and pin the fastest matrix products of a GPU run");
-  command->add_option("--run-dir", options->run_dir, "run whose gemm_table.txt is tuned")
+  command->add_option("--run-dir", options->run_dir, "run whose gemm_algorithm_cache.txt is tuned")
       ->check(IsNotEmpty());
   command->add_option("--table", options->table, "or a table by its name")->check(IsNotEmpty());
   return {command, [options] { return Report(Tune(*options)); }};

@@ -91,39 +91,39 @@ Json Describe(const LedgerReportOptions& options, const RunHistory& history, con
   json["problems"] = Json::array();
   for (const SampleProblem& problem : audit.problems) {
     json["problems"].push_back(
-        {{"step", problem.step}, {"incarnation", problem.incarnation}, {"what", problem.what}});
+        {{"step", problem.step}, {"attempt", problem.attempt}, {"what", problem.what}});
   }
   json["wall_seconds"] = absl::ToDoubleSeconds(time.wall);
   json["sum_seconds"] = absl::ToDoubleSeconds(time.Sum());
   json["adds_up"] = time.AddsUp();
   json["time"] = DescribeShares(time.shares, time.wall);
-  json["incarnations"] = Json::array();
-  for (const IncarnationTime& start : time.incarnations) {
-    json["incarnations"].push_back({{"incarnation", start.incarnation},
-                                    {"ranks", start.ranks},
-                                    {"wall_seconds", absl::ToDoubleSeconds(start.wall)},
-                                    {"time", DescribeShares(start.shares, start.wall)}});
+  json["attempts"] = Json::array();
+  for (const AttemptTime& start : time.attempts) {
+    json["attempts"].push_back({{"attempt", start.attempt},
+                                {"ranks", start.ranks},
+                                {"wall_seconds", absl::ToDoubleSeconds(start.wall)},
+                                {"time", DescribeShares(start.shares, start.wall)}});
   }
   return json;
 }
 
 void PrintTime(WallTime time) {
   // More columns would not fit a line; --json has them all.
-  if (time.incarnations.size() > kMaxColumns) time.incarnations.clear();
+  if (time.attempts.size() > kMaxColumns) time.attempts.clear();
   std::printf("\n%-18s %10s %7s", "seconds", "all", "%");
-  for (const IncarnationTime& start : time.incarnations)
-    std::printf(" %10s", absl::StrCat("start ", start.incarnation).c_str());
+  for (const AttemptTime& start : time.attempts)
+    std::printf(" %10s", absl::StrCat("start ", start.attempt).c_str());
   std::printf("\n");
   for (int i = 0; i < kNumTimeClasses; ++i) {
     std::printf("%-18s %10.3f %7.2f", Name(static_cast<TimeClass>(i)),
                 absl::ToDoubleSeconds(time.shares[i]), Percent(time.shares[i], time.wall));
-    for (const IncarnationTime& start : time.incarnations)
+    for (const AttemptTime& start : time.attempts)
       std::printf(" %10.3f", absl::ToDoubleSeconds(start.shares[i]));
     std::printf("\n");
   }
   std::printf("%-18s %10.3f %7.2f\n%-18s %10.3f %7.2f", "sum", absl::ToDoubleSeconds(time.Sum()),
               Percent(time.Sum(), time.wall), "wall time", absl::ToDoubleSeconds(time.wall), 100.0);
-  for (const IncarnationTime& start : time.incarnations)
+  for (const AttemptTime& start : time.attempts)
     std::printf(" %10.3f", absl::ToDoubleSeconds(start.wall));
   std::printf("\n");
 }
@@ -134,7 +134,7 @@ void PrintForPeople(const RunHistory& history, const Plan& plan, const SampleAud
       "samples      %s of %s over %s: %s, %s\n"
       "lost         %s, %d of them done again and compared\n",
       Counted(audit.steps, "step"), Counted(audit.lanes, "lane"),
-      Counted(static_cast<int64_t>(time.incarnations.size()), "start"),
+      Counted(static_cast<int64_t>(time.attempts.size()), "start"),
       Counted(audit.duplicates, "duplicate"), Counted(audit.omissions, "omission"),
       Counted(audit.redone_steps, "step"), audit.compared_with_redone);
   if (plan.missing.empty()) {
@@ -151,8 +151,8 @@ void PrintForPeople(const RunHistory& history, const Plan& plan, const SampleAud
   for (const std::string& path : history.torn)
     absl::StrAppend(&text, "torn         the last line of ", path, " was never complete\n");
   for (const SampleProblem& problem : audit.problems) {
-    absl::StrAppendFormat(&text, "problem      step %d, incarnation %d: %s\n", problem.step,
-                          problem.incarnation, problem.what);
+    absl::StrAppendFormat(&text, "problem      step %d, attempt %d: %s\n", problem.step,
+                          problem.attempt, problem.what);
   }
   std::fputs(text.c_str(), stdout);
   PrintTime(time);

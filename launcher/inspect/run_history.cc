@@ -25,7 +25,7 @@ absl::StatusOr<RunHistory> ReadRunHistory(const std::string& run_dir) {
 std::vector<Beginning> Beginnings(const std::vector<LedgerRecord>& ledger) {
   std::vector<Beginning> beginnings;
   for (const LedgerRecord& record : ledger) {
-    if (record.event == "train") beginnings.push_back({record.incarnation, record.step});
+    if (record.event == "train") beginnings.push_back({record.attempt, record.step});
   }
   return beginnings;
 }

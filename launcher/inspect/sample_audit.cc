@@ -23,14 +23,14 @@ class Auditor {
   Auditor(const RunHistory& history, absl::Span<const std::string> planned)
       : history_(history), planned_(planned), beginnings_(Beginnings(history.ledger)) {
     for (const Beginning& beginning : beginnings_)
-      began_at_.emplace(beginning.incarnation, beginning.step);
+      began_at_.emplace(beginning.attempt, beginning.step);
     for (const StepMetrics& line : history.metrics)
       counting_.emplace(line.step, &line);
   }
 
   SampleAudit Audit() {
     audit_.steps = counting_.empty() ? 0 : counting_.rbegin()->first;
-    audit_.lanes = history_.config.train.lanes;
+    audit_.lanes = history_.config.train.global_batch_size;
     audit_.redone_steps = static_cast<int64_t>(history_.redone.size());
     CheckBeginnings();
     CheckCountingSteps();
@@ -40,21 +40,21 @@ class Auditor {
     CheckSkipped();
     CompareDigests();
     std::stable_sort(audit_.problems.begin(), audit_.problems.end(), [](auto& a, auto& b) {
-      return std::tie(a.step, a.incarnation) < std::tie(b.step, b.incarnation);
+      return std::tie(a.step, a.attempt) < std::tie(b.step, b.attempt);
     });
     return std::move(audit_);
   }
 
  private:
-  void Complain(int64_t step, int64_t incarnation, std::string what) {
-    audit_.problems.push_back({step, incarnation, std::move(what)});
+  void Complain(int64_t step, int64_t attempt, std::string what) {
+    audit_.problems.push_back({step, attempt, std::move(what)});
   }
 
   // The last start that went on from before `step`: its work on it is the one that later
   // checkpoints hold. -1: none.
   int64_t OwnerOf(int64_t step) const {
     for (size_t i = beginnings_.size(); i-- > 0;) {
-      if (beginnings_[i].step < step) return beginnings_[i].incarnation;
+      if (beginnings_[i].step < step) return beginnings_[i].attempt;
     }
     return -1;
   }
@@ -63,20 +63,20 @@ class Auditor {
   void CheckBeginnings() {
     int64_t reached = 0;
     int64_t previous = -1;
-    std::map<int64_t, int64_t> last_line;  // by incarnation
+    std::map<int64_t, int64_t> last_line;  // by attempt
     for (const auto* lines : {&history_.metrics, &history_.redone}) {
       for (const StepMetrics& line : *lines)
-        last_line[line.incarnation] = std::max(last_line[line.incarnation], line.step);
+        last_line[line.attempt] = std::max(last_line[line.attempt], line.step);
     }
     for (const Beginning& beginning : beginnings_) {
-      if (beginning.incarnation <= previous)
-        Complain(beginning.step, beginning.incarnation, "begins after a later incarnation");
-      previous = beginning.incarnation;
+      if (beginning.attempt <= previous)
+        Complain(beginning.step, beginning.attempt, "begins after a later attempt");
+      previous = beginning.attempt;
       if (beginning.step > reached) {
-        Complain(beginning.step, beginning.incarnation,
+        Complain(beginning.step, beginning.attempt,
                  absl::StrCat("goes on after this step, but only ", reached, " were trained"));
       }
-      reached = std::max({reached, beginning.step, last_line[beginning.incarnation]});
+      reached = std::max({reached, beginning.step, last_line[beginning.attempt]});
     }
   }
 
@@ -86,17 +86,16 @@ class Auditor {
     for (const StepMetrics& line : history_.metrics) {
       if (counting_.at(line.step) != &line) {
         ++audit_.duplicates;
-        Complain(line.step, line.incarnation, "is in metrics.jsonl more than once");
+        Complain(line.step, line.attempt, "is in metrics.jsonl more than once");
       } else if (line.step < previous) {
-        Complain(line.step, line.incarnation, "stands after a later step in metrics.jsonl");
+        Complain(line.step, line.attempt, "stands after a later step in metrics.jsonl");
       }
       previous = std::max(previous, line.step);
       const int64_t owner = OwnerOf(line.step);
-      if (line.incarnation != owner) {
-        Complain(line.step, line.incarnation,
-                 owner < 0
-                     ? "no start of the ledger can have trained it"
-                     : absl::StrCat("does not count: incarnation ", owner, " trained it again"));
+      if (line.attempt != owner) {
+        Complain(line.step, line.attempt,
+                 owner < 0 ? "no start of the ledger can have trained it"
+                           : absl::StrCat("does not count: attempt ", owner, " trained it again"));
       }
     }
     for (int64_t step = 1; step <= audit_.steps; ++step) {
@@ -110,15 +109,15 @@ class Auditor {
   // What was set aside was lost: a later start went on from before it, or died between setting
   // aside and saying so.
   void CheckLostSteps() {
-    const int64_t last_start = Summarize(history_.ledger).incarnations;
+    const int64_t last_start = Summarize(history_.ledger).attempts;
     for (const StepMetrics& line : history_.redone) {
-      if (last_start > line.incarnation && began_at_.count(last_start) == 0) continue;
+      if (last_start > line.attempt && began_at_.count(last_start) == 0) continue;
       const bool is_lost =
           std::any_of(beginnings_.begin(), beginnings_.end(), [&line](const Beginning& beginning) {
-            return beginning.incarnation > line.incarnation && beginning.step < line.step;
+            return beginning.attempt > line.attempt && beginning.step < line.step;
           });
       if (!is_lost) {
-        Complain(line.step, line.incarnation,
+        Complain(line.step, line.attempt,
                  "was set aside as lost, but no later start went on from before it");
       }
     }
@@ -129,66 +128,66 @@ class Auditor {
     std::map<int64_t, std::vector<int64_t>> steps;
     for (const auto* lines : {&history_.metrics, &history_.redone}) {
       for (const StepMetrics& line : *lines)
-        steps[line.incarnation].push_back(line.step);
+        steps[line.attempt].push_back(line.step);
     }
-    for (auto& [incarnation, trained] : steps) {
+    for (auto& [attempt, trained] : steps) {
       std::sort(trained.begin(), trained.end());
-      const auto began = began_at_.find(incarnation);
+      const auto began = began_at_.find(attempt);
       if (began == began_at_.end()) {
-        Complain(trained.front(), incarnation, "was trained, but the ledger has no such start");
+        Complain(trained.front(), attempt, "was trained, but the ledger has no such start");
         continue;
       }
       int64_t expected = began->second + 1;
       for (const int64_t step : trained) {
         if (step < expected) {
-          Complain(step, incarnation, "was trained twice by one start, or before it began");
+          Complain(step, attempt, "was trained twice by one start, or before it began");
         } else if (step > expected) {
-          Complain(expected, incarnation,
+          Complain(expected, attempt,
                    absl::StrCat("this start has no lines of steps ", expected, " to ", step - 1));
         }
         expected = std::max(expected, step + 1);
       }
-      reached_[incarnation] = expected - 1;
+      reached_[attempt] = expected - 1;
     }
   }
 
   // The last step that a start has a line of; where it began if there is none.
-  int64_t Reached(int64_t incarnation) const {
-    if (const auto it = reached_.find(incarnation); it != reached_.end()) return it->second;
-    const auto began = began_at_.find(incarnation);
+  int64_t Reached(int64_t attempt) const {
+    if (const auto it = reached_.find(attempt); it != reached_.end()) return it->second;
+    const auto began = began_at_.find(attempt);
     return began == began_at_.end() ? -1 : began->second;
   }
 
   void CheckLedgerClaims() {
-    std::map<int64_t, int64_t> claimed = began_at_;  // by incarnation: `trained` reaches to here
+    std::map<int64_t, int64_t> claimed = began_at_;  // by attempt: `trained` reaches to here
     for (const LedgerRecord& record : history_.ledger) {
-      const int64_t incarnation = record.incarnation;
+      const int64_t attempt = record.attempt;
       if (record.event == "trained") {
-        const auto it = claimed.find(incarnation);
+        const auto it = claimed.find(attempt);
         if (it == claimed.end() || it->second != record.first_step ||
             record.last_step <= record.first_step) {
-          Complain(record.first_step, incarnation,
+          Complain(record.first_step, attempt,
                    absl::StrCat("the ledger's steps (", record.first_step, ", ", record.last_step,
                                 "] do not follow what this start had trained"));
         }
-        claimed[incarnation] = std::max(claimed[incarnation], record.last_step);
-        RequireReached(record.last_step, incarnation, "trained");
-      } else if (record.event == "commit" && incarnation >= 0) {
-        RequireReached(record.step, incarnation, "committed");
+        claimed[attempt] = std::max(claimed[attempt], record.last_step);
+        RequireReached(record.last_step, attempt, "trained");
+      } else if (record.event == "commit" && attempt >= 0) {
+        RequireReached(record.step, attempt, "committed");
       } else if (record.event == "stop") {
-        RequireReached(record.step, incarnation, "the end of this start");
+        RequireReached(record.step, attempt, "the end of this start");
       }
     }
   }
 
-  void RequireReached(int64_t step, int64_t incarnation, absl::string_view claim) {
-    const int64_t reached = Reached(incarnation);
+  void RequireReached(int64_t step, int64_t attempt, absl::string_view claim) {
+    const int64_t reached = Reached(attempt);
     if (step <= reached) return;
     Complain(
-        step, incarnation,
+        step, attempt,
         absl::StrCat("is ", claim, " by the ledger, but this start's lines end at step ", reached));
     // Steps at the end of the file that nothing later betrays are omissions, too.
-    if (OwnerOf(step) == incarnation && step > audit_.steps) {
+    if (OwnerOf(step) == attempt && step > audit_.steps) {
       audit_.omissions += step - std::max(audit_.steps, claimed_end_);
       claimed_end_ = std::max(claimed_end_, step);
     }
@@ -197,15 +196,15 @@ class Auditor {
   void CheckSkipped() {
     std::set<std::pair<int64_t, int64_t>> recorded;
     for (const LedgerRecord& record : history_.ledger) {
-      if (record.event == "skipped") recorded.insert({record.step, record.incarnation});
+      if (record.event == "skipped") recorded.insert({record.step, record.attempt});
     }
     for (const auto& [step, line] : counting_) {
-      const bool is_recorded = recorded.count({step, line->incarnation}) > 0;
+      const bool is_recorded = recorded.count({step, line->attempt}) > 0;
       if (line->skipped) audit_.skipped_steps.push_back(step);
       if (line->skipped && !is_recorded)
-        Complain(step, line->incarnation, "was skipped, but the ledger does not say so");
+        Complain(step, line->attempt, "was skipped, but the ledger does not say so");
       if (!line->skipped && is_recorded)
-        Complain(step, line->incarnation, "is skipped by the ledger, but was applied");
+        Complain(step, line->attempt, "is skipped by the ledger, but was applied");
     }
   }
 
@@ -216,7 +215,7 @@ class Auditor {
         if (index < 0 || index >= static_cast<int64_t>(planned_.size())) continue;
         ++audit_.compared_with_plan;
         if (line.samples != planned_[index]) {
-          Complain(line.step, line.incarnation,
+          Complain(line.step, line.attempt,
                    absl::StrCat("read samples ", line.samples, ", planned are ", planned_[index]));
         }
       }
@@ -226,10 +225,9 @@ class Auditor {
       if (it == counting_.end()) continue;  // not done again yet
       ++audit_.compared_with_redone;
       if (line.samples != it->second->samples) {
-        Complain(line.step, line.incarnation,
-                 absl::StrCat("read samples ", line.samples, ", but incarnation ",
-                              it->second->incarnation, " read ", it->second->samples,
-                              " when it did the step again"));
+        Complain(line.step, line.attempt,
+                 absl::StrCat("read samples ", line.samples, ", but attempt ", it->second->attempt,
+                              " read ", it->second->samples, " when it did the step again"));
       }
     }
   }
@@ -237,8 +235,8 @@ class Auditor {
   const RunHistory& history_;
   const absl::Span<const std::string> planned_;
   const std::vector<Beginning> beginnings_;
-  std::map<int64_t, int64_t> began_at_;             // by incarnation
-  std::map<int64_t, int64_t> reached_;              // by incarnation
+  std::map<int64_t, int64_t> began_at_;             // by attempt
+  std::map<int64_t, int64_t> reached_;              // by attempt
   std::map<int64_t, const StepMetrics*> counting_;  // by step, the first line of each
   int64_t claimed_end_ = 0;                         // last step that only the ledger knows
   SampleAudit audit_;
@@ -258,7 +256,8 @@ absl::StatusOr<std::vector<std::string>> PlannedSamples(const RunConfig& config,
   ANYORDER_ASSIGN_OR_RETURN(
       const std::unique_ptr<data::Sampler> sampler,
       data::Sampler::Create(dataset, config.sampling, objective->sample_kind(),
-                            static_cast<uint64_t>(config.train.seed), config.train.lanes));
+                            static_cast<uint64_t>(config.train.seed),
+                            config.train.global_batch_size));
   std::vector<std::string> planned(steps);
   const int64_t num_threads =
       std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, std::max<int64_t>(steps, 1));
@@ -266,7 +265,7 @@ absl::StatusOr<std::vector<std::string>> PlannedSamples(const RunConfig& config,
   const auto draw = [&](int64_t thread) -> absl::Status {
     for (int64_t step = thread; step < steps; step += num_threads) {
       data::StepDigest all;
-      for (int64_t lane = 0; lane < config.train.lanes; ++lane) {
+      for (int64_t lane = 0; lane < config.train.global_batch_size; ++lane) {
         ANYORDER_ASSIGN_OR_RETURN(const TextSample sample, sampler->Sample(lane, step));
         all.Add(data::SampleDigest(sample));
       }

@@ -24,7 +24,7 @@ namespace anyorder::launcher {
 
 struct SampleProblem {
   int64_t step = 0;
-  int64_t incarnation = 0;  // -1: of none
+  int64_t attempt = 0;  // -1: of none
   std::string what;
 };
 

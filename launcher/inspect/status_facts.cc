@@ -28,19 +28,19 @@ std::optional<absl::Time> ParseTimeOfDay(const std::string& text) {
 }
 
 // From each start to the last record or line of metrics of it; `is_running` up to now.
-// `newest_lines`: by incarnation. A start that was killed has lines after its last record.
+// `newest_lines`: by attempt. A start that was killed has lines after its last record.
 absl::Duration WallTimeOf(const std::vector<LedgerRecord>& ledger,
                           const std::map<int64_t, absl::Time>& newest_lines, bool is_running,
                           absl::Time now) {
   absl::Duration wall;
   std::optional<absl::Time> last;
-  int64_t incarnation = 0;
+  int64_t attempt = 0;
   const auto advance_to = [&](absl::Time time) {
     if (last) wall += std::max(time - *last, absl::ZeroDuration());
     if (last) last = std::max(*last, time);
   };
   const auto end_start = [&] {
-    const auto line = newest_lines.find(incarnation);
+    const auto line = newest_lines.find(attempt);
     if (line != newest_lines.end()) advance_to(line->second);
   };
   for (const LedgerRecord& record : ledger) {
@@ -49,7 +49,7 @@ absl::Duration WallTimeOf(const std::vector<LedgerRecord>& ledger,
     if (record.event == "start") {
       end_start();
       last = *time;
-      incarnation = record.incarnation;
+      attempt = record.attempt;
     } else {
       advance_to(*time);
     }
@@ -119,7 +119,7 @@ StatusCollector::StatusCollector(const std::string& run_dir)
 void StatusCollector::TakeTime(const StepMetrics& metrics) {
   const std::optional<absl::Time> time = ParseTimeOfDay(metrics.time);
   if (!time) return;
-  absl::Time& newest = newest_lines_.try_emplace(metrics.incarnation, *time).first->second;
+  absl::Time& newest = newest_lines_.try_emplace(metrics.attempt, *time).first->second;
   newest = std::max(newest, *time);
 }
 
@@ -134,7 +134,7 @@ void StatusCollector::TakeStep(StepMetrics metrics) {
   sums_.skipped_steps += metrics.skipped ? 1 : 0;
   std::deque<StepMetrics>& recent = sums_.recent;
   // The pace of a start says nothing about the next one, which may have other ranks.
-  if (!recent.empty() && recent.back().incarnation != metrics.incarnation) recent.clear();
+  if (!recent.empty() && recent.back().attempt != metrics.attempt) recent.clear();
   recent.push_back(std::move(metrics));
   if (recent.size() > kRecentSteps) recent.pop_front();
 }
@@ -194,7 +194,7 @@ absl::StatusOr<StatusFacts> StatusCollector::Collect() {
   DescribeProgress(facts);
   const LedgerSummary summary = Summarize(facts.ledger);
   facts.run_id = summary.run_id;
-  facts.starts = summary.incarnations;
+  facts.starts = summary.attempts;
   facts.restarts = CountRestarts(facts.ledger);
   for (const LedgerRecord& record : facts.ledger) {
     if (record.event != "start") continue;

@@ -97,7 +97,7 @@ class StatusCollector {
   };
   Sums sums_;
   int64_t redone_steps_ = 0;
-  std::map<int64_t, absl::Time> newest_lines_;  // by incarnation, redone steps too
+  std::map<int64_t, absl::Time> newest_lines_;  // by attempt, redone steps too
 };
 
 }  // namespace anyorder::launcher

@@ -12,7 +12,7 @@ namespace {
 
 // All that is known of one start, in the order of time.
 struct Traces {
-  int64_t incarnation = 0;
+  int64_t attempt = 0;
   int64_t ranks = 0;
   std::optional<absl::Time> start;
   std::optional<absl::Time> train;
@@ -35,11 +35,11 @@ bool IsWishedFor(int64_t exit_status) {
 
 std::vector<Traces> CollectTraces(const std::vector<LedgerRecord>& ledger,
                                   const std::vector<StepTime>& steps) {
-  std::map<int64_t, Traces> by_incarnation;
+  std::map<int64_t, Traces> by_attempt;
   for (const LedgerRecord& record : ledger) {
     const std::optional<absl::Time> time = Parse(record.time);
-    if (record.incarnation < 0 || !time) continue;
-    Traces& traces = by_incarnation[record.incarnation];
+    if (record.attempt < 0 || !time) continue;
+    Traces& traces = by_attempt[record.attempt];
     traces.last = std::max(traces.last.value_or(*time), *time);
     if (record.event == "start") {
       traces.start = time;
@@ -54,11 +54,11 @@ std::vector<Traces> CollectTraces(const std::vector<LedgerRecord>& ledger,
     }
   }
   for (const StepTime& line : steps)
-    by_incarnation[line.incarnation].lines.push_back(&line);
+    by_attempt[line.attempt].lines.push_back(&line);
   std::vector<Traces> result;
-  for (auto& [incarnation, traces] : by_incarnation) {
+  for (auto& [attempt, traces] : by_attempt) {
     if (!traces.start) continue;  // only sample_audit.h has something to say about it
-    traces.incarnation = incarnation;
+    traces.attempt = attempt;
     std::stable_sort(traces.lines.begin(), traces.lines.end(),
                      [](const StepTime* a, const StepTime* b) { return a->step < b->step; });
     result.push_back(std::move(traces));
@@ -141,7 +141,7 @@ bool WallTime::AddsUp() const {
 
 StepTime StepTimeOf(const StepMetrics& metrics, bool is_redone) {
   return {metrics.step,
-          metrics.incarnation,
+          metrics.attempt,
           Parse(metrics.time).value_or(absl::InfinitePast()),
           metrics.step_ms,
           metrics.data_wait_ms,
@@ -180,7 +180,7 @@ WallTime MeasureWallTime(const std::vector<LedgerRecord>& ledger,
     const bool is_clean = traces.stop && IsWishedFor(traces.stop_status);
     if (traces.last) filler.FillUntil(*traces.last, is_clean ? kBookkeeping : kRestart);
     end = filler.cursor();
-    result.incarnations.push_back({traces.incarnation, traces.ranks, end - begin, filler.shares()});
+    result.attempts.push_back({traces.attempt, traces.ranks, end - begin, filler.shares()});
     for (int i = 0; i < kNumTimeClasses; ++i)
       result.shares[i] += filler.shares()[i];
     previous = &traces;

@@ -38,15 +38,15 @@ using TimeShares = std::array<absl::Duration, kNumTimeClasses>;
 
 // From the last trace of the start before (of the first: from its own beginning) to the last of
 // this one.
-struct IncarnationTime {
-  int64_t incarnation = 0;
+struct AttemptTime {
+  int64_t attempt = 0;
   int64_t ranks = 0;
   absl::Duration wall;
   TimeShares shares{};
 };
 
 struct WallTime {
-  std::vector<IncarnationTime> incarnations;
+  std::vector<AttemptTime> attempts;
   absl::Duration wall;
   TimeShares shares{};
 
@@ -58,7 +58,7 @@ struct WallTime {
 // What the sums need of one line of metrics.jsonl; long runs have a million.
 struct StepTime {
   int64_t step = 0;
-  int64_t incarnation = 0;
+  int64_t attempt = 0;
   absl::Time time = absl::InfinitePast();  // of the line; lines of older versions have none
   double step_ms = 0;
   double data_wait_ms = 0;

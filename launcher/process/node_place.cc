@@ -86,12 +86,12 @@ absl::Status RemoveScratch(const NodeScratch& scratch) {
   return absl::OkStatus();
 }
 
-std::string ServiceSocket(const NodeScratch& scratch, int64_t incarnation) {
-  return absl::StrCat(scratch.files, "/ckptd-", incarnation, ".sock");
+std::string ServiceSocket(const NodeScratch& scratch, int64_t attempt) {
+  return absl::StrCat(scratch.files, "/ckptd-", attempt, ".sock");
 }
 
-std::string ReadyFile(const std::string& run_dir, int64_t incarnation, int index) {
-  return absl::StrCat(run_dir, "/.launch/ready-", incarnation, ".", index);
+std::string ReadyFile(const std::string& run_dir, int64_t attempt, int index) {
+  return absl::StrCat(run_dir, "/.launch/ready-", attempt, ".", index);
 }
 
 }  // namespace anyorder::launcher

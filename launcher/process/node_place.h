@@ -43,7 +43,7 @@ absl::Status RemoveScratch(const NodeScratch& scratch);
 
 // Where the service of this start listens. Each start has its own: the one before may still be
 // finishing a save.
-std::string ServiceSocket(const NodeScratch& scratch, int64_t incarnation);
+std::string ServiceSocket(const NodeScratch& scratch, int64_t attempt);
 
 // What `anyorder clean-node` prints before the name of a node that runs steps.
 inline constexpr char kCleanNodeAnswer[] = "anyorder-node ";
@@ -51,6 +51,6 @@ inline constexpr char kCleanNodeAnswer[] = "anyorder-node ";
 inline constexpr char kOtherDirectoryAnswer[] = "anyorder-other-directory ";
 
 // Made by the service of node `index` when it listens, for the launcher, which is on another node.
-std::string ReadyFile(const std::string& run_dir, int64_t incarnation, int index);
+std::string ReadyFile(const std::string& run_dir, int64_t attempt, int index);
 
 }  // namespace anyorder::launcher

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kPrefix[] = "shared-";
-// Less than the launcher waits for a node's step (slurm_way.cc).
+// Less than the launcher waits for a node's step (slurm_backend.cc).
 constexpr absl::Duration kPatience = absl::Seconds(5);
 
 }  // namespace

@@ -104,10 +104,10 @@ class RunReader {
     Downsampler counted(kMaxBuckets);
     Downsampler lost(kMaxLostBuckets);
     const auto add = [this](const StepMetrics& line, double time, bool is_redone, Downsampler& to) {
-      to.Add(time, line.step, line.incarnation,
+      to.Add(time, line.step, line.attempt,
              {line.loss, line.lr, line.grad_norm, line.tokens_per_second, line.ckpt_stall_ms});
       step_times_.push_back(StepTimeOf(line, is_redone));
-      int64_t& last_step = last_steps_.try_emplace(line.incarnation, line.step).first->second;
+      int64_t& last_step = last_steps_.try_emplace(line.attempt, line.step).first->second;
       last_step = std::max(last_step, line.step);
       run_.seconds = std::max(run_.seconds, time);
       run_.peak_rss_bytes = std::max(run_.peak_rss_bytes, line.peak_rss_bytes);
@@ -154,7 +154,7 @@ class RunReader {
     if (!record.dataset_digest.empty()) run_.dataset_digest = record.dataset_digest;
     if (record.event == "start") {
       ReportStart start;
-      start.incarnation = record.incarnation;
+      start.attempt = record.attempt;
       start.ranks = record.ranks;
       start.nodes = record.nodes;
       start.slurm_job = record.slurm_job;
@@ -166,7 +166,7 @@ class RunReader {
     if (record.event == "commit") run_.commits.push_back({time, record.step, 0, 0});
     if (record.event == "skipped" || record.event == "rollback" || record.event == "schedule")
       run_.events.push_back(Event(record, time));
-    if (run_.starts.empty() || run_.starts.back().incarnation != record.incarnation) return;
+    if (run_.starts.empty() || run_.starts.back().attempt != record.attempt) return;
     ReportStart& start = run_.starts.back();
     start.end = std::max(start.end, time);
     if (record.event == "train") {
@@ -184,21 +184,21 @@ class RunReader {
       words.push_back(absl::StrCat("steps ", record.first_step + 1, " to ", record.last_step));
     if (record.rank >= 0) words.push_back(absl::StrCat("first on rank ", record.rank));
     if (!record.detail.empty()) words.push_back(record.detail);
-    return {time, record.step, record.incarnation, record.event, absl::StrJoin(words, ", ")};
+    return {time, record.step, record.attempt, record.event, absl::StrJoin(words, ", ")};
   }
 
   void DescribeEnds() {
     std::map<int64_t, double> last_times;
     for (const std::vector<Bucket>* buckets : {&run_.buckets, &run_.lost})
       for (const Bucket& bucket : *buckets) {
-        double& last = last_times[bucket.incarnation];
+        double& last = last_times[bucket.attempt];
         last = std::max(last, bucket.end);
       }
     for (size_t i = 0; i < run_.starts.size(); ++i) {
       ReportStart& start = run_.starts[i];
-      const auto step = last_steps_.find(start.incarnation);
+      const auto step = last_steps_.find(start.attempt);
       if (step != last_steps_.end()) start.last_step = step->second;
-      const auto last = last_times.find(start.incarnation);
+      const auto last = last_times.find(start.attempt);
       if (last != last_times.end()) start.end = std::max(start.end, last->second);
       if (i + 1 < run_.starts.size()) {
         start.end = std::min(start.end, std::max(start.begin, run_.starts[i + 1].begin));
@@ -229,7 +229,7 @@ class RunReader {
   ReportRun run_;
   std::vector<LedgerRecord> ledger_;
   std::vector<StepTime> step_times_;
-  std::map<int64_t, int64_t> last_steps_;  // by incarnation
+  std::map<int64_t, int64_t> last_steps_;  // by attempt
 };
 
 }  // namespace

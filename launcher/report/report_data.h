@@ -20,7 +20,7 @@ namespace anyorder::launcher {
 
 // Times of the structures below are seconds after ReportRun::origin.
 struct ReportStart {
-  int64_t incarnation = 0;
+  int64_t attempt = 0;
   int64_t ranks = -1;
   std::vector<std::string> nodes;  // empty: not recorded
   int64_t slurm_job = -1;
@@ -41,7 +41,7 @@ struct ReportStart {
 struct ReportEvent {
   double time = 0;
   int64_t step = -1;
-  int64_t incarnation = 0;
+  int64_t attempt = 0;
   std::string kind;  // the ledger's event
   std::string text;
 };

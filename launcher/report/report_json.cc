@@ -61,7 +61,7 @@ Json DescribeBuckets(const std::vector<Bucket>& buckets) {
   json["t1"] = Column(buckets, [](const Bucket& bucket) { return Seconds(bucket.end); });
   json["s0"] = Column(buckets, [](const Bucket& bucket) { return bucket.first_step; });
   json["s1"] = Column(buckets, [](const Bucket& bucket) { return bucket.last_step; });
-  json["start"] = Column(buckets, [](const Bucket& bucket) { return bucket.incarnation; });
+  json["start"] = Column(buckets, [](const Bucket& bucket) { return bucket.attempt; });
   json["loss"] = DescribeCurve(buckets, kLossCurve);
   return json;
 }
@@ -77,7 +77,7 @@ Json DescribePoints(const std::vector<ReportPoint>& points, bool with_values) {
 }
 
 Json DescribeStart(const ReportStart& start) {
-  return {{"n", start.incarnation},
+  return {{"n", start.attempt},
           {"ranks", start.ranks},
           {"nodes", start.nodes},
           {"lost", start.lost_nodes},

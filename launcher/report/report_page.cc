@@ -196,7 +196,7 @@ std::string StartsTable(const ReportRun& run) {
       has_jobs ? "<th scope=\"col\">Slurm job</th>" : "",
       "<th scope=\"col\">steps</th><th scope=\"col\">how it ended</th></tr></thead><tbody>\n");
   for (const ReportStart& start : run.starts) {
-    absl::StrAppend(&html, "<tr>", Cell(absl::StrCat(start.incarnation)),
+    absl::StrAppend(&html, "<tr>", Cell(absl::StrCat(start.attempt)),
                     Cell(UtcTime(run.origin + absl::Seconds(start.begin))),
                     Cell(HumanDuration(absl::Seconds(start.end - start.begin))),
                     Cell(start.ranks < 0 ? "" : absl::StrCat(start.ranks)));
@@ -222,7 +222,7 @@ std::string EventsTable(const ReportRun& run) {
       "scope=\"col\">why</th></tr></thead><tbody>\n");
   for (const ReportEvent& event : run.events) {
     absl::StrAppend(&html, "<tr>", Cell(UtcTime(run.origin + absl::Seconds(event.time))),
-                    Cell(absl::StrCat(event.incarnation)),
+                    Cell(absl::StrCat(event.attempt)),
                     Cell(event.step < 0 ? "" : absl::StrCat(event.step)), Cell(event.kind),
                     "<td class=\"words\">", EscapeHtml(event.text), "</td></tr>\n");
   }
@@ -249,10 +249,10 @@ std::string Identity(const ReportRun& run) {
 }
 
 std::string Subtitle(const ReportRun& run) {
-  return absl::StrCat(run.config.objective.name,
-                      run.config.objective.next_sentence ? " with next sentence" : "", ", ",
-                      run.config.model.num_layers, " layers of ", run.config.model.model_dim, ", ",
-                      run.config.train.lanes, " lanes of ", run.config.sampling.seq_len, " tokens");
+  return absl::StrCat(
+      run.config.objective.name, run.config.objective.next_sentence ? " with next sentence" : "",
+      ", ", run.config.model.num_layers, " layers of ", run.config.model.model_dim, ", ",
+      run.config.train.global_batch_size, " lanes of ", run.config.sampling.seq_len, " tokens");
 }
 
 std::string Header(const std::vector<ReportRun>& runs, absl::Time now) {

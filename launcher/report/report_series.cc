@@ -40,13 +40,13 @@ double Extent::Mean() const {
   return count > 0 ? sum / static_cast<double>(count) : std::nan("");
 }
 
-void Downsampler::Add(double time, int64_t step, int64_t incarnation,
+void Downsampler::Add(double time, int64_t step, int64_t attempt,
                       const std::array<double, kNumReportCurves>& values) {
   ++num_steps_;
-  Bucket one{time, time, step, step, 1, incarnation, {}};
+  Bucket one{time, time, step, step, 1, attempt, {}};
   for (int i = 0; i < kNumReportCurves; ++i)
     one.curves[i].Add(values[i]);
-  if (!buckets_.empty() && buckets_.back().incarnation == incarnation &&
+  if (!buckets_.empty() && buckets_.back().attempt == attempt &&
       buckets_.back().steps < steps_per_bucket_) {
     Append(buckets_.back(), one);
     return;
@@ -70,7 +70,7 @@ void Downsampler::Merge(bool across_starts) {
   std::vector<Bucket> merged;
   for (const Bucket& bucket : buckets_) {
     const bool fits = !merged.empty() &&
-                      (across_starts || merged.back().incarnation == bucket.incarnation) &&
+                      (across_starts || merged.back().attempt == bucket.attempt) &&
                       merged.back().steps + bucket.steps <= steps_per_bucket_;
     if (fits) {
       Append(merged.back(), bucket);

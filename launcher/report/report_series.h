@@ -41,7 +41,7 @@ struct Bucket {
   int64_t first_step = 0;
   int64_t last_step = 0;
   int64_t steps = 0;
-  int64_t incarnation = 0;
+  int64_t attempt = 0;
   std::array<Extent, kNumReportCurves> curves;
 };
 
@@ -53,7 +53,7 @@ class Downsampler {
   // At least 4.
   explicit Downsampler(size_t limit) : limit_(limit) {}
 
-  void Add(double time, int64_t step, int64_t incarnation,
+  void Add(double time, int64_t step, int64_t attempt,
            const std::array<double, kNumReportCurves>& values);
   // In the order they were added: fewer than `limit`, and not much fewer than half of it once that
   // many came.

@@ -176,7 +176,7 @@ absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& opti
                      config.sampling.seq_len);
   }
   const bool own_lanes = options.config.empty() && options.run_dir.empty();
-  const int64_t lanes = own_lanes ? 2 : config.train.lanes;
+  const int64_t lanes = own_lanes ? 2 : config.train.global_batch_size;
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Sampler> sampler,
                             data::Sampler::Create(text, config.sampling, objective->sample_kind(),
                                                   static_cast<uint64_t>(config.train.seed), lanes));

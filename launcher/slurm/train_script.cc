@@ -64,7 +64,7 @@ watch_this_node() {
 # The launcher starts the job's steps, again and again if need be: checkpoint service (a task on each node, --overlap), ranks, clean-up.
 # It has its own log, train.log in the run directory; srun passes on nothing more once a job is told to end.
 log "start $((${SLURM_RESTART_COUNT:-0} + 1)) on $SLURM_JOB_NODELIST"
-"$anyorder" launch --via slurm --run-dir "$run" @LAUNCH@ </dev/null &
+"$anyorder" launch --backend slurm --run-dir "$run" @LAUNCH@ </dev/null &
 launcher=$!
 [ -z "$early" ] || kill -USR1 "$launcher" 2>/dev/null
 

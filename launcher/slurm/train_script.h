@@ -1,5 +1,5 @@
-// The batch script of a training job: sbatch options, then `anyorder launch --via slurm`, then what
-// follows from its exit status.
+// The batch script of a training job: sbatch options, then `anyorder launch --backend slurm`, then
+// what follows from its exit status.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// `anyorder clean-node`: a step of `launch --via slurm` on each node before each start. Not for
+// `anyorder clean-node`: a step of `launch --backend slurm` on each node before each start. Not for
 // users, and not in --help.
 
 #include <CLI/CLI.hpp>
@@ -22,7 +22,7 @@ absl::Status CleanNode(const std::string& run_dir, const std::string& mark) {
   const char* const name = ::getenv("SLURMD_NODENAME");
   if (name == nullptr) {
     return absl::InvalidArgumentError(
-        "clean-node is a step that `anyorder launch --via slurm` starts");
+        "clean-node is a step that `anyorder launch --backend slurm` starts");
   }
   ANYORDER_RETURN_IF_ERROR(RemoveScratch(ScratchOnNode(run_dir, name)));
   const absl::Status seen = SeeSharedMark(mark);
@@ -41,7 +41,8 @@ Subcommand DeclareCleanNode(CLI::App& front) {
     std::string run_dir, mark;
   };
   const auto line = std::make_shared<Line>();
-  CLI::App* command = front.add_subcommand("clean-node", "a step of launch --via slurm")->group("");
+  CLI::App* command =
+      front.add_subcommand("clean-node", "a step of launch --backend slurm")->group("");
   command->add_option("--run-dir", line->run_dir, "as in launch")->required()->check(IsNotEmpty());
   command->add_option("--mark", line->mark, "a file that the launcher wrote into the run directory")
       ->required()

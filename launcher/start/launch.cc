@@ -28,11 +28,11 @@
 #include "kernels/backends/make_backend.h"
 #include "launcher/process/output_relay.h"
 #include "launcher/process/slurm_commands.h"
-#include "launcher/start/incarnation.h"
+#include "launcher/start/attempt.h"
+#include "launcher/start/launch_backend.h"
 #include "launcher/start/run_identity.h"
-#include "launcher/start/slurm_way.h"
+#include "launcher/start/slurm_backend.h"
 #include "launcher/start/start_request.h"
-#include "launcher/start/start_way.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -67,31 +67,31 @@ bool MayRestart(int exit_status) {
 }
 
 // Whether rank 0 wrote down that another start would end the same way.
-bool EndIsFinal(const std::string& run_dir, int64_t incarnation) {
+bool EndIsFinal(const std::string& run_dir, int64_t attempt) {
   const auto records = ReadLedger(RunDirectory(run_dir).ledger);
   return records.ok() &&
-         std::any_of(records->begin(), records->end(), [incarnation](const LedgerRecord& record) {
-           return record.incarnation == incarnation && record.may_restart == 0;
+         std::any_of(records->begin(), records->end(), [attempt](const LedgerRecord& record) {
+           return record.attempt == attempt && record.may_restart == 0;
          });
 }
 
 class Run {
  public:
   Run(const LaunchOptions& options, RunConfig config, RunIdentity identity, Ledger ledger,
-      StartWay& way)
+      LaunchBackend& backend)
       : options_(options),
         config_(std::move(config)),
         identity_(std::move(identity)),
         ledger_(std::move(ledger)),
-        way_(way) {}
+        backend_(backend) {}
 
   absl::StatusOr<int> UntilDone() {
     ANYORDER_ASSIGN_OR_RETURN(OutputRelay output,
                               OutputRelay::Open(RunDirectory(options_.run_dir).train_log));
     int64_t committed = NewestCommittedStep(options_.run_dir);
     for (int fruitless = 0;;) {
-      absl::StatusOr<Place> place = way_.Prepare();
-      if (absl::IsUnavailable(place.status()) && options_.via == "slurm") {
+      absl::StatusOr<Place> place = backend_.Prepare();
+      if (absl::IsUnavailable(place.status()) && options_.backend == "slurm") {
         LogWarning(absl::StrCat(place.status().message(), "; requeue the job for other nodes"));
         return static_cast<int>(kExitRequeue);
       }
@@ -106,7 +106,7 @@ class Run {
       const std::string why =
           absl::StrCat("exit status ", exit_status, output.last_error().empty() ? "" : ": ",
                        output.last_error());
-      if (!MayRestart(exit_status) || EndIsFinal(options_.run_dir, identity_.incarnation) ||
+      if (!MayRestart(exit_status) || EndIsFinal(options_.run_dir, identity_.attempt) ||
           NumLaunchSignals() > 0) {
         return exit_status;
       }
@@ -116,7 +116,7 @@ class Run {
             "; see ", RunDirectory(options_.run_dir).train_log));
       }
       LogWarning(absl::StrCat("the ranks ended with ", why, "; starting again"));
-      ++identity_.incarnation;
+      ++identity_.attempt;
       options_.resume = ResumeMode::kAuto;
     }
   }
@@ -126,24 +126,24 @@ class Run {
     LedgerRecord start;
     start.event = "start";
     start.run_id = identity_.run_id;
-    start.incarnation = identity_.incarnation;
+    start.attempt = identity_.attempt;
     start.ranks = place.ranks;
     start.nodes = place.nodes;
     start.slurm_job = place.slurm_job;
     start.slurm_restart = place.slurm_restart;
     ANYORDER_RETURN_IF_ERROR(ledger_.Append(start));
-    IncarnationOptions incarnation;
-    incarnation.run_dir = options_.run_dir;
-    incarnation.identity = identity_;
-    incarnation.place = place;
-    incarnation.resume = options_.resume;
-    incarnation.checkpoint = config_.checkpoint;
-    incarnation.dist = config_.dist;
-    incarnation.progress_on_terminal = options_.progress_on_terminal;
-    const absl::StatusOr<int> exit_status = RunIncarnation(incarnation, way_, output);
+    AttemptOptions attempt;
+    attempt.run_dir = options_.run_dir;
+    attempt.identity = identity_;
+    attempt.place = place;
+    attempt.resume = options_.resume;
+    attempt.checkpoint = config_.checkpoint;
+    attempt.dist = config_.dist;
+    attempt.progress_on_terminal = options_.progress_on_terminal;
+    const absl::StatusOr<int> exit_status = RunAttempt(attempt, backend_, output);
     LedgerRecord stop;
     stop.event = "exit";
-    stop.incarnation = identity_.incarnation;
+    stop.attempt = identity_.attempt;
     stop.exit_status = exit_status.ok() ? *exit_status : ExitStatusFor(exit_status.status());
     ANYORDER_RETURN_IF_ERROR(ledger_.Append(stop));
     return exit_status;
@@ -153,18 +153,18 @@ class Run {
   const RunConfig config_;
   RunIdentity identity_;
   Ledger ledger_;
-  StartWay& way_;
+  LaunchBackend& backend_;
 };
 
-absl::StatusOr<std::unique_ptr<StartWay>> MakeWay(const LaunchOptions& options,
-                                                  const RunConfig& config) {
-  if (options.via == "local") return MakeLocalWay(options.run_dir, options.ranks);
+absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeLaunchBackend(const LaunchOptions& options,
+                                                                 const RunConfig& config) {
+  if (options.backend == "local") return MakeLocalBackend(options.run_dir, options.ranks);
   SlurmOptions slurm;
   slurm.run_dir = options.run_dir;
   slurm.ranks_per_node = options.ranks_per_node;
   slurm.mpi = options.mpi;
   slurm.max_ranks = config.train.num_microbatches();
-  return MakeSlurmWay(slurm);
+  return MakeSlurmBackend(slurm);
 }
 
 }  // namespace
@@ -174,21 +174,23 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
   LaunchOptions options = given;
   std::error_code error;
   // Processes of other nodes are told this name, and make others of it.
-  if (options.via == "slurm" && !options.run_dir.empty()) {
+  if (options.backend == "slurm" && !options.run_dir.empty()) {
     options.run_dir = std::filesystem::absolute(options.run_dir, error).lexically_normal().string();
     if (error) return ErrnoStatus("resolve", given.run_dir, error.value());
   }
   // Everything that can be refused is refused before anything is written.
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(RequestOf(options)));
   // The ranks of a Slurm job look for themselves: their machines may have what this one lacks.
-  if (options.via == "local") ANYORDER_RETURN_IF_ERROR(kernels::CheckDevice(config.train.device));
+  if (options.backend == "local")
+    ANYORDER_RETURN_IF_ERROR(kernels::CheckDevice(config.train.device));
   ANYORDER_RETURN_IF_ERROR(CheckResume(options.run_dir, options.resume));
-  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<StartWay> way, MakeWay(options, config));
+  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<LaunchBackend> backend,
+                            MakeLaunchBackend(options, config));
 
   const RunDirectory paths(options.run_dir);
   ANYORDER_RETURN_IF_ERROR(MakeDirectories(paths.launch));
   ANYORDER_ASSIGN_OR_RETURN(RunIdentity identity, NextIdentity(paths));
-  const ckpt::LeaseOwner me = ckpt::DescribeThisProcess(identity.run_id, identity.incarnation, "");
+  const ckpt::LeaseOwner me = ckpt::DescribeThisProcess(identity.run_id, identity.attempt, "");
   ANYORDER_ASSIGN_OR_RETURN(
       const std::unique_ptr<ckpt::Lease> lease,
       ckpt::Lease::Acquire(
@@ -197,11 +199,12 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
   const LeaseKeeper keeper(*lease, kLeaseLifetime / 3);
   ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
   ANYORDER_RETURN_IF_ERROR(RecordCreation(paths, identity, config, ledger));
-  ANYORDER_RETURN_IF_ERROR(RecordScheduleChange(paths, config, identity.incarnation, ledger));
+  ANYORDER_RETURN_IF_ERROR(RecordScheduleChange(paths, config, identity.attempt, ledger));
   ANYORDER_RETURN_IF_ERROR(
       ckpt::WriteSmallFileAtomically(ckpt::FileSystem::Posix(), paths.config, config.ToText()));
-  absl::StatusOr<int> result = Run(options, config, identity, std::move(ledger), *way).UntilDone();
-  way.reset();  // its scratch directories are the next start's once the lease is released
+  absl::StatusOr<int> result =
+      Run(options, config, identity, std::move(ledger), *backend).UntilDone();
+  backend.reset();  // its scratch directories are the next start's once the lease is released
   const absl::Status released = lease->Release();
   if (!released.ok()) LogWarning(released.message());
   return result;

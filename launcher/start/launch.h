@@ -1,8 +1,8 @@
 // `anyorder launch`: runs a training job on this machine, or on the nodes of a Slurm job, and keeps
 // it running.
 //
-// One start of the ranks is an *incarnation*. Each gets its own checkpoint service, which outlives
-// the ranks and the launcher; the ranks die with the launcher. After a crash the next incarnation
+// One start of the ranks is an *attempt*. Each gets its own checkpoint service, which outlives
+// the ranks and the launcher; the ranks die with the launcher. After a crash the next attempt
 // goes on from the newest committed checkpoint.
 
 #pragma once
@@ -20,10 +20,10 @@ namespace anyorder::launcher {
 struct LaunchOptions {
   std::string config;  // file; empty: the run directory's frozen one
   std::string run_dir;
-  std::string via = "local";   // or slurm: as steps of the job that this runs in
-  int64_t ranks = 1;           // via local
-  int64_t ranks_per_node = 0;  // via slurm; 0: as the job's tasks
-  std::string mpi = "auto";    // via slurm: or srun, mpirun
+  std::string backend = "local";  // or slurm: as steps of the job that this runs in
+  int64_t ranks = 1;              // of --backend local
+  int64_t ranks_per_node = 0;     // of --backend slurm; 0: as the job's tasks
+  std::string mpi = "auto";       // of --backend slurm: or srun, mpirun
   ResumeMode resume = ResumeMode::kAuto;
   std::vector<std::string> overrides;  // section.key=value
   bool allow_schedule_change = false;  // core/train/state/schedule_change.h

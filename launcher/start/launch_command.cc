@@ -22,9 +22,9 @@ struct LaunchLine {
 };
 
 int RunLaunch(const LaunchLine& line) {
-  if (line.options.via == "slurm" && line.ranks->count() > 0) {
+  if (line.options.backend == "slurm" && line.ranks->count() > 0) {
     return Report(absl::InvalidArgumentError(
-        "--ranks is for --via local; with --via slurm use --ranks-per-node"));
+        "--ranks is for --backend local; with --backend slurm use --ranks-per-node"));
   }
   const absl::StatusOr<ResumeMode> mode = ParseResumeMode(line.resume);
   if (!mode.ok()) return Report(mode.status());
@@ -48,7 +48,9 @@ Subcommand DeclareLaunch(CLI::App& front) {
   command->add_option("--run-dir", options->run_dir, "where everything of the run is written")
       ->required()
       ->check(IsNotEmpty());
-  command->add_option("--via", options->via, "local: this machine; slurm: the job this runs in")
+  command
+      ->add_option("--backend", options->backend,
+                   "local: this machine; slurm: the job this runs in")
       ->check(CLI::IsMember({"local", "slurm"}))
       ->capture_default_str();
   line->ranks = command->add_option("--ranks", options->ranks, "local: MPI trainer ranks")

@@ -17,7 +17,7 @@ struct MpiChoice {
 };
 
 // `wanted`: auto, srun or mpirun. `srun_list`: what `srun --mpi=list` prints. `has_mpirun`: there
-// is one in PATH. InvalidArgument, with what to ask the administrator for, if there is no way.
+// is one in PATH. InvalidArgument, with what to ask the administrator for, if there is no backend.
 absl::StatusOr<MpiChoice> ChooseMpi(const std::string& wanted, absl::string_view srun_list,
                                     bool has_mpirun);
 

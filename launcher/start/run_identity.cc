@@ -17,14 +17,14 @@ namespace anyorder::launcher {
 absl::StatusOr<RunIdentity> NextIdentity(const RunDirectory& paths) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
   const LedgerSummary summary = Summarize(records);
-  RunIdentity identity{summary.run_id, summary.incarnations + 1};
+  RunIdentity identity{summary.run_id, summary.attempts + 1};
   // A launch that died between its claim and its first record has used up a number that the ledger
   // does not know.
   const auto claimed = ckpt::ReadLease(ckpt::FileSystem::Posix(), paths.launch);
   // Nor is it always on this machine, where its death could be seen; a claim that lives is refused
   // by the lease.
   if (claimed.ok() && claimed->run_id == identity.run_id)
-    identity.incarnation = std::max(identity.incarnation, claimed->incarnation + 1);
+    identity.attempt = std::max(identity.attempt, claimed->attempt + 1);
   if (identity.run_id.empty()) {
     // Only a name: nothing of the training depends on it.
     std::random_device random;
@@ -38,8 +38,7 @@ absl::Status RecordCreation(const RunDirectory& paths, const RunIdentity& identi
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
   const LedgerSummary summary = Summarize(records);
   const bool is_new = summary.run_id.empty();
-  if (summary.incarnations >= identity.incarnation ||
-      (!is_new && summary.run_id != identity.run_id)) {
+  if (summary.attempts >= identity.attempt || (!is_new && summary.run_id != identity.run_id)) {
     return absl::AlreadyExistsError(absl::StrCat(
         "another launch used '", paths.root, "' a moment ago; look at its state and launch again"));
   }

@@ -22,7 +22,7 @@ namespace anyorder::launcher {
 
 struct RunIdentity {
   std::string run_id;
-  int64_t incarnation = 0;
+  int64_t attempt = 0;
 };
 
 // Of the next start. A new run gets a random name.

@@ -13,7 +13,7 @@
 
 #include "launcher/process/child_process.h"
 #include "launcher/process/output_relay.h"
-#include "launcher/start/start_way.h"
+#include "launcher/start/launch_backend.h"
 
 namespace anyorder::launcher {
 
@@ -42,7 +42,7 @@ struct SlurmStepOptions {
 
 // A step whose first task or node has failed is given a moment, in which ranks that agreed to end
 // do so, and then ended: Slurm itself would wait for its KillWait, half a minute by default.
-class SlurmStep final : public Step {
+class SlurmStep final : public ProcessGroup {
  public:
   static absl::StatusOr<std::unique_ptr<SlurmStep>> Start(const SlurmStepOptions& options);
 

@@ -11,7 +11,7 @@
 #include "core/base/status.h"
 #include "core/config/adaptive_clusters.h"
 #include "core/objective/objective.h"
-#include "core/train/evaluation/held_out.h"
+#include "core/train/evaluation/periodic_evaluator.h"
 #include "core/train/evaluation/task_data.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/ledger.h"
@@ -181,7 +181,7 @@ absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request) {
   }
   if (!has_config) return config;
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
-  const bool is_first = Summarize(records).incarnations == 0;
+  const bool is_first = Summarize(records).attempts == 0;
   if (is_first && ImportedRun(request.run_dir).exists()) {
     if (dataset)
       ANYORDER_RETURN_IF_ERROR(CheckFirstStart(request.run_dir, started, config, *dataset));

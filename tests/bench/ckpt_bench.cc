@@ -193,7 +193,7 @@ int Main(int argc, char** argv) {
   ServiceOptions service_options;
   service_options.run_dir = run_dir;
   service_options.run_id = "bench";
-  service_options.incarnation = 1;
+  service_options.attempt = 1;
   service_options.verify_after_commit = false;  // it would run into the next measure
   absl::StatusOr<std::unique_ptr<Service>> service = Service::Start(service_options);
   ANYORDER_CHECK_OK(service.status());
@@ -201,7 +201,7 @@ int Main(int argc, char** argv) {
   ClientOptions client_options;
   client_options.run_dir = run_dir;
   client_options.run_id = "bench";
-  client_options.incarnation = 1;
+  client_options.attempt = 1;
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(client_options);
   ANYORDER_CHECK_OK(client.status());
 

@@ -70,8 +70,8 @@ perm_size = 32
 
 [train]
 steps = {steps}
-lanes = 4
-microbatch_lanes = 1
+global_batch_size = 4
+micro_batch_size = 1
 
 [checkpoint]
 every = {every}
@@ -153,7 +153,7 @@ class Round:
         started = time.time()
         process = launch(self.arguments, self.work, self.run)
         while True:
-            again = [m for m in json_lines(self.run / "metrics.jsonl") if m["incarnation"] == 2]
+            again = [m for m in json_lines(self.run / "metrics.jsonl") if m["attempt"] == 2]
             if again:
                 break
             time.sleep(0.01)

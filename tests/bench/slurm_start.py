@@ -100,18 +100,18 @@ class Run:
                 return record
         return None
 
-    def first_line(self, incarnation):
+    def first_line(self, attempt):
         """Of metrics.jsonl by this start, without reading what is before it again and again."""
         lines = self.lines("metrics.jsonl")
-        if not lines or '"incarnation":%d,' % incarnation not in lines[-1]:
+        if not lines or '"attempt":%d,' % attempt not in lines[-1]:
             return None
-        return next(json.loads(line) for line in lines if '"incarnation":%d,' % incarnation in line)
+        return next(json.loads(line) for line in lines if '"attempt":%d,' % attempt in line)
 
     def measure(self, event, begun, queued, restart, nodes):
         await_true("a start", lambda: self.started(restart), log=self.log)
         start = self.started(restart)
-        await_true("its first step", lambda: self.first_line(start["incarnation"]), log=self.log)
-        first = self.first_line(start["incarnation"])
+        await_true("its first step", lambda: self.first_line(start["attempt"]), log=self.log)
+        first = self.first_line(start["attempt"])
 
         def last(name, pattern):
             times = [seconds(line.split("Z")[0] + "Z") for line in self.lines(name) if re.search(pattern, line)]

@@ -118,8 +118,9 @@ class TimedBackend final : public kernels::Backend {
   void SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) override {
     Time(Part::kOptimizer, [&] { inner_.SumOfSquares(x, sums, stream); });
   }
-  void FoldNorm(const kernels::FoldNormArgs& args, StreamView stream) override {
-    Time(Part::kOptimizer, [&] { inner_.FoldNorm(args, stream); });
+  void ComputeGradientClip(const kernels::ComputeGradientClipArgs& args,
+                           StreamView stream) override {
+    Time(Part::kOptimizer, [&] { inner_.ComputeGradientClip(args, stream); });
   }
   void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) override {
     Time(Part::kRest, [&] { inner_.Add(a, b, y, stream); });

@@ -62,9 +62,9 @@ int64_t StatusBytes(const std::string& name) {
   return 0;
 }
 
-absl::StatusOr<std::unique_ptr<WindowedAttention>> MakeWay(const Options& options,
-                                                           WindowedShape shape,
-                                                           kernels::Backend& backend) {
+absl::StatusOr<std::unique_ptr<WindowedAttention>> MakeLaunchBackend(const Options& options,
+                                                                     WindowedShape shape,
+                                                                     kernels::Backend& backend) {
   const std::map<std::string, Way> ways = {{"dense", Way::kDense},
                                            {"loop", Way::kLoop},
                                            {"chunks", Way::kChunks},
@@ -116,7 +116,7 @@ absl::Status RunBench(int argc, char** argv) {
   std::ofstream("/proc/self/clear_refs") << "5";  // the high-water mark begins here
   const int64_t before = StatusBytes("VmRSS:");
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<WindowedAttention> attention,
-                            MakeWay(options, shape, *backend));
+                            MakeLaunchBackend(options, shape, *backend));
   double forward = 1e30;
   double backward = 1e30;
   for (int64_t round = 0; round < std::max<int64_t>(1, options.rounds); ++round) {

@@ -190,7 +190,7 @@ TEST(ChunkCorruptionTest, AFlippedBitInAnyChunkNamesTheTensorsInIt) {
   ASSERT_TRUE(fs.MakeDirectory(kRunDir).ok());
   CommitLog log(&fs, kRunDir, 1);
   ASSERT_TRUE(log.PrepareRunDirectory().ok());
-  const SaveIdentity id = {"test", 1, kGenerationsPerIncarnation + 10, 1, 1, 1};
+  const SaveIdentity id = {"test", 1, kGenerationsPerAttempt + 10, 1, 1, 1};
   const std::vector<float> first(400'000, 1.0f);
   const std::vector<uint8_t> second(2'900'000, 7);
   const std::vector<TensorRange> ranges = {

@@ -31,13 +31,13 @@ class CrashTest : public ServiceTest {
     }
   }
 
-  pid_t StartService(int64_t incarnation) {
+  pid_t StartService(int64_t attempt) {
     const std::string program = std::string(std::getenv("ANYORDER_BIN")) + "/anyorder-ckptd";
-    const std::string number = std::to_string(incarnation);
+    const std::string number = std::to_string(attempt);
     const pid_t pid = fork();
     if (pid == 0) {
       execl(program.c_str(), program.c_str(), "--run-dir", run_dir().c_str(), "--run-id", "test",
-            "--incarnation", number.c_str(), nullptr);
+            "--attempt", number.c_str(), nullptr);
       _exit(127);
     }
     processes_.push_back(pid);
@@ -134,9 +134,9 @@ TEST_F(CrashTest, WhateverWasReportedCommittedLoadsAfterTheServiceIsKilledAnywhe
   RandomStream random(17, RandomPurpose::kPermutation, 0, 0);
   int64_t newest_committed = 0;
   int64_t step = 0;
-  for (int64_t incarnation = 1; incarnation <= 8; ++incarnation) {
-    const pid_t service = StartService(incarnation);
-    auto clients = ConnectAll(1, incarnation);
+  for (int64_t attempt = 1; attempt <= 8; ++attempt) {
+    const pid_t service = StartService(attempt);
+    auto clients = ConnectAll(1, attempt);
     ASSERT_EQ(clients.size(), 1u);
     // After a random number of state changes, so that every state is hit on fast and slow machines.
     const uint32_t last_event = 1 + random.Below(20);

@@ -28,7 +28,7 @@ class KilledServiceTest : public ServiceTest {
  protected:
   // A service in a process of its own that kills itself before call `kill_at`, counted from when it
   // listens.
-  pid_t Fork(int64_t incarnation, int64_t kill_at) {
+  pid_t Fork(int64_t attempt, int64_t kill_at) {
     std::array<int, 2> ready{};
     EXPECT_EQ(pipe(ready.data()), 0);
     const pid_t pid = fork();
@@ -39,7 +39,7 @@ class KilledServiceTest : public ServiceTest {
       fault_fs_.set_before_call([&](int64_t index, FaultyCall, const std::string&) {
         if (listens && index - first == kill_at) raise(SIGKILL);
       });
-      ServiceOptions options = Options(incarnation);
+      ServiceOptions options = Options(attempt);
       options.fs = &fault_fs_;
       options.lease_lifetime = absl::Hours(1);  // no heartbeat gets between the calls
       const auto service = Service::Start(options);
@@ -56,7 +56,7 @@ class KilledServiceTest : public ServiceTest {
     return pid;
   }
 
-  // Whether an attempt at `step` has its only vote.
+  // Whether an save at `step` has its only vote.
   bool IsVoted(int64_t step) const {
     for (const auto& entry : std::filesystem::directory_iterator(CheckpointsPath(run_dir()))) {
       const std::string name = entry.path().filename();
@@ -79,14 +79,14 @@ TEST_F(KilledServiceTest, BeforeAnyCallTheNextStartLoadsWhatWasCommittedOrVotedF
   int num_lost = 0;
   for (int64_t kill_at = 0;; ++kill_at) {
     SCOPED_TRACE(absl::StrCat("killed before call ", kill_at));
-    const int64_t incarnation = 2 * kill_at + 1;
+    const int64_t attempt = 2 * kill_at + 1;
     const int64_t step = kill_at + 1;
-    const pid_t pid = Fork(incarnation, kill_at);
+    const pid_t pid = Fork(attempt, kill_at);
     if (HasFailure()) return;
     const std::vector<float> values(500, static_cast<float>(step));
     bool is_committed = false;
     {
-      auto clients = ConnectAll(1, incarnation);
+      auto clients = ConnectAll(1, attempt);
       ASSERT_EQ(clients.size(), 1u);
       const auto saved = clients[0]->Save(step, Ranges(values), "");
       ASSERT_TRUE(saved.ok()) << saved.status();  // a dead service is no error of the trainer's
@@ -94,7 +94,7 @@ TEST_F(KilledServiceTest, BeforeAnyCallTheNextStartLoadsWhatWasCommittedOrVotedF
     }
     // Asked to stop, it verifies and retires first, and may be killed in that.
     const std::string socket = DefaultSocketPath(run_dir(), 0);
-    if (is_committed) ShutDownService(socket, "test", incarnation, false).IgnoreError();
+    if (is_committed) ShutDownService(socket, "test", attempt, false).IgnoreError();
     int status = 0;
     ASSERT_EQ(waitpid(pid, &status, 0), pid);
     const bool is_voted = IsVoted(step);
@@ -103,7 +103,7 @@ TEST_F(KilledServiceTest, BeforeAnyCallTheNextStartLoadsWhatWasCommittedOrVotedF
     ASSERT_TRUE(was_killed || status == 0) << status;
 
     // The next start, in this process: it has recovered when it listens.
-    Serve(Options(incarnation + 1));
+    Serve(Options(attempt + 1));
     if (HasFatalFailure()) return;
     StopAll();
     const absl::StatusOr<std::string> found = FindNewestGood(run_dir(), false);

@@ -24,12 +24,12 @@ class LeaseTest : public ::testing::Test {
                                                  absl::Duration lifetime = kLifetime) {
     return Lease::Acquire(FileSystem::Posix(), directory_.path(), owner, lifetime);
   }
-  static LeaseOwner Owner(int64_t incarnation) {
-    return DescribeThisProcess("test", incarnation, "socket");
+  static LeaseOwner Owner(int64_t attempt) {
+    return DescribeThisProcess("test", attempt, "socket");
   }
   // One that this machine cannot look at.
-  static LeaseOwner Stranger(int64_t incarnation) {
-    LeaseOwner owner = Owner(incarnation);
+  static LeaseOwner Stranger(int64_t attempt) {
+    LeaseOwner owner = Owner(attempt);
     owner.machine = "another machine";
     owner.host = "node7";
     owner.job = "4711";
@@ -44,8 +44,8 @@ TEST_F(LeaseTest, ALivingOwnerIsNamed) {
   ASSERT_TRUE(first.ok()) << first.status();
   const auto second = Acquire(Owner(2));
   ASSERT_TRUE(absl::IsAlreadyExists(second.status()));
-  EXPECT_THAT(second.status().message(), HasSubstr("in use by run 'test', incarnation 1, process " +
-                                                   std::to_string(getpid())));
+  EXPECT_THAT(second.status().message(),
+              HasSubstr("in use by run 'test', attempt 1, process " + std::to_string(getpid())));
   EXPECT_TRUE((*first)->Renew().ok());
 }
 
@@ -75,7 +75,7 @@ TEST_F(LeaseTest, ASilentOwnerElsewhereLosesItAndNotices) {
   EXPECT_TRUE((*second)->CheckHeld().ok());
   const absl::Status lost = (*first)->Renew();
   EXPECT_TRUE(absl::IsAborted(lost)) << lost;
-  EXPECT_THAT(lost.message(), HasSubstr("was taken by run 'test', incarnation 2"));
+  EXPECT_THAT(lost.message(), HasSubstr("was taken by run 'test', attempt 2"));
   // The loser's goodbye must not remove the winner's lease.
   EXPECT_FALSE((*first)->Release().ok());
   EXPECT_TRUE((*second)->CheckHeld().ok());

@@ -88,11 +88,11 @@ class ServiceTest : public ::testing::Test {
 
   std::string run_dir() const { return directory_.path(); }
 
-  ServiceOptions Options(int64_t incarnation = 1, int node = 0, int num_nodes = 1) const {
+  ServiceOptions Options(int64_t attempt = 1, int node = 0, int num_nodes = 1) const {
     ServiceOptions options;
     options.run_dir = run_dir();
     options.run_id = "test";
-    options.incarnation = incarnation;
+    options.attempt = attempt;
     options.node = node;
     options.num_nodes = num_nodes;
     return options;
@@ -118,22 +118,22 @@ class ServiceTest : public ::testing::Test {
   }
   const absl::Status& run_status() const { return run_status_; }
 
-  ClientOptions Trainer(int rank, int world_size, int64_t incarnation = 1) const {
+  ClientOptions Trainer(int rank, int world_size, int64_t attempt = 1) const {
     ClientOptions options;
     options.run_dir = run_dir();
     options.run_id = "test";
-    options.incarnation = incarnation;
+    options.attempt = attempt;
     options.rank = rank;
     options.world_size = world_size;
     options.connect_limit = absl::Seconds(30);
     return options;
   }
 
-  std::vector<std::unique_ptr<Client>> ConnectAll(int world_size, int64_t incarnation = 1) const {
+  std::vector<std::unique_ptr<Client>> ConnectAll(int world_size, int64_t attempt = 1) const {
     std::vector<std::unique_ptr<Client>> clients;
     for (int rank = 0; rank < world_size; ++rank) {
       absl::StatusOr<std::unique_ptr<Client>> client =
-          Client::Connect(Trainer(rank, world_size, incarnation));
+          Client::Connect(Trainer(rank, world_size, attempt));
       EXPECT_TRUE(client.ok()) << client.status();
       if (!client.ok()) return {};
       clients.push_back(*std::move(client));
@@ -153,10 +153,10 @@ class ServiceTest : public ::testing::Test {
   }
 
   // One service, one save by `world_size` ranks, all the way to the commit.
-  void CommitStep(int64_t step, const State& state, int world_size, int64_t incarnation = 1) {
-    Serve(Options(incarnation));
+  void CommitStep(int64_t step, const State& state, int world_size, int64_t attempt = 1) {
+    Serve(Options(attempt));
     if (HasFatalFailure()) return;
-    auto clients = ConnectAll(world_size, incarnation);
+    auto clients = ConnectAll(world_size, attempt);
     SaveAll(clients, step, state);
     const absl::Status committed = clients[0]->WaitCommitted(step, absl::Seconds(30));
     ASSERT_TRUE(committed.ok()) << committed;

@@ -30,14 +30,14 @@ TEST_F(ServiceTest, StateComesBackWhateverTheNumberOfRanks) {
   std::string digest;
   // 1 -> 3 -> 2 ranks: each start reads what the one before wrote, and writes it again under the
   // next step.
-  int64_t incarnation = 0;
+  int64_t attempt = 0;
   for (const int world_size : {1, 3, 2}) {
-    ++incarnation;
-    CommitStep(100 * incarnation, first, world_size, incarnation);
+    ++attempt;
+    CommitStep(100 * attempt, first, world_size, attempt);
     if (HasFatalFailure()) return;
     const absl::StatusOr<std::string> newest = FindNewestGood(run_dir(), true);
     ASSERT_TRUE(newest.ok()) << newest.status();
-    EXPECT_EQ(*newest, StepPath(100 * incarnation));
+    EXPECT_EQ(*newest, StepPath(100 * attempt));
     const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(*newest);
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
     EXPECT_EQ(checkpoint->world_size(), world_size);
@@ -135,23 +135,23 @@ TEST_F(ServiceTest, ARankThatGoesOnAbandonsTheSaveItSkipped) {
   EXPECT_THAT(first.message(), HasSubstr("rank 1 went on to generation"));
 }
 
-TEST_F(ServiceTest, AnotherIncarnationIsRefused) {
-  Serve(Options(/*incarnation=*/2));
-  for (const int64_t incarnation : {1, 3}) {
-    const auto client = Client::Connect(Trainer(0, 1, incarnation));
+TEST_F(ServiceTest, AnotherAttemptIsRefused) {
+  Serve(Options(/*attempt=*/2));
+  for (const int64_t attempt : {1, 3}) {
+    const auto client = Client::Connect(Trainer(0, 1, attempt));
     EXPECT_TRUE(absl::IsFailedPrecondition(client.status())) << client.status();
-    EXPECT_THAT(client.status().message(), HasSubstr("incarnation 2, not run 'test' incarnation"));
+    EXPECT_THAT(client.status().message(), HasSubstr("attempt 2, not run 'test' attempt"));
   }
 }
 
 TEST_F(ServiceTest, AStaleMessageOnAGoodConnectionIsDropped) {
-  Serve(Options(/*incarnation=*/2));
+  Serve(Options(/*attempt=*/2));
   absl::StatusOr<Channel> channel = ConnectChannel(DefaultSocketPath(run_dir(), 0));
   ASSERT_TRUE(channel.ok());
   Message message;
   message.type = MessageType::kShutdown;
   message.run_id = "test";
-  message.incarnation = 1;
+  message.attempt = 1;
   const absl::Time deadline = absl::Now() + absl::Seconds(10);
   ASSERT_TRUE(channel->Send(message, deadline).ok());
   const absl::StatusOr<Message> reply = channel->Receive(deadline);
@@ -274,7 +274,7 @@ TEST_F(ServiceTest, ASecondStartIsRefusedWhileTrainersRun) {
   auto clients = ConnectAll(1);
   const auto second = Service::Start(Options(2));
   ASSERT_TRUE(absl::IsAlreadyExists(second.status())) << second.status();
-  EXPECT_THAT(second.status().message(), HasSubstr("in use by run 'test', incarnation 1, process"));
+  EXPECT_THAT(second.status().message(), HasSubstr("in use by run 'test', attempt 1, process"));
   EXPECT_THAT(second.status().message(), HasSubstr("1 trainers are connected"));
   EXPECT_TRUE(clients[0]->CanSave());
 }
@@ -352,7 +352,7 @@ TEST_F(ServiceTest, TrainingGoesOnWithoutTheService) {
   ASSERT_TRUE(saved.ok()) << saved.status();
   EXPECT_FALSE(saved->accepted);
   EXPECT_THAT(saved->skip_reason, HasSubstr("service is gone"));
-  // Started again under the same incarnation, it is found without a word from the trainer.
+  // Started again under the same attempt, it is found without a word from the trainer.
   Serve(Options());
   SaveAll(clients, 300, state);
   EXPECT_TRUE(clients[0]->WaitCommitted(300, absl::Seconds(30)).ok());
@@ -393,7 +393,7 @@ TEST(RankFileTest, PiecesAreNotToBeSeenInTheFile) {
   std::iota(dense.begin(), dense.end(), uint16_t{3});
   const std::vector<uint16_t> head(dense.begin(), dense.begin() + 600'001);
   const std::vector<uint16_t> tail(dense.begin() + 600'001, dense.end());
-  const SaveIdentity id = {"test", 1, kGenerationsPerIncarnation + 10, 1, 1, 1};
+  const SaveIdentity id = {"test", 1, kGenerationsPerAttempt + 10, 1, 1, 1};
   TensorRange range = {"x", DType::kBFloat16, {900'000}, 5, 700'005, dense.data()};
   std::vector<std::vector<uint8_t>> files;
   std::vector<std::vector<uint32_t>> crcs;

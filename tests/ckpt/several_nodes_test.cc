@@ -118,7 +118,7 @@ TEST_F(EndedOwnerTest, IsNotWatchedAndFindsOut) {
   const auto stranger = TakeAsStranger();
   const auto lease =
       Lease::Acquire(FileSystem::Posix(), run_dir(), DescribeThisProcess("test", 2, "socket"),
-                     kForever, [](const LeaseOwner& owner) { return owner.incarnation == 1; });
+                     kForever, [](const LeaseOwner& owner) { return owner.attempt == 1; });
   ASSERT_TRUE(lease.ok()) << lease.status();
   EXPECT_TRUE(absl::IsAborted(stranger->CheckHeld()));
 }
@@ -131,11 +131,11 @@ TEST_F(EndedOwnerTest, OfALaterClaimIsStillLater) {
   EXPECT_TRUE(absl::IsAlreadyExists(lease.status())) << lease.status();
 }
 
-TEST_F(EndedOwnerTest, IsKnownToTheServiceByItsIncarnation) {
+TEST_F(EndedOwnerTest, IsKnownToTheServiceByItsAttempt) {
   const auto stranger = TakeAsStranger();
   ServiceOptions options = Options(2);
   options.lease_lifetime = kForever;
-  options.ended_incarnation = 1;
+  options.ended_attempt = 1;
   Serve(options);
   EXPECT_EQ(ConnectAll(1, 2).size(), 1u);
 }

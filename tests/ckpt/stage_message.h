@@ -10,7 +10,7 @@ inline Message StageMessage() {
   Message message;
   message.type = MessageType::kStage;
   message.run_id = "test";
-  message.incarnation = 3;
+  message.attempt = 3;
   message.generation = 300000002000;
   message.step = 200;
   message.bytes = 123456;

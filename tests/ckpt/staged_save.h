@@ -28,10 +28,10 @@ inline constexpr int64_t kNumValues = 3000;
 // one node.
 class StagedSave {
  public:
-  StagedSave(int64_t step, int num_nodes, int64_t incarnation = 1, std::string run_id = "test")
+  StagedSave(int64_t step, int num_nodes, int64_t attempt = 1, std::string run_id = "test")
       : id_{std::move(run_id),
-            incarnation,
-            incarnation * kGenerationsPerIncarnation + step * kAttemptsPerStep,
+            attempt,
+            attempt * kGenerationsPerAttempt + step * kSavesPerStep,
             step,
             kWorldSize,
             num_nodes} {
@@ -99,8 +99,8 @@ inline absl::Status RetireOld(FileSystem* fs, const StagedSave& save) {
   return CommitLog(fs, kRunDir, 1).Retire(2, 0, save.id().generation);
 }
 
-inline absl::Status Save(FileSystem* fs, int64_t step, int num_nodes, int64_t incarnation = 1) {
-  const StagedSave save(step, num_nodes, incarnation);
+inline absl::Status Save(FileSystem* fs, int64_t step, int num_nodes, int64_t attempt = 1) {
+  const StagedSave save(step, num_nodes, attempt);
   absl::Status status = VoteOnNodes(fs, save, 0, num_nodes);
   if (status.ok()) status = CommitVoted(fs, save);
   // Retiring is part of every save but not of its success.
@@ -123,7 +123,7 @@ inline int64_t LoadNewest(FileSystem* fs) {
   return checkpoint->step();
 }
 
-// Attempts and trash that are still there.
+// Saves and trash that are still there.
 inline std::vector<std::string> HalfMade(FileSystem* fs) {
   std::vector<std::string> found;
   const auto names = fs->ListDirectory(CheckpointsPath(kRunDir));
@@ -137,10 +137,10 @@ inline std::vector<std::string> HalfMade(FileSystem* fs) {
 }
 
 // What node 0's service does before it listens.
-inline absl::Status StartAgain(FileSystem* fs, int64_t incarnation) {
+inline absl::Status StartAgain(FileSystem* fs, int64_t attempt) {
   CommitLog log(fs, kRunDir, 1);
-  const auto recovered = log.RecoverVoted("test", incarnation, NotFenced);
-  return recovered.ok() ? log.RemoveLeftovers(incarnation) : recovered.status();
+  const auto recovered = log.RecoverVoted("test", attempt, NotFenced);
+  return recovered.ok() ? log.RemoveLeftovers(attempt) : recovered.status();
 }
 
 inline void PrepareWithTwoCommits(ModelFileSystem* fs, int num_nodes) {

@@ -171,14 +171,14 @@ TEST_F(RaceTest, OfManyClaimantsOfADeadLeaseOneHasIt) {
 // The program itself, as a second job of a batch system would start it.
 TEST_F(RaceTest, ASecondJobIsToldHostProcessAndJobOfTheFirst) {
   const std::string program = std::string(std::getenv("ANYORDER_BIN")) + "/anyorder-ckptd";
-  const auto start = [&](const char* incarnation, const char* job, const std::string& output) {
+  const auto start = [&](const char* attempt, const char* job, const std::string& output) {
     const pid_t pid = fork();
     if (pid == 0) {
       setenv("SLURM_JOB_ID", job, 1);
       if (freopen(output.c_str(), "w", stderr) == nullptr) _exit(126);
       const std::string run_dir_option = run_dir();
       execl(program.c_str(), program.c_str(), "--run-dir", run_dir_option.c_str(), "--run-id",
-            "test", "--incarnation", incarnation, nullptr);
+            "test", "--attempt", attempt, nullptr);
       _exit(127);
     }
     return pid;

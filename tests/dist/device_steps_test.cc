@@ -42,8 +42,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 struct ScriptedStep {
   float size = 1;
   float planted = 0;  // element 20000 is this, if not 0
-  double most_norm = std::numeric_limits<double>::infinity();
-  bool is_held_back = false;
+  double skip_above_norm = std::numeric_limits<double>::infinity();
+  bool skip_update = false;
   bool skipped = false;  // what must become of it
 };
 const std::vector<ScriptedStep>& Script() {
@@ -65,7 +65,7 @@ const std::vector<ScriptedStep>& Script() {
 OptimizerConfig Config() {
   OptimizerConfig config;
   config.bias_correction = true;
-  config.clip_norm = 2;
+  config.max_grad_norm = 2;
   return config;
 }
 
@@ -108,8 +108,8 @@ Outcomes RunScript(Communicator& comm, kernels::Backend& backend, DeviceTranspor
   for (size_t step = 0; step < Script().size(); ++step) {
     ToDevice(backend, GradientOf(step, owned), gradient.view());
     StepInfo info{0.01 * static_cast<double>(step + 1), kGradScale};
-    info.most_norm = Script()[step].most_norm;
-    info.is_held_back = Script()[step].is_held_back;
+    info.skip_above_norm = Script()[step].skip_above_norm;
+    info.skip_update = Script()[step].skip_update;
     optimizer->Step(gradient.view(), info, weights.view());
     run.steps.push_back(optimizer->AwaitOutcome());
     if (looks || step + 1 == Script().size())

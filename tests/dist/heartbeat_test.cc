@@ -30,8 +30,8 @@ class HeartbeatTest : public ::testing::Test {
   }
   ~HeartbeatTest() override { fs::remove_all(directory_); }
 
-  std::unique_ptr<Heartbeat> Make(int rank, int64_t incarnation = 1) {
-    auto heartbeat = Heartbeat::Create(directory_, rank, 3, incarnation, "node7");
+  std::unique_ptr<Heartbeat> Make(int rank, int64_t attempt = 1) {
+    auto heartbeat = Heartbeat::Create(directory_, rank, 3, attempt, "node7");
     EXPECT_TRUE(heartbeat.ok()) << heartbeat.status();
     heartbeat.value()->Tick();
     return *std::move(heartbeat);
@@ -45,7 +45,7 @@ TEST_F(HeartbeatTest, OthersReadWhatTheRankDoes) {
   heartbeat->Begin("AllGather", 57);
   absl::StatusOr<RankBeat> beat = ReadRankBeat(directory_, 2);
   ASSERT_TRUE(beat.ok()) << beat.status();
-  EXPECT_EQ(beat->incarnation, 5);
+  EXPECT_EQ(beat->attempt, 5);
   EXPECT_EQ(beat->ticks, 1);
   EXPECT_FALSE(beat->has_ended);
   EXPECT_THAT(beat->ToString(),

@@ -62,7 +62,7 @@ TEST(ShardedOptimizerTest, FirstStepHasTheKnownLength) {
   for (const bool correct : {false, true}) {
     OptimizerConfig config;
     config.bias_correction = correct;
-    config.clip_norm = 0;
+    config.max_grad_norm = 0;
     const double length = correct ? 1.0 : 0.1 / std::sqrt(0.001);
     WithOptimizer(config, {{0, size, true}}, [&](ShardedOptimizer& optimizer, TensorView weights) {
       const StepResult result = StepAndWait(optimizer, gradient, {0.5, 1.0}, weights);
@@ -87,7 +87,7 @@ TEST(ShardedOptimizerTest, FollowsAdamWInDouble) {
     OptimizerConfig config;
     config.bias_correction = correct;
     config.weight_decay = 0.1;
-    config.clip_norm = 2.0;
+    config.max_grad_norm = 2.0;
     WithOptimizer(config, segments, [&](ShardedOptimizer& optimizer, TensorView weights) {
       const std::vector<float> start = RandomValues(1000, 2);
       std::copy(start.begin(), start.end(), SpanOf(optimizer.master()).begin());
@@ -139,7 +139,7 @@ TEST(ShardedOptimizerTest, FollowsAdamWInDouble) {
 
 TEST(ShardedOptimizerTest, GradientsWithinTheClipNormKeepTheirLength) {
   OptimizerConfig config;
-  config.clip_norm = 2.0;
+  config.max_grad_norm = 2.0;
   WithOptimizer(config, {{0, 4, true}}, [](ShardedOptimizer& optimizer, TensorView weights) {
     const StepResult small =
         StepAndWait(optimizer, std::vector<float>{0.5f, 0.5f, 0.5f, 0.5f}, {}, weights);

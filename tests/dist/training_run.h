@@ -127,7 +127,7 @@ uint64_t RunDigest(Communicator& comm, kernels::Backend& backend,
                    DeviceTransport* transport = nullptr) {
   OptimizerConfig config;
   config.bias_correction = true;
-  config.clip_norm = 50.0;  // the first norms are larger
+  config.max_grad_norm = 50.0;  // the first norms are larger
   GradientReducerOptions options{kRunElements, kRunLeaves, /*num_scalars=*/1};
   options.transport = transport;
   const auto reducer = GradientReducer::Create(comm, backend, options).value();

@@ -54,7 +54,7 @@ DAMAGE = {
     "the last step missing": metrics(lambda l: l[:-1]),
     "a loss in its last digit": metrics(lambda l: substituted(l, 60, r'"loss":(\d+\.\d*?)\d,', r'"loss":\g<1>x,'.replace("x", "11"))),
     "other samples": metrics(lambda l: substituted(l, 60, r'"samples":"....', r'"samples":"0000')),
-    "a line of a start that was over": metrics(lambda l: substituted(l, STEPS - 1, r'"incarnation":\d+', '"incarnation":1')),
+    "a line of a start that was over": metrics(lambda l: substituted(l, STEPS - 1, r'"attempt":\d+', '"attempt":1')),
     "a lost step that was trained otherwise": lambda run: edit(
         run / "metrics.redone.jsonl", lambda l: [re.sub(r'"loss":', '"loss":1', l[0])] + l[1:]),
     "a byte of the ledger": lambda run: edit(run / "ledger.jsonl", lambda l: [l[0], l[1].replace("start", "stort")] + l[2:]),

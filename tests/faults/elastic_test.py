@@ -38,7 +38,7 @@ def main():
     shutil.rmtree(programs.work, ignore_errors=True)
     programs.work.mkdir(parents=True)
     programs.prepare()
-    settings = ["train.steps=%d" % TOTAL, "train.lanes=8", "checkpoint.every=200"]
+    settings = ["train.steps=%d" % TOTAL, "train.global_batch_size=8", "checkpoint.every=200"]
     alone, elastic = programs.work / "alone", programs.work / "elastic"
     programs.run(programs.launch_command(alone, 1, settings))
     for i, ranks in enumerate(RANKS):

@@ -60,18 +60,18 @@ class History:
         return [r for r in self.ledger if r["event"] == event]
 
     def check_starts(self):
-        numbers = [r["incarnation"] for r in self.records("start")]
+        numbers = [r["attempt"] for r in self.records("start")]
         # A launch killed between its claim and its first record leaves a gap.
-        self.require(numbers == sorted(set(numbers)), "incarnations do not rise: %s" % numbers)
+        self.require(numbers == sorted(set(numbers)), "attempts do not rise: %s" % numbers)
         train = self.records("train")
-        began = [r["incarnation"] for r in train]
-        self.require(began == sorted(set(began)) and set(began) <= set(numbers), "ranks began in incarnations %s" % began)
+        began = [r["attempt"] for r in train]
+        self.require(began == sorted(set(began)) and set(began) <= set(numbers), "ranks began in attempts %s" % began)
         self.require(len({r["run_id"] for r in self.ledger if "run_id" in r}) == 1, "more than one run_id in the ledger")
         for earlier, later in zip(train, train[1:]):
-            self.require(earlier["step"] <= later["step"], "incarnation %d begins at step %d, but %d began at %d"
-                         % (later["incarnation"], later["step"], earlier["incarnation"], earlier["step"]))
-        self.began_at = {r["incarnation"]: r["step"] for r in train}
-        self.began_time = {r["incarnation"]: r["time"] for r in train}
+            self.require(earlier["step"] <= later["step"], "attempt %d begins at step %d, but %d began at %d"
+                         % (later["attempt"], later["step"], earlier["attempt"], earlier["step"]))
+        self.began_at = {r["attempt"]: r["step"] for r in train}
+        self.began_time = {r["attempt"]: r["time"] for r in train}
 
     def check_saves(self):
         """Every start goes on from the newest commit, and no step is committed twice."""
@@ -79,10 +79,10 @@ class History:
         committed = [s for s in saves if s["state"] in ("COMMITTED", "RECOVERED")]
         steps = [s["step"] for s in committed]
         self.require(len(steps) == len(set(steps)), "a step was committed twice: %s" % steps)
-        for incarnation, step in self.began_at.items():
-            newest = max([s["step"] for s in committed if s["time"] < self.began_time[incarnation] and s["incarnation"] < incarnation],
+        for attempt, step in self.began_at.items():
+            newest = max([s["step"] for s in committed if s["time"] < self.began_time[attempt] and s["attempt"] < attempt],
                          default=0)
-            self.require(step >= newest, "incarnation %d begins at step %d although step %d was COMMITTED" % (incarnation, step, newest))
+            self.require(step >= newest, "attempt %d begins at step %d although step %d was COMMITTED" % (attempt, step, newest))
         # RECOVERED: the next service committed what a dead one had voted for.
         order = ["COPYING", "STAGED", "WRITING", "DURABLE", "RECOVERED", "COMMITTED", "VERIFIED"]
         by_generation = {}
@@ -105,17 +105,17 @@ class History:
         """Samples of steps (first, last]: within a start without gap or overlap, from where it began."""
         reached = dict(self.began_at)
         for record in self.records("trained"):
-            incarnation = record["incarnation"]
-            self.require(reached.get(incarnation) == record["first_step"] < record["last_step"],
-                         "incarnation %d trained (%d, %d] after step %s"
-                         % (incarnation, record["first_step"], record["last_step"], reached.get(incarnation)))
-            reached[incarnation] = record["last_step"]
+            attempt = record["attempt"]
+            self.require(reached.get(attempt) == record["first_step"] < record["last_step"],
+                         "attempt %d trained (%d, %d] after step %s"
+                         % (attempt, record["first_step"], record["last_step"], reached.get(attempt)))
+            reached[attempt] = record["last_step"]
         starts = sorted(self.began_at)
-        for incarnation, following in zip(starts, starts[1:]):
-            stops = [r for r in self.records("stop") if r["incarnation"] == incarnation and r["exit_status"] == 75]
+        for attempt, following in zip(starts, starts[1:]):
+            stops = [r for r in self.records("stop") if r["attempt"] == attempt and r["exit_status"] == 75]
             for stop in stops:
-                self.require(self.began_at[following] == stop["step"], "incarnation %d was asked to stop at step %d, but %d begins at %d"
-                             % (incarnation, stop["step"], following, self.began_at[following]))
+                self.require(self.began_at[following] == stop["step"], "attempt %d was asked to stop at step %d, but %d begins at %d"
+                             % (attempt, stop["step"], following, self.began_at[following]))
         if self.is_finished:
             self.require(max(reached.values(), default=0) == self.steps, "the ledger's samples end at step %s" % max(reached.values(), default=0))
 
@@ -131,15 +131,15 @@ class History:
         steps = [r["step"] for r in mine]
         expected = list(range(1, (self.steps if self.is_finished else len(steps)) + 1))
         self.require(steps == expected, "the metrics have steps %s" % gaps(steps, expected))
-        numbers = [r["incarnation"] for r in mine]
-        self.require(numbers == sorted(numbers), "incarnations in the metrics go back")
+        numbers = [r["attempt"] for r in mine]
+        self.require(numbers == sorted(numbers), "attempts in the metrics go back")
         if not self.faults:
             starts = sorted(self.began_at)
             for record in mine:
-                number = record["incarnation"]
+                number = record["attempt"]
                 later = [self.began_at[n] for n in starts if n > number]
                 self.require(self.began_at.get(number, self.steps) < record["step"] <= min(later, default=self.steps),
-                             "step %d was not incarnation %d's to train" % (record["step"], number))
+                             "step %d was not attempt %d's to train" % (record["step"], number))
         for record in mine + redone:
             for key in ("loss", "lr", "grad_norm", "targets", "skipped", "samples"):
                 if record["step"] in wanted:

@@ -69,7 +69,7 @@ class Programs:
         report = json.loads(done.stdout)
         faults = ["inspect --ledger: %s" % problem for problem in report["problems"]]
         if not report["adds_up"] or report["compared_with_plan"] != STEPS + report["redone_steps"]:
-            faults.append("inspect --ledger: %s" % {key: value for key, value in report.items() if key != "incarnations"})
+            faults.append("inspect --ledger: %s" % {key: value for key, value in report.items() if key != "attempts"})
         return faults
 
 

@@ -30,10 +30,11 @@ absl::Status Print(const std::string& config_path, int64_t steps) {
   ANYORDER_ASSIGN_OR_RETURN(
       const std::unique_ptr<data::Sampler> sampler,
       data::Sampler::Create(*dataset, config.sampling, objective->sample_kind(),
-                            static_cast<uint64_t>(config.train.seed), config.train.lanes));
+                            static_cast<uint64_t>(config.train.seed),
+                            config.train.global_batch_size));
   for (int64_t step = 0; step < steps; ++step) {
     data::StepDigest all;
-    for (int64_t lane = 0; lane < config.train.lanes; ++lane) {
+    for (int64_t lane = 0; lane < config.train.global_batch_size; ++lane) {
       ANYORDER_ASSIGN_OR_RETURN(const TextSample sample, sampler->Sample(lane, step));
       const uint64_t digest = data::SampleDigest(sample);
       all.Add(digest);

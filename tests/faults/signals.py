@@ -26,7 +26,7 @@ class StoppedRun:
         self.programs, self.run, self.random, self.tally, self.latencies = programs, directory / "run", random, tally, latencies
         self.log = directory / "log"
         self.settings = ["checkpoint.every=%d" % random.randint(5, 20), "checkpoint.keep_last=1000", "eval.shards=%s" % (programs.work / "shards"),
-                         "eval.batches=0", "eval.lanes=2", "train.prefetch_steps=1", "eval.every=%d" % random.randint(8, 20)]
+                         "eval.batches=0", "eval.batch_size=2", "train.prefetch_steps=1", "eval.every=%d" % random.randint(8, 20)]
 
     def play(self):
         self.run.parent.mkdir(parents=True)

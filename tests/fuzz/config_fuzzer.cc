@@ -8,7 +8,8 @@
 namespace anyorder::fuzz {
 
 std::vector<std::string> Seeds() {
-  std::vector<std::string> seeds = {"train.lanes=4", "model.attention=bi", "run.seed=-1"};
+  std::vector<std::string> seeds = {"train.global_batch_size=4", "model.attention=bi",
+                                    "run.seed=-1"};
   for (const char* name : {"xlnet-tiny", "xlnet-base", "dae-tiny", "transformer-xl-tiny"}) {
     const auto text = ReadWholeFile(std::string(ANYORDER_FUZZ_CONFIGS) + "/" + name + ".toml");
     ANYORDER_CHECK_OK(text.status());

@@ -36,7 +36,7 @@ std::vector<std::string> Seeds() {
     LedgerRecord record;
     record.event = event;
     record.run_id = "run";
-    record.incarnation = 1;
+    record.attempt = 1;
     record.step = record.last_step = 20;
     record.first_step = 10;
     record.reason = "because";

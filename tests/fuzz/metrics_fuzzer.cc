@@ -16,7 +16,7 @@ std::vector<std::string> Seeds() {
   for (int64_t step = 1; step <= 4; ++step) {
     StepMetrics metrics;
     metrics.step = step;
-    metrics.incarnation = 1;
+    metrics.attempt = 1;
     metrics.loss = 5.5;
     metrics.losses = {{"ae", 3.5}, {"par", 2.0}};
     metrics.next_sentence.emplace();

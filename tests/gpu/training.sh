@@ -193,12 +193,12 @@ tuned_step)
   # products are tuned.
   prepare
   config=$root/configs/xlnet-large.toml
-  options=(--set train.device=cuda --set train.steps=14 --set train.lanes=64 --set train.microbatch_lanes=64 --set checkpoint.every=1000)
+  options=(--set train.device=cuda --set train.steps=14 --set train.global_batch_size=64 --set train.micro_batch_size=64 --set checkpoint.every=1000)
   expect_launch large "${options[@]}"
   report_speed train_large large 64 512
   rm -rf large/checkpoints  # of several gigabytes
   "$bin/anyorder" tune --run-dir large || fail "tune ended with status $?"
-  expect_launch tuned "${options[@]}" --set train.gemm_table="$work/large/gemm_table.txt"
+  expect_launch tuned "${options[@]}" --set kernels.gemm_algorithm_cache="$work/large/gemm_algorithm_cache.txt"
   report_speed train_large_tuned tuned 64 512
   echo "products are tuned" ;;
 

@@ -94,17 +94,17 @@ TEST_P(BackendTest, AdamWWithoutWeightsMovesTheSameMaster) {
   EXPECT_TRUE(with.master.SameBits(without.master));
 }
 
-NormControl Fold(Backend& on, const std::vector<double>& sums, FoldNormArgs args) {
+NormControl Fold(Backend& on, const std::vector<double>& sums, ComputeGradientClipArgs args) {
   NormControl control{.updates = 6};
   args.sums = ConstTensorView(sums.data(), {static_cast<int64_t>(sums.size())});
   args.control = &control;
-  on.FoldNorm(args, {});
+  on.ComputeGradientClip(args, {});
   return control;
 }
 
 // Bounds: a sum of positive numbers in fp64, its root, and a quotient; `correction` is c of the
 // seventh update by the formula.
-TEST_P(BackendTest, FoldNormSaysWhatToDo) {
+TEST_P(BackendTest, ComputeGradientClipSaysWhatToDo) {
   for (const int64_t n : {1, 31, 700}) {
     const HostTensor drawn = Absolute(RandomTensor(DType::kFloat64, {n}, 1));
     double sum = 0;
@@ -114,9 +114,9 @@ TEST_P(BackendTest, FoldNormSaysWhatToDo) {
     const double error = 2 * Gamma(n + 8, 0x1p-53);
     const double c = std::sqrt(1 - std::pow(0.999, 7)) / (1 - std::pow(0.9, 7));
     for (const double clip : {0.0, norm / 3, norm * 3}) {
-      FoldNormArgs args;
+      ComputeGradientClipArgs args;
       args.grad_scale = -0.25;
-      args.clip_norm = clip;
+      args.max_grad_norm = clip;
       args.bias_correction = clip > 0;
       const NormControl control = Fold(backend(), drawn.Values(), args);
       const double factor = clip > 0 && clip < norm ? clip / norm : 1.0;
@@ -130,12 +130,12 @@ TEST_P(BackendTest, FoldNormSaysWhatToDo) {
   }
 }
 
-TEST_P(BackendTest, FoldNormSkipsWhatIsNotFiniteOrTooLarge) {
+TEST_P(BackendTest, ComputeGradientClipSkipsWhatIsNotFiniteOrTooLarge) {
   const std::vector<double> good = {4, 9, 3};
   const auto skips = [&](const std::vector<double>& sums, double scale, double most) {
-    FoldNormArgs args;
+    ComputeGradientClipArgs args;
     args.grad_scale = scale;
-    args.most_norm = most;
+    args.skip_above_norm = most;
     const NormControl control = Fold(backend(), sums, args);
     EXPECT_EQ(control.updates, control.skips != 0 ? 6 : 7);
     return control.skips != 0;

@@ -69,7 +69,7 @@ inside "$moved/bin/anyorder" prep --input "$moved/data/readmes.txt" --output "$r
 for ranks in 1 2; do
   run=$root/work/run$ranks
   inside "$moved/bin/anyorder" launch --config "$moved/configs/xlnet-tiny.toml" --run-dir "$run" --ranks $ranks --set data.shards="$root/work/shards" \
-    --set train.steps=20 --set train.lanes=8 --set train.microbatch_lanes=1 --set checkpoint.every=20 --set model.num_layers=1 \
+    --set train.steps=20 --set train.global_batch_size=8 --set train.micro_batch_size=1 --set checkpoint.every=20 --set model.num_layers=1 \
     --set model.model_dim=64 --set model.num_heads=1 --set model.ffn_dim=128 --set sampling.seq_len=64 --set sampling.reuse_len=32 \
     --set sampling.perm_size=32 --set sampling.num_predict=10 --set model.mem_len=32 >"$work/launch$ranks.log" 2>&1 ||
     fail "$ranks ranks: $(tail -n 5 "$work/launch$ranks.log")"

@@ -73,7 +73,7 @@ killed_rank)
 
 frozen_rank)
   # One rank is stopped, as by a debugger or a sick machine: it is named, killed and started again.
-  start $name/run --ranks 3 --set dist.hang_report_seconds=2 --set dist.hang_exit_seconds=5
+  start $name/run --ranks 3 --set dist.hang_report_seconds=2 --set dist.collective_timeout_seconds=5
   frozen=$(rank_pids $name/run | tail -n 1)
   kill -STOP "$frozen"
   wait $job; expect_status $? 0 "after a stopped rank"
@@ -85,7 +85,7 @@ frozen_rank)
 
 frozen_run)
   # No rank is left that could report: the launcher sees it.
-  start $name/run --ranks 1 --set dist.hang_report_seconds=1 --set dist.hang_exit_seconds=3
+  start $name/run --ranks 1 --set dist.hang_report_seconds=1 --set dist.collective_timeout_seconds=3
   frozen=$(rank_pids $name/run)
   kill -STOP $frozen
   wait $job; expect_status $? 0 "after a stopped run"
@@ -113,7 +113,7 @@ assert audit["steps"] == steps and audit["duplicates"] == audit["omissions"] == 
 assert audit["compared_with_plan"] == steps + audit["redone_steps"] and audit["compared_with_redone"] == audit["redone_steps"]
 parts = [part["seconds"] for part in audit["time"].values()]
 assert min(parts) >= 0 and abs(sum(parts) - audit["wall_seconds"]) <= 0.01 * audit["wall_seconds"]
-assert audit["time"]["restart"]["seconds"] > 0 and len(audit["incarnations"]) == 2
+assert audit["time"]["restart"]["seconds"] > 0 and len(audit["attempts"]) == 2
 END
   # Without the dataset the starts are still compared with each other; another dataset is none.
   sed -i "s|^shards = .*|shards = \"$work/$name/gone\"|" $name/run/config.toml
@@ -263,8 +263,10 @@ refused)
   done
   [ -z "$(ls -A $name/bare)" ] || fail "something was written for an empty path"
   launch "$name/new" --ranks 9 >$name/many 2>&1; expect_status $? 64 "more ranks than microbatches"
-  launch "$name/new" --set train.lane=8 >$name/key 2>&1; expect_status $? 64 "an unknown key"
-  expect_text "did you mean 'train.lanes'" $name/key
+  launch "$name/new" --set train.global_batch_siz=8 >$name/key 2>&1; expect_status $? 64 "an unknown key"
+  launch "$name/new" --set train.lanes=8 >$name/old-key 2>&1; expect_status $? 64 "a key that has another name now"
+  expect_text "unknown key .train.lanes.; its name is now .train.global_batch_size" $name/old-key
+  expect_text "did you mean 'train.global_batch_size'" $name/key
   "$anyorder" launch --config "$here" --run-dir $name/new >$name/folder 2>&1; expect_status $? 64 "a directory for a configuration"
   expect_text "is a directory; name a TOML file" $name/folder
   "$anyorder" launch --config "$here/tiny.toml" --rnu-dir $name/new >$name/option 2>&1; expect_status $? 64 "an unknown option"
@@ -276,9 +278,9 @@ refused)
   CUDA_VISIBLE_DEVICES="" launch "$name/new" --set train.device=cuda >$name/device 2>&1; expect_status $? 64 "no GPU"
   expect_text 'use train.device = "cpu"' $name/device
   [ "$(wc -l <$name/device)" = 1 ] || fail "more than one line: $(cat $name/device)"
-  launch "$name/new" --via slurm --ranks 2 >$name/ranks 2>&1; expect_status $? 64 "--ranks in a Slurm job"
+  launch "$name/new" --backend slurm --ranks 2 >$name/ranks 2>&1; expect_status $? 64 "--ranks in a Slurm job"
   expect_text "use --ranks-per-node" $name/ranks
-  SLURM_JOB_ID=1 SLURM_TASKS_PER_NODE=1 PATH=$work/$name/bare "$anyorder" launch --via slurm --config "$here/tiny.toml" --set data.shards="$work/shards" --run-dir $name/new >$name/srun 2>&1
+  SLURM_JOB_ID=1 SLURM_TASKS_PER_NODE=1 PATH=$work/$name/bare "$anyorder" launch --backend slurm --config "$here/tiny.toml" --set data.shards="$work/shards" --run-dir $name/new >$name/srun 2>&1
   expect_status $? 64 "no srun"; expect_text "no srun in PATH" $name/srun
   [ "$(grep -o anyorder: $name/srun | wc -l)" = 1 ] || fail "the program's name twice: $(cat $name/srun)"
   "$anyorder" >$name/bare-front 2>&1; expect_status $? 64 "no subcommand"
@@ -293,8 +295,8 @@ schedule)
   change=(--set train.steps=30 --set optimizer.learning_rate=0.001)
   launch "$name/run" "${change[@]}" >$name/refused 2>&1; expect_status $? 64 "another schedule"
   expect_text "train.steps = 20 .*--allow-schedule-change\|learning_rate.*--allow-schedule-change" $name/refused
-  launch "$name/run" "${change[@]}" --set train.lanes=16 --allow-schedule-change >$name/refused 2>&1; expect_status $? 64 "other lanes"
-  expect_text "train.lanes" $name/refused
+  launch "$name/run" "${change[@]}" --set train.global_batch_size=16 --allow-schedule-change >$name/refused 2>&1; expect_status $? 64 "other lanes"
+  expect_text "train.global_batch_size" $name/refused
   cmp $name/frozen $name/run/config.toml || fail "a refused launch changed config.toml"
   launch "$name/run" "${change[@]}" --allow-schedule-change >>$name/log 2>&1; expect_status $? 0 "an allowed change"
   expect_text '"event":"schedule".*learning_rate = 0.003 -> .*train.steps = 20 -> train.steps = 30' $name/run/ledger.jsonl
@@ -317,7 +319,7 @@ schedule)
 
 singletons)
   mkdir $name/run && cp reference/config.toml $name/run/
-  ANYORDER_WORLD_SIZE=2 mpirun -n 1 "$bin/anyorder-train" --run-dir $name/run --run-id x --incarnation 1 >$name/log 2>&1
+  ANYORDER_WORLD_SIZE=2 mpirun -n 1 "$bin/anyorder-train" --run-dir $name/run --run-id x --attempt 1 >$name/log 2>&1
   expect_status $? 64 "one rank where two were promised"
   expect_text "anyorder-train: " $name/log
   [ "$(ls $name/run)" = config.toml ] || fail "something was written" ;;
@@ -367,7 +369,7 @@ evaluated)
   "$anyorder" status --run-dir $name/run2 >$name/log; expect_text "^held-out .* after step 40" $name/log
   for threads in 1 2; do
     evaluate $name/run2 --json --threads $threads >$name/own$threads || fail "eval"
-    evaluate $name/run2 --json --objective causal --same-length --mem-len 100 --target-len 20 --lanes 3 --threads $threads >$name/causal$threads || fail "eval of the causal objective"
+    evaluate $name/run2 --json --objective causal --same-length --mem-len 100 --target-len 20 --batch-size 3 --threads $threads >$name/causal$threads || fail "eval of the causal objective"
   done
   cmp $name/own1 $name/own2 && cmp $name/causal1 $name/causal2 || fail "the number of threads changes digits"
   launch "$name/causal" --set train.steps=60 --set objective.name=causal_lm >$name/log 2>&1 || fail "a causal run"
@@ -383,7 +385,7 @@ evaluated)
 eval_stopped)
   # A signal in the middle of a long evaluation: the run stops at once, at that step.
   "$anyorder" launch --config "$here/tiny.toml" --run-dir "$work/$name/long" --ranks 2 --set data.shards="$work/shards" --set train.steps=1000000 \
-    --set eval.shards="$work/shards" --set eval.every=1 --set eval.batches=0 --set eval.lanes=2 --set checkpoint.every=0 >$name/log 2>&1 & job=$!
+    --set eval.shards="$work/shards" --set eval.every=1 --set eval.batches=0 --set eval.batch_size=2 --set checkpoint.every=0 >$name/log 2>&1 & job=$!
   evaluates() { grep -q "step 1 held-out loss" $name/log; }
   await evaluates
   kill -TERM $job; wait $job; expect_status $? 75 "after SIGTERM"
@@ -407,9 +409,9 @@ eval_refused)
   "$anyorder" prep --input other.txt --output $name/foreign --vocab-size 290 --no-filter --no-dedup >$name/prep 2>&1 || fail "prep"
   refused 65 "prep --vocab" "text of another tokenizer" reference --data $name/foreign
   refused 65 "fill the memory and 5000 more" "too many batches" reference --data other-shards --batches 5000
-  refused 65 "too short for 4000 lanes" "too many lanes" reference --data other-shards --lanes 4000
-  refused 65 "too short for 99999 lanes" "too many lanes of a text" reference --data other-shards --objective causal --lanes 99999
-  refused 64 "even" "an odd number of lanes in two directions" reference --data other-shards --lanes 3
+  refused 65 "too short for 4000 lanes" "too many lanes" reference --data other-shards --batch-size 4000
+  refused 65 "too short for 99999 lanes" "too many lanes of a text" reference --data other-shards --objective causal --batch-size 99999
+  refused 64 "even" "an odd number of lanes in two directions" reference --data other-shards --batch-size 3
   for option in "--mem-len 5" "--target-len 5" "--clamp-len 5" --same-length "--objective causal --seed 2"; do
     refused 64 "means nothing with" "an option of the other objective" reference --data other-shards $option
   done
@@ -417,17 +419,17 @@ eval_refused)
   refused 64 "memory length 0" "same length without memory" reference --data other-shards --objective causal --same-length --mem-len 0
   refused 64 "at most the length of the text" "a memory longer than the text" reference --data other-shards --objective causal --mem-len 1000000
   refused 64 "clamp-len is 0" "no distance at all" reference --data other-shards --objective causal --clamp-len 0
-  refused 64 "lanes" "no lanes" reference --data other-shards --lanes 0
+  refused 64 "lanes" "no lanes" reference --data other-shards --batch-size 0
   refused 64 "objective" "an unknown objective" reference --data other-shards --objective bert
   cp -r reference $name/damaged
   printf x | dd of="$(ls $name/damaged/checkpoints/$last/*.safetensors)" bs=1 seek=20000 conv=notrunc 2>/dev/null
   refused 65 "name another step" "a damaged step" $name/damaged --data other-shards --step $steps
-  evaluate reference --data other-shards --objective causal --lanes 200 --target-len 1048576 --json >$name/json
+  evaluate reference --data other-shards --objective causal --batch-size 200 --target-len 1048576 --json >$name/json
   expect_status $? 0 "segments longer than the text"
   grep -q '"target_len": [0-9]\{1,4\},' $name/json || fail "more is computed than there is text"
   [ -z "$(find reference -newer $name/begin)" ] || fail "eval changed the run directory"
   # And what launch refuses, before it writes.
-  for set in eval.shards="$work/$name/foreign" eval.batches=5000 eval.lanes=3 eval.shards=; do
+  for set in eval.shards="$work/$name/foreign" eval.batches=5000 eval.batch_size=3 eval.shards=; do
     launch "$name/none" --set eval.shards="$work/other-shards" --set eval.every=5 --set $set >$name/log 2>&1
     [ $? -ge 64 ] && [ "$(wc -l <$name/log)" -eq 1 ] && [ ! -e $name/none ] || fail "launched with $set: $(cat $name/log)"
     expect_text "eval\." $name/log

@@ -16,7 +16,7 @@ for split in ([("forward", "all"), ("backward", "all")], [("both", part) for par
               [(d, part) for d in ("forward", "backward") for part in ("reuse", "A", "B")]):
     assert sum(rows[key]["targets"] for key in split) == total["targets"]
     assert math.isclose(sum(rows[key]["loss_sum"] for key in split), total["loss_sum"], rel_tol=1e-12)
-assert own["settings"] == {"lanes": 8, "batches": 2, "warmup_batches": 2, "seed": 1, "seq_len": 64, "mem_len": 48}
+assert own["settings"] == {"batch_size": 8, "batches": 2, "warmup_batches": 2, "seed": 1, "seq_len": 64, "mem_len": 48}
 assert total["targets"] <= 8 * 2 * 10 and not own["data"]["is_training_data"]
 # The same number as the training wrote after its last step, to all digits.
 last = json.loads("{" + open(f"{folder}/losses1").readlines()[-1] + "}")

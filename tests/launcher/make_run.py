@@ -30,7 +30,7 @@ class Run:
         (directory / "config.toml").write_text(f"[train]\nsteps = {steps}\nlanes = 8\nmicrobatch_lanes = 1\n[data]\nshards = \"gone\"\n{config}")
         self.lines = {"metrics.jsonl": [], "metrics.redone.jsonl": []}
         self.records = []
-        self.incarnation = 0
+        self.attempt = 0
 
     def time(self):
         return (self.origin + timedelta(seconds=self.now)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -40,10 +40,10 @@ class Run:
         self.records.append(f'{text},"crc32c":"{crc32c(text.encode()):08x}"}}\n')
 
     def start(self, step, ranks, prepare=3.0, **members):
-        self.incarnation += 1
-        self.record("start", run_id="3f2a90c1d2e4b567", incarnation=self.incarnation, ranks=ranks, **members)
+        self.attempt += 1
+        self.record("start", run_id="3f2a90c1d2e4b567", attempt=self.attempt, ranks=ranks, **members)
         self.now += prepare
-        self.record("train", incarnation=self.incarnation, step=step, config_digest="c0ffee", dataset_digest="da7a")
+        self.record("train", attempt=self.attempt, step=step, config_digest="c0ffee", dataset_digest="da7a")
 
     def train(self, first, last, seconds=0.5, every=50, evaluate=0, file="metrics.jsonl", **members):
         """Steps first to last; a commit after each `every`."""
@@ -57,19 +57,19 @@ class Run:
                     "grad_norm": math.exp(self.random.gauss(0.1, 0.25)) * (1 + 4 * math.exp(-20 * fraction)),
                     "tokens_per_second": 8 * 512 / took, "data_wait_ms": 8.0, "ckpt_stall_ms": stall, "step_ms": 1e3 * took,
                     "compute_ms": 900 * took, "reduce_ms": 60 * took, "optimizer_ms": 20 * took, "tokens": 8 * 512,
-                    "incarnation": self.incarnation, "peak_rss_bytes": 3 << 30, "time": self.time(), **members}
+                    "attempt": self.attempt, "peak_rss_bytes": 3 << 30, "time": self.time(), **members}
             if evaluate and step % evaluate == 0:
                 self.now += 2
                 line.update(eval_loss=loss + 0.15, eval_standard_error=0.02, eval_ms=2000.0, time=self.time())
             self.lines[file].append(json.dumps(line, separators=(",", ":")) + "\n")
             if step % every == 0:
-                self.record("commit", incarnation=self.incarnation, step=step, generation=1)
+                self.record("commit", attempt=self.attempt, step=step, generation=1)
 
     def end(self, status, step=None, detail=""):
         if step is not None:
-            self.record("stop", incarnation=self.incarnation, step=step, exit_status=status, **({"detail": detail} if detail else {}))
+            self.record("stop", attempt=self.attempt, step=step, exit_status=status, **({"detail": detail} if detail else {}))
         self.now += 0.4
-        self.record("exit", incarnation=self.incarnation, exit_status=status)
+        self.record("exit", attempt=self.attempt, exit_status=status)
 
     def write(self):
         for file, lines in self.lines.items():
@@ -98,7 +98,7 @@ def eventful_run(directory, steps=1200, seed=1):
     run.train(2 * third + 1, 2 * third + 59, evaluate=third // 4)
     run.train(2 * third + 60, 2 * third + 60, skipped=True, loss=None)
     run.train(2 * third + 61, 2 * third + 100, evaluate=third // 4)
-    run.record("skipped", incarnation=run.incarnation, step=2 * third + 60, lanes=8, rank=3, reason="nonfinite",
+    run.record("skipped", attempt=run.attempt, step=2 * third + 60, lanes=8, rank=3, reason="nonfinite",
                detail="rank 3: loss of lanes 2, 5 is <nan> & \"bad\"")
     run.end(74, 2 * third + 100, "write 'checkpoints/<step>': No space left on device & more")
     run.start(2 * third + 100, 8, nodes=["n1", "n2", "n5", "n6"], slurm_job=4711, slurm_restart=1)

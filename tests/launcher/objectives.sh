@@ -29,7 +29,7 @@ rm -rf "$name" && mkdir "$name"
 # on ranks, either.
 small=(model.num_layers=2 model.model_dim=64 model.num_heads=2 model.head_dim=32 model.ffn_dim=128 model.dropout=0.1
   model.attention_dropout=0.1 sampling.seq_len=64 sampling.reuse_len=32 sampling.perm_size=32 sampling.num_predict=10
-  train.lanes=8 train.microbatch_lanes=1 optimizer.warmup_steps=2 optimizer.bias_correction=true)
+  train.global_batch_size=8 train.micro_batch_size=1 optimizer.warmup_steps=2 optimizer.bias_correction=true)
 
 fail() { echo "FAILED: $*" >&2; [ -f "$name/log" ] && tail -n 15 "$name/log" >&2; exit 1; }
 digest() { "$anyorder" inspect "$(ls -d "$1"/checkpoints/step-*[0-9] | tail -n 1)" --json | sed -n 's/.*"state_digest": "\(.*\)".*/\1/p'; }
@@ -184,7 +184,7 @@ assert ("next_sentence" in report) == (sys.argv[2] == "true")
 if "next_sentence" in report:
     pairs = report["next_sentence"]
     # All samples, unless the objective has labels in one of its modes only.
-    samples = report["settings"]["lanes"] * report["settings"]["batches"]
+    samples = report["settings"]["batch_size"] * report["settings"]["batches"]
     assert 0 < pairs["samples"] <= samples if "loss_terms" in report else pairs["samples"] == samples > 0, pairs
     # A head that learned for a few steps only is near a coin's ln 2.
     assert 0.3 < pairs["nats"] < 1.5 and 0 <= pairs["accuracy"] <= 1, pairs
@@ -234,7 +234,7 @@ learns() {
   "${command[@]}" --run-dir "$name/run" --ranks 2 >"$name/log" 2>&1 || fail "exit status $?"
   "$anyorder" eval --run-dir "$name/run" --data "$held_out" --batches 0 --json >"$name/eval" 2>"$name/log" || fail "eval: exit status $?"
   cp "$name/eval" "$name/eval-again"
-  [[ $held_out != */examples-held-out ]] || "$anyorder" eval --run-dir "$name/run" --data "$held_out" --batches 0 --lanes 3 --json >"$name/eval-again" 2>"$name/log" || fail "eval --lanes 3: exit status $?"
+  [[ $held_out != */examples-held-out ]] || "$anyorder" eval --run-dir "$name/run" --data "$held_out" --batches 0 --batch-size 3 --json >"$name/eval-again" 2>"$name/log" || fail "eval --batch-size 3: exit status $?"
   ! grep -qs '"colour"' "$name/held-out.jsonl" || other_classes
   python3 - "$name/eval" "$name/eval-again" <<'PYTHON' || fail "it learned nothing: $(cat "$name/eval")"
 import json, math, sys
@@ -264,7 +264,7 @@ words() {
     >"$name/log" 2>&1 || fail "prep of held-out text: exit status $?"
   compose causal_words "$work/$name/shards" train.steps=150 optimizer.learning_rate=3e-3 checkpoint.every=0
   "${command[@]}" --set model.cutoffs=200,1000 --run-dir "$name/run" --ranks 2 >"$name/log" 2>&1 || fail "exit status $?"
-  "$anyorder" eval --run-dir "$name/run" --data "$name/other" --objective causal --mem-len 64 --target-len 32 --same-length --lanes 4 --json \
+  "$anyorder" eval --run-dir "$name/run" --data "$name/other" --objective causal --mem-len 64 --target-len 32 --same-length --batch-size 4 --json \
     >"$name/eval" 2>"$name/log" || fail "eval: exit status $?"
   python3 - "$name/eval" "$name/shards/dataset.json" <<'PYTHON' || fail "it learned nothing: $(cat "$name/eval")"
 import json, math, sys
@@ -296,7 +296,7 @@ ablations() {
     "$anyorder" launch --config "$file" --run-dir "$name/$row" --ranks 2 --set data.shards="$work/shards" \
       --set model.num_layers=2 --set model.model_dim=64 --set model.num_heads=2 --set model.head_dim=32 --set model.ffn_dim=128 \
       --set model.mem_len=$((memory / 8)) --set model.dtype=fp32 --set sampling.seq_len=64 --set sampling.reuse_len=32 \
-      --set sampling.perm_size=32 --set sampling.num_predict=$(((targets + 7) / 8)) --set train.lanes=8 --set train.microbatch_lanes=1 \
+      --set sampling.perm_size=32 --set sampling.num_predict=$(((targets + 7) / 8)) --set train.global_batch_size=8 --set train.micro_batch_size=1 \
       --set train.steps=2 --set optimizer.warmup_steps=0 --set checkpoint.every=0 >"$name/log" 2>&1 || fail "$row: exit status $?"
     [ "$(grep -c '"skipped":false' "$name/$row/metrics.jsonl")" -eq 2 ] || fail "$row: not two good steps"
     states="$states $(digest "$name/$row")"

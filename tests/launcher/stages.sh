@@ -20,7 +20,7 @@ anyorder=$bin/anyorder
 mkdir -p "$work" && cd "$work" || exit 1
 rm -rf "$name" && mkdir "$name"
 
-small=(model.num_layers=2 model.model_dim=32 model.num_heads=2 model.head_dim=16 model.ffn_dim=64 train.lanes=8 train.microbatch_lanes=2
+small=(model.num_layers=2 model.model_dim=32 model.num_heads=2 model.head_dim=16 model.ffn_dim=64 train.global_batch_size=8 train.micro_batch_size=2
   checkpoint.every=3 cpu.threads=1)
 
 fail() { echo "FAILED: $*" >&2; [ -f "$name/log" ] && tail -n 15 "$name/log" >&2; exit 1; }
@@ -49,7 +49,7 @@ PYTHON
 phases() {
   mapfile -t set < <(options sampling.seq_len=16 "model.attention_windows=2:0; 4:0 / 3:0:2")
   staged=(python3 "$here/../../launcher/staged_windows.py" --anyorder "$anyorder" --config "$configs/longformer-char-tiny.toml"
-    --steps 6,40,4 --lanes 8,8,4 --max-length 48 "${set[@]}")
+    --steps 6,40,4 --global-batch-size 8,8,4 --max-length 48 "${set[@]}")
   "${staged[@]}" --output "$name/whole" >"$name/log" 2>&1 || fail "exit status $?"
   local phase expected=("16|2:0; 4:0 / 3:0:2|2.5e-04|8" "32|4:0; 8:0 / 6:0:2|1.25e-04|8" "48|8:0; 16:0 / 12:0:2|6.25e-05|4")
   for phase in 1 2 3; do

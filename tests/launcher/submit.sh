@@ -42,7 +42,7 @@ job() { echo "JobId=$1 JobName=x UserId=me(1) JobState=$2 Reason=None Partition=
 
 case $name in
 refused)
-  refuse 64 "did you mean 'train.lanes'" --set train.lane=8
+  refuse 64 "did you mean 'train.global_batch_size'" --set train.global_batch_siz=8
   refuse 64 "nowhere' does not exist; .*anyorder prep" --set data.shards=nowhere
   refuse 64 "world size\|ranks" --nodes 3 --ranks-per-node 4
   refuse 64 "must be minutes, H:M:S" --time soon
@@ -75,7 +75,7 @@ script)
   check_script $script
   for line in "--nodes=2" "--ntasks-per-node=4" "--cpus-per-task=3" "--gpus-per-node=4" "--time=1-12" "--partition=batch" 'account="our group"' \
     "--output=$work/run/slurm/job-%j.log" "--open-mode=append" "--requeue" "--no-kill" "--signal=B:USR1@120"; do has "^#SBATCH .*$line\$" $script; done
-  has "launch --via slurm .*--ranks-per-node 4 --mpi srun --allow-schedule-change" $script
+  has "launch --backend slurm .*--ranks-per-node 4 --mpi srun --allow-schedule-change" $script
   has "srun --mpi=pmix: 'srun --mpi=list' names it" $script; has "names it" err
   has "SLURM_PMIX_FENCE" $script
   has_not "^trap.*CONT" $script
@@ -89,7 +89,7 @@ script)
   rm fake/mpi-list; cp fake/calls calls.before
   submit 0 --dry-run --nodes 2
   check_script out
-  has "launch --via slurm .*--mpi mpirun" out; has "names no pmix" out; has_not "SLURM_PMIX_FENCE" out
+  has "launch --backend slurm .*--mpi mpirun" out; has "names no pmix" out; has_not "SLURM_PMIX_FENCE" out
   has "^# sbatch --parsable $work/run/slurm/train.sbatch" out
   [ ! -e run ] || fail "a dry run wrote something"
   [ "$(grep -c sbatch fake/calls)" -eq "$(grep -c sbatch calls.before)" ] || fail "a dry run submitted something" ;;

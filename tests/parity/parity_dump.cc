@@ -52,13 +52,13 @@ absl::StatusOr<Run> OpenRun(const std::string& run_dir) {
   ANYORDER_ASSIGN_OR_RETURN(run.objective,
                             MakeObjective(config.objective.name, config.model, config.sampling));
   ANYORDER_ASSIGN_OR_RETURN(
-      run.sampler,
-      data::Sampler::Create(*run.dataset, config.sampling, run.objective->sample_kind(),
-                            static_cast<uint64_t>(config.train.seed), config.train.lanes));
+      run.sampler, data::Sampler::Create(
+                       *run.dataset, config.sampling, run.objective->sample_kind(),
+                       static_cast<uint64_t>(config.train.seed), config.train.global_batch_size));
   ANYORDER_ASSIGN_OR_RETURN(
       run.network,
       TracedNetwork::Create(config.model, static_cast<int64_t>(run.dataset->index().vocab_size),
-                            run.objective->Shape(config.train.lanes),
+                            run.objective->Shape(config.train.global_batch_size),
                             static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))));
   ANYORDER_ASSIGN_OR_RETURN(const std::string newest,
                             ckpt::FindNewestGood(run_dir, /*quarantine_bad=*/false));
@@ -100,7 +100,7 @@ void AddBatch(int64_t step, const Batch& batch, TensorDump& dump) {
 
 void AddTrace(int64_t step, const Run& run, const StepTrace& trace, TensorDump& dump) {
   const ModelConfig& model = run.config.model;
-  const int64_t lanes = run.config.train.lanes;
+  const int64_t lanes = run.config.train.global_batch_size;
   const BatchShape shape = run.objective->Shape(lanes);
   for (size_t level = 0; level < trace.query.size(); ++level) {
     if (level < trace.content.size()) {
@@ -134,7 +134,7 @@ void AddTrace(int64_t step, const Run& run, const StepTrace& trace, TensorDump& 
 // One step of all lanes; `memory` is read, then replaced by what the step leaves.
 absl::Status RunStep(Run& run, int64_t step, bool with_gradients, std::vector<float>& memory,
                      TensorDump& dump) {
-  const int64_t lanes = run.config.train.lanes;
+  const int64_t lanes = run.config.train.global_batch_size;
   Batch batch(run.objective->Shape(lanes));
   std::vector<TextSample> samples;
   for (int64_t lane = 0; lane < lanes; ++lane) {
@@ -154,7 +154,7 @@ absl::Status DumpRun(const std::string& run_dir, int64_t steps, const std::strin
                      bool with_gradients) {
   ANYORDER_ASSIGN_OR_RETURN(Run run, OpenRun(run_dir));
   const ModelConfig& model = run.config.model;
-  std::vector<float> memory(run.config.train.lanes * model.num_layers * model.mem_len *
+  std::vector<float> memory(run.config.train.global_batch_size * model.num_layers * model.mem_len *
                             model.model_dim);
   TensorDump dump;
   for (int64_t step = 0; step < steps; ++step) {

@@ -24,19 +24,19 @@ SETTINGS = {
     "model.mem_len": 48, "model.init_range": 0.2,  # wide, so that attention is far from uniform
     "model.dropout": 0.0, "model.attention_dropout": 0.0,
     "sampling.seq_len": 64, "sampling.reuse_len": 32, "sampling.num_predict": 11, "sampling.perm_size": 32,
-    "train.lanes": 4, "train.microbatch_lanes": 2, "cpu.threads": 1, "checkpoint.every": STEPS // 2,
+    "train.global_batch_size": 4, "train.micro_batch_size": 2, "cpu.threads": 1, "checkpoint.every": STEPS // 2,
 }
 # A rate at which training is stable: where it is not, fp32 parts from double within 100 steps,
 # whoever computes (README.md).
 OPTIMIZER = {
     "learning_rate": 1e-3, "min_learning_rate_ratio": 0.1, "warmup_steps": 10, "adam_beta1": 0.9, "adam_beta2": 0.999,
-    "adam_epsilon": 1e-6, "weight_decay": 0.01, "bias_correction": False, "clip_norm": 1.0,
+    "adam_epsilon": 1e-6, "weight_decay": 0.01, "bias_correction": False, "max_grad_norm": 1.0,
 }
 # Changes of each variant: of the optimizer, of other settings.
 VARIANTS = {
     "published AdamW": ({}, {}),
     "torch.optim.AdamW, order in blocks": (
-        {"bias_correction": True, "clip_norm": 2.0}, {"sampling.perm_size": 16, "train.microbatch_lanes": 1}),
+        {"bias_correction": True, "max_grad_norm": 2.0}, {"sampling.perm_size": 16, "train.micro_batch_size": 1}),
 }
 # Gradients of one step from equal weights: the bound of xlnet_parity.py, with its reason.
 GRADIENT_BOUND = 2e-4

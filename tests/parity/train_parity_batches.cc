@@ -29,7 +29,7 @@ absl::Status DumpBatches(const std::string& run_dir, const std::string& output) 
                             data::Dataset::Open(config.data.shards));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
                             MakeObjective(config.objective.name, config.model, config.sampling));
-  const int64_t lanes = config.train.lanes;
+  const int64_t lanes = config.train.global_batch_size;
   ANYORDER_ASSIGN_OR_RETURN(
       const std::unique_ptr<data::Sampler> sampler,
       data::Sampler::Create(*dataset, config.sampling, objective->sample_kind(),

@@ -28,7 +28,7 @@ absl::Status TrainPlanted(const std::string& run_dir, const std::string& plant) 
   ckpt::ServiceOptions service_options;
   service_options.run_dir = run_dir;
   service_options.run_id = plant;
-  service_options.incarnation = 1;
+  service_options.attempt = 1;
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Service> service,
                             ckpt::Service::Start(service_options));
   absl::Status served;
@@ -37,7 +37,7 @@ absl::Status TrainPlanted(const std::string& run_dir, const std::string& plant) 
   TrainerOptions options;
   options.run_dir = run_dir;
   options.run_id = plant;
-  options.incarnation = 1;
+  options.attempt = 1;
   options.make_backend = [&](const kernels::CpuBackendOptions& cpu)
       -> absl::StatusOr<std::unique_ptr<kernels::Backend>> {
     ANYORDER_ASSIGN_OR_RETURN(auto inner, kernels::MakeCpuBackend(cpu));

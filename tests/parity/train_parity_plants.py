@@ -24,7 +24,7 @@ FAR = 10
 # Mistakes that are a line of configuration on our side: the line, and what it becomes.
 CONFIGURED = {
     "erf-gelu": ('activation = "gelu"', 'activation = "gelu_erf"'),
-    "no-clipping": ("clip_norm = 1.0", "clip_norm = 0.0"),
+    "no-clipping": ("max_grad_norm = 1.0", "max_grad_norm = 0.0"),
     "bias-corrected": ("bias_correction = false", "bias_correction = true"),
 }
 

@@ -120,10 +120,10 @@ def train(export, steps, optimizer, dtype=torch.float64, seed=None):
         model.zero_grad()
         loss.backward()
         norm = math.sqrt(sum(float(value.grad.double().square().sum()) for value in parameters.values()))
-        if optimizer["clip_norm"] > 0:
-            result["clipped"] += norm > optimizer["clip_norm"]
+        if optimizer["max_grad_norm"] > 0:
+            result["clipped"] += norm > optimizer["max_grad_norm"]
             for value in parameters.values():
-                value.grad.mul_(optimizer["clip_norm"] / max(norm, optimizer["clip_norm"]))
+                value.grad.mul_(optimizer["max_grad_norm"] / max(norm, optimizer["max_grad_norm"]))
         rate = learning_rate(optimizer, len(steps), step)
         adam.step(rate)
         if seed is not None:

@@ -28,7 +28,7 @@ TOLERANCE = 1e-4
 
 SETTINGS = {
     "model.dropout": 0.0, "model.attention_dropout": 0.0, "model.dtype": "fp32",
-    "train.lanes": 2, "train.microbatch_lanes": 2,
+    "train.global_batch_size": 2, "train.micro_batch_size": 2,
     "optimizer.warmup_steps": 1, "optimizer.learning_rate": 1e-3,
 }
 # What each variant changes. The warm-up's first step has rate 0: after it the weights are still

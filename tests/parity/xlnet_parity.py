@@ -30,7 +30,7 @@ SETTINGS = {
     "model.mem_len": 48, "model.init_range": 0.2,  # wide, so that attention is far from uniform
     "model.dropout": 0.0, "model.attention_dropout": 0.0,
     "sampling.seq_len": 64, "sampling.reuse_len": 32, "sampling.num_predict": 11, "sampling.perm_size": 32,
-    "train.lanes": 4, "train.microbatch_lanes": 2, "train.steps": 12,
+    "train.global_batch_size": 4, "train.micro_batch_size": 2, "train.steps": 12,
     "optimizer.warmup_steps": 2, "optimizer.learning_rate": 3e-3,
 }
 # The warm-up's first step has rate 0: after it the weights are still those that were drawn.
@@ -49,11 +49,11 @@ VARIANTS = {
     "odd heads, memory shorter than a step, uneven epsilon": {
         "model.num_heads": 3, "model.head_dim": 14, "model.model_dim": 42, "model.ffn_dim": 67, "model.mem_len": 5,
         "model.layer_norm_epsilon": 1e-5, "sampling.seq_len": 34, "sampling.reuse_len": 17, "sampling.perm_size": 17,
-        "sampling.num_predict": 7, "train.lanes": 6, "train.microbatch_lanes": 3},
+        "sampling.num_predict": 7, "train.global_batch_size": 6, "train.micro_batch_size": 3},
     "one head, one layer, memory longer than the run": {
         "model.num_layers": 1, "model.num_heads": 1, "model.head_dim": 30, "model.model_dim": 30, "model.mem_len": 200},
     "forward lanes only, clamped": {
-        "sampling.bidirectional": "false", "model.clamp_len": 7, "train.lanes": 3, "train.microbatch_lanes": 3},
+        "sampling.bidirectional": "false", "model.clamp_len": 7, "train.global_batch_size": 3, "train.micro_batch_size": 3},
     "everything masked, no memory": {"sampling.num_predict": 64, "model.mem_len": 0, "sampling.perm_size": 8},
 }
 

@@ -2,8 +2,8 @@
 # none`.
 #
 # mpirun runs on the head and starts its daemons on h1, h2, ... through hosts_agent.sh, as it would
-# through ssh. Each host has its own checkpoint service. What `anyorder launch --via slurm` does in
-# a job is done by hand here; the launcher's sign of life is supervisor_program's.
+# through ssh. Each host has its own checkpoint service. What `anyorder launch --backend slurm` does in
+# a job is done by hand here; the launcher's sign of life is launcher_heartbeat_program's.
 
 why=$(. "$here/machines.sh"; machines_impossible)
 [ -z "$why" ] || skip "$name needs hosts with a network of their own: $why"
@@ -34,7 +34,7 @@ start_services() {
   hosts=$(echo "$*" | tr ' ' ,)
   rm -f "$run"/.launch/ready-*
   for host in "$@"; do
-    (inside "$host" env SLURMD_NODENAME="$host" "$bin/anyorder-ckptd" --run-dir "$run" --run-id hosts --incarnation "$start" --nodes "$hosts" \
+    (inside "$host" env SLURMD_NODENAME="$host" "$bin/anyorder-ckptd" --run-dir "$run" --run-id hosts --attempt "$start" --nodes "$hosts" \
       --idle-seconds 10 >>"$run/ckptd.log" 2>&1 </dev/null) &
     disown
   done
@@ -47,11 +47,11 @@ start_ranks() {
   hosts=$(echo "$*" | tr ' ' ,)
   list=$(printf ",%s:$ranks" "$@")
   export ANYORDER_WORLD_SIZE=$(($# * ranks))
-  on_host head pkill -9 -f '/slurm.supervisor_program '
-  (inside head "$bin/slurm.supervisor_program" "$run" "$start" </dev/null) &
+  on_host head pkill -9 -f '/slurm.launcher_heartbeat_program '
+  (inside head "$bin/slurm.launcher_heartbeat_program" "$run" "$start" </dev/null) &
   disown
   (inside head mpirun --host "${list#,}" -n $(($# * ranks)) --bind-to none -x ANYORDER_WORLD_SIZE "$bin/anyorder-train" --run-dir "$run" --run-id hosts \
-    --incarnation "$start" --nodes "$hosts" >>"$run/train.log" 2>&1 </dev/null) &
+    --attempt "$start" --nodes "$hosts" >>"$run/train.log" 2>&1 </dev/null) &
   job=$!
 }
 

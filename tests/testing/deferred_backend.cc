@@ -66,7 +66,7 @@ class DeferredEvent final : public kernels::Event {
     }
     backend_.Push(stream, {nullptr, mark_, number, /*is_wait=*/false});
   }
-  void HoldBack(StreamView stream) override {
+  void Wait(StreamView stream) override {
     backend_.Push(stream, {nullptr, mark_, recorded(), /*is_wait=*/true});
   }
   absl::StatusOr<bool> IsReached() override {
@@ -235,11 +235,12 @@ void DeferredBackend::AdamW(const kernels::AdamWArgs& args, StreamView stream) {
   open.control = static_cast<const kernels::NormControl*>(Translate(args.control));
   Run(stream, [this, open] { inner_->AdamW(open, {}); });
 }
-void DeferredBackend::FoldNorm(const kernels::FoldNormArgs& args, StreamView stream) {
-  kernels::FoldNormArgs open = args;
+void DeferredBackend::ComputeGradientClip(const kernels::ComputeGradientClipArgs& args,
+                                          StreamView stream) {
+  kernels::ComputeGradientClipArgs open = args;
   open.sums = Translate(args.sums);
   open.control = static_cast<kernels::NormControl*>(Translate(args.control));
-  Run(stream, [this, open] { inner_->FoldNorm(open, {}); });
+  Run(stream, [this, open] { inner_->ComputeGradientClip(open, {}); });
 }
 void DeferredBackend::SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) {
   Run(stream, [this, x = Translate(x), y = Translate(sums)] { inner_->SumOfSquares(x, y, {}); });

@@ -51,7 +51,8 @@ class DeferredBackend final : public kernels::Backend {
 
   void AdamW(const kernels::AdamWArgs& args, StreamView stream) override;
   void SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) override;
-  void FoldNorm(const kernels::FoldNormArgs& args, StreamView stream) override;
+  void ComputeGradientClip(const kernels::ComputeGradientClipArgs& args,
+                           StreamView stream) override;
   void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) override;
   void Cast(ConstTensorView x, TensorView y, StreamView stream) override;
   void FillZero(TensorView x, StreamView stream) override;

@@ -107,7 +107,7 @@ class FencedBackend::QueueEvent final : public kernels::Event {
  public:
   explicit QueueEvent(FencedBackend& backend) : backend_(backend) {}
   void Record(StreamView) override {}
-  void HoldBack(StreamView) override {}
+  void Wait(StreamView) override {}
   absl::StatusOr<bool> IsReached() override {
     backend_.GiveCopies();
     return true;
@@ -280,11 +280,12 @@ void FencedBackend::SumOfSquares(ConstTensorView x, TensorView sums, StreamView 
   ForwardingBackend::SumOfSquares(x, sums, stream);
 }
 
-void FencedBackend::FoldNorm(const kernels::FoldNormArgs& args, StreamView stream) {
+void FencedBackend::ComputeGradientClip(const kernels::ComputeGradientClipArgs& args,
+                                        StreamView stream) {
   CheckTensors({args.sums});
   CheckArray(args.control, 1);
   const Opening opening(*memory_);
-  ForwardingBackend::FoldNorm(args, stream);
+  ForwardingBackend::ComputeGradientClip(args, stream);
 }
 
 void FencedBackend::Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) {

@@ -57,7 +57,8 @@ class FencedBackend : public ForwardingBackend {
   void GatherRows(const kernels::GatherRowsArgs& args, StreamView stream) override;
   void RotaryApply(const kernels::RotaryArgs& args, StreamView stream) override;
   void SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) override;
-  void FoldNorm(const kernels::FoldNormArgs& args, StreamView stream) override;
+  void ComputeGradientClip(const kernels::ComputeGradientClipArgs& args,
+                           StreamView stream) override;
   void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) override;
   void Cast(ConstTensorView x, TensorView y, StreamView stream) override;
   void FillZero(TensorView x, StreamView stream) override;

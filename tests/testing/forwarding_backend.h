@@ -119,8 +119,9 @@ class ForwardingBackend : public kernels::Backend {
   void SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) override {
     inner_->SumOfSquares(x, sums, stream);
   }
-  void FoldNorm(const kernels::FoldNormArgs& args, StreamView stream) override {
-    inner_->FoldNorm(args, stream);
+  void ComputeGradientClip(const kernels::ComputeGradientClipArgs& args,
+                           StreamView stream) override {
+    inner_->ComputeGradientClip(args, stream);
   }
   void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) override {
     inner_->Add(a, b, y, stream);

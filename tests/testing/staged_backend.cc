@@ -232,7 +232,7 @@ void Visit(AdamWArgs& args, Transfer& t) {
     t.Out(*view);
   t.In(args.control, 1);
 }
-void Visit(FoldNormArgs& args, Transfer& t) {
+void Visit(ComputeGradientClipArgs& args, Transfer& t) {
   t.In(args.sums);
   t.Out(args.control);
 }
@@ -294,8 +294,8 @@ class StagedBackend final : public ForwardingBackend {
   void AdamW(const AdamWArgs& args, StreamView stream) override {
     Staged(args, [&](const auto& moved) { ForwardingBackend::AdamW(moved, stream); });
   }
-  void FoldNorm(const FoldNormArgs& args, StreamView stream) override {
-    Staged(args, [&](const auto& moved) { ForwardingBackend::FoldNorm(moved, stream); });
+  void ComputeGradientClip(const ComputeGradientClipArgs& args, StreamView stream) override {
+    Staged(args, [&](const auto& moved) { ForwardingBackend::ComputeGradientClip(moved, stream); });
   }
   void CopyRows(const CopyRowsArgs& args, StreamView stream) override {
     Staged(args, [&](const auto& moved) { ForwardingBackend::CopyRows(moved, stream); });

@@ -199,8 +199,8 @@ TensorView PartInput(const StepContext& context, int64_t layer) {
   return context.shape.model.pre_norm() ? a.attention_normed : a.input;
 }
 
-Joint JointOf(const StepContext& context, int64_t layer,
-              const LayerTensors<ConstTensorView>& weights) {
+Residual ResidualOf(const StepContext& context, int64_t layer,
+                    const LayerTensors<ConstTensorView>& weights) {
   const LayerActivations& a = context.activations.layers[layer];
   return {.dropout = context.Dropout(DropoutSite(layer, DropoutPlace::kAttentionOutput)),
           .row_ids = context.device.row_ids() + context.shape.first_row(layer),
@@ -251,8 +251,8 @@ void AttentionBlockForward(const StepContext& context, const AttentionTables& ta
   backend.Gemm(
       {.a = a.attended, .b = weights.o, .transpose_b = true, .bias = weights.o_bias, .c = branch},
       context.stream);
-  JoinForward(context, JointOf(context, layer, weights), branch,
-              Rows(a.input, context.shape.first_row(layer), rows), a.attention_output);
+  ResidualForward(context, ResidualOf(context, layer, weights), branch,
+                  Rows(a.input, context.shape.first_row(layer), rows), a.attention_output);
 }
 
 void AttentionBlockBackward(const StepContext& context, const AttentionTables& tables,
@@ -268,9 +268,9 @@ void AttentionBlockBackward(const StepContext& context, const AttentionTables& t
   const TensorView dbranch = Rows(scratch.branch, 0, rows);
   const TensorView dq = Rows(scratch.dq, 0, rows);
 
-  JoinBackward(context, JointOf(context, layer, weights),
-               {gradients.attention_norm_gamma, gradients.attention_norm_beta}, dmiddle, dbranch,
-               Rows(scratch.dinput, first, rows));
+  ResidualBackward(context, ResidualOf(context, layer, weights),
+                   {gradients.attention_norm_gamma, gradients.attention_norm_beta}, dmiddle,
+                   dbranch, Rows(scratch.dinput, first, rows));
   backend.Gemm({.a = dbranch,
                 .b = a.attended,
                 .transpose_a = true,

@@ -5,8 +5,8 @@
 namespace anyorder {
 namespace {
 
-Joint JointOf(const StepContext& context, int64_t layer,
-              const LayerTensors<ConstTensorView>& weights) {
+Residual ResidualOf(const StepContext& context, int64_t layer,
+                    const LayerTensors<ConstTensorView>& weights) {
   const LayerActivations& a = context.activations.layers[layer];
   return {
       .dropout = context.Dropout(DropoutSite(layer, DropoutPlace::kFeedForwardOutput)),
@@ -58,7 +58,7 @@ void FeedForwardBlockForward(const StepContext& context, int64_t layer,
                 .bias = weights.ffn_out_bias,
                 .c = branch},
                context.stream);
-  JoinForward(context, JointOf(context, layer, weights), branch, a.attention_output, output);
+  ResidualForward(context, ResidualOf(context, layer, weights), branch, a.attention_output, output);
 }
 
 void FeedForwardBlockBackward(const StepContext& context, int64_t layer,
@@ -76,8 +76,8 @@ void FeedForwardBlockBackward(const StepContext& context, int64_t layer,
   const NormGradients dnorm{gradients.ffn_norm_gamma, gradients.ffn_norm_beta};
   const bool pre_norm = context.shape.model.pre_norm();
 
-  JoinBackward(context, JointOf(context, layer, weights), dnorm, Rows(scratch.dinput, 0, rows),
-               dbranch, dmiddle);
+  ResidualBackward(context, ResidualOf(context, layer, weights), dnorm,
+                   Rows(scratch.dinput, 0, rows), dbranch, dmiddle);
   backend.Gemm({.a = dbranch,
                 .b = a.ffn_hidden,
                 .transpose_a = true,

@@ -28,8 +28,8 @@ void NormBackward(const StepContext& context, const NormTensors& norm,
                                     context.stream);
 }
 
-void JoinForward(const StepContext& context, const Joint& joint, TensorView branch,
-                 ConstTensorView x, TensorView y) {
+void ResidualForward(const StepContext& context, const Residual& joint, TensorView branch,
+                     ConstTensorView x, TensorView y) {
   if (context.shape.model.pre_norm()) {
     if (joint.dropout.enabled()) {
       context.backend.DropoutApply(
@@ -54,8 +54,9 @@ void JoinForward(const StepContext& context, const Joint& joint, TensorView bran
       context.stream);
 }
 
-void JoinBackward(const StepContext& context, const Joint& joint, const NormGradients& gradients,
-                  ConstTensorView dy, TensorView dbranch, TensorView dx) {
+void ResidualBackward(const StepContext& context, const Residual& joint,
+                      const NormGradients& gradients, ConstTensorView dy, TensorView dbranch,
+                      TensorView dx) {
   if (context.shape.model.pre_norm()) {
     context.backend.DropoutApply(
         {.x = dy, .dropout = joint.dropout, .row_ids = joint.row_ids, .y = dbranch},

@@ -28,20 +28,21 @@ void NormBackward(const StepContext& context, const NormTensors& norm,
                   const NormGradients& gradients, ConstTensorView dy, TensorView dx);
 
 // How a part's result joins its input again, for the rows that the layer computes.
-struct Joint {
+struct Residual {
   kernels::Dropout dropout;
   const int32_t* row_ids = nullptr;
   NormTensors norm;  // post-LN only
 };
 
 // `branch` is the part's result, spoilt; x its input; y may not be either.
-void JoinForward(const StepContext& context, const Joint& joint, TensorView branch,
-                 ConstTensorView x, TensorView y);
+void ResidualForward(const StepContext& context, const Residual& joint, TensorView branch,
+                     ConstTensorView x, TensorView y);
 // From dy the gradient of the part's result. Post-LN also writes dx, the gradient along the
 // residual; with pre-LN that is dy, which AddResidual adds once the gradient through the part is
 // there.
-void JoinBackward(const StepContext& context, const Joint& joint, const NormGradients& gradients,
-                  ConstTensorView dy, TensorView dbranch, TensorView dx);
+void ResidualBackward(const StepContext& context, const Residual& joint,
+                      const NormGradients& gradients, ConstTensorView dy, TensorView dbranch,
+                      TensorView dx);
 // dx += dy with pre-LN; nothing with post-LN.
 void AddResidual(const StepContext& context, ConstTensorView dy, TensorView dx);
 

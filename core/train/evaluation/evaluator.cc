@@ -14,10 +14,10 @@ namespace anyorder {
 Evaluator::Evaluator(const RunConfig& config, const EvaluatorOptions& options)
     : config_(config),
       options_(options),
-      microbatch_lanes_(std::gcd(options.lanes, config.train.microbatch_lanes)) {
+      micro_batch_size_(std::gcd(options.lanes, config.train.micro_batch_size)) {
   // Unlike in training, there may be fewer microbatches than ranks: then some have nothing to do.
-  leaves_ = dist::EvenPart(options.lanes / microbatch_lanes_, options.world_size, options.rank);
-  lanes_ = {leaves_.begin * microbatch_lanes_, leaves_.end * microbatch_lanes_};
+  leaves_ = dist::EvenPart(options.lanes / micro_batch_size_, options.world_size, options.rank);
+  lanes_ = {leaves_.begin * micro_batch_size_, leaves_.end * micro_batch_size_};
 }
 
 absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const RunConfig& config,
@@ -28,16 +28,16 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const RunConfig& co
   std::unique_ptr<Evaluator> evaluator(new Evaluator(config, options));
   ANYORDER_RETURN_IF_ERROR(evaluator->Plan(text));
   evaluator->transformer_ = shared;
-  if (shared == nullptr || evaluator->microbatch_lanes_ != config.train.microbatch_lanes) {
+  if (shared == nullptr || evaluator->micro_batch_size_ != config.train.micro_batch_size) {
     ANYORDER_ASSIGN_OR_RETURN(
         evaluator->own_transformer_,
         Transformer::Create(config.model, static_cast<int64_t>(text.index().vocab_size),
-                            evaluator->objective_->Shape(evaluator->microbatch_lanes_), backend));
+                            evaluator->objective_->Shape(evaluator->micro_batch_size_), backend));
     evaluator->transformer_ = evaluator->own_transformer_.get();
   }
   ANYORDER_ASSIGN_OR_RETURN(
       evaluator->memory_,
-      MemoryRing::Create(config.model, evaluator->objective_->Shape(evaluator->microbatch_lanes_),
+      MemoryRing::Create(config.model, evaluator->objective_->Shape(evaluator->micro_batch_size_),
                          evaluator->lanes_.size(), backend));
   evaluator->Restart();
   return evaluator;
@@ -60,7 +60,7 @@ absl::Status Evaluator::Plan(const data::Dataset& text) {
     ANYORDER_RETURN_IF_ERROR(CheckTaskData(config_, text, TaskLabels::kMayLack));
     num_examples_ = text.examples()->num_examples();
   }
-  const int64_t advance = objective_->Shape(microbatch_lanes_).advance;
+  const int64_t advance = objective_->Shape(micro_batch_size_).advance;
   warmup_batches_ = (config_.model.mem_len + advance - 1) / advance;
   const int64_t available = sampler_->steps_per_epoch();
   scored_batches_ = options_.batches > 0 ? options_.batches : available - warmup_batches_;
@@ -89,7 +89,7 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights) {
   if (loader_ == nullptr) {
     loader_ = std::make_unique<data::BatchLoader>(
         *sampler_, *objective_,
-        data::LoaderOptions{leaves_.begin, leaves_.end, microbatch_lanes_, 0, 1});
+        data::LoaderOptions{leaves_.begin, leaves_.end, micro_batch_size_, 0, 1});
   }
   ANYORDER_ASSIGN_OR_RETURN(const data::StepBatches batches, loader_->Next());
   const bool is_scored = next_batch_ >= warmup_batches_;
@@ -98,7 +98,7 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights) {
     StepArgs args;
     args.batch = &batches.microbatches[index];
     args.weights = weights;
-    args.memory = memory_.View(index * microbatch_lanes_, microbatch_lanes_);
+    args.memory = memory_.View(index * micro_batch_size_, micro_batch_size_);
     args.training = false;
     const StepResult result = transformer_->Run(args, {});
     if (is_scored && config_.objective.next_sentence) {
@@ -107,8 +107,8 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights) {
       sums.loss += result.next_sentence_loss;
       sums.correct += result.next_sentence_correct;
     }
-    for (int64_t b = 0; is_scored && b < microbatch_lanes_; ++b) {
-      const int64_t lane = index * microbatch_lanes_ + b;
+    for (int64_t b = 0; is_scored && b < micro_batch_size_; ++b) {
+      const int64_t lane = index * micro_batch_size_ + b;
       // Lanes over at the end of the examples read the next epoch's.
       if (num_examples_ > 0 && next_batch_ * options_.lanes + lanes_.begin + lane >= num_examples_)
         continue;

@@ -47,7 +47,7 @@ struct NextSentenceSums {
 class Evaluator {
  public:
   // FailedPrecondition if the text is too short. `shared` is a network of
-  // config.train.microbatch_lanes lanes to compute with, or null; where its shape does not fit, the
+  // config.train.micro_batch_size lanes to compute with, or null; where its shape does not fit, the
   // evaluator makes its own. All references and `shared` must outlive the evaluator.
   static absl::StatusOr<std::unique_ptr<Evaluator>> Create(const RunConfig& config,
                                                            const data::Dataset& text,
@@ -83,7 +83,7 @@ class Evaluator {
 
   const RunConfig& config_;
   const EvaluatorOptions options_;
-  const int64_t microbatch_lanes_;
+  const int64_t micro_batch_size_;
   dist::Range leaves_;  // microbatches of this process
   dist::Range lanes_;
   std::unique_ptr<Objective> objective_;

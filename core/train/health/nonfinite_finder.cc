@@ -35,10 +35,10 @@ void Describe(const char* what, const std::vector<dist::Range>& ranges, std::str
 
 absl::StatusOr<std::unique_ptr<NonfiniteFinder>> NonfiniteFinder::Create(kernels::Backend& backend,
                                                                          int64_t num_elements,
-                                                                         int64_t microbatch_lanes,
+                                                                         int64_t micro_batch_size,
                                                                          dist::Range leaves) {
   std::unique_ptr<NonfiniteFinder> finder(
-      new NonfiniteFinder(backend, num_elements, microbatch_lanes, leaves));
+      new NonfiniteFinder(backend, num_elements, micro_batch_size, leaves));
   const int64_t blocks =
       (num_elements + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements;
   ANYORDER_ASSIGN_OR_RETURN(
@@ -57,7 +57,7 @@ void NonfiniteFinder::Clear() {
 
 void NonfiniteFinder::Examine(int64_t leaf, double loss, const float* gradient) {
   if (!std::isfinite(loss))
-    AddLanes(loss_, {leaf * microbatch_lanes_, (leaf + 1) * microbatch_lanes_});
+    AddLanes(loss_, {leaf * micro_batch_size_, (leaf + 1) * micro_batch_size_});
   const int64_t blocks = block_sums_.dim(1);
   backend_.SumOfSquares(ConstTensorView(gradient, {num_elements_}),
                         block_sums_.Slice((leaf - first_leaf_) * blocks, {blocks}), StreamView{});
@@ -76,7 +76,7 @@ std::vector<dist::Range> NonfiniteFinder::GradientLanes() {
     // Squares of floats do not overflow a double, so that a sum is finite exactly if all its
     // elements are.
     if (std::all_of(own, own + blocks, [](double sum) { return std::isfinite(sum); })) continue;
-    AddLanes(found, {leaf * microbatch_lanes_, (leaf + 1) * microbatch_lanes_});
+    AddLanes(found, {leaf * micro_batch_size_, (leaf + 1) * micro_batch_size_});
   }
   return found;
 }

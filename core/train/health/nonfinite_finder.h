@@ -25,11 +25,11 @@ struct NonfiniteFindings {
 
 class NonfiniteFinder {
  public:
-  // `backend` is borrowed. A microbatch is `microbatch_lanes` lanes and gives a gradient of
+  // `backend` is borrowed. A microbatch is `micro_batch_size` lanes and gives a gradient of
   // `num_elements`; this rank has those of `leaves`. ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<NonfiniteFinder>> Create(kernels::Backend& backend,
                                                                  int64_t num_elements,
-                                                                 int64_t microbatch_lanes,
+                                                                 int64_t micro_batch_size,
                                                                  dist::Range leaves);
 
   // A new step.
@@ -44,18 +44,18 @@ class NonfiniteFinder {
   NonfiniteFindings Gather(dist::Communicator& communicator);
 
  private:
-  NonfiniteFinder(kernels::Backend& backend, int64_t num_elements, int64_t microbatch_lanes,
+  NonfiniteFinder(kernels::Backend& backend, int64_t num_elements, int64_t micro_batch_size,
                   dist::Range leaves)
       : backend_(backend),
         num_elements_(num_elements),
-        microbatch_lanes_(microbatch_lanes),
+        micro_batch_size_(micro_batch_size),
         first_leaf_(leaves.begin) {}
   // Lanes of the examined microbatches whose gradient is not finite.
   std::vector<dist::Range> GradientLanes();
 
   kernels::Backend& backend_;
   const int64_t num_elements_;
-  const int64_t microbatch_lanes_;
+  const int64_t micro_batch_size_;
   const int64_t first_leaf_;
   std::unique_ptr<kernels::Buffer> memory_of_sums_;
   TensorView block_sums_;  // [leaves, blocks] fp64, sums of squares

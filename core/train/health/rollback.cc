@@ -12,7 +12,7 @@ constexpr char kEvent[] = "rollback";
 
 }  // namespace
 
-LedgerRecord RollbackRecord(const HeldBackSteps& steps, const std::string& detail) {
+LedgerRecord RollbackRecord(const SkippedSteps& steps, const std::string& detail) {
   LedgerRecord record;
   record.event = kEvent;
   record.first_step = steps.first;
@@ -21,24 +21,24 @@ LedgerRecord RollbackRecord(const HeldBackSteps& steps, const std::string& detai
   return record;
 }
 
-absl::StatusOr<std::vector<HeldBackSteps>> ReadRollbacks(const std::string& ledger_path) {
+absl::StatusOr<std::vector<SkippedSteps>> ReadRollbacks(const std::string& ledger_path) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(ledger_path));
-  std::vector<HeldBackSteps> steps;
+  std::vector<SkippedSteps> steps;
   for (const LedgerRecord& record : records) {
     if (record.event == kEvent) steps.push_back({record.first_step, record.last_step});
   }
   return steps;
 }
 
-absl::StatusOr<std::vector<HeldBackSteps>> AgreeOnRollbacks(const std::string& ledger_path,
-                                                            dist::Communicator& communicator) {
-  static_assert(std::is_trivially_copyable_v<HeldBackSteps>);
-  absl::StatusOr<std::vector<HeldBackSteps>> steps = std::vector<HeldBackSteps>();
+absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const std::string& ledger_path,
+                                                           dist::Communicator& communicator) {
+  static_assert(std::is_trivially_copyable_v<SkippedSteps>);
+  absl::StatusOr<std::vector<SkippedSteps>> steps = std::vector<SkippedSteps>();
   if (communicator.rank() == 0) steps = ReadRollbacks(ledger_path);
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(steps.status()));
   const std::string bytes = communicator.AllGatherStrings(
-      {reinterpret_cast<const char*>(steps->data()), steps->size() * sizeof(HeldBackSteps)})[0];
-  steps->resize(bytes.size() / sizeof(HeldBackSteps));
+      {reinterpret_cast<const char*>(steps->data()), steps->size() * sizeof(SkippedSteps)})[0];
+  steps->resize(bytes.size() / sizeof(SkippedSteps));
   if (!bytes.empty()) std::memcpy(steps->data(), bytes.data(), bytes.size());
   return steps;
 }

@@ -16,13 +16,13 @@
 namespace anyorder {
 
 // The ledger's `rollback` event.
-LedgerRecord RollbackRecord(const HeldBackSteps& steps, const std::string& detail);
+LedgerRecord RollbackRecord(const SkippedSteps& steps, const std::string& detail);
 
 // What the rollbacks of the run so far hold back.
-absl::StatusOr<std::vector<HeldBackSteps>> ReadRollbacks(const std::string& ledger_path);
+absl::StatusOr<std::vector<SkippedSteps>> ReadRollbacks(const std::string& ledger_path);
 
 // Collective: rank 0 reads, and all ranks get the same.
-absl::StatusOr<std::vector<HeldBackSteps>> AgreeOnRollbacks(const std::string& ledger_path,
-                                                            dist::Communicator& communicator);
+absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const std::string& ledger_path,
+                                                           dist::Communicator& communicator);
 
 }  // namespace anyorder

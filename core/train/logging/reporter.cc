@@ -18,8 +18,8 @@ Reporter::Reporter(const std::string& run_dir, const RunConfig& config, const St
     : paths_(run_dir),
       start_(start),
       title_(absl::StrCat(config.objective.name, ", ", config.model.num_layers, " layers of ",
-                          config.model.model_dim, ", ", config.train.lanes, " lanes of ",
-                          config.sampling.seq_len)),
+                          config.model.model_dim, ", ", config.train.global_batch_size,
+                          " lanes of ", config.sampling.seq_len)),
       metrics_(std::move(metrics)),
       tensorboard_(std::move(tensorboard)),
       ledger_(std::move(ledger)),
@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const std::string& run_
   ANYORDER_ASSIGN_OR_RETURN(MetricsLog metrics, MetricsLog::Open(paths.metrics));
   ANYORDER_ASSIGN_OR_RETURN(
       TensorboardWriter tensorboard,
-      TensorboardWriter::Create(paths.tensorboard, start.incarnation, start.step + 1));
+      TensorboardWriter::Create(paths.tensorboard, start.attempt, start.step + 1));
   ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
   std::unique_ptr<Reporter> reporter(new Reporter(run_dir, config, start, std::move(metrics),
                                                   std::move(tensorboard), std::move(ledger)));
@@ -43,7 +43,7 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const std::string& run_
   LedgerRecord record;
   record.event = "train";
   record.run_id = start.run_id;
-  record.incarnation = start.incarnation;
+  record.attempt = start.attempt;
   record.ranks = start.ranks;
   record.step = start.step;
   record.config_digest = config.IdentityDigest();
@@ -82,7 +82,7 @@ absl::Status Reporter::Step(const StepMetrics& metrics) {
 absl::Status Reporter::Incident(LedgerRecord record, const std::string& warning) {
   progress_.Finish();
   LogWarning(warning);
-  record.incarnation = start_.incarnation;
+  record.attempt = start_.attempt;
   return ledger_.Append(std::move(record));
 }
 
@@ -109,7 +109,7 @@ absl::Status Reporter::RecordTrained(int64_t step) {
   if (step <= recorded_step_) return absl::OkStatus();
   LedgerRecord record;
   record.event = "trained";
-  record.incarnation = start_.incarnation;
+  record.attempt = start_.attempt;
   record.first_step = recorded_step_;
   record.last_step = step;
   recorded_step_ = step;
@@ -130,7 +130,7 @@ absl::Status Reporter::Saves(const std::vector<ckpt::SaveEvent>& events, int64_t
                         event.bytes >> 10, stop_budget_.Seconds()));
     LedgerRecord record;
     record.event = "commit";
-    record.incarnation = start_.incarnation;
+    record.attempt = start_.attempt;
     record.step = event.step;
     record.generation = event.generation;
     ANYORDER_RETURN_IF_ERROR(RecordTrained(step));
@@ -144,7 +144,7 @@ absl::Status Reporter::Stop(LedgerRecord record) {
   progress_.Finish();
   ANYORDER_RETURN_IF_ERROR(RecordTrained(record.step));
   record.event = "stop";
-  record.incarnation = start_.incarnation;
+  record.attempt = start_.attempt;
   ANYORDER_RETURN_IF_ERROR(ledger_.Append(std::move(record)));
   return DrawLoss();
 }

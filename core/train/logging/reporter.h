@@ -25,7 +25,7 @@ class Reporter {
  public:
   struct Start {
     std::string run_id;
-    int64_t incarnation = 0;
+    int64_t attempt = 0;
     int ranks = 0;
     int64_t step = 0;        // steps that are already trained
     std::string checkpoint;  // where they came from; "" for a fresh start

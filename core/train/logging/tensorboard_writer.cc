@@ -106,8 +106,7 @@ std::string TfRecord(absl::string_view data) {
 }
 
 absl::StatusOr<TensorboardWriter> TensorboardWriter::Create(const std::string& directory,
-                                                            int64_t incarnation,
-                                                            int64_t first_step) {
+                                                            int64_t attempt, int64_t first_step) {
   if (::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST)
     return ErrnoStatus("mkdir", directory);
   char host[256] = "localhost";
@@ -116,7 +115,7 @@ absl::StatusOr<TensorboardWriter> TensorboardWriter::Create(const std::string& d
   // second apart.
   const std::string path =
       absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d.%d", directory,
-                      absl::ToUnixSeconds(absl::Now()), host, ::getpid(), incarnation);
+                      absl::ToUnixSeconds(absl::Now()), host, ::getpid(), attempt);
   ANYORDER_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
   TensorboardWriter writer(std::move(file));
   ANYORDER_RETURN_IF_ERROR(writer.file_.Append(TfRecord(VersionEvent())));

@@ -28,7 +28,7 @@ class TensorboardWriter {
  public:
   // A new event file in `directory`, which is made if needed. `first_step` tells TensorBoard to
   // forget what earlier files say about steps from there on: a resumed run does them again.
-  static absl::StatusOr<TensorboardWriter> Create(const std::string& directory, int64_t incarnation,
+  static absl::StatusOr<TensorboardWriter> Create(const std::string& directory, int64_t attempt,
                                                   int64_t first_step);
 
   absl::Status Write(int64_t step, const Scalars& scalars);

@@ -64,25 +64,25 @@ double AnomalyPolicy::SpikeLimit(const RunningSpread& spread) const {
   return spread.mean + config_.spike_factor * deviation;
 }
 
-bool AnomalyPolicy::IsHeldBack(int64_t step) const {
-  return std::any_of(held_back_.begin(), held_back_.end(), [step](const HeldBackSteps& steps) {
-    return steps.first < step && step <= steps.last;
-  });
+bool AnomalyPolicy::IsSkipScheduled(int64_t step) const {
+  return std::any_of(
+      scheduled_skips_.begin(), scheduled_skips_.end(),
+      [step](const SkippedSteps& steps) { return steps.first < step && step <= steps.last; });
 }
 
-bool AnomalyPolicy::HoldsBack(int64_t step, double loss) const {
+bool AnomalyPolicy::SkipsUpdate(int64_t step, double loss) const {
   // Of a norm that nobody could object to.
   return ActionFor(Judge(step, loss, -std::numeric_limits<double>::max())) !=
          AnomalyAction::kIgnore;
 }
 
-double AnomalyPolicy::MostNorm() const {
+double AnomalyPolicy::SkipAboveNorm() const {
   const bool is_bounded = KnowsSpikes() && config_.on_spike != AnomalyAction::kIgnore;
   return is_bounded ? SpikeLimit(state_.grad_norm) : std::numeric_limits<double>::infinity();
 }
 
 Anomaly AnomalyPolicy::Judge(int64_t step, double loss, double grad_norm) const {
-  if (IsHeldBack(step)) return Anomaly::kRolledBack;
+  if (IsSkipScheduled(step)) return Anomaly::kRolledBack;
   if (!std::isfinite(loss) || !std::isfinite(grad_norm)) return Anomaly::kNonfinite;
   if (!KnowsSpikes()) return Anomaly::kNone;
   const bool jumps = loss > SpikeLimit(state_.loss) || grad_norm > SpikeLimit(state_.grad_norm);
@@ -121,7 +121,7 @@ absl::Status AnomalyPolicy::CheckProgress(int64_t step) const {
       "from an older checkpoint"));
 }
 
-HeldBackSteps AnomalyPolicy::RollbackFrom(int64_t step) const {
+SkippedSteps AnomalyPolicy::RollbackFrom(int64_t step) const {
   return {std::max<int64_t>(0, step - config_.rollback_steps), step};
 }
 

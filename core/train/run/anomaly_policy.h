@@ -86,7 +86,7 @@ struct AnomalyState {
 };
 
 // Steps (first, last] that are computed but not trained on.
-struct HeldBackSteps {
+struct SkippedSteps {
   int64_t first = 0;
   int64_t last = 0;
 };
@@ -97,16 +97,16 @@ class AnomalyPolicy {
 
   // Where a resumed run goes on.
   void Restore(const AnomalyState& state) { state_ = state; }
-  void HoldBack(std::vector<HeldBackSteps> steps) { held_back_ = std::move(steps); }
+  void ScheduleSkip(std::vector<SkippedSteps> steps) { scheduled_skips_ = std::move(steps); }
   const AnomalyState& state() const { return state_; }
 
   // Whether step `step` (counted from 1) of this mean loss is not to be trained on, whatever its
   // gradient norm.
-  bool HoldsBack(int64_t step, double loss) const;
+  bool SkipsUpdate(int64_t step, double loss) const;
   // The largest unclipped gradient norm that is trained on. Infinity: any that is finite.
-  double MostNorm() const;
+  double SkipAboveNorm() const;
   // What is wrong with a step, once all of it is known. Changes nothing. ActionFor it is kIgnore
-  // exactly where HoldsBack says no and `grad_norm` is finite and not above MostNorm.
+  // exactly where SkipsUpdate says no and `grad_norm` is finite and not above SkipAboveNorm.
   Anomaly Judge(int64_t step, double loss, double grad_norm) const;
   // What the configuration says about it. kRolledBack is skipped.
   AnomalyAction ActionFor(Anomaly anomaly) const;
@@ -118,17 +118,17 @@ class AnomalyPolicy {
   // Aborted if so many steps in a row were skipped that another one is no use.
   absl::Status CheckProgress(int64_t step) const;
   // What a rollback because of `step` holds back.
-  HeldBackSteps RollbackFrom(int64_t step) const;
+  SkippedSteps RollbackFrom(int64_t step) const;
 
  private:
-  bool IsHeldBack(int64_t step) const;
+  bool IsSkipScheduled(int64_t step) const;
   bool KnowsSpikes() const { return state_.trained_steps >= config_.spike_window; }
   // The largest value that is no spike.
   double SpikeLimit(const RunningSpread& spread) const;
 
   const AnomalyConfig& config_;
   AnomalyState state_;
-  std::vector<HeldBackSteps> held_back_;
+  std::vector<SkippedSteps> scheduled_skips_;
 };
 
 }  // namespace anyorder

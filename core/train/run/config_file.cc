@@ -50,8 +50,27 @@ std::vector<std::string> AllKeys() {
   return keys;
 }
 
+// Keys of configurations that were written before they had their present names.
+struct RenamedKey {
+  absl::string_view before;
+  absl::string_view now;
+};
+constexpr RenamedKey kRenamedKeys[] = {
+    {"train.lanes", "train.global_batch_size"},
+    {"train.microbatch_lanes", "train.micro_batch_size"},
+    {"train.gemm_table", "kernels.gemm_algorithm_cache"},
+    {"eval.lanes", "eval.batch_size"},
+    {"optimizer.clip_norm", "optimizer.max_grad_norm"},
+    {"dist.hang_exit_seconds", "dist.collective_timeout_seconds"},
+    {"dist.replica_check_every", "dist.replica_check_interval"},
+};
+
 std::string SuggestKey(absl::string_view section, absl::string_view key,
                        const std::vector<std::string>& keys) {
+  for (const RenamedKey& renamed : kRenamedKeys) {
+    if (renamed.before == absl::StrCat(section, ".", key))
+      return absl::StrCat("; its name is now '", renamed.now, "'");
+  }
   for (const std::string& known : AllKeys()) {
     if (absl::EndsWith(known, absl::StrCat(".", key)))
       return absl::StrCat("; did you mean '", known, "'?");

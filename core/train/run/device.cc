@@ -30,8 +30,9 @@ kernels::BackendOptions RankBackendOptions(const RunConfig& config, const std::s
                                                : std::max(1, UsableCores() / here);
   options.device = config.train.device;
   options.local_rank = LocalRank(hosts, communicator.rank());
-  options.gemm_table = config.train.gemm_table.empty() ? absl::StrCat(run_dir, "/gemm_table.txt")
-                                                       : config.train.gemm_table;
+  options.gemm_table = config.kernels.gemm_algorithm_cache.empty()
+                           ? absl::StrCat(run_dir, "/gemm_algorithm_cache.txt")
+                           : config.kernels.gemm_algorithm_cache;
   options.writes_gemm_table = communicator.rank() == 0;
   return options;
 }
@@ -56,16 +57,16 @@ absl::Status WithWhatFits(const absl::Status& status, const TrainConfig& train,
                           const std::function<bool(int64_t lanes)>& fits) {
   if (!absl::IsResourceExhausted(status)) return status;
   // Halves, so that the number of microbatches stays a power of two.
-  int64_t lanes = train.microbatch_lanes;
+  int64_t lanes = train.micro_batch_size;
   while (lanes % 2 == 0) {
     lanes /= 2;
     if (!fits(lanes)) continue;
     return absl::ResourceExhaustedError(absl::StrCat(status.message(),
-                                                     "; train.microbatch_lanes = ", lanes,
-                                                     " fits, it is ", train.microbatch_lanes));
+                                                     "; train.micro_batch_size = ", lanes,
+                                                     " fits, it is ", train.micro_batch_size));
   }
   return absl::ResourceExhaustedError(
-      absl::StrCat(status.message(), "; not even train.microbatch_lanes = ", lanes,
+      absl::StrCat(status.message(), "; not even train.micro_batch_size = ", lanes,
                    " fits: the model is too large for this device"));
 }
 

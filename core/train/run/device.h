@@ -32,7 +32,7 @@ std::string DeviceName(const kernels::Backend& backend);
 // apart.
 absl::Status CheckSameDevices(const kernels::Backend& backend, dist::Communicator& communicator);
 
-// Adds to ResourceExhausted of a device which train.microbatch_lanes would fit: the largest that
+// Adds to ResourceExhausted of a device which train.micro_batch_size would fit: the largest that
 // `fits` says yes to.
 absl::Status WithWhatFits(const absl::Status& status, const TrainConfig& train,
                           const std::function<bool(int64_t lanes)>& fits);

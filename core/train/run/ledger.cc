@@ -25,7 +25,7 @@ void VisitMembers(Record& record, Visitor visit) {
   visit("event", record.event);
   visit("time", record.time);
   visit("run_id", record.run_id);
-  visit("incarnation", record.incarnation);
+  visit("attempt", record.attempt);
   visit("ranks", record.ranks);
   visit("step", record.step);
   visit("first_step", record.first_step);
@@ -125,8 +125,7 @@ LedgerSummary Summarize(const std::vector<LedgerRecord>& records) {
   LedgerSummary summary;
   for (const LedgerRecord& record : records) {
     if (record.event == "created") summary.run_id = record.run_id;
-    if (record.event == "start")
-      summary.incarnations = std::max(summary.incarnations, record.incarnation);
+    if (record.event == "start") summary.attempts = std::max(summary.attempts, record.attempt);
     if (record.event == "commit")
       summary.committed_step = std::max(summary.committed_step, record.step);
   }

@@ -23,7 +23,7 @@ struct LedgerRecord {
   std::string event;  // FORMAT.md lists them
   std::string time;   // RFC 3339, filled in by Append
   std::string run_id;
-  int64_t incarnation = -1;
+  int64_t attempt = -1;
   int64_t ranks = -1;
   int64_t step = -1;        // commit: of the checkpoint; train, stop: where; skipped: which
   int64_t first_step = -1;  // trained: the steps (first_step, last_step] consumed their samples
@@ -60,7 +60,7 @@ absl::StatusOr<std::vector<LedgerRecord>> ReadLedger(const std::string& path);
 // What the records say about the run as a whole.
 struct LedgerSummary {
   std::string run_id;
-  int64_t incarnations = 0;     // starts so far
+  int64_t attempts = 0;         // starts so far
   int64_t committed_step = -1;  // highest; -1: never committed
 };
 LedgerSummary Summarize(const std::vector<LedgerRecord>& records);

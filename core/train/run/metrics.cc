@@ -52,7 +52,7 @@ void VisitMembers(Metrics& metrics, Visitor visit) {
   visit("targets", metrics.targets);
   visit("skipped", metrics.skipped);
   visit("samples", metrics.samples);
-  visit("incarnation", metrics.incarnation);
+  visit("attempt", metrics.attempt);
   visit("peak_rss_bytes", metrics.peak_rss_bytes);
   visit("time", metrics.time);
 }

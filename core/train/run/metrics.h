@@ -49,7 +49,7 @@ struct NextSentenceMetrics {
 
 struct StepMetrics {
   int64_t step = 0;  // steps finished, this one included
-  int64_t incarnation = 0;
+  int64_t attempt = 0;
   double loss = 0;  // nats a target, over all ranks and targets; without next-sentence labels
   double lr = 0;
   double grad_norm = 0;  // before clipping

@@ -19,12 +19,12 @@ namespace {
 // Keys that may change between starts of one run. The dataset is compared by its digest, not by
 // where it lies.
 bool DecidesResult(absl::string_view section, absl::string_view key) {
-  for (const char* free : {"anomaly", "checkpoint", "cpu", "data", "eval"}) {
+  for (const char* free : {"anomaly", "checkpoint", "cpu", "data", "eval", "kernels"}) {
     if (section == free) return false;
   }
   if (section == "dist") return key == "reduction";
-  // Devices and algorithms differ in rounding only, and a log line says when they change.
-  if (key == "device" || key == "gemm_table") return false;
+  // Devices, like [kernels], differ in rounding only, and a log line says when they change.
+  if (key == "device") return false;
   // Which weights a run began with stands in its ledger, by their digest; where they lie may
   // change.
   return key != "log_every" && key != "prefetch_steps" && key != "init_from";
@@ -64,15 +64,15 @@ void CheckTrain(const TrainConfig& train, FaultList& faults) {
   };
   at_least("steps", train.steps, 1);
   at_least("seed", train.seed, 0);
-  at_least("lanes", train.lanes, 1);
-  at_least("microbatch_lanes", train.microbatch_lanes, 1);
+  at_least("lanes", train.global_batch_size, 1);
+  at_least("micro_batch_size", train.micro_batch_size, 1);
   at_least("prefetch_steps", train.prefetch_steps, 1);
   at_least("log_every", train.log_every, 1);
-  if (train.lanes < 1 || train.microbatch_lanes < 1) return;
-  const bool whole = train.lanes % train.microbatch_lanes == 0;
+  if (train.global_batch_size < 1 || train.micro_batch_size < 1) return;
+  const bool whole = train.global_batch_size % train.micro_batch_size == 0;
   faults.Require(whole && std::has_single_bit(static_cast<uint64_t>(train.num_microbatches())),
-                 absl::StrCat("train.lanes is ", train.lanes,
-                              " but must be train.microbatch_lanes = ", train.microbatch_lanes,
+                 absl::StrCat("train.global_batch_size is ", train.global_batch_size,
+                              " but must be train.micro_batch_size = ", train.micro_batch_size,
                               " times a power of two"));
 }
 
@@ -80,7 +80,7 @@ void CheckEval(const RunConfig& config, FaultList& faults) {
   const EvalConfig& eval = config.eval;
   for (const auto& [key, value] : {std::pair{"every", eval.every},
                                    {"batches", eval.batches},
-                                   {"lanes", eval.lanes},
+                                   {"lanes", eval.batch_size},
                                    {"seed", eval.seed}}) {
     faults.Require(value >= 0, absl::StrCat("eval.", key, " is ", value, " but must be 0 or more"));
   }
@@ -88,8 +88,8 @@ void CheckEval(const RunConfig& config, FaultList& faults) {
                  absl::StrCat("eval.every is ", eval.every,
                               " but eval.shards is missing: the directory of held-out text that "
                               "`anyorder prep --vocab` wrote"));
-  faults.Require(!config.sampling.bidirectional || eval.lanes % 2 == 0,
-                 absl::StrCat("eval.lanes is ", eval.lanes,
+  faults.Require(!config.sampling.bidirectional || eval.batch_size % 2 == 0,
+                 absl::StrCat("eval.batch_size is ", eval.batch_size,
                               " but must be even: half of the lanes read backwards "
                               "(sampling.bidirectional)"));
 }
@@ -104,16 +104,16 @@ void CheckRest(const RunConfig& config, FaultList& faults) {
                  absl::StrCat("dist.bucket_mib is ", config.dist.bucket_mib,
                               " but must be at most 4096: the whole gradient is one bucket then"));
   at_least("dist.hang_report_seconds", config.dist.hang_report_seconds, 1);
-  at_least("dist.hang_exit_seconds", config.dist.hang_exit_seconds, 1);
-  at_least("dist.replica_check_every", config.dist.replica_check_every, 0);
+  at_least("dist.collective_timeout_seconds", config.dist.collective_timeout_seconds, 1);
+  at_least("dist.replica_check_interval", config.dist.replica_check_interval, 0);
   at_least("checkpoint.every", config.checkpoint.every, 0);
   at_least("checkpoint.keep_last", config.checkpoint.keep_last, 2);
   at_least("checkpoint.keep_every", config.checkpoint.keep_every, 0);
   at_least("checkpoint.max_failed_saves", config.checkpoint.max_failed_saves, 1);
   at_least("checkpoint.commit_seconds", config.checkpoint.commit_seconds, 1);
   at_least("cpu.threads", config.cpu.threads, 0);
-  faults.Require(config.sampling.bidirectional ? config.train.lanes % 2 == 0 : true,
-                 absl::StrCat("train.lanes is ", config.train.lanes,
+  faults.Require(config.sampling.bidirectional ? config.train.global_batch_size % 2 == 0 : true,
+                 absl::StrCat("train.global_batch_size is ", config.train.global_batch_size,
                               " but must be even: half of the lanes read backwards "
                               "(sampling.bidirectional)"));
   faults.Require(config.model.dtype != ComputeType::kFloat64,
@@ -146,10 +146,10 @@ absl::Status RunConfig::Validate() const {
 
 absl::Status RunConfig::ValidateWorldSize(int64_t ranks) const {
   if (ranks >= 1 && ranks <= train.num_microbatches()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(ranks, " ranks for ", train.num_microbatches(),
-                   " microbatches a step (train.lanes / train.microbatch_lanes); use 1 to ",
-                   train.num_microbatches(), " ranks or smaller microbatches"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      ranks, " ranks for ", train.num_microbatches(),
+      " microbatches a step (train.global_batch_size / train.micro_batch_size); use 1 to ",
+      train.num_microbatches(), " ranks or smaller microbatches"));
 }
 
 std::string RunConfig::ToText() const {

@@ -51,37 +51,33 @@ struct ObjectiveConfig {
   }
 };
 
-// Section [train]. A step is `lanes` rows in lanes / microbatch_lanes microbatches, on any number
-// of ranks.
+// Section [train]. A step is global_batch_size sequences in
+// global_batch_size / micro_batch_size microbatches, on any number of ranks.
 struct TrainConfig {
   int64_t steps = 1000;
   int64_t seed = 1;
-  int64_t lanes = 16;            // rows of the global batch
-  int64_t microbatch_lanes = 2;  // rows computed at once; bounds activation memory
-  int64_t prefetch_steps = 2;    // steps of data prepared ahead
-  int64_t log_every = 10;        // steps between log lines, where progress is not a terminal line
+  int64_t global_batch_size = 16;  // sequences of a step
+  int64_t micro_batch_size = 2;    // sequences computed at once; bounds activation memory
+  int64_t prefetch_steps = 2;      // steps of data prepared ahead
+  int64_t log_every = 10;          // steps between log lines, where progress is not a terminal line
   // Weights to begin with, by their names: a run directory (its newest checkpoint) or a checkpoint;
   // "": drawn (warm_start.h).
   std::string init_from;
   // What computes. A run may change it between its starts, whose bits then differ: the log says so.
   kernels::DeviceChoice device = kernels::DeviceChoice::kAuto;
-  // On a GPU: file that pins the algorithms of matrix products (kernels/cuda/FORMAT.md); "":
-  // gemm_table.txt in the run directory.
-  std::string gemm_table;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
     visit("steps", self.steps);
     visit("seed", self.seed);
-    visit("lanes", self.lanes);
-    visit("microbatch_lanes", self.microbatch_lanes);
+    visit("global_batch_size", self.global_batch_size);
+    visit("micro_batch_size", self.micro_batch_size);
     visit("prefetch_steps", self.prefetch_steps);
     visit("log_every", self.log_every);
     visit("init_from", self.init_from);
     visit("device", self.device);
-    visit("gemm_table", self.gemm_table);
   }
-  int64_t num_microbatches() const { return lanes / microbatch_lanes; }
+  int64_t num_microbatches() const { return global_batch_size / micro_batch_size; }
 };
 
 // Section [dist].
@@ -90,8 +86,9 @@ struct DistConfig {
   dist::TransportKind transport = dist::TransportKind::kAuto;  // what gradients and weights go by
   int64_t bucket_mib = 32;           // of gradient that NCCL sends at a time, beside backward
   int64_t hang_report_seconds = 60;  // a collective this long is reported
-  int64_t hang_exit_seconds = 900;   // and this long ends the rank, so that the launcher restarts
-  int64_t replica_check_every = 1;   // steps between comparisons of all ranks' weights; 0: none
+  int64_t collective_timeout_seconds =
+      900;                             // and this long ends the rank, so that the launcher restarts
+  int64_t replica_check_interval = 1;  // steps between comparisons of all ranks' weights; 0: none
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
@@ -99,8 +96,8 @@ struct DistConfig {
     visit("transport", self.transport);
     visit("bucket_mib", self.bucket_mib);
     visit("hang_report_seconds", self.hang_report_seconds);
-    visit("hang_exit_seconds", self.hang_exit_seconds);
-    visit("replica_check_every", self.replica_check_every);
+    visit("collective_timeout_seconds", self.collective_timeout_seconds);
+    visit("replica_check_interval", self.replica_check_interval);
   }
 };
 
@@ -127,16 +124,29 @@ struct EvalConfig {
   std::string shards;    // dataset of held-out text, by the tokenizer of data.shards; "": none
   int64_t every = 0;     // steps between evaluations during training; 0: none
   int64_t batches = 16;  // scored ones a lane; 0: the whole text
-  int64_t lanes = 0;     // streams that the text is cut into; 0: train.lanes
-  int64_t seed = 1;      // of masks, orders and pairs; not of the training
+  int64_t batch_size =
+      0;  // sequences at once: lanes that the text is cut into; 0: train.global_batch_size
+  int64_t seed = 1;  // of masks, orders and pairs; not of the training
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
     visit("shards", self.shards);
     visit("every", self.every);
     visit("batches", self.batches);
-    visit("lanes", self.lanes);
+    visit("batch_size", self.batch_size);
     visit("seed", self.seed);
+  }
+};
+
+// Section [kernels].
+struct KernelsConfig {
+  // On a GPU: file that pins the algorithms of matrix products (kernels/cuda/FORMAT.md); "":
+  // gemm_algorithm_cache.txt in the run directory.
+  std::string gemm_algorithm_cache;
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("gemm_algorithm_cache", self.gemm_algorithm_cache);
   }
 };
 
@@ -161,6 +171,7 @@ struct RunConfig {
   DistConfig dist;
   CheckpointConfig checkpoint;
   EvalConfig eval;
+  KernelsConfig kernels;
   CpuConfig cpu;
 
   // visit(section name, section struct)
@@ -176,6 +187,7 @@ struct RunConfig {
     visit("dist", self.dist);
     visit("checkpoint", self.checkpoint);
     visit("eval", self.eval);
+    visit("kernels", self.kernels);
     visit("cpu", self.cpu);
   }
 

@@ -45,18 +45,18 @@ absl::Status CheckMayGoOn(const RunConfig& started, const RunConfig& now, bool i
       same.message(), ", or change the schedule of this one with --allow-schedule-change"));
 }
 
-absl::Status RecordScheduleChange(const RunDirectory& paths, const RunConfig& now,
-                                  int64_t incarnation, Ledger& ledger) {
+absl::Status RecordScheduleChange(const RunDirectory& paths, const RunConfig& now, int64_t attempt,
+                                  Ledger& ledger) {
   std::error_code error;
   if (!std::filesystem::exists(paths.config, error)) return absl::OkStatus();
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
-  if (Summarize(records).incarnations == 0) return absl::OkStatus();  // nothing was trained yet
+  if (Summarize(records).attempts == 0) return absl::OkStatus();  // nothing was trained yet
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig started, LoadRunConfig(paths.config, {}));
   ANYORDER_ASSIGN_OR_RETURN(const std::string change, ScheduleChange(started, now));
   if (change.empty()) return absl::OkStatus();
   LedgerRecord record;
   record.event = kEvent;
-  record.incarnation = incarnation;
+  record.attempt = attempt;
   record.config_digest = now.IdentityDigest();
   record.detail = change;
   return ledger.Append(record);

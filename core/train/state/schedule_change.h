@@ -29,8 +29,8 @@ absl::Status CheckMayGoOn(const RunConfig& started, const RunConfig& now, bool i
 
 // With the launcher's lease in hand, before the new configuration replaces the frozen one: writes a
 // change down.
-absl::Status RecordScheduleChange(const RunDirectory& paths, const RunConfig& now,
-                                  int64_t incarnation, Ledger& ledger);
+absl::Status RecordScheduleChange(const RunDirectory& paths, const RunConfig& now, int64_t attempt,
+                                  Ledger& ledger);
 
 // A checkpoint of before the change counts as one of `config` if the ledger says that the change
 // was allowed; a config.toml that was edited by hand is still refused.

@@ -48,7 +48,7 @@ void SnapshotCopier::Prepare(void* staging, int64_t bytes) {
 
 void SnapshotCopier::Begin() {
   before_->Record({});
-  before_->HoldBack(stream_->view());
+  before_->Wait(stream_->view());
 }
 
 void SnapshotCopier::Copy(const void* data, void* staging, int64_t bytes) {

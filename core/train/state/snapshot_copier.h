@@ -34,7 +34,7 @@ class SnapshotCopier final : public ckpt::Copier {
 
   // Before anything that changes what a save reads: all that the main stream is asked for from now
   // on runs after the last copy.
-  void HoldBackUpdates() { after_->HoldBack({}); }
+  void MakeUpdatesWait() { after_->Wait({}); }
 
  private:
   explicit SnapshotCopier(kernels::Backend& backend) : backend_(backend) {}

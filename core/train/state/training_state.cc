@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
                             MakeObjective(config.objective.name, config.model, config.sampling));
   ANYORDER_ASSIGN_OR_RETURN(
       state->memory_,
-      MemoryRing::Create(config.model, objective->Shape(config.train.microbatch_lanes),
+      MemoryRing::Create(config.model, objective->Shape(config.train.micro_batch_size),
                          lanes.size(), backend));
   return state;
 }
@@ -124,11 +124,12 @@ std::vector<ckpt::TensorRange> TrainingState::Ranges() {
   add_flat(kFirstMoment, optimizer_->first_moment());
   add_flat(kSecondMoment, optimizer_->second_moment());
   if (const ModelConfig& model = config_.model; model.mem_len > 0) {
-    ranges.push_back({kMemory,
-                      ToDType(model.dtype),
-                      {config_.train.lanes, model.num_layers, model.mem_len, model.model_dim},
-                      lanes_.begin * lane_elements(),
-                      lanes_.end * lane_elements()});
+    ranges.push_back(
+        {kMemory,
+         ToDType(model.dtype),
+         {config_.train.global_batch_size, model.num_layers, model.mem_len, model.model_dim},
+         lanes_.begin * lane_elements(),
+         lanes_.end * lane_elements()});
     for (int64_t lane = 0; lane < lanes_.size(); ++lane) {
       for (const TensorView& states : memory_.States(lane))
         ranges.back().pieces.push_back({states.raw(), states.num_elements()});

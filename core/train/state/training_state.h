@@ -53,7 +53,7 @@ class TrainingState {
   TensorView weights() { return weights_; }
   // Of microbatch `index` of this rank; null without memory.
   RingView memory(int64_t index) const {
-    return memory_.View(index * config_.train.microbatch_lanes, config_.train.microbatch_lanes);
+    return memory_.View(index * config_.train.micro_batch_size, config_.train.micro_batch_size);
   }
   // What the step wrote becomes what the next one reads, also after a step that trained nothing:
   // the text goes on.

@@ -93,7 +93,7 @@ absl::Status CublasLtGemm::ReadTableBeside(absl::string_view why) {
       is_there ? "' used"
                : "' used, which is not there yet: algorithms are chosen anew, bits may "
                  "differ from here on; `anyorder tune --table` measures them there, or "
-                 "name another table (train.gemm_table)"));
+                 "name another table (kernels.gemm_algorithm_cache)"));
   return absl::OkStatus();
 }
 

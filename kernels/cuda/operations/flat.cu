@@ -60,12 +60,12 @@ void SumOfSquares(const ConstTensorView& x, const TensorView& sums, StreamView s
   Launch(SumOfSquaresKernel, shape, params, stream);
 }
 
-void FoldNorm(const FoldNormArgs& args, StreamView stream) {
-  const FoldNormParams params{
+void ComputeGradientClip(const ComputeGradientClipArgs& args, StreamView stream) {
+  const ComputeGradientClipParams params{
       args.sums.data<double>(), args.sums.num_elements(), args.control, args.grad_scale,
-      args.clip_norm,           args.most_norm,           args.beta1,   args.beta2,
+      args.max_grad_norm,       args.skip_above_norm,     args.beta1,   args.beta2,
       args.bias_correction};
-  Launch(FoldNormKernel,
+  Launch(ComputeGradientClipKernel,
          {.threads = kFlatThreads,
           .shared_bytes = kFlatThreads / kWarp * static_cast<int64_t>(sizeof(double))},
          params, stream);

@@ -104,28 +104,28 @@ ANYORDER_KERNEL void SumOfSquaresKernel(SquaresParams p) {
   if (Thread() == 0) p.sums[BlockX()] = total;
 }
 
-struct FoldNormParams {
+struct ComputeGradientClipParams {
   const double* sums;  // [n]
   int64_t n;
   NormControl* control;
   double grad_scale;
-  double clip_norm;
-  double most_norm;
+  double max_grad_norm;
+  double skip_above_norm;
   double beta1;
   double beta2;
   bool bias_correction;
 };
 
-ANYORDER_DEVICE void Decide(const FoldNormParams& p, double sum) {
+ANYORDER_DEVICE void Decide(const ComputeGradientClipParams& p, double sum) {
   NormControl& control = *p.control;
   const double norm = fabs(p.grad_scale) * sqrt(sum);
   control.norm = norm;
   // Infinity minus itself is not a number, so that only finite numbers pass.
   const bool is_good =
-      norm - norm == 0.0 && p.grad_scale - p.grad_scale == 0.0 && norm <= p.most_norm;
+      norm - norm == 0.0 && p.grad_scale - p.grad_scale == 0.0 && norm <= p.skip_above_norm;
   control.skips = is_good ? 0 : 1;
   if (!is_good) return;
-  control.clip_factor = p.clip_norm > 0 ? p.clip_norm / fmax(norm, p.clip_norm) : 1.0;
+  control.clip_factor = p.max_grad_norm > 0 ? p.max_grad_norm / fmax(norm, p.max_grad_norm) : 1.0;
   control.grad_scale = p.grad_scale * control.clip_factor;
   control.updates += 1;
   const double t = static_cast<double>(control.updates);
@@ -133,7 +133,7 @@ ANYORDER_DEVICE void Decide(const FoldNormParams& p, double sum) {
 }
 
 // One block. Each thread adds its sums in steps of the block, then BlockSum.
-ANYORDER_KERNEL void FoldNormKernel(FoldNormParams p) {
+ANYORDER_KERNEL void ComputeGradientClipKernel(ComputeGradientClipParams p) {
   double sum = 0;
   for (int64_t i = Thread(); i < p.n; i += BlockThreads())
     sum += p.sums[i];

@@ -65,7 +65,7 @@ void PlainGemm(const GemmArgs& args, StreamView stream);
 void ColumnSum(const ColumnSumArgs& args, const Scratch& scratch, StreamView stream);
 void AdamW(const AdamWArgs& args, StreamView stream);
 void SumOfSquares(const ConstTensorView& x, const TensorView& sums, StreamView stream);
-void FoldNorm(const FoldNormArgs& args, StreamView stream);
+void ComputeGradientClip(const ComputeGradientClipArgs& args, StreamView stream);
 void Add(const ConstTensorView& a, const ConstTensorView& b, const TensorView& y,
          StreamView stream);
 void Cast(const ConstTensorView& x, const TensorView& y, StreamView stream);

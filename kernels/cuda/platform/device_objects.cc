@@ -59,7 +59,7 @@ class DeviceEvent final : public Event {
       : runtime_(std::move(runtime)), event_(runtime_->MakeEvent()) {}
   ~DeviceEvent() override { runtime_->DestroyEvent(event_); }
   void Record(StreamView stream) override { runtime_->Record(event_, stream); }
-  void HoldBack(StreamView stream) override { runtime_->Wait(stream, event_); }
+  void Wait(StreamView stream) override { runtime_->Wait(stream, event_); }
   absl::StatusOr<bool> IsReached() override {
     ANYORDER_RETURN_IF_ERROR(runtime_->LastError());
     return runtime_->IsDone(event_);

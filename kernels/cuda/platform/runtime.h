@@ -148,7 +148,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int device);
 
 // What to do where device memory is short.
 inline constexpr char kLessDeviceMemory[] =
-    "use a smaller train.microbatch_lanes or model, or fewer ranks on a GPU";
+    "use a smaller train.micro_batch_size or model, or fewer ranks on a GPU";
 // What both kinds of runtime say of an allocation that did not fit, and of a chip.
 absl::Status OutOfDeviceMemory(int64_t bytes, const DeviceMemoryInfo& memory,
                                const DeviceProperties& device);

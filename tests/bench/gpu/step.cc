@@ -123,12 +123,12 @@ class Step {
     const StepResult result = transformer_.Run(args, {});
     memory_.Advance();
     backend_.SumOfSquares(gradients_.view, sums_.view, {});
-    kernels::FoldNormArgs fold;
+    kernels::ComputeGradientClipArgs fold;
     fold.sums = sums_.view;
     fold.control = Control();
     fold.grad_scale = 1 / result.divisor;
-    fold.clip_norm = 1;
-    backend_.FoldNorm(fold, {});
+    fold.max_grad_norm = 1;
+    backend_.ComputeGradientClip(fold, {});
     for (const DecayRange& range : ranges_)
       Update(range);
     backend_.Synchronize({});

@@ -15,7 +15,7 @@ MODEL = {
     "model.ffn_dim": 512, "model.init_range": 0.09,
 }
 TRAINING = {
-    "train.lanes": 16, "train.microbatch_lanes": 8, "cpu.threads": 1, "checkpoint.every": 0,
+    "train.global_batch_size": 16, "train.micro_batch_size": 8, "cpu.threads": 1, "checkpoint.every": 0,
     "optimizer.learning_rate": "1e-3", "optimizer.warmup_steps": 80,
 }
 SPANS_6 = {"sampling.spans": '"subword"', "sampling.num_predict": 21, "sampling.mask_alpha": 6}
@@ -166,11 +166,11 @@ def sums(report):
 def own_losses(setting, run_dir, values, first):
     """Mean losses of batches `first` and later. A model whose memory needs `first` batches to fill scores just these; one
     without memory scores all, from which its loss of the first ones is taken away."""
-    report = evaluate(setting, run_dir, values, "--batches", 2 if setting.smoke else 0, "--seed", 1, "--lanes", 16)
+    report = evaluate(setting, run_dir, values, "--batches", 2 if setting.smoke else 0, "--seed", 1, "--batch-size", 16)
     found = sums(report)
     surplus = first - report["settings"]["warmup_batches"]
     if surplus > 0 and not setting.smoke:
-        early = sums(evaluate(setting, run_dir, values, "--batches", surplus, "--seed", 1, "--lanes", 16))
+        early = sums(evaluate(setting, run_dir, values, "--batches", surplus, "--seed", 1, "--batch-size", 16))
         found = {key: (n - early[key][0], loss - early[key][1]) for key, (n, loss) in found.items()}
     return [{"direction": d, "part": p, "targets": n, "nats": loss / n} for (d, p), (n, loss) in found.items() if n]
 
@@ -227,7 +227,7 @@ def train_causally(setting, seed, steps):
     for memory in (0, 64, 128, 256, 512):
         same = ["--same-length"] if memory else []
         report = evaluate(setting, run_dir, {}, "--objective", "causal", "--mem-len", memory, "--target-len", 64, *same,
-                          "--lanes", 4, "--batches", 2 if setting.smoke else 0)
+                          "--batch-size", 4, "--batches", 2 if setting.smoke else 0)
         records.append(about | {"eval_mem_len": memory, "report": report})
     shutil.rmtree(run_dir / "checkpoints")
     return records
@@ -269,7 +269,7 @@ def train_modes(setting, trained, seed, steps):
     metrics = launch(setting, "unilm-tiny.toml", run_dir, values)
     # Every target hidden, so that the number is what the mode's context tells.
     report = evaluate(setting, run_dir, shares(PUBLISHED_SHARES) | ALL_MASKED,
-                      "--batches", 2 if setting.smoke else 40, "--seed", 1, "--lanes", 16)
+                      "--batches", 2 if setting.smoke else 40, "--seed", 1, "--batch-size", 16)
     about = {"bench": "modes", "trained": trained, "seed": seed, "steps": steps}
     shutil.rmtree(run_dir / "checkpoints")
     return [about | {"curve": curve(metrics)}] + \
@@ -286,8 +286,8 @@ def modes(setting):
 
 FINETUNED = {
     "model.num_layers": 2, "model.model_dim": 64, "model.num_heads": 4, "model.head_dim": 16, "model.ffn_dim": 256,
-    "model.max_positions": 32, "model.init_range": 0.1, "sampling.seq_len": 32, "train.lanes": 16,
-    "train.microbatch_lanes": 8, "cpu.threads": 1, "checkpoint.every": 0,
+    "model.max_positions": 32, "model.init_range": 0.1, "sampling.seq_len": 32, "train.global_batch_size": 16,
+    "train.micro_batch_size": 8, "cpu.threads": 1, "checkpoint.every": 0,
 }
 
 

@@ -70,7 +70,8 @@ double Learner::Step(const Batch& batch, const OptimizerConfig& optimizer, int64
     squares += sums_.view.data<double>()[i];
   // The gradient is that of the summed loss.
   const double norm = std::sqrt(squares) / result.divisor;
-  const double clip = optimizer.clip_norm > 0 ? std::min(1.0, optimizer.clip_norm / norm) : 1.0;
+  const double clip =
+      optimizer.max_grad_norm > 0 ? std::min(1.0, optimizer.max_grad_norm / norm) : 1.0;
   for (const DecayRange& range : ranges_) {
     const Shape shape{range.end - range.begin};
     kernels::AdamWArgs args;

@@ -135,7 +135,7 @@ class Lab {
     optimizer.warmup_steps = phase.steps / 10;
     optimizer.decay = LearningRateDecay::kConstant;
     optimizer.bias_correction = true;
-    optimizer.clip_norm = 0.25;
+    optimizer.max_grad_norm = 0.25;
     for (int64_t step = 0; step < phase.steps; ++step) {
       ANYORDER_ASSIGN_OR_RETURN(const Batch batch, ReadBatch(reader, step));
       learner->Step(batch, optimizer, phase.steps);

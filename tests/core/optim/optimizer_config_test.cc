@@ -26,7 +26,7 @@ TEST(OptimizerConfigTest, EveryFaultIsInOneMessage) {
   config.adam_beta2 = -0.1;
   config.adam_epsilon = 0;
   config.weight_decay = -1;
-  config.clip_norm = -2;
+  config.max_grad_norm = -2;
   const absl::Status status = config.Validate();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
@@ -34,7 +34,7 @@ TEST(OptimizerConfigTest, EveryFaultIsInOneMessage) {
                     HasSubstr("min_learning_rate_ratio = 1.5 must be in [0, 1]"),
                     HasSubstr("warmup_steps = -1"), HasSubstr("adam_beta1 = 1"),
                     HasSubstr("adam_beta2 = -0.1"), HasSubstr("adam_epsilon = 0"),
-                    HasSubstr("weight_decay = -1"), HasSubstr("clip_norm = -2")));
+                    HasSubstr("weight_decay = -1"), HasSubstr("max_grad_norm = -2")));
 }
 
 TEST(OptimizerConfigTest, NanAndInfinityAreFaults) {
@@ -43,7 +43,7 @@ TEST(OptimizerConfigTest, NanAndInfinityAreFaults) {
          {&OptimizerConfig::learning_rate, &OptimizerConfig::min_learning_rate_ratio,
           &OptimizerConfig::adam_beta1, &OptimizerConfig::adam_beta2,
           &OptimizerConfig::adam_epsilon, &OptimizerConfig::weight_decay,
-          &OptimizerConfig::clip_norm}) {
+          &OptimizerConfig::max_grad_norm}) {
       OptimizerConfig config;
       config.*field = bad;
       EXPECT_FALSE(config.Validate().ok());
@@ -59,7 +59,7 @@ TEST(OptimizerConfigTest, EveryFieldIsVisitedOnce) {
   EXPECT_THAT(names,
               ::testing::ElementsAre("learning_rate", "min_learning_rate_ratio", "warmup_steps",
                                      "decay", "adam_beta1", "adam_beta2", "adam_epsilon",
-                                     "weight_decay", "bias_correction", "clip_norm"));
+                                     "weight_decay", "bias_correction", "max_grad_norm"));
 }
 
 }  // namespace

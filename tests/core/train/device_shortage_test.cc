@@ -25,8 +25,8 @@ class DeviceShortageTest : public TrainerTest {
  protected:
   DeviceShortageTest() {
     config_.train.steps = 2;
-    config_.train.lanes = 2;
-    config_.train.microbatch_lanes = 2;
+    config_.train.global_batch_size = 2;
+    config_.train.micro_batch_size = 2;
     config_.sampling.seq_len = 32;
   }
   absl::Status TrainWith(int64_t memory_bytes, bool reserves = true) {
@@ -63,7 +63,7 @@ TEST_F(DeviceShortageTest, ARunThatIsSetUpHasAllTheMemoryThatItNeeds) {
   EXPECT_EQ(ExitStatusFor(status), kExitIo);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("bytes on emulated GPU: "), HasSubstr(" are free; "),
-                    HasSubstr("; train.microbatch_lanes = 1 fits, it is 2")));
+                    HasSubstr("; train.micro_batch_size = 1 fits, it is 2")));
 }
 
 // Where something was not foreseen: one line, the same exit status, and no checkpoint of the step.
@@ -72,7 +72,7 @@ TEST_F(DeviceShortageDeathTest, AShortageInAStepEndsTheRankAndSavesNothing) {
   const int64_t least = LeastMemory(false);
   EXPECT_EXIT((void)TrainWith(least, false), ::testing::ExitedWithCode(kExitIo),
               "allocate [0-9]+ bytes on emulated GPU: [0-9]+ of its [0-9]+ are free; use a smaller "
-              "train.microbatch_lanes");
+              "train.micro_batch_size");
   EXPECT_FALSE(fs::exists(ckpt::CheckpointPath(RunDir(1), 1)));
 }
 

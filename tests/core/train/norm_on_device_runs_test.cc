@@ -48,10 +48,11 @@ class PlantedGradient final : public testing::ForwardingBackend {
     is_first_ = false;
     ForwardingBackend::SumOfSquares(x, sums, stream);
   }
-  void FoldNorm(const kernels::FoldNormArgs& args, StreamView stream) override {
+  void ComputeGradientClip(const kernels::ComputeGradientClipArgs& args,
+                           StreamView stream) override {
     ++step_;
     is_first_ = true;
-    ForwardingBackend::FoldNorm(args, stream);
+    ForwardingBackend::ComputeGradientClip(args, stream);
   }
 
  private:
@@ -75,9 +76,10 @@ class Diary final : public testing::ForwardingBackend {
     text_ += 'h';
     ForwardingBackend::LinearCrossEntropy(args, stream);
   }
-  void FoldNorm(const kernels::FoldNormArgs& args, StreamView stream) override {
+  void ComputeGradientClip(const kernels::ComputeGradientClipArgs& args,
+                           StreamView stream) override {
     text_ += 'f';
-    ForwardingBackend::FoldNorm(args, stream);
+    ForwardingBackend::ComputeGradientClip(args, stream);
   }
   void AdamW(const kernels::AdamWArgs& args, StreamView stream) override {
     text_ += 'a';
@@ -99,7 +101,7 @@ class Diary final : public testing::ForwardingBackend {
     Entry(std::unique_ptr<kernels::Event> event, std::string& text)
         : event_(std::move(event)), text_(text) {}
     void Record(StreamView stream) override { event_->Record(stream); }
-    void HoldBack(StreamView stream) override { event_->HoldBack(stream); }
+    void Wait(StreamView stream) override { event_->Wait(stream); }
     absl::StatusOr<bool> IsReached() override { return event_->IsReached(); }
     void Await() override {
       text_ += 'w';
@@ -119,7 +121,7 @@ class NormOnDeviceRunsTest : public TrainerTest {
     config_.train.steps = 8;
     config_.anomaly.spike_window = 3;
     config_.optimizer.bias_correction = true;
-    config_.optimizer.clip_norm = 0.5;
+    config_.optimizer.max_grad_norm = 0.5;
   }
 
   struct Incident {
@@ -261,7 +263,7 @@ TEST_F(NormOnDeviceRunsTest, SavesKnowWhatBecameOfTheirStep) {
 // The GPU's kernels in the emulation.
 TEST_F(NormOnDeviceRunsTest, GpusSkipTheSameSteps) {
   config_.train.steps = 6;
-  config_.train.lanes = 4;
+  config_.train.global_batch_size = 4;
   config_.model.dtype = ComputeType::kFloat32;
   config_.anomaly.on_spike = AnomalyAction::kSkip;
   std::string digest;

@@ -141,8 +141,8 @@ class TrainerTest : public ::testing::Test {
     config_.optimizer.warmup_steps = 0;
     config_.checkpoint.every = 0;
     config_.data.shards = shards_;
-    config_.train.lanes = kLanes;
-    config_.train.microbatch_lanes = 1;
+    config_.train.global_batch_size = kLanes;
+    config_.train.micro_batch_size = 1;
     config_.cpu.threads = 1;
   }
   ~TrainerTest() override { fs::remove_all(root_); }
@@ -158,7 +158,7 @@ class TrainerTest : public ::testing::Test {
     ckpt::ServiceOptions service_options;
     service_options.run_dir = RunDir(ranks);
     service_options.run_id = "test";
-    service_options.incarnation = ++incarnation_;
+    service_options.attempt = ++attempt_;
     service_options.fs = &disk_;
     fs::create_directories(service_options.run_dir);
     auto service = ckpt::Service::Start(service_options);
@@ -169,7 +169,7 @@ class TrainerTest : public ::testing::Test {
       TrainerOptions options;
       options.run_dir = service_options.run_dir;
       options.run_id = "test";
-      options.incarnation = incarnation_;
+      options.attempt = attempt_;
       options.make_backend = [&](const kernels::CpuBackendOptions& cpu)
           -> absl::StatusOr<std::unique_ptr<kernels::Backend>> {
         ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> backend,
@@ -287,7 +287,7 @@ class TrainerTest : public ::testing::Test {
       wrap_;
   RunConfig config_;
   ckpt::FaultFileSystem disk_;
-  int64_t incarnation_ = 0;
+  int64_t attempt_ = 0;
 };
 
 inline void ExpectAllOk(const std::vector<absl::Status>& ends) {

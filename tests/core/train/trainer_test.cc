@@ -120,7 +120,7 @@ TEST_F(TrainerTest, EvaluationChangesNothingAndIsTheSameOnAnyNumberOfRanks) {
 TEST_F(TrainerTest, EvaluationOfFewLanesLeavesRanksIdle) {
   config_.train.steps = 2;
   EvaluateHeldOut();
-  config_.eval.lanes = 2;
+  config_.eval.batch_size = 2;
   ExpectAllOk(Train(1));
   ExpectAllOk(Train(3));
   EXPECT_EQ(Metrics(3)[1].held_out->loss, Metrics(1)[1].held_out->loss);

@@ -126,7 +126,7 @@ TEST_F(CudaBackendTest, EventsOrderStreamsAndAMissingOneShows) {
       EXPECT_TRUE(*made->IsReached()) << "without a mark";
       backend_->Add(View(x), View(x), View(x), {});
       made->Record({});
-      if (waits) made->HoldBack(side->view());
+      if (waits) made->Wait(side->view());
       const std::unique_ptr<Buffer> staging = backend_->AllocateStaging(32).value();
       backend_->CopyToHost(x->data(), staging->data(), 32, side->view());
       backend_->Synchronize(side->view());
@@ -178,7 +178,7 @@ TEST_F(CudaBackendTest, SaysWhatIsFreeWhenMemoryIsOut) {
   EXPECT_TRUE(absl::IsResourceExhausted(status));
   EXPECT_EQ(status.message(),
             "allocate 500000 bytes on emulated GPU: 348576 of its 1048576 are free; use a smaller "
-            "train.microbatch_lanes or model, or fewer ranks on a GPU");
+            "train.micro_batch_size or model, or fewer ranks on a GPU");
 }
 
 TEST_F(CudaBackendDeathTest, AnOperationWithoutRoomForItsScratchEndsWithOneLine) {
@@ -256,7 +256,7 @@ TEST_F(KernelFaultDeathTest, ALateFaultEndsTheProgramAtWhateverIsCalledNext) {
       {"work on the GPU", [&] { event_->Await(); }},
       {"launch of a kernel", [&] { Launch(); }},
       {"mark of an event", [&] { event_->Record({}); }},
-      {"a stream's wait for an event", [&] { event_->HoldBack({}); }},
+      {"a stream's wait for an event", [&] { event_->Wait({}); }},
       {"allocation of device memory", [&] { (void)backend_->Allocate(4); }},
       {"freeing of device memory", [&] { x_.reset(); }},
       {"work on the GPU", [&] { backend_.reset(); }}};

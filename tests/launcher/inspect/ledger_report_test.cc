@@ -41,12 +41,12 @@ std::vector<std::string> Planned(int64_t steps) {
 // Whose steps say which samples they read.
 class AuditedRun : public WrittenRun {
  public:
-  void Step(int64_t step, int64_t incarnation, int64_t ms, const std::string& samples,
+  void Step(int64_t step, int64_t attempt, int64_t ms, const std::string& samples,
             const char* file = "metrics.jsonl") const {
-    WrittenRun::Step(step, incarnation, ms, absl::StrCat(",\"samples\":\"", samples, "\""), file);
+    WrittenRun::Step(step, attempt, ms, absl::StrCat(",\"samples\":\"", samples, "\""), file);
   }
-  void Step(int64_t step, int64_t incarnation, int64_t ms) const {
-    Step(step, incarnation, ms, PlannedDigest(step));
+  void Step(int64_t step, int64_t attempt, int64_t ms) const {
+    Step(step, attempt, ms, PlannedDigest(step));
   }
 
   RunHistory Read() const {
@@ -64,29 +64,29 @@ struct KilledRun : AuditedRun {
   // Without the line of `left_out_step`.
   explicit KilledRun(int64_t left_out_step = -1) {
     Record("created", 0, R"("run_id":"r")");
-    Record("start", 0, R"("run_id":"r","incarnation":1,"ranks":2)");
-    Record("train", 1000, R"("incarnation":1,"step":0)");
+    Record("start", 0, R"("run_id":"r","attempt":1,"ranks":2)");
+    Record("train", 1000, R"("attempt":1,"step":0)");
     for (int64_t step = 1; step <= 2; ++step)
       if (step != left_out_step) Step(step, 1, 1000 + 110 * step);
-    Record("trained", 1225, R"("incarnation":1,"first_step":0,"last_step":2)");
-    Record("commit", 1230, R"("incarnation":1,"step":2,"generation":1)");
+    Record("trained", 1225, R"("attempt":1,"first_step":0,"last_step":2)");
+    Record("commit", 1230, R"("attempt":1,"step":2,"generation":1)");
     for (int64_t step = 3; step <= 4; ++step)
       Step(step, 1, 1000 + 110 * step, PlannedDigest(step), "metrics.redone.jsonl");
-    Record("start", 3000, R"("run_id":"r","incarnation":2,"ranks":3)");
-    Record("train", 3500, R"("incarnation":2,"step":2)");
+    Record("start", 3000, R"("run_id":"r","attempt":2,"ranks":3)");
+    Record("train", 3500, R"("attempt":2,"step":2)");
     for (int64_t step = 3; step <= kSteps; ++step)
       if (step != left_out_step) Step(step, 2, 3500 + 110 * (step - 2));
-    Record("trained", 3950, R"("incarnation":2,"first_step":2,"last_step":6)");
-    Record("stop", 4200, R"("incarnation":2,"step":6,"exit_status":0)");
-    Record("exit", 4300, R"("incarnation":2,"exit_status":0)");
+    Record("trained", 3950, R"("attempt":2,"first_step":2,"last_step":6)");
+    Record("stop", 4200, R"("attempt":2,"step":6,"exit_status":0)");
+    Record("exit", 4300, R"("attempt":2,"exit_status":0)");
   }
 };
 
 std::string Problems(const SampleAudit& audit) {
   std::string text;
   for (const SampleProblem& problem : audit.problems) {
-    absl::StrAppend(&text, "step ", problem.step, " incarnation ", problem.incarnation, ": ",
-                    problem.what, "\n");
+    absl::StrAppend(&text, "step ", problem.step, " attempt ", problem.attempt, ": ", problem.what,
+                    "\n");
   }
   return text;
 }
@@ -112,11 +112,11 @@ TEST(SampleAudit, TakesACommitWithoutARecordFromTheNextStart) {
   // As after a dead service whose votes commit the save: no `commit` line, nor any line of what it
   // lost.
   const AuditedRun run;
-  run.Record("start", 0, R"("incarnation":1,"ranks":1)");
-  run.Record("train", 10, R"("incarnation":1,"step":0)");
+  run.Record("start", 0, R"("attempt":1,"ranks":1)");
+  run.Record("train", 10, R"("attempt":1,"step":0)");
   run.Step(1, 1, 200);
-  run.Record("start", 300, R"("incarnation":2,"ranks":1)");
-  run.Record("train", 400, R"("incarnation":2,"step":1)");
+  run.Record("start", 300, R"("attempt":2,"ranks":1)");
+  run.Record("train", 400, R"("attempt":2,"step":1)");
   run.Step(2, 2, 600);
   EXPECT_EQ(Problems(Audit(run)), "");
 }
@@ -125,7 +125,7 @@ TEST(SampleAudit, FindsAnOmittedStep) {
   const KilledRun run(5);
   const SampleAudit audit = Audit(run);
   EXPECT_EQ(audit.omissions, 1);
-  EXPECT_THAT(Problems(audit), HasSubstr("step 5 incarnation 2: has no line"));
+  EXPECT_THAT(Problems(audit), HasSubstr("step 5 attempt 2: has no line"));
 }
 
 TEST(SampleAudit, FindsStepsThatOnlyTheLedgerKnows) {
@@ -133,7 +133,7 @@ TEST(SampleAudit, FindsStepsThatOnlyTheLedgerKnows) {
   const SampleAudit audit = Audit(run);
   EXPECT_EQ(audit.steps, 5);
   EXPECT_EQ(audit.omissions, 1);
-  EXPECT_THAT(Problems(audit), HasSubstr("step 6 incarnation 2: is trained by the ledger"));
+  EXPECT_THAT(Problems(audit), HasSubstr("step 6 attempt 2: is trained by the ledger"));
 }
 
 TEST(SampleAudit, FindsAStepThatCountsTwice) {
@@ -141,28 +141,27 @@ TEST(SampleAudit, FindsAStepThatCountsTwice) {
   run.Step(4, 2, 4000);
   const SampleAudit audit = Audit(run);
   EXPECT_EQ(audit.duplicates, 1);
-  EXPECT_THAT(Problems(audit),
-              HasSubstr("step 4 incarnation 2: is in metrics.jsonl more than once"));
+  EXPECT_THAT(Problems(audit), HasSubstr("step 4 attempt 2: is in metrics.jsonl more than once"));
 }
 
 TEST(SampleAudit, FindsALineOfAStartThatLostIt) {
   const KilledRun run(3);
   run.Step(3, 1, 1330);
   EXPECT_THAT(Problems(Audit(run)),
-              HasSubstr("step 3 incarnation 1: does not count: incarnation 2 trained it again"));
+              HasSubstr("step 3 attempt 1: does not count: attempt 2 trained it again"));
 }
 
 TEST(SampleAudit, FindsALostLineThatNobodyLost) {
   const KilledRun run;
   run.Step(5, 2, 3830, PlannedDigest(5), "metrics.redone.jsonl");
-  EXPECT_THAT(Problems(Audit(run)), HasSubstr("step 5 incarnation 2: was set aside as lost, but"));
+  EXPECT_THAT(Problems(Audit(run)), HasSubstr("step 5 attempt 2: was set aside as lost, but"));
 }
 
 TEST(SampleAudit, FindsSamplesThatWereNotPlanned) {
   const KilledRun run(5);
   run.Step(5, 2, 3830, "00000000deadbeef");
   const std::string problems = Problems(Audit(run));
-  EXPECT_THAT(problems, HasSubstr("step 5 incarnation 2: read samples 00000000deadbeef, planned"));
+  EXPECT_THAT(problems, HasSubstr("step 5 attempt 2: read samples 00000000deadbeef, planned"));
   EXPECT_THAT(problems, HasSubstr(PlannedDigest(5)));
   EXPECT_EQ(Problems(AuditSamples(run.Read(), {})).find("deadbeef"), std::string::npos);
 }
@@ -172,34 +171,33 @@ TEST(SampleAudit, FindsOtherSamplesTheSecondTimeWithoutADataset) {
   RunHistory history = run.Read();
   history.redone[1].samples = "00000000deadbeef";
   EXPECT_THAT(Problems(AuditSamples(history, {})),
-              HasSubstr("step 4 incarnation 1: read samples 00000000deadbeef, but incarnation 2"));
+              HasSubstr("step 4 attempt 1: read samples 00000000deadbeef, but attempt 2"));
 }
 
 TEST(SampleAudit, FindsAStartFromAStateThatNobodyReached) {
   const KilledRun run;
-  run.Record("start", 5000, R"("incarnation":3,"ranks":1)");
-  run.Record("train", 5100, R"("incarnation":3,"step":9)");
+  run.Record("start", 5000, R"("attempt":3,"ranks":1)");
+  run.Record("train", 5100, R"("attempt":3,"step":9)");
   EXPECT_THAT(Problems(Audit(run)),
-              HasSubstr("step 9 incarnation 3: goes on after this step, but only 6 were trained"));
+              HasSubstr("step 9 attempt 3: goes on after this step, but only 6 were trained"));
 }
 
 TEST(SampleAudit, FindsClaimsThatDoNotFollow) {
   const KilledRun run;
-  run.Record("trained", 4350, R"("incarnation":2,"first_step":4,"last_step":6)");
-  EXPECT_THAT(Problems(Audit(run)), HasSubstr("step 4 incarnation 2: the ledger's steps (4, 6]"));
+  run.Record("trained", 4350, R"("attempt":2,"first_step":4,"last_step":6)");
+  EXPECT_THAT(Problems(Audit(run)), HasSubstr("step 4 attempt 2: the ledger's steps (4, 6]"));
 }
 
 TEST(SampleAudit, ListsSkippedStepsAsPlannedButNotApplied) {
   const KilledRun run(6);
-  run.Append("metrics.jsonl",
-             absl::StrCat(R"({"step":6,"incarnation":2,"skipped":true,"samples":")",
-                          PlannedDigest(6), "\"}\n"));
-  EXPECT_THAT(Problems(Audit(run)), HasSubstr("step 6 incarnation 2: was skipped, but"));
-  run.Record("skipped", 4400, R"("incarnation":2,"step":6,"lanes":8,"reason":"nonfinite")");
+  run.Append("metrics.jsonl", absl::StrCat(R"({"step":6,"attempt":2,"skipped":true,"samples":")",
+                                           PlannedDigest(6), "\"}\n"));
+  EXPECT_THAT(Problems(Audit(run)), HasSubstr("step 6 attempt 2: was skipped, but"));
+  run.Record("skipped", 4400, R"("attempt":2,"step":6,"lanes":8,"reason":"nonfinite")");
   EXPECT_EQ(Problems(Audit(run)), "");
   EXPECT_THAT(Audit(run).skipped_steps, testing::ElementsAre(6));
-  run.Record("skipped", 4400, R"("incarnation":2,"step":5,"lanes":8,"reason":"nonfinite")");
-  EXPECT_THAT(Problems(Audit(run)), HasSubstr("step 5 incarnation 2: is skipped by the ledger"));
+  run.Record("skipped", 4400, R"("attempt":2,"step":5,"lanes":8,"reason":"nonfinite")");
+  EXPECT_THAT(Problems(Audit(run)), HasSubstr("step 5 attempt 2: is skipped by the ledger"));
 }
 
 TEST(SampleAudit, LeavesOutTornLastLines) {
@@ -214,12 +212,12 @@ TEST(SampleAudit, LeavesOutTornLastLines) {
 TEST(SampleAudit, TakesATornLineInTheMiddleForAnOmission) {
   const KilledRun run(6);
   run.Append("metrics.jsonl", "{\"step\":6,\"los\n");
-  run.Record("start", 5000, R"("incarnation":3,"ranks":1)");
-  run.Record("train", 5100, R"("incarnation":3,"step":6)");
+  run.Record("start", 5000, R"("attempt":3,"ranks":1)");
+  run.Record("train", 5100, R"("attempt":3,"step":6)");
   run.Step(7, 3, 5300);
   const SampleAudit audit = Audit(run);
   EXPECT_EQ(audit.omissions, 1);
-  EXPECT_THAT(Problems(audit), HasSubstr("step 6 incarnation 2: has no line"));
+  EXPECT_THAT(Problems(audit), HasSubstr("step 6 attempt 2: has no line"));
 }
 
 int64_t Ms(absl::Duration duration) {
@@ -244,16 +242,16 @@ TEST(WallTime, GivesEachSpanOfAKilledRunToItsCause) {
   // 10 ms after each step but the first of a start, and from `stop` to `exit`.
   EXPECT_EQ(Ms(shares[kBookkeeping]), 3 * 10 + 3 * 10 + 100);
   EXPECT_EQ(time.Sum(), time.wall);
-  ASSERT_EQ(time.incarnations.size(), 2u);
-  EXPECT_EQ(Ms(time.incarnations[0].wall), 1440);
-  EXPECT_EQ(Ms(time.incarnations[1].wall), 4300 - 1440);
+  ASSERT_EQ(time.attempts.size(), 2u);
+  EXPECT_EQ(Ms(time.attempts[0].wall), 1440);
+  EXPECT_EQ(Ms(time.attempts[1].wall), 4300 - 1440);
   EXPECT_TRUE(time.AddsUp());
 }
 
 TEST(WallTime, DoesNotBlameTheRunForTheTimeItWasAskedToStop) {
   const KilledRun run;
-  run.Record("start", 104300, R"("incarnation":3,"ranks":1)");
-  run.Record("exit", 104400, R"("incarnation":3,"exit_status":74)");
+  run.Record("start", 104300, R"("attempt":3,"ranks":1)");
+  run.Record("exit", 104400, R"("attempt":3,"exit_status":74)");
   const WallTime time = MeasureWallTime(run.Read());
   EXPECT_EQ(Ms(time.shares[kStopped]), 100000);
   EXPECT_EQ(Ms(time.shares[kRestart]), 3500 - 1440 + 10 + 100);
@@ -283,7 +281,7 @@ TEST(LedgerReport, EndsWith65AndNamesTheStepOfABadRun) {
   const std::string text = testing::internal::GetCapturedStdout();
   EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("first of step 5"));
-  EXPECT_THAT(text, HasSubstr("problem      step 5, incarnation 2: has no line"));
+  EXPECT_THAT(text, HasSubstr("problem      step 5, attempt 2: has no line"));
   EXPECT_THAT(text, HasSubstr("1 omission\n"));
 }
 

@@ -82,7 +82,7 @@ class JoinedStatus : public ::testing::Test {
   JoinedStatus() : path_(getenv("PATH")) {
     run_.Record("created", 0, R"("run_id":"r")");
     run_.Record("start", 0,
-                R"("run_id":"r","incarnation":1,"ranks":4,"slurm_job":42,"slurm_restart":0,)"
+                R"("run_id":"r","attempt":1,"ranks":4,"slurm_job":42,"slurm_restart":0,)"
                 R"("nodes":["n1","n2"])");
     setenv("PATH", absl::StrCat(run_.path(), "/bin:", path_).c_str(), 1);
   }
@@ -125,13 +125,13 @@ TEST_F(JoinedStatus, TheScreenHasSlurmsViewAndTheRuns) {
 TEST(StatusFacts, TheTimeOfAKilledStartGoesToItsLastStep) {
   WrittenRun run;
   run.Record("created", 0, R"("run_id":"r")");
-  run.Record("start", 0, R"("run_id":"r","incarnation":1,"ranks":1)");
+  run.Record("start", 0, R"("run_id":"r","attempt":1,"ranks":1)");
   for (int64_t step = 1; step <= 8; ++step)
     run.Step(step, 1, 100 * step);
   run.Step(9, 1, 900, "", "metrics.redone.jsonl");
-  run.Record("start", 5000, R"("run_id":"r","incarnation":2,"ranks":1)");
+  run.Record("start", 5000, R"("run_id":"r","attempt":2,"ranks":1)");
   run.Step(9, 2, 5100);
-  run.Record("exit", 5200, R"("incarnation":2,"exit_status":0)");
+  run.Record("exit", 5200, R"("attempt":2,"exit_status":0)");
   const StatusFacts facts = StatusCollector(run.path()).Collect().value();
   EXPECT_EQ(facts.redone_steps, 1);
   EXPECT_EQ(facts.wall, absl::Milliseconds(900 + 200));

@@ -27,8 +27,8 @@ class WrittenRun {
     path_ = mkdtemp(pattern.data());
     RunConfig config;
     config.data.shards = path_ + "/no-shards";
-    config.train.lanes = 8;
-    config.train.microbatch_lanes = 8;
+    config.train.global_batch_size = 8;
+    config.train.micro_batch_size = 8;
     Append("config.toml", config.ToText());
   }
   ~WrittenRun() { std::filesystem::remove_all(path_); }
@@ -50,13 +50,13 @@ class WrittenRun {
   }
 
   // One step of 100 ms that ends at `ms`; `members` begin with a comma.
-  void Step(int64_t step, int64_t incarnation, int64_t ms, const std::string& members = "",
+  void Step(int64_t step, int64_t attempt, int64_t ms, const std::string& members = "",
             const char* file = "metrics.jsonl") const {
-    Append(file, absl::StrFormat(R"({"step":%d,"loss":%.3f,"incarnation":%d,"step_ms":100,)"
+    Append(file, absl::StrFormat(R"({"step":%d,"loss":%.3f,"attempt":%d,"step_ms":100,)"
                                  R"("data_wait_ms":10,"reduce_ms":20,"ckpt_stall_ms":5,)"
                                  R"("tokens_per_second":640,"time":"%s"%s})"
                                  "\n",
-                                 step, 4 - 0.001 * static_cast<double>(step), incarnation,
+                                 step, 4 - 0.001 * static_cast<double>(step), attempt,
                                  TimeOfDay(ms), members));
   }
 

@@ -147,22 +147,21 @@ struct EventfulRun : WrittenRun {
   EventfulRun() {
     Record("created", 0, R"("run_id":"r")");
     Record("start", 1000,
-           R"("incarnation":1,"ranks":4,"nodes":["n1","n2"],"slurm_job":7,"slurm_restart":0)");
-    Record("train", 2000, R"("incarnation":1,"step":0)");
+           R"("attempt":1,"ranks":4,"nodes":["n1","n2"],"slurm_job":7,"slurm_restart":0)");
+    Record("train", 2000, R"("attempt":1,"step":0)");
     Step(1, 1, 2100, R"(,"grad_norm":9)");
-    Record("commit", 2150, R"("incarnation":1,"step":1)");
+    Record("commit", 2150, R"("attempt":1,"step":1)");
     Step(2, 1, 2200, "", "metrics.redone.jsonl");
-    Record("exit", 3000, R"("incarnation":1,"exit_status":137)");
+    Record("exit", 3000, R"("attempt":1,"exit_status":137)");
     Record("start", 3000,
-           R"("incarnation":2,"ranks":2,"nodes":["n2"],"slurm_job":7,"slurm_restart":0)");
-    Record("train", 4000, R"("incarnation":2,"step":1)");
+           R"("attempt":2,"ranks":2,"nodes":["n2"],"slurm_job":7,"slurm_restart":0)");
+    Record("train", 4000, R"("attempt":2,"step":1)");
     Step(2, 2, 4100, R"(,"eval_loss":3.25,"eval_standard_error":0.5)");
-    Record("skipped", 4150,
-           R"("incarnation":2,"step":2,"reason":"nonfinite","detail":"</script><b>")");
-    Record("stop", 4200, R"("incarnation":2,"step":2,"exit_status":75,"detail":"a signal")");
-    Record("exit", 4300, R"("incarnation":2,"exit_status":75)");
-    Record("start", 9000, R"("incarnation":3,"ranks":1,"nodes":["n9"],"slurm_job":8)");
-    Record("train", 9500, R"("incarnation":3,"step":2)");
+    Record("skipped", 4150, R"("attempt":2,"step":2,"reason":"nonfinite","detail":"</script><b>")");
+    Record("stop", 4200, R"("attempt":2,"step":2,"exit_status":75,"detail":"a signal")");
+    Record("exit", 4300, R"("attempt":2,"exit_status":75)");
+    Record("start", 9000, R"("attempt":3,"ranks":1,"nodes":["n9"],"slurm_job":8)");
+    Record("train", 9500, R"("attempt":3,"step":2)");
     Step(3, 3, 9600);
     Step(4, 3, 9700, R"(,"loss":null)");
   }
@@ -216,7 +215,7 @@ TEST(ReportPage, TextOfTheRunIsTextOfThePage) {
 TEST(Report, ARunWithoutAStepHasAPage) {
   const WrittenRun run;
   run.Record("created", 0, R"("run_id":"r")");
-  run.Record("start", 0, R"("incarnation":1,"ranks":2)");
+  run.Record("start", 0, R"("attempt":1,"ranks":2)");
   ASSERT_TRUE(WriteReport({{run.path()}, ""}).ok());
   EXPECT_TRUE(std::filesystem::exists(run.path() + "/report.html"));
 }

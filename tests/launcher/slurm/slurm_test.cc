@@ -9,9 +9,9 @@
 #include "dist/heartbeat.h"
 #include "launcher/process/node_place.h"
 #include "launcher/process/slurm_commands.h"
+#include "launcher/start/launcher_heartbeat.h"
 #include "launcher/start/mpi_choice.h"
-#include "launcher/start/slurm_way.h"
-#include "launcher/start/supervisor.h"
+#include "launcher/start/slurm_backend.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -74,7 +74,7 @@ TEST(SlurmCommandsTest, ARequeuedJobKnowsItsOwnEarlierRuns) {
   EXPECT_FALSE(JobHasEnded("", "7 of lab restart 1"));
 }
 
-TEST(SlurmWayTest, TheMostRanksThatAreEqualOnEachNode) {
+TEST(SlurmBackendTest, TheMostRanksThatAreEqualOnEachNode) {
   const auto shape = [](int64_t nodes, int64_t per_node, int64_t max) {
     const Shape s = ChooseShape(nodes, per_node, max);
     return std::pair(s.nodes, s.ranks_per_node);
@@ -109,37 +109,37 @@ TEST(NodePlaceTest, SocketsFitAnAddressAndDifferByNodeStartAndRun) {
   EXPECT_NE(ScratchOnNode("/a", "n1").files, ScratchOnNode("/b", "n1").files);
 }
 
-class SupervisorWatchTest : public ::testing::Test {
+class LauncherHeartbeatWatchTest : public ::testing::Test {
  protected:
-  static dist::RankBeat Beat(int64_t incarnation, int64_t ticks) {
+  static dist::RankBeat Beat(int64_t attempt, int64_t ticks) {
     dist::RankBeat beat;
     beat.host = "head";
-    beat.incarnation = incarnation;
+    beat.attempt = attempt;
     beat.ticks = ticks;
     return beat;
   }
-  SupervisorWatch watch_{3, absl::Seconds(60)};
+  LauncherHeartbeatWatch watch_{3, absl::Seconds(60)};
 };
 
-TEST_F(SupervisorWatchTest, ALauncherThatBeatsKeepsItsRanks) {
+TEST_F(LauncherHeartbeatWatchTest, ALauncherThatBeatsKeepsItsRanks) {
   for (int i = 0; i < 100; ++i)
     EXPECT_EQ(watch_.Judge(Beat(3, i), absl::Seconds(50) * i), "");
 }
 
-TEST_F(SupervisorWatchTest, SilenceIsMeasuredFromTheLastBeat) {
+TEST_F(LauncherHeartbeatWatchTest, SilenceIsMeasuredFromTheLastBeat) {
   EXPECT_EQ(watch_.Judge(Beat(3, 7), absl::Seconds(1000)), "");
   EXPECT_EQ(watch_.Judge(Beat(3, 7), absl::Seconds(1059)), "");
   EXPECT_THAT(watch_.Judge(Beat(3, 7), absl::Seconds(1060)),
               HasSubstr("no sign of life of the launcher on head for 1m"));
 }
 
-TEST_F(SupervisorWatchTest, AFileThatCannotBeReadIsSilence) {
+TEST_F(LauncherHeartbeatWatchTest, AFileThatCannotBeReadIsSilence) {
   EXPECT_EQ(watch_.Judge(absl::NotFoundError("no file"), absl::Seconds(0)), "");
   EXPECT_THAT(watch_.Judge(absl::UnavailableError("stale handle"), absl::Seconds(60)),
               HasSubstr("stale handle"));
 }
 
-TEST_F(SupervisorWatchTest, ALaterStartAndAnEndedOneAreTheEndAtOnce) {
+TEST_F(LauncherHeartbeatWatchTest, ALaterStartAndAnEndedOneAreTheEndAtOnce) {
   EXPECT_THAT(watch_.Judge(Beat(4, 1), absl::Seconds(0)),
               HasSubstr("start 4 of the run has taken over"));
   dist::RankBeat ended = Beat(3, 1);

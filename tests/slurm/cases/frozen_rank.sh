@@ -2,7 +2,7 @@
 # A rank on another node than the launcher stands still: it is named, and its start ends, stopped
 # ranks and all.
 . "$here/life.sh"
-train run -N2 --ntasks-per-node=1 -- --set dist.hang_report_seconds=2 --set dist.hang_exit_seconds=5
+train run -N2 --ntasks-per-node=1 -- --set dist.hang_report_seconds=2 --set dist.collective_timeout_seconds=5
 frozen=$(pgrep -f "^$bin/anyorder-train --run-dir $run " | tail -n 1)
 kill -STOP "$frozen"
 expect_undisturbed_end

@@ -4,7 +4,7 @@
 . "$here/hosts.sh"
 unset OMPI_MCA_oob_tcp_keepalive_time OMPI_MCA_oob_tcp_keepalive_intvl OMPI_MCA_oob_tcp_keepalive_probes
 run=$work/$name/run; shown=($run/train.log $run/ckptd.log)
-new_run $run hang_report_seconds=2 hang_exit_seconds=5
+new_run $run hang_report_seconds=2 collective_timeout_seconds=5
 start_services $run 1 h1 h2 h3
 start_ranks $run 1 1 h1 h2 h3
 await 60 has_commit $run

@@ -13,7 +13,7 @@ python3 - $name/log "$run/metrics.jsonl" <<'END' || fail "the takeover took too 
 import json, sys
 from datetime import datetime
 launched = [line.split()[1] for line in open(sys.argv[1]) if line.startswith("launched ")][-1]
-first = next(step for step in map(json.loads, open(sys.argv[2])) if step["incarnation"] == 2)
+first = next(step for step in map(json.loads, open(sys.argv[2])) if step["attempt"] == 2)
 seconds = (datetime.fromisoformat(first["time"][:-1]) - datetime.fromisoformat(launched)).total_seconds()
 print("launch to first step:", seconds, "s")
 sys.exit(seconds > 14)

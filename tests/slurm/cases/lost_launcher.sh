@@ -4,7 +4,7 @@
 . "$here/life.sh"
 train run -N2 --ntasks-per-node=1 --
 old=$(pgrep -f "^$bin/anyorder-train --run-dir $run " | paste -sd,)
-pkill -9 -f "^$anyorder launch --via slurm .* --run-dir $run "
+pkill -9 -f "^$anyorder launch --backend slurm .* --run-dir $run "
 no_old() { ! ps -o stat= -p "$old" | grep -qv '^[ZX]'; }
 await 20 no_old
 expect_undisturbed_end

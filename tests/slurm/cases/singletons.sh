@@ -1,7 +1,7 @@
 # cluster: ANYORDER_SLURM_NODES=2 ANYORDER_SLURM_GPUS=2
 # Ranks that would not find each other stop before they write, with the fix.
 mkdir $name/run && cp reference/config.toml $name/run
-rank=("$bin/anyorder-train" --run-dir "$work/$name/run" --run-id x --incarnation 1)
+rank=("$bin/anyorder-train" --run-dir "$work/$name/run" --run-id x --attempt 1)
 timeout 30 "$here/cluster.sh" x srun -N2 --ntasks-per-node=2 --mpi=none "${rank[@]}" >$name/log 2>&1
 expect_status $? 64 "srun without PMIx"
 expect_text "SLURM_STEP_NUM_TASKS=4 promises 4 ranks.*srun --mpi=pmix" $name/log
@@ -20,7 +20,7 @@ timeout 30 "$here/cluster.sh" x srun -N1 -n2 --mpi=pmix "${rank[@]}" --nodes n1,
 expect_status $? 64 "an empty node"
 expect_text "2 nodes, but MPI placed ranks on 1" $name/log
 [ "$(ls -A $name/run)" = config.toml ] || fail "something was written: $(ls -A $name/run)"
-"$anyorder" launch --via slurm --config "$here/tiny.toml" --run-dir $name/new --set data.shards="$work/shards" >$name/log 2>&1
+"$anyorder" launch --backend slurm --config "$here/tiny.toml" --run-dir $name/new --set data.shards="$work/shards" >$name/log 2>&1
 expect_status $? 64 "no job"
 expect_text "anyorder submit" $name/log
 [ ! -e $name/new ] || fail "something was written"

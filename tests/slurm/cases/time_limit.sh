@@ -5,7 +5,7 @@
 # The first start waits a while before it trains, and evaluations, which decide no result, take
 # time: the warning falls into training.
 mkdir -p "$run/slurm" && echo '[ -n "${SLURM_RESTART_COUNT:-}" ] || sleep 15' >"$run/slurm/environment.sh"
-submit_run --time 1 --signal-seconds 50 --set eval.shards="$work/shards" --set eval.every=1 --set eval.lanes=2 --set eval.batches=30
+submit_run --time 1 --signal-seconds 50 --set eval.shards="$work/shards" --set eval.every=1 --set eval.batch_size=2 --set eval.batches=30
 await_commit
 await 60 restarted 1
 x scontrol update jobid=$job timelimit=30 || fail "no more time"  # once is enough

@@ -47,8 +47,8 @@ class EvaluatorTest : public ::testing::Test {
     config_.sampling.reuse_len = 16;
     config_.sampling.num_predict = 10;
     config_.sampling.perm_size = 16;
-    config_.train.lanes = 4;
-    config_.train.microbatch_lanes = 2;
+    config_.train.global_batch_size = 4;
+    config_.train.micro_batch_size = 2;
     options_ = {.lanes = 4, .batches = 5, .seed = 9};
   }
   ~EvaluatorTest() override { std::filesystem::remove_all(directory_); }
@@ -92,7 +92,7 @@ int PartFromFacts(const TextSample& sample, int64_t slot, int64_t reuse_len) {
 
 // Lane by lane with a network of the same microbatch, memory carried by hand.
 TEST_F(EvaluatorTest, AgreesWithAPlainRecomputation) {
-  config_.train.microbatch_lanes = 1;
+  config_.train.micro_batch_size = 1;
   const SplitLosses measured = Losses();
   auto backend = *kernels::MakeCpuBackend({1});
   const std::vector<float> weights = Weights();

@@ -45,7 +45,7 @@ std::vector<std::string> Findings(int ranks, int64_t bad, Lag lag, dist::Reducti
     options.bucket_bytes = 40'000;
     const auto reducer = dist::GradientReducer::Create(comm, backend, options).value();
     const dist::Range leaves = reducer->leaves();
-    const auto finder = NonfiniteFinder::Create(backend, kSize, /*microbatch_lanes=*/2, leaves);
+    const auto finder = NonfiniteFinder::Create(backend, kSize, /*micro_batch_size=*/2, leaves);
     const dist::DeviceArray<float> sum(backend, reducer->owned().size());
     for (std::string& text : texts) {
       (*finder)->Clear();

@@ -46,7 +46,7 @@ TEST_F(ReplicaRunsTest, FlippedBitIsFoundInItsStepAndReachesNoCheckpoint) {
 // The check itself is what ends the run above.
 TEST_F(ReplicaRunsTest, WithoutTheCheckAFlippedBitGoesUnnoticed) {
   config_.train.steps = 6;
-  config_.dist.replica_check_every = 0;
+  config_.dist.replica_check_interval = 0;
   ExpectAllOk(Train(2, Fault{Poison::kWeights, 1, 4}));
 }
 

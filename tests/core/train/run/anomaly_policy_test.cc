@@ -71,8 +71,8 @@ TEST(AnomalyPolicyTest, BoundThatGoesWithTheUpdateSaysWhatJudgeSays) {
       AnomalyConfig config = Config();
       config.on_spike = action;
       AnomalyPolicy policy = Trained(config, steps);
-      policy.HoldBack({{300, 301}});
-      const double most = policy.MostNorm();
+      policy.ScheduleSkip({{300, 301}});
+      const double most = policy.SkipAboveNorm();
       EXPECT_EQ(std::isfinite(most), action != AnomalyAction::kIgnore && steps >= 10);
       int skipped = 0;
       for (const int64_t step : {300, 301}) {
@@ -80,7 +80,7 @@ TEST(AnomalyPolicyTest, BoundThatGoesWithTheUpdateSaysWhatJudgeSays) {
           for (const double norm :
                {0.0, 1.0, most, std::nextafter(most, 0.0), std::nextafter(most, far), far, kNan}) {
             const bool is_good =
-                !policy.HoldsBack(step, loss) && std::isfinite(norm) && norm <= most;
+                !policy.SkipsUpdate(step, loss) && std::isfinite(norm) && norm <= most;
             EXPECT_EQ(policy.ActionFor(policy.Judge(step, loss, norm)) == AnomalyAction::kIgnore,
                       is_good)
                 << step << ", loss " << loss << ", norm " << norm;
@@ -113,10 +113,11 @@ TEST(AnomalyPolicyTest, HoldsBackTheStepsOfARollback) {
   AnomalyConfig config = Config();
   config.rollback_steps = 3;
   AnomalyPolicy policy(config);
-  policy.HoldBack({policy.RollbackFrom(10), policy.RollbackFrom(2)});
+  policy.ScheduleSkip({policy.RollbackFrom(10), policy.RollbackFrom(2)});
   for (int64_t step = 1; step <= 12; ++step) {
-    const bool held_back = step <= 2 || (step >= 8 && step <= 10);
-    EXPECT_EQ(policy.Judge(step, 6, 1), held_back ? Anomaly::kRolledBack : Anomaly::kNone) << step;
+    const bool is_scheduled = step <= 2 || (step >= 8 && step <= 10);
+    EXPECT_EQ(policy.Judge(step, 6, 1), is_scheduled ? Anomaly::kRolledBack : Anomaly::kNone)
+        << step;
   }
   EXPECT_EQ(policy.ActionFor(Anomaly::kRolledBack), AnomalyAction::kSkip);
 }

@@ -64,7 +64,7 @@ TEST(ConfigFileTest, WholeNumberServesWhereANumberIsExpected) {
   const absl::StatusOr<RunConfig> config =
       ParseRunConfig("[optimizer]\nclip_norm = 2\n", "run.toml");
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->optimizer.clip_norm, 2.0);
+  EXPECT_EQ(config->optimizer.max_grad_norm, 2.0);
 }
 
 TEST(ConfigFileTest, DuplicateKeysAndBrokenSyntaxNameTheLine) {
@@ -143,8 +143,8 @@ TEST(ConfigFileTest, KeyOutsideEverySectionIsTakenToItsSection) {
 TEST(RunConfigTest, ValidationListsFaultsOfAllSections) {
   RunConfig config = ValidConfig();
   config.model.num_heads = 5;
-  config.train.lanes = 12;
-  config.train.microbatch_lanes = 4;
+  config.train.global_batch_size = 12;
+  config.train.micro_batch_size = 4;
   config.checkpoint.keep_last = 1;
   const std::string faults(config.Validate().message());
   EXPECT_THAT(faults, AllOf(HasSubstr("model.num_heads is 5"), HasSubstr("times a power of two"),
@@ -171,10 +171,10 @@ TEST(RunConfigTest, RanksMustShareTheMicrobatches) {
 
 TEST(RunConfigTest, EvaluationNeedsTextAndSoundNumbers) {
   RunConfig config = ValidConfig();
-  config.eval = {.shards = "", .every = 5, .batches = -1, .lanes = 3, .seed = -1};
+  config.eval = {.shards = "", .every = 5, .batches = -1, .batch_size = 3, .seed = -1};
   const std::string message(config.Validate().message());
   for (const char* fault : {"eval.every is 5 but eval.shards is missing", "eval.batches is -1",
-                            "eval.lanes is 3 but must be even", "eval.seed is -1"})
+                            "eval.batch_size is 3 but must be even", "eval.seed is -1"})
     EXPECT_THAT(message, HasSubstr(fault));
   config.eval = EvalConfig();
   config.eval.shards = "held-out";
@@ -204,7 +204,7 @@ TEST(RunConfigTest, IdentityIgnoresWhatCannotChangeTheResult) {
   other.dist.bucket_mib = 1;
   other.data.shards = "moved";
   other.train.log_every = 99;
-  other.eval = {.shards = "held-out", .every = 7, .batches = 3, .lanes = 2, .seed = 5};
+  other.eval = {.shards = "held-out", .every = 7, .batches = 3, .batch_size = 2, .seed = 5};
   EXPECT_EQ(other.IdentityDigest(), config.IdentityDigest());
   EXPECT_TRUE(CheckSameRun(config, other).ok());
 }

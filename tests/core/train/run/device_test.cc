@@ -31,7 +31,7 @@ TEST(DeviceKeysTest, MayChangeBetweenStartsOfARun) {
   cpu.train.device = kernels::DeviceChoice::kCpu;
   RunConfig gpu;
   gpu.train.device = kernels::DeviceChoice::kCuda;
-  gpu.train.gemm_table = "/elsewhere.txt";
+  gpu.kernels.gemm_algorithm_cache = "/elsewhere.txt";
   EXPECT_TRUE(CheckSameRun(cpu, gpu).ok());
   EXPECT_EQ(cpu.IdentityDigest(), gpu.IdentityDigest());
   EXPECT_EQ(RunConfig().train.device, kernels::DeviceChoice::kAuto);
@@ -55,7 +55,7 @@ TEST(RankBackendOptionsTest, OneRankWritesTheTableOfTheRun) {
   for (int rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(all[rank].local_rank, 0);
     EXPECT_EQ(all[rank].writes_gemm_table, rank == 0);
-    EXPECT_EQ(all[rank].gemm_table, "run/gemm_table.txt");
+    EXPECT_EQ(all[rank].gemm_table, "run/gemm_algorithm_cache.txt");
     EXPECT_GE(all[rank].num_threads, 1);
   }
 }
@@ -82,7 +82,7 @@ TEST(SameDevicesTest, RanksThatDifferAllEndWithOneLine) {
 
 TEST(WhatFitsTest, NamesTheLargestHalfThatFits) {
   TrainConfig train;
-  train.microbatch_lanes = 24;
+  train.micro_batch_size = 24;
   const absl::Status out = absl::ResourceExhaustedError("allocate 5 bytes");
   std::vector<int64_t> tried;
   const absl::Status six = WithWhatFits(out, train, [&](int64_t lanes) {
@@ -90,11 +90,11 @@ TEST(WhatFitsTest, NamesTheLargestHalfThatFits) {
     return lanes <= 6;
   });
   EXPECT_TRUE(absl::IsResourceExhausted(six));
-  EXPECT_EQ(six.message(), "allocate 5 bytes; train.microbatch_lanes = 6 fits, it is 24");
+  EXPECT_EQ(six.message(), "allocate 5 bytes; train.micro_batch_size = 6 fits, it is 24");
   EXPECT_EQ(tried, (std::vector<int64_t>{12, 6}));
   EXPECT_EQ(
       WithWhatFits(out, train, [](int64_t) { return false; }).message(),
-      "allocate 5 bytes; not even train.microbatch_lanes = 3 fits: the model is too large for "
+      "allocate 5 bytes; not even train.micro_batch_size = 3 fits: the model is too large for "
       "this device");
 }
 

@@ -63,10 +63,10 @@ class RunFilesTest : public ::testing::Test {
   fs::path directory_;
 };
 
-LedgerRecord Record(const char* event, int64_t incarnation, int64_t step = -1) {
+LedgerRecord Record(const char* event, int64_t attempt, int64_t step = -1) {
   LedgerRecord record;
   record.event = event;
-  record.incarnation = incarnation;
+  record.attempt = attempt;
   record.step = step;
   return record;
 }
@@ -82,7 +82,7 @@ TEST_F(RunFilesTest, LedgerGivesBackWhatWasAppended) {
   EXPECT_FALSE((*records)[0].time.empty());
   const LedgerSummary summary = Summarize(*records);
   EXPECT_EQ(summary.run_id, created.run_id);
-  EXPECT_EQ(summary.incarnations, 2);
+  EXPECT_EQ(summary.attempts, 2);
   EXPECT_EQ(summary.committed_step, 40);
 }
 
@@ -106,7 +106,7 @@ TEST_F(RunFilesTest, StartRecordNamesItsSlurmJobAndNodesOnlyUnderSlurm) {
 TEST_F(RunFilesTest, MissingLedgerIsARunThatNeverStarted) {
   const auto records = ReadLedger(Path("ledger"));
   ASSERT_TRUE(records.ok());
-  EXPECT_EQ(Summarize(*records).incarnations, 0);
+  EXPECT_EQ(Summarize(*records).attempts, 0);
   EXPECT_EQ(Summarize(*records).committed_step, -1);
 }
 
@@ -118,7 +118,7 @@ TEST_F(RunFilesTest, TornLastLedgerLineIsLeftOutAndCutOffByTheNextAppend) {
   AppendLedger({Record("start", 2)});
   const auto records = ReadLedger(Path("ledger"));
   ASSERT_TRUE(records.ok()) << records.status();
-  EXPECT_EQ(Summarize(*records).incarnations, 2);
+  EXPECT_EQ(Summarize(*records).attempts, 2);
 }
 
 TEST_F(RunFilesTest, AnyChangedLedgerByteIsDataLossWithItsLine) {

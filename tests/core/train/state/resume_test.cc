@@ -94,17 +94,17 @@ TEST_F(ResumeTest, OtherDatasetTokenizerOrConfigurationIsRefused) {
   other = dataset_;
   other.tokenizer_digest = "tokens2";
   EXPECT_THAT(std::string(CheckMetadata(saved_, config_, other).message()), HasSubstr("tokens2"));
-  config_.train.lanes = 32;
+  config_.train.global_batch_size = 32;
   const absl::Status refused = CheckMetadata(saved_, config_, dataset_);
   EXPECT_TRUE(absl::IsFailedPrecondition(refused));
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("train.lanes = 32"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("train.global_batch_size = 32"));
 }
 
 TEST_F(ResumeTest, ImportedWeightsTakeAnyDatasetOfTheirTokenizerAndAnySettings) {
   saved_.config_digest.clear();
   saved_.dataset_digest.clear();
   dataset_.dataset_digest = "data2";
-  config_.train.lanes = 32;
+  config_.train.global_batch_size = 32;
   config_.model.mem_len = 7;
   EXPECT_TRUE(CheckMetadata(saved_, config_, dataset_).ok());
   config_.model.ffn_dim = 99;

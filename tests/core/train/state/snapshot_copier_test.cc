@@ -46,7 +46,7 @@ Saved SaveBetweenUpdates(Lag lag, bool holds_back) {
     const DeviceArray<float> weights(backend, kSize);
     const DeviceArray<float> gradient(backend, std::vector<float>(kSize, 0.5f));
     dist::StepInfo info{0.1, 1.0};
-    if (holds_back) info.before_update = [&] { copier->HoldBackUpdates(); };
+    if (holds_back) info.before_update = [&] { copier->MakeUpdatesWait(); };
     const auto update = [&] { optimizer->Step(gradient.view(), info, weights.view()); };
     update();
     std::vector<float> staging(kSize, -1.0f);
@@ -135,7 +135,7 @@ SavedMemory SaveMemory(Lag lag, bool holds_back) {
     backend.Synchronize({});
   };
   const auto update = [&] {
-    if (holds_back) copier->HoldBackUpdates();
+    if (holds_back) copier->MakeUpdatesWait();
     ring.Advance();
   };
   for (int i = 0; i < 3; ++i) {

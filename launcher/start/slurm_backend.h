@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/train/run/run_config.h"
-#include "launcher/start/start_way.h"
+#include "launcher/start/launch_backend.h"
 
 namespace anyorder::launcher {
 
@@ -22,7 +22,7 @@ struct SlurmOptions {
 };
 
 // InvalidArgument, with the fix, outside of a job or without a way to start ranks. Writes nothing.
-absl::StatusOr<std::unique_ptr<StartWay>> MakeSlurmWay(const SlurmOptions& options);
+absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeSlurmBackend(const SlurmOptions& options);
 
 // How many ranks on how many of the nodes: the most ranks that are the same number on each node and
 // at most `max_ranks`, and of these the ones on most nodes.

@@ -1,4 +1,4 @@
-#include "launcher/start/supervisor.h"
+#include "launcher/start/launcher_heartbeat.h"
 
 #include <unistd.h>
 
@@ -30,21 +30,21 @@ absl::Duration MonotonicNow() {
 
 }  // namespace
 
-absl::Status Supervisor::Begin(const std::string& run_dir, int64_t incarnation,
-                               std::optional<Supervisor>& supervisor) {
+absl::Status LauncherHeartbeat::Begin(const std::string& run_dir, int64_t attempt,
+                                      std::optional<LauncherHeartbeat>& heartbeat) {
   char host[256] = "?";
   gethostname(host, sizeof(host) - 1);
   ANYORDER_ASSIGN_OR_RETURN(
       std::unique_ptr<dist::Heartbeat> heartbeat,
-      dist::Heartbeat::Create(DirectoryOf(run_dir), 0, /*world_size=*/1, incarnation, host));
-  supervisor.emplace(std::move(heartbeat));
+      dist::Heartbeat::Create(DirectoryOf(run_dir), 0, /*world_size=*/1, attempt, host));
+  heartbeat.emplace(std::move(heartbeat));
   return absl::OkStatus();
 }
 
-Supervisor::Supervisor(std::unique_ptr<dist::Heartbeat> heartbeat)
+LauncherHeartbeat::LauncherHeartbeat(std::unique_ptr<dist::Heartbeat> heartbeat)
     : heartbeat_(std::move(heartbeat)), thread_([this] { Run(); }) {}
 
-Supervisor::~Supervisor() {
+LauncherHeartbeat::~LauncherHeartbeat() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     stop_ = true;
@@ -53,7 +53,7 @@ Supervisor::~Supervisor() {
   thread_.join();
 }
 
-void Supervisor::Run() {
+void LauncherHeartbeat::Run() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stop_) {
     lock.unlock();
@@ -64,12 +64,13 @@ void Supervisor::Run() {
   }
 }
 
-std::string SupervisorWatch::Judge(const absl::StatusOr<dist::RankBeat>& beat, absl::Duration now) {
+std::string LauncherHeartbeatWatch::Judge(const absl::StatusOr<dist::RankBeat>& beat,
+                                          absl::Duration now) {
   if (!since_) since_ = now;
-  if (beat.ok() && beat->incarnation > incarnation_) {
-    return absl::StrCat("start ", beat->incarnation, " of the run has taken over from this one");
+  if (beat.ok() && beat->attempt > attempt_) {
+    return absl::StrCat("start ", beat->attempt, " of the run has taken over from this one");
   }
-  if (beat.ok() && beat->incarnation == incarnation_) {
+  if (beat.ok() && beat->attempt == attempt_) {
     if (beat->has_ended) return "the launcher on " + beat->host + " has ended this start";
     if (beat->ticks != ticks_) {
       ticks_ = beat->ticks;
@@ -84,9 +85,9 @@ std::string SupervisorWatch::Judge(const absl::StatusOr<dist::RankBeat>& beat, a
                       ": it, its node or the way to the run directory is lost");
 }
 
-void FenceThisRank(const std::string& run_dir, int64_t incarnation) {
-  std::thread([run_dir, incarnation] {
-    SupervisorWatch watch(incarnation, kSilenceLimit);
+void FenceThisRank(const std::string& run_dir, int64_t attempt) {
+  std::thread([run_dir, attempt] {
+    LauncherHeartbeatWatch watch(attempt, kSilenceLimit);
     for (;; absl::SleepFor(kBeat)) {
       const std::string why =
           watch.Judge(dist::ReadRankBeat(DirectoryOf(run_dir), 0), MonotonicNow());

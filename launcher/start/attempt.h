@@ -5,7 +5,7 @@
 #include "absl/status/statusor.h"
 
 #include "launcher/process/output_relay.h"
-#include "launcher/start/start_way.h"
+#include "launcher/start/launch_backend.h"
 
 namespace anyorder::launcher {
 
@@ -20,7 +20,7 @@ int NumLaunchSignals();
 // staged. If the service dies, the ranks are ended (137). 75 without any rank if a stop was asked
 // for before. Errors: AlreadyExists if someone else's service owns the run directory; Unavailable
 // if none can be started.
-absl::StatusOr<int> RunIncarnation(const IncarnationOptions& options, StartWay& way,
-                                   OutputRelay& output);
+absl::StatusOr<int> RunAttempt(const AttemptOptions& options, LaunchBackend& backend,
+                               OutputRelay& output);
 
 }  // namespace anyorder::launcher

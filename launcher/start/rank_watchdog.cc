@@ -1,4 +1,4 @@
-#include "launcher/start/silent_ranks.h"
+#include "launcher/start/rank_watchdog.h"
 
 #include <algorithm>
 #include <chrono>
@@ -19,10 +19,10 @@ absl::Duration MonotonicNow() {
 
 }  // namespace
 
-SilentRanks::SilentRanks(const SilentRanksOptions& options)
+RankWatchdog::RankWatchdog(const RankWatchdogOptions& options)
     : options_(options), seen_(options.ranks), last_look_(MonotonicNow()) {}
 
-bool SilentRanks::Poll() {
+bool RankWatchdog::Poll() {
   const absl::Duration now = MonotonicNow();
   const absl::Duration period =
       std::min(options_.report_after, options_.exit_after) / kLooksPerReport;
@@ -36,7 +36,7 @@ bool SilentRanks::Poll() {
     Seen& seen = seen_[rank];
     const auto beat = dist::ReadRankBeat(options_.heartbeats, static_cast<int>(rank));
     // Before its first beat and after its regular end a rank owes none.
-    if (!beat.ok() || beat->incarnation != options_.incarnation || beat->has_ended) continue;
+    if (!beat.ok() || beat->attempt != options_.attempt || beat->has_ended) continue;
     seen.since += own_silence;
     if (beat->ticks != seen.ticks) {
       seen = {beat->ticks, now, false};

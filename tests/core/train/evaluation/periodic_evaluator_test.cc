@@ -1,6 +1,6 @@
 // Held-out examples whose labels mean something else than those of the training data.
 
-#include "core/train/evaluation/held_out.h"
+#include "core/train/evaluation/periodic_evaluator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 RunConfig Classifier(const std::string& held_out) {
   RunConfig config = SmallClassifier(1, 32, 2);
   config.objective.task = ExampleTask::kEntailment;
-  config.train.lanes = 2;
+  config.train.global_batch_size = 2;
   config.data.shards = "training";
   config.eval.shards = held_out;
   config.eval.every = 1;
@@ -32,7 +32,7 @@ RunConfig Classifier(const std::string& held_out) {
   return config;
 }
 
-TEST(HeldOutTest, ClassesMustHaveTheNumbersOfTheTrainingData) {
+TEST(PeriodicEvaluatorTest, ClassesMustHaveTheNumbersOfTheTrainingData) {
   const std::string folder = data::MakeTestDirectory("held_out");
   data::TestDataset dataset;
   dataset.Write(folder, data::TestStream::Random(200, dataset.vocab_size, 1));

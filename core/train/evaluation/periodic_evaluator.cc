@@ -1,4 +1,4 @@
-#include "core/train/evaluation/held_out.h"
+#include "core/train/evaluation/periodic_evaluator.h"
 
 #include <array>
 #include <cstring>
@@ -18,9 +18,10 @@
 
 namespace anyorder {
 
-EvaluatorOptions HeldOutOptions(const RunConfig& config) {
+EvaluatorOptions PeriodicEvaluatorOptions(const RunConfig& config) {
   EvaluatorOptions options;
-  options.lanes = config.eval.lanes > 0 ? config.eval.lanes : config.train.lanes;
+  options.lanes =
+      config.eval.batch_size > 0 ? config.eval.batch_size : config.train.global_batch_size;
   options.batches = config.eval.batches;
   options.seed = config.eval.seed;
   return options;
@@ -38,20 +39,18 @@ absl::StatusOr<std::unique_ptr<data::Dataset>> OpenHeldOutText(const RunConfig& 
         "; prepare it with `anyorder prep --vocab MODEL`, the spiece.model of the training data"));
   }
   ANYORDER_RETURN_IF_ERROR(
-      Annotate(Evaluator::Check(config, **text, HeldOutOptions(config)), "eval.shards"));
+      Annotate(Evaluator::Check(config, **text, PeriodicEvaluatorOptions(config)), "eval.shards"));
   ANYORDER_RETURN_IF_ERROR(
       CheckSameClasses(config, index, absl::StrCat("eval.shards '", config.eval.shards, "'"),
                        training, absl::StrCat("data.shards '", config.data.shards, "'")));
   return text;
 }
 
-absl::StatusOr<std::unique_ptr<HeldOut>> HeldOut::Create(const RunConfig& config,
-                                                         const data::DatasetIndex& training,
-                                                         dist::Communicator& communicator,
-                                                         Transformer& shared,
-                                                         kernels::Backend& backend) {
+absl::StatusOr<std::unique_ptr<PeriodicEvaluator>> PeriodicEvaluator::Create(
+    const RunConfig& config, const data::DatasetIndex& training, dist::Communicator& communicator,
+    Transformer& shared, kernels::Backend& backend) {
   if (config.eval.every == 0) return nullptr;
-  std::unique_ptr<HeldOut> held_out(new HeldOut(config, communicator));
+  std::unique_ptr<PeriodicEvaluator> held_out(new PeriodicEvaluator(config, communicator));
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(held_out->OpenLocal(training, shared, backend)));
   // Nodes may see different files under one path; then they would not do the same number of
   // batches.
@@ -68,10 +67,10 @@ absl::StatusOr<std::unique_ptr<HeldOut>> HeldOut::Create(const RunConfig& config
   return held_out;
 }
 
-absl::Status HeldOut::OpenLocal(const data::DatasetIndex& training, Transformer& shared,
-                                kernels::Backend& backend) {
+absl::Status PeriodicEvaluator::OpenLocal(const data::DatasetIndex& training, Transformer& shared,
+                                          kernels::Backend& backend) {
   ANYORDER_ASSIGN_OR_RETURN(text_, OpenHeldOutText(config_, training));
-  EvaluatorOptions options = HeldOutOptions(config_);
+  EvaluatorOptions options = PeriodicEvaluatorOptions(config_);
   options.rank = communicator_.rank();
   options.world_size = communicator_.world_size();
   ANYORDER_ASSIGN_OR_RETURN(evaluator_,
@@ -79,7 +78,7 @@ absl::Status HeldOut::OpenLocal(const data::DatasetIndex& training, Transformer&
   return absl::OkStatus();
 }
 
-HeldOut::Outcome HeldOut::Evaluate(ConstTensorView weights) {
+PeriodicEvaluator::Outcome PeriodicEvaluator::Evaluate(ConstTensorView weights) {
   const absl::Time started = absl::Now();
   evaluator_->Restart();
   for (int64_t batch = 0; batch < evaluator_->num_batches(); ++batch) {
@@ -115,7 +114,7 @@ HeldOut::Outcome HeldOut::Evaluate(ConstTensorView weights) {
   return {false, metrics};
 }
 
-SplitLosses HeldOut::GatherLosses() {
+SplitLosses PeriodicEvaluator::GatherLosses() {
   static_assert(std::is_trivially_copyable_v<SplitLosses>);
   const std::vector<SplitLosses>& mine = evaluator_->lane_losses();
   const std::vector<std::string> all = communicator_.AllGatherStrings(

@@ -1,4 +1,4 @@
-#include "launcher/start/incarnation.h"
+#include "launcher/start/attempt.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -19,8 +19,8 @@
 #include "core/base/status.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_directory.h"
-#include "launcher/start/silent_ranks.h"
-#include "launcher/start/supervisor.h"
+#include "launcher/start/launcher_heartbeat.h"
+#include "launcher/start/rank_watchdog.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -61,12 +61,12 @@ bool IsAskedToStop() {
 // Starts it and waits until it owns the run directory and listens, has died of a signal, or a stop
 // is asked for. Ranks of a killed launcher may be connected to the service before for a moment
 // longer, so a refusal is not final at once.
-absl::StatusOr<std::unique_ptr<Step>> StartService(const IncarnationOptions& options,
-                                                   StartWay& way) {
+absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(const AttemptOptions& options,
+                                                           LaunchBackend& backend) {
   const absl::Time started = absl::Now();
   while (true) {
-    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<Step> service, way.StartService(options));
-    while (!service->Poll() && !way.IsReady(options, *service) && !IsAskedToStop()) {
+    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> service, backend.StartService(options));
+    while (!service->Poll() && !backend.IsReady(options, *service) && !IsAskedToStop()) {
       if (absl::Now() - started > kServiceStartLimit) {
         service->AskToStop(/*urgent=*/false);
         return absl::UnavailableError("the checkpoint service does not start; see ckptd.log");
@@ -75,7 +75,7 @@ absl::StatusOr<std::unique_ptr<Step>> StartService(const IncarnationOptions& opt
     }
     const std::optional<int> ended = service->Poll();
     if (!ended || *ended > 128 || IsAskedToStop()) return service;
-    const std::string why = way.ServiceWords(options);
+    const std::string why = backend.ServiceWords(options);
     if (*ended != kExitUsage) return absl::UnavailableError(why);
     if (absl::Now() - started > kServiceRetryLimit) return absl::AlreadyExistsError(why);
     absl::SleepFor(absl::Milliseconds(200));
@@ -86,7 +86,7 @@ absl::StatusOr<std::unique_ptr<Step>> StartService(const IncarnationOptions& opt
 // wait for the commit, the third as an end.
 class SignalForwarder {
  public:
-  SignalForwarder(const IncarnationOptions& options, Step& ranks)
+  SignalForwarder(const AttemptOptions& options, ProcessGroup& ranks)
       : options_(options), ranks_(ranks) {}
 
   void Forward() {
@@ -124,12 +124,12 @@ class SignalForwarder {
     const auto records = ReadLedger(RunDirectory(options_.run_dir).ledger);
     return records.ok() &&
            std::any_of(records->begin(), records->end(), [&](const LedgerRecord& record) {
-             return record.event == "train" && record.incarnation == options_.identity.incarnation;
+             return record.event == "train" && record.attempt == options_.identity.attempt;
            });
   }
 
-  const IncarnationOptions& options_;
-  Step& ranks_;
+  const AttemptOptions& options_;
+  ProcessGroup& ranks_;
   int told_ = 0;
   bool is_training_ = false;
   absl::Time sent_ = absl::InfinitePast();
@@ -137,7 +137,7 @@ class SignalForwarder {
 
 // The service finishes what is staged, then goes. After a second signal it does so alone: it
 // outlives us.
-void EndService(Step& service) {
+void EndService(ProcessGroup& service) {
   const absl::Time deadline = absl::Now() + kServiceEndLimit;
   absl::Time asked = absl::InfinitePast();
   while (!service.Poll()) {
@@ -178,20 +178,20 @@ int EndOfRanks(int exit_status) {
   return kExitIo;
 }
 
-int WatchUntilEnd(const IncarnationOptions& options, Step& service, Step& ranks,
+int WatchUntilEnd(const AttemptOptions& options, ProcessGroup& service, ProcessGroup& ranks,
                   bool is_distributed, OutputRelay& output) {
   SignalForwarder signals(options, ranks);
-  SilentRanks silent_ranks({RunDirectory(options.run_dir).heartbeats, options.place.ranks,
-                            options.identity.incarnation,
-                            absl::Seconds(options.dist.hang_report_seconds),
-                            absl::Seconds(options.dist.hang_exit_seconds)});
+  RankWatchdog watchdog({RunDirectory(options.run_dir).heartbeats, options.place.ranks,
+                         options.identity.attempt, absl::Seconds(options.dist.hang_report_seconds),
+                         absl::Seconds(options.dist.collective_timeout_seconds)});
   bool service_is_lost = false;
   absl::Time service_end = absl::InfiniteFuture();
   while (!ranks.Poll()) {
     output.Pump(kPollMs);
     signals.Forward();
-    if (silent_ranks.Poll()) {
-      LogWarning("ending the ranks, because one of them does not run (dist.hang_exit_seconds)");
+    if (watchdog.Poll()) {
+      LogWarning(
+          "ending the ranks, because one of them does not run (dist.collective_timeout_seconds)");
       ranks.Kill();
     }
     if (service.Poll()) service_end = std::min(service_end, absl::Now());
@@ -200,7 +200,7 @@ int WatchUntilEnd(const IncarnationOptions& options, Step& service, Step& ranks,
     const absl::Duration patience =
         is_distributed && service.Poll() == 0 ? kAfterOrderlyService : absl::ZeroDuration();
     if (absl::Now() - service_end >= patience && !service_is_lost) {
-      // Its incarnation ends with it: another service could not tell its half-made saves from its
+      // Its attempt ends with it: another service could not tell its half-made saves from its
       // own.
       LogWarning(absl::StrCat("the checkpoint service ended with status ", *service.Poll(),
                               "; ending the ranks, which could not save any more"));
@@ -227,15 +227,16 @@ int NumLaunchSignals() {
   return num_signals;
 }
 
-absl::StatusOr<int> RunIncarnation(const IncarnationOptions& options, StartWay& way,
-                                   OutputRelay& output) {
+absl::StatusOr<int> RunAttempt(const AttemptOptions& options, LaunchBackend& backend,
+                               OutputRelay& output) {
   if (IsAskedToStop()) return static_cast<int>(kExitRequeue);  // between two starts
-  std::optional<Supervisor> supervisor;
-  if (way.is_distributed()) {
+  std::optional<LauncherHeartbeat> heartbeat;
+  if (backend.is_distributed()) {
     ANYORDER_RETURN_IF_ERROR(
-        Supervisor::Begin(options.run_dir, options.identity.incarnation, supervisor));
+        LauncherHeartbeat::Begin(options.run_dir, options.identity.attempt, heartbeat));
   }
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Step> service, StartService(options, way));
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ProcessGroup> service,
+                            StartService(options, backend));
   if (IsAskedToStop()) {
     EndService(*service);
     return static_cast<int>(kExitRequeue);
@@ -245,14 +246,15 @@ absl::StatusOr<int> RunIncarnation(const IncarnationOptions& options, StartWay& 
         absl::StrCat("the checkpoint service ended with status ", *ended, " while it started"));
     return *ended;
   }
-  const absl::StatusOr<std::unique_ptr<Step>> ranks = way.StartRanks(options, output);
+  const absl::StatusOr<std::unique_ptr<ProcessGroup>> ranks = backend.StartRanks(options, output);
   if (!ranks.ok()) {
     EndService(*service);
     return ranks.status();
   }
-  const int exit_status = WatchUntilEnd(options, *service, **ranks, way.is_distributed(), output);
+  const int exit_status =
+      WatchUntilEnd(options, *service, **ranks, backend.is_distributed(), output);
   EndService(*service);
-  way.CleanUp();
+  backend.CleanUp();
   return EndOfRanks(exit_status);
 }
 

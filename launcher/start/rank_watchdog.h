@@ -12,19 +12,19 @@
 
 namespace anyorder::launcher {
 
-struct SilentRanksOptions {
+struct RankWatchdogOptions {
   std::string heartbeats;  // directory (dist/heartbeat.h)
   int64_t ranks = 0;
-  int64_t incarnation = 0;
+  int64_t attempt = 0;
   absl::Duration report_after;  // silence that is worth a warning
   absl::Duration exit_after;    // and after which only a new start helps
 };
 
 // Times silence by this process's own monotonic clock, so that neither another node's clock nor a
 // suspended machine counts.
-class SilentRanks {
+class RankWatchdog {
  public:
-  explicit SilentRanks(const SilentRanksOptions& options);
+  explicit RankWatchdog(const RankWatchdogOptions& options);
 
   // Call often; looks a few times per report_after. True if a rank was silent for exit_after; each
   // silence is warned of once.
@@ -37,7 +37,7 @@ class SilentRanks {
     bool reported = false;
   };
 
-  const SilentRanksOptions options_;
+  const RankWatchdogOptions options_;
   std::vector<Seen> seen_;
   absl::Duration last_look_;
 };

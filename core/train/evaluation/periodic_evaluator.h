@@ -25,7 +25,7 @@
 namespace anyorder {
 
 // What section [eval] asks for.
-EvaluatorOptions HeldOutOptions(const RunConfig& config);
+EvaluatorOptions PeriodicEvaluatorOptions(const RunConfig& config);
 
 // config.eval.shards, if it can be evaluated as configured. Errors: those of Dataset::Open;
 // FailedPrecondition for text of another tokenizer than `training` has, too little of it, or
@@ -33,7 +33,7 @@ EvaluatorOptions HeldOutOptions(const RunConfig& config);
 absl::StatusOr<std::unique_ptr<data::Dataset>> OpenHeldOutText(const RunConfig& config,
                                                                const data::DatasetIndex& training);
 
-class HeldOut {
+class PeriodicEvaluator {
  public:
   struct Outcome {
     bool stop = false;  // the same on all ranks
@@ -42,11 +42,9 @@ class HeldOut {
 
   // Collective; errors are the same on all ranks. Null if config.eval.every is 0. `shared` is the
   // trainer's network, used between its steps. Borrows all but `training`.
-  static absl::StatusOr<std::unique_ptr<HeldOut>> Create(const RunConfig& config,
-                                                         const data::DatasetIndex& training,
-                                                         dist::Communicator& communicator,
-                                                         Transformer& shared,
-                                                         kernels::Backend& backend);
+  static absl::StatusOr<std::unique_ptr<PeriodicEvaluator>> Create(
+      const RunConfig& config, const data::DatasetIndex& training, dist::Communicator& communicator,
+      Transformer& shared, kernels::Backend& backend);
 
   // After step `step` (steps finished). After the last one always: it is what a run is judged by.
   bool IsDue(int64_t step) const {
@@ -59,7 +57,7 @@ class HeldOut {
   Outcome Evaluate(ConstTensorView weights);
 
  private:
-  HeldOut(const RunConfig& config, dist::Communicator& communicator)
+  PeriodicEvaluator(const RunConfig& config, dist::Communicator& communicator)
       : config_(config), communicator_(communicator) {}
   absl::Status OpenLocal(const data::DatasetIndex& training, Transformer& shared,
                          kernels::Backend& backend);

@@ -1,4 +1,4 @@
-#include "launcher/start/slurm_way.h"
+#include "launcher/start/slurm_backend.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@
 #include "launcher/process/node_place.h"
 #include "launcher/process/shared_mark.h"
 #include "launcher/process/slurm_commands.h"
-#include "launcher/start/incarnation.h"
+#include "launcher/start/attempt.h"
 #include "launcher/start/mpi_choice.h"
 #include "launcher/start/slurm_step.h"
 
@@ -76,9 +76,9 @@ bool BindsTasks() {
   return false;
 }
 
-class SlurmWay final : public StartWay {
+class SlurmBackend final : public LaunchBackend {
  public:
-  SlurmWay(SlurmOptions options, MpiChoice mpi, bool binds_tasks)
+  SlurmBackend(SlurmOptions options, MpiChoice mpi, bool binds_tasks)
       : options_(std::move(options)),
         binds_tasks_(binds_tasks),
         job_(Variable("SLURM_JOB_ID")),
@@ -86,11 +86,12 @@ class SlurmWay final : public StartWay {
         mpi_(std::move(mpi)) {}
 
   absl::StatusOr<Place> Prepare() override;
-  absl::StatusOr<std::unique_ptr<Step>> StartService(const IncarnationOptions& options) override;
-  bool IsReady(const IncarnationOptions& options, const Step& service) override;
-  std::string ServiceWords(const IncarnationOptions& options) override;
-  absl::StatusOr<std::unique_ptr<Step>> StartRanks(const IncarnationOptions& options,
-                                                   OutputRelay& output) override;
+  absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(
+      const AttemptOptions& options) override;
+  bool IsReady(const AttemptOptions& options, const ProcessGroup& service) override;
+  std::string ServiceWords(const AttemptOptions& options) override;
+  absl::StatusOr<std::unique_ptr<ProcessGroup>> StartRanks(const AttemptOptions& options,
+                                                           OutputRelay& output) override;
   bool is_distributed() const override { return true; }
   void CleanUp() override {}
 
@@ -104,8 +105,8 @@ class SlurmWay final : public StartWay {
     std::string elsewhere;        // a node with another run directory and why, "" if there is none
   };
   absl::StatusOr<Answers> AskNodes();
-  int64_t EndedIncarnation(int64_t incarnation);
-  void AddMpirun(const IncarnationOptions& options, SpawnOptions& spawn) const;
+  int64_t EndedAttempt(int64_t attempt);
+  void AddMpirun(const AttemptOptions& options, SpawnOptions& spawn) const;
 
   const SlurmOptions options_;
   const bool binds_tasks_;  // Slurm binds them to cores
@@ -116,19 +117,19 @@ class SlurmWay final : public StartWay {
   std::vector<std::string> nodes_;  // of the start
   bool has_started_ = false;        // this launcher, once before
   int64_t ranks_per_node_ = 0;
-  int64_t first_incarnation_ = 0;  // of this launcher
+  int64_t first_attempt_ = 0;  // of this launcher
   std::vector<std::string> environment_;
 };
 
 // Steps are told from those of other runs in the same job.
-std::string SlurmWay::StepName(const char* kind) const {
+std::string SlurmBackend::StepName(const char* kind) const {
   const std::string& run = options_.run_dir;
   return absl::StrCat(kind, ".",
                       absl::Hex(ckpt::Crc32c(run.data(), static_cast<int64_t>(run.size()))));
 }
 
 // Everything that SLURM_ variables of the job could decide otherwise is said.
-std::vector<std::string> SlurmWay::Srun(int64_t tasks_per_node) const {
+std::vector<std::string> SlurmBackend::Srun(int64_t tasks_per_node) const {
   const int64_t num_nodes = static_cast<int64_t>(nodes_.size());
   return {"srun",
           "--overlap",
@@ -142,7 +143,7 @@ std::vector<std::string> SlurmWay::Srun(int64_t tasks_per_node) const {
 }
 
 // A launcher that was killed leaves its steps behind, where the job lives on (salloc).
-absl::Status SlurmWay::EndLeftoverSteps() {
+absl::Status SlurmBackend::EndLeftoverSteps() {
   const absl::Time deadline = absl::Now() + kLeftoverLimit;
   for (bool is_told = false; absl::Now() < deadline; absl::SleepFor(absl::Milliseconds(500))) {
     ANYORDER_ASSIGN_OR_RETURN(const std::vector<JobStep> steps, StepsOfJob(job_));
@@ -162,7 +163,7 @@ absl::Status SlurmWay::EndLeftoverSteps() {
 }
 
 // One task on each node, which removes what earlier starts left there and says its node's name.
-absl::StatusOr<SlurmWay::Answers> SlurmWay::AskNodes() {
+absl::StatusOr<SlurmBackend::Answers> SlurmBackend::AskNodes() {
   ANYORDER_ASSIGN_OR_RETURN(const auto mark, SharedMark::Write(options_.run_dir));
   std::vector<std::string> command = Srun(1);
   Add({"--mpi=none", "--kill-on-bad-exit=0", ProgramDirectory() + "/anyorder", "clean-node",
@@ -195,7 +196,7 @@ absl::Status NotShared(const std::string& run_dir, const std::string& node_and_r
 
 // Slurm learns of a lost node long after its processes have ended, so the nodes are asked
 // themselves.
-absl::StatusOr<std::vector<std::string>> SlurmWay::NodesThatAnswer() {
+absl::StatusOr<std::vector<std::string>> SlurmBackend::NodesThatAnswer() {
   const absl::Time deadline = absl::Now() + kNodesLimit;
   while (true) {
     ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> held, NodesOfJob(job_));
@@ -229,7 +230,7 @@ absl::StatusOr<std::vector<std::string>> SlurmWay::NodesThatAnswer() {
   }
 }
 
-absl::StatusOr<Place> SlurmWay::Prepare() {
+absl::StatusOr<Place> SlurmBackend::Prepare() {
   std::error_code error;
   fs::create_directories(slurm_directory_, error);
   if (error) return ErrnoStatus("mkdir", slurm_directory_, error.value());
@@ -269,19 +270,20 @@ absl::StatusOr<Place> SlurmWay::Prepare() {
 // The start up to which no service runs any more: those of this launcher, whose steps it has seen
 // end, and those of a job that Slurm says is over. What is left of them was cut off from Slurm, and
 // stops by the lease.
-int64_t SlurmWay::EndedIncarnation(int64_t incarnation) {
-  if (first_incarnation_ == 0) first_incarnation_ = incarnation;
-  if (incarnation > first_incarnation_) return incarnation - 1;
+int64_t SlurmBackend::EndedAttempt(int64_t attempt) {
+  if (first_attempt_ == 0) first_attempt_ = attempt;
+  if (attempt > first_attempt_) return attempt - 1;
   const auto owner = ckpt::ReadLease(ckpt::FileSystem::Posix(), options_.run_dir);
-  const bool has_ended = owner.ok() && owner->incarnation < incarnation &&
+  const bool has_ended = owner.ok() && owner->attempt < attempt &&
                          JobHasEnded(owner->job, ckpt::DescribeThisProcess("", 0, "").job);
-  return has_ended ? owner->incarnation : 0;
+  return has_ended ? owner->attempt : 0;
 }
 
-absl::StatusOr<std::unique_ptr<Step>> SlurmWay::StartService(const IncarnationOptions& options) {
+absl::StatusOr<std::unique_ptr<ProcessGroup>> SlurmBackend::StartService(
+    const AttemptOptions& options) {
   std::error_code ignored;
   for (size_t i = 0; i < nodes_.size(); ++i)
-    fs::remove(ReadyFile(options_.run_dir, options.identity.incarnation, i), ignored);
+    fs::remove(ReadyFile(options_.run_dir, options.identity.attempt, i), ignored);
   if (!service_words_) {
     ANYORDER_ASSIGN_OR_RETURN(OutputRelay words,
                               OutputRelay::Open(RunDirectory(options_.run_dir).service_log,
@@ -290,7 +292,7 @@ absl::StatusOr<std::unique_ptr<Step>> SlurmWay::StartService(const IncarnationOp
   }
   SlurmStepOptions step;
   step.directory = slurm_directory_;
-  step.prefix = absl::StrCat("ckptd-", options.identity.incarnation, "-");
+  step.prefix = absl::StrCat("ckptd-", options.identity.attempt, "-");
   step.is_service = true;
   step.output = &*service_words_;
   step.spawn.arguments = Srun(1);
@@ -298,31 +300,30 @@ absl::StatusOr<std::unique_ptr<Step>> SlurmWay::StartService(const IncarnationOp
        absl::StrCat("--output=", slurm_directory_, "/", step.prefix, "%N.log")},
       &step.spawn.arguments);
   Add(ServiceCommand(options), &step.spawn.arguments);
-  Add({"--nodes", absl::StrJoin(nodes_, ","), "--ended-incarnation",
-       absl::StrCat(EndedIncarnation(options.identity.incarnation))},
+  Add({"--nodes", absl::StrJoin(nodes_, ","), "--ended-attempt",
+       absl::StrCat(EndedAttempt(options.identity.attempt))},
       &step.spawn.arguments);
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<SlurmStep> service, SlurmStep::Start(step));
-  return std::unique_ptr<Step>(std::move(service));
+  return std::unique_ptr<ProcessGroup>(std::move(service));
 }
 
-bool SlurmWay::IsReady(const IncarnationOptions& options, const Step&) {
+bool SlurmBackend::IsReady(const AttemptOptions& options, const ProcessGroup&) {
   std::error_code error;
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (!fs::exists(ReadyFile(options_.run_dir, options.identity.incarnation, i), error))
-      return false;
+    if (!fs::exists(ReadyFile(options_.run_dir, options.identity.attempt, i), error)) return false;
   }
   for (size_t i = 0; i < nodes_.size(); ++i)
-    fs::remove(ReadyFile(options_.run_dir, options.identity.incarnation, i), error);
+    fs::remove(ReadyFile(options_.run_dir, options.identity.attempt, i), error);
   return true;
 }
 
 // Nodes that wait for node 0 have less to say than the one that was refused.
-std::string SlurmWay::ServiceWords(const IncarnationOptions&) {
+std::string SlurmBackend::ServiceWords(const AttemptOptions&) {
   return service_words_->last_error().empty() ? LastLine(RunDirectory(options_.run_dir).service_log)
                                               : service_words_->last_error();
 }
 
-void SlurmWay::AddMpirun(const IncarnationOptions& options, SpawnOptions& spawn) const {
+void SlurmBackend::AddMpirun(const AttemptOptions& options, SpawnOptions& spawn) const {
   std::vector<std::string> hosts;
   for (const std::string& node : nodes_)
     hosts.push_back(absl::StrCat(node, ":", ranks_per_node_));
@@ -345,8 +346,8 @@ void SlurmWay::AddMpirun(const IncarnationOptions& options, SpawnOptions& spawn)
   spawn.environment.push_back("OMPI_MCA_plm_slurm_args=--overlap");
 }
 
-absl::StatusOr<std::unique_ptr<Step>> SlurmWay::StartRanks(const IncarnationOptions& options,
-                                                           OutputRelay& output) {
+absl::StatusOr<std::unique_ptr<ProcessGroup>> SlurmBackend::StartRanks(
+    const AttemptOptions& options, OutputRelay& output) {
   SlurmStepOptions step;
   step.spawn.environment = environment_;
   step.spawn.environment.push_back(absl::StrCat("ANYORDER_WORLD_SIZE=", options.place.ranks));
@@ -354,7 +355,7 @@ absl::StatusOr<std::unique_ptr<Step>> SlurmWay::StartRanks(const IncarnationOpti
     AddMpirun(options, step.spawn);
   } else {
     step.directory = slurm_directory_;
-    step.prefix = absl::StrCat("ranks-", options.identity.incarnation, "-");
+    step.prefix = absl::StrCat("ranks-", options.identity.attempt, "-");
     step.spawn.arguments = Srun(ranks_per_node_);
     Add({"--mpi=" + mpi_.plugin, "--kill-on-bad-exit=1", "--job-name=" + StepName(kRankStep),
          absl::StrCat("--output=", slurm_directory_, "/", step.prefix, "%N.log")},
@@ -371,7 +372,7 @@ absl::StatusOr<std::unique_ptr<Step>> SlurmWay::StartRanks(const IncarnationOpti
   step.spawn.death_signal = SIGTERM;  // which ends the step; SIGKILL would end only its srun
   step.output = &output;
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<SlurmStep> ranks, SlurmStep::Start(step));
-  return std::unique_ptr<Step>(std::move(ranks));
+  return std::unique_ptr<ProcessGroup>(std::move(ranks));
 }
 
 }  // namespace
@@ -385,10 +386,11 @@ Shape ChooseShape(int64_t nodes, int64_t ranks_per_node, int64_t max_ranks) {
   return best;
 }
 
-absl::StatusOr<std::unique_ptr<StartWay>> MakeSlurmWay(const SlurmOptions& options) {
+absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeSlurmBackend(const SlurmOptions& options) {
   if (Variable("SLURM_JOB_ID").empty()) {
     return absl::InvalidArgumentError(
-        "--via slurm: this is no Slurm job (SLURM_JOB_ID is not set); use 'anyorder submit', or "
+        "--backend slurm: this is no Slurm job (SLURM_JOB_ID is not set); use 'anyorder submit', "
+        "or "
         "start this inside sbatch or salloc");
   }
   SlurmOptions resolved = options;
@@ -402,16 +404,16 @@ absl::StatusOr<std::unique_ptr<StartWay>> MakeSlurmWay(const SlurmOptions& optio
   for (const char* program : {"srun", "squeue", "sinfo", "scontrol"}) {
     if (HasProgram(program)) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("--via slurm: there is no ", program,
+        absl::StrCat("--backend slurm: there is no ", program,
                      " in PATH; add the directory of Slurm's commands to it"));
   }
   std::string plugins;
   const absl::Status listed = RunCommand({"srun", "--mpi=list"}, absl::Seconds(20), &plugins);
   if (!listed.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("--via slurm: ", listed.message()));
+    return absl::InvalidArgumentError(absl::StrCat("--backend slurm: ", listed.message()));
   }
   ANYORDER_ASSIGN_OR_RETURN(MpiChoice mpi, ChooseMpi(options.mpi, plugins, HasProgram("mpirun")));
-  return std::unique_ptr<StartWay>(new SlurmWay(resolved, std::move(mpi), BindsTasks()));
+  return std::unique_ptr<LaunchBackend>(new SlurmBackend(resolved, std::move(mpi), BindsTasks()));
 }
 
 }  // namespace anyorder::launcher

@@ -29,7 +29,7 @@ struct Place {
   bool has_lost_nodes = false;  // of the start before
 };
 
-struct IncarnationOptions {
+struct AttemptOptions {
   std::string run_dir;
   RunIdentity identity;
   Place place;
@@ -40,9 +40,9 @@ struct IncarnationOptions {
 };
 
 // The service or the ranks of one start, on however many nodes. The destructor ends nothing.
-class Step {
+class ProcessGroup {
  public:
-  virtual ~Step() = default;
+  virtual ~ProcessGroup() = default;
   // Its exit status, or 128 + signal number; nothing while it runs. Never blocks; call it often.
   virtual std::optional<int> Poll() = 0;
   // Ranks: save and stop; `urgent`: without waiting for the commit. A service: finish what is
@@ -52,21 +52,22 @@ class Step {
   virtual void Kill() = 0;
 };
 
-class StartWay {
+class LaunchBackend {
  public:
-  virtual ~StartWay() = default;
+  virtual ~LaunchBackend() = default;
 
   // Chooses and cleans the place of the next start. Unavailable if there is none left.
   virtual absl::StatusOr<Place> Prepare() = 0;
 
-  virtual absl::StatusOr<std::unique_ptr<Step>> StartService(const IncarnationOptions& options) = 0;
+  virtual absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(
+      const AttemptOptions& options) = 0;
   // Whether the service owns the run directory and listens, on every node.
-  virtual bool IsReady(const IncarnationOptions& options, const Step& service) = 0;
+  virtual bool IsReady(const AttemptOptions& options, const ProcessGroup& service) = 0;
   // The last thing that the service said.
-  virtual std::string ServiceWords(const IncarnationOptions& options) = 0;
+  virtual std::string ServiceWords(const AttemptOptions& options) = 0;
 
-  virtual absl::StatusOr<std::unique_ptr<Step>> StartRanks(const IncarnationOptions& options,
-                                                           OutputRelay& output) = 0;
+  virtual absl::StatusOr<std::unique_ptr<ProcessGroup>> StartRanks(const AttemptOptions& options,
+                                                                   OutputRelay& output) = 0;
   // Whether ranks cannot see this process die, and so need its heartbeat.
   virtual bool is_distributed() const = 0;
   // After the ranks of a start.
@@ -77,10 +78,10 @@ const char* NameOf(ResumeMode mode);
 // The last line of a file, "" if there is none.
 std::string LastLine(const std::string& path);
 // The options of each anyorder-train and anyorder-ckptd, whoever starts them.
-std::vector<std::string> RankCommand(const IncarnationOptions& options);
-std::vector<std::string> ServiceCommand(const IncarnationOptions& options);
+std::vector<std::string> RankCommand(const AttemptOptions& options);
+std::vector<std::string> ServiceCommand(const AttemptOptions& options);
 
 // By mpirun on this machine.
-std::unique_ptr<StartWay> MakeLocalWay(const std::string& run_dir, int64_t ranks);
+std::unique_ptr<LaunchBackend> MakeLocalBackend(const std::string& run_dir, int64_t ranks);
 
 }  // namespace anyorder::launcher

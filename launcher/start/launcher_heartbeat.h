@@ -24,14 +24,14 @@ namespace anyorder::launcher {
 
 // Beats in run-dir/.launch/supervisor for one start, from its begin to its end. A file with blocks
 // of its own, because a lease, which is written anew each time, stops on a full disk.
-class Supervisor {
+class LauncherHeartbeat {
  public:
-  static absl::Status Begin(const std::string& run_dir, int64_t incarnation,
-                            std::optional<Supervisor>& supervisor);
-  explicit Supervisor(std::unique_ptr<dist::Heartbeat> heartbeat);
-  ~Supervisor();
-  Supervisor(const Supervisor&) = delete;
-  Supervisor& operator=(const Supervisor&) = delete;
+  static absl::Status Begin(const std::string& run_dir, int64_t attempt,
+                            std::optional<LauncherHeartbeat>& heartbeat);
+  explicit LauncherHeartbeat(std::unique_ptr<dist::Heartbeat> heartbeat);
+  ~LauncherHeartbeat();
+  LauncherHeartbeat(const LauncherHeartbeat&) = delete;
+  LauncherHeartbeat& operator=(const LauncherHeartbeat&) = delete;
 
  private:
   void Run();
@@ -43,27 +43,27 @@ class Supervisor {
   std::thread thread_;  // last: uses all of the above
 };
 
-// Judges what a rank reads of its supervisor. No clock and no file of its own, so that tests can
+// Judges what a rank reads of its heartbeat. No clock and no file of its own, so that tests can
 // say what was seen when.
-class SupervisorWatch {
+class LauncherHeartbeatWatch {
  public:
   // `silence_limit`: how long the launcher may be silent.
-  SupervisorWatch(int64_t incarnation, absl::Duration silence_limit)
-      : incarnation_(incarnation), silence_limit_(silence_limit) {}
+  LauncherHeartbeatWatch(int64_t attempt, absl::Duration silence_limit)
+      : attempt_(attempt), silence_limit_(silence_limit) {}
 
   // `beat` as read now, `now` of a clock that nobody sets and that stands still with the machine.
   // Why the rank must end, or "".
   std::string Judge(const absl::StatusOr<dist::RankBeat>& beat, absl::Duration now);
 
  private:
-  const int64_t incarnation_;
+  const int64_t attempt_;
   const absl::Duration silence_limit_;
   int64_t ticks_ = -1;
   std::optional<absl::Duration> since_;  // when they last changed
 };
 
 // From now on, in a thread of its own until the process ends: ends the process (74) with one line
-// when its start of the run is over, replaced or without a supervisor.
-void FenceThisRank(const std::string& run_dir, int64_t incarnation);
+// when its start of the run is over, replaced or without a heartbeat.
+void FenceThisRank(const std::string& run_dir, int64_t attempt);
 
 }  // namespace anyorder::launcher

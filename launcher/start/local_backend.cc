@@ -15,12 +15,12 @@
 #include "launcher/process/captured_program.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/mpi_scratch.h"
-#include "launcher/start/start_way.h"
+#include "launcher/start/launch_backend.h"
 
 namespace anyorder::launcher {
 namespace {
 
-class LocalService final : public Step {
+class LocalService final : public ProcessGroup {
  public:
   explicit LocalService(ChildProcess process) : process_(std::move(process)) {}
   std::optional<int> Poll() override { return process_.Poll(); }
@@ -34,7 +34,7 @@ class LocalService final : public Step {
 
 // mpirun forwards SIGUSR1 and SIGUSR2 to every rank (core/train/run/stop_signal.h). Ranks, stopped
 // ones, too, die with it.
-class LocalRanks final : public Step {
+class LocalRanks final : public ProcessGroup {
  public:
   explicit LocalRanks(ChildProcess mpirun) : mpirun_(std::move(mpirun)) {}
   std::optional<int> Poll() override { return mpirun_.Poll(); }
@@ -45,9 +45,9 @@ class LocalRanks final : public Step {
   ChildProcess mpirun_;
 };
 
-class LocalWay final : public StartWay {
+class LocalBackend final : public LaunchBackend {
  public:
-  LocalWay(std::string run_dir, int64_t ranks) : run_dir_(std::move(run_dir)), ranks_(ranks) {}
+  LocalBackend(std::string run_dir, int64_t ranks) : run_dir_(std::move(run_dir)), ranks_(ranks) {}
 
   absl::StatusOr<Place> Prepare() override {
     ANYORDER_ASSIGN_OR_RETURN(scratch_, MpiScratch::Create(run_dir_));
@@ -56,7 +56,8 @@ class LocalWay final : public StartWay {
     return place;
   }
 
-  absl::StatusOr<std::unique_ptr<Step>> StartService(const IncarnationOptions& options) override {
+  absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(
+      const AttemptOptions& options) override {
     const std::string log = RunDirectory(options.run_dir).service_log;
     const int log_fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (log_fd < 0) return ErrnoStatus("open", log);
@@ -72,19 +73,19 @@ class LocalWay final : public StartWay {
 
   // It listens only when it has finished what the start before left: the ranks must not choose a
   // checkpoint earlier.
-  bool IsReady(const IncarnationOptions& options, const Step& service) override {
+  bool IsReady(const AttemptOptions& options, const ProcessGroup& service) override {
     const auto owner = ckpt::ReadLease(ckpt::FileSystem::Posix(), options.run_dir);
     return owner.ok() && owner->pid == static_cast<const LocalService&>(service).pid() &&
-           owner->incarnation == options.identity.incarnation &&
+           owner->attempt == options.identity.attempt &&
            ckpt::ConnectChannel(owner->socket_path).ok();
   }
 
-  std::string ServiceWords(const IncarnationOptions& options) override {
+  std::string ServiceWords(const AttemptOptions& options) override {
     return LastLine(RunDirectory(options.run_dir).service_log);
   }
 
-  absl::StatusOr<std::unique_ptr<Step>> StartRanks(const IncarnationOptions& options,
-                                                   OutputRelay& output) override;
+  absl::StatusOr<std::unique_ptr<ProcessGroup>> StartRanks(const AttemptOptions& options,
+                                                           OutputRelay& output) override;
   bool is_distributed() const override { return false; }
   void CleanUp() override { scratch_.reset(); }
 
@@ -94,8 +95,8 @@ class LocalWay final : public StartWay {
   std::unique_ptr<MpiScratch> scratch_;
 };
 
-absl::StatusOr<std::unique_ptr<Step>> LocalWay::StartRanks(const IncarnationOptions& options,
-                                                           OutputRelay& output) {
+absl::StatusOr<std::unique_ptr<ProcessGroup>> LocalBackend::StartRanks(
+    const AttemptOptions& options, OutputRelay& output) {
   ANYORDER_RETURN_IF_ERROR(output.NewPipe());
   SpawnOptions spawn;
   spawn.arguments = {"mpirun", "--quiet",         "-n", absl::StrCat(ranks_), "--bind-to",
@@ -147,36 +148,36 @@ std::string LastLine(const std::string& path) {
   return last;
 }
 
-std::vector<std::string> RankCommand(const IncarnationOptions& options) {
+std::vector<std::string> RankCommand(const AttemptOptions& options) {
   return {ProgramDirectory() + "/anyorder-train",
           "--run-dir",
           options.run_dir,
           "--run-id",
           options.identity.run_id,
-          "--incarnation",
-          absl::StrCat(options.identity.incarnation),
+          "--attempt",
+          absl::StrCat(options.identity.attempt),
           "--resume",
           NameOf(options.resume),
           "--progress",
           options.progress_on_terminal ? "terminal" : "lines"};
 }
 
-std::vector<std::string> ServiceCommand(const IncarnationOptions& options) {
+std::vector<std::string> ServiceCommand(const AttemptOptions& options) {
   return {ProgramDirectory() + "/anyorder-ckptd",
           "--run-dir",
           options.run_dir,
           "--run-id",
           options.identity.run_id,
-          "--incarnation",
-          absl::StrCat(options.identity.incarnation),
+          "--attempt",
+          absl::StrCat(options.identity.attempt),
           "--keep-last",
           absl::StrCat(options.checkpoint.keep_last),
           "--keep-every",
           absl::StrCat(options.checkpoint.keep_every)};
 }
 
-std::unique_ptr<StartWay> MakeLocalWay(const std::string& run_dir, int64_t ranks) {
-  return std::make_unique<LocalWay>(run_dir, ranks);
+std::unique_ptr<LaunchBackend> MakeLocalBackend(const std::string& run_dir, int64_t ranks) {
+  return std::make_unique<LocalBackend>(run_dir, ranks);
 }
 
 }  // namespace anyorder::launcher
