@@ -10,7 +10,7 @@
 
 #include "core/base/fields.h"
 #include "core/config/task_config.h"
-#include "kernels/backend.h"
+#include "kernels/activation.h"
 
 namespace anyorder {
 

@@ -4,10 +4,20 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
-#include "core/objective/text_sample.h"
+#include "core/base/fields.h"
 
 namespace anyorder {
+
+// What labelled examples are examples of, and which texts one consists of.
+enum class ExampleTask {
+  kClassification,  // text
+  kEntailment,      // premise, hypothesis
+  kSimilarity,      // two texts, in either order
+  kMultipleChoice,  // context, then two or more choices; the label is the right one
+  kGeneration,      // source, target; no label
+};
 
 struct TaskConfig {
   ExampleTask task = ExampleTask::kClassification;
@@ -27,5 +37,16 @@ struct TaskConfig {
   int64_t num_outputs() const { return has_choices() ? 1 : num_classes; }
   bool operator==(const TaskConfig& other) const = default;
 };
+
+template <>
+inline constexpr auto kEnumNames<ExampleTask> = std::to_array<std::pair<ExampleTask, const char*>>(
+    {{ExampleTask::kClassification, "classification"},
+     {ExampleTask::kEntailment, "entailment"},
+     {ExampleTask::kSimilarity, "similarity"},
+     {ExampleTask::kMultipleChoice, "multiple_choice"},
+     {ExampleTask::kGeneration, "generation"}});
+
+// Its name above.
+const char* ExampleTaskName(ExampleTask task);
 
 }  // namespace anyorder

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/objective/text_sample.h"
+#include "core/config/task_config.h"
 
 namespace anyorder::data {
 

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/objective/text_sample.h"
+#include "core/config/task_config.h"
 #include "data/dataset/shard_format.h"
 #include "data/prep/cleaning.h"
 #include "data/prep/text_reader.h"

@@ -16,7 +16,7 @@
 
 #include "absl/status/status.h"
 
-#include "core/objective/text_sample.h"
+#include "core/config/task_config.h"
 #include "data/prep/byte_source.h"
 #include "data/prep/cleaning.h"
 #include "data/prep/text_reader.h"

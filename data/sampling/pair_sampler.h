@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/base/philox.h"
-#include "core/objective/text_sample.h"
+#include "core/config/sampling_config.h"
 #include "data/sampling/lane_streams.h"
 
 namespace anyorder::data {

@@ -9,7 +9,7 @@
 #include "absl/types/span.h"
 
 #include "core/base/philox.h"
-#include "core/objective/text_sample.h"
+#include "core/config/sampling_config.h"
 
 namespace anyorder::data {
 

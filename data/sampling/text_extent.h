@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "core/base/philox.h"
-#include "core/objective/text_sample.h"
+#include "core/config/sampling_config.h"
 
 namespace anyorder::data {
 

@@ -10,7 +10,7 @@
 
 #include "core/config/model_config.h"
 #include "core/objective/batch.h"
-#include "core/objective/text_sample.h"
+#include "core/config/sampling_config.h"
 #include "kernels/visibility.h"
 
 namespace anyorder {

@@ -17,7 +17,8 @@
 
 #include "core/base/fields.h"
 #include "core/config/model_config.h"
-#include "core/objective/text_sample.h"
+#include "core/config/sampling_config.h"
+#include "core/config/task_config.h"
 #include "core/optim/optimizer_config.h"
 #include "core/train/run/anomaly_policy.h"
 #include "data/dataset/data_config.h"

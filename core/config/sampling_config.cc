@@ -1,4 +1,4 @@
-#include "core/objective/text_sample.h"
+#include "core/config/sampling_config.h"
 
 #include <algorithm>
 #include <cmath>
@@ -113,13 +113,6 @@ void CheckShares(const SamplingConfig& config, FaultList& faults) {
 }
 
 }  // namespace
-
-const char* ExampleTaskName(ExampleTask task) {
-  for (const auto& [value, name] : kEnumNames<ExampleTask>) {
-    if (value == task) return name;
-  }
-  return "";
-}
 
 int64_t SamplingConfig::NumTargets(SampleKind kind) const {
   if (kind == SampleKind::kPairs) return num_predict;

@@ -1,4 +1,4 @@
-#include "core/objective/text_sample.h"
+#include "core/config/sampling_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
