@@ -9,7 +9,7 @@
 #include "core/network/tensors/dropout_sites.h"
 #include "core/network/tensors/key_cache.h"
 #include "core/network/tensors/network_shape.h"
-#include "core/network/transformer.h"
+#include "core/network/tensors/step.h"
 #include "core/objective/batch.h"
 #include "kernels/backend.h"
 
