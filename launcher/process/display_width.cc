@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace anyorder::data {
+namespace anyorder::launcher {
 namespace {
 
 struct Prefix {
@@ -44,4 +44,4 @@ std::string PaddedToWidth(absl::string_view text, int64_t columns) {
   return padded;
 }
 
-}  // namespace anyorder::data
+}  // namespace anyorder::launcher

@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace anyorder::data {
+namespace anyorder::launcher {
 
 // Columns of `text` (UTF-8) by utf8proc's table, which follows Unicode's East Asian Width. Control
 // characters take none; a byte that is no UTF-8 takes one, like the mark that terminals draw for
@@ -22,4 +22,4 @@ absl::string_view FittingPrefix(absl::string_view text, int64_t columns);
 // The same, filled up with blanks to exactly `columns`.
 std::string PaddedToWidth(absl::string_view text, int64_t columns);
 
-}  // namespace anyorder::data
+}  // namespace anyorder::launcher

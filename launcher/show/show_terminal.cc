@@ -27,12 +27,12 @@ constexpr Glyphs kUnicode = {"█", "▓", "▒", "·", "│", "→", "≤"};
 constexpr Glyphs kAscii = {"#", "o", "m", ".", "|", "->", "<="};
 
 size_t WidthOf(const std::string& text) {
-  return static_cast<size_t>(data::DisplayWidth(text));
+  return static_cast<size_t>(DisplayWidth(text));
 }
 
 // `text` in exactly `width` columns.
 std::string Fit(const std::string& text, size_t width) {
-  return data::PaddedToWidth(text, static_cast<int64_t>(width));
+  return PaddedToWidth(text, static_cast<int64_t>(width));
 }
 
 std::string RightAligned(const std::string& text, size_t width) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds the dependency table of the house: which floor may include which, and each third-party header's one home.
+"""Holds the dependency table of the house: which folder may include which, and each third-party header's one home.
 
 Linking alone does not stop a wrong include, because the repository root and many system headers are on the include
 path of every target. Usage: check_includes.py ROOT   (exit 1 and one line per fault)
@@ -7,21 +7,78 @@ path of every target. Usage: check_includes.py ROOT   (exit 1 and one line per f
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
-# Floor -> floors it may include besides itself. Sampling types of core/model are what data yields.
+# Folder -> folders that it may include. Lowest first: a folder includes only what stands above it, so
+# that no two include each other, by whatever way round.
+NETWORK = ["core/network", "core/network/layers", "core/network/tensors"]
 ALLOWED = {
-    "core/base": set(),
-    "kernels": {"core/base"},
-    "core/model": {"core/base", "kernels"},
-    "core/optim": {"core/base", "kernels"},
-    "core/generate": {"core/base", "kernels", "core/model"},
-    "dist": {"core/base", "kernels", "core/optim"},
-    "data": {"core/base", "kernels", "core/model"},
-    "ckpt": {"core/base"},
-    "core/train": {"core/base", "kernels", "core/model", "core/optim", "dist", "data", "ckpt"},
-    "launcher": {"core/base", "kernels", "core/model", "core/optim", "core/generate", "dist", "data", "ckpt", "core/train"},
+    "core/base": [],
+    "kernels": ["core/base"],
+    "kernels/reference": ["core/base", "kernels"],
+    "kernels/cpu/attention": ["core/base", "kernels"],
+    "kernels/cpu": ["core/base", "kernels", "kernels/cpu/attention"],
+    "kernels/cuda/platform": ["core/base", "kernels"],
+    "kernels/cuda/operations": ["core/base", "kernels", "kernels/cuda/platform"],
+    "kernels/cuda/gemm": ["core/base", "kernels", "kernels/cuda/operations", "kernels/cuda/platform"],
+    "kernels/cuda/attention": ["core/base", "kernels", "kernels/cuda/operations",
+                               "kernels/cuda/platform"],
+    "kernels/cuda": ["core/base", "kernels", "kernels/cuda/gemm", "kernels/cuda/operations",
+                     "kernels/cuda/platform"],
+    "kernels/backends": ["core/base", "kernels", "kernels/cuda"],
+    "core/config": ["core/base", "kernels"],
+    "core/objective": ["core/base", "core/config", "kernels"],
+    # Each of the seven: systems do not know each other.
+    "core/objective/SYSTEM": ["core/base", "core/config", "core/objective", "kernels"],
+    "core/objective/registry": ["core/base", "core/objective", "core/objective/SYSTEM"],
+    "core/network/tensors": ["core/base", "core/config", "core/objective", "kernels"],
+    "core/network/layers": ["core/base", "core/config", "core/network/tensors", "core/objective",
+                            "kernels"],
+    "core/network": ["core/base", "core/config", "core/network/layers", "core/network/tensors",
+                     "core/objective", "kernels"],
+    "core/optim": ["core/base", "kernels"],
+    "core/generate": ["core/base", "core/config", "core/objective", "kernels", *NETWORK],
+    "dist": ["core/base", "core/optim", "kernels"],
+    "ckpt": ["core/base"],
+    "data/dataset": ["core/base", "core/config"],
+    "data/sampling": ["core/base", "core/config", "core/objective", "data/dataset"],
+    "data/prep": ["core/base", "core/config", "data/dataset"],
+    "core/train/run": ["ckpt", "core/base", "core/config", "core/objective", "core/optim",
+                       "data/dataset", "dist", "kernels", "kernels/backends"],
+    "core/train/logging": ["ckpt", "core/base", "core/train/run"],
+    "core/train/state": ["ckpt", "core/base", "core/config", "core/objective", "core/train/run",
+                         "data/dataset", "dist", "kernels", *NETWORK],
+    "core/train/health": ["core/base", "core/train/run", "core/train/state", "dist", "kernels",
+                          *NETWORK],
+    "core/train/evaluation": ["core/base", "core/config", "core/objective", "core/train/run",
+                              "data/dataset", "data/sampling", "dist", "kernels", *NETWORK],
 }
+TRAIN = ["core/train/evaluation", "core/train/health", "core/train/logging", "core/train/run",
+         "core/train/state"]
+ALLOWED["core/train"] = ["core/base", "core/config", "core/objective", "core/optim", "ckpt",
+                         "data/dataset", "data/sampling", "dist", "kernels", "kernels/backends",
+                         *NETWORK, *TRAIN]
+# What the launcher's folders may all know.
+BELOW = ["ckpt", "core/base", "core/config", "core/objective", "core/train/run", "core/train/state",
+         "data/dataset", *NETWORK]
+ALLOWED |= {
+    "launcher/process": ["ckpt", "core/base", "core/train/run", "data/dataset"],
+    "launcher/start": [*BELOW, "core/train/evaluation", "dist", "kernels/backends",
+                       "launcher/process"],
+    "launcher/slurm": [*BELOW, "launcher/process", "launcher/start"],
+    "launcher/huggingface": [*BELOW, "launcher/process", "launcher/start"],
+    "launcher/show": [*BELOW, "core/objective/SYSTEM", "data/sampling", "kernels",
+                      "launcher/process", "launcher/start"],
+    "launcher/inference": [*BELOW, "core/generate", "core/train/evaluation", "kernels/backends",
+                           "kernels/cuda/gemm", "launcher/huggingface", "launcher/process",
+                           "launcher/start"],
+    "launcher/inspect": [*BELOW, "data/sampling", "launcher/process", "launcher/slurm",
+                         "launcher/start"],
+    "launcher/report": [*BELOW, "launcher/inspect", "launcher/process"],
+}
+# The programs include anything.
+ALLOWED["launcher"] = list(ALLOWED)
 
 # Third-party header (regular expression) -> the only places that may include it.
 HOMES = {
@@ -40,15 +97,33 @@ HOMES = {
     r"(zlib|zstd)\.h": ["data/prep/"],
 }
 
+MAX_FILES = 50
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 
 
-def floor_of(path):
-    return next((floor for floor in ALLOWED if path.startswith(floor + "/")), None)
+def folder_of(path):
+    folder = str(Path(path).parent)
+    if folder.startswith("core/objective/") and folder != "core/objective/registry":
+        return "core/objective/SYSTEM"
+    return folder if folder in ALLOWED else None
+
+
+def circles():
+    """Folders of the table that include themselves by way of others."""
+    for start in ALLOWED:
+        seen, stack = set(), list(ALLOWED[start])
+        while stack:
+            folder = stack.pop()
+            if folder == start:
+                yield f"tests/lint: {start} includes itself by way of others"
+                break
+            if folder not in seen:
+                seen.add(folder)
+                stack += ALLOWED[folder]
 
 
 def faults_of(path, text):
-    floor = floor_of(path)
+    folder = folder_of(path)
     includes_abseil = False
     includes_sentencepiece = False
     for number, line in enumerate(text.splitlines(), 1):
@@ -58,11 +133,12 @@ def faults_of(path, text):
         target = match.group(2)
         includes_abseil |= target.startswith("absl/")
         includes_sentencepiece |= target.startswith("sentencepiece")
-        target_floor = floor_of(target)
+        target_folder = folder_of(target)
         if target.startswith("tests/"):
             yield f"{path}:{number}: nothing outside tests/ includes tests/"
-        if target_floor and target_floor != floor and target_floor not in ALLOWED[floor]:
-            yield f"{path}:{number}: {floor} may not include {target_floor} ({target})"
+        is_own = Path(target).parent == Path(path).parent
+        if target_folder and not is_own and target_folder not in ALLOWED[folder]:
+            yield f"{path}:{number}: {folder} may not include {target_folder} ({target})"
         for header, homes in HOMES.items():
             if re.fullmatch(header, target) and not any(path.startswith(home) for home in homes):
                 yield f"{path}:{number}: <{target}> belongs in {', '.join(homes)} only"
@@ -70,12 +146,24 @@ def faults_of(path, text):
         yield f"{path}: SentencePiece's header does not compile beside Abseil's; keep them in different files"
 
 
+def crowded(listed):
+    counts = Counter(str(Path(path).parent) for path in listed)
+    return [f"{folder}: {count} files; give a concern a folder of its own (limit {MAX_FILES})"
+            for folder, count in counts.items() if count > MAX_FILES]
+
+
 def main():
     root = Path(sys.argv[1])
     listed = subprocess.run(["git", "-C", str(root), "ls-files", "-co", "--exclude-standard"],
                             capture_output=True, text=True, check=True).stdout.split()
-    sources = [p for p in listed if p.endswith((".h", ".cc", ".cu", ".cuh")) and floor_of(p)]
-    faults = [fault for path in sources for fault in faults_of(path, (root / path).read_text())]
+    sources = [p for p in listed if p.endswith((".h", ".cc", ".cu", ".cuh")) and not p.startswith("tests/")]
+    sources = [path for path in sources if (root / path).exists()]
+    faults = list(circles())
+    faults += [f"{path}: {Path(path).parent} is not in the table of tests/lint/check_includes.py"
+               for path in sources if folder_of(path) is None]
+    faults += [fault for path in sources if folder_of(path)
+               for fault in faults_of(path, (root / path).read_text())]
+    faults += crowded(listed)
     print("\n".join(faults) if faults else f"{len(sources)} files keep the include table")
     return 1 if faults else 0
 

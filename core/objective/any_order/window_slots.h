@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 
 #include "core/config/model_config.h"
-#include "core/objective/batch.h"
 #include "core/config/sampling_config.h"
+#include "core/objective/batch.h"
 #include "kernels/visibility.h"
 
 namespace anyorder {

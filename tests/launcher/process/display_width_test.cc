@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace anyorder::data {
+namespace anyorder::launcher {
 namespace {
 
 TEST(DisplayWidth, CountsColumnsAsTerminalsDo) {
@@ -32,4 +32,4 @@ TEST(DisplayWidth, PadsToColumns) {
 }
 
 }  // namespace
-}  // namespace anyorder::data
+}  // namespace anyorder::launcher
