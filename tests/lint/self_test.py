@@ -11,7 +11,7 @@ import check_source  # noqa: E402
 CASES = [
     (check_includes.faults_of, "kernels/a.cc", '#include "core/objective/batch.h"\n', "may not include"),
     (check_includes.faults_of, "ckpt/a.cc", "#include <mpi.h>\n", "belongs in dist/"),
-    (check_includes.faults_of, "data/a.cc", "#include <hdf5.h>\n", "belongs in data/hdf5_file."),
+    (check_includes.faults_of, "data/a.cc", "#include <hdf5.h>\n", "belongs in data/prep/hdf5_file."),
     (check_includes.faults_of, "data/b.cc", '#include <sentencepiece_processor.h>\n#include "absl/status/status.h"\n',
      "does not compile beside"),
     (check_includes.faults_of, "dist/a.cc", '#include "tests/testing/x.h"\n', "nothing outside tests/"),
