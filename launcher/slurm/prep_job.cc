@@ -7,7 +7,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -15,41 +14,13 @@
 #include "data/dataset/durable_file.h"
 #include "launcher/process/captured_program.h"
 #include "launcher/process/child_process.h"
+#include "launcher/slurm/batch_scripts.h"
 #include "launcher/slurm/sbatch.h"
 
 namespace anyorder::launcher {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr char kTemplate[] = R"script(#!/bin/bash
-# Makes a dataset in three Slurm jobs that run this script: `plan` cuts the input into units and makes the vocabulary, the tasks of an
-# array (`slice`) encode @TASKS@ shares of the units, each on its node, and `merge` joins them. The dataset:
-#   @OUTPUT@
-# Its bytes do not depend on the number of tasks. A task that is killed or requeued goes on with the units that it has not finished; to
-# mend a preparation that failed, run the same `anyorder prep` command again.
-#
-@HEAD@
-# What your cluster needs before a program runs, e.g. modules.
-environment=@DIRECTORY@/environment.sh
-if [ -r "$environment" ]; then . "$environment"; fi
-set -u
-
-case $1 in
-  plan) part=(--plan) ;;
-  slice) part=(--slice "$SLURM_ARRAY_TASK_ID/@TASKS@") ;;
-  merge) part=(--merge @TASKS@) ;;
-  *) echo "$0: plan, slice or merge?" >&2; exit 64 ;;
-esac
-echo "$1 ${SLURM_ARRAY_TASK_ID:-} on $(hostname), start $((${SLURM_RESTART_COUNT:-0} + 1))"
-exec @PROGRAM@ @WORDS@ @WORKERS@"${part[@]}"
-)script";
-
-// One of the three, as words for sbatch.
-struct Part {
-  std::string name;
-  std::vector<std::string> options;
-};
 
 class PrepSubmission {
  public:
@@ -96,20 +67,19 @@ absl::Status PrepSubmission::Compose() {
       OurOption("--chdir", here.string(), "Paths of the command line begin there:"),
       OurOption("--open-mode", "append", ""),
       OurOption("--requeue", "",
-                "A node that is lost, or a job of higher priority, costs the unit in work:")};
+                "A lost node, or a job of higher priority, costs the unit being encoded:")};
   std::vector<std::string> notes;
   const std::string head = ScriptHead(ours, users_, &notes);
   for (const std::string& note : notes)
     std::fprintf(stderr, "note: %s\n", note.c_str());
-  text_ = absl::StrReplaceAll(
-      kTemplate,
-      {{"@TASKS@", absl::StrCat(job_.tasks)},
-       {"@OUTPUT@", ShellQuote(output)},
-       {"@HEAD@", head},
-       {"@DIRECTORY@", ShellQuote(directory_)},
-       {"@PROGRAM@", ShellQuote(ProgramDirectory() + "/anyorder-prep")},
-       {"@WORDS@", ShellCommand(job_.words)},
-       {"@WORKERS@", job_.has_workers ? "" : "--workers \"${SLURM_CPUS_ON_NODE:-1}\" "}});
+  text_ = FillScript(
+      kPrepScript, {{"TASKS", absl::StrCat(job_.tasks)},
+                    {"OUTPUT", ShellQuote(output)},
+                    {"SBATCH_LINES", head},
+                    {"DIRECTORY", ShellQuote(directory_)},
+                    {"PROGRAM", ShellQuote(ProgramDirectory() + "/anyorder-prep")},
+                    {"OPTIONS", ShellCommand(job_.words)},
+                    {"WORKERS", job_.has_workers ? "" : "--workers \"${SLURM_CPUS_ON_NODE:-1}\""}});
   return absl::OkStatus();
 }
 

@@ -151,6 +151,18 @@ std::string ScriptHead(const std::vector<SbatchOption>& ours,
   return head;
 }
 
+std::string FillScript(absl::string_view script,
+                       const std::vector<std::pair<std::string, std::string>>& values) {
+  std::vector<absl::string_view> lines = absl::StrSplit(script, '\n');
+  lines.erase(std::remove_if(lines.begin(), lines.end(),
+                             [](absl::string_view line) { return absl::StartsWith(line, "##"); }),
+              lines.end());
+  std::vector<std::pair<std::string, std::string>> replacements;
+  for (const auto& [name, value] : values)
+    replacements.emplace_back(absl::StrCat("@", name, "@"), value);
+  return absl::StrReplaceAll(absl::StrJoin(lines, "\n"), replacements);
+}
+
 std::string ShellQuote(absl::string_view word) {
   const bool is_plain = !word.empty() && std::all_of(word.begin(), word.end(), [](char letter) {
     return absl::ascii_isalnum(static_cast<unsigned char>(letter)) ||

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -33,6 +34,11 @@ bool HasOption(const std::vector<SbatchOption>& options, absl::string_view name)
 // both.
 std::string ScriptHead(const std::vector<SbatchOption>& ours,
                        const std::vector<SbatchOption>& users, std::vector<std::string>* notes);
+
+// A template of batch_scripts.h with its values: `values` holds NAME for each @NAME@. Lines that
+// begin with ## are for readers of the template alone.
+std::string FillScript(absl::string_view script,
+                       const std::vector<std::pair<std::string, std::string>>& values);
 
 // For a shell. Paths of control characters are refused before (CheckPath).
 std::string ShellQuote(absl::string_view word);

@@ -27,9 +27,9 @@
 #include "launcher/process/captured_program.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/counted.h"
+#include "launcher/slurm/batch_scripts.h"
 #include "launcher/slurm/sbatch.h"
 #include "launcher/slurm/slurm_view.h"
-#include "launcher/slurm/train_script.h"
 #include "launcher/start/mpi_choice.h"
 #include "launcher/start/start_request.h"
 
@@ -83,7 +83,7 @@ class Submission {
   absl::Status Check();
   absl::Status CheckTimes();
   absl::Status CheckJobs();
-  absl::Status Compose();
+  void Compose();
   std::vector<SbatchOption> OurOptions() const;
   std::vector<std::string> Arguments() const;
   absl::Status Send();
@@ -230,36 +230,34 @@ std::vector<SbatchOption> Submission::OurOptions() const {
   return ours;
 }
 
-absl::Status Submission::Compose() {
-  TrainScript script;
+void Submission::Compose() {
   std::vector<std::string> notes;
-  script.head = ScriptHead(OurOptions(), users_, &notes);
+  const std::string head = ScriptHead(OurOptions(), users_, &notes);
   for (const std::string& note : notes)
     Note(note);
-  script.written = options_.command;
-  script.anyorder = ProgramDirectory() + "/anyorder";
-  script.run_dir = run_dir_;
-  script.script = script_path_;
   std::error_code error;
-  script.environment = options_.environment.empty()
-                           ? slurm_ + "/environment.sh"
-                           : fs::absolute(options_.environment, error).lexically_normal().string();
-  script.nodes = options_.nodes;
-  script.ranks_per_node = options_.ranks_per_node;
-  script.has_pmix = !starter_.plugin.empty();
-  script.mpi_reason = starter_.reason;
-  script.launch = {"--config",
-                   config_path_,
-                   "--ranks-per-node",
-                   absl::StrCat(options_.ranks_per_node),
-                   "--mpi",
-                   starter_.plugin.empty() ? "mpirun" : "srun"};
-  if (options_.resume != "auto")
-    script.launch.insert(script.launch.end(), {"--resume", options_.resume});
-  if (options_.allow_schedule_change) script.launch.push_back("--allow-schedule-change");
-  script.requeue_exit = options_.requeue_exit;
-  script_text_ = TrainScriptText(script);
-  return absl::OkStatus();
+  const std::string environment =
+      options_.environment.empty()
+          ? slurm_ + "/environment.sh"
+          : fs::absolute(options_.environment, error).lexically_normal().string();
+  std::vector<std::string> launch = {"--config", config_path_, "--ranks-per-node",
+                                     absl::StrCat(options_.ranks_per_node)};
+  if (options_.resume != "auto") launch.insert(launch.end(), {"--resume", options_.resume});
+  if (options_.allow_schedule_change) launch.push_back("--allow-schedule-change");
+  script_text_ = FillScript(
+      kTrainScript,
+      {{"NODES", absl::StrCat(options_.nodes)},
+       {"RANKS", absl::StrCat(options_.ranks_per_node)},
+       {"SCRIPT", ShellQuote(script_path_)},
+       {"COMMAND", options_.command},
+       {"SBATCH_LINES", head},
+       {"ANYORDER", ShellQuote(ProgramDirectory() + "/anyorder")},
+       {"RUN", ShellQuote(run_dir_)},
+       {"ENVIRONMENT", ShellQuote(environment)},
+       {"MPI_REASON", starter_.reason},
+       {"MPI", starter_.plugin.empty() ? "mpirun" : "srun"},
+       {"LAUNCH_OPTIONS", ShellCommand(launch)},
+       {"REQUEUE_EXIT", options_.requeue_exit ? absl::StrCat(*options_.requeue_exit) : ""}});
 }
 
 std::vector<std::string> Submission::Arguments() const {
@@ -294,7 +292,7 @@ absl::Status Submission::Run() {
   ANYORDER_ASSIGN_OR_RETURN(starter_, ChooseStarter(options_.mpi));
   if (options_.dry_run) {
     ANYORDER_RETURN_IF_ERROR(CheckJobs());
-    ANYORDER_RETURN_IF_ERROR(Compose());
+    Compose();
     std::vector<std::string> words = {"sbatch", "--parsable"};
     for (const std::string& argument : Arguments())
       words.push_back(argument);
@@ -305,7 +303,7 @@ absl::Status Submission::Run() {
   ANYORDER_RETURN_IF_ERROR(CheckJobs());  // before the directory is made
   ANYORDER_ASSIGN_OR_RETURN(const SlurmDirectory directory, SlurmDirectory::Open(slurm_));
   ANYORDER_RETURN_IF_ERROR(CheckJobs());  // nobody submits beside us now
-  ANYORDER_RETURN_IF_ERROR(Compose());
+  Compose();
   return Send();
 }
 

@@ -7,7 +7,7 @@
 # `prepare`
 set -u
 bin=$1 work=$2/submit-$3 shards=$2/shards name=$3
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) templates=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../slurm" && pwd)
 rm -rf "$work" && mkdir -p "$work/path" "$work/fake" && cd "$work" || exit 1
 for command in sbatch scontrol squeue srun scancel; do ln -s "$here/fake_slurm.sh" path/$command; done
 export FAKE_SLURM=$work/fake PATH=$work/path:$PATH
@@ -36,6 +36,10 @@ refuse() {
 }
 check_script() {
   bash -n "$1" || fail "$1 is no bash"
+  has_not '@[A-Z_]*@' "$1"
+  check_with_shellcheck "$1"
+}
+check_with_shellcheck() {
   if command -v shellcheck >/dev/null; then shellcheck -S warning -e SC1090,SC1091 "$1" >shellcheck.log || fail "shellcheck: $(head -n 20 shellcheck.log)"; fi
 }
 job() { echo "JobId=$1 JobName=x UserId=me(1) JobState=$2 Reason=None Partition=p NodeList=n1 NumNodes=2" >fake/job-$1; }
@@ -69,13 +73,17 @@ refused)
   [ "$before" = "$(cd run && find . -type f | sort | xargs md5sum)" ] || fail "a refused submit changed the run" ;;
 
 script)
+  for template in train prep; do
+    bash -n "$templates/$template.sbatch.in" || fail "$template.sbatch.in is no bash"
+    check_with_shellcheck "$templates/$template.sbatch.in"
+  done
   submit 0 --nodes 2 --ranks-per-node 4 --cpus-per-rank 3 --gpus-per-node 4 --time 1-12 --partition batch --account "our group" --allow-schedule-change
   [ "$(cat out)" = 101 ] || fail "stdout is not the job's number: $(cat out)"
   script=run/slurm/train.sbatch
   check_script $script
   for line in "--nodes=2" "--ntasks-per-node=4" "--cpus-per-task=3" "--gpus-per-node=4" "--time=1-12" "--partition=batch" 'account="our group"' \
     "--output=$work/run/slurm/job-%j.log" "--open-mode=append" "--requeue" "--no-kill" "--signal=B:USR1@120"; do has "^#SBATCH .*$line\$" $script; done
-  has "launch --backend slurm .*--ranks-per-node 4 --mpi srun --allow-schedule-change" $script
+  has "launch --backend slurm .*--ranks-per-node 4 --allow-schedule-change" $script; has "^mpi=srun" $script
   has "srun --mpi=pmix: 'srun --mpi=list' names it" $script; has "names it" err
   has "SLURM_PMIX_FENCE" $script
   has_not "^trap.*CONT" $script
@@ -89,7 +97,7 @@ script)
   rm fake/mpi-list; cp fake/calls calls.before
   submit 0 --dry-run --nodes 2
   check_script out
-  has "launch --backend slurm .*--mpi mpirun" out; has "names no pmix" out; has_not "SLURM_PMIX_FENCE" out
+  has "^mpi=mpirun" out; has "names no pmix" out
   has "^# sbatch --parsable $work/run/slurm/train.sbatch" out
   [ ! -e run ] || fail "a dry run wrote something"
   [ "$(grep -c sbatch fake/calls)" -eq "$(grep -c sbatch calls.before)" ] || fail "a dry run submitted something" ;;
