@@ -1,4 +1,4 @@
-// The wire format of protobuf, as far as the fields of a SentencePiece model need it: programs that
+// Reads protobuf messages field by field, as far as a SentencePiece model needs it: programs that
 // train do not link SentencePiece, and its interface does not tell what kind of model it has
 // loaded.
 
@@ -9,7 +9,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace anyorder::data {
+namespace anyorder {
 
 // Walks the fields of one protobuf message.
 class MessageReader {
@@ -22,6 +22,8 @@ class MessageReader {
     const std::optional<uint64_t> tag = Varint();
     if (!tag) return Fail();
     field_ = *tag >> 3;
+    varint_ = 0;
+    bytes_ = {};
     switch (*tag & 7) {
       case 0: {
         const std::optional<uint64_t> value = Varint();
@@ -42,6 +44,7 @@ class MessageReader {
     }
   }
   bool ok() const { return ok_; }
+  // Of the field that Next found: its number, its value if it is a varint, else its bytes.
   uint64_t field() const { return field_; }
   uint64_t varint() const { return varint_; }
   absl::string_view bytes() const { return bytes_; }
@@ -75,4 +78,4 @@ class MessageReader {
   absl::string_view bytes_;
 };
 
-}  // namespace anyorder::data
+}  // namespace anyorder

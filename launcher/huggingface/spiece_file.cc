@@ -1,12 +1,12 @@
 #include "launcher/huggingface/spiece_file.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 
 #include "core/base/fields.h"
+#include "core/base/message_reader.h"
 #include "core/base/status.h"
 
 namespace anyorder::launcher {
@@ -42,68 +42,6 @@ const char* NameOf(PieceType type) {
   }
 }
 
-struct Field {
-  uint64_t number = 0;
-  uint64_t value = 0;       // of varints
-  absl::string_view bytes;  // of length-delimited ones
-};
-
-// Reads a protobuf message field by field (protobuf's encoding guide: key = number << 3 | wire
-// type).
-class MessageReader {
- public:
-  explicit MessageReader(absl::string_view message) : rest_(message) {}
-
-  // Nothing at the end, and where the message is damaged.
-  std::optional<Field> Next() {
-    if (rest_.empty()) return std::nullopt;
-    Field field;
-    uint64_t key = 0;
-    if (!ReadVarint(key)) return Damaged();
-    field.number = key >> 3;
-    switch (key & 7) {
-      case 0:
-        return ReadVarint(field.value) ? std::optional(field) : Damaged();
-      case 1:
-        return Take(8, field.bytes) ? std::optional(field) : Damaged();
-      case 2: {
-        uint64_t length = 0;
-        return ReadVarint(length) && Take(length, field.bytes) ? std::optional(field) : Damaged();
-      }
-      case 5:
-        return Take(4, field.bytes) ? std::optional(field) : Damaged();
-      default:
-        return Damaged();
-    }
-  }
-  bool is_damaged() const { return is_damaged_; }
-
- private:
-  std::optional<Field> Damaged() {
-    is_damaged_ = true;
-    return std::nullopt;
-  }
-  bool ReadVarint(uint64_t& value) {
-    value = 0;
-    for (int shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
-      const auto byte = static_cast<unsigned char>(rest_.front());
-      rest_.remove_prefix(1);
-      value |= uint64_t{byte & 0x7fu} << shift;
-      if (byte < 0x80) return true;
-    }
-    return false;
-  }
-  bool Take(uint64_t length, absl::string_view& bytes) {
-    if (length > rest_.size()) return false;
-    bytes = rest_.substr(0, length);
-    rest_.remove_prefix(length);
-    return true;
-  }
-
-  absl::string_view rest_;
-  bool is_damaged_ = false;
-};
-
 }  // namespace
 
 absl::StatusOr<std::vector<VocabularyPiece>> ParsePieces(absl::string_view model,
@@ -111,18 +49,18 @@ absl::StatusOr<std::vector<VocabularyPiece>> ParsePieces(absl::string_view model
   std::vector<VocabularyPiece> pieces;
   MessageReader reader(model);
   bool is_damaged = false;
-  while (const std::optional<Field> field = reader.Next()) {
-    if (field->number != kPiecesField) continue;
+  while (reader.Next()) {
+    if (reader.field() != kPiecesField) continue;
     VocabularyPiece piece;
-    MessageReader members(field->bytes);
-    while (const std::optional<Field> member = members.Next()) {
-      if (member->number == kTextField) piece.text = std::string(member->bytes);
-      if (member->number == kTypeField) piece.type = static_cast<PieceType>(member->value);
+    MessageReader members(reader.bytes());
+    while (members.Next()) {
+      if (members.field() == kTextField) piece.text = std::string(members.bytes());
+      if (members.field() == kTypeField) piece.type = static_cast<PieceType>(members.varint());
     }
-    is_damaged = is_damaged || members.is_damaged();
+    is_damaged = is_damaged || !members.ok();
     pieces.push_back(std::move(piece));
   }
-  if (!is_damaged && !reader.is_damaged() && !pieces.empty()) return pieces;
+  if (!is_damaged && reader.ok() && !pieces.empty()) return pieces;
   return absl::DataLossError(absl::StrCat(
       "'", path, "' is not a whole SentencePiece model; fetch the model's spiece.model again"));
 }

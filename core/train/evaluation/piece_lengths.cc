@@ -31,10 +31,10 @@ TextLength LengthOf(absl::string_view piece) {
 absl::StatusOr<std::vector<TextLength>> PieceLengths(absl::string_view model,
                                                      const data::VocabIds& ids) {
   std::vector<TextLength> lengths;
-  data::MessageReader message(model);
+  MessageReader message(model);
   while (message.Next()) {
     if (message.field() != 1) continue;
-    data::MessageReader entry(message.bytes());
+    MessageReader entry(message.bytes());
     absl::string_view piece;
     while (entry.Next()) {
       if (entry.field() == 1) piece = entry.bytes();
