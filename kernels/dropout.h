@@ -22,7 +22,7 @@ namespace anyorder::kernels {
 struct Dropout {
   uint32_t key0 = 0;  // from DropoutKey: seed and step
   uint32_t key1 = 0;
-  uint32_t site = 0;       // which dropout of the network (core/model numbers them)
+  uint32_t site = 0;       // which dropout of the network (core/network numbers them)
   uint32_t threshold = 0;  // 0 means no dropout
 
   constexpr bool enabled() const { return threshold != 0; }

@@ -1,6 +1,6 @@
 // A pretraining objective is data for the network: it turns sampled text into slots, visibility
-// arrays and a readout list. A new objective is one file in core/model/objectives/ and one line in
-// its registry; no kernel and no layer changes.
+// arrays and a readout list. A new objective is one file in its system's folder and one line in
+// registry/; no kernel and no layer changes.
 
 #pragma once
 

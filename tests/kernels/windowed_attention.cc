@@ -237,7 +237,7 @@ class Banded final : public WithGlobalRows {
   std::vector<float> columns_;  // [T, G]
 };
 
-// Two calls of the kernel, as core/model/global_attention does.
+// Two calls of the kernel, as core/network/layers/global_attention does.
 class Fused final : public WindowedAttention {
  public:
   Fused(const WindowedShape& shape, Backend& backend) : shape_(shape), backend_(backend) {

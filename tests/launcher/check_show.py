@@ -11,15 +11,21 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 ANYORDER, SOURCE = Path(sys.argv[1]) / "anyorder", Path(sys.argv[2])
-OBJECTIVES = SOURCE / "core/model/objectives"
+
+
+def picture(name):
+    """The committed file of that name, in the folder of whichever system."""
+    return next((SOURCE / "core/objective").rglob(name))
+
+
 PICTURES = {  # committed file -> options that draw it
-    OBJECTIVES / "permutation_lm.svg": ["--objective", "xlnet", "--length", "16", "--seed", "3", "--row", "1"],
-    OBJECTIVES / "causal_lm.svg": ["--objective", "transformer-xl", "--length", "12"],
-    OBJECTIVES / "dae.svg": ["--objective", "dae", "--length", "16", "--seed", "2"],
-    OBJECTIVES / "unilmv2.svg": ["--objective", "unilmv2", "--length", "14", "--seed", "3"],
+    picture("permutation_lm.svg"): ["--objective", "xlnet", "--length", "16", "--seed", "3", "--row", "1"],
+    picture("causal_lm.svg"): ["--objective", "transformer-xl", "--length", "12"],
+    picture("dae.svg"): ["--objective", "dae", "--length", "16", "--seed", "2"],
+    picture("unilmv2.svg"): ["--objective", "unilmv2", "--length", "14", "--seed", "3"],
 }
 PICTURES |= {
-    OBJECTIVES / f"unilm-{mode}.svg": ["--config", str(SOURCE / "configs/unilm-tiny.toml"), "--length", "16", "--lane", lane]
+    picture(f"unilm-{mode}.svg"): ["--config", str(SOURCE / "configs/unilm-tiny.toml"), "--length", "16", "--lane", lane]
     for mode, lane in (("bidirectional", "5"), ("seq2seq", "1"), ("left-to-right", "8"), ("right-to-left", "0"))
 }
 SVG = "{http://www.w3.org/2000/svg}"

@@ -28,7 +28,7 @@ void MeasureAttention(Bench& bench, const XlnetSize& size, int64_t batch, double
 // Everything that is bound by memory: LayerNorm, GELU, the classifier, the table's gradient, AdamW
 // over all parameters.
 void MeasureRows(Bench& bench, const XlnetSize& size, int64_t batch, double dropout);
-// A whole training step of core/model with the optimizer, as tokens/s ("step_large", or
+// A whole training step of core/network with the optimizer, as tokens/s ("step_large", or
 // "step_large_b8" at another batch than kGoalBatch). ResourceExhausted where it does not fit the
 // device.
 absl::Status MeasureStep(Bench& bench, const XlnetSize& size, int64_t batch, double dropout);

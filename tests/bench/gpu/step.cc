@@ -1,4 +1,4 @@
-// A whole training step: forward and backward of core/model, the gradient's norm and AdamW, on
+// A whole training step: forward and backward of core/network, the gradient's norm and AdamW, on
 // random text. The norm, clipping and whether to skip stay on the device; the step ends when the
 // device is done, as the trainer's does.
 

@@ -1,4 +1,4 @@
-// Small networks and random text for the tests of core/model.
+// Small networks and random text for the tests of core/network.
 
 #pragma once
 

@@ -1,7 +1,7 @@
 // XLNet's forward pass written a second time from the paper and the released code's behaviour, in
 // the style of those: one example at a time, dense perm_mask, target_mapping over all slots,
 // one-hot segments, the position scores shifted by pad-reshape-slice. Nothing is shared with
-// core/model but the names of parameters.
+// core/network but the names of parameters.
 
 #pragma once
 
