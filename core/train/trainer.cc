@@ -207,21 +207,21 @@ void Trainer::RecordEnd(const absl::StatusOr<TrainEnd>& end) {
   const std::vector<ckpt::SaveEvent> events = saver_->Poll();
   if (reporter_ == nullptr) return;
   Note(reporter_->Saves(events, step_));
-  LedgerRecord record;
-  record.step = step_;
+  ledger::Stop stop;
+  stop.step = step_;
   if (!end.ok()) {
-    record.exit_status = ExitStatusFor(end.status());
-    record.detail = std::string(end.status().message());
+    stop.exit_status = ExitStatusFor(end.status());
+    stop.detail = std::string(end.status().message());
     // The next start would train the same steps and lose them, too.
-    if (!saver_->fault().ok()) record.may_restart = 0;
+    if (!saver_->fault().ok()) stop.may_restart = 0;
   } else if (*end == TrainEnd::kStopped) {
-    record.exit_status = kExitRequeue;
-    record.detail = absl::StrCat("signal ", StopSignal());
+    stop.exit_status = kExitRequeue;
+    stop.detail = absl::StrCat("signal ", StopSignal());
   } else {
-    record.exit_status = kExitDone;
-    record.detail = "finished";
+    stop.exit_status = kExitDone;
+    stop.detail = "finished";
   }
-  Note(reporter_->Stop(std::move(record)));
+  Note(reporter_->Stop(std::move(stop)));
 }
 
 // Equal on all ranks is what the checkpoint asks for; only rank 0's copy is used.

@@ -40,18 +40,15 @@ absl::Status Trainer::HoldStepBack(Anomaly anomaly, const StepMetrics& metrics) 
   const std::string what = DescribeStep(anomaly, metrics, findings.text);
   const AnomalyAction action = anomalies_.ActionFor(anomaly);
   if (reporter_ != nullptr) {
-    LedgerRecord record;
-    record.event = "skipped";
-    record.step = step;
-    record.rank = findings.rank;
-    record.lanes = config_.train.global_batch_size;
-    record.reason = NameOf(anomaly);
-    record.detail = findings.text;
-    if (action == AnomalyAction::kRollback)
-      record = RollbackRecord(anomalies_.RollbackFrom(step), what);
+    ledger::Event event = ledger::Skipped{
+        -1, step, findings.rank, config_.train.global_batch_size, NameOf(anomaly), findings.text};
+    if (action == AnomalyAction::kRollback) {
+      const SkippedSteps back = anomalies_.RollbackFrom(step);
+      event = ledger::Rollback{-1, back.first, back.last, what};
+    }
     // Before any checkpoint that counts the step as skipped.
     if (action != AnomalyAction::kStop)
-      Note(reporter_->Incident(std::move(record), absl::StrCat(what, "; no update")));
+      Note(reporter_->Incident(std::move(event), absl::StrCat(what, "; no update")));
   }
   if (action == AnomalyAction::kStop) {
     return absl::AbortedError(

@@ -32,9 +32,12 @@ struct Plan {
 
 absl::Status CheckIsTrainedOn(const data::DatasetIndex& index, const RunHistory& history) {
   for (const LedgerRecord& record : history.ledger) {
-    if (record.dataset_digest.empty() || record.dataset_digest == index.dataset_digest) continue;
+    const auto* train = record.As<ledger::Train>();
+    if (train == nullptr || train->dataset_digest.empty() ||
+        train->dataset_digest == index.dataset_digest)
+      continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("the run was trained on dataset ", record.dataset_digest, ", this is dataset ",
+        absl::StrCat("the run was trained on dataset ", train->dataset_digest, ", this is dataset ",
                      index.dataset_digest, "; name the right one with --data"));
   }
   return absl::OkStatus();

@@ -25,7 +25,8 @@ absl::StatusOr<RunHistory> ReadRunHistory(const std::string& run_dir) {
 std::vector<Beginning> Beginnings(const std::vector<LedgerRecord>& ledger) {
   std::vector<Beginning> beginnings;
   for (const LedgerRecord& record : ledger) {
-    if (record.event == "train") beginnings.push_back({record.attempt, record.step});
+    if (const auto* train = record.As<ledger::Train>())
+      beginnings.push_back({train->attempt, train->step});
   }
   return beginnings;
 }

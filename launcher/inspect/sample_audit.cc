@@ -161,21 +161,22 @@ class Auditor {
   void CheckLedgerClaims() {
     std::map<int64_t, int64_t> claimed = began_at_;  // by attempt: `trained` reaches to here
     for (const LedgerRecord& record : history_.ledger) {
-      const int64_t attempt = record.attempt;
-      if (record.event == "trained") {
+      const int64_t attempt = record.attempt();
+      if (const auto* trained = record.As<ledger::Trained>()) {
         const auto it = claimed.find(attempt);
-        if (it == claimed.end() || it->second != record.first_step ||
-            record.last_step <= record.first_step) {
-          Complain(record.first_step, attempt,
-                   absl::StrCat("the ledger's steps (", record.first_step, ", ", record.last_step,
-                                "] do not follow what this start had trained"));
+        if (it == claimed.end() || it->second != trained->first_step ||
+            trained->last_step <= trained->first_step) {
+          Complain(trained->first_step, attempt,
+                   absl::StrCat("the ledger's steps (", trained->first_step, ", ",
+                                trained->last_step, "] do not follow what this start had trained"));
         }
-        claimed[attempt] = std::max(claimed[attempt], record.last_step);
-        RequireReached(record.last_step, attempt, "trained");
-      } else if (record.event == "commit" && attempt >= 0) {
-        RequireReached(record.step, attempt, "committed");
-      } else if (record.event == "stop") {
-        RequireReached(record.step, attempt, "the end of this start");
+        claimed[attempt] = std::max(claimed[attempt], trained->last_step);
+        RequireReached(trained->last_step, attempt, "trained");
+      } else if (const auto* commit = record.As<ledger::Commit>()) {
+        // That of an import belongs to no start.
+        if (attempt >= 0) RequireReached(commit->step, attempt, "committed");
+      } else if (const auto* stop = record.As<ledger::Stop>()) {
+        RequireReached(stop->step, attempt, "the end of this start");
       }
     }
   }
@@ -196,7 +197,8 @@ class Auditor {
   void CheckSkipped() {
     std::set<std::pair<int64_t, int64_t>> recorded;
     for (const LedgerRecord& record : history_.ledger) {
-      if (record.event == "skipped") recorded.insert({record.step, record.attempt});
+      if (const auto* skipped = record.As<ledger::Skipped>())
+        recorded.insert({skipped->step, skipped->attempt});
     }
     for (const auto& [step, line] : counting_) {
       const bool is_recorded = recorded.count({step, line->attempt}) > 0;

@@ -12,6 +12,7 @@
 #include "ckpt/file_system.h"
 #include "ckpt/lease.h"
 #include "core/base/status.h"
+#include "core/base/utc_time.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
 
@@ -20,12 +21,6 @@ namespace {
 
 constexpr size_t kRecentSteps = 200;
 constexpr absl::Duration kSlurmPatience = absl::Seconds(3);
-
-std::optional<absl::Time> ParseTimeOfDay(const std::string& text) {
-  absl::Time time;
-  if (!absl::ParseTime(absl::RFC3339_full, text, &time, nullptr)) return std::nullopt;
-  return time;
-}
 
 // From each start to the last record or line of metrics of it; `is_running` up to now.
 // `newest_lines`: by attempt. A start that was killed has lines after its last record.
@@ -44,12 +39,12 @@ absl::Duration WallTimeOf(const std::vector<LedgerRecord>& ledger,
     if (line != newest_lines.end()) advance_to(line->second);
   };
   for (const LedgerRecord& record : ledger) {
-    const std::optional<absl::Time> time = ParseTimeOfDay(record.time);
+    const std::optional<absl::Time> time = ParseUtcTime(record.time);
     if (!time) continue;
-    if (record.event == "start") {
+    if (record.As<ledger::Start>() != nullptr) {
       end_start();
       last = *time;
-      attempt = record.attempt;
+      attempt = record.attempt();
     } else {
       advance_to(*time);
     }
@@ -66,15 +61,16 @@ std::optional<LastCommit> FindLastCommit(const StatusFacts& facts) {
   if (newest == facts.checkpoints.end()) return std::nullopt;
   LastCommit commit{newest->step, newest->num_bytes, absl::ZeroDuration()};
   for (auto record = facts.ledger.rbegin(); record != facts.ledger.rend(); ++record) {
-    if (record->event != "commit" || record->step != newest->step) continue;
-    commit.age = facts.now - ParseTimeOfDay(record->time).value_or(facts.now);
+    const auto* written = record->As<ledger::Commit>();
+    if (written == nullptr || written->step != newest->step) continue;
+    commit.age = facts.now - ParseUtcTime(record->time).value_or(facts.now);
     return commit;
   }
   // The service committed it when no rank was left to write it down.
   std::error_code error;
-  const auto written = std::filesystem::last_write_time(newest->directory, error);
+  const auto modified = std::filesystem::last_write_time(newest->directory, error);
   if (!error)
-    commit.age = absl::FromChrono(std::filesystem::file_time_type::clock::now() - written);
+    commit.age = absl::FromChrono(std::filesystem::file_time_type::clock::now() - modified);
   return commit;
 }
 
@@ -100,12 +96,12 @@ int64_t CountRestarts(const std::vector<LedgerRecord>& ledger) {
   bool has_started = false;
   bool is_done = false;
   for (const LedgerRecord& record : ledger) {
-    if (record.event == "start") {
+    if (record.As<ledger::Start>() != nullptr) {
       if (has_started && !is_done) ++restarts;
       has_started = true;
       is_done = false;
-    } else if (record.event == "exit") {
-      is_done = record.exit_status == kExitDone;
+    } else if (const auto* exit = record.As<ledger::Exit>()) {
+      is_done = exit->exit_status == kExitDone;
     }
   }
   return restarts;
@@ -117,7 +113,7 @@ StatusCollector::StatusCollector(const std::string& run_dir)
       redone_(RunDirectory(run_dir).redone) {}
 
 void StatusCollector::TakeTime(const StepMetrics& metrics) {
-  const std::optional<absl::Time> time = ParseTimeOfDay(metrics.time);
+  const std::optional<absl::Time> time = ParseUtcTime(metrics.time);
   if (!time) return;
   absl::Time& newest = newest_lines_.try_emplace(metrics.attempt, *time).first->second;
   newest = std::max(newest, *time);
@@ -161,8 +157,8 @@ void StatusCollector::DescribeProgress(StatusFacts& facts) const {
   const StepMetrics& last = sums_.recent.back();
   facts.last = last;
   facts.step = last.step;
-  const std::optional<absl::Time> from = ParseTimeOfDay(first.time);
-  const std::optional<absl::Time> to = ParseTimeOfDay(last.time);
+  const std::optional<absl::Time> from = ParseUtcTime(first.time);
+  const std::optional<absl::Time> to = ParseUtcTime(last.time);
   if (from && to && last.step > first.step) {
     facts.per_step = (*to - *from) / (last.step - first.step);
   } else if (last.step_ms > 0) {
@@ -186,8 +182,8 @@ absl::StatusOr<StatusFacts> StatusCollector::Collect() {
     ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(paths.config, {}));
     facts.steps = config.train.steps;
   }
-  facts.has_met_slurm = !jobs.empty();
-  if (facts.has_met_slurm) facts.slurm = AskSlurm(jobs, kSlurmPatience);
+  facts.is_under_slurm = !jobs.empty();
+  if (facts.is_under_slurm) facts.slurm = AskSlurm(jobs, kSlurmPatience);
   ANYORDER_RETURN_IF_ERROR(ReadSteps());
   ANYORDER_ASSIGN_OR_RETURN(facts.checkpoints, ckpt::ListCheckpoints(run_dir_));
   facts.now = absl::Now();
@@ -197,9 +193,10 @@ absl::StatusOr<StatusFacts> StatusCollector::Collect() {
   facts.starts = summary.attempts;
   facts.restarts = CountRestarts(facts.ledger);
   for (const LedgerRecord& record : facts.ledger) {
-    if (record.event != "start") continue;
-    facts.ranks = record.ranks;
-    facts.nodes = record.nodes;
+    const auto* start = record.As<ledger::Start>();
+    if (start == nullptr) continue;
+    facts.ranks = start->ranks;
+    facts.nodes = start->nodes;
   }
   facts.owner = LiveOwner(run_dir_, facts.slurm);
   const bool is_running = !facts.owner.empty();

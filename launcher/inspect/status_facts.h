@@ -52,8 +52,8 @@ struct StatusFacts {
   std::optional<LastCommit> commit;
   std::vector<ckpt::CheckpointInfo> checkpoints;  // newest first
   std::vector<LedgerRecord> ledger;
-  bool has_met_slurm = false;
-  SlurmView slurm;  // of a run that met Slurm
+  bool is_under_slurm = false;
+  SlurmView slurm;  // of a run under Slurm
 
   double Goodput() const {
     return wall > absl::ZeroDuration() ? absl::FDivDuration(training, wall) : 0;

@@ -89,7 +89,7 @@ Json Describe(const StatusFacts& facts) {
   for (const ckpt::CheckpointInfo& info : facts.checkpoints)
     json["checkpoints"].push_back(
         {{"step", info.step}, {"bytes", info.num_bytes}, {"opens", info.opens}});
-  if (facts.has_met_slurm) json["slurm"] = DescribeSlurm(facts.slurm);
+  if (facts.is_under_slurm) json["slurm"] = DescribeSlurm(facts.slurm);
   return json;
 }
 
@@ -127,7 +127,7 @@ std::vector<std::string> SlurmLines(const StatusFacts& facts) {
   for (const SlurmJob& job : facts.slurm.jobs) {
     lines.push_back(Words(job));
     if (job.time_left && facts.left && *facts.left > *job.time_left)
-      lines.back() += ": will be cut off and must go on";
+      lines.back() += ": will exceed its time limit and be requeued";
   }
   for (const int64_t id : facts.slurm.forgotten)
     lines.push_back(absl::StrCat("job ", id, " is over and forgotten; see sacct -j ", id));
@@ -228,18 +228,29 @@ void AddCheckpoints(const StatusFacts& facts, Screen& screen) {
     screen.Add("", absl::StrCat("and ", shown - kShownCheckpoints, " older"));
 }
 
+std::string Words(const LedgerRecord& record) {
+  std::string text = record.time;
+  std::visit(
+      [&text](const auto& event) {
+        absl::StrAppend(&text, " ", event.kName);
+        if constexpr (requires { event.step; }) absl::StrAppend(&text, " step ", event.step);
+        if constexpr (requires { event.last_step; })
+          absl::StrAppend(&text, " steps ", event.first_step + 1, " to ", event.last_step);
+        if constexpr (requires { event.exit_status; })
+          absl::StrAppend(&text, " status ", event.exit_status);
+        if constexpr (requires { event.detail; })
+          absl::StrAppend(&text, event.detail.empty() ? "" : " ", event.detail);
+      },
+      record.event);
+  return text;
+}
+
 void AddRecords(const StatusFacts& facts, Screen& screen) {
   // The end of the story is what a reader wants; the ledger has the rest.
   const size_t shown = std::min(facts.ledger.size(), kShownRecords);
   for (auto record = facts.ledger.end() - static_cast<int64_t>(shown); record != facts.ledger.end();
        ++record) {
-    std::string text = absl::StrCat(record->time, " ", record->event);
-    if (record->step >= 0) absl::StrAppend(&text, " step ", record->step);
-    if (record->last_step >= 0)
-      absl::StrAppend(&text, " steps ", record->first_step + 1, " to ", record->last_step);
-    if (record->exit_status >= 0) absl::StrAppend(&text, " status ", record->exit_status);
-    absl::StrAppend(&text, record->detail.empty() ? "" : " ", record->detail);
-    screen.Add("ledger", text);
+    screen.Add("ledger", Words(*record));
   }
 }
 

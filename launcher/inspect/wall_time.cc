@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/base/status.h"
+#include "core/base/utc_time.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -23,13 +24,7 @@ struct Traces {
   std::vector<const StepTime*> lines;
 };
 
-std::optional<absl::Time> Parse(const std::string& text) {
-  absl::Time time;
-  if (!absl::ParseTime(absl::RFC3339_full, text, &time, nullptr)) return std::nullopt;
-  return time;
-}
-
-bool IsWishedFor(int64_t exit_status) {
+bool WasRequested(int64_t exit_status) {
   return exit_status == kExitDone || exit_status == kExitRequeue;
 }
 
@@ -37,20 +32,20 @@ std::vector<Traces> CollectTraces(const std::vector<LedgerRecord>& ledger,
                                   const std::vector<StepTime>& steps) {
   std::map<int64_t, Traces> by_attempt;
   for (const LedgerRecord& record : ledger) {
-    const std::optional<absl::Time> time = Parse(record.time);
-    if (record.attempt < 0 || !time) continue;
-    Traces& traces = by_attempt[record.attempt];
+    const std::optional<absl::Time> time = ParseUtcTime(record.time);
+    if (record.attempt() < 0 || !time) continue;
+    Traces& traces = by_attempt[record.attempt()];
     traces.last = std::max(traces.last.value_or(*time), *time);
-    if (record.event == "start") {
+    if (const auto* start = record.As<ledger::Start>()) {
       traces.start = time;
-      traces.ranks = record.ranks;
-    } else if (record.event == "train") {
+      traces.ranks = start->ranks;
+    } else if (record.As<ledger::Train>() != nullptr) {
       traces.train = time;
-    } else if (record.event == "stop") {
+    } else if (const auto* stop = record.As<ledger::Stop>()) {
       traces.stop = time;
-      traces.stop_status = record.exit_status;
-    } else if (record.event == "exit") {
-      traces.exit_status = record.exit_status;
+      traces.stop_status = stop->exit_status;
+    } else if (const auto* exit = record.As<ledger::Exit>()) {
+      traces.exit_status = exit->exit_status;
     }
   }
   for (const StepTime& line : steps)
@@ -142,7 +137,7 @@ bool WallTime::AddsUp() const {
 StepTime StepTimeOf(const StepMetrics& metrics, bool is_redone) {
   return {metrics.step,
           metrics.attempt,
-          Parse(metrics.time).value_or(absl::InfinitePast()),
+          ParseUtcTime(metrics.time).value_or(absl::InfinitePast()),
           metrics.step_ms,
           metrics.data_wait_ms,
           metrics.reduce_ms,
@@ -170,14 +165,14 @@ WallTime MeasureWallTime(const std::vector<LedgerRecord>& ledger,
     const absl::Time begin = previous == nullptr ? *traces.start : end;
     const TimeClass preparation = previous == nullptr ? kStart : kRestart;
     SpanFiller filler(begin);
-    const bool was_wished_for = previous != nullptr && IsWishedFor(previous->exit_status);
-    filler.FillUntil(*traces.start, was_wished_for ? kStopped : kRestart);
+    const bool was_requested = previous != nullptr && WasRequested(previous->exit_status);
+    filler.FillUntil(*traces.start, was_requested ? kStopped : kRestart);
     if (traces.train) filler.FillUntil(*traces.train, preparation);
     filler.FillSteps(traces.lines, preparation);
     if (traces.stop)
-      filler.FillUntil(*traces.stop, IsWishedFor(traces.stop_status) ? kCheckpointStall : kRedone);
+      filler.FillUntil(*traces.stop, WasRequested(traces.stop_status) ? kCheckpointStall : kRedone);
     // A killed start has left nothing but its `exit`, if the launcher lived.
-    const bool is_clean = traces.stop && IsWishedFor(traces.stop_status);
+    const bool is_clean = traces.stop && WasRequested(traces.stop_status);
     if (traces.last) filler.FillUntil(*traces.last, is_clean ? kBookkeeping : kRestart);
     end = filler.cursor();
     result.attempts.push_back({traces.attempt, traces.ranks, end - begin, filler.shares()});

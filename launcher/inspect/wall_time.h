@@ -27,7 +27,7 @@ enum TimeClass {
   kRedone,   // steps that a crash lost, with their evaluations, and one that ended with an error
   kStart,    // of the first start, until its first step begins
   kRestart,  // after each failed end, until the next first step begins
-  kStopped,  // after an end that was wished for, until the next start
+  kStopped,  // after a requested end, until the next start
   kBookkeeping,  // between steps: metrics, ledger, loss curve; the end of processes
   kNumTimeClasses
 };

@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 
 #include "core/base/status.h"
+#include "core/base/utc_time.h"
 #include "core/base/whole_file.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
@@ -28,12 +29,6 @@ constexpr size_t kMaxPoints = 1000;
 // First and last ones; a run with more has one story many times.
 constexpr size_t kMaxStarts = 400;
 constexpr size_t kMaxEvents = 400;
-
-std::optional<absl::Time> ParseTimeOfDay(const std::string& text) {
-  absl::Time time;
-  if (!absl::ParseTime(absl::RFC3339_full, text, &time, nullptr)) return std::nullopt;
-  return time;
-}
 
 // The first and last `limit` / 2 of `items`.
 template <typename T>
@@ -79,7 +74,7 @@ class RunReader {
     ANYORDER_ASSIGN_OR_RETURN(run_.config_text, ReadWholeFile(paths_.config));
     ANYORDER_ASSIGN_OR_RETURN(ledger_, ReadLedger(paths_.ledger));
     const auto first = std::find_if(ledger_.begin(), ledger_.end(), [](const LedgerRecord& record) {
-      return record.event == "start" && ParseTimeOfDay(record.time);
+      return record.As<ledger::Start>() != nullptr && ParseUtcTime(record.time);
     });
     if (first == ledger_.end()) {
       return absl::InvalidArgumentError(
@@ -87,7 +82,7 @@ class RunReader {
                        "' never started: its ledger has no start, so there is nothing to draw; "
                        "'anyorder launch --run-dir DIR' starts it"));
     }
-    run_.origin = *ParseTimeOfDay(first->time);
+    run_.origin = *ParseUtcTime(first->time);
     run_.run_id = Summarize(ledger_).run_id;
     run_.restarts = CountRestarts(ledger_);
     return absl::OkStatus();
@@ -95,7 +90,7 @@ class RunReader {
 
   // Lines of older versions have no time of their own.
   double TimeOf(const StepMetrics& line, double& last) const {
-    const std::optional<absl::Time> time = ParseTimeOfDay(line.time);
+    const std::optional<absl::Time> time = ParseUtcTime(line.time);
     last = time ? Seconds(*time) : last + line.step_ms / 1e3;
     return last;
   }
@@ -146,45 +141,61 @@ class RunReader {
   }
 
   void TakeRecord(const LedgerRecord& record) {
-    const std::optional<absl::Time> time_of_day = ParseTimeOfDay(record.time);
+    const std::optional<absl::Time> time_of_day = ParseUtcTime(record.time);
     if (!time_of_day) return;
     const double time = Seconds(*time_of_day);
     if (time >= 0) run_.seconds = std::max(run_.seconds, time);
-    if (!record.config_digest.empty()) run_.config_digest = record.config_digest;
-    if (!record.dataset_digest.empty()) run_.dataset_digest = record.dataset_digest;
-    if (record.event == "start") {
-      ReportStart start;
-      start.attempt = record.attempt;
-      start.ranks = record.ranks;
-      start.nodes = record.nodes;
-      start.slurm_job = record.slurm_job;
-      start.slurm_restart = record.slurm_restart;
-      start.begin = start.end = time;
-      run_.starts.push_back(std::move(start));
-      return;
-    }
-    if (record.event == "commit") run_.commits.push_back({time, record.step, 0, 0});
-    if (record.event == "skipped" || record.event == "rollback" || record.event == "schedule")
-      run_.events.push_back(Event(record, time));
-    if (run_.starts.empty() || run_.starts.back().attempt != record.attempt) return;
+    std::visit([this, time](const auto& event) { TakeEvent(event, time); }, record.event);
+    if (run_.starts.empty() || run_.starts.back().attempt != record.attempt()) return;
     ReportStart& start = run_.starts.back();
     start.end = std::max(start.end, time);
-    if (record.event == "train") {
+    if (const auto* train = record.As<ledger::Train>()) {
       start.train_begin = time;
-      start.from_step = record.step;
+      start.from_step = train->step;
+    } else if (const auto* stop = record.As<ledger::Stop>()) {
+      start.exit_status = stop->exit_status;
+      start.detail = stop->detail;
+    } else if (const auto* exit = record.As<ledger::Exit>()) {
+      start.exit_status = exit->exit_status;
     }
-    if (record.event == "stop" || record.event == "exit") start.exit_status = record.exit_status;
-    if (record.event == "stop") start.detail = record.detail;
   }
 
-  static ReportEvent Event(const LedgerRecord& record, double time) {
-    std::vector<std::string> words;
-    if (!record.reason.empty()) words.push_back(record.reason);
-    if (record.last_step >= 0)
-      words.push_back(absl::StrCat("steps ", record.first_step + 1, " to ", record.last_step));
-    if (record.rank >= 0) words.push_back(absl::StrCat("first on rank ", record.rank));
-    if (!record.detail.empty()) words.push_back(record.detail);
-    return {time, record.step, record.attempt, record.event, absl::StrJoin(words, ", ")};
+  // What an event says about the run as a whole.
+  template <typename Event>
+  void TakeEvent(const Event& event, double /*time*/) {
+    if constexpr (requires { event.config_digest; })
+      if (!event.config_digest.empty()) run_.config_digest = event.config_digest;
+    if constexpr (requires { event.dataset_digest; })
+      if (!event.dataset_digest.empty()) run_.dataset_digest = event.dataset_digest;
+  }
+  void TakeEvent(const ledger::Start& begun, double time) {
+    ReportStart start;
+    start.attempt = begun.attempt;
+    start.ranks = begun.ranks;
+    start.nodes = begun.nodes;
+    start.slurm_job = begun.slurm_job;
+    start.slurm_restart = begun.slurm_restart;
+    start.begin = start.end = time;
+    run_.starts.push_back(std::move(start));
+  }
+  void TakeEvent(const ledger::Commit& commit, double time) {
+    run_.commits.push_back({time, commit.step, 0, 0});
+  }
+  void TakeEvent(const ledger::Skipped& skipped, double time) {
+    std::vector<std::string> words = {skipped.reason};
+    if (skipped.rank >= 0) words.push_back(absl::StrCat("first on rank ", skipped.rank));
+    if (!skipped.detail.empty()) words.push_back(skipped.detail);
+    run_.events.push_back(
+        {time, skipped.step, skipped.attempt, skipped.kName, absl::StrJoin(words, ", ")});
+  }
+  void TakeEvent(const ledger::Rollback& rollback, double time) {
+    run_.events.push_back({time, -1, rollback.attempt, rollback.kName,
+                           absl::StrCat("steps ", rollback.first_step + 1, " to ",
+                                        rollback.last_step, ", ", rollback.detail)});
+  }
+  void TakeEvent(const ledger::Schedule& schedule, double time) {
+    run_.config_digest = schedule.config_digest;
+    run_.events.push_back({time, -1, schedule.attempt, schedule.kName, schedule.detail});
   }
 
   void DescribeEnds() {

@@ -104,7 +104,8 @@ std::vector<int64_t> SlurmJobsOf(const std::string& run_dir,
                                  const std::vector<LedgerRecord>& ledger) {
   std::set<int64_t, std::greater<>> ids;
   for (const LedgerRecord& record : ledger)
-    if (record.slurm_job > 0) ids.insert(record.slurm_job);
+    if (const auto* start = record.As<ledger::Start>(); start != nullptr && start->slurm_job > 0)
+      ids.insert(start->slurm_job);
   std::error_code error;
   std::filesystem::directory_iterator entry(run_dir + "/slurm", error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {

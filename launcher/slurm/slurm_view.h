@@ -43,8 +43,8 @@ struct SlurmView {
 };
 
 // Numbers of the jobs that ran or will run `run_dir`, newest first: of start records, and of the
-// files in run_dir/slurm that are named after a job (job-123.log). Empty for a run that never met
-// Slurm.
+// files in run_dir/slurm that are named after a job (job-123.log). Empty for a run that was never
+// under Slurm.
 std::vector<int64_t> SlurmJobsOf(const std::string& run_dir,
                                  const std::vector<LedgerRecord>& ledger);
 

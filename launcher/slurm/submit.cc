@@ -5,15 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -91,6 +87,7 @@ class Submission {
   const SubmitOptions& options_;
   std::string run_dir_;  // absolute
   std::string slurm_;    // run_dir/slurm
+  std::vector<LedgerRecord> ledger_;
   std::string config_text_;
   std::string config_path_;
   std::string script_path_;
@@ -146,16 +143,18 @@ absl::Status Submission::Check() {
       absl::Hex(ckpt::Crc32c(config_text_.data(), static_cast<int64_t>(config_text_.size())),
                 absl::kZeroPad8),
       ".toml");
+  ANYORDER_ASSIGN_OR_RETURN(ledger_, ReadLedger(RunDirectory(run_dir_).ledger));
   return CheckTimes();
 }
 
 absl::Status Submission::CheckTimes() {
-  const std::optional<int64_t> budget = StopBudgetOf(RunDirectory(run_dir_).train_log);
-  signal_seconds_ = options_.signal_seconds.value_or(budget ? std::max(*budget, kLeastSignalSeconds)
-                                                            : kDefaultSignalSeconds);
-  if (budget && signal_seconds_ < *budget) {
-    Note(absl::StrCat("--signal-seconds ", signal_seconds_, " is less than the ", *budget,
-                      " s that this run's stops may need (train.log); its last steps may be lost"));
+  const int64_t budget = Summarize(ledger_).stop_seconds;
+  signal_seconds_ = options_.signal_seconds.value_or(
+      budget >= 0 ? std::max(budget, kLeastSignalSeconds) : kDefaultSignalSeconds);
+  if (signal_seconds_ < budget) {
+    Note(absl::StrCat("--signal-seconds ", signal_seconds_, " is less than the ", budget,
+                      " s that a stop of this run may take (ledger.jsonl); its last steps may be "
+                      "lost"));
   }
   if (options_.time.empty()) return absl::OkStatus();
   ANYORDER_ASSIGN_OR_RETURN(const int64_t limit, ParseTimeLimit(options_.time));
@@ -168,9 +167,8 @@ absl::Status Submission::CheckTimes() {
 
 // Refuses a second job of a run that has one, unless it is to come after that one.
 absl::Status Submission::CheckJobs() {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> ledger,
-                            ReadLedger(RunDirectory(run_dir_).ledger));
-  const std::vector<int64_t> ids = SlurmJobsOf(run_dir_, ledger);
+  ANYORDER_ASSIGN_OR_RETURN(ledger_, ReadLedger(RunDirectory(run_dir_).ledger));
+  const std::vector<int64_t> ids = SlurmJobsOf(run_dir_, ledger_);
   bool is_own = false;
   for (const int64_t id : ids)
     is_own = is_own || options_.after == absl::StrCat(id);
@@ -308,24 +306,6 @@ absl::Status Submission::Run() {
 }
 
 }  // namespace
-
-std::optional<int64_t> StopBudgetOf(const std::string& train_log) {
-  const std::string kWords = "a stop needs up to ";
-  constexpr std::streamoff kTailBytes = 1 << 20;
-  std::ifstream file(train_log, std::ios::binary | std::ios::ate);
-  if (!file) return std::nullopt;
-  file.seekg(std::max<std::streamoff>(0, file.tellg() - kTailBytes));
-  std::optional<int64_t> seconds;
-  for (std::string line; std::getline(file, line);) {
-    const size_t at = line.find(kWords);
-    if (at == std::string::npos) continue;
-    const std::string rest = line.substr(at + kWords.size());
-    double budget = 0;
-    if (absl::SimpleAtod(rest.substr(0, rest.find(' ')), &budget) && budget > 0 && budget < 1e6)
-      seconds = static_cast<int64_t>(std::ceil(budget));
-  }
-  return seconds;
-}
 
 absl::Status Submit(const SubmitOptions& options) {
   return Submission(options).Run();

@@ -25,13 +25,13 @@ struct SubmitOptions {
   std::string time;  // as sbatch has it; "", like the next two: the cluster's default
   std::string partition;
   std::string account;
-  std::optional<int64_t>
-      signal_seconds;        // before the time limit; default: what the run needed so far, or 120
+  // Before the time limit; default: what the ledger's commits say, else 120.
+  std::optional<int64_t> signal_seconds;
   std::string after;         // job that comes first
   std::string mpi = "auto";  // or srun, mpirun
   std::string environment;   // file that the job sources; "": RUN-DIR/slurm/environment.sh
-  std::optional<int64_t>
-      requeue_exit;  // status that the site requeues (RequeueExit); default: scontrol requeue
+  // Status that the site requeues (RequeueExit); default: scontrol requeue.
+  std::optional<int64_t> requeue_exit;
   bool dry_run = false;
   std::vector<std::string> sbatch;  // words after --
   std::string command;              // the whole command line, for the script's reader
@@ -42,9 +42,5 @@ struct SubmitOptions {
 // Sbatch; AlreadyExists, naming the job, if one of the same run waits or runs; all of them before
 // anything is written, except that sbatch may refuse what it was given.
 absl::Status Submit(const SubmitOptions& options);
-
-// The last budget that a run's train.log tells ("a stop needs up to 5.3 s"), in whole seconds;
-// nothing before the first commit.
-std::optional<int64_t> StopBudgetOf(const std::string& train_log);
 
 }  // namespace anyorder::launcher

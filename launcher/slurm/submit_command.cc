@@ -40,7 +40,7 @@ void DeclareRun(CLI::App* command, SubmitOptions* options) {
   command->add_option("--resume", options->resume, "auto, required or never")
       ->capture_default_str();
   command->add_flag("--allow-schedule-change", options->allow_schedule_change,
-                    "go on with other train.steps or learning rates; the ledger keeps it");
+                    "resume with other train.steps or learning rates; recorded in the ledger");
 }
 
 void DeclareJob(CLI::App* command, SubmitOptions* options) {
@@ -57,7 +57,7 @@ void DeclareJob(CLI::App* command, SubmitOptions* options) {
   command->add_option("--account", options->account, "account")->check(IsNotEmpty());
   command
       ->add_option("--signal-seconds", options->signal_seconds,
-                   "warning before the limit (default: what stops of the run needed, or 120)")
+                   "before the time limit to send SIGUSR1 (default: measured, else 120)")
       ->check(CLI::Range(int64_t{1}, int64_t{65535}));
   command->add_option("--after", options->after, "job that comes first, e.g. `prep --slurm`'s")
       ->check(CLI::Validator(

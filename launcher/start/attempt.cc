@@ -124,7 +124,8 @@ class SignalForwarder {
     const auto records = ReadLedger(RunDirectory(options_.run_dir).ledger);
     return records.ok() &&
            std::any_of(records->begin(), records->end(), [&](const LedgerRecord& record) {
-             return record.event == "train" && record.attempt == options_.identity.attempt;
+             const auto* train = record.As<ledger::Train>();
+             return train != nullptr && train->attempt == options_.identity.attempt;
            });
   }
 

@@ -40,18 +40,11 @@ absl::Status SaveFirstCheckpoint(const RunDirectory& paths, const std::string& r
 absl::Status RecordImport(const RunDirectory& paths, const std::string& run_id,
                           const std::string& source) {
   ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
-  LedgerRecord created;
-  created.event = "created";
-  created.run_id = run_id;
-  ANYORDER_RETURN_IF_ERROR(ledger.Append(created));
-  LedgerRecord imported;
-  imported.event = "imported";
-  imported.detail = source;
-  ANYORDER_RETURN_IF_ERROR(ledger.Append(imported));
+  ANYORDER_RETURN_IF_ERROR(ledger.Append(ledger::Created{run_id, ""}));
+  ANYORDER_RETURN_IF_ERROR(ledger.Append(ledger::Imported{source}));
   // From here on the run has a checkpoint to lose: a start that does not find it fails, rather than
   // begin at random weights.
-  LedgerRecord commit;
-  commit.event = "commit";
+  ledger::Commit commit;
   commit.step = 0;
   commit.generation = 0;
   return ledger.Append(commit);

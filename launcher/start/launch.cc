@@ -71,7 +71,8 @@ bool EndIsFinal(const std::string& run_dir, int64_t attempt) {
   const auto records = ReadLedger(RunDirectory(run_dir).ledger);
   return records.ok() &&
          std::any_of(records->begin(), records->end(), [attempt](const LedgerRecord& record) {
-           return record.attempt == attempt && record.may_restart == 0;
+           const auto* stop = record.As<ledger::Stop>();
+           return stop != nullptr && stop->attempt == attempt && stop->may_restart == 0;
          });
 }
 
@@ -123,15 +124,9 @@ class Run {
 
  private:
   absl::StatusOr<int> RunOnce(const Place& place, OutputRelay& output) {
-    LedgerRecord start;
-    start.event = "start";
-    start.run_id = identity_.run_id;
-    start.attempt = identity_.attempt;
-    start.ranks = place.ranks;
-    start.nodes = place.nodes;
-    start.slurm_job = place.slurm_job;
-    start.slurm_restart = place.slurm_restart;
-    ANYORDER_RETURN_IF_ERROR(ledger_.Append(start));
+    ANYORDER_RETURN_IF_ERROR(
+        ledger_.Append(ledger::Start{identity_.run_id, identity_.attempt, place.ranks,
+                                     place.slurm_job, place.slurm_restart, place.nodes}));
     AttemptOptions attempt;
     attempt.run_dir = options_.run_dir;
     attempt.identity = identity_;
@@ -141,11 +136,8 @@ class Run {
     attempt.dist = config_.dist;
     attempt.progress_on_terminal = options_.progress_on_terminal;
     const absl::StatusOr<int> exit_status = RunAttempt(attempt, backend_, output);
-    LedgerRecord stop;
-    stop.event = "exit";
-    stop.attempt = identity_.attempt;
-    stop.exit_status = exit_status.ok() ? *exit_status : ExitStatusFor(exit_status.status());
-    ANYORDER_RETURN_IF_ERROR(ledger_.Append(stop));
+    ANYORDER_RETURN_IF_ERROR(ledger_.Append(ledger::Exit{
+        identity_.attempt, exit_status.ok() ? *exit_status : ExitStatusFor(exit_status.status())}));
     return exit_status;
   }
 

@@ -43,11 +43,7 @@ absl::Status RecordCreation(const RunDirectory& paths, const RunIdentity& identi
         "another launch used '", paths.root, "' a moment ago; look at its state and launch again"));
   }
   if (!is_new) return absl::OkStatus();
-  LedgerRecord created;
-  created.event = "created";
-  created.run_id = identity.run_id;
-  created.config_digest = config.IdentityDigest();
-  return ledger.Append(created);
+  return ledger.Append(ledger::Created{identity.run_id, config.IdentityDigest()});
 }
 
 LeaseKeeper::LeaseKeeper(ckpt::Lease& lease, absl::Duration interval)

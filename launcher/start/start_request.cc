@@ -32,9 +32,12 @@ namespace {
 absl::Status CheckSameDataset(const RunDirectory& paths, const data::DatasetIndex& index) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
   for (const LedgerRecord& record : records) {
-    if (record.dataset_digest.empty() || record.dataset_digest == index.dataset_digest) continue;
+    const auto* train = record.As<ledger::Train>();
+    if (train == nullptr || train->dataset_digest.empty() ||
+        train->dataset_digest == index.dataset_digest)
+      continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("run '", paths.root, "' was trained on dataset ", record.dataset_digest,
+        absl::StrCat("run '", paths.root, "' was trained on dataset ", train->dataset_digest,
                      ", but data.shards now holds dataset ", index.dataset_digest,
                      "; set data.shards to the old one, or start a new run directory"));
   }

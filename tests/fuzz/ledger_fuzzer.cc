@@ -32,16 +32,14 @@ std::vector<std::string> Seeds() {
   const std::string path = scratch.path() + "/ledger.jsonl";
   auto ledger = Ledger::Open(path);
   ANYORDER_CHECK_OK(ledger.status());
-  for (const char* event : {"created", "start", "commit", "trained", "stop"}) {
-    LedgerRecord record;
-    record.event = event;
-    record.run_id = "run";
-    record.attempt = 1;
-    record.step = record.last_step = 20;
-    record.first_step = 10;
-    record.reason = "because";
-    ANYORDER_CHECK_OK(ledger->Append(record));
-  }
+  const std::vector<ledger::Event> events = {ledger::Created{"run", "digest"},
+                                             ledger::Start{"run", 1, 2, 77, 0, {"n1", "n2"}},
+                                             ledger::Commit{1, 20, 1, 8},
+                                             ledger::Trained{1, 10, 20},
+                                             ledger::Skipped{1, 20, 0, 8, "spike", ""},
+                                             ledger::Stop{1, 20, 74, 0, "detail"}};
+  for (const ledger::Event& event : events)
+    ANYORDER_CHECK_OK(ledger->Append(event));
   const auto text = ReadWholeFile(path);
   ANYORDER_CHECK_OK(text.status());
   return {*text};

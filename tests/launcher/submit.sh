@@ -144,13 +144,28 @@ jobs)
   submit 74; has "cannot reach Slurm" err ;;
 
 budget)
+  # ledger SECONDS...: the run's ledger has a commit for each, after which a stop takes so long.
+  ledger() {
+    python3 - "$@" >run/ledger.jsonl <<'END'
+import sys
+def crc32c(text):
+    crc = 0xffffffff
+    for byte in text.encode():
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return crc ^ 0xffffffff
+for seconds in sys.argv[1:]:
+    body = '{"event":"commit","time":"2026-01-01T00:00:00.000Z","attempt":1,"step":10,"generation":1,"stop_seconds":' + seconds
+    print('%s,"crc32c":"%08x"}' % (body, crc32c(body)))
+END
+  }
   mkdir -p run/.launch  # a run that has begun
-  echo "2026-01-01 host[rank 0] step 10 COMMITTED, 5 KiB; a stop needs up to 200.2 s" >run/train.log
-  echo "2026-01-01 host[rank 0] step 20 COMMITTED, 5 KiB; a stop needs up to 300.2 s" >>run/train.log
+  ledger 200 301
   submit 0 --dry-run; has "USR1@301" out
   submit 0 --dry-run --signal-seconds 250; has "USR1@250" out; has "note: --signal-seconds 250 is less than the 301 s" err
   submit 64 --dry-run --time 5; has "not longer than the 301 s" err
-  echo "step 20 COMMITTED; a stop needs up to 1.5 s" >run/train.log
+  ledger 2
   submit 0 --dry-run; has "USR1@60" out ;;
 
 ends)

@@ -4,28 +4,16 @@
 #include <type_traits>
 
 #include "core/base/status.h"
+#include "core/train/run/ledger.h"
 
 namespace anyorder {
-namespace {
-
-constexpr char kEvent[] = "rollback";
-
-}  // namespace
-
-LedgerRecord RollbackRecord(const SkippedSteps& steps, const std::string& detail) {
-  LedgerRecord record;
-  record.event = kEvent;
-  record.first_step = steps.first;
-  record.last_step = steps.last;
-  record.detail = detail;
-  return record;
-}
 
 absl::StatusOr<std::vector<SkippedSteps>> ReadRollbacks(const std::string& ledger_path) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(ledger_path));
   std::vector<SkippedSteps> steps;
   for (const LedgerRecord& record : records) {
-    if (record.event == kEvent) steps.push_back({record.first_step, record.last_step});
+    if (const auto* rollback = record.As<ledger::Rollback>())
+      steps.push_back({rollback->first_step, rollback->last_step});
   }
   return steps;
 }

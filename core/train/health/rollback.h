@@ -10,13 +10,9 @@
 #include "absl/status/statusor.h"
 
 #include "core/train/run/anomaly_policy.h"
-#include "core/train/run/ledger.h"
 #include "dist/communicator.h"
 
 namespace anyorder {
-
-// The ledger's `rollback` event.
-LedgerRecord RollbackRecord(const SkippedSteps& steps, const std::string& detail);
 
 // What the rollbacks of the run so far hold back.
 absl::StatusOr<std::vector<SkippedSteps>> ReadRollbacks(const std::string& ledger_path);

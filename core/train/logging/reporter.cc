@@ -40,16 +40,9 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const std::string& run_
   std::unique_ptr<Reporter> reporter(new Reporter(run_dir, config, start, std::move(metrics),
                                                   std::move(tensorboard), std::move(ledger)));
   reporter->history_ = std::move(history);
-  LedgerRecord record;
-  record.event = "train";
-  record.run_id = start.run_id;
-  record.attempt = start.attempt;
-  record.ranks = start.ranks;
-  record.step = start.step;
-  record.config_digest = config.IdentityDigest();
-  record.dataset_digest = start.dataset_digest;
-  record.detail = start.checkpoint;
-  ANYORDER_RETURN_IF_ERROR(reporter->ledger_.Append(record));
+  ANYORDER_RETURN_IF_ERROR(reporter->ledger_.Append(
+      ledger::Train{start.run_id, start.attempt, start.ranks, start.step, config.IdentityDigest(),
+                    start.dataset_digest, start.checkpoint}));
   return reporter;
 }
 
@@ -79,11 +72,15 @@ absl::Status Reporter::Step(const StepMetrics& metrics) {
                                            {"time/ckpt_stall_ms", metrics.ckpt_stall_ms}});
 }
 
-absl::Status Reporter::Incident(LedgerRecord record, const std::string& warning) {
+absl::Status Reporter::Incident(ledger::Event event, const std::string& warning) {
   progress_.Finish();
   LogWarning(warning);
-  record.attempt = start_.attempt;
-  return ledger_.Append(std::move(record));
+  std::visit(
+      [this](auto& kind) {
+        if constexpr (requires { kind.attempt; }) kind.attempt = start_.attempt;
+      },
+      event);
+  return ledger_.Append(event);
 }
 
 absl::Status Reporter::ReportHeldOut(int64_t step, const HeldOutMetrics& held_out) {
@@ -107,13 +104,9 @@ absl::Status Reporter::ReportHeldOut(int64_t step, const HeldOutMetrics& held_ou
 
 absl::Status Reporter::RecordTrained(int64_t step) {
   if (step <= recorded_step_) return absl::OkStatus();
-  LedgerRecord record;
-  record.event = "trained";
-  record.attempt = start_.attempt;
-  record.first_step = recorded_step_;
-  record.last_step = step;
+  const ledger::Trained trained{start_.attempt, recorded_step_, step};
   recorded_step_ = step;
-  return ledger_.Append(record);
+  return ledger_.Append(trained);
 }
 
 absl::Status Reporter::DrawLoss() {
@@ -128,24 +121,20 @@ absl::Status Reporter::Saves(const std::vector<ckpt::SaveEvent>& events, int64_t
     stop_budget_.AddCommit(event.seconds_to_commit);
     Log(absl::StrFormat("step %d COMMITTED, %d KiB; a stop needs up to %.1f s", event.step,
                         event.bytes >> 10, stop_budget_.Seconds()));
-    LedgerRecord record;
-    record.event = "commit";
-    record.attempt = start_.attempt;
-    record.step = event.step;
-    record.generation = event.generation;
     ANYORDER_RETURN_IF_ERROR(RecordTrained(step));
-    ANYORDER_RETURN_IF_ERROR(ledger_.Append(record));
+    ANYORDER_RETURN_IF_ERROR(
+        ledger_.Append(ledger::Commit{start_.attempt, event.step, event.generation,
+                                      static_cast<int64_t>(std::ceil(stop_budget_.Seconds()))}));
     ANYORDER_RETURN_IF_ERROR(DrawLoss());
   }
   return absl::OkStatus();
 }
 
-absl::Status Reporter::Stop(LedgerRecord record) {
+absl::Status Reporter::Stop(ledger::Stop stop) {
   progress_.Finish();
-  ANYORDER_RETURN_IF_ERROR(RecordTrained(record.step));
-  record.event = "stop";
-  record.attempt = start_.attempt;
-  ANYORDER_RETURN_IF_ERROR(ledger_.Append(std::move(record)));
+  ANYORDER_RETURN_IF_ERROR(RecordTrained(stop.step));
+  stop.attempt = start_.attempt;
+  ANYORDER_RETURN_IF_ERROR(ledger_.Append(stop));
   return DrawLoss();
 }
 

@@ -39,11 +39,11 @@ class Reporter {
 
   absl::Status Step(const StepMetrics& metrics);
   // Something that is not a matter of course: in the ledger, and as a warning.
-  absl::Status Incident(LedgerRecord record, const std::string& warning);
+  absl::Status Incident(ledger::Event event, const std::string& warning);
   // Writes down commits, and the loss curve with them.
   absl::Status Saves(const std::vector<ckpt::SaveEvent>& events, int64_t step);
-  // The end of this start, whatever its reason: `record` with step, exit status and detail.
-  absl::Status Stop(LedgerRecord record);
+  // The end of this start, whatever its reason: `stop` with step, exit status and detail.
+  absl::Status Stop(ledger::Stop stop);
 
  private:
   Reporter(const std::string& run_dir, const RunConfig& config, const Start& start,

@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -19,29 +21,43 @@ using Json = nlohmann::ordered_json;
 
 constexpr absl::string_view kSealKey = ",\"crc32c\":\"";
 
-// One list of members for writing and reading.
-template <typename Record, typename Visitor>
-void VisitMembers(Record& record, Visitor visit) {
-  visit("event", record.event);
-  visit("time", record.time);
-  visit("run_id", record.run_id);
-  visit("attempt", record.attempt);
-  visit("ranks", record.ranks);
-  visit("step", record.step);
-  visit("first_step", record.first_step);
-  visit("last_step", record.last_step);
-  visit("generation", record.generation);
-  visit("exit_status", record.exit_status);
-  visit("may_restart", record.may_restart);
-  visit("rank", record.rank);
-  visit("lanes", record.lanes);
-  visit("reason", record.reason);
-  visit("config_digest", record.config_digest);
-  visit("dataset_digest", record.dataset_digest);
-  visit("detail", record.detail);
-  visit("slurm_job", record.slurm_job);
-  visit("slurm_restart", record.slurm_restart);
-  visit("nodes", record.nodes);
+// The members of all events, in the order in which they are written: those that `event` has.
+template <typename Event, typename Visitor>
+void VisitMembers(Event& event, Visitor visit) {
+#define ANYORDER_VISIT(member) \
+  if constexpr (requires { event.member; }) visit(#member, event.member)
+  ANYORDER_VISIT(run_id);
+  ANYORDER_VISIT(attempt);
+  ANYORDER_VISIT(ranks);
+  ANYORDER_VISIT(step);
+  ANYORDER_VISIT(first_step);
+  ANYORDER_VISIT(last_step);
+  ANYORDER_VISIT(generation);
+  ANYORDER_VISIT(stop_seconds);
+  ANYORDER_VISIT(exit_status);
+  ANYORDER_VISIT(may_restart);
+  ANYORDER_VISIT(rank);
+  ANYORDER_VISIT(lanes);
+  ANYORDER_VISIT(reason);
+  ANYORDER_VISIT(config_digest);
+  ANYORDER_VISIT(dataset_digest);
+  ANYORDER_VISIT(detail);
+  ANYORDER_VISIT(slurm_job);
+  ANYORDER_VISIT(slurm_restart);
+  ANYORDER_VISIT(nodes);
+#undef ANYORDER_VISIT
+}
+
+// The empty event of this name, or nothing if there is none.
+template <size_t... kIndices>
+std::optional<ledger::Event> EventNamed(absl::string_view name,
+                                        std::index_sequence<kIndices...> /*all*/) {
+  std::optional<ledger::Event> found;
+  const auto try_kind = [&](auto kind) {
+    if (name == kind.kName) found = kind;
+  };
+  (try_kind(std::variant_alternative_t<kIndices, ledger::Event>()), ...);
+  return found;
 }
 
 bool IsGiven(int64_t value) {
@@ -58,27 +74,38 @@ std::string Seal(absl::string_view body) {
   return absl::StrFormat("%08x", ckpt::Crc32c(body.data(), static_cast<int64_t>(body.size())));
 }
 
-absl::StatusOr<LedgerRecord> ParseLine(absl::string_view line) {
+void Take(const Json& json, int64_t& value) {
+  if (json.is_number_integer()) value = json.get<int64_t>();
+}
+void Take(const Json& json, std::string& value) {
+  if (json.is_string()) value = json.get<std::string>();
+}
+void Take(const Json& json, std::vector<std::string>& value) {
+  if (!json.is_array()) return;
+  for (const Json& item : json)
+    if (item.is_string()) value.push_back(item.get<std::string>());
+}
+
+// Nothing for an event that is not known.
+absl::StatusOr<std::optional<LedgerRecord>> ParseLine(absl::string_view line) {
   const size_t seal = line.rfind(kSealKey);
   if (seal == absl::string_view::npos ||
       line.substr(seal + kSealKey.size()) != Seal(line.substr(0, seal)) + "\"}")
     return absl::DataLossError("checksum does not match; restore the file from a copy");
   const Json json = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::DataLossError("not a JSON object");
-  LedgerRecord record;
-  VisitMembers(record, [&json](const char* key, auto& value) {
+  const auto take = [&json](const char* key, auto& value) {
     const auto it = json.find(key);
-    if (it == json.end()) return;
-    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string>) {
-      if (it->is_string()) value = it->template get<std::string>();
-    } else if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::vector<std::string>>) {
-      if (!it->is_array()) return;
-      for (const Json& item : *it)
-        if (item.is_string()) value.push_back(item.template get<std::string>());
-    } else if (it->is_number_integer()) {
-      value = it->template get<int64_t>();
-    }
-  });
+    if (it != json.end()) Take(*it, value);
+  };
+  std::string name;
+  take("event", name);
+  std::optional<ledger::Event> event =
+      EventNamed(name, std::make_index_sequence<std::variant_size_v<ledger::Event>>());
+  if (!event) return std::nullopt;
+  std::visit([&take](auto& kind) { VisitMembers(kind, take); }, *event);
+  LedgerRecord record{"", *std::move(event)};
+  take("time", record.time);
   return record;
 }
 
@@ -89,12 +116,17 @@ absl::StatusOr<Ledger> Ledger::Open(const std::string& path) {
   return Ledger(std::move(file));
 }
 
-absl::Status Ledger::Append(LedgerRecord record) {
-  record.time = UtcTimeStamp();
+absl::Status Ledger::Append(const ledger::Event& event) {
   Json json;
-  VisitMembers(record, [&json](const char* key, const auto& value) {
-    if (IsGiven(value)) json[key] = value;
-  });
+  std::visit(
+      [&json](const auto& kind) {
+        json["event"] = kind.kName;
+        json["time"] = UtcTimeStamp();
+        VisitMembers(kind, [&json](const char* key, const auto& value) {
+          if (IsGiven(value)) json[key] = value;
+        });
+      },
+      event);
   std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   line.pop_back();  // the closing brace comes back after the checksum
   const std::string seal = Seal(line);
@@ -111,23 +143,35 @@ absl::StatusOr<std::vector<LedgerRecord>> ReadLedger(const std::string& path) {
   int64_t number = 1;
   size_t begin = 0;
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
-    const absl::StatusOr<LedgerRecord> record =
+    absl::StatusOr<std::optional<LedgerRecord>> record =
         ParseLine(absl::string_view(text).substr(begin, end - begin));
     if (!record.ok()) return Annotate(record.status(), absl::StrCat(path, ":", number));
-    records.push_back(*record);
+    if (record->has_value()) records.push_back(**std::move(record));
     begin = end + 1;
     ++number;
   }
   return records;
 }
 
+int64_t LedgerRecord::attempt() const {
+  return std::visit(
+      [](const auto& kind) -> int64_t {
+        if constexpr (requires { kind.attempt; }) return kind.attempt;
+        return -1;
+      },
+      event);
+}
+
 LedgerSummary Summarize(const std::vector<LedgerRecord>& records) {
   LedgerSummary summary;
   for (const LedgerRecord& record : records) {
-    if (record.event == "created") summary.run_id = record.run_id;
-    if (record.event == "start") summary.attempts = std::max(summary.attempts, record.attempt);
-    if (record.event == "commit")
-      summary.committed_step = std::max(summary.committed_step, record.step);
+    if (const auto* created = record.As<ledger::Created>()) summary.run_id = created->run_id;
+    if (const auto* start = record.As<ledger::Start>())
+      summary.attempts = std::max(summary.attempts, start->attempt);
+    if (const auto* commit = record.As<ledger::Commit>()) {
+      summary.committed_step = std::max(summary.committed_step, commit->step);
+      if (commit->stop_seconds >= 0) summary.stop_seconds = commit->stop_seconds;
+    }
   }
   return summary;
 }

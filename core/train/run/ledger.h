@@ -2,13 +2,14 @@
 // rewritten (FORMAT.md).
 //
 // From it follow the run's name, the number of starts, whether a checkpoint ever existed, and which
-// steps each start trained: a step that two starts list was lost in a crash and done again with the
-// same samples.
+// steps each start trained: a step that two starts list was lost in a crash and trained again with
+// the same samples.
 
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,43 +19,136 @@
 
 namespace anyorder {
 
-// Members that an event does not use stay at their defaults and are not written.
-struct LedgerRecord {
-  std::string event;  // FORMAT.md lists them
-  std::string time;   // RFC 3339, filled in by Append
+// A struct for each event of FORMAT.md, with the names of its members there. What stays at its
+// default, a negative number or an empty string, is not written.
+namespace ledger {
+
+struct Created {
+  static constexpr char kName[] = "created";
+  std::string run_id;
+  std::string config_digest;
+};
+
+struct Imported {
+  static constexpr char kName[] = "imported";
+  std::string detail;  // the directory that the weights came from
+};
+
+// The launcher starts the ranks.
+struct Start {
+  static constexpr char kName[] = "start";
   std::string run_id;
   int64_t attempt = -1;
   int64_t ranks = -1;
-  int64_t step = -1;        // commit: of the checkpoint; train, stop: where; skipped: which
-  int64_t first_step = -1;  // trained: the steps (first_step, last_step] consumed their samples
-  int64_t last_step = -1;
-  int64_t generation = -1;
-  int64_t exit_status = -1;
-  int64_t may_restart = -1;  // stop: 0 if another start would end the same way
-  int64_t rank = -1;         // skipped: the lowest rank that produced what is not finite
-  int64_t lanes = -1;        // skipped: the samples (step, 0) to (step, lanes - 1) changed nothing
-  std::string reason;
+  int64_t slurm_job = -1;          // SLURM_JOB_ID, under Slurm
+  int64_t slurm_restart = -1;      // SLURM_RESTART_COUNT, 0 for a job's first start
+  std::vector<std::string> nodes;  // host names, in the order of their ranks
+};
+
+// The ranks of a start begin to train, after `step`.
+struct Train {
+  static constexpr char kName[] = "train";
+  std::string run_id;
+  int64_t attempt = -1;
+  int64_t ranks = -1;
+  int64_t step = -1;
   std::string config_digest;
   std::string dataset_digest;
+  std::string detail;  // the checkpoint loaded, or the weights begun with
+};
+
+// The user allowed another schedule.
+struct Schedule {
+  static constexpr char kName[] = "schedule";
+  int64_t attempt = -1;
+  std::string config_digest;
   std::string detail;
-  int64_t slurm_job = -1;          // start: SLURM_JOB_ID, under Slurm
-  int64_t slurm_restart = -1;      // start: SLURM_RESTART_COUNT, 0 for a job's first start
-  std::vector<std::string> nodes;  // start: host names, in the order of their ranks
+};
+
+// The steps (first_step, last_step] consumed their samples.
+struct Trained {
+  static constexpr char kName[] = "trained";
+  int64_t attempt = -1;
+  int64_t first_step = -1;
+  int64_t last_step = -1;
+};
+
+struct Commit {
+  static constexpr char kName[] = "commit";
+  int64_t attempt = -1;
+  int64_t step = -1;
+  int64_t generation = -1;
+  int64_t stop_seconds = -1;  // how long a stop may take, as measured until then (stop_budget.h)
+};
+
+// The samples (step, 0) to (step, lanes - 1) changed no weights.
+struct Skipped {
+  static constexpr char kName[] = "skipped";
+  int64_t attempt = -1;
+  int64_t step = -1;
+  int64_t rank = -1;  // the lowest that produced what is not finite
+  int64_t lanes = -1;
+  std::string reason;
+  std::string detail;
+};
+
+// The steps (first_step, last_step] are skipped whenever they come again.
+struct Rollback {
+  static constexpr char kName[] = "rollback";
+  int64_t attempt = -1;
+  int64_t first_step = -1;
+  int64_t last_step = -1;
+  std::string detail;
+};
+
+// An end that the ranks agreed on.
+struct Stop {
+  static constexpr char kName[] = "stop";
+  int64_t attempt = -1;
+  int64_t step = -1;
+  int64_t exit_status = -1;
+  int64_t may_restart = -1;  // 0 if another start would end the same way
+  std::string detail;
+};
+
+// The launcher has seen the ranks of a start end.
+struct Exit {
+  static constexpr char kName[] = "exit";
+  int64_t attempt = -1;
+  int64_t exit_status = -1;
+};
+
+using Event = std::variant<Created, Imported, Start, Train, Schedule, Trained, Commit, Skipped,
+                           Rollback, Stop, Exit>;
+
+}  // namespace ledger
+
+struct LedgerRecord {
+  std::string time;  // RFC 3339
+  ledger::Event event;
+
+  // Null unless the event is of this kind.
+  template <typename Event>
+  const Event* As() const {
+    return std::get_if<Event>(&event);
+  }
+  // -1 for events of no start.
+  int64_t attempt() const;
 };
 
 class Ledger {
  public:
   static absl::StatusOr<Ledger> Open(const std::string& path);
   // Durable when it returns.
-  absl::Status Append(LedgerRecord record);
+  absl::Status Append(const ledger::Event& event);
 
  private:
   explicit Ledger(AppendFile file) : file_(std::move(file)) {}
   AppendFile file_;
 };
 
-// Empty if there is no such file. A torn last line is left out; DataLoss naming the line for any
-// other damage.
+// Empty if there is no such file. A torn last line and events that this version does not know are
+// left out; DataLoss naming the line for any other damage.
 absl::StatusOr<std::vector<LedgerRecord>> ReadLedger(const std::string& path);
 
 // What the records say about the run as a whole.
@@ -62,6 +156,7 @@ struct LedgerSummary {
   std::string run_id;
   int64_t attempts = 0;         // starts so far
   int64_t committed_step = -1;  // highest; -1: never committed
+  int64_t stop_seconds = -1;    // of the last commit that says it
 };
 LedgerSummary Summarize(const std::vector<LedgerRecord>& records);
 

@@ -11,11 +11,6 @@
 #include "core/train/run/config_file.h"
 
 namespace anyorder {
-namespace {
-
-constexpr char kEvent[] = "schedule";
-
-}  // namespace
 
 absl::StatusOr<std::string> ScheduleChange(const RunConfig& started, const RunConfig& now) {
   RunConfig rest = now;
@@ -54,12 +49,7 @@ absl::Status RecordScheduleChange(const RunDirectory& paths, const RunConfig& no
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig started, LoadRunConfig(paths.config, {}));
   ANYORDER_ASSIGN_OR_RETURN(const std::string change, ScheduleChange(started, now));
   if (change.empty()) return absl::OkStatus();
-  LedgerRecord record;
-  record.event = kEvent;
-  record.attempt = attempt;
-  record.config_digest = now.IdentityDigest();
-  record.detail = change;
-  return ledger.Append(record);
+  return ledger.Append(ledger::Schedule{attempt, now.IdentityDigest(), change});
 }
 
 absl::Status AcceptRecordedSchedule(const std::string& run_dir, const RunConfig& config,
@@ -68,9 +58,11 @@ absl::Status AcceptRecordedSchedule(const std::string& run_dir, const RunConfig&
   if (saved->config_digest == digest) return absl::OkStatus();
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records,
                             ReadLedger(RunDirectory(run_dir).ledger));
-  const bool is_recorded = std::any_of(records.begin(), records.end(), [&](const auto& record) {
-    return record.event == kEvent && record.config_digest == digest;
-  });
+  const bool is_recorded =
+      std::any_of(records.begin(), records.end(), [&](const LedgerRecord& record) {
+        const auto* schedule = record.As<ledger::Schedule>();
+        return schedule != nullptr && schedule->config_digest == digest;
+      });
   if (!is_recorded) return absl::OkStatus();
   const absl::StatusOr<RunConfig> started = ParseRunConfig(saved->config_text, "checkpoint");
   if (started.ok() && ScheduleChange(*started, config).ok()) saved->config_digest = digest;

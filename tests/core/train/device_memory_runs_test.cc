@@ -112,9 +112,9 @@ TEST_F(DeviceMemoryRunsTest, ValuesThatAreNotFiniteAreFoundWhereTheyCameFrom) {
     fs::remove_all(root_ + "/plain");
     fs::remove_all(root_ + "/fenced");
     ExpectAllOk(Run(false, 2, Fault{poison, 1, 3}));
-    const std::string plain = Events(2, "skipped").at(0).detail;
+    const std::string plain = Events<ledger::Skipped>(2).at(0).detail;
     ExpectAllOk(Run(true, 2, Fault{poison, 1, 3}));
-    EXPECT_EQ(Events(2, "skipped").at(0).detail, plain);
+    EXPECT_EQ(Events<ledger::Skipped>(2).at(0).detail, plain);
     EXPECT_THAT(plain, HasSubstr("rank 1"));
     ExpectEqualRuns(2, 6);
   }

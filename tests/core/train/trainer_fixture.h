@@ -191,12 +191,14 @@ class TrainerTest : public ::testing::Test {
     return ends;
   }
 
-  std::vector<LedgerRecord> Events(int ranks, const std::string& event) const {
-    std::vector<LedgerRecord> found;
+  // All events of one kind in the run's ledger.
+  template <typename Event>
+  std::vector<Event> Events(int ranks) const {
+    std::vector<Event> found;
     const auto records = ReadLedger(RunDirectory(RunDir(ranks)).ledger);
     EXPECT_TRUE(records.ok()) << records.status();
     for (const LedgerRecord& record : *records) {
-      if (record.event == event) found.push_back(record);
+      if (const auto* event = record.As<Event>()) found.push_back(*event);
     }
     return found;
   }
@@ -233,7 +235,7 @@ class TrainerTest : public ::testing::Test {
     for (const StepMetrics& one : *metrics)
       EXPECT_EQ(one.skipped, one.step == step) << one.step;
     EXPECT_TRUE(std::isfinite(metrics->back().loss));
-    const std::vector<LedgerRecord> skipped = Events(ranks, "skipped");
+    const std::vector<ledger::Skipped> skipped = Events<ledger::Skipped>(ranks);
     ASSERT_EQ(skipped.size(), 1u);
     EXPECT_EQ(skipped[0].step, step);
   }

@@ -38,7 +38,7 @@ TEST_F(TrainerTest, StepThatIsNotFiniteOnOneRankIsSkippedByAll) {
         EXPECT_EQ(Saved(ranks, 5)->skipped_steps, 1);
         EXPECT_NE(Digest(ranks, 5), Digest(ranks, 3));
         ExpectOneSkippedStep(ranks, 3, 5);
-        const LedgerRecord skipped = Events(ranks, "skipped")[0];
+        const ledger::Skipped skipped = Events<ledger::Skipped>(ranks)[0];
         EXPECT_EQ(skipped.reason, "nonfinite");
         EXPECT_EQ(skipped.rank, rank);
         EXPECT_EQ(skipped.lanes, kLanes);
@@ -77,7 +77,7 @@ TEST_F(TrainerTest, DamagedDataOfOneRankStopsAllRanksWithItsMessage) {
       ExpectAllEqual(ends);
       EXPECT_EQ(ExitStatusFor(ends[0]), kExitData) << ends[0];
       EXPECT_THAT(std::string(ends[0].message()), HasSubstr("shard-00000.h5"));
-      const std::vector<LedgerRecord> stops = Events(ranks, "stop");
+      const std::vector<ledger::Stop> stops = Events<ledger::Stop>(ranks);
       ASSERT_EQ(stops.size(), 1u);
       EXPECT_EQ(stops[0].exit_status, kExitData);
       EXPECT_EQ(stops[0].step, 0);  // at once, not when the run is over
@@ -143,7 +143,7 @@ TEST_F(TrainerTest, StopSignalEndsAnEvaluationAtOnce) {
       const std::vector<StepMetrics> metrics = Metrics(ranks);
       ASSERT_EQ(metrics.size(), 2u);
       EXPECT_FALSE(metrics[1].held_out.has_value());
-      EXPECT_EQ(Events(ranks, "stop").back().exit_status, kExitRequeue);
+      EXPECT_EQ(Events<ledger::Stop>(ranks).back().exit_status, kExitRequeue);
     }
   }
   ExpectAllOk(Train(3));
@@ -208,13 +208,13 @@ TEST_F(TrainerTest, TooManyFailedSavesInARowEndTheRunOnAllRanks) {
   EXPECT_EQ(ExitStatusFor(ends[0]), kExitIo) << ends[0];
   EXPECT_THAT(std::string(ends[0].message()), HasSubstr("max_failed_saves"));
   EXPECT_THAT(std::string(ends[0].message()), HasSubstr("launch again"));
-  EXPECT_EQ(Events(3, "stop").back().exit_status, kExitIo);
-  EXPECT_EQ(Events(3, "stop").back().may_restart, 0);
+  EXPECT_EQ(Events<ledger::Stop>(3).back().exit_status, kExitIo);
+  EXPECT_EQ(Events<ledger::Stop>(3).back().may_restart, 0);
   EXPECT_EQ(Digest(3, 2), before);
 
   disk_.Break(ckpt::FaultyCall::kNone, "", 0, 0);
   ExpectAllOk(Train(3, stop_after_two));
-  EXPECT_EQ(Events(3, "train").back().step, 2);  // where it went on from
+  EXPECT_EQ(Events<ledger::Train>(3).back().step, 2);  // where it went on from
   EXPECT_EQ(Saved(3, 4)->step, 4);
 }
 

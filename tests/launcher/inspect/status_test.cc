@@ -202,20 +202,16 @@ TEST(Status, AJobThatWaitsForItsFirstStartHasNoRunYet) {
 }
 
 TEST(Status, LaunchesOfAFinishedRunAreNoRestarts) {
-  const auto record = [](const char* event, int64_t exit_status = -1) {
-    LedgerRecord result;
-    result.event = event;
-    result.exit_status = exit_status;
-    return result;
-  };
-  std::vector<LedgerRecord> ledger = {record("created"), record("start")};
+  const LedgerRecord start{"", ledger::Start()};
+  const auto exit = [](int64_t status) { return LedgerRecord{"", ledger::Exit{1, status}}; };
+  std::vector<LedgerRecord> ledger = {{"", ledger::Created()}, start};
   EXPECT_EQ(CountRestarts({}), 0);
   EXPECT_EQ(CountRestarts(ledger), 0);
-  ledger.push_back(record("start"));  // its launcher was killed
+  ledger.push_back(start);  // its launcher was killed
   EXPECT_EQ(CountRestarts(ledger), 1);
-  ledger.insert(ledger.end(), {record("exit", kExitRequeue), record("start")});
+  ledger.insert(ledger.end(), {exit(kExitRequeue), start});
   EXPECT_EQ(CountRestarts(ledger), 2);
-  ledger.insert(ledger.end(), {record("exit", kExitDone), record("start"), record("exit", 0)});
+  ledger.insert(ledger.end(), {exit(kExitDone), start, exit(kExitDone)});
   EXPECT_EQ(CountRestarts(ledger), 2);
 }
 

@@ -37,8 +37,8 @@ TEST_F(AnomalyRunsTest, SpikeOnAnyRankIsSkippedByAll) {
                                           << (poison == Poison::kLossSpike ? "loss" : "gradient"));
         ExpectAllOk(Run("spike", ranks, Fault{poison, rank, 5}));
         ExpectOneSkippedStep(ranks, 5, 8);
-        EXPECT_EQ(Events(ranks, "skipped")[0].reason, "spike");
-        EXPECT_EQ(Events(ranks, "skipped")[0].rank, -1);  // all values are finite
+        EXPECT_EQ(Events<ledger::Skipped>(ranks)[0].reason, "spike");
+        EXPECT_EQ(Events<ledger::Skipped>(ranks)[0].rank, -1);  // all values are finite
         if (end.empty()) end = Digest(ranks, 8);
         EXPECT_EQ(Digest(ranks, 8), end);
       }
@@ -94,7 +94,7 @@ TEST_F(AnomalyRunsTest, LaneWhoseStatesAreNotFiniteBeginsAnew) {
     // Lane 7 is the last of the last rank, whatever their number.
     ExpectAllOk(Run("whole", ranks, Fault{Poison::kStates, ranks - 1, 4}));
     ExpectOneSkippedStep(ranks, 4, 8);
-    EXPECT_THAT(Events(ranks, "skipped")[0].detail, HasSubstr("memory of lane 7"));
+    EXPECT_THAT(Events<ledger::Skipped>(ranks)[0].detail, HasSubstr("memory of lane 7"));
     EXPECT_TRUE(Saved(ranks, 8)->lane_restarts.empty());  // full again
     if (end.empty()) end = Digest(ranks, 8);
     EXPECT_EQ(Digest(ranks, 8), end);
@@ -114,8 +114,8 @@ TEST_F(AnomalyRunsTest, RunThatIsToldToStopEndsForGood) {
   EXPECT_EQ(ExitStatusFor(ends[0]), kExitDoNotRestart) << ends[0];
   EXPECT_THAT(std::string(ends[0].message()), HasSubstr("rank 2 on thread2: gradient of lane 7"));
   EXPECT_THAT(std::string(ends[0].message()), HasSubstr("--set anomaly.on_nonfinite=skip"));
-  EXPECT_EQ(Events(3, "stop").back().step, 3);
-  EXPECT_TRUE(Events(3, "skipped").empty());
+  EXPECT_EQ(Events<ledger::Stop>(3).back().step, 3);
+  EXPECT_TRUE(Events<ledger::Skipped>(3).empty());
   config_.anomaly.on_nonfinite = AnomalyAction::kSkip;
   ExpectAllOk(Train(3, Fault{Poison::kGradient, 2, 4}));
 }
@@ -131,15 +131,15 @@ TEST_F(AnomalyRunsTest, RollbackGoesOnFromACheckpointWithoutTheStep) {
   const std::vector<absl::Status> ends = Train(2, Fault{Poison::kLoss, 1, 2});
   ExpectAllEqual(ends);
   EXPECT_EQ(ExitStatusFor(ends[0]), kExitIo) << ends[0];  // the launcher starts it again
-  ASSERT_EQ(Events(2, "rollback").size(), 1u);
-  EXPECT_EQ(Events(2, "rollback")[0].first_step, 4);
-  EXPECT_EQ(Events(2, "rollback")[0].last_step, 5);
+  ASSERT_EQ(Events<ledger::Rollback>(2).size(), 1u);
+  EXPECT_EQ(Events<ledger::Rollback>(2)[0].first_step, 4);
+  EXPECT_EQ(Events<ledger::Rollback>(2)[0].last_step, 5);
   // This time its numbers are good, and it is held back all the same.
   ExpectAllOk(Train(3));
-  EXPECT_EQ(Events(2, "train").back().step, 3);
+  EXPECT_EQ(Events<ledger::Train>(2).back().step, 3);
   EXPECT_EQ(Digest(2, 8), skipped);
   ExpectOneSkippedStep(2, 5, 8);
-  EXPECT_EQ(Events(2, "skipped")[0].reason, "rolled_back");
+  EXPECT_EQ(Events<ledger::Skipped>(2)[0].reason, "rolled_back");
 }
 
 TEST_F(AnomalyRunsTest, RunThatSkipsEverythingEnds) {
@@ -150,8 +150,8 @@ TEST_F(AnomalyRunsTest, RunThatSkipsEverythingEnds) {
   ExpectAllEqual(ends);
   EXPECT_EQ(ExitStatusFor(ends[0]), kExitDoNotRestart) << ends[0];
   EXPECT_THAT(std::string(ends[0].message()), HasSubstr("anomaly.max_skipped_in_a_row"));
-  EXPECT_EQ(Events(2, "skipped").size(), 4u);
-  EXPECT_EQ(Events(2, "stop").back().step, 5);
+  EXPECT_EQ(Events<ledger::Skipped>(2).size(), 4u);
+  EXPECT_EQ(Events<ledger::Stop>(2).back().step, 5);
 }
 
 // A rollback in every start, with checkpoints in between: it ends all the same.

@@ -33,8 +33,8 @@ TEST_F(ReplicaRunsTest, FlippedBitIsFoundInItsStepAndReachesNoCheckpoint) {
         EXPECT_EQ(message.find(name) != std::string::npos, other == rank) << message;
       }
       EXPECT_THAT(message, HasSubstr("the first in 'transformer.word_embedding.weight'"));
-      EXPECT_EQ(Events(ranks, "stop").back().step, 3);
-      for (const LedgerRecord& commit : Events(ranks, "commit"))
+      EXPECT_EQ(Events<ledger::Stop>(ranks).back().step, 3);
+      for (const ledger::Commit& commit : Events<ledger::Commit>(ranks))
         EXPECT_LE(commit.step, 3);
       EXPECT_FALSE(fs::exists(ckpt::CheckpointPath(RunDir(ranks), 4)));
       ExpectAllOk(Train(ranks));

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -43,11 +44,11 @@ class RunFilesTest : public ::testing::Test {
     std::ofstream(path, std::ios::binary) << text;
   }
 
-  void AppendLedger(std::vector<LedgerRecord> records) const {
+  void AppendLedger(const std::vector<ledger::Event>& events) const {
     absl::StatusOr<Ledger> ledger = Ledger::Open(Path("ledger"));
     ASSERT_TRUE(ledger.ok()) << ledger.status();
-    for (LedgerRecord& record : records)
-      ASSERT_TRUE(ledger->Append(record).ok());
+    for (const ledger::Event& event : events)
+      ASSERT_TRUE(ledger->Append(event).ok());
   }
   void AppendMetrics(int64_t first, int64_t last) const {
     absl::StatusOr<MetricsLog> log = MetricsLog::Open(Path("metrics"));
@@ -63,44 +64,74 @@ class RunFilesTest : public ::testing::Test {
   fs::path directory_;
 };
 
-LedgerRecord Record(const char* event, int64_t attempt, int64_t step = -1) {
-  LedgerRecord record;
-  record.event = event;
-  record.attempt = attempt;
-  record.step = step;
-  return record;
+ledger::Start StartOf(int64_t attempt) {
+  return {"", attempt, 1};
 }
 
 TEST_F(RunFilesTest, LedgerGivesBackWhatWasAppended) {
-  LedgerRecord created = Record("created", -1);
-  created.run_id = "name \"with\" quotes";
-  AppendLedger({created, Record("start", 1)});
-  AppendLedger({Record("commit", 1, 40), Record("start", 2), Record("commit", 2, 20)});
+  const ledger::Created created{"name \"with\" quotes", ""};
+  AppendLedger({created, StartOf(1)});
+  AppendLedger({ledger::Commit{1, 40, 1, 9}, StartOf(2), ledger::Commit{2, 20, 2}});
   const auto records = ReadLedger(Path("ledger"));
   ASSERT_TRUE(records.ok()) << records.status();
   ASSERT_EQ(records->size(), 5u);
   EXPECT_FALSE((*records)[0].time.empty());
+  EXPECT_EQ((*records)[0].attempt(), -1);
+  EXPECT_EQ((*records)[4].attempt(), 2);
   const LedgerSummary summary = Summarize(*records);
   EXPECT_EQ(summary.run_id, created.run_id);
   EXPECT_EQ(summary.attempts, 2);
   EXPECT_EQ(summary.committed_step, 40);
+  EXPECT_EQ(summary.stop_seconds, 9);
 }
 
-TEST_F(RunFilesTest, StartRecordNamesItsSlurmJobAndNodesOnlyUnderSlurm) {
-  LedgerRecord start = Record("start", 1);
-  AppendLedger({start});
-  EXPECT_EQ(Read(Path("ledger")).find("slurm"), std::string::npos);
-  EXPECT_EQ(Read(Path("ledger")).find("nodes"), std::string::npos);
-  start.slurm_job = 4711;
-  start.slurm_restart = 0;
-  start.nodes = {"n2", "n1"};
-  AppendLedger({start});
+// Each event's line, without its time and checksum; FORMAT.md lists the members.
+TEST_F(RunFilesTest, LedgerLinesAreThoseOfTheFormat) {
+  const std::vector<std::pair<ledger::Event, std::string>> lines = {
+      {ledger::Created{"r", "c"}, R"("created","run_id":"r","config_digest":"c")"},
+      {ledger::Imported{"/model"}, R"("imported","detail":"/model")"},
+      {ledger::Start{"r", 1, 2}, R"("start","run_id":"r","attempt":1,"ranks":2)"},
+      {ledger::Start{"r", 1, 2, 4711, 0, {"n2", "n1"}},
+       R"("start","run_id":"r","attempt":1,"ranks":2,"slurm_job":4711,"slurm_restart":0,)"
+       R"("nodes":["n2","n1"])"},
+      {ledger::Train{"r", 1, 2, 0, "c", "d", "step-0"},
+       R"("train","run_id":"r","attempt":1,"ranks":2,"step":0,"config_digest":"c",)"
+       R"("dataset_digest":"d","detail":"step-0")"},
+      {ledger::Schedule{2, "c", "a -> b"},
+       R"("schedule","attempt":2,"config_digest":"c","detail":"a -> b")"},
+      {ledger::Trained{1, 0, 5}, R"("trained","attempt":1,"first_step":0,"last_step":5)"},
+      {ledger::Commit{-1, 0, 0}, R"("commit","step":0,"generation":0)"},
+      {ledger::Commit{1, 5, 3, 8},
+       R"("commit","attempt":1,"step":5,"generation":3,"stop_seconds":8)"},
+      {ledger::Skipped{1, 4, 0, 8, "nonfinite", "why"},
+       R"("skipped","attempt":1,"step":4,"rank":0,"lanes":8,"reason":"nonfinite","detail":"why")"},
+      {ledger::Rollback{1, 3, 4, "why"},
+       R"("rollback","attempt":1,"first_step":3,"last_step":4,"detail":"why")"},
+      {ledger::Stop{1, 5, 74, 0, "why"},
+       R"("stop","attempt":1,"step":5,"exit_status":74,"may_restart":0,"detail":"why")"},
+      {ledger::Exit{1, 0}, R"("exit","attempt":1,"exit_status":0)"}};
+  std::vector<ledger::Event> events;
+  std::string expected;
+  for (const auto& [event, line] : lines) {
+    events.push_back(event);
+    expected += R"({"event":)" + line + "}\n";
+  }
+  AppendLedger(events);
+  const auto text = [this] {
+    return std::regex_replace(Read(Path("ledger")), std::regex(R"re(,"(time|crc32c)":"[^"]*")re"),
+                              "");
+  };
+  EXPECT_EQ(text(), expected);
+  // Read and written again they are the same lines.
   const auto records = ReadLedger(Path("ledger"));
   ASSERT_TRUE(records.ok()) << records.status();
-  EXPECT_EQ((*records)[0].slurm_job, -1);
-  EXPECT_EQ((*records)[1].slurm_job, 4711);
-  EXPECT_EQ((*records)[1].slurm_restart, 0);
-  EXPECT_EQ((*records)[1].nodes, start.nodes);
+  ASSERT_EQ(records->size(), lines.size());
+  events.clear();
+  for (const LedgerRecord& record : *records)
+    events.push_back(record.event);
+  fs::remove(Path("ledger"));
+  AppendLedger(events);
+  EXPECT_EQ(text(), expected);
 }
 
 TEST_F(RunFilesTest, MissingLedgerIsARunThatNeverStarted) {
@@ -111,18 +142,18 @@ TEST_F(RunFilesTest, MissingLedgerIsARunThatNeverStarted) {
 }
 
 TEST_F(RunFilesTest, TornLastLedgerLineIsLeftOutAndCutOffByTheNextAppend) {
-  AppendLedger({Record("start", 1), Record("commit", 1, 5)});
+  AppendLedger({StartOf(1), ledger::Commit{1, 5, 1}});
   const std::string whole = Read(Path("ledger"));
   Write(Path("ledger"), whole.substr(0, whole.size() - 7));
   EXPECT_EQ(ReadLedger(Path("ledger"))->size(), 1u);
-  AppendLedger({Record("start", 2)});
+  AppendLedger({StartOf(2)});
   const auto records = ReadLedger(Path("ledger"));
   ASSERT_TRUE(records.ok()) << records.status();
   EXPECT_EQ(Summarize(*records).attempts, 2);
 }
 
 TEST_F(RunFilesTest, AnyChangedLedgerByteIsDataLossWithItsLine) {
-  AppendLedger({Record("start", 1), Record("commit", 1, 5), Record("start", 2)});
+  AppendLedger({StartOf(1), ledger::Commit{1, 5, 1}, StartOf(2)});
   const std::string whole = Read(Path("ledger"));
   const size_t second_line = whole.find('\n') + 1;
   const size_t third_line = whole.find('\n', second_line) + 1;

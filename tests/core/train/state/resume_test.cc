@@ -37,10 +37,7 @@ class ResumeTest : public ::testing::Test {
 
   void RecordCommit() const {
     absl::StatusOr<Ledger> ledger = Ledger::Open(RunDirectory(run_).ledger);
-    LedgerRecord record;
-    record.event = "commit";
-    record.step = 10;
-    ASSERT_TRUE(ledger->Append(record).ok());
+    ASSERT_TRUE(ledger->Append(ledger::Commit{1, 10, 1}).ok());
   }
 
   std::string run_;
