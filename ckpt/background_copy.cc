@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
-#include "ckpt/crc32c.h"
+#include "ckpt/chunk_sums.h"
 #include "core/base/check.h"
 
 namespace anyorder::ckpt {

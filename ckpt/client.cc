@@ -13,7 +13,7 @@
 #include "absl/time/clock.h"
 
 #include "ckpt/background_copy.h"
-#include "ckpt/crc32c.h"
+#include "ckpt/chunk_sums.h"
 #include "ckpt/file_system.h"
 #include "ckpt/layout.h"
 #include "ckpt/protocol.h"

@@ -11,10 +11,11 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
-#include "ckpt/crc32c.h"
+#include "ckpt/chunk_sums.h"
 #include "ckpt/json_values.h"
 #include "ckpt/layout.h"
 #include "ckpt/reader.h"
+#include "core/base/crc32c.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 

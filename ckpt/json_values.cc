@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "ckpt/crc32c.h"
+#include "core/base/crc32c.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "ckpt/crc32c.h"
+#include "ckpt/chunk_sums.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {

@@ -10,9 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "ckpt/crc32c.h"
+#include "ckpt/chunk_sums.h"
 #include "ckpt/layout.h"
 #include "ckpt/manifest.h"
+#include "core/base/crc32c.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 

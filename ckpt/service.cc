@@ -19,9 +19,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
+#include "ckpt/chunk_sums.h"
 #include "ckpt/commit.h"
 #include "ckpt/connection.h"
-#include "ckpt/crc32c.h"
 #include "ckpt/event_log.h"
 #include "ckpt/layout.h"
 #include "ckpt/lease.h"

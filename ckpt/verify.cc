@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "ckpt/crc32c.h"
+#include "ckpt/chunk_sums.h"
 #include "ckpt/manifest.h"
 #include "ckpt/reader.h"
 #include "core/base/status.h"

@@ -1,7 +1,6 @@
 #include "data/dataset/digest.h"
 
 #include <fcntl.h>
-#include <isa-l/crc.h>
 #include <unistd.h>
 
 #define XXH_INLINE_ALL
@@ -81,20 +80,6 @@ absl::StatusOr<Digest128> DigestOfFile(const std::string& path) {
   ::close(fd);
   ANYORDER_RETURN_IF_ERROR(status);
   return digest.Value();
-}
-
-uint32_t Crc32c(const void* bytes, size_t size) {
-  // ISA-L takes the running register and int lengths; it returns the register, not its complement.
-  constexpr size_t kStep = size_t{1} << 30;
-  const auto* next = static_cast<const unsigned char*>(bytes);
-  uint32_t crc = 0xFFFFFFFFu;
-  while (size > 0) {
-    const size_t step = size < kStep ? size : kStep;
-    crc = crc32_iscsi(const_cast<unsigned char*>(next), static_cast<int>(step), crc);
-    next += step;
-    size -= step;
-  }
-  return ~crc;
 }
 
 }  // namespace anyorder::data

@@ -1,4 +1,4 @@
-// Digests that name data (XXH3-128) and checksums that guard it (CRC32C).
+// XXH3-128 digests that name data.
 
 #pragma once
 
@@ -58,8 +58,5 @@ Digest128 DigestOutside(absl::string_view file, std::vector<ByteRange> holes);
 
 // DigestOf the file's content. Errors: those of open and read.
 absl::StatusOr<Digest128> DigestOfFile(const std::string& path);
-
-// CRC32C (Castagnoli), the value that RFC 3720 defines: "123456789" gives 0xE3069283.
-uint32_t Crc32c(const void* bytes, size_t size);
 
 }  // namespace anyorder::data

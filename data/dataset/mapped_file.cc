@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
+#include "core/base/crc32c.h"
 #include "core/base/status.h"
 #include "data/dataset/digest.h"
 #include "data/dataset/shard_format.h"

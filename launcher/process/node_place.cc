@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 
-#include "ckpt/crc32c.h"
+#include "core/base/crc32c.h"
 #include "core/base/status.h"
 
 namespace anyorder::launcher {
@@ -23,7 +23,7 @@ constexpr char kFiles[] = "/tmp";  // not TMPDIR, which a site may set anew for 
 constexpr char kSharedMemory[] = "/dev/shm";
 
 std::string Hash(const std::string& text) {
-  return absl::StrFormat("%08x", ckpt::Crc32c(text.data(), static_cast<int64_t>(text.size())));
+  return absl::StrFormat("%08x", Crc32c(text.data(), static_cast<int64_t>(text.size())));
 }
 
 absl::Status MakePrivate(const std::string& path) {

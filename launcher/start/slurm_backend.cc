@@ -20,9 +20,9 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
-#include "ckpt/crc32c.h"
 #include "ckpt/file_system.h"
 #include "ckpt/lease.h"
+#include "core/base/crc32c.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/train/run/run_directory.h"
@@ -124,8 +124,7 @@ class SlurmBackend final : public LaunchBackend {
 // Steps are told from those of other runs in the same job.
 std::string SlurmBackend::StepName(const char* kind) const {
   const std::string& run = options_.run_dir;
-  return absl::StrCat(kind, ".",
-                      absl::Hex(ckpt::Crc32c(run.data(), static_cast<int64_t>(run.size()))));
+  return absl::StrCat(kind, ".", absl::Hex(Crc32c(run.data(), static_cast<int64_t>(run.size()))));
 }
 
 // Everything that SLURM_ variables of the job could decide otherwise is said.

@@ -26,12 +26,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
+#include "ckpt/chunk_sums.h"
 #include "ckpt/client.h"
-#include "ckpt/crc32c.h"
 #include "ckpt/layout.h"
 #include "ckpt/reader.h"
 #include "ckpt/service.h"
 #include "core/base/check.h"
+#include "core/base/crc32c.h"
 
 namespace anyorder::ckpt {
 namespace {

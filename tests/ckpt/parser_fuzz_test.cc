@@ -24,11 +24,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
-#include "ckpt/crc32c.h"
+#include "ckpt/chunk_sums.h"
 #include "ckpt/lease.h"
 #include "ckpt/manifest.h"
 #include "ckpt/protocol.h"
 #include "ckpt/safetensors.h"
+#include "core/base/crc32c.h"
 #include "tests/ckpt/stage_message.h"
 #include "tests/ckpt/staged_save.h"
 

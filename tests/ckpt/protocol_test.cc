@@ -16,8 +16,8 @@
 
 #include "absl/time/clock.h"
 
-#include "ckpt/crc32c.h"
 #include "ckpt/staging_buffer.h"
+#include "core/base/crc32c.h"
 #include "tests/ckpt/service_fixture.h"
 
 namespace anyorder::ckpt {

@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_split.h"
 
-#include "ckpt/crc32c.h"
 #include "core/base/check.h"
+#include "core/base/crc32c.h"
 #include "core/base/whole_file.h"
 #include "core/train/run/ledger.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -19,7 +19,7 @@ std::string Sealed(absl::string_view text) {
   std::string sealed;
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     const absl::string_view body = line.substr(0, line.rfind(kSealKey));
-    const uint32_t crc = ckpt::Crc32c(body.data(), static_cast<int64_t>(body.size()));
+    const uint32_t crc = Crc32c(body.data(), static_cast<int64_t>(body.size()));
     absl::StrAppend(&sealed, body, kSealKey, absl::Hex(crc, absl::kZeroPad8), "\"}\n");
   }
   return sealed;

@@ -7,9 +7,10 @@
 #include <array>
 #include <optional>
 
-#include "ckpt/crc32c.h"
+#include "ckpt/chunk_sums.h"
 #include "ckpt/protocol.h"
 #include "core/base/check.h"
+#include "core/base/crc32c.h"
 #include "tests/ckpt/stage_message.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -22,7 +23,7 @@ constexpr size_t kMaxSent = 64 << 10;
 std::string Frame(absl::string_view body) {
   std::string frame = "AOCK";
   for (const uint32_t word : {static_cast<uint32_t>(body.size()),
-                              ckpt::Crc32c(body.data(), static_cast<int64_t>(body.size()))}) {
+                              Crc32c(body.data(), static_cast<int64_t>(body.size()))}) {
     frame.append(reinterpret_cast<const char*>(&word), 4);
   }
   frame.append(body.data(), body.size());

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-#include "ckpt/crc32c.h"
+#include "core/base/crc32c.h"
 
 namespace anyorder::fuzz {
 
@@ -17,7 +17,7 @@ inline std::string WithoutSeal(const std::string& sealed) {
 }
 
 inline std::string WithSeal(absl::string_view body) {
-  const uint32_t crc = ckpt::Crc32c(body.data(), static_cast<int64_t>(body.size()));
+  const uint32_t crc = Crc32c(body.data(), static_cast<int64_t>(body.size()));
   return absl::StrCat(body, "\"crc32c\": \"", absl::Hex(crc, absl::kZeroPad8), "\"}\n");
 }
 

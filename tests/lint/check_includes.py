@@ -92,7 +92,7 @@ HOMES = {
     r"toml\+\+/.*": ["core/train/"],
     r"CLI/.*": ["launcher/"],
     r"google/protobuf/.*": ["core/train/"],
-    r"isa-l.*": ["core/base/", "ckpt/", "data/"],
+    r"isa-l.*": ["core/base/crc32c."],
     r"utf8proc\.h": ["data/prep/", "launcher/process/"],
     r"(zlib|zstd)\.h": ["data/prep/"],
 }

@@ -11,7 +11,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
-#include "ckpt/crc32c.h"
+#include "core/base/crc32c.h"
 #include "core/base/status.h"
 
 namespace anyorder {
@@ -29,7 +29,7 @@ void AppendRaw(std::string& out, T value) {
 // TFRecord rotates and offsets its checksums, so that a checksum of data holding checksums stays
 // strong.
 uint32_t MaskedCrc(absl::string_view data) {
-  const uint32_t crc = ckpt::Crc32c(data.data(), static_cast<int64_t>(data.size()));
+  const uint32_t crc = Crc32c(data.data(), static_cast<int64_t>(data.size()));
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 

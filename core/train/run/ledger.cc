@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "ckpt/crc32c.h"
+#include "core/base/crc32c.h"
 #include "core/base/status.h"
 #include "core/base/utc_time.h"
 #include "core/base/whole_file.h"
@@ -71,7 +71,7 @@ bool IsGiven(const std::vector<std::string>& value) {
 }
 
 std::string Seal(absl::string_view body) {
-  return absl::StrFormat("%08x", ckpt::Crc32c(body.data(), static_cast<int64_t>(body.size())));
+  return absl::StrFormat("%08x", Crc32c(body.data(), static_cast<int64_t>(body.size())));
 }
 
 void Take(const Json& json, int64_t& value) {

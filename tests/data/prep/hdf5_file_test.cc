@@ -65,8 +65,7 @@ TEST(Hdf5FileTest, SameCallsGiveSameBytesAtAnotherTime) {
   EXPECT_EQ(first, MakeImage().bytes);
 }
 
-TEST(DigestTest, PublishedCheckValues) {
-  EXPECT_EQ(Crc32c("123456789", 9), 0xE3069283u);
+TEST(DigestTest, PublishedCheckValue) {
   EXPECT_EQ(DigestOf("").Hex(), "99aa06d3014798d86001c324468d497f");
   StreamingDigest digest;
   digest.Update("any");

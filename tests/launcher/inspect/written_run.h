@@ -14,7 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 
-#include "ckpt/crc32c.h"
+#include "core/base/crc32c.h"
 #include "core/base/utc_time.h"
 #include "core/train/run/run_config.h"
 
@@ -45,7 +45,7 @@ class WrittenRun {
   void Record(const char* event, int64_t ms, const std::string& members) const {
     const std::string body =
         absl::StrFormat(R"({"event":"%s","time":"%s",%s)", event, TimeOfDay(ms), members);
-    const uint32_t seal = ckpt::Crc32c(body.data(), static_cast<int64_t>(body.size()));
+    const uint32_t seal = Crc32c(body.data(), static_cast<int64_t>(body.size()));
     Append("ledger.jsonl", absl::StrFormat("%s,\"crc32c\":\"%08x\"}\n", body, seal));
   }
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/crc32c.h"
+#include "core/base/crc32c.h"
 #include "core/train/logging/loss_plot.h"
 #include "core/train/logging/progress.h"
 #include "core/train/logging/tensorboard_writer.h"
@@ -259,7 +259,7 @@ TEST_F(RunFilesTest, TensorboardFramesCarryMaskedChecksums) {
   uint32_t masked = 0;
   std::memcpy(&masked, record.data() + 17, 4);
   const uint32_t rotated = masked - 0xa282ead8u;
-  EXPECT_EQ(rotated >> 17 | rotated << 15, ckpt::Crc32c("hello", 5));
+  EXPECT_EQ(rotated >> 17 | rotated << 15, Crc32c("hello", 5));
 }
 
 TEST_F(RunFilesTest, TensorboardFileBeginsWithItsVersion) {

@@ -1,6 +1,4 @@
-#include "ckpt/crc32c.h"
-
-#include <isa-l/crc.h>
+#include "ckpt/chunk_sums.h"
 
 #if defined(__x86_64__)
 #include <emmintrin.h>
@@ -11,6 +9,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+
+#include "core/base/crc32c.h"
 
 namespace anyorder::ckpt {
 namespace {
@@ -40,20 +40,6 @@ void StreamBlock(char* to, const char* from, int64_t bytes, const char* next) {
 #endif
 
 }  // namespace
-
-uint32_t Crc32c(const void* data, int64_t bytes, uint32_t crc) {
-  // ISA-L takes an int length, a pointer to non-const, and leaves the inversions to the caller.
-  constexpr int64_t kMaxCall = 1 << 30;
-  auto* from = static_cast<unsigned char*>(const_cast<void*>(data));
-  uint32_t state = ~crc;
-  while (bytes > 0) {
-    const int64_t piece = std::min(bytes, kMaxCall);
-    state = crc32_iscsi(from, static_cast<int>(piece), state);
-    from += piece;
-    bytes -= piece;
-  }
-  return ~state;
-}
 
 uint32_t CopyWithCrc32c(void* dst, const void* src, int64_t bytes, uint32_t crc) {
   char* to = static_cast<char*>(dst);

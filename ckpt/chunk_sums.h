@@ -1,5 +1,4 @@
-// CRC32C (Castagnoli, RFC 3720 appendix B.4) by ISA-L, taken per chunk of a file and inside the
-// staging copy.
+// The CRC32C of each chunk of a file, taken inside the staging copy.
 
 #pragma once
 
@@ -15,9 +14,6 @@ namespace anyorder::ckpt {
 // Files are checksummed in chunks of this size, counted from byte 0. A reader of one element reads
 // one chunk.
 inline constexpr int64_t kCrcChunkBytes = int64_t{1} << 20;
-
-// `crc` continues an earlier value: Crc32c(ab) == Crc32c(b, n, Crc32c(a, m)).
-uint32_t Crc32c(const void* data, int64_t bytes, uint32_t crc = 0);
 
 // Copies while it sums, in pieces that stay in the cache, so that memory is read once. The sum is
 // that of `src`: a copy that went wrong does not fit it. `dst` bypasses the caches where the
