@@ -14,12 +14,12 @@
 
 #include "ckpt/background_copy.h"
 #include "ckpt/chunk_sums.h"
-#include "ckpt/file_system.h"
 #include "ckpt/layout.h"
 #include "ckpt/protocol.h"
 #include "ckpt/rank_file.h"
 #include "ckpt/reader.h"
 #include "ckpt/staging_buffer.h"
+#include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 

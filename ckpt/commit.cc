@@ -167,8 +167,7 @@ absl::Status CommitLog::WriteAndVote(const SaveJob& job, WriteTimes* times) {
                           file.rank,
                           file.pieces});
   }
-  return WriteSmallFileAtomically(fs_, JoinPath(directory, VoteName(job.node)),
-                                  SerializeVote(vote));
+  return WriteFileAtomically(fs_, JoinPath(directory, VoteName(job.node)), SerializeVote(vote));
 }
 
 absl::StatusOr<Manifest> CommitLog::CollectVotes(const SaveIdentity& id) {
@@ -204,8 +203,8 @@ absl::StatusOr<Manifest> CommitLog::CollectVotesIn(const std::string& directory,
 absl::Status CommitLog::Commit(const Manifest& manifest,
                                const std::function<absl::Status()>& fence) {
   const std::string directory = TemporaryPath(run_dir_, manifest.id);
-  ANYORDER_RETURN_IF_ERROR(WriteSmallFileAtomically(fs_, JoinPath(directory, kManifestName),
-                                                    SerializeManifest(manifest)));
+  ANYORDER_RETURN_IF_ERROR(
+      WriteFileAtomically(fs_, JoinPath(directory, kManifestName), SerializeManifest(manifest)));
   return Publish(directory, manifest.id, fence);
 }
 
@@ -231,7 +230,7 @@ absl::Status CommitLog::Publish(const std::string& directory, const SaveIdentity
   // From here on it is committed; CURRENT is only a hint, so its failure is only worth a line.
   const Json current = {{"checkpoint", StepName(id.step)}, {"generation", id.generation}};
   const absl::Status hinted =
-      WriteSmallFileAtomically(fs_, JoinPath(run_dir_, kCurrentName), SealJson(current));
+      WriteFileAtomically(fs_, JoinPath(run_dir_, kCurrentName), SealJson(current));
   if (!hinted.ok()) LogWarning(absl::StrCat("CURRENT not updated: ", hinted.message()));
   return absl::OkStatus();
 }
@@ -253,8 +252,8 @@ absl::Status CommitLog::ReadOutcome(const SaveIdentity& id) {
 }
 
 void CommitLog::RecordEnd(int64_t attempt, int node) {
-  const absl::Status recorded = WriteSmallFileAtomically(
-      fs_, JoinPath(CheckpointsPath(run_dir_), EndedName(attempt, node)), "");
+  const absl::Status recorded =
+      WriteFileAtomically(fs_, JoinPath(CheckpointsPath(run_dir_), EndedName(attempt, node)), "");
   if (!recorded.ok()) LogWarning(absl::StrCat("the end is not on record: ", recorded.message()));
 }
 
@@ -294,7 +293,7 @@ void CommitLog::Abandon(const SaveIdentity& id, int node, const std::vector<int>
     // later commit.
     const bool has_voted = fs_->OpenForRead(JoinPath(directory, VoteName(node))).ok();
     fs_->MakeDirectory(directory).IgnoreError();
-    status = WriteSmallFileAtomically(fs_, JoinPath(directory, AbandonedName(node)), reason);
+    status = WriteFileAtomically(fs_, JoinPath(directory, AbandonedName(node)), reason);
     const absl::StatusOr<std::vector<std::string>> names = fs_->ListDirectory(directory);
     for (size_t i = 0; is_coordinator && names.ok() && i < names->size(); ++i) {
       if (!absl::StartsWith((*names)[i], kRankFilePrefix)) continue;

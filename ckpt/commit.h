@@ -20,8 +20,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "ckpt/file_system.h"
 #include "ckpt/manifest.h"
+#include "core/base/file_system.h"
 
 namespace anyorder::ckpt {
 

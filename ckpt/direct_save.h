@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 
 #include "ckpt/client.h"
-#include "ckpt/file_system.h"
 #include "ckpt/layout.h"
+#include "core/base/file_system.h"
 
 namespace anyorder::ckpt {
 

@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "ckpt/file_system.h"
 #include "ckpt/save_writer.h"
+#include "core/base/file_system.h"
 
 namespace anyorder::ckpt {
 

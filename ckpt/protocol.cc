@@ -15,9 +15,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 
-#include "ckpt/file_system.h"
 #include "ckpt/json_values.h"
 #include "core/base/crc32c.h"
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {

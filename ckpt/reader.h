@@ -14,8 +14,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "ckpt/file_system.h"
 #include "core/base/dtype.h"
+#include "core/base/file_system.h"
 #include "core/base/tensor.h"
 
 namespace anyorder::ckpt {

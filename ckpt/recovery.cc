@@ -83,7 +83,7 @@ absl::StatusOr<std::optional<SaveIdentity>> CommitLog::RecoverVoted(
     const std::string claimed = JoinPath(parent, ClaimedName(voted->id, attempt));
     ANYORDER_RETURN_IF_ERROR(fs_->Rename(JoinPath(parent, save.name), claimed));
     ANYORDER_RETURN_IF_ERROR(
-        WriteSmallFileAtomically(fs_, JoinPath(claimed, kManifestName), SerializeManifest(*voted)));
+        WriteFileAtomically(fs_, JoinPath(claimed, kManifestName), SerializeManifest(*voted)));
     const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(claimed, fs_);
     const absl::Status whole = checkpoint.ok() ? checkpoint->Verify() : checkpoint.status();
     if (!whole.ok() && !IsIncomplete(whole)) return whole;

@@ -112,14 +112,11 @@ absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(
         absl::StrCat("'", path, "' exists; remove it or choose another output"));
   }
   SafetensorsWriter writer;
-  writer.fs_ = fs;
   writer.path_ = path;
-  const absl::Status removed = fs->RemoveFile(path + ".tmp");
-  if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
-  ANYORDER_ASSIGN_OR_RETURN(writer.file_, fs->CreateNew(path + ".tmp", /*large=*/false));
-  ANYORDER_RETURN_IF_ERROR(writer.file_->Preallocate(layout.file_bytes));
-  ANYORDER_RETURN_IF_ERROR(
-      writer.file_->WriteAt(0, layout.header.data(), static_cast<int64_t>(layout.header.size())));
+  ANYORDER_ASSIGN_OR_RETURN(writer.file_, AtomicFile::Create(fs, path));
+  ANYORDER_RETURN_IF_ERROR(writer.file_->file().Preallocate(layout.file_bytes));
+  ANYORDER_RETURN_IF_ERROR(writer.file_->file().WriteAt(
+      0, layout.header.data(), static_cast<int64_t>(layout.header.size())));
   for (size_t i = 0; i < entries.size(); ++i)
     writer.tensors_[entries[i].name] = {entries[i], layout.offsets[i], 0};
   return writer;
@@ -150,7 +147,7 @@ absl::Status SafetensorsWriter::WriteRange(absl::string_view name, int64_t begin
   }
   const int64_t width = SizeOf(tensor.entry.dtype);
   tensor.elements_written += end - begin;
-  return file_->WriteAt(tensor.offset + begin * width, data, (end - begin) * width);
+  return file_->file().WriteAt(tensor.offset + begin * width, data, (end - begin) * width);
 }
 
 absl::Status SafetensorsWriter::Finish() {
@@ -161,10 +158,7 @@ absl::Status SafetensorsWriter::Finish() {
                        tensor.entry.shape.num_elements(), " elements"));
     }
   }
-  ANYORDER_RETURN_IF_ERROR(file_->SyncData());
-  ANYORDER_RETURN_IF_ERROR(file_->Close());
-  ANYORDER_RETURN_IF_ERROR(fs_->Rename(path_ + ".tmp", path_));
-  return fs_->SyncDirectory(ParentPath(path_));
+  return file_->Commit();
 }
 
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view prefix,

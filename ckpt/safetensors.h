@@ -16,8 +16,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "ckpt/file_system.h"
 #include "core/base/dtype.h"
+#include "core/base/file_system.h"
 #include "core/base/tensor.h"
 
 namespace anyorder::ckpt {
@@ -77,9 +77,8 @@ class SafetensorsWriter {
   };
   SafetensorsWriter() = default;
 
-  FileSystem* fs_ = nullptr;
   std::string path_;
-  std::unique_ptr<WritableFile> file_;
+  std::unique_ptr<AtomicFile> file_;
   std::map<std::string, Tensor> tensors_;
 };
 

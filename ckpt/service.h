@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-#include "ckpt/file_system.h"
+#include "core/base/file_system.h"
 
 namespace anyorder::ckpt {
 

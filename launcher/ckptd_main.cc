@@ -15,8 +15,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
-#include "ckpt/file_system.h"
 #include "ckpt/service.h"
+#include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "launcher/process/command_line.h"
@@ -84,7 +84,7 @@ absl::Status Serve(Nodes nodes, ckpt::ServiceOptions options) {
   if (nodes.place) SetHandler(SIGUSR1, handler);  // srun ends its step at once when it gets SIGTERM
   Log(absl::StrCat("serving '", options.run_dir, "' on ", service->socket_path()));
   if (nodes.place) {
-    ANYORDER_RETURN_IF_ERROR(ckpt::WriteSmallFileAtomically(
+    ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(
         options.fs, launcher::ReadyFile(options.run_dir, options.attempt, options.node),
         nodes.place->name));
   }

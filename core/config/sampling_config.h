@@ -60,6 +60,16 @@ enum class KeptOriginals {
   kLeak,     // the [M] holds it, and the token has both losses: the paper as it reads
 };
 
+// Ids that an objective may put where the text has none of them.
+struct VocabularyIds {
+  int32_t separator = 0;   // [SEP]
+  int32_t classifier = 0;  // [CLS]
+  int32_t mask = 0;        // <mask>
+  int64_t size = 0;        // ids are in [0, size)
+  int32_t begin = 0;       // <s>; kExamples only, like the next
+  int32_t end = 0;         // </s>
+};
+
 // Section [sampling]. Defaults: the published XLNet setting.
 struct SamplingConfig {
   int64_t seq_len = 512;     // S, slots of the content stream

@@ -13,16 +13,6 @@
 
 namespace anyorder {
 
-// Ids that an objective may put where the text has none of them.
-struct VocabularyIds {
-  int32_t separator = 0;   // [SEP]
-  int32_t classifier = 0;  // [CLS]
-  int32_t mask = 0;        // <mask>
-  int64_t size = 0;        // ids are in [0, size)
-  int32_t begin = 0;       // <s>; kExamples only, like the next
-  int32_t end = 0;         // </s>
-};
-
 struct TextSample {
   int64_t lane = 0;
   int64_t step = 0;

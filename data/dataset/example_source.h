@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "core/config/sampling_config.h"
 #include "core/config/task_config.h"
 
 namespace anyorder::data {

@@ -11,11 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/digest.h"
-#include "data/dataset/durable_file.h"
 #include "data/dataset/stored_examples.h"
 #include "data/prep/example_reader.h"
 #include "data/prep/prep_plan.h"
@@ -205,7 +205,8 @@ class ExamplePreparation {
   }
 
   absl::Status Write(const std::string& folder) {
-    ANYORDER_RETURN_IF_ERROR(WriteFileDurably(absl::StrCat(folder, "/", kTokenizerFile), model_));
+    ANYORDER_RETURN_IF_ERROR(
+        WriteFileAtomically(absl::StrCat(folder, "/", kTokenizerFile), model_));
     DatasetIndex index;
     index.vocab_size = tokenizer_->vocab_size();
     index.vocab_ids = tokenizer_->vocab_ids();
@@ -229,7 +230,7 @@ class ExamplePreparation {
     };
     index.counts = {{"examples_read", examples_.size()},
                     {"examples_unlabelled", summary_.num_unlabelled}};
-    return WriteFileDurably(absl::StrCat(folder, "/", kIndexFile), SerializeDatasetIndex(index));
+    return WriteFileAtomically(absl::StrCat(folder, "/", kIndexFile), SerializeDatasetIndex(index));
   }
 
   // Shards and examples.bin: what the stream is and where each part of it lies.
@@ -273,7 +274,7 @@ class ExamplePreparation {
         .num_examples = examples_.size(),
         .num_parts = part,
         .classes = summary_.classes};
-    return WriteFileDurably(absl::StrCat(folder, "/", kExamplesFile), table);
+    return WriteFileAtomically(absl::StrCat(folder, "/", kExamplesFile), table);
   }
 
   const ExamplePrepOptions& options_;

@@ -10,11 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/digest.h"
-#include "data/dataset/durable_file.h"
 #include "data/prep/assembler.h"
 #include "data/prep/prep_plan.h"
 #include "data/prep/progress_line.h"
@@ -266,7 +266,7 @@ absl::Status Preparation::BindPlan() {
   ANYORDER_RETURN_IF_ERROR(staging_->BindPlan(identity));
   // Only now: another plan's slices must find theirs as it was.
   return scan_for_slices_.empty() ? absl::OkStatus()
-                                  : WriteFileDurably(staging_->ScanPath(), scan_for_slices_);
+                                  : WriteFileAtomically(staging_->ScanPath(), scan_for_slices_);
 }
 
 absl::Status Preparation::ObtainModel() {
@@ -280,7 +280,7 @@ absl::Status Preparation::ObtainModel() {
     if (model_.empty()) {
       ANYORDER_ASSIGN_OR_RETURN(model_, TrainModel());
     }
-    ANYORDER_RETURN_IF_ERROR(WriteFileDurably(staging_->ModelPath(), model_));
+    ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(staging_->ModelPath(), model_));
   }
   ANYORDER_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Load(model_, staging_->ModelPath()));
   tokenizer_.emplace(std::move(tokenizer));
@@ -422,7 +422,7 @@ absl::Status Preparation::Assemble() {
   }
   const std::string model_digest = DigestOf(model_).Hex();
   ANYORDER_RETURN_IF_ERROR(
-      WriteFileDurably(absl::StrCat(staging_->OutFolder(), "/", kTokenizerFile), model_));
+      WriteFileAtomically(absl::StrCat(staging_->OutFolder(), "/", kTokenizerFile), model_));
   ANYORDER_ASSIGN_OR_RETURN(DatasetIndex index, WriteDataset(paths, decisions, *tokenizer_,
                                                              {.directory = staging_->OutFolder(),
                                                               .shard_tokens = options_.shard_tokens,
@@ -430,8 +430,8 @@ absl::Status Preparation::Assemble() {
   index.tokenizer = {.file = kTokenizerFile, .bytes = model_.size(), .digest = model_digest};
   index.settings = Settings(options_);
   index.counts = std::move(counts);
-  return WriteFileDurably(absl::StrCat(staging_->OutFolder(), "/", kIndexFile),
-                          SerializeDatasetIndex(index));
+  return WriteFileAtomically(absl::StrCat(staging_->OutFolder(), "/", kIndexFile),
+                             SerializeDatasetIndex(index));
 }
 
 absl::Status Preparation::Summarize() {

@@ -9,9 +9,9 @@
 
 #include "core/base/check.h"
 #include "core/base/crc32c.h"
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "data/dataset/digest.h"
-#include "data/dataset/durable_file.h"
 #include "data/dataset/shard_format.h"
 #include "data/prep/hdf5_file.h"
 
@@ -53,7 +53,7 @@ absl::Status AddGuarded(Hdf5ImageWriter& image, const std::string& name, uint32_
 absl::StatusOr<DatasetFile> StoreImage(Hdf5ImageWriter& image, std::vector<ByteRange> guarded,
                                        const std::string& path) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string bytes, image.Finish());
-  ANYORDER_RETURN_IF_ERROR(WriteFileDurably(path, bytes));
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(path, bytes));
   return DatasetFile{.file = path.substr(path.rfind('/') + 1),
                      .bytes = bytes.size(),
                      .digest = DigestOf(bytes).Hex(),

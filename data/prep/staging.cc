@@ -15,9 +15,9 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "data/dataset/durable_file.h"
 #include "data/dataset/shard_format.h"
 
 namespace anyorder::data {
@@ -183,9 +183,9 @@ Staging::~Staging() {
 absl::Status Staging::BindPlan(const PlanIdentity& identity) {
   const std::string path = absl::StrCat(folder_, "/", kPlanFile);
   if (!has_plan_) {
-    ANYORDER_RETURN_IF_ERROR(WriteFileDurably(path, PlanJson(identity).dump(1)));
+    ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(path, PlanJson(identity).dump(1)));
     has_plan_ = true;
-    return SyncDirectory(output_);
+    return FileSystem::Posix()->SyncDirectory(output_);
   }
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   return ComparePlans(Json::parse(text, nullptr, /*allow_exceptions=*/false), identity,
@@ -238,11 +238,11 @@ absl::Status Staging::Publish() {
     ANYORDER_RETURN_IF_ERROR(
         Move(absl::StrCat(OutFolder(), "/", name), absl::StrCat(output_, "/", name)));
   }
-  ANYORDER_RETURN_IF_ERROR(SyncDirectory(output_));
+  ANYORDER_RETURN_IF_ERROR(FileSystem::Posix()->SyncDirectory(output_));
   // dataset.json makes it a dataset, so it must not become durable before what it lists.
   ANYORDER_RETURN_IF_ERROR(
       Move(absl::StrCat(OutFolder(), "/", kIndexFile), absl::StrCat(output_, "/", kIndexFile)));
-  return SyncDirectory(output_);
+  return FileSystem::Posix()->SyncDirectory(output_);
 }
 
 absl::Status Staging::Remove() {

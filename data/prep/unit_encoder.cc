@@ -6,9 +6,9 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 
+#include "core/base/file_system.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
-#include "data/dataset/durable_file.h"
 #include "data/dataset/shard_format.h"
 #include "data/prep/byte_source.h"
 #include "data/prep/work_unit.h"
@@ -105,7 +105,7 @@ class EncodingSink : public SentenceSink {
 
 class SamplingSink : public SentenceSink {
  public:
-  SamplingSink(double fraction, DurableFile& file) : fraction_(fraction), file_(file) {}
+  SamplingSink(double fraction, AtomicFile& file) : fraction_(fraction), file_(file) {}
 
   absl::Status OnSentence(std::string_view sentence) override {
     if (!IsTaken(sentence)) return absl::OkStatus();
@@ -135,7 +135,7 @@ class SamplingSink : public SentenceSink {
   }
 
   double fraction_;
-  DurableFile& file_;
+  AtomicFile& file_;
 };
 
 absl::Status ReadUnit(const InputFile& file, const UnitRange& unit, const UnitOptions& options,
@@ -178,11 +178,12 @@ absl::Status EncodeUnit(const InputFile& file, const UnitRange& unit, const Unit
 
 absl::Status SampleUnit(const InputFile& file, const UnitRange& unit, const UnitOptions& options,
                         double fraction, const std::string& out_path, uint64_t* progress) {
-  ANYORDER_ASSIGN_OR_RETURN(DurableFile out, DurableFile::Create(out_path));
-  SamplingSink sink(fraction, out);
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> out,
+                            AtomicFile::Create(FileSystem::Posix(), out_path));
+  SamplingSink sink(fraction, *out);
   TextReadCounts counts;
   ANYORDER_RETURN_IF_ERROR(ReadUnit(file, unit, options, sink, counts, progress));
-  return out.Commit();
+  return out->Commit();
 }
 
 }  // namespace anyorder::data

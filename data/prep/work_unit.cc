@@ -43,14 +43,15 @@ absl::Status Damaged(const std::string& path, absl::string_view why) {
 absl::StatusOr<WorkUnitWriter> WorkUnitWriter::Create(const std::string& path,
                                                       uint64_t token_bytes) {
   ANYORDER_CHECK(token_bytes == 2 || token_bytes == 4) << "token_bytes=" << token_bytes;
-  ANYORDER_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path));
+  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file,
+                            AtomicFile::Create(FileSystem::Posix(), path));
   return WorkUnitWriter(std::move(file), token_bytes);
 }
 
 absl::Status WorkUnitWriter::Append(const void* bytes, size_t size) {
   const absl::string_view view(static_cast<const char*>(bytes), size);
   digest_.Update(view);
-  return file_.Append(view);
+  return file_->Append(view);
 }
 
 absl::Status WorkUnitWriter::AddSentence(absl::Span<const int32_t> ids) {
@@ -82,13 +83,13 @@ void WorkUnitWriter::ClosePart(DocumentPart part) {
 
 void WorkUnitWriter::DropPart() {
   open_ = DocumentPart();
-  open_.offset = file_.size();
+  open_.offset = file_->size();
 }
 
 absl::Status WorkUnitWriter::Commit(const UnitCounts& counts) {
   Footer footer{};
   footer.counts = counts;
-  footer.table_offset = file_.size();
+  footer.table_offset = file_->size();
   footer.num_parts = parts_.size();
   footer.magic = kMagic;
   for (const DocumentPart& part : parts_) {
@@ -105,8 +106,8 @@ absl::Status WorkUnitWriter::Commit(const UnitCounts& counts) {
   footer.digest_hi = digest.hi;
   constexpr size_t kHashed = offsetof(Footer, digest_lo);
   ANYORDER_RETURN_IF_ERROR(
-      file_.Append({reinterpret_cast<const char*>(&footer) + kHashed, sizeof footer - kHashed}));
-  return file_.Commit();
+      file_->Append({reinterpret_cast<const char*>(&footer) + kHashed, sizeof footer - kHashed}));
+  return file_->Commit();
 }
 
 absl::StatusOr<WorkUnit> WorkUnit::Open(const std::string& path, bool verify) {

@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-#include "data/dataset/durable_file.h"
+#include "core/base/file_system.h"
 #include "data/prep/document_stats.h"
 
 namespace anyorder::data {
@@ -56,11 +56,11 @@ class WorkUnitWriter {
   absl::Status Commit(const UnitCounts& counts);
 
  private:
-  WorkUnitWriter(DurableFile file, uint64_t token_bytes)
+  WorkUnitWriter(std::unique_ptr<AtomicFile> file, uint64_t token_bytes)
       : file_(std::move(file)), token_bytes_(token_bytes) {}
   absl::Status Append(const void* bytes, size_t size);
 
-  DurableFile file_;
+  std::unique_ptr<AtomicFile> file_;
   uint64_t token_bytes_;
   StreamingDigest digest_;
   std::string scratch_;

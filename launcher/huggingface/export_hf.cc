@@ -11,9 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "ckpt/file_system.h"
 #include "ckpt/reader.h"
 #include "ckpt/safetensors.h"
+#include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
@@ -141,7 +141,7 @@ Json TokenizerJson(bool is_uncased, const RunConfig& config) {
 }
 
 absl::Status WriteText(const fs::path& path, const std::string& text) {
-  return ckpt::WriteSmallFileAtomically(ckpt::FileSystem::Posix(), path.string(), text);
+  return WriteFileAtomically(path.string(), text);
 }
 
 absl::Status WriteTokenizerJson(const fs::path& directory, bool is_uncased,

@@ -176,21 +176,18 @@ absl::Status WriteCheckpoint(const Import& import, const HfWeights& weights,
 
 absl::Status WriteFiles(const Import& import, const RunDirectory& paths) {
   const ImportedRun imported(paths.root);
-  ckpt::FileSystem* const files = ckpt::FileSystem::Posix();
-  ANYORDER_RETURN_IF_ERROR(files->MakeDirectory(imported.directory));
-  ANYORDER_RETURN_IF_ERROR(
-      ckpt::WriteSmallFileAtomically(files, imported.config, import.config_text));
+  ANYORDER_RETURN_IF_ERROR(FileSystem::Posix()->MakeDirectory(imported.directory));
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(imported.config, import.config_text));
   for (const std::string& name : KeptFiles()) {
     const absl::StatusOr<std::string> text =
         ReadWholeFile((fs::path(import.input) / name).string());
     if (absl::IsNotFound(text.status())) continue;
     ANYORDER_RETURN_IF_ERROR(text.status());
     ANYORDER_RETURN_IF_ERROR(
-        ckpt::WriteSmallFileAtomically(files, absl::StrCat(imported.directory, "/", name), *text));
+        WriteFileAtomically(absl::StrCat(imported.directory, "/", name), *text));
   }
-  ANYORDER_RETURN_IF_ERROR(
-      ckpt::WriteSmallFileAtomically(files, imported.vocabulary, import.vocabulary));
-  return ckpt::WriteSmallFileAtomically(files, paths.config, import.config.ToText());
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(imported.vocabulary, import.vocabulary));
+  return WriteFileAtomically(paths.config, import.config.ToText());
 }
 
 void PrintSummary(const Import& import, const ParameterLayout& layout, const std::string& run_dir) {

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "ckpt/file_system.h"
 #include "ckpt/reader.h"
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/network/weight_transfer.h"
@@ -72,16 +72,14 @@ absl::Status CheckModels(const RunConfig& source, const RunConfig& config) {
 
 absl::Status WriteFiles(const std::string& input, const RunConfig& config,
                         const RunDirectory& paths) {
-  ckpt::FileSystem* const files = ckpt::FileSystem::Posix();
   // A vocabulary that came with imported weights goes with them.
   const absl::StatusOr<std::string> vocabulary = ReadWholeFile(ImportedRun(input).vocabulary);
   if (vocabulary.ok()) {
-    ANYORDER_RETURN_IF_ERROR(
-        ckpt::WriteSmallFileAtomically(files, ImportedRun(paths.root).vocabulary, *vocabulary));
+    ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(ImportedRun(paths.root).vocabulary, *vocabulary));
   } else if (!absl::IsNotFound(vocabulary.status())) {
     return vocabulary.status();
   }
-  return ckpt::WriteSmallFileAtomically(files, paths.config, config.ToText());
+  return WriteFileAtomically(paths.config, config.ToText());
 }
 
 void PrintSummary(const ImportRunOptions& options, const Source& source,

@@ -12,9 +12,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
-#include "ckpt/file_system.h"
 #include "ckpt/layout.h"
 #include "ckpt/reader.h"
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
@@ -144,7 +144,7 @@ absl::Status Inspect(const InspectOptions& options) {
     json = DescribeDataset(options);
   } else if (Has(options.path, "config.toml")) {
     return InspectRun(options);
-  } else if (ckpt::ParseStepName(ckpt::BaseName(options.path)) && Has(options.path, ".")) {
+  } else if (ckpt::ParseStepName(BaseName(options.path)) && Has(options.path, ".")) {
     // It was a checkpoint: what is named must be good, and is not silently something else.
     json = WithNextStep(absl::DataLossError(
         absl::StrCat("checkpoint '", options.path, "' has no ", ckpt::kManifestName)));

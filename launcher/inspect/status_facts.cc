@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
-#include "ckpt/file_system.h"
 #include "ckpt/lease.h"
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/utc_time.h"
 #include "core/train/run/config_file.h"
@@ -82,7 +82,7 @@ bool IsQueued(const SlurmView& slurm) {
 }  // namespace
 
 std::string LiveOwner(const std::string& run_dir, const SlurmView& slurm) {
-  const auto owner = ckpt::ReadLease(ckpt::FileSystem::Posix(), RunDirectory(run_dir).launch);
+  const auto owner = ckpt::ReadLease(FileSystem::Posix(), RunDirectory(run_dir).launch);
   if (!owner.ok() || ckpt::IsKnownDead(*owner)) return "";
   for (const SlurmJob& job : slurm.jobs)
     if (absl::StrCat(job.id) == owner->job && !job.IsRunning()) return "";

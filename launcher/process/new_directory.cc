@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "ckpt/file_system.h"
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 
 namespace anyorder::launcher {
@@ -71,7 +71,7 @@ absl::Status NewDirectory::Publish() {
   if (error) return ErrnoStatus("rename", output_.string(), error.value());
   temporary_.clear();
   const std::string parent = output_.has_parent_path() ? output_.parent_path().string() : ".";
-  return ckpt::FileSystem::Posix()->SyncDirectory(parent);
+  return FileSystem::Posix()->SyncDirectory(parent);
 }
 
 }  // namespace anyorder::launcher

@@ -13,7 +13,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
-#include "ckpt/file_system.h"
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 
 namespace anyorder::launcher {
@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<SharedMark>> SharedMark::Write(const std::string&
   }
   std::random_device random;
   const std::string path = absl::StrFormat("%s/%s%08x%08x", directory, kPrefix, random(), random());
-  ANYORDER_RETURN_IF_ERROR(ckpt::WriteSmallFileAtomically(ckpt::FileSystem::Posix(), path, "\n"));
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(path, "\n"));
   return std::unique_ptr<SharedMark>(new SharedMark(path));
 }
 

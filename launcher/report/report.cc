@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 
-#include "ckpt/file_system.h"
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "launcher/report/report_page.h"
 
@@ -54,7 +54,7 @@ absl::Status WriteReport(const ReportOptions& options) {
     runs.push_back(std::move(run));
   }
   const std::string page = ReportPage(runs, absl::Now());
-  ANYORDER_RETURN_IF_ERROR(ckpt::WriteSmallFileAtomically(ckpt::FileSystem::Posix(), output, page));
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(output, page));
   absl::PrintF("%s: %d KiB; open it in any browser\n", output, (page.size() + 1023) / 1024);
   return absl::OkStatus();
 }

@@ -13,7 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-#include "ckpt/file_system.h"
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/objective/objective.h"
@@ -136,8 +136,7 @@ absl::Status Show(const ShowOptions& options) {
     return absl::OkStatus();
   }
   ANYORDER_RETURN_IF_ERROR(CheckMayReplace(options.output));
-  ANYORDER_RETURN_IF_ERROR(
-      ckpt::WriteSmallFileAtomically(ckpt::FileSystem::Posix(), options.output, picture));
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(options.output, picture));
   std::printf("wrote %s\n", options.output.c_str());
   return absl::OkStatus();
 }

@@ -10,8 +10,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
+#include "core/base/file_system.h"
 #include "core/base/status.h"
-#include "data/dataset/durable_file.h"
 #include "launcher/process/captured_program.h"
 #include "launcher/process/child_process.h"
 #include "launcher/slurm/batch_scripts.h"
@@ -32,7 +32,7 @@ class PrepSubmission {
     std::error_code error;
     fs::create_directories(directory_, error);
     if (error) return ErrnoStatus("mkdir", directory_, error.value());
-    ANYORDER_RETURN_IF_ERROR(data::WriteFileDurably(script_, text_));
+    ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(script_, text_));
     const absl::Status sent = Send();
     if (!sent.ok()) Cancel();
     return sent;

@@ -14,8 +14,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
-#include "ckpt/crc32c.h"
-#include "ckpt/file_system.h"
+#include "core/base/crc32c.h"
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_directory.h"
@@ -265,13 +265,12 @@ std::vector<std::string> Submission::Arguments() const {
 }
 
 absl::Status Submission::Send() {
-  ckpt::FileSystem* disk = ckpt::FileSystem::Posix();
-  ANYORDER_RETURN_IF_ERROR(ckpt::WriteSmallFileAtomically(disk, config_path_, config_text_));
-  ANYORDER_RETURN_IF_ERROR(ckpt::WriteSmallFileAtomically(disk, script_path_, script_text_));
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(config_path_, config_text_));
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(script_path_, script_text_));
   ANYORDER_ASSIGN_OR_RETURN(const std::string job, Sbatch(Arguments()));
   // What this job was submitted with; by its name `status` finds the job while it waits.
-  const absl::Status kept = ckpt::WriteSmallFileAtomically(
-      disk, absl::StrCat(slurm_, "/job-", job, ".sbatch"), script_text_);
+  const absl::Status kept =
+      WriteFileAtomically(absl::StrCat(slurm_, "/job-", job, ".sbatch"), script_text_);
   if (!kept.ok()) Note(absl::StrCat("job ", job, " is submitted, but: ", kept.message()));
   std::fprintf(stderr,
                "submitted job %s: %s x %s; %s\nscript %s\nlog    "

@@ -16,9 +16,9 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
-#include "ckpt/file_system.h"
 #include "ckpt/lease.h"
 #include "ckpt/reader.h"
+#include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/train/run/ledger.h"
@@ -186,14 +186,13 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
   ANYORDER_ASSIGN_OR_RETURN(
       const std::unique_ptr<ckpt::Lease> lease,
       ckpt::Lease::Acquire(
-          ckpt::FileSystem::Posix(), paths.launch, me, kLeaseLifetime,
+          FileSystem::Posix(), paths.launch, me, kLeaseLifetime,
           [&me](const ckpt::LeaseOwner& owner) { return JobHasEnded(owner.job, me.job); }));
   const LeaseKeeper keeper(*lease, kLeaseLifetime / 3);
   ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
   ANYORDER_RETURN_IF_ERROR(RecordCreation(paths, identity, config, ledger));
   ANYORDER_RETURN_IF_ERROR(RecordScheduleChange(paths, config, identity.attempt, ledger));
-  ANYORDER_RETURN_IF_ERROR(
-      ckpt::WriteSmallFileAtomically(ckpt::FileSystem::Posix(), paths.config, config.ToText()));
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(paths.config, config.ToText()));
   absl::StatusOr<int> result =
       Run(options, config, identity, std::move(ledger), *backend).UntilDone();
   backend.reset();  // its scratch directories are the next start's once the lease is released

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "ckpt/file_system.h"
 #include "ckpt/lease.h"
 #include "ckpt/protocol.h"
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/train/run/run_directory.h"
 #include "launcher/process/captured_program.h"
@@ -74,7 +74,7 @@ class LocalBackend final : public LaunchBackend {
   // It listens only when it has finished what the start before left: the ranks must not choose a
   // checkpoint earlier.
   bool IsReady(const AttemptOptions& options, const ProcessGroup& service) override {
-    const auto owner = ckpt::ReadLease(ckpt::FileSystem::Posix(), options.run_dir);
+    const auto owner = ckpt::ReadLease(FileSystem::Posix(), options.run_dir);
     return owner.ok() && owner->pid == static_cast<const LocalService&>(service).pid() &&
            owner->attempt == options.identity.attempt &&
            ckpt::ConnectChannel(owner->socket_path).ok();

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_format.h"
 
-#include "ckpt/file_system.h"
 #include "ckpt/lease.h"
+#include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 
@@ -20,7 +20,7 @@ absl::StatusOr<RunIdentity> NextIdentity(const RunDirectory& paths) {
   RunIdentity identity{summary.run_id, summary.attempts + 1};
   // A launch that died between its claim and its first record has used up a number that the ledger
   // does not know.
-  const auto claimed = ckpt::ReadLease(ckpt::FileSystem::Posix(), paths.launch);
+  const auto claimed = ckpt::ReadLease(FileSystem::Posix(), paths.launch);
   // Nor is it always on this machine, where its death could be seen; a claim that lives is refused
   // by the lease.
   if (claimed.ok() && claimed->run_id == identity.run_id)

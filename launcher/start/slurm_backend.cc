@@ -20,9 +20,9 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
-#include "ckpt/file_system.h"
 #include "ckpt/lease.h"
 #include "core/base/crc32c.h"
+#include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/train/run/run_directory.h"
@@ -272,7 +272,7 @@ absl::StatusOr<Place> SlurmBackend::Prepare() {
 int64_t SlurmBackend::EndedAttempt(int64_t attempt) {
   if (first_attempt_ == 0) first_attempt_ = attempt;
   if (attempt > first_attempt_) return attempt - 1;
-  const auto owner = ckpt::ReadLease(ckpt::FileSystem::Posix(), options_.run_dir);
+  const auto owner = ckpt::ReadLease(FileSystem::Posix(), options_.run_dir);
   const bool has_ended = owner.ok() && owner->attempt < attempt &&
                          JobHasEnded(owner->job, ckpt::DescribeThisProcess("", 0, "").job);
   return has_ended ? owner->attempt : 0;

@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "core/base/file_system.h"
 #include "core/base/whole_file.h"
-#include "data/dataset/durable_file.h"
 #include "data/prep/prep.h"
 #include "data/prep/sentencepiece_bridge.h"
 #include "tests/bench/rounds.h"

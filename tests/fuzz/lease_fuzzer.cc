@@ -14,7 +14,7 @@ std::vector<std::string> Seeds() {
   const ScratchDirectory scratch;
   const auto owner = ckpt::DescribeThisProcess("run", 1, "socket");
   const auto lease =
-      ckpt::Lease::Acquire(ckpt::FileSystem::Posix(), scratch.path(), owner, absl::Seconds(1));
+      ckpt::Lease::Acquire(FileSystem::Posix(), scratch.path(), owner, absl::Seconds(1));
   ANYORDER_CHECK_OK(lease.status());
   const auto text = ReadWholeFile(scratch.path() + "/" + ckpt::kLeaseName);
   ANYORDER_CHECK_OK(text.status());
@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
   const absl::string_view text = fuzz::TextOf(input, size);
   for (const std::string& file : {std::string(text), fuzz::WithSeal(text)}) {
     scratch.Store(ckpt::kLeaseName, file);
-    const auto owner = ckpt::ReadLease(ckpt::FileSystem::Posix(), scratch.path());
+    const auto owner = ckpt::ReadLease(FileSystem::Posix(), scratch.path());
     if (!owner.ok()) continue;
     ckpt::IsKnownDead(*owner);
     ANYORDER_CHECK(!owner->ToString().empty());

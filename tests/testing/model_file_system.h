@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/file_system.h"
+#include "core/base/file_system.h"
 
 namespace anyorder::ckpt {
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "ckpt/file_system.h"
+#include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/train/logging/loss_plot.h"
@@ -110,8 +110,7 @@ absl::Status Reporter::RecordTrained(int64_t step) {
 }
 
 absl::Status Reporter::DrawLoss() {
-  return ckpt::WriteSmallFileAtomically(ckpt::FileSystem::Posix(), paths_.loss_plot,
-                                        LossPlot(history_, title_));
+  return WriteFileAtomically(paths_.loss_plot, LossPlot(history_, title_));
 }
 
 absl::Status Reporter::Saves(const std::vector<ckpt::SaveEvent>& events, int64_t step) {

@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-#include "ckpt/file_system.h"
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/utc_time.h"
 #include "core/base/whole_file.h"
@@ -221,7 +221,7 @@ absl::Status SetAsideLaterSteps(const std::string& path, const std::string& redo
   ANYORDER_ASSIGN_OR_RETURN(AppendFile redone, AppendFile::Open(redone_path));
   ANYORDER_RETURN_IF_ERROR(redone.Append(later));
   ANYORDER_RETURN_IF_ERROR(redone.Sync());
-  return ckpt::WriteSmallFileAtomically(ckpt::FileSystem::Posix(), path, kept);
+  return WriteFileAtomically(path, kept);
 }
 
 }  // namespace anyorder

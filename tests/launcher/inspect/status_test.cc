@@ -16,8 +16,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 
-#include "ckpt/file_system.h"
 #include "ckpt/lease.h"
+#include "core/base/file_system.h"
 #include "core/train/run/metrics.h"
 #include "launcher/inspect/status_facts.h"
 #include "launcher/inspect/status_report.h"
@@ -181,8 +181,8 @@ TEST_F(JoinedStatus, TheOwnerOfAJobThatIsOverIsDead) {
   owner.run_id = "r";
   owner.machine = "another";
   owner.job = "42";
-  const auto lease = ckpt::Lease::Acquire(ckpt::FileSystem::Posix(), run_.path() + "/.launch",
-                                          owner, absl::Seconds(1));
+  const auto lease =
+      ckpt::Lease::Acquire(FileSystem::Posix(), run_.path() + "/.launch", owner, absl::Seconds(1));
   ASSERT_TRUE(lease.ok()) << lease.status();
   Scontrol(absl::StrCat("echo '", kRunning, "'"));
   ASSERT_EQ(Collect().state, "running");

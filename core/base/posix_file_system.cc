@@ -12,10 +12,10 @@
 #include <cstdio>
 #include <utility>
 
-#include "ckpt/file_system.h"
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 
-namespace anyorder::ckpt {
+namespace anyorder {
 namespace {
 
 // What every disk and file system we know accepts as the unit of O_DIRECT.
@@ -222,4 +222,4 @@ FileSystem* FileSystem::Posix() {
   return posix;
 }
 
-}  // namespace anyorder::ckpt
+}  // namespace anyorder

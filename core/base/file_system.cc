@@ -1,4 +1,4 @@
-#include "ckpt/file_system.h"
+#include "core/base/file_system.h"
 
 #include <utility>
 
@@ -6,10 +6,11 @@
 
 #include "core/base/status.h"
 
-namespace anyorder::ckpt {
+namespace anyorder {
 namespace {
 
 constexpr int64_t kMaxSmallFileBytes = int64_t{256} << 20;
+constexpr size_t kBufferBytes = 1 << 20;
 
 }  // namespace
 
@@ -39,18 +40,53 @@ absl::StatusOr<std::string> ReadSmallFile(FileSystem* fs, const std::string& pat
   return content;
 }
 
-absl::Status WriteSmallFileAtomically(FileSystem* fs, const std::string& path,
-                                      absl::string_view content) {
+absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(FileSystem* fs,
+                                                               const std::string& path) {
   const std::string temporary = path + ".tmp";
   const absl::Status removed = fs->RemoveFile(temporary);
   if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
+  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,
                             fs->CreateNew(temporary, /*large=*/false));
-  ANYORDER_RETURN_IF_ERROR(file->WriteAt(0, content.data(), static_cast<int64_t>(content.size())));
-  ANYORDER_RETURN_IF_ERROR(file->SyncData());
-  ANYORDER_RETURN_IF_ERROR(file->Close());
-  ANYORDER_RETURN_IF_ERROR(fs->Rename(temporary, path));
-  return fs->SyncDirectory(ParentPath(path));
+  return std::unique_ptr<AtomicFile>(new AtomicFile(fs, path, std::move(file)));
+}
+
+AtomicFile::~AtomicFile() {
+  if (!is_renamed_) fs_->RemoveFile(path_ + ".tmp").IgnoreError();
+}
+
+absl::Status AtomicFile::Append(absl::string_view bytes) {
+  buffer_.append(bytes.data(), bytes.size());
+  return buffer_.size() >= kBufferBytes ? Flush() : absl::OkStatus();
+}
+
+absl::Status AtomicFile::Flush() {
+  const auto bytes = static_cast<int64_t>(buffer_.size());
+  ANYORDER_RETURN_IF_ERROR(file_->WriteAt(flushed_, buffer_.data(), bytes));
+  flushed_ += bytes;
+  buffer_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status AtomicFile::Commit() {
+  if (!buffer_.empty()) ANYORDER_RETURN_IF_ERROR(Flush());
+  ANYORDER_RETURN_IF_ERROR(file_->SyncData());
+  // Some file systems report a failed write only here.
+  ANYORDER_RETURN_IF_ERROR(file_->Close());
+  ANYORDER_RETURN_IF_ERROR(fs_->Rename(path_ + ".tmp", path_));
+  is_renamed_ = true;
+  return fs_->SyncDirectory(ParentPath(path_));
+}
+
+absl::Status WriteFileAtomically(FileSystem* fs, const std::string& path,
+                                 absl::string_view content) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(fs, path));
+  ANYORDER_RETURN_IF_ERROR(
+      file->file().WriteAt(0, content.data(), static_cast<int64_t>(content.size())));
+  return file->Commit();
+}
+
+absl::Status WriteFileAtomically(const std::string& path, absl::string_view content) {
+  return WriteFileAtomically(FileSystem::Posix(), path, content);
 }
 
 absl::Status RemoveDirectoryWithFiles(FileSystem* fs, const std::string& path) {
@@ -64,4 +100,4 @@ absl::Status RemoveDirectoryWithFiles(FileSystem* fs, const std::string& path) {
   return fs->RemoveDirectory(path);
 }
 
-}  // namespace anyorder::ckpt
+}  // namespace anyorder

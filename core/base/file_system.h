@@ -1,5 +1,5 @@
-// The one seam for all file calls of ckpt/: every write, sync and rename can fail, or lose power,
-// in a test (tests/testing/model_file_system.h).
+// Files that survive a power cut. All file calls of ckpt/ go through FileSystem, so that each of
+// them can fail, or lose power, in a test (tests/testing/model_file_system.h).
 //
 // Errors are ErrnoStatus: "operation 'path': reason". A failed sync must never be repeated: the
 // kernel may have dropped the pages and would report success (PostgreSQL wiki, "Fsync Errors").
@@ -9,13 +9,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace anyorder::ckpt {
+namespace anyorder {
 
 // A new file being written. The destructor closes it; only Close reports what closing found.
 class WritableFile {
@@ -77,18 +78,48 @@ std::string JoinPath(absl::string_view directory, absl::string_view name);
 std::string ParentPath(absl::string_view path);  // "." when there is none
 std::string BaseName(absl::string_view path);
 
-// Whole small files (manifest, votes, leases). Errors: DataLoss above 256 MiB, which lists 32 TiB
-// of payload: a file of that name with more in it is damaged, and must not take the machine's
-// memory.
+// Whole small files of ckpt/ (manifest, votes, leases). Errors: DataLoss above 256 MiB, which lists
+// 32 TiB of payload: a file of that name with more in it is damaged, and must not take the
+// machine's memory.
 absl::StatusOr<std::string> ReadSmallFile(FileSystem* fs, const std::string& path);
 
-// write "path.tmp", sync, rename to `path`, sync the directory: after an OK the new content
-// survives a power cut, after an error or a crash the old content is whole. A left-over "path.tmp"
-// is replaced.
-absl::Status WriteSmallFileAtomically(FileSystem* fs, const std::string& path,
-                                      absl::string_view content);
+// A file that appears whole or not at all: "PATH.tmp" until Commit syncs it, renames it to PATH and
+// syncs the directory. After an OK the new content survives a power cut; after an error or a crash
+// the old content is whole. Without a Commit "PATH.tmp" is removed; one that a crash left is
+// replaced.
+class AtomicFile {
+ public:
+  static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(FileSystem* fs,
+                                                            const std::string& path);
+  ~AtomicFile();
+
+  // For content that is not written from begin to end. Not to be mixed with Append.
+  WritableFile& file() { return *file_; }
+  // Buffered.
+  absl::Status Append(absl::string_view bytes);
+  // Bytes appended so far.
+  int64_t size() const { return flushed_ + static_cast<int64_t>(buffer_.size()); }
+  absl::Status Commit();
+
+ private:
+  AtomicFile(FileSystem* fs, const std::string& path, std::unique_ptr<WritableFile> file)
+      : fs_(fs), path_(path), file_(std::move(file)) {}
+  absl::Status Flush();
+
+  FileSystem* const fs_;
+  const std::string path_;
+  const std::unique_ptr<WritableFile> file_;
+  std::string buffer_;
+  int64_t flushed_ = 0;
+  bool is_renamed_ = false;
+};
+
+absl::Status WriteFileAtomically(FileSystem* fs, const std::string& path,
+                                 absl::string_view content);
+// The same on FileSystem::Posix(). Not for ckpt/.
+absl::Status WriteFileAtomically(const std::string& path, absl::string_view content);
 
 // Removes a directory and the files in it (one level). NotFound is not an error.
 absl::Status RemoveDirectoryWithFiles(FileSystem* fs, const std::string& path);
 
-}  // namespace anyorder::ckpt
+}  // namespace anyorder
