@@ -3,7 +3,7 @@
 # and no root is needed.
 #
 # Usage: install_packages.sh build|quickstart|tests|parity|browser
-# Why each is needed: README.md, "Dependencies". Two sets are optional, and the tests that need them
+# Why each is needed: package/README.md. Two sets are optional, and the tests that need them
 # skip without: `parity` is for comparisons with other implementations (200 MB to download, 830 MB
 # installed, because the distribution's torch depends on OpenCV), `browser` for looking at `anyorder
 # report`'s page.

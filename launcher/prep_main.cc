@@ -1,4 +1,4 @@
-// anyorder-prep: corpus -> vocabulary -> HDF5 shards (data/README.md). The one program that links
+// anyorder-prep: corpus -> vocabulary -> HDF5 shards (data/prep/README.md). The one program that links
 // SentencePiece.
 
 #include <CLI/CLI.hpp>

@@ -12,7 +12,7 @@ from doctor_verdicts import FAIL, PASS, WARN, finding
 # --overlap, which lets the checkpoint service run beside the trainers, came with this release.
 OLDEST_SLURM = (20, 11)
 # Exit statuses of our programs that must not make Slurm start the job again by itself, or hold it
-# (README.md, "Exit statuses").
+# (launcher/README.md).
 FINAL = {0, 64, 65, 93}
 
 

@@ -15,7 +15,7 @@
 
 namespace anyorder {
 
-// Exit statuses of every program (README, "Exit statuses").
+// Exit statuses of every program (launcher/README.md).
 enum ExitStatus : int {
   kExitDone = 0,
   kExitUsage = 64,         // bad command line or configuration

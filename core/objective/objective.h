@@ -51,7 +51,7 @@ class Objective {
       const GenerationTokens& tokens) const;
 };
 
-// Names: those of ObjectiveNames(); README.md in objectives/ says which system each is. An unknown
+// Names: those of ObjectiveNames(); README.md says which system each is. An unknown
 // name is InvalidArgument with the nearest known one; so is a setting that the objective cannot
 // use.
 absl::StatusOr<std::unique_ptr<Objective>> MakeObjective(const std::string& name,

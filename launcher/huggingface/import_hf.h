@@ -19,7 +19,7 @@ struct ImportOptions {
 
 // Makes a run directory at step 0: the weights in fp32, Adam moments zero, no memory. `anyorder
 // launch` trains it with any number of ranks; what it may still choose then is said in README.md,
-// "Imported runs". The directory appears complete or not at all. Prints what was imported, what was
+// "Import". The directory appears complete or not at all. Prints what was imported, what was
 // left out, and the commands that go on.
 // Errors, each naming file and what to do: InvalidArgument and AlreadyExists for the command line
 // and a configuration that contradicts the model; DataLoss and FailedPrecondition for the input

@@ -1,5 +1,5 @@
 // The pieces of a SentencePiece model file, read without SentencePiece: only anyorder-prep may link
-// that (data/README.md).
+// that (data/prep/README.md).
 //
 // The file is a protobuf message; of it only `pieces` is looked at: field 1, repeated, with piece =
 // 1, score = 2, type = 3 (sentencepiece_model.proto).

@@ -1,4 +1,4 @@
-// Names inside a run directory (README.md, "The run directory").
+// Names inside a run directory (core/train/FORMAT.md).
 
 #pragma once
 
