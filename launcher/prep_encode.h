@@ -1,6 +1,6 @@
 // `anyorder-prep encode`: texts to token ids, for programs that may not link SentencePiece
-// themselves (data/prep/README.md). `anyorder generate` starts it. Texts are cleaned and encoded as a
-// corpus is.
+// themselves (data/prep/README.md). `anyorder generate` starts it. Texts are cleaned and encoded as
+// a corpus is.
 
 #pragma once
 

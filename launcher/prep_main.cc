@@ -1,5 +1,5 @@
-// anyorder-prep: corpus -> vocabulary -> HDF5 shards (data/prep/README.md). The one program that links
-// SentencePiece.
+// anyorder-prep: corpus -> vocabulary -> HDF5 shards (data/prep/README.md). The one program that
+// links SentencePiece.
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>

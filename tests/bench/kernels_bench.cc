@@ -1,5 +1,6 @@
 // Speed of the CPU backend's operations, one JSON line a case:
-//   {"name":"gemm","shape":"1024x3072x768","dtype":"F32","threads":2,"best":105.2,"median":103.9,"unit":"GFLOP/s"}
+//   {"name":"gemm","shape":"1024x3072x768","dtype":"F32","threads":2,"best":105.2,
+//    "median":103.9,"unit":"GFLOP/s"}
 // Usage: kernels_bench [threads [gemm|layernorm|pointwise|adamw|cross entropy]]. Bytes of GB/s
 // count each tensor read or written once.
 

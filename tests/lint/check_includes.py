@@ -10,8 +10,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-# Folder -> folders that it may include. Lowest first: a folder includes only what stands above it, so
-# that no two include each other, by whatever way round.
+# Folder -> folders that it may include. Lowest first: a folder includes only what stands above it,
+# so that no two include each other, by whatever way round.
 NETWORK = ["core/network", "core/network/layers", "core/network/tensors"]
 ALLOWED = {
     "core/base": [],

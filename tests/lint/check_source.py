@@ -3,7 +3,9 @@
 
 - no exceptions thrown in our own code (Status and ANYORDER_CHECK instead);
 - #pragma once in every header; files of at most 600 lines; no tabs or trailing blanks;
-- every folder of the house has a README.md; internal links of READMEs lead somewhere.
+- comment lines of sources, scripts and configurations, and prose of Markdown, at most 100 columns;
+- every folder of the house has a README.md; internal links and pictures of READMEs lead somewhere,
+  and the front page stays short.
 """
 import re
 import subprocess
@@ -12,6 +14,10 @@ from pathlib import Path
 
 HOUSE = ["core", "dist", "kernels", "data", "launcher", "ckpt", "configs", "slurm", "tests"]
 MAX_LINES = 600
+MAX_COLUMNS = 100
+MAX_FRONT_PAGE = 200
+SOURCES = (".h", ".cc", ".cu", ".cuh")
+SCRIPTS = (".py", ".sh", ".toml", ".cmake", ".in", "CMakeLists.txt")
 
 
 def source_faults(path, text):
@@ -28,8 +34,27 @@ def source_faults(path, text):
             yield f"{path}:{number}: tab or trailing blank"
 
 
+def comment_faults(path, text):
+    mark = "//" if path.endswith(SOURCES) else "#"
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > MAX_COLUMNS and line.lstrip().startswith(mark):
+            yield f"{path}:{number}: comment of {len(line)} columns (limit {MAX_COLUMNS})"
+
+
+def prose_faults(path, text):
+    """Markdown but tables, headings, link definitions, HTML and code."""
+    is_code = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            is_code = not is_code
+        elif len(line) > MAX_COLUMNS and not is_code and not re.match(r"\||#|<|\[[^]]+\]: |    ", line):
+            yield f"{path}:{number}: prose of {len(line)} columns (limit {MAX_COLUMNS})"
+
+
 def readme_faults(root, path, text):
-    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+    if path == "README.md" and len(text.splitlines()) > MAX_FRONT_PAGE:
+        yield f"{path}: {len(text.splitlines())} lines; move parts to folders (limit {MAX_FRONT_PAGE})"
+    for link in re.findall(r"(?:\]\(|src=\")([^)#:\"]+)(?:#[^)]*)?[)\"]", text):
         if not (root / path).parent.joinpath(link).exists():
             yield f"{path}: link to {link} leads nowhere"
 
@@ -42,10 +67,15 @@ def main():
     for path in listed:
         if not (root / path).exists():
             continue
-        if path.endswith((".h", ".cc", ".cu", ".cuh")):
-            faults += source_faults(path, (root / path).read_text())
-        elif path.endswith(".md"):
-            faults += readme_faults(root, path, (root / path).read_text())
+        if not path.endswith((".md", *SOURCES, *SCRIPTS)):
+            continue
+        text = (root / path).read_text()
+        if path.endswith(".md"):
+            faults += [*readme_faults(root, path, text), *prose_faults(path, text)]
+        else:
+            faults += comment_faults(path, text)
+        if path.endswith(SOURCES):
+            faults += source_faults(path, text)
     print("\n".join(faults) if faults else "source rules hold")
     return 1 if faults else 0
 

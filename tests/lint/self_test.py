@@ -19,8 +19,13 @@ CASES = [
     (check_source.source_faults, "core/base/a.cc", "\n" * 601, "split it by concern"),
     (check_source.source_faults, "core/base/a.cc", "throw std::runtime_error(a);\n", "throws no exceptions"),
     (check_source.source_faults, "core/base/a.cc", "int a; \n", "trailing blank"),
+    (check_source.comment_faults, "core/base/a.cc", "  // " + "word " * 20 + "\n", "comment of 105 columns"),
+    (check_source.comment_faults, "tests/run.sh", "# " + "word " * 20 + "\n", "comment of 102 columns"),
+    (check_source.prose_faults, "core/README.md", "- " + "word " * 20 + "\n", "prose of 102 columns"),
 ]
+LONG = "word " * 40
 CLEAN = '#pragma once\n#include "core/base/status.h"\nint a;\n'
+CLEAN_PROSE = f"# {LONG}\n| {LONG} |\n[a]: {LONG}\n```\n{LONG}\n```\n"
 
 failures = 0
 for rule, path, text, expected in CASES:
@@ -31,5 +36,8 @@ for rule in (check_includes.faults_of, check_source.source_faults):
     if list(rule("kernels/clean.h", CLEAN)):
         print(f"{rule.__module__}: a clean file is blamed")
         failures += 1
-print(f"{len(CASES) + 2 - failures} passed, {failures} failed")
+if list(check_source.prose_faults("core/README.md", CLEAN_PROSE)):
+    print("check_source: headings, tables, link definitions or code are blamed")
+    failures += 1
+print(f"{len(CASES) + 3 - failures} passed, {failures} failed")
 sys.exit(1 if failures else 0)

@@ -2,8 +2,8 @@
 # none`.
 #
 # mpirun runs on the head and starts its daemons on h1, h2, ... through hosts_agent.sh, as it would
-# through ssh. Each host has its own checkpoint service. What `anyorder launch --backend slurm` does in
-# a job is done by hand here; the launcher's sign of life is launcher_heartbeat_program's.
+# through ssh. Each host has its own checkpoint service. What `anyorder launch --backend slurm` does
+# in a job is done by hand here; the launcher's sign of life is launcher_heartbeat_program's.
 
 why=$(. "$here/machines.sh"; machines_impossible)
 [ -z "$why" ] || skip "$name needs hosts with a network of their own: $why"
