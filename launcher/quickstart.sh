@@ -3,12 +3,13 @@
 # minutes on two cores.
 #
 # Usage: quickstart.sh [--corpus PATH] [--steps N] [--ranks N] [--dir DIR]
-#   --corpus PATH .txt (one sentence a line, a blank line ends a document) or .jsonl, each
-#   optionally .gz or .zst, or a
-#                  folder of them. Default: the prose of Perl's manual, from the package perl-doc.
+#   --corpus PATH  .txt (one sentence a line, a blank line ends a document) or .jsonl, each
+#                  optionally .gz or .zst, or a folder of them.
+#                  Default: the prose of Perl's manual, from the package perl-doc.
 #   --steps N      training steps                 (default 400)
 #   --ranks N      MPI trainer ranks              (default 2)
-#   --dir DIR where everything is written (default quickstart-run); an existing one must be empty
+#   --dir DIR      where everything is written    (default quickstart-run); an existing one must
+#                  be empty
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 corpus="" steps=400 ranks=2 dir=quickstart-run
@@ -21,7 +22,7 @@ while [ $# -gt 0 ]; do
     --corpus|--steps|--ranks|--dir)
       [ $# -ge 2 ] || fail 64 "$1 needs a value"
       declare "${1#--}=$2"; shift 2 ;;
-    -h|--help) sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h|--help) sed -n '2,/^set -/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) fail 64 "unknown option '$1'; see quickstart.sh --help" ;;
   esac
 done

@@ -2,20 +2,20 @@
 # Everything that only a GPU can show, in four calls of at most ten minutes each (README.md says in
 # which order). Nothing is installed and no setting of the machine is changed.
 #
-# Usage: check.sh [smoke|speed|depth|peers|all] [options] a part, or all of them one after another
-# (default)
-#        check.sh rerun NAME... [options] these checks again, as after a mend, with the diagnosis of
-#        failures
-#        check.sh prepare [options] on any machine: trains on the CPU what `peers` compares the
-#        GPU's losses with
+# Usage: check.sh [smoke|speed|depth|peers|all] [options]
+#                            a part, or all of them one after another (default)
+#        check.sh rerun NAME... [options]
+#                            these checks again, as after a fix, with the diagnosis of failures
+#        check.sh prepare [options]
+#                            on any machine: trains on the CPU what `peers` compares with
 #   --bundle DIR       an unpacked bundle (default: the one that this script lies in)
 #   --build DIR        a build folder of this source (default: build)
-#   --out DIR report.md and report.tgz (report.jsonl and logs), replaced if there (default:
-#   gpu-report/PART)
-#   --cpu-curves FILE what `prepare` writes and `peers` reads (default: cpu_curves.json in the
-#   folder of the bundle or build)
-#   --seconds N ends the call after N seconds, instead of 240 (smoke), 420 (speed), 480 (depth), 540
-#   (peers, rerun) or their sum (all)
+#   --out DIR          report.md and report.tgz (report.jsonl and logs), replaced if there
+#                      (default: gpu-report/PART)
+#   --cpu-curves FILE  what `prepare` writes and `peers` reads
+#                      (default: cpu_curves.json in the folder of the bundle or build)
+#   --seconds N        ends the call after N seconds, instead of 240 (smoke), 420 (speed),
+#                      480 (depth), 540 (peers, rerun) or their sum (all)
 #
 # A check that does not end within its limit, or for which no time is left, is reported as cut off.
 # Needs bash, coreutils, setsid and Python 3; compute-sanitizer, cuda-gdb, ncu and a torch with CUDA
@@ -59,7 +59,7 @@ parse() {
         [ $# -ge 2 ] || fail 64 "$1 needs a value"
         set_option "$1" "$2"
         shift ;;
-      -h | --help) sed -n '2,22s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+      -h | --help) sed -n '2,/^set -/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
       -*) fail 64 "unknown option '$1'; see check.sh --help" ;;
       *) if [ -z "$command" ]; then command=$1; elif [ "$command" = rerun ]; then names+=("$1"); else fail 64 "one part a call: '$1' is too many"; fi ;;
     esac

@@ -2,8 +2,8 @@
 # `anyorder generate` on real runs.
 #
 # Usage: generate.sh BIN_DIR WORK_DIR CASE
-#   gpt, transformer_xl a network that knows eight sentences by heart goes on from four words of
-#   each, in any grouping and on any threads
+#   gpt, transformer_xl   a network that knows eight sentences by heart goes on from four words of
+#                         each, in any grouping and on any threads
 #   xlnet                 texts from the query stream, searched and drawn, the same each time
 #   unilmv2               a network fine-tuned to turn three words round does so
 #   unilm                 prompts as sources that the network rewrites, by a [MASK] a step

@@ -3,13 +3,13 @@
 #
 # Usage: objectives.sh BIN_DIR WORK_DIR CASE
 #   complete         every objective that the program knows has a line in objectives.txt
-#   same_bits_NAME 1, 2 and 3 ranks, and a run that is killed and goes on elsewhere, end in one
-#   state; eval and export know the result
-#   text makes the dataset of learns_NAME: this repository's own prose; and examples of generation
-#   from it: a line and how it begins
+#   same_bits_NAME   1, 2 and 3 ranks, and a run that is killed and resumes elsewhere, end in one
+#                    state; eval and export know the result
+#   text             makes the dataset of learns_NAME: this repository's own prose; and examples of
+#                    generation from it: a line and how it begins
 #   learns_NAME      150 steps on it; held-out text is predicted better than by guessing
-#   words the same with words and an adaptive softmax; cutoffs that the vocabulary cannot have are
-#   refused
+#   words            the same with words and an adaptive softmax; cutoffs that the vocabulary cannot
+#                    have are refused
 #   ablations        every file in configs/ablation trains two steps on two ranks
 # All but `complete`, `text`, `words` and `learns_NAME` need the dataset that `case.sh ... prepare`
 # made. Objectives named *_seq2seq train on the examples instead.

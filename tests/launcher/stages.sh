@@ -3,15 +3,14 @@
 # phases made with it.
 #
 # Usage: stages.sh BIN_DIR WORK_DIR CASE        after `case.sh ... prepare`, on its dataset
-#   phases staged_windows.py: lengths, windows and rates of three phases; each begins with the
-#   weights of the one before; killed
-#               in the middle and started again, it ends in the same state; held-out text is scored
-#               in windows
+#   phases      staged_windows.py: lengths, windows and rates of three phases; each begins with the
+#               weights of the one before; killed in the middle and started again, it ends in the
+#               same state; held-out text is scored in windows
 #   longer      a masked model gets four times the positions and global projections, and trains on
 #   refused     what cannot begin with these weights, in one line, and nothing is written
-#   init_from [train] init_from: the same state on 1 and 2 ranks, and after a kill before the first
-#   checkpoint although the other run went
-#               on meanwhile; what a run began with is not changed later
+#   init_from   [train] init_from: the same state on 1 and 2 ranks, and after a kill before the
+#               first checkpoint although the other run went on meanwhile; what a run began with is
+#               not changed later
 set -u
 bin=$1 work=$2 name=stages_$3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -2,30 +2,31 @@
 # A private Slurm cluster on this machine: real slurmctld, slurmd and munge, several nodes, no
 # systemd. README.md tells what it is like.
 #
-# Usage: cluster.sh up starts it in $ANYORDER_SLURM_LAB, an empty or new directory; 77 and one line
-# if that is impossible here
-#        cluster.sh x COMMAND... runs a command on the head (sbatch, srun, scontrol, anyorder ...)
+# Usage: cluster.sh up                      starts it in $ANYORDER_SLURM_LAB, an empty or new
+#                                           directory; 77 and one line if that is impossible here
+#        cluster.sh x COMMAND...            runs a command on the head (sbatch, srun, anyorder ...)
 #        cluster.sh nx NODE COMMAND...      ... on a node (n1, n2, ...)
 #        cluster.sh crash NODE | boot NODE  power off (kill -9 of everything on it) | on
-#        cluster.sh cut NODE | heal NODE unplug the network | plug it in again (netns only: else 77)
+#        cluster.sh cut NODE | heal NODE    unplug the network | plug it in again (netns only)
 #        cluster.sh mode                    netns or ports
-#        cluster.sh down ends all processes and mounts; the directory stays, with logs in log/
+#        cluster.sh down                    ends all processes and mounts; the directory stays,
+#                                           with logs in log/
 #
 # Settings of `up`, in the environment:
-#   ANYORDER_SLURM_MODE netns: a node has its own host name, address, /dev/shm, /tmp and processes;
-#   ports: nodes share all of
-#                            them; auto (default): netns where it is possible
-#   ANYORDER_SLURM_NODES=4 ANYORDER_SLURM_CPUS=4 (a node, may exceed the machine's)
-#   ANYORDER_SLURM_GPUS=8 (a node, pretended; 0: none)
-#   ANYORDER_SLURM_REQUEUE_EXIT exit status of a script that Slurm requeues by itself, e.g. 75
-#   (default: none)
-#   ANYORDER_SLURM_TIMEOUT=5      SlurmdTimeout, seconds until a silent node is DOWN
-#   ANYORDER_SLURM_KILL_WAIT=5 seconds between TERM and KILL ANYORDER_SLURM_GRACE=5 GraceTime of
-#   preemption
-#   ANYORDER_SLURM_CONF           more lines for slurm.conf
-#   ANYORDER_SLURM_SHARE more directories of /tmp that all nodes share (besides $ANYORDER_SLURM_LAB
-#   and this repository), by blanks
-#   ANYORDER_SLURM_OWNER          a process; when it is gone the cluster ends
+#   ANYORDER_SLURM_MODE          netns: a node has its own host name, address, /dev/shm, /tmp and
+#                                processes; ports: nodes share all of them; auto (default): netns
+#                                where it is possible
+#   ANYORDER_SLURM_NODES=4
+#   ANYORDER_SLURM_CPUS=4        of a node, may exceed the machine's
+#   ANYORDER_SLURM_GPUS=8        of a node, pretended; 0: none
+#   ANYORDER_SLURM_REQUEUE_EXIT  exit status that Slurm requeues by itself (default: none)
+#   ANYORDER_SLURM_TIMEOUT=5     SlurmdTimeout, seconds until a silent node is DOWN
+#   ANYORDER_SLURM_KILL_WAIT=5   seconds between TERM and KILL
+#   ANYORDER_SLURM_GRACE=5       GraceTime of preemption
+#   ANYORDER_SLURM_CONF          more lines for slurm.conf
+#   ANYORDER_SLURM_SHARE         more directories of /tmp that all nodes share (with
+#                                $ANYORDER_SLURM_LAB and this repository), by blanks
+#   ANYORDER_SLURM_OWNER         a process; when it is gone the cluster ends
 # Partitions: low (default, may be preempted and requeued), high (preempts low).
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
