@@ -1,8 +1,8 @@
-"""What slurm/doctor starts as an MPI rank: it says how large the world is and moves a megabyte through it.
+"""What slurm/doctor starts as an MPI rank: it says how large the world is and sums a megabyte.
 
-It calls the very MPI library that anyorder-train is linked with, through ctypes, so that nothing has to be compiled on the
-cluster. A timer ends a rank that hangs, and its last line says in which call. The path of the library is in
-ANYORDER_DOCTOR_MPI.
+It calls the MPI library that anyorder-train is linked with (its path is in ANYORDER_DOCTOR_MPI),
+through ctypes, so that nothing has to be compiled on the cluster. A timer ends a rank that hangs,
+and its last line says in which call.
 """
 import ctypes
 import os
@@ -27,13 +27,13 @@ def give_up(where):
 
 def main():
     where = ["MPI_Init"]
-    # Not a signal handler: Python runs those between its own instructions, never while a C call
-    # hangs.
+    # Not a signal handler: Python runs none while a C call hangs.
     watch = threading.Timer(SECONDS, give_up, [where])
     watch.daemon = True
     watch.start()
     start = time.monotonic()
-    mpi = ctypes.CDLL(os.environ.get("ANYORDER_DOCTOR_MPI") or "libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
+    library = os.environ.get("ANYORDER_DOCTOR_MPI") or "libmpi.so.40"
+    mpi = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
     mpi.MPI_Init(None, None)
 
     def handle(name):
@@ -41,7 +41,8 @@ def main():
     world, size, rank = handle("ompi_mpi_comm_world"), ctypes.c_int(), ctypes.c_int()
     mpi.MPI_Comm_size(world, ctypes.byref(size))
     mpi.MPI_Comm_rank(world, ctypes.byref(rank))
-    say("world %d %d %s %.3f" % (rank.value, size.value, socket.gethostname(), time.monotonic() - start))
+    took = time.monotonic() - start
+    say("world %d %d %s %.3f" % (rank.value, size.value, socket.gethostname(), took))
     where[0] = "MPI_Allreduce"
     ones, sums = (ctypes.c_float * COUNT)(*([1.0] * COUNT)), (ctypes.c_float * COUNT)()
     begin = time.monotonic()

@@ -1,6 +1,7 @@
-"""What can be seen from the login node: tools, their versions, Slurm's configuration and the partition.
+"""What can be seen from the login node: tools, their versions, Slurm's configuration, partitions.
 
-Collecting (run commands) and judging (pure functions of their output) are apart, as for the job's facts.
+Collecting (run commands) and judging (pure functions of their output) are apart, as for the job's
+facts.
 """
 import os
 import re
@@ -9,7 +10,7 @@ import subprocess
 
 from doctor_verdicts import FAIL, PASS, WARN, finding
 
-# --overlap, which lets the checkpoint service run beside the trainers, came with this release.
+# --overlap, which lets the checkpoint service run beside the ranks, came with this release.
 OLDEST_SLURM = (20, 11)
 # Exit statuses of our programs that must not make Slurm start the job again by itself, or hold it
 # (launcher/README.md).
@@ -17,23 +18,24 @@ FINAL = {0, 64, 65, 93}
 
 
 def run(command):
-    """Status and output (both streams) of a command; status 127 if it is not there, 124 if it takes too long."""
+    """Status and output of a command; status 127 if it is not there, 124 if it takes too long."""
     if shutil.which(command[0]) is None:
         return 127, ""
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              universal_newlines=True, timeout=30)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, universal_newlines=True, timeout=30)
         return done.returncode, done.stdout
     except subprocess.TimeoutExpired:
         return 124, "no answer in 30 s"
 
 
-def collect(options):
+def collect():
     """Outputs by name, as the judges below want them."""
-    commands = {"sbatch": ["sbatch", "--version"], "srun": ["srun", "--version"], "scontrol": ["scontrol", "--version"],
-                "mpirun": ["mpirun", "--version"], "ompi_info": ["ompi_info"], "mpi_list": ["srun", "--mpi=list"],
-                "config": ["scontrol", "show", "config"], "partitions": ["scontrol", "-o", "show", "partition"]}
-    return {name: run(command) for name, command in commands.items()}
+    commands = {"sbatch": "sbatch --version", "srun": "srun --version",
+                "scontrol": "scontrol --version", "mpirun": "mpirun --version",
+                "ompi_info": "ompi_info", "mpi_list": "srun --mpi=list",
+                "config": "scontrol show config", "partitions": "scontrol -o show partition"}
+    return {name: run(command.split()) for name, command in commands.items()}
 
 
 def version_of(text):
@@ -43,12 +45,17 @@ def version_of(text):
 
 def settings(text):
     """`scontrol show config` as a dictionary."""
-    return {match.group(1): match.group(2).strip() for match in re.finditer(r"^(\S+)\s*=\s*(.*)$", text, re.M)}
+    return {match.group(1): match.group(2).strip()
+            for match in re.finditer(r"^(\S+)\s*=\s*(.*)$", text, re.M)}
 
 
 def seconds_of(text):
     match = re.match(r"(\d+)\s*(sec|min)?", text or "")
     return int(match.group(1)) * (60 if match.group(2) == "min" else 1) if match else 0
+
+
+def first_line(text):
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
 def tools(site):
@@ -57,148 +64,144 @@ def tools(site):
     why = "anyorder submit and its batch script call them"
     if missing:
         return finding("Slurm tools", FAIL, "not on PATH: " + ", ".join(missing), why,
-                       "log in to the cluster's login node or load its Slurm module; without Slurm use --local")
+                       "log in to the cluster's login node or load its Slurm module; without "
+                       "Slurm use --local")
     if broken:
-        return finding("Slurm tools", FAIL, first_line(site[broken[0]][1]) or "%s fails" % broken[0], why,
+        return finding("Slurm tools", FAIL,
+                       first_line(site[broken[0]][1]) or "%s fails" % broken[0], why,
                        "ask the administrator: this machine does not reach slurmctld")
-    number = version_of(site["sbatch"][1])
     text = first_line(site["sbatch"][1])
-    if number[:2] < OLDEST_SLURM:
-        return finding("Slurm tools", FAIL, text, "the checkpoint service runs beside the trainers by srun --overlap",
-                       "Slurm 20.11 or newer is needed")
-    return finding("Slurm tools", PASS, text, why)
-
-
-def first_line(text):
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
-
-
-def open_mpi_version(site):
-    """(0, 0, 0) where mpirun is missing or another MPI's."""
-    return version_of(site["mpirun"][1]) if "Open MPI" in site["mpirun"][1] else (0, 0, 0)
+    is_old = version_of(text)[:2] < OLDEST_SLURM
+    return finding("Slurm tools", FAIL if is_old else PASS, text, why,
+                   "Slurm 20.11 or newer is needed, for srun --overlap")
 
 
 def speaks_pmix(site):
-    """Whether the Open MPI on PATH has a PMIx client. Open MPI 5 always has; where nothing can be asked, suppose so."""
-    if open_mpi_version(site)[0] >= 5 or site["ompi_info"][0] != 0:
+    """Whether the Open MPI on PATH has a PMIx client: from version 5 on it always has. Where
+    nothing can be asked, suppose so."""
+    if version_of(site["mpirun"][1])[0] >= 5 or site["ompi_info"][0] != 0:
         return True
     return re.search(r"MCA pmix: (ext|pmix)\d", site["ompi_info"][1]) is not None
 
 
-def pmix_plugin(site):
-    """"pmix" if srun has it, else its newest version; "" without any. Like PmixPlugin in launcher/start/mpi_choice.cc."""
-    words = re.split(r"[\s,:]+", site["mpi_list"][1]) if site["mpi_list"][0] == 0 else []
-    return "pmix" if "pmix" in words else max([word for word in words if word.startswith("pmix_v")], default="")
+def open_mpi(site):
+    status, text = site["mpirun"]
+    why = "ranks are linked with Open MPI"
+    if status == 127:
+        return finding("Open MPI", WARN, "mpirun is not on PATH", why,
+                       "load its module (and in RUN-DIR/slurm/environment.sh); with srun only its "
+                       "libraries are needed")
+    if "Open MPI" not in text:
+        return finding("Open MPI", FAIL, "mpirun is another MPI's: " + first_line(text), why,
+                       "load the module with Open MPI before you submit")
+    return finding("Open MPI", PASS, "%d.%d.%d, %s PMIx client" % (
+        version_of(text) + ("with a" if speaks_pmix(site) else "without",)), why)
 
 
 def choose_flavour(site, wanted):
-    """What starts ranks, ("srun", plugin) or ("mpirun", ""), as `anyorder launch --backend slurm` chooses; and the finding."""
-    listed = ", ".join(sorted(set(re.findall(r"\b(pmix_v\d+|pmix|pmi2|none|cray_shasta|openmpi)\b", site["mpi_list"][1]))))
-    why = "ranks that are started by a PMI which their MPI does not speak run as N worlds of one"
-    plugin = pmix_plugin(site)
-    lacks = "srun has no PMIx (it has: %s)" % (listed or "nothing")
+    """What starts ranks, ("srun", plugin) or ("mpirun", ""), as launcher/start/mpi_choice.cc
+    chooses; and the finding."""
+    words = re.split(r"[\s,:]+", site["mpi_list"][1]) if site["mpi_list"][0] == 0 else []
+    versions = [word for word in words if word.startswith("pmix_v")]
+    plugin = "pmix" if "pmix" in words else max(versions, default="")
+    known = sorted({word for word in words if re.match(r"(pmix(_v\d+)?|pmi2|none)$", word)})
+    lacks = "srun has no PMIx (it has: %s)" % (", ".join(known) or "nothing")
 
     def found(level, seen, fix=""):
-        return finding("MPI flavour", level, seen, why, fix)
+        return finding("MPI flavour", level, seen, "ranks that are started by a PMI which their "
+                       "MPI does not speak run as N worlds of one", fix)
     if wanted != "mpirun" and plugin:
         if speaks_pmix(site):
-            return ("srun", plugin), found(PASS, "srun --mpi=%s (srun has: %s)" % (plugin, listed))
-        return ("srun", plugin), found(FAIL, "srun has PMIx, this Open MPI has no client for it", "submit with --mpi mpirun")
+            seen = "srun --mpi=%s (srun has: %s)" % (plugin, ", ".join(known))
+            return ("srun", plugin), found(PASS, seen)
+        return ("srun", plugin), found(FAIL, "srun has PMIx, this Open MPI has no client for it",
+                                       "submit with --mpi mpirun")
     if wanted == "srun":
-        return ("srun", "pmix"), found(FAIL, lacks, "submit with --mpi mpirun, or ask for Slurm with PMIx")
+        return ("srun", "pmix"), found(FAIL, lacks, "submit with --mpi mpirun, or ask for Slurm "
+                                       "with PMIx")
     if site["mpirun"][0] == 127:
-        return ("mpirun", ""), found(FAIL, lacks + " and there is no mpirun", "load the module with Open MPI")
+        return ("mpirun", ""), found(FAIL, lacks + " and there is no mpirun",
+                                     "load the module with Open MPI")
     if wanted == "mpirun":
         return ("mpirun", ""), found(PASS, "mpirun, as you say")
-    return ("mpirun", ""), found(WARN, "mpirun, because " + lacks, "it works, with daemons of its own on each node; "
-                                 "ask the administrator for Slurm with PMIx (srun --mpi=list should name pmix)")
+    return ("mpirun", ""), found(WARN, "mpirun, because " + lacks,
+                                 "it works, with daemons of its own on each node; ask the "
+                                 "administrator for Slurm with PMIx (srun --mpi=list names it)")
 
 
-def open_mpi(site):
-    number = open_mpi_version(site)
-    why = "trainers are linked with Open MPI"
-    if site["mpirun"][0] == 127:
-        return finding("Open MPI", WARN, "mpirun is not on PATH", why,
-                       "load its module (and in RUN-DIR/slurm/environment.sh); with srun only its libraries are needed")
-    if number == (0, 0, 0):
-        return finding("Open MPI", FAIL, "mpirun is another MPI's: " + first_line(site["mpirun"][1]), why,
-                       "load the module with Open MPI before you submit")
-    return finding("Open MPI", PASS, "%s, %s PMIx client" % (".".join(str(part) for part in number),
-                                                             "with a" if speaks_pmix(site) else "without"), why)
-
-
-def fence(site, flavour, environment):
+def fence(config, flavour, environment):
     """Slurm's PMIx plugin ends a fence without data too early unless it uses the ring."""
-    why = "with 3 nodes and several ranks on each, 5 to 27 % of starts crashed in MPI_Init under tree or mixed fences, " \
-          "0 of 480 under ring (Slurm 22.05, Open MPI 4.1.4)"
-    if flavour[0] != "srun":
-        return finding("PMIx fence", PASS, "not used by mpirun", why)
-    if environment.get("SLURM_PMIX_FENCE") == "ring":
-        return finding("PMIx fence", PASS, "SLURM_PMIX_FENCE=ring is set here", why)
-    found = settings(site["config"][1]).get("PMIxCollFence", "")
-    if found == "ring":
-        return finding("PMIx fence", PASS, "PMIxCollFence=ring in mpi.conf", why)
-    seen = "PMIxCollFence=%s" % found if found and found != "(null)" else "PMIxCollFence is not set, so it is mixed"
-    return finding("PMIx fence", WARN, seen, why, "our runs set SLURM_PMIX_FENCE=ring; for your own srun export it, or ask for "
+    set_here = environment.get("SLURM_PMIX_FENCE") == "ring"
+    found = config.get("PMIxCollFence", "(null)")
+    is_good = flavour[0] != "srun" or set_here or found == "ring"
+    seen = "not used by mpirun" if flavour[0] != "srun" else \
+        "SLURM_PMIX_FENCE=ring is set here" if set_here else \
+        "PMIxCollFence is not set, so it is mixed" if found in ("", "(null)") else \
+        "PMIxCollFence=%s in mpi.conf" % found
+    return finding("PMIx fence", PASS if is_good else WARN, seen,
+                   "with 3 nodes and several ranks on each, 5 to 27 % of starts crashed in "
+                   "MPI_Init under tree or mixed fences, 0 of 480 under ring (Slurm 22.05, Open "
+                   "MPI 4.1.4)",
+                   "our runs set SLURM_PMIX_FENCE=ring; for your own srun export it, or ask for "
                    "PMIxCollFence=ring in mpi.conf")
 
 
 def requeue(config):
-    result = []
     allowed = config.get("JobRequeue", "1") == "1"
-    result.append(finding("requeue", PASS if allowed else WARN, "JobRequeue=" + config.get("JobRequeue", "?"),
-                          "a run goes on after preemption, a lost node or its time limit only if its job may start again",
-                          "submit asks for it with --requeue, which this site can overrule: see 'job requeue' below; ask for JobRequeue=1"))
     bad = []
     for name in ("RequeueExit", "RequeueExitHold"):
         codes = {int(code) for code in re.findall(r"\d+", config.get(name, ""))}
-        unwanted = codes & (FINAL if name == "RequeueExit" else FINAL | {75})
+        unwanted = sorted(codes & (FINAL if name == "RequeueExit" else FINAL | {75}))
         if unwanted:
-            bad.append("%s=%s holds our %s" % (name, config[name], ", ".join(str(code) for code in sorted(unwanted))))
-    result.append(finding("exit statuses", WARN if bad else PASS,
-                          "; ".join(bad) or "RequeueExit=%s" % config.get("RequeueExit", "(null)"),
-                          "0 is done, 64, 65 and 93 must not start again, 75 asks for it (the batch script requeues by itself)",
-                          "ask the administrator to take these numbers out"))
-    return result
+            bad.append("%s=%s holds our %s" % (name, config[name], ", ".join(map(str, unwanted))))
+    return [
+        finding("requeue", PASS if allowed else WARN, "JobRequeue=" + config.get("JobRequeue", "?"),
+                "a run resumes after preemption, a lost node or its time limit only if its job may "
+                "start again",
+                "submit asks for it with --requeue, which this site can overrule: see 'job "
+                "requeue' below; ask for JobRequeue=1"),
+        finding("exit statuses", WARN if bad else PASS,
+                "; ".join(bad) or "RequeueExit=%s" % config.get("RequeueExit", "(null)"),
+                "0 is done, 64, 65 and 93 must not start again, 75 asks for it (the batch script "
+                "requeues by itself)", "ask the administrator to take these numbers out")]
 
 
 def preemption(config, partition):
     mode = partition.get("PreemptMode") or config.get("PreemptMode", "OFF")
-    why = "what happens to a run when a more important job wants its nodes"
-    if config.get("PreemptType", "preempt/none") == "preempt/none" or mode == "OFF":
-        return finding("preemption", PASS, "off (%s)" % config.get("PreemptType", "preempt/none"), why)
-    if "REQUEUE" in mode:
-        return finding("preemption", PASS, "PreemptMode=%s, GraceTime=%s s" % (mode, partition.get("GraceTime", "0")), why)
-    text = {"CANCEL": "a preempted run is ended, not requeued: submit it again by hand, or chain it with --after",
-            "SUSPEND": "a stopped run loses its lease after 15 s and its peers' connections",
-            "GANG": "a stopped run loses its lease after 15 s and its peers' connections"}
-    return finding("preemption", WARN, "PreemptMode=" + mode, next((value for key, value in text.items() if key in mode), why),
+    kind = config.get("PreemptType", "preempt/none")
+    if kind == "preempt/none" or mode == "OFF":
+        seen, is_good = "off (%s)" % kind, True
+    else:
+        seen, is_good = "PreemptMode=" + mode, "REQUEUE" in mode
+    return finding("preemption", PASS if is_good else WARN, seen,
+                   "with CANCEL a preempted run must be submitted again by hand; with SUSPEND it "
+                   "loses its lease after 15 s",
                    "ask for a partition or QOS with PreemptMode=REQUEUE")
 
 
-def time_to_end(config, partition):
-    wait, grace = seconds_of(config.get("KillWait")), seconds_of(partition.get("GraceTime"))
-    seen = "KillWait=%d s, GraceTime=%d s" % (wait, grace)
-    why = "between TERM and KILL a run must finish a step and save; every run prints how long its stop may take"
-    if wait < 30:
-        return finding("time to stop", WARN, seen, why, "give it time before TERM: submit --signal-seconds with what the run prints; "
-                       "ask for KillWait=30 or more")
-    return finding("time to stop", PASS, seen, why)
+def time_to_stop(config, partition):
+    wait = seconds_of(config.get("KillWait"))
+    seen = "KillWait=%d s, GraceTime=%d s" % (wait, seconds_of(partition.get("GraceTime")))
+    return finding("time to stop", WARN if wait < 30 else PASS, seen,
+                   "between TERM and KILL a run must finish a step and save; the ledger says how "
+                   "long a stop may take (stop_seconds)",
+                   "give it time before TERM with submit --signal-seconds; ask for KillWait=30 or "
+                   "more")
 
 
 def lost_nodes(config):
     timeout = seconds_of(config.get("SlurmdTimeout", "300"))
-    level = WARN if timeout == 0 or timeout > 600 else PASS
-    seen = "SlurmdTimeout=%d s" % timeout if timeout else "SlurmdTimeout=0: a dead node is never noticed"
-    return finding("lost nodes", level, seen, "a node that dies is known after about twice this; until then its peers wait",
+    return finding("lost nodes", WARN if timeout == 0 or timeout > 600 else PASS,
+                   "SlurmdTimeout=%d s" % timeout if timeout else
+                   "SlurmdTimeout=0: a dead node is never noticed",
+                   "a node that dies is known after about twice this; until then its peers wait",
                    "ask for SlurmdTimeout=300 (Slurm's default) or less")
 
 
 def find_partition(site, name):
-    rows = [dict(word.split("=", 1) for word in line.split() if "=" in word)
-            for line in site["partitions"][1].splitlines() if line.startswith("PartitionName=")]
-    for row in rows:
-        if row["PartitionName"] == name or (name is None and row.get("Default") == "YES"):
+    for line in site["partitions"][1].splitlines():
+        row = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        if row.get("PartitionName") == name or (name is None and row.get("Default") == "YES"):
             return row
     return {}
 
@@ -212,30 +215,29 @@ def minutes_of(text):
     return (days * 24 + hours) * 60 + minutes
 
 
-def partition_limits(site, options):
-    name, row = options["partition"], find_partition(site, options["partition"])
+def partition_limits(row, options):
+    name = options["partition"]
     why = "a job beyond its partition's limits is refused, or waits for ever"
     if not row:
-        return finding("partition", FAIL, "no partition '%s'" % name if name else "no default partition", why,
+        return finding("partition", FAIL,
+                       "no partition '%s'" % name if name else "no default partition", why,
                        "name one with --partition; sinfo -s lists them")
-    problems = []
-    if row.get("State") != "UP":
-        problems.append("State=" + row.get("State", "?"))
-    for key in ("MaxNodes", "TotalNodes"):
-        if row.get(key, "").isdigit() and int(row[key]) < options["nodes"]:
-            problems.append("%s=%s, you ask for %d" % (key, row[key], options["nodes"]))
+    problems = [] if row.get("State") == "UP" else ["State=" + row.get("State", "?")]
+    problems += ["%s=%s, you ask for %d" % (key, row[key], options["nodes"])
+                 for key in ("MaxNodes", "TotalNodes")
+                 if row.get(key, "").isdigit() and int(row[key]) < options["nodes"]]
     if row.get("DisableRootJobs") == "YES" and os.geteuid() == 0:
         problems.append("DisableRootJobs=YES and you are root")
     longest = minutes_of(row.get("MaxTime"))
-    seen = "%s: %s nodes, MaxTime=%s, OverTimeLimit=%s" % (row["PartitionName"], row.get("TotalNodes"), row.get("MaxTime"),
-                                                          row.get("OverTimeLimit"))
     if problems:
-        return finding("partition", FAIL, "%s: %s" % (row["PartitionName"], "; ".join(problems)), why,
-                       "another --partition, fewer --nodes, or ask the administrator")
-    if longest is not None and longest < 30:
-        return finding("partition", WARN, seen, "each restart costs seconds to a minute of a %d-minute job" % longest,
-                       "a partition with more time")
-    return finding("partition", PASS, seen, why)
+        return finding("partition", FAIL, "%s: %s" % (row["PartitionName"], "; ".join(problems)),
+                       why, "another --partition, fewer --nodes, or ask the administrator")
+    seen = "%s: %s nodes, MaxTime=%s" % (row["PartitionName"], row.get("TotalNodes"),
+                                         row.get("MaxTime"))
+    is_short = longest is not None and longest < 30
+    return finding("partition", WARN if is_short else PASS, seen,
+                   "each restart costs seconds to a minute of the job" if is_short else why,
+                   "a partition with more time")
 
 
 def judge(site, options, environment):
@@ -246,7 +248,6 @@ def judge(site, options, environment):
     config = settings(site["config"][1])
     row = find_partition(site, options["partition"])
     flavour, chosen = choose_flavour(site, options["mpi"])
-    findings += [open_mpi(site), chosen, fence(site, flavour, environment)]
-    findings += requeue(config)
-    findings += [preemption(config, row), time_to_end(config, row), lost_nodes(config), partition_limits(site, options)]
-    return findings, flavour
+    return findings + [open_mpi(site), chosen, fence(config, flavour, environment)] + \
+        requeue(config) + [preemption(config, row), time_to_stop(config, row), lost_nodes(config),
+                           partition_limits(row, options)], flavour

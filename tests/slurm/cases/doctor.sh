@@ -32,38 +32,22 @@ done
 settings=(PATH="$work/$name/two:$PATH")
 examine 0 --nodes 3 --ranks-per-node 2 --gpus-per-node 2
 expect_finding '^PASS  MPI start  6 starts of 6 ranks'
-expect_finding '^PASS  network  10.77.0.0/24 connects all nodes; 172.17.0.0/16 does not'
-expect_finding '^PASS  programs  4 programs on every node'
 expect_finding '^PASS  shared directory'
 expect_finding '^PASS  signals'
 expect_finding '^PASS  GPUs  2 on every node'
-# The cluster is told to kill soon, and the machine's limit of locked memory is not ours to raise.
-rest=$(grep -v '^PASS\|^WARN  time to stop\|^WARN  locked memory' $name/findings); [ -z "$rest" ] || fail "healthy, but: $rest"
+# The cluster is told to kill soon.
+rest=$(grep -v '^PASS\|^WARN  time to stop' $name/findings); [ -z "$rest" ] || fail "healthy, but: $rest"
 [ ! -e "$run" ] || fail "left behind: $(find "$run")"
 
-# Faults, each on one node but the limit of the shell that submits and the configuration.
+# Faults: n3 does not mount the run directory; on n2 Python sees a clock that is ahead and the file
+# system of a bad mount: a directory cache, no O_EXCL, no locks.
 mkdir -p "$run"
 cluster nx n3 mount --bind "$work/$name/empty" "$work/$name/shared" || fail "mount"
-cluster nx n2 mount -o remount,size=1m /dev/shm || fail "mount"
-{ cat "$bin/anyorder-ckptd"; echo; } >$name/other
-cluster nx n2 mount --bind "$work/$name/other" "$bin/anyorder-ckptd" || fail "mount"
-library=$(ldd "$bin/anyorder-train" | awk '$1 ~ /^libisal/ { print $3 }')
-cluster nx n3 mount --bind /dev/null "$(readlink -f "$library")" || fail "mount"
-# On n2 Python sees a clock that is ahead and the file system of a bad mount: a directory cache, an
-# attribute cache, no O_EXCL, no locks.
 cat >$name/empty/sitecustomize.py <<'END'
-import builtins, fcntl, io, os, time
+import builtins, fcntl, os, time
 if os.environ.get("SLURMD_NODENAME") == "n2":
     real_time, real_open, real_os_open, seen = time.time, builtins.open, os.open, {}
     def late_open(path, *arguments, **options):
-        if str(path).endswith("/lease"):
-            with real_open(path) as file:
-                text = file.read()
-            when, cached = seen.setdefault(path, (real_time(), text))
-            if real_time() - when > 16:
-                seen[path] = (real_time(), text)
-                cached = text
-            return io.StringIO(cached)
         file = real_open(path, *arguments, **options)
         if "/step/" in str(path) and real_time() - seen.setdefault("step", real_time()) < 3:
             raise FileNotFoundError(path)
@@ -76,25 +60,17 @@ if os.environ.get("SLURMD_NODENAME") == "n2":
     time.time, builtins.open, os.open, fcntl.flock = lambda: real_time() + 120, late_open, open_anyhow, lambda *_: None
 END
 sed -i s/JobRequeue=1/JobRequeue=0/ "$ANYORDER_SLURM_LAB/slurm.conf" && x scontrol reconfigure || fail "reconfigure"
-settings=(PATH="$work/$name/one:$PATH" PYTHONPATH="$work/$name/empty" sh -c 'ulimit -n 64; exec "$@"' sh)
+settings=(PATH="$work/$name/one:$PATH" PYTHONPATH="$work/$name/empty")
 examine 65 --nodes 3 --gpus-per-node 2
 expect_finding "^FAIL  shared directory  n3: '$run' does not exist"
-expect_finding '^FAIL  /dev/shm  n2: 1 MiB free'
-expect_finding '^FAIL  same programs  n2: '
-expect_finding '^FAIL  libraries  n3: .*libisal'
-expect_finding '^FAIL  open files  n1, n2, n3: 64 '
 expect_finding '^FAIL  clocks  n2 is ahead of n[13] by at least 120 s'
 expect_finding '^FAIL  GPUs  n1, n2, n3: nvidia-smi lists 1'
 expect_finding '^WARN  requeue  JobRequeue=0'
-expect_finding '^WARN  rename seen  after at most [2-4]'
-expect_finding '^FAIL  atomic replace  seen after 1[0-9]'
+expect_finding '^WARN  rename  seen by all nodes after at most [2-4]'
 expect_finding '^FAIL  exclusive create  40 of 40 names were created by 2 nodes'
 expect_finding '^WARN  lock (flock)  n2 got a lock that another node holds'
-expect_finding '^PASS  lock (fcntl)'
 [ -z "$(ls -A "$run")" ] || fail "left behind: $(ls -A "$run")"
-for node in n2 n3; do
-  cluster crash $node && cluster boot $node || fail "boot"
-done
+cluster nx n3 umount "$work/$name/shared" || fail "umount"
 
 # The batch host itself cannot write its log: the other nodes are asked by srun.
 settings=(LC_ALL=C)
