@@ -21,7 +21,7 @@ constexpr absl::Duration kBeat = absl::Seconds(2);
 constexpr absl::Duration kSilenceLimit = absl::Seconds(60);
 
 std::string DirectoryOf(const std::string& run_dir) {
-  return absl::StrCat(RunDirectory(run_dir).launch, "/supervisor");
+  return absl::StrCat(RunDirectory(run_dir).launch, "/launcher");
 }
 
 absl::Duration MonotonicNow() {
@@ -35,9 +35,9 @@ absl::Status LauncherHeartbeat::Begin(const std::string& run_dir, int64_t attemp
   char host[256] = "?";
   gethostname(host, sizeof(host) - 1);
   ANYORDER_ASSIGN_OR_RETURN(
-      std::unique_ptr<dist::Heartbeat> heartbeat,
+      std::unique_ptr<dist::Heartbeat> file,
       dist::Heartbeat::Create(DirectoryOf(run_dir), 0, /*world_size=*/1, attempt, host));
-  heartbeat.emplace(std::move(heartbeat));
+  heartbeat.emplace(std::move(file));
   return absl::OkStatus();
 }
 

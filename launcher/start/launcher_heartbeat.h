@@ -22,7 +22,7 @@
 
 namespace anyorder::launcher {
 
-// Beats in run-dir/.launch/supervisor for one start, from its begin to its end. A file with blocks
+// Beats in run-dir/.launch/launcher for one start, from its begin to its end. A file with blocks
 // of its own, because a lease, which is written anew each time, stops on a full disk.
 class LauncherHeartbeat {
  public:
