@@ -53,6 +53,10 @@ bool IsUtf8(const std::string& text) {
   return true;
 }
 
+absl::Status StatusOf(const Answer& answer) {
+  return answer.ok ? absl::OkStatus() : absl::FailedPreconditionError(answer.reason);
+}
+
 // All of it.
 bool HasData(const TensorRange& range) {
   int64_t elements = range.begin;
@@ -117,20 +121,24 @@ class Client::Impl {
     int64_t generation = 0;  // that uses it; 0: free
   };
 
-  Message NewMessage(MessageType type) const;
+  template <typename Body>
+  absl::Status Send(Body body, absl::Time deadline) {
+    return channel_->Send({options_.run_id, options_.attempt, std::move(body)}, deadline);
+  }
   SaveIdentity IdentityOf(int64_t step, int64_t generation) const;
   void Drain();
   void Take(const Message& message);
   void LoseService(const absl::Status& why);
-  absl::Status Await(MessageType type, absl::Duration limit, Message* reply);
+  template <typename Reply>
+  absl::Status Await(absl::Duration limit);
   absl::Status Reserve(int64_t file_bytes);
-  absl::Status Register(int index);
-  absl::Status Stage(int index, const SaveIdentity& id, const RankFilePlan& plan,
-                     const std::vector<TensorRange>& ranges, const std::string& metadata);
+  absl::Status RegisterBuffer(int index);
+  absl::Status Copy(int index, const SaveIdentity& id, const RankFilePlan& plan,
+                    const std::vector<TensorRange>& ranges, const std::string& metadata);
   int FreeBuffer() const;
   // Of a copy in the background (ckpt/background_copy.h).
   void Advance();
-  absl::Status HandOver(const Message& stage);
+  absl::Status HandOver(const Stage& stage);
   void Record(const SaveEvent& event);
   bool IsCopying() { return copy_ != nullptr && copy_->is_running(); }
   void FreeMemory(Buffer& buffer);
@@ -143,7 +151,7 @@ class Client::Impl {
   std::deque<SaveEvent> events_;               // not yet given to PollEvents
   std::map<int64_t, SaveEvent> last_of_step_;  // newest decision of each recent step
   std::unique_ptr<BackgroundCopy> copy_;       // null without a copier
-  std::optional<Message> unstaged_;            // the Stage message of its save, without CRCs
+  std::optional<Stage> unstaged_;              // of its save, without CRCs
 };
 
 Client::Impl::~Impl() {
@@ -163,14 +171,6 @@ void Client::Impl::FreeMemory(Buffer& buffer) {
   buffer.memory.reset();
 }
 
-Message Client::Impl::NewMessage(MessageType type) const {
-  Message message;
-  message.type = type;
-  message.run_id = options_.run_id;
-  message.attempt = options_.attempt;
-  return message;
-}
-
 SaveIdentity Client::Impl::IdentityOf(int64_t step, int64_t generation) const {
   return {options_.run_id,     options_.attempt,  generation, step,
           options_.world_size, options_.num_nodes};
@@ -188,21 +188,20 @@ absl::Status Client::Impl::Connect(absl::Time deadline, absl::Duration answer_li
   }
   ANYORDER_RETURN_IF_ERROR(channel.status());
   channel_ = std::make_unique<Channel>(*std::move(channel));
-  Message hello = NewMessage(MessageType::kHello);
+  Hello hello;
   hello.rank = options_.rank;
   hello.world_size = options_.world_size;
   hello.local_world_size =
       options_.local_world_size > 0 ? options_.local_world_size : options_.world_size;
   hello.node = options_.node;
   hello.num_nodes = options_.num_nodes;
-  absl::Status sent = channel_->Send(hello, absl::Now() + answer_limit);
-  Message welcome;
-  if (sent.ok()) sent = Await(MessageType::kWelcome, answer_limit, &welcome);
+  absl::Status sent = Send(hello, absl::Now() + answer_limit);
+  if (sent.ok()) sent = Await<Welcome>(answer_limit);
   for (size_t i = 0; i < buffers_.size() && sent.ok(); ++i) {
     // Whoever we lost may still be writing from a busy buffer: leave that memory to it.
     if (buffers_[i].generation != 0) FreeMemory(buffers_[i]);
     buffers_[i].generation = 0;
-    if (buffers_[i].memory != nullptr) sent = Register(static_cast<int>(i));
+    if (buffers_[i].memory != nullptr) sent = RegisterBuffer(static_cast<int>(i));
   }
   if (!sent.ok()) channel_.reset();
   return sent;
@@ -214,31 +213,30 @@ void Client::Impl::LoseService(const absl::Status& why) {
   channel_.reset();
 }
 
-// Receives until `type`; what comes before it is taken in. The reply's refusal becomes
-// FailedPrecondition.
-absl::Status Client::Impl::Await(MessageType type, absl::Duration limit, Message* reply) {
+// Receives until a Reply; what comes before it is taken in. A refusal becomes FailedPrecondition.
+template <typename Reply>
+absl::Status Client::Impl::Await(absl::Duration limit) {
   const absl::Time deadline = absl::Now() + limit;
   while (true) {
-    ANYORDER_ASSIGN_OR_RETURN(*reply, channel_->Receive(deadline));
-    if (reply->type == type) break;
-    Take(*reply);
+    ANYORDER_ASSIGN_OR_RETURN(const Message message, channel_->Receive(deadline));
+    if (const auto* reply = std::get_if<Reply>(&message.body)) return StatusOf(*reply);
+    Take(message);
   }
-  return reply->ok ? absl::OkStatus() : absl::FailedPreconditionError(reply->reason);
 }
 
 void Client::Impl::Take(const Message& message) {
   if (message.run_id != options_.run_id || message.attempt != options_.attempt) return;
-  if (message.type == MessageType::kBufferFree && message.buffer < 2) {
-    Buffer& buffer = buffers_[message.buffer];
-    if (buffer.generation == message.generation) buffer.generation = 0;
-  } else if (message.type == MessageType::kEvent) {
-    Record({message.step, message.generation, message.state, message.reason, message.bytes,
-            message.seconds});
+  if (const auto* free = std::get_if<BufferFree>(&message.body); free && free->buffer < 2) {
+    Buffer& buffer = buffers_[free->buffer];
+    if (buffer.generation == free->generation) buffer.generation = 0;
+  } else if (const auto* event = std::get_if<SaveEvent>(&message.body)) {
+    Record(*event);
   }
 }
 
 void Client::Impl::Record(const SaveEvent& event) {
-  const bool is_decision = event.state == "COMMITTED" || event.state == "ABANDONED";
+  const bool is_decision =
+      event.state == SaveState::kCommitted || event.state == SaveState::kAbandoned;
   const auto known = last_of_step_.find(event.step);
   // What this rank gave up, the service says once more.
   if (is_decision && known != last_of_step_.end() && known->second.generation == event.generation &&
@@ -285,14 +283,13 @@ bool Client::Impl::CanSave(std::string* skip_reason) {
   return reason.empty();
 }
 
-absl::Status Client::Impl::Register(int index) {
-  Message message = NewMessage(MessageType::kRegister);
-  message.buffer = index;
-  message.bytes = buffers_[index].memory->bytes();
-  ANYORDER_ASSIGN_OR_RETURN(message.fd, buffers_[index].memory->Duplicate());
-  ANYORDER_RETURN_IF_ERROR(channel_->Send(message, absl::Now() + kAnswerLimit));
-  Message reply;
-  return Await(MessageType::kRegistered, kAnswerLimit, &reply);
+absl::Status Client::Impl::RegisterBuffer(int index) {
+  const StagingBuffer& memory = *buffers_[index].memory;
+  ANYORDER_ASSIGN_OR_RETURN(UniqueFd fd, memory.Duplicate());
+  ANYORDER_RETURN_IF_ERROR(
+      Send(Register{.buffer = index, .bytes = memory.bytes(), .fd = std::move(fd)},
+           absl::Now() + kAnswerLimit));
+  return Await<Registered>(kAnswerLimit);
 }
 
 // Makes every free buffer large enough; a busy one has to wait until it is free.
@@ -311,7 +308,7 @@ absl::Status Client::Impl::Reserve(int64_t file_bytes) {
           available >> 20, " MiB left for this one; use more nodes or fewer ranks on each"));
     }
     ANYORDER_ASSIGN_OR_RETURN(buffer.memory, StagingBuffer::Create(bytes));
-    const absl::Status registered = Register(static_cast<int>(i));
+    const absl::Status registered = RegisterBuffer(static_cast<int>(i));
     if (!registered.ok()) {
       buffer.memory.reset();
       return registered;
@@ -329,19 +326,16 @@ absl::Status Client::Impl::Prepare(const std::vector<TensorRange>& ranges) {
   return Reserve(plan.layout.file_bytes);
 }
 
-absl::Status Client::Impl::Stage(int index, const SaveIdentity& id, const RankFilePlan& plan,
-                                 const std::vector<TensorRange>& ranges,
-                                 const std::string& metadata) {
+absl::Status Client::Impl::Copy(int index, const SaveIdentity& id, const RankFilePlan& plan,
+                                const std::vector<TensorRange>& ranges,
+                                const std::string& metadata) {
   const absl::Time deadline = absl::Now() + kAnswerLimit;
-  Message begin = NewMessage(MessageType::kBegin);
-  begin.generation = id.generation;
-  begin.step = id.step;
-  begin.buffer = index;
-  ANYORDER_RETURN_IF_ERROR(channel_->Send(begin, deadline));
+  const Begin begin = {.generation = id.generation, .step = id.step, .buffer = index};
+  ANYORDER_RETURN_IF_ERROR(Send(begin, deadline));
   buffers_[index].generation = id.generation;
 
   const absl::Time start = absl::Now();
-  Message stage = NewMessage(MessageType::kStage);
+  Stage stage;
   stage.generation = id.generation;
   stage.step = id.step;
   stage.buffer = index;
@@ -358,10 +352,9 @@ absl::Status Client::Impl::Stage(int index, const SaveIdentity& id, const RankFi
   return absl::OkStatus();
 }
 
-absl::Status Client::Impl::HandOver(const Message& stage) {
-  ANYORDER_RETURN_IF_ERROR(channel_->Send(stage, absl::Now() + kAnswerLimit));
-  Message reply;
-  const absl::Status staged = Await(MessageType::kStaged, kAnswerLimit, &reply);
+absl::Status Client::Impl::HandOver(const Stage& stage) {
+  ANYORDER_RETURN_IF_ERROR(Send(stage, absl::Now() + kAnswerLimit));
+  const absl::Status staged = Await<Staged>(kAnswerLimit);
   if (absl::IsFailedPrecondition(staged)) buffers_[stage.buffer].generation = 0;
   return staged;
 }
@@ -371,7 +364,7 @@ void Client::Impl::Advance() {
   if (!unstaged_.has_value()) return;
   auto crcs = copy_->Poll();
   if (!crcs.has_value()) return;
-  Message stage = *std::exchange(unstaged_, std::nullopt);
+  Stage stage = *std::exchange(unstaged_, std::nullopt);
   const int64_t step = stage.step;
   const int64_t generation = stage.generation;
   if (crcs->ok()) {
@@ -388,7 +381,7 @@ void Client::Impl::Advance() {
     if (!staged.ok() && reason.empty()) reason = std::string(staged.message());
     if (!staged.ok() && !absl::IsFailedPrecondition(staged)) LoseService(staged);
   }
-  if (!reason.empty()) Record({step, generation, "ABANDONED", reason, 0, 0});
+  if (!reason.empty()) Record({step, generation, SaveState::kAbandoned, reason, 0, 0});
 }
 
 absl::StatusOr<SaveResult> Client::Impl::Save(int64_t step, const std::vector<TensorRange>& ranges,
@@ -410,7 +403,7 @@ absl::StatusOr<SaveResult> Client::Impl::Save(int64_t step, const std::vector<Te
   ANYORDER_ASSIGN_OR_RETURN(const RankFilePlan plan, PlanRankFile(id, options_.rank, ranges));
   absl::Status staged = Reserve(plan.layout.file_bytes);
   if (absl::IsResourceExhausted(staged)) return staged;
-  if (staged.ok()) staged = Stage(FreeBuffer(), id, plan, ranges, metadata);
+  if (staged.ok()) staged = Copy(FreeBuffer(), id, plan, ranges, metadata);
   result.stall_ms = absl::ToDoubleMilliseconds(absl::Now() - start);
   result.bytes = plan.layout.file_bytes;
   result.accepted = staged.ok();
@@ -449,7 +442,8 @@ absl::Status Client::Impl::WaitCommitted(int64_t step, absl::Duration limit) {
   while (true) {
     Drain();
     const auto it = last_of_step_.find(step);
-    if (it != last_of_step_.end() && it->second.state == "COMMITTED") return absl::OkStatus();
+    if (it != last_of_step_.end() && it->second.state == SaveState::kCommitted)
+      return absl::OkStatus();
     const bool is_abandoned = it != last_of_step_.end();
     if (is_abandoned || channel_ == nullptr) {
       // It may be on disk all the same: committed by an earlier save, or by a service that died
@@ -523,15 +517,11 @@ absl::Status Client::WaitCommitted(int64_t step, absl::Duration limit) {
 absl::Status ShutDownService(const std::string& socket_path, const std::string& run_id,
                              int64_t attempt, bool only_if_idle) {
   ANYORDER_ASSIGN_OR_RETURN(Channel channel, ConnectChannel(socket_path));
-  Message message;
-  message.type = MessageType::kShutdown;
-  message.run_id = run_id;
-  message.attempt = attempt;
-  message.only_if_idle = only_if_idle;
   const absl::Time deadline = absl::Now() + kAnswerLimit;
-  ANYORDER_RETURN_IF_ERROR(channel.Send(message, deadline));
-  ANYORDER_ASSIGN_OR_RETURN(const Message reply, channel.Receive(deadline));
-  return reply.ok ? absl::OkStatus() : absl::FailedPreconditionError(reply.reason);
+  ANYORDER_RETURN_IF_ERROR(channel.Send({run_id, attempt, Shutdown{only_if_idle}}, deadline));
+  ANYORDER_ASSIGN_OR_RETURN(const Message message, channel.Receive(deadline));
+  const auto* reply = std::get_if<ShuttingDown>(&message.body);
+  return reply != nullptr ? StatusOf(*reply) : absl::DataLossError("no answer to Shutdown");
 }
 
 }  // namespace anyorder::ckpt

@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 
 #include "ckpt/copier.h"
+#include "ckpt/save_event.h"
 #include "core/base/dtype.h"
 #include "core/base/tensor.h"
 
@@ -68,16 +69,6 @@ struct SaveResult {
   int64_t generation = 0;   // names this save; the same on all ranks
   double stall_ms = 0;      // how long Save kept the caller
   int64_t bytes = 0;        // this rank's file
-};
-
-// State is one of COPYING STAGED WRITING DURABLE COMMITTED VERIFIED ABANDONED.
-struct SaveEvent {
-  int64_t step = 0;
-  int64_t generation = 0;
-  std::string state;
-  std::string reason;  // of ABANDONED
-  int64_t bytes = 0;   // of all ranks on this node; of the whole checkpoint from COMMITTED on
-  double seconds_to_commit = 0;  // from the first rank's COPYING; set from COMMITTED on
 };
 
 class Client {

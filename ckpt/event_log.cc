@@ -18,7 +18,7 @@ double Rate(int64_t bytes, double seconds) {
 }
 
 void PrintLine(const SaveProgress& p, int64_t lag_steps) {
-  if (p.state == "COMMITTED") {
+  if (p.state == SaveState::kCommitted) {
     Log(absl::StrFormat(
         "step %d COMMITTED as generation %d: %.1f MB, stall %.1f ms (%.1f GB/s), write %.2f GB/s, "
         "sync %.1f ms, %.3f s in all, lag %d steps, %d MiB free",
@@ -26,12 +26,12 @@ void PrintLine(const SaveProgress& p, int64_t lag_steps) {
         Rate(p.node_bytes, p.stall_ms / 1e3),
         Rate(p.node_bytes, p.times.write_seconds + p.times.sync_seconds),
         p.times.sync_seconds * 1e3, p.seconds, lag_steps, p.free_bytes >> 20));
-  } else if (p.state == "RECOVERED") {
+  } else if (p.state == SaveState::kRecovered) {
     Log(absl::StrCat("step ", p.id.step, " RECOVERED as generation ", p.id.generation,
                      ": an earlier start had written it whole and was killed before the commit"));
-  } else if (p.state == "ABANDONED" || p.state == "DAMAGED") {
-    LogWarning(absl::StrCat("step ", p.id.step, " ", p.state, ", generation ", p.id.generation,
-                            ": ", p.reason, "; older checkpoints are untouched"));
+  } else if (p.state == SaveState::kAbandoned || p.state == SaveState::kDamaged) {
+    LogWarning(absl::StrCat("step ", p.id.step, " ", Name(p.state), ", generation ",
+                            p.id.generation, ": ", p.reason, "; older checkpoints are untouched"));
   }
 }
 
@@ -46,19 +46,19 @@ absl::StatusOr<EventLog> EventLog::Open(FileSystem* fs, const std::string& run_d
 }
 
 void EventLog::Write(const SaveProgress& p, int64_t lag_steps) {
-  Json json = {{"time", UtcTimeStamp()},        {"state", p.state},        {"step", p.id.step},
+  Json json = {{"time", UtcTimeStamp()},        {"state", Name(p.state)},  {"step", p.id.step},
                {"generation", p.id.generation}, {"attempt", p.id.attempt}, {"bytes", p.bytes},
                {"seconds", p.seconds}};
   if (!p.reason.empty()) json["reason"] = p.reason;
-  if (p.state == "STAGED" || p.state == "COMMITTED") {
+  if (p.state == SaveState::kStaged || p.state == SaveState::kCommitted) {
     json["stall_ms"] = p.stall_ms;
     json["copy_gb_per_s"] = Rate(p.node_bytes, p.stall_ms / 1e3);
   }
-  if (p.state == "DURABLE" || p.state == "COMMITTED") {
+  if (p.state == SaveState::kDurable || p.state == SaveState::kCommitted) {
     json["write_gb_per_s"] = Rate(p.node_bytes, p.times.write_seconds + p.times.sync_seconds);
     json["sync_ms"] = p.times.sync_seconds * 1e3;
   }
-  if (p.state == "COMMITTED") {
+  if (p.state == SaveState::kCommitted) {
     json["lag_steps"] = lag_steps;
     json["free_bytes"] = p.free_bytes;
   }

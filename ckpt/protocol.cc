@@ -10,7 +10,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -28,36 +30,13 @@ constexpr size_t kFrameHeaderBytes = 12;
 // A trainer has two buffers; more descriptors in flight would be an attack on our table of them.
 constexpr size_t kMaxPendingFds = 8;
 
-// The list of fields, once, for both directions.
-template <typename Self, typename Visitor>
-void VisitMessage(Self& m, Visitor&& visit) {
-  visit("run_id", m.run_id);
-  visit("attempt", m.attempt);
-  visit("rank", m.rank);
-  visit("world_size", m.world_size);
-  visit("local_world_size", m.local_world_size);
-  visit("node", m.node);
-  visit("num_nodes", m.num_nodes);
-  visit("generation", m.generation);
-  visit("step", m.step);
-  visit("buffer", m.buffer);
-  visit("bytes", m.bytes);
-  visit("crcs", m.crcs);
-  visit("metadata", m.metadata);
-  visit("state", m.state);
-  visit("reason", m.reason);
-  visit("copy_ms", m.copy_ms);
-  visit("seconds", m.seconds);
-  visit("ok", m.ok);
-  visit("only_if_idle", m.only_if_idle);
-}
-
 struct FieldWriter {
   Json& json;
   template <typename T>
   void operator()(const char* key, const T& value) {
     if (value != T()) json[key] = value;
   }
+  void operator()(const char* key, SaveState state) { json[key] = Name(state); }
 };
 
 struct FieldReader {
@@ -67,6 +46,15 @@ struct FieldReader {
   template <typename T>
   void operator()(const char* key, T& value) {
     if (json.contains(key)) Take(Get(key, value), value);
+  }
+  void operator()(const char* key, SaveState& state) { Take(Get(key, state), state); }
+
+  absl::StatusOr<SaveState> Get(const char* key, const SaveState&) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::string name, GetString(json, key));
+    const auto found = absl::c_find(kSaveStateNames, name);
+    if (found != std::end(kSaveStateNames))
+      return static_cast<SaveState>(found - std::begin(kSaveStateNames));
+    return absl::DataLossError(absl::StrCat("'", name, "' is no state of a save"));
   }
   absl::StatusOr<std::string> Get(const char* key, const std::string&) {
     return GetString(json, key);
@@ -86,6 +74,17 @@ struct FieldReader {
     }
   }
 };
+
+// Makes `body` the kind of this number on the wire; false if there is none.
+template <size_t kIndex = 0>
+bool MakeBody(int64_t type, MessageBody& body) {
+  if constexpr (kIndex < std::variant_size_v<MessageBody>) {
+    if (type != kIndex + 1) return MakeBody<kIndex + 1>(type, body);
+    body.emplace<kIndex>();
+    return true;
+  }
+  return false;
+}
 
 void AppendWord(uint32_t word, std::string* out) {
   for (int byte = 0; byte < 4; ++byte)
@@ -150,21 +149,25 @@ UniqueFd::~UniqueFd() {
 }
 
 std::string SerializeMessage(const Message& message) {
-  Json json = {{"type", static_cast<int>(message.type)}};
-  VisitMessage(message, FieldWriter{json});
+  Json json = {{"type", message.body.index() + 1}};
+  FieldWriter writer{json};
+  writer("run_id", message.run_id);
+  writer("attempt", message.attempt);
+  std::visit([&](const auto& body) { body.VisitFields(body, writer); }, message.body);
   return DumpJson(json);
 }
 
 absl::StatusOr<Message> ParseMessage(absl::string_view body) {
   ANYORDER_ASSIGN_OR_RETURN(const ParsedJson json, ParseJsonObject(body));
   ANYORDER_ASSIGN_OR_RETURN(const int64_t type, GetInt(json, "type"));
-  if (type < 1 || type > static_cast<int64_t>(MessageType::kShuttingDown)) {
+  Message message;
+  if (!MakeBody(type, message.body)) {
     return absl::DataLossError(absl::StrCat("message type ", type, " is unknown"));
   }
-  Message message;
-  message.type = static_cast<MessageType>(type);
   FieldReader reader{json, {}};
-  VisitMessage(message, reader);
+  reader("run_id", message.run_id);
+  reader("attempt", message.attempt);
+  std::visit([&](auto& body) { body.VisitFields(body, reader); }, message.body);
   if (!reader.status.ok()) return reader.status;
   return message;
 }
@@ -179,7 +182,7 @@ absl::Status Channel::Post(const Message& message) {
   AppendWord(static_cast<uint32_t>(body.size()), &out_);
   AppendWord(Crc32c(body.data(), static_cast<int64_t>(body.size())), &out_);
   out_ += body;
-  if (message.fd.valid()) out_fd_ = message.fd.get();
+  if (const auto* memory = std::get_if<Register>(&message.body)) out_fd_ = memory->fd.get();
   return Flush();
 }
 
@@ -284,9 +287,9 @@ absl::StatusOr<std::optional<Message>> Channel::TakeMessage() {
     return absl::DataLossError("a message has a wrong checksum");
   }
   ANYORDER_ASSIGN_OR_RETURN(Message message, ParseMessage(body));
-  if (message.type == MessageType::kRegister) {
+  if (auto* memory = std::get_if<Register>(&message.body)) {
     if (in_fds_.empty()) return absl::DataLossError("a Register message came without its memory");
-    message.fd = std::move(in_fds_.front());
+    memory->fd = std::move(in_fds_.front());
     in_fds_.pop_front();
   }
   taken_ += kFrameHeaderBytes + length;

@@ -11,11 +11,14 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+
+#include "ckpt/save_event.h"
 
 namespace anyorder::ckpt {
 
@@ -37,47 +40,127 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// Client to service unless said otherwise. Every message carries run_id and attempt; the
-// service drops a message of another run or attempt.
-enum class MessageType {
-  kHello = 1,   // rank, world_size, local_world_size, node, num_nodes
-  kWelcome,     // service: ok, reason
-  kRegister,    // buffer, bytes, and the memfd, sealed against resizing
-  kRegistered,  // service: buffer, ok, reason
-  kBegin,       // generation, step, buffer: the copy starts (COPYING)
-  kStage,   // generation, step, buffer, bytes, crcs, metadata, copy_ms: the copy is complete; with
-            // reason: it failed
-  kStaged,  // service: generation, ok, reason: from here on the service owns the buffer
-  kEvent,   // service: generation, step, state, reason, bytes, seconds
-  kBufferFree,    // service: buffer, generation
-  kShutdown,      // only_if_idle: refuse while a trainer is connected
-  kShuttingDown,  // service: ok, reason
-};
+// The kinds of messages. VisitFields lists what is sent; fields with their default are left out.
+//
+// From a trainer:
 
-// One struct for all types: fields that a type does not use stay at their defaults and are not
-// sent.
-struct Message {
-  MessageType type = MessageType::kHello;
-  std::string run_id;
-  int64_t attempt = 0;
+struct Hello {
   int64_t rank = 0;
   int64_t world_size = 0;
   int64_t local_world_size = 0;
   int64_t node = 0;
   int64_t num_nodes = 0;
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("rank", self.rank);
+    visit("world_size", self.world_size);
+    visit("local_world_size", self.local_world_size);
+    visit("node", self.node);
+    visit("num_nodes", self.num_nodes);
+  }
+};
+
+// Here is the memory of a staging buffer.
+struct Register {
+  int64_t buffer = 0;
+  int64_t bytes = 0;
+  UniqueFd fd;  // the memfd, sealed against resizing; travels beside the frame
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("buffer", self.buffer);
+    visit("bytes", self.bytes);
+  }
+};
+
+// The copy starts (COPYING).
+struct Begin {
+  int64_t generation = 0;
+  int64_t step = 0;
+  int64_t buffer = 0;
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("generation", self.generation);
+    visit("step", self.step);
+    visit("buffer", self.buffer);
+  }
+};
+
+// The copy is complete; with `reason`, it failed.
+struct Stage {
   int64_t generation = 0;
   int64_t step = 0;
   int64_t buffer = 0;
   int64_t bytes = 0;
   std::string crcs;  // CrcsToHex
   std::string metadata;
-  std::string state;
   std::string reason;
   double copy_ms = 0;
-  double seconds = 0;
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("generation", self.generation);
+    visit("step", self.step);
+    visit("buffer", self.buffer);
+    visit("bytes", self.bytes);
+    visit("crcs", self.crcs);
+    visit("metadata", self.metadata);
+    visit("reason", self.reason);
+    visit("copy_ms", self.copy_ms);
+  }
+};
+
+// From anybody: finish what is staged and exit.
+struct Shutdown {
+  bool only_if_idle = false;  // refuse while a trainer is connected
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("only_if_idle", self.only_if_idle);
+  }
+};
+
+// From the service, the answers to Hello, Register, Stage and Shutdown; then SaveEvent and
+// BufferFree.
+
+struct Answer {
   bool ok = false;
-  bool only_if_idle = false;
-  UniqueFd fd;  // of kRegister
+  std::string reason;  // why not
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("reason", self.reason);
+    visit("ok", self.ok);
+  }
+};
+
+struct Welcome : Answer {};
+struct Registered : Answer {};
+struct Staged : Answer {};  // if ok, the service owns the buffer from here on
+struct ShuttingDown : Answer {};
+
+struct BufferFree {
+  int64_t buffer = 0;
+  int64_t generation = 0;
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("generation", self.generation);
+    visit("buffer", self.buffer);
+  }
+};
+
+// Their order is that of the numbers on the wire, from 1.
+using MessageBody = std::variant<Hello, Welcome, Register, Registered, Begin, Stage, Staged,
+                                 SaveEvent, BufferFree, Shutdown, ShuttingDown>;
+
+struct Message {
+  // The service drops a message of another run or attempt.
+  std::string run_id;
+  int64_t attempt = 0;
+  MessageBody body;
 };
 
 std::string SerializeMessage(const Message& message);

@@ -84,7 +84,7 @@ void SaveWriter::Loop() {
   }
 }
 
-void SaveWriter::Report(SaveProgress* progress, const char* state, absl::Time began) {
+void SaveWriter::Report(SaveProgress* progress, SaveState state, absl::Time began) {
   progress->state = state;
   progress->seconds = absl::ToDoubleSeconds(absl::Now() - began);
   report_(*progress);
@@ -114,20 +114,20 @@ void SaveWriter::Run(QueuedSave save) {
     }
     save.buffers.clear();
     progress.reason = std::string(status.message());
-    Report(&progress, "ABANDONED", save.began);
+    Report(&progress, SaveState::kAbandoned, save.began);
     return;
   }
   const absl::StatusOr<int64_t> free = log_->FreeBytes();
   progress.free_bytes = free.ok() ? *free : 0;
-  Report(&progress, "COMMITTED", save.began);
+  Report(&progress, SaveState::kCommitted, save.began);
   if (save.is_coordinator) VerifyAndRetire(std::move(progress));
 }
 
 absl::Status SaveWriter::WriteAndDecide(QueuedSave* save, SaveProgress* progress) {
-  Report(progress, "WRITING", save->began);
+  Report(progress, SaveState::kWriting, save->began);
   ANYORDER_RETURN_IF_ERROR(log_->WriteAndVote(save->job, &progress->times));
   save->buffers.clear();  // the trainers may fill them again
-  Report(progress, "DURABLE", save->began);
+  Report(progress, SaveState::kDurable, save->began);
   return AwaitDecision(*save, progress);
 }
 
@@ -176,7 +176,7 @@ void SaveWriter::VerifyAndRetire(SaveProgress progress) {
         checkpoint.ok() ? checkpoint->Verify(VerifyPace::kBackground) : checkpoint.status();
     progress.verify_seconds = absl::ToDoubleSeconds(absl::Now() - start);
     progress.reason = std::string(verified.message());
-    Report(&progress, verified.ok() ? "VERIFIED" : "DAMAGED", start);
+    Report(&progress, verified.ok() ? SaveState::kVerified : SaveState::kDamaged, start);
     if (!verified.ok()) {
       // Aside, or it would count as one of the newest that are kept, and the good ones would go in
       // its stead.

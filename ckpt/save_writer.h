@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 
 #include "ckpt/commit.h"
+#include "ckpt/save_event.h"
 #include "ckpt/staging_buffer.h"
 
 namespace anyorder::ckpt {
@@ -36,7 +37,7 @@ struct QueuedSave {
 // One change of state, with the numbers known by then; the rest stay 0.
 struct SaveProgress {
   SaveIdentity id;
-  std::string state;
+  SaveState state = SaveState::kCopying;
   std::string reason;
   int64_t bytes = 0;       // of this node; of the whole checkpoint from COMMITTED on
   int64_t node_bytes = 0;  // what the rates are about
@@ -78,7 +79,7 @@ class SaveWriter {
   absl::Status WriteAndDecide(QueuedSave* save, SaveProgress* progress);
   absl::Status AwaitDecision(const QueuedSave& save, SaveProgress* progress);
   void VerifyAndRetire(SaveProgress progress);
-  void Report(SaveProgress* progress, const char* state, absl::Time began);
+  void Report(SaveProgress* progress, SaveState state, absl::Time began);
 
   CommitLog* const log_;
   const SaveWriterOptions options_;

@@ -43,6 +43,10 @@ constexpr absl::Duration kTick = absl::Milliseconds(50);
 constexpr absl::Duration kStopGrace = absl::Seconds(10);
 constexpr absl::Duration kFarewell = absl::Seconds(1);
 
+Answer AnswerOf(const absl::Status& status) {
+  return {.ok = status.ok(), .reason = std::string(status.message())};
+}
+
 }  // namespace
 
 class Service::Impl {
@@ -68,21 +72,24 @@ class Service::Impl {
   void StopListening();
   void ServeConnection(Connection* connection);
   void Handle(Connection* connection, Message* message);
-  void HandleHello(Connection* connection, const Message& message);
-  void HandleRegister(Connection* connection, Message* message);
-  void HandleBegin(Connection* connection, const Message& message);
-  void HandleStage(Connection* connection, const Message& message);
-  absl::Status StageFile(Connection* connection, const Message& message);
-  void HandleShutdown(Connection* connection, const Message& message);
+  void RefuseStale(Connection* connection, const Message& message);
+  void Take(Connection* connection, Hello& hello);
+  void Take(Connection* connection, Register& message);
+  void Take(Connection* connection, Begin& begin);
+  void Take(Connection* connection, Stage& stage);
+  void Take(Connection* connection, Shutdown& shutdown);
+  void Take(Connection* connection, auto& other);
+  bool IsTrainer(Connection* connection);
+  absl::Status StageFile(Connection* connection, const Stage& stage);
   void CloseBroken();
   void MoveDecidedSaves();
   void PublishProgress();
   void Publish(const SaveProgress& progress);
   void FreeBuffers(int64_t generation);
-  void Reply(Connection* connection, MessageType type, int64_t generation, const absl::Status& s);
+  void Post(Connection* connection, MessageBody body);
   bool ShouldExit();
   int num_trainers() const;
-  SaveIdentity IdentityOf(const Connection& connection, const Message& message) const;
+  SaveIdentity IdentityOf(const Connection& connection, int64_t generation, int64_t step) const;
 
   // Lease thread
   void KeepLease();
@@ -295,154 +302,150 @@ void Service::Impl::ServeConnection(Connection* connection) {
 }
 
 void Service::Impl::Handle(Connection* connection, Message* message) {
-  const bool is_ours = message->run_id == options_.run_id && message->attempt == options_.attempt;
-  if (!is_ours) {
-    const std::string what =
-        absl::StrCat("this service serves run '", options_.run_id, "' attempt ", options_.attempt,
-                     ", not run '", message->run_id, "' attempt ", message->attempt);
-    LogWarning(absl::StrCat("dropped a stale message: ", what));
-    if (message->type == MessageType::kHello) {
-      Reply(connection, MessageType::kWelcome, 0, absl::FailedPreconditionError(what));
-    } else if (message->type == MessageType::kShutdown) {
-      Reply(connection, MessageType::kShuttingDown, 0, absl::FailedPreconditionError(what));
-    }
-    return;
-  }
-  if (message->type == MessageType::kShutdown) return HandleShutdown(connection, *message);
-  if (message->type == MessageType::kHello) return HandleHello(connection, *message);
-  if (!connection->is_trainer) {
-    connection->fault = absl::DataLossError("the first message was not Hello");
-  } else if (message->type == MessageType::kRegister) {
-    HandleRegister(connection, message);
-  } else if (message->type == MessageType::kBegin) {
-    HandleBegin(connection, *message);
-  } else if (message->type == MessageType::kStage) {
-    HandleStage(connection, *message);
-  } else {
-    connection->fault = absl::DataLossError("a trainer sent a message of the service");
+  if (message->run_id != options_.run_id || message->attempt != options_.attempt)
+    return RefuseStale(connection, *message);
+  std::visit([&](auto& body) { Take(connection, body); }, message->body);
+}
+
+void Service::Impl::RefuseStale(Connection* connection, const Message& message) {
+  const std::string what =
+      absl::StrCat("this service serves run '", options_.run_id, "' attempt ", options_.attempt,
+                   ", not run '", message.run_id, "' attempt ", message.attempt);
+  LogWarning(absl::StrCat("dropped a stale message: ", what));
+  if (std::holds_alternative<Hello>(message.body)) {
+    Post(connection, Welcome{{.ok = false, .reason = what}});
+  } else if (std::holds_alternative<Shutdown>(message.body)) {
+    Post(connection, ShuttingDown{{.ok = false, .reason = what}});
   }
 }
 
-void Service::Impl::HandleHello(Connection* connection, const Message& message) {
-  if (message.rank >= message.world_size || message.node != options_.node ||
-      message.num_nodes != options_.num_nodes || message.local_world_size < 1 ||
-      message.local_world_size > message.world_size || message.world_size > 1 << 20) {
-    Reply(connection, MessageType::kWelcome, 0,
-          absl::FailedPreconditionError(
-              absl::StrCat("rank ", message.rank, " of ", message.world_size, " on node ",
-                           message.node, " of ", message.num_nodes, " came to the service of node ",
-                           options_.node, " of ", options_.num_nodes)));
-    return;
+// Whether it has been welcomed; its connection is closed if not.
+bool Service::Impl::IsTrainer(Connection* connection) {
+  if (!connection->is_trainer)
+    connection->fault = absl::DataLossError("the first message was not Hello");
+  return connection->is_trainer;
+}
+
+void Service::Impl::Take(Connection* connection, auto&) {
+  if (IsTrainer(connection))
+    connection->fault = absl::DataLossError("a trainer sent a message of the service");
+}
+
+void Service::Impl::Take(Connection* connection, Hello& hello) {
+  if (hello.rank >= hello.world_size || hello.node != options_.node ||
+      hello.num_nodes != options_.num_nodes || hello.local_world_size < 1 ||
+      hello.local_world_size > hello.world_size || hello.world_size > 1 << 20) {
+    return Post(connection,
+                Welcome{AnswerOf(absl::FailedPreconditionError(absl::StrCat(
+                    "rank ", hello.rank, " of ", hello.world_size, " on node ", hello.node, " of ",
+                    hello.num_nodes, " came to the service of node ", options_.node, " of ",
+                    options_.num_nodes)))});
   }
   for (Connection& other : connections_) {
-    if (&other != connection && other.is_trainer && other.rank == message.rank) {
+    if (&other != connection && other.is_trainer && other.rank == hello.rank) {
       other.fault = absl::UnavailableError("the rank connected again");
     }
   }
   connection->is_trainer = true;
-  connection->rank = static_cast<int>(message.rank);
-  connection->world_size = static_cast<int>(message.world_size);
-  connection->local_world_size = static_cast<int>(message.local_world_size);
+  connection->rank = static_cast<int>(hello.rank);
+  connection->world_size = static_cast<int>(hello.world_size);
+  connection->local_world_size = static_cast<int>(hello.local_world_size);
   had_trainer_ = true;
   assembly_.RankCame(connection->rank);
-  Reply(connection, MessageType::kWelcome, 0, absl::OkStatus());
+  Post(connection, Welcome{AnswerOf(absl::OkStatus())});
 }
 
-void Service::Impl::HandleRegister(Connection* connection, Message* message) {
+void Service::Impl::Take(Connection* connection, Register& message) {
+  if (!IsTrainer(connection)) return;
   absl::Status status;
-  if (message->buffer >= kNumBuffers || connection->buffers[message->buffer].generation != 0) {
+  if (message.buffer >= kNumBuffers || connection->buffers[message.buffer].generation != 0) {
     status = absl::FailedPreconditionError("this buffer does not exist or is in use");
   } else {
     absl::StatusOr<std::unique_ptr<StagingBuffer>> memory =
-        StagingBuffer::Map(std::move(message->fd), message->bytes);
+        StagingBuffer::Map(std::move(message.fd), message.bytes);
     status = memory.status();
-    if (memory.ok()) connection->buffers[message->buffer].memory = *std::move(memory);
+    if (memory.ok()) connection->buffers[message.buffer].memory = *std::move(memory);
   }
-  Reply(connection, MessageType::kRegistered, 0, status);
+  Post(connection, Registered{AnswerOf(status)});
 }
 
-SaveIdentity Service::Impl::IdentityOf(const Connection& connection, const Message& message) const {
-  return {options_.run_id, options_.attempt,      message.generation,
-          message.step,    connection.world_size, options_.num_nodes};
+SaveIdentity Service::Impl::IdentityOf(const Connection& connection, int64_t generation,
+                                       int64_t step) const {
+  return {options_.run_id,       options_.attempt,  generation, step,
+          connection.world_size, options_.num_nodes};
 }
 
-void Service::Impl::HandleBegin(Connection* connection, const Message& message) {
-  if (message.buffer >= kNumBuffers || connection->buffers[message.buffer].memory == nullptr ||
-      connection->buffers[message.buffer].generation != 0 ||
-      message.generation / kGenerationsPerAttempt != options_.attempt) {
+void Service::Impl::Take(Connection* connection, Begin& begin) {
+  if (!IsTrainer(connection)) return;
+  if (begin.buffer >= kNumBuffers || connection->buffers[begin.buffer].memory == nullptr ||
+      connection->buffers[begin.buffer].generation != 0 ||
+      begin.generation / kGenerationsPerAttempt != options_.attempt) {
     connection->fault = absl::DataLossError("Begin names a busy buffer or a foreign generation");
     return;
   }
   if (stop_requested_) return;  // the answer to Stage says so
-  const SaveIdentity id = IdentityOf(*connection, message);
+  const SaveIdentity id = IdentityOf(*connection, begin.generation, begin.step);
   const absl::StatusOr<bool> is_first =
       assembly_.Begin(id, connection->rank, connection->local_world_size, absl::Now());
   if (!is_first.ok()) return;  // already decided: the answer to Stage gives the reason
-  connection->buffers[message.buffer].generation = message.generation;
+  connection->buffers[begin.buffer].generation = begin.generation;
   if (!*is_first) return;
   SaveProgress copying;
   copying.id = id;
-  copying.state = "COPYING";
+  copying.state = SaveState::kCopying;
   Publish(copying);
 }
 
-absl::Status Service::Impl::StageFile(Connection* connection, const Message& message) {
-  if (message.buffer >= kNumBuffers) return absl::InvalidArgumentError("no such buffer");
-  const Connection::Buffer& buffer = connection->buffers[message.buffer];
-  const SaveIdentity id = IdentityOf(*connection, message);
-  if (!message.reason.empty()) return assembly_.GiveUp(id, message.reason);
+absl::Status Service::Impl::StageFile(Connection* connection, const Stage& stage) {
+  if (stage.buffer >= kNumBuffers) return absl::InvalidArgumentError("no such buffer");
+  const Connection::Buffer& buffer = connection->buffers[stage.buffer];
+  const SaveIdentity id = IdentityOf(*connection, stage.generation, stage.step);
+  if (!stage.reason.empty()) return assembly_.GiveUp(id, stage.reason);
   StagedRank staged;
   staged.buffer = buffer.memory;
-  staged.metadata = message.metadata;
-  staged.copy_ms = message.copy_ms;
+  staged.metadata = stage.metadata;
+  staged.copy_ms = stage.copy_ms;
   staged.file.rank = connection->rank;
-  staged.file.bytes = message.bytes;
-  ANYORDER_ASSIGN_OR_RETURN(staged.file.crcs, CrcsFromHex(message.crcs));
-  if (buffer.memory == nullptr || message.bytes > buffer.memory->bytes() ||
-      static_cast<int64_t>(staged.file.crcs.size()) != NumCrcChunks(message.bytes)) {
+  staged.file.bytes = stage.bytes;
+  ANYORDER_ASSIGN_OR_RETURN(staged.file.crcs, CrcsFromHex(stage.crcs));
+  if (buffer.memory == nullptr || stage.bytes > buffer.memory->bytes() ||
+      static_cast<int64_t>(staged.file.crcs.size()) != NumCrcChunks(stage.bytes)) {
     return absl::InvalidArgumentError("size or CRCs do not fit the buffer");
   }
   staged.file.data = buffer.memory->data();
   const absl::string_view bytes(reinterpret_cast<const char*>(buffer.memory->data()),
-                                static_cast<size_t>(message.bytes));
+                                static_cast<size_t>(stage.bytes));
   const std::string name = RankFileName(connection->rank, id.world_size);
   ANYORDER_ASSIGN_OR_RETURN(const SafetensorsHeader header,
-                            ParseSafetensorsHeader(bytes, message.bytes, name));
+                            ParseSafetensorsHeader(bytes, stage.bytes, name));
   ANYORDER_ASSIGN_OR_RETURN(staged.file.pieces, PiecesOf(header, name));
   return assembly_.Stage(id, connection->rank, std::move(staged));
 }
 
-void Service::Impl::HandleStage(Connection* connection, const Message& message) {
-  absl::Status status = StageFile(connection, message);
+void Service::Impl::Take(Connection* connection, Stage& stage) {
+  if (!IsTrainer(connection)) return;
+  absl::Status status = StageFile(connection, stage);
   if (!status.ok() && stop_requested_) {
     status = absl::FailedPreconditionError("the service is shutting down");
   }
-  if (!status.ok() && message.buffer < kNumBuffers)
-    connection->buffers[message.buffer].generation = 0;
-  Reply(connection, MessageType::kStaged, message.generation, status);
+  if (!status.ok() && stage.buffer < kNumBuffers) connection->buffers[stage.buffer].generation = 0;
+  Post(connection, Staged{AnswerOf(status)});
 }
 
-void Service::Impl::HandleShutdown(Connection* connection, const Message& message) {
+void Service::Impl::Take(Connection* connection, Shutdown& shutdown) {
   absl::Status status;
-  if (message.only_if_idle && num_trainers() > 0) {
+  if (shutdown.only_if_idle && num_trainers() > 0) {
     status = absl::FailedPreconditionError(
         absl::StrCat(num_trainers(), " trainers are connected to it"));
   } else {
     RequestStop();
   }
-  Reply(connection, MessageType::kShuttingDown, 0, status);
+  Post(connection, ShuttingDown{AnswerOf(status)});
 }
 
-void Service::Impl::Reply(Connection* connection, MessageType type, int64_t generation,
-                          const absl::Status& status) {
-  Message reply;
-  reply.type = type;
-  reply.run_id = options_.run_id;
-  reply.attempt = options_.attempt;
-  reply.generation = generation;
-  reply.ok = status.ok();
-  reply.reason = std::string(status.message());
-  connection->channel.Post(reply).IgnoreError();
+void Service::Impl::Post(Connection* connection, MessageBody body) {
+  const Message message = {options_.run_id, options_.attempt, std::move(body)};
+  connection->channel.Post(message).IgnoreError();
 }
 
 int Service::Impl::num_trainers() const {
@@ -483,7 +486,7 @@ void Service::Impl::MoveDecidedSaves() {
     if (save.abandon_reason.empty()) {
       SaveProgress staged;
       staged.id = save.job.id;
-      staged.state = "STAGED";
+      staged.state = SaveState::kStaged;
       for (const StagedFile& file : save.job.files)
         staged.bytes += file.bytes;
       staged.node_bytes = staged.bytes;
@@ -502,7 +505,8 @@ void Service::Impl::PublishProgress() {
     progress.swap(progress_);
   }
   for (const SaveProgress& item : progress) {
-    if (item.state == "DURABLE" || item.state == "ABANDONED") FreeBuffers(item.id.generation);
+    if (item.state == SaveState::kDurable || item.state == SaveState::kAbandoned)
+      FreeBuffers(item.id.generation);
     Publish(item);
   }
 }
@@ -512,31 +516,19 @@ void Service::Impl::FreeBuffers(int64_t generation) {
     for (size_t i = 0; i < connection.buffers.size(); ++i) {
       if (connection.buffers[i].generation != generation) continue;
       connection.buffers[i].generation = 0;
-      Message free;
-      free.type = MessageType::kBufferFree;
-      free.run_id = options_.run_id;
-      free.attempt = options_.attempt;
-      free.buffer = static_cast<int64_t>(i);
-      free.generation = generation;
-      connection.channel.Post(free).IgnoreError();
+      Post(&connection, BufferFree{static_cast<int64_t>(i), generation});
     }
   }
 }
 
 void Service::Impl::Publish(const SaveProgress& progress) {
   event_log_.Write(progress, assembly_.newest_step() - progress.id.step);
-  Message event;
-  event.type = MessageType::kEvent;
-  event.run_id = options_.run_id;
-  event.attempt = options_.attempt;
-  event.generation = progress.id.generation;
-  event.step = progress.id.step;
-  event.state = progress.state;
-  event.reason = progress.reason;
-  event.bytes = progress.bytes;
-  event.seconds = progress.state == "COMMITTED" ? progress.seconds : 0;
+  const bool is_committed = progress.state == SaveState::kCommitted;
+  const SaveEvent event = {progress.id.step, progress.id.generation,
+                           progress.state,   progress.reason,
+                           progress.bytes,   is_committed ? progress.seconds : 0};
   for (Connection& connection : connections_) {
-    if (connection.is_trainer) connection.channel.Post(event).IgnoreError();
+    if (connection.is_trainer) Post(&connection, event);
   }
 }
 

@@ -74,7 +74,7 @@ void TidyUpAfterDeadStarts(const ServiceOptions& o, const std::function<absl::St
   if (recovered.ok() && recovered->has_value()) {
     SaveProgress progress;
     progress.id = **recovered;
-    progress.state = "RECOVERED";
+    progress.state = SaveState::kRecovered;
     event_log->Write(progress, 0);
   }
   const absl::Status tidy =

@@ -80,14 +80,14 @@ class BackgroundCopyTest : public ServiceTest {
     return clients;
   }
   // All events of one client until one of `state`.
-  static SaveEvent AwaitEvent(Client& client, const std::string& state) {
+  static SaveEvent AwaitEvent(Client& client, SaveState state) {
     for (const absl::Time start = absl::Now(); absl::Now() - start < absl::Seconds(30);) {
       for (const SaveEvent& event : client.PollEvents()) {
         if (event.state == state) return event;
       }
       absl::SleepFor(absl::Milliseconds(5));
     }
-    ADD_FAILURE() << "no " << state;
+    ADD_FAILURE() << "no " << Name(state);
     return {};
   }
 };
@@ -127,7 +127,7 @@ TEST_F(BackgroundCopyTest, SaveReturnsBeforeTheCopyAndCommitsItsBytes) {
     EXPECT_FALSE(clients[0]->CanSave(&reason));
     EXPECT_THAT(reason, HasSubstr("still being copied out of the device's memory"));
     for (const SaveEvent& event : clients[1]->PollEvents())
-      EXPECT_EQ(event.state, "COPYING");
+      EXPECT_EQ(event.state, SaveState::kCopying);
 
     copier.Finish();
     EXPECT_TRUE(clients[0]->WaitStaged(40, absl::Seconds(30)).ok());
@@ -169,7 +169,7 @@ TEST_F(BackgroundCopyTest, AFailedCopyIsAFailedSaveOnAllRanks) {
   copier.Fail(absl::InternalError("an illegal address was read"));
   EXPECT_TRUE(clients[0]->WaitStaged(7, absl::Seconds(30)).ok());
   for (const auto& client : clients) {
-    const SaveEvent event = AwaitEvent(*client, "ABANDONED");
+    const SaveEvent event = AwaitEvent(*client, SaveState::kAbandoned);
     EXPECT_EQ(event.step, 7);
     EXPECT_EQ(event.reason, "rank 0 could not copy its state: an illegal address was read");
   }
@@ -178,7 +178,7 @@ TEST_F(BackgroundCopyTest, AFailedCopyIsAFailedSaveOnAllRanks) {
   EXPECT_THAT(std::string(committed.message()), HasSubstr("an illegal address was read"));
   // Once for all.
   for (const SaveEvent& event : clients[0]->PollEvents())
-    EXPECT_NE(event.state, "ABANDONED");
+    EXPECT_NE(event.state, SaveState::kAbandoned);
 
   copier.Fail(absl::OkStatus());
   copier.Finish();
@@ -197,7 +197,7 @@ TEST_F(BackgroundCopyTest, ACopyThatDoesNotEndIsGivenUpAndItsMemoryLeftAlone) {
   const State earlier(1);  // read until the copier is finished
   SaveAll(clients, 7, earlier);
   for (const auto& client : {clients[0].get(), clients[1].get()}) {
-    EXPECT_EQ(AwaitEvent(*client, "ABANDONED").reason,
+    EXPECT_EQ(AwaitEvent(*client, SaveState::kAbandoned).reason,
               "rank 0 could not copy its state: the device's copy was not done within 100ms");
   }
   std::string reason;
@@ -226,7 +226,8 @@ TEST_F(BackgroundCopyTest, ATrainerThatGoesDuringItsCopyLeavesTheOlderCheckpoint
   ASSERT_TRUE(second->Save(6, state.Ranges(1, 2), "")->accepted);
   copier.Finish();  // on the device, but nobody hands it over any more
   first.reset();
-  EXPECT_EQ(AwaitEvent(*second, "ABANDONED").reason, "rank 0 went away before it had staged");
+  EXPECT_EQ(AwaitEvent(*second, SaveState::kAbandoned).reason,
+            "rank 0 went away before it had staged");
   second.reset();
   StopAll();
   EXPECT_FALSE(Checkpoint::Open(StepPath(6)).ok());

@@ -147,14 +147,14 @@ TEST_F(CrashTest, WhateverWasReportedCommittedLoadsAfterTheServiceIsKilledAnywhe
       }
       for (const SaveEvent& event : clients[0]->PollEvents()) {
         ++num_events;
-        if (event.state == "COMMITTED") newest_committed = event.step;
+        if (event.state == SaveState::kCommitted) newest_committed = event.step;
       }
       absl::SleepFor(absl::Microseconds(200));
     }
     kill(service, SIGKILL);
     ASSERT_EQ(ExitStatusOf(service), -SIGKILL);
     for (const SaveEvent& event : clients[0]->PollEvents()) {
-      if (event.state == "COMMITTED") newest_committed = event.step;
+      if (event.state == SaveState::kCommitted) newest_committed = event.step;
     }
     const absl::StatusOr<std::string> newest = FindNewestGood(run_dir(), false);
     if (newest_committed == 0 && absl::IsNotFound(newest.status())) continue;

@@ -238,6 +238,24 @@ INSTANTIATE_TEST_SUITE_P(Sticky, ServiceIoErrorTest, ::testing::Bool());
 
 // The kernel's own short write: a limit on the size of files cuts a write in two, and the second
 // half fails.
+TEST(LoadErrorTest, AFileTooLargeForItsKindIsNotReadWhole) {
+  class Giant final : public ReadableFile {
+   public:
+    int64_t size() const override { return int64_t{1} << 40; }
+    absl::Status ReadAt(int64_t, void*, int64_t) const override { return absl::OkStatus(); }
+  };
+  class GiantFileSystem final : public ModelFileSystem {
+   public:
+    absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string&) override {
+      return std::make_unique<Giant>();
+    }
+  };
+  GiantFileSystem giants;
+  EXPECT_TRUE(absl::IsDataLoss(ReadSmallFile(&giants, "/run/LEASE").status()));
+  EXPECT_TRUE(
+      absl::IsDataLoss(Checkpoint::Open("/run/checkpoints/step-000000001", &giants).status()));
+}
+
 TEST(PosixFileSystemTest, AShortWriteIsCompletedOrReported) {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/file";

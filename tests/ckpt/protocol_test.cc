@@ -13,12 +13,16 @@
 #include <filesystem>
 #include <string>
 #include <thread>
+#include <utility>
+#include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
 #include "ckpt/staging_buffer.h"
 #include "core/base/crc32c.h"
 #include "tests/ckpt/service_fixture.h"
+#include "tests/ckpt/stage_message.h"
 
 namespace anyorder::ckpt {
 namespace {
@@ -43,25 +47,23 @@ TEST(ChannelTest, MessagesArriveWholeAndInOrderWithTheirMemory) {
   ASSERT_TRUE(memory.ok());
   std::memcpy((*memory)->data(), "staged", 7);
   std::thread sender([&] {
-    Message big;
-    big.type = MessageType::kStage;
-    big.crcs = std::string(3 << 20, 'a');  // more than a socket buffers
-    big.copy_ms = 1.5;
+    Message big = StageMessage();
+    std::get<Stage>(big.body).crcs = std::string(3 << 20, 'a');  // more than a socket buffers
     EXPECT_TRUE(left.Send(big, Soon()).ok());
-    Message with_memory;
-    with_memory.type = MessageType::kRegister;
-    with_memory.bytes = 8192;
-    with_memory.fd = *(*memory)->Duplicate();
-    EXPECT_TRUE(left.Send(with_memory, Soon()).ok());
+    const Message memory_message = {"", 0, Register{0, 8192, *(*memory)->Duplicate()}};
+    EXPECT_TRUE(left.Send(memory_message, Soon()).ok());
   });
   const absl::StatusOr<Message> first = right.Receive(Soon());
   ASSERT_TRUE(first.ok()) << first.status();
-  EXPECT_EQ(first->crcs.size(), size_t{3} << 20);
-  EXPECT_EQ(first->copy_ms, 1.5);
+  EXPECT_EQ(first->run_id, "test");
+  EXPECT_EQ(first->attempt, 3);
+  EXPECT_EQ(std::get<Stage>(first->body).crcs.size(), size_t{3} << 20);
+  EXPECT_EQ(std::get<Stage>(first->body).copy_ms, 1.25);
   absl::StatusOr<Message> second = right.Receive(Soon());
   sender.join();
   ASSERT_TRUE(second.ok()) << second.status();
-  const auto mapped = StagingBuffer::Map(std::move(second->fd), second->bytes);
+  Register& registered = std::get<Register>(second->body);
+  const auto mapped = StagingBuffer::Map(std::move(registered.fd), registered.bytes);
   ASSERT_TRUE(mapped.ok()) << mapped.status();
   EXPECT_STREQ(reinterpret_cast<const char*>((*mapped)->data()), "staged");
 }
@@ -71,15 +73,12 @@ TEST(ChannelTest, WhatASenderLeftBeforeItDiedIsStillRead) {
   Channel right{UniqueFd(ends[1])};
   {
     Channel left{UniqueFd(ends[0])};
-    Message message;
-    message.step = 7;
-    ASSERT_TRUE(left.Send(message, Soon()).ok());
+    ASSERT_TRUE(left.Send({"", 0, Begin{.step = 7}}, Soon()).ok());
   }
-  Message answer;
-  EXPECT_FALSE(right.Send(answer, Soon()).ok());  // nobody there, but the message is
+  EXPECT_FALSE(right.Send({}, Soon()).ok());  // nobody there, but the message is
   const absl::StatusOr<Message> read = right.Receive(Soon());
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->step, 7);
+  EXPECT_EQ(std::get<Begin>(read->body).step, 7);
   EXPECT_TRUE(absl::IsUnavailable(right.Receive(Soon()).status()));
 }
 
@@ -106,12 +105,93 @@ TEST(ChannelTest, GarbageIsRefused) {
   EXPECT_TRUE(absl::IsDataLoss(send(frame(kMagic, kMaxMessageBytes + 1, crc, body))));
   EXPECT_TRUE(absl::IsDataLoss(send(frame(kMagic, 10, crc + 1, body))));
   EXPECT_TRUE(absl::IsUnavailable(send(frame(kMagic, 11, crc, body))));  // never completed
-  for (const std::string bad : {"{\"type\":99}", "{\"type\":1,\"step\":-4}",
-                                "{\"type\":1,\"ok\":3}", "[]", "{\"type\":3}"}) {
+  for (const std::string bad :
+       {"{\"type\":0}", "{\"type\":12}", "{\"type\":1,\"rank\":-4}", "{\"type\":2,\"ok\":3}", "[]",
+        "{\"type\":3}", "{\"type\":8}", "{\"type\":8,\"state\":\"SAVED\"}"}) {
     const uint32_t sum = Crc32c(bad.data(), static_cast<int64_t>(bad.size()));
     const auto length = static_cast<uint32_t>(bad.size());
     EXPECT_TRUE(absl::IsDataLoss(send(frame(kMagic, length, sum, bad)))) << bad;
   }
+}
+
+// The wire is read by services and trainers of other builds: numbers and names are fixed.
+TEST(MessageTest, EveryKindHasItsNumberAndFields) {
+  std::pair<MessageBody, std::string> kinds[] = {
+      {Hello{1, 2, 3, 4, 5},
+       R"("type":1,"run_id":"r","attempt":6,"rank":1,"world_size":2,"local_world_size":3,"node":4,"num_nodes":5)"},
+      {Welcome{{true, ""}}, R"("type":2,"run_id":"r","attempt":6,"ok":true)"},
+      {Register{1, 2, {}}, R"("type":3,"run_id":"r","attempt":6,"buffer":1,"bytes":2)"},
+      {Registered{{false, "no"}}, R"("type":4,"run_id":"r","attempt":6,"reason":"no")"},
+      {Begin{1, 2, 3}, R"("type":5,"run_id":"r","attempt":6,"generation":1,"step":2,"buffer":3)"},
+      {Stage{1, 2, 3, 4, "c", "m", "w", 1.5},
+       R"("type":6,"run_id":"r","attempt":6,"generation":1,"step":2,"buffer":3,"bytes":4,"crcs":"c","metadata":"m","reason":"w","copy_ms":1.5)"},
+      {Staged{{true, ""}}, R"("type":7,"run_id":"r","attempt":6,"ok":true)"},
+      {SaveEvent{1, 2, SaveState::kCommitted, "", 3, 1.5},
+       R"("type":8,"run_id":"r","attempt":6,"generation":2,"step":1,"state":"COMMITTED","bytes":3,"seconds":1.5)"},
+      {BufferFree{1, 2}, R"("type":9,"run_id":"r","attempt":6,"generation":2,"buffer":1)"},
+      {Shutdown{true}, R"("type":10,"run_id":"r","attempt":6,"only_if_idle":true)"},
+      {ShuttingDown{{true, ""}}, R"("type":11,"run_id":"r","attempt":6,"ok":true)"}};
+  for (auto& [body, fields] : kinds) {
+    const absl::StatusOr<Message> parsed = ParseMessage("{" + fields + "}");
+    ASSERT_TRUE(parsed.ok()) << fields << ": " << parsed.status();
+    EXPECT_EQ(SerializeMessage(*parsed), "{" + fields + "}");
+    EXPECT_EQ(parsed->body.index(), body.index()) << fields;
+    EXPECT_EQ(SerializeMessage({"r", 6, std::move(body)}), "{" + fields + "}");
+  }
+}
+
+// Inputs that are small to write and expensive to read, if read without care.
+TEST(MessageTest, BombsAreRefusedOrReadInLinearTime) {
+  EXPECT_FALSE(ParseMessage(std::string(1 << 20, '[')).ok());
+  std::string nested = "{\"type\":1,\"x\":";
+  for (int i = 0; i < 500'000; ++i)
+    nested += "{\"a\":";
+  EXPECT_FALSE(ParseMessage(nested).ok());
+  nested = std::string(500'000, '[') + std::string(500'000, ']');
+  EXPECT_TRUE(ParseMessage("{\"type\":1,\"x\":" + nested + "}").ok());
+  // With a search through all earlier members for each new one, this would take minutes.
+  std::string many = "{\"type\":1";
+  for (int i = 0; i < 200'000; ++i)
+    absl::StrAppend(&many, ",\"k", i, "\":0");
+  EXPECT_TRUE(ParseMessage(many + "}").ok());
+}
+
+TEST(ChannelTest, AFloodOfSmallMessagesIsReadInLinearTime) {
+  const std::array<int, 2> ends = SocketPair();
+  Channel receiver{UniqueFd(ends[1])};
+  constexpr int kNumMessages = 200'000;
+  std::thread flood([&] {
+    Channel sender{UniqueFd(ends[0])};
+    for (int i = 0; i < kNumMessages; ++i)
+      ASSERT_TRUE(sender.Send({}, absl::Now() + absl::Seconds(60)).ok());
+  });
+  for (int i = 0; i < kNumMessages; ++i)
+    ASSERT_TRUE(receiver.Receive(absl::Now() + absl::Seconds(60)).ok()) << i;
+  flood.join();
+}
+
+TEST(ChannelTest, DescriptorsThatNoMessageAsksForEndTheConnection) {
+  const std::array<int, 2> ends = SocketPair();
+  Channel receiver{UniqueFd(ends[1])};
+  const UniqueFd sender(ends[0]);
+  absl::Status status = absl::DeadlineExceededError("");
+  for (int i = 0; i < 1000 && absl::IsDeadlineExceeded(status); ++i) {
+    char byte = 'A';  // of a frame's magic
+    iovec piece = {&byte, 1};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    msghdr header = {};
+    header.msg_iov = &piece;
+    header.msg_iovlen = 1;
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+    cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+    *rights = {
+        .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    std::memcpy(CMSG_DATA(rights), &ends[0], sizeof(int));
+    ASSERT_EQ(sendmsg(sender.get(), &header, 0), 1);
+    status = receiver.Receive(absl::Now() + absl::Milliseconds(1)).status();
+  }
+  EXPECT_THAT(status.message(), HasSubstr("descriptors that no message asks for"));
 }
 
 TEST(StagingBufferTest, MemoryThatCouldShrinkIsRefused) {

@@ -133,6 +133,23 @@ TEST_F(SafetensorsTest, HeadersThatLieAreRefused) {
   }
 }
 
+// With a search through all earlier members for each new one, this would take minutes.
+TEST_F(SafetensorsTest, ManyTensorsAreReadInLinearTime) {
+  std::string tensors = "{\"__metadata__\":{\"a\":\"b\"}";
+  for (int i = 0; i < 200'000; ++i) {
+    absl::StrAppend(&tensors, ",\"k", i,
+                    "\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}");
+  }
+  tensors += "}";
+  std::string file(8, '\0');
+  const uint64_t length = tensors.size();
+  std::memcpy(file.data(), &length, 8);
+  file += tensors;
+  const auto header = ParseSafetensorsHeader(file, static_cast<int64_t>(file.size()), "f");
+  ASSERT_TRUE(header.ok()) << header.status();
+  EXPECT_EQ(header->tensors.size(), 200'000u);
+}
+
 TEST_F(SafetensorsTest, ATruncatedFileIsAnError) {
   WriteModel();
   std::filesystem::resize_file(path(), std::filesystem::file_size(path()) - 1);

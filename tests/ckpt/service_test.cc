@@ -85,13 +85,14 @@ TEST_F(ServiceTest, EventsTellTheStatesInOrder) {
   auto clients = ConnectAll(1);
   SaveAll(clients, 100, State(1));
   ASSERT_TRUE(clients[0]->WaitCommitted(100, absl::Seconds(30)).ok());
-  std::vector<std::string> states;
+  std::vector<SaveState> states;
   for (const SaveEvent& event : clients[0]->PollEvents()) {
     EXPECT_EQ(event.step, 100);
     EXPECT_EQ(event.generation, 100'000'001'000);
     states.push_back(event.state);
   }
-  EXPECT_THAT(states, ElementsAre("COPYING", "STAGED", "WRITING", "DURABLE", "COMMITTED"));
+  EXPECT_THAT(states, ElementsAre(SaveState::kCopying, SaveState::kStaged, SaveState::kWriting,
+                                  SaveState::kDurable, SaveState::kCommitted));
 }
 
 TEST_F(ServiceTest, ALostTrainerBeforeStagedAbandonsTheSave) {
@@ -148,15 +149,11 @@ TEST_F(ServiceTest, AStaleMessageOnAGoodConnectionIsDropped) {
   Serve(Options(/*attempt=*/2));
   absl::StatusOr<Channel> channel = ConnectChannel(DefaultSocketPath(run_dir(), 0));
   ASSERT_TRUE(channel.ok());
-  Message message;
-  message.type = MessageType::kShutdown;
-  message.run_id = "test";
-  message.attempt = 1;
   const absl::Time deadline = absl::Now() + absl::Seconds(10);
-  ASSERT_TRUE(channel->Send(message, deadline).ok());
+  ASSERT_TRUE(channel->Send({"test", 1, Shutdown{}}, deadline).ok());
   const absl::StatusOr<Message> reply = channel->Receive(deadline);
   ASSERT_TRUE(reply.ok()) << reply.status();
-  EXPECT_FALSE(reply->ok);
+  EXPECT_FALSE(std::get<ShuttingDown>(reply->body).ok);
   EXPECT_EQ(ConnectAll(1, 2).size(), 1u);  // it still serves
 }
 

@@ -2,22 +2,21 @@
 
 #pragma once
 
+#include <utility>
+
 #include "ckpt/protocol.h"
 
 namespace anyorder::ckpt {
 
 inline Message StageMessage() {
-  Message message;
-  message.type = MessageType::kStage;
-  message.run_id = "test";
-  message.attempt = 3;
-  message.generation = 300000002000;
-  message.step = 200;
-  message.bytes = 123456;
-  message.crcs = "0123456789abcdef";
-  message.metadata = "{\"k\":1}";
-  message.copy_ms = 1.25;
-  return message;
+  Stage stage;
+  stage.generation = 300000002000;
+  stage.step = 200;
+  stage.bytes = 123456;
+  stage.crcs = "0123456789abcdef";
+  stage.metadata = "{\"k\":1}";
+  stage.copy_ms = 1.25;
+  return {"test", 3, std::move(stage)};
 }
 
 }  // namespace anyorder::ckpt

@@ -105,7 +105,7 @@ TEST_P(SleepingOwnerTest, WakesUpFencedAndNeitherCommitsNorDamages) {
   ExpectHolds(*checkpoint, State(GetParam().is_voted ? 2 : 1), 2);
   EXPECT_TRUE((*lease)->CheckHeld().ok());
   for (const SaveEvent& event : clients[0]->PollEvents())
-    EXPECT_FALSE(event.step == 200 && event.state == "COMMITTED");
+    EXPECT_FALSE(event.step == 200 && event.state == SaveState::kCommitted);
 }
 
 INSTANTIATE_TEST_SUITE_P(

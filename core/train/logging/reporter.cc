@@ -115,7 +115,7 @@ absl::Status Reporter::DrawLoss() {
 
 absl::Status Reporter::Saves(const std::vector<ckpt::SaveEvent>& events, int64_t step) {
   for (const ckpt::SaveEvent& event : events) {
-    if (event.state != "COMMITTED") continue;
+    if (event.state != ckpt::SaveState::kCommitted) continue;
     progress_.Finish();
     stop_budget_.AddCommit(event.seconds_to_commit);
     Log(absl::StrFormat("step %d COMMITTED, %d KiB; a stop needs up to %.1f s", event.step,

@@ -71,11 +71,11 @@ void Saver::CountFailure(int64_t step, const std::string& reason) {
 void Saver::TakeEvents() {
   for (const ckpt::SaveEvent& event : client_->PollEvents()) {
     events_.push_back(event);
-    if (event.state == "COMMITTED") {
+    if (event.state == ckpt::SaveState::kCommitted) {
       failures_ = 0;
       last_commit_ = absl::Now();
     }
-    if (event.state != "ABANDONED") continue;
+    if (event.state != ckpt::SaveState::kAbandoned) continue;
     if (event.step == saved_step_) saved_step_ = -1;
     // Every rank is told; one warning is enough.
     if (communicator_.rank() == 0) CountFailure(event.step, event.reason);
