@@ -149,11 +149,11 @@ void ShardedOptimizer::JudgeNorm(ConstTensorView gradient, const StepInfo& info)
   outcome_is_there_->Record(StreamView{});
 }
 
-StepResult ShardedOptimizer::AwaitOutcome() {
+UpdateOutcome ShardedOptimizer::AwaitOutcome() {
   outcome_is_there_->Await();
   kernels::NormControl control;
   std::memcpy(&control, outcome_->data(), sizeof(control));
-  StepResult result;
+  UpdateOutcome result;
   result.grad_norm = control.norm;
   result.skipped = control.skips != 0;
   // A step that is skipped leaves the factor of the one before.

@@ -50,7 +50,7 @@ struct StepInfo {
   std::function<void()> before_update = nullptr;
 };
 
-struct StepResult {
+struct UpdateOutcome {
   double grad_norm = 0;    // of grad_scale * gradient, over all parameters, before clipping
   double clip_factor = 1;  // what clipping multiplied the gradient with; 1 if skipped
   // Gradient, norm or scale was not finite, the norm too large, or the step held back: nothing was
@@ -96,7 +96,7 @@ class ShardedOptimizer {
 
   // What became of the last Step, the same on every rank. Waits for its norm; the update behind it
   // may still run.
-  StepResult AwaitOutcome();
+  UpdateOutcome AwaitOutcome();
 
  private:
   ShardedOptimizer(Communicator& communicator, kernels::Backend& backend, int64_t num_elements,

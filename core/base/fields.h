@@ -30,6 +30,15 @@ namespace anyorder {
 template <typename Enum>
 inline constexpr std::array<std::pair<Enum, const char*>, 0> kEnumNames{};
 
+// The TOML spelling of `value`; "" if it has none.
+template <typename Enum>
+constexpr const char* EnumName(Enum value) {
+  for (const auto& [candidate, name] : kEnumNames<Enum>) {
+    if (candidate == value) return name;
+  }
+  return "";
+}
+
 // The candidate closest to `word` by edit distance, or "" if none is close enough to be a likely
 // typo.
 std::string NearestName(absl::string_view word, const std::vector<std::string>& candidates);

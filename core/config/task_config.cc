@@ -3,10 +3,7 @@
 namespace anyorder {
 
 const char* ExampleTaskName(ExampleTask task) {
-  for (const auto& [value, name] : kEnumNames<ExampleTask>) {
-    if (value == task) return name;
-  }
-  return "";
+  return EnumName(task);
 }
 
 }  // namespace anyorder

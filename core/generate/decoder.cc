@@ -13,41 +13,16 @@
 namespace anyorder {
 namespace {
 
-int64_t Span(const std::vector<GenerationSlot>& slots) {
+int64_t Span(const std::vector<Slot>& slots) {
   int64_t span = 0;
-  for (const GenerationSlot& slot : slots)
-    span = std::max(span, int64_t{slot.position} + 1);
+  for (const Slot& slot : slots)
+    span = std::max(span, int64_t{slot.pos} + 1);
   return span;
 }
 
 int64_t Padded(int64_t bytes) {
   constexpr int64_t kAlignment = 64;
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-void WriteRow(const GenerationSlot& slot, int64_t row, Batch& batch) {
-  batch.row_pos[row] = slot.position;
-  batch.row_lim[row] = slot.lim;
-  batch.row_grp[row] = slot.group;
-  batch.row_doc[row] = slot.unused ? kernels::kDocPad : 0;
-  batch.row_seg[row] = slot.segment;
-}
-
-void WriteKey(const GenerationSlot& slot, int64_t key, Batch& batch) {
-  batch.key_pos[key] = slot.position;
-  batch.key_key[key] = slot.key;
-  batch.key_grp[key] = slot.group;
-  batch.key_doc[key] = slot.unused ? kernels::kDocPad : 0;
-  batch.key_seg[key] = slot.segment;
-}
-
-// Takes room at `place`. Positions go on there, because tiles of keys in a row are cheaper to
-// attend to.
-GenerationSlot Unused(int64_t place) {
-  GenerationSlot slot;
-  slot.unused = true;
-  slot.position = static_cast<int32_t>(place);
-  return slot;
 }
 
 }  // namespace
@@ -147,8 +122,9 @@ absl::Status Decoder::Allocate(int64_t vocab_size) {
   for (int64_t b = 0; b < lanes(); ++b) {
     step_->lanes[b] = b;
     cache_.begin.push_back(static_cast<int64_t>(prompt_slots_[PromptOf(b)].size()));
+    // Positions go on in unused slots, because tiles of keys in a row are cheaper to attend to.
     for (int64_t slot = 0; slot < key_slots_; ++slot)
-      WriteKey(Unused(slot), b * key_slots_ + slot, *step_);
+      SetKey(b * key_slots_ + slot, PadSlot(slot), *step_);
   }
   return absl::OkStatus();
 }
@@ -156,7 +132,7 @@ absl::Status Decoder::Allocate(int64_t vocab_size) {
 absl::Status Decoder::ReadPrompts() {
   BatchShape shape;
   shape.batch_size = static_cast<int64_t>(prompts_.size());
-  for (const std::vector<GenerationSlot>& slots : prompt_slots_)
+  for (const std::vector<Slot>& slots : prompt_slots_)
     shape.content_rows = std::max(shape.content_rows, static_cast<int64_t>(slots.size()));
   if (shape.content_rows == 0) return absl::OkStatus();
   shape.min_distance = form_.prompt_looks_ahead() ? 1 - span_ : 0;
@@ -165,17 +141,17 @@ absl::Status Decoder::ReadPrompts() {
   Batch batch(shape);
   batch.bands = bands_;
   for (int64_t n = 0; n < shape.batch_size; ++n) {
-    const std::vector<GenerationSlot>& slots = prompt_slots_[n];
+    const std::vector<Slot>& slots = prompt_slots_[n];
     for (int64_t place = 0; place < shape.content_rows; ++place) {
       const bool is_used = place < static_cast<int64_t>(slots.size());
-      const GenerationSlot slot = is_used ? slots[place] : Unused(place);
+      const Slot slot = is_used ? slots[place] : PadSlot(place);
       const int64_t row = ContentRow(shape, n) + place;
       batch.tokens[row] = slot.token;
-      WriteRow(slot, row, batch);
-      WriteKey(slot, row, batch);
+      SetRow(row, slot, batch);
+      SetKey(row, slot, batch);
       for (int64_t lane = 0; lane < options_.lanes_per_prompt; ++lane) {
         const int64_t first = (n * options_.lanes_per_prompt + lane) * key_slots_;
-        WriteKey(slot, first + place, *step_);
+        SetKey(first + place, slot, *step_);
       }
     }
   }
@@ -246,18 +222,17 @@ void Decoder::FillStep(const std::vector<int32_t>& newest) {
   const BatchShape& shape = batch.shape;
   const int64_t content = shape.content_rows;
   for (int64_t b = 0; b < lanes(); ++b) {
-    const std::vector<GenerationSlot> slots =
-        form_.StepSlots(prompts_[PromptOf(b)], target_, newest[b]);
+    const std::vector<Slot> slots = form_.StepSlots(prompts_[PromptOf(b)], target_, newest[b]);
     ANYORDER_CHECK(static_cast<int64_t>(slots.size()) == content + shape.query_rows)
         << slots.size() << " slots of a step";
     for (int64_t i = 0; i < static_cast<int64_t>(slots.size()); ++i) {
       const bool is_content = i < content;
       const int64_t row = is_content ? ContentRow(shape, b) + i : QueryRow(shape, b) + i - content;
-      WriteRow(slots[i], row, batch);
+      SetRow(row, slots[i], batch);
       if (i == form_.readout_slot()) batch.readout_rows[b] = static_cast<int32_t>(row);
       if (!is_content) continue;
       batch.tokens[row] = slots[i].token;
-      WriteKey(slots[i], b * key_slots_ + cache_.begin[b] + i, batch);
+      SetKey(b * key_slots_ + cache_.begin[b] + i, slots[i], batch);
     }
   }
 }

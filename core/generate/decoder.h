@@ -72,10 +72,10 @@ class Decoder final : public NextTokens {
   std::vector<std::vector<int32_t>> prompts_;
   DecoderOptions options_;
   kernels::Backend& backend_;
-  std::vector<std::vector<GenerationSlot>> prompt_slots_;  // [N]
-  std::vector<kernels::Band> bands_;                       // of the form, or none
-  int64_t span_ = 0;                                       // largest position + 1
-  int64_t key_slots_ = 0;                                  // K
+  std::vector<std::vector<Slot>> prompt_slots_;  // [N]
+  std::vector<kernels::Band> bands_;             // of the form, or none
+  int64_t span_ = 0;                             // largest position + 1
+  int64_t key_slots_ = 0;                        // K
 
   std::unique_ptr<InferenceNetwork> network_;  // of a step
   std::unique_ptr<Batch> step_;

@@ -66,6 +66,12 @@ class TransformerNetwork final : public Transformer {
   }
 
   const ParameterLayout& layout() const override { return layout_; }
+  std::vector<NamedSum> sums() const override {
+    std::vector<NamedSum> all = loss_head_.sums();
+    for (const std::vector<NamedSum>* head : {&task_head_.sums(), &next_sentence_head_.sums()})
+      all.insert(all.end(), head->begin(), head->end());
+    return all;
+  }
   const std::vector<float>& readout_losses() const override { return loss_head_.losses(); }
   const std::vector<float>& task_losses() const override { return task_head_.losses(); }
   const std::vector<int32_t>& task_predictions() const override { return task_head_.predictions(); }
@@ -86,18 +92,9 @@ class TransformerNetwork final : public Transformer {
     if (is_recorded_) backend_.EndGraph(stream);
     if (is_recorded_ && learns) TellReady(context, 0);
     ReadResults(context);
-    StepResult result = {loss_head_.loss_sum(),
-                         args.batch->Divisor(),
-                         next_sentence_head_.loss_sum(),
-                         next_sentence_head_.num_correct(),
-                         next_sentence_head_.num_entries(),
-                         task_head_.num_correct(),
-                         loss_head_.shares()};
-    if (shape_.batch.task_rows > 0) {
-      result.loss_sum += task_head_.loss_sum();
-      result.shares[0] = {task_head_.loss_sum(), task_head_.weight()};
-    }
-    return result;
+    return {.loss_sum = loss_head_.loss_sum() + task_head_.loss_sum(),
+            .divisor = args.batch->Divisor(),
+            .sums = sums()};
   }
 
  private:

@@ -34,6 +34,9 @@ class Transformer {
   // Forward, and with gradients backward. Deterministic: the same arguments give the same bits.
   // Returns when all of it is done.
   virtual StepResult Run(const StepArgs& args, StreamView stream) = 0;
+  // What the heads report of the last Run: the same names in the same order in every one. Before
+  // the first, all 0.
+  virtual std::vector<NamedSum> sums() const = 0;
   // Loss of each readout entry of the last Run, [B * targets]: evaluation splits by half and
   // direction.
   virtual const std::vector<float>& readout_losses() const = 0;

@@ -33,9 +33,8 @@ Batch::Batch(const BatchShape& batch_shape) : shape(batch_shape) {
   readout_rows.assign(num_targets, 0);
   labels.assign(num_targets, 0);
   weights.assign(num_targets, 0.0f);
-  ANYORDER_CHECK(shape.num_losses >= 0 && shape.num_losses <= kMaxLosses)
-      << shape.num_losses << " losses";
-  if (shape.num_losses > 0) loss_ids.assign(num_targets, 0);
+  ANYORDER_CHECK(shape.loss_names.size() <= kMaxLosses) << shape.loss_names.size() << " losses";
+  if (!shape.loss_names.empty()) loss_ids.assign(num_targets, 0);
   if (shape.own_divisor) divisors.assign(lanes_count, 0.0);
   task_rows.assign(lanes_count * static_cast<size_t>(shape.task_rows), 0);
   if (shape.task_rows > 0) {

@@ -7,13 +7,14 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "kernels/visibility.h"
 
 namespace anyorder {
 
-// A readout's entries can belong to several losses that are reported apart (Objective::loss_names).
+// A readout's entries can belong to several losses that are reported apart.
 inline constexpr int64_t kMaxLosses = 4;
 
 struct BatchShape {
@@ -37,9 +38,10 @@ struct BatchShape {
   // Whether lanes say what the step divides its sum of losses by (Batch::divisors), instead of the
   // sum of weights.
   bool own_divisor = false;
-  // Losses that entries of the readout name (Batch::loss_ids), at most kMaxLosses; 0: one, without
-  // a name.
-  int64_t num_losses = 0;
+  // The losses that Batch::loss_ids tells apart, at most kMaxLosses; none: one, without a name.
+  // Lower-case words, none of them a split's ("forward", "backward", "reuse", "a", "b"). A run
+  // reports the mean of each as loss_NAME. With a task head the first is the head's.
+  std::vector<std::string> loss_names = {};
 
   // Rows a lane whose states the task head reads (task_head.h); 0: none. Rows that the last layer
   // computes.
@@ -96,9 +98,8 @@ struct Batch {
   // and gradient. For losses whose weights do not sum to the number of tokens they speak of, as 1/p
   // of masked diffusion.
   std::vector<double> divisors;
-  // [targets * B] with shape.num_losses > 0, else empty: the loss of each entry, in [0,
-  // num_losses). What is minimised is their sum, weights and divisor as ever; the ids only say what
-  // is reported apart.
+  // [targets * B] with shape.loss_names, else empty: the index of each entry's loss. What is
+  // minimised is their sum, weights and divisor as ever; the ids only say what is reported apart.
   std::vector<int32_t> loss_ids;
 
   // The next-sentence row of each lane, its class and the weight of its loss, [B] each; empty

@@ -41,19 +41,12 @@ class CausalLm final : public Objective {
     FillLaneIdentity(sample, b, batch);
     FillMemoryKeys(sample, initial_memory_, b, batch);
     for (int64_t slot = 0; slot < seq_len_; ++slot) {
-      const int64_t row = ContentRow(batch.shape, b) + slot;
-      const int64_t key = ContentKey(batch.shape, b) + slot;
-      const auto position = static_cast<int32_t>(slot);
-      batch.row_pos[row] = batch.key_pos[key] = position;
-      batch.row_lim[row] = batch.key_key[key] = position;
-      batch.row_seg[row] = batch.key_seg[key] = 0;
-      batch.row_doc[row] = batch.key_doc[key] = 0;
-      batch.readout_rows[row] = static_cast<int32_t>(row);
-      batch.labels[row] = sample.next_tokens[slot];
-      batch.weights[row] = 1.0f;
+      SetContentSlot(b, slot, CausalSlot(sample.tokens[slot], slot), batch);
+      SetReadout(b, slot, ContentRow(batch.shape, b) + slot, sample.next_tokens[slot], 1.0f, batch);
     }
   }
 
+  LeftToRight left_to_right() const override { return LeftToRight::kContent; }
   absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
       const GenerationTokens& tokens) const override {
     return MakeCausalGeneration(tokens, seq_len_ + memory_rows_);
@@ -78,8 +71,7 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeCausalLmNamed(const std::string& 
                                                              const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kContiguous));
   ANYORDER_RETURN_IF_ERROR(CheckReadsNoPairs(name, model));
-  std::unique_ptr<Objective> objective = std::make_unique<CausalLm>(name, model, sampling);
-  return objective;
+  return std::make_unique<CausalLm>(name, model, sampling);
 }
 
 }  // namespace anyorder

@@ -9,27 +9,6 @@
 namespace anyorder {
 namespace {
 
-int32_t ToInt32(int64_t value) {
-  return static_cast<int32_t>(value);
-}
-
-// In the first step, where the token before the target is the prompt's.
-GenerationSlot Unused(int64_t position) {
-  GenerationSlot slot;
-  slot.unused = true;
-  slot.position = ToInt32(position);
-  return slot;
-}
-
-// A slot of the text: everybody from rank `rank` on sees it, it sees everything up to there.
-GenerationSlot Content(int32_t token, int64_t position, int64_t rank) {
-  GenerationSlot slot;
-  slot.token = token;
-  slot.position = ToInt32(position);
-  slot.lim = slot.key = ToInt32(rank);
-  return slot;
-}
-
 // A text that goes on where the prompt ends.
 class Continuation : public GenerationForm {
  public:
@@ -61,18 +40,18 @@ class CausalGeneration final : public Continuation {
   bool prompt_looks_ahead() const override { return false; }
 
   // All but the last token, which the first step reads.
-  std::vector<GenerationSlot> PromptSlots(const std::vector<int32_t>& prompt) const override {
+  std::vector<Slot> PromptSlots(const std::vector<int32_t>& prompt) const override {
     const std::vector<int32_t> text = TextBefore(prompt);
-    std::vector<GenerationSlot> slots;
+    std::vector<Slot> slots;
     for (size_t i = 0; i + 1 < text.size(); ++i)
-      slots.push_back(Content(text[i], static_cast<int64_t>(i), static_cast<int64_t>(i)));
+      slots.push_back(CausalSlot(text[i], static_cast<int64_t>(i)));
     return slots;
   }
-  std::vector<GenerationSlot> StepSlots(const std::vector<int32_t>& prompt, int64_t target,
-                                        int32_t newest) const override {
+  std::vector<Slot> StepSlots(const std::vector<int32_t>& prompt, int64_t target,
+                              int32_t newest) const override {
     const std::vector<int32_t> text = TextBefore(prompt);
     const int64_t position = static_cast<int64_t>(text.size()) - 1 + target;
-    return {Content(target == 0 ? text.back() : newest, position, position)};
+    return {CausalSlot(target == 0 ? text.back() : newest, position)};
   }
 };
 
@@ -86,19 +65,17 @@ class QueryGeneration final : public Continuation {
   int64_t readout_slot() const override { return 1; }
   bool prompt_looks_ahead() const override { return true; }
 
-  std::vector<GenerationSlot> PromptSlots(const std::vector<int32_t>& prompt) const override {
-    std::vector<GenerationSlot> slots;
+  std::vector<Slot> PromptSlots(const std::vector<int32_t>& prompt) const override {
+    std::vector<Slot> slots;
     for (const int32_t token : TextBefore(prompt))
-      slots.push_back(Content(token, static_cast<int64_t>(slots.size()), 0));
+      slots.push_back(RankedSlot(token, static_cast<int64_t>(slots.size()), 0));
     return slots;
   }
-  std::vector<GenerationSlot> StepSlots(const std::vector<int32_t>& prompt, int64_t target,
-                                        int32_t newest) const override {
+  std::vector<Slot> StepSlots(const std::vector<int32_t>& prompt, int64_t target,
+                              int32_t newest) const override {
     const int64_t position = static_cast<int64_t>(TextBefore(prompt).size()) + target;
-    GenerationSlot query;
-    query.position = ToInt32(position);
-    query.lim = ToInt32(target);
-    return {target == 0 ? Unused(position - 1) : Content(newest, position - 1, target), query};
+    const Slot query{.pos = static_cast<int32_t>(position), .lim = static_cast<int32_t>(target)};
+    return {target == 0 ? PadSlot(position - 1) : RankedSlot(newest, position - 1, target), query};
   }
 };
 
@@ -115,11 +92,11 @@ class SourceTarget : public GenerationForm {
   int32_t end_token() const override { return slots_.tokens.separator; }
   bool takes_empty_prompt() const override { return false; }
 
-  std::vector<GenerationSlot> PromptSlots(const std::vector<int32_t>& prompt) const override {
-    std::vector<GenerationSlot> slots;
+  std::vector<Slot> PromptSlots(const std::vector<int32_t>& prompt) const override {
+    std::vector<Slot> slots;
     const auto add = [&](int32_t token) {
-      slots.push_back(Content(token, static_cast<int64_t>(slots.size()), 0));
-      slots.back().segment = slots_.source_segment;
+      slots.push_back(
+          RankedSlot(token, static_cast<int64_t>(slots.size()), 0, slots_.source_segment));
     };
     add(slots_.tokens.classifier);
     for (const int32_t token : prompt)
@@ -127,18 +104,18 @@ class SourceTarget : public GenerationForm {
     add(slots_.tokens.separator);
     return slots;
   }
-  std::vector<GenerationSlot> StepSlots(const std::vector<int32_t>& prompt, int64_t target,
-                                        int32_t newest) const override {
+  std::vector<Slot> StepSlots(const std::vector<int32_t>& prompt, int64_t target,
+                              int32_t newest) const override {
     const int64_t position = static_cast<int64_t>(prompt.size()) + 2 + target;
-    GenerationSlot read = ReadSlot(slots_.read_token, position, target + 1);
-    GenerationSlot last =
-        target == 0 ? Unused(position - 1) : Content(newest, position - 1, target);
-    read.segment = last.segment = slots_.target_segment;
+    Slot read = ReadSlot(slots_.read_token, position, target + 1);
+    // The first step has no newest token: the one before is the prompt's.
+    Slot last = target == 0 ? PadSlot(position - 1) : RankedSlot(newest, position - 1, target);
+    read.seg = last.seg = slots_.target_segment;
     return {last, read};
   }
 
  protected:
-  virtual GenerationSlot ReadSlot(int32_t token, int64_t position, int64_t rank) const = 0;
+  virtual Slot ReadSlot(int32_t token, int64_t position, int64_t rank) const = 0;
 
  private:
   SourceTargetSlots slots_;
@@ -149,8 +126,8 @@ class ClozeGeneration final : public SourceTarget {
   using SourceTarget::SourceTarget;
 
  protected:
-  GenerationSlot ReadSlot(int32_t token, int64_t position, int64_t rank) const override {
-    return Content(token, position, rank);
+  Slot ReadSlot(int32_t token, int64_t position, int64_t rank) const override {
+    return RankedSlot(token, position, rank);
   }
 };
 
@@ -159,10 +136,10 @@ class PseudoMaskGeneration final : public SourceTarget {
   using SourceTarget::SourceTarget;
 
  protected:
-  GenerationSlot ReadSlot(int32_t token, int64_t position, int64_t rank) const override {
-    GenerationSlot slot = Content(token, position, rank - 1);
+  Slot ReadSlot(int32_t token, int64_t position, int64_t rank) const override {
+    Slot slot = RankedSlot(token, position, rank - 1);
     slot.key = kernels::kKeyNever;
-    slot.group = 0;  // its own: it is the only one of its kind
+    slot.grp = 0;  // its own: it is the only one of its kind
     return slot;
   }
 };

@@ -19,7 +19,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "kernels/visibility.h"
+#include "core/objective/lane_frame.h"
 
 namespace anyorder {
 
@@ -29,16 +29,6 @@ struct GenerationTokens {
   int32_t separator = 0;        // [SEP]
   int32_t mask = 0;             // <mask>
   int32_t end_of_document = 0;  // <eod>
-};
-
-struct GenerationSlot {
-  int32_t token = 0;  // a query slot's is not read
-  int32_t position = 0;
-  int32_t lim = 0;  // as in kernels/visibility.h
-  int32_t key = kernels::kKeyNever;
-  int32_t group = -1;
-  int32_t segment = 0;
-  bool unused = false;  // takes room only: seen by nobody, read by nobody
 };
 
 class GenerationForm {
@@ -59,33 +49,31 @@ class GenerationForm {
 
   // The token that ends a text.
   virtual int32_t end_token() const = 0;
-  // Whether a prompt without any token can be gone on from.
+  // Whether a prompt may be empty.
   virtual bool takes_empty_prompt() const = 0;
   // Slots whose keys are cached before the first step. May be none.
-  virtual std::vector<GenerationSlot> PromptSlots(const std::vector<int32_t>& prompt) const = 0;
+  virtual std::vector<Slot> PromptSlots(const std::vector<int32_t>& prompt) const = 0;
   // The slots of the step that predicts target `target` (0 is the first after the prompt); `newest`
   // is the token that step target - 1 led to, and means nothing for target 0.
-  virtual std::vector<GenerationSlot> StepSlots(const std::vector<int32_t>& prompt, int64_t target,
-                                                int32_t newest) const = 0;
+  virtual std::vector<Slot> StepSlots(const std::vector<int32_t>& prompt, int64_t target,
+                                      int32_t newest) const = 0;
 };
 
 // The forms there are. Ranks: a slot sees keys whose rank is at most its own.
 //
-//   causal GPT, Transformer-XL. Every slot at its position, rank = position. A step has one slot,
-//   which holds the newest token and is
-//            read: it predicts the one after it.
-//   query XLNet. The prompt has rank 0: its slots see one another, as context does in training;
-//   targets have rank 1, 2, ... A step
-//            has the newest token's slot and a query slot that sees all before it.
-//   cloze UniLM v1 (Dong et al. 2019, section 2.3). [CLS] source [SEP] has rank 0, targets rank 1,
-//   2, ... A step has the newest token's
-//            slot and a [MASK] where the next one goes, of that rank, which is read.
-//   pseudo UniLMv2 (Bao et al. 2020). As cloze, but the read slot is [P]: it sees what comes before
-//   it and, by its group, itself,
-//            and nobody ever sees it.
+//   causal  GPT, Transformer-XL: CausalSlot. A step has one slot, which holds the newest token and
+//           is read: it predicts the one after it.
+//   query   XLNet. The prompt has rank 0: its slots see one another, as context does in training;
+//           targets have rank 1, 2, ... A step has the newest token's slot and a query slot that
+//           sees all before it.
+//   cloze   UniLM v1 (Dong et al. 2019, section 2.3). [CLS] source [SEP] has rank 0, targets rank
+//           1, 2, ... A step has the newest token's slot and a [MASK] where the next one goes, of
+//           that rank, which is read.
+//   pseudo  UniLMv2 (Bao et al. 2020). As cloze, but the read slot is [P]: it sees what comes
+//           before it and, by its group, itself, and no other slot sees it.
 //
 // causal and query: `context_slots` as above; the text ends with <eod>, and an empty prompt is one
-// <eod>: the begin of a document.
+// <eod>: the beginning of a document.
 std::unique_ptr<GenerationForm> MakeCausalGeneration(const GenerationTokens& tokens,
                                                      int64_t context_slots);
 std::unique_ptr<GenerationForm> MakeQueryGeneration(const GenerationTokens& tokens,

@@ -8,6 +8,65 @@
 
 namespace anyorder {
 
+RandomStream LaneDraws(const TextSample& sample) {
+  return RandomStream(sample.seed, RandomPurpose::kObjective, static_cast<uint64_t>(sample.step),
+                      static_cast<uint64_t>(sample.lane));
+}
+
+Slot PadSlot(int64_t pos) {
+  return {.pos = static_cast<int32_t>(pos), .lim = kSeesNothing, .doc = kernels::kDocPad};
+}
+
+Slot RankedSlot(int32_t token, int64_t pos, int64_t rank, int32_t seg) {
+  const auto lim = static_cast<int32_t>(rank);
+  return {.token = token, .pos = static_cast<int32_t>(pos), .lim = lim, .key = lim, .seg = seg};
+}
+
+Slot CausalSlot(int32_t token, int64_t pos) {
+  return RankedSlot(token, pos, pos);
+}
+
+Slot CausalQuery(int64_t pos) {
+  return {.pos = static_cast<int32_t>(pos), .lim = static_cast<int32_t>(pos - 1)};
+}
+
+void SetRow(int64_t row, const Slot& value, Batch& batch) {
+  batch.row_pos[row] = value.pos;
+  batch.row_lim[row] = value.lim;
+  batch.row_grp[row] = value.grp;
+  batch.row_doc[row] = value.doc;
+  batch.row_seg[row] = value.seg;
+}
+
+void SetKey(int64_t key, const Slot& value, Batch& batch) {
+  batch.key_pos[key] = value.pos;
+  batch.key_key[key] = value.key;
+  batch.key_grp[key] = value.grp;
+  batch.key_doc[key] = value.doc;
+  batch.key_seg[key] = value.seg;
+}
+
+void SetContentSlot(int64_t b, int64_t slot, const Slot& value, Batch& batch) {
+  const int64_t row = ContentRow(batch.shape, b) + slot;
+  batch.tokens[row] = value.token;
+  SetRow(row, value, batch);
+  SetKey(ContentKey(batch.shape, b) + slot, value, batch);
+}
+
+void SetReadout(int64_t b, int64_t entry, int64_t row, int32_t label, float weight, Batch& batch) {
+  const int64_t place = b * batch.shape.targets + entry;
+  batch.readout_rows[place] = static_cast<int32_t>(row);
+  batch.labels[place] = label;
+  batch.weights[place] = weight;
+}
+
+void SetQuery(int64_t b, int64_t query, const Slot& value, int32_t label, float weight,
+              Batch& batch) {
+  const int64_t row = QueryRow(batch.shape, b) + query;
+  SetRow(row, value, batch);
+  SetReadout(b, query, row, label, weight, batch);
+}
+
 void FillLaneIdentity(const TextSample& sample, int64_t b, Batch& batch) {
   const BatchShape& shape = batch.shape;
   ANYORDER_CHECK(b >= 0 && b < shape.batch_size) << "lane " << b << " of " << shape.batch_size;

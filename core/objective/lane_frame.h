@@ -1,5 +1,5 @@
-// What every objective writes the same way into its lane of a batch: identity, and recurrence
-// memory.
+// What every objective writes the same way into its lane of a batch: identity, slots, readout and
+// recurrence memory.
 
 #pragma once
 
@@ -8,9 +8,11 @@
 
 #include "absl/status/status.h"
 
+#include "core/base/philox.h"
 #include "core/config/model_config.h"
 #include "core/objective/batch.h"
 #include "core/objective/text_sample.h"
+#include "kernels/visibility.h"
 
 namespace anyorder {
 
@@ -19,6 +21,39 @@ namespace anyorder {
 inline constexpr int32_t kMemoryRank = -1;
 // A row that may see nothing at all, memory included.
 inline constexpr int32_t kSeesNothing = kMemoryRank - 1;
+
+// The lane's own stream of draws at this step.
+RandomStream LaneDraws(const TextSample& sample);
+
+// A key is seen where key <= lim, or within a group; kernels/visibility.h.
+struct Slot {
+  int32_t token = 0;  // content slots only
+  int32_t pos = 0;
+  int32_t lim = 0;
+  int32_t key = kernels::kKeyNever;  // content slots only
+  int32_t grp = -1;
+  int32_t seg = 0;
+  int32_t doc = 0;
+};
+// It sees nothing, no other slot sees it, nothing is read from it.
+Slot PadSlot(int64_t pos);
+// A content slot of rank `rank`: it sees ranks up to its own.
+Slot RankedSlot(int32_t token, int64_t pos, int64_t rank, int32_t seg = 0);
+// Reading from left to right, for training, scoring and generation alike: a content slot sees the
+// slots up to its own position, a query slot those before it.
+Slot CausalSlot(int32_t token, int64_t pos);
+Slot CausalQuery(int64_t pos);
+
+void SetContentSlot(int64_t b, int64_t slot, const Slot& value, Batch& batch);
+// The arrays of one row, and of one key, for callers with an order of their own.
+void SetRow(int64_t row, const Slot& value, Batch& batch);
+void SetKey(int64_t key, const Slot& value, Batch& batch);
+// Entry `entry` of lane b's readout: row `row` of the batch is to predict `label`. Of weight 0: the
+// row is read and its loss is not counted.
+void SetReadout(int64_t b, int64_t entry, int64_t row, int32_t label, float weight, Batch& batch);
+// Query slot `query` of lane b, which is entry `query` of the readout.
+void SetQuery(int64_t b, int64_t query, const Slot& value, int32_t label, float weight,
+              Batch& batch);
 
 // Lane id, direction, step, tokens and logical row ids of lane `b`. There may be more content slots
 // than tokens: an objective that has several slots for one token fills the others.

@@ -60,14 +60,11 @@ class MaskedLm final : public Objective {
     const int64_t cls = seq_len_ - 1 - sample.padding;
     for (int64_t place = 0; place < seq_len_; ++place) {
       const int64_t slot = SlotOf(sample, place);
-      const int64_t row = ContentRow(batch.shape, b) + slot;
-      const int64_t key = ContentKey(batch.shape, b) + slot;
-      batch.tokens[row] = sample.input_tokens[place];
-      batch.row_pos[row] = batch.key_pos[key] = static_cast<int32_t>(slot);
-      batch.row_seg[row] = batch.key_seg[key] =
-          place == cls && form_.cls_first ? 0 : sample.segment[place];
-      batch.row_lim[row] = batch.key_key[key] = form_.remembers && slot >= half_len_ ? 1 : 0;
-      batch.row_doc[row] = batch.key_doc[key] = place <= cls ? 0 : kernels::kDocPad;
+      Slot value =
+          RankedSlot(sample.input_tokens[place], slot, form_.remembers && slot >= half_len_ ? 1 : 0,
+                     place == cls && form_.cls_first ? 0 : sample.segment[place]);
+      value.doc = place <= cls ? 0 : kernels::kDocPad;
+      SetContentSlot(b, slot, value, batch);
     }
     FillMaskedReadout(sample, form_.cls_first, b, batch);
     // A short sample's label counts as much less as its targets are fewer, so that labels have the

@@ -15,13 +15,20 @@ void FillMaskedReadout(const TextSample& sample, bool cls_first, int64_t b, Batc
       if (!target && entry == targets) return;
       ANYORDER_CHECK(entry < targets) << "lane " << sample.lane << " step " << sample.step
                                       << " has more than " << targets << " targets";
-      const int64_t readout = b * targets + entry++;
       const int64_t slot = cls_first ? ClsFirstSlot(sample, place) : place;
-      batch.readout_rows[readout] = static_cast<int32_t>(ContentRow(batch.shape, b) + slot);
-      batch.labels[readout] = target ? sample.tokens[place] : 0;
-      batch.weights[readout] = target ? 1.0f : 0.0f;
+      SetReadout(b, entry++, ContentRow(batch.shape, b) + slot, target ? sample.tokens[place] : 0,
+                 target ? 1.0f : 0.0f, batch);
     }
   }
+}
+
+int32_t Corrupted(int32_t truth, const SamplingConfig& sampling, const VocabularyIds& ids,
+                  RandomStream& random) {
+  const double u = random.Uniform();
+  if (u < sampling.mask_token_prob) return ids.mask;
+  if (u < sampling.mask_token_prob + sampling.random_token_prob)
+    return static_cast<int32_t>(random.Below64(static_cast<uint64_t>(ids.size)));
+  return truth;
 }
 
 }  // namespace anyorder

@@ -1,10 +1,11 @@
-// What masked language models write alike: where [CLS] A [SEP] B [SEP] puts a sample's tokens, and
-// the readout of its targets.
+// What masked language models write alike: where [CLS] A [SEP] B [SEP] puts a sample's tokens, what
+// stands in place of its targets, and their readout.
 
 #pragma once
 
 #include <cstdint>
 
+#include "core/base/philox.h"
 #include "core/objective/batch.h"
 #include "core/objective/text_sample.h"
 
@@ -21,5 +22,10 @@ inline int64_t ClsFirstSlot(const TextSample& sample, int64_t place) {
 // samples leave entries over: they read slots that are no target, each another one, because
 // gradients are scattered back row by row. cls_first: by ClsFirstSlot.
 void FillMaskedReadout(const TextSample& sample, bool cls_first, int64_t b, Batch& batch);
+
+// What the network reads in place of a target (Devlin et al. 2019): <mask>, a random token or the
+// token itself, by mask_token_prob and random_token_prob.
+int32_t Corrupted(int32_t truth, const SamplingConfig& sampling, const VocabularyIds& ids,
+                  RandomStream& random);
 
 }  // namespace anyorder

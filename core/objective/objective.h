@@ -18,6 +18,11 @@
 
 namespace anyorder {
 
+// How a network predicts each token of a text from those before it, once: by the content slot
+// before it, or by a query slot at its own position. Their visibility is that of lane_frame.h's
+// CausalSlot and CausalQuery.
+enum class LeftToRight { kNever, kContent, kQueries };
+
 class Objective {
  public:
   virtual ~Objective() = default;
@@ -31,13 +36,11 @@ class Objective {
   }
   // Segment ids that slots can have are below this.
   virtual int64_t num_segments() const { return 1; }
-  // Names of the losses that Batch::loss_ids tells apart, as many as Shape().num_losses: lower-case
-  // words, none of them a split's ("forward", "backward", "reuse", "a", "b"). A run reports the
-  // mean of each as loss_NAME.
-  virtual std::vector<std::string> loss_names() const { return {}; }
   // What the mean of the weighted losses is, in a few words: bound, pseudo-likelihood, likelihood.
   // `anyorder eval` says it.
   virtual std::string quantity() const { return "training loss of " + name(); }
+  // What else a reader of an evaluation must know of the loss; ends with "; ", or is empty.
+  virtual std::string evaluation_note() const { return ""; }
   // Of objectives that learn from labelled examples (SampleKind::kExamples): InvalidArgument if
   // those of `task` are none for it.
   virtual absl::Status CheckTask(ExampleTask) const { return absl::OkStatus(); }
@@ -45,6 +48,9 @@ class Objective {
   virtual BatchShape Shape(int64_t batch_size) const = 0;
   // Fills lane `b` of `batch` from `sample`. `batch` has Shape(...).
   virtual void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const = 0;
+  // Whether the network has learned to score a text from left to right, and how: `anyorder eval
+  // --objective causal`.
+  virtual LeftToRight left_to_right() const { return LeftToRight::kNever; }
   // How text is generated with what the objective teaches. FailedPrecondition, saying why and what
   // instead, if it teaches no order to write in (the default).
   virtual absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(

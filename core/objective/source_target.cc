@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+
 #include "core/base/check.h"
 
 namespace anyorder {
@@ -32,6 +34,14 @@ SourceTargetText LayOutSourceTarget(const TextSample& sample, int64_t slots) {
   add(sample.parts[1], target);
   text.tokens.push_back(sample.vocabulary.separator);
   return text;
+}
+
+absl::Status CheckGenerates(const std::string& objective, ExampleTask task) {
+  if (task == ExampleTask::kGeneration) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the dataset has examples of ", ExampleTaskName(task), ", but ", objective,
+                   " learns to write: make one of lines with source and target with `anyorder prep "
+                   "--examples`"));
 }
 
 }  // namespace anyorder

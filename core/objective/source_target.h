@@ -4,7 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
+
+#include "absl/status/status.h"
 
 #include "core/objective/text_sample.h"
 
@@ -19,5 +22,8 @@ struct SourceTargetText {
 // longer part first (the target when equal), as the released code's truncate_tokens_pair does.
 // REQUIRES slots >= 5.
 SourceTargetText LayOutSourceTarget(const TextSample& sample, int64_t slots);
+
+// InvalidArgument unless `task` is generation, which alone has a source and a target.
+absl::Status CheckGenerates(const std::string& objective, ExampleTask task);
 
 }  // namespace anyorder

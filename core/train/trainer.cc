@@ -2,7 +2,6 @@
 
 #include <sys/resource.h>
 
-#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -64,7 +63,7 @@ absl::StatusOr<Trainer::StepOutcome> Trainer::RunStep() {
   ComputeMicrobatches(save_is_due, metrics);
 
   const absl::Time reduce_started = absl::Now();
-  std::array<double, kNumScalars> totals{};
+  std::vector<double> totals(num_scalars());
   reducer_->ReduceScatter(gradient_, absl::MakeSpan(totals));
   metrics.reduce_ms = MillisecondsSince(reduce_started);
   if (totals[kFaults] > 0) return communicator_.AllAgree(fault_);
@@ -99,7 +98,7 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
   for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
     const int64_t index = leaf - leaves.begin;
     float* gradient = reducer_->LeafBuffer();
-    std::array<double, kNumScalars> scalars{};
+    std::vector<double> scalars(num_scalars());
     if (batches.ok()) {
       StepArgs args;
       lane_restarts_.Apply(config_.model.initial_memory, batches->microbatches[index]);
@@ -112,13 +111,10 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
       const StepResult result = transformer_->Run(args, {});
       scalars[kLossSum] = result.loss_sum;
       scalars[kDivisor] = result.divisor;
-      scalars[kNextSentenceLoss] = result.next_sentence_loss;
-      scalars[kNextSentenceCorrect] = result.next_sentence_correct;
-      scalars[kNextSentenceEntries] = result.next_sentence_entries;
-      scalars[kTaskCorrect] = result.task_correct;
-      for (int i = 0; i < kMaxLosses; ++i) {
-        scalars[kShareSums + i] = result.shares[i].sum;
-        scalars[kShareWeights + i] = result.shares[i].weight;
+      auto scalar = scalars.begin() + kHeadSums;
+      for (const NamedSum& sum : result.sums) {
+        *scalar++ = sum.sum;
+        *scalar++ = sum.weight;
       }
       finder_->Examine(leaf, result.loss_sum, gradient);
     }
@@ -132,6 +128,17 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
     reducer_->CommitLeaf(leaf, scalars);
   }
   metrics.compute_ms = MillisecondsSince(started);
+}
+
+// Of the figures that the step has: a task head's lanes may have no label, and a loss no target.
+std::vector<NamedMean> Trainer::HeadMeans(absl::Span<const double> totals) const {
+  std::vector<NamedMean> means;
+  const double* total = totals.data() + kHeadSums;
+  for (const NamedSum& sum : transformer_->sums()) {
+    const double value = *total++, weight = *total++;
+    if (weight > 0) means.push_back({sum.name, value / weight});
+  }
+  return means;
 }
 
 // The optimizer's step, unless the step is not finite or the policy holds it back: then weights and
@@ -152,20 +159,7 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
   // Also for a skipped step: its text was read with weights that are as good as before.
   state_->AdvanceMemory();
   metrics.targets = totals[kDivisor];
-  const std::vector<std::string> names = objective_->loss_names();
-  for (size_t i = 0; i < names.size(); ++i) {
-    // Lanes may be of one loss each, and a step have none of some.
-    const double weight = totals[kShareWeights + i];
-    if (weight > 0) metrics.losses.push_back({names[i], totals[kShareSums + i] / weight});
-  }
-  // The head's share of the losses weighs each example once.
-  if (config_.model.task.has_head())
-    metrics.task_accuracy = totals[kTaskCorrect] / totals[kShareWeights];
-  // A step may have no lane with a label.
-  if (const double entries = totals[kNextSentenceEntries]; entries > 0) {
-    metrics.next_sentence = {totals[kNextSentenceLoss] / entries,
-                             totals[kNextSentenceCorrect] / entries};
-  }
+  metrics.means = HeadMeans(totals);
   metrics.lr = info.learning_rate;
   metrics.samples = data::StepDigest{totals[kSamplesHigh], totals[kSamplesLow]}.Hex();
   ANYORDER_RETURN_IF_ERROR(TakeOutcome(metrics));

@@ -82,23 +82,19 @@ class Trainer {
  private:
   struct StepOutcome;
 
-  // What travels beside the gradient in each step's reduction; sums over all microbatches.
+  // What travels with the gradient in each step's reduction; sums over all microbatches. Those of
+  // the heads follow: sum and weight of each of Transformer::sums().
   enum Scalar : int {
     kLossSum,
     kDivisor,
-    kNextSentenceLoss,
-    kNextSentenceCorrect,
-    kNextSentenceEntries,
-    kTaskCorrect,
     kStopWishes,    // ranks that got a stop signal
     kFaults,        // ranks with a problem of their own
     kSaveRefusals,  // ranks that cannot take the save that is due
     kSamplesHigh,   // data::StepDigest of all lanes
     kSamplesLow,
-    kShareSums,  // of the losses that Objective::loss_names tells apart, kMaxLosses each
-    kShareWeights = kShareSums + kMaxLosses,
-    kNumScalars = kShareWeights + kMaxLosses,
+    kHeadSums,
   };
+  size_t num_scalars() const { return kHeadSums + 2 * transformer_->sums().size(); }
 
   Trainer(const RunConfig& config, const TrainerOptions& options, dist::Communicator& communicator,
           dist::CollectiveWatch* watch)
@@ -123,6 +119,7 @@ class Trainer {
   absl::StatusOr<TrainEnd> TrainAndSave();
   absl::StatusOr<StepOutcome> RunStep();
   void ComputeMicrobatches(bool save_is_due, StepMetrics& metrics);
+  std::vector<NamedMean> HeadMeans(absl::Span<const double> totals) const;
   absl::Status UpdateWeights(absl::Span<const double> totals, StepMetrics& metrics);
   // What became of the step that the optimizer was asked for last (trainer_anomaly.cc). Not OK ends
   // the run.

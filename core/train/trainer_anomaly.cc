@@ -18,7 +18,7 @@ namespace anyorder {
 // costs no time of the device's. All that follows, a save most of all, finds the step's outcome
 // taken.
 absl::Status Trainer::TakeOutcome(StepMetrics& metrics) {
-  const dist::StepResult update = state_->optimizer().AwaitOutcome();
+  const dist::UpdateOutcome update = state_->optimizer().AwaitOutcome();
   metrics.grad_norm = update.grad_norm;
   metrics.skipped = update.skipped;
   const Anomaly anomaly = anomalies_.Judge(step_ + 1, metrics.loss, metrics.grad_norm);

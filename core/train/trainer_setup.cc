@@ -140,7 +140,7 @@ absl::Status Trainer::BuildLocalNetwork() {
   dist::GradientReducerOptions reduction;
   reduction.num_elements = transformer_->layout().num_elements();
   reduction.num_leaves = config_.train.num_microbatches();
-  reduction.num_scalars = kNumScalars;
+  reduction.num_scalars = static_cast<int64_t>(num_scalars());
   reduction.reduction = config_.dist.reduction;
   reduction.transport = transport_.get();
   reduction.bucket_bytes = config_.dist.bucket_mib << 20;

@@ -13,6 +13,7 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
+#include "core/objective/objective.h"
 #include "core/train/evaluation/causal_score.h"
 #include "core/train/evaluation/causal_walk.h"
 #include "core/train/evaluation/evaluator.h"
@@ -136,14 +137,15 @@ absl::StatusOr<EvalJson> EvaluateOwn(const EvalOptions& options, const Subject& 
 
 absl::StatusOr<EvalJson> EvaluateCausally(const EvalOptions& options, const Subject& subject) {
   const RunConfig& config = subject.config;
-  CausalWalkOptions walk_options;
-  if (config.objective.name == "permutation_lm") {
-    walk_options.two_streams = true;
-  } else if (config.objective.name != "causal_lm" && config.objective.name != "gpt") {
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                            MakeObjective(config.objective.name, config.model, config.sampling));
+  if (objective->left_to_right() == LeftToRight::kNever) {
     return absl::InvalidArgumentError(
         absl::StrCat("a model trained with ", config.objective.name,
                      " has no left-to-right likelihood; leave --objective out for its own loss"));
   }
+  CausalWalkOptions walk_options;
+  walk_options.two_streams = objective->left_to_right() == LeftToRight::kQueries;
   walk_options.lanes = options.batch_size.value_or(1);
   // No longer than the longest lane: what lies behind its end would only cost memory and time.
   walk_options.target_len =

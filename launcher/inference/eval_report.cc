@@ -6,8 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "core/train/run/field_text.h"
-
 namespace anyorder::launcher {
 namespace {
 
@@ -63,20 +61,7 @@ std::string OwnDefinition(const RunConfig& config, const Evaluator& evaluator) {
                      " * lm, nats: task is -log p(label | example), lm the mean over its tokens of "
                      "-log p(token | those before it); every example counts once; ");
   }
-  if (config.objective.name == "permutation_lm") {
-    absl::StrAppend(
-        &text, config.sampling.num_predict, " of ", config.sampling.seq_len,
-        " tokens of a sequence are masked and predicted in a drawn order, the others are "
-        "context, SEP and CLS are never targets; ");
-  }
-  if (config.objective.name == "unilmv2") {
-    absl::StrAppend(
-        &text,
-        "the loss is the sum of two means over the same masked tokens: ae, each read at "
-        "its [M], and par, read at its [P] after the blocks drawn before; "
-        "kept_originals = ",
-        field_text::Format(config.sampling.kept_originals), "; ");
-  }
+  text += evaluator.objective().evaluation_note();
   absl::StrAppend(&text, "tokens are SentencePiece pieces; no dropout; memory of ",
                   config.model.mem_len, " states is carried along, and each lane's first ",
                   evaluator.warmup_batches(),
@@ -178,12 +163,12 @@ EvalJson OwnLossReport(const RunConfig& config, const EvaluatorOptions& options,
                                        static_cast<double>(losses.task_examples)},
                       {"examples", losses.task_examples}};
   }
-  const NextSentenceSums pairs = evaluator.next_sentence();
-  if (pairs.samples > 0) {
-    const auto samples = static_cast<double>(pairs.samples);
-    report["next_sentence"] = {{"nats", pairs.loss / samples},
-                               {"accuracy", pairs.correct / samples},
-                               {"samples", pairs.samples}};
+  const NamedSum loss = SumNamed("nsp_loss", evaluator.sums());
+  const NamedSum correct = SumNamed("nsp_accuracy", evaluator.sums());
+  if (loss.weight > 0) {
+    report["next_sentence"] = {{"nats", loss.sum / loss.weight},
+                               {"accuracy", correct.sum / correct.weight},
+                               {"samples", static_cast<int64_t>(loss.weight)}};
   }
   return report;
 }

@@ -134,7 +134,7 @@ class RunReader {
     run_.not_finite_losses += std::isfinite(line.loss) ? 0 : 1;
     run_.training_seconds += line.step_ms / 1e3;
     run_.last_loss = line.loss;
-    run_.last_losses = line.losses;
+    run_.last_means = line.means;
     if (line.held_out)
       run_.evaluations.push_back(
           {time, line.step, line.held_out->loss, line.held_out->standard_error});

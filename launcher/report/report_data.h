@@ -83,8 +83,8 @@ struct ReportRun {
   int64_t redone_steps = 0;
   int64_t not_finite_losses = 0;
   double training_seconds = 0;
-  double last_loss = 0;  // NaN without a step
-  std::vector<NamedLoss> last_losses;
+  double last_loss = 0;               // NaN without a step
+  std::vector<NamedMean> last_means;  // of the heads
   int64_t peak_rss_bytes = 0;
 };
 

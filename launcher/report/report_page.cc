@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 
 #include "launcher/inspect/status_report.h"
 #include "launcher/report/report_assets.h"
@@ -51,13 +52,14 @@ std::string Cell(const std::string& text, const char* element = "td") {
 
 // "6.1 (ae 3.0, par 3.1)" where the objective tells parts of its loss apart.
 std::string LastLoss(const ReportRun& run) {
-  std::string text = Number(run.last_loss);
-  for (size_t i = 0; i < run.last_losses.size(); ++i) {
-    const NamedLoss& loss = run.last_losses[i];
-    absl::StrAppend(&text, i == 0 ? " (" : ", ", loss.name, " ", Number(loss.nats));
+  std::vector<std::string> parts;
+  for (const NamedMean& mean : run.last_means) {
+    absl::string_view name = mean.name;
+    if (absl::ConsumePrefix(&name, "loss_"))
+      parts.push_back(absl::StrCat(name, " ", Number(mean.value)));
   }
-  if (!run.last_losses.empty()) text += ")";
-  return text;
+  const std::string loss = Number(run.last_loss);
+  return parts.empty() ? loss : absl::StrCat(loss, " (", absl::StrJoin(parts, ", "), ")");
 }
 
 // The figures that a reader looks for first; of every run the same, in the same order.

@@ -126,7 +126,7 @@ BatchShape SeparateShape(const BatchShape& joint, int64_t length, int64_t target
   shape.content_rows = length;
   shape.targets = targets;
   shape.own_divisor = false;
-  shape.num_losses = 0;
+  shape.loss_names.clear();
   return shape;
 }
 

@@ -79,7 +79,7 @@ std::vector<float> GradientOf(size_t step, Range owned) {
 }
 
 struct Outcomes {
-  std::vector<StepResult> steps;
+  std::vector<UpdateOutcome> steps;
   std::vector<uint64_t> digests;  // of weights and moments after each step
 };
 

@@ -40,8 +40,8 @@ void WithOptimizer(const OptimizerConfig& config, const std::vector<DecaySegment
   });
 }
 
-StepResult StepAndWait(ShardedOptimizer& optimizer, const std::vector<float>& gradient,
-                       const StepInfo& info, TensorView weights) {
+UpdateOutcome StepAndWait(ShardedOptimizer& optimizer, const std::vector<float>& gradient,
+                          const StepInfo& info, TensorView weights) {
   optimizer.Step(ViewOf(gradient), info, weights);
   return optimizer.AwaitOutcome();
 }
@@ -65,7 +65,7 @@ TEST(ShardedOptimizerTest, FirstStepHasTheKnownLength) {
     config.max_grad_norm = 0;
     const double length = correct ? 1.0 : 0.1 / std::sqrt(0.001);
     WithOptimizer(config, {{0, size, true}}, [&](ShardedOptimizer& optimizer, TensorView weights) {
-      const StepResult result = StepAndWait(optimizer, gradient, {0.5, 1.0}, weights);
+      const UpdateOutcome result = StepAndWait(optimizer, gradient, {0.5, 1.0}, weights);
       EXPECT_EQ(result.clip_factor, 1.0);
       for (int64_t i = 0; i < size; ++i) {
         const double expected = -0.5 * length * (gradient[i] > 0 ? 1 : -1);
@@ -100,7 +100,7 @@ TEST(ShardedOptimizerTest, FollowsAdamWInDouble) {
                                        SpanOf(optimizer.second_moment()).end());
         const std::vector<float> gradient = RandomValues(1000, 10 + step);
         const StepInfo info{0.01 * (1 + step), 0.25};
-        const StepResult result = StepAndWait(optimizer, gradient, info, weights);
+        const UpdateOutcome result = StepAndWait(optimizer, gradient, info, weights);
 
         double squares = 0;
         for (const float g : gradient)
@@ -141,11 +141,11 @@ TEST(ShardedOptimizerTest, GradientsWithinTheClipNormKeepTheirLength) {
   OptimizerConfig config;
   config.max_grad_norm = 2.0;
   WithOptimizer(config, {{0, 4, true}}, [](ShardedOptimizer& optimizer, TensorView weights) {
-    const StepResult small =
+    const UpdateOutcome small =
         StepAndWait(optimizer, std::vector<float>{0.5f, 0.5f, 0.5f, 0.5f}, {}, weights);
     EXPECT_EQ(small.grad_norm, 1.0);
     EXPECT_EQ(small.clip_factor, 1.0);
-    const StepResult large =
+    const UpdateOutcome large =
         StepAndWait(optimizer, std::vector<float>{4.0f, 4.0f, 4.0f, 4.0f}, {}, weights);
     EXPECT_EQ(large.grad_norm, 8.0);
     EXPECT_EQ(large.clip_factor, 0.25);
@@ -194,7 +194,7 @@ TEST(ShardedOptimizerTest, NonFiniteStepsAreSkippedEverywhere) {
 
       std::vector<float> gradient(optimizer->owned().size(), 0.5f);
       if (comm.rank() == 1) gradient[17] = bad;
-      const StepResult result = StepAndWait(*optimizer, gradient, {0.1, 1.0}, view);
+      const UpdateOutcome result = StepAndWait(*optimizer, gradient, {0.1, 1.0}, view);
       EXPECT_TRUE(result.skipped);
       EXPECT_FALSE(std::isfinite(result.grad_norm));
       if (comm.rank() == 1) gradient[17] = 0.5f;

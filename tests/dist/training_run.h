@@ -148,7 +148,7 @@ uint64_t RunDigest(Communicator& comm, kernels::Backend& backend,
     }
     reducer->ReduceScatter(gradient.view(), absl::MakeSpan(&target_weight, 1));
     optimizer->Step(gradient.view(), {0.01 * (step + 1), 1.0 / target_weight}, weights.view());
-    const StepResult result = optimizer->AwaitOutcome();
+    const UpdateOutcome result = optimizer->AwaitOutcome();
     EXPECT_FALSE(result.skipped);
     EXPECT_LT(result.clip_factor, 1.0);
   }

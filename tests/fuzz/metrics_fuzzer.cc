@@ -18,10 +18,9 @@ std::vector<std::string> Seeds() {
     metrics.step = step;
     metrics.attempt = 1;
     metrics.loss = 5.5;
-    metrics.losses = {{"ae", 3.5}, {"par", 2.0}};
-    metrics.next_sentence.emplace();
+    metrics.means = {{"loss_ae", 3.5}, {"nsp_accuracy", 0.5}};
     metrics.held_out.emplace();
-    metrics.held_out->losses = metrics.losses;
+    metrics.held_out->means = metrics.means;
     ANYORDER_CHECK_OK(log->Append(metrics));
   }
   const auto text = ReadWholeFile(path);

@@ -110,7 +110,7 @@ class TracedTransformer final : public TracedNetwork {
       args.gradients = TensorView(trace.gradients.data(), args.weights.shape());
     }
     backend_->Expect(layout(), weights.data(), config_.num_layers);
-    trace.next_sentence_loss = transformer_->Run(args, {}).next_sentence_loss;
+    trace.next_sentence_loss = SumNamed("nsp_loss", transformer_->Run(args, {}).sums).sum;
     for (int64_t ring = 0; ring < rings; ++ring) {
       const auto end = slots.begin() + (ring + 1) * ring_size;
       trace.memory.insert(trace.memory.end(), end - memory_size, end);

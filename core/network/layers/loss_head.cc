@@ -1,5 +1,9 @@
 #include "core/network/layers/loss_head.h"
 
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
 #include "core/base/check.h"
 #include "core/network/layers/prediction_head.h"
 
@@ -9,7 +13,12 @@ LossHead::LossHead(const NetworkShape& shape, DeviceInputs& inputs)
     : adaptive_(shape, inputs),
       output_rows_(shape.num_targets(), inputs),
       row_ids_(shape.num_targets(), inputs),
-      losses_(static_cast<size_t>(shape.num_targets())) {}
+      first_loss_(shape.batch.task_rows > 0 ? 1 : 0),
+      losses_(static_cast<size_t>(shape.num_targets())) {
+  const std::vector<std::string>& names = shape.batch.loss_names;
+  for (size_t i = static_cast<size_t>(first_loss_); i < names.size(); ++i)
+    sums_.push_back({absl::StrCat("loss_", names[i])});
+}
 
 void LossHead::SetInputs(const StepContext& context) {
   const Batch& batch = context.batch();
@@ -40,16 +49,17 @@ void LossHead::FetchLosses(const StepContext& context) {
 void LossHead::ReadLosses(const StepContext& context) {
   const Batch& batch = context.batch();
   loss_sum_ = 0;
-  shares_.fill({});
+  for (NamedSum& sum : sums_)
+    sum.sum = sum.weight = 0;
   for (size_t i = 0; i < losses_.size(); ++i) {
     const double loss = fetched_.At(static_cast<int64_t>(i));
     losses_[i] = static_cast<float>(loss);
     const double weight = batch.weights[i];
     loss_sum_ += weight * loss;
-    if (batch.loss_ids.empty()) continue;
-    LossShare& share = shares_[static_cast<size_t>(batch.loss_ids[i])];
-    share.sum += weight * loss;
-    share.weight += weight;
+    if (sums_.empty()) continue;
+    NamedSum& sum = sums_[static_cast<size_t>(batch.loss_ids[i] - first_loss_)];
+    sum.sum += weight * loss;
+    sum.weight += weight;
   }
 }
 

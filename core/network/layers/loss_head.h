@@ -4,7 +4,6 @@
 
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -32,7 +31,8 @@ class LossHead {
   // Weighted sum, and what it is made of, [B * targets]; entries of weight 0 are 0.
   double loss_sum() const { return loss_sum_; }
   const std::vector<float>& losses() const { return losses_; }
-  const std::array<LossShare, kMaxLosses>& shares() const { return shares_; }
+  // "loss_NAME" of each of BatchShape::loss_names, but the task head's.
+  const std::vector<NamedSum>& sums() const { return sums_; }
   // The readout is the whole output in order, which saves operations.
   bool is_contiguous() const { return contiguous_; }
 
@@ -49,7 +49,9 @@ class LossHead {
   bool contiguous_ = false;             // the readout is the whole output in order: no gather
   HostCopy fetched_;
   double loss_sum_ = 0;
-  std::array<LossShare, kMaxLosses> shares_{};
+  const int32_t
+      first_loss_;  // of Batch::loss_ids: the task head has the first one, if there is one
+  std::vector<NamedSum> sums_;
   std::vector<float> losses_;
 };
 

@@ -8,7 +8,9 @@ namespace anyorder {
 
 NextSentenceHead::NextSentenceHead(const NetworkShape& shape, DeviceInputs& inputs)
     : output_rows_(shape.batch.next_sentence ? shape.batch.batch_size : 0, inputs),
-      row_ids_(shape.batch.next_sentence ? shape.batch.batch_size : 0, inputs) {}
+      row_ids_(shape.batch.next_sentence ? shape.batch.batch_size : 0, inputs) {
+  if (shape.batch.next_sentence) sums_ = {{"nsp_loss"}, {"nsp_accuracy"}};
+}
 
 void NextSentenceHead::SetInputs(const StepContext& context) {
   const NetworkShape& shape = context.shape;
@@ -84,15 +86,17 @@ void NextSentenceHead::FetchLosses(const StepContext& context) {
 }
 
 void NextSentenceHead::ReadLosses(const StepContext& context) {
-  num_entries_ = loss_sum_ = num_correct_ = 0;
+  if (sums_.empty()) return;
+  double entries = 0, losses = 0, correct = 0;
   for (size_t b = 0; b < output_rows_.host.size(); ++b) {
     if (context.batch().summary_weights[b] == 0) continue;
     const double loss = fetched_.At(static_cast<int64_t>(b));
-    num_entries_ += 1;
-    loss_sum_ += loss;
+    entries += 1;
+    losses += loss;
     // Of two classes the one with more than half of the probability wins.
-    if (loss < std::numbers::ln2) num_correct_ += 1;
+    if (loss < std::numbers::ln2) correct += 1;
   }
+  sums_ = {{"nsp_loss", losses, entries}, {"nsp_accuracy", correct, entries}};
 }
 
 void NextSentenceHead::Backward(const StepContext& context, const NetworkWeights& weights,

@@ -28,11 +28,10 @@ class NextSentenceHead {
   // Asks for the losses; ReadLosses after Backend::Synchronize.
   void FetchLosses(const StepContext& context);
   void ReadLosses(const StepContext& context);
-  // Over lanes whose entry has a weight: how many they are, the sum of their losses, not weighted,
-  // and how many were told right: the likelier class is the label.
-  double num_entries() const { return num_entries_; }
-  double loss_sum() const { return loss_sum_; }
-  double num_correct() const { return num_correct_; }
+  // "nsp_loss" and "nsp_accuracy" over lanes whose entry has a weight: their losses, not weighted
+  // and no part of the step's loss (their gradient, weighted, is part of the gradient), and how
+  // many labels were the likelier class. Empty without the head.
+  const std::vector<NamedSum>& sums() const { return sums_; }
 
  private:
   void Forward(const StepContext& context, const NetworkWeights& weights) const;
@@ -42,9 +41,7 @@ class NextSentenceHead {
   ComputedArray<int32_t> output_rows_;  // [B] rows of activations.output
   ComputedArray<int32_t> row_ids_;      // [B] their logical ids
   HostCopy fetched_;
-  double num_entries_ = 0;
-  double loss_sum_ = 0;
-  double num_correct_ = 0;
+  std::vector<NamedSum> sums_;
 };
 
 }  // namespace anyorder

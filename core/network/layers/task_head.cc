@@ -3,6 +3,7 @@
 #include "core/base/check.h"
 
 namespace anyorder {
+
 TaskHead::TaskHead(const NetworkShape& shape, DeviceInputs& inputs)
     : has_choices_(shape.model.task.has_choices()),
       lanes_(shape.batch.batch_size),
@@ -10,7 +11,9 @@ TaskHead::TaskHead(const NetworkShape& shape, DeviceInputs& inputs)
       output_rows_(lanes_ * rows_, inputs),
       row_ids_(lanes_ * rows_, inputs),
       losses_(rows_ > 0 ? static_cast<size_t>(lanes_) : 0),
-      predictions_(losses_.size()) {}
+      predictions_(losses_.size()) {
+  if (rows_ > 0) sums_ = {{"loss_task"}, {"task_accuracy"}};
+}
 
 void TaskHead::Run(const StepContext& context, const NetworkWeights& weights,
                    const NetworkGradients* gradients) const {
@@ -151,8 +154,9 @@ void TaskHead::FetchResults(const StepContext& context) {
 }
 
 void TaskHead::ReadResults(const StepContext& context) {
-  loss_sum_ = weight_ = num_correct_ = 0;
   if (rows_ == 0) return;
+  loss_sum_ = 0;
+  double weights = 0, correct = 0;
   const Batch& batch = context.batch();
   for (int64_t b = 0; b < lanes_; ++b) {
     const int64_t outputs = has_choices_ ? batch.task_choices[b] : fetched_logits_.view().dim(1);
@@ -166,9 +170,10 @@ void TaskHead::ReadResults(const StepContext& context) {
     const auto weight = static_cast<double>(batch.task_weights[b]);
     losses_[b] = static_cast<float>(loss);
     loss_sum_ += weight * loss;
-    weight_ += weight;
-    if (weight > 0 && predictions_[b] == batch.task_labels[b]) num_correct_ += 1;
+    weights += weight;
+    if (weight > 0 && predictions_[b] == batch.task_labels[b]) correct += 1;
   }
+  sums_ = {{"loss_task", loss_sum_, weights}, {"task_accuracy", correct, weights}};
 }
 
 }  // namespace anyorder

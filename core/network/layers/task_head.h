@@ -29,11 +29,10 @@ class TaskHead {
   void FetchResults(const StepContext& context);
   void ReadResults(const StepContext& context);
 
-  // Sum over lanes of weight * loss, and of the weights.
-  double loss_sum() const { return loss_sum_; }
-  double weight() const { return weight_; }
-  // Lanes of positive weight whose likeliest class or choice is the label.
-  double num_correct() const { return num_correct_; }
+  double loss_sum() const { return loss_sum_; }  // over lanes, of weight * loss
+  // "loss_task", and "task_accuracy": lanes of positive weight whose likeliest class or choice is
+  // the label, by the sum of all weights. Empty without the head.
+  const std::vector<NamedSum>& sums() const { return sums_; }
   // Of each lane: its loss (0 without a label) and the likeliest class or choice, the first of
   // equals.
   const std::vector<float>& losses() const { return losses_; }
@@ -62,8 +61,7 @@ class TaskHead {
   ComputedArray<int32_t> row_ids_;
   HostCopy fetched_losses_, fetched_logits_;
   double loss_sum_ = 0;
-  double weight_ = 0;
-  double num_correct_ = 0;
+  std::vector<NamedSum> sums_;
   std::vector<float> losses_;
   std::vector<int32_t> predictions_;
 };

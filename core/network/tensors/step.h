@@ -2,9 +2,12 @@
 
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
 
 #include "core/base/tensor.h"
 #include "core/network/tensors/memory_ring.h"
@@ -28,26 +31,26 @@ struct StepArgs {
   std::function<void(int64_t begin)> gradients_ready = nullptr;
 };
 
-// One of several losses of a readout.
-struct LossShare {
-  double sum = 0;     // of weight * nll, nats
-  double weight = 0;  // of its entries
+// A figure that a head reports of a microbatch, by its name in a run's metrics. It is sum / weight;
+// sums and weights of microbatches add up.
+struct NamedSum {
+  std::string name;
+  double sum = 0;
+  double weight = 0;  // 0: no entry of the microbatch has the figure
 };
 
+// The one with that name; without one, all 0.
+inline NamedSum SumNamed(absl::string_view name, const std::vector<NamedSum>& sums) {
+  for (const NamedSum& sum : sums) {
+    if (sum.name == name) return sum;
+  }
+  return {};
+}
+
 struct StepResult {
-  double loss_sum = 0;  // sum of weight * nll over the readout and the task head, in nats
-  double divisor = 0;   // what the step divides loss_sum by: Batch::Divisor()
-  // Of next-sentence entries with a weight, at most one a lane: sum of nll, not weighted and not
-  // part of loss_sum (their gradient, weighted, is part of the gradient), how many labels were the
-  // likelier class, and how many there are.
-  double next_sentence_loss = 0;
-  double next_sentence_correct = 0;
-  double next_sentence_entries = 0;
-  // Of the task head: lanes whose likeliest class or choice is the label. Its loss is part of
-  // loss_sum, and of shares[0].
-  double task_correct = 0;
-  // What loss_sum is made of, by Batch::loss_ids; zeros where the batch has none.
-  std::array<LossShare, kMaxLosses> shares{};
+  double loss_sum = 0;         // sum of weight * nll over the readout and the task head, in nats
+  double divisor = 0;          // what the step divides loss_sum by: Batch::Divisor()
+  std::vector<NamedSum> sums;  // of all heads, as Transformer::sums()
 };
 
 }  // namespace anyorder

@@ -43,8 +43,8 @@ class A3 final : public Objective {
     for (int64_t i = 0; i < seq_len_; ++i) {
       SetContentSlot(b, i, RankedSlot(sample.tokens[i], i, groups[i]), batch);
       // The first group's queries see nothing: they know their position alone.
-      SetQuerySlot(b, i, {.pos = static_cast<int32_t>(i), .lim = groups[i] - 1}, batch);
-      SetReadout(b, i, QueryRow(batch.shape, b) + i, sample.tokens[i], 1.0f, batch);
+      SetQuery(b, i, {.pos = static_cast<int32_t>(i), .lim = groups[i] - 1}, sample.tokens[i], 1.0f,
+               batch);
     }
   }
 
@@ -92,8 +92,7 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeA3(const ModelConfig& model,
         "[sampling] group_len_min=", config.group_len_min, ", group_len_max=", config.group_len_max,
         " must satisfy 1 <= min <= max <= seq_len=", sampling.seq_len));
   }
-  std::unique_ptr<Objective> objective = std::make_unique<A3>(sampling);
-  return objective;
+  return std::make_unique<A3>(sampling);
 }
 
 }  // namespace anyorder

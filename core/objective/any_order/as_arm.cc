@@ -66,12 +66,6 @@ class AsArm final : public Objective {
     return std::min(seq_len_ - 1, static_cast<int64_t>(length));
   }
 
-  static void SetQuery(int64_t b, int64_t entry, const Slot& slot, int32_t label, float weight,
-                       Batch& batch) {
-    SetQuerySlot(b, entry, slot, batch);
-    SetReadout(b, entry, QueryRow(batch.shape, b) + entry, label, weight, batch);
-  }
-
   int64_t seq_len_;
   AnyOrderConfig config_;
   int64_t most_targets_;
@@ -90,8 +84,7 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeAsArm(const ModelConfig& model,
         "[sampling] prompt_fraction_min=", config.prompt_fraction_min, ", prompt_fraction_max=",
         config.prompt_fraction_max, " must satisfy 0 <= min <= max <= 1"));
   }
-  std::unique_ptr<Objective> objective = std::make_unique<AsArm>(sampling);
-  return objective;
+  return std::make_unique<AsArm>(sampling);
 }
 
 }  // namespace anyorder

@@ -71,8 +71,7 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeBlockDiffusion(const ModelConfig&
         absl::StrCat("[sampling] block_len=", block_len,
                      " must be at least 1 and divide seq_len=", sampling.seq_len));
   }
-  std::unique_ptr<Objective> objective = std::make_unique<BlockDiffusion>(sampling);
-  return objective;
+  return std::make_unique<BlockDiffusion>(sampling);
 }
 
 }  // namespace anyorder

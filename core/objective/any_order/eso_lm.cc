@@ -154,8 +154,7 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeEsoLm(const ModelConfig& model,
         "[sampling] mask_draw is \"count\", but both phases of eso_lm draw each token alone; use "
         "\"rate\"");
   }
-  std::unique_ptr<Objective> objective = std::make_unique<EsoLm>(sampling);
-  return objective;
+  return std::make_unique<EsoLm>(sampling);
 }
 
 }  // namespace anyorder

@@ -41,11 +41,6 @@ void MaskCount(int64_t begin, int64_t end, int64_t count, RandomStream& random,
 
 }  // namespace
 
-RandomStream LaneDraws(const TextSample& sample) {
-  return RandomStream(sample.seed, RandomPurpose::kObjective, static_cast<uint64_t>(sample.step),
-                      static_cast<uint64_t>(sample.lane));
-}
-
 RandomStream StepDraws(const TextSample& sample) {
   return RandomStream(sample.seed, RandomPurpose::kObjective, static_cast<uint64_t>(sample.step),
                       kAllLanes);

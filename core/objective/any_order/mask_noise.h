@@ -25,8 +25,6 @@
 
 namespace anyorder {
 
-// The lane's own stream of draws.
-RandomStream LaneDraws(const TextSample& sample);
 // A stream that all lanes of the step share.
 RandomStream StepDraws(const TextSample& sample);
 

@@ -68,8 +68,7 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeMaskedDiffusion(const ModelConfig
     return absl::InvalidArgumentError(
         absl::StrCat("[sampling] random_length_prob=", short_steps, " must be in [0, 1]"));
   }
-  std::unique_ptr<Objective> objective = std::make_unique<MaskedDiffusion>(sampling);
-  return objective;
+  return std::make_unique<MaskedDiffusion>(sampling);
 }
 
 }  // namespace anyorder

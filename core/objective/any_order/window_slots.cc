@@ -21,49 +21,6 @@ BatchShape WindowShape(const WindowSlots& slots, int64_t batch_size) {
   return shape;
 }
 
-Slot PadSlot(int64_t pos) {
-  return {.pos = static_cast<int32_t>(pos), .lim = kSeesNothing, .doc = kernels::kDocPad};
-}
-
-Slot RankedSlot(int32_t token, int64_t pos, int32_t rank) {
-  return {.token = token, .pos = static_cast<int32_t>(pos), .lim = rank, .key = rank};
-}
-
-namespace {
-
-void SetRow(int64_t row, const Slot& value, Batch& batch) {
-  batch.row_pos[row] = value.pos;
-  batch.row_lim[row] = value.lim;
-  batch.row_grp[row] = value.grp;
-  batch.row_doc[row] = value.doc;
-  batch.row_seg[row] = 0;
-}
-
-}  // namespace
-
-void SetContentSlot(int64_t b, int64_t slot, const Slot& value, Batch& batch) {
-  const int64_t row = ContentRow(batch.shape, b) + slot;
-  const int64_t key = ContentKey(batch.shape, b) + slot;
-  SetRow(row, value, batch);
-  batch.tokens[row] = value.token;
-  batch.key_pos[key] = value.pos;
-  batch.key_key[key] = value.key;
-  batch.key_grp[key] = value.grp;
-  batch.key_doc[key] = value.doc;
-  batch.key_seg[key] = 0;
-}
-
-void SetQuerySlot(int64_t b, int64_t slot, const Slot& value, Batch& batch) {
-  SetRow(QueryRow(batch.shape, b) + slot, value, batch);
-}
-
-void SetReadout(int64_t b, int64_t entry, int64_t row, int32_t label, float weight, Batch& batch) {
-  const int64_t place = b * batch.shape.targets + entry;
-  batch.readout_rows[place] = static_cast<int32_t>(row);
-  batch.labels[place] = label;
-  batch.weights[place] = weight;
-}
-
 absl::Status CheckAnyOrder(const std::string& name, const ModelConfig& model,
                            const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(CheckReadsWindows(name, model, sampling));

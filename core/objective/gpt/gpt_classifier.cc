@@ -53,11 +53,6 @@ class GptClassifier final : public Objective {
 
   std::string name() const override { return "gpt_classifier"; }
   SampleKind sample_kind() const override { return SampleKind::kExamples; }
-  std::vector<std::string> loss_names() const override {
-    return has_language_model() ? std::vector<std::string>{"task", "lm"}
-                                : std::vector<std::string>{"task"};
-  }
-
   std::string quantity() const override {
     return has_language_model()
                ? "loss of the task plus lambda times that of the language model of its text"
@@ -74,7 +69,8 @@ class GptClassifier final : public Objective {
     shape.num_distances = seq_len_;
     shape.content_readout = true;
     shape.own_divisor = true;
-    shape.num_losses = has_language_model() ? 2 : 1;
+    shape.loss_names = {"task"};
+    if (has_language_model()) shape.loss_names.emplace_back("lm");
     shape.task_rows = task_.num_sequences();
     return shape;
   }
@@ -109,17 +105,13 @@ class GptClassifier final : public Objective {
   void FillSlots(const std::vector<int32_t>& sequence, int64_t r, int64_t b, Batch& batch) const {
     const auto size = static_cast<int64_t>(sequence.size());
     for (int64_t i = 0; i < seq_len_; ++i) {
-      const int64_t row = ContentRow(batch.shape, b) + r * seq_len_ + i;
-      const int64_t key = ContentKey(batch.shape, b) + r * seq_len_ + i;
-      const bool is_padding = i >= size;
-      batch.tokens[row] = is_padding ? 0 : sequence[static_cast<size_t>(i)];
-      batch.row_pos[row] = batch.key_pos[key] = static_cast<int32_t>(i);
-      batch.row_lim[row] = is_padding ? kSeesNothing : static_cast<int32_t>(i);
-      batch.key_key[key] = is_padding ? kernels::kKeyNever : static_cast<int32_t>(i);
-      batch.row_seg[row] = batch.key_seg[key] = 0;
-      // The sequences of an example do not see one another.
-      batch.row_doc[row] = batch.key_doc[key] =
-          is_padding ? kernels::kDocPad : static_cast<int32_t>(r);
+      Slot slot = PadSlot(i);
+      if (i < size) {
+        slot = CausalSlot(sequence[static_cast<size_t>(i)], i);
+        // The sequences of an example do not see one another.
+        slot.doc = static_cast<int32_t>(r);
+      }
+      SetContentSlot(b, r * seq_len_ + i, slot, batch);
     }
   }
 
@@ -130,14 +122,12 @@ class GptClassifier final : public Objective {
                    int64_t b, Batch& batch) const {
     const int64_t targets = static_cast<int64_t>(sequence.size()) - 1;
     for (int64_t i = 0; i < seq_len_; ++i) {
-      const int64_t row = ContentRow(batch.shape, b) + r * seq_len_ + i;
+      const int64_t entry = r * seq_len_ + i;
+      const int64_t row = ContentRow(batch.shape, b) + entry;
       const bool is_target = i < targets;
-      batch.readout_rows[row] = static_cast<int32_t>(row);
-      batch.labels[row] = is_target ? sequence[static_cast<size_t>(i + 1)] : 0;
-      batch.weights[row] =
-          is_target
-              ? static_cast<float>(task_.lm_weight / static_cast<double>(num_sequences * targets))
-              : 0.0f;
+      const double weight = task_.lm_weight / static_cast<double>(num_sequences * targets);
+      SetReadout(b, entry, row, is_target ? sequence[static_cast<size_t>(i + 1)] : 0,
+                 is_target ? static_cast<float>(weight) : 0.0f, batch);
       batch.loss_ids[row] = kLanguageModel;
     }
   }
@@ -195,8 +185,7 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeGptClassifier(const ModelConfig& 
   faults.Require(!model.next_sentence_head,
                  "objective.next_sentence is true, but gpt_classifier reads no sentence pairs");
   if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
-  std::unique_ptr<Objective> objective = std::make_unique<GptClassifier>(task, sampling);
-  return objective;
+  return std::make_unique<GptClassifier>(task, sampling);
 }
 
 }  // namespace anyorder

@@ -47,15 +47,12 @@ class Longformer final : public Objective {
     int64_t global = b * batch.shape.global_rows;
     for (int64_t slot = 0; slot < num_slots(); ++slot) {
       const int64_t row = first_row + slot;
-      const int64_t key = ContentKey(batch.shape, b) + slot;
-      batch.row_pos[row] = batch.key_pos[key] = static_cast<int32_t>(slot);
-      batch.row_lim[row] = batch.key_key[key] = 0;
-      batch.row_seg[row] = batch.key_seg[key] = 0;
-      batch.row_doc[row] = batch.key_doc[key] = 0;
-      batch.row_glob[row] = batch.key_glob[key] = IsGlobal(slot) ? 1 : 0;
+      const int32_t token = slot < num_classifiers() ? sample.vocabulary.classifier
+                                                     : sample.tokens[slot - num_classifiers()];
+      SetContentSlot(b, slot, RankedSlot(token, slot, 0), batch);
+      batch.row_glob[row] = batch.key_glob[ContentKey(batch.shape, b) + slot] =
+          IsGlobal(slot) ? 1 : 0;
       if (IsGlobal(slot)) batch.global_slots[global++] = static_cast<int32_t>(row);
-      batch.tokens[row] = slot < num_classifiers() ? sample.vocabulary.classifier
-                                                   : sample.tokens[slot - num_classifiers()];
     }
     MaskTargets(sample, b, batch);
   }
@@ -83,8 +80,8 @@ class Longformer final : public Objective {
   }
 
   void MaskTargets(const TextSample& sample, int64_t b, Batch& batch) const {
-    RandomStream random(sample.seed, RandomPurpose::kObjective, sample.step, sample.lane);
-    int64_t entry = b * targets_;
+    RandomStream random = LaneDraws(sample);
+    int64_t entry = 0;
     for (const int64_t place : DrawTargets(random)) {
       const int64_t row = ContentRow(batch.shape, b) + num_classifiers() + place;
       const double kind = random.Uniform();
@@ -95,9 +92,7 @@ class Longformer final : public Objective {
         batch.tokens[row] =
             static_cast<int32_t>(random.Below(static_cast<uint32_t>(sample.vocabulary.size)));
       }
-      batch.readout_rows[entry] = static_cast<int32_t>(row);
-      batch.labels[entry] = sample.tokens[place];
-      batch.weights[entry++] = 1.0f;
+      SetReadout(b, entry++, row, sample.tokens[place], 1.0f, batch);
     }
   }
 
@@ -157,8 +152,7 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeLongformer(const ModelConfig& mod
   ANYORDER_RETURN_IF_ERROR(CheckMasking(sampling));
   ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("longformer", model, sampling));
   ANYORDER_RETURN_IF_ERROR(CheckModel(model, sampling));
-  std::unique_ptr<Objective> objective = std::make_unique<Longformer>(sampling);
-  return objective;
+  return std::make_unique<Longformer>(sampling);
 }
 
 }  // namespace anyorder

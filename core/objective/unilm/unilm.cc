@@ -54,13 +54,6 @@ class Unilm final : public Objective {
   std::string quantity() const override {
     return "pseudo-NLL of masked tokens, each alone, from what its mode lets it see";
   }
-  std::vector<std::string> loss_names() const override {
-    std::vector<std::string> names;
-    for (int mode = 0; mode < kNumTextModes; ++mode)
-      names.emplace_back(UnilmModeName(static_cast<TextMode>(mode)));
-    return names;
-  }
-
   absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
       const GenerationTokens& tokens) const override {
     return MakeUnilmGeneration(tokens);
@@ -76,7 +69,8 @@ class Unilm final : public Objective {
     shape.num_distances = 2 * sampling_.seq_len - 1;
     shape.content_readout = true;
     shape.next_sentence = next_sentence_;
-    shape.num_losses = kNumTextModes;
+    for (int mode = 0; mode < kNumTextModes; ++mode)
+      shape.loss_names.emplace_back(UnilmModeName(static_cast<TextMode>(mode)));
     return shape;
   }
 
@@ -93,13 +87,11 @@ class Unilm final : public Objective {
       ++source;
     for (int64_t place = 0; place < slots; ++place) {
       const int64_t slot = ClsFirstSlot(sample, place);
-      const int64_t row = ContentRow(batch.shape, b) + slot;
-      const int64_t key = ContentKey(batch.shape, b) + slot;
-      batch.tokens[row] = sample.input_tokens[place];
-      batch.row_pos[row] = batch.key_pos[key] = static_cast<int32_t>(slot);
-      batch.row_seg[row] = batch.key_seg[key] = SegmentOf(sample.mode, slot >= source);
-      batch.row_lim[row] = batch.key_key[key] = RankOf(sample.mode, slot, source, length);
-      batch.row_doc[row] = batch.key_doc[key] = slot < length ? 0 : kernels::kDocPad;
+      Slot value =
+          RankedSlot(sample.input_tokens[place], slot, RankOf(sample.mode, slot, source, length),
+                     SegmentOf(sample.mode, slot >= source));
+      value.doc = slot < length ? 0 : kernels::kDocPad;
+      SetContentSlot(b, slot, value, batch);
     }
     FillMaskedReadout(sample, true, b, batch);
     std::fill_n(batch.loss_ids.begin() + b * batch.shape.targets, batch.shape.targets,

@@ -11,6 +11,7 @@
 #include "core/base/philox.h"
 #include "core/base/status.h"
 #include "core/objective/lane_frame.h"
+#include "core/objective/masked_readout.h"
 #include "core/objective/source_target.h"
 #include "core/objective/unilm/unilm.h"
 
@@ -31,13 +32,7 @@ class UnilmSeq2seq final : public Objective {
     return "NLL of hidden target tokens, each from its source and what stands before it, hidden or "
            "not";
   }
-  absl::Status CheckTask(ExampleTask task) const override {
-    if (task == ExampleTask::kGeneration) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the dataset has examples of ", ExampleTaskName(task),
-        ", but unilm_seq2seq learns to write: make one of lines with source and target "
-        "with `anyorder prep --examples`"));
-  }
+  absl::Status CheckTask(ExampleTask task) const override { return CheckGenerates(name(), task); }
   absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
       const GenerationTokens& tokens) const override {
     return MakeUnilmGeneration(tokens);
@@ -61,15 +56,11 @@ class UnilmSeq2seq final : public Objective {
     const SourceTargetText text = LayOutSourceTarget(sample, sampling_.seq_len);
     const auto length = static_cast<int64_t>(text.tokens.size());
     for (int64_t slot = 0; slot < sampling_.seq_len; ++slot) {
-      const int64_t row = ContentRow(batch.shape, b) + slot;
-      const int64_t key = ContentKey(batch.shape, b) + slot;
-      const int64_t rank = std::max<int64_t>(0, slot - text.source_slots + 1);
-      batch.tokens[row] = slot < length ? text.tokens[slot] : sample.vocabulary.separator;
-      batch.row_pos[row] = batch.key_pos[key] = static_cast<int32_t>(slot);
-      batch.row_seg[row] = batch.key_seg[key] =
-          slot < text.source_slots ? kUnilmSource : kUnilmTarget;
-      batch.row_lim[row] = batch.key_key[key] = static_cast<int32_t>(rank);
-      batch.row_doc[row] = batch.key_doc[key] = slot < length ? 0 : kernels::kDocPad;
+      Slot value = RankedSlot(slot < length ? text.tokens[slot] : sample.vocabulary.separator, slot,
+                              std::max<int64_t>(0, slot - text.source_slots + 1),
+                              slot < text.source_slots ? kUnilmSource : kUnilmTarget);
+      value.doc = slot < length ? 0 : kernels::kDocPad;
+      SetContentSlot(b, slot, value, batch);
     }
     HideTargets(sample, text, b, batch);
   }
@@ -86,8 +77,7 @@ class UnilmSeq2seq final : public Objective {
   // other slots, each another one.
   void HideTargets(const TextSample& sample, const SourceTargetText& text, int64_t b,
                    Batch& batch) const {
-    RandomStream random(sample.seed, RandomPurpose::kObjective, static_cast<uint64_t>(sample.step),
-                        static_cast<uint64_t>(sample.lane));
+    RandomStream random = LaneDraws(sample);
     const auto length = static_cast<int64_t>(text.tokens.size());
     std::vector<int64_t> slots(static_cast<size_t>(sampling_.seq_len));
     // The target's slots first, in random order; then all others.
@@ -99,22 +89,11 @@ class UnilmSeq2seq final : public Objective {
       std::swap(slots[i], slots[i + static_cast<int64_t>(random.Below64(candidates - i))]);
     std::sort(slots.begin(), slots.begin() + hidden);
     for (int64_t i = 0; i < batch.shape.targets; ++i) {
-      const int64_t entry = b * batch.shape.targets + i;
       const int64_t row = ContentRow(batch.shape, b) + slots[i];
       const bool is_target = i < hidden;
-      batch.readout_rows[entry] = static_cast<int32_t>(row);
-      batch.labels[entry] = is_target ? text.tokens[slots[i]] : 0;
-      batch.weights[entry] = is_target ? 1.0f : 0.0f;
-      if (is_target) Corrupt(sample.vocabulary, random, batch.tokens[row]);
-    }
-  }
-
-  void Corrupt(const VocabularyIds& vocabulary, RandomStream& random, int32_t& token) const {
-    const double u = random.Uniform();
-    if (u < sampling_.mask_token_prob) {
-      token = vocabulary.mask;
-    } else if (u < sampling_.mask_token_prob + sampling_.random_token_prob) {
-      token = static_cast<int32_t>(random.Below64(static_cast<uint64_t>(vocabulary.size)));
+      const int32_t truth = is_target ? text.tokens[slots[i]] : 0;
+      SetReadout(b, i, row, truth, is_target ? 1.0f : 0.0f, batch);
+      if (is_target) batch.tokens[row] = Corrupted(truth, sampling_, sample.vocabulary, random);
     }
   }
 

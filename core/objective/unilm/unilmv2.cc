@@ -10,6 +10,7 @@
 #include "core/base/status.h"
 #include "core/objective/block_order.h"
 #include "core/objective/lane_frame.h"
+#include "core/objective/masked_readout.h"
 
 namespace anyorder {
 namespace {
@@ -43,9 +44,15 @@ class UnilmV2 final : public Objective {
   SampleKind sample_kind() const override { return SampleKind::kMaskedPairs; }
   bool has_reuse_part() const override { return false; }
   int64_t num_segments() const override { return 2; }
-  std::vector<std::string> loss_names() const override { return {"ae", "par"}; }
   std::string quantity() const override {
     return "NLL of masked tokens, once each alone plus once block after block (no perplexity)";
+  }
+
+  std::string evaluation_note() const override {
+    return absl::StrCat(
+        "the loss is the sum of two means over the same masked tokens: ae, each read at its [M], "
+        "and par, read at its [P] after the blocks drawn before; kept_originals = \"",
+        EnumName(sampling_.kept_originals), "\"; ");
   }
 
   BatchShape Shape(int64_t batch_size) const override {
@@ -58,7 +65,7 @@ class UnilmV2 final : public Objective {
     shape.num_distances = 2 * seq_len_ - 1;
     shape.content_readout = true;
     shape.own_divisor = true;
-    shape.num_losses = kNumLosses;
+    shape.loss_names = {"ae", "par"};
     return shape;
   }
 
@@ -68,8 +75,7 @@ class UnilmV2 final : public Objective {
                    sample.segment.size() == slots && sample.vocabulary.size > 0)
         << "sample of " << sample.tokens.size() << " tokens, expected " << seq_len_;
     FillLaneIdentity(sample, b, batch);
-    RandomStream random(sample.seed, RandomPurpose::kObjective, static_cast<uint64_t>(sample.step),
-                        static_cast<uint64_t>(sample.lane));
+    RandomStream random = LaneDraws(sample);
     const std::vector<MaskedToken> masked = DrawMasked(sample, random);
     FillText(sample, masked, b, batch);
     batch.divisors[b] = static_cast<double>(masked.size());
@@ -109,10 +115,10 @@ class UnilmV2 final : public Objective {
     for (const MaskedToken& token : masked)
       rank[token.slot] = token.step;
     for (int64_t slot = 0; slot < seq_len_; ++slot) {
-      const int64_t row = ContentRow(batch.shape, b) + slot;
-      batch.tokens[row] = sample.tokens[PlaceOf(slot)];
-      Place(sample, slot, row, ContentKey(batch.shape, b) + slot, batch);
-      batch.row_lim[row] = batch.key_key[ContentKey(batch.shape, b) + slot] = rank[slot];
+      SetContentSlot(
+          b, slot,
+          RankedSlot(sample.tokens[PlaceOf(slot)], slot, rank[slot], SegmentAt(sample, slot)),
+          batch);
     }
   }
 
@@ -120,66 +126,33 @@ class UnilmV2 final : public Objective {
   void FillMasks(const TextSample& sample, const MaskedToken& token, int64_t i,
                  RandomStream& random, int64_t b, Batch& batch) const {
     const int32_t truth = sample.tokens[PlaceOf(token.slot)];
-    int32_t input = Corrupted(truth, sample.vocabulary, random);
+    int32_t input = Corrupted(truth, sampling_, sample.vocabulary, random);
     if (sampling_.kept_originals == KeptOriginals::kMask && input == truth)
       input = sample.vocabulary.mask;
-    const int64_t m_slot = SlotOf(kAutoencoding, i), p_slot = SlotOf(kPartiallyAutoregressive, i);
-    const int64_t m_row = ContentRow(batch.shape, b) + m_slot;
-    const int64_t m_key = ContentKey(batch.shape, b) + m_slot;
-    const int64_t p_row = ContentRow(batch.shape, b) + p_slot;
-    const int64_t p_key = ContentKey(batch.shape, b) + p_slot;
-    batch.tokens[m_row] = input;
-    Place(sample, token.slot, m_row, m_key, batch);
-    batch.row_lim[m_row] = batch.key_key[m_key] = 0;
-    batch.tokens[p_row] = sample.vocabulary.mask;
-    Place(sample, token.slot, p_row, p_key, batch);
-    batch.row_lim[p_row] = token.step - 1;
-    batch.key_key[p_key] = kernels::kKeyNever;
-    batch.row_grp[p_row] = batch.key_grp[p_key] = token.step;
+    Slot slot = RankedSlot(input, token.slot, 0, SegmentAt(sample, token.slot));
+    SetContentSlot(b, SlotOf(kAutoencoding, i), slot, batch);
+    slot.token = sample.vocabulary.mask;
+    slot.lim = token.step - 1;
+    slot.key = kernels::kKeyNever;
+    slot.grp = token.step;
+    SetContentSlot(b, SlotOf(kPartiallyAutoregressive, i), slot, batch);
     const bool tells = sampling_.kept_originals == KeptOriginals::kDropPar && input == truth;
-    SetReadout(b, i, kAutoencoding, m_row, truth, 1.0f, batch);
-    SetReadout(b, i, kPartiallyAutoregressive, p_row, truth, tells ? 0.0f : 1.0f, batch);
+    Read(b, i, kAutoencoding, truth, 1.0f, batch);
+    Read(b, i, kPartiallyAutoregressive, truth, tells ? 0.0f : 1.0f, batch);
   }
 
   // Nobody sees these slots, they see nothing, and nothing is read from them.
   void FillPadding(int64_t i, int64_t b, Batch& batch) const {
     for (const int32_t loss : {kAutoencoding, kPartiallyAutoregressive}) {
-      const int64_t row = ContentRow(batch.shape, b) + SlotOf(loss, i);
-      const int64_t key = ContentKey(batch.shape, b) + SlotOf(loss, i);
-      batch.tokens[row] = 0;
-      batch.row_pos[row] = batch.key_pos[key] = 0;
-      batch.row_seg[row] = batch.key_seg[key] = 0;
-      batch.row_grp[row] = batch.key_grp[key] = -1;
-      batch.row_lim[row] = kSeesNothing;
-      batch.key_key[key] = kernels::kKeyNever;
-      batch.row_doc[row] = batch.key_doc[key] = kernels::kDocPad;
-      SetReadout(b, i, loss, row, 0, 0.0f, batch);
+      SetContentSlot(b, SlotOf(loss, i), PadSlot(0), batch);
+      Read(b, i, loss, 0, 0.0f, batch);
     }
   }
 
-  // What a [M] holds (Devlin et al. 2019): [MASK], a random token, or the token itself.
-  int32_t Corrupted(int32_t truth, const VocabularyIds& ids, RandomStream& random) const {
-    const double u = random.Uniform();
-    if (u < sampling_.mask_token_prob) return ids.mask;
-    if (u < sampling_.mask_token_prob + sampling_.random_token_prob)
-      return static_cast<int32_t>(random.Below64(static_cast<uint64_t>(ids.size)));
-    return truth;
-  }
-
-  void Place(const TextSample& sample, int64_t slot, int64_t row, int64_t key, Batch& batch) const {
-    batch.row_pos[row] = batch.key_pos[key] = static_cast<int32_t>(slot);
-    batch.row_seg[row] = batch.key_seg[key] = SegmentAt(sample, slot);
-    batch.row_grp[row] = batch.key_grp[key] = -1;
-    batch.row_doc[row] = batch.key_doc[key] = 0;
-  }
-
-  void SetReadout(int64_t b, int64_t i, int32_t loss, int64_t row, int32_t label, float weight,
-                  Batch& batch) const {
-    const int64_t entry = (b * kNumLosses + loss) * masks_ + i;
-    batch.readout_rows[entry] = static_cast<int32_t>(row);
-    batch.labels[entry] = label;
-    batch.weights[entry] = weight;
-    batch.loss_ids[entry] = loss;
+  void Read(int64_t b, int64_t i, int32_t loss, int32_t label, float weight, Batch& batch) const {
+    const int64_t entry = loss * masks_ + i;
+    SetReadout(b, entry, ContentRow(batch.shape, b) + SlotOf(loss, i), label, weight, batch);
+    batch.loss_ids[b * batch.shape.targets + entry] = loss;
   }
 
   // Of the i-th [M] (autoencoding) or [P].
@@ -231,8 +204,7 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeUnilmV2(const ModelConfig& model,
   ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("unilmv2", model, sampling));
   ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kMaskedPairs));
   ANYORDER_RETURN_IF_ERROR(CheckSettings(model, sampling));
-  std::unique_ptr<Objective> objective = std::make_unique<UnilmV2>(sampling);
-  return objective;
+  return std::make_unique<UnilmV2>(sampling);
 }
 
 }  // namespace anyorder

@@ -10,6 +10,8 @@
 #include "core/base/philox.h"
 #include "core/base/status.h"
 #include "core/objective/lane_frame.h"
+#include "core/objective/masked_readout.h"
+#include "core/objective/source_target.h"
 
 namespace anyorder {
 namespace {
@@ -30,14 +32,7 @@ class UnilmV2Seq2seq final : public Objective {
     return "NLL of target tokens from their source and the ones before, some of which are replaced";
   }
 
-  absl::Status CheckTask(ExampleTask task) const override {
-    if (task == ExampleTask::kGeneration) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("the dataset has examples of ", ExampleTaskName(task),
-                     ", but unilmv2_seq2seq learns to write: make one of lines with source and "
-                     "target with `anyorder prep "
-                     "--examples`"));
-  }
+  absl::Status CheckTask(ExampleTask task) const override { return CheckGenerates(name(), task); }
 
   BatchShape Shape(int64_t batch_size) const override {
     BatchShape shape;
@@ -56,19 +51,15 @@ class UnilmV2Seq2seq final : public Objective {
         << "example " << sample.example << " has " << sample.parts.size() << " parts";
     FillLaneIdentity(sample, b, batch);
     for (int64_t slot = 0; slot < batch.shape.content_rows; ++slot)
-      Place(b, slot, {.doc = kernels::kDocPad}, batch);
+      SetContentSlot(b, slot, PadSlot(0), batch);
     const std::vector<int32_t> target = TargetOf(sample);
     const int64_t first_target = FillSource(sample, static_cast<int64_t>(target.size()), b, batch);
-    RandomStream random(sample.seed, RandomPurpose::kObjective, static_cast<uint64_t>(sample.step),
-                        static_cast<uint64_t>(sample.lane));
+    RandomStream random = LaneDraws(sample);
     for (int64_t t = 0; t < sampling_.num_predict; ++t) {
       const bool is_used = t < static_cast<int64_t>(target.size());
       if (is_used) FillTarget(sample.vocabulary, target[t], t, first_target, random, b, batch);
-      const int64_t entry = b * sampling_.num_predict + t;
-      batch.readout_rows[entry] =
-          static_cast<int32_t>(ContentRow(batch.shape, b) + sampling_.seq_len + t);
-      batch.labels[entry] = is_used ? target[t] : 0;
-      batch.weights[entry] = is_used ? 1.0f : 0.0f;
+      SetReadout(b, t, ContentRow(batch.shape, b) + sampling_.seq_len + t, is_used ? target[t] : 0,
+                 is_used ? 1.0f : 0.0f, batch);
     }
   }
 
@@ -81,28 +72,6 @@ class UnilmV2Seq2seq final : public Objective {
   }
 
  private:
-  struct Slot {
-    int32_t token = 0;
-    int64_t pos = 0;
-    int32_t segment = 0;
-    int32_t lim = kSeesNothing;
-    int32_t key = kernels::kKeyNever;
-    int32_t group = -1;
-    int32_t doc = 0;
-  };
-
-  void Place(int64_t b, int64_t index, const Slot& slot, Batch& batch) const {
-    const int64_t row = ContentRow(batch.shape, b) + index;
-    const int64_t key = ContentKey(batch.shape, b) + index;
-    batch.tokens[row] = slot.token;
-    batch.row_pos[row] = batch.key_pos[key] = static_cast<int32_t>(slot.pos);
-    batch.row_seg[row] = batch.key_seg[key] = slot.segment;
-    batch.row_lim[row] = slot.lim;
-    batch.key_key[key] = slot.key;
-    batch.row_grp[row] = batch.key_grp[key] = slot.group;
-    batch.row_doc[row] = batch.key_doc[key] = slot.doc;
-  }
-
   // With [EOS].
   std::vector<int32_t> TargetOf(const TextSample& sample) const {
     std::vector<int32_t> target = sample.parts[1];
@@ -118,8 +87,7 @@ class UnilmV2Seq2seq final : public Objective {
     const auto kept = std::min(static_cast<int64_t>(source.size()), room);
     int64_t slot = 0;
     const auto add = [&](int32_t token) {
-      Place(b, slot, {.token = token, .pos = slot, .segment = kSourceSegment, .lim = 0, .key = 0},
-            batch);
+      SetContentSlot(b, slot, RankedSlot(token, slot, 0, kSourceSegment), batch);
       ++slot;
     };
     add(sample.vocabulary.classifier);
@@ -133,26 +101,15 @@ class UnilmV2Seq2seq final : public Objective {
   void FillTarget(const VocabularyIds& ids, int32_t token, int64_t t, int64_t first_target,
                   RandomStream& random, int64_t b, Batch& batch) const {
     const auto rank = static_cast<int32_t>(t + 1);
-    Slot slot{.token = Replaced(token, ids, random),
-              .pos = first_target + t,
-              .segment = kTargetSegment,
-              .lim = rank,
-              .key = rank};
-    Place(b, slot.pos, slot, batch);
+    const bool is_replaced = random.Uniform() < sampling_.target_replace_prob;
+    Slot slot = RankedSlot(is_replaced ? Corrupted(token, sampling_, ids, random) : token,
+                           first_target + t, rank, kTargetSegment);
+    SetContentSlot(b, slot.pos, slot, batch);
     slot.token = ids.mask;
     slot.lim = rank - 1;
     slot.key = kernels::kKeyNever;
-    slot.group = rank;
-    Place(b, sampling_.seq_len + t, slot, batch);
-  }
-
-  int32_t Replaced(int32_t token, const VocabularyIds& ids, RandomStream& random) const {
-    if (random.Uniform() >= sampling_.target_replace_prob) return token;
-    const double u = random.Uniform();
-    if (u < sampling_.mask_token_prob) return ids.mask;
-    if (u < sampling_.mask_token_prob + sampling_.random_token_prob)
-      return static_cast<int32_t>(random.Below64(static_cast<uint64_t>(ids.size)));
-    return token;
+    slot.grp = rank;
+    SetContentSlot(b, sampling_.seq_len + t, slot, batch);
   }
 
   const SamplingConfig sampling_;
@@ -188,8 +145,7 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeUnilmV2Seq2seq(const ModelConfig&
   ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("unilmv2_seq2seq", model, sampling));
   ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kExamples));
   ANYORDER_RETURN_IF_ERROR(CheckSettings(model, sampling));
-  std::unique_ptr<Objective> objective = std::make_unique<UnilmV2Seq2seq>(sampling);
-  return objective;
+  return std::make_unique<UnilmV2Seq2seq>(sampling);
 }
 
 }  // namespace anyorder

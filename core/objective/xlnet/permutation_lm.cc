@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/objective/lane_frame.h"
@@ -55,6 +57,12 @@ class PermutationLm final : public Objective {
     if (next_sentence_) FillNextSentence(sample, num_predict_, seq_len_ - 1, b, batch);
   }
 
+  LeftToRight left_to_right() const override { return LeftToRight::kQueries; }
+  std::string evaluation_note() const override {
+    return absl::StrCat(num_predict_, " of ", seq_len_,
+                        " tokens of a sequence are masked and predicted in a drawn order, the "
+                        "others are context, SEP and CLS are never targets; ");
+  }
   absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
       const GenerationTokens& tokens) const override {
     return MakeQueryGeneration(tokens, seq_len_ + memory_rows_);
@@ -75,13 +83,9 @@ class PermutationLm final : public Objective {
 
   void FillContent(const TextSample& sample, int64_t b, Batch& batch) const {
     for (int64_t slot = 0; slot < seq_len_; ++slot) {
-      const int64_t row = ContentRow(batch.shape, b) + slot;
-      const int64_t key = ContentKey(batch.shape, b) + slot;
-      const int32_t rank = Rank(sample, slot);
-      batch.row_pos[row] = batch.key_pos[key] = static_cast<int32_t>(slot);
-      batch.row_seg[row] = batch.key_seg[key] = sample.segment[slot];
-      batch.row_lim[row] = batch.key_key[key] = rank;
-      batch.row_doc[row] = batch.key_doc[key] = 0;
+      SetContentSlot(
+          b, slot, RankedSlot(sample.tokens[slot], slot, Rank(sample, slot), sample.segment[slot]),
+          batch);
     }
   }
 
@@ -93,30 +97,14 @@ class PermutationLm final : public Objective {
       if (sample.is_masked[slot] == 0 || sample.is_functional[slot] != 0) continue;
       ANYORDER_CHECK(query < num_predict_) << "lane " << sample.lane << " step " << sample.step
                                            << " has more than " << num_predict_ << " targets";
-      const int64_t row = QueryRow(batch.shape, b) + query;
-      batch.row_pos[row] = static_cast<int32_t>(slot);
-      batch.row_seg[row] = sample.segment[slot];
-      batch.row_lim[row] = Rank(sample, slot) - 1;
-      batch.row_doc[row] = 0;
-      SetReadout(b, query, row, sample.tokens[slot], 1.0f, batch);
-      ++query;
+      SetQuery(b, query++,
+               {.pos = static_cast<int32_t>(slot),
+                .lim = Rank(sample, slot) - 1,
+                .seg = sample.segment[slot]},
+               sample.tokens[slot], 1.0f, batch);
     }
-    for (; query < num_predict_; ++query) {
-      const int64_t row = QueryRow(batch.shape, b) + query;
-      batch.row_pos[row] = 0;
-      batch.row_seg[row] = 0;
-      batch.row_lim[row] = kSeesNothing;
-      batch.row_doc[row] = 0;
-      SetReadout(b, query, row, 0, 0.0f, batch);
-    }
-  }
-
-  void SetReadout(int64_t b, int64_t query, int64_t row, int32_t label, float weight,
-                  Batch& batch) const {
-    const int64_t entry = b * num_predict_ + query;
-    batch.readout_rows[entry] = static_cast<int32_t>(row);
-    batch.labels[entry] = label;
-    batch.weights[entry] = weight;
+    for (; query < num_predict_; ++query)
+      SetQuery(b, query, {.lim = kSeesNothing}, 0, 0.0f, batch);
   }
 
   InitialMemory initial_memory_;
@@ -132,8 +120,7 @@ class PermutationLm final : public Objective {
 absl::StatusOr<std::unique_ptr<Objective>> MakePermutationLm(const ModelConfig& model,
                                                              const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kPairs));
-  std::unique_ptr<Objective> objective = std::make_unique<PermutationLm>(model, sampling);
-  return objective;
+  return std::make_unique<PermutationLm>(model, sampling);
 }
 
 }  // namespace anyorder

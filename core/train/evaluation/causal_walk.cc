@@ -86,19 +86,6 @@ int64_t CausalWalk::ContextSlots(int64_t segment) const {
   return std::min(num_slots() - options_.target_len, segment * options_.target_len);
 }
 
-int64_t CausalWalk::FillSlot(int64_t b, int64_t slot, Batch& batch) const {
-  const auto position = static_cast<int32_t>(slot);
-  const int64_t content = ContentRow(batch.shape, b) + slot;
-  const int64_t key = ContentKey(batch.shape, b) + slot;
-  batch.row_pos[content] = batch.key_pos[key] = position;
-  batch.row_lim[content] = batch.key_key[key] = position;
-  if (!options_.two_streams) return content;
-  const int64_t query = QueryRow(batch.shape, b) + slot;
-  batch.row_pos[query] = position;
-  batch.row_lim[query] = position - 1;
-  return query;
-}
-
 absl::StatusOr<Batch> CausalWalk::Segment(int64_t segment) const {
   ANYORDER_CHECK(segment >= 0 && segment < num_segments_) << "segment " << segment;
   Batch batch(Shape());
@@ -125,16 +112,18 @@ absl::StatusOr<Batch> CausalWalk::Segment(int64_t segment) const {
     FillLaneIdentity(sample, b, batch);
     FillMemoryKeys(sample, model_.initial_memory, b, batch);
     for (int64_t slot = 0; slot < num_slots(); ++slot) {
-      const int64_t row = FillSlot(b, slot, batch);
+      SetContentSlot(b, slot, CausalSlot(tokens[slot], slot), batch);
+      int64_t row = ContentRow(batch.shape, b) + slot;
+      if (options_.two_streams) {
+        row = QueryRow(batch.shape, b) + slot;
+        SetRow(row, CausalQuery(slot), batch);
+      }
       const int64_t entry = slot - context;
       if (entry < 0 || entry >= length) continue;  // read, not scored; or behind the end
-      batch.readout_rows[b * length + entry] = static_cast<int32_t>(row);
       const int64_t target = options_.two_streams ? slot : slot + 1;
-      const bool is_first =
-          begin + target == LaneBegin(b);  // predicted by the lane before, or not at all
-      if (target >= available || is_first) continue;
-      batch.labels[b * length + entry] = tokens[target];
-      batch.weights[b * length + entry] = 1.0f;
+      // A lane's first token is predicted by the lane before, or not at all.
+      const bool is_scored = target < available && begin + target != LaneBegin(b);
+      SetReadout(b, entry, row, is_scored ? tokens[target] : 0, is_scored ? 1.0f : 0.0f, batch);
     }
   }
   return batch;

@@ -8,9 +8,10 @@
 // to segment. Unused slots at the end of a lane's last segment have weight 0, and no used slot sees
 // them.
 //
-// One stream (causal_lm): slot t reads token i and predicts token i + 1.
-// Two streams (permutation_lm): the factorisation order is the reading order and every token is a
-// target: query slot t predicts token i and sees the content of the tokens before it.
+// How a token is predicted is the objective's (Objective::left_to_right).
+// One stream (LeftToRight::kContent): slot t reads token i and predicts token i + 1.
+// Two streams (LeftToRight::kQueries): the factorisation order is the reading order and every token
+// is a target: query slot t predicts token i and sees the content of the tokens before it.
 //
 // Same length: each scored slot sees its M newest predecessors and no more (once that many exist),
 // whatever its place in the segment. Of the two released forms, which differ by one key, this is
@@ -70,8 +71,6 @@ class CausalWalk {
   // Slots that are read in a segment, and how many of them precede the first that is scored.
   int64_t num_slots() const;
   int64_t ContextSlots(int64_t segment) const;
-  // Returns the row that predicts.
-  int64_t FillSlot(int64_t b, int64_t slot, Batch& batch) const;
 
   const data::TextSource* text_;
   ModelConfig model_;

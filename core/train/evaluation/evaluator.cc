@@ -10,6 +10,20 @@
 #include "core/train/evaluation/task_data.h"
 
 namespace anyorder {
+namespace {
+
+void Add(const std::vector<NamedSum>& sums, std::vector<NamedSum>& total) {
+  if (total.empty()) {
+    total = sums;
+    return;
+  }
+  for (size_t i = 0; i < sums.size(); ++i) {
+    total[i].sum += sums[i].sum;
+    total[i].weight += sums[i].weight;
+  }
+}
+
+}  // namespace
 
 Evaluator::Evaluator(const RunConfig& config, const EvaluatorOptions& options)
     : config_(config),
@@ -75,7 +89,7 @@ absl::Status Evaluator::Plan(const data::Dataset& text) {
 void Evaluator::Restart() {
   next_batch_ = 0;
   losses_.assign(static_cast<size_t>(lanes_.size()), SplitLosses{});
-  next_sentence_.assign(static_cast<size_t>(leaves_.size()), NextSentenceSums{});
+  sums_.assign(static_cast<size_t>(leaves_.size()), {});
   loader_ = nullptr;
   memory_.Clear();
 }
@@ -101,12 +115,7 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights) {
     args.memory = memory_.View(index * micro_batch_size_, micro_batch_size_);
     args.training = false;
     const StepResult result = transformer_->Run(args, {});
-    if (is_scored && config_.objective.next_sentence) {
-      NextSentenceSums& sums = next_sentence_[static_cast<size_t>(index)];
-      sums.samples += static_cast<int64_t>(result.next_sentence_entries);
-      sums.loss += result.next_sentence_loss;
-      sums.correct += result.next_sentence_correct;
-    }
+    if (is_scored) Add(result.sums, sums_[static_cast<size_t>(index)]);
     for (int64_t b = 0; is_scored && b < micro_batch_size_; ++b) {
       const int64_t lane = index * micro_batch_size_ + b;
       // Lanes over at the end of the examples read the next epoch's.
@@ -125,13 +134,10 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights) {
   return absl::OkStatus();
 }
 
-NextSentenceSums Evaluator::next_sentence() const {
-  NextSentenceSums total;
-  for (const NextSentenceSums& sums : next_sentence_) {
-    total.samples += sums.samples;
-    total.loss += sums.loss;
-    total.correct += sums.correct;
-  }
+std::vector<NamedSum> Evaluator::sums() const {
+  std::vector<NamedSum> total;
+  for (const std::vector<NamedSum>& sums : sums_)
+    Add(sums, total);
   return total;
 }
 

@@ -37,13 +37,6 @@ struct EvaluatorOptions {
   int world_size = 1;
 };
 
-// Of the next-sentence head, over the scored batches; samples 0 where the objective has none.
-struct NextSentenceSums {
-  int64_t samples = 0;
-  double loss = 0;     // nats
-  double correct = 0;  // how many labels were the likelier class
-};
-
 class Evaluator {
  public:
   // FailedPrecondition if the text is too short. `shared` is a network of
@@ -71,9 +64,10 @@ class Evaluator {
   // This process's lanes, and what each of them has scored so far.
   dist::Range lanes() const { return lanes_; }
   const std::vector<SplitLosses>& lane_losses() const { return losses_; }
-  NextSentenceSums next_sentence() const;  // of all this process's lanes
+  // What the heads report (Transformer::sums) of all this process's scored batches.
+  std::vector<NamedSum> sums() const;
   // Names of SplitLosses::losses.
-  std::vector<std::string> loss_names() const { return objective_->loss_names(); }
+  std::vector<std::string> loss_names() const { return objective_->Shape(1).loss_names; }
   const Objective& objective() const { return *objective_; }
   const Transformer& network() const { return *transformer_; }
 
@@ -98,7 +92,7 @@ class Evaluator {
 
   int64_t next_batch_ = 0;
   std::vector<SplitLosses> losses_;
-  std::vector<NextSentenceSums> next_sentence_;  // by microbatch
+  std::vector<std::vector<NamedSum>> sums_;  // of the heads, by microbatch
   std::unique_ptr<data::BatchLoader> loader_;
 };
 

@@ -98,16 +98,20 @@ PeriodicEvaluator::Outcome PeriodicEvaluator::Evaluate(ConstTensorView weights) 
   HeldOutMetrics metrics;
   metrics.loss = losses.total().mean();
   metrics.standard_error = losses.total().standard_error();
-  metrics.loss_forward = losses.directions[0].mean();
-  metrics.loss_backward = losses.directions[1].mean();
-  metrics.loss_reuse = losses.part(TextPart::kReuse).mean();
-  metrics.loss_a = losses.part(TextPart::kA).mean();
-  metrics.loss_b = losses.part(TextPart::kB).mean();
+  const auto add_split = [&metrics](const char* name, const LossSums& sums) {
+    if (sums.weight > 0) metrics.means.push_back({name, sums.mean()});
+  };
+  add_split("loss_forward", losses.directions[0]);
+  add_split("loss_backward", losses.directions[1]);
+  add_split("loss_reuse", losses.part(TextPart::kReuse));
+  add_split("loss_a", losses.part(TextPart::kA));
+  add_split("loss_b", losses.part(TextPart::kB));
+  size_t loss_id = 0;
   for (const std::string& name : evaluator_->loss_names())
-    metrics.losses.push_back({name, losses.losses[metrics.losses.size()].mean()});
+    metrics.means.push_back({absl::StrCat("loss_", name), losses.losses[loss_id++].mean()});
   if (losses.task_examples > 0) {
-    metrics.task_accuracy =
-        static_cast<double>(losses.task_correct) / static_cast<double>(losses.task_examples);
+    metrics.means.push_back({"task_accuracy", static_cast<double>(losses.task_correct) /
+                                                  static_cast<double>(losses.task_examples)});
   }
   metrics.targets = losses.total().targets;
   metrics.ms = absl::ToDoubleMilliseconds(absl::Now() - started);

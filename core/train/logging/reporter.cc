@@ -52,24 +52,18 @@ absl::Status Reporter::Step(const StepMetrics& metrics) {
   progress_.Update(metrics);
   ANYORDER_RETURN_IF_ERROR(metrics_.Append(metrics));
   if (metrics.held_out) ANYORDER_RETURN_IF_ERROR(ReportHeldOut(metrics.step, *metrics.held_out));
-  for (const NamedLoss& loss : metrics.losses) {
-    ANYORDER_RETURN_IF_ERROR(
-        tensorboard_.Write(metrics.step, {{absl::StrCat("train/loss_", loss.name), loss.nats}}));
-  }
-  if (metrics.next_sentence) {
-    ANYORDER_RETURN_IF_ERROR(tensorboard_.Write(
-        metrics.step, {{"train/nsp_loss", metrics.next_sentence->loss},
-                       {"train/nsp_accuracy", metrics.next_sentence->accuracy}}));
-  }
-  return tensorboard_.Write(metrics.step, {{"train/loss", metrics.loss},
-                                           {"train/learning_rate", metrics.lr},
-                                           {"train/grad_norm", metrics.grad_norm},
-                                           {"speed/tokens_per_second", metrics.tokens_per_second},
-                                           {"time/compute_ms", metrics.compute_ms},
-                                           {"time/reduce_ms", metrics.reduce_ms},
-                                           {"time/optimizer_ms", metrics.optimizer_ms},
-                                           {"time/data_wait_ms", metrics.data_wait_ms},
-                                           {"time/ckpt_stall_ms", metrics.ckpt_stall_ms}});
+  Scalars scalars = {{"train/loss", metrics.loss},
+                     {"train/learning_rate", metrics.lr},
+                     {"train/grad_norm", metrics.grad_norm},
+                     {"speed/tokens_per_second", metrics.tokens_per_second},
+                     {"time/compute_ms", metrics.compute_ms},
+                     {"time/reduce_ms", metrics.reduce_ms},
+                     {"time/optimizer_ms", metrics.optimizer_ms},
+                     {"time/data_wait_ms", metrics.data_wait_ms},
+                     {"time/ckpt_stall_ms", metrics.ckpt_stall_ms}};
+  for (const NamedMean& mean : metrics.means)
+    scalars.emplace_back(absl::StrCat("train/", mean.name), mean.value);
+  return tensorboard_.Write(metrics.step, scalars);
 }
 
 absl::Status Reporter::Incident(ledger::Event event, const std::string& warning) {
@@ -86,19 +80,11 @@ absl::Status Reporter::Incident(ledger::Event event, const std::string& warning)
 absl::Status Reporter::ReportHeldOut(int64_t step, const HeldOutMetrics& held_out) {
   progress_.Finish();
   Log(absl::StrCat("step ", step, " held-out loss ", held_out.loss));
-  Scalars scalars;
-  for (const auto& [tag, value] : {std::pair{"eval/loss", held_out.loss},
-                                   {"eval/loss_forward", held_out.loss_forward},
-                                   {"eval/loss_backward", held_out.loss_backward},
-                                   {"eval/loss_reuse", held_out.loss_reuse},
-                                   {"eval/loss_a", held_out.loss_a},
-                                   {"eval/loss_b", held_out.loss_b},
-                                   {"eval/task_accuracy", held_out.task_accuracy},
-                                   {"time/eval_ms", held_out.ms}}) {
-    if (!std::isnan(value)) scalars.emplace_back(tag, value);
+  Scalars scalars = {{"time/eval_ms", held_out.ms}};
+  if (!std::isnan(held_out.loss)) scalars.emplace_back("eval/loss", held_out.loss);
+  for (const NamedMean& mean : held_out.means) {
+    if (!std::isnan(mean.value)) scalars.emplace_back(absl::StrCat("eval/", mean.name), mean.value);
   }
-  for (const NamedLoss& loss : held_out.losses)
-    scalars.emplace_back(absl::StrCat("eval/loss_", loss.name), loss.nats);
   return tensorboard_.Write(step, scalars);
 }
 

@@ -5,8 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cmath>
 #include <utility>
@@ -27,13 +25,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kStreamBlockBytes = 1 << 20;
-
-// Splits of the held-out loss, eval_loss_SPLIT.
-constexpr std::array kSplits = {"forward", "backward", "reuse", "a", "b"};
-
-bool IsSplit(absl::string_view name) {
-  return std::find(kSplits.begin(), kSplits.end(), name) != kSplits.end();
-}
 
 template <typename Metrics, typename Visitor>
 void VisitMembers(Metrics& metrics, Visitor visit) {
@@ -57,43 +48,19 @@ void VisitMembers(Metrics& metrics, Visitor visit) {
   visit("time", metrics.time);
 }
 
-template <typename Metrics, typename Visitor>
-void VisitNextSentence(Metrics& metrics, Visitor visit) {
-  visit("nsp_loss", metrics.loss);
-  visit("nsp_accuracy", metrics.accuracy);
-}
+// Members of an evaluation begin with kHeldOut.
+constexpr absl::string_view kHeldOut = "eval_";
 
 template <typename Metrics, typename Visitor>
 void VisitHeldOut(Metrics& metrics, Visitor visit) {
   visit("eval_loss", metrics.loss);
   visit("eval_standard_error", metrics.standard_error);
-  visit("eval_loss_forward", metrics.loss_forward);
-  visit("eval_loss_backward", metrics.loss_backward);
-  visit("eval_loss_reuse", metrics.loss_reuse);
-  visit("eval_loss_a", metrics.loss_a);
-  visit("eval_loss_b", metrics.loss_b);
-  visit("eval_task_accuracy", metrics.task_accuracy);
   visit("eval_targets", metrics.targets);
   visit("eval_ms", metrics.ms);
 }
 
-// Members PREFIX + name of losses that only the objective knows by name.
-constexpr absl::string_view kLossPrefix = "loss_";
-constexpr absl::string_view kHeldOutLossPrefix = "eval_loss_";
-
-std::vector<NamedLoss> ParseLosses(const Json& json, absl::string_view prefix) {
-  std::vector<NamedLoss> losses;
-  for (const auto& [key, value] : json.items()) {
-    if (!absl::StartsWith(key, prefix) || !(value.is_number() || value.is_null())) continue;
-    const std::string name = key.substr(prefix.size());
-    if (prefix == kHeldOutLossPrefix && IsSplit(name)) continue;
-    losses.push_back({name, value.is_null() ? std::nan("") : value.get<double>()});
-  }
-  return losses;
-}
-
 bool ParseLine(absl::string_view line, StepMetrics& metrics) {
-  const Json json = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  Json json = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("step")) return false;
   const auto read = [&json](const char* key, auto& value) {
     const auto it = json.find(key);
@@ -108,14 +75,19 @@ bool ParseLine(absl::string_view line, StepMetrics& metrics) {
     } else if constexpr (std::is_same_v<Value, double>) {
       value = std::nan("");  // JSON has no NaN: null stands for it
     }
+    json.erase(it);
   };
   VisitMembers(metrics, read);
-  if (json.contains("task_accuracy")) read("task_accuracy", metrics.task_accuracy.emplace());
-  if (json.contains("nsp_loss")) VisitNextSentence(metrics.next_sentence.emplace(), read);
-  metrics.losses = ParseLosses(json, kLossPrefix);
-  if (json.contains("eval_loss")) {
-    VisitHeldOut(metrics.held_out.emplace(), read);
-    metrics.held_out->losses = ParseLosses(json, kHeldOutLossPrefix);
+  if (json.contains("eval_loss")) VisitHeldOut(metrics.held_out.emplace(), read);
+  // The names of all others are the heads'.
+  for (const auto& [key, value] : json.items()) {
+    if (!value.is_number() && !value.is_null()) continue;
+    const double mean = value.is_null() ? std::nan("") : value.get<double>();
+    if (!absl::StartsWith(key, kHeldOut)) {
+      metrics.means.push_back({key, mean});
+    } else if (metrics.held_out) {
+      metrics.held_out->means.push_back({key.substr(kHeldOut.size()), mean});
+    }
   }
   return true;
 }
@@ -154,20 +126,12 @@ absl::Status MetricsLog::Append(StepMetrics metrics) {
   Json json;
   const auto write = [&json](const char* key, const auto& value) { json[key] = value; };
   VisitMembers(metrics, write);
-  for (const NamedLoss& loss : metrics.losses)
-    json[absl::StrCat(kLossPrefix, loss.name)] = loss.nats;
-  if (metrics.task_accuracy) write("task_accuracy", *metrics.task_accuracy);
-  if (metrics.next_sentence) VisitNextSentence(*metrics.next_sentence, write);
+  for (const NamedMean& mean : metrics.means)
+    json[mean.name] = mean.value;
   if (metrics.held_out) {
     VisitHeldOut(*metrics.held_out, write);
-    // Splits that the objective does not have. A loss that is not a number stays, as null.
-    for (const char* split : kSplits) {
-      const auto it = json.find(absl::StrCat("eval_loss_", split));
-      if (std::isnan(it->get<double>()) && !std::isnan(metrics.held_out->loss)) json.erase(it);
-    }
-    if (std::isnan(metrics.held_out->task_accuracy)) json.erase("eval_task_accuracy");
-    for (const NamedLoss& loss : metrics.held_out->losses)
-      json[absl::StrCat(kHeldOutLossPrefix, loss.name)] = loss.nats;
+    for (const NamedMean& mean : metrics.held_out->means)
+      json[absl::StrCat(kHeldOut, mean.name)] = mean.value;
   }
   return file_.Append(json.dump() + "\n");
 }

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,33 +17,20 @@
 
 namespace anyorder {
 
-// The mean of one of several losses (Objective::loss_names).
-struct NamedLoss {
+// A figure of the heads (NamedSum) or of an evaluation, by its name in the file, "loss_ae".
+struct NamedMean {
   std::string name;
-  double nats = 0;
+  double value = 0;
 };
 
-// Held-out loss after a step, in nats a target; NaN for a split without targets.
+// Held-out loss after a step, in nats a target.
 struct HeldOutMetrics {
   double loss = 0;
   double standard_error = 0;
-  double loss_forward = std::numeric_limits<double>::quiet_NaN();
-  double loss_backward = std::numeric_limits<double>::quiet_NaN();
-  double loss_reuse = std::numeric_limits<double>::quiet_NaN();
-  double loss_a = std::numeric_limits<double>::quiet_NaN();
-  double loss_b = std::numeric_limits<double>::quiet_NaN();
-  std::vector<NamedLoss> losses;
-  // Share of labelled examples whose likeliest class or choice is the label; NaN without a task
-  // head.
-  double task_accuracy = std::numeric_limits<double>::quiet_NaN();
   int64_t targets = 0;
   double ms = 0;  // wall time of the evaluation on rank 0
-};
-
-// Of the next-sentence labels of a step, one a lane.
-struct NextSentenceMetrics {
-  double loss = 0;      // nats a label
-  double accuracy = 0;  // share of labels that were the likelier class
+  // Named without "eval_": by split (FORMAT.md), by Batch's loss, and task_accuracy.
+  std::vector<NamedMean> means;
 };
 
 struct StepMetrics {
@@ -66,12 +52,9 @@ struct StepMetrics {
   double reduce_ms = 0;     // gradient reduce-scatter, waiting for slower ranks included
   double optimizer_ms = 0;  // update and all-gather of weights
   double ckpt_stall_ms = 0;
-  std::string time;               // RFC 3339, of the line itself; filled in by Append
-  int64_t peak_rss_bytes = 0;     // of rank 0
-  std::vector<NamedLoss> losses;  // what `loss` is made of, where the objective tells parts apart
-  std::optional<double> task_accuracy;  // with objective.num_classes
-  std::optional<NextSentenceMetrics>
-      next_sentence;                       // objective.next_sentence, if a lane has a label
+  std::string time;                        // RFC 3339, of the line itself; filled in by Append
+  int64_t peak_rss_bytes = 0;              // of rank 0
+  std::vector<NamedMean> means;            // what the heads report
   std::optional<HeldOutMetrics> held_out;  // where the step was followed by an evaluation
 };
 

@@ -90,9 +90,9 @@ void ForwardTest::ExpectAgreesWithPlainXlnet(const std::vector<int64_t>& lanes,
   }
   EXPECT_NEAR(result.step.loss_sum, total, kDoubleBound * total);
   const bool asked = model_.next_sentence_head;
-  EXPECT_NEAR(result.step.next_sentence_loss, asked ? next_sentence : 0,
+  EXPECT_NEAR(SumNamed("nsp_loss", result.step.sums).sum, asked ? next_sentence : 0,
               kDoubleBound * next_sentence);
-  EXPECT_EQ(result.step.next_sentence_correct, asked ? correct : 0);
+  EXPECT_EQ(SumNamed("nsp_accuracy", result.step.sums).sum, asked ? correct : 0);
 }
 
 TEST_F(ForwardTest, AgreesWithPlainXlnetInBothDirections) {

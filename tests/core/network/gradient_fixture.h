@@ -64,7 +64,7 @@ class GradientTest : public ::testing::TestWithParam<GradientCase> {
   // that have any.
   double Loss(const StepResult& step) const {
     const double weight = batch_->shape.next_sentence ? batch_->summary_weights[0] : 0;
-    return step.loss_sum + weight * step.next_sentence_loss;
+    return step.loss_sum + weight * SumNamed("nsp_loss", step.sums).sum;
   }
 
   // Along `direction` from element `offset` on: the computed derivative must lie within the error

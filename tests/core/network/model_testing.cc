@@ -381,13 +381,10 @@ ModelRunner::Result ModelRunner::Run(const Batch& batch, const std::vector<doubl
 void ExpectSameBits(const ModelRunner::Result& a, const ModelRunner::Result& b) {
   EXPECT_EQ(a.step.loss_sum, b.step.loss_sum);
   EXPECT_EQ(a.step.divisor, b.step.divisor);
-  EXPECT_EQ(a.step.next_sentence_loss, b.step.next_sentence_loss);
-  EXPECT_EQ(a.step.next_sentence_correct, b.step.next_sentence_correct);
-  EXPECT_EQ(a.step.next_sentence_entries, b.step.next_sentence_entries);
-  EXPECT_EQ(a.step.task_correct, b.step.task_correct);
-  for (size_t i = 0; i < a.step.shares.size(); ++i) {
-    EXPECT_EQ(a.step.shares[i].sum, b.step.shares[i].sum) << i;
-    EXPECT_EQ(a.step.shares[i].weight, b.step.shares[i].weight) << i;
+  ASSERT_EQ(a.step.sums.size(), b.step.sums.size());
+  for (size_t i = 0; i < a.step.sums.size(); ++i) {
+    EXPECT_EQ(a.step.sums[i].sum, b.step.sums[i].sum) << a.step.sums[i].name;
+    EXPECT_EQ(a.step.sums[i].weight, b.step.sums[i].weight) << a.step.sums[i].name;
   }
   EXPECT_EQ(a.losses, b.losses);
   EXPECT_EQ(a.task_losses, b.task_losses);

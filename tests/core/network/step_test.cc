@@ -142,7 +142,7 @@ TEST_F(StepTest, LossesThatAreToldApartSumToTheLossAndChangeNoGradient) {
   const std::unique_ptr<Objective> objective = Make("permutation_lm");
   const Batch plain = RandomBatch(*objective, sampling_, kSmallVocab, {2, 9}, {false, true}, 5);
   Batch batch = plain;
-  batch.shape.num_losses = 2;
+  batch.shape.loss_names = {"first", "second"};
   batch.loss_ids.resize(plain.weights.size());
   for (size_t i = 0; i < batch.loss_ids.size(); ++i)
     batch.loss_ids[i] = static_cast<int32_t>(i % 3 == 1);
@@ -158,14 +158,16 @@ TEST_F(StepTest, LossesThatAreToldApartSumToTheLossAndChangeNoGradient) {
     sums[batch.loss_ids[i]] += static_cast<double>(batch.weights[i]) * result.losses[i];
     weight[batch.loss_ids[i]] += static_cast<double>(batch.weights[i]);
   }
+  EXPECT_TRUE(unnamed.step.sums.empty());
+  ASSERT_EQ(result.step.sums.size(), 2u);
+  EXPECT_EQ(result.step.sums[1].name, "loss_second");
   for (const int id : {0, 1}) {
     ASSERT_GT(weight[id], 0);
-    EXPECT_EQ(result.step.shares[id].weight, weight[id]);
+    EXPECT_EQ(result.step.sums[id].weight, weight[id]);
     // The reported losses are rounded to float.
-    EXPECT_NEAR(result.step.shares[id].sum, sums[id], 1e-6 * sums[id]);
-    EXPECT_EQ(unnamed.step.shares[id].weight, 0);
+    EXPECT_NEAR(result.step.sums[id].sum, sums[id], 1e-6 * sums[id]);
   }
-  EXPECT_NEAR(result.step.shares[0].sum + result.step.shares[1].sum, result.step.loss_sum,
+  EXPECT_NEAR(result.step.sums[0].sum + result.step.sums[1].sum, result.step.loss_sum,
               kDoubleBound * result.step.loss_sum);
 }
 

@@ -174,7 +174,7 @@ TEST(GptClassifierTest, PaddingChangesNoLoss) {
     const StepResult tight = Evaluate(Model(task), 16, {sample});
     const StepResult loose = Evaluate(Model(task), 40, {sample});
     EXPECT_NEAR(tight.loss_sum, loose.loss_sum, Rounding(tight.loss_sum)) << ExampleTaskName(task);
-    EXPECT_EQ(tight.task_correct, loose.task_correct);
+    EXPECT_EQ(SumNamed("task_accuracy", tight.sums).sum, SumNamed("task_accuracy", loose.sums).sum);
 
     // What stands in the padding: the same bits.
     const auto backend = kernels::MakeReferenceBackend();
@@ -223,8 +223,8 @@ TEST(GptClassifierTest, ChoicesAreASoftmaxOverTheExamplesOwn) {
     for (size_t choice = 0; choice + 1 < sample.parts.size(); ++choice) {
       sample.label = static_cast<int32_t>(choice);
       const StepResult result = Evaluate(model, 16, {sample});
-      probability += std::exp(-result.shares[0].sum);
-      right += static_cast<int>(result.task_correct);
+      probability += std::exp(-SumNamed("loss_task", result.sums).sum);
+      right += static_cast<int>(SumNamed("task_accuracy", result.sums).sum);
     }
     EXPECT_NEAR(probability, 1, 1e-12);
     EXPECT_EQ(right, 1);
@@ -235,10 +235,10 @@ TEST(GptClassifierTest, AnExampleWithoutLabelTeachesItsLanguageOnly) {
   TextSample sample = Sample(2);
   sample.label = -1;
   const StepResult result = Evaluate(Model(ExampleTask::kClassification), 16, {sample});
-  EXPECT_EQ(result.shares[0].weight, 0);
-  EXPECT_EQ(result.shares[0].sum, 0);
-  EXPECT_EQ(result.task_correct, 0);
-  EXPECT_GT(result.shares[1].sum, 0);
+  EXPECT_EQ(SumNamed("loss_task", result.sums).weight, 0);
+  EXPECT_EQ(SumNamed("loss_task", result.sums).sum, 0);
+  EXPECT_EQ(SumNamed("task_accuracy", result.sums).sum, 0);
+  EXPECT_GT(SumNamed("loss_lm", result.sums).sum, 0);
 }
 
 TEST(GptClassifierTest, SettingsThatCannotBeUsedAreRefused) {

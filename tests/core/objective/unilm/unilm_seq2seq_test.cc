@@ -143,21 +143,21 @@ TEST_F(UnilmSeq2seqTest, GenerationLaysSlotsOutAsTrainingDoes) {
   const SourceTargetText text = LayOutSourceTarget(sample, 16);
   const auto form = objective_->Generation({.classifier = 3, .separator = 4, .mask = 2});
   ASSERT_TRUE(form.ok()) << form.status();
-  const auto expect_row = [&](const GenerationSlot& slot, int64_t row, int32_t token) {
+  const auto expect_row = [&](const Slot& slot, int64_t row, int32_t token) {
     EXPECT_EQ(slot.token, token);
-    EXPECT_EQ(slot.position, batch.row_pos[row]);
+    EXPECT_EQ(slot.pos, batch.row_pos[row]);
     EXPECT_EQ(slot.lim, batch.row_lim[row]);
     EXPECT_EQ(slot.key, batch.key_key[row]);
-    EXPECT_EQ(slot.segment, batch.row_seg[row]);
-    EXPECT_FALSE(slot.unused);
+    EXPECT_EQ(slot.seg, batch.row_seg[row]);
+    EXPECT_EQ(slot.doc, 0);
   };
-  const std::vector<GenerationSlot> prompt = (*form)->PromptSlots(sample.parts[0]);
+  const std::vector<Slot> prompt = (*form)->PromptSlots(sample.parts[0]);
   ASSERT_EQ(prompt.size(), 6u);
   for (size_t i = 0; i < prompt.size(); ++i)
     expect_row(prompt[i], static_cast<int64_t>(i), text.tokens[i]);
   for (int64_t target = 1; target <= 6; ++target) {
     const int32_t newest = sample.parts[1][target - 1];
-    const std::vector<GenerationSlot> step = (*form)->StepSlots(sample.parts[0], target, newest);
+    const std::vector<Slot> step = (*form)->StepSlots(sample.parts[0], target, newest);
     ASSERT_EQ(step.size(), 2u);
     expect_row(step[0], 6 + target - 1, newest);
     expect_row(step[1], 6 + target, kVocabulary.mask);

@@ -225,14 +225,14 @@ TEST_F(UnilmTest, OnlyBidirectionalLanesHaveANextSentenceLabel) {
   const Batch batch = Build(Mixed());
   EXPECT_EQ(batch.summary_weights, (std::vector<float>{5, 0, 0, 0}));
   const ModelRunner::Result result = runner.Run(batch, weights, {}, true);
-  EXPECT_EQ(result.step.next_sentence_entries, 1);
-  EXPECT_LE(result.step.next_sentence_correct, 1);
+  EXPECT_EQ(SumNamed("nsp_loss", result.step.sums).weight, 1);
+  EXPECT_LE(SumNamed("nsp_accuracy", result.step.sums).sum, 1);
   // The label of the other lanes is not asked for.
   Batch renamed = batch;
   for (int64_t b = 1; b < kLanes; ++b)
     renamed.summary_labels[b] = 1 - renamed.summary_labels[b];
   const ModelRunner::Result other = runner.Run(renamed, weights, {}, true);
-  EXPECT_EQ(other.step.next_sentence_loss, result.step.next_sentence_loss);
+  EXPECT_EQ(SumNamed("nsp_loss", other.step.sums).sum, SumNamed("nsp_loss", result.step.sums).sum);
   EXPECT_EQ(other.gradients, result.gradients);
   renamed.summary_labels[0] = 1 - renamed.summary_labels[0];
   EXPECT_NE(runner.Run(renamed, weights, {}, true).gradients, result.gradients);
@@ -244,8 +244,9 @@ TEST_F(UnilmTest, TheLossOfEachModeIsReportedApart) {
   const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 41);
   const Batch batch = Build(Mixed());
   const ModelRunner::Result result = runner.Run(batch, weights, {}, false);
-  EXPECT_EQ(objective_->loss_names(), (std::vector<std::string>{"bidirectional", "seq2seq",
-                                                                "left_to_right", "right_to_left"}));
+  EXPECT_EQ(
+      objective_->Shape(1).loss_names,
+      (std::vector<std::string>{"bidirectional", "seq2seq", "left_to_right", "right_to_left"}));
   double total = 0;
   for (int64_t mode = 0; mode < kNumTextModes; ++mode) {
     double sum = 0, weight = 0;
@@ -254,10 +255,10 @@ TEST_F(UnilmTest, TheLossOfEachModeIsReportedApart) {
       sum += static_cast<double>(batch.weights[i]) * result.losses[i];
       weight += batch.weights[i];
     }
-    EXPECT_EQ(result.step.shares[mode].weight, weight);
+    EXPECT_EQ(result.step.sums[mode].weight, weight);
     // Losses are kept as fp32: half an ulp each.
-    EXPECT_NEAR(result.step.shares[mode].sum, sum, sum * 0x1p-24);
-    total += result.step.shares[mode].sum;
+    EXPECT_NEAR(result.step.sums[mode].sum, sum, sum * 0x1p-24);
+    total += result.step.sums[mode].sum;
   }
   EXPECT_NEAR(total, result.step.loss_sum, total * 8 * 0x1p-53);
 }

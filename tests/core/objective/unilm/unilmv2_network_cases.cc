@@ -72,7 +72,7 @@ class OnePassTest : public UnilmV2Test, public ::testing::WithParamInterface<Pos
     BatchShape shape = whole.shape;
     shape.content_rows = static_cast<int64_t>(slots.size());
     shape.own_divisor = false;
-    shape.num_losses = 0;
+    shape.loss_names.clear();
     Batch batch(shape);
     batch.step = whole.step;
     std::vector<int64_t> rows;
@@ -123,7 +123,7 @@ class OnePassTest : public UnilmV2Test, public ::testing::WithParamInterface<Pos
     read.readout_rows.assign(rows.begin(), rows.end());
     read.labels.assign(rows.size(), 5);
     read.weights.assign(rows.size(), 1.0f);
-    if (read.shape.num_losses > 0) read.loss_ids.assign(rows.size(), 0);
+    if (!read.shape.loss_names.empty()) read.loss_ids.assign(rows.size(), 0);
     return read;
   }
   States Run(const Batch& batch, const std::vector<PmlmSlot>& slots) const {

@@ -150,21 +150,21 @@ TEST_F(Seq2seqTest, GenerationHasTheSlotsOfTraining) {
   const absl::StatusOr<std::unique_ptr<GenerationForm>> form = Make()->Generation(tokens);
   ASSERT_TRUE(form.ok()) << form.status();
   EXPECT_EQ((*form)->end_token(), kSep);
-  const auto expect_slot = [&](const GenerationSlot& slot, int64_t row) {
+  const auto expect_slot = [&](const Slot& slot, int64_t row) {
     EXPECT_EQ(slot.token, batch.tokens[row]);
-    EXPECT_EQ(slot.position, batch.row_pos[row]);
+    EXPECT_EQ(slot.pos, batch.row_pos[row]);
     EXPECT_EQ(slot.lim, batch.row_lim[row]);
     EXPECT_EQ(slot.key, batch.key_key[row]);
-    EXPECT_EQ(slot.group >= 0, batch.row_grp[row] >= 0);
-    EXPECT_EQ(slot.segment, batch.row_seg[row]);
+    EXPECT_EQ(slot.grp >= 0, batch.row_grp[row] >= 0);
+    EXPECT_EQ(slot.seg, batch.row_seg[row]);
   };
-  const std::vector<GenerationSlot> prompt = (*form)->PromptSlots(sample.parts[0]);
+  const std::vector<Slot> prompt = (*form)->PromptSlots(sample.parts[0]);
   ASSERT_EQ(prompt.size(), 6u);
   for (size_t i = 0; i < prompt.size(); ++i)
     expect_slot(prompt[i], static_cast<int64_t>(i));
   for (int64_t t = 0; t < 4; ++t) {
     const int32_t newest = t == 0 ? 0 : sample.parts[1][t - 1];
-    const std::vector<GenerationSlot> step = (*form)->StepSlots(sample.parts[0], t, newest);
+    const std::vector<Slot> step = (*form)->StepSlots(sample.parts[0], t, newest);
     ASSERT_EQ(step.size(), 2u);
     if (t > 0) expect_slot(step[0], 6 + t - 1);
     expect_slot(step[1], 12 + t);

@@ -107,7 +107,7 @@ TEST_F(UnilmV2Test, BothLossesAskForTheTrueTokenOfEachMaskedPlaceOnce) {
     // L = L_AE + L_PAR, each a mean over the masked tokens.
     EXPECT_EQ(batch.Divisor(), static_cast<double>(expected[0].size()));
   }
-  EXPECT_EQ(Make()->loss_names(), (std::vector<std::string>{"ae", "par"}));
+  EXPECT_EQ(Make()->Shape(1).loss_names, (std::vector<std::string>{"ae", "par"}));
 }
 
 // Counts of what [M] hold, in place of true tokens, over many lanes.

@@ -94,7 +94,7 @@ TEST(LossSumsTest, LossesThatAreToldApartAreSummedApart) {
   shape.batch_size = 2;
   shape.content_rows = 4;
   shape.targets = 4;
-  shape.num_losses = 2;
+  shape.loss_names = {"first", "second"};
   shape.own_divisor = true;
   Batch batch(shape);
   batch.loss_ids = {0, 1, 1, 0, 1, 0, 1, 0};

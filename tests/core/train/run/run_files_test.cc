@@ -187,51 +187,33 @@ TEST_F(RunFilesTest, LossThatIsNoNumberStaysOne) {
   EXPECT_TRUE((*read)[0].skipped);
 }
 
-TEST_F(RunFilesTest, NextSentenceFiguresAreThereOnlyWhereTheyAreLearnt) {
+TEST_F(RunFilesTest, FiguresOfHeadsAreGivenBackByTheirNames) {
   absl::StatusOr<MetricsLog> log = MetricsLog::Open(Path("metrics"));
   StepMetrics metrics;
   ASSERT_TRUE(log->Append(metrics).ok());
-  metrics.next_sentence = {0.6875, 0.5};
-  ASSERT_TRUE(log->Append(metrics).ok());
-  metrics.next_sentence->loss = std::nan("");
+  metrics.means = {{"loss_par", 2.5}, {"loss_ae", std::nan("")}, {"nsp_accuracy", 0.5}};
+  metrics.held_out.emplace();
+  metrics.held_out->means = {{"loss_forward", 3.5}, {"loss_par", 1.25}};
   ASSERT_TRUE(log->Append(metrics).ok());
   const std::string text = Read(Path("metrics"));
-  EXPECT_NE(text.find("\"nsp_loss\":0.6875,\"nsp_accuracy\":0.5"), std::string::npos);
+  EXPECT_THAT(text, HasSubstr("\"loss_par\":2.5,\"loss_ae\":null,\"nsp_accuracy\":0.5"));
+  EXPECT_THAT(text, HasSubstr("\"eval_loss_forward\":3.5,\"eval_loss_par\":1.25"));
   EXPECT_GT(text.find("nsp_"), text.find('\n'));
   const auto read = ReadMetrics(Path("metrics"));
-  ASSERT_EQ(read->size(), 3u);
-  EXPECT_FALSE((*read)[0].next_sentence.has_value());
-  ASSERT_TRUE((*read)[1].next_sentence.has_value());
-  EXPECT_EQ((*read)[1].next_sentence->loss, 0.6875);
-  EXPECT_EQ((*read)[1].next_sentence->accuracy, 0.5);
-  EXPECT_TRUE(std::isnan((*read)[2].next_sentence->loss));
-}
-
-TEST_F(RunFilesTest, LossesOfTheirOwnNamesAreGivenBack) {
-  absl::StatusOr<MetricsLog> log = MetricsLog::Open(Path("metrics"));
-  StepMetrics metrics;
-  ASSERT_TRUE(log->Append(metrics).ok());
-  metrics.losses = {{"par", 2.5}, {"ae", std::nan("")}};
-  metrics.held_out.emplace();
-  metrics.held_out->loss_forward = 3.5;
-  metrics.held_out->losses = {{"par", 1.25}, {"ae", 0.75}};
-  ASSERT_TRUE(log->Append(metrics).ok());
-  const std::string text = Read(Path("metrics"));
-  EXPECT_THAT(text, HasSubstr("\"loss_par\":2.5,\"loss_ae\":null"));
-  EXPECT_THAT(text, HasSubstr("\"eval_loss_par\":1.25,\"eval_loss_ae\":0.75"));
-  const auto read = ReadMetrics(Path("metrics"));
   ASSERT_EQ(read->size(), 2u);
-  EXPECT_TRUE((*read)[0].losses.empty());
-  const StepMetrics& with = (*read)[1];
-  ASSERT_EQ(with.losses.size(), 2u);
-  EXPECT_EQ(with.losses[0].name, "par");
-  EXPECT_EQ(with.losses[0].nats, 2.5);
-  EXPECT_EQ(with.losses[1].name, "ae");
-  EXPECT_TRUE(std::isnan(with.losses[1].nats));
-  EXPECT_EQ(with.held_out->loss_forward, 3.5);
-  ASSERT_EQ(with.held_out->losses.size(), 2u) << "a split is no loss of its own";
-  EXPECT_EQ(with.held_out->losses[1].name, "ae");
-  EXPECT_EQ(with.held_out->losses[1].nats, 0.75);
+  EXPECT_TRUE((*read)[0].means.empty());
+  const auto expect_means = [](const std::vector<NamedMean>& means,
+                               const std::vector<NamedMean>& expected) {
+    ASSERT_EQ(means.size(), expected.size());
+    for (size_t i = 0; i < means.size(); ++i) {
+      EXPECT_EQ(means[i].name, expected[i].name);
+      EXPECT_TRUE(means[i].value == expected[i].value || std::isnan(expected[i].value)) << i;
+      EXPECT_EQ(std::isnan(means[i].value), std::isnan(expected[i].value)) << i;
+    }
+  };
+  expect_means((*read)[1].means, metrics.means);
+  ASSERT_TRUE((*read)[1].held_out.has_value());
+  expect_means((*read)[1].held_out->means, metrics.held_out->means);
 }
 
 TEST_F(RunFilesTest, StepsThatAreDoneAgainLeaveOneLineEach) {
