@@ -96,11 +96,12 @@ class Backend {
   // Starts many small operations at once, where the device can: those of `stream` between
   // BeginGraph and EndGraph, which do not touch the host, allocate or meet other streams in
   // between. `key` names the sequence: each time the same operations with the same shapes (but
-  // copied rows of any length), and maybe other pointers and numbers. The sequence may run when it
-  // ends.
+  // copied rows of any length), and maybe other pointers and numbers. No two sequences may share a
+  // key, whichever object records them (core/network/tensors/graph_recorder.h makes such keys). The
+  // backend keeps a sequence until ForgetGraph or its own end. The sequence may run when it ends.
   virtual void BeginGraph(int64_t /*key*/, StreamView) {}
   virtual void EndGraph(StreamView) {}
-  // That sequence will not come again.
+  // That sequence will not come again. Waits until the device has run it.
   virtual void ForgetGraph(int64_t /*key*/) {}
 
   // Of AttentionPlan::memory. 0: this backend plans nothing ahead, for this shape.

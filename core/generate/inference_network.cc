@@ -1,6 +1,5 @@
 #include "core/generate/inference_network.h"
 
-#include <atomic>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -23,12 +22,6 @@ StepArgs ForwardOnly(const Batch& batch) {
   return args;
 }
 
-// Below 0, where training's networks have none (core/network/transformer.cc).
-int64_t NextGraphKey() {
-  static std::atomic<int64_t> last{0};
-  return --last;
-}
-
 }  // namespace
 
 InferenceNetwork::InferenceNetwork(const NetworkShape& shape, kernels::Backend& backend)
@@ -37,12 +30,8 @@ InferenceNetwork::InferenceNetwork(const NetworkShape& shape, kernels::Backend& 
       binder_(shape_, ParameterLayout(shape.model, shape.vocab_size)),
       device_(shape_, inputs_),
       embedding_(shape_, inputs_),
-      output_rows_(shape.num_targets(), inputs_) {}
-
-InferenceNetwork::~InferenceNetwork() {
-  for (const auto& [choices, key] : graphs_)
-    backend_.ForgetGraph(key);
-}
+      output_rows_(shape.num_targets(), inputs_),
+      graphs_(backend) {}
 
 absl::StatusOr<std::unique_ptr<InferenceNetwork>> InferenceNetwork::Create(
     const NetworkShape& shape, kernels::Backend& backend) {
@@ -110,17 +99,11 @@ std::vector<int64_t> InferenceNetwork::ForwardChoices(const KeyCache* cache) con
 
 void InferenceNetwork::Record(const std::vector<int64_t>& choices,
                               absl::FunctionRef<void()> operations) {
-  constexpr int64_t kSmallMatrix = int64_t{1} << 20;
   // Prompts run once. An adaptive softmax asks the host.
-  const bool is_recorded = !backend_.is_host_memory() && shape_.batch.cached_keys > 0 &&
-                           !shape_.model.adaptive() &&
-                           shape_.batch.num_rows() * shape_.model.model_dim <= kSmallMatrix;
+  const bool is_recorded = shape_.batch.cached_keys > 0 && !shape_.model.adaptive() &&
+                           graphs_.IsWorthwhile(shape_.batch.num_rows() * shape_.model.model_dim);
   if (!is_recorded) return operations();
-  const auto [graph, is_new] = graphs_.try_emplace(choices, 0);
-  if (is_new) graph->second = NextGraphKey();
-  backend_.BeginGraph(graph->second, {});
-  operations();
-  backend_.EndGraph({});
+  graphs_.Run(choices, {}, operations);
 }
 
 void InferenceNetwork::ReadLogits(const Batch& batch, TensorView logits) {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "core/network/layers/attention_tables.h"
 #include "core/network/layers/embedding_block.h"
 #include "core/network/tensors/activations.h"
+#include "core/network/tensors/graph_recorder.h"
 #include "core/network/tensors/key_cache.h"
 #include "core/network/tensors/layer_tensors.h"
 #include "core/network/tensors/network_shape.h"
@@ -27,8 +27,6 @@ class InferenceNetwork {
   // InvalidArgument if the backend does not compute in the model's dtype; ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<InferenceNetwork>> Create(const NetworkShape& shape,
                                                                   kernels::Backend& backend);
-
-  ~InferenceNetwork();
 
   // Rows of `batch`, which is of the network's shape, with the weights of the flat space [layout]
   // in the model's dtype. `cache` is null unless shape.batch.cached_keys is set.
@@ -44,8 +42,7 @@ class InferenceNetwork {
   InferenceNetwork(const NetworkShape& shape, kernels::Backend& backend);
   absl::Status Allocate();
   void SendInputs(const StepContext& context);
-  // Runs `operations` as a graph, where steps are so small that starting them takes longer than
-  // running them. `choices` are what decides which operations they are.
+  // Runs `operations`, small ones as a graph (GraphRecorder).
   void Record(const std::vector<int64_t>& choices, absl::FunctionRef<void()> operations);
   std::vector<int64_t> ForwardChoices(const KeyCache* cache) const;
 
@@ -59,10 +56,10 @@ class InferenceNetwork {
   Activations activations_;
   AdaptiveLogits adaptive_;
   NetworkWeights weights_;
-  ComputedArray<int32_t> output_rows_;              // [B * targets]
-  std::map<std::vector<int64_t>, int64_t> graphs_;  // keys of what was recorded
+  ComputedArray<int32_t> output_rows_;  // [B * targets]
   // Logits on the device, where its memory is not the host's; but of an adaptive softmax.
   std::unique_ptr<kernels::Buffer> logits_;
+  GraphRecorder graphs_;
 };
 
 }  // namespace anyorder

@@ -1,7 +1,6 @@
 #include "core/network/transformer.h"
 
 #include <algorithm>
-#include <atomic>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -22,6 +21,7 @@
 #include "core/network/tensors/activations.h"
 #include "core/network/tensors/device_batch.h"
 #include "core/network/tensors/device_inputs.h"
+#include "core/network/tensors/graph_recorder.h"
 #include "core/network/tensors/layer_tensors.h"
 #include "core/network/tensors/step_context.h"
 
@@ -57,7 +57,8 @@ class TransformerNetwork final : public Transformer {
         loss_head_(shape_, inputs_),
         next_sentence_head_(shape_, inputs_),
         task_head_(shape_, inputs_),
-        layer_begins_(LayerBegins(shape_.model, layout_)) {}
+        layer_begins_(LayerBegins(shape_.model, layout_)),
+        graphs_(backend) {}
 
   absl::Status Allocate() {
     ANYORDER_RETURN_IF_ERROR(activations_.Allocate(shape_, backend_));
@@ -87,9 +88,11 @@ class TransformerNetwork final : public Transformer {
     if (learns) binder_.Bind(args.gradients, &gradients_);
     SendInputs(context);
     is_recorded_ = IsWorthRecording();
-    if (is_recorded_) backend_.BeginGraph(GraphKey(context, learns), stream);
-    Compute(context, learns);
-    if (is_recorded_) backend_.EndGraph(stream);
+    if (is_recorded_) {
+      graphs_.Run(GraphChoices(context, learns), stream, [&] { Compute(context, learns); });
+    } else {
+      Compute(context, learns);
+    }
     if (is_recorded_ && learns) TellReady(context, 0);
     ReadResults(context);
     return {.loss_sum = loss_head_.loss_sum() + task_head_.loss_sum(),
@@ -142,31 +145,29 @@ class TransformerNetwork final : public Transformer {
     if (learns) Backward(context);
   }
 
-  // Operations so small that starting them takes longer than running them, and the same ones in
-  // every microbatch: clusters and choices make their numbers depend on the text.
+  // The same operations in every microbatch: clusters and choices make their numbers depend on the
+  // text.
   bool IsWorthRecording() const {
-    constexpr int64_t kSmallMatrix = int64_t{1} << 20;
     const bool varies =
         shape_.model.adaptive() || (shape_.batch.task_rows > 0 && shape_.model.task.has_choices());
-    return !backend_.is_host_memory() && !varies &&
-           shape_.batch.num_rows() * shape_.model.model_dim <= kSmallMatrix;
+    return !varies && graphs_.IsWorthwhile(shape_.batch.num_rows() * shape_.model.model_dim);
   }
 
-  // All that decides which operations a microbatch needs, beside this network.
-  int64_t GraphKey(const StepContext& context, bool learns) const {
+  // All that decides which operations a microbatch of this network needs.
+  std::vector<int64_t> GraphChoices(const StepContext& context, bool learns) const {
     // A run of slots that wraps takes two copies.
     const RingView& memory = context.args.memory;
     const int64_t memory_rows = shape_.batch.memory_rows;
     const auto wraps = [&memory](int64_t row, int64_t rows) {
       return memory.Runs(row, rows)[1].rows > 0;
     };
-    int64_t key = id_;
-    for (const bool choice :
-         {context.args.training, learns, wraps(0, memory_rows),
-          wraps(memory_rows, shape_.batch.fresh_rows()), loss_head_.is_contiguous(),
-          tables_.bands.data() != nullptr, tables_.relative.num_tables() > 1})
-      key = 2 * key + (choice ? 1 : 0);
-    return key;
+    return {context.args.training,
+            learns,
+            wraps(0, memory_rows),
+            wraps(memory_rows, shape_.batch.fresh_rows()),
+            loss_head_.is_contiguous(),
+            tables_.bands.data() != nullptr,
+            tables_.relative.num_tables() > 1};
   }
 
   // The one wait of a microbatch.
@@ -232,12 +233,6 @@ class TransformerNetwork final : public Transformer {
     if (context.args.gradients_ready) context.args.gradients_ready(begin);
   }
 
-  static int64_t NextId() {
-    static std::atomic<int64_t> next{1};
-    return next++;
-  }
-
-  const int64_t id_ = NextId();  // tells this network's recorded operations from others'
   NetworkShape shape_;
   kernels::Backend& backend_;
   ParameterLayout layout_;
@@ -254,6 +249,7 @@ class TransformerNetwork final : public Transformer {
   Activations activations_;
   NetworkWeights weights_;
   NetworkGradients gradients_;
+  GraphRecorder graphs_;
 };
 
 absl::Status CheckShape(const NetworkShape& shape, const kernels::Backend& backend) {
