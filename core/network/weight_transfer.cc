@@ -1,7 +1,7 @@
 #include "core/network/weight_transfer.h"
 
 #include <algorithm>
-#include <string>
+#include <map>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -18,93 +18,102 @@ bool IsGlobal(absl::string_view name) {
   return absl::StrContains(name, ".global_");
 }
 
-class Transfer {
- public:
-  Transfer(const std::vector<ParameterInfo>& from, const float* values, float* out)
-      : from_(from), values_(values), out_(out) {}
+std::string OtherShape(const ParameterInfo& from, const ParameterInfo& to) {
+  return absl::StrCat(to.name, " is ", from.shape.ToString(), " in the old model and ",
+                      to.shape.ToString(), " in the new one; only positions may be added");
+}
 
-  absl::Status Fill(const ParameterInfo& to, const TransferOptions& options) {
+class Planner {
+ public:
+  Planner(const std::vector<ParameterInfo>& from, NewPositions positions) : positions_(positions) {
+    for (const ParameterInfo& info : from)
+      old_[info.name] = &info;
+  }
+
+  void Fill(const ParameterInfo& to) {
     const ParameterInfo* source = Find(to.name);
     if (source == nullptr && IsGlobal(to.name)) {
       source = Find(absl::StrReplaceAll(to.name, {{".global_", "."}}));
-      summary_.projections_copied += source != nullptr ? 1 : 0;
-    }
-    if (source == nullptr && IsHeadParameter(to.name)) {
-      summary_.drawn.push_back(to.name);
-      return absl::OkStatus();  // at its initial value
+      plan_.projections_copied += source != nullptr ? 1 : 0;
     }
     if (source == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("the new model has ", to.name,
-                                                     ", which the old one does not; leave out "
-                                                     "the setting that adds it"));
+      plan_.initialised.push_back(to.name);
+      faults_.Require(IsHeadParameter(to.name),
+                      absl::StrCat("the new model has ", to.name,
+                                   ", which the old one does not; leave out the setting that adds "
+                                   "it"));
+    } else if (to.name == kPositions) {
+      FillPositions(*source, to);
+    } else if (source->shape == to.shape) {
+      plan_.pieces.push_back({to.offset, to.end(), source->offset});
+    } else {
+      faults_.Add(OtherShape(*source, to));
     }
-    if (to.name == kPositions) return FillPositions(*source, to, options);
-    if (!(source->shape == to.shape)) return OtherShape(*source, to);
-    std::copy_n(values_ + source->offset, to.shape.num_elements(), out_ + to.offset);
-    return absl::OkStatus();
   }
 
-  absl::Status LeaveOut(const ParameterLayout& to) {
-    for (const ParameterInfo& info : from_) {
-      if (to.Contains(info.name)) continue;
-      if (!IsHeadParameter(info.name) && !IsGlobal(info.name)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("the old model has ", info.name,
-                         ", which the new one does not; keep the setting that adds it"));
-      }
-      summary_.left_out.push_back(info.name);
-    }
-    return absl::OkStatus();
+  void LeaveOut(const ParameterInfo& info) {
+    plan_.left_out.push_back(info.name);
+    faults_.Require(IsHeadParameter(info.name) || IsGlobal(info.name),
+                    absl::StrCat("the old model has ", info.name,
+                                 ", which the new one does not; keep the setting that adds it"));
   }
 
-  TransferSummary summary() && { return std::move(summary_); }
+  absl::StatusOr<TransferPlan> Plan() && {
+    if (!faults_.empty()) return absl::InvalidArgumentError(faults_.Joined());
+    return std::move(plan_);
+  }
 
  private:
-  const ParameterInfo* Find(absl::string_view name) const {
-    const auto found = std::find_if(from_.begin(), from_.end(),
-                                    [name](const ParameterInfo& x) { return x.name == name; });
-    return found == from_.end() ? nullptr : &*found;
+  const ParameterInfo* Find(const std::string& name) const {
+    const auto found = old_.find(name);
+    return found == old_.end() ? nullptr : found->second;
   }
 
-  static absl::Status OtherShape(const ParameterInfo& from, const ParameterInfo& to) {
-    return absl::InvalidArgumentError(absl::StrCat(to.name, " is ", from.shape.ToString(),
-                                                   " in the old model and ", to.shape.ToString(),
-                                                   " in the new one; only positions may be added"));
-  }
-
-  absl::Status FillPositions(const ParameterInfo& source, const ParameterInfo& to,
-                             const TransferOptions& options) {
+  void FillPositions(const ParameterInfo& source, const ParameterInfo& to) {
     const int64_t before = source.shape[0];
     const int64_t after = to.shape[0];
     const int64_t dim = to.shape[1];
-    if (source.shape[1] != dim || after < before) return OtherShape(source, to);
-    summary_.positions_before = before;
-    summary_.positions_after = after;
-    for (int64_t row = 0; row < after; ++row) {
-      if (row >= before && options.positions == NewPositions::kRandom) break;  // initial values
-      std::copy_n(values_ + source.offset + row % before * dim, dim, out_ + to.offset + row * dim);
+    if (source.shape.rank() != 2 || source.shape[1] != dim || after < before)
+      return faults_.Add(OtherShape(source, to));
+    plan_.positions_before = before;
+    plan_.positions_after = after;
+    for (int64_t row = 0; row < after; row += before) {
+      if (row >= before && positions_ == NewPositions::kRandom) break;  // initial values
+      const int64_t rows = std::min(before, after - row);
+      plan_.pieces.push_back(
+          {to.offset + row * dim, to.offset + (row + rows) * dim, source.offset});
     }
-    return absl::OkStatus();
   }
 
-  const std::vector<ParameterInfo>& from_;
-  const float* values_;
-  float* out_;
-  TransferSummary summary_;
+  const NewPositions positions_;
+  std::map<std::string, const ParameterInfo*> old_;
+  FaultList faults_;
+  TransferPlan plan_;
 };
 
 }  // namespace
 
-absl::StatusOr<TransferSummary> TransferWeights(const std::vector<ParameterInfo>& from,
-                                                const float* values, const ModelConfig& model,
-                                                const ParameterLayout& to,
-                                                const TransferOptions& options, float* out) {
-  InitializeParameters(to, model, options.seed, 0, to.num_elements(), out);
-  Transfer transfer(from, values, out);
+absl::StatusOr<TransferPlan> PlanTransfer(const std::vector<ParameterInfo>& from,
+                                          const ParameterLayout& to, NewPositions positions) {
+  Planner planner(from, positions);
   for (const ParameterInfo& info : to.parameters())
-    ANYORDER_RETURN_IF_ERROR(transfer.Fill(info, options));
-  ANYORDER_RETURN_IF_ERROR(transfer.LeaveOut(to));
-  return std::move(transfer).summary();
+    planner.Fill(info);
+  for (const ParameterInfo& info : from) {
+    if (!to.Contains(info.name)) planner.LeaveOut(info);
+  }
+  return std::move(planner).Plan();
+}
+
+absl::Status ApplyTransfer(const TransferPlan& plan, int64_t begin, int64_t end, float* out,
+                           ReadOld read) {
+  for (const TransferPlan::Piece& piece : plan.pieces) {
+    const int64_t first = std::max(begin, piece.begin);
+    const int64_t last = std::min(end, piece.end);
+    if (first >= last) continue;
+    ANYORDER_RETURN_IF_ERROR(
+        read(piece.source + (first - piece.begin), last - first, out + (first - begin)));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace anyorder

@@ -193,18 +193,20 @@ absl::Status Trainer::LoadLocalState(const std::string& directory) {
   return absl::OkStatus();
 }
 
-// Over the drawn weights, of which only those remain that the other run has not.
+// Over the initial weights, of which only those remain that the other run does not have.
 absl::Status Trainer::LoadOtherRunsWeights() {
-  ANYORDER_ASSIGN_OR_RETURN(const WarmStart plan,
+  ANYORDER_ASSIGN_OR_RETURN(const WarmStart start,
                             PlanWarmStart(config_.train.init_from, config_, transformer_->layout(),
                                           dataset_->index().tokenizer_digest));
+  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
+                            ckpt::Checkpoint::Open(start.checkpoint));
   const dist::Range owned = state_->optimizer().owned();
   ANYORDER_RETURN_IF_ERROR(EditInPieces(
       state_->optimizer().master(), *backend_, [&](int64_t begin, int64_t end, void* data) {
-        return ReadWarmStart(plan, owned.begin + begin, owned.begin + end,
-                             static_cast<float*>(data));
+        return ReadTransferred(checkpoint, start.plan, owned.begin + begin, owned.begin + end,
+                               static_cast<float*>(data));
       }));
-  warm_start_ = plan.Description();
+  warm_start_ = start.Description();
   if (communicator_.rank() == 0) Log(absl::StrCat("beginning with ", warm_start_));
   return absl::OkStatus();
 }

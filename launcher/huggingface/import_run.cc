@@ -18,6 +18,7 @@
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_parameters.h"
+#include "core/train/state/warm_start.h"
 #include "launcher/huggingface/saved_step.h"
 #include "launcher/process/new_directory.h"
 #include "launcher/start/first_checkpoint.h"
@@ -36,7 +37,6 @@ struct Source {
   RunConfig config;
   TrainMetadata metadata;
   std::vector<ParameterInfo> parameters;
-  int64_t num_elements = 0;
   int64_t vocab_size = 0;
 };
 
@@ -44,7 +44,6 @@ struct Source {
 absl::Status ReadParameters(const ckpt::Checkpoint& checkpoint, Source& source) {
   ANYORDER_ASSIGN_OR_RETURN(source.parameters, ReadSavedParameters(checkpoint));
   for (const ParameterInfo& info : source.parameters) {
-    source.num_elements = info.end();
     if (info.name == kWordEmbedding && info.shape.rank() == 2) source.vocab_size = info.shape[0];
   }
   if (source.vocab_size > 0) return absl::OkStatus();
@@ -60,7 +59,7 @@ absl::StatusOr<RunConfig> ResolveConfig(const ImportRunOptions& options, const R
   return config;
 }
 
-// What may differ although it is part of the function: what TransferWeights knows how to fill.
+// What may differ although it is part of the function: what PlanTransfer knows how to fill.
 absl::Status CheckModels(const RunConfig& source, const RunConfig& config) {
   RunConfig alike = config;
   alike.model.max_positions = source.model.max_positions;
@@ -82,26 +81,25 @@ absl::Status WriteFiles(const std::string& input, const RunConfig& config,
   return WriteFileAtomically(paths.config, config.ToText());
 }
 
-void PrintSummary(const ImportRunOptions& options, const Source& source,
-                  const TransferSummary& summary) {
+void PrintSummary(const ImportRunOptions& options, const Source& source, const TransferPlan& plan) {
   std::printf("imported the weights of step %lld of %s into %s\n",
               static_cast<long long>(source.metadata.step), options.input.c_str(),
               options.output.c_str());
-  if (summary.positions_after > summary.positions_before) {
+  if (plan.positions_after > plan.positions_before) {
     std::printf("note: positions %lld to %lld are %s\n",
-                static_cast<long long>(summary.positions_before),
-                static_cast<long long>(summary.positions_after - 1),
+                static_cast<long long>(plan.positions_before),
+                static_cast<long long>(plan.positions_after - 1),
                 options.positions == "copy" ? "copies of the earlier ones, in turn"
-                                            : "drawn at random (train.seed)");
+                                            : "randomly initialised (train.seed)");
   }
-  if (summary.projections_copied > 0)
+  if (plan.projections_copied > 0)
     std::printf("note: projections of global slots begin as those of all others\n");
-  if (!summary.drawn.empty()) {
-    std::printf("note: drawn at random (train.seed): %s\n",
-                absl::StrJoin(summary.drawn, ", ").c_str());
+  if (!plan.initialised.empty()) {
+    std::printf("note: randomly initialised (train.seed): %s\n",
+                absl::StrJoin(plan.initialised, ", ").c_str());
   }
-  if (!summary.left_out.empty())
-    std::printf("note: left out: %s\n", absl::StrJoin(summary.left_out, ", ").c_str());
+  if (!plan.left_out.empty())
+    std::printf("note: left out: %s\n", absl::StrJoin(plan.left_out, ", ").c_str());
   std::printf("next: anyorder launch --run-dir %s --ranks 2\n", options.output.c_str());
 }
 
@@ -120,16 +118,16 @@ absl::Status ImportRun(const ImportRunOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(source.metadata, ParseMetadata(checkpoint.metadata_json()));
   ANYORDER_RETURN_IF_ERROR(ReadParameters(checkpoint, source));
 
-  const auto old = std::make_unique_for_overwrite<float[]>(source.num_elements);
-  ANYORDER_RETURN_IF_ERROR(checkpoint.Read(kMasterTensor, 0, source.num_elements, old.get()));
   const ParameterLayout layout(config.model, source.vocab_size);
-  const auto master = std::make_unique_for_overwrite<float[]>(layout.num_elements());
-  TransferOptions transfer;
-  transfer.positions = options.positions == "random" ? NewPositions::kRandom : NewPositions::kCopy;
-  transfer.seed = static_cast<uint64_t>(config.train.seed);
   ANYORDER_ASSIGN_OR_RETURN(
-      const TransferSummary summary,
-      TransferWeights(source.parameters, old.get(), config.model, layout, transfer, master.get()));
+      const TransferPlan plan,
+      PlanTransfer(source.parameters, layout,
+                   options.positions == "random" ? NewPositions::kRandom : NewPositions::kCopy));
+  const int64_t elements = layout.num_elements();
+  const auto master = std::make_unique_for_overwrite<float[]>(elements);
+  InitializeParameters(layout, config.model, static_cast<uint64_t>(config.train.seed), 0, elements,
+                       master.get());
+  ANYORDER_RETURN_IF_ERROR(ReadTransferred(checkpoint, plan, 0, elements, master.get()));
 
   ANYORDER_ASSIGN_OR_RETURN(NewDirectory directory,
                             NewDirectory::Create(options.output, "--output"));
@@ -147,7 +145,7 @@ absl::Status ImportRun(const ImportRunOptions& options) {
                    absl::StrCat(fs::absolute(options.input).lexically_normal().string(), " step ",
                                 source.metadata.step)));
   ANYORDER_RETURN_IF_ERROR(directory.Publish());
-  PrintSummary(options, source, summary);
+  PrintSummary(options, source, plan);
   return absl::OkStatus();
 }
 

@@ -1,9 +1,8 @@
 #include "core/train/state/warm_start.h"
 
-#include <algorithm>
 #include <filesystem>
-#include <map>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -44,55 +43,28 @@ absl::Status CheckSameNetwork(const std::string& saved_text, const RunConfig& co
   return CheckSameFunction(saved, without_heads);
 }
 
-// Finds each tensor of the layout among the saved ones.
-absl::Status Match(const ParameterLayout& layout, const std::vector<ParameterInfo>& saved,
-                   WarmStart& plan) {
-  std::map<absl::string_view, const ParameterInfo*> by_name;
-  for (const ParameterInfo& info : saved)
-    by_name[info.name] = &info;
-  FaultList faults;
-  for (const ParameterInfo& info : layout.parameters()) {
-    const auto found = by_name.find(info.name);
-    if (found == by_name.end()) {
-      plan.drawn.push_back(info.name);
-      faults.Require(IsHeadParameter(info.name), absl::StrCat("it has no tensor ", info.name));
-    } else if (const ParameterInfo& there = *found->second; !(there.shape == info.shape)) {
-      faults.Add(absl::StrCat(info.name, " is ", there.shape.ToString(), " there but ",
-                              info.shape.ToString(), " here"));
-    } else {
-      plan.pieces.push_back({info.offset, info.end(), there.offset});
-    }
-  }
-  for (const ParameterInfo& info : saved) {
-    faults.Require(layout.Contains(info.name) || IsHeadParameter(info.name),
-                   absl::StrCat("the run has no tensor ", info.name));
-  }
-  if (faults.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(faults.Joined(), "; make [model] that of the run whose weights these are"));
-}
-
 }  // namespace
 
 std::string WarmStart::Description() const {
   return absl::StrCat("weights of ", checkpoint, " (step ", step, ", state_digest ", digest, ")",
-                      drawn.empty() ? "" : "; drawn: ", absl::StrJoin(drawn, ", "));
+                      plan.initialised.empty() ? "" : "; randomly initialised: ",
+                      absl::StrJoin(plan.initialised, ", "));
 }
 
 absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunConfig& config,
                                         const ParameterLayout& layout,
                                         const std::string& tokenizer_digest) {
-  WarmStart plan;
-  ANYORDER_ASSIGN_OR_RETURN(plan.checkpoint, FindCheckpoint(init_from));
-  const std::string context = absl::StrCat("train.init_from '", plan.checkpoint, "'");
+  WarmStart start;
+  ANYORDER_ASSIGN_OR_RETURN(start.checkpoint, FindCheckpoint(init_from));
+  const std::string context = absl::StrCat("train.init_from '", start.checkpoint, "'");
   ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
-                            ckpt::Checkpoint::Open(plan.checkpoint));
+                            ckpt::Checkpoint::Open(start.checkpoint));
   const absl::StatusOr<std::string> digest = checkpoint.StateDigest();
   ANYORDER_RETURN_IF_ERROR(Annotate(digest.status(), context));
-  plan.digest = *digest;
+  start.digest = *digest;
   const absl::StatusOr<TrainMetadata> saved = ParseMetadata(checkpoint.metadata_json());
   ANYORDER_RETURN_IF_ERROR(Annotate(saved.status(), context));
-  plan.step = saved->step;
+  start.step = saved->step;
   if (saved->tokenizer_digest != tokenizer_digest) {
     return absl::FailedPreconditionError(
         absl::StrCat(context, " was trained with tokenizer ", saved->tokenizer_digest, " but ",
@@ -102,22 +74,21 @@ absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunC
   ANYORDER_RETURN_IF_ERROR(Annotate(CheckSameNetwork(saved->config_text, config), context));
   const auto parameters = ReadSavedParameters(checkpoint);
   ANYORDER_RETURN_IF_ERROR(Annotate(parameters.status(), context));
-  ANYORDER_RETURN_IF_ERROR(Annotate(Match(layout, *parameters, plan), context));
-  return plan;
+  absl::StatusOr<TransferPlan> plan = PlanTransfer(*parameters, layout);
+  if (!plan.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(context, ": ", plan.status().message(),
+                     "; make [model] that of the run whose weights these are"));
+  }
+  start.plan = *std::move(plan);
+  return start;
 }
 
-absl::Status ReadWarmStart(const WarmStart& plan, int64_t begin, int64_t end, float* master) {
-  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
-                            ckpt::Checkpoint::Open(plan.checkpoint));
-  for (const WarmStart::Piece& piece : plan.pieces) {
-    const int64_t first = std::max(begin, piece.begin);
-    const int64_t last = std::min(end, piece.end);
-    if (first >= last) continue;
-    const int64_t source = piece.source + (first - piece.begin);
-    ANYORDER_RETURN_IF_ERROR(
-        checkpoint.Read(kMasterTensor, source, source + (last - first), master + (first - begin)));
-  }
-  return absl::OkStatus();
+absl::Status ReadTransferred(const ckpt::Checkpoint& checkpoint, const TransferPlan& plan,
+                             int64_t begin, int64_t end, float* master) {
+  return ApplyTransfer(plan, begin, end, master, [&](int64_t source, int64_t count, float* out) {
+    return checkpoint.Read(kMasterTensor, source, source + count, out);
+  });
 }
 
 }  // namespace anyorder

@@ -1,38 +1,34 @@
-// Weights that a run begins with instead of drawn ones ([train] init_from): those of another run,
-// tensor by tensor, by their names.
+// Weights that a run begins with instead of initial ones: those of another run's checkpoint, tensor
+// by tensor, by their names (core/network/weight_transfer.h). Moments, memory and the data position
+// begin anew.
 //
-// Every tensor of the new run must come from there with the same shape, but for heads, which the
-// other run may not have: these are drawn, and the ledger names them. Heads of the other run that
-// the new one lacks are left behind. Moments, memory and the data position begin anew.
+// `train.init_from` does it at the first step, for the very same network but its heads. `anyorder
+// import --format run` makes a run directory of them, also for a longer model.
 
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "ckpt/reader.h"
 #include "core/network/tensors/parameters.h"
+#include "core/network/weight_transfer.h"
 #include "core/train/run/run_config.h"
 
 namespace anyorder {
 
+// Of [train] init_from.
 struct WarmStart {
-  // Elements [begin, end) of the new flat space are those from `source` on of the other run's.
-  struct Piece {
-    int64_t begin = 0;
-    int64_t end = 0;
-    int64_t source = 0;
-  };
-  std::string checkpoint;          // directory
-  int64_t step = 0;                // of the other run
-  std::string digest;              // its state_digest
-  std::vector<Piece> pieces;       // in the order of the new layout
-  std::vector<std::string> drawn;  // tensors that the other run has not
+  std::string checkpoint;  // directory
+  int64_t step = 0;        // of the other run
+  std::string digest;      // its state_digest
+  TransferPlan plan;
 
-  // "weights of CHECKPOINT (step N, state_digest D); drawn: task_head.weight, ...": for the ledger.
+  // "weights of CHECKPOINT (step N, state_digest D); randomly initialised: task_head.weight, ...":
+  // for the ledger.
   std::string Description() const;
 };
 
@@ -44,8 +40,9 @@ absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunC
                                         const ParameterLayout& layout,
                                         const std::string& tokenizer_digest);
 
-// Overwrites elements [begin, end) of the new flat space, at `master`, with what the plan has for
-// them; the others stay. DataLoss.
-absl::Status ReadWarmStart(const WarmStart& plan, int64_t begin, int64_t end, float* master);
+// Overwrites what the plan has of elements [begin, end) of the new flat space, at `master`, with
+// the checkpoint's; the others stay. DataLoss.
+absl::Status ReadTransferred(const ckpt::Checkpoint& checkpoint, const TransferPlan& plan,
+                             int64_t begin, int64_t end, float* master);
 
 }  // namespace anyorder

@@ -171,10 +171,15 @@ class Lab {
                                               const ModelConfig& to, NewPositions positions) const {
     const ParameterLayout before(from, vocab_size()), after(to, vocab_size());
     std::vector<float> result(static_cast<size_t>(after.num_elements()));
-    const TransferOptions transfer = {positions, static_cast<uint64_t>(options_.seed) + 1000};
-    ANYORDER_RETURN_IF_ERROR(
-        TransferWeights(before.parameters(), weights.data(), to, after, transfer, result.data())
-            .status());
+    ANYORDER_ASSIGN_OR_RETURN(const TransferPlan plan,
+                              PlanTransfer(before.parameters(), after, positions));
+    InitializeParameters(after, to, static_cast<uint64_t>(options_.seed) + 1000, 0,
+                         after.num_elements(), result.data());
+    ANYORDER_RETURN_IF_ERROR(ApplyTransfer(plan, 0, after.num_elements(), result.data(),
+                                           [&](int64_t source, int64_t count, float* out) {
+                                             std::copy_n(weights.begin() + source, count, out);
+                                             return absl::OkStatus();
+                                           }));
     return result;
   }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,7 +32,7 @@ std::vector<float> Initial(const ModelConfig& model, uint64_t seed) {
 }
 
 struct Transferred {
-  TransferSummary summary;
+  TransferPlan plan;
   std::vector<float> values;
 };
 
@@ -39,12 +40,18 @@ absl::StatusOr<Transferred> Transfer(const ModelConfig& from, const std::vector<
                                      const ModelConfig& to,
                                      NewPositions positions = NewPositions::kCopy) {
   const ParameterLayout before(from, kSmallVocab), after(to, kSmallVocab);
-  Transferred result;
-  result.values.assign(static_cast<size_t>(after.num_elements()), 0.0f);
-  absl::StatusOr<TransferSummary> summary = TransferWeights(
-      before.parameters(), values.data(), to, after, {positions, 77}, result.values.data());
-  if (!summary.ok()) return summary.status();
-  result.summary = *std::move(summary);
+  absl::StatusOr<TransferPlan> plan = PlanTransfer(before.parameters(), after, positions);
+  if (!plan.ok()) return plan.status();
+  Transferred result{*std::move(plan), Initial(to, 77)};
+  const auto read = [&](int64_t source, int64_t count, float* out) {
+    std::copy_n(values.begin() + source, count, out);
+    return absl::OkStatus();
+  };
+  // In two ranges, as two ranks have it.
+  const int64_t cut = after.num_elements() / 3 + 1;
+  EXPECT_TRUE(ApplyTransfer(result.plan, 0, cut, result.values.data(), read).ok());
+  EXPECT_TRUE(
+      ApplyTransfer(result.plan, cut, after.num_elements(), result.values.data() + cut, read).ok());
   return result;
 }
 
@@ -81,8 +88,8 @@ TEST(WeightTransfer, NewPositionsAreTheOldOnesAgainAndAgain) {
   ASSERT_EQ(after.size(), 43u * 8);
   for (size_t i = 0; i < after.size(); ++i)
     EXPECT_EQ(after[i], before[i / 8 % 16 * 8 + i % 8]);
-  EXPECT_EQ(result.summary.positions_before, 16);
-  EXPECT_EQ(result.summary.positions_after, 43);
+  EXPECT_EQ(result.plan.positions_before, 16);
+  EXPECT_EQ(result.plan.positions_after, 43);
   const ParameterLayout layout(Short(), kSmallVocab);
   for (const ParameterInfo& info : layout.parameters()) {
     if (info.name == name) continue;
@@ -155,7 +162,7 @@ TEST(WeightTransfer, GlobalProjectionsBeginAsTheOthers) {
   const std::unique_ptr<Objective> objective = MakeObjectiveOrDie("longformer", own, sampling);
   const Batch batch = RandomBatch(*objective, sampling, kSmallVocab, {3, 8}, {false, false}, 2);
   const Transferred with_own = *Transfer(Short(), old, own);
-  EXPECT_EQ(with_own.summary.projections_copied, 2 * 6);
+  EXPECT_EQ(with_own.plan.projections_copied, 2 * 6);
   for (const char* const part : {"q", "k", "v", "q_bias"}) {
     const std::string layer = "transformer.layer.1.rel_attn.";
     EXPECT_EQ(Of(own, with_own.values, layer + "global_" + part), Of(Short(), old, layer + part));
@@ -170,11 +177,11 @@ TEST(WeightTransfer, TheHeadIsDrawnAndMayBeLeftOut) {
   ModelConfig with_head = Short();
   with_head.next_sentence_head = true;
   const Transferred more = *Transfer(Short(), Initial(Short(), 5), with_head);
-  EXPECT_EQ(more.summary.drawn.size(), 4u);
+  EXPECT_EQ(more.plan.initialised.size(), 4u);
   EXPECT_EQ(Of(with_head, more.values, "logits_proj.weight"),
             Of(with_head, Initial(with_head, 77), "logits_proj.weight"));
   const Transferred less = *Transfer(with_head, Initial(with_head, 5), Short());
-  EXPECT_EQ(less.summary.left_out.size(), 4u);
+  EXPECT_EQ(less.plan.left_out.size(), 4u);
 }
 
 TEST(WeightTransfer, OtherModelsAreRefused) {

@@ -72,16 +72,19 @@ TEST_F(WarmStartTest, EveryTensorIsTheOtherRunsButTheHeads) {
   const absl::StatusOr<WarmStart> plan = Plan(config);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->step, 7);
-  EXPECT_THAT(plan->drawn, ElementsAre("task_head.weight", "task_head.bias"));
-  EXPECT_THAT(plan->Description(),
-              AllOf(HasSubstr("step 7, state_digest "), HasSubstr("drawn: task_head.weight")));
+  EXPECT_THAT(plan->plan.initialised, ElementsAre("task_head.weight", "task_head.bias"));
+  EXPECT_THAT(plan->Description(), AllOf(HasSubstr("step 7, state_digest "),
+                                         HasSubstr("randomly initialised: task_head.weight")));
   const ParameterLayout layout(config.model, kVocab);
   const ParameterLayout before(Gpt().model, kVocab);
   // In two ranges, as two ranks have it.
   std::vector<float> master(static_cast<size_t>(layout.num_elements()), -1.0f);
   const int64_t cut = layout.num_elements() / 3 + 1;
-  ASSERT_TRUE(ReadWarmStart(*plan, 0, cut, master.data()).ok());
-  ASSERT_TRUE(ReadWarmStart(*plan, cut, layout.num_elements(), master.data() + cut).ok());
+  const auto checkpoint = ckpt::Checkpoint::Open(plan->checkpoint);
+  ASSERT_TRUE(ReadTransferred(*checkpoint, plan->plan, 0, cut, master.data()).ok());
+  ASSERT_TRUE(
+      ReadTransferred(*checkpoint, plan->plan, cut, layout.num_elements(), master.data() + cut)
+          .ok());
   for (const ParameterInfo& info : layout.parameters()) {
     for (int64_t i = 0; i < info.shape.num_elements(); ++i) {
       const float expected = before.Contains(info.name)
@@ -100,8 +103,8 @@ TEST_F(WarmStartTest, TensorsAreFoundByNameWhereverTheyStand) {
   Save(other);
   const absl::StatusOr<WarmStart> plan = Plan(config);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_TRUE(plan->drawn.empty());
-  EXPECT_THAT(plan->Description(), Not(HasSubstr("drawn")));
+  EXPECT_TRUE(plan->plan.initialised.empty());
+  EXPECT_THAT(plan->Description(), Not(HasSubstr("initialised")));
 }
 
 TEST_F(WarmStartTest, WhatDoesNotFitIsRefusedByName) {
@@ -122,7 +125,7 @@ TEST_F(WarmStartTest, WhatDoesNotFitIsRefusedByName) {
   const absl::Status wide =
       PlanWarmStart(run_, good, ParameterLayout(good.model, kVocab + 1), "tokenizer").status();
   EXPECT_THAT(std::string(wide.message()),
-              HasSubstr("transformer.word_embedding.weight is [20, 8] there"));
+              HasSubstr("transformer.word_embedding.weight is [20, 8] in the old model"));
 }
 
 TEST_F(WarmStartTest, AHeadOfOtherClassesIsRefused) {
@@ -130,7 +133,8 @@ TEST_F(WarmStartTest, AHeadOfOtherClassesIsRefused) {
   RunConfig config = Classifier();
   config.objective.num_classes = 4;
   config.Resolve();
-  ExpectRefused(config, {"task_head.weight is [3, 8] there", "task_head.bias is [3] there"});
+  ExpectRefused(config,
+                {"task_head.weight is [3, 8] in the old", "task_head.bias is [3] in the old"});
 }
 
 TEST_F(WarmStartTest, DirectoriesWithoutACheckpointAreRefused) {
