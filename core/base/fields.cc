@@ -1,6 +1,7 @@
 #include "core/base/fields.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "absl/strings/str_join.h"
@@ -24,6 +25,20 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
 }
 
 }  // namespace
+
+bool FieldBounds::Contain(double value) const {
+  return std::isfinite(value) && (is_least_open ? value > least : value >= least) &&
+         (is_most_open ? value < most : value <= most);
+}
+
+std::string FieldBounds::ToText() const {
+  if (std::isfinite(most)) {
+    return absl::StrCat("in ", is_least_open ? "(" : "[", least, ", ", most,
+                        is_most_open ? ")" : "]");
+  }
+  if (std::isfinite(least)) return absl::StrCat(is_least_open ? "above " : "at least ", least);
+  return "";
+}
 
 std::string NearestName(absl::string_view word, const std::vector<std::string>& candidates) {
   std::string nearest;

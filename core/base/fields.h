@@ -4,11 +4,13 @@
 //     int64_t num_things = 4;
 //     template <typename Self, typename Visitor>
 //     static void VisitFields(Self& self, Visitor& visit) {
-//       visit("num_things", self.num_things, "how many things; > 0");
+//       visit("num_things", self.num_things, "Things of a lane.", AtLeast(1, "things"));
 //     }
-//     absl::Status Validate() const;  // every fault in one message
+//     absl::Status Validate() const;  // CheckBounds, and what a field asks of others
 //   };
 //
+// The sentence is the field's documentation: `anyorder config` prints it with unit and bounds, and
+// the member has no comment that says it again.
 // Field types: bool, int64_t, double, std::string, and enums with a kEnumNames specialisation.
 // Goals: adding a field is one member and one line. Non-goals: nesting below one level, optional
 // fields, migration of old names.
@@ -16,10 +18,13 @@
 #pragma once
 
 #include <array>
+#include <limits>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
 namespace anyorder {
@@ -37,6 +42,37 @@ constexpr const char* EnumName(Enum value) {
     if (candidate == value) return name;
   }
   return "";
+}
+
+// The numbers that a field may hold, and their unit. NaN and infinities are never among them.
+struct FieldBounds {
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
+  const char* unit = "";
+  bool is_least_open = false;  // `least` itself is refused
+  bool is_most_open = false;
+
+  bool Contain(double value) const;
+  // "at least 1", "above 0", "in [0, 1)"; "" if every number will do.
+  std::string ToText() const;
+};
+
+constexpr FieldBounds AtLeast(double least, const char* unit = "") {
+  return {.least = least, .unit = unit};
+}
+constexpr FieldBounds Above(double least, const char* unit = "") {
+  return {.least = least, .unit = unit, .is_least_open = true};
+}
+constexpr FieldBounds Between(double least, double most, const char* unit = "") {
+  return {.least = least, .most = most, .unit = unit};
+}
+// [0, 1)
+constexpr FieldBounds Rate() {
+  return {.least = 0, .most = 1, .is_most_open = true};
+}
+// (0, 1]
+constexpr FieldBounds PositiveFraction() {
+  return {.least = 0, .most = 1, .is_least_open = true};
 }
 
 // The candidate closest to `word` by edit distance, or "" if none is close enough to be a likely
@@ -57,5 +93,18 @@ class FaultList {
  private:
   std::vector<std::string> faults_;
 };
+
+// Adds a fault for each number that is outside the bounds of its visit.
+template <typename Fields>
+void CheckBounds(absl::string_view section, const Fields& fields, FaultList& faults) {
+  auto visit = [&](const char* key, const auto& value, const char*, FieldBounds bounds = {}) {
+    if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>) {
+      faults.Require(
+          bounds.Contain(static_cast<double>(value)),
+          absl::StrCat(section, ".", key, " is ", value, " but must be ", bounds.ToText()));
+    }
+  };
+  Fields::VisitFields(fields, visit);
+}
 
 }  // namespace anyorder

@@ -31,39 +31,58 @@ enum class EsoForm {
 };
 
 struct AnyOrderConfig {
-  double mask_rate_min = 1e-3;  // rates are uniform in [min, max]; above 0 unless counts are drawn
+  double mask_rate_min = 1e-3;
   double mask_rate_max = 1.0;
-  // Whether the rates of a step's lanes are spread evenly (MDLM's low-discrepancy sampler); false:
-  // each lane draws alone.
   bool stratified_rates = true;
   MaskDraw mask_draw = MaskDraw::kRate;
-  double random_length_prob =
-      0.0;                    // masked_diffusion: steps whose lanes are cut to one random length
-  int64_t block_len = 4;      // block_diffusion: divides seq_len
-  int64_t group_len_min = 1;  // a3: sizes are uniform in [min, max]
+  double random_length_prob = 0.0;
+  int64_t block_len = 4;
+  int64_t group_len_min = 1;
   int64_t group_len_max = 4;
   GroupOrder group_order = GroupOrder::kRandom;
   EsoForm eso_form = EsoForm::kB;
-  double diffusion_share =
-      0.5;  // eso_lm: expected share of tokens that diffusion generates (alpha_0)
-  double prompt_fraction_min = 0.05;  // as_arm: fractions are uniform in [min, max]
+  double diffusion_share = 0.5;
+  double prompt_fraction_min = 0.05;
   double prompt_fraction_max = 0.95;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("mask_rate_min", self.mask_rate_min);
-    visit("mask_rate_max", self.mask_rate_max);
-    visit("stratified_rates", self.stratified_rates);
-    visit("mask_draw", self.mask_draw);
-    visit("random_length_prob", self.random_length_prob);
-    visit("block_len", self.block_len);
-    visit("group_len_min", self.group_len_min);
-    visit("group_len_max", self.group_len_max);
-    visit("group_order", self.group_order);
-    visit("eso_form", self.eso_form);
-    visit("diffusion_share", self.diffusion_share);
-    visit("prompt_fraction_min", self.prompt_fraction_min);
-    visit("prompt_fraction_max", self.prompt_fraction_max);
+    visit("mask_rate_min", self.mask_rate_min,
+          "masked_diffusion, block_diffusion, eso_lm: mask rates are uniform in [mask_rate_min, "
+          "mask_rate_max]; 0 is allowed only with mask_draw = \"count\".",
+          Between(0, 1));
+    visit("mask_rate_max", self.mask_rate_max, "Largest mask rate; see mask_rate_min.",
+          Between(0, 1));
+    visit("stratified_rates", self.stratified_rates,
+          "Spread the mask rates of a step's lanes evenly (MDLM's low-discrepancy sampler); false: "
+          "each lane samples its rate independently.");
+    visit("mask_draw", self.mask_draw,
+          "\"rate\": mask each token with probability p, loss weight 1/p (MDLM, LLaDA's training); "
+          "\"count\": mask exactly ceil(p * length) tokens (LLaDA's evaluation; less variance).");
+    visit("random_length_prob", self.random_length_prob,
+          "masked_diffusion: fraction of steps whose lanes are all cut to one random length.",
+          Between(0, 1));
+    visit("block_len", self.block_len, "block_diffusion: tokens per block; divides seq_len.",
+          AtLeast(1, "tokens"));
+    visit("group_len_min", self.group_len_min,
+          "a3: group sizes are uniform in [group_len_min, group_len_max].", AtLeast(1, "tokens"));
+    visit("group_len_max", self.group_len_max, "a3: largest group size.", AtLeast(1, "tokens"));
+    visit(
+        "group_order", self.group_order,
+        "a3: groups are runs of neighbours in text order (\"text\"), runs of neighbours in random "
+        "order (\"blocks\"), or arbitrary tokens in random order (\"random\").");
+    visit("eso_form", self.eso_form,
+          "eso_lm: attention variant. \"a\": clean tokens see each other, masked tokens the ones "
+          "before them in the order; \"b\": causal in the order for all tokens; \"mixed\": clean "
+          "tokens causal, masked tokens see each other.");
+    visit("diffusion_share", self.diffusion_share,
+          "eso_lm: expected fraction of tokens that diffusion generates (alpha_0).", Between(0, 1));
+    visit("prompt_fraction_min", self.prompt_fraction_min,
+          "as_arm: the prompt's fraction of a sequence is uniform in [prompt_fraction_min, "
+          "prompt_fraction_max].",
+          Between(0, 1));
+    visit("prompt_fraction_max", self.prompt_fraction_max,
+          "as_arm: largest prompt fraction; see prompt_fraction_min.", Between(0, 1));
   }
 };
 

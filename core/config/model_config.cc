@@ -40,12 +40,6 @@ void CheckPositionBias(const ModelConfig& model, FaultList& faults) {
 
 // Keys of other backbones, and which of them go together.
 void CheckBackbone(const ModelConfig& model, FaultList& faults) {
-  faults.Require(model.max_positions >= 1,
-                 Fault("max_positions", static_cast<double>(model.max_positions), "at least 1"));
-  faults.Require(model.num_segments >= 1,
-                 Fault("num_segments", static_cast<double>(model.num_segments), "at least 1"));
-  faults.Require(std::isfinite(model.rope_base) && model.rope_base > 1,
-                 Fault("rope_base", model.rope_base, "above 1"));
   faults.Require(model.positions != Positions::kRope || model.head_dim % 2 == 0,
                  Fault("head_dim", static_cast<double>(model.head_dim), "even with rope"));
   faults.Require(
@@ -55,8 +49,6 @@ void CheckBackbone(const ModelConfig& model, FaultList& faults) {
   faults.Require(model.relative_positions() || model.clamp_len == -1,
                  Fault("clamp_len", static_cast<double>(model.clamp_len),
                        "-1 unless model.positions is relative"));
-  faults.Require(std::isfinite(model.layer_norm_gain_range) && model.layer_norm_gain_range >= 0,
-                 Fault("layer_norm_gain_range", model.layer_norm_gain_range, "0 or more"));
   faults.Require(
       !model.global_projections || (!model.relative_positions() && !model.relative_segments()),
       "model.global_projections is true but positions or segments are relative, whose scores "
@@ -65,8 +57,7 @@ void CheckBackbone(const ModelConfig& model, FaultList& faults) {
   CheckPositionBias(model, faults);
   const absl::StatusOr<std::vector<kernels::Band>> bands = AttentionWindows(model);
   if (!bands.ok()) faults.Add(std::string(bands.status().message()));
-  faults.Require(std::isfinite(model.projection_init_range) && model.projection_init_range > 0,
-                 Fault("projection_init_range", model.projection_init_range, "positive"));
+  if (model.div_val < 1) return;  // reported with the other bounds
   const absl::Status clusters = CheckAdaptiveClusters(model);
   if (!clusters.ok()) faults.Add(std::string(clusters.message()));
 }
@@ -75,17 +66,7 @@ void CheckBackbone(const ModelConfig& model, FaultList& faults) {
 
 absl::Status ModelConfig::Validate() const {
   FaultList faults;
-  const auto positive = [&faults](const char* key, int64_t value) {
-    faults.Require(value >= 1, Fault(key, static_cast<double>(value), "at least 1"));
-  };
-  const auto rate = [&faults](const char* key, double value) {
-    faults.Require(value >= 0 && value < 1, Fault(key, value, "in [0, 1)"));
-  };
-  positive("num_layers", num_layers);
-  positive("model_dim", model_dim);
-  positive("num_heads", num_heads);
-  positive("head_dim", head_dim);
-  positive("ffn_dim", ffn_dim);
+  CheckBounds("model", *this, faults);
   // The sinusoids come in pairs of a sine and a cosine.
   faults.Require(model_dim % 2 == 0,
                  Fault("model_dim", static_cast<double>(model_dim), "an even number"));
@@ -94,16 +75,7 @@ absl::Status ModelConfig::Validate() const {
                    absl::StrCat("model.num_heads is ", num_heads,
                                 " but must divide model.model_dim = ", model_dim));
   }
-  faults.Require(std::isfinite(layer_norm_epsilon) && layer_norm_epsilon > 0,
-                 Fault("layer_norm_epsilon", layer_norm_epsilon, "positive"));
-  faults.Require(mem_len >= 0, Fault("mem_len", static_cast<double>(mem_len), "0 or more"));
-  faults.Require(
-      clamp_len == -1 || clamp_len >= 1,
-      Fault("clamp_len", static_cast<double>(clamp_len), "at least 1, or -1 for no limit"));
-  rate("dropout", dropout);
-  rate("attention_dropout", attention_dropout);
-  faults.Require(std::isfinite(init_range) && init_range > 0,
-                 Fault("init_range", init_range, "positive"));
+  faults.Require(clamp_len != 0, "model.clamp_len is 0 but must be at least 1, or -1 for no limit");
   CheckBackbone(*this, faults);
   if (faults.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(faults.Joined());

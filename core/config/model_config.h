@@ -52,47 +52,42 @@ struct ModelConfig {
   int64_t num_layers = 12;
   int64_t model_dim = 768;
   int64_t num_heads = 12;
-  int64_t head_dim = 64;  // num_heads * head_dim may differ from model_dim, except for HF export
+  int64_t head_dim = 64;
   int64_t ffn_dim = 3072;
   kernels::Activation activation = kernels::Activation::kGeluTanh;
   double layer_norm_epsilon = 1e-12;
-  bool untie_r = true;  // one set of u, v, s biases per layer (released models), or one for all
-  bool segment_term = true;      // relative segment encodings; off for Transformer-XL
-  bool scale_embedding = false;  // multiply embeddings by sqrt(model_dim) (Transformer-XL)
-  int64_t mem_len = 384;         // recurrence memory, slots a lane; 0: none
-  int64_t clamp_len = -1;        // largest |distance| fed to the sinusoids; -1: no limit
-  // What a lane attends to before it has produced mem_len states: nothing (masked), or zero
-  // vectors, which still score by position and segment (the released TF code; for comparisons with
-  // it).
+  bool untie_r = true;
+  bool segment_term = true;
+  bool scale_embedding = false;
+  int64_t mem_len = 384;
+  int64_t clamp_len = -1;
   InitialMemory initial_memory = InitialMemory::kMasked;
 
   // Other backbones on the same layers; the defaults above and here are XLNet's. README.md says
   // which systems use which.
   Positions positions = Positions::kRelative;
-  int64_t max_positions = 512;  // learned: slots may stand at [0, max_positions)
-  double rope_base = 10000.0;   // rope: angles are pos * rope_base^(-2f / head_dim)
-  PositionBias position_bias = PositionBias::kNone;  // beside learned positions, or none
-  int64_t position_buckets = 32;                     // of position_bias, a head
-  int64_t position_bias_max_distance = 128;          // from here on distances share a bucket
-  Segments segments = Segments::kRelative;  // segment_term = false is the older spelling of "none"
-  int64_t num_segments = 2;                 // learned: ids in [0, num_segments)
+  int64_t max_positions = 512;
+  double rope_base = 10000.0;
+  PositionBias position_bias = PositionBias::kNone;
+  int64_t position_buckets = 32;
+  int64_t position_bias_max_distance = 128;
+  Segments segments = Segments::kRelative;
+  int64_t num_segments = 2;
   LayerNormPlace layer_norm = LayerNormPlace::kPost;
-  bool embedding_layer_norm = false;  // LayerNorm of the sum of embeddings, before its dropout
-  double layer_norm_gain_range =
-      0.0;                        // gains start at N(1, this); Transformer-XL's PyTorch code: 0.02
-  bool attention_biases = false;  // of q, k, v and o
+  bool embedding_layer_norm = false;
+  double layer_norm_gain_range = 0.0;
+  bool attention_biases = false;
   bool softmax_bias = true;
-  bool mlm_head = false;  // dense, activation and LayerNorm between the readout and the softmax
-  bool readout_dropout = true;  // dropout of what is read out, as XLNet and Transformer-XL have it
-  bool global_projections = false;  // global slots have q, k and v of their own (Longformer)
-  // Windows of (layer, head), see attention_windows.h; empty: unlimited.
+  bool mlm_head = false;
+  bool readout_dropout = true;
+  bool global_projections = false;
   std::string attention_windows;
   SameLength same_length = SameLength::kOff;
   Softmax softmax = Softmax::kFull;
-  std::string cutoffs;          // adaptive: where clusters begin, "20000, 40000, 200000"
-  int64_t div_val = 1;          // adaptive: cluster i has embeddings of model_dim / div_val^i
-  bool tie_projections = true;  // adaptive: those of clusters serve input and softmax
-  double projection_init_range = 0.01;  // adaptive: standard deviation of their initial values
+  std::string cutoffs;
+  int64_t div_val = 1;
+  bool tie_projections = true;
+  double projection_init_range = 0.01;
   // Whether there is a two-class head on CLS. No key of [model]: it is what [objective]
   // next_sentence asks for.
   bool next_sentence_head = false;
@@ -101,55 +96,114 @@ struct ModelConfig {
   TaskConfig task;
 
   // Regularisation and numerics.
-  double dropout = 0.1;            // embeddings, position table, residual branches, feed-forward
-  double attention_dropout = 0.1;  // attention probabilities
+  double dropout = 0.1;
+  double attention_dropout = 0.1;
   Initializer initializer = Initializer::kNormal;
-  double init_range = 0.02;  // standard deviation (normal) or half width (uniform)
+  double init_range = 0.02;
   ComputeType dtype = ComputeType::kFloat32;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("num_layers", self.num_layers);
-    visit("model_dim", self.model_dim);
-    visit("num_heads", self.num_heads);
-    visit("head_dim", self.head_dim);
-    visit("ffn_dim", self.ffn_dim);
-    visit("activation", self.activation);
-    visit("layer_norm_epsilon", self.layer_norm_epsilon);
-    visit("untie_r", self.untie_r);
-    visit("segment_term", self.segment_term);
-    visit("scale_embedding", self.scale_embedding);
-    visit("mem_len", self.mem_len);
-    visit("clamp_len", self.clamp_len);
-    visit("initial_memory", self.initial_memory);
-    visit("positions", self.positions);
-    visit("max_positions", self.max_positions);
-    visit("rope_base", self.rope_base);
-    visit("position_bias", self.position_bias);
-    visit("position_buckets", self.position_buckets);
-    visit("position_bias_max_distance", self.position_bias_max_distance);
-    visit("segments", self.segments);
-    visit("num_segments", self.num_segments);
-    visit("layer_norm", self.layer_norm);
-    visit("embedding_layer_norm", self.embedding_layer_norm);
-    visit("layer_norm_gain_range", self.layer_norm_gain_range);
-    visit("attention_biases", self.attention_biases);
-    visit("softmax_bias", self.softmax_bias);
-    visit("mlm_head", self.mlm_head);
-    visit("readout_dropout", self.readout_dropout);
-    visit("global_projections", self.global_projections);
-    visit("attention_windows", self.attention_windows);
-    visit("same_length", self.same_length);
-    visit("softmax", self.softmax);
-    visit("cutoffs", self.cutoffs);
-    visit("div_val", self.div_val);
-    visit("tie_projections", self.tie_projections);
-    visit("projection_init_range", self.projection_init_range);
-    visit("dropout", self.dropout);
-    visit("attention_dropout", self.attention_dropout);
-    visit("initializer", self.initializer);
-    visit("init_range", self.init_range);
-    visit("dtype", self.dtype);
+    visit("num_layers", self.num_layers, "Transformer layers.", AtLeast(1));
+    visit("model_dim", self.model_dim,
+          "Width of the residual stream; even, and divisible by num_heads.", AtLeast(1));
+    visit("num_heads", self.num_heads, "Attention heads per layer.", AtLeast(1));
+    visit("head_dim", self.head_dim,
+          "Width of an attention head; num_heads * head_dim may differ from model_dim, except for "
+          "export to Hugging Face.",
+          AtLeast(1));
+    visit("ffn_dim", self.ffn_dim, "Hidden width of the feed-forward layers.", AtLeast(1));
+    visit("activation", self.activation,
+          "Activation of the feed-forward layers; \"gelu\" is the tanh approximation, \"gelu_erf\" "
+          "the exact form.");
+    visit("layer_norm_epsilon", self.layer_norm_epsilon, "Added to the variance in each LayerNorm.",
+          Above(0));
+    visit("untie_r", self.untie_r,
+          "Relative attention biases (u, v, s) of each layer's own, as in released models; false: "
+          "one set for all layers.");
+    visit("segment_term", self.segment_term,
+          "Relative segment encodings; false means the same as segments = \"none\" "
+          "(Transformer-XL).");
+    visit("scale_embedding", self.scale_embedding,
+          "Multiply token embeddings by sqrt(model_dim) (Transformer-XL).");
+    visit("mem_len", self.mem_len, "Recurrence memory of each lane; 0: none.",
+          AtLeast(0, "tokens"));
+    visit("clamp_len", self.clamp_len,
+          "Largest distance that the relative position encoding distinguishes; -1: no limit.",
+          AtLeast(-1, "tokens"));
+    visit("initial_memory", self.initial_memory,
+          "What a lane attends to before its memory is full: nothing (\"masked\"), or zero vectors "
+          "that still score by position and segment (\"zeros\", the released TensorFlow code).");
+    visit("positions", self.positions,
+          "Position encoding: distances in the attention scores (\"relative\", Transformer-XL), a "
+          "learned vector added to the input (\"learned\"), rotary (\"rope\"), or \"none\".");
+    visit("max_positions", self.max_positions,
+          "Learned positions: rows of the table, the longest sequence.", AtLeast(1, "tokens"));
+    visit("rope_base", self.rope_base,
+          "Rotary positions: angles are position * rope_base^(-2f / head_dim).", Above(1));
+    visit("position_bias", self.position_bias,
+          "Learned bias of the attention scores by head and bucket of distance, with learned "
+          "positions or none: T5's encoder (\"t5\", both sides) or decoder (\"t5_causal\").");
+    visit("position_buckets", self.position_buckets, "Distance buckets of position_bias per head.",
+          AtLeast(2));
+    visit("position_bias_max_distance", self.position_bias_max_distance,
+          "Distances from here on share the last bucket of position_bias.",
+          Between(1, 1 << 20, "tokens"));
+    visit("segments", self.segments,
+          "Segment encoding: same or different in the attention scores (\"relative\", XLNet), a "
+          "learned vector added to the input (\"learned\", BERT), or \"none\".");
+    visit("num_segments", self.num_segments, "Learned segments: rows of the table.", AtLeast(1));
+    visit("layer_norm", self.layer_norm,
+          "LayerNorm after each residual sum (\"post\"), or before each sublayer with one more at "
+          "the end (\"pre\").");
+    visit("embedding_layer_norm", self.embedding_layer_norm,
+          "LayerNorm of the summed input embeddings, before dropout (BERT).");
+    visit("layer_norm_gain_range", self.layer_norm_gain_range,
+          "Standard deviation of the initial LayerNorm gains around 1 (Transformer-XL's PyTorch "
+          "code: 0.02).",
+          AtLeast(0));
+    visit("attention_biases", self.attention_biases,
+          "Biases in the query, key, value and output projections.");
+    visit("softmax_bias", self.softmax_bias, "A bias per vocabulary entry in the output softmax.");
+    visit("mlm_head", self.mlm_head,
+          "Dense layer, activation and LayerNorm before the output softmax (BERT).");
+    visit("readout_dropout", self.readout_dropout,
+          "Dropout of the final hidden states, as in XLNet and Transformer-XL.");
+    visit("global_projections", self.global_projections,
+          "Separate query, key and value projections for tokens with global attention "
+          "(Longformer).");
+    visit(
+        "attention_windows", self.attention_windows,
+        "Attention window of each layer and head as LEFT:RIGHT[:STRIDE], such as \"32:0; 2x "
+        "128:0:2 / 6x 128:0\": layers between semicolons, groups of heads between slashes; empty: "
+        "unlimited.");
+    visit("same_length", self.same_length,
+          "Every token sees the same number of keys: mem_len (\"torch\") or mem_len + 1 "
+          "(\"tensorflow\"), as the two Transformer-XL codes do.");
+    visit("softmax", self.softmax,
+          "Output softmax: \"full\", or \"adaptive\" with clusters of rare words (Grave et al. "
+          "2017) and embeddings cut the same way.");
+    visit("cutoffs", self.cutoffs,
+          "Adaptive softmax: vocabulary ids at which clusters begin, such as \"20000, 40000\".");
+    visit("div_val", self.div_val,
+          "Adaptive softmax: cluster i has embeddings of width model_dim / div_val^i.", AtLeast(1));
+    visit("tie_projections", self.tie_projections,
+          "Adaptive softmax: input embedding and softmax share the cluster projections.");
+    visit("projection_init_range", self.projection_init_range,
+          "Adaptive softmax: standard deviation of the initial cluster projections.", Above(0));
+    visit("dropout", self.dropout,
+          "Dropout of embeddings, position table, residual branches and feed-forward layers.",
+          Rate());
+    visit("attention_dropout", self.attention_dropout, "Dropout of attention probabilities.",
+          Rate());
+    visit("initializer", self.initializer,
+          "Distribution of initial weights; \"truncated_normal\" resamples beyond two standard "
+          "deviations.");
+    visit("init_range", self.init_range,
+          "Standard deviation (normal) or half width (uniform) of initial weights.", Above(0));
+    visit("dtype", self.dtype,
+          "Compute type of activations and matrix products; master weights and Adam moments are "
+          "fp32. \"fp64\" is for tests only.");
   }
 
   bool relative_positions() const { return positions == Positions::kRelative; }

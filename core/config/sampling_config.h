@@ -71,86 +71,127 @@ struct VocabularyIds {
 
 // Section [sampling]. Defaults: the published XLNet setting.
 struct SamplingConfig {
-  int64_t seq_len = 512;     // S, slots of the content stream
-  int64_t reuse_len = 256;   // tokens a lane advances by each step; with pairs: must be seq_len / 2
-  int64_t num_predict = 85;  // targets a lane and step; kMaskedPairs: at most, see NumTargets
-  int64_t perm_size = 256;   // block length of the factorisation order; divides both halves
-  int64_t mask_alpha = 6;    // a span of l tokens sits in a context of l * mask_alpha / mask_beta
+  int64_t seq_len = 512;
+  int64_t reuse_len = 256;
+  int64_t num_predict = 85;
+  int64_t perm_size = 256;
+  int64_t mask_alpha = 6;
   int64_t mask_beta = 1;
-  int64_t max_span = 5;  // span lengths 1..max_span with probability proportional to 1 / l
+  int64_t max_span = 5;
   SpanKind spans = SpanKind::kSubword;
-  bool functional_targets = true;  // spans may hit SEP / CLS, which then are no target (released
-                                   // code); false: never, so that num_predict targets always remain
-  bool bidirectional = true;       // half of the lanes read backwards
-  // kMaskedPairs (Devlin et al. 2019, section 3.1): how many tokens are targets, and what stands in
-  // the input for one: `<mask>`, else a random token, else the token itself.
+  bool functional_targets = true;
+  bool bidirectional = true;
   double mask_fraction = 0.15;
   double mask_token_prob = 0.8;
   double random_token_prob = 0.1;
   AnyOrderConfig any_order;  // its keys stand in [sampling], too
-  // kNgram: how often a draw takes an n-gram instead of one token, n uniform in 2..max_ngram.
   double ngram_prob = 0.2;
   int64_t max_ngram = 3;
-  // Objectives without memory (Devlin et al. 2019, released create_pretraining_data.py): the share
-  // of samples of a shorter, uniformly random length, the rest of their slots padding; and how
-  // pairs are made.
   double short_sequence_prob = 0.0;
   PairStyle pairs = PairStyle::kXlnet;
-  // kModePairs: shares of samples by TextMode. They sum to 1.
   double bidirectional_share = 1.0 / 3;
   double seq2seq_share = 1.0 / 3;
   double left_to_right_share = 1.0 / 6;
   double right_to_left_share = 1.0 / 6;
-  // Fine-tuning for generation: how many of a target's tokens are hidden, its [EOS] being one that
-  // may be.
   double target_mask_prob = 0.7;
-  // unilmv2 (Bao et al. 2020, algorithm 1), with mask_fraction and num_predict, the most masked
-  // tokens: how often a draw takes a span instead of one token, and the lengths of spans, all
-  // alike.
   double block_span_prob = 0.4;
   int64_t block_min_span = 2;
   int64_t block_max_span = 6;
   KeptOriginals kept_originals = KeptOriginals::kMask;
-  // unilmv2_seq2seq: how often a target token is replaced, by the two probabilities above, where
-  // later ones read it.
   double target_replace_prob = 0.5;
-  // longformer: CLS slots before the text, all of them global, and every n-th slot of the text
-  // global too (0: none).
   int64_t global_classifiers = 1;
   int64_t global_stride = 0;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("seq_len", self.seq_len);
-    visit("reuse_len", self.reuse_len);
-    visit("num_predict", self.num_predict);
-    visit("perm_size", self.perm_size);
-    visit("mask_alpha", self.mask_alpha);
-    visit("mask_beta", self.mask_beta);
-    visit("max_span", self.max_span);
-    visit("spans", self.spans);
-    visit("functional_targets", self.functional_targets);
-    visit("bidirectional", self.bidirectional);
-    visit("mask_fraction", self.mask_fraction);
-    visit("mask_token_prob", self.mask_token_prob);
-    visit("random_token_prob", self.random_token_prob);
+    visit("seq_len", self.seq_len, "Length of a training sequence.",
+          Between(1, int64_t{1} << 24, "tokens"));
+    visit("reuse_len", self.reuse_len,
+          "Tokens that a lane advances by each step; objectives on text pairs need seq_len / 2.",
+          AtLeast(0, "tokens"));
+    visit("num_predict", self.num_predict,
+          "Prediction targets per sequence; for masked language models the largest number of them.",
+          AtLeast(1, "tokens"));
+    visit("perm_size", self.perm_size,
+          "permutation_lm: block length of the factorisation order; divides seq_len / 2.",
+          AtLeast(1, "tokens"));
+    visit(
+        "mask_alpha", self.mask_alpha,
+        "A target span of l tokens lies in a context of l * mask_alpha / mask_beta tokens (XLNet's "
+        "K).",
+        AtLeast(1));
+    visit("mask_beta", self.mask_beta, "Denominator of the context length; see mask_alpha.",
+          AtLeast(1));
+    visit("max_span", self.max_span,
+          "Span lengths are 1 to max_span, with probability proportional to 1 / length.",
+          AtLeast(1, "tokens"));
+    visit("spans", self.spans,
+          "How target spans are sampled: \"subword\" tokens from a word start (released XLNet), "
+          "whole "
+          "\"word\"s (the paper), \"single\" tokens, or \"ngram\"s (UniLM).");
+    visit(
+        "functional_targets", self.functional_targets,
+        "Spans may cover [SEP] and [CLS], which are then no targets (released XLNet); false: spans "
+        "avoid them, so that exactly num_predict targets remain.");
+    visit("bidirectional", self.bidirectional, "Half of the lanes read the text backwards.");
+    visit("mask_fraction", self.mask_fraction,
+          "Masked language models: fraction of the tokens that are targets.", PositiveFraction());
+    visit("mask_token_prob", self.mask_token_prob,
+          "Masked language models: probability that a target is replaced with <mask>.",
+          Between(0, 1));
+    visit("random_token_prob", self.random_token_prob,
+          "Masked language models: probability that a target is replaced with a random token; the "
+          "remaining targets keep their token.",
+          Between(0, 1));
     AnyOrderConfig::VisitFields(self.any_order, visit);
-    visit("ngram_prob", self.ngram_prob);
-    visit("max_ngram", self.max_ngram);
-    visit("short_sequence_prob", self.short_sequence_prob);
-    visit("pairs", self.pairs);
-    visit("bidirectional_share", self.bidirectional_share);
-    visit("seq2seq_share", self.seq2seq_share);
-    visit("left_to_right_share", self.left_to_right_share);
-    visit("right_to_left_share", self.right_to_left_share);
-    visit("target_mask_prob", self.target_mask_prob);
-    visit("block_span_prob", self.block_span_prob);
-    visit("block_min_span", self.block_min_span);
-    visit("block_max_span", self.block_max_span);
-    visit("kept_originals", self.kept_originals);
-    visit("target_replace_prob", self.target_replace_prob);
-    visit("global_classifiers", self.global_classifiers);
-    visit("global_stride", self.global_stride);
+    visit("ngram_prob", self.ngram_prob,
+          "spans = \"ngram\": probability of masking an n-gram instead of a single token.",
+          Between(0, 1));
+    visit("max_ngram", self.max_ngram,
+          "spans = \"ngram\": n-gram lengths are uniform in 2 to max_ngram.", AtLeast(2, "tokens"));
+    visit("short_sequence_prob", self.short_sequence_prob,
+          "Masked language models without memory: fraction of samples that are cut to a random "
+          "length and padded (BERT).",
+          Between(0, 1));
+    visit("pairs", self.pairs,
+          "How text pairs are built: \"xlnet\" begins with the reused part and truncates on the "
+          "right; \"bert\" begins at the window and truncates tokens at random ends.");
+    visit(
+        "bidirectional_share", self.bidirectional_share,
+        "unilm: fraction of samples in which all tokens see each other; the four shares sum to 1.",
+        Between(0, 1));
+    visit("seq2seq_share", self.seq2seq_share,
+          "unilm: fraction of samples in which segment A is the source and B the target.",
+          Between(0, 1));
+    visit("left_to_right_share", self.left_to_right_share,
+          "unilm: fraction of samples that are predicted from left to right.", Between(0, 1));
+    visit("right_to_left_share", self.right_to_left_share,
+          "unilm: fraction of samples that are predicted from right to left.", Between(0, 1));
+    visit("target_mask_prob", self.target_mask_prob,
+          "unilm_seq2seq: fraction of a target's tokens, its [EOS] included, that are masked.",
+          PositiveFraction());
+    visit("block_span_prob", self.block_span_prob,
+          "unilmv2: probability of masking a span instead of a single token (Bao et al. 2020, "
+          "algorithm 1).",
+          Between(0, 0.9));
+    visit("block_min_span", self.block_min_span,
+          "unilmv2: span lengths are uniform in block_min_span to block_max_span.",
+          AtLeast(1, "tokens"));
+    visit("block_max_span", self.block_max_span, "unilmv2: longest span.", AtLeast(1, "tokens"));
+    visit(
+        "kept_originals", self.kept_originals,
+        "unilmv2: treatment of targets that keep their token, which [P] slots could read: \"mask\" "
+        "replaces them, \"drop_par\" drops their PAR loss, \"leak\" keeps both losses (the "
+        "paper).");
+    visit("target_replace_prob", self.target_replace_prob,
+          "unilmv2_seq2seq: fraction of target tokens replaced where later tokens read them.",
+          Between(0, 1));
+    visit("global_classifiers", self.global_classifiers,
+          "longformer: [CLS] tokens before the text, all with global attention.",
+          AtLeast(0, "tokens"));
+    visit("global_stride", self.global_stride,
+          "longformer: every n-th token of the text has global attention; 0: none.",
+          AtLeast(0, "tokens"));
   }
 
   // Targets of a lane and step. kPairs: num_predict. kMaskedPairs, kModePairs:

@@ -7,11 +7,11 @@
 namespace anyorder::data {
 
 struct DataConfig {
-  std::string shards;  // directory that `anyorder prep` wrote
+  std::string shards;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("shards", self.shards);
+    visit("shards", self.shards, "Dataset directory that `anyorder prep` wrote.");
   }
 };
 

@@ -23,19 +23,10 @@ void Follow(RunningSpread& spread, double value, double weight) {
 
 absl::Status AnomalyConfig::Validate() const {
   FaultList faults;
-  const auto at_least = [&faults](const char* key, int64_t value, int64_t bound) {
-    faults.Require(value >= bound,
-                   absl::StrCat("anomaly.", key, " is ", value, " but must be at least ", bound));
-  };
+  CheckBounds("anomaly", *this, faults);
   faults.Require(on_nonfinite != AnomalyAction::kIgnore,
                  "anomaly.on_nonfinite is \"ignore\" but must be skip, stop or rollback: an update "
                  "that is not finite destroys the weights");
-  faults.Require(
-      spike_factor > 0 && std::isfinite(spike_factor),
-      absl::StrCat("anomaly.spike_factor is ", spike_factor, " but must be positive and finite"));
-  at_least("spike_window", spike_window, 2);
-  at_least("rollback_steps", rollback_steps, 1);
-  at_least("max_skipped_in_a_row", max_skipped_in_a_row, 1);
   const bool rolls_back =
       on_nonfinite == AnomalyAction::kRollback || on_spike == AnomalyAction::kRollback;
   faults.Require(!rolls_back || rollback_steps < max_skipped_in_a_row,

@@ -44,19 +44,32 @@ inline constexpr auto kEnumNames<AnomalyAction> =
 struct AnomalyConfig {
   AnomalyAction on_nonfinite = AnomalyAction::kSkip;  // never kIgnore
   AnomalyAction on_spike = AnomalyAction::kIgnore;
-  double spike_factor = 10;           // deviations above the mean
-  int64_t spike_window = 100;         // steps of the mean, and before the first spike is seen
-  int64_t rollback_steps = 1;         // steps up to the bad one that are held back after a rollback
-  int64_t max_skipped_in_a_row = 20;  // then the run ends (93)
+  double spike_factor = 10;
+  int64_t spike_window = 100;
+  int64_t rollback_steps = 1;
+  int64_t max_skipped_in_a_row = 20;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("on_nonfinite", self.on_nonfinite);
-    visit("on_spike", self.on_spike);
-    visit("spike_factor", self.spike_factor);
-    visit("spike_window", self.spike_window);
-    visit("rollback_steps", self.rollback_steps);
-    visit("max_skipped_in_a_row", self.max_skipped_in_a_row);
+    visit("on_nonfinite", self.on_nonfinite,
+          "What to do when the loss or the gradient norm is not finite: skip the update, stop the "
+          "run (exit status 93), or roll back to the newest checkpoint; \"ignore\" is refused.");
+    visit(
+        "on_spike", self.on_spike,
+        "What to do when the loss or the gradient norm jumps: train on the step, skip the update, "
+        "stop the run, or roll back to the newest checkpoint.");
+    visit("spike_factor", self.spike_factor,
+          "A spike is a value that exceeds the running mean by this many mean absolute deviations.",
+          Above(0));
+    visit("spike_window", self.spike_window,
+          "Window of the running means; no spike is detected before this many trained steps.",
+          AtLeast(2, "steps"));
+    visit("rollback_steps", self.rollback_steps,
+          "Updates skipped after a rollback: the step that caused it and those before it.",
+          AtLeast(1, "steps"));
+    visit("max_skipped_in_a_row", self.max_skipped_in_a_row,
+          "The run stops (exit status 93) after this many consecutive skipped steps.",
+          AtLeast(1, "steps"));
   }
   absl::Status Validate() const;
 };

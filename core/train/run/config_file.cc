@@ -7,11 +7,11 @@
 #include <type_traits>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
+#include "core/train/run/config_keys.h"
 #include "core/train/run/field_text.h"
 
 namespace anyorder {
@@ -28,56 +28,6 @@ std::vector<std::string> SectionNames() {
   auto visit = [&names](const char* section, const auto&) { names.emplace_back(section); };
   RunConfig::VisitSections(config, visit);
   return names;
-}
-
-template <typename Fields>
-std::vector<std::string> KeysOf(const Fields& fields) {
-  std::vector<std::string> keys;
-  auto visit = [&keys](const char* key, const auto&, auto&&...) { keys.emplace_back(key); };
-  Fields::VisitFields(fields, visit);
-  return keys;
-}
-
-// Any section's keys as "section.key": where a key of the wrong section belongs.
-std::vector<std::string> AllKeys() {
-  std::vector<std::string> keys;
-  RunConfig config;
-  auto visit = [&keys](const char* section, const auto& fields) {
-    for (const std::string& key : KeysOf(fields))
-      keys.push_back(absl::StrCat(section, ".", key));
-  };
-  RunConfig::VisitSections(config, visit);
-  return keys;
-}
-
-// Keys of configurations that were written before they had their present names.
-struct RenamedKey {
-  absl::string_view before;
-  absl::string_view now;
-};
-constexpr RenamedKey kRenamedKeys[] = {
-    {"train.lanes", "train.global_batch_size"},
-    {"train.microbatch_lanes", "train.micro_batch_size"},
-    {"train.gemm_table", "kernels.gemm_algorithm_cache"},
-    {"eval.lanes", "eval.batch_size"},
-    {"optimizer.clip_norm", "optimizer.max_grad_norm"},
-    {"dist.hang_exit_seconds", "dist.collective_timeout_seconds"},
-    {"dist.replica_check_every", "dist.replica_check_interval"},
-};
-
-std::string SuggestKey(absl::string_view section, absl::string_view key,
-                       const std::vector<std::string>& keys) {
-  for (const RenamedKey& renamed : kRenamedKeys) {
-    if (renamed.before == absl::StrCat(section, ".", key))
-      return absl::StrCat("; its name is now '", renamed.now, "'");
-  }
-  for (const std::string& known : AllKeys()) {
-    if (absl::EndsWith(known, absl::StrCat(".", key)))
-      return absl::StrCat("; did you mean '", known, "'?");
-  }
-  const std::string nearest = NearestName(key, keys);
-  if (!nearest.empty()) return absl::StrCat("; did you mean '", section, ".", nearest, "'?");
-  return Suggestion(absl::StrCat(section, ".", key), AllKeys());
 }
 
 // False if `node` does not hold a T.
@@ -112,7 +62,6 @@ class SectionReader {
 
   template <typename Fields>
   void Read(absl::string_view section, const toml::table& table, Fields& fields) {
-    const std::vector<std::string> keys = KeysOf(fields);
     for (const auto& [key, node] : table) {
       const std::string name(key.str());
       bool known = false;
@@ -126,7 +75,7 @@ class SectionReader {
       Fields::VisitFields(fields, visit);
       if (!known) {
         Add(node, absl::StrCat("unknown key '", section, ".", name, "'",
-                               SuggestKey(section, name, keys)));
+                               SuggestConfigKey(section, name)));
       }
     }
   }
@@ -168,7 +117,7 @@ absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_vi
     const std::string text =
         node.is_table()
             ? absl::StrCat("unknown section '", name, "'", Suggestion(name, SectionNames()))
-            : absl::StrCat("key '", name, "' is in no section", SuggestKey("", name, {}));
+            : absl::StrCat("key '", name, "' is in no section", SuggestConfigKey("", name));
     reader.Add(node, text);
   }
   if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
@@ -191,7 +140,7 @@ absl::Status ApplyOverride(absl::string_view assignment, RunConfig& config) {
 
   absl::Status status =
       absl::InvalidArgumentError(absl::StrCat("--set ", assignment, ": unknown key '", section, ".",
-                                              key, "'", SuggestKey(section, key, {})));
+                                              key, "'", SuggestConfigKey(section, key)));
   auto visit_section = [&](const char* name, auto& fields) {
     if (section != name) return;
     auto visit = [&](const char* field, auto& value, auto&&...) {

@@ -58,16 +58,6 @@ void ForEachField(const RunConfig& config, Emit emit) {
 }
 
 void CheckTrain(const TrainConfig& train, FaultList& faults) {
-  const auto at_least = [&faults](const char* key, int64_t value, int64_t bound) {
-    faults.Require(value >= bound,
-                   absl::StrCat("train.", key, " is ", value, " but must be at least ", bound));
-  };
-  at_least("steps", train.steps, 1);
-  at_least("seed", train.seed, 0);
-  at_least("lanes", train.global_batch_size, 1);
-  at_least("micro_batch_size", train.micro_batch_size, 1);
-  at_least("prefetch_steps", train.prefetch_steps, 1);
-  at_least("log_every", train.log_every, 1);
   if (train.global_batch_size < 1 || train.micro_batch_size < 1) return;
   const bool whole = train.global_batch_size % train.micro_batch_size == 0;
   faults.Require(whole && std::has_single_bit(static_cast<uint64_t>(train.num_microbatches())),
@@ -78,12 +68,6 @@ void CheckTrain(const TrainConfig& train, FaultList& faults) {
 
 void CheckEval(const RunConfig& config, FaultList& faults) {
   const EvalConfig& eval = config.eval;
-  for (const auto& [key, value] : {std::pair{"every", eval.every},
-                                   {"batches", eval.batches},
-                                   {"lanes", eval.batch_size},
-                                   {"seed", eval.seed}}) {
-    faults.Require(value >= 0, absl::StrCat("eval.", key, " is ", value, " but must be 0 or more"));
-  }
   faults.Require(eval.every == 0 || !eval.shards.empty(),
                  absl::StrCat("eval.every is ", eval.every,
                               " but eval.shards is missing: the directory of held-out text that "
@@ -95,23 +79,6 @@ void CheckEval(const RunConfig& config, FaultList& faults) {
 }
 
 void CheckRest(const RunConfig& config, FaultList& faults) {
-  const auto at_least = [&faults](const char* key, int64_t value, int64_t bound) {
-    faults.Require(value >= bound,
-                   absl::StrCat(key, " is ", value, " but must be at least ", bound));
-  };
-  at_least("dist.bucket_mib", config.dist.bucket_mib, 1);
-  faults.Require(config.dist.bucket_mib <= 4096,
-                 absl::StrCat("dist.bucket_mib is ", config.dist.bucket_mib,
-                              " but must be at most 4096: the whole gradient is one bucket then"));
-  at_least("dist.hang_report_seconds", config.dist.hang_report_seconds, 1);
-  at_least("dist.collective_timeout_seconds", config.dist.collective_timeout_seconds, 1);
-  at_least("dist.replica_check_interval", config.dist.replica_check_interval, 0);
-  at_least("checkpoint.every", config.checkpoint.every, 0);
-  at_least("checkpoint.keep_last", config.checkpoint.keep_last, 2);
-  at_least("checkpoint.keep_every", config.checkpoint.keep_every, 0);
-  at_least("checkpoint.max_failed_saves", config.checkpoint.max_failed_saves, 1);
-  at_least("checkpoint.commit_seconds", config.checkpoint.commit_seconds, 1);
-  at_least("cpu.threads", config.cpu.threads, 0);
   faults.Require(config.sampling.bidirectional ? config.train.global_batch_size % 2 == 0 : true,
                  absl::StrCat("train.global_batch_size is ", config.train.global_batch_size,
                               " but must be even: half of the lanes read backwards "
@@ -133,10 +100,22 @@ absl::Status RunConfig::Validate() const {
   add(model.Validate());
   add(optimizer.Validate());
   add(anomaly.Validate());
+  CheckBounds("objective", objective, faults);
+  CheckBounds("train", train, faults);
+  CheckBounds("dist", dist, faults);
+  CheckBounds("checkpoint", checkpoint, faults);
+  CheckBounds("eval", eval, faults);
+  CheckBounds("cpu", cpu, faults);
   const absl::StatusOr<std::unique_ptr<Objective>> made =
       MakeObjective(objective.name, model, sampling);
   add(made.status());
-  if (made.ok()) add(sampling.Validate((*made)->sample_kind()));
+  FaultList sampling_faults;
+  CheckBounds("sampling", sampling, sampling_faults);
+  if (!sampling_faults.empty()) {
+    faults.Add(sampling_faults.Joined());
+  } else if (made.ok()) {
+    add(sampling.Validate((*made)->sample_kind()));
+  }
   CheckTrain(train, faults);
   CheckRest(*this, faults);
   CheckEval(*this, faults);

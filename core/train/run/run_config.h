@@ -31,11 +31,7 @@ namespace anyorder {
 // Section [objective].
 struct ObjectiveConfig {
   std::string name = "permutation_lm";
-  bool next_sentence =
-      false;  // also learn whether B follows A, with a head on CLS; not for causal_lm
-  // gpt_classifier (TaskConfig): what data.shards has examples of, how many classes or at most how
-  // many choices, how much the language model of their text counts, and the dropout of the states
-  // that the head reads.
+  bool next_sentence = false;
   ExampleTask task = ExampleTask::kClassification;
   int64_t num_classes = 0;
   double lm_weight = 0.5;
@@ -43,12 +39,17 @@ struct ObjectiveConfig {
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("name", self.name);
-    visit("next_sentence", self.next_sentence);
-    visit("task", self.task);
-    visit("num_classes", self.num_classes);
-    visit("lm_weight", self.lm_weight);
-    visit("classifier_dropout", self.classifier_dropout);
+    visit("name", self.name, "Training objective; `anyorder show --list` prints their names.");
+    visit("next_sentence", self.next_sentence,
+          "Also train a classifier on [CLS] whether segment B follows A; not for causal_lm.");
+    visit("task", self.task, "gpt_classifier: task of the labelled examples in data.shards.");
+    visit("num_classes", self.num_classes,
+          "gpt_classifier: number of classes, or the largest number of choices of an example.",
+          AtLeast(0));
+    visit("lm_weight", self.lm_weight,
+          "gpt_classifier: weight of the auxiliary language model loss.", AtLeast(0));
+    visit("classifier_dropout", self.classifier_dropout,
+          "gpt_classifier: dropout before the classification head.", Rate());
   }
 };
 
@@ -57,26 +58,39 @@ struct ObjectiveConfig {
 struct TrainConfig {
   int64_t steps = 1000;
   int64_t seed = 1;
-  int64_t global_batch_size = 16;  // sequences of a step
-  int64_t micro_batch_size = 2;    // sequences computed at once; bounds activation memory
-  int64_t prefetch_steps = 2;      // steps of data prepared ahead
-  int64_t log_every = 10;          // steps between log lines, where progress is not a terminal line
-  // Weights to begin with, by their names: a run directory (its newest checkpoint) or a checkpoint;
-  // "": drawn (warm_start.h).
+  int64_t global_batch_size = 16;
+  int64_t micro_batch_size = 2;
+  int64_t prefetch_steps = 2;
+  int64_t log_every = 10;
   std::string init_from;
-  // What computes. A run may change it between its starts, whose bits then differ: the log says so.
   kernels::DeviceChoice device = kernels::DeviceChoice::kAuto;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("steps", self.steps);
-    visit("seed", self.seed);
-    visit("global_batch_size", self.global_batch_size);
-    visit("micro_batch_size", self.micro_batch_size);
-    visit("prefetch_steps", self.prefetch_steps);
-    visit("log_every", self.log_every);
-    visit("init_from", self.init_from);
-    visit("device", self.device);
+    visit("steps", self.steps, "Optimizer steps of the whole run.", AtLeast(1, "steps"));
+    visit("seed", self.seed,
+          "Seed of initialisation, dropout, data order and masks: the run is a function of "
+          "configuration, dataset and seed.",
+          AtLeast(0));
+    visit(
+        "global_batch_size", self.global_batch_size,
+        "Sequences per optimizer step over all ranks: micro_batch_size times a power of two, even "
+        "with sampling.bidirectional.",
+        AtLeast(1, "sequences"));
+    visit("micro_batch_size", self.micro_batch_size,
+          "Sequences per forward and backward pass; it bounds activation memory.",
+          AtLeast(1, "sequences"));
+    visit("prefetch_steps", self.prefetch_steps, "Steps of data prepared ahead of the trainer.",
+          AtLeast(1, "steps"));
+    visit("log_every", self.log_every,
+          "Steps between progress lines where the output is not a terminal.", AtLeast(1, "steps"));
+    visit("init_from", self.init_from,
+          "Initial weights: a checkpoint, or a run directory for its newest one; empty: random "
+          "initialisation.");
+    visit(
+        "device", self.device,
+        "Device that computes; \"auto\" takes a GPU where the build has CUDA and one is usable. A "
+        "run resumed on another kind of device is not bitwise identical.");
   }
   int64_t num_microbatches() const { return global_batch_size / micro_batch_size; }
 };
@@ -84,80 +98,104 @@ struct TrainConfig {
 // Section [dist].
 struct DistConfig {
   dist::Reduction reduction = dist::Reduction::kTree;
-  dist::TransportKind transport = dist::TransportKind::kAuto;  // what gradients and weights go by
-  int64_t bucket_mib = 32;           // of gradient that NCCL sends at a time, beside backward
-  int64_t hang_report_seconds = 60;  // a collective this long is reported
-  int64_t collective_timeout_seconds =
-      900;                             // and this long ends the rank, so that the launcher restarts
-  int64_t replica_check_interval = 1;  // steps between comparisons of all ranks' weights; 0: none
+  dist::TransportKind transport = dist::TransportKind::kAuto;
+  int64_t bucket_mib = 32;
+  int64_t hang_report_seconds = 60;
+  int64_t collective_timeout_seconds = 900;
+  int64_t replica_check_interval = 1;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("reduction", self.reduction);
-    visit("transport", self.transport);
-    visit("bucket_mib", self.bucket_mib);
-    visit("hang_report_seconds", self.hang_report_seconds);
-    visit("collective_timeout_seconds", self.collective_timeout_seconds);
-    visit("replica_check_interval", self.replica_check_interval);
+    visit(
+        "reduction", self.reduction,
+        "Order in which gradients are summed: a fixed \"tree\", bitwise identical on any number of "
+        "ranks, or the communication library's own (\"fast\").");
+    visit("transport", self.transport,
+          "Library that exchanges gradients and weights; \"auto\" takes NCCL where each rank has a "
+          "GPU of its own, else MPI.");
+    visit("bucket_mib", self.bucket_mib,
+          "Gradient bucket that NCCL sends at a time, overlapped with the backward pass.",
+          Between(1, 4096, "MiB"));
+    visit("hang_report_seconds", self.hang_report_seconds,
+          "A collective that takes longer is reported with the ranks it waits for.",
+          AtLeast(1, "seconds"));
+    visit("collective_timeout_seconds", self.collective_timeout_seconds,
+          "A collective that takes longer ends the rank, and the launcher starts the run again.",
+          AtLeast(1, "seconds"));
+    visit("replica_check_interval", self.replica_check_interval,
+          "Steps between comparisons of the weights of all ranks; 0: never.", AtLeast(0, "steps"));
   }
 };
 
 // Section [checkpoint].
 struct CheckpointConfig {
-  int64_t every = 200;           // steps between checkpoints; 0: only when the run stops
-  int64_t keep_last = 2;         // newest ones kept; at least 2
-  int64_t keep_every = 0;        // steps whose checkpoints are kept for ever; 0: none
-  int64_t max_failed_saves = 3;  // in a row; then the run stops, rather than train unsaved for days
-  int64_t commit_seconds = 300;  // how long the end of a run waits for its last checkpoint
+  int64_t every = 200;
+  int64_t keep_last = 2;
+  int64_t keep_every = 0;
+  int64_t max_failed_saves = 3;
+  int64_t commit_seconds = 300;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("every", self.every);
-    visit("keep_last", self.keep_last);
-    visit("keep_every", self.keep_every);
-    visit("max_failed_saves", self.max_failed_saves);
-    visit("commit_seconds", self.commit_seconds);
+    visit("every", self.every, "Steps between checkpoints; 0: only when the run stops.",
+          AtLeast(0, "steps"));
+    visit("keep_last", self.keep_last, "Number of newest checkpoints to keep.", AtLeast(2));
+    visit("keep_every", self.keep_every,
+          "Also keep the checkpoint of every step that is a multiple of this; 0: none.",
+          AtLeast(0, "steps"));
+    visit("max_failed_saves", self.max_failed_saves,
+          "The run stops after this many failed saves in a row instead of training unsaved.",
+          AtLeast(1));
+    visit("commit_seconds", self.commit_seconds,
+          "How long the end of a run waits for its last checkpoint.", AtLeast(1, "seconds"));
   }
 };
 
 // Section [eval]: held-out loss. It changes nothing of the training.
 struct EvalConfig {
-  std::string shards;    // dataset of held-out text, by the tokenizer of data.shards; "": none
-  int64_t every = 0;     // steps between evaluations during training; 0: none
-  int64_t batches = 16;  // scored ones a lane; 0: the whole text
-  int64_t batch_size =
-      0;  // sequences at once: lanes that the text is cut into; 0: train.global_batch_size
-  int64_t seed = 1;  // of masks, orders and pairs; not of the training
+  std::string shards;
+  int64_t every = 0;
+  int64_t batches = 16;
+  int64_t batch_size = 0;
+  int64_t seed = 1;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("shards", self.shards);
-    visit("every", self.every);
-    visit("batches", self.batches);
-    visit("batch_size", self.batch_size);
-    visit("seed", self.seed);
+    visit("shards", self.shards,
+          "Held-out dataset with the tokenizer of data.shards (`anyorder prep --vocab`); empty: "
+          "none.");
+    visit("every", self.every, "Steps between evaluations during training; 0: never.",
+          AtLeast(0, "steps"));
+    visit("batches", self.batches, "Batches scored per evaluation; 0: the whole text.",
+          AtLeast(0, "batches"));
+    visit("batch_size", self.batch_size,
+          "Sequences per batch, each a lane of the text; 0: train.global_batch_size.",
+          AtLeast(0, "sequences"));
+    visit("seed", self.seed, "Seed of the evaluation's masks, orders and pairs.", AtLeast(0));
   }
 };
 
 // Section [kernels].
 struct KernelsConfig {
-  // On a GPU: file that pins the algorithms of matrix products (kernels/cuda/FORMAT.md); "":
-  // gemm_algorithm_cache.txt in the run directory.
   std::string gemm_algorithm_cache;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("gemm_algorithm_cache", self.gemm_algorithm_cache);
+    visit("gemm_algorithm_cache", self.gemm_algorithm_cache,
+          "File that pins the GPU's matrix product algorithms; empty: gemm_algorithm_cache.txt in "
+          "the run directory.");
   }
 };
 
 // Section [cpu].
 struct CpuConfig {
-  int64_t threads = 0;  // of each rank; 0: usable cores / ranks on this machine
+  int64_t threads = 0;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("threads", self.threads);
+    visit("threads", self.threads,
+          "CPU threads of each rank; 0: usable cores divided by the ranks of the machine.",
+          AtLeast(0, "threads"));
   }
 };
 

@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <string>
-#include <vector>
 
 namespace anyorder {
 namespace {
@@ -30,11 +29,12 @@ TEST(OptimizerConfigTest, EveryFaultIsInOneMessage) {
   const absl::Status status = config.Validate();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("learning_rate = 0 must be > 0"),
-                    HasSubstr("min_learning_rate_ratio = 1.5 must be in [0, 1]"),
-                    HasSubstr("warmup_steps = -1"), HasSubstr("adam_beta1 = 1"),
-                    HasSubstr("adam_beta2 = -0.1"), HasSubstr("adam_epsilon = 0"),
-                    HasSubstr("weight_decay = -1"), HasSubstr("max_grad_norm = -2")));
+              AllOf(HasSubstr("optimizer.learning_rate is 0 but must be above 0"),
+                    HasSubstr("min_learning_rate_ratio is 1.5 but must be in [0, 1]"),
+                    HasSubstr("warmup_steps is -1 but must be at least 0"),
+                    HasSubstr("adam_beta1 is 1 but must be in [0, 1)"),
+                    HasSubstr("adam_beta2 is -0.1"), HasSubstr("adam_epsilon is 0"),
+                    HasSubstr("weight_decay is -1"), HasSubstr("max_grad_norm is -2")));
 }
 
 TEST(OptimizerConfigTest, NanAndInfinityAreFaults) {
@@ -49,17 +49,6 @@ TEST(OptimizerConfigTest, NanAndInfinityAreFaults) {
       EXPECT_FALSE(config.Validate().ok());
     }
   }
-}
-
-TEST(OptimizerConfigTest, EveryFieldIsVisitedOnce) {
-  std::vector<std::string> names;
-  auto visitor = [&names](const char* name, auto&, const char*) { names.push_back(name); };
-  OptimizerConfig config;
-  OptimizerConfig::VisitFields(config, visitor);
-  EXPECT_THAT(names,
-              ::testing::ElementsAre("learning_rate", "min_learning_rate_ratio", "warmup_steps",
-                                     "decay", "adam_beta1", "adam_beta2", "adam_epsilon",
-                                     "weight_decay", "bias_correction", "max_grad_norm"));
 }
 
 }  // namespace

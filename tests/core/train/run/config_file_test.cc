@@ -62,7 +62,7 @@ TEST(ConfigFileTest, WrongTypesSayWhatIsExpected) {
 
 TEST(ConfigFileTest, WholeNumberServesWhereANumberIsExpected) {
   const absl::StatusOr<RunConfig> config =
-      ParseRunConfig("[optimizer]\nclip_norm = 2\n", "run.toml");
+      ParseRunConfig("[optimizer]\nmax_grad_norm = 2\n", "run.toml");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->optimizer.max_grad_norm, 2.0);
 }
