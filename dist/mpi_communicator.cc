@@ -135,6 +135,15 @@ void AbortJob(const char*) {
 
 }  // namespace
 
+std::string MpiLibraryVersion() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  if (MPI_Get_library_version(text, &length) != MPI_SUCCESS) return "unknown";
+  // Open MPI goes on with who built it, and where.
+  const std::string all(text, static_cast<size_t>(length));
+  return all.substr(0, all.find_first_of(",\n"));
+}
+
 absl::StatusOr<std::unique_ptr<MpiEnvironment>> MpiEnvironment::Create(int* argc, char*** argv) {
   const StartPromise promise = ReadStartPromise(&std::getenv);
   ANYORDER_RETURN_IF_ERROR(CheckRendezvous(&std::getenv));

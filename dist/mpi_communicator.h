@@ -3,12 +3,16 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 
 #include "dist/communicator.h"
 
 namespace anyorder::dist {
+
+// "Open MPI v4.1.4"; of the library, without initialising it.
+std::string MpiLibraryVersion();
 
 // MPI from start to end of the program. Only main makes one.
 class MpiEnvironment {

@@ -107,6 +107,7 @@ int Main(int argc, char** argv) {
   CLI::App app(
       "Checkpoint service of one node: commits what the trainers stage, and outlives them.",
       "anyorder-ckptd");
+  app.set_version_flag("--version", "anyorder-ckptd " ANYORDER_VERSION, "print the version");
   app.add_option("--run-dir", options.run_dir, "run directory; must exist")->required();
   app.add_option("--socket", options.socket_path,
                  "Unix socket (default: inside the run directory)");

@@ -9,13 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_split.h"
-
 #include "core/base/status.h"
 #include "data/prep/example_prep.h"
 #include "data/prep/prep.h"
-#include "data/prep/tokenizer.h"
+#include "launcher/prep_command_line.h"
 #include "launcher/prep_encode.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
@@ -24,63 +21,12 @@
 
 namespace {
 
-using anyorder::data::InvalidUtf8;
-using anyorder::data::LetterCase;
 using anyorder::data::PrepOptions;
 using anyorder::data::PrepPart;
 using anyorder::data::PrepSummary;
-using anyorder::data::VocabType;
+using CommandLine = anyorder::launcher::PrepCommandLine;
 
 constexpr char kProgram[] = "anyorder-prep";
-
-struct CommandLine {
-  PrepOptions prep;
-  std::string letter_case = "cased";
-  std::string invalid_utf8 = "error";
-  bool no_filter = false;
-  bool no_dedup = false;
-  bool json = false;
-  bool plan = false;
-  std::string slice;
-  uint64_t merge = 0;
-  anyorder::launcher::PrepJob job;
-  double vocab_sample_mb = 32;
-  std::vector<std::string> examples;
-  std::string labels_from;
-  std::string vocab_type = "piece";
-};
-
-// "2/5" into `prep`; what is wrong with it otherwise.
-std::string ParseSlice(const std::string& text, PrepOptions& prep) {
-  const std::vector<std::string> numbers = absl::StrSplit(text, '/');
-  const bool is_read = numbers.size() == 2 && absl::SimpleAtoi(numbers[0], &prep.slice) &&
-                       absl::SimpleAtoi(numbers[1], &prep.num_slices);
-  return is_read ? "" : text + " is not K/N, such as 2/5";
-}
-
-// Work split over machines: data/prep/prep.h.
-void DeclareParts(CLI::App& app, CommandLine& line) {
-  auto* plan =
-      app.add_flag("--plan", line.plan, "split work: cut the input, make the vocabulary, and stop");
-  auto* slice = app.add_option("--slice", line.slice, "split work: K/N, encode share K of N");
-  slice->check(
-      CLI::Validator([&line](std::string& text) { return ParseSlice(text, line.prep); }, ""));
-  auto* merge =
-      app.add_option("--merge", line.merge, "split work: make the dataset of N finished slices")
-          ->check(CLI::Range(uint64_t{1}, anyorder::data::kMaxSlices))
-          ->excludes(plan)
-          ->excludes(slice);
-  slice->excludes(plan);
-  auto* slurm = app.add_option("--slurm", line.job.tasks, "split work into Slurm jobs, N slices");
-  slurm->check(CLI::Range(uint64_t{1}, anyorder::data::kMaxSlices))
-      ->excludes(plan)
-      ->excludes(slice)
-      ->excludes(merge);
-  app.add_flag("--dry-run", line.job.dry_run, "--slurm: print the script, write and submit nothing")
-      ->needs(slurm);
-  app.add_option("sbatch-options", line.job.sbatch, "--slurm: after --, options of sbatch")
-      ->needs(slurm);
-}
 
 int SubmitJobs(CommandLine& line, const CLI::App& app, int argc, char** argv) {
   anyorder::launcher::PrepJob& job = line.job;
@@ -90,22 +36,6 @@ int SubmitJobs(CommandLine& line, const CLI::App& app, int argc, char** argv) {
   absl::Status status = anyorder::data::CheckPrep(line.prep);
   if (status.ok()) status = anyorder::launcher::SubmitPrep(job);
   return anyorder::ReportAndExitStatus(kProgram, status);
-}
-
-// Labelled examples in place of text: data/prep/example_prep.h.
-void DeclareExamples(CLI::App& app, CommandLine& line) {
-  auto* examples = app.add_option("--examples", line.examples,
-                                  "labelled examples in place of --input: files of .jsonl");
-  examples->check(anyorder::launcher::IsNotEmpty());
-  for (const char* other :
-       {"--input", "--vocab-size", "--vocab-sample-mb", "--workers", "--no-filter", "--no-dedup",
-        "--min-words", "--min-letters", "--max-word-length", "--max-repeated-lines", "--plan",
-        "--slice", "--merge", "--slurm"})
-    examples->excludes(app.get_option(other));
-  app.add_option("--labels-from", line.labels_from,
-                 "dataset of examples whose class numbers to use: the training data's")
-      ->needs(examples)
-      ->check(anyorder::launcher::IsNotEmpty());
 }
 
 int PrepareExamples(const CommandLine& line) {
@@ -142,74 +72,6 @@ int PrepareExamples(const CommandLine& line) {
                 summary->dataset_digest.c_str());
   }
   return anyorder::ReportAndExitStatus(kProgram, absl::OkStatus());
-}
-
-void Declare(CLI::App& app, CommandLine& line) {
-  PrepOptions& prep = line.prep;
-  // CLI11 would read -5 as an enormous unsigned number.
-  const CLI::Range whole_number(int64_t{0}, int64_t{1} << 40);
-  app.add_option("--input", prep.inputs,
-                 "files or directories of .txt, .jsonl, each also .gz, .zst")
-      ->check(anyorder::launcher::IsNotEmpty());
-  app.add_option("--output", prep.output, "directory to make the dataset in; absent or empty")
-      ->required()
-      ->check(anyorder::launcher::IsNotEmpty());
-  auto* vocab = app.add_option("--vocab", prep.vocab, "SentencePiece model to use");
-  app.add_option("--vocab-size", prep.vocabulary.size,
-                 "pieces of the vocabulary to train; of words, the most")
-      ->capture_default_str()
-      ->check(CLI::Range(anyorder::data::kMinVocabSize, anyorder::data::kMaxVocabSize))
-      ->excludes(vocab);
-  app.add_option("--vocab-type", line.vocab_type,
-                 "what tokens are: SentencePiece's pieces, or words between spaces or characters, "
-                 "most frequent first")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"piece", "word", "char"}))
-      ->excludes(vocab);
-  app.add_option("--min-count", prep.vocabulary.min_count,
-                 "leave out words or characters that the sample has less often")
-      ->capture_default_str()
-      ->check(whole_number)
-      ->excludes(vocab);
-  app.add_option("--vocab-sample-mb", line.vocab_sample_mb,
-                 "text the vocabulary is trained on, MiB")
-      ->capture_default_str()
-      ->check(anyorder::launcher::IsNumber())
-      ->check(CLI::Range(0.01, 65536.0));
-  app.add_option("--workers", prep.workers,
-                 "worker processes; the result is the same for any number")
-      ->capture_default_str();
-  app.add_option("--case", line.letter_case, "keep letters as they are, or lower-case them")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"cased", "uncased"}));
-  app.add_option("--invalid-utf8", line.invalid_utf8,
-                 "stop at invalid UTF-8 and NUL, or put U+FFFD")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"error", "replace"}));
-  app.add_option("--shard-tokens", prep.shard_tokens, "tokens per shard, a multiple of 64")
-      ->capture_default_str()
-      ->check(whole_number);
-  app.add_flag("--no-filter", line.no_filter, "keep documents of low quality");
-  app.add_flag("--no-dedup", line.no_dedup, "keep exact duplicates of documents");
-  anyorder::data::FilterOptions& filter = prep.text.filter;
-  app.add_option("--min-words", filter.min_words, "drop shorter documents")
-      ->capture_default_str()
-      ->check(whole_number);
-  app.add_option("--min-letters", filter.min_letter_fraction, "least fraction of letters")
-      ->capture_default_str()
-      ->check(anyorder::launcher::IsNumber())
-      ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--max-word-length", filter.max_mean_word_chars, "greatest mean word length")
-      ->capture_default_str()
-      ->check(anyorder::launcher::IsNumber());
-  app.add_option("--max-repeated-lines", filter.max_repeated_lines, "greatest fraction of lines")
-      ->capture_default_str()
-      ->check(anyorder::launcher::IsNumber())
-      ->check(CLI::Range(0.0, 1.0));
-  DeclareParts(app, line);
-  DeclareExamples(app, line);
-  app.add_flag("--quiet", prep.quiet, "no progress");
-  app.add_flag("--json", line.json, "print the summary as one JSON object");
 }
 
 double MegabytesPerSecond(uint64_t bytes, double seconds) {
@@ -294,25 +156,12 @@ int main(int argc, char** argv) {
   if (argc >= 2 && std::string(argv[1]) == "encode")
     return anyorder::launcher::EncodeMain(argc - 1, argv + 1);
   line.prep.workers = anyorder::launcher::UsableCores();
-  CLI::App app("Turns text into a vocabulary and HDF5 shards for anyorder-train.", kProgram);
-  Declare(app, line);
+  CLI::App app(anyorder::launcher::kPrepSummary, kProgram);
+  app.set_version_flag("--version", "anyorder-prep " ANYORDER_VERSION, "print the version");
+  anyorder::launcher::DeclarePrep(app, line);
   if (const auto ended = anyorder::launcher::ParseCommandLine(app, argc, argv)) return *ended;
+  anyorder::launcher::ReadPrepWords(line);
   PrepOptions& prep = line.prep;
-  prep.vocabulary.type = line.vocab_type == "word"   ? VocabType::kWords
-                         : line.vocab_type == "char" ? VocabType::kCharacters
-                                                     : VocabType::kPieces;
-  prep.text.letter_case = line.letter_case == "cased" ? LetterCase::kCased : LetterCase::kUncased;
-  prep.text.invalid_utf8 =
-      line.invalid_utf8 == "error" ? InvalidUtf8::kError : InvalidUtf8::kReplace;
-  prep.text.filter.enabled = !line.no_filter;
-  prep.text.drop_duplicates = !line.no_dedup;
-  prep.vocab_sample_bytes = static_cast<uint64_t>(line.vocab_sample_mb * 1048576.0);
-  if (line.plan) prep.part = PrepPart::kPlan;
-  if (!line.slice.empty()) prep.part = PrepPart::kSlice;
-  if (line.merge > 0) {
-    prep.part = PrepPart::kMerge;
-    prep.num_slices = line.merge;
-  }
   if (!line.examples.empty()) return PrepareExamples(line);
   if (prep.inputs.empty()) {
     return anyorder::ReportAndExitStatus(

@@ -44,6 +44,7 @@ struct CommandLine {
 };
 
 void Declare(CLI::App& app, CommandLine& line) {
+  app.set_version_flag("--version", "anyorder-train " ANYORDER_VERSION, "print the version");
   app.add_option("--run-dir", line.trainer.run_dir, "run directory with a frozen config.toml")
       ->required();
   app.add_option("--run-id", line.trainer.run_id, "name of the run")->required();

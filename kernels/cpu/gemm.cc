@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
 #include "kernels/arguments.h"
@@ -189,6 +190,11 @@ void RunWithoutInnerDimension(const GemmArgs& args, const GemmSizes& size) {
 }
 
 }  // namespace
+
+std::string OneDnnVersion() {
+  const dnnl_version_t* const version = dnnl_version();
+  return absl::StrCat(version->major, ".", version->minor, ".", version->patch);
+}
 
 class Gemm::Impl {
  public:

@@ -8,10 +8,14 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "kernels/gemm.h"
 
 namespace anyorder::kernels::cpu {
+
+// "2.6.3"
+std::string OneDnnVersion();
 
 class Gemm {
  public:

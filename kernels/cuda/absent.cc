@@ -23,6 +23,9 @@ absl::StatusOr<int> CountDevices() {
 absl::Status CheckFirstDevice() {
   return BuiltWithoutCuda();
 }
+absl::StatusOr<DeviceProperties> DescribeDevice(int) {
+  return BuiltWithoutCuda();
+}
 absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int) {
   return BuiltWithoutCuda();
 }

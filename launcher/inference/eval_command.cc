@@ -11,55 +11,41 @@ namespace anyorder::launcher {
 
 Subcommand DeclareEval(CLI::App& front) {
   const auto options = std::make_shared<EvalOptions>();
-  CLI::App* command = front.add_subcommand("eval", "loss and perplexity on held-out text");
-  const CLI::Range count(int64_t{0}, int64_t{1} << 40);
-  const CLI::Range positive(int64_t{1}, int64_t{1} << 20);
-  command->add_option("--run-dir", options->run_dir, "run directory")
-      ->required()
-      ->check(IsNotEmpty());
-  command->add_option("--step", options->step, "checkpoint (default: the newest good one)")
-      ->check(count);
-  command->add_option("--data", options->data, "held-out dataset (default: eval.shards of the run)")
-      ->check(IsNotEmpty());
-  command
-      ->add_option("--objective", options->objective,
-                   "own: as the run trains; causal: perplexity of the whole text, left to right")
-      ->check(CLI::IsMember({"own", "causal"}))
-      ->capture_default_str();
-  command
-      ->add_option("--batches", options->batches,
-                   "scored batches a lane, 0: all (default: own: eval.batches, causal: 0)")
-      ->check(count);
-  command
-      ->add_option("--batch-size", options->batch_size,
-                   "streams the text is cut into (default: own: as configured, causal: 1)")
-      ->check(positive);
-  command->add_option("--seed", options->seed, "own: masks, orders and pairs (default: eval.seed)")
-      ->check(count);
-  command
-      ->add_option("--set", options->overrides,
-                   "own: sampling.key=value or model.mem_len=N, over the run")
-      ->allow_extra_args(false);
-  command->add_option("--mem-len", options->mem_len, "causal: memory (default: model.mem_len)")
-      ->check(count);
-  command
-      ->add_option("--target-len", options->target_len,
-                   "causal: tokens a segment (default: sampling.seq_len)")
-      ->check(positive);
-  command
-      ->add_option("--window", options->window,
-                   "causal: read windows of so many tokens, score the last target-len of each")
-      ->check(positive);
+  CLI::App* command = AddCommand(
+      front, "eval", "Loss and perplexity of a checkpoint on held-out text.",
+      {"anyorder eval --run-dir runs/a --data held-out --json",
+       "anyorder eval --run-dir runs/a --data held-out --objective causal --mem-len 512"});
+  constexpr int64_t kMost = int64_t{1} << 20;
+  AddRunDir(command, options->run_dir, "run directory");
+  AddStep(command, options->step);
+  AddPath(command, "--data", options->data, "held-out dataset (default: eval.shards of the run)");
+  AddChoice(
+      command, "--objective", options->objective, {"own", "causal"},
+      "own: the run's training objective; causal: perplexity of the whole text, left to right");
+  AddCount(command, "--batches", options->batches,
+           "batches to score, 0: all (default: eval.batches for own, 0 for causal)");
+  AddCount(command, "--batch-size", options->batch_size,
+           "lanes that the text is cut into (default: as configured for own, 1 for causal)", 1,
+           kMost);
+  AddCount(command, "--seed", options->seed,
+           "own: seed of masks, orders and pairs (default: eval.seed)");
+  AddSettings(command, options->overrides,
+              "own: override sampling.KEY or model.mem_len of the run");
+  AddCount(command, "--mem-len", options->mem_len,
+           "causal: memory length in tokens (default: model.mem_len)");
+  AddCount(command, "--target-len", options->target_len,
+           "causal: tokens scored per segment (default: sampling.seq_len)", 1, kMost);
+  AddCount(command, "--window", options->window,
+           "causal: read windows of N tokens and score the last target-len of each", 1, kMost);
   command->add_flag("--same-length", options->same_length,
-                    "causal: every token sees mem-len tokens, no more");
-  command
-      ->add_option("--clamp-len", options->clamp_len,
-                   "causal: largest encoded distance, -1: no limit (default: model.clamp_len)")
-      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 30));
-  command->add_option("--threads", options->threads, "0: all cores; no digit depends on it")
-      ->check(CLI::Range(0, 4096))
+                    "causal: every token attends to exactly mem-len tokens");
+  AddCount(command, "--clamp-len", options->clamp_len,
+           "causal: largest encoded distance, -1: no limit (default: model.clamp_len)", -1,
+           int64_t{1} << 30);
+  AddCount(command, "--threads", options->threads,
+           "CPU threads, 0: all cores; does not affect results", 0, 4096)
       ->capture_default_str();
-  command->add_flag("--json", options->json, "one JSON object");
+  command->add_flag("--json", options->json, "print one JSON object");
   AddDeviceOption(command, &options->device);
   return {command, [options] { return Report(Evaluate(*options)); }};
 }

@@ -10,39 +10,39 @@
 namespace anyorder::launcher {
 namespace {
 
-// By which rule texts are chosen: search, or draws with --sample.
+constexpr int64_t kMost = int64_t{1} << 20;
+
+// How texts are chosen: beam search, or sampling with --sample.
 void DeclareChoice(CLI::App* command, GenerateOptions& options) {
-  const CLI::Range count(int64_t{0}, int64_t{1} << 20);
-  const CLI::Range positive(int64_t{1}, int64_t{1} << 20);
-  const auto add_number = [&](const char* name, double& value, const char* what) {
-    return command->add_option(name, value, what)->capture_default_str()->check(IsNumber());
-  };
-  CLI::Option* sample = command->add_option("--sample", options.samples,
-                                            "draw N texts a prompt instead of searching");
-  sample->check(positive);
-  command->add_option("--beam", options.beam, "width of the search; 1: greedy")
+  CLI::Option* sample = AddCount(command, "--sample", options.samples,
+                                 "sample N texts per prompt instead of beam search", 1, kMost);
+  AddCount(command, "--beam", options.beam, "beam width; 1 is greedy search", 1, 1024)
       ->capture_default_str()
-      ->check(CLI::Range(1, 1024))
       ->excludes(sample);
-  command->add_option("--best", options.best, "texts a prompt to write, of those the beam holds")
+  AddCount(command, "--best", options.best, "hypotheses returned per prompt", 1, kMost)
       ->capture_default_str()
-      ->check(positive)
       ->excludes(sample);
-  add_number("--length-penalty", options.length_penalty,
-             "log-probabilities are divided by ((5+n)/6)^A")
-      ->excludes(sample);
-  command->add_flag("--stop-first", options.stop_first, "stop at the first BEAM texts that ended")
-      ->excludes(sample);
-  add_number("--temperature", options.temperature, "of the logits")->needs(sample);
-  command->add_option("--top-k", options.top_k, "draw from the K likeliest tokens; 0: all")
+  AddNumber(command, "--length-penalty", options.length_penalty,
+            "divide log-probabilities by ((5 + n) / 6)^X for n tokens")
       ->capture_default_str()
-      ->check(count)
+      ->excludes(sample);
+  command
+      ->add_flag("--stop-first", options.stop_first,
+                 "stop as soon as the beam holds --beam finished texts")
+      ->excludes(sample);
+  AddNumber(command, "--temperature", options.temperature, "divide logits by X")
+      ->capture_default_str()
       ->needs(sample);
-  add_number("--top-p", options.top_p, "draw from the likeliest tokens that make up P")
-      ->needs(sample);
-  command->add_option("--seed", options.seed, "of the draws")
+  AddCount(command, "--top-k", options.top_k, "sample from the N most likely tokens; 0: all", 0,
+           kMost)
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->needs(sample);
+  AddNumber(command, "--top-p", options.top_p,
+            "nucleus sampling: sample from the most likely tokens of total probability X")
+      ->capture_default_str()
+      ->needs(sample);
+  AddCount(command, "--seed", options.seed, "seed of sampling")
+      ->capture_default_str()
       ->needs(sample);
 }
 
@@ -50,50 +50,34 @@ void DeclareChoice(CLI::App* command, GenerateOptions& options) {
 
 Subcommand DeclareGenerate(CLI::App& front) {
   const auto options = std::make_shared<GenerateOptions>();
-  CLI::App* command = front.add_subcommand("generate", "text from a checkpoint");
-  const CLI::Range count(int64_t{0}, int64_t{1} << 20);
-  const CLI::Range positive(int64_t{1}, int64_t{1} << 20);
-  command->add_option("--run-dir", options->run_dir, "run directory")
-      ->required()
-      ->check(IsNotEmpty());
-  command
-      ->add_option("--step,--checkpoint", options->step,
-                   "checkpoint (default: the newest good one)")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
-  command
-      ->add_option(
-          "--input", options->input,
-          "prompts, one a line; .jsonl: one in each object's field text; -: standard input")
-      ->required()
-      ->check(IsNotEmpty());
-  command->add_option("--output", options->output, "FILE.jsonl to make; -: standard output")
-      ->required()
-      ->check(IsNotEmpty());
-  command->add_option("--vocab", options->vocab, "spiece.model (default: the run's)")
-      ->check(IsNotEmpty());
-  command
-      ->add_option("--case", options->letter_case,
-                   "of the prompts (default: as the run's text was prepared)")
-      ->check(CLI::IsMember({"cased", "uncased"}));
-  command
-      ->add_option(
-          "--max-len", options->max_tokens,
-          "tokens of a text at most, its end included (default: 128, or what positions allow)")
-      ->check(positive);
-  command->add_option("--min-len", options->min_tokens, "tokens before a text may end")
-      ->capture_default_str()
-      ->check(count);
-  command
-      ->add_option("--block-ngram", options->block_ngram,
-                   "no N tokens in a row twice in a text; 0: off")
-      ->capture_default_str()
-      ->check(count);
+  CLI::App* command = AddCommand(
+      front, "generate", "Generate text from a checkpoint.",
+      {"anyorder generate --run-dir runs/gpt --input prompts.txt --output texts.jsonl",
+       "echo 'Once upon a time' | anyorder generate --run-dir runs/gpt --input - --output - "
+       "--sample 3 --top-p 0.9"});
+  AddRunDir(command, options->run_dir, "run directory");
+  AddStep(command, options->step, "", "--step,--checkpoint");
+  AddPath(command, "--input", options->input,
+          "prompts, one per line; .jsonl: the field text of each object; -: standard input")
+      ->required();
+  AddPath(command, "--output", options->output, "FILE.jsonl to write; -: standard output")
+      ->required();
+  AddPath(command, "--vocab", options->vocab, "spiece.model (default: the run's)");
+  AddChoice(command, "--case", options->letter_case, {"cased", "uncased"},
+            "letter case of the prompts (default: as the run's text was prepared)");
+  AddCount(command, "--max-len", options->max_tokens,
+           "most tokens per text, end of text included (default: 128, or what the positions allow)",
+           1, kMost);
+  AddCount(command, "--min-len", options->min_tokens, "fewest tokens per text", 0, kMost)
+      ->capture_default_str();
+  AddCount(command, "--block-ngram", options->block_ngram,
+           "never repeat N consecutive tokens within a text; 0: off", 0, kMost)
+      ->capture_default_str();
   DeclareChoice(command, *options);
-  command->add_option("--batch", options->batch, "prompts at once; texts do not depend on it")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 4096));
-  command->add_option("--threads", options->threads, "threads (default: all cores)")
-      ->check(CLI::Range(1, 4096));
+  AddCount(command, "--batch", options->batch, "prompts per batch; does not affect results", 1,
+           4096)
+      ->capture_default_str();
+  AddCount(command, "--threads", options->threads, "CPU threads (default: all cores)", 1, 4096);
   AddDeviceOption(command, &options->device);
   return {command, [options] { return Report(Generate(*options)); }};
 }

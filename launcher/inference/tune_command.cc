@@ -23,12 +23,12 @@ struct TuneOptions {
 
 void Print(const kernels::cuda::TunedGemm& tuned) {
   const kernels::cuda::GemmKey& key = tuned.key;
-  const char* const sum = tuned.fuses_sum ? ", sum fused" : ", sum apart";
+  const char* const sum = tuned.fuses_sum ? ", sum fused" : ", sum separate";
   // Negative: it does not run.
   const auto text = [](double microseconds) {
     return microseconds < 0 ? std::string("none") : absl::StrFormat("%.1f us", microseconds);
   };
-  const std::string best = tuned.best_microseconds < 0 ? "none is usable, the table's stays"
+  const std::string best = tuned.best_microseconds < 0 ? "no usable candidate, unchanged"
                                                        : text(tuned.best_microseconds);
   absl::PrintF("%s%d x %d x %d %s%s %s%s: %s, was %s, %d candidates%s\n",
                key.batch > 1 ? absl::StrCat(key.batch, " times ") : "", key.m, key.n, key.k,
@@ -37,21 +37,20 @@ void Print(const kernels::cuda::TunedGemm& tuned) {
                text(tuned.before_microseconds), tuned.candidates,
                tuned.unsteady == 0
                    ? ""
-                   : absl::StrCat(", ", tuned.unsteady, " not bitwise repeatable and refused"));
+                   : absl::StrCat(", ", tuned.unsteady, " rejected: not bitwise repeatable"));
   std::fflush(stdout);
 }
 
 absl::Status Tune(const TuneOptions& options) {
   if (options.run_dir.empty() == options.table.empty())
-    return absl::InvalidArgumentError(
-        "give --run-dir of a run on a GPU, or its --table, one of them");
+    return absl::InvalidArgumentError("give either --run-dir of a run on a GPU, or --table");
   const std::string path = options.table.empty()
                                ? absl::StrCat(options.run_dir, "/gemm_algorithm_cache.txt")
                                : options.table;
   const auto begin = [&path] {
     absl::PrintF(
-        "measuring the products in '%s'; a run that is resumed with what comes out has other "
-        "bits\n",
+        "measuring the matrix products in '%s'; resuming with another algorithm cache is not "
+        "bitwise identical\n",
         path);
     std::fflush(stdout);
   };
@@ -63,10 +62,11 @@ absl::Status Tune(const TuneOptions& options) {
 Subcommand DeclareTune(CLI::App& front) {
   const auto options = std::make_shared<TuneOptions>();
   CLI::App* command =
-      front.add_subcommand("tune", "measure and pin the fastest matrix products of a GPU run");
-  command->add_option("--run-dir", options->run_dir, "run whose gemm_algorithm_cache.txt is tuned")
-      ->check(IsNotEmpty());
-  command->add_option("--table", options->table, "or a table by its name")->check(IsNotEmpty());
+      AddCommand(front, "tune", "Benchmark and pin the fastest matrix products of a GPU run.",
+                 {"anyorder tune --run-dir runs/a"});
+  AddPath(command, "--run-dir,run-dir", options->run_dir,
+          "run whose gemm_algorithm_cache.txt is tuned");
+  AddPath(command, "--table", options->table, "algorithm cache file, instead of --run-dir");
   return {command, [options] { return Report(Tune(*options)); }};
 }
 

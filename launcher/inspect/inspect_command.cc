@@ -10,15 +10,17 @@ namespace anyorder::launcher {
 
 Subcommand DeclareInspect(CLI::App& front) {
   const auto options = std::make_shared<InspectOptions>();
-  CLI::App* command = front.add_subcommand("inspect", "what a checkpoint, run or dataset holds");
-  command->add_option("path", options->path, "directory")->required()->check(IsNotEmpty());
-  command->add_flag("--verify", options->verify, "read everything and compare checksums");
-  command->add_flag("--json", options->json, "one JSON object");
+  CLI::App* command =
+      AddCommand(front, "inspect", "Print what a checkpoint, run or dataset holds.",
+                 {"anyorder inspect runs/a/checkpoints/step-000000200 --verify",
+                  "anyorder inspect runs/a --ledger", "anyorder inspect shards --json"});
+  AddPath(command, "path", options->path, "checkpoint, run or dataset directory")->required();
+  command->add_flag("--verify", options->verify, "read all data and compare checksums");
+  command->add_flag("--json", options->json, "print one JSON object");
   command->add_flag(
       "--ledger", options->ledger,
-      "of a run: prove that each sample was used as planned, and where the time went");
-  command->add_option("--data", options->data, "--ledger: the dataset, if it was moved")
-      ->check(IsNotEmpty());
+      "run: verify that each sample was used as planned, and print where the time went");
+  AddPath(command, "--data", options->data, "--ledger: dataset, if it was moved");
   return {command, [options] { return Report(Inspect(*options)); }};
 }
 

@@ -10,18 +10,14 @@ namespace anyorder::launcher {
 
 Subcommand DeclareStatus(CLI::App& front) {
   const auto options = std::make_shared<StatusOptions>();
-  CLI::App* command = front.add_subcommand("status", "what a run is doing");
-  command->add_option("--run-dir", options->run_dir, "run directory")
-      ->required()
-      ->check(IsNotEmpty());
-  command->add_flag("--json", options->json, "one JSON object; with --watch one a line");
-  command
-      ->add_option("--watch", options->watch_seconds,
-                   "look again every SECONDS (default: 2), until the run is done")
+  CLI::App* command = AddCommand(front, "status", "Print the state and progress of a run.",
+                                 {"anyorder status runs/a", "anyorder status runs/a --watch 5"});
+  AddRunDir(command, options->run_dir, "run directory");
+  command->add_flag("--json", options->json, "print one JSON object; with --watch one per line");
+  AddNumber(command, "--watch", options->watch_seconds,
+            "refresh every X seconds (default: 2) until the run is done", 0.1, 86400.0)
       ->expected(0, 1)
-      ->default_str("2")
-      ->type_name("[SECONDS]")
-      ->check(CLI::Range(0.1, 86400.0));
+      ->default_str("2");
   return {command, [options] { return Report(PrintStatus(*options)); }};
 }
 

@@ -1,6 +1,7 @@
 #include "launcher/process/command_line.h"
 
 #include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 
 #include "core/base/fields.h"
 #include "core/base/status.h"
+#include "launcher/process/command_tree.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -28,7 +30,7 @@ std::vector<std::string> SubcommandNames(const CLI::App& app) {
 std::vector<std::string> OptionNames(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options())
-    if (!option->get_positional()) names.push_back(option->get_name());
+    if (!option->get_lnames().empty()) names.push_back(option->get_name());
   return names;
 }
 
@@ -60,14 +62,21 @@ std::string Fault(const CLI::App& app, const CLI::App& command, const CLI::Parse
   return error.what();
 }
 
+void UseHelpFormatter(CLI::App& app, const std::shared_ptr<CLI::FormatterBase>& formatter) {
+  app.formatter(formatter);
+  for (CLI::App* subcommand : app.get_subcommands(nullptr))
+    UseHelpFormatter(*subcommand, formatter);
+}
+
 }  // namespace
 
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
+  UseHelpFormatter(app, MakeHelpFormatter());
   try {
     app.parse(argc, argv);
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     const CLI::App* command = &app;
     std::string name = app.get_name();
     while (!command->get_subcommands().empty()) {
@@ -78,6 +87,30 @@ std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
         app.get_name(), absl::InvalidArgumentError(absl::StrCat(Fault(app, *command, error),
                                                                 "; see `", name, " --help`")));
   }
+}
+
+CLI::App* AddCommand(CLI::App& front, const std::string& name, const std::string& summary,
+                     const std::vector<std::string>& examples) {
+  CLI::App* command = front.add_subcommand(name, summary);
+  AddExamples(*command, examples);
+  return command;
+}
+
+void AddExamples(CLI::App& app, const std::vector<std::string>& examples) {
+  if (!examples.empty()) app.footer(absl::StrCat("Examples:\n  ", absl::StrJoin(examples, "\n  ")));
+}
+
+CLI::Option* AddChoice(CLI::App* command, const std::string& names, std::string& value,
+                       const std::vector<std::string>& values, const std::string& help) {
+  CLI::Option* option = command->add_option(names, value, help)->check(CLI::IsMember(values));
+  return value.empty() ? option : option->capture_default_str();
+}
+
+CLI::Option* AddSettings(CLI::App* command, std::vector<std::string>& settings,
+                         const std::string& help) {
+  return command->add_option("--set", settings, help)
+      ->allow_extra_args(false)
+      ->type_name("SECTION.KEY=VALUE");
 }
 
 CLI::Validator IsNotEmpty() {

@@ -1,10 +1,14 @@
-// What a program says about its command line: one line, like every other error.
+// What the programs' command lines share: kinds of options, the form of --help, and one line about
+// what is wrong with a command line.
 
 #pragma once
 
 #include <CLI/CLI.hpp>
 
+#include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace anyorder::launcher {
 
@@ -13,11 +17,67 @@ namespace anyorder::launcher {
 // help is. `app` needs a name.
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv);
 
+// A subcommand of `front`; `examples` are whole command lines for --help and the man page.
+CLI::App* AddCommand(CLI::App& front, const std::string& name, const std::string& summary,
+                     const std::vector<std::string>& examples);
+// The Examples part of a program without subcommands.
+void AddExamples(CLI::App& app, const std::vector<std::string>& examples);
+
 // An option's value must not be empty: "" would become the root directory when a file name is put
 // after it.
 CLI::Validator IsNotEmpty();
 
 // An option's value must not be NaN, which CLI::Range lets pass.
 CLI::Validator IsNumber();
+
+inline constexpr int64_t kMaxCount = int64_t{1} << 40;
+
+// A file or directory.
+template <typename Path>
+CLI::Option* AddPath(CLI::App* command, const std::string& names, Path& path,
+                     const std::string& help) {
+  return command->add_option(names, path, help)->check(IsNotEmpty())->type_name("PATH");
+}
+
+// A whole number in [least, most]; CLI11 would read -5 as an enormous unsigned one.
+template <typename Number>
+CLI::Option* AddCount(CLI::App* command, const std::string& names, Number& number,
+                      const std::string& help, int64_t least = 0, int64_t most = kMaxCount) {
+  return command->add_option(names, number, help)
+      ->check(CLI::Range(least, most).description(""))
+      ->type_name("N");
+}
+
+// A number in [least, most].
+template <typename Number>
+CLI::Option* AddNumber(CLI::App* command, const std::string& names, Number& number,
+                       const std::string& help, double least = -1e300, double most = 1e300) {
+  return command->add_option(names, number, help)
+      ->check(IsNumber())
+      ->check(CLI::Range(least, most).description(""))
+      ->type_name("X");
+}
+
+// One of `values`, `value` being the default; "" for a default that the help tells.
+CLI::Option* AddChoice(CLI::App* command, const std::string& names, std::string& value,
+                       const std::vector<std::string>& values, const std::string& help);
+
+// --run-dir DIR, or DIR as a plain argument.
+template <typename Path>
+CLI::Option* AddRunDir(CLI::App* command, Path& run_dir, const std::string& help) {
+  return AddPath(command, "--run-dir,run-dir", run_dir, help)->required()->type_name("DIR");
+}
+
+// --step N of a run's checkpoints.
+template <typename Number>
+CLI::Option* AddStep(CLI::App* command, Number& step, const std::string& scope = "",
+                     const std::string& names = "--step") {
+  return AddCount(command, names, step,
+                  scope + "step of the checkpoint (default: the newest valid one)");
+}
+
+// --set section.key=value, any number of times.
+CLI::Option* AddSettings(CLI::App* command, std::vector<std::string>& settings,
+                         const std::string& help = "override a configuration key");
 
 }  // namespace anyorder::launcher

@@ -27,12 +27,15 @@ inline int Report(const absl::Status& status) {
 }
 
 Subcommand DeclareCleanNode(CLI::App& front);
+Subcommand DeclareCompletion(CLI::App& front);
+Subcommand DeclareConfig(CLI::App& front);
 Subcommand DeclareEval(CLI::App& front);
 Subcommand DeclareExport(CLI::App& front);
 Subcommand DeclareGenerate(CLI::App& front);
 Subcommand DeclareImport(CLI::App& front);
 Subcommand DeclareInspect(CLI::App& front);
 Subcommand DeclareLaunch(CLI::App& front);
+Subcommand DeclareManPages(CLI::App& front);
 Subcommand DeclareReport(CLI::App& front);
 Subcommand DeclareShow(CLI::App& front);
 Subcommand DeclareStatus(CLI::App& front);

@@ -10,14 +10,13 @@ namespace anyorder::launcher {
 
 Subcommand DeclareReport(CLI::App& front) {
   const auto options = std::make_shared<ReportOptions>();
-  CLI::App* command = front.add_subcommand("report", "a run's curves and story as one HTML page");
-  command
-      ->add_option("--run-dir", options->run_dirs, "run directory; several are compared, at most 6")
-      ->required()
-      ->allow_extra_args(false)
-      ->check(IsNotEmpty());
-  command->add_option("--output", options->output, "FILE.html (default: report.html in the run)")
-      ->check(IsNotEmpty());
+  CLI::App* command =
+      AddCommand(front, "report", "Write a run's curves and events as one HTML page.",
+                 {"anyorder report --run-dir runs/a",
+                  "anyorder report --run-dir runs/a --run-dir runs/b --output comparison.html"});
+  AddRunDir(command, options->run_dirs, "run directory; repeat it to compare up to 6 runs")
+      ->allow_extra_args(false);
+  AddPath(command, "--output", options->output, "FILE.html (default: report.html in the run)");
   return {command, [options] { return Report(WriteReport(*options)); }};
 }
 

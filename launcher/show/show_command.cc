@@ -10,39 +10,35 @@ namespace anyorder::launcher {
 
 Subcommand DeclareShow(CLI::App& front) {
   const auto options = std::make_shared<ShowOptions>();
-  CLI::App* command = front.add_subcommand("show", "draw what an objective lets each stream see");
-  const auto whole = CLI::Range(int64_t{0}, int64_t{1} << 40);
+  CLI::App* command =
+      AddCommand(front, "show", "Draw the attention masks of an objective, stream by stream.",
+                 {"anyorder show --objective xlnet --length 16",
+                  "anyorder show --run-dir runs/a --output masks.svg", "anyorder show --list"});
   command->add_option("--objective", options->objective,
-                      "xlnet, transformer-xl or a registry name");
-  command
-      ->add_option("--length", options->length, "slots; sampling settings keep their proportions")
-      ->check(whole);
-  command->add_option("--memory", options->memory, "memory slots")->check(whole);
-  command->add_option("--seed", options->seed, "of order, targets and segments")->check(whole);
-  command->add_option("--lane", options->lane, "row of the batch; 1 reads backward")->check(whole);
-  command->add_option("--step", options->step, "training step (default: memory is full)")
-      ->check(whole);
-  command->add_option("--layer", options->layer, "whose attention_windows")->check(whole);
-  command->add_option("--head", options->head, "whose attention_windows")->check(whole);
-  command->add_option("--row", options->row, "draw arrows to this slot, too")->check(whole);
-  command->add_option("--config", options->config, "TOML file to draw instead")
+                      "objective to draw: xlnet, transformer-xl or a name that --list prints");
+  AddCount(command, "--length", options->length, "sequence length; sampling keys are scaled to it");
+  AddCount(command, "--memory", options->memory, "memory length");
+  AddCount(command, "--seed", options->seed, "seed of order, targets and segments");
+  AddCount(command, "--lane", options->lane, "lane of the batch; lane 1 reads backwards");
+  AddCount(command, "--step", options->step,
+           "training step (default: the first with a full memory)");
+  AddCount(command, "--layer", options->layer, "layer whose attention window is drawn");
+  AddCount(command, "--head", options->head, "head whose attention window is drawn");
+  AddCount(command, "--row", options->row, "also draw arrows to this slot");
+  AddPath(command, "--config", options->config, "configuration to draw, a TOML file");
+  AddPath(command, "--run-dir", options->run_dir, "run whose configuration is drawn")
+      ->type_name("DIR");
+  AddSettings(command, options->overrides);
+  command->add_option("--text", options->text, "words to label the slots with")
       ->check(IsNotEmpty());
-  command->add_option("--run-dir", options->run_dir, "run to draw instead")->check(IsNotEmpty());
-  command->add_option("--set", options->overrides, "section.key=value, over all of these")
-      ->allow_extra_args(false);
-  command->add_option("--text", options->text, "words for the slots")->check(IsNotEmpty());
-  command->add_flag("--tokens", options->tokens, "name the slots x1, x2, ...");
-  command->add_option("--stream", options->stream, "content, query or both")
-      ->check(CLI::IsMember({"content", "query", "both"}))
-      ->capture_default_str();
-  command->add_option("--output", options->output, "FILE.svg (default: the terminal)")
-      ->check(IsNotEmpty());
-  command->add_flag("--ascii", options->ascii, "plain characters");
-  command
-      ->add_option("--mask", options->mask,
-                   "only tell whether the mask in this file (rows of 0 and 1) has ranks, and which")
-      ->check(IsNotEmpty());
-  command->add_flag("--list", options->list, "only print the registered objectives, one a line");
+  command->add_flag("--tokens", options->tokens, "label the slots x1, x2, ...");
+  AddChoice(command, "--stream", options->stream, {"content", "query", "both"}, "stream to draw");
+  AddPath(command, "--output", options->output, "FILE.svg (default: print to the terminal)");
+  command->add_flag("--ascii", options->ascii, "draw with ASCII characters");
+  AddPath(command, "--mask", options->mask,
+          "instead of drawing: print whether the mask in this file (rows of 0 and 1) can be "
+          "expressed by ranks, and by which");
+  command->add_flag("--list", options->list, "print the names of all objectives, one per line");
   return {command, [options] { return Report(Show(*options)); }};
 }
 

@@ -42,11 +42,10 @@ Subcommand DeclareCleanNode(CLI::App& front) {
   };
   const auto line = std::make_shared<Line>();
   CLI::App* command =
-      front.add_subcommand("clean-node", "a step of launch --backend slurm")->group("");
-  command->add_option("--run-dir", line->run_dir, "as in launch")->required()->check(IsNotEmpty());
-  command->add_option("--mark", line->mark, "a file that the launcher wrote into the run directory")
-      ->required()
-      ->check(IsNotEmpty());
+      AddCommand(front, "clean-node", "A step of launch --backend slurm.", {})->group("");
+  AddPath(command, "--run-dir", line->run_dir, "as in launch")->required();
+  AddPath(command, "--mark", line->mark, "a file that the launcher wrote into the run directory")
+      ->required();
   return {command, [line] { return Report(CleanNode(line->run_dir, line->mark)); }};
 }
 

@@ -41,33 +41,27 @@ int RunLaunch(const LaunchLine& line) {
 Subcommand DeclareLaunch(CLI::App& front) {
   const auto line = std::make_shared<LaunchLine>();
   LaunchOptions* options = &line->options;
-  CLI::App* command =
-      front.add_subcommand("launch", "train here or in a Slurm job, and start again after crashes");
-  command->add_option("--config", options->config, "TOML file (default: the run's frozen one)")
-      ->check(IsNotEmpty());
-  command->add_option("--run-dir", options->run_dir, "where everything of the run is written")
-      ->required()
-      ->check(IsNotEmpty());
-  command
-      ->add_option("--backend", options->backend,
-                   "local: this machine; slurm: the job this runs in")
-      ->check(CLI::IsMember({"local", "slurm"}))
-      ->capture_default_str();
-  line->ranks = command->add_option("--ranks", options->ranks, "local: MPI trainer ranks")
+  CLI::App* command = AddCommand(
+      front, "launch", "Train on this machine or in a Slurm job; restart after crashes.",
+      {"anyorder launch --config configs/xlnet-tiny.toml --run-dir runs/a --ranks 2 --set "
+       "data.shards=shards",
+       "anyorder launch --run-dir runs/a        # resume the run"});
+  AddPath(command, "--config", options->config, "TOML file (default: the run's frozen one)");
+  AddRunDir(command, options->run_dir, "directory that everything of the run is written to");
+  AddChoice(command, "--backend", options->backend, {"local", "slurm"},
+            "where ranks run: on this machine, or on the nodes of the surrounding Slurm job");
+  line->ranks = AddCount(command, "--ranks", options->ranks, "local: MPI ranks")
                     ->capture_default_str();
-  command
-      ->add_option("--ranks-per-node", options->ranks_per_node,
-                   "slurm: at most (default: the job's tasks on a node)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+  AddCount(command, "--ranks-per-node", options->ranks_per_node,
+           "slurm: most ranks per node (default: the job's tasks per node)", 1, int64_t{1} << 20)
       ->excludes(line->ranks);
-  command->add_option("--mpi", options->mpi, "slurm: who starts the ranks: auto, srun or mpirun")
-      ->check(CLI::IsMember({"auto", "srun", "mpirun"}))
-      ->capture_default_str();
-  command->add_option("--resume", line->resume, "auto, required or never")->capture_default_str();
+  AddChoice(command, "--mpi", options->mpi, {"auto", "srun", "mpirun"},
+            "slurm: program that starts the ranks");
+  AddChoice(command, "--resume", line->resume, {"auto", "required", "never"},
+            "whether to resume from the newest checkpoint");
   command->add_flag("--allow-schedule-change", options->allow_schedule_change,
-                    "go on with other train.steps or learning rates; the ledger keeps it");
-  command->add_option("--set", options->overrides, "section.key=value, over the file")
-      ->allow_extra_args(false);
+                    "resume with other train.steps or learning rates; recorded in the ledger");
+  AddSettings(command, options->overrides);
   return {command, [line] { return RunLaunch(*line); }};
 }
 

@@ -142,6 +142,8 @@ bool HasDriver();
 absl::StatusOr<int> CountDevices();
 // What CountDevices and CheckChip say of the first of them, without opening it.
 absl::Status CheckFirstDevice();
+// GPU number `device` of them, without opening it. Unavailable if it does not answer.
+absl::StatusOr<DeviceProperties> DescribeDevice(int device);
 // GPU number `device` of them. InvalidArgument if CheckChip refuses it, Unavailable if it does not
 // answer.
 absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int device);

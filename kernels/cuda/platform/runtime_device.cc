@@ -363,23 +363,6 @@ absl::Status DoesNotAnswer(int device, cudaError_t status) {
       absl::StrCat("GPU ", device, " does not answer: ", WordsOf(status)));
 }
 
-// Makes no context, which would take memory of the GPU.
-absl::StatusOr<DeviceProperties> Describe(int device) {
-  cudaDeviceProp found = {};
-  if (const cudaError_t status = cudaGetDeviceProperties(&found, device); status != cudaSuccess)
-    return DoesNotAnswer(device, status);
-  DeviceProperties properties;
-  properties.name = found.name;
-  properties.identity = IdentityOf(found);
-  properties.chip = 10 * found.major + found.minor;
-  properties.multiprocessors = found.multiProcessorCount;
-  properties.total_bytes = static_cast<int64_t>(found.totalGlobalMem);
-  properties.shared_bytes_per_block = static_cast<int64_t>(found.sharedMemPerBlockOptin);
-  CheckCuda(cudaRuntimeGetVersion(&properties.runtime_version), "version of the CUDA runtime");
-  CheckCuda(cudaDriverGetVersion(&properties.driver_version), "version of the NVIDIA driver");
-  return properties;
-}
-
 }  // namespace
 
 bool HasDriver() {
@@ -414,16 +397,33 @@ absl::StatusOr<int> CountDevices() {
   return count;
 }
 
+// Makes no context, which would take memory of the GPU.
+absl::StatusOr<DeviceProperties> DescribeDevice(int device) {
+  cudaDeviceProp found = {};
+  if (const cudaError_t status = cudaGetDeviceProperties(&found, device); status != cudaSuccess)
+    return DoesNotAnswer(device, status);
+  DeviceProperties properties;
+  properties.name = found.name;
+  properties.identity = IdentityOf(found);
+  properties.chip = 10 * found.major + found.minor;
+  properties.multiprocessors = found.multiProcessorCount;
+  properties.total_bytes = static_cast<int64_t>(found.totalGlobalMem);
+  properties.shared_bytes_per_block = static_cast<int64_t>(found.sharedMemPerBlockOptin);
+  CheckCuda(cudaRuntimeGetVersion(&properties.runtime_version), "version of the CUDA runtime");
+  CheckCuda(cudaDriverGetVersion(&properties.driver_version), "version of the NVIDIA driver");
+  return properties;
+}
+
 absl::Status CheckFirstDevice() {
   ANYORDER_RETURN_IF_ERROR(CountDevices().status());
-  ANYORDER_ASSIGN_OR_RETURN(const DeviceProperties properties, Describe(0));
+  ANYORDER_ASSIGN_OR_RETURN(const DeviceProperties properties, DescribeDevice(0));
   return CheckChip(properties);
 }
 
 absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int device) {
   ANYORDER_ASSIGN_OR_RETURN(const int count, CountDevices());
   ANYORDER_CHECK(device >= 0 && device < count) << "GPU " << device << " of " << count;
-  ANYORDER_ASSIGN_OR_RETURN(DeviceProperties properties, Describe(device));
+  ANYORDER_ASSIGN_OR_RETURN(DeviceProperties properties, DescribeDevice(device));
   ANYORDER_RETURN_IF_ERROR(CheckChip(properties));
   cudaError_t status = cudaSetDevice(device);
   // Waits sleep: ranks share their cores with loaders, the checkpoint service and MPI.

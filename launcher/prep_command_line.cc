@@ -1,0 +1,154 @@
+#include "launcher/prep_command_line.h"
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+
+#include "launcher/process/command_line.h"
+
+namespace anyorder::launcher {
+namespace {
+
+using data::InvalidUtf8;
+using data::LetterCase;
+using data::PrepOptions;
+using data::PrepPart;
+using data::VocabType;
+
+// "2/5" into `prep`; what is wrong with it otherwise.
+std::string ParseSlice(const std::string& text, PrepOptions& prep) {
+  const std::vector<std::string> numbers = absl::StrSplit(text, '/');
+  const bool is_read = numbers.size() == 2 && absl::SimpleAtoi(numbers[0], &prep.slice) &&
+                       absl::SimpleAtoi(numbers[1], &prep.num_slices);
+  return is_read ? "" : text + " is not K/N, such as 2/5";
+}
+
+void DeclareVocabulary(CLI::App& app, PrepCommandLine& line) {
+  PrepOptions& prep = line.prep;
+  CLI::Option* vocab = AddPath(&app, "--vocab", prep.vocab, "existing SentencePiece model to use");
+  AddCount(&app, "--vocab-size", prep.vocabulary.size,
+           "size of the vocabulary to train; an upper bound for words", data::kMinVocabSize,
+           data::kMaxVocabSize)
+      ->capture_default_str()
+      ->excludes(vocab);
+  AddChoice(
+      &app, "--vocab-type", line.vocab_type, {"piece", "word", "char"},
+      "tokens: SentencePiece pieces, words between spaces, or characters, the latter two most "
+      "frequent first")
+      ->excludes(vocab);
+  AddCount(&app, "--min-count", prep.vocabulary.min_count,
+           "leave out words or characters that occur less often in the sample")
+      ->capture_default_str()
+      ->excludes(vocab);
+  AddNumber(&app, "--vocab-sample-mb", line.vocab_sample_mb,
+            "MiB of text that the vocabulary is trained on", 0.01, 65536.0)
+      ->capture_default_str();
+}
+
+void DeclareText(CLI::App& app, PrepCommandLine& line) {
+  AddChoice(&app, "--case", line.letter_case, {"cased", "uncased"},
+            "keep letters as they are, or lower-case them");
+  AddChoice(&app, "--invalid-utf8", line.invalid_utf8, {"error", "replace"},
+            "on invalid UTF-8 or NUL: stop, or replace it with U+FFFD");
+  AddCount(&app, "--shard-tokens", line.prep.shard_tokens, "tokens per shard, a multiple of 64")
+      ->capture_default_str();
+  app.add_flag("--no-filter", line.no_filter, "keep documents of low quality");
+  app.add_flag("--no-dedup", line.no_dedup, "keep exact duplicates of documents");
+  data::FilterOptions& filter = line.prep.text.filter;
+  AddCount(&app, "--min-words", filter.min_words, "drop documents with fewer words")
+      ->capture_default_str();
+  AddNumber(&app, "--min-letters", filter.min_letter_fraction,
+            "drop documents with a smaller fraction of letters", 0, 1)
+      ->capture_default_str();
+  AddNumber(&app, "--max-word-length", filter.max_mean_word_chars,
+            "drop documents with a larger mean word length")
+      ->capture_default_str();
+  AddNumber(&app, "--max-repeated-lines", filter.max_repeated_lines,
+            "drop documents with a larger fraction of repeated lines", 0, 1)
+      ->capture_default_str();
+}
+
+// Work split over machines: data/prep/prep.h.
+void DeclareParts(CLI::App& app, PrepCommandLine& line) {
+  CLI::Option* plan = app.add_flag("--plan", line.plan,
+                                   "split work: cut the input, train the vocabulary, and stop");
+  CLI::Option* slice = app.add_option("--slice", line.slice, "split work: encode share K of N")
+                           ->type_name("K/N")
+                           ->excludes(plan);
+  slice->check(
+      CLI::Validator([&line](std::string& text) { return ParseSlice(text, line.prep); }, ""));
+  CLI::Option* merge =
+      AddCount(&app, "--merge", line.merge, "split work: build the dataset from N finished slices",
+               1, data::kMaxSlices)
+          ->excludes(plan)
+          ->excludes(slice);
+  CLI::Option* slurm = AddCount(&app, "--slurm", line.job.tasks,
+                                "split work: submit Slurm jobs with N slices", 1, data::kMaxSlices)
+                           ->excludes(plan)
+                           ->excludes(slice)
+                           ->excludes(merge);
+  app.add_flag("--dry-run", line.job.dry_run,
+               "--slurm: print the batch script; write and submit nothing")
+      ->needs(slurm);
+  app.add_option("sbatch-options", line.job.sbatch, "--slurm: after --, options of sbatch")
+      ->needs(slurm);
+}
+
+// Labelled examples in place of text: data/prep/example_prep.h.
+void DeclareExamples(CLI::App& app, PrepCommandLine& line) {
+  CLI::Option* examples = AddPath(&app, "--examples", line.examples,
+                                  "labelled examples instead of --input: .jsonl files");
+  for (const char* other :
+       {"--input", "--vocab-size", "--vocab-sample-mb", "--workers", "--no-filter", "--no-dedup",
+        "--min-words", "--min-letters", "--max-word-length", "--max-repeated-lines", "--plan",
+        "--slice", "--merge", "--slurm"})
+    examples->excludes(app.get_option(other));
+  AddPath(&app, "--labels-from", line.labels_from,
+          "--examples: dataset whose class numbers to use, that of the training data")
+      ->needs(examples);
+}
+
+}  // namespace
+
+void DeclarePrep(CLI::App& app, PrepCommandLine& line) {
+  AddExamples(app, {"anyorder prep --input corpus/ --output shards --vocab-size 32000",
+                    "anyorder prep --input held-out.txt --output held-out --vocab "
+                    "shards/spiece.model",
+                    "anyorder prep --input corpus/ --output shards --slurm 64 -- --partition=cpu"});
+  PrepOptions& prep = line.prep;
+  AddPath(
+      &app, "--input", prep.inputs,
+      "files or directories of .txt (documents end at blank lines) or .jsonl (field text), each "
+      "also .gz or .zst");
+  AddPath(&app, "--output", prep.output, "dataset directory to create; absent or empty")
+      ->required();
+  DeclareVocabulary(app, line);
+  app.add_option("--workers", prep.workers, "worker processes; does not affect results")
+      ->capture_default_str()
+      ->type_name("N");
+  DeclareText(app, line);
+  DeclareParts(app, line);
+  DeclareExamples(app, line);
+  app.add_flag("--quiet", prep.quiet, "print no progress");
+  app.add_flag("--json", line.json, "print the summary as one JSON object");
+}
+
+void ReadPrepWords(PrepCommandLine& line) {
+  PrepOptions& prep = line.prep;
+  prep.vocabulary.type = line.vocab_type == "word"   ? VocabType::kWords
+                         : line.vocab_type == "char" ? VocabType::kCharacters
+                                                     : VocabType::kPieces;
+  prep.text.letter_case = line.letter_case == "cased" ? LetterCase::kCased : LetterCase::kUncased;
+  prep.text.invalid_utf8 =
+      line.invalid_utf8 == "error" ? InvalidUtf8::kError : InvalidUtf8::kReplace;
+  prep.text.filter.enabled = !line.no_filter;
+  prep.text.drop_duplicates = !line.no_dedup;
+  prep.vocab_sample_bytes = static_cast<uint64_t>(line.vocab_sample_mb * 1048576.0);
+  if (line.plan) prep.part = PrepPart::kPlan;
+  if (!line.slice.empty()) prep.part = PrepPart::kSlice;
+  if (line.merge > 0) {
+    prep.part = PrepPart::kMerge;
+    prep.num_slices = line.merge;
+  }
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,186 @@
+#include "launcher/process/completion.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+
+namespace anyorder::launcher {
+namespace {
+
+// Words that may follow `command` where no option's value is due.
+std::string WordsOf(const CommandText& command) {
+  std::vector<std::string> words;
+  for (const CommandText& subcommand : command.commands)
+    words.push_back(subcommand.name);
+  for (const OptionText& option : command.options)
+    words.insert(words.end(), option.names.begin(), option.names.end());
+  return absl::StrJoin(words, " ");
+}
+
+// Cases of bash's `case "$command $previous"`: what an option's value may be.
+std::string BashValueCases(const CommandText& command) {
+  std::string text;
+  for (const OptionText& option : command.options) {
+    if (option.argument.empty()) continue;
+    std::vector<std::string> patterns;
+    for (const std::string& name : option.names)
+      patterns.push_back(absl::StrCat("'", command.name, " ", name, "'"));
+    const std::string reply =
+        option.takes_file() ? "compopt -o filenames; COMPREPLY=($(compgen -f -- \"$word\"))"
+        : !option.values.empty()
+            ? absl::StrCat("COMPREPLY=($(compgen -W '", absl::StrJoin(option.values, " "),
+                           "' -- \"$word\"))")
+        : option.names.front() == "--set"
+            ? "COMPREPLY=($(compgen -W \"$keys\" -S = -- \"$word\")); compopt -o nospace"
+        : option.names.front() == "--explain" ? "COMPREPLY=($(compgen -W \"$keys\" -- \"$word\"))"
+                                              : "";
+    absl::StrAppend(&text, "    ", absl::StrJoin(patterns, "|"), ") ", reply,
+                    reply.empty() ? "" : "; ", "return ;;\n");
+  }
+  return text;
+}
+
+// 'key) values="a b" ;;' of each enumeration.
+std::string KeyValueCases(const std::vector<ConfigKey>& keys) {
+  std::string text;
+  for (const ConfigKey& key : keys) {
+    if (!key.values.empty())
+      absl::StrAppend(&text, "    ", key.name(), ") values=\"", absl::StrJoin(key.values, " "),
+                      "\" ;;\n");
+  }
+  return text;
+}
+
+std::string KeyNames(const std::vector<ConfigKey>& keys, const char* separator) {
+  return absl::StrJoin(keys, separator, [](std::string* text, const ConfigKey& key) {
+    absl::StrAppend(text, key.name());
+  });
+}
+
+constexpr char kBash[] = R"(# bash completion for @PROGRAM@; made by `@PROGRAM@ completion bash`
+_@PROGRAM@() {
+  local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} command='' values='' i
+  local keys='@KEYS@'
+  COMPREPLY=()
+  for ((i = 1; i < COMP_CWORD; i++)); do
+    case ${COMP_WORDS[i]} in @COMMANDS@) command=${COMP_WORDS[i]}; break ;; esac
+  done
+  # readline splits KEY=VALUE at the equals sign
+  if [[ $word == = ]]; then
+    previous='='; word=''; i=$((COMP_CWORD - 1))
+  else
+    i=$((COMP_CWORD - 2))
+  fi
+  if [[ $previous == = && $i -gt 0 && ${COMP_WORDS[i-1]} == --set ]]; then
+    case ${COMP_WORDS[i]} in
+@KEY_VALUES@    esac
+    COMPREPLY=($(compgen -W "$values" -- "$word"))
+    return
+  fi
+  case "$command $previous" in
+@VALUES@  esac
+  case $command in
+@WORDS@  esac
+  if [[ $word != -* && -n $command ]]; then
+    compopt -o filenames; COMPREPLY+=($(compgen -f -- "$word"))
+  fi
+}
+complete -F _@PROGRAM@ @PROGRAM@
+)";
+
+constexpr char kZsh[] = R"(#compdef @PROGRAM@
+# zsh completion for @PROGRAM@; made by `@PROGRAM@ completion zsh`
+_@PROGRAM@_setting() {
+  local -a keys values
+  keys=(@KEYS@)
+  if compset -P '*='; then
+    case ${IPREFIX%=} in
+@KEY_VALUES@    esac
+    compadd -- ${=values}
+  else
+    compadd -S = -- $keys
+  fi
+}
+_@PROGRAM@_key() { compadd -- @KEYS@ }
+_@PROGRAM@() {
+  local context state line
+  local -a commands
+  commands=(
+@COMMANDS@  )
+  _arguments -C @PROGRAM_OPTIONS@ '1:command:->command' '*::argument:->arguments'
+  case $state in
+  command) _describe command commands ;;
+  arguments)
+    case $words[1] in
+@WORDS@    esac ;;
+  esac
+}
+_@PROGRAM@ "$@"
+)";
+
+std::string ZshQuoted(const std::string& text) {
+  return absl::StrReplaceAll(
+      text, {{"\\", "\\\\"}, {"'", "'\\''"}, {"[", "\\["}, {"]", "\\]"}, {":", "\\:"}});
+}
+
+// One argument of zsh's _arguments for each name of each option.
+std::string ZshOptions(const CommandText& command, const std::string& program) {
+  std::string text;
+  for (const OptionText& option : command.options) {
+    const bool is_setting = option.argument == "SECTION.KEY=VALUE";
+    const std::string action = option.takes_file() ? "_files"
+                               : !option.values.empty()
+                                   ? absl::StrCat("(", absl::StrJoin(option.values, " "), ")")
+                               : is_setting               ? absl::StrCat("_", program, "_setting")
+                               : option.argument == "KEY" ? absl::StrCat("_", program, "_key")
+                                                          : "";
+    for (const std::string& name : option.names) {
+      absl::StrAppend(&text, " '", option.is_repeated ? "*" : "", name, "[", ZshQuoted(option.help),
+                      "]");
+      if (!option.argument.empty())
+        absl::StrAppend(&text, ":", ZshQuoted(option.argument), ":", action);
+      absl::StrAppend(&text, "'");
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string BashCompletion(const CommandText& program, const std::vector<ConfigKey>& keys) {
+  std::string values = BashValueCases(program);
+  std::string words;
+  std::vector<std::string> names;
+  for (const CommandText& command : program.commands) {
+    names.push_back(command.name);
+    absl::StrAppend(&values, BashValueCases(command));
+    absl::StrAppend(&words, "    ", command.name, ") COMPREPLY=($(compgen -W '", WordsOf(command),
+                    "' -- \"$word\")) ;;\n");
+  }
+  absl::StrAppend(&words, "    '') COMPREPLY=($(compgen -W '", WordsOf(program),
+                  "' -- \"$word\")) ;;\n");
+  return absl::StrReplaceAll(kBash, {{"@PROGRAM@", program.name},
+                                     {"@KEYS@", KeyNames(keys, " ")},
+                                     {"@COMMANDS@", absl::StrJoin(names, "|")},
+                                     {"@KEY_VALUES@", KeyValueCases(keys)},
+                                     {"@VALUES@", values},
+                                     {"@WORDS@", words}});
+}
+
+std::string ZshCompletion(const CommandText& program, const std::vector<ConfigKey>& keys) {
+  std::string commands, words;
+  for (const CommandText& command : program.commands) {
+    absl::StrAppend(&commands, "    '", command.name, ":", ZshQuoted(command.summary), "'\n");
+    const bool takes_files = !command.arguments.empty();
+    absl::StrAppend(&words, "    ", command.name, ") _arguments", ZshOptions(command, program.name),
+                    takes_files ? " '*:path:_files'" : "", " ;;\n");
+  }
+  return absl::StrReplaceAll(kZsh, {{"@PROGRAM@", program.name},
+                                    {"@KEYS@", KeyNames(keys, " ")},
+                                    {"@KEY_VALUES@", KeyValueCases(keys)},
+                                    {"@COMMANDS@", commands},
+                                    {"@PROGRAM_OPTIONS@", ZshOptions(program, program.name)},
+                                    {"@WORDS@", words}});
+}
+
+}  // namespace anyorder::launcher
