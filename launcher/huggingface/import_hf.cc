@@ -204,11 +204,11 @@ void PrintSummary(const Import& import, const ParameterLayout& layout, const std
                                                                         : "its tanh approximation");
   }
   if (import.draws_head) {
-    std::printf("note: the next-sentence head is drawn at random (train.seed): %s has none\n",
+    std::printf("note: the next-sentence head is randomly initialised (train.seed): %s has none\n",
                 import.input.c_str());
   }
   if (!import.left_out.empty()) {
-    std::printf("note: left out, because pretraining has no use for it: %s\n",
+    std::printf("note: left out, because pretraining does not use it: %s\n",
                 absl::StrJoin(import.left_out, ", ").c_str());
   }
   std::printf(

@@ -89,11 +89,11 @@ void PrintSummary(const ImportRunOptions& options, const Source& source, const T
     std::printf("note: positions %lld to %lld are %s\n",
                 static_cast<long long>(plan.positions_before),
                 static_cast<long long>(plan.positions_after - 1),
-                options.positions == "copy" ? "copies of the earlier ones, in turn"
+                options.positions == "copy" ? "repeated copies of the earlier ones"
                                             : "randomly initialised (train.seed)");
   }
   if (plan.projections_copied > 0)
-    std::printf("note: projections of global slots begin as those of all others\n");
+    std::printf("note: projections of global tokens are initialised with those of all others\n");
   if (!plan.initialised.empty()) {
     std::printf("note: randomly initialised (train.seed): %s\n",
                 absl::StrJoin(plan.initialised, ", ").c_str());

@@ -23,11 +23,11 @@ absl::StatusOr<ckpt::Checkpoint> OpenWhole(const std::string& directory) {
   if (absl::IsNotFound(status)) {
     return absl::NotFoundError(absl::StrCat(
         status.message(),
-        "; `anyorder status` lists the run's, or leave --step out for the newest good one"));
+        "; `anyorder status` lists the run's, or leave --step out for the newest valid one"));
   }
   if (!absl::IsDataLoss(status)) return status;
   return absl::DataLossError(absl::StrCat(
-      status.message(), "; name another step, or leave --step out for the newest good one"));
+      status.message(), "; name another step, or leave --step out for the newest valid one"));
 }
 
 }  // namespace

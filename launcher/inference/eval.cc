@@ -47,7 +47,7 @@ struct Subject {
 absl::Status CheckOptions(const EvalOptions& options) {
   const bool is_causal = options.objective == "causal";
   const auto refuse = [](const char* option, const char* objective, const char* other) {
-    return absl::InvalidArgumentError(absl::StrCat(option, " means nothing with --objective ",
+    return absl::InvalidArgumentError(absl::StrCat(option, " is not used with --objective ",
                                                    objective, "; leave it out, or use --objective ",
                                                    other));
   };
@@ -181,8 +181,9 @@ absl::Status Evaluate(const EvalOptions& options) {
   ANYORDER_RETURN_IF_ERROR(CheckOptions(options));
   ANYORDER_ASSIGN_OR_RETURN(const Subject subject, OpenSubject(options));
   if (subject.is_training_data) {
-    LogWarning(absl::StrCat("'", subject.data_path,
-                            "' is the dataset that the run trained on: this is no held-out loss"));
+    LogWarning(
+        absl::StrCat("'", subject.data_path,
+                     "' is the dataset that the run was trained on: this is not a held-out loss"));
   }
   ANYORDER_ASSIGN_OR_RETURN(const EvalJson measured, options.objective == "causal"
                                                          ? EvaluateCausally(options, subject)

@@ -224,7 +224,7 @@ void PrintEvalForPeople(const EvalJson& report) {
     PrintLine(
         "next sentence",
         absl::StrCat(NumberText(pairs["nats"]), " nats, ", NumberText(pairs["accuracy"]),
-                     " right, of ", NumberText(pairs["samples"]), " pairs (ln 2 and 0.5: a coin)"));
+                     " right, of ", NumberText(pairs["samples"]), " pairs (chance: ln 2 and 0.5)"));
   }
   if (report.contains("losses")) {
     EvalJson rows = report["losses"];

@@ -34,7 +34,7 @@ absl::StatusOr<std::string> WithoutNul(std::string prompt, const std::string& wh
   const size_t at = prompt.find('\0');
   if (at == std::string::npos) return prompt;
   return absl::FailedPreconditionError(
-      absl::StrCat(where, ": byte ", at, " of the prompt is NUL, which is no text; remove it"));
+      absl::StrCat(where, ": byte ", at, " of the prompt is NUL, which is not text; remove it"));
 }
 
 absl::StatusOr<std::string> PromptOf(absl::string_view line, bool is_json,
@@ -46,8 +46,8 @@ absl::StatusOr<std::string> PromptOf(absl::string_view line, bool is_json,
     const bool has_text =
         object.is_object() && object.contains("text") && object["text"].is_string();
     if (!has_text) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          where, ": no JSON object with a field \"text\" that is a string; mend the line"));
+      return absl::FailedPreconditionError(
+          absl::StrCat(where, ": not a JSON object with a string field \"text\"; fix the line"));
     }
     return WithoutNul(object["text"].get<std::string>(), where);
   }
@@ -89,7 +89,7 @@ absl::Status EncoderError(const CapturedOutput& output) {
   if (output.exit_status > kSignalled) {
     return absl::UnavailableError(absl::StrCat("encoding the prompts: signal ",
                                                output.exit_status - kSignalled, " ended ", kEncoder,
-                                               "; see that memory is left, and try again"));
+                                               "; check the free memory and try again"));
   }
   return absl::InternalError(
       absl::StrCat(message, " (", kEncoder, " ended with status ", output.exit_status, ")"));
@@ -130,8 +130,8 @@ absl::StatusOr<std::vector<std::string>> ReadPrompts(const std::string& path) {
     prompts.push_back(std::move(prompt));
   }
   if (!prompts.empty()) return prompts;
-  return absl::FailedPreconditionError(
-      absl::StrCat(name, " holds no prompt; write one a line (an empty line is an empty prompt)"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      name, " holds no prompt; write one per line (an empty line is an empty prompt)"));
 }
 
 absl::StatusOr<std::vector<std::vector<int32_t>>> EncodePrompts(

@@ -24,7 +24,7 @@ absl::Status MakeAnew(const std::string& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) == 0 && (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid())) {
     return absl::PermissionDeniedError(
-        absl::StrCat("'", path, "' must be a directory of ours; have it removed"));
+        absl::StrCat("'", path, "' must be a directory that this user owns; have it removed"));
   }
   std::error_code error;
   fs::remove_all(path, error);

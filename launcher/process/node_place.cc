@@ -34,8 +34,8 @@ absl::Status MakePrivate(const std::string& path) {
       (info.st_mode & 077) == 0) {
     return absl::OkStatus();
   }
-  return absl::PermissionDeniedError(
-      absl::StrCat("'", path, "' must be a directory of ours with mode 0700; have it removed"));
+  return absl::PermissionDeniedError(absl::StrCat(
+      "'", path, "' must be a directory with mode 0700 that this user owns; have it removed"));
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ absl::Status RemoveScratch(const NodeScratch& scratch) {
     if (path.empty() || ::lstat(path.c_str(), &info) != 0) continue;
     if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) {
       return absl::PermissionDeniedError(
-          absl::StrCat("'", path, "' must be a directory of ours; have it removed"));
+          absl::StrCat("'", path, "' must be a directory that this user owns; have it removed"));
     }
     std::error_code error;
     fs::remove_all(path, error);

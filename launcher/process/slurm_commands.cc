@@ -115,7 +115,7 @@ absl::StatusOr<std::vector<std::string>> NodesOfJob(const std::string& job) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string list, Ask({"squeue", "-h", "-j", job, "-o", "%N"}));
   const std::string compressed(absl::StripAsciiWhitespace(list));
   if (compressed.empty()) {
-    return absl::UnavailableError(absl::StrCat("Slurm's job ", job, " holds no nodes"));
+    return absl::UnavailableError(absl::StrCat("Slurm's job ", job, " has no nodes"));
   }
   ANYORDER_ASSIGN_OR_RETURN(const std::string names,
                             Ask({"scontrol", "show", "hostnames", compressed}));

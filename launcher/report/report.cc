@@ -40,7 +40,7 @@ absl::Status CheckMayBeReplaced(const std::string& output) {
   std::ifstream(output, std::ios::binary).read(found.data(), static_cast<int64_t>(found.size()));
   if (std::filesystem::is_regular_file(status) && found == opening) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat(
-      "'", output, "' is there and is no report; remove it or give --output another name"));
+      "'", output, "' exists and is not a report; remove it or give another --output"));
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ absl::StatusOr<std::vector<uint8_t>> ParseRow(absl::string_view line, const std:
     else if (c != ' ' && c != '\t' && c != '\r')
       return absl::FailedPreconditionError(
           absl::StrCat(where, ": '", std::string(1, c),
-                       "' is no entry of a mask; write 1 for seen, 0 or . for not"));
+                       "' is not a mask entry; write 1 for visible, 0 or . for hidden"));
   }
   return row;
 }
@@ -50,7 +50,7 @@ absl::StatusOr<DenseMask> ParseMask(const std::string& text, const std::string& 
   }
   if (mask.num_rows == 0)
     return absl::FailedPreconditionError(
-        absl::StrCat(path, ": no row of a mask; write one a line, as in 1 1 0"));
+        absl::StrCat(path, ": no mask row; write one per line, as in 1 1 0"));
   return mask;
 }
 

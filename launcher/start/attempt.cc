@@ -69,7 +69,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(const AttemptOptions&
     while (!service->Poll() && !backend.IsReady(options, *service) && !IsAskedToStop()) {
       if (absl::Now() - started > kServiceStartLimit) {
         service->AskToStop(/*urgent=*/false);
-        return absl::UnavailableError("the checkpoint service does not start; see ckptd.log");
+        return absl::UnavailableError("the checkpoint service did not start; see ckptd.log");
       }
       absl::SleepFor(absl::Milliseconds(10));
     }
@@ -93,13 +93,14 @@ class SignalForwarder {
     if (!IsAskedToStop()) return;
     const int wish = std::min(static_cast<int>(num_signals), 3);
     if (wish > told_ && wish == 1)
-      Log("stopping: the ranks save a checkpoint first; a second signal leaves without waiting for "
+      Log("stopping: the ranks save a checkpoint first; a second signal exits without waiting for "
           "the disk");
     if (wish > told_ && wish == 2)
       LogWarning(
-          "leaving once the ranks have staged; a third signal ends them without a checkpoint");
+          "exiting once the ranks have handed over their checkpoint; a third signal kills them "
+          "without one");
     if (wish > told_ && wish == 3) {
-      LogWarning("ending the ranks without a checkpoint");
+      LogWarning("killing the ranks without a checkpoint");
       ranks_.Kill();
     }
     // Again and again: what comes before the ranks have started reaches nobody. Seldom once they
@@ -147,11 +148,12 @@ void EndService(ProcessGroup& service) {
       asked = absl::Now();
     }
     if (num_signals > 1) {
-      Log("leaving: the checkpoint service commits what is staged and ends by itself (ckptd.log)");
+      Log("exiting: the checkpoint service commits the staged checkpoint and then exits "
+          "(ckptd.log)");
       return;
     }
     if (absl::Now() > deadline) {
-      LogWarning("the checkpoint service is still writing; it ends by itself");
+      LogWarning("the checkpoint service is still writing; it exits when it is done");
       return;
     }
     absl::SleepFor(absl::Milliseconds(10));
@@ -191,8 +193,7 @@ int WatchUntilEnd(const AttemptOptions& options, ProcessGroup& service, ProcessG
     output.Pump(kPollMs);
     signals.Forward();
     if (watchdog.Poll()) {
-      LogWarning(
-          "ending the ranks, because one of them does not run (dist.collective_timeout_seconds)");
+      LogWarning("killing the ranks, because one of them hangs (dist.collective_timeout_seconds)");
       ranks.Kill();
     }
     if (service.Poll()) service_end = std::min(service_end, absl::Now());
@@ -204,7 +205,7 @@ int WatchUntilEnd(const AttemptOptions& options, ProcessGroup& service, ProcessG
       // Its attempt ends with it: another service could not tell its half-made saves from its
       // own.
       LogWarning(absl::StrCat("the checkpoint service ended with status ", *service.Poll(),
-                              "; ending the ranks, which could not save any more"));
+                              "; killing the ranks, which can no longer save checkpoints"));
       ranks.Kill();
       service_is_lost = true;
     }

@@ -71,7 +71,7 @@ std::string LauncherHeartbeatWatch::Judge(const absl::StatusOr<dist::RankBeat>& 
     return absl::StrCat("start ", beat->attempt, " of the run has taken over from this one");
   }
   if (beat.ok() && beat->attempt == attempt_) {
-    if (beat->has_ended) return "the launcher on " + beat->host + " has ended this start";
+    if (beat->has_ended) return "the launcher on " + beat->host + " has ended this attempt";
     if (beat->ticks != ticks_) {
       ticks_ = beat->ticks;
       since_ = now;
@@ -79,10 +79,10 @@ std::string LauncherHeartbeatWatch::Judge(const absl::StatusOr<dist::RankBeat>& 
   }
   const absl::Duration silence = now - *since_;
   if (silence < silence_limit_) return "";
-  return absl::StrCat("no sign of life of the launcher",
+  return absl::StrCat("no heartbeat from the launcher",
                       beat.ok() ? " on " + beat->host : ": " + std::string(beat.status().message()),
                       " for ", absl::FormatDuration(absl::Trunc(silence, absl::Seconds(1))),
-                      ": it, its node or the way to the run directory is lost");
+                      ": it, its node or the run directory's file system is lost");
 }
 
 void FenceThisRank(const std::string& run_dir, int64_t attempt) {

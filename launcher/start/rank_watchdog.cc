@@ -45,7 +45,7 @@ bool RankWatchdog::Poll() {
     const absl::Duration silence = now - seen.since;
     if (silence < options_.report_after) continue;
     if (!seen.reported) {
-      LogWarning(absl::StrCat(beat->ToString(), ", does not run: no sign of life for ",
+      LogWarning(absl::StrCat(beat->ToString(), ", hangs: no heartbeat for ",
                               absl::FormatDuration(absl::Trunc(silence, absl::Milliseconds(1)))));
       seen.reported = true;
     }

@@ -40,7 +40,7 @@ absl::Status RecordCreation(const RunDirectory& paths, const RunIdentity& identi
   const bool is_new = summary.run_id.empty();
   if (summary.attempts >= identity.attempt || (!is_new && summary.run_id != identity.run_id)) {
     return absl::AlreadyExistsError(absl::StrCat(
-        "another launch used '", paths.root, "' a moment ago; look at its state and launch again"));
+        "another launch used '", paths.root, "' a moment ago; check its state and launch again"));
   }
   if (!is_new) return absl::OkStatus();
   return ledger.Append(ledger::Created{identity.run_id, config.IdentityDigest()});

@@ -221,7 +221,7 @@ absl::StatusOr<std::vector<std::string>> SlurmBackend::NodesThatAnswer() {
       if (answered.count(node) > 0) {
         living.push_back(node);
       } else {
-        LogWarning(absl::StrCat("going on without node ", node, ", which runs no step"));
+        LogWarning(absl::StrCat("continuing without node ", node, ", which runs no step"));
       }
     }
     if (!living.empty()) return living;
@@ -388,7 +388,8 @@ Shape ChooseShape(int64_t nodes, int64_t ranks_per_node, int64_t max_ranks) {
 absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeSlurmBackend(const SlurmOptions& options) {
   if (Variable("SLURM_JOB_ID").empty()) {
     return absl::InvalidArgumentError(
-        "--backend slurm: this is no Slurm job (SLURM_JOB_ID is not set); use 'anyorder submit', "
+        "--backend slurm: this is not a Slurm job (SLURM_JOB_ID is not set); use 'anyorder "
+        "submit', "
         "or "
         "start this inside sbatch or salloc");
   }

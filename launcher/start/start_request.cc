@@ -68,7 +68,7 @@ absl::Status CheckShardsPath(const std::string& key, const std::string& path) {
       (error && found.type() == std::filesystem::file_type::none))
     return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      key, " '", path, std::filesystem::exists(found) ? "' is no directory" : "' does not exist",
+      key, " '", path, std::filesystem::exists(found) ? "' is not a directory" : "' does not exist",
       "; name a directory that `anyorder prep --output` wrote"));
 }
 

@@ -89,7 +89,7 @@ frozen_run)
   frozen=$(rank_pids $name/run)
   kill -STOP $frozen
   wait $job; expect_status $? 0 "after a stopped run"
-  expect_text "rank 0 on [^ ]* (process $frozen): in phase 'step .*does not run" $name/log
+  expect_text "rank 0 on [^ ]* (process $frozen): in phase 'step .*hangs" $name/log
   expect_text "starting again" $name/log
   expect_same_run $name/run ;;
 
@@ -380,7 +380,7 @@ evaluated)
   # Older steps, and text that is not held out.
   evaluate $name/run2 --step 30 --json >$name/json && expect_text '"step": 30,' $name/json
   evaluate $name/run2 --data shards --json >$name/json 2>$name/err && expect_text '"is_training_data": true' $name/json
-  expect_text "trained on: this is no held-out loss" $name/err ;;
+  expect_text "trained on: this is not a held-out loss" $name/err ;;
 
 eval_stopped)
   # A signal in the middle of a long evaluation: the run stops at once, at that step.
@@ -413,7 +413,7 @@ eval_refused)
   refused 65 "too short for 99999 lanes" "too many lanes of a text" reference --data other-shards --objective causal --batch-size 99999
   refused 64 "even" "an odd number of lanes in two directions" reference --data other-shards --batch-size 3
   for option in "--mem-len 5" "--target-len 5" "--clamp-len 5" --same-length "--objective causal --seed 2"; do
-    refused 64 "means nothing with" "an option of the other objective" reference --data other-shards $option
+    refused 64 "is not used with" "an option of the other objective" reference --data other-shards $option
   done
   refused 64 "not possible in an evaluation" "another model" reference --data other-shards --set model.num_layers=1
   refused 64 "memory length 0" "same length without memory" reference --data other-shards --objective causal --same-length --mem-len 0

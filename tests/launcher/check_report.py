@@ -244,7 +244,7 @@ def check_refusals(folder):
     for options, status, words in (
             (["--run-dir", never], 64, "never started"),
             (["--run-dir", folder], 64, "not a run directory"),
-            (["--run-dir", folder / "eventful run", "--output", letter], 64, "is no report"),
+            (["--run-dir", folder / "eventful run", "--output", letter], 64, "is not a report"),
             (["--run-dir", folder / "second", "--run-dir", folder / "eventful run"], 64, "add --output"),
             (["--run-dir", folder / "second", "--output", folder / "no" / "x.html"], 74, "No such file"),
             ([], 64, "--run-dir")):

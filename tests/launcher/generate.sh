@@ -157,7 +157,7 @@ refused)
   printf 'good\n\xff\xfe\n' >broken.txt
   refuses 65 "broken.txt:2: .*UTF-8" --run-dir "$work/reference" --input broken.txt --output x.jsonl
   printf '{"text": 3}\n' >broken.jsonl
-  refuses 65 "broken.jsonl:1: no JSON object" --run-dir "$work/reference" --input broken.jsonl --output x.jsonl
+  refuses 65 "broken.jsonl:1: not a JSON object" --run-dir "$work/reference" --input broken.jsonl --output x.jsonl
   "$anyorder" prep --input "$work/other.txt" --output shards --vocab-size 200 --no-filter --no-dedup >log 2>&1 || fail "prep: exit status $?"
   refuses 65 "is vocabulary .* but the run was trained with" "${reference[@]}" --output x.jsonl --vocab shards/spiece.model
   echo "mine" >mine.jsonl

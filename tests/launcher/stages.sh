@@ -101,7 +101,7 @@ longer() {
       --set model.max_positions=64 --set model.global_projections=true --set model.attention_windows=8:8 --set train.steps=3 >"$name/log" 2>&1 ||
       fail "import: exit status $?"
     grep -q "positions 16 to 63 are $([ $positions = copy ] && echo copies || echo drawn)" "$name/log" || fail "it does not say what it did"
-    grep -q "projections of global slots begin as those of all others" "$name/log" || fail "it does not name the projections"
+    grep -q "projections of global tokens are initialised with those of all others" "$name/log" || fail "it does not name the projections"
     "$anyorder" launch --run-dir "$name/$positions" --ranks 2 >"$name/log" 2>&1 || fail "going on: exit status $?"
     [ "$(wc -l <"$name/$positions/metrics.jsonl")" -eq 3 ] || fail "not three steps"
   done
@@ -127,7 +127,7 @@ refused() {
   refuse 64 "position_embedding.weight is [16, 32] in the old model and [8, 32]" "${run[@]}" --set model.max_positions=8 --set sampling.seq_len=7
   refuse 64 "model.max_positions is 16" "${run[@]}" --set sampling.seq_len=31
   refuse 64 "is not a run directory" --format run --input "$name"
-  refuse 64 "--positions means nothing with --format hf" --format hf --input "$name/run" --positions copy
+  refuse 64 "--positions is not used with --format hf" --format hf --input "$name/run" --positions copy
   "$anyorder" inspect "$(last "$name/run")" >/dev/null || fail "the run was changed"
 }
 
@@ -166,7 +166,7 @@ init_from() {
   begin killed 2 "$from" || fail "going on"
   [ "$(digest "$name/killed")" = "$(digest "$name/one")" ] || fail "after a kill it began with other weights"
   not_begun "began with weights of its own" drawn "$from"
-  not_begun "is no directory" new train.init_from="$work/$name/none"
+  not_begun "is not a directory" new train.init_from="$work/$name/none"
   [ ! -e "$name/new" ] || fail "something was written"
 }
 

@@ -273,7 +273,7 @@ TEST_F(ImportHeadTest, WithoutOneItIsDrawnAsForARunFromScratch) {
   const absl::Status imported = Import();
   const std::string said = ::testing::internal::GetCapturedStdout();
   ASSERT_TRUE(imported.ok()) << imported;
-  EXPECT_THAT(said, HasSubstr("note: the next-sentence head is drawn at random (train.seed)"));
+  EXPECT_THAT(said, HasSubstr("note: the next-sentence head is randomly initialised (train.seed)"));
   const auto config = LoadRunConfig(RunDirectory(options_.output).config, {});
   ASSERT_TRUE(config.ok() && config->model.next_sentence_head) << config.status();
   const ParameterLayout layout(config->model, 14);

@@ -130,7 +130,7 @@ TEST_F(LauncherHeartbeatWatchTest, SilenceIsMeasuredFromTheLastBeat) {
   EXPECT_EQ(watch_.Judge(Beat(3, 7), absl::Seconds(1000)), "");
   EXPECT_EQ(watch_.Judge(Beat(3, 7), absl::Seconds(1059)), "");
   EXPECT_THAT(watch_.Judge(Beat(3, 7), absl::Seconds(1060)),
-              HasSubstr("no sign of life of the launcher on head for 1m"));
+              HasSubstr("no heartbeat from the launcher on head for 1m"));
 }
 
 TEST_F(LauncherHeartbeatWatchTest, AFileThatCannotBeReadIsSilence) {
@@ -144,7 +144,7 @@ TEST_F(LauncherHeartbeatWatchTest, ALaterStartAndAnEndedOneAreTheEndAtOnce) {
               HasSubstr("start 4 of the run has taken over"));
   dist::RankBeat ended = Beat(3, 1);
   ended.has_ended = true;
-  EXPECT_THAT(watch_.Judge(ended, absl::Seconds(0)), HasSubstr("has ended this start"));
+  EXPECT_THAT(watch_.Judge(ended, absl::Seconds(0)), HasSubstr("has ended this attempt"));
   // What is left of the start before says nothing, and is no sign of life either.
   EXPECT_EQ(watch_.Judge(Beat(2, 1), absl::Seconds(59)), "");
   EXPECT_NE(watch_.Judge(Beat(2, 2), absl::Seconds(60)), "");
