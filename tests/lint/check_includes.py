@@ -26,7 +26,8 @@ ALLOWED = {
                                "kernels/cuda/platform"],
     "kernels/cuda": ["core/base", "kernels", "kernels/cuda/gemm", "kernels/cuda/operations",
                      "kernels/cuda/platform"],
-    "kernels/backends": ["core/base", "kernels", "kernels/cuda"],
+    "kernels/backends": ["core/base", "kernels", "kernels/cpu", "kernels/cuda",
+                         "kernels/cuda/platform"],
     "core/config": ["core/base", "kernels"],
     "core/objective": ["core/base", "core/config", "kernels"],
     # Each of the seven: systems do not know each other.
