@@ -64,5 +64,7 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeObjective(const std::string& name
                                                          const ModelConfig& model,
                                                          const SamplingConfig& sampling);
 std::vector<std::string> ObjectiveNames();
+// The keys of section [sampling] that an objective reads; of an unknown one those that all read.
+std::vector<std::string> SamplingKeys(const std::string& objective);
 
 }  // namespace anyorder

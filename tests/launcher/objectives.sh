@@ -49,7 +49,11 @@ compose() {
   local line=$1 shards=$2 config keys key; shift 2
   read -r _ config keys < <(grep "^$line " "$here/objectives.txt") || fail "objectives.txt has no line '$line'"
   command=("$anyorder" launch --config "$configs/$config")
-  for key in "${small[@]}" "data.shards=$shards" "$@" $keys; do command+=(--set "$key"); done
+  for key in "${small[@]}" "data.shards=$shards" "$@" $keys; do
+    # The sizes of sampling are for those objectives whose file has them: others refuse them.
+    [[ $key != sampling.* || " $keys " == *" $key "* ]] || [ -n "$(setting sampling "$(sed 's/.*\.//; s/=.*//' <<<"$key")" "$configs/$config")" ] || continue
+    command+=(--set "$key")
+  done
 }
 
 # label_examples TASK SHARDS: examples whose labels a few words tell, and held-out ones.

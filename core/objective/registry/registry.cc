@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
 #include "core/objective/any_order/a3.h"
@@ -31,25 +32,39 @@ namespace {
 struct Entry {
   const char* name;
   absl::StatusOr<std::unique_ptr<Objective>> (*make)(const ModelConfig&, const SamplingConfig&);
+  const char* keys = "";  // of [sampling] that it reads besides those of all, with blanks between
 };
 
+// XLNet's spans in two halves, BERT's masks in a pair of texts, and masks drawn by a rate.
+#define ANYORDER_SPANS "reuse_len num_predict mask_alpha mask_beta max_span spans "
+#define ANYORDER_CORRUPTION "mask_token_prob random_token_prob "
+#define ANYORDER_MASKED_PAIRS                                                                  \
+  ANYORDER_SPANS ANYORDER_CORRUPTION "mask_fraction ngram_prob max_ngram short_sequence_prob " \
+                                     "pairs "
+#define ANYORDER_RATES "mask_rate_min mask_rate_max mask_draw stratified_rates "
+
 constexpr std::array kObjectives = {
-    Entry{"permutation_lm", MakePermutationLm},
+    Entry{"permutation_lm", MakePermutationLm, ANYORDER_SPANS "perm_size functional_targets"},
     Entry{"causal_lm", MakeCausalLm},
-    Entry{"dae", MakeDae},
+    Entry{"dae", MakeDae, ANYORDER_MASKED_PAIRS},
     Entry{"gpt", MakeGpt},
     Entry{"gpt_classifier", MakeGptClassifier},
-    Entry{"bert", MakeBert},
-    Entry{"masked_diffusion", MakeMaskedDiffusion},
-    Entry{"block_diffusion", MakeBlockDiffusion},
-    Entry{"eso_lm", MakeEsoLm},
-    Entry{"a3", MakeA3},
-    Entry{"as_arm", MakeAsArm},
-    Entry{"unilm", MakeUnilm},
-    Entry{"unilm_seq2seq", MakeUnilmSeq2seq},
-    Entry{"unilmv2", MakeUnilmV2},
-    Entry{"unilmv2_seq2seq", MakeUnilmV2Seq2seq},
-    Entry{"longformer", MakeLongformer},
+    Entry{"bert", MakeBert, ANYORDER_MASKED_PAIRS},
+    Entry{"masked_diffusion", MakeMaskedDiffusion, ANYORDER_RATES "random_length_prob"},
+    Entry{"block_diffusion", MakeBlockDiffusion, ANYORDER_RATES "block_len"},
+    Entry{"eso_lm", MakeEsoLm, ANYORDER_RATES "eso_form diffusion_share"},
+    Entry{"a3", MakeA3, "group_len_min group_len_max group_order"},
+    Entry{"as_arm", MakeAsArm, "prompt_fraction_min prompt_fraction_max stratified_rates"},
+    Entry{"unilm", MakeUnilm,
+          ANYORDER_MASKED_PAIRS
+          "bidirectional_share seq2seq_share left_to_right_share right_to_left_share"},
+    Entry{"unilm_seq2seq", MakeUnilmSeq2seq, ANYORDER_CORRUPTION "num_predict target_mask_prob"},
+    Entry{"unilmv2", MakeUnilmV2,
+          ANYORDER_MASKED_PAIRS "block_span_prob block_min_span block_max_span kept_originals"},
+    Entry{"unilmv2_seq2seq", MakeUnilmV2Seq2seq,
+          ANYORDER_CORRUPTION "num_predict target_replace_prob"},
+    Entry{"longformer", MakeLongformer,
+          ANYORDER_CORRUPTION "num_predict mask_fraction spans global_classifiers global_stride"},
 };
 
 // What the backbone must have room for, whatever the objective.
@@ -93,6 +108,16 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeObjective(const std::string& name
       nearest.empty() ? absl::StrCat("known objectives: ", absl::StrJoin(ObjectiveNames(), ", "))
                       : absl::StrCat("did you mean '", nearest, "'?");
   return absl::InvalidArgumentError(absl::StrCat("no objective is named '", name, "'; ", hint));
+}
+
+std::vector<std::string> SamplingKeys(const std::string& objective) {
+  std::vector<std::string> keys = {"seq_len", "bidirectional"};
+  for (const Entry& entry : kObjectives) {
+    if (objective != entry.name) continue;
+    for (const absl::string_view key : absl::StrSplit(entry.keys, ' ', absl::SkipEmpty()))
+      keys.emplace_back(key);
+  }
+  return keys;
 }
 
 std::vector<std::string> ObjectiveNames() {

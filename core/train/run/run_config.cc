@@ -1,5 +1,6 @@
 #include "core/train/run/run_config.h"
 
+#include <algorithm>
 #include <bit>
 #include <map>
 #include <memory>
@@ -89,6 +90,26 @@ void CheckRest(const RunConfig& config, FaultList& faults) {
                  "data.shards is missing: the directory that `anyorder prep` wrote");
 }
 
+// A key that the objective does not read would be a setting without effect.
+void CheckSamplingKeys(const RunConfig& config, FaultList& faults) {
+  const std::vector<std::string> read = SamplingKeys(config.objective.name);
+  std::vector<std::string> defaults;
+  auto note = [&defaults](const char*, const auto& value, auto&&...) {
+    defaults.push_back(field_text::Format(value));
+  };
+  const SamplingConfig published;
+  SamplingConfig::VisitFields(published, note);
+  size_t field = 0;
+  auto check = [&](const char* key, const auto& value, auto&&...) {
+    const std::string text = field_text::Format(value);
+    if (text == defaults[field++] || std::find(read.begin(), read.end(), key) != read.end()) return;
+    faults.Add(absl::StrCat("sampling.", key, " is ", text, ", which objective ",
+                            config.objective.name, " does not read; leave it out (it reads ",
+                            absl::StrJoin(read, ", "), ")"));
+  };
+  SamplingConfig::VisitFields(config.sampling, check);
+}
+
 }  // namespace
 
 absl::Status RunConfig::Validate() const {
@@ -115,6 +136,7 @@ absl::Status RunConfig::Validate() const {
     faults.Add(sampling_faults.Joined());
   } else if (made.ok()) {
     add(sampling.Validate((*made)->sample_kind()));
+    CheckSamplingKeys(*this, faults);
   }
   CheckTrain(train, faults);
   CheckRest(*this, faults);

@@ -161,6 +161,17 @@ TEST(RunConfigTest, DatasetAndKnownObjectiveAreRequired) {
   EXPECT_THAT(std::string(config.Validate().message()), HasSubstr("permutation_lm"));
 }
 
+TEST(RunConfigTest, KeysThatTheObjectiveDoesNotReadAreRefused) {
+  RunConfig config = ValidConfig();
+  config.sampling.perm_size = 64;
+  ASSERT_TRUE(config.Validate().ok()) << config.Validate();
+  config.sampling.any_order.block_len = 8;
+  config.sampling.global_stride = 16;
+  EXPECT_THAT(std::string(config.Validate().message()),
+              AllOf(HasSubstr("sampling.block_len is 8, which objective permutation_lm does not"),
+                    HasSubstr("sampling.global_stride is 16")));
+}
+
 TEST(RunConfigTest, RanksMustShareTheMicrobatches) {
   const RunConfig config = ValidConfig();
   EXPECT_TRUE(config.ValidateWorldSize(1).ok());
