@@ -105,10 +105,9 @@ TEST_F(BackgroundCopyTest, PiecesOfARangeAreCopiedOneBehindTheOther) {
     ASSERT_TRUE(client->Save(7, {range}, "").ok());
     ASSERT_TRUE(client->WaitCommitted(7, absl::Seconds(30)).ok());
   }
-  const auto checkpoint = Checkpoint::Open(CheckpointPath(options.run_dir, 7));
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const auto checkpoint = Checkpoint::Open(CheckpointPath(options.run_dir, 7)).value();
   std::vector<int32_t> read(8);
-  ASSERT_TRUE(checkpoint->Read("ring", 0, 8, read.data()).ok());
+  ASSERT_TRUE(checkpoint.Read("ring", 0, 8, read.data()).ok());
   EXPECT_EQ(read, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
 }
 
@@ -135,10 +134,9 @@ TEST_F(BackgroundCopyTest, SaveReturnsBeforeTheCopyAndCommitsItsBytes) {
     EXPECT_TRUE(clients[0]->CanSave(&reason)) << reason;
   }
   StopAll();
-  const auto checkpoint = Checkpoint::Open(StepPath(40));
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  EXPECT_TRUE(checkpoint->Verify().ok());
-  ExpectHolds(*checkpoint, state, 3);
+  const auto checkpoint = Checkpoint::Open(StepPath(40)).value();
+  EXPECT_TRUE(checkpoint.Verify().ok());
+  ExpectHolds(checkpoint, state, 3);
 }
 
 // Both paths save the same.
@@ -153,9 +151,8 @@ TEST_F(BackgroundCopyTest, CommittedBytesAreThoseOfASaveFromHostMemory) {
     const int64_t step = in_background ? 2 : 1;
     ASSERT_TRUE(client->Save(step, state.Ranges(0, 1), "{}")->accepted);
     ASSERT_TRUE(client->WaitCommitted(step, absl::Seconds(30)).ok());
-    const auto checkpoint = Checkpoint::Open(StepPath(step));
-    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-    ExpectHolds(*checkpoint, state, 2);
+    const auto checkpoint = Checkpoint::Open(StepPath(step)).value();
+    ExpectHolds(checkpoint, state, 2);
   }
 }
 
@@ -231,9 +228,8 @@ TEST_F(BackgroundCopyTest, ATrainerThatGoesDuringItsCopyLeavesTheOlderCheckpoint
   second.reset();
   StopAll();
   EXPECT_FALSE(Checkpoint::Open(StepPath(6)).ok());
-  const auto checkpoint = Checkpoint::Open(StepPath(5));
-  ASSERT_TRUE(checkpoint.ok());
-  ExpectHolds(*checkpoint, State(5), 2);
+  const auto checkpoint = Checkpoint::Open(StepPath(5)).value();
+  ExpectHolds(checkpoint, State(5), 2);
 }
 
 }  // namespace

@@ -64,9 +64,8 @@ TEST(CommitTest, AFencedCoordinatorDoesNotCommit) {
   CommitLog log(&fs, kRunDir, 1);
   WriteTimes times;
   ASSERT_TRUE(log.WriteAndVote(save.JobOf(0), &times).ok());
-  const absl::StatusOr<Manifest> manifest = log.CollectVotes(save.id());
-  ASSERT_TRUE(manifest.ok());
-  EXPECT_TRUE(absl::IsAborted(log.Commit(*manifest, [] { return absl::AbortedError("taken"); })));
+  const Manifest manifest = log.CollectVotes(save.id()).value();
+  EXPECT_TRUE(absl::IsAborted(log.Commit(manifest, [] { return absl::AbortedError("taken"); })));
   EXPECT_EQ(LoadNewest(&fs), 100);
 }
 
@@ -118,9 +117,8 @@ TEST(CommitTest, RetentionKeepsTheLastAndEveryMth) {
   EXPECT_EQ(ListCheckpoints(kRunDir, &fs)->size(), 4u);  // 50 is gone
   ASSERT_TRUE(log.Retire(1, 200, StagedSave(400, 1).id().generation).ok());
   std::vector<int64_t> steps;
-  const absl::StatusOr<std::vector<CheckpointInfo>> infos = ListCheckpoints(kRunDir, &fs);
-  ASSERT_TRUE(infos.ok());
-  for (const CheckpointInfo& info : *infos)
+  const std::vector<CheckpointInfo> infos = ListCheckpoints(kRunDir, &fs).value();
+  for (const CheckpointInfo& info : infos)
     steps.push_back(info.step);
   EXPECT_EQ(steps, (std::vector<int64_t>{400, 300, 200}));  // asked for one, two are kept
   const absl::StatusOr<std::vector<std::string>> left = fs.ListDirectory("/run/checkpoints");

@@ -53,8 +53,7 @@ class CorruptionTest : public ::testing::Test {
       const std::string newest = CheckpointPath(kRunDir, 200);
       ASSERT_EQ(LoadNewest(&fs_), 100);
       ASSERT_FALSE(fs_.ListDirectory(newest).ok());
-      const auto aside = fs_.ListDirectory(newest + ".quarantine");
-      ASSERT_TRUE(aside.ok()) << aside.status();
+      const auto aside = fs_.ListDirectory(newest + ".quarantine").value();
       ASSERT_TRUE(fs_.Rename(newest + ".quarantine", newest).ok());
     }
     fs_.Overwrite(path, good);
@@ -196,27 +195,25 @@ TEST(ChunkCorruptionTest, AFlippedBitInAnyChunkNamesTheTensorsInIt) {
   const std::vector<TensorRange> ranges = {
       {"first", DType::kFloat32, {400'000}, 0, 400'000, first.data()},
       {"second", DType::kUint8, {2'900'000}, 0, 2'900'000, second.data()}};
-  const absl::StatusOr<RankFilePlan> plan = PlanRankFile(id, 0, ranges);
-  ASSERT_TRUE(plan.ok());
-  std::vector<uint8_t> bytes(plan->layout.file_bytes);
+  const RankFilePlan plan = PlanRankFile(id, 0, ranges).value();
+  std::vector<uint8_t> bytes(plan.layout.file_bytes);
   SaveJob job;
   job.id = id;
   job.files.resize(1);
-  job.files[0].crcs = CopyRankFile(*plan, ranges, bytes.data());
-  job.files[0].bytes = plan->layout.file_bytes;
+  job.files[0].crcs = CopyRankFile(plan, ranges, bytes.data());
+  job.files[0].bytes = plan.layout.file_bytes;
   job.files[0].data = bytes.data();
-  job.files[0].pieces = plan->pieces;
+  job.files[0].pieces = plan.pieces;
   for (size_t i = 0; i < ranges.size(); ++i)
-    job.files[0].pieces[i].offset = plan->layout.offsets[i];
+    job.files[0].pieces[i].offset = plan.layout.offsets[i];
   WriteTimes times;
   ASSERT_TRUE(log.WriteAndVote(job, &times).ok());
   ASSERT_TRUE(log.Commit(*log.CollectVotes(id), NotFenced).ok());
 
   const std::string path = JoinPath(CheckpointPath(kRunDir, 1), RankFileName(0, 1));
   const std::string good = fs.Contents(path);
-  const auto checkpoint = Checkpoint::Open(CheckpointPath(kRunDir, 1), &fs);
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  ASSERT_TRUE(checkpoint->Verify().ok());
+  const auto checkpoint = Checkpoint::Open(CheckpointPath(kRunDir, 1), &fs).value();
+  ASSERT_TRUE(checkpoint.Verify().ok());
   const std::vector<std::string> parts = {"(header, tensor 'first',",
                                           "(tensor 'first', tensor 'second',", "(tensor 'second',",
                                           "(tensor 'second',", "(tensor 'second',"};
@@ -228,13 +225,13 @@ TEST(ChunkCorruptionTest, AFlippedBitInAnyChunkNamesTheTensorsInIt) {
     bad[at] = static_cast<char>(bad[at] ^ 0x40);
     all_bad[at] = bad[at];
     fs.Overwrite(path, bad);
-    const absl::Status found = checkpoint->Verify();
+    const absl::Status found = checkpoint.Verify();
     ASSERT_TRUE(absl::IsDataLoss(found)) << chunk;
     EXPECT_THAT(found.message(), HasSubstr(absl::StrCat("bytes [", chunk << 20, ", ")));
     EXPECT_THAT(found.message(), HasSubstr(parts[chunk]));
   }
   fs.Overwrite(path, all_bad);
-  EXPECT_THAT(checkpoint->Verify().message(), HasSubstr("and 4 more chunks are bad"));
+  EXPECT_THAT(checkpoint.Verify().message(), HasSubstr("and 4 more chunks are bad"));
 }
 
 }  // namespace

@@ -86,12 +86,10 @@ TEST_F(CrashTest, TheSaveCommitsAfterAllTrainersWereKilledOnceStaged) {
     ExpectKilled(pid);
   kill(service, SIGTERM);
   EXPECT_EQ(ExitStatusOf(service), 0);
-  const absl::StatusOr<std::string> newest = FindNewestGood(run_dir(), true);
-  ASSERT_TRUE(newest.ok()) << newest.status();
-  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(*newest);
-  ASSERT_TRUE(checkpoint.ok());
-  EXPECT_EQ(checkpoint->step(), 100);
-  ExpectHolds(*checkpoint, state, 2);
+  const std::string newest = FindNewestGood(run_dir(), true).value();
+  const Checkpoint checkpoint = Checkpoint::Open(newest).value();
+  EXPECT_EQ(checkpoint.step(), 100);
+  ExpectHolds(checkpoint, state, 2);
   EXPECT_FALSE(std::filesystem::exists(run_dir() + "/LEASE"));
 }
 
@@ -159,10 +157,9 @@ TEST_F(CrashTest, WhateverWasReportedCommittedLoadsAfterTheServiceIsKilledAnywhe
     const absl::StatusOr<std::string> newest = FindNewestGood(run_dir(), false);
     if (newest_committed == 0 && absl::IsNotFound(newest.status())) continue;
     ASSERT_TRUE(newest.ok()) << newest.status();
-    const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(*newest);
-    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-    ASSERT_GE(checkpoint->step(), newest_committed);
-    ExpectHolds(*checkpoint, State(checkpoint->step()), 1);
+    const Checkpoint checkpoint = Checkpoint::Open(*newest).value();
+    ASSERT_GE(checkpoint.step(), newest_committed);
+    ExpectHolds(checkpoint, State(checkpoint.step()), 1);
   }
   EXPECT_GT(newest_committed, 0);
 }

@@ -37,18 +37,16 @@ TEST(DirectSaveTest, SavedTensorsAndMetadataReadBack) {
   MakeRun(&fs);
   ASSERT_TRUE(Save(&fs).ok());
   fs.Restart(CrashMode::kLoseUnsynced, 0);
-  const absl::StatusOr<std::string> newest = FindNewestGood(kRunDir, false, &fs);
-  ASSERT_TRUE(newest.ok()) << newest.status();
-  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(*newest, &fs);
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  EXPECT_EQ(checkpoint->step(), 0);
-  EXPECT_EQ(checkpoint->metadata_json(), "{\"step\":0}");
+  const std::string newest = FindNewestGood(kRunDir, false, &fs).value();
+  const Checkpoint checkpoint = Checkpoint::Open(newest, &fs).value();
+  EXPECT_EQ(checkpoint.step(), 0);
+  EXPECT_EQ(checkpoint.metadata_json(), "{\"step\":0}");
   std::vector<float> read(kElements);
-  ASSERT_TRUE(checkpoint->Read("master", 0, kElements, read.data()).ok());
+  ASSERT_TRUE(checkpoint.Read("master", 0, kElements, read.data()).ok());
   std::vector<float> expected(kElements);
   std::iota(expected.begin(), expected.end(), 1.0f);
   EXPECT_EQ(read, expected);
-  ASSERT_TRUE(checkpoint->Read("adam_m", 0, kElements, read.data()).ok());
+  ASSERT_TRUE(checkpoint.Read("adam_m", 0, kElements, read.data()).ok());
   EXPECT_EQ(read, std::vector<float>(kElements));
 }
 

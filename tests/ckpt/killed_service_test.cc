@@ -111,11 +111,10 @@ TEST_F(KilledServiceTest, BeforeAnyCallTheNextStartLoadsWhatWasCommittedOrVotedF
       ASSERT_TRUE(absl::IsNotFound(found.status())) << found.status();
     } else {
       ASSERT_TRUE(found.ok()) << found.status();
-      const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(*found);
-      ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-      ASSERT_EQ(checkpoint->step(), newest);
+      const Checkpoint checkpoint = Checkpoint::Open(*found).value();
+      ASSERT_EQ(checkpoint.step(), newest);
       std::vector<float> read(500);
-      ASSERT_TRUE(checkpoint->Read("master", 0, 500, read.data()).ok());
+      ASSERT_TRUE(checkpoint.Read("master", 0, 500, read.data()).ok());
       ASSERT_EQ(read, std::vector<float>(500, static_cast<float>(newest)));
     }
     for (const auto& entry : std::filesystem::directory_iterator(CheckpointsPath(run_dir())))

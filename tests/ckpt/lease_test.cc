@@ -40,22 +40,20 @@ class LeaseTest : public ::testing::Test {
 };
 
 TEST_F(LeaseTest, ALivingOwnerIsNamed) {
-  const auto first = Acquire(Owner(1));
-  ASSERT_TRUE(first.ok()) << first.status();
+  const auto first = Acquire(Owner(1)).value();
   const auto second = Acquire(Owner(2));
   ASSERT_TRUE(absl::IsAlreadyExists(second.status()));
   EXPECT_THAT(second.status().message(),
               HasSubstr("in use by run 'test', attempt 1, process " + std::to_string(getpid())));
-  EXPECT_TRUE((*first)->Renew().ok());
+  EXPECT_TRUE(first->Renew().ok());
 }
 
 TEST_F(LeaseTest, ALivingOwnerElsewhereIsSeenByItsHeartbeat) {
-  const auto first = Acquire(Stranger(1));
-  ASSERT_TRUE(first.ok());
+  const auto first = Acquire(Stranger(1)).value();
   std::atomic<bool> is_decided = false;
   std::thread heart([&] {
     while (!is_decided) {
-      EXPECT_TRUE((*first)->Renew().ok());
+      EXPECT_TRUE(first->Renew().ok());
       absl::SleepFor(absl::Milliseconds(10));
     }
   });
@@ -68,17 +66,15 @@ TEST_F(LeaseTest, ALivingOwnerElsewhereIsSeenByItsHeartbeat) {
 }
 
 TEST_F(LeaseTest, ASilentOwnerElsewhereLosesItAndNotices) {
-  const auto first = Acquire(Stranger(1));
-  ASSERT_TRUE(first.ok());
-  const auto second = Acquire(Owner(2));
-  ASSERT_TRUE(second.ok()) << second.status();
-  EXPECT_TRUE((*second)->CheckHeld().ok());
-  const absl::Status lost = (*first)->Renew();
+  const auto first = Acquire(Stranger(1)).value();
+  const auto second = Acquire(Owner(2)).value();
+  EXPECT_TRUE(second->CheckHeld().ok());
+  const absl::Status lost = first->Renew();
   EXPECT_TRUE(absl::IsAborted(lost)) << lost;
   EXPECT_THAT(lost.message(), HasSubstr("was taken by run 'test', attempt 2"));
   // The loser's goodbye must not remove the winner's lease.
-  EXPECT_FALSE((*first)->Release().ok());
-  EXPECT_TRUE((*second)->CheckHeld().ok());
+  EXPECT_FALSE(first->Release().ok());
+  EXPECT_TRUE(second->CheckHeld().ok());
 }
 
 TEST_F(LeaseTest, ADeadProcessOfThisMachineIsReplacedAtOnce) {
@@ -100,11 +96,10 @@ TEST_F(LeaseTest, AReusedProcessNumberDoesNotKeepALeaseAlive) {
   LeaseOwner dead = Owner(1);
   dead.pid_start -= 1;
   EXPECT_TRUE(IsKnownDead(dead));
-  auto first = Acquire(dead);
-  ASSERT_TRUE(first.ok()) << first.status();
+  auto first = Acquire(dead).value();
   const auto second = Acquire(Owner(2), absl::Hours(1));  // at once, without watching
   ASSERT_TRUE(second.ok()) << second.status();
-  EXPECT_TRUE(absl::IsAborted((*first)->CheckHeld()));
+  EXPECT_TRUE(absl::IsAborted(first->CheckHeld()));
 }
 
 TEST_F(LeaseTest, AProcessOfThisMachineThatLivesIsNeverJudgedDead) {
@@ -121,16 +116,14 @@ TEST_F(LeaseTest, WhatAKilledClaimantLeftIsRemovedALivingOnesIsNot) {
   std::ofstream(directory_.path() + "/LEASE.1.4711.tmp") << "half";
   std::ofstream(directory_.path() + "/LEASE.9.4711.tmp") << "half";
   std::ofstream(directory_.path() + "/LEASE.x.tmp") << "not ours";
-  const auto lease = Acquire(Owner(2));
-  ASSERT_TRUE(lease.ok());
+  const auto lease = Acquire(Owner(2)).value();
   EXPECT_FALSE(std::filesystem::exists(directory_.path() + "/LEASE.1.4711.tmp"));
   EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/LEASE.9.4711.tmp"));
   EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/LEASE.x.tmp"));
 }
 
 TEST_F(LeaseTest, AnOlderStartNeverTakesOverFromALaterOne) {
-  const auto first = Acquire(Stranger(5));
-  ASSERT_TRUE(first.ok());
+  const auto first = Acquire(Stranger(5)).value();
   const auto second = Acquire(Owner(4));
   EXPECT_THAT(second.status().message(), HasSubstr("claimed by a later start"));
 }

@@ -41,9 +41,8 @@ Reported SaveTwice(FileSystem* fs, int num_nodes) {
 }
 
 void ExpectAllOpen(FileSystem* fs) {
-  const absl::StatusOr<std::vector<CheckpointInfo>> infos = ListCheckpoints(kRunDir, fs);
-  ASSERT_TRUE(infos.ok()) << infos.status();
-  for (const CheckpointInfo& info : *infos)
+  const std::vector<CheckpointInfo> infos = ListCheckpoints(kRunDir, fs).value();
+  for (const CheckpointInfo& info : infos)
     ASSERT_TRUE(info.opens) << "half made or half deleted: " << info.fault;
 }
 
@@ -208,10 +207,9 @@ TEST(RecoverVotedTest, ANodeThatGivesUpAfterItsVoteLeavesItsFiles) {
   const StagedSave save(200, 3);
   ASSERT_TRUE(VoteOnNodes(&fs, save, 0, 3).ok());
   CommitLog log(&fs, kRunDir, 1);
-  const absl::StatusOr<Manifest> manifest = log.CollectVotes(save.id());
-  ASSERT_TRUE(manifest.ok());
+  const Manifest manifest = log.CollectVotes(save.id()).value();
   log.Abandon(save.id(), 1, {1}, "no decision after 5 minutes", /*is_coordinator=*/false);
-  ASSERT_TRUE(log.Commit(*manifest, NotFenced).ok());
+  ASSERT_TRUE(log.Commit(manifest, NotFenced).ok());
   EXPECT_EQ(LoadNewest(&fs), 200);
 }
 

@@ -43,29 +43,26 @@ TEST(ChannelTest, MessagesArriveWholeAndInOrderWithTheirMemory) {
   const std::array<int, 2> ends = SocketPair();
   Channel left{UniqueFd(ends[0])};
   Channel right{UniqueFd(ends[1])};
-  const auto memory = StagingBuffer::Create(8192);
-  ASSERT_TRUE(memory.ok());
-  std::memcpy((*memory)->data(), "staged", 7);
+  const auto memory = StagingBuffer::Create(8192).value();
+  std::memcpy(memory->data(), "staged", 7);
   std::thread sender([&] {
     Message big = StageMessage();
     std::get<Stage>(big.body).crcs = std::string(3 << 20, 'a');  // more than a socket buffers
     EXPECT_TRUE(left.Send(big, Soon()).ok());
-    const Message memory_message = {"", 0, Register{0, 8192, *(*memory)->Duplicate()}};
+    const Message memory_message = {"", 0, Register{0, 8192, *memory->Duplicate()}};
     EXPECT_TRUE(left.Send(memory_message, Soon()).ok());
   });
-  const absl::StatusOr<Message> first = right.Receive(Soon());
-  ASSERT_TRUE(first.ok()) << first.status();
-  EXPECT_EQ(first->run_id, "test");
-  EXPECT_EQ(first->attempt, 3);
-  EXPECT_EQ(std::get<Stage>(first->body).crcs.size(), size_t{3} << 20);
-  EXPECT_EQ(std::get<Stage>(first->body).copy_ms, 1.25);
+  const Message first = right.Receive(Soon()).value();
+  EXPECT_EQ(first.run_id, "test");
+  EXPECT_EQ(first.attempt, 3);
+  EXPECT_EQ(std::get<Stage>(first.body).crcs.size(), size_t{3} << 20);
+  EXPECT_EQ(std::get<Stage>(first.body).copy_ms, 1.25);
   absl::StatusOr<Message> second = right.Receive(Soon());
   sender.join();
   ASSERT_TRUE(second.ok()) << second.status();
   Register& registered = std::get<Register>(second->body);
-  const auto mapped = StagingBuffer::Map(std::move(registered.fd), registered.bytes);
-  ASSERT_TRUE(mapped.ok()) << mapped.status();
-  EXPECT_STREQ(reinterpret_cast<const char*>((*mapped)->data()), "staged");
+  const auto mapped = StagingBuffer::Map(std::move(registered.fd), registered.bytes).value();
+  EXPECT_STREQ(reinterpret_cast<const char*>(mapped->data()), "staged");
 }
 
 TEST(ChannelTest, WhatASenderLeftBeforeItDiedIsStillRead) {
@@ -76,9 +73,8 @@ TEST(ChannelTest, WhatASenderLeftBeforeItDiedIsStillRead) {
     ASSERT_TRUE(left.Send({"", 0, Begin{.step = 7}}, Soon()).ok());
   }
   EXPECT_FALSE(right.Send({}, Soon()).ok());  // nobody there, but the message is
-  const absl::StatusOr<Message> read = right.Receive(Soon());
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(std::get<Begin>(read->body).step, 7);
+  const Message read = right.Receive(Soon()).value();
+  EXPECT_EQ(std::get<Begin>(read.body).step, 7);
   EXPECT_TRUE(absl::IsUnavailable(right.Receive(Soon()).status()));
 }
 
@@ -198,10 +194,9 @@ TEST(StagingBufferTest, MemoryThatCouldShrinkIsRefused) {
   UniqueFd fd(memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(fd.get(), 4096), 0);
   EXPECT_TRUE(absl::IsInvalidArgument(StagingBuffer::Map(std::move(fd), 4096).status()));
-  const auto sealed = StagingBuffer::Create(4096);
-  ASSERT_TRUE(sealed.ok());
-  EXPECT_FALSE(StagingBuffer::Map(*(*sealed)->Duplicate(), 8192).ok());
-  EXPECT_TRUE(StagingBuffer::Map(*(*sealed)->Duplicate(), 4096).ok());
+  const auto sealed = StagingBuffer::Create(4096).value();
+  EXPECT_FALSE(StagingBuffer::Map(*sealed->Duplicate(), 8192).ok());
+  EXPECT_TRUE(StagingBuffer::Map(*sealed->Duplicate(), 4096).ok());
 }
 
 TEST(SocketTest, ADirectoryOpenToOthersIsRefused) {
@@ -217,8 +212,7 @@ TEST(SocketTest, ALeftOverSocketIsReplacedALiveOneIsNot) {
   const std::string path = directory.path() + "/s/sock";
   { ASSERT_TRUE(ListenOn(path).ok()); }
   ASSERT_TRUE(std::filesystem::exists(path));
-  const auto second = ListenOn(path);
-  ASSERT_TRUE(second.ok()) << second.status();
+  const auto second = ListenOn(path).value();
   EXPECT_TRUE(absl::IsAlreadyExists(ListenOn(path).status()));
 }
 

@@ -1,4 +1,4 @@
-// Damage of every kind to a committed checkpoint, and what loading makes of it.
+// Loading from a real disk. Damage at every place and of every kind: corruption_test.cc.
 
 #include "ckpt/reader.h"
 
@@ -40,9 +40,8 @@ class ReaderTest : public ServiceTest {
     EXPECT_EQ(*FindNewestGood(run_dir(), true), StepPath(100));
     EXPECT_FALSE(std::filesystem::exists(StepPath(200)));
     EXPECT_TRUE(std::filesystem::exists(StepPath(200) + ".quarantine/MANIFEST.json"));
-    const absl::StatusOr<Checkpoint> good = Checkpoint::Open(StepPath(100));
-    ASSERT_TRUE(good.ok());
-    ExpectHolds(*good, State(1), 3);
+    const Checkpoint good = Checkpoint::Open(StepPath(100)).value();
+    ExpectHolds(good, State(1), 3);
   }
 };
 
@@ -52,34 +51,16 @@ TEST_F(ReaderTest, UndamagedTheNewestLoads) {
 
 TEST_F(ReaderTest, AFlippedPayloadBitNamesFileAndTensor) {
   FlipByte(RankFile(1), 1'500'000);
-  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(StepPath(200));
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const Checkpoint checkpoint = Checkpoint::Open(StepPath(200)).value();
   // Reading the chunk finds it, and reading elsewhere does not.
   float value = 0;
   const int64_t first_of_rank1 = 700'001 / 4;
-  const absl::Status bad = checkpoint->Read("master", 600'000, 600'001, &value);
+  const absl::Status bad = checkpoint.Read("master", 600'000, 600'001, &value);
   EXPECT_TRUE(absl::IsDataLoss(bad)) << bad;
   EXPECT_THAT(bad.message(), HasSubstr("'rank-00001-of-00002.safetensors': CRC"));
   EXPECT_THAT(bad.message(), HasSubstr("bytes [1048576, 2097152) (tensor 'master'"));
-  EXPECT_TRUE(checkpoint->Read("master", first_of_rank1, first_of_rank1 + 1, &value).ok());
+  EXPECT_TRUE(checkpoint.Read("master", first_of_rank1, first_of_rank1 + 1, &value).ok());
   ExpectFallback("tensor 'master'");
-}
-
-TEST_F(ReaderTest, AFlippedHeaderBitIsFound) {
-  FlipByte(RankFile(0), 40);
-  ExpectFallback("rank-00000");
-}
-
-TEST_F(ReaderTest, EveryFlippedManifestByteIsFound) {
-  const std::string path = FileOf(kManifestName);
-  for (int64_t offset = 0; offset < static_cast<int64_t>(std::filesystem::file_size(path));
-       offset += 7) {
-    FlipByte(path, offset);
-    EXPECT_TRUE(absl::IsDataLoss(Checkpoint::Open(StepPath(200)).status())) << offset;
-    FlipByte(path, offset);
-  }
-  FlipByte(path, 20);
-  ExpectFallback(kManifestName);
 }
 
 TEST_F(ReaderTest, ATruncatedFileIsFoundWithoutReadingIt) {
@@ -88,27 +69,9 @@ TEST_F(ReaderTest, ATruncatedFileIsFoundWithoutReadingIt) {
   ExpectFallback("bytes instead of");
 }
 
-TEST_F(ReaderTest, AFileWithExtraBytesIsFound) {
-  std::filesystem::resize_file(RankFile(1), std::filesystem::file_size(RankFile(1)) + 1);
-  ExpectFallback("bytes instead of");
-}
-
-TEST_F(ReaderTest, AZeroFilledFileIsFound) {
-  const auto size = std::filesystem::file_size(RankFile(1));
-  std::filesystem::resize_file(RankFile(1), 0);
-  std::filesystem::resize_file(RankFile(1), size);
-  ExpectFallback("CRC");
-}
-
 TEST_F(ReaderTest, AMissingFileIsFound) {
   std::filesystem::remove(RankFile(0));
   ExpectFallback("is missing");
-}
-
-TEST_F(ReaderTest, AFileOfAnotherGenerationIsFound) {
-  std::filesystem::copy_file(StepPath(100) + "/" + RankFileName(0, 2), RankFile(0),
-                             std::filesystem::copy_options::overwrite_existing);
-  ExpectFallback("CRC");
 }
 
 TEST_F(ReaderTest, ACheckpointUnderAnotherStepsNameIsNotLoaded) {
@@ -140,32 +103,17 @@ TEST_F(ReaderTest, WithNoGoodCheckpointLeftNobodyStartsAfresh) {
 }
 
 TEST_F(ReaderTest, BadRequestsAreRefused) {
-  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(StepPath(200));
-  ASSERT_TRUE(checkpoint.ok());
+  const Checkpoint checkpoint = Checkpoint::Open(StepPath(200)).value();
   float value = 0;
-  EXPECT_TRUE(absl::IsNotFound(checkpoint->Read("nothing", 0, 1, &value)));
-  EXPECT_TRUE(absl::IsOutOfRange(checkpoint->Read("master", 0, 700'002, &value)));
-  EXPECT_TRUE(absl::IsOutOfRange(checkpoint->Read("master", 2, 1, &value)));
+  EXPECT_TRUE(absl::IsNotFound(checkpoint.Read("nothing", 0, 1, &value)));
+  EXPECT_TRUE(absl::IsOutOfRange(checkpoint.Read("master", 0, 700'002, &value)));
+  EXPECT_TRUE(absl::IsOutOfRange(checkpoint.Read("master", 2, 1, &value)));
   EXPECT_TRUE(absl::IsNotFound(Checkpoint::Open(run_dir()).status()));
 }
 
 TEST_F(ReaderTest, DifferentStatesHaveDifferentDigests) {
   EXPECT_NE(*Checkpoint::Open(StepPath(100))->StateDigest(),
             *Checkpoint::Open(StepPath(200))->StateDigest());
-}
-
-TEST(VoteTest, EveryFlippedByteOfAVoteIsFound) {
-  Vote vote;
-  vote.id = {"test", 1, 2, 3, 1, 1};
-  vote.files.push_back({{"f", 10, {7}}, 0, {{"x", DType::kUint8, {6}, 0, 6, 4}}});
-  const std::string text = SerializeVote(vote);
-  ASSERT_TRUE(ParseVote(text, "vote").ok());
-  for (size_t i = 0; i < text.size(); ++i) {
-    std::string bad = text;
-    bad[i] = static_cast<char>(bad[i] ^ 0x08);
-    EXPECT_TRUE(absl::IsDataLoss(ParseVote(bad, "vote").status())) << i;
-    EXPECT_TRUE(absl::IsDataLoss(ParseVote(text.substr(0, i), "vote").status())) << i;
-  }
 }
 
 }  // namespace

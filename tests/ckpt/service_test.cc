@@ -35,19 +35,16 @@ TEST_F(ServiceTest, StateComesBackWhateverTheNumberOfRanks) {
     ++attempt;
     CommitStep(100 * attempt, first, world_size, attempt);
     if (HasFatalFailure()) return;
-    const absl::StatusOr<std::string> newest = FindNewestGood(run_dir(), true);
-    ASSERT_TRUE(newest.ok()) << newest.status();
-    EXPECT_EQ(*newest, StepPath(100 * attempt));
-    const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(*newest);
-    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-    EXPECT_EQ(checkpoint->world_size(), world_size);
-    EXPECT_EQ(checkpoint->metadata_json(), "{\"k\":1}");
+    const std::string newest = FindNewestGood(run_dir(), true).value();
+    EXPECT_EQ(newest, StepPath(100 * attempt));
+    const Checkpoint checkpoint = Checkpoint::Open(newest).value();
+    EXPECT_EQ(checkpoint.world_size(), world_size);
+    EXPECT_EQ(checkpoint.metadata_json(), "{\"k\":1}");
     for (const int readers : {1, 2, 3, 5})
-      ExpectHolds(*checkpoint, first, readers);
-    const absl::StatusOr<std::string> found = checkpoint->StateDigest();
-    ASSERT_TRUE(found.ok()) << found.status();
-    if (digest.empty()) digest = *found;
-    EXPECT_EQ(*found, digest);
+      ExpectHolds(checkpoint, first, readers);
+    const std::string found = checkpoint.StateDigest().value();
+    if (digest.empty()) digest = found;
+    EXPECT_EQ(found, digest);
   }
 }
 
@@ -67,9 +64,8 @@ TEST_F(ServiceTest, ASkippedSaveNeverWaitsForTheDisk) {
     EXPECT_FALSE(client->CanSave(&reason));
     EXPECT_THAT(reason, HasSubstr("buffers are busy"));
   }
-  const absl::StatusOr<SaveResult> third = clients[0]->Save(300, state.Ranges(0, 2), "");
-  ASSERT_TRUE(third.ok()) << third.status();
-  EXPECT_FALSE(third->accepted);
+  const SaveResult third = clients[0]->Save(300, state.Ranges(0, 2), "").value();
+  EXPECT_FALSE(third.accepted);
   hanging.Continue();
   for (const int64_t step : {100, 200}) {
     const absl::Status committed = clients[1]->WaitCommitted(step, absl::Seconds(30));
@@ -120,9 +116,8 @@ TEST_F(ServiceTest, ALostTrainerAfterStagedOnAllRanksChangesNothing) {
   hanging.Continue();
   StopAll();
   EXPECT_TRUE(run_status().ok()) << run_status();
-  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(StepPath(100));
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  ExpectHolds(*checkpoint, State(1), 3);
+  const Checkpoint checkpoint = Checkpoint::Open(StepPath(100)).value();
+  ExpectHolds(checkpoint, State(1), 3);
 }
 
 TEST_F(ServiceTest, ARankThatGoesOnAbandonsTheSaveItSkipped) {
@@ -147,13 +142,11 @@ TEST_F(ServiceTest, AnotherAttemptIsRefused) {
 
 TEST_F(ServiceTest, AStaleMessageOnAGoodConnectionIsDropped) {
   Serve(Options(/*attempt=*/2));
-  absl::StatusOr<Channel> channel = ConnectChannel(DefaultSocketPath(run_dir(), 0));
-  ASSERT_TRUE(channel.ok());
+  Channel channel = ConnectChannel(DefaultSocketPath(run_dir(), 0)).value();
   const absl::Time deadline = absl::Now() + absl::Seconds(10);
-  ASSERT_TRUE(channel->Send({"test", 1, Shutdown{}}, deadline).ok());
-  const absl::StatusOr<Message> reply = channel->Receive(deadline);
-  ASSERT_TRUE(reply.ok()) << reply.status();
-  EXPECT_FALSE(std::get<ShuttingDown>(reply->body).ok);
+  ASSERT_TRUE(channel.Send({"test", 1, Shutdown{}}, deadline).ok());
+  const Message reply = channel.Receive(deadline).value();
+  EXPECT_FALSE(std::get<ShuttingDown>(reply.body).ok);
   EXPECT_EQ(ConnectAll(1, 2).size(), 1u);  // it still serves
 }
 
@@ -185,9 +178,8 @@ TEST_P(DiskFaultTest, AbandonsTheSaveKeepsTheOldOneAndGoesOn) {
   const absl::Status second = clients[0]->WaitCommitted(200, absl::Seconds(30));
   EXPECT_THAT(second.message(), HasSubstr(GetParam().message));
   EXPECT_EQ(fs.num_faults(), 1);
-  const absl::StatusOr<std::string> newest = FindNewestGood(run_dir(), true);
-  ASSERT_TRUE(newest.ok()) << newest.status();
-  EXPECT_EQ(*newest, StepPath(100));
+  const std::string newest = FindNewestGood(run_dir(), true).value();
+  EXPECT_EQ(newest, StepPath(100));
   SaveAll(clients, 300, State(3));
   EXPECT_TRUE(clients[0]->WaitCommitted(300, absl::Seconds(30)).ok());
   EXPECT_FALSE(std::filesystem::exists(StepPath(200)));
@@ -252,9 +244,8 @@ TEST_F(ServiceTest, SeveralNodesCommitTogetherByFiles) {
     const absl::Status committed = client->WaitCommitted(100, absl::Seconds(30));
     EXPECT_TRUE(committed.ok()) << committed;
   }
-  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(StepPath(100));
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  ExpectHolds(*checkpoint, state, 2);
+  const Checkpoint checkpoint = Checkpoint::Open(StepPath(100)).value();
+  ExpectHolds(checkpoint, state, 2);
 
   // A trainer lost on one node takes the save down on all of them.
   for (int rank = 0; rank < 3; ++rank)
@@ -282,9 +273,8 @@ TEST_F(ServiceTest, ANewStartWaitsForTheOldOnesStagedSaves) {
   SaveAll(clients, 100, State(1));
   clients.clear();    // the trainers are killed; their service works on
   Serve(Options(2));  // returns when the old service has finished
-  const absl::StatusOr<std::string> newest = FindNewestGood(run_dir(), true);
-  ASSERT_TRUE(newest.ok()) << newest.status();
-  EXPECT_EQ(*newest, StepPath(100));
+  const std::string newest = FindNewestGood(run_dir(), true).value();
+  EXPECT_EQ(newest, StepPath(100));
 }
 
 TEST_F(ServiceTest, AServiceThatLostItsLeaseWritesNothingMore) {
@@ -303,8 +293,8 @@ TEST_F(ServiceTest, AServiceThatLostItsLeaseWritesNothingMore) {
   LeaseOwner other = DescribeThisProcess("test", 2, "elsewhere");
   other.machine = "other";
   std::filesystem::remove(run_dir() + "/LEASE");
-  const auto lease = Lease::Acquire(FileSystem::Posix(), run_dir(), other, absl::Seconds(1));
-  ASSERT_TRUE(lease.ok()) << lease.status();
+  const auto lease =
+      Lease::Acquire(FileSystem::Posix(), run_dir(), other, absl::Seconds(1)).value();
   hanging.Continue();
   const absl::Status committed = clients[0]->WaitCommitted(100, absl::Seconds(30));
   EXPECT_FALSE(committed.ok());
@@ -332,9 +322,8 @@ TEST_F(ServiceTest, AFullDiskThatStopsTheHeartbeatDoesNotStopTheService) {
 TEST_F(ServiceTest, TheServiceLeavesWhenNobodyComes) {
   ServiceOptions options = Options();
   options.first_client_limit = absl::Milliseconds(50);
-  const auto service = Service::Start(options);
-  ASSERT_TRUE(service.ok());
-  EXPECT_TRUE((*service)->Run().ok());
+  const auto service = Service::Start(options).value();
+  EXPECT_TRUE(service->Run().ok());
   EXPECT_FALSE(std::filesystem::exists(run_dir() + "/LEASE"));
 }
 
@@ -345,10 +334,9 @@ TEST_F(ServiceTest, TrainingGoesOnWithoutTheService) {
   SaveAll(clients, 100, state);
   ASSERT_TRUE(clients[0]->WaitCommitted(100, absl::Seconds(30)).ok());
   StopAll();
-  const absl::StatusOr<SaveResult> saved = clients[0]->Save(200, state.Ranges(0, 1), "");
-  ASSERT_TRUE(saved.ok()) << saved.status();
-  EXPECT_FALSE(saved->accepted);
-  EXPECT_THAT(saved->skip_reason, HasSubstr("service is gone"));
+  const SaveResult saved = clients[0]->Save(200, state.Ranges(0, 1), "").value();
+  EXPECT_FALSE(saved.accepted);
+  EXPECT_THAT(saved.skip_reason, HasSubstr("service is gone"));
   // Started again under the same attempt, it is found without a word from the trainer.
   Serve(Options());
   SaveAll(clients, 300, state);
@@ -417,10 +405,9 @@ TEST_F(ServiceTest, OneRankMayGiveSeveralRangesOfATensor) {
                                       "");
   ASSERT_TRUE(saved.ok() && saved->accepted);
   ASSERT_TRUE(clients[0]->WaitCommitted(1, absl::Seconds(30)).ok());
-  const auto checkpoint = Checkpoint::Open(StepPath(1));
-  ASSERT_TRUE(checkpoint.ok());
+  const auto checkpoint = Checkpoint::Open(StepPath(1)).value();
   std::vector<int32_t> read(6);
-  ASSERT_TRUE(checkpoint->Read("lanes", 0, 6, read.data()).ok());
+  ASSERT_TRUE(checkpoint.Read("lanes", 0, 6, read.data()).ok());
   EXPECT_EQ(read, data);
 }
 

@@ -75,25 +75,22 @@ TEST_F(SeveralNodesTest, AVoteBeforeTheEndCounts) {
   }
   const State state(2);
   for (int node = 0; node < 2; ++node) {
-    auto client = Client::Connect(TrainerOfNode(node));
-    ASSERT_TRUE(client.ok()) << client.status();
-    ASSERT_TRUE((*client)->Save(100, state.Ranges(node, 2), "").ok());
+    auto client = Client::Connect(TrainerOfNode(node)).value();
+    ASSERT_TRUE(client->Save(100, state.Ranges(node, 2), "").ok());
   }
   StopAll();
-  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(StepPath(100));
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status() << EventsOfNode(0) << EventsOfNode(1);
-  ExpectHolds(*checkpoint, state, 1);
+  const Checkpoint checkpoint = Checkpoint::Open(StepPath(100)).value();
+  ExpectHolds(checkpoint, state, 1);
 }
 
 TEST_F(SeveralNodesTest, ASignalToAllLeavesTheTrainersTheirLastSave) {
   ServiceOptions options = Options(1);
   options.idle_limit = kForever;
-  const auto service = Service::Start(options);
-  ASSERT_TRUE(service.ok()) << service.status();
+  const auto service = Service::Start(options).value();
   absl::Status end;
-  std::thread serving([&] { end = (*service)->Run(); });
+  std::thread serving([&] { end = service->Run(); });
   auto clients = ConnectAll(2);
-  (*service)->RequestStopAfterTrainers();
+  service->RequestStopAfterTrainers();
   absl::SleepFor(absl::Milliseconds(200));  // a service that stops at once would have by now
   SaveAll(clients, 100, State(3));
   EXPECT_TRUE(clients[0]->WaitCommitted(100, absl::Seconds(30)).ok());

@@ -86,10 +86,9 @@ TEST_P(SleepingOwnerTest, WakesUpFencedAndNeitherCommitsNorDamages) {
   // for.
   LeaseOwner stranger = DescribeThisProcess("test", 2, "s");
   stranger.machine = "another machine";
-  const auto lease = Lease::Acquire(FileSystem::Posix(), run_dir(), stranger, kLifetime);
-  ASSERT_TRUE(lease.ok()) << lease.status();
+  const auto lease = Lease::Acquire(FileSystem::Posix(), run_dir(), stranger, kLifetime).value();
   CommitLog log(FileSystem::Posix(), run_dir(), 1);
-  const auto recovered = log.RecoverVoted("test", 2, [&] { return (*lease)->CheckHeld(); });
+  const auto recovered = log.RecoverVoted("test", 2, [&] { return lease->CheckHeld(); });
   ASSERT_TRUE(recovered.ok()) << recovered.status();
   EXPECT_EQ(recovered->has_value(), GetParam().is_voted);
   ASSERT_TRUE(log.RemoveLeftovers(2).ok());
@@ -100,10 +99,9 @@ TEST_P(SleepingOwnerTest, WakesUpFencedAndNeitherCommitsNorDamages) {
   ASSERT_EQ(waitpid(pid, &status, 0), pid);
   EXPECT_EQ(WEXITSTATUS(status), kExitDoNotRestart) << status;
   EXPECT_EQ(*FindNewestGood(run_dir(), false), newest);
-  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(newest);
-  ASSERT_TRUE(checkpoint.ok());
-  ExpectHolds(*checkpoint, State(GetParam().is_voted ? 2 : 1), 2);
-  EXPECT_TRUE((*lease)->CheckHeld().ok());
+  const Checkpoint checkpoint = Checkpoint::Open(newest).value();
+  ExpectHolds(checkpoint, State(GetParam().is_voted ? 2 : 1), 2);
+  EXPECT_TRUE(lease->CheckHeld().ok());
   for (const SaveEvent& event : clients[0]->PollEvents())
     EXPECT_FALSE(event.step == 200 && event.state == SaveState::kCommitted);
 }

@@ -56,11 +56,10 @@ class DatasetTest : public ::testing::Test {
 };
 
 TEST_F(DatasetTest, AnyRangeReadsWhatWasWritten) {
-  const auto dataset = Dataset::Open(directory_);
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
-  EXPECT_EQ((*dataset)->num_tokens(), 200);
-  EXPECT_EQ((*dataset)->separator_id(), 4);
-  EXPECT_EQ((*dataset)->class_id(), 3);
+  const auto dataset = Dataset::Open(directory_).value();
+  EXPECT_EQ(dataset->num_tokens(), 200);
+  EXPECT_EQ(dataset->separator_id(), 4);
+  EXPECT_EQ(dataset->class_id(), 3);
   for (int64_t begin = 0; begin <= 200; begin += 3) {
     for (int64_t end = begin; end <= 200; end += 7) {
       const int64_t n = end - begin;
@@ -68,10 +67,10 @@ TEST_F(DatasetTest, AnyRangeReadsWhatWasWritten) {
       std::vector<uint8_t> flags(n);
       std::vector<uint8_t> documents(n);
       std::vector<uint8_t> words(n);
-      ASSERT_TRUE((*dataset)->ReadTokens(begin, end, tokens.data()).ok());
-      ASSERT_TRUE((*dataset)->ReadSentenceFlags(begin, end, flags.data()).ok());
-      ASSERT_TRUE((*dataset)->ReadDocumentStarts(begin, end, documents.data()).ok());
-      ASSERT_TRUE((*dataset)->ReadWordStarts(begin, end, words.data()).ok());
+      ASSERT_TRUE(dataset->ReadTokens(begin, end, tokens.data()).ok());
+      ASSERT_TRUE(dataset->ReadSentenceFlags(begin, end, flags.data()).ok());
+      ASSERT_TRUE(dataset->ReadDocumentStarts(begin, end, documents.data()).ok());
+      ASSERT_TRUE(dataset->ReadWordStarts(begin, end, words.data()).ok());
       ASSERT_THAT(tokens, ElementsAreArray(stream_.tokens.data() + begin, n));
       ASSERT_THAT(flags, ElementsAreArray(stream_.sentence_flags.data() + begin, n));
       ASSERT_THAT(documents, ElementsAreArray(stream_.document_starts.data() + begin, n));
@@ -83,23 +82,21 @@ TEST_F(DatasetTest, AnyRangeReadsWhatWasWritten) {
 TEST_F(DatasetTest, LargeVocabulariesHaveFourByteTokens) {
   const TestStream stream = TestStream::Random(200, 100000, 2);
   TestDataset{.vocab_size = 100000}.Write(directory_, stream);
-  const auto dataset = Dataset::Open(directory_, {.verify = true});
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const auto dataset = Dataset::Open(directory_, {.verify = true}).value();
   std::vector<int32_t> tokens(200);
-  ASSERT_TRUE((*dataset)->ReadTokens(0, 200, tokens.data()).ok());
+  ASSERT_TRUE(dataset->ReadTokens(0, 200, tokens.data()).ok());
   EXPECT_THAT(tokens, ElementsAreArray(stream.tokens));
 }
 
 TEST_F(DatasetTest, LaneRangesCoverTheStreamInBothDirections) {
   const TestStream stream = TestStream::Random(4200, 1000, 3);
   TestDataset{.shard_tokens = 1024}.Write(directory_, stream);  // 64 cells of 65 or 66 tokens
-  const auto dataset = Dataset::Open(directory_);
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const auto dataset = Dataset::Open(directory_).value();
   for (const int64_t streams : {1, 2, 3, 5, 64}) {
     int64_t next = 0;
     for (int64_t s = 0; s < streams; ++s) {
-      const auto forward = (*dataset)->ReadLaneRange(s, streams, false);
-      const auto backward = (*dataset)->ReadLaneRange(s, streams, true);
+      const auto forward = dataset->ReadLaneRange(s, streams, false);
+      const auto backward = dataset->ReadLaneRange(s, streams, true);
       ASSERT_TRUE(forward.ok() && backward.ok());
       ASSERT_EQ(forward->begin, next);
       ASSERT_GT(forward->end, forward->begin);
@@ -110,25 +107,22 @@ TEST_F(DatasetTest, LaneRangesCoverTheStreamInBothDirections) {
     ASSERT_EQ(next, 4200);
   }
   // More streams than cells: some have none, and a sampler says so.
-  const auto empty = (*dataset)->ReadLaneRange(0, 65, false);
-  ASSERT_TRUE(empty.ok());
-  EXPECT_EQ(empty->begin, empty->end);
+  const auto empty = dataset->ReadLaneRange(0, 65, false).value();
+  EXPECT_EQ(empty.begin, empty.end);
 }
 
 TEST_F(DatasetTest, BackwardLaneOfASamplerReadsItsStreamFromTheEnd) {
   const TestStream stream = TestStream::Random(4096, 1000, 4);
   TestDataset{.shard_tokens = 1024}.Write(directory_, stream);
-  const auto dataset = Dataset::Open(directory_);
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const auto dataset = Dataset::Open(directory_).value();
   SamplingConfig config;
   config.seq_len = 128;
   config.reuse_len = 64;
   config.perm_size = 64;
   config.num_predict = 21;
-  const auto sampler = Sampler::Create(**dataset, config, SampleKind::kPairs, 1, 4);
-  ASSERT_TRUE(sampler.ok()) << sampler.status();
-  const auto forward = (*sampler)->Sample(1, 0);
-  const auto backward = (*sampler)->Sample(2, 0);
+  const auto sampler = Sampler::Create(*dataset, config, SampleKind::kPairs, 1, 4).value();
+  const auto forward = sampler->Sample(1, 0);
+  const auto backward = sampler->Sample(2, 0);
   ASSERT_TRUE(forward.ok() && backward.ok());
   for (int64_t i = 0; i < 64; ++i) {
     ASSERT_EQ(forward->tokens[i], stream.tokens[2048 + i]);
@@ -142,15 +136,14 @@ TEST_F(DatasetTest, FlippedBitIsFoundWhenItsChunkIsFirstRead) {
   for (const char* name : {"tokens", "sentence_flags", "document_starts", "word_starts"}) {
     SetUp();
     FlipBit("shard-00001.h5", name);
-    const auto dataset = Dataset::Open(directory_);
-    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    const auto dataset = Dataset::Open(directory_).value();
     const auto read = [&](int64_t begin, int64_t end) {
       std::vector<int32_t> tokens(end - begin);
       std::vector<uint8_t> bits(end - begin);
-      absl::Status status = (*dataset)->ReadTokens(begin, end, tokens.data());
-      status.Update((*dataset)->ReadSentenceFlags(begin, end, bits.data()));
-      status.Update((*dataset)->ReadDocumentStarts(begin, end, bits.data()));
-      status.Update((*dataset)->ReadWordStarts(begin, end, bits.data()));
+      absl::Status status = dataset->ReadTokens(begin, end, tokens.data());
+      status.Update(dataset->ReadSentenceFlags(begin, end, bits.data()));
+      status.Update(dataset->ReadDocumentStarts(begin, end, bits.data()));
+      status.Update(dataset->ReadWordStarts(begin, end, bits.data()));
       return status;
     };
     EXPECT_TRUE(read(0, 64).ok());
@@ -175,21 +168,19 @@ TEST_F(DatasetTest, DamagedSecondChunkIsNamedAndTheFirstStaysReadable) {
   std::string bytes = ReadFile(Path("shard-00000.h5"));
   bytes[extent.offset + 65536] = static_cast<char>(bytes[extent.offset + 65536] ^ 0x80);
   WriteFile(Path("shard-00000.h5"), bytes);
-  const auto dataset = Dataset::Open(directory_);
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const auto dataset = Dataset::Open(directory_).value();
   std::vector<int32_t> tokens(70000);
-  EXPECT_TRUE((*dataset)->ReadTokens(0, 32768, tokens.data()).ok());
-  EXPECT_TRUE((*dataset)->ReadTokens(65536, 70000, tokens.data()).ok());
-  EXPECT_THAT(std::string((*dataset)->ReadTokens(32767, 32769, tokens.data()).message()),
+  EXPECT_TRUE(dataset->ReadTokens(0, 32768, tokens.data()).ok());
+  EXPECT_TRUE(dataset->ReadTokens(65536, 70000, tokens.data()).ok());
+  EXPECT_THAT(std::string(dataset->ReadTokens(32767, 32769, tokens.data()).message()),
               HasSubstr("'tokens' chunk 1"));
 }
 
 TEST_F(DatasetTest, IndexSaysWhereHdf5SaysThatArraysLie) {
-  const auto index = ReadDatasetIndex(directory_);
-  ASSERT_TRUE(index.ok()) << index.status();
-  for (const DatasetFile* file : {&index->shards[0], &index->shards[3], &index->lanes}) {
+  const auto index = ReadDatasetIndex(directory_).value();
+  for (const DatasetFile* file : {&index.shards[0], &index.shards[3], &index.lanes}) {
     const Hdf5Reader reader(Path(file->file));
-    ASSERT_EQ(file->arrays.size(), file == &index->lanes ? 4u : 8u);
+    ASSERT_EQ(file->arrays.size(), file == &index.lanes ? 4u : 8u);
     for (const auto& [name, offset] : file->arrays)
       EXPECT_EQ(offset, reader.Locate(name).offset) << file->file << " " << name;
   }
@@ -198,9 +189,8 @@ TEST_F(DatasetTest, IndexSaysWhereHdf5SaysThatArraysLie) {
 // Every byte of a file is guarded by the metadata's digest or by a chunk's checksum. A step of 1
 // passes, too, in a minute.
 TEST_F(DatasetTest, FlippedBitAnywhereIsFoundWithoutReadingWholeFiles) {
-  const auto index = ReadDatasetIndex(directory_);
-  ASSERT_TRUE(index.ok()) << index.status();
-  for (const DatasetFile* file : {&index->shards[3], &index->lanes}) {
+  const auto index = ReadDatasetIndex(directory_).value();
+  for (const DatasetFile* file : {&index.shards[3], &index.lanes}) {
     std::vector<bool> is_array(file->bytes);
     const Hdf5Reader reader(Path(file->file));
     for (const auto& [name, offset] : file->arrays) {
@@ -228,22 +218,20 @@ TEST_F(DatasetTest, FlippedBitAnywhereIsFoundWithoutReadingWholeFiles) {
 TEST_F(DatasetTest, IdsOutsideTheVocabularyAreRefused) {
   stream_.tokens[70] = 1000;
   TestDataset().Write(directory_, stream_);
-  const auto dataset = Dataset::Open(directory_, {.verify = true});
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const auto dataset = Dataset::Open(directory_, {.verify = true}).value();
   std::vector<int32_t> tokens(200);
-  EXPECT_TRUE((*dataset)->ReadTokens(0, 70, tokens.data()).ok());
-  const absl::Status status = (*dataset)->ReadTokens(60, 80, tokens.data());
+  EXPECT_TRUE(dataset->ReadTokens(0, 70, tokens.data()).ok());
+  const absl::Status status = dataset->ReadTokens(60, 80, tokens.data());
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr(Path("shard-00001.h5")), HasSubstr("id 1000")));
 }
 
 TEST_F(DatasetTest, IndexThatSendsArraysOutsideTheirFilesIsRefused) {
-  const auto sound = ReadDatasetIndex(directory_);
-  ASSERT_TRUE(sound.ok()) << sound.status();
-  for (const uint64_t offset : {sound->lanes.bytes, ~uint64_t{0}, sound->lanes.bytes - 3}) {
+  const auto sound = ReadDatasetIndex(directory_).value();
+  for (const uint64_t offset : {sound.lanes.bytes, ~uint64_t{0}, sound.lanes.bytes - 3}) {
     for (const char* name : {"lanes/backward", "checksums/lanes/forward"}) {
-      DatasetIndex index = *sound;
+      DatasetIndex index = sound;
       index.lanes.arrays[name] = offset;
       WriteFile(Path("dataset.json"), SerializeDatasetIndex(index));
       const absl::Status status = OpenStatus();
@@ -251,7 +239,7 @@ TEST_F(DatasetTest, IndexThatSendsArraysOutsideTheirFilesIsRefused) {
       EXPECT_THAT(std::string(status.message()), HasSubstr(Path("lanes.h5")));
     }
   }
-  DatasetIndex index = *sound;
+  DatasetIndex index = sound;
   index.shards[1].arrays.erase("checksums/word_starts");
   WriteFile(Path("dataset.json"), SerializeDatasetIndex(index));
   EXPECT_THAT(std::string(OpenStatus().message()), HasSubstr("'checksums/word_starts'"));
@@ -272,10 +260,9 @@ TEST_F(DatasetTest, OlderFormatIsRefusedWithTheCommandThatMendsIt) {
 
 TEST_F(DatasetTest, DamagedLaneTableIsReported) {
   FlipBit("lanes.h5", "lanes/backward");
-  const auto dataset = Dataset::Open(directory_);
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
-  EXPECT_TRUE((*dataset)->ReadLaneRange(0, 1, false).ok());
-  EXPECT_THAT(std::string((*dataset)->ReadLaneRange(0, 1, true).status().message()),
+  const auto dataset = Dataset::Open(directory_).value();
+  EXPECT_TRUE(dataset->ReadLaneRange(0, 1, false).ok());
+  EXPECT_THAT(std::string(dataset->ReadLaneRange(0, 1, true).status().message()),
               AllOf(HasSubstr("lanes.h5"), HasSubstr("lanes/backward")));
 }
 
@@ -335,15 +322,14 @@ TEST_F(DatasetTest, AnotherTokenizerModelIsRefused) {
 TEST_F(DatasetTest, ThreadsThatTouchTheSameChunksFirstReadTheSame) {
   const TestStream stream = TestStream::Random(300000, 1000, 6);
   TestDataset{.shard_tokens = 1 << 16}.Write(directory_, stream);
-  const auto dataset = Dataset::Open(directory_);
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const auto dataset = Dataset::Open(directory_).value();
   std::vector<int> failures(4);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       std::vector<int32_t> tokens(1000);
       for (int64_t begin = 0; begin + 1000 <= 300000; begin += 1000) {
-        const bool ok = (*dataset)->ReadTokens(begin, begin + 1000, tokens.data()).ok();
+        const bool ok = dataset->ReadTokens(begin, begin + 1000, tokens.data()).ok();
         if (!ok || !std::equal(tokens.begin(), tokens.end(), stream.tokens.begin() + begin))
           ++failures[t];
       }

@@ -43,32 +43,29 @@ class StoredExamplesTest : public testing::Test {
 
 TEST_F(StoredExamplesTest, EveryPartIsReadWithItsLabel) {
   examples_.AddTo(folder_);
-  const auto dataset = Dataset::Open(folder_, {.verify = true});
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
-  const StoredExamples* examples = (*dataset)->examples();
+  const auto dataset = Dataset::Open(folder_, {.verify = true}).value();
+  const StoredExamples* examples = dataset->examples();
   ASSERT_NE(examples, nullptr);
   ASSERT_EQ(examples->num_examples(), static_cast<int64_t>(examples_.examples.size()));
   EXPECT_EQ(examples->task(), ExampleTask::kEntailment);
   EXPECT_EQ(examples->num_classes(), 2);
   for (int64_t i = 0; i < examples->num_examples(); ++i) {
-    const auto example = examples->ReadExample(i);
-    ASSERT_TRUE(example.ok()) << example.status();
-    EXPECT_EQ(example->label, examples_.labels[i]);
-    ASSERT_EQ(example->parts.size(), 2u);
+    const auto example = examples->ReadExample(i).value();
+    EXPECT_EQ(example.label, examples_.labels[i]);
+    ASSERT_EQ(example.parts.size(), 2u);
     for (size_t part = 0; part < 2; ++part) {
       const auto [begin, length] = examples_.examples[i][part];
-      ASSERT_EQ(example->parts[part].size(), length);
+      ASSERT_EQ(example.parts[part].size(), length);
       for (uint32_t token = 0; token < length; ++token) {
-        EXPECT_EQ(example->parts[part][token], static_cast<int32_t>(stream_.tokens[begin + token]));
+        EXPECT_EQ(example.parts[part][token], static_cast<int32_t>(stream_.tokens[begin + token]));
       }
     }
   }
 }
 
 TEST_F(StoredExamplesTest, PlainTextHasNoExamples) {
-  const auto dataset = Dataset::Open(folder_);
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
-  EXPECT_EQ((*dataset)->examples(), nullptr);
+  const auto dataset = Dataset::Open(folder_).value();
+  EXPECT_EQ(dataset->examples(), nullptr);
 }
 
 TEST_F(StoredExamplesTest, WhatCannotBeIsRefusedWhoeverWroteIt) {
@@ -102,15 +99,14 @@ TEST_F(StoredExamplesTest, DamageIsFound) {
 
 TEST_F(StoredExamplesTest, NumbersOfTheIndexThatWouldWrapAreRefused) {
   examples_.AddTo(folder_);
-  auto index = ReadDatasetIndex(folder_);
-  ASSERT_TRUE(index.ok());
+  auto index = ReadDatasetIndex(folder_).value();
   for (const auto& [examples, parts] : {std::pair<uint64_t, uint64_t>{0, 4},
                                         {uint64_t{1} << 61, uint64_t{1} << 62},
                                         {3, 2},
                                         {3, 401}}) {
-    index->examples->num_examples = examples;
-    index->examples->num_parts = parts;
-    WriteFile(folder_ + "/" + kIndexFile, SerializeDatasetIndex(*index));
+    index.examples->num_examples = examples;
+    index.examples->num_parts = parts;
+    WriteFile(folder_ + "/" + kIndexFile, SerializeDatasetIndex(index));
     EXPECT_THAT(std::string(Dataset::Open(folder_).status().message()),
                 HasSubstr("do not fit 400 tokens"));
   }

@@ -67,12 +67,11 @@ TEST_F(ExamplePrepTest, ExamplesComeBackAsTheyWereWritten) {
       Run(Store("a.jsonl", std::string("\xEF\xBB\xBF") + kEntailment), output_);
   ASSERT_EQ(result.exit_status, 0) << result.error;
   EXPECT_THAT(result.out, HasSubstr("examples: 3 of entailment, 1 without a label"));
-  const auto dataset = Dataset::Open(output_, {.verify = true});
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
-  const StoredExamples* examples = (*dataset)->examples();
+  const auto dataset = Dataset::Open(output_, {.verify = true}).value();
+  const StoredExamples* examples = dataset->examples();
   ASSERT_NE(examples, nullptr);
   ASSERT_EQ(examples->num_examples(), 3);
-  EXPECT_THAT((*dataset)->index().examples->classes, ElementsAre("no", "yes"));
+  EXPECT_THAT(dataset->index().examples->classes, ElementsAre("no", "yes"));
   const auto first = examples->ReadExample(0);
   EXPECT_THAT(first->parts, ElementsAre(Ids("he ran home"), Ids("he moved")));
   EXPECT_EQ(first->label, 1);
@@ -81,10 +80,10 @@ TEST_F(ExamplePrepTest, ExamplesComeBackAsTheyWereWritten) {
   EXPECT_EQ(second->label, 0);
   EXPECT_EQ(examples->ReadExample(2)->label, -1);
   // An example is a document whose texts are its sentences, so that any reader of text can read it.
-  EXPECT_EQ((*dataset)->index().num_documents, 3u);
-  std::vector<int32_t> tokens(static_cast<size_t>((*dataset)->num_tokens()));
-  ASSERT_TRUE((*dataset)->ReadTokens(0, (*dataset)->num_tokens(), tokens.data()).ok());
-  EXPECT_EQ(tokens.back(), (*dataset)->index().vocab_ids.eod);
+  EXPECT_EQ(dataset->index().num_documents, 3u);
+  std::vector<int32_t> tokens(static_cast<size_t>(dataset->num_tokens()));
+  ASSERT_TRUE(dataset->ReadTokens(0, dataset->num_tokens(), tokens.data()).ok());
+  EXPECT_EQ(tokens.back(), dataset->index().vocab_ids.eod);
 }
 
 TEST_F(ExamplePrepTest, AllTasksAreToldByTheirFields) {
@@ -99,9 +98,8 @@ TEST_F(ExamplePrepTest, AllTasksAreToldByTheirFields) {
     const std::string output = folder_ + "/" + task;
     const ProgramResult result = Run(Store("t.jsonl", lines), output);
     ASSERT_EQ(result.exit_status, 0) << result.error;
-    const auto dataset = Dataset::Open(output);
-    ASSERT_TRUE(dataset.ok()) << dataset.status();
-    EXPECT_STREQ(ExampleTaskName((*dataset)->examples()->task()), task);
+    const auto dataset = Dataset::Open(output).value();
+    EXPECT_STREQ(ExampleTaskName(dataset->examples()->task()), task);
   }
   // Numbers in their own order.
   EXPECT_THAT(ReadDatasetIndex(folder_ + "/classification")->examples->classes,

@@ -218,7 +218,7 @@ TEST_F(PrepProgramTest, DatasetsAreReadableWithH5py) {
   ASSERT_NE(source, nullptr) << "CTest sets it";
   // Debian's h5py belongs to Debian's Python, whatever else is first in PATH.
   const std::string command = "/usr/bin/python3 '" + std::string(source) +
-                              "/tests/data/read_with_h5py.py' '" + output_ + "' >'" + folder_ +
+                              "/tests/data/prep/read_with_h5py.py' '" + output_ + "' >'" + folder_ +
                               "/printed' 2>&1";
   const int status = std::system(command.c_str());
   if (WEXITSTATUS(status) == 77 || WEXITSTATUS(status) == 127) {

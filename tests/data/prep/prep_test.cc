@@ -124,9 +124,8 @@ TEST_F(PrepTest, FlagsGoOnAcrossFilesAndEveryShardBoundary) {
   options_.inputs = {folder_ + "/1.txt", folder_ + "/2.txt"};
   options_.output = Output("many");
   options_.shard_tokens = 320;
-  const auto summary = RunPrep(options_);
-  ASSERT_TRUE(summary.ok()) << summary.status();
-  EXPECT_GT(summary->num_shards, 10u);
+  const auto summary = RunPrep(options_).value();
+  EXPECT_GT(summary.num_shards, 10u);
   const Stream stream = ReadStream(Output("many"));
   // Rebuild the stream from the text alone.
   const auto tokenizer = Tokenizer::Load(TestModel(), "test");
@@ -165,8 +164,7 @@ TEST_F(PrepTest, EveryFileFormatGivesTheSameShards) {
       {"a.txt.gz", Gzip(txt)},     {"a.txt.zst", Zstd(txt)},     {"a.jsonl", jsonl},
       {"a.jsonl.gz", Gzip(jsonl)}, {"a.jsonl.zst", Zstd(jsonl)}, {"crlf.txt", crlf}};
   for (const auto& [name, stored] : others) {
-    const auto summary = Prepare(name, stored);
-    ASSERT_TRUE(summary.ok()) << summary.status();
+    const auto summary = Prepare(name, stored).value();
     for (const char* file : {"/shard-00000.h5", "/lanes.h5", "/spiece.model"}) {
       EXPECT_TRUE(ReadFile(Output(name) + file) == ReadFile(Output("a.txt") + file))
           << name << file;
@@ -193,10 +191,9 @@ TEST_F(PrepTest, AnyNumberOfWorkersGivesTheSameBytes) {
   std::vector<std::pair<std::string, std::string>> first;
   for (const int workers : {1, 2, 3, 7}) {
     options_.workers = workers;
-    const auto summary = Prepare(absl::StrCat("w", workers, ".txt"), text);
-    ASSERT_TRUE(summary.ok()) << summary.status();
-    EXPECT_EQ(summary->counts.at("documents_duplicate"), 1u);
-    EXPECT_EQ(summary->counts.at("documents_kept"), 5001u);
+    const auto summary = Prepare(absl::StrCat("w", workers, ".txt"), text).value();
+    EXPECT_EQ(summary.counts.at("documents_duplicate"), 1u);
+    EXPECT_EQ(summary.counts.at("documents_kept"), 5001u);
     const auto tree = ReadTree(options_.output);
     if (first.empty()) first = tree;
     EXPECT_TRUE(tree == first) << workers << " workers";
@@ -219,16 +216,14 @@ TEST_F(PrepTest, WordVocabulariesAreTheSameForAnyNumberOfWorkers) {
   std::vector<std::pair<std::string, std::string>> first;
   for (const int workers : {1, 3}) {
     options_.workers = workers;
-    const auto summary = Prepare(absl::StrCat("words", workers, ".txt"), text);
-    ASSERT_TRUE(summary.ok()) << summary.status();
+    const auto summary = Prepare(absl::StrCat("words", workers, ".txt"), text).value();
     const auto tree = ReadTree(options_.output);
     if (first.empty()) first = tree;
     EXPECT_TRUE(tree == first) << workers << " workers";
   }
-  const auto index = ReadDatasetIndex(options_.output);
-  ASSERT_TRUE(index.ok()) << index.status();
-  EXPECT_EQ(index->settings.at("vocab_type"), "word");
-  EXPECT_LE(index->vocab_size, 500u);
+  const auto index = ReadDatasetIndex(options_.output).value();
+  EXPECT_EQ(index.settings.at("vocab_type"), "word");
+  EXPECT_LE(index.vocab_size, 500u);
 }
 
 TEST_F(PrepTest, PiecesAreNotCounted) {
@@ -292,8 +287,7 @@ TEST_F(PrepTest, DuplicatesAreFoundAcrossFilesAndTheFirstStays) {
   options_.inputs = {folder_};
   options_.output = Output("dup");
   options_.text.drop_duplicates = true;
-  const auto summary = RunPrep(options_);
-  ASSERT_TRUE(summary.ok()) << summary.status();
+  const auto summary = RunPrep(options_).value();
   ASSERT_TRUE(Prepare("expected.txt",
                       "the first document is here\n\nthe second document is here\n\n"
                       "the third document is here\n")

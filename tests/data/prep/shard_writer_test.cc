@@ -129,12 +129,10 @@ TEST_F(ShardWriterTest, SentencesLongerThanAShardAndSamplesAcrossShardsAreWhole)
   config.reuse_len = 64;
   config.perm_size = 64;
   config.num_predict = 21;
-  const auto sampler = Sampler::Create(*dataset, config, SampleKind::kPairs, 1, 4);
-  ASSERT_TRUE(sampler.ok()) << sampler.status();
-  for (int64_t step = 0; step < (*sampler)->steps_per_epoch(); ++step) {
-    const auto sample = (*sampler)->Sample(0, step);
-    ASSERT_TRUE(sample.ok()) << sample.status();
-    EXPECT_THAT(std::vector<int32_t>(sample->tokens.begin(), sample->tokens.begin() + 64),
+  const auto sampler = Sampler::Create(*dataset, config, SampleKind::kPairs, 1, 4).value();
+  for (int64_t step = 0; step < sampler->steps_per_epoch(); ++step) {
+    const auto sample = sampler->Sample(0, step).value();
+    EXPECT_THAT(std::vector<int32_t>(sample.tokens.begin(), sample.tokens.begin() + 64),
                 ElementsAreArray(expected.data() + 64 * step, 64));
   }
 }

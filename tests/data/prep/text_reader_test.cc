@@ -178,11 +178,10 @@ TEST(ByteSourceTest, EveryFlippedBitOfCompressedDataIsFound) {
       std::string flipped = stored;
       flipped[at] ^= static_cast<char>(1 << at % 8);
       WriteFile(folder + "/file", flipped);
-      auto source = OpenByteSource(folder + "/file", compression, 0, flipped.size());
-      ASSERT_TRUE(source.ok());
+      auto source = OpenByteSource(folder + "/file", compression, 0, flipped.size()).value();
       char buffer[1000];
       absl::StatusOr<size_t> got = size_t{0};
-      while ((got = (*source)->Read(buffer, sizeof buffer)).ok() && *got > 0) {
+      while ((got = source->Read(buffer, sizeof buffer)).ok() && *got > 0) {
       }
       EXPECT_EQ(got.status().code(), absl::StatusCode::kDataLoss) << "byte " << at;
     }
@@ -197,19 +196,18 @@ TEST(ByteSourceTest, CompressedFilesGiveTheirTextAndEveryTruncationIsFound) {
     const std::string stored = half + half;  // concatenated files are files, too
     for (size_t keep = 0; keep <= stored.size(); keep += keep + 41 < stored.size() ? 41 : 1) {
       WriteFile(folder + "/file", stored.substr(0, keep));
-      auto source = OpenByteSource(folder + "/file", compression, 0, keep);
-      ASSERT_TRUE(source.ok());
+      auto source = OpenByteSource(folder + "/file", compression, 0, keep).value();
       std::string found;
       char buffer[1000];
       absl::StatusOr<size_t> got = size_t{0};
-      while ((got = (*source)->Read(buffer, sizeof buffer)).ok() && *got > 0) {
+      while ((got = source->Read(buffer, sizeof buffer)).ok() && *got > 0) {
         found.append(buffer, *got);
       }
       const bool is_whole = keep % half.size() == 0;
       EXPECT_EQ(got.ok(), is_whole) << "kept " << keep << " of " << stored.size();
       if (is_whole) {
         EXPECT_EQ(found.size(), keep / half.size() * text.size());
-        EXPECT_EQ((*source)->StoredDigest(), DigestOf(stored.substr(0, keep)));
+        EXPECT_EQ(source->StoredDigest(), DigestOf(stored.substr(0, keep)));
       } else {
         EXPECT_EQ(got.status().code(), absl::StatusCode::kDataLoss);
         EXPECT_THAT(std::string(got.status().message()), HasSubstr("truncated"));

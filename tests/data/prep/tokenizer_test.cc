@@ -89,27 +89,25 @@ Pieces EncodeByTheBook(const Tokenizer& tokenizer, std::string_view text) {
 }
 
 TEST(TokenizerTest, TrainedVocabularyHasThePublishedLayout) {
-  auto tokenizer = Tokenizer::Load(TestModel(), "test");
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  auto tokenizer = Tokenizer::Load(TestModel(), "test").value();
   const Pieces published = {"<unk>",  "<s>",   "</s>",         "<cls>",    "<sep>",       "<pad>",
                             "<mask>", "<eod>", "<eop>",        ".",        "(",           ")",
                             "\"",     "-",     "\xE2\x80\x93", "\xC2\xA3", "\xE2\x82\xAC"};
   for (size_t id = 0; id < published.size(); ++id) {
-    EXPECT_EQ(tokenizer->bridge().piece(static_cast<int32_t>(id)), published[id]) << id;
+    EXPECT_EQ(tokenizer.bridge().piece(static_cast<int32_t>(id)), published[id]) << id;
   }
-  EXPECT_EQ(tokenizer->vocab_size(), 300u);
-  EXPECT_EQ(tokenizer->vocab_ids(), kXlnetVocabIds);
+  EXPECT_EQ(tokenizer.vocab_size(), 300u);
+  EXPECT_EQ(tokenizer.vocab_ids(), kXlnetVocabIds);
 }
 
 TEST(TokenizerTest, EndOfParagraphIsOneIdAndControlPiecesNeverComeFromText) {
-  auto tokenizer = Tokenizer::Load(TestModel(), "test");
-  ASSERT_TRUE(tokenizer.ok());
+  auto tokenizer = Tokenizer::Load(TestModel(), "test").value();
   std::vector<int32_t> ids;
-  ASSERT_TRUE(tokenizer->Encode("an el.<eop>", ids).ok());
+  ASSERT_TRUE(tokenizer.Encode("an el.<eop>", ids).ok());
   EXPECT_EQ(ids.back(), 8);
   for (const char* text : {"<sep>", "a <cls> b", "<mask><pad>", "<eod>", "</s><s>"}) {
     ids.clear();
-    ASSERT_TRUE(tokenizer->Encode(text, ids).ok());
+    ASSERT_TRUE(tokenizer.Encode(text, ids).ok());
     for (const int32_t id : ids)
       EXPECT_TRUE(id == 0 || id > 8) << text << " gave id " << id;
   }
@@ -117,9 +115,8 @@ TEST(TokenizerTest, EndOfParagraphIsOneIdAndControlPiecesNeverComeFromText) {
 
 TEST(TokenizerTest, TrainingIsDeterministic) {
   const std::string text = AsTxt(MakeDocuments(100, 3));
-  const auto first = Train(150, text);
-  ASSERT_TRUE(first.ok()) << first.status();
-  EXPECT_EQ(*first, *Train(150, text));
+  const auto first = Train(150, text).value();
+  EXPECT_EQ(first, *Train(150, text));
 }
 
 TEST(TokenizerTest, DigitCommaPiecesSplit) {
@@ -226,34 +223,32 @@ constexpr char kCounted[] =
     "the the the the , , , of of \"a a cat. x\xC2\xBDy\nthe dog , of a cat.\n";
 
 TEST(TokenizerTest, WordsStandInOrderOfFrequencyAfterTheSpecialPieces) {
-  auto tokenizer = TrainUnits({.type = VocabType::kWords, .size = 100}, kCounted);
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  EXPECT_EQ(tokenizer->type(), VocabType::kWords);
-  EXPECT_EQ(tokenizer->vocab_ids(), kXlnetVocabIds);
+  auto tokenizer = TrainUnits({.type = VocabType::kWords, .size = 100}, kCounted).value();
+  EXPECT_EQ(tokenizer.type(), VocabType::kWords);
+  EXPECT_EQ(tokenizer.vocab_ids(), kXlnetVocabIds);
   const std::string mark = "\xE2\x96\x81";
   // Counts 5, 4, 3; the others 2 and 1.
   for (const auto& [id, word] : {std::pair<int, const char*>{9, "the"}, {10, ","}, {11, "of"}})
-    EXPECT_EQ(tokenizer->bridge().piece(id), mark + word);
-  EXPECT_EQ(tokenizer->vocab_size(), 9u + 8);
-  EXPECT_EQ(Encode(*tokenizer, "the cat. of x\xC2\xBDy"),
+    EXPECT_EQ(tokenizer.bridge().piece(id), mark + word);
+  EXPECT_EQ(tokenizer.vocab_size(), 9u + 8);
+  EXPECT_EQ(Encode(tokenizer, "the cat. of x\xC2\xBDy"),
             (Pieces{mark + "the", mark + "cat.", mark + "of", mark + "x\xC2\xBDy"}));
 }
 
 TEST(TokenizerTest, UnknownWordsAreOneTokenEach) {
-  auto tokenizer = TrainUnits({.type = VocabType::kWords, .size = 100}, kCounted);
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  auto tokenizer = TrainUnits({.type = VocabType::kWords, .size = 100}, kCounted).value();
   const std::string the = "\xE2\x96\x81the";
-  EXPECT_EQ(Encode(*tokenizer, "The 2000, <eop> the <mask> the"),
+  EXPECT_EQ(Encode(tokenizer, "The 2000, <eop> the <mask> the"),
             (Pieces{"<unk>", "<unk>", "<unk>", the, "<unk>", the}));
 }
 
 TEST(TokenizerTest, RareWordsAndWhatIsAboveTheSizeAreLeftOut) {
-  auto counted = TrainUnits({.type = VocabType::kWords, .size = 100, .min_count = 3}, kCounted);
-  ASSERT_TRUE(counted.ok()) << counted.status();
-  EXPECT_EQ(counted->vocab_size(), 9u + 3);
-  auto cut = TrainUnits({.type = VocabType::kWords, .size = 18}, AsTxt(MakeDocuments(20, 1)));
-  ASSERT_TRUE(cut.ok()) << cut.status();
-  EXPECT_EQ(cut->vocab_size(), 18u);
+  auto counted =
+      TrainUnits({.type = VocabType::kWords, .size = 100, .min_count = 3}, kCounted).value();
+  EXPECT_EQ(counted.vocab_size(), 9u + 3);
+  auto cut =
+      TrainUnits({.type = VocabType::kWords, .size = 18}, AsTxt(MakeDocuments(20, 1))).value();
+  EXPECT_EQ(cut.vocab_size(), 18u);
   auto none = TrainUnits({.type = VocabType::kWords, .size = 100, .min_count = 6}, kCounted);
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.status().message(),
@@ -261,12 +256,12 @@ TEST(TokenizerTest, RareWordsAndWhatIsAboveTheSizeAreLeftOut) {
 }
 
 TEST(TokenizerTest, CharactersAreOneTokenEachAndSoAreUnknownOnes) {
-  auto tokenizer = TrainUnits({.type = VocabType::kCharacters, .size = 100}, "aaa bb a\nab\n");
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  EXPECT_EQ(tokenizer->type(), VocabType::kCharacters);
+  auto tokenizer =
+      TrainUnits({.type = VocabType::kCharacters, .size = 100}, "aaa bb a\nab\n").value();
+  EXPECT_EQ(tokenizer.type(), VocabType::kCharacters);
   const std::string mark = "\xE2\x96\x81";
-  EXPECT_EQ(tokenizer->vocab_size(), 9u + 3);
-  EXPECT_EQ(Encode(*tokenizer, "ab zz<a"),
+  EXPECT_EQ(tokenizer.vocab_size(), 9u + 3);
+  EXPECT_EQ(Encode(tokenizer, "ab zz<a"),
             (Pieces{mark, "a", "b", mark, "<unk>", "<unk>", "<unk>", "a"}));
 }
 

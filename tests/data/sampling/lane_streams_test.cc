@@ -23,10 +23,9 @@ TEST(LaneLayoutTest, PublishedRowsAreReversedInTheSecondHalfOfEachCore) {
 
 TEST(LaneLayoutTest, PublishedRowsHoldTheTextAndItsReverse) {
   const MemoryText text = MemoryText::Random(40, 4, 1);
-  const auto lanes = PlaceLanes(text, PublishedLayout(8, 2));
-  ASSERT_TRUE(lanes.ok()) << lanes.status();
+  const auto lanes = PlaceLanes(text, PublishedLayout(8, 2)).value();
   std::vector<std::vector<int32_t>> rows;
-  for (const LaneStream& lane : *lanes) {
+  for (const LaneStream& lane : lanes) {
     ASSERT_EQ(lane.length, 10);
     std::vector<int32_t>& row = rows.emplace_back(10);
     ASSERT_TRUE(LaneText(text, lane).ReadTokens(0, 10, row.data()).ok());
@@ -50,12 +49,11 @@ TEST(LaneLayoutTest, RunReadsForwardInTheFirstHalfOfItsLanes) {
 
 TEST(LaneLayoutTest, UnevenStreamsGetTheLengthOfTheShortest) {
   const MemoryText text = MemoryText::Random(11, 4, 1);
-  const auto lanes = PlaceLanes(text, RunLayout(4, true));
-  ASSERT_TRUE(lanes.ok()) << lanes.status();
+  const auto lanes = PlaceLanes(text, RunLayout(4, true)).value();
   // 11 tokens in two streams: [0, 5) and [5, 11). The second loses token 10 forward and token 5
   // backward.
-  EXPECT_THAT(*lanes, ElementsAre(LaneStream{0, 5, false}, LaneStream{5, 5, false},
-                                  LaneStream{0, 5, true}, LaneStream{6, 5, true}));
+  EXPECT_THAT(lanes, ElementsAre(LaneStream{0, 5, false}, LaneStream{5, 5, false},
+                                 LaneStream{0, 5, true}, LaneStream{6, 5, true}));
 }
 
 TEST(LaneTextTest, BackwardRangesAreReversed) {

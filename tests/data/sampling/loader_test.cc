@@ -57,16 +57,15 @@ TEST(BatchLoaderTest, StepsAndMicrobatchesComeInOrder) {
   BatchLoader loader(sampler, objective,
                      {.begin_leaf = 2, .end_leaf = 4, .lanes_per_microbatch = 3, .first_step = 7});
   for (int32_t step = 7; step < 40; ++step) {
-    const auto next = loader.Next();
-    ASSERT_TRUE(next.ok()) << next.status();
-    ASSERT_EQ(next->step, step);
-    ASSERT_GE(next->wait_ms, 0);
-    ASSERT_EQ(next->microbatches.size(), 2u);
+    const auto next = loader.Next().value();
+    ASSERT_EQ(next.step, step);
+    ASSERT_GE(next.wait_ms, 0);
+    ASSERT_EQ(next.microbatches.size(), 2u);
     const int32_t base = 1000 * step;
-    EXPECT_THAT(next->microbatches[0].tokens, ElementsAre(base + 6, base + 7, base + 8));
-    EXPECT_THAT(next->microbatches[1].tokens, ElementsAre(base + 9, base + 10, base + 11));
-    EXPECT_THAT(next->microbatches[1].lanes, ElementsAre(9, 10, 11));
-    EXPECT_EQ(next->microbatches[1].step, step);
+    EXPECT_THAT(next.microbatches[0].tokens, ElementsAre(base + 6, base + 7, base + 8));
+    EXPECT_THAT(next.microbatches[1].tokens, ElementsAre(base + 9, base + 10, base + 11));
+    EXPECT_THAT(next.microbatches[1].lanes, ElementsAre(9, 10, 11));
+    EXPECT_EQ(next.microbatches[1].step, step);
   }
 }
 
@@ -118,9 +117,8 @@ TEST(BatchLoaderTest, RankWithoutLeavesGetsEmptySteps) {
   const CountingSampler sampler;
   const OneTokenObjective objective;
   BatchLoader loader(sampler, objective, {.begin_leaf = 3, .end_leaf = 3});
-  const auto next = loader.Next();
-  ASSERT_TRUE(next.ok());
-  EXPECT_TRUE(next->microbatches.empty());
+  const auto next = loader.Next().value();
+  EXPECT_TRUE(next.microbatches.empty());
 }
 
 // The real parts together: every target of a microbatch is a real token of its lane, whatever rank

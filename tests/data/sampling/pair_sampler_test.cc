@@ -63,13 +63,12 @@ TEST(PairSamplerTest, AgreesWithTheProcedureTokenByToken) {
         RandomStream plain_random(5, RandomPurpose::kPairs, draw, 0);
         RandomStream random(5, RandomPurpose::kPairs, draw, 0);
         const SegmentPair plain = PlainDraw(text.flags, begin, total, plain_random);
-        const auto pair = DrawSegmentPair(Whole(text), begin, total, random);
-        ASSERT_TRUE(pair.ok()) << pair.status();
-        ASSERT_EQ(pair->a_begin, plain.a_begin);
-        ASSERT_EQ(pair->a_end, plain.a_end) << mean_sentence << " " << total << " " << draw;
-        ASSERT_EQ(pair->b_begin, plain.b_begin);
-        ASSERT_EQ(pair->b_end, plain.b_end) << mean_sentence << " " << total << " " << draw;
-        ASSERT_EQ(pair->b_follows_a, plain.b_follows_a);
+        const auto pair = DrawSegmentPair(Whole(text), begin, total, random).value();
+        ASSERT_EQ(pair.a_begin, plain.a_begin);
+        ASSERT_EQ(pair.a_end, plain.a_end) << mean_sentence << " " << total << " " << draw;
+        ASSERT_EQ(pair.b_begin, plain.b_begin);
+        ASSERT_EQ(pair.b_end, plain.b_end) << mean_sentence << " " << total << " " << draw;
+        ASSERT_EQ(pair.b_follows_a, plain.b_follows_a);
       }
     }
   }
@@ -82,15 +81,15 @@ TEST(PairSamplerTest, LengthsAddUpAndBothSegmentsHaveText) {
       // Up to the last place where a stream of this length may put a pair.
       for (int64_t begin = 0; begin + total < 600; begin += 3) {
         RandomStream random(5, RandomPurpose::kPairs, begin, total);
-        const auto pair = DrawSegmentPair(Whole(text, begin % 2 == 1), begin, total, random);
-        ASSERT_TRUE(pair.ok()) << pair.status();
-        const int64_t a = pair->a_end - pair->a_begin;
-        const int64_t b = pair->b_end - pair->b_begin;
+        const auto pair =
+            DrawSegmentPair(Whole(text, begin % 2 == 1), begin, total, random).value();
+        const int64_t a = pair.a_end - pair.a_begin;
+        const int64_t b = pair.b_end - pair.b_begin;
         ASSERT_EQ(a + b, total);
         ASSERT_GE(a, 1);
         ASSERT_GE(b, 1);
-        ASSERT_LE(pair->b_end, 600);
-        ASSERT_GE(pair->b_begin, 0);
+        ASSERT_LE(pair.b_end, 600);
+        ASSERT_GE(pair.b_begin, 0);
       }
     }
   }
@@ -105,13 +104,12 @@ TEST(PairSamplerTest, AtLeastHalfOfTheSecondSegmentsAreRandom) {
   for (int draw = 0; draw < kDraws; ++draw) {
     RandomStream random(5, RandomPurpose::kPairs, draw, 0);
     const int64_t begin = draw % 3000;
-    const auto pair = DrawSegmentPair(Whole(text), begin, 30, random);
-    ASSERT_TRUE(pair.ok()) << pair.status();
-    random_b += pair->b_follows_a ? 0 : 1;
+    const auto pair = DrawSegmentPair(Whole(text), begin, 30, random).value();
+    random_b += pair.b_follows_a ? 0 : 1;
     const std::set<uint8_t> flags(text.flags.begin() + begin, text.flags.begin() + begin + 30);
     if (flags.size() == 2) {
       ++with_cut_points;
-      random_b_with_cut_points += pair->b_follows_a ? 0 : 1;
+      random_b_with_cut_points += pair.b_follows_a ? 0 : 1;
     }
   }
   // Five standard deviations of a fair coin; without cut points B is always random.
@@ -125,11 +123,10 @@ TEST(PairSamplerTest, RandomSecondSegmentsBeginSentencesEverywhere) {
   std::set<int64_t> begins;
   for (int draw = 0; draw < 3000; ++draw) {
     RandomStream random(6, RandomPurpose::kPairs, draw, 0);
-    const auto pair = DrawSegmentPair(Whole(text), 500, 60, random);
-    ASSERT_TRUE(pair.ok()) << pair.status();
-    const int64_t b = pair->b_begin;
+    const auto pair = DrawSegmentPair(Whole(text), 500, 60, random).value();
+    const int64_t b = pair.b_begin;
     ASSERT_TRUE(b == 0 || text.flags[b - 1] != text.flags[b]) << b;
-    if (!pair->b_follows_a) begins.insert(b);
+    if (!pair.b_follows_a) begins.insert(b);
   }
   // Before, inside and far behind the first segment.
   EXPECT_LT(*begins.begin(), 60);
@@ -156,12 +153,11 @@ TEST(PairSamplerTest, OneEndlessSentenceGivesARandomSecondSegmentOfTheSameSenten
   MemoryText text = MemoryText::Random(2000, 5, 12);
   text.flags.assign(2000, 1);
   RandomStream random(6, RandomPurpose::kPairs, 0, 0);
-  const auto pair = DrawSegmentPair(Whole(text), 1000, 253, random);
-  ASSERT_TRUE(pair.ok()) << pair.status();
-  EXPECT_FALSE(pair->b_follows_a);
-  EXPECT_EQ(pair->b_begin, 0);
-  EXPECT_EQ(pair->a_end - pair->a_begin, 127);
-  EXPECT_EQ(pair->b_end - pair->b_begin, 126);
+  const auto pair = DrawSegmentPair(Whole(text), 1000, 253, random).value();
+  EXPECT_FALSE(pair.b_follows_a);
+  EXPECT_EQ(pair.b_begin, 0);
+  EXPECT_EQ(pair.a_end - pair.a_begin, 127);
+  EXPECT_EQ(pair.b_end - pair.b_begin, 126);
 }
 
 TEST(PairSamplerTest, DamagedTextIsReported) {
