@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 
+#include "core/config/task_config.h"
 #include "core/objective/text_sample.h"
 
 namespace anyorder {
