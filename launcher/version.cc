@@ -10,15 +10,18 @@ namespace anyorder::launcher {
 
 std::string VersionText() {
   const std::string nvcc = ANYORDER_NVCC_VERSION;
-  std::string text =
-      absl::StrCat("anyorder ", ANYORDER_VERSION, "\n",   //
-                   "commit:    ", Commit(), "\n",  //
-                   "compilers: ", ANYORDER_CXX_COMPILER, nvcc.empty() ? "" : ", nvcc ", nvcc, "\n",
-                   "CUDA:      ", nvcc.empty() ? "none (built without CUDA)" : nvcc, "\n",
-                   "oneDNN:    ", kernels::OneDnnVersion(), "\n",  //
-                   "MPI:       ", dist::MpiLibraryVersion(), "\n");
+  std::string text;
+  const auto add = [&text](const char* what, const std::string& value) {
+    absl::StrAppend(&text, what, value, "\n");
+  };
+  add("anyorder ", ANYORDER_VERSION);
+  add("commit:    ", Commit());
+  add("compilers: ", absl::StrCat(ANYORDER_CXX_COMPILER, nvcc.empty() ? "" : ", nvcc ", nvcc));
+  add("CUDA:      ", nvcc.empty() ? "none (built without CUDA)" : nvcc);
+  add("oneDNN:    ", kernels::OneDnnVersion());
+  add("MPI:       ", dist::MpiLibraryVersion());
   for (const std::string& device : kernels::ListDevices())
-    absl::StrAppend(&text, "device:    ", device, "\n");
+    add("device:    ", device);
   text.pop_back();
   return text;
 }

@@ -50,8 +50,8 @@ Subcommand DeclareLaunch(CLI::App& front) {
   AddRunDir(command, options->run_dir, "directory that everything of the run is written to");
   AddChoice(command, "--backend", options->backend, {"local", "slurm"},
             "where ranks run: on this machine, or on the nodes of the surrounding Slurm job");
-  line->ranks = AddCount(command, "--ranks", options->ranks, "local: MPI ranks")
-                    ->capture_default_str();
+  line->ranks =
+      AddCount(command, "--ranks", options->ranks, "local: MPI ranks")->capture_default_str();
   AddCount(command, "--ranks-per-node", options->ranks_per_node,
            "slurm: most ranks per node (default: the job's tasks per node)", 1, int64_t{1} << 20)
       ->excludes(line->ranks);
