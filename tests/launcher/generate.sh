@@ -164,7 +164,7 @@ refused)
   refuses 64 "'mine.jsonl' exists and is not overwritten" "${reference[@]}" --output mine.jsonl --max-len 2
   [ "$(cat mine.jsonl)" = mine ] || fail "it overwrote a file"
   for objective in bert dae; do
-    train $objective-tiny.toml $objective train.steps=1 sampling.reuse_len=32 sampling.perm_size=32 sampling.num_predict=8
+    train $objective-tiny.toml $objective train.steps=1 sampling.reuse_len=32 sampling.num_predict=8
     refuses 65 "trained with $objective predicts masked tokens .* generate with one trained with" --run-dir $objective --input prompts.txt --output x.jsonl
   done
   # An encoder that something outside ends, e.g. for want of memory.

@@ -300,7 +300,7 @@ ablations() {
     "$anyorder" launch --config "$file" --run-dir "$name/$row" --ranks 2 --set data.shards="$work/shards" \
       --set model.num_layers=2 --set model.model_dim=64 --set model.num_heads=2 --set model.head_dim=32 --set model.ffn_dim=128 \
       --set model.mem_len=$((memory / 8)) --set model.dtype=fp32 --set sampling.seq_len=64 --set sampling.reuse_len=32 \
-      --set sampling.perm_size=32 --set sampling.num_predict=$(((targets + 7) / 8)) --set train.global_batch_size=8 --set train.micro_batch_size=1 \
+      $(setting sampling perm_size "$file" | sed 's/.*/--set sampling.perm_size=32/') --set sampling.num_predict=$(((targets + 7) / 8)) --set train.global_batch_size=8 --set train.micro_batch_size=1 \
       --set train.steps=2 --set optimizer.warmup_steps=0 --set checkpoint.every=0 >"$name/log" 2>&1 || fail "$row: exit status $?"
     [ "$(grep -c '"skipped":false' "$name/$row/metrics.jsonl")" -eq 2 ] || fail "$row: not two good steps"
     states="$states $(digest "$name/$row")"
