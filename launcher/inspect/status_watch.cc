@@ -49,7 +49,7 @@ std::string Redraw(absl::string_view screen, int64_t rows, int64_t columns, int6
   std::string bytes;
   if (lines_before > 0) absl::StrAppend(&bytes, "\r\x1b[", lines_before, "A");
   for (int64_t i = 0; i < *lines; ++i)
-    absl::StrAppend(&bytes, data::FittingPrefix(all[static_cast<size_t>(i)], columns), "\x1b[K\n");
+    absl::StrAppend(&bytes, FittingPrefix(all[static_cast<size_t>(i)], columns), "\x1b[K\n");
   return bytes + "\x1b[J";
 }
 
