@@ -149,14 +149,14 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> EncodePrompts(
   // without end.
   const absl::Time deadline = absl::Now() + absl::Hours(1);
   ANYORDER_ASSIGN_OR_RETURN(
-      const std::optional<CapturedOutput> output,
+      const CapturedOutput output,
       RunCaptured({absl::StrCat(ProgramDirectory(), "/", kEncoder), "encode", "--vocab", vocabulary,
                    "--case", letter_case, "--input", input, "--output", ids},
                   deadline));
-  if (!output.has_value())
+  if (output.is_late)
     return absl::DeadlineExceededError(
         absl::StrCat(kEncoder, " did not encode the prompts in an hour"));
-  if (output->exit_status != kExitDone) return EncoderError(*output);
+  if (output.exit_status != kExitDone) return EncoderError(output);
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(ids));
   return ParseIds(text, prompts.size());
 }

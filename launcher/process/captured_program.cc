@@ -21,17 +21,20 @@ namespace anyorder::launcher {
 namespace {
 
 constexpr size_t kMaxOutputBytes = 1 << 20;
+constexpr absl::Duration kEndLimit = absl::Seconds(5);
 
 }  // namespace
 
-absl::StatusOr<std::optional<CapturedOutput>> RunCaptured(const std::vector<std::string>& arguments,
-                                                          absl::Time deadline) {
+absl::StatusOr<CapturedOutput> RunCaptured(const std::vector<std::string>& arguments,
+                                           absl::Time deadline) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus("pipe to", arguments[0]);
   SpawnOptions spawn;
   spawn.arguments = arguments;
   spawn.output_fd = ends[1];
-  spawn.death_signal = SIGKILL;
+  spawn.own_session = true;
+  spawn.die_with_launcher = true;
+  spawn.death_signal = SIGTERM;
   absl::StatusOr<ChildProcess> child = ChildProcess::Spawn(spawn);
   ::close(ends[1]);
   CapturedOutput output;
@@ -49,14 +52,15 @@ absl::StatusOr<std::optional<CapturedOutput>> RunCaptured(const std::vector<std:
   ::close(ends[0]);
   ANYORDER_RETURN_IF_ERROR(child.status());
   // It closed its output and is about to end, or it is stuck.
-  if (is_open) child->Signal(SIGKILL);
-  std::optional<int> exit_status;
-  while (!(exit_status = child->Poll())) {
-    if (absl::Now() > deadline) child->Signal(SIGKILL);
-    absl::SleepFor(absl::Milliseconds(2));
+  output.is_late = is_open;
+  for (bool is_told = false; !child->Poll(); absl::SleepFor(absl::Milliseconds(1))) {
+    if (absl::Now() > deadline + kEndLimit) child->Signal(SIGKILL);
+    if (absl::Now() > deadline && !is_told) {
+      child->Signal(SIGTERM);
+      output.is_late = is_told = true;
+    }
   }
-  if (is_open) return std::nullopt;
-  output.exit_status = *exit_status;
+  output.exit_status = *child->Poll();
   return output;
 }
 

@@ -3,7 +3,6 @@
 
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,13 +12,15 @@
 namespace anyorder::launcher {
 
 struct CapturedOutput {
+  bool is_late = false;  // the deadline came first, and the program was ended
   int exit_status = -1;  // 127: there is no such program
   std::string text;      // stdout and stderr, at most a MiB
 };
 
-// `arguments` as in SpawnOptions. Nothing if the deadline came first; the program is then killed.
-absl::StatusOr<std::optional<CapturedOutput>> RunCaptured(const std::vector<std::string>& arguments,
-                                                          absl::Time deadline);
+// `arguments` as in SpawnOptions. At the deadline the program gets SIGTERM, with which srun ends
+// its step, and SIGKILL 5 seconds later.
+absl::StatusOr<CapturedOutput> RunCaptured(const std::vector<std::string>& arguments,
+                                           absl::Time deadline);
 
 // Whether PATH holds a program of this name.
 bool HasProgram(const std::string& name);

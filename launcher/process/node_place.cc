@@ -19,7 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kFiles[] = "/tmp";  // not TMPDIR, which a site may set anew for each step
 constexpr char kSharedMemory[] = "/dev/shm";
 
 std::string Hash(const std::string& text) {
@@ -57,13 +56,21 @@ absl::StatusOr<NodePlace> FindNodePlace(const std::string& nodes,
   return NodePlace{name, static_cast<int>(found - all.begin()), static_cast<int>(all.size())};
 }
 
-NodeScratch ScratchOnNode(const std::string& run_dir, const std::string& node) {
+NodeScratch ScratchOnNode(const std::string& run_dir, const std::string& node,
+                          const std::string& parent) {
   const std::string name =
       absl::StrCat("/anyorder-", ::geteuid(), "-", Hash(run_dir), ".", Hash(node));
   NodeScratch scratch;
-  scratch.files = kFiles + name;
+  scratch.files = parent + name;
   if (::access(kSharedMemory, W_OK) == 0) scratch.shared_memory = kSharedMemory + name;
   return scratch;
+}
+
+std::vector<std::string> MpiEnvironment(const NodeScratch& scratch) {
+  std::vector<std::string> environment = {"OMPI_MCA_orte_tmpdir_base=" + scratch.files};
+  if (!scratch.shared_memory.empty())
+    environment.push_back("OMPI_MCA_btl_vader_backing_directory=" + scratch.shared_memory);
+  return environment;
 }
 
 absl::Status MakeScratch(const NodeScratch& scratch) {

@@ -36,7 +36,12 @@ struct NodeScratch {
   std::string files;
   std::string shared_memory;
 };
-NodeScratch ScratchOnNode(const std::string& run_dir, const std::string& node);
+// `parent`: not TMPDIR, which a site may set anew for each step of a job.
+NodeScratch ScratchOnNode(const std::string& run_dir, const std::string& node,
+                          const std::string& parent = "/tmp");
+// "NAME=value" for Open MPI, which removes its session directories and segments in an orderly end
+// only: each killed rank would leave 4 MiB of memory behind.
+std::vector<std::string> MpiEnvironment(const NodeScratch& scratch);
 // Mode 0700. PermissionDenied if somebody else owns one of them.
 absl::Status MakeScratch(const NodeScratch& scratch);
 absl::Status RemoveScratch(const NodeScratch& scratch);

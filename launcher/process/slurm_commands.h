@@ -38,7 +38,5 @@ absl::Status SignalStep(const std::string& step, const std::string& signal);
 // since. False where Slurm does not answer, and for a job of another cluster. `this_job` in the
 // same form: what runs now.
 bool JobHasEnded(const std::string& job, const std::string& this_job);
-// The same of `scontrol -o show job`.
-bool ShownJobHasEnded(absl::string_view shown, int64_t restart);
 
 }  // namespace anyorder::launcher

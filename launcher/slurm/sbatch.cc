@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -193,36 +192,6 @@ std::string SlurmPath(absl::string_view path) {
   return absl::StrReplaceAll(path, {{"%", "%%"}});
 }
 
-absl::StatusOr<int64_t> ParseTimeLimit(const std::string& text) {
-  const std::string lower = absl::AsciiStrToLower(text);
-  if (lower == "unlimited" || lower == "infinite") return 0;
-  const absl::Status fault = absl::InvalidArgumentError(absl::StrCat(
-      "--time ", text, ": must be minutes, H:M:S or D-H:M:S, e.g. 90, 12:00:00 or 2-00:00:00"));
-  const std::vector<std::string> halves = absl::StrSplit(text, '-');
-  const std::vector<std::string> parts = absl::StrSplit(halves.back(), ':');
-  if (halves.size() > 2 || parts.size() > 3) return fault;
-  std::vector<int64_t> numbers;
-  for (const std::string& part : parts) {
-    int64_t number = 0;
-    if (part.empty() || part.size() > 9 || !absl::SimpleAtoi(part, &number) || number < 0)
-      return fault;
-    numbers.push_back(number);
-  }
-  const bool has_days = halves.size() == 2;
-  // One number is minutes, two are minutes and seconds; after days one is hours, two are hours and
-  // minutes.
-  const size_t first_is_hours = has_days || numbers.size() == 3 ? 0 : 1;
-  constexpr std::array<int64_t, 3> kSeconds = {3600, 60, 1};
-  int64_t seconds = 0;
-  for (size_t i = 0; i < numbers.size(); ++i)
-    seconds += numbers[i] * kSeconds[i + first_is_hours];
-  if (!has_days) return seconds;
-  int64_t days = 0;
-  if (halves[0].empty() || halves[0].size() > 6 || !absl::SimpleAtoi(halves[0], &days) || days < 0)
-    return fault;
-  return seconds + days * 86400;
-}
-
 absl::Status CheckHasSbatch() {
   if (HasProgram("sbatch")) return absl::OkStatus();
   return absl::NotFoundError(
@@ -234,21 +203,22 @@ absl::StatusOr<std::string> Sbatch(const std::vector<std::string>& arguments) {
   ANYORDER_RETURN_IF_ERROR(CheckHasSbatch());
   std::vector<std::string> words = {"sbatch", "--parsable"};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  ANYORDER_ASSIGN_OR_RETURN(const auto output, RunCaptured(words, absl::Now() + kSubmitLimit));
-  if (!output) {
+  ANYORDER_ASSIGN_OR_RETURN(const CapturedOutput output,
+                            RunCaptured(words, absl::Now() + kSubmitLimit));
+  if (output.is_late) {
     return absl::DeadlineExceededError(
         absl::StrCat("sbatch gave no answer in ", absl::FormatDuration(kSubmitLimit),
                      "; look with squeue whether the job is there before you submit it again"));
   }
-  if (output->exit_status == kNoSuchProgram) return CheckHasSbatch();
-  const std::string said = LastWords(output->text);
-  if (output->exit_status != 0) {
-    if (IsUnreachable(output->text))
+  if (output.exit_status == kNoSuchProgram) return CheckHasSbatch();
+  const std::string said = LastWords(output.text);
+  if (output.exit_status != 0) {
+    if (IsUnreachable(output.text))
       return absl::UnavailableError(absl::StrCat("sbatch cannot reach Slurm: ", said));
     return absl::InvalidArgumentError(absl::StrCat("sbatch refused the job: ", said));
   }
   // "123" or "123;cluster"; warnings may stand before it.
-  const std::vector<std::string> lines = absl::StrSplit(output->text, '\n', absl::SkipWhitespace());
+  const std::vector<std::string> lines = absl::StrSplit(output.text, '\n', absl::SkipWhitespace());
   const std::string job = lines.empty() ? "" : lines.back().substr(0, lines.back().find(';'));
   int64_t number = 0;
   if (!absl::SimpleAtoi(job, &number) || number <= 0)

@@ -50,10 +50,6 @@ absl::Status CheckPath(const std::string& option, const std::string& path);
 // A file name pattern of Slurm that means exactly this path: "%" is special there.
 std::string SlurmPath(absl::string_view path);
 
-// The seconds of a time limit: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; 0 for UNLIMITED, INFINITE and
-// 0. InvalidArgument otherwise.
-absl::StatusOr<int64_t> ParseTimeLimit(const std::string& text);
-
 // The number of the new job. `arguments` go to sbatch after --parsable. NotFound if there is no
 // sbatch; InvalidArgument, with Slurm's words, if it refuses the job; Unavailable if its controller
 // does not answer.

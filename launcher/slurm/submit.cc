@@ -23,6 +23,7 @@
 #include "launcher/process/captured_program.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/counted.h"
+#include "launcher/process/slurm_job.h"
 #include "launcher/slurm/batch_scripts.h"
 #include "launcher/slurm/sbatch.h"
 #include "launcher/slurm/slurm_view.h"
@@ -102,9 +103,9 @@ class Submission {
 absl::StatusOr<MpiChoice> ChooseStarter(const std::string& wanted) {
   std::string list;
   if (wanted != "mpirun" && HasProgram("srun")) {
-    ANYORDER_ASSIGN_OR_RETURN(const auto answer,
+    ANYORDER_ASSIGN_OR_RETURN(const CapturedOutput answer,
                               RunCaptured({"srun", "--mpi=list"}, absl::Now() + kAnswerLimit));
-    if (answer) list = answer->text;
+    if (!answer.is_late) list = answer.text;
   }
   // Whether the nodes have an mpirun only the job can tell: here its module need not be loaded.
   return ChooseMpi(wanted, list, /*has_mpirun=*/true);
@@ -157,7 +158,9 @@ absl::Status Submission::CheckTimes() {
                       "lost"));
   }
   if (options_.time.empty()) return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t limit, ParseTimeLimit(options_.time));
+  const absl::StatusOr<int64_t> parsed = ParseTimeLimit(options_.time);
+  if (!parsed.ok()) return Annotate(parsed.status(), "--time");
+  const int64_t limit = *parsed;
   if (limit == 0 || limit > signal_seconds_) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("--time ", options_.time,
                                                  " is not longer than the ", signal_seconds_,

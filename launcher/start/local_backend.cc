@@ -2,7 +2,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,11 +16,13 @@
 #include "core/train/run/run_directory.h"
 #include "launcher/process/captured_program.h"
 #include "launcher/process/child_process.h"
-#include "launcher/process/mpi_scratch.h"
+#include "launcher/process/node_place.h"
 #include "launcher/start/launch_backend.h"
 
 namespace anyorder::launcher {
 namespace {
+
+namespace fs = std::filesystem;
 
 class LocalService final : public ProcessGroup {
  public:
@@ -48,9 +52,18 @@ class LocalRanks final : public ProcessGroup {
 class LocalBackend final : public LaunchBackend {
  public:
   LocalBackend(std::string run_dir, int64_t ranks) : run_dir_(std::move(run_dir)), ranks_(ranks) {}
+  ~LocalBackend() override { CleanUp(); }
 
   absl::StatusOr<Place> Prepare() override {
-    ANYORDER_ASSIGN_OR_RETURN(scratch_, MpiScratch::Create(run_dir_));
+    std::error_code error;
+    const std::string root = fs::canonical(run_dir_, error).string();
+    if (error) return ErrnoStatus("resolve", run_dir_, error.value());
+    const std::string temporary = fs::temp_directory_path(error).string();
+    if (error) return ErrnoStatus("find", "the temporary directory (TMPDIR)", error.value());
+    // The launcher's lease says that nobody else uses what an earlier start left there.
+    scratch_ = ScratchOnNode(root, "local", temporary);
+    ANYORDER_RETURN_IF_ERROR(RemoveScratch(scratch_));
+    ANYORDER_RETURN_IF_ERROR(MakeScratch(scratch_));
     Place place;
     place.ranks = ranks_;
     return place;
@@ -87,12 +100,13 @@ class LocalBackend final : public LaunchBackend {
   absl::StatusOr<std::unique_ptr<ProcessGroup>> StartRanks(const AttemptOptions& options,
                                                            OutputRelay& output) override;
   bool is_distributed() const override { return false; }
-  void CleanUp() override { scratch_.reset(); }
+  // The next start removes what stays.
+  void CleanUp() override { RemoveScratch(scratch_).IgnoreError(); }
 
  private:
   const std::string run_dir_;
   const int64_t ranks_;
-  std::unique_ptr<MpiScratch> scratch_;
+  NodeScratch scratch_;  // of mpirun and its ranks
 };
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> LocalBackend::StartRanks(
@@ -112,7 +126,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> LocalBackend::StartRanks(
       // OpenMP's default spins for milliseconds; where cores are shared that costs tenfold
       // (measured: 12 tiny steps in 9.1 s instead of 0.8 s on two busy cores).
       "GOMP_SPINCOUNT=1000"};
-  for (const std::string& variable : scratch_->Environment())
+  for (const std::string& variable : MpiEnvironment(scratch_))
     spawn.environment.push_back(variable);
   // mpirun asks for the way to other machines even if it needs none, and without one it ends.
   if (!HasProgram("ssh") && !HasProgram("rsh"))

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/process/slurm_job.h"
+
 namespace anyorder::launcher {
 namespace {
 
