@@ -347,29 +347,20 @@ TEST_F(ServiceTest, SenselessRangesAreRefused) {
   Serve(Options());
   auto clients = ConnectAll(1);
   const std::vector<float> data(10);
-  TensorRange range = {"x", DType::kFloat32, {10}, 0, 11, data.data()};
-  EXPECT_TRUE(absl::IsInvalidArgument(clients[0]->Save(1, {range}, "").status()));
-  range.end = 10;
-  range.data = nullptr;
-  EXPECT_TRUE(absl::IsInvalidArgument(clients[0]->Save(1, {range}, "").status()));
-  range.data = data.data();
-  range.name = "\xff";
-  EXPECT_TRUE(absl::IsInvalidArgument(clients[0]->Save(1, {range}, "").status()));
-}
-
-TEST_F(ServiceTest, PiecesOfARangeThatAreNotAllOfItAreRefused) {
-  Serve(Options());
-  auto clients = ConnectAll(1);
-  const std::vector<float> data(10);
-  TensorRange range = {"x", DType::kFloat32, {10}, 0, 10, nullptr};
-  range.pieces = {{data.data(), 6}, {data.data(), 3}};
-  EXPECT_TRUE(absl::IsInvalidArgument(clients[0]->Save(1, {range}, "").status()));
-  range.pieces = {{data.data(), 12}, {data.data(), -2}};
-  EXPECT_TRUE(absl::IsInvalidArgument(clients[0]->Save(1, {range}, "").status()));
-  range.pieces = {{data.data(), 6}, {nullptr, 4}};
-  EXPECT_TRUE(absl::IsInvalidArgument(clients[0]->Save(1, {range}, "").status()));
-  range.pieces = {{data.data(), 6}, {nullptr, 0}, {data.data(), 4}};
-  EXPECT_TRUE(clients[0]->Save(1, {range}, "").ok());
+  const float* const x = data.data();
+  const TensorRange senseless[] = {
+      {"x", DType::kFloat32, {10}, 0, 11, x},
+      {"x", DType::kFloat32, {10}, 0, 10, nullptr},
+      {"\xff", DType::kFloat32, {10}, 0, 10, x},
+      // Pieces that are not all of it.
+      {"x", DType::kFloat32, {10}, 0, 10, nullptr, {{x, 6}, {x, 3}}},
+      {"x", DType::kFloat32, {10}, 0, 10, nullptr, {{x, 12}, {x, -2}}},
+      {"x", DType::kFloat32, {10}, 0, 10, nullptr, {{x, 6}, {nullptr, 4}}}};
+  for (const TensorRange& range : senseless)
+    EXPECT_TRUE(absl::IsInvalidArgument(clients[0]->Save(1, {range}, "").status()));
+  const TensorRange whole = {
+      "x", DType::kFloat32, {10}, 0, 10, nullptr, {{x, 6}, {nullptr, 0}, {x, 4}}};
+  EXPECT_TRUE(clients[0]->Save(1, {whole}, "").ok());
 }
 
 // The same file, whether the range lies together or not.

@@ -74,27 +74,6 @@ TEST(PairSamplerTest, AgreesWithTheProcedureTokenByToken) {
   }
 }
 
-TEST(PairSamplerTest, LengthsAddUpAndBothSegmentsHaveText) {
-  for (const int64_t mean_sentence : {1, 20, 1000}) {
-    const MemoryText text = MemoryText::Random(600, mean_sentence, 8);
-    for (const int64_t total : {2, 3, 4, 61, 253}) {
-      // Up to the last place where a stream of this length may put a pair.
-      for (int64_t begin = 0; begin + total < 600; begin += 3) {
-        RandomStream random(5, RandomPurpose::kPairs, begin, total);
-        const auto pair =
-            DrawSegmentPair(Whole(text, begin % 2 == 1), begin, total, random).value();
-        const int64_t a = pair.a_end - pair.a_begin;
-        const int64_t b = pair.b_end - pair.b_begin;
-        ASSERT_EQ(a + b, total);
-        ASSERT_GE(a, 1);
-        ASSERT_GE(b, 1);
-        ASSERT_LE(pair.b_end, 600);
-        ASSERT_GE(pair.b_begin, 0);
-      }
-    }
-  }
-}
-
 TEST(PairSamplerTest, AtLeastHalfOfTheSecondSegmentsAreRandom) {
   const MemoryText text = MemoryText::Random(4000, 20, 9);
   constexpr int kDraws = 4000;
@@ -147,17 +126,6 @@ TEST(PairSamplerTest, BackwardLaneDoesWhatAForwardLaneDoesOnReversedText) {
     ASSERT_EQ(backward->b_begin, forward->b_begin);
     ASSERT_EQ(backward->b_end, forward->b_end);
   }
-}
-
-TEST(PairSamplerTest, OneEndlessSentenceGivesARandomSecondSegmentOfTheSameSentence) {
-  MemoryText text = MemoryText::Random(2000, 5, 12);
-  text.flags.assign(2000, 1);
-  RandomStream random(6, RandomPurpose::kPairs, 0, 0);
-  const auto pair = DrawSegmentPair(Whole(text), 1000, 253, random).value();
-  EXPECT_FALSE(pair.b_follows_a);
-  EXPECT_EQ(pair.b_begin, 0);
-  EXPECT_EQ(pair.a_end - pair.a_begin, 127);
-  EXPECT_EQ(pair.b_end - pair.b_begin, 126);
 }
 
 TEST(PairSamplerTest, DamagedTextIsReported) {

@@ -65,7 +65,9 @@ TEST(SpanSamplerTest, MasksExactlyTheGoal) {
       for (const int64_t size : {5, 8, 32, 64, 256, 1024}) {
         const Half half(size, 2, size);
         const int64_t most = size - (functional_targets ? 0 : 3);
-        for (const int64_t goal : {int64_t{0}, int64_t{1}, size / 6, size / 2, most}) {
+        // With size 256: 42 and 43 targets, as in the halves of a published sample.
+        for (const int64_t goal :
+             {int64_t{0}, int64_t{1}, size / 6, size / 6 + 1, size / 2, most}) {
           const SpanLengths lengths(config.max_span);
           RandomStream random = Spans(size * 1000 + goal);
           const auto mask = DrawSpanMask(half.text(), goal, config, lengths, random);
@@ -77,17 +79,6 @@ TEST(SpanSamplerTest, MasksExactlyTheGoal) {
         }
       }
     }
-  }
-}
-
-TEST(SpanSamplerTest, PublishedHalvesMask43And42) {
-  const SamplingConfig config;
-  const Half half(256, 2, 1);
-  const SpanLengths lengths(config.max_span);
-  for (uint64_t draw = 0; draw < 500; ++draw) {
-    RandomStream random = Spans(draw);
-    ASSERT_EQ(CountOnes(DrawSpanMask(half.text(), 43, config, lengths, random)), 43);
-    ASSERT_EQ(CountOnes(DrawSpanMask(half.text(), 42, config, lengths, random)), 42);
   }
 }
 
