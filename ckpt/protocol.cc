@@ -136,18 +136,6 @@ absl::Status MakePrivateDirectory(const std::string& directory) {
 
 }  // namespace
 
-UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
-  if (this != &other) {
-    if (fd_ >= 0) close(fd_);
-    fd_ = std::exchange(other.fd_, -1);
-  }
-  return *this;
-}
-
-UniqueFd::~UniqueFd() {
-  if (fd_ >= 0) close(fd_);
-}
-
 std::string SerializeMessage(const Message& message) {
   Json json = {{"type", message.body.index() + 1}};
   FieldWriter writer{json};

@@ -10,7 +10,6 @@
 #include <deque>
 #include <optional>
 #include <string>
-#include <utility>
 #include <variant>
 
 #include "absl/status/status.h"
@@ -19,26 +18,13 @@
 #include "absl/time/time.h"
 
 #include "ckpt/save_event.h"
+#include "core/base/unique_fd.h"
 
 namespace anyorder::ckpt {
 
 // A body may hold the CRCs of a rank file: 9 bytes a MiB, so 16 MiB allow for files of more than a
 // terabyte.
 inline constexpr uint32_t kMaxMessageBytes = 16u << 20;
-
-class UniqueFd {
- public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept;
-  ~UniqueFd();
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
 
 // The kinds of messages. VisitFields lists what is sent; fields with their default are left out.
 //

@@ -193,25 +193,24 @@ absl::Status Dataset::ReadTokens(int64_t begin, int64_t end, int32_t* out) const
       });
 }
 
-absl::Status Dataset::ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const {
+absl::Status Dataset::ReadBits(CheckedArray Shard::*bits, int64_t begin, int64_t end,
+                               uint8_t* out) const {
   return ForEachShard(begin, end,
                       [&](const Shard& shard, int64_t from, int64_t to, int64_t offset) {
-                        return UnpackBits(shard.sentence_flags, from, to, out + offset);
+                        return UnpackBits(shard.*bits, from, to, out + offset);
                       });
+}
+
+absl::Status Dataset::ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const {
+  return ReadBits(&Shard::sentence_flags, begin, end, out);
 }
 
 absl::Status Dataset::ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const {
-  return ForEachShard(begin, end,
-                      [&](const Shard& shard, int64_t from, int64_t to, int64_t offset) {
-                        return UnpackBits(shard.word_starts, from, to, out + offset);
-                      });
+  return ReadBits(&Shard::word_starts, begin, end, out);
 }
 
 absl::Status Dataset::ReadDocumentStarts(int64_t begin, int64_t end, uint8_t* out) const {
-  return ForEachShard(begin, end,
-                      [&](const Shard& shard, int64_t from, int64_t to, int64_t offset) {
-                        return UnpackBits(shard.document_starts, from, to, out + offset);
-                      });
+  return ReadBits(&Shard::document_starts, begin, end, out);
 }
 
 absl::StatusOr<LaneRange> Dataset::ReadLaneRange(int64_t stream, int64_t num_streams,

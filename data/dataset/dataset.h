@@ -68,6 +68,7 @@ class Dataset : public TextSource {
   // then count from the shard's first token, and offset is where the part begins in [begin, end).
   template <typename Read>
   absl::Status ForEachShard(int64_t begin, int64_t end, Read read) const;
+  absl::Status ReadBits(CheckedArray Shard::*bits, int64_t begin, int64_t end, uint8_t* out) const;
 
   const std::string directory_;
   const DatasetIndex index_;

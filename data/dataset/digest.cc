@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/base/unique_fd.h"
 
 namespace anyorder::data {
 namespace {
@@ -68,17 +69,15 @@ Digest128 DigestOutside(absl::string_view file, std::vector<ByteRange> holes) {
 }
 
 absl::StatusOr<Digest128> DigestOfFile(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus("open", path);
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return ErrnoStatus("open", path);
   StreamingDigest digest;
   std::vector<char> buffer(1 << 20);
   ssize_t got = 0;
-  while ((got = ::read(fd, buffer.data(), buffer.size())) > 0) {
+  while ((got = ::read(fd.get(), buffer.data(), buffer.size())) > 0) {
     digest.Update({buffer.data(), static_cast<size_t>(got)});
   }
-  const absl::Status status = got < 0 ? ErrnoStatus("read", path) : absl::OkStatus();
-  ::close(fd);
-  ANYORDER_RETURN_IF_ERROR(status);
+  if (got < 0) return ErrnoStatus("read", path);
   return digest.Value();
 }
 

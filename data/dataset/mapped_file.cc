@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "core/base/check.h"
 #include "core/base/crc32c.h"
 #include "core/base/status.h"
+#include "core/base/unique_fd.h"
 #include "data/dataset/digest.h"
 #include "data/dataset/shard_format.h"
 
@@ -24,37 +24,31 @@ namespace {
 
 constexpr char kAdvice[] = "; restore it or prepare the data again";
 
-absl::Status WrongSize(const std::string& path, int64_t bytes, uint64_t expected_bytes) {
-  return absl::DataLossError(absl::StrCat(
-      "'", path, "' has ", bytes, " bytes but dataset.json says ", expected_bytes, kAdvice));
-}
-
-absl::Status Missing(const std::string& path) {
-  return absl::DataLossError(
-      absl::StrCat("'", path, "' is missing but dataset.json lists it", kAdvice));
-}
-
 }  // namespace
 
-absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path, uint64_t expected_bytes) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0 && errno == ENOENT) return Missing(path);
-  if (fd < 0) return ErrnoStatus("open", path);
+absl::StatusOr<MappedFile> MappedFile::Map(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return ErrnoStatus("open", path);
   struct stat info {};
-  if (::fstat(fd, &info) != 0) {
-    const absl::Status status = ErrnoStatus("stat", path);
-    ::close(fd);
-    return status;
+  if (::fstat(fd.get(), &info) != 0) return ErrnoStatus("stat", path);
+  const auto size = static_cast<uint64_t>(info.st_size);
+  if (size == 0) return MappedFile(nullptr, 0, path);
+  // The mapping keeps the file.
+  void* const data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (data == MAP_FAILED) return ErrnoStatus("mmap", path);
+  return MappedFile(static_cast<const uint8_t*>(data), size, path);
+}
+
+absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path, uint64_t expected_bytes) {
+  absl::StatusOr<MappedFile> file = Map(path);
+  if (absl::IsNotFound(file.status())) {
+    return absl::DataLossError(
+        absl::StrCat("'", path, "' is missing but dataset.json lists it", kAdvice));
   }
-  if (static_cast<uint64_t>(info.st_size) != expected_bytes || expected_bytes == 0) {
-    ::close(fd);
-    return WrongSize(path, info.st_size, expected_bytes);
-  }
-  void* const data = ::mmap(nullptr, expected_bytes, PROT_READ, MAP_SHARED, fd, 0);
-  const absl::Status status = data == MAP_FAILED ? ErrnoStatus("mmap", path) : absl::OkStatus();
-  ::close(fd);  // the mapping keeps the file
-  if (!status.ok()) return status;
-  return MappedFile(static_cast<const uint8_t*>(data), expected_bytes, path);
+  ANYORDER_RETURN_IF_ERROR(file.status());
+  if (file->size() == expected_bytes && expected_bytes > 0) return file;
+  return absl::DataLossError(absl::StrCat(
+      "'", path, "' has ", file->size(), " bytes but dataset.json says ", expected_bytes, kAdvice));
 }
 
 MappedFile::~MappedFile() {

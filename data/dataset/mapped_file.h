@@ -22,7 +22,9 @@ namespace anyorder::data {
 // A whole file, read-only. Unmaps on destruction.
 class MappedFile {
  public:
-  // Errors: those of open and mmap; DataLoss if the file does not have `expected_bytes` bytes.
+  // Errors: those of open and mmap.
+  static absl::StatusOr<MappedFile> Map(const std::string& path);
+  // A file of dataset.json. DataLoss if it is missing or does not have `expected_bytes` bytes.
   static absl::StatusOr<MappedFile> Open(const std::string& path, uint64_t expected_bytes);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;

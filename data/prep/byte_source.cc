@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
+#include "core/base/unique_fd.h"
 
 namespace anyorder::data {
 namespace {
@@ -26,13 +27,12 @@ absl::Status Damaged(const std::string& path, absl::string_view what, absl::stri
 
 class PlainSource : public ByteSource {
  public:
-  PlainSource(int fd, std::string path, uint64_t begin, uint64_t end)
-      : fd_(fd), path_(std::move(path)), offset_(begin), end_(end) {}
-  ~PlainSource() override { ::close(fd_); }
+  PlainSource(UniqueFd fd, std::string path, uint64_t begin, uint64_t end)
+      : fd_(std::move(fd)), path_(std::move(path)), offset_(begin), end_(end) {}
 
   absl::StatusOr<size_t> Read(char* out, size_t capacity) override {
     const size_t want = static_cast<size_t>(std::min<uint64_t>(capacity, end_ - offset_));
-    const ssize_t got = ::pread(fd_, out, want, static_cast<off_t>(offset_));
+    const ssize_t got = ::pread(fd_.get(), out, want, static_cast<off_t>(offset_));
     if (got < 0) return ErrnoStatus("read", path_);
     digest_.Update({out, static_cast<size_t>(got)});
     offset_ += static_cast<uint64_t>(got);
@@ -42,7 +42,7 @@ class PlainSource : public ByteSource {
   const std::string& path() const { return path_; }
 
  private:
-  int fd_;
+  UniqueFd fd_;
   std::string path_;
   uint64_t offset_;
   uint64_t end_;
@@ -145,9 +145,9 @@ class ZstdSource : public CompressedSource {
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenByteSource(const std::string& path,
                                                            Compression compression, uint64_t begin,
                                                            uint64_t end) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus("open", path);
-  auto plain = std::make_unique<PlainSource>(fd, path, begin, end);
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return ErrnoStatus("open", path);
+  auto plain = std::make_unique<PlainSource>(std::move(fd), path, begin, end);
   switch (compression) {
     case Compression::kGzip:
       return std::make_unique<GzipSource>(std::move(plain));

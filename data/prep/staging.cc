@@ -17,6 +17,7 @@
 
 #include "core/base/file_system.h"
 #include "core/base/status.h"
+#include "core/base/unique_fd.h"
 #include "core/base/whole_file.h"
 #include "data/dataset/shard_format.h"
 
@@ -68,19 +69,14 @@ absl::Status CheckOutput(const std::string& output) {
 
 // The lock's descriptor. `kind` is LOCK_EX or LOCK_SH. Workers inherit it, so it is held until the
 // last of them is gone; that takes a moment after a crash. `work` says what is locked.
-absl::StatusOr<int> TakeLock(const std::string& path, int kind, const std::string& work) {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) return ErrnoStatus("create", path);
+absl::StatusOr<UniqueFd> TakeLock(const std::string& path, int kind, const std::string& work) {
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!fd.valid()) return ErrnoStatus("create", path);
   for (int i = 0; i < kLockTries; ++i) {
-    if (::flock(fd, kind | LOCK_NB) == 0) return fd;
-    if (errno != EWOULDBLOCK && errno != EINTR) {
-      const absl::Status status = ErrnoStatus("lock", path);
-      ::close(fd);
-      return status;
-    }
+    if (::flock(fd.get(), kind | LOCK_NB) == 0) return fd;
+    if (errno != EWOULDBLOCK && errno != EINTR) return ErrnoStatus("lock", path);
     ::usleep(kLockWaitMicroseconds);
   }
-  ::close(fd);
   return absl::AlreadyExistsError(absl::StrCat("another anyorder-prep works on ", work,
                                                "; wait for it or choose another directory"));
 }
@@ -143,8 +139,8 @@ absl::StatusOr<Staging> Staging::Open(const std::string& output) {
   fs::create_directories(staging.OutFolder(), error);
   if (error) return ErrnoStatus("create", staging.folder_, error.value());
   ANYORDER_ASSIGN_OR_RETURN(
-      const int lock, TakeLock(staging.folder_ + "/lock", LOCK_EX, absl::StrCat("'", output, "'")));
-  staging.lock_fds_.push_back(lock);
+      UniqueFd lock, TakeLock(staging.folder_ + "/lock", LOCK_EX, absl::StrCat("'", output, "'")));
+  staging.locks_.push_back(std::move(lock));
   // Again, now that nobody else can be at work.
   ANYORDER_RETURN_IF_ERROR(CheckOutput(output));
   staging.has_plan_ = staging.Exists(staging.folder_ + "/" + kPlanFile);
@@ -166,18 +162,13 @@ absl::StatusOr<Staging> Staging::Join(const std::string& output, const std::stri
   for (const auto& [name, kind] :
        {std::pair{std::string("lock"), LOCK_SH}, std::pair{"slice-" + slice, LOCK_EX}}) {
     ANYORDER_ASSIGN_OR_RETURN(
-        const int lock,
+        UniqueFd lock,
         TakeLock(absl::StrCat(staging.folder_, "/", name), kind,
                  kind == LOCK_SH ? absl::StrCat("'", output, "'")
                                  : absl::StrCat("slice ", slice, " of '", output, "'")));
-    staging.lock_fds_.push_back(lock);
+    staging.locks_.push_back(std::move(lock));
   }
   return staging;
-}
-
-Staging::~Staging() {
-  for (const int fd : lock_fds_)
-    ::close(fd);
 }
 
 absl::Status Staging::BindPlan(const PlanIdentity& identity) {

@@ -19,6 +19,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "core/base/unique_fd.h"
+
 namespace anyorder::data {
 
 // What makes two runs the same work.
@@ -42,7 +44,6 @@ class Staging {
   // Takes one slice ("2-of-5") of a preparation that is planned already; others may be at work on
   // other slices. Errors: as above, and FailedPrecondition if there is no plan.
   static absl::StatusOr<Staging> Join(const std::string& output, const std::string& slice);
-  ~Staging();
   Staging(Staging&& other) noexcept = default;
   Staging& operator=(Staging&&) = delete;
 
@@ -75,7 +76,7 @@ class Staging {
 
   std::string output_;
   std::string folder_;
-  std::vector<int> lock_fds_;
+  std::vector<UniqueFd> locks_;
   bool has_plan_ = false;
   bool made_output_ = false;
 };

@@ -1,10 +1,5 @@
 #include "data/prep/work_unit.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cstring>
 #include <utility>
 
@@ -111,31 +106,24 @@ absl::Status WorkUnitWriter::Commit(const UnitCounts& counts) {
 }
 
 absl::StatusOr<WorkUnit> WorkUnit::Open(const std::string& path, bool verify) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus("open", path);
-  struct stat info {};
-  WorkUnit unit;
-  if (::fstat(fd, &info) == 0 && info.st_size >= static_cast<off_t>(sizeof(Footer))) {
-    unit.size_ = static_cast<size_t>(info.st_size);
-    void* mapped = ::mmap(nullptr, unit.size_, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (mapped != MAP_FAILED) unit.data_ = static_cast<const char*>(mapped);
-  }
-  ::close(fd);
-  if (unit.data_ == nullptr) return Damaged(path, "too short");
+  ANYORDER_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Map(path));
+  WorkUnit unit(std::move(file));
+  const absl::string_view bytes = unit.file_.bytes();
   Footer footer{};
-  std::memcpy(&footer, unit.data_ + unit.size_ - sizeof footer, sizeof footer);
+  if (bytes.size() < sizeof footer) return Damaged(path, "too short");
+  const size_t end = bytes.size() - sizeof footer;  // of the table
+  std::memcpy(&footer, bytes.data() + end, sizeof footer);
   if (footer.magic != kMagic) return Damaged(path, "no footer");
-  const size_t hashed = unit.size_ - sizeof footer + offsetof(Footer, digest_lo);
-  if (verify && DigestOf({unit.data_, hashed}) != Digest128{footer.digest_lo, footer.digest_hi}) {
+  const absl::string_view hashed = bytes.substr(0, end + offsetof(Footer, digest_lo));
+  if (verify && DigestOf(hashed) != Digest128{footer.digest_lo, footer.digest_hi}) {
     return Damaged(path, "its digest does not match");
   }
   unit.counts_ = footer.counts;
   size_t at = footer.table_offset;
-  const size_t end = unit.size_ - sizeof footer;
   for (uint64_t i = 0; i < footer.num_parts; ++i) {
     Record record{};
     if (at > end || end - at < sizeof record) return Damaged(path, "table too short");
-    std::memcpy(&record, unit.data_ + at, sizeof record);
+    std::memcpy(&record, bytes.data() + at, sizeof record);
     at += sizeof record;
     if (record.num_line_hashes > (end - at) / sizeof(uint64_t) ||
         record.bytes > footer.table_offset || record.offset > footer.table_offset - record.bytes) {
@@ -151,27 +139,11 @@ absl::StatusOr<WorkUnit> WorkUnit::Open(const std::string& path, bool verify) {
     part.stats.totals = record.totals;
     part.stats.line_hashes.resize(record.num_line_hashes);
     if (record.num_line_hashes > 0) {
-      std::memcpy(part.stats.line_hashes.data(), unit.data_ + at, record.num_line_hashes * 8);
+      std::memcpy(part.stats.line_hashes.data(), bytes.data() + at, record.num_line_hashes * 8);
     }
     at += record.num_line_hashes * sizeof(uint64_t);
   }
   return unit;
-}
-
-WorkUnit::WorkUnit(WorkUnit&& other) noexcept {
-  *this = std::move(other);
-}
-
-WorkUnit& WorkUnit::operator=(WorkUnit&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  std::swap(counts_, other.counts_);
-  std::swap(parts_, other.parts_);
-  return *this;
-}
-
-WorkUnit::~WorkUnit() {
-  if (data_ != nullptr) ::munmap(const_cast<char*>(data_), size_);
 }
 
 }  // namespace anyorder::data

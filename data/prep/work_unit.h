@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,6 +19,8 @@
 #include "absl/types/span.h"
 
 #include "core/base/file_system.h"
+#include "data/dataset/digest.h"
+#include "data/dataset/mapped_file.h"
 #include "data/prep/document_stats.h"
 
 namespace anyorder::data {
@@ -74,21 +77,17 @@ class WorkUnit {
   // Reads the footer and the table. Checks the digest of all bytes only when `verify`. Errors:
   // DataLoss.
   static absl::StatusOr<WorkUnit> Open(const std::string& path, bool verify);
-  ~WorkUnit();
-  WorkUnit(WorkUnit&& other) noexcept;
-  WorkUnit& operator=(WorkUnit&& other) noexcept;
 
   const UnitCounts& counts() const { return counts_; }
   const std::vector<DocumentPart>& parts() const { return parts_; }
   // The sentences of `part`, as stored.
   absl::Span<const char> sentences(const DocumentPart& part) const {
-    return {data_ + part.offset, part.bytes};
+    return {file_.bytes().data() + part.offset, part.bytes};
   }
 
  private:
-  WorkUnit() = default;
-  const char* data_ = nullptr;
-  size_t size_ = 0;
+  explicit WorkUnit(MappedFile file) : file_(std::move(file)) {}
+  MappedFile file_;
   UnitCounts counts_;
   std::vector<DocumentPart> parts_;
 };

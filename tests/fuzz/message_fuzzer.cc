@@ -35,7 +35,7 @@ std::string Frame(absl::string_view body) {
 int Receive(absl::string_view sent) {
   std::array<int, 2> ends{};
   ANYORDER_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
-  ckpt::Channel channel{ckpt::UniqueFd(ends[1])};
+  ckpt::Channel channel{UniqueFd(ends[1])};
   ANYORDER_CHECK(write(ends[0], sent.data(), sent.size()) == static_cast<ssize_t>(sent.size()));
   close(ends[0]);
   for (int count = 0;; ++count) {
