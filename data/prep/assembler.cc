@@ -138,26 +138,12 @@ absl::StatusOr<AssemblyDecisions> DecideDocuments(const std::vector<std::string>
 
 absl::StatusOr<DatasetIndex> WriteDataset(const std::vector<std::string>& unit_paths,
                                           const AssemblyDecisions& decisions,
-                                          const Tokenizer& tokenizer,
-                                          const AssemblyOutput& output) {
-  DatasetIndex index;
-  index.num_tokens = decisions.num_tokens;
+                                          const std::string& directory, DatasetIndex index,
+                                          const std::vector<bool>& is_start_piece) {
   index.num_documents = decisions.num_documents;
   index.num_sentences = decisions.num_sentences;
-  index.token_bytes = TokenBytes(tokenizer.vocab_size());
-  index.shard_tokens = output.shard_tokens;
-  index.chunk_bytes = kChunkBytes;
-  index.vocab_size = tokenizer.vocab_size();
-  index.vocab_ids = tokenizer.vocab_ids();
-  index.tokenizer_digest = output.tokenizer_digest;
-  index.corpus_digest = decisions.corpus_digest;
-  ShardWriter shards({.directory = output.directory,
-                      .shard_tokens = output.shard_tokens,
-                      .vocab_size = tokenizer.vocab_size(),
-                      .eod = tokenizer.vocab_ids().eod,
-                      .is_start_piece = tokenizer.is_start_piece(),
-                      .tokenizer_digest = output.tokenizer_digest,
-                      .corpus_digest = decisions.corpus_digest});
+  const uint64_t token_bytes = index.token_bytes;
+  ShardWriter shards(directory, std::move(index), is_start_piece);
   DocumentCounter counter;
   uint64_t next_document = 0;
   bool is_kept = false;
@@ -171,15 +157,11 @@ absl::StatusOr<DatasetIndex> WriteDataset(const std::vector<std::string>& unit_p
         needs_end = is_kept;
       }
       if (!is_kept) continue;
-      ANYORDER_RETURN_IF_ERROR(CopySentences(unit.sentences(part), index.token_bytes, shards));
+      ANYORDER_RETURN_IF_ERROR(CopySentences(unit.sentences(part), token_bytes, shards));
     }
   }
   if (needs_end) ANYORDER_RETURN_IF_ERROR(shards.EndDocument());
-  ANYORDER_ASSIGN_OR_RETURN(index.shards, shards.Finish());
-  index.num_lane_cells = NumLaneCells(index.num_tokens);
-  ANYORDER_ASSIGN_OR_RETURN(index.lanes, WriteLanes(output.directory, index.num_tokens,
-                                                    index.tokenizer_digest, index.corpus_digest));
-  return index;
+  return shards.Finish();
 }
 
 }  // namespace anyorder::data

@@ -35,16 +35,11 @@ struct AssemblyDecisions {
 absl::StatusOr<AssemblyDecisions> DecideDocuments(const std::vector<std::string>& unit_paths,
                                                   const UnitOptions& options);
 
-struct AssemblyOutput {
-  std::string directory;
-  uint64_t shard_tokens = 0;
-  std::string tokenizer_digest;
-};
-
-// Second pass. Writes shards and lanes and fills the token-related members of the index: counts of
-// tokens, shards, lanes, vocabulary.
+// Second pass. Writes shards and lanes to `directory`, and returns `index` (StartIndex) with what
+// they hold. `is_start_piece` is indexed by id.
 absl::StatusOr<DatasetIndex> WriteDataset(const std::vector<std::string>& unit_paths,
                                           const AssemblyDecisions& decisions,
-                                          const Tokenizer& tokenizer, const AssemblyOutput& output);
+                                          const std::string& directory, DatasetIndex index,
+                                          const std::vector<bool>& is_start_piece);
 
 }  // namespace anyorder::data

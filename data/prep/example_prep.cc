@@ -207,22 +207,9 @@ class ExamplePreparation {
   absl::Status Write(const std::string& folder) {
     ANYORDER_RETURN_IF_ERROR(
         WriteFileAtomically(absl::StrCat(folder, "/", kTokenizerFile), model_));
-    DatasetIndex index;
-    index.vocab_size = tokenizer_->vocab_size();
-    index.vocab_ids = tokenizer_->vocab_ids();
-    index.token_bytes = TokenBytes(index.vocab_size);
-    index.shard_tokens = options_.shard_tokens;
-    index.chunk_bytes = kChunkBytes;
-    index.tokenizer_digest = DigestOf(model_).Hex();
-    index.corpus_digest = corpus_.Value().Hex();
-    index.tokenizer = {
-        .file = kTokenizerFile, .bytes = model_.size(), .digest = index.tokenizer_digest};
+    ANYORDER_ASSIGN_OR_RETURN(DatasetIndex index, WriteTokens(folder));
     index.num_documents = examples_.size();
     index.num_sentences = num_parts_;
-    ANYORDER_RETURN_IF_ERROR(WriteTokens(folder, index));
-    index.num_lane_cells = NumLaneCells(index.num_tokens);
-    ANYORDER_ASSIGN_OR_RETURN(index.lanes, WriteLanes(folder, index.num_tokens,
-                                                      index.tokenizer_digest, index.corpus_digest));
     index.settings = {
         {"case", options_.letter_case == LetterCase::kCased ? "cased" : "uncased"},
         {"invalid_utf8", options_.invalid_utf8 == InvalidUtf8::kError ? "error" : "replace"},
@@ -234,14 +221,10 @@ class ExamplePreparation {
   }
 
   // Shards and examples.bin: what the stream is and where each part of it lies.
-  absl::Status WriteTokens(const std::string& folder, DatasetIndex& index) {
-    ShardWriter shards({.directory = folder,
-                        .shard_tokens = options_.shard_tokens,
-                        .vocab_size = index.vocab_size,
-                        .eod = index.vocab_ids.eod,
-                        .is_start_piece = tokenizer_->is_start_piece(),
-                        .tokenizer_digest = index.tokenizer_digest,
-                        .corpus_digest = index.corpus_digest});
+  absl::StatusOr<DatasetIndex> WriteTokens(const std::string& folder) {
+    const DatasetIndex start =
+        StartIndex(*tokenizer_, model_, options_.shard_tokens, corpus_.Value().Hex());
+    ShardWriter shards(folder, start, tokenizer_->is_start_piece());
     std::string begins, firsts, lengths, labels;
     uint64_t at = 0;
     uint64_t part = 0;
@@ -255,7 +238,7 @@ class ExamplePreparation {
         AppendBytes(&length, sizeof length, lengths);
         std::string stored;
         for (const int32_t id : ids)
-          AppendBytes(&id, index.token_bytes, stored);  // little-endian: its low bytes
+          AppendBytes(&id, start.token_bytes, stored);  // little-endian: its low bytes
         ANYORDER_RETURN_IF_ERROR(shards.AddSentence({stored.data(), stored.size()}));
         at += length;
         ++part;
@@ -265,8 +248,7 @@ class ExamplePreparation {
       ++at;  // its <eod>
     }
     AppendBytes(&part, sizeof part, firsts);
-    ANYORDER_ASSIGN_OR_RETURN(index.shards, shards.Finish());
-    index.num_tokens = at;
+    ANYORDER_ASSIGN_OR_RETURN(DatasetIndex index, shards.Finish());
     const std::string table = absl::StrCat(begins, firsts, lengths, labels);
     index.examples = ExamplesEntry{
         .table = {.file = kExamplesFile, .bytes = table.size(), .digest = DigestOf(table).Hex()},
@@ -274,7 +256,8 @@ class ExamplePreparation {
         .num_examples = examples_.size(),
         .num_parts = part,
         .classes = summary_.classes};
-    return WriteFileAtomically(absl::StrCat(folder, "/", kExamplesFile), table);
+    ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(folder, "/", kExamplesFile), table));
+    return index;
   }
 
   const ExamplePrepOptions& options_;

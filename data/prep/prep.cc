@@ -18,6 +18,7 @@
 #include "data/prep/assembler.h"
 #include "data/prep/prep_plan.h"
 #include "data/prep/progress_line.h"
+#include "data/prep/shard_writer.h"
 #include "data/prep/staging.h"
 #include "data/prep/stored_scan.h"
 #include "data/prep/tokenizer.h"
@@ -420,14 +421,13 @@ absl::Status Preparation::Assemble() {
                   : absl::StrCat("no document is left of ", read,
                                  ": the quality filter dropped the others; see --no-filter"));
   }
-  const std::string model_digest = DigestOf(model_).Hex();
   ANYORDER_RETURN_IF_ERROR(
       WriteFileAtomically(absl::StrCat(staging_->OutFolder(), "/", kTokenizerFile), model_));
-  ANYORDER_ASSIGN_OR_RETURN(DatasetIndex index, WriteDataset(paths, decisions, *tokenizer_,
-                                                             {.directory = staging_->OutFolder(),
-                                                              .shard_tokens = options_.shard_tokens,
-                                                              .tokenizer_digest = model_digest}));
-  index.tokenizer = {.file = kTokenizerFile, .bytes = model_.size(), .digest = model_digest};
+  ANYORDER_ASSIGN_OR_RETURN(
+      DatasetIndex index,
+      WriteDataset(paths, decisions, staging_->OutFolder(),
+                   StartIndex(*tokenizer_, model_, options_.shard_tokens, decisions.corpus_digest),
+                   tokenizer_->is_start_piece()));
   index.settings = Settings(options_);
   index.counts = std::move(counts);
   return WriteFileAtomically(absl::StrCat(staging_->OutFolder(), "/", kIndexFile),

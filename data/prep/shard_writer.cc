@@ -14,6 +14,7 @@
 #include "data/dataset/digest.h"
 #include "data/dataset/shard_format.h"
 #include "data/prep/hdf5_file.h"
+#include "data/prep/tokenizer.h"
 
 namespace anyorder::data {
 namespace {
@@ -77,12 +78,28 @@ int64_t MarkWordStarts(absl::Span<const char> ids, uint64_t at,
 
 }  // namespace
 
-ShardWriter::ShardWriter(ShardWriterOptions options)
-    : options_(std::move(options)),
-      token_bytes_(TokenBytes(options_.vocab_size)),
-      is_start_(options_.is_start_piece.begin(), options_.is_start_piece.end()) {
-  ANYORDER_CHECK(options_.shard_tokens > 0 && options_.shard_tokens % kShardTokensMultiple == 0)
-      << "shard_tokens=" << options_.shard_tokens;
+DatasetIndex StartIndex(const Tokenizer& tokenizer, const std::string& model, uint64_t shard_tokens,
+                        std::string corpus_digest) {
+  DatasetIndex index;
+  index.vocab_size = tokenizer.vocab_size();
+  index.vocab_ids = tokenizer.vocab_ids();
+  index.token_bytes = TokenBytes(index.vocab_size);
+  index.shard_tokens = shard_tokens;
+  index.chunk_bytes = kChunkBytes;
+  index.tokenizer_digest = DigestOf(model).Hex();
+  index.corpus_digest = std::move(corpus_digest);
+  index.tokenizer = {
+      .file = kTokenizerFile, .bytes = model.size(), .digest = index.tokenizer_digest};
+  return index;
+}
+
+ShardWriter::ShardWriter(std::string directory, DatasetIndex index,
+                         const std::vector<bool>& is_start_piece)
+    : directory_(std::move(directory)),
+      index_(std::move(index)),
+      is_start_(is_start_piece.begin(), is_start_piece.end()) {
+  ANYORDER_CHECK(index_.shard_tokens > 0 && index_.shard_tokens % kShardTokensMultiple == 0)
+      << "shard_tokens=" << index_.shard_tokens;
 }
 
 absl::Status ShardWriter::AddSentence(absl::Span<const char> ids) {
@@ -93,8 +110,8 @@ absl::Status ShardWriter::AddSentence(absl::Span<const char> ids) {
 
 absl::Status ShardWriter::EndDocument() {
   char eod[4];
-  std::memcpy(eod, &options_.eod, sizeof eod);
-  ANYORDER_RETURN_IF_ERROR(Append({eod, token_bytes_}, !next_flag_));
+  std::memcpy(eod, &index_.vocab_ids.eod, sizeof eod);
+  ANYORDER_RETURN_IF_ERROR(Append({eod, index_.token_bytes}, !next_flag_));
   starts_document_ = true;
   return absl::OkStatus();
 }
@@ -102,16 +119,16 @@ absl::Status ShardWriter::EndDocument() {
 absl::Status ShardWriter::Append(absl::Span<const char> ids, bool flag) {
   while (!ids.empty()) {
     if (filled_ == 0) {
-      const uint64_t bitmap_bytes = BitmapBytes(options_.shard_tokens);
+      const uint64_t bitmap_bytes = BitmapBytes(index_.shard_tokens);
       sentence_flags_.assign(bitmap_bytes, 0);
       document_starts_.assign(bitmap_bytes, 0);
       word_starts_.assign(bitmap_bytes, 0);
       tokens_.clear();
     }
     const uint64_t take =
-        std::min<uint64_t>(ids.size() / token_bytes_, options_.shard_tokens - filled_);
-    const absl::Span<const char> taken = ids.first(take * token_bytes_);
-    const int64_t bad = token_bytes_ == 2
+        std::min<uint64_t>(ids.size() / index_.token_bytes, index_.shard_tokens - filled_);
+    const absl::Span<const char> taken = ids.first(take * index_.token_bytes);
+    const int64_t bad = index_.token_bytes == 2
                             ? MarkWordStarts<uint16_t>(taken, filled_, is_start_, word_starts_)
                             : MarkWordStarts<uint32_t>(taken, filled_, is_start_, word_starts_);
     if (bad >= 0) {
@@ -124,7 +141,7 @@ absl::Status ShardWriter::Append(absl::Span<const char> ids, bool flag) {
     if (std::exchange(starts_document_, false)) SetBits(document_starts_, filled_, filled_ + 1);
     filled_ += take;
     ids.remove_prefix(taken.size());
-    if (filled_ == options_.shard_tokens) ANYORDER_RETURN_IF_ERROR(WriteShard());
+    if (filled_ == index_.shard_tokens) ANYORDER_RETURN_IF_ERROR(WriteShard());
   }
   return absl::OkStatus();
 }
@@ -133,7 +150,7 @@ absl::Status ShardWriter::WriteShard() {
   ANYORDER_ASSIGN_OR_RETURN(Hdf5ImageWriter image, Hdf5ImageWriter::Create());
   std::vector<ByteRange> guarded;
   const uint64_t bits = BitmapBytes(filled_);
-  ANYORDER_RETURN_IF_ERROR(AddGuarded(image, kTokens, static_cast<uint32_t>(token_bytes_),
+  ANYORDER_RETURN_IF_ERROR(AddGuarded(image, kTokens, static_cast<uint32_t>(index_.token_bytes),
                                       {filled_}, tokens_.data(), guarded));
   ANYORDER_RETURN_IF_ERROR(
       AddGuarded(image, kSentenceFlags, 1, {bits}, sentence_flags_.data(), guarded));
@@ -141,36 +158,35 @@ absl::Status ShardWriter::WriteShard() {
       AddGuarded(image, kDocumentStarts, 1, {bits}, document_starts_.data(), guarded));
   ANYORDER_RETURN_IF_ERROR(AddGuarded(image, kWordStarts, 1, {bits}, word_starts_.data(), guarded));
   const std::pair<const char*, uint64_t> numbers[] = {
-      {kAttrFormatVersion, kFormatVersion}, {kAttrShardIndex, shards_.size()},
-      {kAttrFirstToken, first_token_},      {kAttrNumTokens, filled_},
-      {kAttrChunkBytes, kChunkBytes},       {kAttrVocabSize, options_.vocab_size}};
+      {kAttrFormatVersion, kFormatVersion}, {kAttrShardIndex, index_.shards.size()},
+      {kAttrFirstToken, index_.num_tokens}, {kAttrNumTokens, filled_},
+      {kAttrChunkBytes, kChunkBytes},       {kAttrVocabSize, index_.vocab_size}};
   for (const auto& [name, value] : numbers) {
     ANYORDER_RETURN_IF_ERROR(image.AddAttribute(name, value));
   }
-  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrTokenizerDigest, options_.tokenizer_digest));
-  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrCorpusDigest, options_.corpus_digest));
+  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrTokenizerDigest, index_.tokenizer_digest));
+  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrCorpusDigest, index_.corpus_digest));
 
   char name[32];
-  std::snprintf(name, sizeof name, kShardFilePattern, static_cast<int>(shards_.size()));
-  ANYORDER_ASSIGN_OR_RETURN(
-      DatasetFile shard,
-      StoreImage(image, std::move(guarded), absl::StrCat(options_.directory, "/", name)));
-  shard.first_token = first_token_;
+  std::snprintf(name, sizeof name, kShardFilePattern, static_cast<int>(index_.shards.size()));
+  ANYORDER_ASSIGN_OR_RETURN(DatasetFile shard, StoreImage(image, std::move(guarded),
+                                                          absl::StrCat(directory_, "/", name)));
+  shard.first_token = index_.num_tokens;
   shard.num_tokens = filled_;
-  shards_.push_back(std::move(shard));
-  first_token_ += std::exchange(filled_, 0);
+  index_.shards.push_back(std::move(shard));
+  index_.num_tokens += std::exchange(filled_, 0);
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<DatasetFile>> ShardWriter::Finish() {
+absl::StatusOr<DatasetIndex> ShardWriter::Finish() {
   if (filled_ > 0) ANYORDER_RETURN_IF_ERROR(WriteShard());
-  return shards_;
+  ANYORDER_RETURN_IF_ERROR(WriteLanes());
+  return index_;
 }
 
-absl::StatusOr<DatasetFile> WriteLanes(const std::string& directory, uint64_t num_tokens,
-                                       const std::string& tokenizer_digest,
-                                       const std::string& corpus_digest) {
-  const uint64_t cells = NumLaneCells(num_tokens);
+absl::Status ShardWriter::WriteLanes() {
+  const uint64_t num_tokens = index_.num_tokens;
+  const uint64_t cells = index_.num_lane_cells = NumLaneCells(num_tokens);
   std::vector<uint64_t> forward;
   std::vector<uint64_t> backward;
   for (uint64_t g = 0; g < cells; ++g) {
@@ -188,9 +204,11 @@ absl::StatusOr<DatasetFile> WriteLanes(const std::string& directory, uint64_t nu
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrFormatVersion, kFormatVersion));
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrNumTokens, num_tokens));
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrNumCells, cells));
-  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrTokenizerDigest, tokenizer_digest));
-  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrCorpusDigest, corpus_digest));
-  return StoreImage(image, std::move(guarded), absl::StrCat(directory, "/", kLanesFile));
+  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrTokenizerDigest, index_.tokenizer_digest));
+  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrCorpusDigest, index_.corpus_digest));
+  ANYORDER_ASSIGN_OR_RETURN(index_.lanes, StoreImage(image, std::move(guarded),
+                                                     absl::StrCat(directory_, "/", kLanesFile)));
+  return absl::OkStatus();
 }
 
 }  // namespace anyorder::data

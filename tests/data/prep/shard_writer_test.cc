@@ -36,42 +36,34 @@ class ShardWriterTest : public ::testing::Test {
 
   // Even ids start words.
   std::unique_ptr<Dataset> WriteAndOpen(const std::vector<Document>& documents) {
-    ShardWriterOptions options;
-    options.directory = directory_;
-    options.shard_tokens = 64;
-    options.vocab_size = 1000;
-    options.eod = kEod;
+    DatasetIndex start;
+    start.token_bytes = 2;
+    start.shard_tokens = 64;
+    start.chunk_bytes = kChunkBytes;
+    start.vocab_size = 1000;
+    start.vocab_ids = {0, 1, 2, 3, 4, 5, 6, kEod, 8};
+    start.tokenizer_digest = DigestOf(kTokenizer).Hex();
+    start.corpus_digest = kCorpusDigest;
+    start.tokenizer = {
+        .file = kTokenizerFile, .bytes = std::strlen(kTokenizer), .digest = start.tokenizer_digest};
+    std::vector<bool> is_start_piece;
     for (int id = 0; id < 1000; ++id)
-      options.is_start_piece.push_back(id % 2 == 0);
-    options.tokenizer_digest = DigestOf(kTokenizer).Hex();
-    options.corpus_digest = kCorpusDigest;
-    ShardWriter writer(options);
-    DatasetIndex index;
+      is_start_piece.push_back(id % 2 == 0);
+    ShardWriter writer(directory_, start, is_start_piece);
+    uint64_t num_tokens = 0;
     for (const Document& document : documents) {
       for (const Sentence& ids : document) {
         const auto* bytes = reinterpret_cast<const char*>(ids.data());
         EXPECT_TRUE(writer.AddSentence({bytes, 2 * ids.size()}).ok());
-        index.num_tokens += ids.size();
-        ++index.num_sentences;
+        num_tokens += ids.size();
       }
       EXPECT_TRUE(writer.EndDocument().ok());
-      ++index.num_tokens;
-      ++index.num_documents;
+      ++num_tokens;
     }
-    index.token_bytes = 2;
-    index.shard_tokens = 64;
-    index.chunk_bytes = kChunkBytes;
-    index.vocab_size = 1000;
-    index.vocab_ids = {0, 1, 2, 3, 4, 5, 6, kEod, 8};
-    index.num_lane_cells = NumLaneCells(index.num_tokens);
-    index.shards = writer.Finish().value();
-    index.lanes =
-        WriteLanes(directory_, index.num_tokens, options.tokenizer_digest, kCorpusDigest).value();
-    index.tokenizer = {.file = kTokenizerFile,
-                       .bytes = std::strlen(kTokenizer),
-                       .digest = options.tokenizer_digest};
-    index.tokenizer_digest = options.tokenizer_digest;
-    index.corpus_digest = kCorpusDigest;
+    DatasetIndex index = writer.Finish().value();
+    EXPECT_EQ(index.num_tokens, num_tokens);
+    index.num_documents = documents.size();
+    index.num_sentences = 1;
     WriteFile(directory_ + "/" + kTokenizerFile, kTokenizer);
     WriteFile(directory_ + "/" + kIndexFile, SerializeDatasetIndex(index));
     auto dataset = Dataset::Open(directory_, {.verify = true});
