@@ -57,7 +57,6 @@ struct ModelConfig {
   kernels::Activation activation = kernels::Activation::kGeluTanh;
   double layer_norm_epsilon = 1e-12;
   bool untie_r = true;
-  bool segment_term = true;
   bool scale_embedding = false;
   int64_t mem_len = 384;
   int64_t clamp_len = -1;
@@ -121,9 +120,6 @@ struct ModelConfig {
     visit("untie_r", self.untie_r,
           "Relative attention biases (u, v, s) of each layer's own, as in released models; false: "
           "one set for all layers.");
-    visit("segment_term", self.segment_term,
-          "Relative segment encodings; false means the same as segments = \"none\" "
-          "(Transformer-XL).");
     visit("scale_embedding", self.scale_embedding,
           "Multiply token embeddings by sqrt(model_dim) (Transformer-XL).");
     visit("mem_len", self.mem_len, "Recurrence memory of each lane; 0: none.",
@@ -207,7 +203,7 @@ struct ModelConfig {
   }
 
   bool relative_positions() const { return positions == Positions::kRelative; }
-  bool relative_segments() const { return segments == Segments::kRelative && segment_term; }
+  bool relative_segments() const { return segments == Segments::kRelative; }
   bool has_distance_bias() const { return position_bias != PositionBias::kNone; }
   bool adaptive() const { return softmax == Softmax::kAdaptive; }
   // Whether clusters' embeddings have sizes of their own and come to model_dim by projections.

@@ -19,6 +19,7 @@ struct RenamedKey {
   absl::string_view now;
 };
 constexpr RenamedKey kRenamedKeys[] = {
+    {"model.segment_term", "model.segments"},
     {"train.lanes", "train.global_batch_size"},
     {"train.microbatch_lanes", "train.micro_batch_size"},
     {"train.gemm_table", "kernels.gemm_algorithm_cache"},

@@ -70,7 +70,7 @@ class PairBench {
           "--seq-len must be a multiple of 16, --branches at most --firsts");
     }
     ModelConfig model = SmallNetwork(options_.layers, options_.dim);
-    model.segment_term = true;
+    model.segments = Segments::kRelative;
     ANYORDER_ASSIGN_OR_RETURN(
         backend_, kernels::MakeCpuBackend({.num_threads = static_cast<int>(options_.threads)}));
     ANYORDER_ASSIGN_OR_RETURN(objective_, MakeObjective(options_.objective, model, sampling_));

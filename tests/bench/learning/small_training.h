@@ -23,7 +23,7 @@ inline ModelConfig SmallNetwork(int64_t layers, int64_t dim) {
   model.num_heads = std::max<int64_t>(1, dim / 32);
   model.ffn_dim = 4 * dim;
   model.mem_len = 0;
-  model.segment_term = false;
+  model.segments = Segments::kNone;
   model.dropout = model.attention_dropout = 0.0;
   model.init_range = 1.0 / std::sqrt(static_cast<double>(dim));
   return model;

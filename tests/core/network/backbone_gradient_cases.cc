@@ -197,7 +197,7 @@ std::vector<GradientCase> WindowCases() {
   cases.back().model = WithDropout(SmallModel());
   cases.back().model.attention_windows = "3:2 / *:1:2; 2x 4:*";
   cases.push_back({"same_length", "causal_lm"});
-  cases.back().model.segment_term = false;
+  cases.back().model.segments = Segments::kNone;
   cases.back().model.same_length = SameLength::kTensorFlow;
   cases.push_back({"global_slots", "dae", WithGlobals(WithDropout(Learned(SmallModel())))});
   cases.back().model.mem_len = 12;

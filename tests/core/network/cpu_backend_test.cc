@@ -188,7 +188,7 @@ class CpuBackendTest : public ::testing::TestWithParam<Case> {
     model_.dropout = 0.125;
     model_.attention_dropout = 0.125;
     // Causal text is one segment: the term would have no gradient.
-    model_.segment_term = GetParam().objective != "causal_lm";
+    if (GetParam().objective == "causal_lm") model_.segments = Segments::kNone;
     model_.next_sentence_head = GetParam().next_sentence;
     if (GetParam().backbone != nullptr) GetParam().backbone(model_);
     sampling_.seq_len = 64;

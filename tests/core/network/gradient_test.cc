@@ -88,7 +88,7 @@ std::vector<GradientCase> Cases() {
   cases.back().model.clamp_len = 5;
   cases.back().backward = {true, true};
   cases.push_back({"permutation_without_segments"});
-  cases.back().model.segment_term = false;
+  cases.back().model.segments = Segments::kNone;
   cases.back().model.activation = kernels::Activation::kGeluErf;
   cases.push_back({"permutation_with_grouped_queries_and_content_readout"});
   cases.back().change = WithGroupedQueries;
@@ -111,11 +111,11 @@ std::vector<GradientCase> Cases() {
   // No segment term where all segments are equal: it shifts every score alike and has no gradient.
   cases.push_back({"causal"});
   cases.back().objective = "causal_lm";
-  cases.back().model.segment_term = false;
+  cases.back().model.segments = Segments::kNone;
   cases.push_back({"causal_as_transformer_xl"});
   cases.back().objective = "causal_lm";
   cases.back().model.untie_r = false;
-  cases.back().model.segment_term = false;
+  cases.back().model.segments = Segments::kNone;
   cases.back().model.scale_embedding = true;
   cases.back().model.activation = kernels::Activation::kRelu;
   cases.back().model.dropout = 0.125;
@@ -123,7 +123,7 @@ std::vector<GradientCase> Cases() {
   cases.back().objective = "causal_lm";
   cases.back().model.num_layers = 1;
   cases.back().model.mem_len = 0;
-  cases.back().model.segment_term = false;
+  cases.back().model.segments = Segments::kNone;
   return cases;
 }
 

@@ -128,7 +128,7 @@ LocalPermutation PermuteSequence(const TextSample& sample, int64_t half_len) {
 PlainXlnet::PlainXlnet(const ModelConfig& config, int64_t vocab_size,
                        const std::vector<double>& flat_weights)
     : config_(config) {
-  ANYORDER_CHECK(config.activation == kernels::Activation::kGeluTanh && config.segment_term);
+  ANYORDER_CHECK(config.activation == kernels::Activation::kGeluTanh && config.relative_segments());
   const ParameterLayout layout(config, vocab_size);
   for (const ParameterInfo& info : layout.parameters()) {
     weights_[info.name] =

@@ -361,8 +361,8 @@ TEST_F(ImportTest, AModelSectionThatContradictsTheWeightsIsRefused) {
   options_.config.clear();
   options_.overrides = {"model.activation=relu"};
   ExpectRefused(kExitUsage, {"--set says model.activation = \"relu\"", "ff_activation"});
-  options_.overrides = {"model.segment_term=false"};
-  ExpectRefused(kExitUsage, {"model.segment_term = true"});
+  options_.overrides = {"model.segments=none"};
+  ExpectRefused(kExitUsage, {"model.segments = \"relative\""});
   options_.overrides = {"model.num_layer=2"};
   ExpectRefused(kExitUsage, {"did you mean 'model.num_layers'"});
 }

@@ -91,7 +91,7 @@ TEST(ParameterLayoutTest, SharedBiasesAreOneForAllLayers) {
 
 TEST(ParameterLayoutTest, WithoutSegmentTermItsParametersAreAbsent) {
   ModelConfig config = Small();
-  config.segment_term = false;
+  config.segments = Segments::kNone;
   const ParameterLayout layout(config, 50);
   EXPECT_FALSE(layout.Contains("transformer.layer.0.rel_attn.seg_embed"));
   EXPECT_FALSE(layout.Contains("transformer.layer.0.rel_attn.r_s_bias"));
