@@ -422,8 +422,7 @@ void ExpectTrainingsLosses(const ModelConfig& model, kernels::Backend& backend) 
     const auto begin = text.begin() + step * 4;
     sample.tokens.assign(begin, begin + 4);
     sample.next_tokens.assign(begin + 1, begin + 5);
-    Batch batch(objective->Shape(1));
-    objective->BuildLane(sample, 0, batch);
+    Batch batch = BuildBatch(*objective, {sample});
     const ModelRunner::Result result = runner.Run(batch, weights, memory, false);
     expected.insert(expected.end(), result.losses.begin(), result.losses.end());
     memory = result.memory;

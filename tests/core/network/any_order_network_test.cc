@@ -46,9 +46,7 @@ class AnyOrderNetworkTest : public ::testing::Test {
   Batch Build(const std::string& name, const TextSample& sample,
               const AnyOrderConfig& config = {}) {
     const std::unique_ptr<Objective> objective = MakeObjectiveOrDie(name, model_, OneWay(config));
-    Batch batch(objective->Shape(1));
-    objective->BuildLane(sample, 0, batch);
-    return batch;
+    return BuildBatch(*objective, {sample});
   }
   ModelRunner::Result Run(const Batch& batch, bool training = false) {
     ModelRunner runner(model_, kSmallVocab, batch.shape, *backend_);

@@ -179,12 +179,17 @@ TextSample RandomSample(const SamplingConfig& sampling, SampleKind kind, int64_t
 Batch RandomBatch(const Objective& objective, const SamplingConfig& sampling, int64_t vocab_size,
                   const std::vector<int64_t>& lanes, const std::vector<bool>& backward,
                   int64_t step) {
-  Batch batch(objective.Shape(static_cast<int64_t>(lanes.size())));
-  for (size_t b = 0; b < lanes.size(); ++b) {
-    const TextSample sample =
-        RandomSample(sampling, objective.sample_kind(), vocab_size, lanes[b], step, backward[b]);
-    objective.BuildLane(sample, static_cast<int64_t>(b), batch);
-  }
+  std::vector<TextSample> samples;
+  for (size_t b = 0; b < lanes.size(); ++b)
+    samples.push_back(
+        RandomSample(sampling, objective.sample_kind(), vocab_size, lanes[b], step, backward[b]));
+  return BuildBatch(objective, samples);
+}
+
+Batch BuildBatch(const Objective& objective, const std::vector<TextSample>& samples) {
+  Batch batch(objective.Shape(static_cast<int64_t>(samples.size())));
+  for (size_t b = 0; b < samples.size(); ++b)
+    objective.BuildLane(samples[b], static_cast<int64_t>(b), batch);
   return batch;
 }
 
@@ -234,6 +239,23 @@ std::unique_ptr<Objective> MakeObjectiveOrDie(const std::string& name, const Mod
   absl::StatusOr<std::unique_ptr<Objective>> objective = MakeObjective(name, model, sampling);
   ANYORDER_CHECK_OK(objective.status());
   return *std::move(objective);
+}
+
+bool Sees(const Batch& batch, int64_t row, int64_t key) {
+  return kernels::IsVisible(batch.rows(), row, batch.keys(), key, kernels::Band());
+}
+
+void ExpectRefusals(const std::string& objective, const ModelConfig& model,
+                    const SamplingConfig& sampling, const std::vector<Refusal>& refusals) {
+  for (const Refusal& refusal : refusals) {
+    ModelConfig changed_model = model;
+    SamplingConfig changed_sampling = sampling;
+    refusal.change(changed_model, changed_sampling);
+    const absl::Status status = MakeObjective(objective, changed_model, changed_sampling).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << refusal.message;
+    EXPECT_NE(status.message().find(refusal.message), absl::string_view::npos) << status;
+    EXPECT_EQ(status.message().find('\n'), absl::string_view::npos) << status;
+  }
 }
 
 std::vector<double> InitialWeights(const ModelConfig& model, int64_t vocab_size, uint64_t seed) {

@@ -35,6 +35,9 @@ Batch RandomBatch(const Objective& objective, const SamplingConfig& sampling, in
                   const std::vector<int64_t>& lanes, const std::vector<bool>& backward,
                   int64_t step);
 
+// A microbatch of one lane for each sample.
+Batch BuildBatch(const Objective& objective, const std::vector<TextSample>& samples);
+
 // The same lanes with queries that are keys to the queries of their group (two groups a lane), and
 // a readout that names content rows too: what pseudo-masked language models and block diffusion ask
 // for.
@@ -42,6 +45,18 @@ Batch WithGroupedQueries(const Batch& plain);
 
 std::unique_ptr<Objective> MakeObjectiveOrDie(const std::string& name, const ModelConfig& model,
                                               const SamplingConfig& sampling);
+
+// Whether row `row` of the batch may see key `key`, as far as no window says otherwise.
+bool Sees(const Batch& batch, int64_t row, int64_t key);
+
+// A change of settings that an objective refuses, and a part of what it says.
+struct Refusal {
+  std::function<void(ModelConfig&, SamplingConfig&)> change;
+  std::string message;
+};
+// Expects each to be InvalidArgument, in one line.
+void ExpectRefusals(const std::string& objective, const ModelConfig& model,
+                    const SamplingConfig& sampling, const std::vector<Refusal>& refusals);
 
 std::vector<double> InitialWeights(const ModelConfig& model, int64_t vocab_size, uint64_t seed);
 

@@ -184,8 +184,7 @@ class SegmentsTest : public StepTest {
         RandomSample(long_sampling, SampleKind::kContiguous, kSmallVocab, 4, 0, false);
     const std::unique_ptr<Objective> long_objective =
         MakeObjectiveOrDie("causal_lm", long_model, long_sampling);
-    Batch long_batch(long_objective->Shape(1));
-    long_objective->BuildLane(text, 0, long_batch);
+    Batch long_batch = BuildBatch(*long_objective, {text});
     ModelRunner long_runner(long_model, kSmallVocab, long_batch.shape, *backend_);
     const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 81);
     const double expected = long_runner.Run(long_batch, weights, {}, false).step.loss_sum;
@@ -203,8 +202,7 @@ class SegmentsTest : public StepTest {
                             text.tokens.begin() + begin + sampling_.seq_len);
       segment.next_tokens.assign(text.next_tokens.begin() + begin,
                                  text.next_tokens.begin() + begin + sampling_.seq_len);
-      Batch batch(objective->Shape(1));
-      objective->BuildLane(segment, 0, batch);
+      Batch batch = BuildBatch(*objective, {segment});
       const ModelRunner::Result result = runner.Run(batch, weights, memory, false);
       loss += result.step.loss_sum;
       memory = result.memory;

@@ -16,15 +16,12 @@ TEST(CausalLmTest, EverySlotSeesItselfThePastAndMemoryAndPredictsTheNextToken) {
   EXPECT_EQ(objective->sample_kind(), SampleKind::kContiguous);
   const TextSample sample =
       RandomSample(sampling, SampleKind::kContiguous, kSmallVocab, 1, 4, false);
-  Batch batch(objective->Shape(1));
-  objective->BuildLane(sample, 0, batch);
+  Batch batch = BuildBatch(*objective, {sample});
   EXPECT_EQ(batch.shape.query_rows, 0);
   EXPECT_EQ(batch.shape.advance, sampling.seq_len);
   for (int64_t i = 0; i < sampling.seq_len; ++i) {
     for (int64_t key = 0; key < batch.shape.num_keys(); ++key) {
-      EXPECT_EQ(kernels::IsVisible(batch.rows(), i, batch.keys(), key, kernels::Band()),
-                key <= model.mem_len + i)
-          << i << " " << key;
+      EXPECT_EQ(Sees(batch, i, key), key <= model.mem_len + i) << i << " " << key;
     }
     EXPECT_EQ(batch.readout_rows[i], i);
     EXPECT_EQ(batch.labels[i], sample.next_tokens[i]);

@@ -38,13 +38,7 @@ Batch Build(const std::string& name, const AnyOrderConfig& config, const TextSam
   SamplingConfig sampling = OneWay();
   sampling.any_order = config;
   const std::unique_ptr<Objective> objective = MakeObjectiveOrDie(name, WithoutMemory(), sampling);
-  Batch batch(objective->Shape(1));
-  objective->BuildLane(sample, 0, batch);
-  return batch;
-}
-
-bool Sees(const Batch& batch, int64_t row, int64_t key) {
-  return kernels::IsVisible(batch.rows(), row, batch.keys(), key, kernels::Band());
+  return BuildBatch(*objective, {sample});
 }
 
 // What must hold of any batch: no pair is further apart than the shape says, no readout row is
@@ -379,52 +373,32 @@ TEST(AnyOrderTest, ALaneDoesNotDependOnItsPlaceInTheMicrobatch) {
 }
 
 TEST(AnyOrderTest, SettingsThatCannotBeUsedAreRefused) {
-  const auto refused = [](const std::string& name,
-                          const std::function<void(ModelConfig&, SamplingConfig&)>& change) {
-    ModelConfig model = WithoutMemory();
-    SamplingConfig sampling = OneWay();
-    change(model, sampling);
-    const absl::Status status = MakeObjective(name, model, sampling).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
-    return std::string(status.message());
-  };
-  const auto has = [](const std::string& text, const std::string& part) {
-    EXPECT_NE(text.find(part), std::string::npos) << text;
+  using M = ModelConfig;
+  using S = SamplingConfig;
+  const auto expect = [](const char* name, const std::vector<Refusal>& refusals) {
+    ExpectRefusals(name, WithoutMemory(), OneWay(), refusals);
   };
   for (const char* const name : {"masked_diffusion", "block_diffusion", "eso_lm", "a3", "as_arm"}) {
-    has(refused(name, [](ModelConfig& m, SamplingConfig&) { m.mem_len = 8; }),
-        "model.mem_len is 8");
-    has(refused(name, [](ModelConfig&, SamplingConfig& s) { s.bidirectional = true; }),
-        "bidirectional");
-    has(refused(name, [](ModelConfig& m, SamplingConfig&) { m.next_sentence_head = true; }),
-        "reads no sentence pairs");
-    has(refused(name, [](ModelConfig& m, SamplingConfig&) { m.same_length = SameLength::kTorch; }),
-        "use causal_lm");
+    expect(name, {{[](M& m, S&) { m.mem_len = 8; }, "model.mem_len is 8"},
+                  {[](M&, S& s) { s.bidirectional = true; }, "bidirectional"},
+                  {[](M& m, S&) { m.next_sentence_head = true; }, "reads no sentence pairs"},
+                  {[](M& m, S&) { m.same_length = SameLength::kTorch; }, "use causal_lm"}});
   }
   for (const char* const name : {"masked_diffusion", "block_diffusion", "eso_lm"}) {
-    has(refused(name, [](ModelConfig&, SamplingConfig& s) { s.any_order.mask_rate_min = 0; }),
-        "mask_draw = \"count\"");
-    has(refused(name, [](ModelConfig&, SamplingConfig& s) { s.any_order.mask_rate_max = 1.5; }),
-        "mask_rate_max=1.5");
+    expect(name, {{[](M&, S& s) { s.any_order.mask_rate_min = 0; }, "mask_draw = \"count\""},
+                  {[](M&, S& s) { s.any_order.mask_rate_max = 1.5; }, "mask_rate_max=1.5"}});
   }
-  has(refused("masked_diffusion",
-              [](ModelConfig&, SamplingConfig& s) { s.any_order.random_length_prob = 2; }),
-      "random_length_prob=2");
-  has(refused("block_diffusion",
-              [](ModelConfig&, SamplingConfig& s) { s.any_order.block_len = 3; }),
-      "block_len=3 must be at least 1 and divide seq_len=16");
-  has(refused("eso_lm", [](ModelConfig&, SamplingConfig& s) { s.any_order.mask_rate_max = 0.6; }),
-      "mask_rate_max=0.6 must be 1");
-  has(refused("eso_lm", [](ModelConfig&, SamplingConfig& s) { s.any_order.diffusion_share = -1; }),
-      "diffusion_share=-1");
-  has(refused("eso_lm",
-              [](ModelConfig&, SamplingConfig& s) { s.any_order.mask_draw = MaskDraw::kCount; }),
-      "use \"rate\"");
-  has(refused("a3", [](ModelConfig&, SamplingConfig& s) { s.any_order.group_len_min = 5; }),
-      "group_len_min=5");
-  has(refused("as_arm",
-              [](ModelConfig&, SamplingConfig& s) { s.any_order.prompt_fraction_min = 0.99; }),
-      "prompt_fraction_min=0.99");
+  expect("masked_diffusion",
+         {{[](M&, S& s) { s.any_order.random_length_prob = 2; }, "random_length_prob=2"}});
+  expect("block_diffusion", {{[](M&, S& s) { s.any_order.block_len = 3; },
+                              "block_len=3 must be at least 1 and divide seq_len=16"}});
+  expect("eso_lm",
+         {{[](M&, S& s) { s.any_order.mask_rate_max = 0.6; }, "mask_rate_max=0.6 must be 1"},
+          {[](M&, S& s) { s.any_order.diffusion_share = -1; }, "diffusion_share=-1"},
+          {[](M&, S& s) { s.any_order.mask_draw = MaskDraw::kCount; }, "use \"rate\""}});
+  expect("a3", {{[](M&, S& s) { s.any_order.group_len_min = 5; }, "group_len_min=5"}});
+  expect("as_arm",
+         {{[](M&, S& s) { s.any_order.prompt_fraction_min = 0.99; }, "prompt_fraction_min=0.99"}});
 }
 
 }  // namespace

@@ -29,11 +29,7 @@ class BertTest : public ::testing::Test {
   TextSample Sample(int64_t lane) const {
     return RandomSample(sampling_, SampleKind::kMaskedPairs, kSmallVocab, lane, 3, false);
   }
-  Batch Build(const TextSample& sample) const {
-    Batch batch(objective_->Shape(1));
-    objective_->BuildLane(sample, 0, batch);
-    return batch;
-  }
+  Batch Build(const TextSample& sample) const { return BuildBatch(*objective_, {sample}); }
 
   const ModelConfig model_ = WithoutMemory();
   const SamplingConfig sampling_ = OneWay();
@@ -47,7 +43,7 @@ TEST_F(BertTest, EverybodySeesEverybody) {
     ASSERT_EQ(batch.shape.num_keys(), sampling_.seq_len);
     for (int64_t row = 0; row < sampling_.seq_len; ++row) {
       for (int64_t key = 0; key < sampling_.seq_len; ++key) {
-        EXPECT_TRUE(kernels::IsVisible(batch.rows(), row, batch.keys(), key, kernels::Band()));
+        EXPECT_TRUE(Sees(batch, row, key));
         const int64_t distance = batch.row_pos[row] - batch.key_pos[key];
         EXPECT_GE(distance, batch.shape.min_distance);
         EXPECT_LT(distance, batch.shape.min_distance + batch.shape.num_distances);
@@ -115,33 +111,22 @@ TEST_F(BertTest, ATargetIsPredictedFromTheInputAlone) {
   }
 }
 
-TEST_F(BertTest, MemoryAndTwoDirectionsAreRefused) {
-  for (const char* const name : {"bert", "gpt"}) {
-    ModelConfig model = model_;
-    model.next_sentence_head = false;
-    model.mem_len = 12;
-    SamplingConfig sampling = sampling_;
-    sampling.bidirectional = true;
-    const absl::Status refused = MakeObjective(name, model, sampling).status();
-    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_NE(refused.message().find("model.mem_len is 12"), absl::string_view::npos) << refused;
-    EXPECT_NE(refused.message().find("sampling.bidirectional is true"), absl::string_view::npos)
-        << refused;
-  }
-}
-
-TEST_F(BertTest, TablesTooSmallForTheTextAreRefused) {
+TEST_F(BertTest, MemoryTwoDirectionsAndTablesTooSmallForTheTextAreRefused) {
+  using M = ModelConfig;
+  using S = SamplingConfig;
   ModelConfig model = model_;
+  model.next_sentence_head = false;
+  for (const char* const name : {"bert", "gpt"}) {
+    ExpectRefusals(name, model, sampling_,
+                   {{[](M& m, S&) { m.mem_len = 12; }, "model.mem_len is 12"},
+                    {[](M&, S& s) { s.bidirectional = true; }, "sampling.bidirectional is true"}});
+  }
   model.positions = Positions::kLearned;
-  model.max_positions = 15;
   model.segments = Segments::kLearned;
-  model.num_segments = 1;
-  const absl::Status refused = MakeObjective("bert", model, sampling_).status();
-  EXPECT_NE(refused.message().find("model.max_positions is 15"), absl::string_view::npos)
-      << refused;
-  EXPECT_NE(refused.message().find("model.num_segments is 1 but bert has 2"),
-            absl::string_view::npos)
-      << refused;
+  ExpectRefusals(
+      "bert", model, sampling_,
+      {{[](M& m, S&) { m.max_positions = 15; }, "model.max_positions is 15"},
+       {[](M& m, S&) { m.num_segments = 1; }, "model.num_segments is 1 but bert has 2"}});
 }
 
 }  // namespace

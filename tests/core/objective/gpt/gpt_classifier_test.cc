@@ -124,8 +124,7 @@ TEST(GptClassifierTest, ATokenSeesThePastOfItsOwnSequenceAndPaddingSeesAndIsNoth
       for (int64_t key = 0; key < batch.shape.content_rows; ++key) {
         const bool expected =
             is_token(row) && is_token(key) && row / 16 == key / 16 && key % 16 <= row % 16;
-        EXPECT_EQ(kernels::IsVisible(batch.rows(), row, batch.keys(), key, kernels::Band()),
-                  expected)
+        EXPECT_EQ(Sees(batch, row, key), expected)
             << ExampleTaskName(task) << " row " << row << " key " << key;
       }
       if (!is_token(row)) continue;
@@ -242,30 +241,20 @@ TEST(GptClassifierTest, AnExampleWithoutLabelTeachesItsLanguageOnly) {
 }
 
 TEST(GptClassifierTest, SettingsThatCannotBeUsedAreRefused) {
-  const auto refused = [](const ModelConfig& model, const SamplingConfig& sampling) {
-    return std::string(MakeObjective("gpt_classifier", model, sampling).status().message());
-  };
-  ModelConfig model = Model(ExampleTask::kClassification);
-  model.task.num_classes = 0;
-  EXPECT_THAT(refused(model, Sampling()), HasSubstr("objective.num_classes is 0"));
-  model = Model(ExampleTask::kGeneration);
-  EXPECT_THAT(refused(model, Sampling()), HasSubstr("objective.task is generation"));
-  model = Model(ExampleTask::kClassification, -1);
-  EXPECT_THAT(refused(model, Sampling()), HasSubstr("objective.lm_weight is -1"));
-  model = Model(ExampleTask::kClassification);
-  model.task.dropout = 1;
-  EXPECT_THAT(refused(model, Sampling()), HasSubstr("objective.classifier_dropout is 1"));
-  model = Model(ExampleTask::kClassification);
-  EXPECT_THAT(refused(model, Sampling(4)), HasSubstr("sampling.seq_len is 4"));
-  EXPECT_THAT(refused(model, Sampling(41)), HasSubstr("model.max_positions is 40"));
-  SamplingConfig bidirectional = Sampling();
-  bidirectional.bidirectional = true;
-  EXPECT_THAT(refused(model, bidirectional), HasSubstr("sampling.bidirectional"));
-  model.mem_len = 4;
-  EXPECT_THAT(refused(model, Sampling()), HasSubstr("model.mem_len is 4"));
-  model = Model(ExampleTask::kClassification);
-  EXPECT_THAT(std::string(MakeObjective("gpt", model, Sampling()).status().message()),
-              HasSubstr("gpt tells no classes apart"));
+  using M = ModelConfig;
+  using S = SamplingConfig;
+  const ModelConfig model = Model(ExampleTask::kClassification);
+  ExpectRefusals(
+      "gpt_classifier", model, Sampling(),
+      {{[](M& m, S&) { m.task.num_classes = 0; }, "objective.num_classes is 0"},
+       {[](M& m, S&) { m = Model(ExampleTask::kGeneration); }, "objective.task is generation"},
+       {[](M& m, S&) { m.task.lm_weight = -1; }, "objective.lm_weight is -1"},
+       {[](M& m, S&) { m.task.dropout = 1; }, "objective.classifier_dropout is 1"},
+       {[](M&, S& s) { s = Sampling(4); }, "sampling.seq_len is 4"},
+       {[](M&, S& s) { s = Sampling(41); }, "model.max_positions is 40"},
+       {[](M&, S& s) { s.bidirectional = true; }, "sampling.bidirectional"},
+       {[](M& m, S&) { m.mem_len = 4; }, "model.mem_len is 4"}});
+  ExpectRefusals("gpt", model, Sampling(), {{[](M&, S&) {}, "gpt tells no classes apart"}});
 }
 
 }  // namespace

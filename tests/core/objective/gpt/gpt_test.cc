@@ -22,11 +22,7 @@ class GptTest : public ::testing::Test {
     sampling_.bidirectional = false;
     objective_ = MakeObjectiveOrDie("gpt", Gpt(), sampling_);
   }
-  Batch Build(const TextSample& sample) const {
-    Batch batch(objective_->Shape(1));
-    objective_->BuildLane(sample, 0, batch);
-    return batch;
-  }
+  Batch Build(const TextSample& sample) const { return BuildBatch(*objective_, {sample}); }
 
   SamplingConfig sampling_ = SmallSampling();
   std::unique_ptr<Objective> objective_;
@@ -39,7 +35,7 @@ TEST_F(GptTest, EverySlotSeesItselfAndThePastOfItsWindowAndPredictsTheNextToken)
   ASSERT_EQ(batch.shape.num_keys(), sampling_.seq_len);
   for (int64_t i = 0; i < sampling_.seq_len; ++i) {
     for (int64_t key = 0; key < sampling_.seq_len; ++key) {
-      EXPECT_EQ(kernels::IsVisible(batch.rows(), i, batch.keys(), key, kernels::Band()), key <= i);
+      EXPECT_EQ(Sees(batch, i, key), key <= i);
     }
     EXPECT_EQ(batch.row_pos[i], i);
     EXPECT_EQ(batch.readout_rows[i], i);

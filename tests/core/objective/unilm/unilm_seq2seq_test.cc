@@ -49,11 +49,7 @@ TextSample Example(int64_t source, int64_t target, int64_t step = 0) {
 
 class UnilmSeq2seqTest : public ::testing::Test {
  protected:
-  Batch Build(const TextSample& sample) const {
-    Batch batch(objective_->Shape(1));
-    objective_->BuildLane(sample, 0, batch);
-    return batch;
-  }
+  Batch Build(const TextSample& sample) const { return BuildBatch(*objective_, {sample}); }
   const ModelConfig model_ = LearnedModel();
   const SamplingConfig sampling_ = OneWay();
   const std::unique_ptr<Objective> objective_ =
@@ -70,8 +66,7 @@ TEST_F(UnilmSeq2seqTest, TargetsSeeTheSourceAndWhatStandsBeforeThem) {
         const bool in_source = key < source + 2;
         const bool sees =
             row < length && key < length && (in_source || (row >= source + 2 && key <= row));
-        ASSERT_EQ(kernels::IsVisible(batch.rows(), row, batch.keys(), key, kernels::Band()), sees)
-            << row << " " << key;
+        ASSERT_EQ(Sees(batch, row, key), sees) << row << " " << key;
       }
     }
     for (int64_t slot = 0; slot < length; ++slot)
@@ -193,26 +188,18 @@ TEST_F(UnilmSeq2seqTest, ExamplesOfOtherTasksAreRefused) {
 }
 
 TEST_F(UnilmSeq2seqTest, SettingsThatItCannotUseAreRefused) {
-  const auto refusal = [&](auto change) {
-    ModelConfig model = model_;
-    SamplingConfig sampling = sampling_;
-    change(model, sampling);
-    return std::string(MakeObjective("unilm_seq2seq", model, sampling).status().message());
-  };
-  EXPECT_THAT(refusal([](ModelConfig& m, SamplingConfig&) { m.mem_len = 3; }),
-              HasSubstr("model.mem_len is 3"));
-  EXPECT_THAT(refusal([](ModelConfig& m, SamplingConfig&) { m.segments = Segments::kNone; }),
-              HasSubstr("model.segments must be \"learned\""));
-  EXPECT_THAT(refusal([](ModelConfig& m, SamplingConfig&) { m.next_sentence_head = true; }),
-              HasSubstr("no next-sentence label"));
-  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) { s.seq_len = 4; }),
-              HasSubstr("sampling.seq_len is 4 but must be at least 5"));
-  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) { s.target_mask_prob = 0; }),
-              HasSubstr("sampling.target_mask_prob is 0 but must be in (0, 1]"));
-  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) { s.mask_token_prob = 1.2; }),
-              HasSubstr("mask_token_prob = 1.2"));
-  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) { s.num_predict = 0; }),
-              HasSubstr("sampling.num_predict is 0"));
+  using M = ModelConfig;
+  using S = SamplingConfig;
+  ExpectRefusals(
+      "unilm_seq2seq", model_, sampling_,
+      {{[](M& m, S&) { m.mem_len = 3; }, "model.mem_len is 3"},
+       {[](M& m, S&) { m.segments = Segments::kNone; }, "model.segments must be \"learned\""},
+       {[](M& m, S&) { m.next_sentence_head = true; }, "no next-sentence label"},
+       {[](M&, S& s) { s.seq_len = 4; }, "sampling.seq_len is 4 but must be at least 5"},
+       {[](M&, S& s) { s.target_mask_prob = 0; },
+        "sampling.target_mask_prob is 0 but must be in (0, 1]"},
+       {[](M&, S& s) { s.mask_token_prob = 1.2; }, "mask_token_prob = 1.2"},
+       {[](M&, S& s) { s.num_predict = 0; }, "sampling.num_predict is 0"}});
 }
 
 }  // namespace

@@ -63,10 +63,7 @@ class UnilmTest : public ::testing::Test {
     return RandomSample(sampling_, SampleKind::kModePairs, kSmallVocab, lane, step, false);
   }
   Batch Build(const std::vector<TextSample>& samples) const {
-    Batch batch(objective_->Shape(static_cast<int64_t>(samples.size())));
-    for (size_t b = 0; b < samples.size(); ++b)
-      objective_->BuildLane(samples[b], static_cast<int64_t>(b), batch);
-    return batch;
+    return BuildBatch(*objective_, samples);
   }
   // One lane in each mode.
   std::vector<TextSample> Mixed(int64_t first_lane = 0) const {
@@ -99,8 +96,7 @@ TEST_F(UnilmTest, EveryModeSeesWhatThePaperSays) {
       for (int64_t row = 0; row < sampling_.seq_len; ++row) {
         for (int64_t key = 0; key < sampling_.seq_len; ++key) {
           const bool sees =
-              kernels::IsVisible(batch.rows(), ContentRow(batch.shape, b) + row, batch.keys(),
-                                 ContentKey(batch.shape, b) + key, kernels::Band());
+              Sees(batch, ContentRow(batch.shape, b) + row, ContentKey(batch.shape, b) + key);
           const bool is_text = row < length && key < length;
           ASSERT_EQ(sees, is_text && PaperSees(samples[b].mode, row, key, first))
               << "lane " << b << " row " << row << " key " << key;
@@ -148,9 +144,7 @@ TEST_F(UnilmTest, NothingLeaksPastAnyOfTheFourMasksInOneBatch) {
   std::vector<TextSample> samples;
   for (int64_t lane = 0; lane < kLanes; ++lane)
     samples.push_back(RandomSample(sampling, SampleKind::kModePairs, kSmallVocab, lane, 0, false));
-  Batch batch(objective->Shape(kLanes));
-  for (int64_t b = 0; b < kLanes; ++b)
-    objective->BuildLane(samples[b], b, batch);
+  const Batch batch = BuildBatch(*objective, samples);
   const ModelRunner::Result result = runner.Run(batch, weights, {}, false);
   int64_t blind = 0;
   for (int64_t b = 0; b < kLanes; ++b) {
@@ -264,37 +258,22 @@ TEST_F(UnilmTest, TheLossOfEachModeIsReportedApart) {
 }
 
 TEST_F(UnilmTest, SettingsThatItCannotUseAreRefused) {
-  const auto refusal = [&](auto change) {
-    ModelConfig model = model_;
-    SamplingConfig sampling = sampling_;
-    change(model, sampling);
-    const absl::Status status = MakeObjective("unilm", model, sampling).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    return std::string(status.message());
-  };
-  EXPECT_THAT(refusal([](ModelConfig& model, SamplingConfig&) { model.mem_len = 12; }),
-              HasSubstr("model.mem_len is 12 but must be 0"));
-  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) { s.bidirectional = true; }),
-              HasSubstr("sampling.bidirectional is true"));
-  EXPECT_THAT(refusal([](ModelConfig& m, SamplingConfig&) { m.segments = Segments::kNone; }),
-              HasSubstr("model.segments must be \"learned\""));
-  EXPECT_THAT(refusal([](ModelConfig& m, SamplingConfig&) { m.num_segments = 2; }),
-              HasSubstr("model.num_segments is 2 but unilm has 6 segments"));
-  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) { s.spans = SpanKind::kSubword; }),
-              HasSubstr("use \"ngram\""));
-  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) { s.seq2seq_share = 0.5; }),
-              HasSubstr("must sum to 1"));
-  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) { s.left_to_right_share = -0.2; }),
-              HasSubstr("left_to_right_share=-0.2 must be in [0, 1]"));
-  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) { s.ngram_prob = 1.5; }),
-              HasSubstr("ngram_prob=1.5"));
-  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) { s.max_ngram = 1; }),
-              HasSubstr("max_ngram=1 must be in [2, seq_len / 2 = 8]"));
-  EXPECT_THAT(refusal([](ModelConfig&, SamplingConfig& s) {
-                s.bidirectional_share = 0;
-                s.seq2seq_share = 2.0 / 3;
-              }),
-              HasSubstr("sampling.bidirectional_share is 0"));
+  using M = ModelConfig;
+  using S = SamplingConfig;
+  ExpectRefusals(
+      "unilm", model_, sampling_,
+      {{[](M& m, S&) { m.mem_len = 12; }, "model.mem_len is 12 but must be 0"},
+       {[](M&, S& s) { s.bidirectional = true; }, "sampling.bidirectional is true"},
+       {[](M& m, S&) { m.segments = Segments::kNone; }, "model.segments must be \"learned\""},
+       {[](M& m, S&) { m.num_segments = 2; }, "model.num_segments is 2 but unilm has 6 segments"},
+       {[](M&, S& s) { s.spans = SpanKind::kSubword; }, "use \"ngram\""},
+       {[](M&, S& s) { s.seq2seq_share = 0.5; }, "must sum to 1"},
+       {[](M&, S& s) { s.left_to_right_share = -0.2; },
+        "left_to_right_share=-0.2 must be in [0, 1]"},
+       {[](M&, S& s) { s.ngram_prob = 1.5; }, "ngram_prob=1.5"},
+       {[](M&, S& s) { s.max_ngram = 1; }, "max_ngram=1 must be in [2, seq_len / 2 = 8]"},
+       {[](M&, S& s) { s.bidirectional_share = 0, s.seq2seq_share = 2.0 / 3; },
+        "sampling.bidirectional_share is 0"}});
 }
 
 TEST(FreePairsTest, ObjectivesWithMemoryOrOrderRefusePaddingAndFreePairs) {

@@ -60,9 +60,7 @@ class UnilmV2Test : public ::testing::Test {
   }
   Batch Build(const TextSample& sample) const {
     const std::unique_ptr<Objective> objective = Make();
-    Batch batch(objective->Shape(1));
-    objective->BuildLane(sample, 0, batch);
-    return batch;
+    return BuildBatch(*objective, {sample});
   }
 
   // The token at a position: the sample is A [SEP] B [SEP] [CLS], the text [CLS] A [SEP] B [SEP].

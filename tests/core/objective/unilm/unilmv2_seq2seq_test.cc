@@ -49,9 +49,7 @@ class Seq2seqTest : public ::testing::Test {
   }
   Batch Build(const TextSample& sample) const {
     const std::unique_ptr<Objective> objective = Make();
-    Batch batch(objective->Shape(1));
-    objective->BuildLane(sample, 0, batch);
-    return batch;
+    return BuildBatch(*objective, {sample});
   }
 
   ModelConfig model_ = SmallModel();
@@ -86,8 +84,7 @@ TEST_F(Seq2seqTest, TheMaskIsThatOfTheReleasedFineTuningCode) {
     for (int64_t row = 0; row < 17; ++row) {
       for (int64_t key = 0; key < 17; ++key) {
         const bool both = kind[row] != kPadding && kind[key] != kPadding;
-        EXPECT_EQ(kernels::IsVisible(batch.rows(), row, batch.keys(), key, kernels::Band()),
-                  both && ReleasedRule(kind[row], kind[key]))
+        EXPECT_EQ(Sees(batch, row, key), both && ReleasedRule(kind[row], kind[key]))
             << row << " " << key;
       }
       if (kind[row] == kPadding) continue;
@@ -189,25 +186,17 @@ TEST_F(Seq2seqTest, ALossDependsOnEarlierTargetsOnly) {
 }
 
 TEST_F(Seq2seqTest, UnusableSettingsAndDataAreRefused) {
-  using Change = std::function<void(ModelConfig&, SamplingConfig&)>;
-  const std::vector<std::pair<Change, std::string>> cases = {
-      {[](ModelConfig& m, SamplingConfig&) { m.mem_len = 4; }, "model.mem_len is 4"},
-      {[](ModelConfig&, SamplingConfig& s) { s.bidirectional = true; }, "bidirectional is true"},
-      {[](ModelConfig&, SamplingConfig& s) { s.num_predict = 10; }, "num_predict"},
-      {[](ModelConfig&, SamplingConfig& s) { s.num_predict = 1; }, "num_predict"},
-      {[](ModelConfig&, SamplingConfig& s) { s.target_replace_prob = 1.5; }, "is 1.5"},
-      {[](ModelConfig&, SamplingConfig& s) { s.mask_token_prob = 0.95; }, "together at most 1"},
-      {[](ModelConfig& m, SamplingConfig&) { m.max_positions = 11; }, "max_positions is 11"},
-      {[](ModelConfig& m, SamplingConfig&) { m.next_sentence_head = true; }, "next_sentence"},
-  };
-  for (const auto& [change, message] : cases) {
-    ModelConfig model = model_;
-    SamplingConfig sampling = sampling_;
-    change(model, sampling);
-    const absl::Status refused = MakeObjective("unilmv2_seq2seq", model, sampling).status();
-    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << message;
-    EXPECT_NE(refused.message().find(message), absl::string_view::npos) << refused;
-  }
+  using M = ModelConfig;
+  using S = SamplingConfig;
+  ExpectRefusals("unilmv2_seq2seq", model_, sampling_,
+                 {{[](M& m, S&) { m.mem_len = 4; }, "model.mem_len is 4"},
+                  {[](M&, S& s) { s.bidirectional = true; }, "bidirectional is true"},
+                  {[](M&, S& s) { s.num_predict = 10; }, "num_predict"},
+                  {[](M&, S& s) { s.num_predict = 1; }, "num_predict"},
+                  {[](M&, S& s) { s.target_replace_prob = 1.5; }, "is 1.5"},
+                  {[](M&, S& s) { s.mask_token_prob = 0.95; }, "together at most 1"},
+                  {[](M& m, S&) { m.max_positions = 11; }, "max_positions is 11"},
+                  {[](M& m, S&) { m.next_sentence_head = true; }, "next_sentence"}});
   EXPECT_TRUE(Make()->CheckTask(ExampleTask::kGeneration).ok());
   EXPECT_NE(Make()->CheckTask(ExampleTask::kEntailment).message().find("entailment"),
             absl::string_view::npos);

@@ -50,8 +50,7 @@ TEST_F(UnilmV2Test, EveryRowSeesWhatTheRuleSaysAndPaddingNothing) {
       padding += by_row.count(row) == 0;
       for (int64_t key = 0; key < batch.shape.num_keys(); ++key) {
         const bool both = by_row.count(row) == 1 && by_key.count(key) == 1;
-        ASSERT_EQ(kernels::IsVisible(batch.rows(), row, batch.keys(), key, kernels::Band()),
-                  both && PmlmSees(*by_row[row], *by_key[key]))
+        ASSERT_EQ(Sees(batch, row, key), both && PmlmSees(*by_row[row], *by_key[key]))
             << "row " << row << " key " << key << " lane " << lane;
         if (!both) continue;
         const int64_t distance = batch.row_pos[row] - batch.key_pos[key];
@@ -199,34 +198,22 @@ TEST_F(UnilmV2Test, OneSampleGivesOneBatchWhateverItsPlace) {
 }
 
 TEST_F(UnilmV2Test, UnusableSettingsAreRefusedInOneLine) {
-  using Change = std::function<void(ModelConfig&, SamplingConfig&)>;
-  const std::vector<std::pair<Change, std::string>> cases = {
-      {[](ModelConfig& m, SamplingConfig&) { m.mem_len = 4; }, "model.mem_len is 4"},
-      {[](ModelConfig&, SamplingConfig& s) { s.bidirectional = true; }, "bidirectional is true"},
-      {[](ModelConfig&, SamplingConfig& s) { s.block_min_span = 0; }, "block_min_span is 0"},
-      {[](ModelConfig&, SamplingConfig& s) { s.block_max_span = 17; }, "block_max_span 17"},
-      {[](ModelConfig&, SamplingConfig& s) { s.block_span_prob = 1; }, "block_span_prob is 1"},
-      {[](ModelConfig&, SamplingConfig& s) { s.num_predict = 4; }, "num_predict is 4"},
-      {[](ModelConfig&, SamplingConfig& s) { s.mask_fraction = 0.9, s.num_predict = 40; },
-       "mask_fraction"},
-      {[](ModelConfig& m, SamplingConfig&) { m.max_positions = 15; }, "max_positions is 15"},
-      {[](ModelConfig& m, SamplingConfig&) { m.num_segments = 1; }, "num_segments is 1"},
-      {[](ModelConfig&, SamplingConfig& s) { s.random_token_prob = 0.5; }, "together at most 1"},
-      {[](ModelConfig&, SamplingConfig& s) {
-         s.short_sequence_prob = 0.1, s.spans = SpanKind::kSingle;
-       },
-       "short_sequence_prob"},
-      {[](ModelConfig& m, SamplingConfig&) { m.next_sentence_head = true; }, "next_sentence"},
-  };
-  for (const auto& [change, message] : cases) {
-    ModelConfig model = model_;
-    SamplingConfig sampling = sampling_;
-    change(model, sampling);
-    const absl::Status refused = MakeObjective("unilmv2", model, sampling).status();
-    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << message;
-    EXPECT_NE(refused.message().find(message), absl::string_view::npos) << refused;
-    EXPECT_EQ(refused.message().find('\n'), absl::string_view::npos) << refused;
-  }
+  using M = ModelConfig;
+  using S = SamplingConfig;
+  ExpectRefusals("unilmv2", model_, sampling_,
+                 {{[](M& m, S&) { m.mem_len = 4; }, "model.mem_len is 4"},
+                  {[](M&, S& s) { s.bidirectional = true; }, "bidirectional is true"},
+                  {[](M&, S& s) { s.block_min_span = 0; }, "block_min_span is 0"},
+                  {[](M&, S& s) { s.block_max_span = 17; }, "block_max_span 17"},
+                  {[](M&, S& s) { s.block_span_prob = 1; }, "block_span_prob is 1"},
+                  {[](M&, S& s) { s.num_predict = 4; }, "num_predict is 4"},
+                  {[](M&, S& s) { s.mask_fraction = 0.9, s.num_predict = 40; }, "mask_fraction"},
+                  {[](M& m, S&) { m.max_positions = 15; }, "max_positions is 15"},
+                  {[](M& m, S&) { m.num_segments = 1; }, "num_segments is 1"},
+                  {[](M&, S& s) { s.random_token_prob = 0.5; }, "together at most 1"},
+                  {[](M&, S& s) { s.short_sequence_prob = 0.1, s.spans = SpanKind::kSingle; },
+                   "short_sequence_prob"},
+                  {[](M& m, S&) { m.next_sentence_head = true; }, "next_sentence"}});
 }
 
 }  // namespace

@@ -18,14 +18,7 @@ class DaeTest : public ::testing::Test {
   TextSample Sample(int64_t step, int64_t lane = kLane, bool backward = false) const {
     return RandomSample(sampling_, SampleKind::kMaskedPairs, kSmallVocab, lane, step, backward);
   }
-  Batch Build(const TextSample& sample) const {
-    Batch batch(objective_->Shape(1));
-    objective_->BuildLane(sample, 0, batch);
-    return batch;
-  }
-  static bool Sees(const Batch& batch, int64_t row, int64_t key) {
-    return kernels::IsVisible(batch.rows(), row, batch.keys(), key, kernels::Band());
-  }
+  Batch Build(const TextSample& sample) const { return BuildBatch(*objective_, {sample}); }
 
   const ModelConfig model_ = SmallModel();
   const SamplingConfig sampling_ = SmallSampling();
@@ -152,8 +145,7 @@ TEST_F(DaeTest, WithNextSentenceEachLaneHasALabelAndSeesAsBefore) {
   const std::unique_ptr<Objective> objective = MakeObjectiveOrDie("dae", model, sampling_);
   for (int64_t lane = 0; lane < 6; ++lane) {
     const TextSample sample = Sample(3, lane);
-    Batch batch(objective->Shape(1));
-    objective->BuildLane(sample, 0, batch);
+    Batch batch = BuildBatch(*objective, {sample});
     const Batch without = Build(sample);
     EXPECT_EQ(batch.row_lim, without.row_lim);
     EXPECT_EQ(batch.key_key, without.key_key);
@@ -164,13 +156,12 @@ TEST_F(DaeTest, WithNextSentenceEachLaneHasALabelAndSeesAsBefore) {
 }
 
 TEST_F(DaeTest, SettingsThatCannotBeUsedAreRefused) {
-  SamplingConfig sampling = sampling_;
-  sampling.mask_fraction = 0;
-  sampling.random_token_prob = 0.3;
-  const absl::Status refused = MakeObjective("dae", model_, sampling).status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(refused.message().find("mask_fraction=0 must"), absl::string_view::npos) << refused;
-  EXPECT_NE(refused.message().find("random_token_prob=0.3"), absl::string_view::npos) << refused;
+  const auto change = [](ModelConfig&, SamplingConfig& sampling) {
+    sampling.mask_fraction = 0;
+    sampling.random_token_prob = 0.3;
+  };
+  ExpectRefusals("dae", model_, sampling_,
+                 {{change, "mask_fraction=0 must"}, {change, "random_token_prob=0.3"}});
 }
 
 }  // namespace

@@ -11,10 +11,6 @@
 namespace anyorder::testing {
 namespace {
 
-bool Sees(const Batch& batch, int64_t row, int64_t key) {
-  return kernels::IsVisible(batch.rows(), row, batch.keys(), key, kernels::Band());
-}
-
 // The row of the query stream for slot `slot`, or -1.
 int64_t QueryOf(const Batch& batch, int64_t b, int64_t slot) {
   for (int64_t i = b * batch.shape.targets; i < (b + 1) * batch.shape.targets; ++i) {
@@ -64,8 +60,7 @@ TEST(PermutationLmTest, GoldenExampleInBothHalves) {
   sampling.num_predict = 6;
   const std::unique_ptr<Objective> objective =
       MakeObjectiveOrDie("permutation_lm", SmallModel(), sampling);
-  Batch batch(objective->Shape(1));
-  objective->BuildLane(sample, 0, batch);
+  Batch batch = BuildBatch(*objective, {sample});
   const int64_t memory = batch.shape.memory_rows;
   for (int64_t i = 0; i < 16; ++i) {
     for (int64_t j = 0; j < 16; ++j) {
@@ -208,22 +203,14 @@ TEST(PermutationLmTest, LogicalRowIdsBelongToLanesNotToPlaces) {
 }
 
 TEST(ObjectiveRegistryTest, UnknownNamesGetAHintAndUnusableSettingsAreRefused) {
-  const absl::Status unknown =
-      MakeObjective("permutaton_lm", SmallModel(), SmallSampling()).status();
-  EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(unknown.message().find("did you mean 'permutation_lm'"), absl::string_view::npos);
-
-  SamplingConfig uneven = SmallSampling();
-  uneven.reuse_len = 5;
-  const absl::Status refused = MakeObjective("permutation_lm", SmallModel(), uneven).status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(refused.message().find("reuse_len=5"), absl::string_view::npos);
-
-  ModelConfig model = SmallModel();
-  model.next_sentence_head = true;
-  const absl::Status no_pairs = MakeObjective("causal_lm", model, SmallSampling()).status();
-  EXPECT_EQ(no_pairs.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(no_pairs.message().find("reads no sentence pairs"), absl::string_view::npos);
+  using M = ModelConfig;
+  using S = SamplingConfig;
+  ExpectRefusals("permutaton_lm", SmallModel(), SmallSampling(),
+                 {{[](M&, S&) {}, "did you mean 'permutation_lm'"}});
+  ExpectRefusals("permutation_lm", SmallModel(), SmallSampling(),
+                 {{[](M&, S& s) { s.reuse_len = 5; }, "reuse_len=5"}});
+  ExpectRefusals("causal_lm", SmallModel(), SmallSampling(),
+                 {{[](M& m, S&) { m.next_sentence_head = true; }, "reads no sentence pairs"}});
 }
 
 }  // namespace
