@@ -36,8 +36,10 @@ int64_t NumTreeBuffers(Range leaves) {
 absl::Status CheckOptions(const GradientReducerOptions& options, int world_size) {
   const int64_t leaves = options.num_leaves;
   if (leaves < 1 || (leaves & (leaves - 1)) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        leaves, " microbatches per step: must be a power of two; change lanes or microbatch size"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(leaves,
+                     " microbatches per step: must be a power of two; change "
+                     "train.global_batch_size or train.micro_batch_size"));
   }
   if (world_size > leaves) {
     return absl::InvalidArgumentError(absl::StrCat(world_size, " ranks but only ", leaves,

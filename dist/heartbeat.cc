@@ -114,10 +114,10 @@ std::string DescribeMissingRanks(const std::string& directory, int world_size, i
     if (beat->has_ended) {
       why = "has ended";
     } else if (silence >= silent_after) {
-      why = absl::StrCat("stopped or lost: no sign of life for ",
+      why = absl::StrCat("stopped or lost: no heartbeat for ",
                          absl::FormatDuration(absl::Trunc(silence, absl::Milliseconds(1))));
     } else if (beat->number < number) {
-      why = "runs, but has not come so far";
+      why = "runs, but has not reached it";
     } else {
       continue;
     }

@@ -157,7 +157,7 @@ absl::Status NcclTransport::Connect(const NcclId& id) {
     mine = absl::UnavailableError(absl::StrCat(
         "NCCL did not connect the ranks within ", absl::FormatDuration(options_.connect_limit),
         "; NCCL_DEBUG=INFO says what it tries (its network: NCCL_SOCKET_IFNAME, "
-        "NCCL_IB_DISABLE); repair that, ",
+        "NCCL_IB_DISABLE); fix that, ",
         kAdvice));
   }
   const absl::Status all = communicator_.AllAgree(mine);

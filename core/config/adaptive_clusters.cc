@@ -29,7 +29,7 @@ absl::Status ReadCutoffs(const ModelConfig& model, std::vector<int64_t>& cutoffs
         cutoff > std::numeric_limits<int32_t>::max())
       return Unusable(model,
                       absl::StrCat("where '", part,
-                                   "' is no number above 0; write ids between commas, such as "
+                                   "' is not a positive number; write ids between commas, such as "
                                    "\"20000, 40000, 200000\""));
     if (!cutoffs.empty() && cutoff <= cutoffs.back())
       return Unusable(model, absl::StrCat("where ", cutoff, " does not come after ", cutoffs.back(),

@@ -31,7 +31,7 @@ bool ParseNumber(absl::string_view text, int64_t low, int64_t* value) {
 
 absl::StatusOr<kernels::Band> ParseBand(absl::string_view text) {
   const std::vector<absl::string_view> parts = absl::StrSplit(text, ':');
-  if (parts.size() != 2 && parts.size() != 3) return Unreadable(text, "which is no window");
+  if (parts.size() != 2 && parts.size() != 3) return Unreadable(text, "which is not a window");
   kernels::Band band;
   for (const bool is_left : {true, false}) {
     const absl::string_view part = absl::StripAsciiWhitespace(parts[is_left ? 0 : 1]);
@@ -56,7 +56,7 @@ absl::Status AppendLayer(absl::string_view text, int64_t num_heads,
     const size_t times = group.find('x');
     if (times != absl::string_view::npos) {
       if (!ParseNumber(group.substr(0, times), 1, &count))
-        return Unreadable(text, "where a number of heads before x is no number above 0");
+        return Unreadable(text, "where the number of heads before x is not positive");
       group.remove_prefix(times + 1);
     }
     ANYORDER_ASSIGN_OR_RETURN(const kernels::Band band, ParseBand(group));

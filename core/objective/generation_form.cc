@@ -168,7 +168,7 @@ absl::StatusOr<std::unique_ptr<GenerationForm>> Objective::Generation(
     const GenerationTokens&) const {
   return absl::FailedPreconditionError(
       absl::StrCat("a network trained with ", name(),
-                   " has learned no order to write text in; generate with one trained with "
+                   " has not learned an order to write text in; use a network trained with "
                    "causal_lm, gpt or permutation_lm"));
 }
 

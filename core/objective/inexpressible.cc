@@ -48,10 +48,9 @@ std::string WhyInexpressible(absl::string_view name) {
   if (name.empty()) return "";
   for (const Mode& mode : kModes) {
     if (std::find(mode.names.begin(), mode.names.end(), name) == mode.names.end()) continue;
-    return absl::StrCat(
-        "objective '", name,
-        "' cannot be one attention call, where who sees whom is one comparison of ranks: ",
-        mode.reason, "; ", mode.remedy);
+    return absl::StrCat("objective '", name,
+                        "' cannot be expressed as one attention mask by ranks: ", mode.reason, "; ",
+                        mode.remedy);
   }
   return "";
 }

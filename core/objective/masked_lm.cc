@@ -77,9 +77,8 @@ class MaskedLm final : public Objective {
       const GenerationTokens&) const override {
     return absl::FailedPreconditionError(absl::StrCat(
         "a network trained with ", form_.name,
-        " predicts masked tokens from what stands on both sides of them, each alone, and no text "
-        "from "
-        "left to right; generate with one trained with causal_lm, gpt or permutation_lm"));
+        " predicts masked tokens independently and from both sides, and cannot write text from "
+        "left to right; use a network trained with causal_lm, gpt or permutation_lm"));
   }
 
  private:

@@ -46,8 +46,8 @@ absl::StatusOr<RankForm> ToRanks(const DenseMask& mask) {
       const int64_t lost = SeenAlone(mask, before, row);
       if (lost >= 0) {
         return absl::FailedPreconditionError(absl::StrCat(
-            "no ranks give this mask: row ", before, " sees key ", lost, " and not key ",
-            SeenAlone(mask, row, before), ", row ", row,
+            "this mask cannot be expressed by ranks: row ", before, " sees key ", lost,
+            " and not key ", SeenAlone(mask, row, before), ", row ", row,
             " the reverse; of any two rows one must see all that the other sees, unless a group, a "
             "document or a window says otherwise"));
       }

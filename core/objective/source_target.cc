@@ -40,7 +40,7 @@ absl::Status CheckGenerates(const std::string& objective, ExampleTask task) {
   if (task == ExampleTask::kGeneration) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("the dataset has examples of ", ExampleTaskName(task), ", but ", objective,
-                   " learns to write: make one of lines with source and target with `anyorder prep "
+                   " generates text: prepare examples with source and target with `anyorder prep "
                    "--examples`"));
 }
 

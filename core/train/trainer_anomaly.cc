@@ -53,7 +53,7 @@ absl::Status Trainer::HoldStepBack(Anomaly anomaly, const StepMetrics& metrics) 
   if (action == AnomalyAction::kStop) {
     return absl::AbortedError(
         absl::StrCat(what, "; stopping (anomaly.on_", NameOf(anomaly),
-                     "): nothing of it is in a checkpoint; to go on, launch with --set anomaly.on_",
+                     "): no checkpoint contains it; to continue, launch with --set anomaly.on_",
                      NameOf(anomaly), "=skip"));
   }
   ANYORDER_RETURN_IF_ERROR(anomalies_.CheckProgress(step));
@@ -82,7 +82,7 @@ std::string Trainer::DescribeStep(Anomaly anomaly, const StepMetrics& metrics,
                                   const std::string& where) const {
   std::string text = absl::StrCat("step ", step_ + 1);
   if (anomaly == Anomaly::kRolledBack) {
-    absl::StrAppend(&text, " is held back by a rollback");
+    absl::StrAppend(&text, " is skipped because of a rollback");
   } else if (anomaly == Anomaly::kSpike) {
     const AnomalyState& state = anomalies_.state();
     absl::StrAppend(&text, " is a spike: loss ", metrics.loss, " (mean ", state.loss.mean,

@@ -264,9 +264,9 @@ std::string ExitWords(int64_t exit_status) {
     case kExitIo:
       return "the machine failed (74)";
     case kExitRequeue:
-      return "stopped on request, to go on later (75)";
+      return "stopped on request, to be resumed (75)";
     case kExitDoNotRestart:
-      return "ended for good (93)";
+      return "stopped, will not be restarted (93)";
     case 128 + 9:
       return "killed (137)";
     case 128 + 15:

@@ -78,7 +78,7 @@ std::vector<Row> Figures(const ReportRun& run) {
   rows.emplace_back("wall time", HumanDuration(run.wall.wall));
   rows.emplace_back("goodput", absl::StrFormat("%.1f %%", 100 * GoodputOf(run)));
   rows.emplace_back("restarts", WithThousands(run.restarts));
-  rows.emplace_back("steps done again", WithThousands(run.redone_steps));
+  rows.emplace_back("steps recomputed", WithThousands(run.redone_steps));
   rows.emplace_back("steps skipped", WithThousands(run.skipped_steps));
   rows.emplace_back("commits", WithThousands(run.num_commits));
   return rows;
@@ -119,7 +119,7 @@ struct ClassWords {
 
 // In the order of TimeClass.
 constexpr ClassWords kClassWords[] = {
-    {"training", "steps that count, without the next three"},
+    {"training", "steps that count, minus the next three rows"},
     {"data wait", "waiting for the loader"},
     {"communication", "gradient reduction, waiting for slower ranks included"},
     {"checkpoint stall", "copies to the service, and the last save of a start"},
@@ -127,7 +127,7 @@ constexpr ClassWords kClassWords[] = {
     {"redone", "steps that a crash lost"},
     {"start", "from the first start to its first step"},
     {"restart", "after a failed end, until the next first step"},
-    {"stopped", "after an end that was wished for, until the next start"},
+    {"stopped", "after a requested stop, until the next start"},
     {"bookkeeping", "metrics, ledger, the end of processes"}};
 static_assert(std::size(kClassWords) == kNumTimeClasses);
 

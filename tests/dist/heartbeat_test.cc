@@ -68,7 +68,7 @@ TEST_F(HeartbeatTest, NamesWhoIsBehindAndWhoIsSilent) {
   silent->Begin("Exchange", 9);
   here->Begin("Exchange", 9);
   EXPECT_THAT(here->DescribeMissing(9, absl::Hours(1)),
-              AllOf(HasSubstr("rank 1 on node7"), HasSubstr("has not come so far"),
+              AllOf(HasSubstr("rank 1 on node7"), HasSubstr("has not reached it"),
                     Not(HasSubstr("rank 2"))));
   absl::SleepFor(absl::Milliseconds(20));
   here->Tick();

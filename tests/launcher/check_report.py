@@ -178,7 +178,7 @@ def check_eventful(browser, folder):
     # Without stops the axis is shorter; by steps it ends with the last one.
     assert "1200" in found["step"]["panels"]["loss"]["words"], found["step"]["panels"]["loss"]["words"]
     assert found["spoken"].startswith("step ") and "gradient norm" in found["spoken"] and any("ranks on n1" in l for l in found["legends"])
-    assert found["state"] == "finished" and found["tiles"]["restarts"] == "3" and found["tiles"]["steps done again"] == "37", found["tiles"]
+    assert found["state"] == "finished" and found["tiles"]["restarts"] == "3" and found["tiles"]["steps recomputed"] == "37", found["tiles"]
     ledger = subprocess.run([ANYORDER, "inspect", run, "--ledger", "--json"], capture_output=True, text=True)
     expected = {name: part["seconds"] for name, part in json.loads(ledger.stdout)["time"].items()}
     assert found["time"].keys() == expected.keys()

@@ -165,7 +165,7 @@ refused)
   [ "$(cat mine.jsonl)" = mine ] || fail "it overwrote a file"
   for objective in bert dae; do
     train $objective-tiny.toml $objective train.steps=1 sampling.reuse_len=32 sampling.num_predict=8
-    refuses 65 "trained with $objective predicts masked tokens .* generate with one trained with" --run-dir $objective --input prompts.txt --output x.jsonl
+    refuses 65 "trained with $objective predicts masked tokens .* use a network trained with" --run-dir $objective --input prompts.txt --output x.jsonl
   done
   # An encoder that something outside ends, e.g. for want of memory.
   mkdir bin && cp "$bin/anyorder" bin && printf '#!/bin/sh\nkill -9 $$\n' >bin/anyorder-prep && chmod +x bin/anyorder-prep

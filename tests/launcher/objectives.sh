@@ -227,7 +227,7 @@ other_classes() {
   "$anyorder" prep --examples "$name/hues.jsonl" --vocab "$work/prose/spiece.model" --output "$name/hues" >"$name/log" 2>&1 || fail "prep --examples"
   "$anyorder" eval --run-dir "$name/run" --data "$name/hues" >"$name/log" 2>&1
   local status=$?
-  [ $status -eq 65 ] && [ "$(wc -l <"$name/log")" -eq 1 ] && grep -q "hues' numbers its classes otherwise than the run's data.shards" "$name/log" ||
+  [ $status -eq 65 ] && [ "$(wc -l <"$name/log")" -eq 1 ] && grep -q "hues' numbers its classes differently from the run's data.shards" "$name/log" ||
     fail "eval of other classes: exit status $status"
 }
 

@@ -25,10 +25,10 @@ class A3 final : public Objective {
   std::string quantity() const override {
     if (config_.group_len_max > 1)
       return "NLL of all tokens, those of a group independently, given the groups before it in a "
-             "drawn order";
+             "random order";
     return config_.group_order == GroupOrder::kText
                ? "NLL of each token given those before it"
-               : "NLL of all tokens in a drawn order (its mean over orders is an upper bound)";
+               : "NLL of all tokens in a random order (its mean over orders is an upper bound)";
   }
 
   BatchShape Shape(int64_t batch_size) const override {

@@ -25,7 +25,7 @@ class AsArm final : public Objective {
   std::string name() const override { return "as_arm"; }
   SampleKind sample_kind() const override { return SampleKind::kContiguous; }
   std::string quantity() const override {
-    return "joint NLL of all tokens but a drawn prompt, given it (no perplexity)";
+    return "joint NLL of all tokens but a random prompt, given it (no perplexity)";
   }
 
   BatchShape Shape(int64_t batch_size) const override {

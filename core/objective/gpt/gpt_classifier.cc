@@ -167,8 +167,8 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeGptClassifier(const ModelConfig& 
   FaultList faults;
   const TaskConfig& task = model.task;
   faults.Require(task.task != ExampleTask::kGeneration,
-                 "objective.task is generation, which has no classes to tell apart; use an "
-                 "objective that writes, or another task");
+                 "objective.task is generation, which has no classes; use an objective that "
+                 "generates text, or another task");
   faults.Require(task.num_classes >= 2 && task.num_classes <= 1 << 16,
                  absl::StrCat("objective.num_classes is ", task.num_classes,
                               " but must be the number of classes, or the most choices of an "

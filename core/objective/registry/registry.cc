@@ -85,7 +85,7 @@ absl::Status CheckBackbone(const Objective& objective, const ModelConfig& model,
                               " do not read from left to right; use causal_lm"));
   faults.Require(!model.task.has_head() || objective.Shape(1).task_rows > 0,
                  absl::StrCat("objective.num_classes is ", model.task.num_classes, ", but ",
-                              objective.name(), " tells no classes apart; use gpt_classifier"));
+                              objective.name(), " has no classifier; use gpt_classifier"));
   if (faults.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(faults.Joined());
 }

@@ -2,9 +2,9 @@
 // from one forward pass.
 //
 // Autoencoding (AE): each masked token from the context alone, read where a [M] stands for it.
-// Partially autoregressive (PAR): block after block in a drawn order, each from the context and the
-// true tokens of the blocks before it, read where a [P] stands for it. unilmv2.md has the slots,
-// the mask and what the paper leaves open.
+// Partially autoregressive (PAR): block after block in a random order, each from the context and
+// the true tokens of the blocks before it, read where a [P] stands for it. unilmv2.md has the
+// slots, the mask and what the paper leaves open.
 
 #pragma once
 

@@ -60,7 +60,7 @@ class PermutationLm final : public Objective {
   LeftToRight left_to_right() const override { return LeftToRight::kQueries; }
   std::string evaluation_note() const override {
     return absl::StrCat(num_predict_, " of ", seq_len_,
-                        " tokens of a sequence are masked and predicted in a drawn order, the "
+                        " tokens of a sequence are masked and predicted in a random order, the "
                         "others are context, SEP and CLS are never targets; ");
   }
   absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(

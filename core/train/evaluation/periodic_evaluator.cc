@@ -59,11 +59,11 @@ absl::StatusOr<std::unique_ptr<PeriodicEvaluator>> PeriodicEvaluator::Create(
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("rank ", rank, " sees another dataset in eval.shards than rank 0 (", all[rank],
+        absl::StrCat("rank ", rank, " has another dataset in eval.shards than rank 0 (", all[rank],
                      " and ", all[0], "); all nodes must see the same files"));
   }
   if (communicator.rank() == 0 && digest == training.dataset_digest)
-    LogWarning("eval.shards is the training data: eval_loss is no held-out loss");
+    LogWarning("eval.shards is the training data: eval_loss is not a held-out loss");
   return held_out;
 }
 
@@ -89,7 +89,7 @@ PeriodicEvaluator::Outcome PeriodicEvaluator::Evaluate(ConstTensorView weights) 
       const absl::Status fault = communicator_.AllAgree(mine);
       broken_ = true;
       if (communicator_.rank() == 0)
-        LogWarning(absl::StrCat("no more held-out losses in this start: ", fault.message()));
+        LogWarning(absl::StrCat("no more held-out evaluations in this attempt: ", fault.message()));
       return {any[0] != 0, std::nullopt};
     }
     if (any[0] != 0) return {true, std::nullopt};

@@ -55,7 +55,7 @@ absl::Status CheckSameClasses(const RunConfig& config, const data::DatasetIndex&
     return absl::OkStatus();
   if (held_out.examples->classes == training.examples->classes) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat(held_out_name, " numbers its classes otherwise than ", training_name,
+      absl::StrCat(held_out_name, " numbers its classes differently from ", training_name,
                    "; prepare it with `anyorder prep --labels-from DIR`, the training data"));
 }
 

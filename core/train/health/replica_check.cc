@@ -100,10 +100,9 @@ absl::Status ReplicaCheck::NameDiffering(int64_t step, TrainingState& state) {
   std::erase(found, "");
   return absl::UnavailableError(absl::StrCat(
       "the ranks computed step ", step, " with different weights (",
-      found.empty() ? "their copies agree again when looked at closely"
-                    : absl::StrJoin(found, "; "),
-      "); the step is dropped, no checkpoint has it; check the memory of that machine if it comes "
-      "again"));
+      found.empty() ? "the copies agree when compared again" : absl::StrJoin(found, "; "),
+      "); the step is discarded and in no checkpoint; check the memory of that machine if it "
+      "happens again"));
 }
 
 }  // namespace anyorder

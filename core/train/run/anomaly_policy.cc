@@ -108,8 +108,8 @@ absl::Status AnomalyPolicy::CheckProgress(int64_t step) const {
   return absl::AbortedError(absl::StrCat(
       state_.skipped_in_a_row,
       " steps in a row were skipped (anomaly.max_skipped_in_a_row), the last is step ", step,
-      "; the 'skipped' lines of ledger.jsonl say why; lower the learning rate or go on "
-      "from an older checkpoint"));
+      "; the 'skipped' lines of ledger.jsonl say why; lower the learning rate or resume from an "
+      "older checkpoint"));
 }
 
 SkippedSteps AnomalyPolicy::RollbackFrom(int64_t step) const {

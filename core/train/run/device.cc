@@ -47,7 +47,7 @@ absl::Status CheckSameDevices(const kernels::Backend& backend, dist::Communicato
     if (all[rank] == all[0]) continue;
     return absl::FailedPreconditionError(absl::StrCat(
         "rank ", rank, " computes on ", all[rank], ", rank 0 on ", all[0],
-        ": one job needs one kind of device; choose nodes alike, or set train.device = "
+        ": one job needs one kind of device; choose nodes of one kind, or set train.device = "
         "\"cpu\""));
   }
   return absl::OkStatus();
@@ -73,8 +73,9 @@ absl::Status WithWhatFits(const absl::Status& status, const TrainConfig& train,
 std::string DeviceChange(const std::string& saved, const std::string& now) {
   const std::string before = saved.empty() ? "cpu" : saved;
   if (before == now) return "";
-  return absl::StrCat("the checkpoint was made on ", before, ", this start computes on ", now,
-                      ": from here on the run's bits are not those of a run that stayed there");
+  return absl::StrCat(
+      "the checkpoint was made on ", before, ", this attempt computes on ", now,
+      ": from here on the run is not bitwise identical to one that stayed on that device");
 }
 
 }  // namespace anyorder

@@ -197,10 +197,10 @@ absl::Status CheckSameFunction(const RunConfig& weights, const RunConfig& now) {
   for (size_t i = 0; i < given.size(); ++i) {
     if (given[i] == wanted[i]) continue;
     const bool is_head = weights.objective.next_sentence != now.objective.next_sentence;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the weights are of a model with ", given[i], " and mean nothing with ", wanted[i],
-        "; leave that key out", is_head ? ", or import them again with --set " : "",
-        is_head ? absl::StrReplaceAll(wanted[i], {{" = ", "="}}) : ""));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the weights are of a model with ", given[i], " and do not fit ", wanted[i],
+                     "; leave that key out", is_head ? ", or import them again with --set " : "",
+                     is_head ? absl::StrReplaceAll(wanted[i], {{" = ", "="}}) : ""));
   }
   return absl::OkStatus();
 }
@@ -211,7 +211,7 @@ absl::Status CheckSameRun(const RunConfig& started, const RunConfig& now) {
   for (size_t i = 0; i < before.size(); ++i) {
     if (before[i] == after[i]) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("the run was started with ", before[i], " and cannot go on with ", after[i],
+        absl::StrCat("the run was started with ", before[i], " and cannot resume with ", after[i],
                      "; use the same value, or another run directory for another run"));
   }
   return absl::OkStatus();

@@ -61,11 +61,11 @@ void Saver::CountFailure(int64_t step, const std::string& reason) {
   LogWarning(absl::StrCat("step ", step, " was not saved: ", reason));
   if (failures_ < config_.max_failed_saves) return;
   fault_ = absl::UnavailableError(absl::StrCat(failures_,
-                                               " checkpoints in a row came to nothing "
+                                               " saves in a row failed "
                                                "(checkpoint.max_failed_saves), the last of step ",
                                                step, ": ", reason,
-                                               "; mend that (ckptd.log has all of it) and launch "
-                                               "again: the run goes on from its last checkpoint"));
+                                               "; fix the cause (see ckptd.log) and launch again: "
+                                               "the run resumes from its last checkpoint"));
 }
 
 void Saver::TakeEvents() {
@@ -100,7 +100,7 @@ absl::Status Saver::AwaitRoom() {
     if (late[0] == 1) {
       const absl::Status mine = reason.empty() ? absl::OkStatus() : absl::UnavailableError(reason);
       ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(mine));
-      return absl::UnavailableError("the checkpoint service took no save in time");
+      return absl::UnavailableError("the checkpoint service did not accept a save in time");
     }
     absl::SleepFor(absl::Milliseconds(20));
   }
@@ -146,7 +146,7 @@ absl::Status Saver::AwaitCommit(int64_t step) {
       return communicator_.AllAgree(absl::IsDeadlineExceeded(mine) ? absl::OkStatus() : mine);
     return absl::DeadlineExceededError(absl::StrCat(
         "checkpoint of step ", step, " was not committed within ", config_.commit_seconds,
-        " s (checkpoint.commit_seconds); ckptd.log says how far it is"));
+        " s (checkpoint.commit_seconds); see ckptd.log for its progress"));
   }
 }
 

@@ -41,8 +41,8 @@ void SnapshotCopier::Prepare(void* staging, int64_t bytes) {
   if (registration.ok()) {
     registrations_[staging] = *std::move(registration);
   } else {
-    LogWarning(
-        absl::StrCat("saves hold up the steps beside them: ", registration.status().message()));
+    LogWarning(absl::StrCat("saves slow down the steps that overlap them: ",
+                            registration.status().message()));
   }
 }
 

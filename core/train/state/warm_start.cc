@@ -23,7 +23,7 @@ absl::StatusOr<std::string> FindCheckpoint(const std::string& init_from) {
   if (std::filesystem::exists(path / ckpt::kManifestName, error)) return init_from;
   if (!std::filesystem::is_directory(path, error)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "train.init_from '", init_from, "' is no directory; name a run or a checkpoint"));
+        "train.init_from '", init_from, "' is not a directory; name a run or a checkpoint"));
   }
   // Another run's directory: nothing in it is changed.
   const absl::StatusOr<std::string> newest =
@@ -78,7 +78,7 @@ absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunC
   if (!plan.ok()) {
     return absl::FailedPreconditionError(
         absl::StrCat(context, ": ", plan.status().message(),
-                     "; make [model] that of the run whose weights these are"));
+                     "; set [model] as in the run that the weights come from"));
   }
   start.plan = *std::move(plan);
   return start;

@@ -49,7 +49,7 @@ TEST(AttentionWindowsTest, FaultsNameThePart) {
     return std::string(AttentionWindows(Model(windows)).status().message());
   };
   for (const auto& [windows, part] :
-       {std::pair{"3", "'3', which is no window"},
+       {std::pair{"3", "'3', which is not a window"},
         {"a:1", "'a:1', whose sides"},
         {"-2:1", "'-2:1', whose sides"},
         {"1:1:0", "'1:1:0', whose stride"},

@@ -47,7 +47,8 @@ TEST_F(ShowMaskTest, KeysThatNobodySeesHaveNoRank) {
 }
 
 TEST_F(ShowMaskTest, MasksWithoutRanksAndFilesWithoutMasksAreRefused) {
-  ExpectRefused("100\n010\n", path_ + ": no ranks give this mask: row 0 sees key 0 and not key 1");
+  ExpectRefused("100\n010\n",
+                path_ + ": this mask cannot be expressed by ranks: row 0 sees key 0 and not key 1");
   ExpectRefused("11\n1x\n", path_ + ":2: 'x' is not a mask entry");
   ExpectRefused("11\n\n1\n", path_ + ":3: 1 keys, but the rows before have 2");
   ExpectRefused("# nothing\n", "no mask row");

@@ -260,10 +260,11 @@ TEST(AdaptiveClustersTest, FaultsAreNamed) {
   };
   EXPECT_EQ(fault(WithCutoffs("10")), "");
   EXPECT_THAT(fault(WithCutoffs("")), HasSubstr("say where clusters of rarer words begin"));
-  EXPECT_THAT(fault(WithCutoffs("10,x")), HasSubstr("'x' is no number above 0"));
-  EXPECT_THAT(fault(WithCutoffs("10,")), HasSubstr("'' is no number above 0"));
-  EXPECT_THAT(fault(WithCutoffs("0,10")), HasSubstr("'0' is no number above 0"));
-  EXPECT_THAT(fault(WithCutoffs("10,99999999999")), HasSubstr("'99999999999' is no number"));
+  EXPECT_THAT(fault(WithCutoffs("10,x")), HasSubstr("'x' is not a positive number"));
+  EXPECT_THAT(fault(WithCutoffs("10,")), HasSubstr("'' is not a positive number"));
+  EXPECT_THAT(fault(WithCutoffs("0,10")), HasSubstr("'0' is not a positive number"));
+  EXPECT_THAT(fault(WithCutoffs("10,99999999999")),
+              HasSubstr("'99999999999' is not a positive number"));
   EXPECT_THAT(fault(WithCutoffs("10,10")), HasSubstr("where 10 does not come after 10"));
   EXPECT_THAT(fault(WithCutoffs("10,30,20")), HasSubstr("where 20 does not come after 30"));
   ModelConfig model = WithCutoffs("10,20");

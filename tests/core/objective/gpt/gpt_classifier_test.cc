@@ -254,7 +254,7 @@ TEST(GptClassifierTest, SettingsThatCannotBeUsedAreRefused) {
        {[](M&, S& s) { s = Sampling(41); }, "model.max_positions is 40"},
        {[](M&, S& s) { s.bidirectional = true; }, "sampling.bidirectional"},
        {[](M& m, S&) { m.mem_len = 4; }, "model.mem_len is 4"}});
-  ExpectRefusals("gpt", model, Sampling(), {{[](M&, S&) {}, "gpt tells no classes apart"}});
+  ExpectRefusals("gpt", model, Sampling(), {{[](M&, S&) {}, "gpt has no classifier"}});
 }
 
 }  // namespace

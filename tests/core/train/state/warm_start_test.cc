@@ -140,7 +140,7 @@ TEST_F(WarmStartTest, AHeadOfOtherClassesIsRefused) {
 TEST_F(WarmStartTest, DirectoriesWithoutACheckpointAreRefused) {
   ExpectRefused(Classifier(), {"has no committed checkpoint"});
   fs::remove_all(run_);
-  ExpectRefused(Classifier(), {"is no directory"});
+  ExpectRefused(Classifier(), {"is not a directory"});
 }
 
 TEST_F(WarmStartTest, DamageIsFound) {
