@@ -75,7 +75,7 @@ absl::Status CheckRanges(const std::vector<TensorRange>& ranges, const std::stri
         range.name.empty() || !IsUtf8(range.name)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "checkpoint tensor '", range.name, "': range [", range.begin, ", ", range.end, ") of ",
-          count, " elements, ", has_data ? "with" : "without", " data, makes no sense"));
+          count, " elements, ", has_data ? "with" : "without", " data, is invalid"));
     }
   }
   if (!IsUtf8(metadata)) return absl::InvalidArgumentError("checkpoint metadata is not UTF-8");
@@ -209,7 +209,7 @@ absl::Status Client::Impl::Connect(absl::Time deadline, absl::Duration answer_li
 
 void Client::Impl::LoseService(const absl::Status& why) {
   if (channel_ == nullptr) return;
-  LogWarning(absl::StrCat("checkpoint service lost: ", why.message(), "; training goes on"));
+  LogWarning(absl::StrCat("checkpoint service lost: ", why.message(), "; training continues"));
   channel_.reset();
 }
 

@@ -254,7 +254,8 @@ absl::Status CommitLog::ReadOutcome(const SaveIdentity& id) {
 void CommitLog::RecordEnd(int64_t attempt, int node) {
   const absl::Status recorded =
       WriteFileAtomically(fs_, JoinPath(CheckpointsPath(run_dir_), EndedName(attempt, node)), "");
-  if (!recorded.ok()) LogWarning(absl::StrCat("the end is not on record: ", recorded.message()));
+  if (!recorded.ok())
+    LogWarning(absl::StrCat("the end could not be recorded: ", recorded.message()));
 }
 
 std::optional<int> CommitLog::EndedWithoutVote(const SaveIdentity& id) {

@@ -109,7 +109,7 @@ absl::StatusOr<Shape> GetShape(const ParsedJson& json, const char* key) {
   std::vector<int64_t> dims;
   int64_t room = std::numeric_limits<int64_t>::max() / 8;
   for (const ParsedJson& dim : *array) {
-    if (!IsCount(dim)) return absl::DataLossError("shape holds something that is no count");
+    if (!IsCount(dim)) return absl::DataLossError("shape holds a value that is not a count");
     dims.push_back(dim.get<int64_t>());
     if (dims.back() > room) return absl::DataLossError("shape is too large");
     if (dims.back() > 0) room /= dims.back();

@@ -54,7 +54,7 @@ absl::StatusOr<SaveIdentity> IdentityFromJson(const char* format, const ParsedJs
   ANYORDER_ASSIGN_OR_RETURN(const int64_t num_nodes, GetInt(json, "num_nodes"));
   if (world_size < 1 || world_size > kMaxRanks || num_nodes < 1 || num_nodes > world_size) {
     return absl::DataLossError(absl::StrCat("was written by ", world_size, " ranks on ", num_nodes,
-                                            " nodes, which cannot be"));
+                                            " nodes: invalid world size"));
   }
   id.world_size = static_cast<int>(world_size);
   id.num_nodes = static_cast<int>(num_nodes);

@@ -62,7 +62,7 @@ struct FieldReader {
   absl::StatusOr<int64_t> Get(const char* key, const int64_t&) { return GetInt(json, key); }
   absl::StatusOr<double> Get(const char* key, const double&) { return GetDouble(json, key); }
   absl::StatusOr<bool> Get(const char* key, const bool&) {
-    if (!json[key].is_boolean()) return absl::DataLossError(absl::StrCat(key, " is no boolean"));
+    if (!json[key].is_boolean()) return absl::DataLossError(absl::StrCat(key, " is not a boolean"));
     return json[key].get<bool>();
   }
   template <typename T>
@@ -99,7 +99,7 @@ uint32_t WordAt(const std::string& text, size_t at) {
 }
 
 absl::Status PeerGone(absl::string_view why) {
-  return absl::UnavailableError(absl::StrCat("the other end of the socket is gone: ", why));
+  return absl::UnavailableError(absl::StrCat("the other end of the socket was closed: ", why));
 }
 
 bool IsSameUser(int fd) {
@@ -128,8 +128,9 @@ absl::Status MakePrivateDirectory(const std::string& directory) {
   struct stat info {};
   if (lstat(directory.c_str(), &info) != 0) return ErrnoStatus("stat", directory);
   if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "socket directory '", directory, "' must be ours with mode 0700; remove it or fix it"));
+    return absl::PermissionDeniedError(
+        absl::StrCat("socket directory '", directory,
+                     "' must belong to this user and have mode 0700; remove it or fix it"));
   }
   return absl::OkStatus();
 }

@@ -49,7 +49,7 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir, FileSystem* 
   absl::StatusOr<std::string> text = ReadSmallFile(fs, path);
   if (absl::IsNotFound(text.status())) {
     return absl::NotFoundError(
-        absl::StrCat("'", dir, "' is no checkpoint: it has no ", kManifestName));
+        absl::StrCat("'", dir, "' is not a checkpoint: it has no ", kManifestName));
   }
   ANYORDER_RETURN_IF_ERROR(text.status());
   Checkpoint checkpoint;
@@ -243,7 +243,7 @@ absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir, bool quar
     // Anything but bad bytes is the machine's trouble: calling the checkpoint bad would be rash.
     if (!IsDamage(status)) return status;
     const std::string fault(status.message());
-    LogWarning(absl::StrCat("checkpoint of step ", info.step, " is bad: ", fault));
+    LogWarning(absl::StrCat("checkpoint of step ", info.step, " is damaged: ", fault));
     if (quarantine_bad) ANYORDER_RETURN_IF_ERROR(Quarantine(info.directory, fs));
     last_fault = fault;
   }
@@ -262,7 +262,7 @@ absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir, bool quar
     return absl::NotFoundError(absl::StrCat("run '", run_dir, "' has no checkpoint yet"));
   }
   return absl::DataLossError(
-      absl::StrCat("run '", run_dir, "' has committed checkpoints but none is good",
+      absl::StrCat("run '", run_dir, "' has committed checkpoints but all of them are damaged",
                    last_fault.empty() ? "" : "; the last one tried: ", last_fault,
                    "; restore one, or start a new run directory"));
 }

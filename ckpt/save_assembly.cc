@@ -78,7 +78,7 @@ void SaveAssembly::AbandonMissing() {
                                       [&](int rank) { return it->second.ranks.count(rank) == 0; });
     it = missing == gone_.end()
              ? std::next(it)
-             : Abandon(it, absl::StrCat("rank ", *missing, " went away before it had staged"));
+             : Abandon(it, absl::StrCat("rank ", *missing, " disconnected before it had staged"));
   }
 }
 

@@ -477,7 +477,7 @@ void Service::Impl::CloseBroken() {
   }
   // Ranks that never came cannot be told from ranks that are late, unless nobody is left.
   if (assembly_.has_open() && num_trainers() == 0) {
-    assembly_.AbandonBegunBefore(absl::InfiniteFuture(), "all trainers went away");
+    assembly_.AbandonBegunBefore(absl::InfiniteFuture(), "all trainers disconnected");
   }
 }
 

@@ -224,7 +224,7 @@ TEST_F(BackgroundCopyTest, ATrainerThatGoesDuringItsCopyLeavesTheOlderCheckpoint
   copier.Finish();  // on the device, but nobody hands it over any more
   first.reset();
   EXPECT_EQ(AwaitEvent(*second, SaveState::kAbandoned).reason,
-            "rank 0 went away before it had staged");
+            "rank 0 disconnected before it had staged");
   second.reset();
   StopAll();
   EXPECT_FALSE(Checkpoint::Open(StepPath(6)).ok());

@@ -63,10 +63,10 @@ TEST_F(SaveAssemblyTest, TwoGenerationsMayBeOpenAtOnce) {
 TEST_F(SaveAssemblyTest, ARankThatLeftBeforeTheSaveBeganCountsToo) {
   assembly_.RankGone(1);
   EXPECT_TRUE(Begin(0, 200).ok());
-  EXPECT_THAT(Decided(), ::testing::ElementsAre("200: rank 1 went away before it had staged"));
+  EXPECT_THAT(Decided(), ::testing::ElementsAre("200: rank 1 disconnected before it had staged"));
   const absl::Status staged = Stage(0, 200);
   EXPECT_TRUE(absl::IsFailedPrecondition(staged));
-  EXPECT_THAT(staged.message(), HasSubstr("rank 1 went away"));
+  EXPECT_THAT(staged.message(), HasSubstr("rank 1 disconnected"));
   assembly_.RankCame(1);
   EXPECT_TRUE(Begin(0, 300).ok());
   EXPECT_THAT(Decided(), ::testing::IsEmpty());

@@ -99,7 +99,7 @@ TEST_F(ServiceTest, ALostTrainerBeforeStagedAbandonsTheSave) {
   ASSERT_TRUE(saved.ok() && saved->accepted);
   clients[2].reset();
   const absl::Status committed = clients[0]->WaitCommitted(100, absl::Seconds(30));
-  EXPECT_THAT(committed.message(), HasSubstr("rank 2 went away before it had staged"));
+  EXPECT_THAT(committed.message(), HasSubstr("rank 2 disconnected before it had staged"));
   EXPECT_TRUE(absl::IsNotFound(FindNewestGood(run_dir(), true).status()));
   EXPECT_TRUE(clients[0]->CanSave());  // its buffer came back
 }
@@ -253,7 +253,7 @@ TEST_F(ServiceTest, SeveralNodesCommitTogetherByFiles) {
   clients.pop_back();
   for (const auto& client : clients) {
     const absl::Status committed = client->WaitCommitted(200, absl::Seconds(30));
-    EXPECT_THAT(committed.message(), HasSubstr("rank 3 went away"));
+    EXPECT_THAT(committed.message(), HasSubstr("rank 3 disconnected"));
   }
 }
 

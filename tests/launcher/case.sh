@@ -350,7 +350,7 @@ exported)
   "$anyorder" export --run-dir $name/damaged --output $name/older >$name/out 2>$name/err; expect_status $? 0 "an older step"
   expect_text "exported step 270 to" $name/out
   [ "$(wc -l <$name/err)" -eq 1 ] || fail "not one line of warning: $(cat $name/err)"
-  expect_text "step $steps is bad" $name/err
+  expect_text "step $steps is damaged" $name/err
   launch "$name/run" --set model.head_dim=8 --set train.steps=2 >>$name/log 2>&1; expect_status $? 0 "a model of another form"
   "$anyorder" export --run-dir $name/run --output $name/hf2 >$name/refused 2>&1; expect_status $? 65 "not representable"
   expect_text "head_dim" $name/refused ;;
@@ -456,7 +456,7 @@ imported)
   launch "$work/$name/run" $settings --set data.shards="$work/$name/foreign" >$name/refused 2>&1; expect_status $? 65 "another vocabulary"
   expect_text "anyorder prep --vocab .*/run/spiece.model" $name/refused
   launch "$work/$name/run" $settings --set model.ffn_dim=128 >$name/refused 2>&1; expect_status $? 64 "another model"
-  expect_text "model.ffn_dim = 256 and mean nothing with model.ffn_dim = 128" $name/refused
+  expect_text "model.ffn_dim = 256 and do not fit model.ffn_dim = 128" $name/refused
   mv $name/run/checkpoints/step-000000000 $name/weights
   launch "$work/$name/run" $settings >$name/refused 2>&1; expect_status $? 65 "lost weights"
   mv $name/weights $name/run/checkpoints/step-000000000
