@@ -125,7 +125,7 @@ absl::Status Dataset::OpenShard(size_t shard_index) {
   if (entry.num_tokens > file.size()) {
     return absl::DataLossError(
         absl::StrCat("'", path, "' has ", file.size(), " bytes, too few for the ", entry.num_tokens,
-                     " tokens that dataset.json tells of; prepare the data again"));
+                     " tokens that dataset.json lists; prepare the data again"));
   }
   const auto open_array = [&](const char* name, uint64_t bytes) {
     return CheckedArray::Open(file, entry.arrays, name, bytes);

@@ -255,7 +255,7 @@ absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory) {
         ", this program reads ", kFormatVersion,
         "; prepare the same text again: anyorder-prep --input TEXT "
         "--output NEW-FOLDER --vocab '",
-        directory, "/", kTokenizerFile, "', with the options that stand under \"settings\""));
+        directory, "/", kTokenizerFile, "', with the options under \"settings\""));
   }
   DatasetIndex index;
   const std::string bad = ReadMembers(root, index);

@@ -79,9 +79,9 @@ absl::StatusOr<CheckedArray> CheckedArray::Open(const MappedFile& file,
     }
     const uint64_t offset = found->second;
     if (bytes > file.size() || offset > file.size() - bytes) {
-      return absl::DataLossError(absl::StrCat(
-          "'", file.path(), "' has ", file.size(), " bytes, too few for the ", bytes, " of '",
-          array, "' at byte ", offset, " that dataset.json tells of", kAdvice));
+      return absl::DataLossError(
+          absl::StrCat("'", file.path(), "' has ", file.size(), " bytes, too few for the ", bytes,
+                       " of '", array, "' at byte ", offset, " that dataset.json lists", kAdvice));
     }
     return ByteRange{.offset = offset, .bytes = bytes};
   };

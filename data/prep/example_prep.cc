@@ -99,7 +99,7 @@ class ExamplePreparation {
   absl::Status ReadFile(const InputFile& file) {
     if (file.kind != TextKind::kJsonl) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "'", file.path, "' is no .jsonl file; --examples reads one JSON object a line"));
+          "'", file.path, "' is not a .jsonl file; --examples reads one JSON object per line"));
     }
     ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source,
                               OpenByteSource(file.path, file.compression, 0, file.stored_bytes));

@@ -49,7 +49,7 @@ class LineReader {
     }
     const Json record = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
     if (record.is_discarded()) return Bad("not valid JSON; repair the line or remove it");
-    if (!record.is_object()) return Bad("not a JSON object; write one example a line");
+    if (!record.is_object()) return Bad("not a JSON object; write one example per line");
     for (const TaskFields& task : kTasks) {
       if (record.contains(task.texts[0])) return ReadTask(record, task, example);
     }
@@ -174,7 +174,7 @@ absl::Status ReadExamples(
     if (held.size() > kMaxJsonLineBytes) {
       return absl::DataLossError(absl::StrCat(options.path, ":", line + 1, ": a line longer than ",
                                               kMaxJsonLineBytes >> 20,
-                                              " MiB; write one example a line"));
+                                              " MiB; write one example per line"));
     }
   }
   return held.empty() ? absl::OkStatus() : pass(held);

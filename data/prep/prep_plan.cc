@@ -148,7 +148,7 @@ absl::StatusOr<std::vector<InputFile>> FindInputFiles(const std::vector<std::str
     file.path = path;
     if (!SetKind(file)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("'", path, "' is of no known kind; rename it to end in ", kKnownKinds));
+          absl::StrCat("'", path, "' has an unknown type; rename it to end in ", kKnownKinds));
     }
     if (!fs::is_regular_file(status)) {
       return absl::InvalidArgumentError(
@@ -204,7 +204,7 @@ std::string SerializeScan(const ScannedFile& scan) {
 
 ScannedFile ParseScan(const std::string& bytes) {
   const Json root = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
-  ANYORDER_CHECK(root.is_object()) << "a worker's scan is no JSON: " << bytes.substr(0, 80);
+  ANYORDER_CHECK(root.is_object()) << "a worker's scan is not JSON: " << bytes.substr(0, 80);
   ScannedFile scan{.digest = root["digest"], .text_bytes = root["text_bytes"], .units = {}};
   for (const Json& unit : root["units"]) {
     scan.units.push_back({.begin = unit[0],

@@ -180,8 +180,8 @@ absl::Status Staging::BindPlan(const PlanIdentity& identity) {
   }
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   return ComparePlans(Json::parse(text, nullptr, /*allow_exceptions=*/false), identity,
-                      absl::StrCat("; repeat the first command to go on, or delete '", folder_,
-                                   "' to begin again"));
+                      absl::StrCat("; repeat the first command to continue, or delete '", folder_,
+                                   "' to start over"));
 }
 
 std::string Staging::SamplePath(size_t unit) const {

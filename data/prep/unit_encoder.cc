@@ -151,7 +151,7 @@ absl::Status ReadUnit(const InputFile& file, const UnitRange& unit, const UnitOp
   ANYORDER_RETURN_IF_ERROR(ReadText(*source, read, sink, counts, progress));
   if (source->StoredDigest().Hex() != unit.digest) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "'", file.path, "' changed while it was read; keep the input still and start again"));
+        "'", file.path, "' changed while it was read; do not change the input, and start again"));
   }
   return absl::OkStatus();
 }

@@ -179,7 +179,7 @@ class Pool {
     if (signal == SIGKILL || signal == SIGTERM) {
       return absl::UnavailableError(
           absl::StrCat("a worker process was killed (signal ", signal,
-                       "; out of memory?); run the same command again to go on, with fewer "
+                       "; out of memory?); run the same command again to continue, with fewer "
                        "--workers if memory is short"));
     }
     return absl::InternalError(absl::StrCat("a worker process died (wait status ", wait_status,

@@ -163,7 +163,7 @@ TEST_F(ExamplePrepTest, BadInputIsNamedByFileLineAndField) {
   ExpectRefused("a.jsonl", good + kEntailment, 65, "a.jsonl:2: an example of entailment");
   ExpectRefused("a.jsonl", good + good, 65, "1 different labels");
   ExpectRefused("a.jsonl", "\n \n", 65, "no example");
-  ExpectRefused("a.txt", good, 64, "is no .jsonl file");
+  ExpectRefused("a.txt", good, 64, "is not a .jsonl file");
   ExpectRefused("a.jsonl", good, 64, "workers", {"--workers", "2"});
   ExpectRefused("a.jsonl", good, 74, "dataset.json", {"--labels-from", folder_ + "/none"});
 }

@@ -81,7 +81,7 @@ TEST_F(PrepProgramTest, BadInputEndsInOneLineAndADocumentedStatus) {
   ExpectRefused(folder_ + "/pipe.txt", 64, "pipe.txt' is not a regular file");
   fs::create_symlink("/dev/zero", folder_ + "/device.txt");
   ExpectRefused(folder_ + "/device.txt", 64, "device.txt' is not a regular file");
-  ExpectRefused(Store("text.pdf", good), 64, "text.pdf' is of no known kind");
+  ExpectRefused(Store("text.pdf", good), 64, "text.pdf' has an unknown type");
   ExpectRefused(folder_ + "/absent.txt", 74, "absent.txt': No such file");
   fs::create_directory(folder_ + "/hollow");
   ExpectRefused(folder_ + "/hollow", 65, "holds no text");
