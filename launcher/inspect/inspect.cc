@@ -132,8 +132,7 @@ bool Has(const std::string& directory, const char* name) {
 
 absl::Status Inspect(const InspectOptions& options) {
   if (options.ledger) return PrintLedgerReport({options.path, options.data, options.json});
-  if (!options.data.empty())
-    return absl::InvalidArgumentError("--data means nothing without --ledger");
+  if (!options.data.empty()) return absl::InvalidArgumentError("--data is only used with --ledger");
   absl::StatusOr<Json> json = absl::InvalidArgumentError(
       absl::StrCat("'", options.path, "' holds no checkpoint (", ckpt::kManifestName,
                    "), dataset (dataset.json) or run (config.toml); "

@@ -135,13 +135,13 @@ void PrintForPeople(const RunHistory& history, const Plan& plan, const SampleAud
                     const WallTime& time) {
   std::string text = absl::StrFormat(
       "samples      %s of %s over %s: %s, %s\n"
-      "lost         %s, %d of them done again and compared\n",
+      "lost         %s, %d of them recomputed and compared\n",
       Counted(audit.steps, "step"), Counted(audit.lanes, "lane"),
       Counted(static_cast<int64_t>(time.attempts.size()), "start"),
       Counted(audit.duplicates, "duplicate"), Counted(audit.omissions, "omission"),
       Counted(audit.redone_steps, "step"), audit.compared_with_redone);
   if (plan.missing.empty()) {
-    absl::StrAppendFormat(&text, "plan         %s drawn again and compared\n",
+    absl::StrAppendFormat(&text, "plan         %s resampled and compared\n",
                           Counted(audit.compared_with_plan, "step"));
   } else {
     absl::StrAppend(&text, "plan         digests were only compared between starts (--data DIR): ",
@@ -171,7 +171,7 @@ absl::Status Verdict(const std::string& run_dir, const SampleAudit& audit, const
   if (!time.AddsUp()) {
     return absl::DataLossError(absl::StrFormat(
         "'%s': the parts of the time are %.3f s, the wall time is %.3f s: they differ by more than "
-        "1 %%; was the clock set while the run went on?",
+        "1 %%; was the clock set while the run was active?",
         run_dir, absl::ToDoubleSeconds(time.Sum()), absl::ToDoubleSeconds(time.wall)));
   }
   return absl::OkStatus();

@@ -74,7 +74,7 @@ class Auditor {
       previous = beginning.attempt;
       if (beginning.step > reached) {
         Complain(beginning.step, beginning.attempt,
-                 absl::StrCat("goes on after this step, but only ", reached, " were trained"));
+                 absl::StrCat("continues after this step, but only ", reached, " were trained"));
       }
       reached = std::max({reached, beginning.step, last_line[beginning.attempt]});
     }
@@ -118,7 +118,7 @@ class Auditor {
           });
       if (!is_lost) {
         Complain(line.step, line.attempt,
-                 "was set aside as lost, but no later start went on from before it");
+                 "was set aside as lost, but no later attempt resumed from before it");
       }
     }
   }
@@ -229,7 +229,7 @@ class Auditor {
       if (line.samples != it->second->samples) {
         Complain(line.step, line.attempt,
                  absl::StrCat("read samples ", line.samples, ", but attempt ", it->second->attempt,
-                              " read ", it->second->samples, " when it did the step again"));
+                              " read ", it->second->samples, " when it recomputed the step"));
       }
     }
   }

@@ -130,7 +130,8 @@ std::vector<std::string> SlurmLines(const StatusFacts& facts) {
       lines.back() += ": will exceed its time limit and be requeued";
   }
   for (const int64_t id : facts.slurm.forgotten)
-    lines.push_back(absl::StrCat("job ", id, " is over and forgotten; see sacct -j ", id));
+    lines.push_back(
+        absl::StrCat("job ", id, " has ended and is no longer known to Slurm; see sacct -j ", id));
   if (!facts.slurm.problem.empty()) lines.push_back(facts.slurm.problem);
   return lines;
 }
@@ -287,9 +288,10 @@ std::string StatusScreen(const StatusFacts& facts) {
   AddState(facts, screen);
   AddProgress(facts, screen);
   AddCheckpoints(facts, screen);
-  screen.Add("time", absl::StrFormat("%s, %.0f %% of it in steps that count; %s redone, %d skipped",
-                                     HumanDuration(facts.wall), 100 * facts.Goodput(),
-                                     Counted(facts.redone_steps, "step"), facts.skipped_steps));
+  screen.Add("time",
+             absl::StrFormat("%s, %.0f %% of it in steps that count; %s recomputed, %d skipped",
+                             HumanDuration(facts.wall), 100 * facts.Goodput(),
+                             Counted(facts.redone_steps, "step"), facts.skipped_steps));
   AddRecords(facts, screen);
   return screen.text();
 }

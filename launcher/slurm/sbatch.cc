@@ -182,10 +182,10 @@ absl::Status CheckPath(const std::string& option, const std::string& path) {
     return absl::ascii_iscntrl(static_cast<unsigned char>(letter));
   });
   return is_fine ? absl::OkStatus()
-                 : absl::InvalidArgumentError(absl::StrCat(
-                       option,
-                       ": a word holds a line break or a control character, which no batch "
-                       "script can hold; choose another name"));
+                 : absl::InvalidArgumentError(
+                       absl::StrCat(option,
+                                    ": an argument holds a line break or a control character, "
+                                    "which a batch script cannot hold; choose another name"));
 }
 
 std::string SlurmPath(absl::string_view path) {
@@ -195,7 +195,8 @@ std::string SlurmPath(absl::string_view path) {
 absl::Status CheckHasSbatch() {
   if (HasProgram("sbatch")) return absl::OkStatus();
   return absl::NotFoundError(
-      "there is no sbatch in PATH: this is no login node of a Slurm cluster, or its module is not "
+      "there is no sbatch in PATH: this is not a login node of a Slurm cluster, or its module is "
+      "not "
       "loaded; look at the script with --dry-run, or train on this machine with `anyorder launch`");
 }
 
@@ -222,7 +223,7 @@ absl::StatusOr<std::string> Sbatch(const std::vector<std::string>& arguments) {
   const std::string job = lines.empty() ? "" : lines.back().substr(0, lines.back().find(';'));
   int64_t number = 0;
   if (!absl::SimpleAtoi(job, &number) || number <= 0)
-    return absl::InternalError(absl::StrCat("sbatch answered no job number: ", said));
+    return absl::InternalError(absl::StrCat("sbatch printed no job number: ", said));
   return job;
 }
 

@@ -198,7 +198,7 @@ absl::Status Submission::CheckJobs() {
     return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat(
       "job ", active->id, " of this run is ", active->state, "; wait for it, cancel it (scancel ",
-      active->id, "), or submit one that goes on after it (--after ", active->id, ")"));
+      active->id, "), or submit one that continues after it (--after ", active->id, ")"));
 }
 
 std::vector<SbatchOption> Submission::OurOptions() const {

@@ -179,7 +179,7 @@ TEST(SampleAudit, FindsAStartFromAStateThatNobodyReached) {
   run.Record("start", 5000, R"("attempt":3,"ranks":1)");
   run.Record("train", 5100, R"("attempt":3,"step":9)");
   EXPECT_THAT(Problems(Audit(run)),
-              HasSubstr("step 9 attempt 3: goes on after this step, but only 6 were trained"));
+              HasSubstr("step 9 attempt 3: continues after this step, but only 6 were trained"));
 }
 
 TEST(SampleAudit, FindsClaimsThatDoNotFollow) {
