@@ -52,7 +52,7 @@ struct AnyOrderConfig {
           "mask_rate_max]; 0 is allowed only with mask_draw = \"count\".",
           Between(0, 1));
     visit("mask_rate_max", self.mask_rate_max, "Largest mask rate; see mask_rate_min.",
-          Between(0, 1));
+          PositiveFraction());
     visit("stratified_rates", self.stratified_rates,
           "Spread the mask rates of a step's lanes evenly (MDLM's low-discrepancy sampler); false: "
           "each lane samples its rate independently.");

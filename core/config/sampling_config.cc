@@ -9,8 +9,6 @@ namespace anyorder {
 
 namespace {
 
-// Positions are 32-bit in batches and in the kernels; this leaves room for memory and sums of two.
-constexpr int64_t kMaxSeqLen = int64_t{1} << 24;
 // [SEP] after A, [SEP] and [CLS] after B.
 constexpr int64_t kNumFunctional = 3;
 
@@ -23,14 +21,11 @@ void CheckHalves(const SamplingConfig& config, FaultList& faults) {
                               2 * kNumFunctional + 4));
   faults.Require(config.reuse_len == half,
                  absl::StrCat("reuse_len=", config.reuse_len, " must be seq_len / 2 = ", half));
-  faults.Require(config.mask_beta >= 1 && config.mask_alpha >= config.mask_beta,
-                 absl::StrCat("mask_alpha=", config.mask_alpha, ", mask_beta=", config.mask_beta,
-                              " must satisfy mask_alpha >= mask_beta >= 1"));
-  faults.Require(config.mask_alpha <= kMaxSeqLen,
-                 absl::StrCat("mask_alpha=", config.mask_alpha, " must be at most ", kMaxSeqLen));
-  faults.Require(
-      config.max_span >= 1 && config.max_span <= half,
-      absl::StrCat("max_span=", config.max_span, " must be in [1, seq_len / 2 = ", half, "]"));
+  faults.Require(config.mask_alpha >= config.mask_beta,
+                 absl::StrCat("mask_alpha=", config.mask_alpha,
+                              " must be at least mask_beta = ", config.mask_beta));
+  faults.Require(config.max_span <= half, absl::StrCat("max_span=", config.max_span,
+                                                       " must be at most seq_len / 2 = ", half));
 }
 
 // Most targets if the first half predicts the larger part and the second has tokens that cannot be
@@ -41,47 +36,32 @@ int64_t MostTargets(int64_t half, bool functional_targets) {
 
 void CheckPairs(const SamplingConfig& config, FaultList& faults) {
   const int64_t half = config.seq_len / 2;
-  faults.Require(config.perm_size >= 1 && half % config.perm_size == 0,
+  faults.Require(half % config.perm_size == 0,
                  absl::StrCat("perm_size=", config.perm_size, " must divide reuse_len = ", half));
   const int64_t most = MostTargets(half, config.functional_targets);
-  faults.Require(config.num_predict >= 1 && config.num_predict <= most,
-                 absl::StrCat("num_predict=", config.num_predict, " must be in [1, ", most,
-                              "] for seq_len=", config.seq_len));
+  faults.Require(config.num_predict <= most,
+                 absl::StrCat("num_predict=", config.num_predict, " must be at most ", most,
+                              " for seq_len=", config.seq_len));
 }
 
 void CheckMaskedPairs(const SamplingConfig& config, FaultList& faults) {
   const int64_t half = config.seq_len / 2;
-  faults.Require(config.num_predict >= 1, absl::StrCat("num_predict=", config.num_predict,
-                                                       " (the most targets) must be at least 1"));
-  const bool is_fraction = config.mask_fraction > 0 && config.mask_fraction <= 1;
-  faults.Require(is_fraction,
-                 absl::StrCat("mask_fraction=", config.mask_fraction, " must be in (0, 1]"));
   const int64_t most = config.spans == SpanKind::kSubword ? MostTargets(half, false)
                                                           : config.seq_len - kNumFunctional;
-  const int64_t targets = is_fraction ? config.NumTargets(SampleKind::kMaskedPairs) : 0;
+  const int64_t targets = config.NumTargets(SampleKind::kMaskedPairs);
   faults.Require(targets <= most,
                  absl::StrCat("mask_fraction=", config.mask_fraction,
                               " and num_predict=", config.num_predict, " ask for ", targets,
                               " targets, but seq_len=", config.seq_len, " has at most ", most));
-  faults.Require(config.mask_token_prob >= 0 && config.random_token_prob >= 0 &&
-                     config.mask_token_prob + config.random_token_prob <= 1,
-                 absl::StrCat("mask_token_prob=", config.mask_token_prob,
-                              ", random_token_prob=", config.random_token_prob,
-                              " must be 0 or more and together at most 1"));
-  if (config.spans != SpanKind::kNgram) return;
-  faults.Require(config.ngram_prob >= 0 && config.ngram_prob <= 1,
-                 absl::StrCat("ngram_prob=", config.ngram_prob, " must be in [0, 1]"));
-  faults.Require(config.max_ngram >= 2 && config.max_ngram <= half,
-                 absl::StrCat("max_ngram=", config.max_ngram, " must be in [2, seq_len / 2 = ",
-                              half, "]; ngram_prob=0 masks single tokens only"));
+  faults.Require(config.spans != SpanKind::kNgram || config.max_ngram <= half,
+                 absl::StrCat("max_ngram=", config.max_ngram, " must be at most seq_len / 2 = ",
+                              half, "; ngram_prob=0 masks single tokens only"));
 }
 
 // Keys that samples with a memory or an order cannot follow, because their halves are fixed.
 void CheckFreePairs(const SamplingConfig& config, SampleKind kind, FaultList& faults) {
   const bool is_masked = kind == SampleKind::kMaskedPairs || kind == SampleKind::kModePairs;
   const double prob = config.short_sequence_prob;
-  faults.Require(prob >= 0 && prob <= 1,
-                 absl::StrCat("short_sequence_prob=", prob, " must be in [0, 1]"));
   faults.Require(
       prob == 0 || is_masked,
       absl::StrCat("short_sequence_prob=", prob,
@@ -96,14 +76,8 @@ void CheckFreePairs(const SamplingConfig& config, SampleKind kind, FaultList& fa
 }
 
 void CheckShares(const SamplingConfig& config, FaultList& faults) {
-  double sum = 0;
-  for (const auto& [key, share] : {std::pair{"bidirectional_share", config.bidirectional_share},
-                                   {"seq2seq_share", config.seq2seq_share},
-                                   {"left_to_right_share", config.left_to_right_share},
-                                   {"right_to_left_share", config.right_to_left_share}}) {
-    faults.Require(share >= 0 && share <= 1, absl::StrCat(key, "=", share, " must be in [0, 1]"));
-    sum += share;
-  }
+  const double sum = config.bidirectional_share + config.seq2seq_share +
+                     config.left_to_right_share + config.right_to_left_share;
   // Thirds are written with a few digits.
   constexpr double kSlack = 1e-3;
   faults.Require(std::abs(sum - 1) <= kSlack,
@@ -128,8 +102,11 @@ int64_t SamplingConfig::MaskedTargets(int64_t length) const {
 
 absl::Status SamplingConfig::Validate(SampleKind kind) const {
   FaultList faults;
-  faults.Require(seq_len >= 1 && seq_len <= kMaxSeqLen,
-                 absl::StrCat("seq_len=", seq_len, " must be in [1, ", kMaxSeqLen, "]"));
+  CheckBounds("sampling", *this, faults);
+  if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
+  faults.Require(mask_token_prob + random_token_prob <= 1,
+                 absl::StrCat("mask_token_prob=", mask_token_prob, ", random_token_prob=",
+                              random_token_prob, " must be at most 1 together"));
   const bool is_masked = kind == SampleKind::kMaskedPairs || kind == SampleKind::kModePairs;
   if (kind == SampleKind::kPairs || is_masked) CheckHalves(*this, faults);
   if (kind == SampleKind::kPairs) CheckPairs(*this, faults);

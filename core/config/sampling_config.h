@@ -104,8 +104,8 @@ struct SamplingConfig {
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("seq_len", self.seq_len, "Length of a training sequence.",
-          Between(1, int64_t{1} << 24, "tokens"));
+    // Positions are 32-bit in batches and in the kernels; this leaves room for memory and sums.
+    visit("seq_len", self.seq_len, "Length of a training sequence.", Between(1, 1 << 24, "tokens"));
     visit("reuse_len", self.reuse_len,
           "Tokens that a lane advances by each step; objectives on text pairs need seq_len / 2.",
           AtLeast(0, "tokens"));
@@ -119,7 +119,7 @@ struct SamplingConfig {
         "mask_alpha", self.mask_alpha,
         "A target span of l tokens lies in a context of l * mask_alpha / mask_beta tokens (XLNet's "
         "K).",
-        AtLeast(1));
+        Between(1, 1 << 24));
     visit("mask_beta", self.mask_beta, "Denominator of the context length; see mask_alpha.",
           AtLeast(1));
     visit("max_span", self.max_span,

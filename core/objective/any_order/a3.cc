@@ -86,11 +86,10 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeA3(const ModelConfig& model,
                                                   const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(CheckAnyOrder("a3", model, sampling));
   const AnyOrderConfig& config = sampling.any_order;
-  if (config.group_len_min < 1 || config.group_len_max < config.group_len_min ||
-      config.group_len_max > sampling.seq_len) {
+  if (config.group_len_max < config.group_len_min || config.group_len_max > sampling.seq_len) {
     return absl::InvalidArgumentError(absl::StrCat(
         "[sampling] group_len_min=", config.group_len_min, ", group_len_max=", config.group_len_max,
-        " must satisfy 1 <= min <= max <= seq_len=", sampling.seq_len));
+        " must satisfy min <= max <= seq_len=", sampling.seq_len));
   }
   return std::make_unique<A3>(sampling);
 }

@@ -77,12 +77,10 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeAsArm(const ModelConfig& model,
                                                      const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(CheckAnyOrder("as_arm", model, sampling));
   const AnyOrderConfig& config = sampling.any_order;
-  if (!(config.prompt_fraction_min >= 0 &&
-        config.prompt_fraction_min <= config.prompt_fraction_max &&
-        config.prompt_fraction_max <= 1)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "[sampling] prompt_fraction_min=", config.prompt_fraction_min, ", prompt_fraction_max=",
-        config.prompt_fraction_max, " must satisfy 0 <= min <= max <= 1"));
+  if (config.prompt_fraction_min > config.prompt_fraction_max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("[sampling] prompt_fraction_min=", config.prompt_fraction_min,
+                     " must be at most prompt_fraction_max=", config.prompt_fraction_max));
   }
   return std::make_unique<AsArm>(sampling);
 }

@@ -66,10 +66,9 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeBlockDiffusion(const ModelConfig&
   ANYORDER_RETURN_IF_ERROR(CheckAnyOrder("block_diffusion", model, sampling));
   ANYORDER_RETURN_IF_ERROR(CheckMaskRates(sampling.any_order));
   const int64_t block_len = sampling.any_order.block_len;
-  if (block_len < 1 || sampling.seq_len % block_len != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("[sampling] block_len=", block_len,
-                     " must be at least 1 and divide seq_len=", sampling.seq_len));
+  if (sampling.seq_len % block_len != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("[sampling] block_len=", block_len,
+                                                   " must divide seq_len=", sampling.seq_len));
   }
   return std::make_unique<BlockDiffusion>(sampling);
 }

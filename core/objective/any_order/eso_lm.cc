@@ -140,10 +140,6 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeEsoLm(const ModelConfig& model,
   ANYORDER_RETURN_IF_ERROR(CheckAnyOrder("eso_lm", model, sampling));
   ANYORDER_RETURN_IF_ERROR(CheckMaskRates(sampling.any_order));
   const AnyOrderConfig& config = sampling.any_order;
-  if (!(config.diffusion_share >= 0 && config.diffusion_share <= 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("[sampling] diffusion_share=", config.diffusion_share, " must be in [0, 1]"));
-  }
   if (config.mask_rate_max != 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("[sampling] mask_rate_max=", config.mask_rate_max,

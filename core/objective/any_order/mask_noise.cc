@@ -108,8 +108,7 @@ std::string DiffusionQuantity(const AnyOrderConfig& config) {
 
 absl::Status CheckMaskRates(const AnyOrderConfig& config) {
   const bool counts = config.mask_draw == MaskDraw::kCount;
-  const bool is_range = config.mask_rate_min >= 0 && config.mask_rate_max <= 1 &&
-                        config.mask_rate_min <= config.mask_rate_max && config.mask_rate_max > 0;
+  const bool is_range = config.mask_rate_min <= config.mask_rate_max;
   if (is_range && (counts || config.mask_rate_min > 0)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "[sampling] mask_rate_min=", config.mask_rate_min, ", mask_rate_max=", config.mask_rate_max,

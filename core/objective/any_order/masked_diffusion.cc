@@ -63,11 +63,6 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeMaskedDiffusion(const ModelConfig
                                                                const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(CheckAnyOrder("masked_diffusion", model, sampling));
   ANYORDER_RETURN_IF_ERROR(CheckMaskRates(sampling.any_order));
-  const double short_steps = sampling.any_order.random_length_prob;
-  if (!(short_steps >= 0 && short_steps <= 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("[sampling] random_length_prob=", short_steps, " must be in [0, 1]"));
-  }
   return std::make_unique<MaskedDiffusion>(sampling);
 }
 

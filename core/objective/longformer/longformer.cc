@@ -104,22 +104,9 @@ absl::Status CheckMasking(const SamplingConfig& sampling) {
   FaultList faults;
   faults.Require(sampling.spans == SpanKind::kSingle,
                  "spans must be \"single\": longformer masks tokens one by one");
-  faults.Require(sampling.num_predict >= 1, absl::StrCat("num_predict=", sampling.num_predict,
-                                                         " (the most targets) must be at least 1"));
-  faults.Require(sampling.mask_fraction > 0 && sampling.mask_fraction <= 1,
-                 absl::StrCat("mask_fraction=", sampling.mask_fraction, " must be in (0, 1]"));
-  faults.Require(sampling.mask_token_prob >= 0 && sampling.random_token_prob >= 0 &&
-                     sampling.mask_token_prob + sampling.random_token_prob <= 1,
-                 absl::StrCat("mask_token_prob=", sampling.mask_token_prob,
-                              ", random_token_prob=", sampling.random_token_prob,
-                              " must be 0 or more and together at most 1"));
-  faults.Require(
-      sampling.global_classifiers >= 0 && sampling.global_classifiers <= sampling.seq_len,
-      absl::StrCat("global_classifiers=", sampling.global_classifiers,
-                   " must be in [0, seq_len = ", sampling.seq_len, "]"));
-  faults.Require(sampling.global_stride >= 0,
-                 absl::StrCat("global_stride=", sampling.global_stride,
-                              " must be 0 (no slot of the text is global) or more"));
+  faults.Require(sampling.global_classifiers <= sampling.seq_len,
+                 absl::StrCat("global_classifiers=", sampling.global_classifiers,
+                              " must be at most seq_len = ", sampling.seq_len));
   if (faults.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("[sampling] ", faults.Joined()));
 }

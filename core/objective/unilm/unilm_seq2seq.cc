@@ -110,17 +110,6 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeUnilmSeq2seq(const ModelConfig& m
   faults.Require(sampling.seq_len >= kLeastSlots,
                  absl::StrCat("sampling.seq_len is ", sampling.seq_len, " but must be at least ",
                               kLeastSlots, ": [CLS] source [SEP] target [SEP]"));
-  faults.Require(sampling.target_mask_prob > 0 && sampling.target_mask_prob <= 1,
-                 absl::StrCat("sampling.target_mask_prob is ", sampling.target_mask_prob,
-                              " but must be in (0, 1]"));
-  faults.Require(sampling.num_predict >= 1,
-                 absl::StrCat("sampling.num_predict is ", sampling.num_predict,
-                              " (the most targets of an example) but must be at least 1"));
-  faults.Require(sampling.mask_token_prob >= 0 && sampling.random_token_prob >= 0 &&
-                     sampling.mask_token_prob + sampling.random_token_prob <= 1,
-                 absl::StrCat("sampling.mask_token_prob = ", sampling.mask_token_prob,
-                              " and random_token_prob = ", sampling.random_token_prob,
-                              " must be 0 or more and together at most 1"));
   faults.Require(
       model.segments == Segments::kLearned,
       "model.segments must be \"learned\" for unilm_seq2seq: they tell source and target");

@@ -171,16 +171,11 @@ absl::Status CheckSettings(const ModelConfig& model, const SamplingConfig& sampl
   faults.Require(sampling.short_sequence_prob == 0,
                  absl::StrCat("sampling.short_sequence_prob is ", sampling.short_sequence_prob,
                               " but must be 0: blocks are drawn from whole windows"));
-  faults.Require(
-      sampling.block_min_span >= 1 && sampling.block_max_span >= sampling.block_min_span &&
-          sampling.block_max_span <= sampling.seq_len,
-      absl::StrCat("sampling.block_min_span is ", sampling.block_min_span,
-                   " and sampling.block_max_span ", sampling.block_max_span,
-                   " but must satisfy 1 <= block_min_span <= block_max_span <= seq_len"));
-  faults.Require(sampling.block_span_prob >= 0 && sampling.block_span_prob <= 0.9,
-                 absl::StrCat("sampling.block_span_prob is ", sampling.block_span_prob,
-                              " but must be in [0, 0.9], so that single tokens fill what spans "
-                              "leave"));
+  faults.Require(sampling.block_max_span >= sampling.block_min_span &&
+                     sampling.block_max_span <= sampling.seq_len,
+                 absl::StrCat("sampling.block_min_span is ", sampling.block_min_span,
+                              " and sampling.block_max_span ", sampling.block_max_span,
+                              " but must satisfy block_min_span <= block_max_span <= seq_len"));
   const int64_t goal = RuleOf(sampling).Goal(sampling.seq_len);
   const int64_t ordinary = sampling.seq_len - kNumFunctional;
   faults.Require(

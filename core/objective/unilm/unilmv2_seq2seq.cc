@@ -125,15 +125,6 @@ absl::Status CheckSettings(const ModelConfig& model, const SamplingConfig& sampl
       absl::StrCat("sampling.num_predict (the longest target, its end included) is ",
                    sampling.num_predict, " but must be in [2, sampling.seq_len - ", kLeastSource,
                    " = ", sampling.seq_len - kLeastSource, "]"));
-  const auto is_share = [](double p) { return p >= 0 && p <= 1; };
-  faults.Require(is_share(sampling.target_replace_prob),
-                 absl::StrCat("sampling.target_replace_prob is ", sampling.target_replace_prob,
-                              " but must be in [0, 1]"));
-  faults.Require(sampling.mask_token_prob >= 0 && sampling.random_token_prob >= 0 &&
-                     is_share(sampling.mask_token_prob + sampling.random_token_prob),
-                 absl::StrCat("sampling.mask_token_prob is ", sampling.mask_token_prob,
-                              " and sampling.random_token_prob ", sampling.random_token_prob,
-                              " but they must be 0 or more and together at most 1"));
   if (faults.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(faults.Joined());
 }

@@ -127,17 +127,10 @@ absl::Status RunConfig::Validate() const {
   CheckBounds("checkpoint", checkpoint, faults);
   CheckBounds("eval", eval, faults);
   CheckBounds("cpu", cpu, faults);
-  const absl::StatusOr<std::unique_ptr<Objective>> made =
-      MakeObjective(objective.name, model, sampling);
-  add(made.status());
-  FaultList sampling_faults;
-  CheckBounds("sampling", sampling, sampling_faults);
-  if (!sampling_faults.empty()) {
-    faults.Add(sampling_faults.Joined());
-  } else if (made.ok()) {
-    add(sampling.Validate((*made)->sample_kind()));
-    CheckSamplingKeys(*this, faults);
-  }
+  // It validates [sampling], too.
+  const absl::Status made = MakeObjective(objective.name, model, sampling).status();
+  add(made);
+  if (made.ok()) CheckSamplingKeys(*this, faults);
   CheckTrain(train, faults);
   CheckRest(*this, faults);
   CheckEval(*this, faults);

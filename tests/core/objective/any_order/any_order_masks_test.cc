@@ -386,15 +386,15 @@ TEST(AnyOrderTest, SettingsThatCannotBeUsedAreRefused) {
   }
   for (const char* const name : {"masked_diffusion", "block_diffusion", "eso_lm"}) {
     expect(name, {{[](M&, S& s) { s.any_order.mask_rate_min = 0; }, "mask_draw = \"count\""},
-                  {[](M&, S& s) { s.any_order.mask_rate_max = 1.5; }, "mask_rate_max=1.5"}});
+                  {[](M&, S& s) { s.any_order.mask_rate_max = 1.5; }, "mask_rate_max is 1.5"}});
   }
   expect("masked_diffusion",
-         {{[](M&, S& s) { s.any_order.random_length_prob = 2; }, "random_length_prob=2"}});
+         {{[](M&, S& s) { s.any_order.random_length_prob = 2; }, "random_length_prob is 2"}});
   expect("block_diffusion", {{[](M&, S& s) { s.any_order.block_len = 3; },
-                              "block_len=3 must be at least 1 and divide seq_len=16"}});
+                              "block_len=3 must divide seq_len=16"}});
   expect("eso_lm",
          {{[](M&, S& s) { s.any_order.mask_rate_max = 0.6; }, "mask_rate_max=0.6 must be 1"},
-          {[](M&, S& s) { s.any_order.diffusion_share = -1; }, "diffusion_share=-1"},
+          {[](M&, S& s) { s.any_order.diffusion_share = -1; }, "diffusion_share is -1"},
           {[](M&, S& s) { s.any_order.mask_draw = MaskDraw::kCount; }, "use \"rate\""}});
   expect("a3", {{[](M&, S& s) { s.any_order.group_len_min = 5; }, "group_len_min=5"}});
   expect("as_arm",

@@ -198,7 +198,7 @@ TEST_F(UnilmSeq2seqTest, SettingsThatItCannotUseAreRefused) {
        {[](M&, S& s) { s.seq_len = 4; }, "sampling.seq_len is 4 but must be at least 5"},
        {[](M&, S& s) { s.target_mask_prob = 0; },
         "sampling.target_mask_prob is 0 but must be in (0, 1]"},
-       {[](M&, S& s) { s.mask_token_prob = 1.2; }, "mask_token_prob = 1.2"},
+       {[](M&, S& s) { s.mask_token_prob is 1.2; }, "mask_token_prob is 1.2"},
        {[](M&, S& s) { s.num_predict = 0; }, "sampling.num_predict is 0"}});
 }
 

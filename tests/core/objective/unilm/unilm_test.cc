@@ -269,9 +269,9 @@ TEST_F(UnilmTest, SettingsThatItCannotUseAreRefused) {
        {[](M&, S& s) { s.spans = SpanKind::kSubword; }, "use \"ngram\""},
        {[](M&, S& s) { s.seq2seq_share = 0.5; }, "must sum to 1"},
        {[](M&, S& s) { s.left_to_right_share = -0.2; },
-        "left_to_right_share=-0.2 must be in [0, 1]"},
-       {[](M&, S& s) { s.ngram_prob = 1.5; }, "ngram_prob=1.5"},
-       {[](M&, S& s) { s.max_ngram = 1; }, "max_ngram=1 must be in [2, seq_len / 2 = 8]"},
+        "left_to_right_share is -0.2 but must be in [0, 1]"},
+       {[](M&, S& s) { s.ngram_prob = 1.5; }, "ngram_prob is 1.5"},
+       {[](M&, S& s) { s.max_ngram = 1; }, "max_ngram is 1 but must be at least 2"},
        {[](M&, S& s) { s.bidirectional_share = 0, s.seq2seq_share = 2.0 / 3; },
         "sampling.bidirectional_share is 0"}});
 }

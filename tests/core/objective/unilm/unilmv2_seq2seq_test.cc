@@ -194,7 +194,7 @@ TEST_F(Seq2seqTest, UnusableSettingsAndDataAreRefused) {
                   {[](M&, S& s) { s.num_predict = 10; }, "num_predict"},
                   {[](M&, S& s) { s.num_predict = 1; }, "num_predict"},
                   {[](M&, S& s) { s.target_replace_prob = 1.5; }, "is 1.5"},
-                  {[](M&, S& s) { s.mask_token_prob = 0.95; }, "together at most 1"},
+                  {[](M&, S& s) { s.mask_token_prob = 0.95; }, "at most 1 together"},
                   {[](M& m, S&) { m.max_positions = 11; }, "max_positions is 11"},
                   {[](M& m, S&) { m.next_sentence_head = true; }, "next_sentence"}});
   EXPECT_TRUE(Make()->CheckTask(ExampleTask::kGeneration).ok());

@@ -210,7 +210,7 @@ TEST_F(UnilmV2Test, UnusableSettingsAreRefusedInOneLine) {
                   {[](M&, S& s) { s.mask_fraction = 0.9, s.num_predict = 40; }, "mask_fraction"},
                   {[](M& m, S&) { m.max_positions = 15; }, "max_positions is 15"},
                   {[](M& m, S&) { m.num_segments = 1; }, "num_segments is 1"},
-                  {[](M&, S& s) { s.random_token_prob = 0.5; }, "together at most 1"},
+                  {[](M&, S& s) { s.random_token_prob = 0.5; }, "at most 1 together"},
                   {[](M&, S& s) { s.short_sequence_prob = 0.1, s.spans = SpanKind::kSingle; },
                    "short_sequence_prob"},
                   {[](M& m, S&) { m.next_sentence_head = true; }, "next_sentence"}});

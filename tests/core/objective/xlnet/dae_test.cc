@@ -161,7 +161,7 @@ TEST_F(DaeTest, SettingsThatCannotBeUsedAreRefused) {
     sampling.random_token_prob = 0.3;
   };
   ExpectRefusals("dae", model_, sampling_,
-                 {{change, "mask_fraction=0 must"}, {change, "random_token_prob=0.3"}});
+                 {{change, "mask_fraction is 0 but must"}, {change, "random_token_prob=0.3"}});
 }
 
 }  // namespace
