@@ -75,14 +75,11 @@ int EncodeMain(int argc, char** argv) {
   constexpr char kProgram[] = "anyorder-prep encode";
   EncodeOptions options;
   CLI::App app("Turns texts into token ids, as anyorder-prep does with a corpus.", kProgram);
-  app.add_option("--vocab", options.vocab, "SentencePiece model")->required()->check(IsNotEmpty());
-  app.add_option("--input", options.input, ".jsonl with a field text")
-      ->required()
-      ->check(IsNotEmpty());
-  app.add_option("--output", options.output, "ids, a line a text")->required()->check(IsNotEmpty());
-  app.add_option("--case", options.letter_case, "keep letters as they are, or lower-case them")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"cased", "uncased"}));
+  AddPath(&app, "--vocab", options.vocab, "SentencePiece model")->required();
+  AddPath(&app, "--input", options.input, ".jsonl with a field text")->required();
+  AddPath(&app, "--output", options.output, "token ids, one line per text")->required();
+  AddChoice(&app, "--case", options.letter_case, {"cased", "uncased"},
+            "keep letters as they are, or lower-case them");
   if (const auto ended = ParseCommandLine(app, argc, argv)) return *ended;
   return ReportAndExitStatus(kProgram, Encode(options));
 }

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
+
 #include "core/base/status.h"
 #include "data/prep/example_prep.h"
 #include "data/prep/prep.h"
@@ -19,27 +21,23 @@
 #include "launcher/process/usable_cores.h"
 #include "launcher/slurm/prep_job.h"
 
+namespace anyorder::launcher {
 namespace {
-
-using anyorder::data::PrepOptions;
-using anyorder::data::PrepPart;
-using anyorder::data::PrepSummary;
-using CommandLine = anyorder::launcher::PrepCommandLine;
 
 constexpr char kProgram[] = "anyorder-prep";
 
-int SubmitJobs(CommandLine& line, const CLI::App& app, int argc, char** argv) {
-  anyorder::launcher::PrepJob& job = line.job;
-  job.words = anyorder::launcher::WordsForTasks(argc, argv);
+int SubmitJobs(PrepCommandLine& line, const CLI::App& app, int argc, char** argv) {
+  PrepJob& job = line.job;
+  job.words = WordsForTasks(argc, argv);
   job.output = line.prep.output;
   job.has_workers = app.count("--workers") > 0;
-  absl::Status status = anyorder::data::CheckPrep(line.prep);
-  if (status.ok()) status = anyorder::launcher::SubmitPrep(job);
-  return anyorder::ReportAndExitStatus(kProgram, status);
+  absl::Status status = data::CheckPrep(line.prep);
+  if (status.ok()) status = SubmitPrep(job);
+  return ReportAndExitStatus(kProgram, status);
 }
 
-int PrepareExamples(const CommandLine& line) {
-  anyorder::data::ExamplePrepOptions options;
+int PrepareExamples(const PrepCommandLine& line) {
+  data::ExamplePrepOptions options;
   options.inputs = line.examples;
   options.output = line.prep.output;
   options.vocab = line.prep.vocab;
@@ -47,9 +45,9 @@ int PrepareExamples(const CommandLine& line) {
   options.letter_case = line.prep.text.letter_case;
   options.invalid_utf8 = line.prep.text.invalid_utf8;
   options.shard_tokens = line.prep.shard_tokens;
-  const auto summary = anyorder::data::RunExamplePrep(options);
-  if (!summary.ok()) return anyorder::ReportAndExitStatus(kProgram, summary.status());
-  const nlohmann::json json{{"task", anyorder::ExampleTaskName(summary->task)},
+  const auto summary = data::RunExamplePrep(options);
+  if (!summary.ok()) return ReportAndExitStatus(kProgram, summary.status());
+  const nlohmann::json json{{"task", ExampleTaskName(summary->task)},
                             {"num_examples", summary->num_examples},
                             {"num_unlabelled", summary->num_unlabelled},
                             {"num_tokens", summary->num_tokens},
@@ -59,26 +57,21 @@ int PrepareExamples(const CommandLine& line) {
   if (line.json) {
     std::puts(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   } else {
-    std::printf(
-        "examples: %llu of %s, %llu without a label\ntokens: %llu, at most %llu an example\n",
-        static_cast<unsigned long long>(summary->num_examples),
-        anyorder::ExampleTaskName(summary->task),
-        static_cast<unsigned long long>(summary->num_unlabelled),
-        static_cast<unsigned long long>(summary->num_tokens),
-        static_cast<unsigned long long>(summary->longest));
+    absl::PrintF("examples: %d of %s, %d without a label\ntokens: %d, at most %d an example\n",
+                 summary->num_examples, ExampleTaskName(summary->task), summary->num_unlabelled,
+                 summary->num_tokens, summary->longest);
     for (size_t i = 0; i < summary->classes.size(); ++i)
-      std::printf("class %zu: %s\n", i, summary->classes[i].c_str());
-    std::printf("dataset: %s, digest %s\n", options.output.c_str(),
-                summary->dataset_digest.c_str());
+      absl::PrintF("class %d: %s\n", i, summary->classes[i]);
+    absl::PrintF("dataset: %s, digest %s\n", options.output, summary->dataset_digest);
   }
-  return anyorder::ReportAndExitStatus(kProgram, absl::OkStatus());
+  return ReportAndExitStatus(kProgram, absl::OkStatus());
 }
 
 double MegabytesPerSecond(uint64_t bytes, double seconds) {
   return seconds > 0 ? static_cast<double>(bytes) / 1e6 / seconds : 0.0;
 }
 
-void PrintJson(const PrepSummary& summary) {
+void PrintJson(const data::PrepSummary& summary) {
   const nlohmann::json root{
       {"counts", summary.counts},
       {"num_tokens", summary.num_tokens},
@@ -100,82 +93,81 @@ void PrintJson(const PrepSummary& summary) {
       {"corpus_digest", summary.corpus_digest},
       {"tokenizer_digest", summary.tokenizer_digest},
   };
-  std::printf("%s\n", root.dump().c_str());
+  std::puts(root.dump().c_str());
 }
 
-void PrintText(const PrepSummary& summary, const std::string& output) {
-  const auto count = [&](const char* name) {
+void PrintText(const data::PrepSummary& summary, const std::string& output) {
+  const auto count = [&](const char* name) -> uint64_t {
     const auto found = summary.counts.find(name);
-    return static_cast<unsigned long long>(found == summary.counts.end() ? 0 : found->second);
+    return found == summary.counts.end() ? 0 : found->second;
   };
-  std::printf("documents: %llu read, %llu kept", count("documents_read"), count("documents_kept"));
+  absl::PrintF("documents: %d read, %d kept", count("documents_read"), count("documents_kept"));
   for (const auto& [name, value] : summary.counts) {
     const bool is_reason = name.starts_with("documents_") && name != "documents_read" &&
                            name != "documents_kept" && value > 0;
     if (!is_reason) continue;
-    std::printf(", %llu %s", static_cast<unsigned long long>(value), name.substr(10).c_str());
+    absl::PrintF(", %d %s", value, name.substr(10));
   }
-  std::printf("\ntokens: %llu in %llu sentences, vocabulary %llu\n",
-              static_cast<unsigned long long>(summary.num_tokens),
-              static_cast<unsigned long long>(summary.num_sentences),
-              static_cast<unsigned long long>(summary.vocab_size));
-  if (count("long_lines_cut") > 0) std::printf("long lines cut: %llu\n", count("long_lines_cut"));
+  absl::PrintF("\ntokens: %d in %d sentences, vocabulary %d\n", summary.num_tokens,
+               summary.num_sentences, summary.vocab_size);
+  if (count("long_lines_cut") > 0) absl::PrintF("long lines cut: %d\n", count("long_lines_cut"));
   if (count("invalid_utf8_replaced") > 0) {
-    std::printf("invalid UTF-8 replaced: %llu\n", count("invalid_utf8_replaced"));
+    absl::PrintF("invalid UTF-8 replaced: %d\n", count("invalid_utf8_replaced"));
   }
   const double rate = MegabytesPerSecond(summary.encoded_bytes, summary.encode_seconds);
-  std::printf("text: %.1f MB in %.1f s; encoding %.2f MB/s, %.2f MB/s for each of %d workers\n",
-              static_cast<double>(summary.text_bytes) / 1e6, summary.total_seconds, rate,
-              rate / summary.workers, summary.workers);
-  std::printf(
-      "dataset: %s, %s, %.1f MB, digest %s\n", output.c_str(),
-      anyorder::launcher::Counted(static_cast<int64_t>(summary.num_shards), "shard").c_str(),
-      static_cast<double>(summary.dataset_bytes) / 1e6, summary.dataset_digest.c_str());
+  absl::PrintF("text: %.1f MB in %.1f s; encoding %.2f MB/s, %.2f MB/s for each of %d workers\n",
+               static_cast<double>(summary.text_bytes) / 1e6, summary.total_seconds, rate,
+               rate / summary.workers, summary.workers);
+  absl::PrintF("dataset: %s, %s, %.1f MB, digest %s\n", output,
+               Counted(static_cast<int64_t>(summary.num_shards), "shard"),
+               static_cast<double>(summary.dataset_bytes) / 1e6, summary.dataset_digest);
 }
 
 // Of a part that leaves no dataset yet.
-void PrintPart(const PrepSummary& summary, const PrepOptions& prep) {
-  const auto whole = [](uint64_t number) { return static_cast<unsigned long long>(number); };
-  if (prep.part == PrepPart::kPlan) {
-    std::printf("planned: %.1f MB of text in %llu units; next, in any order: --slice K/N\n",
-                static_cast<double>(summary.text_bytes) / 1e6, whole(summary.num_units));
+void PrintPart(const data::PrepSummary& summary, const data::PrepOptions& prep) {
+  if (prep.part == data::PrepPart::kPlan) {
+    absl::PrintF("planned: %.1f MB of text in %d units; next, in any order: --slice K/N\n",
+                 static_cast<double>(summary.text_bytes) / 1e6, summary.num_units);
     return;
   }
-  std::printf("slice %llu of %llu: %llu units, %llu of them encoded now, %.2f MB/s\n",
-              whole(prep.slice), whole(prep.num_slices), whole(summary.num_units),
-              whole(summary.units_encoded),
-              MegabytesPerSecond(summary.encoded_bytes, summary.encode_seconds));
+  absl::PrintF("slice %d of %d: %d units, %d of them encoded now, %.2f MB/s\n", prep.slice,
+               prep.num_slices, summary.num_units, summary.units_encoded,
+               MegabytesPerSecond(summary.encoded_bytes, summary.encode_seconds));
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   // A file size limit must come back from write() as an error, not as a signal.
   ::signal(SIGXFSZ, SIG_IGN);
-  CommandLine line;
-  if (argc >= 2 && std::string(argv[1]) == "encode")
-    return anyorder::launcher::EncodeMain(argc - 1, argv + 1);
-  line.prep.workers = anyorder::launcher::UsableCores();
-  CLI::App app(anyorder::launcher::kPrepSummary, kProgram);
+  PrepCommandLine line;
+  if (argc >= 2 && std::string(argv[1]) == "encode") return EncodeMain(argc - 1, argv + 1);
+  line.prep.workers = UsableCores();
+  CLI::App app(kPrepSummary, kProgram);
   app.set_version_flag("--version", "anyorder-prep " ANYORDER_VERSION, "print the version");
-  anyorder::launcher::DeclarePrep(app, line);
-  if (const auto ended = anyorder::launcher::ParseCommandLine(app, argc, argv)) return *ended;
-  anyorder::launcher::ReadPrepWords(line);
-  PrepOptions& prep = line.prep;
+  DeclarePrep(app, line);
+  if (const auto ended = ParseCommandLine(app, argc, argv)) return *ended;
+  ReadPrepWords(line);
+  data::PrepOptions& prep = line.prep;
   if (!line.examples.empty()) return PrepareExamples(line);
   if (prep.inputs.empty()) {
-    return anyorder::ReportAndExitStatus(
+    return ReportAndExitStatus(
         kProgram, absl::InvalidArgumentError("--input is required: the text to prepare"));
   }
   if (app.count("--slurm") > 0) return SubmitJobs(line, app, argc, argv);
-  const absl::StatusOr<PrepSummary> summary = anyorder::data::RunPrep(prep);
-  if (!summary.ok()) return anyorder::ReportAndExitStatus(kProgram, summary.status());
+  const absl::StatusOr<data::PrepSummary> summary = data::RunPrep(prep);
+  if (!summary.ok()) return ReportAndExitStatus(kProgram, summary.status());
   if (line.json) {
     PrintJson(*summary);
-  } else if (prep.part == PrepPart::kPlan || prep.part == PrepPart::kSlice) {
+  } else if (prep.part == data::PrepPart::kPlan || prep.part == data::PrepPart::kSlice) {
     PrintPart(*summary, prep);
   } else {
     PrintText(*summary, prep.output);
   }
-  return anyorder::ReportAndExitStatus(kProgram, absl::OkStatus());
+  return ReportAndExitStatus(kProgram, absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace anyorder::launcher
+
+int main(int argc, char** argv) {
+  return anyorder::launcher::Main(argc, argv);
 }

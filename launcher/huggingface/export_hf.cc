@@ -3,13 +3,13 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 #include "ckpt/reader.h"
 #include "ckpt/safetensors.h"
@@ -237,8 +237,7 @@ absl::Status ExportHuggingFace(const ExportOptions& options) {
                             NewDirectory::Create(options.output, "--output"));
   ANYORDER_ASSIGN_OR_RETURN(const int64_t step, WriteAll(options, directory.path()));
   ANYORDER_RETURN_IF_ERROR(directory.Publish());
-  std::printf("exported step %lld to %s\n", static_cast<long long>(step),
-              directory.output().string().c_str());
+  absl::PrintF("exported step %d to %s\n", step, directory.output().string());
   return absl::OkStatus();
 }
 

@@ -1,6 +1,5 @@
 #include "launcher/huggingface/import_hf.h"
 
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <system_error>
@@ -8,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
@@ -192,30 +192,28 @@ absl::Status WriteFiles(const Import& import, const RunDirectory& paths) {
 
 void PrintSummary(const Import& import, const ParameterLayout& layout, const std::string& run_dir) {
   const ImportedRun run(run_dir);
-  std::printf("imported %lld parameters in %lld layers from %s to %s\n",
-              static_cast<long long>(layout.num_elements()),
-              static_cast<long long>(import.config.model.num_layers), import.input.c_str(),
-              run_dir.c_str());
+  absl::PrintF("imported %d parameters in %d layers from %s to %s\n", layout.num_elements(),
+               import.config.model.num_layers, import.input, run_dir);
   if (import.model.gelu_is_open) {
-    std::printf(
+    absl::PrintF(
         "note: config.json says \"gelu\"; taken as %s (model.activation). Released XLNets were "
         "trained with the tanh approximation; \"gelu_erf\" is the exact one\n",
         import.config.model.activation == kernels::Activation::kGeluErf ? "the exact GELU"
                                                                         : "its tanh approximation");
   }
   if (import.draws_head) {
-    std::printf("note: the next-sentence head is randomly initialised (train.seed): %s has none\n",
-                import.input.c_str());
+    absl::PrintF("note: the next-sentence head is randomly initialised (train.seed): %s has none\n",
+                 import.input);
   }
   if (!import.left_out.empty()) {
-    std::printf("note: left out, because pretraining does not use it: %s\n",
-                absl::StrJoin(import.left_out, ", ").c_str());
+    absl::PrintF("note: left out, because pretraining does not use it: %s\n",
+                 absl::StrJoin(import.left_out, ", "));
   }
-  std::printf(
+  absl::PrintF(
       "next: anyorder prep --input TEXT... --vocab %s%s --output %s\n"
       "      anyorder launch --run-dir %s --ranks 2\n",
-      run.vocabulary.c_str(), run.letter_case() == "uncased" ? " --case uncased" : "",
-      import.config.data.shards.c_str(), run_dir.c_str());
+      run.vocabulary, run.letter_case() == "uncased" ? " --case uncased" : "",
+      import.config.data.shards, run_dir);
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
 #include "launcher/huggingface/import_run.h"
 
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
 #include "ckpt/reader.h"
@@ -82,25 +82,23 @@ absl::Status WriteFiles(const std::string& input, const RunConfig& config,
 }
 
 void PrintSummary(const ImportRunOptions& options, const Source& source, const TransferPlan& plan) {
-  std::printf("imported the weights of step %lld of %s into %s\n",
-              static_cast<long long>(source.metadata.step), options.input.c_str(),
-              options.output.c_str());
+  absl::PrintF("imported the weights of step %d of %s into %s\n", source.metadata.step,
+               options.input, options.output);
   if (plan.positions_after > plan.positions_before) {
-    std::printf("note: positions %lld to %lld are %s\n",
-                static_cast<long long>(plan.positions_before),
-                static_cast<long long>(plan.positions_after - 1),
-                options.positions == "copy" ? "repeated copies of the earlier ones"
-                                            : "randomly initialised (train.seed)");
+    absl::PrintF("note: positions %d to %d are %s\n", plan.positions_before,
+                 plan.positions_after - 1,
+                 options.positions == "copy" ? "repeated copies of the earlier ones"
+                                             : "randomly initialised (train.seed)");
   }
   if (plan.projections_copied > 0)
-    std::printf("note: projections of global tokens are initialised with those of all others\n");
+    absl::PrintF("note: projections of global tokens are initialised with those of all others\n");
   if (!plan.initialised.empty()) {
-    std::printf("note: randomly initialised (train.seed): %s\n",
-                absl::StrJoin(plan.initialised, ", ").c_str());
+    absl::PrintF("note: randomly initialised (train.seed): %s\n",
+                 absl::StrJoin(plan.initialised, ", "));
   }
   if (!plan.left_out.empty())
-    std::printf("note: left out: %s\n", absl::StrJoin(plan.left_out, ", ").c_str());
-  std::printf("next: anyorder launch --run-dir %s --ranks 2\n", options.output.c_str());
+    absl::PrintF("note: left out: %s\n", absl::StrJoin(plan.left_out, ", "));
+  absl::PrintF("next: anyorder launch --run-dir %s --ranks 2\n", options.output);
 }
 
 }  // namespace
