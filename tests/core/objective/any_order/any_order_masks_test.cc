@@ -390,8 +390,8 @@ TEST(AnyOrderTest, SettingsThatCannotBeUsedAreRefused) {
   }
   expect("masked_diffusion",
          {{[](M&, S& s) { s.any_order.random_length_prob = 2; }, "random_length_prob is 2"}});
-  expect("block_diffusion", {{[](M&, S& s) { s.any_order.block_len = 3; },
-                              "block_len=3 must divide seq_len=16"}});
+  expect("block_diffusion",
+         {{[](M&, S& s) { s.any_order.block_len = 3; }, "block_len=3 must divide seq_len=16"}});
   expect("eso_lm",
          {{[](M&, S& s) { s.any_order.mask_rate_max = 0.6; }, "mask_rate_max=0.6 must be 1"},
           {[](M&, S& s) { s.any_order.diffusion_share = -1; }, "diffusion_share is -1"},

@@ -156,12 +156,11 @@ TEST_F(DaeTest, WithNextSentenceEachLaneHasALabelAndSeesAsBefore) {
 }
 
 TEST_F(DaeTest, SettingsThatCannotBeUsedAreRefused) {
-  const auto change = [](ModelConfig&, SamplingConfig& sampling) {
-    sampling.mask_fraction = 0;
-    sampling.random_token_prob = 0.3;
-  };
   ExpectRefusals("dae", model_, sampling_,
-                 {{change, "mask_fraction is 0 but must"}, {change, "random_token_prob=0.3"}});
+                 {{[](ModelConfig&, SamplingConfig& s) { s.mask_fraction = 0; },
+                   "mask_fraction is 0 but must"},
+                  {[](ModelConfig&, SamplingConfig& s) { s.random_token_prob = 0.3; },
+                   "random_token_prob=0.3"}});
 }
 
 }  // namespace
