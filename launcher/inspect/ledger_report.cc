@@ -31,16 +31,11 @@ struct Plan {
 };
 
 absl::Status CheckIsTrainedOn(const data::DatasetIndex& index, const RunHistory& history) {
-  for (const LedgerRecord& record : history.ledger) {
-    const auto* train = record.As<ledger::Train>();
-    if (train == nullptr || train->dataset_digest.empty() ||
-        train->dataset_digest == index.dataset_digest)
-      continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("the run was trained on dataset ", train->dataset_digest, ", this is dataset ",
-                     index.dataset_digest, "; name the right one with --data"));
-  }
-  return absl::OkStatus();
+  const std::string trained = Summarize(history.ledger).dataset_digest;
+  if (trained.empty() || trained == index.dataset_digest) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the run was trained on dataset ", trained,
+                                                    ", this is dataset ", index.dataset_digest,
+                                                    "; name the right one with --data"));
 }
 
 absl::StatusOr<Plan> MakePlan(const LedgerReportOptions& options, const RunHistory& history) {

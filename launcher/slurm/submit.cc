@@ -28,7 +28,6 @@
 #include "launcher/slurm/sbatch.h"
 #include "launcher/slurm/slurm_view.h"
 #include "launcher/start/mpi_choice.h"
-#include "launcher/start/start_request.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -116,12 +115,8 @@ absl::Status Submission::Check() {
                                    {"--config", options_.config},
                                    {"--environment", options_.environment}})
     ANYORDER_RETURN_IF_ERROR(CheckPath(name, path));
-  StartRequest request;
-  request.config = options_.config;
-  request.run_dir = options_.run_dir;
+  StartRequest request = options_;
   request.ranks = options_.nodes * options_.ranks_per_node;
-  request.overrides = options_.overrides;
-  request.allow_schedule_change = options_.allow_schedule_change;
   request.may_lack_dataset = !options_.after.empty();
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(request));
   ANYORDER_ASSIGN_OR_RETURN(const ResumeMode resume, ParseResumeMode(options_.resume));

@@ -10,13 +10,11 @@
 
 #include "absl/status/status.h"
 
+#include "launcher/start/start_request.h"
+
 namespace anyorder::launcher {
 
-struct SubmitOptions {
-  std::string config;  // file; empty: the run directory's frozen one
-  std::string run_dir;
-  std::vector<std::string> overrides;  // section.key=value
-  bool allow_schedule_change = false;
+struct SubmitOptions : StartRequest {  // its `ranks` follow from nodes and ranks_per_node
   std::string resume = "auto";
   int64_t nodes = 1;
   int64_t ranks_per_node = 1;

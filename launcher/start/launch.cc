@@ -32,7 +32,6 @@
 #include "launcher/start/launch_backend.h"
 #include "launcher/start/run_identity.h"
 #include "launcher/start/slurm_backend.h"
-#include "launcher/start/start_request.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -44,16 +43,6 @@ absl::Status MakeDirectories(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   return error ? ErrnoStatus("mkdir", path, error.value()) : absl::OkStatus();
-}
-
-StartRequest RequestOf(const LaunchOptions& options) {
-  StartRequest request;
-  request.config = options.config;
-  request.run_dir = options.run_dir;
-  request.ranks = options.ranks;
-  request.overrides = options.overrides;
-  request.allow_schedule_change = options.allow_schedule_change;
-  return request;
 }
 
 int64_t NewestCommittedStep(const std::string& run_dir) {
@@ -171,7 +160,7 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
     if (error) return ErrnoStatus("resolve", given.run_dir, error.value());
   }
   // Everything that can be refused is refused before anything is written.
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(RequestOf(options)));
+  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(options));
   // The ranks of a Slurm job look for themselves: their machines may have what this one lacks.
   if (options.backend == "local")
     ANYORDER_RETURN_IF_ERROR(kernels::CheckDevice(config.train.device));

@@ -9,24 +9,19 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 
 #include "core/train/state/resume.h"
+#include "launcher/start/start_request.h"
 
 namespace anyorder::launcher {
 
-struct LaunchOptions {
-  std::string config;  // file; empty: the run directory's frozen one
-  std::string run_dir;
-  std::string backend = "local";  // or slurm: as steps of the job that this runs in
-  int64_t ranks = 1;              // of --backend local
-  int64_t ranks_per_node = 0;     // of --backend slurm; 0: as the job's tasks
-  std::string mpi = "auto";       // of --backend slurm: or srun, mpirun
+struct LaunchOptions : StartRequest {  // its `ranks`: of --backend local
+  std::string backend = "local";       // or slurm: as steps of the job that this runs in
+  int64_t ranks_per_node = 0;          // of --backend slurm; 0: as the job's tasks
+  std::string mpi = "auto";            // of --backend slurm: or srun, mpirun
   ResumeMode resume = ResumeMode::kAuto;
-  std::vector<std::string> overrides;  // section.key=value
-  bool allow_schedule_change = false;  // core/train/state/schedule_change.h
   bool progress_on_terminal = false;
 };
 

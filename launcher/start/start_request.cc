@@ -31,17 +31,12 @@ namespace {
 // FailedPrecondition if an earlier start of this run trained on another dataset.
 absl::Status CheckSameDataset(const RunDirectory& paths, const data::DatasetIndex& index) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
-  for (const LedgerRecord& record : records) {
-    const auto* train = record.As<ledger::Train>();
-    if (train == nullptr || train->dataset_digest.empty() ||
-        train->dataset_digest == index.dataset_digest)
-      continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("run '", paths.root, "' was trained on dataset ", train->dataset_digest,
-                     ", but data.shards now holds dataset ", index.dataset_digest,
-                     "; set data.shards to the old one, or start a new run directory"));
-  }
-  return absl::OkStatus();
+  const std::string trained = Summarize(records).dataset_digest;
+  if (trained.empty() || trained == index.dataset_digest) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("run '", paths.root, "' was trained on dataset ", trained,
+                   ", but data.shards now holds dataset ", index.dataset_digest,
+                   "; set data.shards to the old one, or start a new run directory"));
 }
 
 // The configuration as it is asked for: file, imported model and --set put together.

@@ -168,6 +168,8 @@ LedgerSummary Summarize(const std::vector<LedgerRecord>& records) {
     if (const auto* created = record.As<ledger::Created>()) summary.run_id = created->run_id;
     if (const auto* start = record.As<ledger::Start>())
       summary.attempts = std::max(summary.attempts, start->attempt);
+    if (const auto* train = record.As<ledger::Train>())
+      summary.dataset_digest = train->dataset_digest;
     if (const auto* commit = record.As<ledger::Commit>()) {
       summary.committed_step = std::max(summary.committed_step, commit->step);
       if (commit->stop_seconds >= 0) summary.stop_seconds = commit->stop_seconds;

@@ -157,6 +157,7 @@ struct LedgerSummary {
   int64_t attempts = 0;         // starts so far
   int64_t committed_step = -1;  // highest; -1: never committed
   int64_t stop_seconds = -1;    // of the last commit that says it
+  std::string dataset_digest;   // of what the last start trained on; "": never trained
 };
 LedgerSummary Summarize(const std::vector<LedgerRecord>& records);
 
