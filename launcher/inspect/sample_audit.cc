@@ -59,7 +59,7 @@ class Auditor {
     return -1;
   }
 
-  // A start goes on from a state that an earlier one reached.
+  // A start resumes from a state that an earlier one reached.
   void CheckBeginnings() {
     int64_t reached = 0;
     int64_t previous = -1;
@@ -224,7 +224,7 @@ class Auditor {
     }
     for (const StepMetrics& line : history_.redone) {
       const auto it = counting_.find(line.step);
-      if (it == counting_.end()) continue;  // not done again yet
+      if (it == counting_.end()) continue;  // not recomputed yet
       ++audit_.compared_with_redone;
       if (line.samples != it->second->samples) {
         Complain(line.step, line.attempt,

@@ -1,6 +1,6 @@
 // Proves from a run's files alone that every sample was used exactly as planned, over all starts.
 //
-// A checkpoint holds the state after a step, and a start goes on from one: its `train` record says
+// A checkpoint holds the state after a step, and a start resumes from one: its `train` record says
 // from which. So the starts alone decide which of them trained each step for good, and what each
 // lost. The audit holds against that what was written step by step (metrics.jsonl,
 // metrics.redone.jsonl), what the ledger claims (`trained`, `commit`, `skipped`, `stop`), and what
@@ -33,7 +33,7 @@ struct SampleAudit {
   int64_t lanes = 0;                    // samples of a step
   int64_t duplicates = 0;               // lines too many of a step that counts
   int64_t omissions = 0;                // steps up to `steps` without a line
-  int64_t redone_steps = 0;             // lost in a crash and trained again
+  int64_t redone_steps = 0;             // lost in a crash and recomputed
   std::vector<int64_t> skipped_steps;   // read as planned, but they changed no weights
   int64_t compared_with_plan = 0;       // lines, those of lost steps included
   int64_t compared_with_redone = 0;     // lost lines, each with the line that counts
@@ -43,8 +43,8 @@ struct SampleAudit {
 // `planned[k]` is the digest of step k + 1 (data::StepDigest); empty if it cannot be known.
 SampleAudit AuditSamples(const RunHistory& history, absl::Span<const std::string> planned);
 
-// Draws steps 1 to `steps` again, with as many threads as there are cores. DataLoss if the text is
-// damaged.
+// Samples steps 1 to `steps` again, with as many threads as there are cores. DataLoss if the text
+// is damaged.
 absl::StatusOr<std::vector<std::string>> PlannedSamples(const RunConfig& config,
                                                         const data::Dataset& dataset,
                                                         int64_t steps);

@@ -41,7 +41,7 @@ struct StatusFacts {
   std::optional<StepMetrics> last;
   std::optional<double> eval_loss;
   int64_t eval_step = 0;
-  int64_t redone_steps = 0;  // trained, lost in a crash and trained again
+  int64_t redone_steps = 0;  // lost in a crash and recomputed
   int64_t skipped_steps = 0;
   absl::Duration wall;      // from each start to the last that is known of it
   absl::Duration training;  // in steps that count
@@ -69,7 +69,7 @@ std::string LiveOwner(const std::string& run_dir, const SlurmView& slurm);
 // 0) is none.
 int64_t CountRestarts(const std::vector<LedgerRecord>& ledger);
 
-// Looks again and again, and reads of metrics.jsonl only what is new.
+// Collects repeatedly, and reads of metrics.jsonl only what is new.
 class StatusCollector {
  public:
   explicit StatusCollector(const std::string& run_dir);

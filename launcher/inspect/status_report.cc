@@ -24,7 +24,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kShownCheckpoints = 3;
 constexpr size_t kShownRecords = 5;
 constexpr size_t kShownNodes = 8;
-// A run whose last step is older than this many steps, and than this, deserves a look.
+// A run whose last step is older than this many steps, and than this, gets a warning.
 constexpr int64_t kSilentSteps = 20;
 constexpr absl::Duration kSilent = absl::Minutes(1);
 

@@ -79,7 +79,7 @@ absl::Status WatchStatus(const std::string& run_dir, bool json, absl::Duration i
     } else {
       std::puts(json ? StatusJsonLine(facts).c_str() : StatusLine(facts).c_str());
     }
-    // Whoever reads may be gone (a pipe to head).
+    // The reader may be gone (a pipe to head).
     if (std::fflush(stdout) != 0) return ErrnoStatus("write to", "standard output");
     if (facts.state == "finished" || WasInterrupted(signals, interval)) return absl::OkStatus();
   }

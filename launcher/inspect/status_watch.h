@@ -11,7 +11,7 @@
 
 namespace anyorder::launcher {
 
-// On a terminal the screen is drawn over the one before; elsewhere each look is one line, with
+// On a terminal the screen is drawn over the one before; elsewhere each refresh is one line, with
 // `json` one JSON object a line. Ends when the run is finished, and at SIGINT and SIGTERM; both are
 // OK. A run that stopped may be started again: it is watched on.
 absl::Status WatchStatus(const std::string& run_dir, bool json, absl::Duration interval);

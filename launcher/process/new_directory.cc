@@ -48,7 +48,7 @@ absl::StatusOr<NewDirectory> NewDirectory::Create(const std::string& output,
   const fs::path parent = directory.output_.parent_path();
   if (!parent.empty()) fs::create_directories(parent, error);
   if (error) return ErrnoStatus("mkdir", parent.string(), error.value());
-  // The name is nobody's: what an earlier start or the user left beside `output` stays.
+  // A new name: what an earlier start or the user left next to `output` stays.
   std::string name = directory.output_.string() + ".partial-XXXXXX";
   if (mkdtemp(name.data()) == nullptr) return ErrnoStatus("mkdir", name);
   directory.temporary_ = name;

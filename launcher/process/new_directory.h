@@ -1,4 +1,4 @@
-// A directory that appears complete or not at all: filled under a name of its own beside its place,
+// A directory that appears complete or not at all: filled under a temporary name in the same place,
 // then renamed.
 
 #pragma once

@@ -1,8 +1,8 @@
 // One node of a start that runs on several: which it is, and what of it lies on the node itself.
 //
 // Services and ranks get the same list of nodes (--nodes) and find themselves in it by the name
-// that Slurm gave their node, so that they agree whoever started them: srun numbers the nodes of
-// each step anew, mpirun not at all.
+// that Slurm gave their node, so that they agree under srun, which numbers the nodes of each step
+// again, and under mpirun, which does not number them.
 
 #pragma once
 
@@ -36,13 +36,13 @@ struct NodeScratch {
   std::string files;
   std::string shared_memory;
 };
-// `parent`: not TMPDIR, which a site may set anew for each step of a job.
+// `parent`: not TMPDIR, which a site may set differently for each step of a job.
 NodeScratch ScratchOnNode(const std::string& run_dir, const std::string& node,
                           const std::string& parent = "/tmp");
 // "NAME=value" for Open MPI, which removes its session directories and segments in an orderly end
 // only: each killed rank would leave 4 MiB of memory behind.
 std::vector<std::string> MpiEnvironment(const NodeScratch& scratch);
-// Mode 0700. PermissionDenied if somebody else owns one of them.
+// Mode 0700. PermissionDenied if another user owns one of them.
 absl::Status MakeScratch(const NodeScratch& scratch);
 absl::Status RemoveScratch(const NodeScratch& scratch);
 

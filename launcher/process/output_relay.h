@@ -34,7 +34,7 @@ class OutputRelay {
   void Take(const std::string& source, absl::string_view bytes);
   // When srun first said, since NewPipe, that a task or a node had failed; infinite future: never.
   absl::Time srun_error() const { return srun_error_; }
-  // The exit status of that task, if it ended by itself.
+  // The exit status of that task, if it was not killed.
   std::optional<int> srun_exit_status() const { return srun_exit_status_; }
   // The line that best tells why the ranks failed; may be empty.
   const std::string& last_error() const { return last_error_; }

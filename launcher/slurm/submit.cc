@@ -173,7 +173,7 @@ absl::Status Submission::CheckJobs() {
   if (!options_.after.empty() && HasOption(users_, "--dependency")) {
     Note("the --dependency after -- replaces that of --after");
   } else if (is_own) {
-    // The run goes on however that job ends.
+    // The run resumes however that job ends.
     dependency_ = {absl::StrCat("--dependency=afterany:", options_.after)};
   } else if (!options_.after.empty()) {
     // A job that fails made nothing to train on; then this one must not wait for ever.
@@ -219,7 +219,7 @@ std::vector<SbatchOption> Submission::OurOptions() const {
                            "Back into the queue when preempted or when its first node is lost:"));
   ours.push_back(OurOption(
       "--no-kill", "",
-      "A lost node ends the step, not the job: the launcher goes on with the nodes left:"));
+      "A lost node ends the step, not the job: the launcher continues on the nodes left:"));
   ours.push_back(OurOption(
       "--signal", absl::StrCat("B:USR1@", signal_seconds_),
       "The warning before the time limit, in seconds; Slurm may give it up to a minute earlier:"));
@@ -297,7 +297,7 @@ absl::Status Submission::Run() {
   }
   ANYORDER_RETURN_IF_ERROR(CheckJobs());  // before the directory is made
   ANYORDER_ASSIGN_OR_RETURN(const SlurmDirectory directory, SlurmDirectory::Open(slurm_));
-  ANYORDER_RETURN_IF_ERROR(CheckJobs());  // nobody submits beside us now
+  ANYORDER_RETURN_IF_ERROR(CheckJobs());  // no other submit runs now
   Compose();
   return Send();
 }

@@ -30,8 +30,8 @@ constexpr absl::Duration kServiceStartLimit =
 constexpr absl::Duration kServiceRetryLimit = absl::Seconds(10);
 constexpr absl::Duration kServiceEndLimit = absl::Minutes(5);
 constexpr absl::Duration kAfterOrderlyService = absl::Seconds(10);
-constexpr absl::Duration kRepeatWish = absl::Seconds(1);
-constexpr absl::Duration kRepeatWishInTraining = absl::Seconds(15);
+constexpr absl::Duration kRepeatRequest = absl::Seconds(1);
+constexpr absl::Duration kRepeatRequestInTraining = absl::Seconds(15);
 constexpr int kPollMs = 50;
 
 // A signal handler can reach nothing but globals.
@@ -41,7 +41,7 @@ volatile std::sig_atomic_t last_second = 0;
 bool is_slurm_job = false;
 
 // Slurm signals the batch script's children, too, and the script passes its own signal on: what
-// comes so close together is one wish. Two Ctrl-C are two, however fast.
+// comes so close together is one request. Two Ctrl-C are two, however fast.
 void CountSignal(int signal_number) {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -82,8 +82,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(const AttemptOptions&
   }
 }
 
-// Passes signals on to the ranks: the first as a wish to save and stop, the second as a wish not to
-// wait for the commit, the third as an end.
+// Passes signals on to the ranks: the first asks them to save and stop, the second not to wait for
+// the commit, the third kills them.
 class SignalForwarder {
  public:
   SignalForwarder(const AttemptOptions& options, ProcessGroup& ranks)
@@ -91,34 +91,34 @@ class SignalForwarder {
 
   void Forward() {
     if (!IsAskedToStop()) return;
-    const int wish = std::min(static_cast<int>(num_signals), 3);
-    if (wish > told_ && wish == 1)
+    const int request = std::min(static_cast<int>(num_signals), 3);
+    if (request > told_ && request == 1)
       Log("stopping: the ranks save a checkpoint first; a second signal exits without waiting for "
           "the disk");
-    if (wish > told_ && wish == 2)
+    if (request > told_ && request == 2)
       LogWarning(
           "exiting once the ranks have handed over their checkpoint; a third signal kills them "
           "without one");
-    if (wish > told_ && wish == 3) {
+    if (request > told_ && request == 3) {
       LogWarning("killing the ranks without a checkpoint");
       ranks_.Kill();
     }
-    // Again and again: what comes before the ranks have started reaches nobody. Seldom once they
-    // train: while mpirun clears up after a crash a wish ends it, and what the ranks ended with
+    // Repeated, because a signal that comes before the ranks have started is lost. Rarely once they
+    // train: while mpirun cleans up after a crash a signal ends it, and the ranks' exit status
     // would be lost.
-    if (wish < 3 && (wish > told_ || IsDueAgain())) {
-      ranks_.AskToStop(/*urgent=*/wish == 2);
+    if (request < 3 && (request > told_ || IsDueAgain())) {
+      ranks_.AskToStop(/*urgent=*/request == 2);
       sent_ = absl::Now();
     }
-    told_ = wish;
+    told_ = request;
   }
 
  private:
   bool IsDueAgain() {
     const absl::Duration waited = absl::Now() - sent_;
-    if (waited <= kRepeatWish) return false;
+    if (waited <= kRepeatRequest) return false;
     if (!is_training_) is_training_ = HasBegun();
-    return !is_training_ || waited > kRepeatWishInTraining;
+    return !is_training_ || waited > kRepeatRequestInTraining;
   }
   // Whether the ranks of this start have written that they train: then they listen.
   bool HasBegun() const {
@@ -143,7 +143,7 @@ void EndService(ProcessGroup& service) {
   const absl::Time deadline = absl::Now() + kServiceEndLimit;
   absl::Time asked = absl::InfinitePast();
   while (!service.Poll()) {
-    if (absl::Now() - asked > kRepeatWish) {
+    if (absl::Now() - asked > kRepeatRequest) {
       service.AskToStop(/*urgent=*/false);
       asked = absl::Now();
     }
@@ -202,8 +202,8 @@ int WatchUntilEnd(const AttemptOptions& options, ProcessGroup& service, ProcessG
     const absl::Duration patience =
         is_distributed && service.Poll() == 0 ? kAfterOrderlyService : absl::ZeroDuration();
     if (absl::Now() - service_end >= patience && !service_is_lost) {
-      // Its attempt ends with it: another service could not tell its half-made saves from its
-      // own.
+      // Its attempt ends with it: another service could not tell unfinished saves of this one from
+      // its own.
       LogWarning(absl::StrCat("the checkpoint service ended with status ", *service.Poll(),
                               "; killing the ranks, which can no longer save checkpoints"));
       ranks.Kill();

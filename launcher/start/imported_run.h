@@ -1,6 +1,6 @@
-// What a run directory made by `anyorder import` has beside that of any run: the vocabulary, and
-// the files of the model that its weights came from. They stay with the run, so that an export can
-// give back what it does not know.
+// What a run directory made by `anyorder import` has in addition: the vocabulary, and the files of
+// the model that its weights came from. They stay with the run, so that an export can give back
+// what it does not know.
 
 #pragma once
 

@@ -3,7 +3,7 @@
 //
 // One start of the ranks is an *attempt*. Each gets its own checkpoint service, which outlives
 // the ranks and the launcher; the ranks die with the launcher. After a crash the next attempt
-// goes on from the newest committed checkpoint.
+// resumes from the newest committed checkpoint.
 
 #pragma once
 

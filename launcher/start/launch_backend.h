@@ -1,6 +1,6 @@
-// How the checkpoint service and the ranks of a start come to life: as processes of this machine,
-// or as steps of a Slurm job. All else about a run (lease, ledger, signals, silent ranks, starting
-// again) is the same and does not know which.
+// How the checkpoint service and the ranks of a start are started: as processes of this machine,
+// or as steps of a Slurm job. All else about a run (lease, ledger, signals, rank watchdog,
+// restarts) is the same for both.
 
 #pragma once
 
@@ -77,7 +77,7 @@ class LaunchBackend {
 const char* NameOf(ResumeMode mode);
 // The last line of a file, "" if there is none.
 std::string LastLine(const std::string& path);
-// The options of each anyorder-train and anyorder-ckptd, whoever starts them.
+// The command lines of anyorder-train and anyorder-ckptd, the same for every backend.
 std::vector<std::string> RankCommand(const AttemptOptions& options);
 std::vector<std::string> ServiceCommand(const AttemptOptions& options);
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr absl::Duration kBeat = absl::Seconds(2);
 // Longer than a network file system's attributes may be old (acregmax of NFS) would be minutes; the
-// file is opened anew for each look, which asks the server. What is left are servers that fail
+// file is opened again for each read, which asks the server. What is left are servers that fail
 // over.
 constexpr absl::Duration kSilenceLimit = absl::Seconds(60);
 

@@ -3,7 +3,8 @@
 // On one machine the kernel ends the ranks with their launcher. A node whose network was cut keeps
 // its ranks: Slurm calls the job's other processes dead and starts it elsewhere, and when the link
 // is back the old ranks would still compute, read the dataset and hold the node's memory. They
-// cannot commit (their service has lost its lease), but nobody else ends them, so they do it.
+// cannot commit (their service has lost its lease), but nothing else ends them, so they end
+// themselves.
 
 #pragma once
 
@@ -23,7 +24,7 @@
 namespace anyorder::launcher {
 
 // Beats in run-dir/.launch/launcher for one start, from its begin to its end. A file with blocks
-// of its own, because a lease, which is written anew each time, stops on a full disk.
+// of its own, because a lease, which is a new file each time, stops on a full disk.
 class LauncherHeartbeat {
  public:
   static absl::Status Begin(const std::string& run_dir, int64_t attempt,

@@ -41,7 +41,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// For a node to answer a step. After this the run goes on without it, long before Slurm's own
+// For a node to answer a step. After this the run continues without it, long before Slurm's own
 // SlurmdTimeout.
 constexpr absl::Duration kNodeStepLimit = absl::Seconds(20);
 constexpr absl::Duration kNodesLimit = absl::Seconds(60);
@@ -127,7 +127,7 @@ std::string SlurmBackend::StepName(const char* kind) const {
   return absl::StrCat(kind, ".", absl::Hex(Crc32c(run.data(), static_cast<int64_t>(run.size()))));
 }
 
-// Everything that SLURM_ variables of the job could decide otherwise is said.
+// Names everything that the job's SLURM_ variables would otherwise decide.
 std::vector<std::string> SlurmBackend::Srun(int64_t tasks_per_node) const {
   const int64_t num_nodes = static_cast<int64_t>(nodes_.size());
   return {"srun",
@@ -341,7 +341,7 @@ void SlurmBackend::AddMpirun(const AttemptOptions& options, SpawnOptions& spawn)
                      "ANYORDER_WORLD_SIZE",
                      "-x",
                      "GOMP_SPINCOUNT"};
-  // Its daemons are a step beside the service's.
+  // Its daemons are a second step, next to the service's.
   spawn.environment.push_back("OMPI_MCA_plm_slurm_args=--overlap");
 }
 

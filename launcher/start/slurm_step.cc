@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr absl::Duration kFollowEvery = absl::Milliseconds(200);
-// From the first task that failed to the end of the step, for tasks that end by themselves.
+// From the first task that failed to the end of the step, for tasks that agreed to end.
 constexpr absl::Duration kAftermath = absl::Seconds(5);
 // From SIGTERM, with which srun ends its step at once, to SIGKILL for an srun that hangs.
 constexpr absl::Duration kEndLimit = absl::Seconds(60);
@@ -39,7 +39,7 @@ void FollowedFiles::Follow(OutputRelay& output) {
       taken_.try_emplace(it->path().string(), 0);
   }
   for (auto& [path, taken] : taken_) {
-    // Opened anew each time, which asks a network file system for what is there now.
+    // Opened again each time, which asks a network file system for what is there now.
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) continue;
     char bytes[16384];
@@ -77,7 +77,7 @@ SlurmStep::SlurmStep(const SlurmStepOptions& options, ChildProcess child)
 std::optional<int> SlurmStep::Poll() {
   if (exit_status_) return exit_status_;
   const absl::Time now = absl::Now();
-  if (is_service_) output_.Pump(0);  // of ranks, whoever waits for them pumps
+  if (is_service_) output_.Pump(0);  // of ranks, the caller of Poll pumps
   if (files_ && now - followed_ >= kFollowEvery) {
     files_->Follow(output_);
     followed_ = now;
@@ -92,8 +92,8 @@ std::optional<int> SlurmStep::Poll() {
     files_->Follow(output_);
     files_->Remove();
   }
-  // SIGTERM also comes from Slurm itself, to the tasks beside one that failed: no wish of anybody
-  // that the run stops.
+  // SIGTERM also comes from Slurm itself, when another task has failed: nobody asked the run to
+  // stop.
   exit_status_ = *ended == 128 + SIGTERM && !is_asked_ ? 128 + SIGKILL : *ended;
   // srun's own is the highest of all tasks, and so that of those which were ended because another
   // had failed.
