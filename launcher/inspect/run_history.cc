@@ -22,13 +22,4 @@ absl::StatusOr<RunHistory> ReadRunHistory(const std::string& run_dir) {
   return history;
 }
 
-std::vector<Beginning> Beginnings(const std::vector<LedgerRecord>& ledger) {
-  std::vector<Beginning> beginnings;
-  for (const LedgerRecord& record : ledger) {
-    if (const auto* train = record.As<ledger::Train>())
-      beginnings.push_back({train->attempt, train->step});
-  }
-  return beginnings;
-}
-
 }  // namespace anyorder::launcher

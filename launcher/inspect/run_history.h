@@ -25,11 +25,4 @@ struct RunHistory {
 // Errors: InvalidArgument if `run_dir` is no run; DataLoss naming a damaged ledger line.
 absl::StatusOr<RunHistory> ReadRunHistory(const std::string& run_dir);
 
-// A start of the run whose ranks began to train: its `train` record.
-struct Beginning {
-  int64_t attempt = 0;
-  int64_t step = 0;  // it went on after this step
-};
-std::vector<Beginning> Beginnings(const std::vector<LedgerRecord>& ledger);
-
 }  // namespace anyorder::launcher

@@ -21,8 +21,10 @@ namespace {
 class Auditor {
  public:
   Auditor(const RunHistory& history, absl::Span<const std::string> planned)
-      : history_(history), planned_(planned), beginnings_(Beginnings(history.ledger)) {
-    for (const Beginning& beginning : beginnings_)
+      : history_(history), planned_(planned) {
+    for (const LedgerRecord& record : history.ledger)
+      if (const auto* train = record.As<ledger::Train>()) beginnings_.push_back(*train);
+    for (const ledger::Train& beginning : beginnings_)
       began_at_.emplace(beginning.attempt, beginning.step);
     for (const StepMetrics& line : history.metrics)
       counting_.emplace(line.step, &line);
@@ -68,7 +70,7 @@ class Auditor {
       for (const StepMetrics& line : *lines)
         last_line[line.attempt] = std::max(last_line[line.attempt], line.step);
     }
-    for (const Beginning& beginning : beginnings_) {
+    for (const ledger::Train& beginning : beginnings_) {
       if (beginning.attempt <= previous)
         Complain(beginning.step, beginning.attempt, "begins after a later attempt");
       previous = beginning.attempt;
@@ -112,8 +114,8 @@ class Auditor {
     const int64_t last_start = Summarize(history_.ledger).attempts;
     for (const StepMetrics& line : history_.redone) {
       if (last_start > line.attempt && began_at_.count(last_start) == 0) continue;
-      const bool is_lost =
-          std::any_of(beginnings_.begin(), beginnings_.end(), [&line](const Beginning& beginning) {
+      const bool is_lost = std::any_of(
+          beginnings_.begin(), beginnings_.end(), [&line](const ledger::Train& beginning) {
             return beginning.attempt > line.attempt && beginning.step < line.step;
           });
       if (!is_lost) {
@@ -236,7 +238,7 @@ class Auditor {
 
   const RunHistory& history_;
   const absl::Span<const std::string> planned_;
-  const std::vector<Beginning> beginnings_;
+  std::vector<ledger::Train> beginnings_;           // starts whose ranks began to train
   std::map<int64_t, int64_t> began_at_;             // by attempt
   std::map<int64_t, int64_t> reached_;              // by attempt
   std::map<int64_t, const StepMetrics*> counting_;  // by step, the first line of each

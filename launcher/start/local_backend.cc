@@ -18,35 +18,26 @@
 #include "launcher/process/child_process.h"
 #include "launcher/process/node_place.h"
 #include "launcher/start/launch_backend.h"
+#include "launcher/start/mpi_choice.h"
 
 namespace anyorder::launcher {
 namespace {
 
 namespace fs = std::filesystem;
 
-class LocalService final : public ProcessGroup {
+// The service, or the mpirun of the ranks, which die with it, stopped ones, too.
+class LocalProcess final : public ProcessGroup {
  public:
-  explicit LocalService(ChildProcess process) : process_(std::move(process)) {}
+  LocalProcess(ChildProcess process, int stop_signal, int urgent_signal)
+      : process_(std::move(process)), stop_signal_(stop_signal), urgent_signal_(urgent_signal) {}
   std::optional<int> Poll() override { return process_.Poll(); }
-  void AskToStop(bool) override { process_.Signal(SIGTERM); }
+  void AskToStop(bool urgent) override { process_.Signal(urgent ? urgent_signal_ : stop_signal_); }
   void Kill() override { process_.Signal(SIGKILL); }
   pid_t pid() const { return process_.pid(); }
 
  private:
   ChildProcess process_;
-};
-
-// mpirun forwards SIGUSR1 and SIGUSR2 to every rank (core/train/run/stop_signal.h). Ranks, stopped
-// ones, too, die with it.
-class LocalRanks final : public ProcessGroup {
- public:
-  explicit LocalRanks(ChildProcess mpirun) : mpirun_(std::move(mpirun)) {}
-  std::optional<int> Poll() override { return mpirun_.Poll(); }
-  void AskToStop(bool urgent) override { mpirun_.Signal(urgent ? SIGUSR2 : SIGUSR1); }
-  void Kill() override { mpirun_.Signal(SIGKILL); }
-
- private:
-  ChildProcess mpirun_;
+  const int stop_signal_, urgent_signal_;
 };
 
 class LocalBackend final : public LaunchBackend {
@@ -81,14 +72,14 @@ class LocalBackend final : public LaunchBackend {
     absl::StatusOr<ChildProcess> service = ChildProcess::Spawn(spawn);
     ::close(log_fd);
     ANYORDER_RETURN_IF_ERROR(service.status());
-    return std::make_unique<LocalService>(*std::move(service));
+    return std::make_unique<LocalProcess>(*std::move(service), SIGTERM, SIGTERM);
   }
 
   // It listens only when it has finished what the start before left: the ranks must not choose a
   // checkpoint earlier.
   bool IsReady(const AttemptOptions& options, const ProcessGroup& service) override {
     const auto owner = ckpt::ReadLease(FileSystem::Posix(), options.run_dir);
-    return owner.ok() && owner->pid == static_cast<const LocalService&>(service).pid() &&
+    return owner.ok() && owner->pid == static_cast<const LocalProcess&>(service).pid() &&
            owner->attempt == options.identity.attempt &&
            ckpt::ConnectChannel(owner->socket_path).ok();
   }
@@ -117,15 +108,11 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> LocalBackend::StartRanks(
                      "none",   "--oversubscribe", "-x", "ANYORDER_WORLD_SIZE"};
   for (std::string& word : RankCommand(options))
     spawn.arguments.push_back(std::move(word));
-  // Containers run as root and forbid ptrace; ranks may outnumber cores. All ranks are on this
-  // machine.
-  spawn.environment = {
-      absl::StrCat("ANYORDER_WORLD_SIZE=", ranks_), "OMPI_ALLOW_RUN_AS_ROOT=1",
-      "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,vader",
-      "OMPI_MCA_btl_vader_single_copy_mechanism=none", "OMPI_MCA_mpi_yield_when_idle=1",
-      // OpenMP's default spins for milliseconds; where cores are shared that costs tenfold
-      // (measured: 12 tiny steps in 9.1 s instead of 0.8 s on two busy cores).
-      "GOMP_SPINCOUNT=1000"};
+  // All ranks are on this machine.
+  spawn.environment = CommonMpiEnvironment();
+  spawn.environment.insert(spawn.environment.end(),
+                           {absl::StrCat("ANYORDER_WORLD_SIZE=", ranks_), "OMPI_MCA_pml=ob1",
+                            "OMPI_MCA_btl=self,vader"});
   for (const std::string& variable : MpiEnvironment(scratch_))
     spawn.environment.push_back(variable);
   // mpirun asks for the way to other machines even if it needs none, and without one it ends.
@@ -137,7 +124,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> LocalBackend::StartRanks(
   absl::StatusOr<ChildProcess> ranks = ChildProcess::Spawn(spawn);
   output.CloseWriteEnd();
   ANYORDER_RETURN_IF_ERROR(ranks.status());
-  return std::make_unique<LocalRanks>(*std::move(ranks));
+  // mpirun forwards both to every rank (core/train/run/stop_signal.h).
+  return std::make_unique<LocalProcess>(*std::move(ranks), SIGUSR1, SIGUSR2);
 }
 
 }  // namespace

@@ -21,7 +21,9 @@ struct MpiChoice {
 absl::StatusOr<MpiChoice> ChooseMpi(const std::string& wanted, absl::string_view srun_list,
                                     bool has_mpirun);
 
-// "NAME=value" for ranks on several nodes. Variables that are set already win over them. `notes`
+// "NAME=value" for the ranks of every run. Variables that are set already win over them.
+std::vector<std::string> CommonMpiEnvironment();
+// The same for ranks on several nodes. `notes`
 // get a line for each choice that a user may want to make otherwise.
 std::vector<std::string> MpiEnvironmentForNodes(std::vector<std::string>* notes);
 
