@@ -1,5 +1,5 @@
-// The copy of one save that goes on while its caller does something else: first the copier's, then,
-// on a thread, the checksums of what arrived. Client looks at it whenever it is called.
+// The copy of one save in the background: first the copier's, then, on a thread, the checksums of
+// what arrived. Client polls it in each of its calls.
 
 #pragma once
 
@@ -18,9 +18,9 @@ namespace anyorder::ckpt {
 
 class BackgroundCopy {
  public:
-  // Afterwards a copy that is not whole counts as failed, though its memory stays taken.
+  // A copy that takes longer than `limit` counts as failed, but its memory stays in use.
   BackgroundCopy(Copier& copier, absl::Duration limit) : copier_(copier), limit_(limit) {}
-  // Waits for the copier, so that nothing is written to memory that goes: not for ever
+  // Waits for the copier for a limited time, so that nothing is written to freed memory
   // (is_running).
   ~BackgroundCopy() { AwaitMemory(absl::Seconds(10)); }
 

@@ -198,7 +198,7 @@ absl::Status Client::Impl::Connect(absl::Time deadline, absl::Duration answer_li
   absl::Status sent = Send(hello, absl::Now() + answer_limit);
   if (sent.ok()) sent = Await<Welcome>(answer_limit);
   for (size_t i = 0; i < buffers_.size() && sent.ok(); ++i) {
-    // Whoever we lost may still be writing from a busy buffer: leave that memory to it.
+    // The lost service may still be writing from a busy buffer: leave that memory to it.
     if (buffers_[i].generation != 0) FreeMemory(buffers_[i]);
     buffers_[i].generation = 0;
     if (buffers_[i].memory != nullptr) sent = RegisterBuffer(static_cast<int>(i));
@@ -238,7 +238,7 @@ void Client::Impl::Record(const SaveEvent& event) {
   const bool is_decision =
       event.state == SaveState::kCommitted || event.state == SaveState::kAbandoned;
   const auto known = last_of_step_.find(event.step);
-  // What this rank gave up, the service says once more.
+  // The service repeats what this rank gave up.
   if (is_decision && known != last_of_step_.end() && known->second.generation == event.generation &&
       known->second.state == event.state)
     return;
@@ -268,8 +268,8 @@ bool Client::Impl::CanSave(std::string* skip_reason) {
   Drain();
   Advance();
   std::string reason;
-  // A launcher may have started it again; connecting to a socket nobody serves fails at once. Not
-  // while the device writes to a buffer that would go.
+  // A launcher may have restarted it; connecting to a socket that nobody serves fails at once. Not
+  // while the device writes to a buffer: reconnecting frees it.
   if (channel_ == nullptr && !IsCopying())
     Connect(absl::InfinitePast(), kReconnectLimit).IgnoreError();
   if (channel_ == nullptr) {
@@ -359,7 +359,7 @@ absl::Status Client::Impl::HandOver(const Stage& stage) {
   return staged;
 }
 
-// Hands a copy over that is whole, or tells everybody that it failed.
+// Hands over a complete copy, or tells the service and the caller that it failed.
 void Client::Impl::Advance() {
   if (!unstaged_.has_value()) return;
   auto crcs = copy_->Poll();
@@ -392,7 +392,7 @@ absl::StatusOr<SaveResult> Client::Impl::Save(int64_t step, const std::vector<Te
     return absl::InvalidArgumentError(
         absl::StrCat("step ", step, " is not in [0, ", kMaxStep, "]"));
   }
-  // Counted whether or not it is accepted, so that the ranks' generations stay equal.
+  // Counted also if it is not accepted, so that the ranks' generations stay equal.
   saves_ = step == last_step_ ? std::min(saves_ + 1, kSavesPerStep - 1) : 0;
   last_step_ = step;
   result.generation = options_.attempt * kGenerationsPerAttempt + step * kSavesPerStep + saves_;
@@ -435,7 +435,7 @@ absl::Status Client::Impl::WaitStaged(int64_t step, absl::Duration limit) {
 
 absl::Status Client::Impl::WaitCommitted(int64_t step, absl::Duration limit) {
   const absl::Time deadline = absl::Now() + limit;
-  // Nothing to be committed before that.
+  // Before that there is nothing to commit.
   const absl::Status staged = WaitStaged(step, limit);
   if (absl::IsDeadlineExceeded(staged)) return staged;
   const std::string path = CheckpointPath(options_.run_dir, step);
@@ -446,11 +446,11 @@ absl::Status Client::Impl::WaitCommitted(int64_t step, absl::Duration limit) {
       return absl::OkStatus();
     const bool is_abandoned = it != last_of_step_.end();
     if (is_abandoned || channel_ == nullptr) {
-      // It may be on disk all the same: committed by an earlier save, or by a service that died
-      // a moment later.
+      // It may be on disk nevertheless: committed by an earlier save, or by a service that died
+      // afterwards.
       const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(path);
-      // What our node gave up after its vote, the coordinator may have committed all the same;
-      // alone it cannot be.
+      // After this node's vote the coordinator may have committed what this node gave up; on one
+      // node it cannot have.
       const bool is_dead = is_abandoned && options_.num_nodes == 1 && checkpoint.ok() &&
                            checkpoint->generation() == it->second.generation;
       // Its service may have died between the rename and the sync of the directory.

@@ -1,8 +1,9 @@
 // The trainer's side of the checkpoint service: one Client per rank.
 //
-// A save costs the trainer one memory copy (which also takes the checksums), or, of device memory,
-// the asking for one. Everything after that - disk, votes, commit - happens in anyorder-ckptd and
-// goes on even if every trainer is killed. Only a COMMITTED event means "saved".
+// A save costs the trainer one memory copy, which also takes the checksums; state in device memory
+// is copied in the background. Everything after that - disk, votes, commit - happens in
+// anyorder-ckptd and continues even if every trainer is killed. Only SaveState::kCommitted means
+// "saved".
 //
 // Thread-compatible: one thread at a time.
 
@@ -24,7 +25,7 @@
 
 namespace anyorder::ckpt {
 
-// Elements of a tensor that lie together.
+// Contiguous elements of a tensor.
 struct MemoryPiece {
   const void* data = nullptr;
   int64_t elements = 0;
@@ -33,8 +34,7 @@ struct MemoryPiece {
 // One rank's part of one logical tensor. The ranges of all ranks must cover [0, elements) exactly
 // once. A rank may give several ranges of one name, and empty ranges.
 struct TensorRange {
-  std::string
-      name;  // "master", "adam_m", "memory.0", or a parameter's name; must be a UTF-8 string
+  std::string name;  // "master", "adam_m", "memory.0", or a parameter's name; UTF-8
   DType dtype = DType::kFloat32;
   Shape global_shape;
   int64_t begin = 0;  // flat elements [begin, end) of the global tensor
@@ -42,8 +42,8 @@ struct TensorRange {
   // end - begin elements in host memory, valid until Save returns; with a copier in its memory,
   // valid until that is done.
   const void* data = nullptr;
-  // Instead of `data`, of a range that does not lie together: its elements in their order, end -
-  // begin of them in all. Files know no pieces.
+  // Instead of `data`, for a range that is not contiguous: its end - begin elements in order. The
+  // file does not show them.
   std::vector<MemoryPiece> pieces = {};
 };
 
@@ -74,8 +74,7 @@ struct SaveResult {
 class Client {
  public:
   // Waits up to `connect_limit` for the service to listen.
-  // Errors: Unavailable if it never does; FailedPrecondition if it serves another run or
-  // attempt.
+  // Errors: Unavailable if it never does; FailedPrecondition if it serves another run or attempt.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   ~Client();
   Client(const Client&) = delete;

@@ -1,5 +1,4 @@
-// The two-phase commit as plain functions over a FileSystem: no sockets, no threads that outlive a
-// call.
+// The two-phase commit as plain functions over a FileSystem: no sockets, no threads after a call.
 //
 // One save, in this order (PROTOCOL.md, "Write order"); an error anywhere abandons the generation
 // for good:
@@ -84,12 +83,13 @@ class CommitLog {
                const std::string& reason, bool is_coordinator);
 
   // Keeps the newest `keep_last` (>= 2), every step divisible by `keep_every` (0: none), and
-  // whatever does not open. Goes through a trash name, so that a half-deleted checkpoint never
-  // looks whole. Also removes saves older than `generation`, which is the newest committed.
+  // checkpoints that do not open. Goes through a trash name, so that a half-deleted checkpoint
+  // never looks complete. Also removes saves older than `generation`, which is the newest
+  // committed.
   absl::Status Retire(int keep_last, int64_t keep_every, int64_t generation);
 
-  // Commits the newest save of a dead attempt (< `attempt`) that all its nodes voted
-  // for, that nobody gave up, and that is newer than every committed step: its service died between
+  // Commits the newest save of a dead attempt (< `attempt`) that all its nodes voted for, that no
+  // node gave up, and that is newer than every committed step: its service died between
   // the last vote and the commit point. Every byte is compared first. Only with the lease in hand.
   // Nothing if there is none; errors leave the save for the next start.
   absl::StatusOr<std::optional<SaveIdentity>> RecoverVoted(

@@ -1,5 +1,5 @@
 // Brings tensors into staging memory where the host cannot read them itself: out of a GPU's memory,
-// in the background. Whoever saves gives one to Client (core/train/state/snapshot_copier.h); ckpt
+// in the background. The trainer gives one to Client (core/train/state/snapshot_copier.h); ckpt
 // knows no device.
 //
 // One copy at a time: Begin, Copy for each range or each piece of it, End. All calls but IsDone
@@ -22,13 +22,13 @@ class Copier {
   // REQUIRES: the last copy is done.
   virtual void Release(void* staging) = 0;
 
-  // The tensors are as they are when Begin is called: what changes them later must wait for the
-  // copy, which is the owner's business.
+  // Copies the tensors as they are when Begin is called: their owner makes later changes wait for
+  // the copy.
   virtual void Begin() = 0;
   virtual void Copy(const void* data, void* staging, int64_t bytes) = 0;
   virtual void End() = 0;
 
-  // Whether the copy is whole. An error is for good: the copy is not, and nothing writes to the
+  // Whether the copy is complete. An error is final: the copy failed, and nothing writes to the
   // staging memory any more.
   virtual absl::StatusOr<bool> IsDone() = 0;
 };

@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;  // for writing: members stay in the order 
 // of a hundred thousand short members would keep a reader busy for minutes.
 using ParsedJson = nlohmann::json;
 
-// DataLoss if `text` is not one JSON object. Duplicate keys and depth are nlohmann's business.
+// DataLoss if `text` is not one JSON object. nlohmann/json handles duplicate keys and depth.
 absl::StatusOr<ParsedJson> ParseJsonObject(absl::string_view text);
 
 // One line; invalid UTF-8 is replaced rather than fatal.
@@ -40,8 +40,7 @@ absl::StatusOr<DType> GetDType(const ParsedJson& json, const char* key);
 absl::StatusOr<Shape> GetShape(const ParsedJson& json, const char* key);
 
 // Small files that must not be believed when damaged (manifest, votes, CURRENT): one member a line,
-// and on the last line "crc32c" over all bytes before that line. Still plain JSON for everyone
-// else.
+// and on the last line "crc32c" over all bytes before that line. They are plain JSON.
 std::string SealJson(const Json& json);
 // Errors: DataLoss if the seal is missing or does not match.
 absl::StatusOr<ParsedJson> OpenSealedJson(absl::string_view text);

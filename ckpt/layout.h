@@ -28,8 +28,8 @@ struct SaveIdentity {
   bool operator==(const SaveIdentity&) const = default;
 };
 
-// Generations of one run never repeat, grow with attempt and step, and need no talk between
-// ranks: attempt * 10^11 + step * 10 + save at this step (0 to 9).
+// Generations of one run never repeat, grow with attempt and step, and need no communication
+// between ranks: attempt * 10^11 + step * 10 + save at this step (0 to 9).
 inline constexpr int64_t kGenerationsPerAttempt = 100'000'000'000;
 inline constexpr int64_t kSavesPerStep = 10;
 inline constexpr int64_t kMaxStep = kGenerationsPerAttempt / kSavesPerStep - 1;
@@ -38,22 +38,21 @@ std::string CheckpointsPath(absl::string_view run_dir);  // run-dir/checkpoints
 std::string StepName(int64_t step);                      // step-000000200
 std::string TemporaryName(const SaveIdentity& id);       // step-000000200.g300000002000.tmp
 std::string TemporaryPath(absl::string_view run_dir, const SaveIdentity& id);
-// The save in the hands of a later start that finishes it: under this name its own service
-// cannot touch it any more.
-std::string ClaimedName(const SaveIdentity& id,
-                        int64_t by_attempt);         // step-000000200.g300000002000.r4.tmp
+// A save that a later attempt finishes: its own service cannot reach it under this name.
+// step-000000200.g300000002000.r4.tmp
+std::string ClaimedName(const SaveIdentity& id, int64_t by_attempt);
 std::string RankFileName(int rank, int world_size);  // rank-00003-of-00008.safetensors
 std::string VoteName(int node);                      // prepared.00
 std::string AbandonedName(int node);                 // abandoned.00
 
-// In run-dir/checkpoints: this node's service ended in order, and votes for no save of that start
-// any more.
+// In run-dir/checkpoints: this node's service ended normally and votes for no further save of that
+// attempt.
 std::string EndedName(int64_t attempt, int node);  // ended.3.00
 
 std::optional<int64_t> ParseEndedName(absl::string_view name);  // its attempt
 std::optional<int64_t> ParseStepName(absl::string_view name);
-std::optional<int64_t> ParseTemporaryName(
-    absl::string_view name);                // its generation; also of a claimed one
+// The generation of a temporary or claimed name.
+std::optional<int64_t> ParseTemporaryName(absl::string_view name);
 std::string TrashName(int64_t generation);  // .trash-300000002000
 
 }  // namespace anyorder::ckpt

@@ -3,8 +3,8 @@
 //
 // The owner rewrites the file every third of its lifetime. A claimant on the same machine looks
 // whether the owner's process lives; on another machine it watches the file for one lifetime of its
-// own clock, so clocks need not agree. A higher attempt may take over a dead lease; an owner
-// that finds another name in the file must stop writing.
+// own clock, so clocks need not agree. A higher attempt may take over a dead lease; an owner that
+// finds another name in the file must stop writing.
 
 #pragma once
 
@@ -29,8 +29,8 @@ struct LeaseOwner {
   std::string machine;  // boot id and process namespace: where `pid` means something
   int64_t pid = 0;
   int64_t pid_start = 0;  // start time of the process in clock ticks: tells a reused pid
-  std::string
-      job;  // scheduler's: "123 of CLUSTER restart 1", the last part after a requeue; or empty
+  // Of the scheduler: "123 of CLUSTER restart 1", the last part after a requeue; or empty.
+  std::string job;
   std::string socket_path;
   int64_t beat = 0;  // raised by every renewal
 
@@ -43,7 +43,7 @@ struct LeaseOwner {
 LeaseOwner DescribeThisProcess(const std::string& run_id, int64_t attempt,
                                const std::string& socket_path);
 
-// True only if `owner` lived on this machine and is gone for certain.
+// True only if `owner` ran on this machine and has certainly ended.
 bool IsKnownDead(const LeaseOwner& owner);
 
 // NotFound if nobody holds the run directory; DataLoss if the file is damaged.

@@ -215,7 +215,7 @@ absl::StatusOr<Vote> VoteFromJson(const ParsedJson& json) {
   return vote;
 }
 
-// Every error of a file of ours names the file and is DataLoss.
+// Every error in one of these files names the file and is DataLoss.
 absl::Status BadFile(absl::string_view path, const absl::Status& status) {
   return absl::DataLossError(absl::StrCat("'", path, "': ", status.message()));
 }

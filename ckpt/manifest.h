@@ -82,7 +82,7 @@ SafetensorsMetadata MetadataFor(const SaveIdentity& id, int rank,
 
 // Joins the votes of all nodes.
 // Errors: DataLoss if they do not belong together, ranks are missing or repeated, or a tensor has a
-// gap, an overlap, or two opinions about its dtype or shape.
+// gap, an overlap, or different dtypes or shapes.
 absl::StatusOr<Manifest> MergeVotes(const std::vector<Vote>& votes);
 
 // DataLoss naming file and bytes unless `data` are the `bytes` bytes of chunk `chunk` of `file`.

@@ -1,5 +1,5 @@
 // Framed messages between trainers and the checkpoint service over a Unix stream socket.
-// PROTOCOL.md tells the story.
+// See PROTOCOL.md.
 //
 // Frame: 4-byte magic, 4-byte body length, 4-byte CRC32C of the body, then the body: one JSON
 // object. A Register frame carries one memfd by SCM_RIGHTS.
@@ -51,7 +51,7 @@ struct Hello {
 struct Register {
   int64_t buffer = 0;
   int64_t bytes = 0;
-  UniqueFd fd;  // the memfd, sealed against resizing; travels beside the frame
+  UniqueFd fd;  // the memfd, sealed against resizing; sent with the frame, not in it
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {

@@ -30,7 +30,7 @@ struct TensorInfo {
 
 enum class VerifyPace {
   kFast,       // as fast as the disk gives them, in several threads
-  kBackground  // one thread that yields to others: training goes on beside it
+  kBackground  // one thread of low priority: training runs at the same time
 };
 
 // One committed checkpoint, open for reading. Movable; reads are thread-safe.
@@ -66,7 +66,7 @@ class Checkpoint {
   absl::Status Verify(VerifyPace pace = VerifyPace::kFast) const;
 
   // XXH3-128 in hex over (name, dtype, shape, bytes) of all tensors in name order: equal training
-  // state means equal digests, whatever the number of ranks that wrote it.
+  // state means equal digests, for any number of ranks that wrote it.
   absl::StatusOr<std::string> StateDigest() const;
 
  private:
@@ -79,8 +79,7 @@ class Checkpoint {
   std::vector<std::unique_ptr<ReadableFile>> files_;  // in the manifest's order
 };
 
-// The checkpoint is bad (bytes missing, wrong or too few), as against a machine that cannot read it
-// now.
+// The checkpoint is bad (bytes missing, wrong or too few). False if the machine cannot read it now.
 bool IsDamage(const absl::Status& status);
 
 struct CheckpointInfo {
@@ -92,7 +91,7 @@ struct CheckpointInfo {
   bool opens = false;   // manifest and file sizes are right; says nothing about payload
   std::string fault;    // why it does not open
   absl::Status status;  // the same as a status: DataLoss and NotFound mean bad, others that it
-                        // could not be looked at
+                        // could not be read
 };
 
 // "run-dir/checkpoints/step-000000200"

@@ -1,4 +1,4 @@
-// CommitLog::RecoverVoted: finishing what a dead service was about to commit (PROTOCOL.md,
+// CommitLog::RecoverVoted: commits what a dead service was about to commit (PROTOCOL.md,
 // "Recovery").
 
 #include <algorithm>
@@ -43,7 +43,7 @@ int64_t NewestCommitted(const std::vector<CheckpointInfo>& infos) {
   return newest == infos.end() ? -1 : newest->step;
 }
 
-// The save itself is at fault, as against a disk that cannot be read just now.
+// The save is at fault, not a disk that cannot be read now.
 bool IsIncomplete(const absl::Status& status) {
   return IsDamage(status) || absl::IsAborted(status);
 }

@@ -34,9 +34,8 @@ struct SafetensorsEntry {
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
 struct SafetensorsLayout {
-  std::string header;  // all bytes before the first tensor; a multiple of 4 KiB
-  std::vector<int64_t>
-      offsets;  // of each entry from the start of the file, in the order of the entries given
+  std::string header;            // all bytes before the first tensor; a multiple of 4 KiB
+  std::vector<int64_t> offsets;  // of each given entry, from the start of the file
   int64_t file_bytes = 0;
 };
 

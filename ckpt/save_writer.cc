@@ -178,13 +178,13 @@ void SaveWriter::VerifyAndRetire(SaveProgress progress) {
     progress.reason = std::string(verified.message());
     Report(&progress, verified.ok() ? SaveState::kVerified : SaveState::kDamaged, start);
     if (!verified.ok()) {
-      // Aside, or it would count as one of the newest that are kept, and the good ones would go in
-      // its stead.
+      // Aside, or it would count as one of the newest that are kept, and a good one would be
+      // removed instead.
       if (IsDamage(verified) && fence_().ok()) {
         const absl::Status moved = Quarantine(path, options_.fs);
         if (!moved.ok()) LogWarning(absl::StrCat("it stays under its name: ", moved.message()));
       }
-      return;  // the older ones are worth more than the space
+      return;  // keep the older ones
     }
   }
   absl::Status retired = fence_();

@@ -41,7 +41,7 @@ constexpr int64_t kMaxUnsentBytes = 4 << 20;
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 // After a stop request, ranks in the middle of a copy may still finish it.
 constexpr absl::Duration kStopGrace = absl::Seconds(10);
-constexpr absl::Duration kFarewell = absl::Seconds(1);
+constexpr absl::Duration kLastEventsLimit = absl::Seconds(1);
 
 Answer AnswerOf(const absl::Status& status) {
   return {.ok = status.ok(), .reason = std::string(status.message())};
@@ -184,7 +184,7 @@ void Service::Impl::KeepLease() {
     if (!held.ok() && !absl::IsAborted(held)) held = CheckFence();
     if (held.ok()) last_good = std::chrono::steady_clock::now();
     lock.lock();
-    // An unreadable file may be a hiccup of the file system, but not for longer than others wait.
+    // The file system may fail to read the file for a while, but not for longer than others wait.
     const auto silent = std::chrono::steady_clock::now() - last_good;
     if (absl::IsAborted(held) || absl::FromChrono(silent) > options_.lease_lifetime) {
       lease_fault_ = absl::AbortedError(held.message());
@@ -227,10 +227,10 @@ absl::Status Service::Impl::Run() {
       return lease_fault_;
     }
   }
-  // Last words: a trainer may be waiting for its COMMITTED.
-  const absl::Time farewell = absl::Now() + kFarewell;
+  // A trainer may be waiting for its COMMITTED event.
+  const absl::Time deadline = absl::Now() + kLastEventsLimit;
   for (Connection& connection : connections_) {
-    while (connection.channel.has_unsent() && absl::Now() < farewell &&
+    while (connection.channel.has_unsent() && absl::Now() < deadline &&
            connection.channel.Flush().ok()) {
       absl::SleepFor(absl::Milliseconds(1));
     }

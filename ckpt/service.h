@@ -1,5 +1,5 @@
 // The checkpoint service of one node: accepts staged snapshots from the local ranks and commits
-// them, whatever happens to the trainers. See PROTOCOL.md for the states and the rules.
+// them, even if the trainers die. See PROTOCOL.md for the states and the rules.
 
 #pragma once
 
@@ -19,10 +19,10 @@ struct ServiceOptions {
   std::string run_dir;      // must exist
   std::string socket_path;  // empty: DefaultSocketPath(run_dir, node)
   std::string run_id;
-  int64_t attempt = 0;  // raised by whoever starts the run; names the lease and the generations
+  int64_t attempt = 0;  // the launcher raises it at every start; names lease and generations
   int node = 0;
   int num_nodes = 1;
-  // Whoever starts us knows that no service of a start up to this one runs any more: their lease
+  // The launcher knows that no service of an attempt up to this one runs any more, so their lease
   // need not be watched. 0: nothing is known.
   int64_t ended_attempt = 0;
 
@@ -33,12 +33,12 @@ struct ServiceOptions {
   int num_writer_threads = 2;  // two: one checks sums while the other waits for the disk
   absl::Duration stage_limit = absl::Minutes(5);  // from the first rank's copy to the last one's
   absl::Duration vote_limit = absl::Minutes(5);   // waiting for the other nodes
-  // From when a node's service says that it ended until a vote that it may have written before
-  // counts as missing: as long as the file system may hide a file of another node.
+  // How long after the end of a node's service its vote may still appear: as long as the file
+  // system may hide a file of another node. Then the vote counts as missing.
   absl::Duration ended_grace = absl::Seconds(2);
   absl::Duration lease_lifetime = absl::Seconds(15);  // node 0 renews every third of it
-  absl::Duration predecessor_limit =
-      absl::Minutes(2);  // for an earlier start's service to finish its saves
+  // For an earlier attempt's service to finish its saves.
+  absl::Duration predecessor_limit = absl::Minutes(2);
   absl::Duration idle_limit = absl::Seconds(60);  // exit this long after the last trainer left
   absl::Duration first_client_limit = absl::Minutes(10);  // the same, before the first trainer came
 
@@ -66,8 +66,8 @@ class Service {
 
   // Async-signal-safe: Run finishes what is staged and returns.
   void RequestStop();
-  // The same, but not before the last connected trainer has left. For signals that a scheduler
-  // sends to trainers and services at once: the trainers' last save is still to come.
+  // The same, once the last connected trainer has left: a scheduler signals trainers and services
+  // at the same time, and the trainers' last save is still to come.
   void RequestStopAfterTrainers();
 
  private:

@@ -1,6 +1,6 @@
-// Memory shared by a trainer and the service: a memfd, which has no name and so is gone with its
-// last user, whatever crashes. It is sealed against resizing, so that neither side can make the
-// other fault.
+// Memory shared by a trainer and the service: a memfd. It has no name, so the kernel frees it when
+// its last user ends, also after a crash. It is sealed against resizing, so that neither side can
+// make the other fault.
 
 #pragma once
 

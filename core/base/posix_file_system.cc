@@ -34,8 +34,7 @@ int PwriteAll(int fd, int64_t offset, const void* data, int64_t bytes) {
     const ssize_t written = pwrite(fd, from, static_cast<size_t>(bytes), offset);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return errno;
-    if (written == 0)
-      return ENOSPC;  // no system that we know does it; asking for ever would be worse
+    if (written == 0) return ENOSPC;  // no known system does this; an endless loop would be worse
     from += written;
     offset += written;
     bytes -= written;

@@ -58,9 +58,9 @@ absl::Status CheckDigest(const std::string& path, const std::string& expected) {
                                           "; restore it or prepare the data again"));
 }
 
-// The parts of `file` that no chunk's checksum guards against what dataset.json says: HDF5's own
-// structures, which nothing here parses but other tools do, the attributes, which are other ones in
-// any other file, and the checksums.
+// Compares the bytes of `file` that no chunk's checksum guards with dataset.json: HDF5's own
+// structures, which only other tools parse, the attributes, which differ in any other file, and the
+// checksums.
 absl::Status CheckMetadata(const MappedFile& file, const DatasetFile& entry,
                            std::initializer_list<const CheckedArray*> arrays) {
   std::vector<ByteRange> guarded;
@@ -120,8 +120,8 @@ absl::Status Dataset::OpenShard(size_t shard_index) {
   const DatasetFile& entry = index_.shards[shard_index];
   const std::string path = absl::StrCat(directory_, "/", entry.file);
   ANYORDER_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path, entry.bytes));
-  // A file has a byte for each token at least; so no size below can wrap, whatever dataset.json
-  // says.
+  // A file has at least a byte for each token, so no size below can overflow for any
+  // dataset.json.
   if (entry.num_tokens > file.size()) {
     return absl::DataLossError(
         absl::StrCat("'", path, "' has ", file.size(), " bytes, too few for the ", entry.num_tokens,

@@ -42,7 +42,7 @@ struct DatasetFile {
   std::string metadata_digest = "";  // of all bytes but those that have checksums (FORMAT.md)
 };
 
-// What a dataset of labelled examples has beside its text.
+// What a dataset of labelled examples has in addition to its text.
 struct ExamplesEntry {
   DatasetFile table;  // examples.bin
   ExampleTask task = ExampleTask::kClassification;

@@ -20,8 +20,8 @@ namespace anyorder::data {
 class StoredExamples : public ExampleSource {
  public:
   // Maps DIRECTORY/examples.bin and checks all of it: 12 bytes a part and 12 an example. Both
-  // references must outlive it. DataLoss for a file that is missing, of another length or digest,
-  // or says what cannot be, whoever wrote it. REQUIRES index.examples.
+  // references must outlive it. DataLoss for a file that is missing, has another length or digest,
+  // or holds invalid values, even if its digest fits. REQUIRES index.examples.
   static absl::StatusOr<std::unique_ptr<StoredExamples>> Open(const std::string& directory,
                                                               const DatasetIndex& index,
                                                               const TextSource& text);

@@ -3,7 +3,7 @@
 // Phases: scan (digest and cut the input), vocabulary (sample, train; or load), encode (workers,
 // one work unit at a time), assemble (documents kept, shards), publish (rename into place,
 // dataset.json last). All but the last write to OUTPUT/.anyorder-prep. Each finished unit is
-// durable, so the same command goes on after any crash; changed input or options are refused.
+// durable, so the same command resumes after any crash; changed input or options are refused.
 //
 // The work may be split over machines that share a file system: one plans (scan, vocabulary), any
 // number encode slices of the units, in any order or at once, one merges (assemble, publish). The

@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view kWordMark = "\xE2\x96\x81";  // U+2581
 
 // Thread sums are added in thread order, so the number of threads is part of the result: it is
-// fixed here, whatever the machine has.
+// fixed here for every machine.
 constexpr char kTrainerThreads[] = "4";
 
 bool IsDigit(int32_t code_point) {

@@ -1,5 +1,5 @@
-// The hidden folder OUTPUT/.anyorder-prep of an unfinished preparation: what belongs to it, who
-// works on it, and whether a later run may go on from it.
+// The hidden folder OUTPUT/.anyorder-prep of an unfinished preparation: what belongs to it, which
+// program works on it, and whether a later run may resume it.
 //
 //   lock           held by the running program; shared by the slices of a split preparation
 //   slice-K-of-N   held by the program that works on this slice

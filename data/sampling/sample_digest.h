@@ -14,7 +14,7 @@ namespace anyorder::data {
 uint64_t SampleDigest(const TextSample& sample);
 
 // Of all lanes of a step: the sums of the digests' halves. Sums of whole numbers below 2^53 are
-// exact in double, whatever their order, so ranks can add theirs up beside the gradient, and any
+// exact in double in any order, so ranks can sum theirs together with the gradient, and any
 // number of ranks gets the same. Exact up to 2^21 lanes.
 struct StepDigest {
   double high = 0;
