@@ -27,17 +27,10 @@ absl::Status SaveDirectly(const std::string& run_dir, const SaveIdentity& id,
                           FileSystem* fs) {
   ANYORDER_CHECK(id.world_size == 1 && id.num_nodes == 1)
       << id.world_size << " ranks, " << id.num_nodes << " nodes";
-  ANYORDER_ASSIGN_OR_RETURN(RankFilePlan plan, PlanRankFile(id, /*rank=*/0, ranges));
+  ANYORDER_ASSIGN_OR_RETURN(const RankFilePlan plan, PlanRankFile(id, /*rank=*/0, ranges));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<StagingBuffer> buffer,
                             StagingBuffer::Create(plan.layout.file_bytes));
-  StagedFile file;
-  file.data = buffer->data();
-  file.bytes = plan.layout.file_bytes;
-  file.crcs = CopyRankFile(plan, ranges, buffer->data());
-  for (size_t i = 0; i < plan.pieces.size(); ++i)
-    plan.pieces[i].offset = plan.layout.offsets[i];
-  file.pieces = std::move(plan.pieces);
-
+  const StagedFile file = StageRankFile(plan, ranges, /*rank=*/0, buffer->data());
   CommitLog log(fs, run_dir, /*num_threads=*/1);
   ANYORDER_RETURN_IF_ERROR(log.PrepareRunDirectory());
   const absl::Status saved = WriteAndCommit(log, SaveJob{id, /*node=*/0, metadata, {file}});

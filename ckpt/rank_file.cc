@@ -38,6 +38,8 @@ absl::StatusOr<RankFilePlan> PlanRankFile(const SaveIdentity& id, int rank,
   }
   ANYORDER_ASSIGN_OR_RETURN(plan.layout,
                             LayOutSafetensors(entries, MetadataFor(id, rank, keys, plan.pieces)));
+  for (size_t i = 0; i < plan.pieces.size(); ++i)
+    plan.pieces[i].offset = plan.layout.offsets[i];
   return plan;
 }
 
@@ -59,6 +61,17 @@ std::vector<uint32_t> CopyRankFile(const RankFilePlan& plan, const std::vector<T
     }
   }
   return crc.Finish();
+}
+
+StagedFile StageRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges, int rank,
+                         uint8_t* buffer) {
+  StagedFile file;
+  file.rank = rank;
+  file.data = buffer;
+  file.bytes = plan.layout.file_bytes;
+  file.crcs = CopyRankFile(plan, ranges, buffer);
+  file.pieces = plan.pieces;
+  return file;
 }
 
 }  // namespace anyorder::ckpt

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 
 #include "ckpt/client.h"
+#include "ckpt/commit.h"
 #include "ckpt/layout.h"
 #include "ckpt/manifest.h"
 #include "ckpt/safetensors.h"
@@ -15,7 +16,7 @@
 namespace anyorder::ckpt {
 
 struct RankFilePlan {
-  std::vector<TensorPiece> pieces;  // in the order of the ranges; offsets not set
+  std::vector<TensorPiece> pieces;  // in the order of the ranges
   SafetensorsLayout layout;
 };
 
@@ -31,5 +32,8 @@ absl::StatusOr<RankFilePlan> PlanRankFile(const SaveIdentity& id, int rank,
 // chunks.
 std::vector<uint32_t> CopyRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges,
                                    uint8_t* buffer);
+// The same, as the file that a save stages; `buffer` must outlive it.
+StagedFile StageRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges, int rank,
+                         uint8_t* buffer);
 
 }  // namespace anyorder::ckpt

@@ -27,6 +27,14 @@ absl::Status BadHeader(absl::string_view path, absl::string_view what) {
   return absl::DataLossError(absl::StrCat("safetensors file '", path, "': ", what));
 }
 
+// The length field of a file. REQUIRES prefix.size() >= kLengthBytes.
+uint64_t HeaderLength(absl::string_view prefix) {
+  uint64_t length = 0;
+  for (int byte = kLengthBytes - 1; byte >= 0; --byte)
+    length = length << 8 | static_cast<unsigned char>(prefix[byte]);
+  return length;
+}
+
 absl::Status CheckNames(const std::vector<SafetensorsEntry>& entries) {
   std::set<std::string> names;
   for (const SafetensorsEntry& entry : entries) {
@@ -165,9 +173,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view prefi
                                                          int64_t file_bytes,
                                                          absl::string_view path) {
   if (prefix.size() < kLengthBytes) return BadHeader(path, "shorter than its length field");
-  uint64_t length = 0;
-  for (int byte = kLengthBytes - 1; byte >= 0; --byte)
-    length = length << 8 | static_cast<unsigned char>(prefix[byte]);
+  const uint64_t length = HeaderLength(prefix);
   if (length > kMaxHeaderBytes || length > prefix.size() - kLengthBytes) {
     return BadHeader(path, absl::StrCat("header length ", length, " is beyond the file's end"));
   }
@@ -216,16 +222,12 @@ absl::StatusOr<SafetensorsReader> SafetensorsReader::Open(const std::string& pat
   // The length first, so that a weights file of many gigabytes costs only its header.
   std::string prefix(static_cast<size_t>(std::min(size, kLengthBytes)), '\0');
   ANYORDER_RETURN_IF_ERROR(reader.file_->ReadAt(0, prefix.data(), std::min(size, kLengthBytes)));
-  uint64_t length = 0;
-  if (prefix.size() == kLengthBytes) {
-    for (int byte = kLengthBytes - 1; byte >= 0; --byte)
-      length = length << 8 | static_cast<unsigned char>(prefix[byte]);
+  if (prefix.size() == kLengthBytes && HeaderLength(prefix) <= kMaxHeaderBytes) {
+    const auto length = static_cast<int64_t>(HeaderLength(prefix));
+    prefix.resize(static_cast<size_t>(std::min(size, kLengthBytes + length)));
+    ANYORDER_RETURN_IF_ERROR(
+        reader.file_->ReadAt(0, prefix.data(), static_cast<int64_t>(prefix.size())));
   }
-  const int64_t wanted = length <= kMaxHeaderBytes
-                             ? std::min(size, kLengthBytes + static_cast<int64_t>(length))
-                             : std::min(size, kLengthBytes);
-  prefix.resize(static_cast<size_t>(wanted));
-  ANYORDER_RETURN_IF_ERROR(reader.file_->ReadAt(0, prefix.data(), wanted));
   ANYORDER_ASSIGN_OR_RETURN(reader.header_, ParseSafetensorsHeader(prefix, size, path));
   return reader;
 }

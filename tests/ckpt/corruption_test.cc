@@ -199,13 +199,7 @@ TEST(ChunkCorruptionTest, AFlippedBitInAnyChunkNamesTheTensorsInIt) {
   std::vector<uint8_t> bytes(plan.layout.file_bytes);
   SaveJob job;
   job.id = id;
-  job.files.resize(1);
-  job.files[0].crcs = CopyRankFile(plan, ranges, bytes.data());
-  job.files[0].bytes = plan.layout.file_bytes;
-  job.files[0].data = bytes.data();
-  job.files[0].pieces = plan.pieces;
-  for (size_t i = 0; i < ranges.size(); ++i)
-    job.files[0].pieces[i].offset = plan.layout.offsets[i];
+  job.files = {StageRankFile(plan, ranges, 0, bytes.data())};
   WriteTimes times;
   ASSERT_TRUE(log.WriteAndVote(job, &times).ok());
   ASSERT_TRUE(log.Commit(*log.CollectVotes(id), NotFenced).ok());

@@ -43,14 +43,7 @@ class StagedSave {
       const absl::StatusOr<RankFilePlan> plan = PlanRankFile(id_, rank, {range});
       EXPECT_TRUE(plan.ok()) << plan.status();
       files_.emplace_back(plan->layout.file_bytes);
-      StagedFile file;
-      file.rank = rank;
-      file.crcs = CopyRankFile(*plan, {range}, files_.back().data());
-      file.bytes = plan->layout.file_bytes;
-      file.data = files_.back().data();
-      file.pieces = plan->pieces;
-      file.pieces[0].offset = plan->layout.offsets[0];
-      staged_.push_back(file);
+      staged_.push_back(StageRankFile(*plan, {range}, rank, files_.back().data()));
     }
   }
 
