@@ -9,208 +9,160 @@
 namespace anyorder {
 namespace {
 
-// Calls bind(slot, view) for each tensor of both.
-template <typename Slot, typename View, typename Bind>
-void ForEachTensor(const LayerTensors<Slot>& slots, LayerTensors<View>& views, const Bind& bind) {
-  using Slots = LayerTensors<Slot>;
-  using Views = LayerTensors<View>;
-  const auto both = [&](Slot Slots::*slot, View Views::*view) { bind(slots.*slot, views.*view); };
-  both(&Slots::q, &Views::q);
-  both(&Slots::k, &Views::k);
-  both(&Slots::v, &Views::v);
-  both(&Slots::o, &Views::o);
-  both(&Slots::r, &Views::r);
-  both(&Slots::q_bias, &Views::q_bias);
-  both(&Slots::k_bias, &Views::k_bias);
-  both(&Slots::v_bias, &Views::v_bias);
-  both(&Slots::o_bias, &Views::o_bias);
-  both(&Slots::global_q, &Views::global_q);
-  both(&Slots::global_k, &Views::global_k);
-  both(&Slots::global_v, &Views::global_v);
-  both(&Slots::global_q_bias, &Views::global_q_bias);
-  both(&Slots::global_k_bias, &Views::global_k_bias);
-  both(&Slots::global_v_bias, &Views::global_v_bias);
-  both(&Slots::content_bias, &Views::content_bias);
-  both(&Slots::position_bias, &Views::position_bias);
-  both(&Slots::segment_bias, &Views::segment_bias);
-  both(&Slots::segment_embedding, &Views::segment_embedding);
-  both(&Slots::distance_bias, &Views::distance_bias);
-  both(&Slots::attention_norm_gamma, &Views::attention_norm_gamma);
-  both(&Slots::attention_norm_beta, &Views::attention_norm_beta);
-  both(&Slots::ffn_norm_gamma, &Views::ffn_norm_gamma);
-  both(&Slots::ffn_norm_beta, &Views::ffn_norm_beta);
-  both(&Slots::ffn_in, &Views::ffn_in);
-  both(&Slots::ffn_in_bias, &Views::ffn_in_bias);
-  both(&Slots::ffn_out, &Views::ffn_out);
-  both(&Slots::ffn_out_bias, &Views::ffn_out_bias);
+// Where the name of a layer's parameter begins: with the layer, which always has it or has it in
+// some models; with either (biases: ModelConfig::untie_r); with the network.
+enum class Place { kEveryLayer, kSomeLayers, kBiases, kNetwork };
+
+// Calls visit(tensor, place, name, shape) for each tensor of a layer, always in the same order.
+template <typename Tensor, typename Visit>
+void VisitLayer(const NetworkShape& shape, LayerTensors<Tensor>& t, const Visit& visit) {
+  const int64_t dim = shape.model.model_dim;
+  const int64_t ffn = shape.model.ffn_dim;
+  const int64_t heads_dim = shape.heads_dim();
+  const Shape projection{dim, heads_dim};
+  const auto always = [&](Tensor& tensor, const char* name, const Shape& matrix) {
+    visit(tensor, Place::kEveryLayer, name, matrix);
+  };
+  const auto if_any = [&](Tensor& tensor, const char* name, const Shape& matrix) {
+    visit(tensor, Place::kSomeLayers, name, matrix);
+  };
+  always(t.q, "rel_attn.q", projection);
+  always(t.k, "rel_attn.k", projection);
+  always(t.v, "rel_attn.v", projection);
+  always(t.o, "rel_attn.o", projection);
+  if_any(t.r, "rel_attn.r", projection);
+  if_any(t.q_bias, "rel_attn.q_bias", {heads_dim});
+  if_any(t.k_bias, "rel_attn.k_bias", {heads_dim});
+  if_any(t.v_bias, "rel_attn.v_bias", {heads_dim});
+  if_any(t.o_bias, "rel_attn.o_bias", {dim});
+  if_any(t.global_q, "rel_attn.global_q", projection);
+  if_any(t.global_k, "rel_attn.global_k", projection);
+  if_any(t.global_v, "rel_attn.global_v", projection);
+  if_any(t.global_q_bias, "rel_attn.global_q_bias", {heads_dim});
+  if_any(t.global_k_bias, "rel_attn.global_k_bias", {heads_dim});
+  if_any(t.global_v_bias, "rel_attn.global_v_bias", {heads_dim});
+  visit(t.content_bias, Place::kBiases, "r_w_bias", Shape{heads_dim});
+  visit(t.position_bias, Place::kBiases, "r_r_bias", Shape{heads_dim});
+  visit(t.segment_bias, Place::kBiases, "r_s_bias", Shape{heads_dim});
+  if_any(t.segment_embedding, "rel_attn.seg_embed", {2, heads_dim});
+  visit(t.distance_bias, Place::kNetwork, "relative_attention_bias.weight",
+        Shape{shape.model.position_buckets, shape.model.num_heads});
+  always(t.attention_norm_gamma, "rel_attn.layer_norm.weight", {dim});
+  always(t.attention_norm_beta, "rel_attn.layer_norm.bias", {dim});
+  always(t.ffn_norm_gamma, "ff.layer_norm.weight", {dim});
+  always(t.ffn_norm_beta, "ff.layer_norm.bias", {dim});
+  always(t.ffn_in, "ff.layer_1.weight", {ffn, dim});
+  always(t.ffn_in_bias, "ff.layer_1.bias", {ffn});
+  always(t.ffn_out, "ff.layer_2.weight", {dim, ffn});
+  always(t.ffn_out_bias, "ff.layer_2.bias", {dim});
 }
 
-template <typename Slot, typename View, typename Bind>
-void ForEachTensor(const NetworkTensors<Slot>& slots, NetworkTensors<View>& views,
-                   const Bind& bind) {
-  using Slots = NetworkTensors<Slot>;
-  using Views = NetworkTensors<View>;
-  const auto both = [&](Slot Slots::*slot, View Views::*view) { bind(slots.*slot, views.*view); };
-  both(&Slots::mask_embedding, &Views::mask_embedding);
-  both(&Slots::embedding, &Views::embedding);
-  both(&Slots::position_table, &Views::position_table);
-  both(&Slots::segment_table, &Views::segment_table);
-  both(&Slots::embedding_norm_gamma, &Views::embedding_norm_gamma);
-  both(&Slots::embedding_norm_beta, &Views::embedding_norm_beta);
-  both(&Slots::final_norm_gamma, &Views::final_norm_gamma);
-  both(&Slots::final_norm_beta, &Views::final_norm_beta);
-  both(&Slots::head, &Views::head);
-  both(&Slots::head_bias, &Views::head_bias);
-  both(&Slots::head_norm_gamma, &Views::head_norm_gamma);
-  both(&Slots::head_norm_beta, &Views::head_norm_beta);
-  both(&Slots::softmax_bias, &Views::softmax_bias);
-  both(&Slots::task, &Views::task);
-  both(&Slots::task_bias, &Views::task_bias);
-  both(&Slots::summary, &Views::summary);
-  both(&Slots::summary_bias, &Views::summary_bias);
-  both(&Slots::classes, &Views::classes);
-  both(&Slots::classes_bias, &Views::classes_bias);
-  views.clusters.resize(slots.clusters.size());
-  for (size_t i = 0; i < slots.clusters.size(); ++i) {
-    bind(slots.clusters[i].table, views.clusters[i].table);
-    bind(slots.clusters[i].input_projection, views.clusters[i].input_projection);
-    bind(slots.clusters[i].output_projection, views.clusters[i].output_projection);
-    bind(slots.clusters[i].bias, views.clusters[i].bias);
-  }
-  views.layers.resize(slots.layers.size());
-  for (size_t layer = 0; layer < slots.layers.size(); ++layer)
-    ForEachTensor(slots.layers[layer], views.layers[layer], bind);
+// Calls visit(tensor, name, shape) for each tensor that is of no layer and no cluster.
+template <typename Tensor, typename Visit>
+void VisitShared(const NetworkShape& shape, NetworkTensors<Tensor>& t, const Visit& visit) {
+  const int64_t dim = shape.model.model_dim;
+  const int64_t outputs = shape.model.task.num_outputs();
+  visit(t.mask_embedding, "transformer.mask_emb", Shape{1, dim});
+  visit(t.embedding, "transformer.word_embedding.weight", Shape{shape.vocab_size, dim});
+  visit(t.position_table, "transformer.position_embedding.weight",
+        Shape{shape.model.max_positions, dim});
+  visit(t.segment_table, "transformer.segment_embedding.weight",
+        Shape{shape.model.num_segments, dim});
+  visit(t.embedding_norm_gamma, "transformer.embedding_layer_norm.weight", Shape{dim});
+  visit(t.embedding_norm_beta, "transformer.embedding_layer_norm.bias", Shape{dim});
+  visit(t.final_norm_gamma, "transformer.layer_norm.weight", Shape{dim});
+  visit(t.final_norm_beta, "transformer.layer_norm.bias", Shape{dim});
+  visit(t.head, "lm_head.dense.weight", Shape{dim, dim});
+  visit(t.head_bias, "lm_head.dense.bias", Shape{dim});
+  visit(t.head_norm_gamma, "lm_head.layer_norm.weight", Shape{dim});
+  visit(t.head_norm_beta, "lm_head.layer_norm.bias", Shape{dim});
+  visit(t.softmax_bias, "lm_loss.bias", Shape{shape.vocab_size});
+  visit(t.task, "task_head.weight", Shape{outputs, dim});
+  visit(t.task_bias, "task_head.bias", Shape{outputs});
+  visit(t.summary, "sequence_summary.summary.weight", Shape{dim, dim});
+  visit(t.summary_bias, "sequence_summary.summary.bias", Shape{dim});
+  visit(t.classes, "logits_proj.weight", Shape{2, dim});
+  visit(t.classes_bias, "logits_proj.bias", Shape{2});
 }
 
-template <typename Slot, typename View>
-void BindAll(const NetworkTensors<Slot>& slots, View flat, NetworkTensors<View>* tensors) {
-  ForEachTensor(slots, *tensors, [&flat](const Slot& slot, View& view) {
-    view = slot.offset < 0 ? View() : flat.Slice(slot.offset, slot.shape);
-  });
+template <typename View, typename Slot>
+View At(View flat, const Slot& slot) {
+  return slot.offset < 0 ? View() : flat.Slice(slot.offset, slot.shape);
 }
-
-// Offsets of one network's parameters.
-template <typename Slot>
-class SlotFinder {
- public:
-  SlotFinder(const NetworkShape& shape, const ParameterLayout& layout)
-      : shape_(shape), layout_(layout) {}
-
-  NetworkTensors<Slot> Find() const {
-    const int64_t dim = shape_.model.model_dim;
-    NetworkTensors<Slot> slots;
-    slots.mask_embedding = At("transformer.mask_emb", {1, dim});
-    slots.embedding = IfAny("transformer.word_embedding.weight", {shape_.vocab_size, dim});
-    if (shape_.model.adaptive()) FindClusters(slots);
-    slots.position_table =
-        IfAny("transformer.position_embedding.weight", {shape_.model.max_positions, dim});
-    slots.segment_table =
-        IfAny("transformer.segment_embedding.weight", {shape_.model.num_segments, dim});
-    slots.embedding_norm_gamma = IfAny("transformer.embedding_layer_norm.weight", {dim});
-    slots.embedding_norm_beta = IfAny("transformer.embedding_layer_norm.bias", {dim});
-    slots.final_norm_gamma = IfAny("transformer.layer_norm.weight", {dim});
-    slots.final_norm_beta = IfAny("transformer.layer_norm.bias", {dim});
-    slots.head = IfAny("lm_head.dense.weight", {dim, dim});
-    slots.head_bias = IfAny("lm_head.dense.bias", {dim});
-    slots.head_norm_gamma = IfAny("lm_head.layer_norm.weight", {dim});
-    slots.head_norm_beta = IfAny("lm_head.layer_norm.bias", {dim});
-    slots.softmax_bias = IfAny("lm_loss.bias", {shape_.vocab_size});
-    slots.task = IfAny("task_head.weight", {shape_.model.task.num_outputs(), dim});
-    slots.task_bias = IfAny("task_head.bias", {shape_.model.task.num_outputs()});
-    slots.summary = IfAny("sequence_summary.summary.weight", {dim, dim});
-    slots.summary_bias = IfAny("sequence_summary.summary.bias", {dim});
-    slots.classes = IfAny("logits_proj.weight", {2, dim});
-    slots.classes_bias = IfAny("logits_proj.bias", {2});
-    for (int64_t layer = 0; layer < shape_.model.num_layers; ++layer)
-      slots.layers.push_back(FindLayer(absl::StrCat("transformer.layer.", layer, ".")));
-    return slots;
-  }
-
- private:
-  // The head's words, the clusters' vectors and the other clusters' words follow one another in the
-  // layout, and so do biases.
-  void FindClusters(NetworkTensors<Slot>& slots) const {
-    const std::vector<AdaptiveCluster> clusters = AdaptiveClusters(shape_.model, shape_.vocab_size);
-    const auto num_tails = static_cast<int64_t>(clusters.size()) - 1;
-    const int64_t dim = shape_.model.model_dim;
-    for (size_t i = 0; i < clusters.size(); ++i) {
-      const int64_t rows = clusters[i].size() + (i == 0 ? num_tails : 0);
-      const Shape projection{dim, clusters[i].dim};
-      const std::string input = absl::StrCat("transformer.word_emb.emb_projs.", i);
-      const std::string output = absl::StrCat("crit.out_projs.", i);
-      ClusterTensors<Slot>& cluster = slots.clusters.emplace_back();
-      cluster.table = At(absl::StrCat("transformer.word_emb.emb_layers.", i, ".weight"),
-                         {rows, clusters[i].dim});
-      cluster.input_projection = IfAny(input, projection);
-      cluster.output_projection = IfAny(layout_.Contains(output) ? output : input, projection);
-      cluster.bias = IfAny(absl::StrCat("crit.out_layers.", i, ".bias"), {rows});
-    }
-    if (!shape_.model.projects_clusters())
-      slots.embedding = {slots.clusters[0].table.offset, {shape_.vocab_size + num_tails, dim}};
-  }
-  LayerTensors<Slot> FindLayer(const std::string& prefix) const {
-    const int64_t dim = shape_.model.model_dim;
-    const int64_t ffn = shape_.model.ffn_dim;
-    const int64_t heads_dim = shape_.heads_dim();
-    const Shape projection{dim, heads_dim};
-    const std::string attention = prefix + "rel_attn.";
-    const std::string biases = shape_.model.untie_r ? attention : "transformer.";
-    LayerTensors<Slot> slots;
-    slots.q = At(attention + "q", projection);
-    slots.k = At(attention + "k", projection);
-    slots.v = At(attention + "v", projection);
-    slots.o = At(attention + "o", projection);
-    slots.r = IfAny(attention + "r", projection);
-    slots.q_bias = IfAny(attention + "q_bias", {heads_dim});
-    slots.k_bias = IfAny(attention + "k_bias", {heads_dim});
-    slots.v_bias = IfAny(attention + "v_bias", {heads_dim});
-    slots.o_bias = IfAny(attention + "o_bias", {dim});
-    slots.global_q = IfAny(attention + "global_q", projection);
-    slots.global_k = IfAny(attention + "global_k", projection);
-    slots.global_v = IfAny(attention + "global_v", projection);
-    slots.global_q_bias = IfAny(attention + "global_q_bias", {heads_dim});
-    slots.global_k_bias = IfAny(attention + "global_k_bias", {heads_dim});
-    slots.global_v_bias = IfAny(attention + "global_v_bias", {heads_dim});
-    slots.content_bias = IfAny(biases + "r_w_bias", {heads_dim});
-    slots.position_bias = IfAny(biases + "r_r_bias", {heads_dim});
-    slots.segment_bias = IfAny(biases + "r_s_bias", {heads_dim});
-    slots.segment_embedding = IfAny(attention + "seg_embed", {2, heads_dim});
-    slots.distance_bias = IfAny("transformer.relative_attention_bias.weight",
-                                {shape_.model.position_buckets, shape_.model.num_heads});
-    slots.attention_norm_gamma = At(attention + "layer_norm.weight", {dim});
-    slots.attention_norm_beta = At(attention + "layer_norm.bias", {dim});
-    slots.ffn_norm_gamma = At(prefix + "ff.layer_norm.weight", {dim});
-    slots.ffn_norm_beta = At(prefix + "ff.layer_norm.bias", {dim});
-    slots.ffn_in = At(prefix + "ff.layer_1.weight", {ffn, dim});
-    slots.ffn_in_bias = At(prefix + "ff.layer_1.bias", {ffn});
-    slots.ffn_out = At(prefix + "ff.layer_2.weight", {dim, ffn});
-    slots.ffn_out_bias = At(prefix + "ff.layer_2.bias", {dim});
-    return slots;
-  }
-  // The layout has the parameter.
-  Slot At(const std::string& name, Shape matrix) const {
-    return {layout_.Find(name).offset, matrix};
-  }
-  // The layout may have it.
-  Slot IfAny(const std::string& name, Shape matrix) const {
-    return layout_.Contains(name) ? At(name, matrix) : Slot();
-  }
-
-  const NetworkShape& shape_;
-  const ParameterLayout& layout_;
-};
 
 }  // namespace
 
 TensorBinder::TensorBinder(const NetworkShape& shape, const ParameterLayout& layout)
-    : slots_(SlotFinder<Slot>(shape, layout).Find()) {}
+    : shape_(shape) {
+  const auto add = [&](const std::string& name, const Shape& matrix, bool is_always_there) {
+    const bool is_there = is_always_there || layout.Contains(name);
+    slots_.push_back(is_there ? Slot{layout.Find(name).offset, matrix} : Slot());
+  };
+  NetworkTensors<Slot> network;
+  VisitShared(shape, network, [&](Slot& slot, const char* name, const Shape& matrix) {
+    add(name, matrix, /*is_always_there=*/&slot == &network.mask_embedding);
+  });
+  const std::string whole = "transformer.";
+  for (int64_t layer = 0; layer < shape.model.num_layers; ++layer) {
+    const std::string prefix = absl::StrCat("transformer.layer.", layer, ".");
+    const std::string biases = shape.model.untie_r ? absl::StrCat(prefix, "rel_attn.") : whole;
+    LayerTensors<Slot> tensors;
+    VisitLayer(shape, tensors, [&](Slot&, Place place, const char* name, const Shape& matrix) {
+      const bool is_in_layer = place == Place::kEveryLayer || place == Place::kSomeLayers;
+      const std::string& begin = is_in_layer ? prefix : place == Place::kBiases ? biases : whole;
+      add(absl::StrCat(begin, name), matrix, place == Place::kEveryLayer);
+    });
+  }
+  if (shape.model.adaptive()) FindClusters(layout);
+}
+
+// The head's words, the clusters' vectors and the other clusters' words follow one another in the
+// layout, and so do biases.
+void TensorBinder::FindClusters(const ParameterLayout& layout) {
+  const auto if_any = [&](const std::string& name, const Shape& matrix) {
+    return layout.Contains(name) ? Slot{layout.Find(name).offset, matrix} : Slot();
+  };
+  const std::vector<AdaptiveCluster> clusters = AdaptiveClusters(shape_.model, shape_.vocab_size);
+  const auto num_tails = static_cast<int64_t>(clusters.size()) - 1;
+  const int64_t dim = shape_.model.model_dim;
+  for (size_t i = 0; i < clusters.size(); ++i) {
+    const int64_t rows = clusters[i].size() + (i == 0 ? num_tails : 0);
+    const Shape projection{dim, clusters[i].dim};
+    const std::string input = absl::StrCat("transformer.word_emb.emb_projs.", i);
+    const std::string output = absl::StrCat("crit.out_projs.", i);
+    const std::string table = absl::StrCat("transformer.word_emb.emb_layers.", i, ".weight");
+    clusters_.push_back(
+        {.table = {layout.Find(table).offset, {rows, clusters[i].dim}},
+         .input_projection = if_any(input, projection),
+         .output_projection = if_any(layout.Contains(output) ? output : input, projection),
+         .bias = if_any(absl::StrCat("crit.out_layers.", i, ".bias"), {rows})});
+  }
+  if (!shape_.model.projects_clusters())
+    joint_table_ = {clusters_[0].table.offset, {shape_.vocab_size + num_tails, dim}};
+}
+
+template <typename View>
+void TensorBinder::BindAll(View flat, NetworkTensors<View>* tensors) const {
+  auto slot = slots_.begin();
+  const auto bind = [&](View& view, auto&&...) { view = At(flat, *slot++); };
+  VisitShared(shape_, *tensors, bind);
+  tensors->layers.resize(static_cast<size_t>(shape_.model.num_layers));
+  for (LayerTensors<View>& layer : tensors->layers)
+    VisitLayer(shape_, layer, bind);
+  if (joint_table_.offset >= 0) tensors->embedding = At(flat, joint_table_);
+  tensors->clusters.resize(clusters_.size());
+  for (size_t i = 0; i < clusters_.size(); ++i) {
+    tensors->clusters[i] = {At(flat, clusters_[i].table), At(flat, clusters_[i].input_projection),
+                            At(flat, clusters_[i].output_projection), At(flat, clusters_[i].bias)};
+  }
+}
 
 void TensorBinder::Bind(ConstTensorView flat, NetworkWeights* tensors) const {
-  BindAll(slots_, flat, tensors);
+  BindAll(flat, tensors);
 }
 
 void TensorBinder::Bind(TensorView flat, NetworkGradients* tensors) const {
-  BindAll(slots_, flat, tensors);
+  BindAll(flat, tensors);
 }
 
 }  // namespace anyorder

@@ -81,8 +81,14 @@ class TensorBinder {
     int64_t offset = -1;  // -1: the model has no such parameter
     Shape shape;
   };
+  void FindClusters(const ParameterLayout& layout);
+  template <typename View>
+  void BindAll(View flat, NetworkTensors<View>* tensors) const;
 
-  NetworkTensors<Slot> slots_;
+  const NetworkShape shape_;
+  std::vector<Slot> slots_;  // of the network's tensors, then of each layer's
+  std::vector<ClusterTensors<Slot>> clusters_;
+  Slot joint_table_;  // all clusters' tables, where they are one
 };
 
 }  // namespace anyorder
