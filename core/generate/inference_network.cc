@@ -30,7 +30,7 @@ InferenceNetwork::InferenceNetwork(const NetworkShape& shape, kernels::Backend& 
       binder_(shape_, ParameterLayout(shape.model, shape.vocab_size)),
       device_(shape_, inputs_),
       embedding_(shape_, inputs_),
-      output_rows_(shape.num_targets(), inputs_),
+      readout_(shape.num_targets(), inputs_),
       graphs_(backend) {}
 
 absl::StatusOr<std::unique_ptr<InferenceNetwork>> InferenceNetwork::Create(
@@ -63,12 +63,11 @@ void InferenceNetwork::SendInputs(const StepContext& context) {
   device_.Set(context.batch());
   embedding_.SetInputs(context.batch());
   tables_.SetInputs(context);
-  const int64_t last = shape_.model.num_layers - 1;
-  for (size_t i = 0; i < output_rows_.host.size(); ++i) {
-    output_rows_.host[i] =
-        context.batch().readout_rows[i] - static_cast<int32_t>(shape_.first_row(last));
+  for (int64_t i = 0; i < readout_.size(); ++i) {
+    const int32_t row = context.batch().readout_rows[i];
+    readout_.Set(context, i, row, row);
   }
-  output_rows_.Set();
+  readout_.Send();
   inputs_.Send(context.stream);
 }
 
@@ -114,11 +113,7 @@ void InferenceNetwork::ReadLogits(const Batch& batch, TensorView logits) {
   const TensorView computed =
       logits_ == nullptr ? logits : TensorView(logits_->data(), logits.dtype(), logits.shape());
   Record({}, [&] {
-    backend_.GatherRows({.x = activations_.output,
-                         .rows = output_rows_.data(),
-                         .num_rows = shape_.num_targets(),
-                         .y = activations_.readout},
-                        {});
+    readout_.Gather(context, activations_.readout);
     if (has_head) PredictionHeadForward(context, weights_, activations_.readout);
     if (shape_.model.adaptive()) return;
     backend_.Gemm({.a = x,

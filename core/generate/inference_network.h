@@ -13,6 +13,7 @@
 #include "core/generate/adaptive_logits.h"
 #include "core/network/layers/attention_tables.h"
 #include "core/network/layers/embedding_block.h"
+#include "core/network/layers/head_rows.h"
 #include "core/network/tensors/activations.h"
 #include "core/network/tensors/graph_recorder.h"
 #include "core/network/tensors/key_cache.h"
@@ -56,7 +57,7 @@ class InferenceNetwork {
   Activations activations_;
   AdaptiveLogits adaptive_;
   NetworkWeights weights_;
-  ComputedArray<int32_t> output_rows_;  // [B * targets]
+  HeadRows readout_;  // [B * targets]
   // Logits on the device, where its memory is not the host's; but of an adaptive softmax.
   std::unique_ptr<kernels::Buffer> logits_;
   GraphRecorder graphs_;

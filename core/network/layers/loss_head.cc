@@ -4,15 +4,13 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/base/check.h"
 #include "core/network/layers/prediction_head.h"
 
 namespace anyorder {
 
 LossHead::LossHead(const NetworkShape& shape, DeviceInputs& inputs)
     : adaptive_(shape, inputs),
-      output_rows_(shape.num_targets(), inputs),
-      row_ids_(shape.num_targets(), inputs),
+      rows_(shape.num_targets(), inputs),
       first_loss_(shape.batch.task_rows > 0 ? 1 : 0),
       losses_(static_cast<size_t>(shape.num_targets())) {
   const std::vector<std::string>& names = shape.batch.loss_names;
@@ -22,22 +20,12 @@ LossHead::LossHead(const NetworkShape& shape, DeviceInputs& inputs)
 
 void LossHead::SetInputs(const StepContext& context) {
   const Batch& batch = context.batch();
-  const NetworkShape& shape = context.shape;
-  const int64_t last = shape.model.num_layers - 1;
-  const auto first = static_cast<int32_t>(shape.first_row(last));
-  const int64_t num_rows = shape.num_rows(last);
-  contiguous_ = num_rows == shape.num_targets();
-  for (size_t i = 0; i < output_rows_.host.size(); ++i) {
-    const int32_t row = batch.readout_rows[i] - first;
-    ANYORDER_CHECK(row >= 0 && row < num_rows)
-        << "readout row " << batch.readout_rows[i] << " is not among the " << num_rows
-        << " rows from " << first << " that the last layer computes";
-    output_rows_.host[i] = row;
-    row_ids_.host[i] = batch.row_ids[batch.readout_rows[i]];
-    contiguous_ = contiguous_ && row == static_cast<int32_t>(i);
+  contiguous_ = context.shape.num_rows(context.shape.model.num_layers - 1) == rows_.size();
+  for (int64_t i = 0; i < rows_.size(); ++i) {
+    const int32_t row = batch.readout_rows[i];
+    contiguous_ = rows_.Set(context, i, row, row) == i && contiguous_;
   }
-  output_rows_.Set();
-  row_ids_.Set();
+  rows_.Send();
   adaptive_.SetInputs(batch);
 }
 
@@ -94,24 +82,15 @@ void LossHead::Run(const StepContext& context, const NetworkWeights& weights,
     if (gradients != nullptr) ClearWithoutTargets(context, *gradients);
     return;
   }
-  kernels::Backend& backend = context.backend;
   Activations& a = context.activations;
   const kernels::Dropout dropout = context.ReadoutDropout(kReadoutSite);
   TensorView rows = a.output;
   if (!contiguous_) {
-    backend.GatherRows({.x = a.output,
-                        .rows = output_rows_.data(),
-                        .num_rows = static_cast<int64_t>(output_rows_.host.size()),
-                        .y = a.readout},
-                       context.stream);
+    rows_.Gather(context, a.readout);
     rows = a.readout;
   }
-  if (dropout.enabled()) {
-    backend.DropoutApply(
-        {.x = rows, .dropout = dropout, .row_ids = row_ids_.data(), .y = a.readout},
-        context.stream);
-    rows = a.readout;
-  }
+  rows_.Drop(context, dropout, rows, a.readout);
+  if (dropout.enabled()) rows = a.readout;
   const bool has_head = context.shape.model.mlm_head;
   if (has_head) PredictionHeadForward(context, weights, rows);
   // The gradient goes straight to its place where the readout is the whole output.
@@ -126,19 +105,10 @@ void LossHead::Run(const StepContext& context, const NetworkWeights& weights,
   }
   if (gradients == nullptr) return;
   if (has_head) PredictionHeadBackward(context, weights, *gradients, rows, a.dreadout, dreadout);
-  if (dropout.enabled()) {
-    backend.DropoutApply(
-        {.x = dreadout, .dropout = dropout, .row_ids = row_ids_.data(), .y = dreadout},
-        context.stream);
-  }
+  rows_.Drop(context, dropout, dreadout, dreadout);
   if (contiguous_) return;
-  backend.FillZero(dinput, context.stream);
-  backend.GatherRows({.x = a.dreadout,
-                      .rows = output_rows_.data(),
-                      .num_rows = static_cast<int64_t>(output_rows_.host.size()),
-                      .scatter_add = true,
-                      .y = dinput},
-                     context.stream);
+  context.backend.FillZero(dinput, context.stream);
+  rows_.AddGradients(context, a.dreadout);
 }
 
 }  // namespace anyorder

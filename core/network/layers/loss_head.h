@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/network/layers/adaptive_softmax.h"
+#include "core/network/layers/head_rows.h"
 #include "core/network/tensors/host_copy.h"
 #include "core/network/tensors/layer_tensors.h"
 #include "core/network/tensors/step_context.h"
@@ -44,9 +45,8 @@ class LossHead {
   static void ClearWithoutTargets(const StepContext& context, const NetworkGradients& gradients);
 
   AdaptiveSoftmax adaptive_;
-  ComputedArray<int32_t> output_rows_;  // [targets] rows of activations.output
-  ComputedArray<int32_t> row_ids_;      // [targets] their logical ids
-  bool contiguous_ = false;             // the readout is the whole output in order: no gather
+  HeadRows rows_;
+  bool contiguous_ = false;  // the readout is the whole output in order: no gather
   HostCopy fetched_;
   double loss_sum_ = 0;
   const int32_t

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/network/layers/head_rows.h"
 #include "core/network/tensors/host_copy.h"
 #include "core/network/tensors/layer_tensors.h"
 #include "core/network/tensors/step_context.h"
@@ -38,8 +39,7 @@ class NextSentenceHead {
   void Backward(const StepContext& context, const NetworkWeights& weights,
                 const NetworkGradients& gradients) const;
 
-  ComputedArray<int32_t> output_rows_;  // [B] rows of activations.output
-  ComputedArray<int32_t> row_ids_;      // [B] their logical ids
+  HeadRows rows_;  // one a lane
   HostCopy fetched_;
   std::vector<NamedSum> sums_;
 };

@@ -1,15 +1,12 @@
 #include "core/network/layers/task_head.h"
 
-#include "core/base/check.h"
-
 namespace anyorder {
 
 TaskHead::TaskHead(const NetworkShape& shape, DeviceInputs& inputs)
     : has_choices_(shape.model.task.has_choices()),
       lanes_(shape.batch.batch_size),
       rows_(shape.batch.task_rows),
-      output_rows_(lanes_ * rows_, inputs),
-      row_ids_(lanes_ * rows_, inputs),
+      states_(lanes_ * rows_, inputs),
       losses_(rows_ > 0 ? static_cast<size_t>(lanes_) : 0),
       predictions_(losses_.size()) {
   if (rows_ > 0) sums_ = {{"loss_task"}, {"task_accuracy"}};
@@ -24,7 +21,7 @@ void TaskHead::Run(const StepContext& context, const NetworkWeights& weights,
     }
   }
   if (rows_ == 0) return;
-  GatherStates(context);
+  states_.Gather(context, context.activations.task_states);
   if (has_choices_) {
     RunChoices(context, weights, gradients);
   } else {
@@ -34,36 +31,17 @@ void TaskHead::Run(const StepContext& context, const NetworkWeights& weights,
 }
 
 void TaskHead::SetInputs(const StepContext& context) {
-  const NetworkShape& shape = context.shape;
   const Batch& batch = context.batch();
-  const int64_t last = shape.model.num_layers - 1;
   for (int64_t b = 0; b < lanes_; ++b) {
-    for (int64_t r = 0; r < rows_; ++r) {
-      const int32_t row = batch.task_rows[b * rows_ + r];
-      const int64_t state = StateOf(b, r);
-      output_rows_.host[state] = row - static_cast<int32_t>(shape.first_row(last));
-      ANYORDER_CHECK(output_rows_.host[state] >= 0 &&
-                     output_rows_.host[state] < shape.num_rows(last))
-          << "task row " << row << " is not one that the last layer computes";
-      row_ids_.host[state] = batch.row_ids[batch.task_rows[b * rows_]];
-    }
+    for (int64_t r = 0; r < rows_; ++r)
+      states_.Set(context, StateOf(b, r), batch.task_rows[b * rows_ + r],
+                  batch.task_rows[b * rows_]);
   }
-  output_rows_.Set();
-  row_ids_.Set();
-}
-
-void TaskHead::GatherStates(const StepContext& context) const {
-  const Activations& a = context.activations;
-  context.backend.GatherRows(
-      {.x = a.output, .rows = output_rows_.data(), .num_rows = lanes_ * rows_, .y = a.task_states},
-      context.stream);
+  states_.Send();
 }
 
 void TaskHead::DropStates(const StepContext& context, const TensorView& states) const {
-  const kernels::Dropout dropout = context.TaskDropout(kTaskSite);
-  if (!dropout.enabled()) return;
-  context.backend.DropoutApply(
-      {.x = states, .dropout = dropout, .row_ids = row_ids_.data(), .y = states}, context.stream);
+  states_.Drop(context, context.TaskDropout(kTaskSite), states, states);
 }
 
 // The sum of each lane's states stands in place of its first one.
@@ -137,14 +115,8 @@ void TaskHead::ScatterGradients(const StepContext& context) const {
   const Activations& a = context.activations;
   const int64_t calls = has_choices_ ? 1 : rows_;
   const int64_t rows = has_choices_ ? lanes_ * rows_ : lanes_;
-  for (int64_t call = 0; call < calls; ++call) {
-    context.backend.GatherRows({.x = Rows(a.dtask_states, 0, rows),
-                                .rows = output_rows_.data() + call * rows,
-                                .num_rows = rows,
-                                .scatter_add = true,
-                                .y = Rows(a.dinput, 0, a.output.dim(0))},
-                               context.stream);
-  }
+  for (int64_t call = 0; call < calls; ++call)
+    states_.AddGradients(context, Rows(a.dtask_states, 0, rows), call * rows);
 }
 
 void TaskHead::FetchResults(const StepContext& context) {

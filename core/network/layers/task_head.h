@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/network/layers/head_rows.h"
 #include "core/network/tensors/host_copy.h"
 #include "core/network/tensors/layer_tensors.h"
 #include "core/network/tensors/step_context.h"
@@ -39,7 +40,6 @@ class TaskHead {
   const std::vector<int32_t>& predictions() const { return predictions_; }
 
  private:
-  void GatherStates(const StepContext& context) const;
   void DropStates(const StepContext& context, const TensorView& states) const;
   void RunClasses(const StepContext& context, const NetworkWeights& weights,
                   const NetworkGradients* gradients) const;
@@ -55,10 +55,8 @@ class TaskHead {
 
   const bool has_choices_;
   const int64_t lanes_;
-  const int64_t rows_;                  // a lane
-  ComputedArray<int32_t> output_rows_;  // [B * rows] rows of activations.output
-  // [B * rows] logical ids for dropout: the lane's first one for all of a lane.
-  ComputedArray<int32_t> row_ids_;
+  const int64_t rows_;  // a lane
+  HeadRows states_;     // [B * rows]; all of a lane have the ids of its first row
   HostCopy fetched_losses_, fetched_logits_;
   double loss_sum_ = 0;
   std::vector<NamedSum> sums_;
