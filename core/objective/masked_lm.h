@@ -1,5 +1,5 @@
-// BERT's masked language model (Devlin et al. 2019, section 3.1), in the two forms of dae.h and
-// bert.h: one content stream, the input at targets corrupted, targets read out where they stand.
+// BERT's masked language model (Devlin et al. 2019, section 3.1), in the two forms of dae and
+// bert: one content stream, the input at targets corrupted, targets read out where they stand.
 
 #pragma once
 

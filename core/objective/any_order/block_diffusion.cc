@@ -1,10 +1,9 @@
-#include "core/objective/any_order/block_diffusion.h"
-
 #include <string>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
+#include "core/objective/any_order/any_order.h"
 #include "core/objective/any_order/mask_noise.h"
 #include "core/objective/any_order/window_slots.h"
 #include "core/objective/lane_frame.h"

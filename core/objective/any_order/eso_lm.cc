@@ -1,5 +1,3 @@
-#include "core/objective/any_order/eso_lm.h"
-
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -7,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
+#include "core/objective/any_order/any_order.h"
 #include "core/objective/any_order/mask_noise.h"
 #include "core/objective/any_order/window_slots.h"
 #include "core/objective/lane_frame.h"

@@ -7,11 +7,7 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
-#include "core/objective/any_order/a3.h"
-#include "core/objective/any_order/as_arm.h"
-#include "core/objective/any_order/block_diffusion.h"
-#include "core/objective/any_order/eso_lm.h"
-#include "core/objective/any_order/masked_diffusion.h"
+#include "core/objective/any_order/any_order.h"
 #include "core/objective/bert/bert.h"
 #include "core/objective/causal_lm.h"
 #include "core/objective/gpt/gpt.h"
@@ -23,8 +19,7 @@
 #include "core/objective/unilm/unilm_seq2seq.h"
 #include "core/objective/unilm/unilmv2.h"
 #include "core/objective/unilm/unilmv2_seq2seq.h"
-#include "core/objective/xlnet/dae.h"
-#include "core/objective/xlnet/permutation_lm.h"
+#include "core/objective/xlnet/xlnet.h"
 
 namespace anyorder {
 namespace {

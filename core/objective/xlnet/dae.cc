@@ -1,9 +1,8 @@
-#include "core/objective/xlnet/dae.h"
-
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
 #include "core/objective/masked_lm.h"
+#include "core/objective/xlnet/xlnet.h"
 
 namespace anyorder {
 

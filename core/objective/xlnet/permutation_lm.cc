@@ -1,5 +1,3 @@
-#include "core/objective/xlnet/permutation_lm.h"
-
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -7,6 +5,7 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/objective/lane_frame.h"
+#include "core/objective/xlnet/xlnet.h"
 
 namespace anyorder {
 namespace {

@@ -1,11 +1,10 @@
-#include "core/objective/xlnet/dae.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <memory>
 #include <vector>
 
+#include "core/objective/xlnet/xlnet.h"
 #include "tests/core/network/model_testing.h"
 
 namespace anyorder::testing {

@@ -1,10 +1,9 @@
-#include "core/objective/xlnet/permutation_lm.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
+#include "core/objective/xlnet/xlnet.h"
 #include "tests/core/network/model_testing.h"
 #include "tests/core/network/plain_xlnet.h"
 
