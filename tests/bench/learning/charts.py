@@ -16,26 +16,20 @@ def ticks(low, high, count=6):
 
 
 class Axis:
-    """Maps values to pixels; logarithmic ones to base 2."""
+    """Maps values to pixels."""
 
-    def __init__(self, values, pixels, log):
-        self.log = log
+    def __init__(self, values, pixels):
         low, high = min(values), max(values)
-        if log:
-            low, high = math.log2(low), math.log2(high)
-        elif high > low:
+        if high > low:
             low, high = low - 0.04 * (high - low), high + 0.04 * (high - low)
         self.low, self.high = (low, high) if high > low else (low - 1, high + 1)
         self.pixels = pixels
 
     def place(self, value):
-        value = math.log2(value) if self.log else value
         begin, end = self.pixels
         return begin + (value - self.low) / (self.high - self.low) * (end - begin)
 
     def ticks(self):
-        if self.log:
-            return [2.0 ** i for i in range(math.ceil(self.low - 1e-9), math.floor(self.high + 1e-9) + 1)]
         return ticks(self.low, self.high)
 
 
@@ -43,13 +37,13 @@ def text(x, y, content, anchor="middle", extra=""):
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {extra}>{escape(str(content))}</text>'
 
 
-def line_chart(path, title, x_label, y_label, series, levels=(), log=False):
-    """series: (name, [(x, y)...], style) with style "solid", "dashed" or "dots"; levels: (name, y), dotted. One colour a name;
+def line_chart(path, title, x_label, y_label, series, levels=()):
+    """series: (name, [(x, y)...]); levels: (name, y), dotted. One colour a name;
     lines that share a name share the entry of the legend."""
-    points = [p for _, line, _ in series for p in line]
-    x_axis = Axis([x for x, _ in points], (LEFT, WIDTH - RIGHT), log)
-    y_axis = Axis([y for _, y in points] + [y for _, y in levels], (HEIGHT - BOTTOM, TOP), log)
-    names = list(dict.fromkeys([name for name, _, _ in series] + [name for name, _ in levels]))
+    points = [p for _, line in series for p in line]
+    x_axis = Axis([x for x, _ in points], (LEFT, WIDTH - RIGHT))
+    y_axis = Axis([y for _, y in points] + [y for _, y in levels], (HEIGHT - BOTTOM, TOP))
+    names = list(dict.fromkeys([name for name, _ in series] + [name for name, _ in levels]))
     colour = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
            f'font-size="11"><rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
@@ -65,14 +59,10 @@ def line_chart(path, title, x_label, y_label, series, levels=(), log=False):
     for name, y in levels:
         height = y_axis.place(y)
         out.append(f'<path d="M{LEFT} {height:.1f}H{WIDTH - RIGHT}" stroke="{colour[name]}" stroke-dasharray="2 3"/>')
-    for name, line, style in series:
+    for name, line in series:
         places = [(x_axis.place(x), y_axis.place(y)) for x, y in line]
-        if style == "dots":
-            out += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour[name]}"/>' for x, y in places]
-            continue
-        dash = ' stroke-dasharray="6 3"' if style == "dashed" else ""
         path_data = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-        out.append(f'<path d="M{path_data}" fill="none" stroke="{colour[name]}" stroke-width="1.2"{dash}/>')
+        out.append(f'<path d="M{path_data}" fill="none" stroke="{colour[name]}" stroke-width="1.2"/>')
     for i, name in enumerate(names):
         y = TOP + 10 + 16 * i
         out.append(f'<path d="M{WIDTH - RIGHT + 10} {y}h16" stroke="{colour[name]}" stroke-width="3"/>')

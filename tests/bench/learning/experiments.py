@@ -6,8 +6,6 @@ import subprocess
 from dataclasses import dataclass
 from typing import Callable
 
-import topic_text
-
 # The network and the batch of the real-text experiments: configs/xlnet-tiny.toml made smaller.
 VOCAB_SIZE = 2000
 MODEL = {
@@ -45,7 +43,6 @@ ALL_MASKED = {"sampling.mask_token_prob": 1, "sampling.random_token_prob": 0}
 class Job:
     key: str
     run: Callable
-    alone: bool = False  # measures time: nothing beside it
 
 
 @dataclass
@@ -64,12 +61,12 @@ def output_of(command):
     return done.stdout
 
 
-def bench_job(setting, key, program, arguments, labels=None, alone=False):
+def bench_job(setting, key, program, arguments, labels=None):
     """A program of this folder; its JSON lines are the records."""
     def run():
         lines = output_of([setting.binaries / program, *arguments]).splitlines()
         return [json.loads(line) | (labels or {}) for line in lines]
-    return Job(f"{key} {program} {' '.join(map(str, arguments))}", run, alone)
+    return Job(f"{key} {program} {' '.join(map(str, arguments))}", run)
 
 
 def pair(setting):
@@ -104,18 +101,6 @@ def longer(setting):
             yield Job(job.key, lambda run=job.run: [record for record in run() if record["bench"] == "lag_longer"])
 
 
-def exactness(setting):
-    size = ["--tokens", 256, "--dim", 32, "--layers", 2] if setting.smoke else []
-    for seed in setting.seeds:
-        yield bench_job(setting, "exactness", "recurrence_bench", ["--mode", "exactness", "--seed", seed, *size])
-
-
-def speed(setting):
-    for dim in [32] if setting.smoke else [64, 128, 256]:
-        rounds = ["--rounds", 1, "--attend", 32] if setting.smoke else ["--rounds", 5]
-        yield bench_job(setting, "speed", "recurrence_bench", ["--mode", "speed", "--dim", dim, *rounds], alone=True)
-
-
 def shards(setting):
     return ["--train", setting.out / "text/train", "--heldout", setting.out / "text/heldout"]
 
@@ -123,21 +108,6 @@ def shards(setting):
 def unigram(setting):
     for spans in ("subword", "single"):
         yield bench_job(setting, "unigram", "unigram_bench", [*shards(setting), "--spans", spans])
-
-
-def position(setting):
-    size = ["--steps", 5, "--dim", 32, "--layers", 1] if setting.smoke else ["--steps", 1500]
-    for seed in setting.seeds:
-        for memory in (0, 64):
-            yield bench_job(setting, "position", "position_bench",
-                            [*shards(setting), "--mem", memory, "--seed", seed, *size])
-
-
-def longformer(setting):
-    size = ["--steps", 10, "--dim", 16] if setting.smoke else []
-    for seed in setting.seeds:
-        for mode in ("pairs", "positions", "stages", "layout"):
-            yield bench_job(setting, "longformer", "longformer_bench", [*shards(setting), "--mode", mode, "--seed", seed, *size])
 
 
 def as_options(values):
@@ -247,98 +217,9 @@ def neighbours(setting):
                             ["--objective", objective, "--seed", seed, "--steps", steps, "--every", steps, *size])
 
 
-MODES = ("bidirectional", "seq2seq", "left_to_right", "right_to_left")
-PUBLISHED_SHARES = dict(zip(MODES, ("0.333333", "0.333333", "0.166667", "0.166667")))
-
-
-def shares(values):
-    return {f"sampling.{mode}_share": values[mode] for mode in MODES}
-
-
-def train_modes(setting, trained, seed, steps):
-    """UniLM of all modes, or of one: the loss of each mode on the same held-out samples."""
-    size = {"model.num_layers": 1, "model.model_dim": 32, "model.num_heads": 1, "model.head_dim": 32, "model.ffn_dim": 32} \
-        if setting.smoke else {"model.num_layers": 2, "model.model_dim": 64, "model.num_heads": 2, "model.head_dim": 32,
-                               "model.ffn_dim": 256}
-    run_dir = setting.out / "runs" / f"modes-{trained}-{seed}"
-    own = PUBLISHED_SHARES if trained == "all" else {mode: float(mode == trained) for mode in MODES}
-    values = TRAINING | size | {
-        "model.init_range": 0.12, "data.shards": setting.out / "text/train", "train.steps": steps, "train.seed": seed,
-        "optimizer.learning_rate": "3e-3", "optimizer.bias_correction": "true", "optimizer.warmup_steps": steps // 10,
-        "objective.next_sentence": "false"} | shares(own)
-    metrics = launch(setting, "unilm-tiny.toml", run_dir, values)
-    # Every target hidden, so that the number is what the mode's context tells.
-    report = evaluate(setting, run_dir, shares(PUBLISHED_SHARES) | ALL_MASKED,
-                      "--batches", 2 if setting.smoke else 40, "--seed", 1, "--batch-size", 16)
-    about = {"bench": "modes", "trained": trained, "seed": seed, "steps": steps}
-    shutil.rmtree(run_dir / "checkpoints")
-    return [about | {"curve": curve(metrics)}] + \
-        [about | {"mode": term["part"], "targets": term["targets"], "nats": term["nats"]} for term in report["loss_terms"]]
-
-
-def modes(setting):
-    steps = 4 if setting.smoke else 600
-    for seed in setting.seeds:
-        for trained in ("all", *MODES):
-            yield Job(f"modes {trained} {seed} {steps}",
-                      lambda trained=trained, seed=seed: train_modes(setting, trained, seed, steps))
-
-
-FINETUNED = {
-    "model.num_layers": 2, "model.model_dim": 64, "model.num_heads": 4, "model.head_dim": 16, "model.ffn_dim": 256,
-    "model.max_positions": 32, "model.init_range": 0.1, "sampling.seq_len": 32, "train.global_batch_size": 16,
-    "train.micro_batch_size": 8, "cpu.threads": 1, "checkpoint.every": 0,
-}
-
-
-def finetune(setting):
-    """GPT: with and without pretraining, lambda 0 and 0.5, on a small and a larger labelled set."""
-    for seed in setting.seeds:
-        yield Job(f"finetune {seed}", lambda seed=seed: pretrain_and_finetune(setting, seed))
-
-
-def pretrain_and_finetune(setting, seed):
-    folder = setting.out / "finetune" / str(seed)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    topic_text.write_text(folder / "text.txt", seed, 300 if setting.smoke else 40000)
-    prep = [setting.binaries / "anyorder", "prep", "--quiet"]
-    output_of([*prep, "--input", folder / "text.txt", "--output", folder / "text", "--vocab-type", "word", "--no-filter",
-               "--no-dedup", "--workers", 1])
-    sizes = {"small": 32, "large": 1024}
-    steps = {"pretrain": 4 if setting.smoke else 1500, "small": 4 if setting.smoke else 100, "large": 4 if setting.smoke else 256}
-    for part, count in (sizes | {"heldout": 1000}).items():
-        topic_text.write_examples(folder / f"{part}.jsonl", seed, part, count)
-        output_of([*prep, "--examples", folder / f"{part}.jsonl", "--output", folder / part, "--vocab",
-                   folder / "text/spiece.model"])
-    pretraining = launch(setting, "gpt-tiny.toml", folder / "pretrained", FINETUNED | {
-        "data.shards": folder / "text", "train.steps": steps["pretrain"], "train.seed": seed,
-        "optimizer.learning_rate": "1e-3"})
-    records = [{"bench": "finetune", "seed": seed, "curve": curve(pretraining, 50)}]
-    for part in sizes:
-        for pretrained in (True, False):
-            for weight in (0, 0.5):
-                start = {"train.init_from": folder / "pretrained"} if pretrained else {}
-                metrics = launch(setting, "gpt-classify-tiny.toml", folder / "run", FINETUNED | start | {
-                    "data.shards": folder / part, "train.steps": steps[part], "train.seed": seed,
-                    "optimizer.learning_rate": "5e-4", "objective.lm_weight": weight, "model.dropout": 0.1,
-                    "model.attention_dropout": 0.1})
-                report = json.loads(output_of([setting.binaries / "anyorder", "eval", "--run-dir", folder / "run", "--data",
-                                               folder / "heldout", "--batches", 0, "--json", "--threads", 1]))
-                records.append({"bench": "finetune", "seed": seed, "set": part, "examples": sizes[part], "pretrained": pretrained,
-                                "lm_weight": weight, "steps": steps[part], "train_task_loss": metrics[-1]["loss_task"],
-                                "best_accuracy": topic_text.best_accuracy(),
-                                "accuracy": report["task"]["accuracy"], "nats": report["task"]["nats"]})
-                shutil.rmtree(folder / "run")
-    shutil.rmtree(folder / "pretrained/checkpoints")
-    return records
-
-
-# In the order of running; the last ones measure time.
+# In the order of running.
 EXPERIMENTS = {
-    "unigram": unigram, "pair": pair, "neighbours": neighbours, "lag": lag, "longer": longer, "position": position, "modes": modes, "causal": causal, "ablation": ablation,
-    "longformer": longformer,
-    "finetune": finetune,
-    "exactness": exactness, "speed": speed,
+    "unigram": unigram, "pair": pair, "neighbours": neighbours, "lag": lag, "longer": longer,
+    "causal": causal, "ablation": ablation,
 }
-NEEDS_TEXT = {"unigram", "position", "modes", "causal", "ablation", "longformer"}
+NEEDS_TEXT = {"unigram", "causal", "ablation"}

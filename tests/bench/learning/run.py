@@ -5,7 +5,7 @@
 
 FILE: text with a blank line or a WikiText heading between documents; every sixth document is held out. Programs are taken from
 $ANYORDER_BIN, or build/bin of this source tree. A job whose records are in results.jsonl is not run again. --jobs: how many run
-at once, each on one thread; those that measure time run alone. --smoke: tiny sizes, to see that everything runs.
+at once, each on one thread. --smoke: tiny sizes, to see that everything runs.
 """
 
 import argparse
@@ -75,10 +75,7 @@ def main():
     results = Results(chosen.out / "results.jsonl")
     jobs = [job for name in chosen.only for job in experiments.EXPERIMENTS[name](setting) if job.key not in results.jobs]
     with ThreadPoolExecutor(chosen.jobs) as pool:
-        list(pool.map(results.run, [job for job in jobs if not job.alone]))
-    for job in jobs:
-        if job.alone:
-            results.run(job)
+        list(pool.map(results.run, jobs))
     tables.write(results.records(), chosen.out)
     print(f"tables and figures: {chosen.out}")
     return 0

@@ -12,9 +12,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Losses are reported as fp32; that is how far two equal fp64 losses may seem apart.
-FLOAT_STEP = 2.0 ** -23
-
 
 def write_corpus(path):
     """24 documents of a made-up language: words of few syllables, frequent ones first."""
@@ -59,12 +56,6 @@ def check_neighbours(records):
     expect(masked["odd_nll"] < middle, f"read from both sides, odd tokens cost {masked['odd_nll']}, more than {middle}")
 
 
-def check_modes(records):
-    for trained in ("all", "bidirectional", "seq2seq", "left_to_right", "right_to_left"):
-        asked = [r for r in of(records, bench="modes", trained=trained) if "mode" in r]
-        expect(len(asked) == 4 and all(r["targets"] > 0 and math.isfinite(r["nats"]) for r in asked), f"modes: {asked}")
-
-
 def check_lag(records):
     for lag in (24, 10):
         (blind,) = of(records, bench="lag", lag=lag, mem_len=0, final=True)
@@ -88,16 +79,6 @@ def check_longer(records):
     expect(trained["loss"] < middle, f"memory did not help: {trained['loss']} is above {middle}")
 
 
-def check_exactness(records):
-    control = of(records, bench="exactness", dtype="fp32", segment=64, mem_len=48)[0]["largest_relative_difference"]
-    expect(control > 1000 * FLOAT_STEP, f"a memory of a quarter changed nothing: {control}")
-    for record in of(records, bench="exactness", dtype="fp32"):
-        full = record["mem_len"] == record["tokens"] - record["segment"]
-        expect(not full or record["largest_relative_difference"] < control / 100, f"not one causal pass: {record}")
-    (reference,) = of(records, bench="exactness", dtype="fp64")
-    expect(reference["largest_relative_difference"] <= FLOAT_STEP, f"not one causal pass: {reference}")
-
-
 def check_text(records):
     for unigram in of(records, bench="unigram"):
         # Gibbs: no distribution scores counts better than their own.
@@ -111,15 +92,6 @@ def check_text(records):
     expect(count("spans K=7") == 2 * 16 * 18, f"{count('spans K=7')} targets with K = 7")
     dae = of(asked, variant="dae", question="spans K=6")[0]["targets"]
     expect(dae == count("spans K=6"), f"dae was asked for {dae} targets")
-    expect(len(of(records, bench="position")) == 2 and len(of(records, bench="speed")) == 1, "records are missing")
-
-
-def check_longformer(records):
-    nats = lambda variant, steps=0: of(records, bench="longformer", mode="positions", variant=variant, steps=steps)[0]["nats"]
-    expect(all(math.isfinite(r["nats"]) for r in of(records, bench="longformer")), "a loss is not finite")
-    # Ten steps teach no position anything, so that nothing is certain of copied against random.
-    expect(nats("copied") != nats("random"), "new positions changed nothing")
-    expect(len(of(records, bench="longformer")) == 5 + 5 + 2 + 3, "records are missing")
 
 
 def main():
@@ -131,11 +103,11 @@ def main():
         subprocess.run(command, check=True)
         jobs = [json.loads(line) for line in (folder / "out/results.jsonl").read_text().splitlines()]
         records = [record for job in jobs for record in job["records"]]
-        for check in (check_pair, check_neighbours, check_modes, check_lag, check_longer, check_exactness, check_text, check_longformer):
+        for check in (check_pair, check_neighbours, check_lag, check_longer, check_text):
             check(records)
         tables = (folder / "out/tables.md").read_text()
-        expect(tables.count("###") >= 9, "tables are missing")
-        for figure in ("ablation-training", "position-gap", "lag", "new-york"):
+        expect(tables.count("###") >= 6, "tables are missing")
+        for figure in ("ablation-training", "lag", "new-york"):
             size = (folder / f"out/{figure}.svg").stat().st_size
             expect(0 < size <= 60_000, f"{figure}.svg has {size} bytes")
         again = subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -1,7 +1,7 @@
 """What the records say: Markdown tables and figures."""
 
 import math
-from statistics import linear_regression, mean, median, stdev
+from statistics import mean, stdev
 
 import charts
 
@@ -104,7 +104,7 @@ def ablation_tables(records, out):
 
     unigram = select(records, bench="unigram", spans="subword")
     if curves:
-        series = [(v, mean_curve([r["curve"] for r in found]), "solid") for v, found in curves.items()]
+        series = [(v, mean_curve([r["curve"] for r in found])) for v, found in curves.items()]
         # The first points would hide the rest.
         series = [(v, line[2:] or line, style) for v, line, style in series]
         charts.line_chart(out / "ablation-training.svg", "Training loss on real text, mean of seeds (each on its own targets)",
@@ -138,32 +138,6 @@ def causal_tables(records, out):
         ["memory", "context, average", "context, least", "nats a token", "perplexity (pieces)"], rows)
 
 
-def position_tables(records, out):
-    found = select(records, bench="position")
-    memories = sorted({r["mem_len"] for r in found})
-    if len(memories) < 2:
-        return
-    without, having = ({r["seed"]: r for r in found if r["mem_len"] == m} for m in (memories[0], memories[-1]))
-    seeds = sorted(set(without) & set(having))
-    gaps = {s: [a - b for a, b in zip(without[s]["loss_by_position"], having[s]["loss_by_position"])] for s in seeds}
-    size = len(gaps[seeds[0]])
-    rows = []
-    for begin, end in [(0, 1), (1, 2), (2, 4), (4, 8), (8, 16), (16, size)]:
-        values = [mean(gaps[s][begin:end]) for s in seeds]
-        rows.append([f"{begin}" if end == begin + 1 else f"{begin}-{end - 1}",
-                     spread([mean(without[s]["loss_by_position"][begin:end]) for s in seeds]),
-                     spread([mean(having[s]["loss_by_position"][begin:end]) for s in seeds]),
-                     spread(values), each(values), verdict(values)])
-    rows.append(["all", spread([without[s]["loss"] for s in seeds]), spread([having[s]["loss"] for s in seeds]),
-                 *((lambda d: (spread(d), each(d), verdict(d)))([without[s]["loss"] - having[s]["loss"] for s in seeds]))])
-    yield f"Real text by position in a segment of {size}: memory {memories[0]} against {memories[-1]}", table(
-        ["position", "without", "with", "gap", "each seed", "t test, 95 %"], rows)
-    series = [(f"seed {s}", list(enumerate(gaps[s])), "dots") for s in seeds]
-    series.append(("mean", list(enumerate(map(mean, zip(*gaps.values())))), "solid"))
-    charts.line_chart(out / "position-gap.svg", "What memory gains, by position in the segment (held-out real text)",
-                      "position", "loss without - with memory, nats", series, [("no gain", 0.0)])
-
-
 def lag_tables(records, out):
     rows, series = [], []
     finals = [r for r in select(records, bench="lag") if r.get("final")]
@@ -181,7 +155,7 @@ def lag_tables(records, out):
             if lag > found[0]["seq_len"]:
                 lines = [[(r["step"], r["loss"]) for r in select(records, bench="lag", lag=lag, mem_len=memory, seed=f["seed"])]
                          for f in found]
-                series += [(f"memory {memory}", line, "solid") for line in lines]
+                series += [(f"memory {memory}", line) for line in lines]
     if not finals:
         return
     yield (f"Copy at a distance, segments of {finals[0]['seq_len']}: ln V = {finals[0]['blind_entropy']:.3f}, entropy rate "
@@ -225,7 +199,7 @@ def pair_tables(records, out):
         for final in found:
             line = [(r["step"], r["joint_nll"]) for r in select(records, bench="pair", seed=final["seed"])
                     if pair_variant(r) == variant]
-            series.append((variant, line[1:], "solid"))
+            series.append((variant, line[1:]))
         if "without_order_joint_nll" in found[0]:
             values = [r["without_order_joint_nll"] for r in found]
             rows.append(["the same weights, order not used", spread(values), each(values),
@@ -252,136 +226,9 @@ def neighbour_tables(records, out):
         ["objective", "tokens", "loss", "each seed", "least possible"], rows)
 
 
-def mode_losses(records, trained, mode):
-    return {r["seed"]: r["nats"] for r in select(records, bench="modes", trained=trained, mode=mode)}
-
-
-def mode_tables(records, out):
-    modes = list(dict.fromkeys(r["mode"] for r in select(records, bench="modes") if "mode" in r))
-    rows = []
-    for mode in modes:
-        together, alone = mode_losses(records, "all", mode), mode_losses(records, mode, mode)
-        seeds = sorted(set(together) & set(alone))
-        if seeds:
-            gaps = [together[s] - alone[s] for s in seeds]
-            rows.append([mode, spread([together[s] for s in seeds]), spread([alone[s] for s in seeds]), spread(gaps), each(gaps),
-                         verdict(gaps)])
-    yield "UniLM: held-out nats of each mode in one model of all modes and in a model of that mode alone, equal steps", table(
-        ["mode", "one model", "specialist", "one model - specialist", "each seed", "t test"], rows)
-    rows = [[trained, *(spread(list(mode_losses(records, trained, mode).values())) for mode in modes)]
-            for trained in ("all", *modes) if modes and mode_losses(records, trained, modes[0])]
-    yield "UniLM: every model in every mode", table(["trained in", *modes], rows)
-
-
-def exactness_tables(records, out):
-    rows = []
-    found = select(records, bench="exactness")
-    shape = lambda r: (r["backend"], r["dtype"], r["dim"], r["layers"], r["tokens"], r["segment"], r["mem_len"])
-    for key in dict.fromkeys(map(shape, found)):
-        same = [r for r in found if shape(r) == key]
-        rows.append([*key, f"{max(r['largest_relative_difference'] for r in same):.3g}",
-                     f"{max(r['relative_difference_of_sums'] for r in same):.3g}"])
-    yield "Segments with memory against one causal pass: largest relative difference over tokens and seeds", table(
-        ["backend", "dtype", "d", "layers", "tokens", "segment", "memory", "of a token's loss", "of the sum (fp64)"], rows)
-
-
-def predicted(dim, attend):
-    """(as published: 12 d^2 and 2 d; counted for this code)."""
-    published = attend * (12 * dim**2 + 2 * dim * attend / 2) / (12 * dim**2 + 2 * dim * attend)
-    # A window computes q, k, v, o, position table (5 d^2) and the feed-forward (8 d^2) for A
-    # tokens; a segment keys and values of A memory slots and A more distances (3 d^2 a token)
-    # besides. Content, position and value terms: 3 d a key.
-    counted = attend * (13 * dim**2 + 3 * dim * attend / 2) / (16 * dim**2 + 3 * dim * attend)
-    return published, counted
-
-
-def slope(points):
-    return linear_regression([math.log(x) for x, _ in points], [math.log(y) for _, y in points]).slope
-
-
-def speed_tables(records, out):
-    found = select(records, bench="speed")
-    rows, fits, series = [], [], []
-    for dim in sorted({r["dim"] for r in found}):
-        measured, published, counted = [], [], []
-        for attend in sorted({r["attend"] for r in found if r["dim"] == dim}):
-            same = select(found, dim=dim, attend=attend)
-            ratios = [r["speedup"] for r in same]
-            singles = [r["single_speedup"] for r in same]
-            guess = predicted(dim, attend)
-            measured.append((attend, median(ratios)))
-            published.append((attend, guess[0]))
-            counted.append((attend, guess[1]))
-            rows.append([dim, attend, *(f"{median(r[k] for r in same):.1f}" for k in ("window_us", "segment_us", "single_us")),
-                         f"{median(ratios):.1f} [{min(ratios):.1f}-{max(ratios):.1f}]", f"{guess[0]:.1f}", f"{guess[1]:.1f}",
-                         f"{median(singles):.2f}"])
-        if len(measured) > 1:
-            fits.append([dim, f"{slope(measured):.3f}", f"{slope(published):.3f}", f"{slope(counted):.3f}",
-                         f"{measured[-1][1] / measured[-1][0]:.3f}", f"{published[-1][1] / published[-1][0]:.3f}",
-                         f"{counted[-1][1] / counted[-1][0]:.3f}"])
-            series += [(f"d {dim}", measured, "dots"), (f"d {dim}", measured, "solid"),
-                       (f"d {dim}, predicted (12 d², 2 d)", published, "dashed")]
-    if not found:
-        return
-    yield "Microseconds a token, and speed-up against recomputation: median [least-most] of rounds", table(
-        ["d", "A", "window", "segment", "one token", "window / segment", "predicted, 12 d² and 2 d",
-         "predicted, this code's operations", "window / one token"], rows)
-    yield "Exponent of the speed-up in A (log-log fit), and speed-up / A at the largest A", table(
-        ["d", "measured", "12 d², 2 d", "this code's operations", "measured / A", "12 d², 2 d", "this code's operations"], fits)
-    if series:
-        charts.line_chart(out / "speed-up.svg", "Scoring with memory against a window for each token", "attention length A",
-                          "speed-up", series, log=True)
-
-
-def longformer_tables(records, out):
-    found = select(records, bench="longformer")
-    rows = []
-    for mode, variant, steps in dict.fromkeys((r["mode"], r["variant"], r["steps"]) for r in found):
-        nats = [r["nats"] for r in select(found, mode=mode, variant=variant, steps=steps)]
-        rows.append([mode, variant, steps, spread(nats), each(nats)])
-    yield "Longformer's recipes: held-out nats a target", table(["recipe", "variant", "steps", "nats", "by seed"], rows)
-    by_seed = lambda mode, variant: {r["seed"]: r["nats"] for r in select(found, mode=mode, variant=variant)}
-    pairs = [("stages", "staged", "flat"), ("layout", "increasing", "decreasing"), ("layout", "increasing", "equal")]
-    rows = []
-    for mode, a, b in pairs:
-        first, second = by_seed(mode, a), by_seed(mode, b)
-        differences = [first[s] - second[s] for s in first if s in second]
-        if differences:
-            rows.append([mode, f"{a} - {b}", spread(differences), verdict(differences)])
-    yield "Longformer's recipes: paired differences", table(["recipe", "difference", "nats", "t test at 5 %"], rows)
-
-
-def finetune_tables(records, out):
-    def accuracies(part, pretrained, weight):
-        found = select(records, bench="finetune", set=part, pretrained=pretrained, lm_weight=weight)
-        return {r["seed"]: r["accuracy"] for r in found}
-
-    rows, differences = [], []
-    for part in ("small", "large"):
-        found = select(records, bench="finetune", set=part)
-        if not found:
-            continue
-        for pretrained in (True, False):
-            rows.append([found[0]["examples"], "pretrained" if pretrained else "drawn",
-                         *(spread(list(accuracies(part, pretrained, weight).values())) for weight in (0, 0.5)),
-                         f"{found[0]['best_accuracy']:.3f}"])
-
-        def compare(name, one, other):
-            paired = [one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())]
-            differences.append([found[0]["examples"], name, each(paired), spread(paired), verdict(paired)])
-
-        compare("pretrained - drawn, lambda 0.5", accuracies(part, True, 0.5), accuracies(part, False, 0.5))
-        compare("lambda 0.5 - 0, pretrained", accuracies(part, True, 0.5), accuracies(part, True, 0))
-        compare("lambda 0.5 - 0, drawn", accuracies(part, False, 0.5), accuracies(part, False, 0))
-    yield "Fine-tuning: held-out accuracy", table(["examples", "weights at first", "lambda 0", "lambda 0.5", "best possible"], rows)
-    yield "Fine-tuning: differences of accuracy", table(["examples", "what", "by seed", "mean", "t test at 5 %"], differences)
-
-
 def write(records, out):
     sections = []
-    for part in (unigram_tables, plateau_tables, ablation_tables, position_tables, causal_tables, lag_tables, longer_tables,
-                 pair_tables,
-                 neighbour_tables, mode_tables, longformer_tables, exactness_tables, speed_tables,
-                 finetune_tables):
+    for part in (unigram_tables, plateau_tables, ablation_tables, causal_tables, lag_tables, longer_tables, pair_tables,
+                 neighbour_tables):
         sections += [f"### {title}\n\n{body}\n" for title, body in part(records, out) if body.count("\n") > 1]
     (out / "tables.md").write_text("\n".join(sections), encoding="utf-8")
