@@ -28,51 +28,26 @@ absl::StatusOr<OutputRelay> OutputRelay::Open(const std::string& log_path, bool 
   return OutputRelay(std::move(log), is_shown);
 }
 
-OutputRelay::OutputRelay(OutputRelay&& other) noexcept
-    : log_(std::move(other.log_)),
-      is_shown_(other.is_shown_),
-      read_end_(std::exchange(other.read_end_, -1)),
-      write_end_(std::exchange(other.write_end_, -1)),
-      partial_(std::move(other.partial_)),
-      srun_error_(other.srun_error_),
-      srun_exit_status_(other.srun_exit_status_),
-      last_error_(std::move(other.last_error_)) {}
-
-OutputRelay::~OutputRelay() {
-  if (read_end_ >= 0) ::close(read_end_);
-  CloseWriteEnd();
-}
-
 absl::Status OutputRelay::NewPipe() {
-  if (read_end_ >= 0) ::close(read_end_);
-  CloseWriteEnd();
   srun_error_ = absl::InfiniteFuture();
   srun_exit_status_.reset();
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus("pipe", "output of the ranks");
-  read_end_ = ends[0];
-  write_end_ = ends[1];
-  ::fcntl(read_end_, F_SETFL, O_NONBLOCK);
+  read_end_ = UniqueFd(ends[0]);
+  write_end_ = UniqueFd(ends[1]);
+  ::fcntl(read_end_.get(), F_SETFL, O_NONBLOCK);
   return absl::OkStatus();
 }
 
-void OutputRelay::CloseWriteEnd() {
-  if (write_end_ >= 0) ::close(write_end_);
-  write_end_ = -1;
-}
-
 void OutputRelay::Pump(int timeout_ms) {
-  pollfd wanted{read_end_, POLLIN, 0};
-  if (::poll(&wanted, read_end_ >= 0 ? 1 : 0, timeout_ms) <= 0) return;
+  pollfd wanted{read_end_.get(), POLLIN, 0};
+  if (::poll(&wanted, read_end_.valid() ? 1 : 0, timeout_ms) <= 0) return;
   char bytes[4096];
   ssize_t got = 0;
-  while ((got = ::read(read_end_, bytes, sizeof bytes)) > 0) {
+  while ((got = ::read(read_end_.get(), bytes, sizeof bytes)) > 0) {
     Take("", absl::string_view(bytes, static_cast<size_t>(got)));
   }
-  if (got == 0) {  // every writer is gone
-    ::close(read_end_);
-    read_end_ = -1;
-  }
+  if (got == 0) read_end_ = UniqueFd();  // every writer is gone
 }
 
 void OutputRelay::Take(const std::string& source, absl::string_view bytes) {

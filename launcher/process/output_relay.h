@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "core/base/unique_fd.h"
 #include "core/train/run/append_file.h"
 
 namespace anyorder::launcher {
@@ -19,14 +20,12 @@ class OutputRelay {
  public:
   // `is_shown`: on stderr, too.
   static absl::StatusOr<OutputRelay> Open(const std::string& log_path, bool is_shown = true);
-  OutputRelay(OutputRelay&& other) noexcept;
-  ~OutputRelay();
 
   // Give this end to a child, then close the launcher's copy, so that the pipe ends with the
   // children.
-  int write_end() const { return write_end_; }
+  int write_end() const { return write_end_.get(); }
   absl::Status NewPipe();
-  void CloseWriteEnd();
+  void CloseWriteEnd() { write_end_ = UniqueFd(); }
 
   // Waits up to `timeout_ms` for output and passes on what is there.
   void Pump(int timeout_ms);
@@ -45,8 +44,7 @@ class OutputRelay {
 
   AppendFile log_;
   bool is_shown_;
-  int read_end_ = -1;
-  int write_end_ = -1;
+  UniqueFd read_end_, write_end_;
   std::map<std::string, std::string> partial_;  // by source: a line not finished yet
   absl::Time srun_error_ = absl::InfiniteFuture();
   std::optional<int> srun_exit_status_;

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -17,6 +16,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
+#include "core/base/unique_fd.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
@@ -42,33 +42,20 @@ void Note(const std::string& note) {
   std::fprintf(stderr, "note: %s\n", note.c_str());
 }
 
-// A directory of ours in the run directory, locked: two submissions of one run must see each
-// other's job.
-class SlurmDirectory {
- public:
-  static absl::StatusOr<SlurmDirectory> Open(const std::string& path) {
-    std::error_code error;
-    fs::create_directories(path, error);
-    if (error) return ErrnoStatus("mkdir", path, error.value());
-    const std::string lock = path + "/.lock";
-    SlurmDirectory directory(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-    if (directory.lock_ < 0) return ErrnoStatus("create", lock);
-    if (::flock(directory.lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      return absl::AlreadyExistsError(absl::StrCat("another `anyorder submit` works on '", path,
-                                                   "'; look at its job before another one"));
-    }
-    return directory;
-  }
-  ~SlurmDirectory() {
-    if (lock_ >= 0) ::close(lock_);
-  }
-  SlurmDirectory(SlurmDirectory&& other) noexcept : lock_(std::exchange(other.lock_, -1)) {}
-  SlurmDirectory& operator=(SlurmDirectory&&) = delete;
-
- private:
-  explicit SlurmDirectory(int lock) : lock_(lock) {}
-  int lock_;
-};
+// A directory of ours in the run directory, locked while the descriptor lives: two submissions of
+// one run must see each other's job.
+absl::StatusOr<UniqueFd> LockDirectory(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) return ErrnoStatus("mkdir", path, error.value());
+  const std::string lock = path + "/.lock";
+  UniqueFd fd(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!fd.valid()) return ErrnoStatus("create", lock);
+  // A file system without locks is used without them.
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return fd;
+  return absl::AlreadyExistsError(absl::StrCat("another `anyorder submit` works on '", path,
+                                               "'; look at its job before another one"));
+}
 
 class Submission {
  public:
@@ -296,7 +283,7 @@ absl::Status Submission::Run() {
     return absl::OkStatus();
   }
   ANYORDER_RETURN_IF_ERROR(CheckJobs());  // before the directory is made
-  ANYORDER_ASSIGN_OR_RETURN(const SlurmDirectory directory, SlurmDirectory::Open(slurm_));
+  ANYORDER_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(slurm_));
   ANYORDER_RETURN_IF_ERROR(CheckJobs());  // no other submit runs now
   Compose();
   return Send();
