@@ -39,43 +39,6 @@ constexpr char kRunning[] =
     "TimeLimit=1-04:00:00 StartTime=2026-01-02T03:04:05 Partition=long AllocNode:Sid=head:1 "
     "ReqNodeList=(null) ExcNodeList=(null) NodeList=n[1-2,4] NumNodes=3 NumCPUs=6";
 
-TEST(SlurmView, ReadsARunningJobWhateverItsName) {
-  const auto job = ParseSlurmJob(kRunning);
-  ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->id, 42);
-  EXPECT_EQ(job->state, "RUNNING");
-  EXPECT_EQ(job->reason, "");
-  EXPECT_EQ(job->nodes, "n[1-2,4]");
-  EXPECT_EQ(job->num_nodes, 3);
-  EXPECT_EQ(job->restarts, 2);
-  EXPECT_EQ(job->partition, "long");
-  EXPECT_EQ(job->dependency, "");
-  EXPECT_EQ(job->exit_code, "");
-  EXPECT_EQ(job->run_time, absl::Hours(24) + absl::Minutes(10));
-  EXPECT_EQ(job->time_left, absl::Hours(3) + absl::Minutes(50));
-  EXPECT_FALSE(job->start.has_value());
-  EXPECT_TRUE(job->IsRunning());
-}
-
-TEST(SlurmView, ReadsAWaitingJob) {
-  const auto job = ParseSlurmJob(
-      "JobId=7 JobName=x UserId=me(1) JobState=PENDING Reason=Dependency Dependency=afterok:6 "
-      "Restarts=0 ExitCode=0:0 RunTime=00:00:00 TimeLimit=UNLIMITED StartTime=2026-01-02T03:04:05 "
-      "Partition=a,b NodeList= NumNodes=2-2");
-  ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_TRUE(job->IsQueued());
-  EXPECT_EQ(job->dependency, "afterok:6");
-  EXPECT_EQ(job->num_nodes, 2);
-  EXPECT_FALSE(job->time_left.has_value());
-  EXPECT_EQ(job->start,
-            absl::FromCivil(absl::CivilSecond(2026, 1, 2, 3, 4, 5), absl::LocalTimeZone()));
-}
-
-TEST(SlurmView, RefusesWhatIsNoJob) {
-  EXPECT_TRUE(absl::IsDataLoss(ParseSlurmJob("").status()));
-  EXPECT_TRUE(absl::IsDataLoss(ParseSlurmJob("No jobs in the system").status()));
-}
-
 // A run of job 42 and a scontrol of the test's own, first in PATH.
 class JoinedStatus : public ::testing::Test {
  protected:

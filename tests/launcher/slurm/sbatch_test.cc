@@ -1,4 +1,4 @@
-// sbatch options: time limits, the user's words, the head of a script.
+// sbatch options: the user's words, the head of a script.
 
 #include "launcher/slurm/sbatch.h"
 
@@ -8,26 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "launcher/process/slurm_job.h"
-
 namespace anyorder::launcher {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-TEST(SbatchTest, TimeLimitsAreReadAsSlurmReadsThem) {
-  // The forms of `man sbatch`, --time.
-  EXPECT_EQ(*ParseTimeLimit("90"), 90 * 60);
-  EXPECT_EQ(*ParseTimeLimit("90:30"), 90 * 60 + 30);
-  EXPECT_EQ(*ParseTimeLimit("12:00:01"), 12 * 3600 + 1);
-  EXPECT_EQ(*ParseTimeLimit("2-12"), 60 * 3600);
-  EXPECT_EQ(*ParseTimeLimit("2-12:30"), 60 * 3600 + 30 * 60);
-  EXPECT_EQ(*ParseTimeLimit("2-12:30:05"), 60 * 3600 + 30 * 60 + 5);
-  EXPECT_EQ(*ParseTimeLimit("UNLIMITED"), 0);
-  for (const char* bad : {"", "soon", "-5", "1-", "-1:00", "1:2:3:4", "1-2-3", "1::2", "1.5", "5h"})
-    EXPECT_EQ(ParseTimeLimit(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
-}
 
 TEST(SbatchTest, WordsBelongToTheOptionBeforeThem) {
   const auto options = ParseSbatchWords({"-p", "debug", "--time", "5", "-N2", "--qos=a b"});

@@ -9,7 +9,6 @@
 #include "dist/heartbeat.h"
 #include "launcher/process/node_place.h"
 #include "launcher/process/slurm_commands.h"
-#include "launcher/process/slurm_job.h"
 #include "launcher/start/launcher_heartbeat.h"
 #include "launcher/start/mpi_choice.h"
 #include "launcher/start/slurm_backend.h"
@@ -54,18 +53,6 @@ TEST(SlurmCommandsTest, NodesThatCannotRunAStepAreKnownByTheirState) {
   for (const char* state : {"", "down", "down*", "idle*", "allocated*", "unknown", "powering_down",
                             "fail", "rebooting"})
     EXPECT_FALSE(StateIsUsable(state)) << state;
-}
-
-TEST(SlurmJobTest, IsOverWhenItEndedOrWasRequeued) {
-  const auto has_ended = [](const char* shown, int64_t restart) {
-    return ParseSlurmJob(shown)->HasEnded(restart);
-  };
-  EXPECT_FALSE(has_ended("JobId=7 JobState=RUNNING Reason=None Restarts=1 ", 1));
-  EXPECT_TRUE(has_ended("JobId=7 JobState=RUNNING Reason=None Restarts=2 ", 1));
-  EXPECT_TRUE(has_ended("JobId=7 JobState=PENDING Reason=BeginTime Restarts=2 ", 1));
-  EXPECT_TRUE(has_ended("JobId=7 JobState=NODE_FAIL Reason=None Restarts=0", 0));
-  // Its processes may be writing their last checkpoint.
-  EXPECT_FALSE(has_ended("JobId=7 JobState=COMPLETING Reason=None Restarts=0 ", 0));
 }
 
 TEST(SlurmCommandsTest, ARequeuedJobKnowsItsOwnEarlierRuns) {
