@@ -323,7 +323,7 @@ def main(payload):
                 tell("gpus", nodes=agents.by_name(agents.ask("gpus", limit=90)))
             probe_clocks(agents)
             SharedDirectory(agents, path).probe()
-        # While the agents' step still runs: ranks run beside the checkpoint service's step, too.
+        # While the agents' step still runs: ranks run next to the checkpoint service's step, too.
         probe_mpi(options, payload["mpi"])
         if options["signal"]:
             probe_signal()

@@ -10,9 +10,9 @@ import subprocess
 
 from doctor_verdicts import FAIL, PASS, WARN, finding
 
-# --overlap, which lets the checkpoint service run beside the ranks, came with this release.
+# --overlap, which lets the checkpoint service run next to the ranks, came with this release.
 OLDEST_SLURM = (20, 11)
-# Exit statuses of our programs that must not make Slurm start the job again by itself, or hold it
+# Exit statuses of our programs that must not make Slurm start the job again, or hold it
 # (launcher/README.md).
 FINAL = {0, 64, 65, 93}
 
@@ -163,7 +163,7 @@ def requeue(config):
         finding("exit statuses", WARN if bad else PASS,
                 "; ".join(bad) or "RequeueExit=%s" % config.get("RequeueExit", "(null)"),
                 "0 is done, 64, 65 and 93 must not start again, 75 asks for it (the batch script "
-                "requeues by itself)", "ask the administrator to take these numbers out")]
+                "requeues itself)", "ask the administrator to take these numbers out")]
 
 
 def preemption(config, partition):

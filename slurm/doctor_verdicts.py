@@ -83,9 +83,9 @@ def signal_arrives(fact, options):
 
 
 def nodes_answer(fact, options):
-    """`agents`: the step that has one task a node beside the ranks, as the checkpoint service."""
+    """`agents`: one task a node, in a step next to the ranks, as the checkpoint service has."""
     nodes, expected = fact["nodes"], fact["expected"]
-    why = "the checkpoint service runs as a second step beside the ranks, one task a node"
+    why = "the checkpoint service runs as a second step next to the ranks, one task a node"
     seen = "%d of %d nodes answer" % (len(nodes), expected)
     if len(nodes) < expected:
         errors = "; ".join(line.strip() for line in fact["errors"][:3]) or "no message"
@@ -109,7 +109,7 @@ def nodes_answer(fact, options):
             "fewer --ranks-per-node, or -- --cpus-per-task=N"),
         finding("memory", FAIL if little else PASS, group(little) or "at least %s available" % size(
             min(hello["memory"] for hello in nodes.values())),
-            "each node stages its share of a checkpoint twice%s, beside training itself" % (
+            "each node stages its share of a checkpoint twice%s, in addition to training" % (
                 ": %s" % size(need) if need else ""),
             "more nodes, a smaller train.global_batch_size or a smaller model.mem_len")]
 
