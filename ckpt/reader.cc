@@ -1,8 +1,5 @@
 #include "ckpt/reader.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -14,6 +11,7 @@
 #include "ckpt/layout.h"
 #include "ckpt/manifest.h"
 #include "core/base/crc32c.h"
+#include "core/base/digest.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 
@@ -23,11 +21,6 @@ namespace {
 // Pieces for sequential passes over everything: long enough for the disk, short enough for the
 // cache.
 constexpr int64_t kPassBytes = 4 * kCrcChunkBytes;
-
-std::string DigestHex(const XXH128_hash_t& hash) {
-  return absl::StrCat(absl::Hex(hash.high64, absl::kZeroPad16),
-                      absl::Hex(hash.low64, absl::kZeroPad16));
-}
 
 }  // namespace
 
@@ -159,28 +152,23 @@ absl::Status Checkpoint::Read(absl::string_view name, int64_t begin, int64_t end
 }
 
 absl::StatusOr<std::string> Checkpoint::StateDigest() const {
-  XXH3_state_t* const state = XXH3_createState();
-  XXH3_128bits_reset(state);
-  absl::Status status;
+  StreamingDigest digest;
   std::string buffer(static_cast<size_t>(kPassBytes), '\0');
   for (const auto& [name, tensor] : manifest_->tensors) {
     // The terminating zero keeps "ab" + "c" apart from "a" + "bc".
     const std::string head =
         absl::StrCat(name, " ", Name(tensor.dtype), " ", tensor.shape.ToString());
-    XXH3_128bits_update(state, head.c_str(), head.size() + 1);
+    digest.Update({head.c_str(), head.size() + 1});
     const int64_t count = tensor.shape.num_elements();
     const int64_t width = SizeOf(tensor.dtype);
     const int64_t piece = kPassBytes / width;
-    for (int64_t begin = 0; begin < count && status.ok(); begin += piece) {
+    for (int64_t begin = 0; begin < count; begin += piece) {
       const int64_t end = std::min(count, begin + piece);
-      status = Read(name, begin, end, buffer.data());
-      XXH3_128bits_update(state, buffer.data(), static_cast<size_t>((end - begin) * width));
+      ANYORDER_RETURN_IF_ERROR(Read(name, begin, end, buffer.data()));
+      digest.Update({buffer.data(), static_cast<size_t>((end - begin) * width)});
     }
   }
-  const std::string digest = DigestHex(XXH3_128bits_digest(state));
-  XXH3_freeState(state);
-  if (!status.ok()) return status;
-  return digest;
+  return digest.Value().Hex();
 }
 
 bool IsDamage(const absl::Status& status) {

@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "data/dataset/digest.h"
+#include "core/base/digest.h"
 
 namespace anyorder::data {
 

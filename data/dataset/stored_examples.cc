@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
+#include "core/base/digest.h"
 #include "core/base/status.h"
-#include "data/dataset/digest.h"
 #include "data/dataset/shard_format.h"
 
 namespace anyorder::data {

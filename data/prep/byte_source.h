@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "data/dataset/digest.h"
+#include "core/base/digest.h"
 
 namespace anyorder::data {
 

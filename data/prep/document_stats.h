@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/dataset/digest.h"
+#include "core/base/digest.h"
 
 namespace anyorder::data {
 

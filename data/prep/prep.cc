@@ -10,11 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/digest.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "data/dataset/dataset_index.h"
-#include "data/dataset/digest.h"
 #include "data/prep/assembler.h"
 #include "data/prep/prep_plan.h"
 #include "data/prep/progress_line.h"

@@ -9,9 +9,9 @@
 
 #include "core/base/check.h"
 #include "core/base/crc32c.h"
+#include "core/base/digest.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
-#include "data/dataset/digest.h"
 #include "data/dataset/shard_format.h"
 #include "data/prep/hdf5_file.h"
 #include "data/prep/tokenizer.h"

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "data/dataset/digest.h"
+#include "core/base/digest.h"
 
 namespace anyorder::data {
 namespace {

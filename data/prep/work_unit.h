@@ -18,8 +18,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
+#include "core/base/digest.h"
 #include "core/base/file_system.h"
-#include "data/dataset/digest.h"
 #include "data/dataset/mapped_file.h"
 #include "data/prep/document_stats.h"
 

@@ -5,7 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 
-#include "data/dataset/digest.h"
+#include "core/base/digest.h"
 
 namespace anyorder::data {
 namespace {

@@ -13,6 +13,7 @@
 
 #include "ckpt/reader.h"
 #include "ckpt/safetensors.h"
+#include "core/base/digest.h"
 #include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
@@ -23,7 +24,6 @@
 #include "core/train/state/resume.h"
 #include "core/train/state/schedule_change.h"
 #include "data/dataset/dataset_index.h"
-#include "data/dataset/digest.h"
 #include "launcher/huggingface/hf_config.h"
 #include "launcher/huggingface/saved_step.h"
 #include "launcher/huggingface/spiece_file.h"
@@ -154,7 +154,7 @@ absl::Status WriteTokenizerJson(const fs::path& directory, bool is_uncased,
 // The vocabulary that the run was trained with, checked.
 absl::Status CopyVocabulary(const fs::path& source, const std::string& expected_digest,
                             const fs::path& directory) {
-  ANYORDER_ASSIGN_OR_RETURN(const data::Digest128 digest, data::DigestOfFile(source.string()));
+  ANYORDER_ASSIGN_OR_RETURN(const Digest128 digest, DigestOfFile(source.string()));
   if (digest.Hex() != expected_digest)
     return absl::DataLossError(
         absl::StrCat(source.string(), " is damaged: its digest does not match"));

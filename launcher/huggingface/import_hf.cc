@@ -11,12 +11,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
+#include "core/base/digest.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/network/tensors/parameters.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
-#include "data/dataset/digest.h"
 #include "launcher/huggingface/hf_config.h"
 #include "launcher/huggingface/hf_weights.h"
 #include "launcher/huggingface/spiece_file.h"
@@ -128,7 +128,7 @@ absl::Status ReadVocabulary(Import& import) {
 TrainMetadata MetadataOf(const Import& import) {
   TrainMetadata metadata;
   metadata.world_size = 1;
-  metadata.tokenizer_digest = data::DigestOf(import.vocabulary).Hex();
+  metadata.tokenizer_digest = DigestOf(import.vocabulary).Hex();
   metadata.config_text = import.config.ToText();
   return metadata;
 }

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/reader.h"
+#include "core/base/digest.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
@@ -27,7 +28,6 @@
 #include "core/train/state/saved_weights.h"
 #include "core/train/state/schedule_change.h"
 #include "data/dataset/dataset_index.h"
-#include "data/dataset/digest.h"
 #include "launcher/huggingface/saved_step.h"
 #include "launcher/huggingface/spiece_file.h"
 #include "launcher/inference/prompts.h"
@@ -103,7 +103,7 @@ absl::StatusOr<Vocabulary> FindVocabulary(const GenerateOptions& options, const 
 
 absl::Status LoadVocabulary(const TrainMetadata& saved, Vocabulary& vocabulary) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string model, ReadWholeFile(vocabulary.path));
-  const std::string digest = data::DigestOf(model).Hex();
+  const std::string digest = DigestOf(model).Hex();
   if (digest != saved.tokenizer_digest) {
     return absl::FailedPreconditionError(absl::StrCat(
         "'", vocabulary.path, "' is vocabulary ", digest, ", but the run was trained with ",

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/digest.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "data/dataset/digest.h"
 
 namespace anyorder::launcher {
 
@@ -44,7 +44,7 @@ absl::Status CheckFirstStart(const std::string& run_dir, const RunConfig& import
                              const RunConfig& now, const data::DatasetIndex& dataset) {
   ANYORDER_RETURN_IF_ERROR(Annotate(CheckSameFunction(imported, now), run_dir));
   const ImportedRun run(run_dir);
-  ANYORDER_ASSIGN_OR_RETURN(const data::Digest128 digest, data::DigestOfFile(run.vocabulary));
+  ANYORDER_ASSIGN_OR_RETURN(const Digest128 digest, DigestOfFile(run.vocabulary));
   const std::string known = run.letter_case();
   const auto prepared = dataset.settings.find("case");
   const bool is_known_case =

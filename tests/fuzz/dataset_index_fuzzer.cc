@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/base/digest.h"
 #include "data/dataset/dataset_index.h"
-#include "data/dataset/digest.h"
 #include "data/dataset/shard_format.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/small_dataset.h"
@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
   nlohmann::json root = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!root.is_object()) return 0;
   root.erase("dataset_digest");
-  root["dataset_digest"] = data::DigestOf(root.dump()).Hex();
+  root["dataset_digest"] = DigestOf(root.dump()).Hex();
   dataset.scratch().Store(data::kIndexFile, root.dump());
   dataset.Use();
   return 0;

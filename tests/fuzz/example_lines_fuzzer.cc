@@ -18,7 +18,7 @@ class TextSource final : public data::ByteSource {
     rest_.remove_prefix(count);
     return count;
   }
-  data::Digest128 StoredDigest() const override { return {}; }
+  Digest128 StoredDigest() const override { return {}; }
 
  private:
   absl::string_view rest_;

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "core/base/digest.h"
 #include "data/dataset/dataset.h"
 #include "data/dataset/dataset_index.h"
-#include "data/dataset/digest.h"
 #include "data/dataset/shard_format.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/fuzz/scratch_directory.h"
@@ -44,8 +44,8 @@ class SmallDataset {
     scratch_.Store(name, damaged);
     Use();
     file.bytes = bytes.size();
-    file.digest = data::DigestOf(bytes).Hex();
-    file.metadata_digest = data::DigestOutside(bytes, ArraysOf(index, file)).Hex();
+    file.digest = DigestOf(bytes).Hex();
+    file.metadata_digest = DigestOutside(bytes, ArraysOf(index, file)).Hex();
     scratch_.Store(data::kIndexFile, data::SerializeDatasetIndex(index));
     scratch_.Store(name, bytes);
     Use();
@@ -77,9 +77,9 @@ class SmallDataset {
 
  private:
   // What `file` holds besides metadata (FORMAT.md).
-  static std::vector<data::ByteRange> ArraysOf(const data::DatasetIndex& index,
-                                               const data::DatasetFile& file) {
-    std::vector<data::ByteRange> arrays;
+  static std::vector<ByteRange> ArraysOf(const data::DatasetIndex& index,
+                                         const data::DatasetFile& file) {
+    std::vector<ByteRange> arrays;
     for (const auto& [name, offset] : file.arrays) {
       if (name.find(data::kChecksumsGroup) == 0) continue;
       const uint64_t bytes = name.find("lanes/") == 0 ? 16 * index.num_lane_cells

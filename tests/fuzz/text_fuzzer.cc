@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/base/check.h"
-#include "data/dataset/digest.h"
+#include "core/base/digest.h"
 #include "data/prep/text_reader.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -20,7 +20,7 @@ class PortionSource final : public data::ByteSource {
     rest_.remove_prefix(count);
     return count;
   }
-  data::Digest128 StoredDigest() const override { return {}; }
+  Digest128 StoredDigest() const override { return {}; }
 
  private:
   absl::string_view rest_;

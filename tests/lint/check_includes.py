@@ -94,6 +94,7 @@ HOMES = {
     r"CLI/.*": ["launcher/"],
     r"google/protobuf/.*": ["core/train/"],
     r"isa-l.*": ["core/base/crc32c."],
+    r"xxhash\.h": ["core/base/digest."],
     r"utf8proc\.h": ["data/prep/", "launcher/process/"],
     r"(zlib|zstd)\.h": ["data/prep/"],
 }

@@ -10,9 +10,9 @@
 #include "absl/strings/str_replace.h"
 
 #include "core/base/check.h"
+#include "core/base/digest.h"
 #include "core/objective/objective.h"
 #include "core/train/run/field_text.h"
-#include "data/dataset/digest.h"
 
 namespace anyorder {
 namespace {
@@ -172,7 +172,7 @@ std::string RunConfig::IdentityDigest() const {
   std::vector<std::string> lines = IdentityLines();
   size_t key = 0;
   std::erase_if(lines, [&key](const std::string& line) { return line == defaults[key++]; });
-  return data::DigestOf(absl::StrJoin(lines, "\n")).Hex();
+  return DigestOf(absl::StrJoin(lines, "\n")).Hex();
 }
 
 std::vector<std::string> FunctionLines(const RunConfig& config) {

@@ -14,9 +14,9 @@
 
 #include "core/base/check.h"
 #include "core/base/crc32c.h"
+#include "core/base/digest.h"
 #include "core/base/philox.h"
 #include "data/dataset/dataset_index.h"
-#include "data/dataset/digest.h"
 #include "data/dataset/shard_format.h"
 #include "data/prep/hdf5_file.h"
 

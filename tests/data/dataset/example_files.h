@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "core/base/digest.h"
 #include "data/dataset/dataset_index.h"
-#include "data/dataset/digest.h"
 #include "data/dataset/shard_format.h"
 #include "tests/data/dataset/dataset_files.h"
 

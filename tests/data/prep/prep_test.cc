@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/digest.h"
 #include "data/dataset/dataset_index.h"
-#include "data/dataset/digest.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/dataset/hdf5_reader.h"
 #include "tests/data/prep/corpus_text.h"

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/digest.h"
 #include "data/dataset/dataset.h"
-#include "data/dataset/digest.h"
 #include "data/dataset/shard_format.h"
 #include "data/sampling/sampler.h"
 #include "tests/data/dataset/dataset_files.h"

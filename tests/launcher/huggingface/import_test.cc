@@ -12,12 +12,12 @@
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/reader.h"
+#include "core/base/digest.h"
 #include "core/base/status.h"
 #include "core/network/tensors/parameters.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
-#include "data/dataset/digest.h"
 #include "launcher/huggingface/export_hf.h"
 #include "launcher/huggingface/import_hf.h"
 #include "launcher/start/imported_run.h"
@@ -380,7 +380,7 @@ TEST_F(ImportTest, TheFirstStartMayChooseAllButModelAndVocabulary) {
   const auto imported = LoadRunConfig(RunDirectory(options_.output).config, {});
   ASSERT_TRUE(imported.ok()) << imported.status();
   data::DatasetIndex dataset;
-  dataset.tokenizer_digest = data::DigestOf(ReadFile(Input("spiece.model"))).Hex();
+  dataset.tokenizer_digest = DigestOf(ReadFile(Input("spiece.model"))).Hex();
   RunConfig now = *imported;
   now.train.steps = 5;
   now.model.mem_len = 3;

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/digest.h"
 #include "core/base/status.h"
-#include "data/dataset/digest.h"
 
 namespace anyorder {
 namespace {
@@ -248,11 +248,11 @@ TEST(ConfigFileTest, NextSentenceIsAKeyOfTheObjectiveAndGivesTheModelItsHead) {
 
 // Keys at their defaults do not count, so that a version with more keys can go on with older runs.
 TEST(RunConfigTest, ADefaultIsNoPartOfTheDigest) {
-  EXPECT_EQ(RunConfig().IdentityDigest(), data::DigestOf("").Hex());
+  EXPECT_EQ(RunConfig().IdentityDigest(), DigestOf("").Hex());
   RunConfig config;
   config.train.seed += 1;
   EXPECT_EQ(config.IdentityDigest(),
-            data::DigestOf(absl::StrCat("train.seed = ", config.train.seed)).Hex());
+            DigestOf(absl::StrCat("train.seed = ", config.train.seed)).Hex());
 }
 
 }  // namespace

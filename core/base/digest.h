@@ -1,4 +1,4 @@
-// XXH3-128 digests that name data.
+// XXH3-128 digests that name data: datasets, vocabularies, configurations, training states.
 
 #pragma once
 
@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace anyorder::data {
+namespace anyorder {
 
 // XXH3-128 with seed 0. Not cryptographic: it tells accidents apart, not attackers.
 struct Digest128 {
@@ -59,4 +59,4 @@ Digest128 DigestOutside(absl::string_view file, std::vector<ByteRange> holes);
 // DigestOf the file's content. Errors: those of open and read.
 absl::StatusOr<Digest128> DigestOfFile(const std::string& path);
 
-}  // namespace anyorder::data
+}  // namespace anyorder

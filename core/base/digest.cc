@@ -1,4 +1,4 @@
-#include "data/dataset/digest.h"
+#include "core/base/digest.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
 
-namespace anyorder::data {
+namespace anyorder {
 namespace {
 
 Digest128 FromXxh(XXH128_hash_t hash) {
@@ -81,4 +81,4 @@ absl::StatusOr<Digest128> DigestOfFile(const std::string& path) {
   return digest.Value();
 }
 
-}  // namespace anyorder::data
+}  // namespace anyorder
