@@ -221,7 +221,7 @@ TEST_F(BackgroundCopyTest, ATrainerThatGoesDuringItsCopyLeavesTheOlderCheckpoint
   const State state(6);
   ASSERT_TRUE(first->Save(6, state.Ranges(0, 2), "{}")->accepted);
   ASSERT_TRUE(second->Save(6, state.Ranges(1, 2), "")->accepted);
-  copier.Finish();  // on the device, but nobody hands it over any more
+  copier.Finish();  // on the device, after its trainer has ended
   first.reset();
   EXPECT_EQ(AwaitEvent(*second, SaveState::kAbandoned).reason,
             "rank 0 disconnected before it had staged");

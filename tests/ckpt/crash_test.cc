@@ -54,7 +54,7 @@ class CrashTest : public ServiceTest {
         const auto saved = (*client)->Save(100, state.Ranges(rank, kWorldSize), "");
         if (!saved.ok()) _exit(2);
       }
-      raise(SIGKILL);  // no destructor, no goodbye: the kernel closes the socket
+      raise(SIGKILL);  // no destructor runs: the kernel closes the socket
     }
     return pid;
   }

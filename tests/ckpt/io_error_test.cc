@@ -34,7 +34,7 @@ bool IsMutating(FaultyCall call) {
 struct ErrorMode {
   int error_number;
   bool is_sticky;
-  bool happens;  // as NFS does when an answer is lost: carried out, and an error all the same
+  bool happens;  // as NFS does when an answer is lost: carried out, and still an error
 };
 
 class IoErrorTest : public ::testing::TestWithParam<int> {};
@@ -83,7 +83,7 @@ TEST_P(IoErrorTest, EveryFailingCallAbandonsTheSaveAndTheOldOneLoads) {
       } else {
         ASSERT_EQ(loaded, 100);
       }
-      // Training goes on: the next save is none the worse, and nothing stays behind.
+      // Training continues: the next save succeeds, and nothing stays behind.
       const absl::Status next = Save(&model, 300, num_nodes);
       ASSERT_TRUE(next.ok()) << next;
       ASSERT_EQ(LoadNewest(&model), 300);
@@ -236,8 +236,6 @@ TEST_P(ServiceIoErrorTest, TrainersHearTheCauseAndGoOn) {
 
 INSTANTIATE_TEST_SUITE_P(Sticky, ServiceIoErrorTest, ::testing::Bool());
 
-// The kernel's own short write: a limit on the size of files cuts a write in two, and the second
-// half fails.
 TEST(LoadErrorTest, AFileTooLargeForItsKindIsNotReadWhole) {
   class Giant final : public ReadableFile {
    public:
@@ -256,6 +254,8 @@ TEST(LoadErrorTest, AFileTooLargeForItsKindIsNotReadWhole) {
       absl::IsDataLoss(Checkpoint::Open("/run/checkpoints/step-000000001", &giants).status()));
 }
 
+// The kernel's own short write: a limit on the size of files cuts a write in two, and the second
+// half fails.
 TEST(PosixFileSystemTest, AShortWriteIsCompletedOrReported) {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/file";

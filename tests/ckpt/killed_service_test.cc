@@ -56,7 +56,7 @@ class KilledServiceTest : public ServiceTest {
     return pid;
   }
 
-  // Whether an save at `step` has its only vote.
+  // Whether a save at `step` has its only vote.
   bool IsVoted(int64_t step) const {
     for (const auto& entry : std::filesystem::directory_iterator(CheckpointsPath(run_dir()))) {
       const std::string name = entry.path().filename();

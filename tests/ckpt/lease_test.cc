@@ -72,7 +72,7 @@ TEST_F(LeaseTest, ASilentOwnerElsewhereLosesItAndNotices) {
   const absl::Status lost = first->Renew();
   EXPECT_TRUE(absl::IsAborted(lost)) << lost;
   EXPECT_THAT(lost.message(), HasSubstr("was taken by run 'test', attempt 2"));
-  // The loser's goodbye must not remove the winner's lease.
+  // Release by the loser must not remove the winner's lease.
   EXPECT_FALSE(first->Release().ok());
   EXPECT_TRUE(second->CheckHeld().ok());
 }
@@ -81,7 +81,7 @@ TEST_F(LeaseTest, ADeadProcessOfThisMachineIsReplacedAtOnce) {
   const pid_t pid = fork();
   if (pid == 0) {
     auto lease = Acquire(Owner(1));
-    if (lease.ok()) lease->release();  // dies without a goodbye
+    if (lease.ok()) lease->release();  // ends without releasing it
     _exit(lease.ok() ? 0 : 1);
   }
   int status = 0;

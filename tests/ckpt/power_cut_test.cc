@@ -79,7 +79,7 @@ TEST_P(PowerCutTest, EveryCrashLeavesTheNewestCommittedOrTheOneBefore) {
       const int64_t loaded = LoadNewest(&fs);
       ASSERT_GE(loaded, reported.committed);
       ASSERT_LE(loaded, reported.committed == 100 ? 200 : 300);
-      // The next start finishes what all nodes had voted for, removes the rest, and goes on.
+      // The next start finishes what all nodes had voted for, removes the rest, and saves again.
       const absl::Status started = StartAgain(&fs, 2);
       ASSERT_TRUE(started.ok()) << started;
       ExpectAllOpen(&fs);
@@ -140,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(Nodes, PowerCutTest, ::testing::Values(1, 3));
 TEST(RecoverVotedTest, WhatIsNotWholeIsNotRecovered) {
   struct Case {
     const char* what;
-    void (*spoil)(ModelFileSystem* fs, const StagedSave& save);
+    void (*damage)(ModelFileSystem* fs, const StagedSave& save);
   };
   const auto flip = [](ModelFileSystem* fs, const std::string& path) {
     std::string content = fs->Contents(path);
@@ -164,7 +164,7 @@ TEST(RecoverVotedTest, WhatIsNotWholeIsNotRecovered) {
        }},
       {"given up by a node after its vote",
        [](ModelFileSystem* fs, const StagedSave& save) {
-         CommitLog(fs, kRunDir, 1).Abandon(save.id(), 2, {2}, "changed my mind", false);
+         CommitLog(fs, kRunDir, 1).Abandon(save.id(), 2, {2}, "no decision", false);
        }},
       {"older than what is committed",
        [](ModelFileSystem* fs, const StagedSave&) { ASSERT_TRUE(Save(fs, 300, 3).ok()); }},
@@ -175,7 +175,7 @@ TEST(RecoverVotedTest, WhatIsNotWholeIsNotRecovered) {
     PrepareWithTwoCommits(&fs, 3);
     const StagedSave save(200, 3);
     ASSERT_TRUE(VoteOnNodes(&fs, save, 0, 3).ok());
-    c.spoil(&fs, save);
+    c.damage(&fs, save);
     ASSERT_TRUE(StartAgain(&fs, 2).ok());
     // Not even for a moment: loading would find it bad, but until then it would be called
     // committed.
@@ -189,7 +189,7 @@ TEST(RecoverVotedTest, ADiskThatDoesNotAnswerCostsNothing) {
   ModelFileSystem model;
   PrepareWithTwoCommits(&model, 3);
   ASSERT_TRUE(VoteOnNodes(&model, StagedSave(200, 3), 0, 3).ok());
-  // Another run's start, and one that is not later, have no business with it.
+  // Another run, and a start that is not later, do not recover it.
   CommitLog log(&model, kRunDir, 1);
   EXPECT_FALSE(log.RecoverVoted("other", 2, NotFenced)->has_value());
   EXPECT_FALSE(log.RecoverVoted("test", 1, NotFenced)->has_value());

@@ -72,7 +72,7 @@ TEST(ChannelTest, WhatASenderLeftBeforeItDiedIsStillRead) {
     Channel left{UniqueFd(ends[0])};
     ASSERT_TRUE(left.Send({"", 0, Begin{.step = 7}}, Soon()).ok());
   }
-  EXPECT_FALSE(right.Send({}, Soon()).ok());  // nobody there, but the message is
+  EXPECT_FALSE(right.Send({}, Soon()).ok());  // the peer is gone; its message is still there
   const Message read = right.Receive(Soon()).value();
   EXPECT_EQ(std::get<Begin>(read.body).step, 7);
   EXPECT_TRUE(absl::IsUnavailable(right.Receive(Soon()).status()));

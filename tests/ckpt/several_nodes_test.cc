@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Far beyond the test's time limit: whoever waits so long has failed.
+// Far beyond the test's time limit: waiting so long fails the test.
 constexpr absl::Duration kForever = absl::Hours(1);
 
 class SeveralNodesTest : public ServiceTest {
@@ -60,7 +60,7 @@ TEST_F(SeveralNodesTest, AServiceThatEndedIsNotWaitedFor) {
   EXPECT_THAT(EventsOfNode(0), HasSubstr("the service of node 1 ended and has not voted"));
   EXPECT_TRUE(absl::IsNotFound(FindNewestGood(run_dir(), true).status()));
 
-  // The next start owes nothing to the records of this one.
+  // The next start removes the records of this one.
   CommitLog log(FileSystem::Posix(), run_dir(), 1);
   EXPECT_TRUE(std::filesystem::exists(CheckpointsPath(run_dir()) + "/" + EndedName(1, 1)));
   ASSERT_TRUE(log.RemoveLeftovers(2).ok());

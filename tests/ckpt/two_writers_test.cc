@@ -32,7 +32,7 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kLifetime = absl::Milliseconds(300);
 
-// Where the old owner falls asleep, and what the new one must find.
+// Where the old owner is stopped, and what the new one must find.
 struct Sleep {
   const char* name;
   FaultyCall call;
@@ -121,7 +121,7 @@ TEST_F(RaceTest, OfManyClaimantsOfADeadLeaseOneHasIt) {
   constexpr int kNumClaimants = 6;
   constexpr int kNumRounds = 3;
   for (int round = 0; round < kNumRounds; ++round) {
-    // An owner that died without a goodbye.
+    // An owner that ended without releasing the lease.
     const pid_t dead = fork();
     if (dead == 0) {
       auto lease = Lease::Acquire(FileSystem::Posix(), run_dir(),

@@ -26,10 +26,10 @@ class StoredExamplesTest : public testing::Test {
   }
   ~StoredExamplesTest() override { std::filesystem::remove_all(folder_); }
 
-  // Opens the dataset with what `spoil` made of the examples; the digests fit.
-  void ExpectRefused(const std::function<void(TestExamples&)>& spoil, const std::string& message) {
+  // Opens the dataset with the examples that `damage` changed; the digests fit.
+  void ExpectRefused(const std::function<void(TestExamples&)>& damage, const std::string& message) {
     TestExamples examples = examples_;
-    spoil(examples);
+    damage(examples);
     examples.AddTo(folder_);
     const auto dataset = Dataset::Open(folder_);
     EXPECT_EQ(dataset.status().code(), absl::StatusCode::kDataLoss) << dataset.status();
