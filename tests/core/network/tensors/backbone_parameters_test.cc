@@ -15,9 +15,6 @@
 namespace anyorder {
 namespace {
 
-// Every model has XLNet's mask_emb.
-constexpr int64_t kMaskEmbedding = 768;
-
 ModelConfig Learned(int64_t max_positions) {
   ModelConfig config;
   config.positions = Positions::kLearned;
@@ -27,11 +24,10 @@ ModelConfig Learned(int64_t max_positions) {
   return config;
 }
 
-// OpenAIGPTLMHeadModel of "openai-gpt".
-TEST(BackboneParametersTest, GptHasThePublishedTotal) {
+ModelConfig Gpt() {
   ModelConfig config = Learned(512);
   config.softmax_bias = false;
-  EXPECT_EQ(ParameterLayout(config, 40478).num_elements(), 116534784 + kMaskEmbedding);
+  return config;
 }
 
 ModelConfig Bert() {
@@ -44,34 +40,26 @@ ModelConfig Bert() {
   return config;
 }
 
-// BertForPreTraining of "bert-base-uncased".
-TEST(BackboneParametersTest, BertHasThePublishedTotal) {
-  EXPECT_EQ(ParameterLayout(Bert(), 30522).num_elements(), 110106428 + kMaskEmbedding);
-}
-
-// LongformerForMaskedLM of "allenai/longformer-base-4096": two position rows are reserved, one
-// segment.
-TEST(BackboneParametersTest, LongformerHasThePublishedTotal) {
+ModelConfig Longformer() {
   ModelConfig config = Bert();
   config.max_positions = 4098;
   config.num_segments = 1;
   config.next_sentence_head = false;
   config.global_projections = true;
-  EXPECT_EQ(ParameterLayout(config, 50265).num_elements(), 148711257 + kMaskEmbedding);
+  return config;
 }
 
-// MPNetForMaskedLM of transformers' MPNetConfig(): no segments, 32 buckets for 12 heads.
-TEST(BackboneParametersTest, MpNetHasThePublishedTotal) {
+ModelConfig MpNet() {
   ModelConfig config = Bert();
   config.segments = Segments::kNone;
   config.next_sentence_head = false;
   config.position_bias = PositionBias::kT5;
-  EXPECT_EQ(ParameterLayout(config, 30527).num_elements(), 109516991 + kMaskEmbedding);
+  return config;
 }
 
-// Transformer-XL with biases shared by all layers, unless said otherwise.
-ModelConfig TransformerXl(int64_t layers, int64_t dim, int64_t heads, int64_t head_dim,
-                          int64_t ffn) {
+// With biases shared by all layers, unless said otherwise.
+ModelConfig TransformerXl(int64_t layers, int64_t dim, int64_t heads, int64_t head_dim, int64_t ffn,
+                          const std::string& cutoffs = "", int64_t div_val = 1) {
   ModelConfig config;
   config.num_layers = layers;
   config.model_dim = dim;
@@ -80,51 +68,61 @@ ModelConfig TransformerXl(int64_t layers, int64_t dim, int64_t heads, int64_t he
   config.ffn_dim = ffn;
   config.segments = Segments::kNone;
   config.untie_r = false;
+  config.softmax = cutoffs.empty() ? Softmax::kFull : Softmax::kAdaptive;
+  config.cutoffs = cutoffs;
+  config.div_val = div_val;
   return config;
 }
 
-// "41M" and "277M" with 204 kinds of bytes: sums over the tensors of the released network.
-TEST(BackboneParametersTest, TransformerXlOfBytesHasThePublishedTotals) {
-  EXPECT_EQ(ParameterLayout(TransformerXl(12, 512, 8, 64, 2048), 204).num_elements(),
-            41055436 + 512);
+constexpr int64_t kWikiText103 = 267735;
+constexpr char kWordCutoffs[] = "20000, 40000, 200000";
+
+TEST(BackboneParametersTest, TotalsAreThePublishedOnes) {
+  const struct {
+    const char* network;
+    ModelConfig config;
+    int64_t vocab_size;
+    int64_t total;
+  } kPublished[] = {
+      {"OpenAIGPTLMHeadModel of openai-gpt", Gpt(), 40478, 116534784},
+      {"BertForPreTraining of bert-base-uncased", Bert(), 30522, 110106428},
+      // Two position rows are reserved, one segment.
+      {"LongformerForMaskedLM of allenai/longformer-base-4096", Longformer(), 50265, 148711257},
+      // No segments, 32 buckets for 12 heads.
+      {"MPNetForMaskedLM of transformers' MPNetConfig()", MpNet(), 30527, 109516991},
+      // "41M" with 204 kinds of bytes, "151M" of which 41066400 in layers: sums over the tensors of
+      // the released networks.
+      {"Transformer-XL of bytes", TransformerXl(12, 512, 8, 64, 2048), 204, 41055436},
+      {"Transformer-XL of words", TransformerXl(16, 410, 10, 41, 2100, kWordCutoffs), kWikiText103,
+       151107538},
+  };
+  for (const auto& published : kPublished) {
+    // Every model has XLNet's mask_emb.
+    EXPECT_EQ(ParameterLayout(published.config, published.vocab_size).num_elements(),
+              published.total + published.config.model_dim)
+        << published.network;
+  }
+  // "277M"
   const int64_t large = ParameterLayout(TransformerXl(24, 1024, 8, 128, 3072), 204).num_elements();
   EXPECT_NEAR(static_cast<double>(large - 1024), 277e6, 0.5e6);
-}
-
-constexpr int64_t kWikiText103 = 267735;
-
-// "151M", of which 41066400 in layers: sums over the tensors of the released network.
-TEST(BackboneParametersTest, TransformerXlOfWordsHasThePublishedTotal) {
-  ModelConfig config = TransformerXl(16, 410, 10, 41, 2100);
-  config.softmax = Softmax::kAdaptive;
-  config.cutoffs = "20000, 40000, 200000";
-  EXPECT_EQ(ParameterLayout(config, kWikiText103).num_elements(), 151107538 + 410);
 }
 
 // transformers' "transfo-xl-wt103": clusters of 1024, 256, 64 and 16 dimensions, and biases of each
 // layer's own.
 TEST(BackboneParametersTest, TransformerXlOfProjectedWordsHasTheTotalOfItsParts) {
-  ModelConfig config = TransformerXl(18, 1024, 16, 64, 4096);
+  ModelConfig config = TransformerXl(18, 1024, 16, 64, 4096, kWordCutoffs, 4);
   config.untie_r = true;
-  config.softmax = Softmax::kAdaptive;
-  config.cutoffs = "20000, 40000, 200000";
-  config.div_val = 4;
   const int64_t layers = 18 * (5 * 1024 * 1024 + 2 * 1024 * 4096 + 4096 + 5 * 1024 + 2 * 1024);
   const int64_t tables = 20000 * 1024 + 20000 * 256 + 160000 * 64 + 67735 * 16;
   const int64_t projections = 1024 * (1024 + 1024 + 256 + 64 + 16);
-  EXPECT_EQ(ParameterLayout(config, kWikiText103).num_elements(),
-            1024 + layers + tables + 3 * 1024 + projections + kWikiText103 + 3);
+  const int64_t total = 1024 + layers + tables + 3 * 1024 + projections + kWikiText103 + 3;
+  EXPECT_EQ(ParameterLayout(config, kWikiText103).num_elements(), total);
   config.tie_projections = false;
-  EXPECT_EQ(
-      ParameterLayout(config, kWikiText103).num_elements(),
-      1024 + layers + tables + 3 * 1024 + projections + 1024 * (256 + 64 + 16) + kWikiText103 + 3);
+  EXPECT_EQ(ParameterLayout(config, kWikiText103).num_elements(), total + 1024 * (256 + 64 + 16));
 }
 
 TEST(BackboneParametersTest, OrderOfAnAdaptiveSoftmaxIsThatOfTheHeader) {
-  ModelConfig config = TransformerXl(1, 16, 2, 8, 32);
-  config.softmax = Softmax::kAdaptive;
-  config.cutoffs = "10, 15";
-  config.div_val = 2;
+  ModelConfig config = TransformerXl(1, 16, 2, 8, 32, "10, 15", 2);
   config.tie_projections = false;
   const ParameterLayout layout(config, 21);
   const std::string input = "transformer.word_emb.";
@@ -152,10 +150,7 @@ TEST(BackboneParametersTest, OrderOfAnAdaptiveSoftmaxIsThatOfTheHeader) {
 
 // N(0, 0.01) beside N(0, 0.02).
 TEST(BackboneParametersTest, ProjectionsHaveARangeOfTheirOwn) {
-  ModelConfig config = TransformerXl(1, 64, 2, 32, 32);
-  config.softmax = Softmax::kAdaptive;
-  config.cutoffs = "50";
-  config.div_val = 2;
+  const ModelConfig config = TransformerXl(1, 64, 2, 32, 32, "50", 2);
   const ParameterLayout layout(config, 100);
   for (const auto& [name, deviation] : {std::pair<const char*, double>{"crit.out_projs.0", 0.01},
                                         {"transformer.word_emb.emb_projs.0", 0.01},
@@ -291,6 +286,12 @@ TEST(BackboneParametersTest, GainsMayScatterAroundOne) {
   EXPECT_NEAR(squares / n, 0.0004, 5 * 0.0004 * std::sqrt(2 / n));
 }
 
+void ExpectFaults(const ModelConfig& config, const std::vector<std::string>& faults) {
+  const std::string message(config.Validate().message());
+  for (const std::string& fault : faults)
+    EXPECT_NE(message.find(fault), std::string::npos) << message;
+}
+
 TEST(BackboneConfigTest, ValidateNamesWhatDoesNotGoTogether) {
   ModelConfig config;
   config.global_projections = true;
@@ -298,19 +299,15 @@ TEST(BackboneConfigTest, ValidateNamesWhatDoesNotGoTogether) {
   config.max_positions = 0;
   config.num_segments = 0;
   config.attention_windows = "3";
-  const std::string message(config.Validate().message());
-  for (const char* const fault :
-       {"model.global_projections is true but", "model.rope_base is 1", "model.max_positions is 0",
-        "model.num_segments is 0", "model.attention_windows has '3'"})
-    EXPECT_NE(message.find(fault), std::string::npos) << message;
+  ExpectFaults(config, {"model.global_projections is true but", "model.rope_base is 1",
+                        "model.max_positions is 0", "model.num_segments is 0",
+                        "model.attention_windows has '3'"});
   config = ModelConfig();
   config.positions = Positions::kRope;
   config.head_dim = 7;
   config.clamp_len = 5;
-  const std::string second(config.Validate().message());
-  for (const char* const fault : {"model.head_dim is 7", "model.clamp_len is 5",
-                                  "model.segments is relative but model.positions is rope"})
-    EXPECT_NE(second.find(fault), std::string::npos) << second;
+  ExpectFaults(config, {"model.head_dim is 7", "model.clamp_len is 5",
+                        "model.segments is relative but model.positions is rope"});
 }
 
 TEST(BackboneConfigTest, BiasByDistanceGoesWithLearnedPositionsOrNoneAlone) {
@@ -319,8 +316,7 @@ TEST(BackboneConfigTest, BiasByDistanceGoesWithLearnedPositionsOrNoneAlone) {
   config.position_bias = PositionBias::kT5;
   for (const Positions positions : {Positions::kRelative, Positions::kRope}) {
     config.positions = positions;
-    EXPECT_NE(config.Validate().message().find("model.position_bias is on but model.positions"),
-              std::string::npos);
+    ExpectFaults(config, {"model.position_bias is on but model.positions"});
   }
   for (const Positions positions : {Positions::kLearned, Positions::kNone}) {
     config.positions = positions;
@@ -329,10 +325,8 @@ TEST(BackboneConfigTest, BiasByDistanceGoesWithLearnedPositionsOrNoneAlone) {
   config.global_projections = true;
   config.position_buckets = 7;
   config.position_bias_max_distance = 1;
-  const std::string message(config.Validate().message());
-  for (const char* const fault : {"model.global_projections is true", "model.position_buckets is 7",
-                                  "model.position_bias_max_distance is 1 but must be above 1"})
-    EXPECT_NE(message.find(fault), std::string::npos) << message;
+  ExpectFaults(config, {"model.global_projections is true", "model.position_buckets is 7",
+                        "model.position_bias_max_distance is 1 but must be above 1"});
 }
 
 }  // namespace
