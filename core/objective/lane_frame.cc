@@ -67,6 +67,20 @@ void SetQuery(int64_t b, int64_t query, const Slot& value, int32_t label, float 
   SetReadout(b, query, row, label, weight, batch);
 }
 
+BatchShape WindowShape(const WindowSlots& slots, int64_t batch_size) {
+  BatchShape shape;
+  shape.batch_size = batch_size;
+  shape.content_rows = slots.content;
+  shape.query_rows = slots.query;
+  shape.targets = slots.targets;
+  shape.advance = slots.seq_len;
+  shape.min_distance = 1 - slots.seq_len;
+  shape.num_distances = 2 * slots.seq_len - 1;
+  shape.content_readout = slots.query == 0;
+  shape.own_divisor = slots.own_divisor;
+  return shape;
+}
+
 void FillLaneIdentity(const TextSample& sample, int64_t b, Batch& batch) {
   const BatchShape& shape = batch.shape;
   ANYORDER_CHECK(b >= 0 && b < shape.batch_size) << "lane " << b << " of " << shape.batch_size;

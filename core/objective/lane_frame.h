@@ -55,6 +55,16 @@ void SetReadout(int64_t b, int64_t entry, int64_t row, int32_t label, float weig
 void SetQuery(int64_t b, int64_t query, const Slot& value, int32_t label, float weight,
               Batch& batch);
 
+// The shape of windows of text without memory: slots at [0, seq_len), all possibly seeing all.
+struct WindowSlots {
+  int64_t seq_len = 0;
+  int64_t content = 0;  // slots a lane; several may stand at one position
+  int64_t query = 0;
+  int64_t targets = 0;
+  bool own_divisor = false;
+};
+BatchShape WindowShape(const WindowSlots& slots, int64_t batch_size);
+
 // Lane id, direction, step, tokens and logical row ids of lane `b`. There may be more content slots
 // than tokens: an objective that has several slots for one token fills the others.
 void FillLaneIdentity(const TextSample& sample, int64_t b, Batch& batch);

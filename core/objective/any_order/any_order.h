@@ -1,5 +1,5 @@
-// Today's any-order models (any_order.md). All read windows of text without memory
-// (window_slots.h); those of diffusion share mask_noise.h.
+// Today's any-order models (any_order.md). All read windows of text without memory; those of
+// diffusion share mask_noise.h.
 
 #pragma once
 

@@ -1,4 +1,5 @@
-// What masked-diffusion objectives draw: how much of the text is masked, and which tokens.
+// What any-order objectives check alike, and what those of masked diffusion draw: how much of the
+// text is masked, and which tokens.
 //
 // The bound that they all estimate (Sahoo et al. 2024, MDLM, equation 10; Nie et al. 2025, LLaDA,
 // equation 3), for text of L tokens:
@@ -21,6 +22,8 @@
 
 #include "core/base/philox.h"
 #include "core/config/any_order_config.h"
+#include "core/config/model_config.h"
+#include "core/config/sampling_config.h"
 #include "core/objective/text_sample.h"
 
 namespace anyorder {
@@ -53,5 +56,10 @@ std::string DiffusionQuantity(const AnyOrderConfig& config);
 
 // InvalidArgument unless rates can be drawn.
 absl::Status CheckMaskRates(const AnyOrderConfig& config);
+
+// InvalidArgument unless `model` and `sampling` can serve an objective of windows in any order: no
+// memory, one reading direction, no next-sentence head, no same_length.
+absl::Status CheckAnyOrder(const std::string& name, const ModelConfig& model,
+                           const SamplingConfig& sampling);
 
 }  // namespace anyorder

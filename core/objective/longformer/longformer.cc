@@ -23,14 +23,9 @@ class Longformer final : public Objective {
   SampleKind sample_kind() const override { return SampleKind::kContiguous; }
 
   BatchShape Shape(int64_t batch_size) const override {
-    BatchShape shape;
-    shape.batch_size = batch_size;
-    shape.content_rows = num_slots();
-    shape.targets = targets_;
+    BatchShape shape = WindowShape(
+        {.seq_len = num_slots(), .content = num_slots(), .targets = targets_}, batch_size);
     shape.advance = sampling_.seq_len;
-    shape.min_distance = 1 - num_slots();
-    shape.num_distances = 2 * num_slots() - 1;
-    shape.content_readout = true;
     shape.global_rows = num_classifiers();
     if (sampling_.global_stride > 0) {
       shape.global_rows +=

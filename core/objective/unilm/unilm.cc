@@ -60,14 +60,11 @@ class Unilm final : public Objective {
   }
 
   BatchShape Shape(int64_t batch_size) const override {
-    BatchShape shape;
-    shape.batch_size = batch_size;
-    shape.content_rows = sampling_.seq_len;
-    shape.targets = sampling_.NumTargets(SampleKind::kModePairs);
+    BatchShape shape = WindowShape({.seq_len = sampling_.seq_len,
+                                    .content = sampling_.seq_len,
+                                    .targets = sampling_.NumTargets(SampleKind::kModePairs)},
+                                   batch_size);
     shape.advance = sampling_.reuse_len;
-    shape.min_distance = 1 - sampling_.seq_len;
-    shape.num_distances = 2 * sampling_.seq_len - 1;
-    shape.content_readout = true;
     shape.next_sentence = next_sentence_;
     for (int mode = 0; mode < kNumTextModes; ++mode)
       shape.loss_names.emplace_back(UnilmModeName(static_cast<TextMode>(mode)));

@@ -39,16 +39,11 @@ class UnilmSeq2seq final : public Objective {
   }
 
   BatchShape Shape(int64_t batch_size) const override {
-    BatchShape shape;
-    shape.batch_size = batch_size;
-    shape.content_rows = sampling_.seq_len;
     // The longest target leaves its source one token.
-    shape.targets = NumTargets(sampling_.seq_len - kLeastSlots + 1);
-    shape.advance = sampling_.seq_len;
-    shape.min_distance = 1 - sampling_.seq_len;
-    shape.num_distances = 2 * sampling_.seq_len - 1;
-    shape.content_readout = true;
-    return shape;
+    return WindowShape({.seq_len = sampling_.seq_len,
+                        .content = sampling_.seq_len,
+                        .targets = NumTargets(sampling_.seq_len - kLeastSlots + 1)},
+                       batch_size);
   }
 
   void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {

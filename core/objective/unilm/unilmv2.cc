@@ -56,15 +56,12 @@ class UnilmV2 final : public Objective {
   }
 
   BatchShape Shape(int64_t batch_size) const override {
-    BatchShape shape;
-    shape.batch_size = batch_size;
-    shape.content_rows = seq_len_ + 2 * masks_;
-    shape.targets = kNumLosses * masks_;
+    BatchShape shape = WindowShape({.seq_len = seq_len_,
+                                    .content = seq_len_ + 2 * masks_,
+                                    .targets = kNumLosses * masks_,
+                                    .own_divisor = true},
+                                   batch_size);
     shape.advance = sampling_.reuse_len;
-    shape.min_distance = 1 - seq_len_;
-    shape.num_distances = 2 * seq_len_ - 1;
-    shape.content_readout = true;
-    shape.own_divisor = true;
     shape.loss_names = {"ae", "par"};
     return shape;
   }

@@ -35,14 +35,11 @@ class UnilmV2Seq2seq final : public Objective {
   absl::Status CheckTask(ExampleTask task) const override { return CheckGenerates(name(), task); }
 
   BatchShape Shape(int64_t batch_size) const override {
-    BatchShape shape;
-    shape.batch_size = batch_size;
-    shape.content_rows = sampling_.seq_len + sampling_.num_predict;
-    shape.targets = sampling_.num_predict;
+    BatchShape shape = WindowShape({.seq_len = sampling_.seq_len,
+                                    .content = sampling_.seq_len + sampling_.num_predict,
+                                    .targets = sampling_.num_predict},
+                                   batch_size);
     shape.advance = 1;
-    shape.min_distance = 1 - sampling_.seq_len;
-    shape.num_distances = 2 * sampling_.seq_len - 1;
-    shape.content_readout = true;
     return shape;
   }
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/objective/any_order/mask_noise.h"
-#include "core/objective/any_order/window_slots.h"
+#include "core/objective/lane_frame.h"
 #include "tests/core/network/model_testing.h"
 
 namespace anyorder::testing {
