@@ -400,6 +400,24 @@ ModelRunner::Result ModelRunner::Run(const Batch& batch, const std::vector<doubl
   return result;
 }
 
+void ExpectReads(const ModelConfig& model, const Batch& batch,
+                 const std::function<bool(int64_t slot, int64_t entry)>& reads) {
+  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
+  ModelRunner runner(model, kSmallVocab, batch.shape, *backend);
+  const std::vector<double> weights = InitialWeights(model, kSmallVocab, 41);
+  const std::vector<float> losses = runner.Run(batch, weights, {}, false).losses;
+  for (size_t slot = 0; slot < batch.tokens.size(); ++slot) {
+    Batch changed = batch;
+    changed.tokens[slot] = (changed.tokens[slot] + 1) % kSmallVocab;
+    const std::vector<float> other = runner.Run(changed, weights, {}, false).losses;
+    for (size_t i = 0; i < losses.size(); ++i) {
+      if (batch.weights[i] == 0) continue;
+      EXPECT_EQ(other[i] != losses[i], reads(static_cast<int64_t>(slot), static_cast<int64_t>(i)))
+          << "slot " << slot << ", entry " << i;
+    }
+  }
+}
+
 void ExpectSameBits(const ModelRunner::Result& a, const ModelRunner::Result& b) {
   EXPECT_EQ(a.step.loss_sum, b.step.loss_sum);
   EXPECT_EQ(a.step.divisor, b.step.divisor);

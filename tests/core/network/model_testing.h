@@ -122,6 +122,12 @@ class ModelRunner {
   Watcher watcher_;
 };
 
+// By the network, not by the arrays: expects that another token in content slot `slot` changes the
+// loss of readout entry `entry`, to the last bit, exactly where reads(slot, entry). Slots are those
+// of all lanes, in row order; entries of weight 0 are left out.
+void ExpectReads(const ModelConfig& model, const Batch& batch,
+                 const std::function<bool(int64_t slot, int64_t entry)>& reads);
+
 // Expects two results of the same step to be equal to the last bit.
 void ExpectSameBits(const ModelRunner::Result& a, const ModelRunner::Result& b);
 

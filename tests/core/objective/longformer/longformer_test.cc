@@ -151,10 +151,8 @@ TEST(Longformer, MasksEveryPlaceAlikeAndInTheSharesOfBert) {
     expect_share(by_place[place], kDraws, 5.0 / 16, "place");
 }
 
-// By the network: which tokens move the prediction of a target in the middle, in two layers of
-// windows of two.
+// Of a target in the middle, in two layers of windows of two.
 TEST(Longformer, ReachesBeyondItsWindowsThroughCls) {
-  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
   for (const int64_t classifiers : {0, 1}) {
     SamplingConfig sampling = Sampling(16);
     sampling.mask_fraction = 0.01;  // one target
@@ -163,16 +161,9 @@ TEST(Longformer, ReachesBeyondItsWindowsThroughCls) {
     model.global_projections = classifiers > 0;
     const Batch batch = Build(model, sampling, 1, 2);
     ASSERT_EQ(batch.shape.targets, 1);
-    ModelRunner runner(model, kSmallVocab, batch.shape, *backend);
-    const std::vector<double> weights = InitialWeights(model, kSmallVocab, 41);
-    const float before = runner.Run(batch, weights, {}, false).losses[0];
-    for (int64_t slot = classifiers; slot < batch.shape.content_rows; ++slot) {
-      Batch renamed = batch;
-      renamed.tokens[slot] = (renamed.tokens[slot] + 1) % kSmallVocab;
-      const bool moved = runner.Run(renamed, weights, {}, false).losses[0] != before;
-      const bool in_reach = std::abs(slot - batch.readout_rows[0]) <= 2 * 2;
-      EXPECT_EQ(moved, in_reach || classifiers > 0) << slot;
-    }
+    ExpectReads(model, batch, [&](int64_t slot, int64_t) {
+      return classifiers > 0 || std::abs(slot - batch.readout_rows[0]) <= 2 * 2;
+    });
   }
 }
 
