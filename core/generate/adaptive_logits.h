@@ -1,6 +1,6 @@
 // Log-probabilities of all words under an adaptive softmax (core/config/adaptive_clusters.h).
-// Training multiplies a row with its label's cluster alone; whoever chooses the next word must know
-// them all.
+// Training multiplies a row with its label's cluster alone; to choose the next word takes
+// all of them.
 
 #pragma once
 

@@ -39,7 +39,7 @@ struct TransferPlan {
   std::vector<Piece> pieces;     // in the order of the new space; all else keeps its initial value
   int64_t positions_before = 0;  // rows of the table, 0 without one
   int64_t positions_after = 0;
-  int64_t projections_copied = 0;        // global ones, of the q, k or v beside them
+  int64_t projections_copied = 0;        // global ones, from q, k or v of their layer
   std::vector<std::string> initialised;  // new parameters that the old model does not have
   std::vector<std::string> left_out;     // old ones that the new model does not have
 };

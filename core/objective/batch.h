@@ -29,11 +29,11 @@ struct BatchShape {
   int64_t min_distance = 0;
   int64_t num_distances = 0;
   bool query_is_key = false;  // query slots get keys and values too (grp >= 0): then K = M + S + Q
-  // Whether the readout names content rows beside query rows. Without query rows it always does. If
-  // it does not, the last layer computes no content rows: nothing would read them.
+  // Whether the readout names content rows as well as query rows. Without query rows it always
+  // does. If it does not, the last layer computes no content rows: nothing would read them.
   bool content_readout = false;
-  // Whether each lane has a row whose state says if B follows A, beside the readout. It must be a
-  // row that the last layer computes: a query row, or a content row with content_readout.
+  // Whether each lane has a row whose state says if B follows A, apart from the readout. It must be
+  // a row that the last layer computes: a query row, or a content row with content_readout.
   bool next_sentence = false;
   // Whether lanes say what the step divides its sum of losses by (Batch::divisors), instead of the
   // sum of weights.
@@ -62,7 +62,7 @@ struct BatchShape {
     return memory_rows + content_rows + (query_is_key ? query_rows : 0);
   }
   int64_t num_keys() const { return cached_keys > 0 ? cached_keys : num_own_keys(); }
-  // States that a step adds to the memory, and slots of a ring that holds those beside the ones it
+  // States that a step adds to the memory, and slots of a ring that holds those and the ones it
   // reads (memory_ring.h).
   int64_t fresh_rows() const { return advance < memory_rows ? advance : memory_rows; }
   int64_t ring_rows() const { return memory_rows + fresh_rows(); }

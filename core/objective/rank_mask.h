@@ -1,5 +1,5 @@
 // Whether a dense mask is one of ranks: the integers of kernels/visibility.h for a mask that
-// somebody drew, or the two rows that rule them out. For tests, and for whoever designs an
+// somebody drew, or the two rows that rule them out. For tests, and for designers of an
 // objective (`anyorder show --mask`); nothing of a training step.
 
 #pragma once

@@ -64,7 +64,8 @@ absl::Status Trainer::HoldStepBack(Anomaly anomaly, const StepMetrics& metrics) 
   return absl::OkStatus();
 }
 
-// Memory that is not finite would spoil all later steps of its lane, so that such lanes begin anew.
+// Memory that is not finite would damage all later steps of its lane, so that such lanes restart
+// empty.
 NonfiniteFindings Trainer::FindNonfinite() {
   const dist::Range lanes = state_->lanes();
   for (int64_t lane = lanes.begin; lane < lanes.end; ++lane) {

@@ -1,4 +1,4 @@
-// What the attention of all layers reads beside activations and its own weights: positions,
+// What the attention of all layers reads in addition to activations and its own weights: positions,
 // windows, global slots.
 
 #pragma once

@@ -1,6 +1,6 @@
 // A learned bias for each head and bucket of distance, one table for all layers, added to attention
 // scores after the scale (T5, Raffel et al. 2020, section 2.1; UniLMv2, Bao et al. 2020, has it
-// beside learned positions).
+// with learned positions).
 //
 // A bucket is of pos_j - pos_i, the key's place as the row sees it; the kernel's table is by pos_i
 // - pos_j. Lanes that read backwards have the other sign: to them a larger slot number means

@@ -22,8 +22,8 @@ class EmbeddingBlock {
 
   // Writes the input of layer 0.
   void Forward(const StepContext& context, const NetworkWeights& weights) const;
-  // Adds the gradient of layer 0's input (activations.dinput, spoilt) to those of the tables and
-  // mask_emb; overwrites the LayerNorm's.
+  // Adds the gradient of layer 0's input (activations.dinput, overwritten) to those of the tables
+  // and mask_emb; overwrites the LayerNorm's.
   void Backward(const StepContext& context, const NetworkWeights& weights,
                 const NetworkGradients& gradients) const;
 

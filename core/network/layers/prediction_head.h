@@ -14,7 +14,7 @@ void PredictionHeadForward(const StepContext& context, const NetworkWeights& wei
                            ConstTensorView x);
 
 // From dy, the gradient of head_output, dx [targets, d], which may be dy. Overwrites the head's
-// gradients; head_output is spoilt.
+// gradients; head_output is overwritten.
 void PredictionHeadBackward(const StepContext& context, const NetworkWeights& weights,
                             const NetworkGradients& gradients, ConstTensorView x,
                             ConstTensorView dy, TensorView dx);

@@ -34,7 +34,7 @@ struct Residual {
   NormTensors norm;  // post-LN only
 };
 
-// `branch` is the part's result, spoilt; x its input; y may not be either.
+// `branch` is the part's result and is overwritten; x its input; y may not be either.
 void ResidualForward(const StepContext& context, const Residual& joint, TensorView branch,
                      ConstTensorView x, TensorView y);
 // From dy the gradient of the part's result. Post-LN also writes dx, the gradient along the

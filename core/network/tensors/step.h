@@ -25,9 +25,9 @@ struct StepArgs {
   TensorView gradients;     // [layout.num_elements()] fp32 (fp64): d(sum of all weighted losses),
                             // overwritten; null: forward only
   // Called while backward is under way, as soon as the operations are queued that make gradient
-  // elements [begin, end of the flat space) final: whoever uses them does so in the stream, behind
-  // what is queued by then. `begin` falls from call to call, down to 0; a small network may have
-  // one call only. Null: nobody waits for them.
+  // elements [begin, end of the flat space) final. The callback must use them in the same stream,
+  // after the operations queued so far. `begin` falls from call to call, down to 0; a small network
+  // may have one call only. May be null.
   std::function<void(int64_t begin)> gradients_ready = nullptr;
 };
 

@@ -175,7 +175,7 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeGptClassifier(const ModelConfig& 
                               "example, at least 2"));
   faults.Require(task.lm_weight >= 0 && task.lm_weight <= 1e6,
                  absl::StrCat("objective.lm_weight is ", task.lm_weight,
-                              " but must be 0 (no language model beside the task) or more"));
+                              " but must be 0 (no language model loss) or more"));
   faults.Require(
       task.dropout >= 0 && task.dropout < 1,
       absl::StrCat("objective.classifier_dropout is ", task.dropout, " but must be in [0, 1)"));

@@ -1,6 +1,6 @@
 // GPT's supervised fine-tuning (Radford et al. 2018, sections 3.2 and 3.3): labelled examples as
 // token sequences between special tokens, read left to right, a head on the last state, and the
-// language model of the same text beside it (finetuning.md).
+// language model of the same text with it (finetuning.md).
 
 #pragma once
 

@@ -44,7 +44,7 @@ struct SplitLosses {
   std::array<LossSums, 2> directions;
   std::array<std::array<LossSums, kNumTextParts>, 2> parts;  // all zero for contiguous text
   int64_t task_examples = 0;                // labelled ones that the task head has read
-  int64_t task_correct = 0;                 // of them, those it told right
+  int64_t task_correct = 0;                 // of them, those it classified correctly
   std::array<LossSums, kMaxLosses> losses;  // by Batch::loss_ids; all zero where the batch has none
 
   void Add(const SplitLosses& other);

@@ -1,5 +1,5 @@
-// How much text a token stands for, read from the vocabulary file that lies beside the shards: bits
-// per character and per byte need it.
+// How much text a token stands for, read from the vocabulary file in the directory of the shards:
+// bits per character and per byte need it.
 //
 // Programs that train or evaluate do not link SentencePiece; the piece list is the first field of
 // its protobuf message and is read here.

@@ -20,7 +20,7 @@ struct LaneRestart {
 
 class LaneRestarts {
  public:
-  // Lane `lane` begins anew with step `step`.
+  // Lane `lane` restarts with step `step`.
   void Add(int64_t lane, int64_t step);
   // Drops lanes whose memory is full again before step `step`, `advance` states a step filling
   // `memory_rows`.

@@ -34,7 +34,7 @@ absl::Status CheckResume(const std::string& run_dir, ResumeMode mode);
 // good. One rank calls it and tells the others.
 absl::StatusOr<std::string> ChooseCheckpoint(const std::string& run_dir, ResumeMode mode);
 
-// What a checkpoint records beside its tensors (FORMAT.md, "Checkpoint metadata").
+// What a checkpoint records in addition to its tensors (FORMAT.md, "Checkpoint metadata").
 struct TrainMetadata {
   int64_t step = 0;
   int64_t skipped_steps = 0;  // over the whole run

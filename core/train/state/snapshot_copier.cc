@@ -11,8 +11,8 @@
 namespace anyorder {
 namespace {
 
-// Between two pieces the step beside the save gets its losses, which the device brings to the host
-// by the same engine: about a millisecond of PCIe.
+// Between two pieces the step that runs during the save gets its losses, which the device brings to
+// the host by the same engine: about a millisecond of PCIe.
 constexpr int64_t kPieceBytes = int64_t{32} << 20;
 
 }  // namespace

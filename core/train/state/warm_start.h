@@ -1,6 +1,6 @@
 // Weights that a run begins with instead of initial ones: those of another run's checkpoint, tensor
 // by tensor, by their names (core/network/weight_transfer.h). Moments, memory and the data position
-// begin anew.
+// start from scratch.
 //
 // `train.init_from` does it at the first step, for the very same network but its heads. `anyorder
 // import --format run` makes a run directory of them, also for a longer model.

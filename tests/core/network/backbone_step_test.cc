@@ -111,8 +111,8 @@ TEST_F(BackboneStepTest, RotaryPositionsAreRelative) {
   EXPECT_GT(std::abs(Run(model, stretched, weights).step.loss_sum - loss), 1e-3);
 }
 
-// One bucket's number, moved, is noticed by the rows that have a visible key in it beside others;
-// two heads, one moved.
+// One bucket's number, moved, is noticed by the rows that have a visible key in it and others
+// elsewhere; two heads, one moved.
 TEST_F(BackboneStepTest, BucketsOfDistanceReachRowsWithSuchAKey) {
   ModelConfig model = OneLayer();
   model.position_bias = PositionBias::kT5Causal;

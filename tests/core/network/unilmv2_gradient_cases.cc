@@ -1,4 +1,4 @@
-// Gradients of the pseudo-masked language model: [M] and [P] beside the text, and lanes with
+// Gradients of the pseudo-masked language model: [M] and [P] after the text, and lanes with
 // padding among them.
 
 #include "tests/core/network/gradient_fixture.h"

@@ -1,4 +1,4 @@
-// Which masks ranks can give: every 3 x 3 mask beside a search over all ranks, masks that the
+// Which masks ranks can give: every 3 x 3 mask against a search over all ranks, masks that the
 // systems' papers draw, and those that objectives are refused for.
 
 #include "core/objective/rank_mask.h"

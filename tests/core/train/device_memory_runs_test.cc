@@ -106,7 +106,7 @@ TEST_F(DeviceMemoryRunsTest, PermutationLanguageModelInBf16) {
   ExpectEqualRuns(2, 6);
 }
 
-// Gradient, loss, and memory, whose lane begins anew.
+// Gradient, loss, and memory, whose lane restarts.
 TEST_F(DeviceMemoryRunsTest, ValuesThatAreNotFiniteAreFoundWhereTheyCameFrom) {
   for (const Poison poison : {Poison::kGradient, Poison::kLoss, Poison::kStates}) {
     fs::remove_all(root_ + "/plain");

@@ -1,4 +1,4 @@
-// Buckets of distance beside those of transformers' T5Attention._relative_position_bucket (5.23,
+// Buckets of distance against those of transformers' T5Attention._relative_position_bucket (5.23,
 // torch 2.15).
 
 #include "core/network/layers/distance_bias.h"

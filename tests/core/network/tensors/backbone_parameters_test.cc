@@ -148,7 +148,7 @@ TEST(BackboneParametersTest, OrderOfAnAdaptiveSoftmaxIsThatOfTheHeader) {
   EXPECT_TRUE(std::equal(last.rbegin(), last.rend(), names.rbegin()));
 }
 
-// N(0, 0.01) beside N(0, 0.02).
+// N(0, 0.01), and N(0, 0.02) for tables.
 TEST(BackboneParametersTest, ProjectionsHaveARangeOfTheirOwn) {
   const ModelConfig config = TransformerXl(1, 64, 2, 32, 32, "50", 2);
   const ParameterLayout layout(config, 100);

@@ -64,7 +64,7 @@ std::vector<Size> Sizes(int count, int64_t seq_len) {
   return sizes;
 }
 
-// Rings that are written as a step writes them, row by row, beside a list of all rows there ever
+// Rings that are written as a step writes them, row by row, against a list of all rows there ever
 // were.
 TEST(MemoryRingTest, HoldsTheNewestRowsOfAList) {
   const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();

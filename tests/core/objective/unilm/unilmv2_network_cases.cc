@@ -1,5 +1,5 @@
 // What one forward pass of the pseudo-masked language model is equal to, on the whole network in
-// fp64: its last layer's states beside those of passes that hold only some of the slots.
+// fp64: its last layer's states against those of passes that hold only some of the slots.
 
 #include <algorithm>
 #include <cmath>

@@ -56,7 +56,7 @@ TEST_F(AnomalyRunsTest, IgnoredSpikeIsTrainedOn) {
 }
 
 // Stopped in every step around the bad one, and going on with another number of ranks each time:
-// the same state, losses and detector as at one go.
+// the same state, losses and detector as in one attempt.
 TEST_F(AnomalyRunsTest, DetectorSurvivesResumeAndOtherNumbersOfRanks) {
   config_.anomaly.on_spike = AnomalyAction::kSkip;
   ExpectAllOk(Run("whole", 2, Fault{Poison::kLossSpike, 1, 5}));
@@ -85,7 +85,7 @@ TEST_F(AnomalyRunsTest, DetectorSurvivesResumeAndOtherNumbersOfRanks) {
   EXPECT_EQ(state.skipped_in_a_row, 0);
 }
 
-// States that are not finite would stay in memory and spoil every later step of their lane.
+// States that are not finite would stay in memory and damage every later step of their lane.
 TEST_F(AnomalyRunsTest, LaneWhoseStatesAreNotFiniteBeginsAnew) {
   config_.model.mem_len = 40;  // three steps fill it
   std::string end;

@@ -1,4 +1,4 @@
-// Saves beside the optimizer's updates, on a device that does everything as late as it may, and
+// Saves during the optimizer's updates, on a device that does everything as late as it may, and
 // their memory, pinned or not.
 
 #include "core/train/state/snapshot_copier.h"
