@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "core/base/terminal.h"
+
 namespace anyorder::data {
 namespace {
 
@@ -24,7 +26,7 @@ ProgressLine::ProgressLine(std::string phase, uint64_t total_bytes, bool quiet)
     : phase_(std::move(phase)),
       total_bytes_(total_bytes),
       quiet_(quiet),
-      is_terminal_(::isatty(STDERR_FILENO) == 1),
+      is_terminal_(TakesEscapes(STDERR_FILENO)),
       start_(Now()),
       last_print_(start_) {}
 

@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
+#include "core/base/terminal.h"
 #include "launcher/inspect/status_report.h"
 #include "launcher/process/display_width.h"
 
@@ -67,7 +68,7 @@ absl::Status WatchStatus(const std::string& run_dir, bool json, absl::Duration i
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
   };
   if (signals < 0) return ErrnoStatus("signalfd for", run_dir);
-  const bool on_terminal = !json && ::isatty(STDOUT_FILENO) == 1;
+  const bool on_terminal = !json && TakesEscapes(STDOUT_FILENO);
   StatusCollector collector(run_dir);
   int64_t lines = 0;
   for (;;) {

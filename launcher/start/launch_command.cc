@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/base/log.h"
+#include "core/base/terminal.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/subcommand.h"
 #include "launcher/start/launch.h"
@@ -30,7 +31,7 @@ int RunLaunch(const LaunchLine& line) {
   if (!mode.ok()) return Report(mode.status());
   LaunchOptions options = line.options;
   options.resume = *mode;
-  options.progress_on_terminal = ::isatty(STDERR_FILENO) == 1;
+  options.progress_on_terminal = TakesEscapes(STDERR_FILENO);
   SetLogName("launch");
   const absl::StatusOr<int> exit_status = Launch(options);
   return exit_status.ok() ? *exit_status : Report(exit_status.status());
