@@ -7,14 +7,25 @@
 namespace anyorder::launcher {
 namespace {
 
+constexpr char kSettingArgument[] = "SECTION.KEY=VALUE";
+
 // Words that may follow `command` where no option's value is due.
 std::string WordsOf(const CommandText& command) {
   std::vector<std::string> words;
   for (const CommandText& subcommand : command.commands)
     words.push_back(subcommand.name);
-  for (const OptionText& option : command.options)
-    words.insert(words.end(), option.names.begin(), option.names.end());
+  for (const std::vector<OptionText>* options : {&command.arguments, &command.options})
+    for (const OptionText& option : *options) {
+      const auto& offered = options == &command.options ? option.names : option.values;
+      words.insert(words.end(), offered.begin(), offered.end());
+    }
   return absl::StrJoin(words, " ");
+}
+
+bool TakesFiles(const CommandText& command) {
+  for (const OptionText& argument : command.arguments)
+    if (argument.takes_file()) return true;
+  return false;
 }
 
 // Cases of bash's `case "$command $previous"`: what an option's value may be.
@@ -25,15 +36,14 @@ std::string BashValueCases(const CommandText& command) {
     std::vector<std::string> patterns;
     for (const std::string& name : option.names)
       patterns.push_back(absl::StrCat("'", command.name, " ", name, "'"));
+    const bool is_setting = option.argument == kSettingArgument;
     const std::string reply =
-        option.takes_file() ? "compopt -o filenames; COMPREPLY=($(compgen -f -- \"$word\"))"
+        option.takes_file() ? "compopt -o filenames; _@PROGRAM@_offer -f"
         : !option.values.empty()
-            ? absl::StrCat("COMPREPLY=($(compgen -W '", absl::StrJoin(option.values, " "),
-                           "' -- \"$word\"))")
-        : option.names.front() == "--set"
-            ? "COMPREPLY=($(compgen -W \"$keys\" -S = -- \"$word\")); compopt -o nospace"
-        : option.names.front() == "--explain" ? "COMPREPLY=($(compgen -W \"$keys\" -- \"$word\"))"
-                                              : "";
+            ? absl::StrCat("_@PROGRAM@_offer -W '", absl::StrJoin(option.values, " "), "'")
+        : is_setting               ? "compopt -o nospace; _@PROGRAM@_offer -W \"$keys\" -S ="
+        : option.argument == "KEY" ? "_@PROGRAM@_offer -W \"$keys\""
+                                   : "";
     absl::StrAppend(&text, "    ", absl::StrJoin(patterns, "|"), ") ", reply,
                     reply.empty() ? "" : "; ", "return ;;\n");
   }
@@ -58,6 +68,7 @@ std::string KeyNames(const std::vector<ConfigKey>& keys, const char* separator) 
 }
 
 constexpr char kBash[] = R"(# bash completion for @PROGRAM@; made by `@PROGRAM@ completion bash`
+_@PROGRAM@_offer() { mapfile -t COMPREPLY < <(compgen "$@" -- "$word"); }
 _@PROGRAM@() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} command='' values='' i
   local keys='@KEYS@'
@@ -74,16 +85,13 @@ _@PROGRAM@() {
   if [[ $previous == = && $i -gt 0 && ${COMP_WORDS[i-1]} == --set ]]; then
     case ${COMP_WORDS[i]} in
 @KEY_VALUES@    esac
-    COMPREPLY=($(compgen -W "$values" -- "$word"))
+    _@PROGRAM@_offer -W "$values"
     return
   fi
   case "$command $previous" in
 @VALUES@  esac
   case $command in
 @WORDS@  esac
-  if [[ $word != -* && -n $command ]]; then
-    compopt -o filenames; COMPREPLY+=($(compgen -f -- "$word"))
-  fi
 }
 complete -F _@PROGRAM@ @PROGRAM@
 )";
@@ -127,7 +135,7 @@ std::string ZshQuoted(const std::string& text) {
 std::string ZshOptions(const CommandText& command, const std::string& program) {
   std::string text;
   for (const OptionText& option : command.options) {
-    const bool is_setting = option.argument == "SECTION.KEY=VALUE";
+    const bool is_setting = option.argument == kSettingArgument;
     const std::string action = option.takes_file() ? "_files"
                                : !option.values.empty()
                                    ? absl::StrCat("(", absl::StrJoin(option.values, " "), ")")
@@ -154,26 +162,34 @@ std::string BashCompletion(const CommandText& program, const std::vector<ConfigK
   for (const CommandText& command : program.commands) {
     names.push_back(command.name);
     absl::StrAppend(&values, BashValueCases(command));
-    absl::StrAppend(&words, "    ", command.name, ") COMPREPLY=($(compgen -W '", WordsOf(command),
-                    "' -- \"$word\")) ;;\n");
+    absl::StrAppend(&words, "    ", command.name, ") ",
+                    TakesFiles(command)
+                        ? "[[ $word == -* ]] || { compopt -o filenames; _@PROGRAM@_offer -f; "
+                          "return; }; "
+                        : "",
+                    "_@PROGRAM@_offer -W '", WordsOf(command), "' ;;\n");
   }
-  absl::StrAppend(&words, "    '') COMPREPLY=($(compgen -W '", WordsOf(program),
-                  "' -- \"$word\")) ;;\n");
-  return absl::StrReplaceAll(kBash, {{"@PROGRAM@", program.name},
-                                     {"@KEYS@", KeyNames(keys, " ")},
-                                     {"@COMMANDS@", absl::StrJoin(names, "|")},
-                                     {"@KEY_VALUES@", KeyValueCases(keys)},
-                                     {"@VALUES@", values},
-                                     {"@WORDS@", words}});
+  absl::StrAppend(&words, "    '') _@PROGRAM@_offer -W '", WordsOf(program), "' ;;\n");
+  const std::string script = absl::StrReplaceAll(kBash, {{"@KEYS@", KeyNames(keys, " ")},
+                                                         {"@COMMANDS@", absl::StrJoin(names, "|")},
+                                                         {"@KEY_VALUES@", KeyValueCases(keys)},
+                                                         {"@VALUES@", values},
+                                                         {"@WORDS@", words}});
+  return absl::StrReplaceAll(script, {{"@PROGRAM@", program.name}});
 }
 
 std::string ZshCompletion(const CommandText& program, const std::vector<ConfigKey>& keys) {
   std::string commands, words;
   for (const CommandText& command : program.commands) {
     absl::StrAppend(&commands, "    '", command.name, ":", ZshQuoted(command.summary), "'\n");
-    const bool takes_files = !command.arguments.empty();
-    absl::StrAppend(&words, "    ", command.name, ") _arguments", ZshOptions(command, program.name),
-                    takes_files ? " '*:path:_files'" : "", " ;;\n");
+    absl::StrAppend(&words, "    ", command.name, ") _arguments",
+                    ZshOptions(command, program.name));
+    for (const OptionText& argument : command.arguments) {
+      const std::string values = absl::StrJoin(argument.values, " ");
+      absl::StrAppend(&words, " '*:argument:",
+                      argument.takes_file() ? "_files" : absl::StrCat("(", values, ")"), "'");
+    }
+    absl::StrAppend(&words, " ;;\n");
   }
   return absl::StrReplaceAll(kZsh, {{"@PROGRAM@", program.name},
                                     {"@KEYS@", KeyNames(keys, " ")},

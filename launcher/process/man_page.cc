@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 
 #include "core/base/status.h"
 
@@ -24,7 +25,8 @@ std::string Escaped(const std::string& text) {
 
 std::string Title(const std::string& name, const std::string& summary, const std::string& version) {
   return absl::StrCat(".TH \"", absl::AsciiStrToUpper(name), "\" 1 \"\" \"anyorder ", version,
-                      "\"\n.SH NAME\n", Escaped(name), " \\- ", Escaped(summary), "\n");
+                      "\"\n.SH NAME\n", Escaped(name), " \\- ",
+                      Escaped(std::string(absl::StripSuffix(summary, "."))), "\n");
 }
 
 std::string OptionsSection(const CommandText& command) {

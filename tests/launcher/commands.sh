@@ -70,7 +70,8 @@ KEYS
 bash)
   "$anyorder" completion bash >"$work/anyorder.bash" || fail "completion bash"
   bash -n "$work/anyorder.bash" || fail "syntax"
-  cd "$work" && touch a_file.toml
+  ! command -v shellcheck >"$work/out" || shellcheck -s bash "$work/anyorder.bash" || fail "shellcheck"
+  cd "$work" && touch a_file.toml "a_file of words"
   # shellcheck source=/dev/null
   source "$work/anyorder.bash"
   compopt() { :; }  # known only while a key is pressed
@@ -95,6 +96,7 @@ bash)
   expect permutation_lm anyorder launch --set objective.name =
   expect train.steps anyorder config --explain train.st
   expect zsh anyorder completion z
+  expect "a_file of words" anyorder inspect a_
   expect a_file.toml anyorder inspect a_
   COMP_WORDS=(anyorder launch --ranks '') COMP_CWORD=3; _anyorder
   [ "${#COMPREPLY[@]}" -eq 0 ] || fail "--ranks offers '${COMPREPLY[*]}'" ;;
