@@ -34,7 +34,8 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& optio
   if (!is_auto || !IsWithoutUsableGpu(backend.status())) return backend;
   // Every rank says so: where only some have a GPU that will do, the job ends, and their lines tell
   // why.
-  LogWarning(absl::StrCat("computing on the CPU, beside a GPU: ", backend.status().message()));
+  LogWarning(
+      absl::StrCat("computing on the CPU although there is a GPU: ", backend.status().message()));
   return MakeCpuBackend(options);
 }
 

@@ -91,8 +91,8 @@ absl::Status CublasLtGemm::ReadTableBeside(absl::string_view why) {
   LogWarning(absl::StrCat(
       why, ": it is left as it is and '", table_path_,
       is_there ? "' used"
-               : "' used, which is not there yet: algorithms are chosen anew, bits may "
-                 "differ from here on; `anyorder tune --table` measures them there, or "
+               : "' used, which is not there yet: algorithms are selected again, results are not "
+                 "bitwise identical from here on; `anyorder tune --table` measures them there, or "
                  "name another table (kernels.gemm_algorithm_cache)"));
   return absl::OkStatus();
 }
@@ -212,7 +212,7 @@ std::optional<CublasLtGemm::Plan> CublasLtGemm::TakePinned(
   Destroy(plan);
   LogWarning(absl::StrCat("'", table_path_, "' pins an algorithm that cuBLASLt refuses for ",
                           TextOf(product.key),
-                          ": another is chosen, bits may differ from here on"));
+                          ": another is chosen, results are not bitwise identical from here on"));
   return std::nullopt;
 }
 
@@ -259,10 +259,10 @@ CublasLtGemm::Plan& CublasLtGemm::PlanOf(const ColumnMajorProduct& product, Stre
 
 void CublasLtGemm::ChooseApart(const ColumnMajorProduct& product, cublasStatus_t status,
                                Plan* plan) {
-  LogWarning(absl::StrCat("cuBLASLt refuses, with status ", static_cast<int>(status),
-                          ", to run the algorithm it named for the sum along with a product of ",
-                          TextOf(product.key),
-                          ": a kernel of its own makes the sum, bits may differ from here on"));
+  LogWarning(absl::StrCat(
+      "cuBLASLt refuses, with status ", static_cast<int>(status),
+      ", to run the algorithm it named for the sum along with a product of ", TextOf(product.key),
+      ": a separate kernel computes the sum, results are not bitwise identical from here on"));
   Destroy(*plan);
   *plan = Choose(product);
 }

@@ -156,8 +156,8 @@ absl::StatusOr<GemmTable> ParseGemmTable(const std::string& text) {
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   const auto damaged = [](size_t line, absl::string_view what) {
     return absl::DataLossError(absl::StrCat("line ", line + 1, ": ", what,
-                                            "; delete the file (algorithms are chosen anew, and "
-                                            "bits may differ from then on)"));
+                                            "; delete the file (algorithms are selected again, and "
+                                            "results are not bitwise identical from then on)"));
   };
   GemmTable table;
   if (absl::c_linear_search(kEarlierTitles, lines[0])) {
