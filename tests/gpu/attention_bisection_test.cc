@@ -1,5 +1,5 @@
-// Mistakes of each kind, and which switch and pattern they are blamed on. Some are planted in the
-// ring kernels, on the emulation, others in what the reference returns.
+// Mistakes of each kind, planted in what the reference gets or returns, and which switch and
+// pattern they are blamed on.
 
 #include "tests/gpu/attention_bisection.h"
 
@@ -10,16 +10,13 @@
 #include <cmath>
 #include <functional>
 #include <sstream>
+#include <vector>
 
-#include "kernels/cuda/attention/attention_ring_forward.cuh"
-#include "kernels/cuda/platform/launch.h"
-#include "tests/kernels/cuda/attention/attention_ring_case.h"
 #include "tests/testing/forwarding_backend.h"
 
 namespace anyorder::testing {
 namespace {
 
-using kernels::cuda::RingFault;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -50,67 +47,21 @@ class ChangedOut final : public ForwardingBackend {
   const Change change_;
 };
 
-template <typename T>
-std::vector<T> Copied(const T* from, int64_t count) {
-  return from == nullptr ? std::vector<T>() : std::vector<T>(from, from + count);
-}
-std::vector<BFloat16> Copied(const ConstTensorView& from) {
-  return from.is_null() ? std::vector<BFloat16>()
-                        : Copied(from.data<BFloat16>(), from.num_elements());
-}
-
-// The ring kernels with a mistake; blocks and warps in another order in each call, as on a GPU.
-template <RingFault kFault>
-class FaultyRing final : public ForwardingBackend {
+// Takes each position's row of the relative table for its neighbour's, in bf16 alone.
+class ShiftedBand final : public ForwardingBackend {
  public:
-  FaultyRing() : ForwardingBackend(kernels::MakeReferenceBackend()) {}
+  ShiftedBand() : ForwardingBackend(kernels::MakeReferenceBackend()) {}
   void AttentionForward(const kernels::AttentionForwardArgs& args, StreamView stream) override {
-    if (args.out.dtype() != DType::kBFloat16)
+    const ConstTensorView& relative = args.in.relative;
+    if (args.out.dtype() != DType::kBFloat16 || relative.is_null())
       return ForwardingBackend::AttentionForward(args, stream);
-    kernels::testing::RingData data = DataOf(args.in);
-    kernels::testing::RingRun ring(&data);
-    kernels::cuda::emulation::SetSchedule({++schedule_});
-    if (data.relative.empty())
-      kernels::cuda::LaunchRingForward<false, kFault>({ring.Forward(), ring.plan()}, {});
-    else
-      kernels::cuda::LaunchRingForward<true, kFault>({ring.Forward(), ring.plan()}, {});
-    kernels::cuda::emulation::SetSchedule({});
-    std::copy(data.out.begin(), data.out.end(), args.out.data<BFloat16>());
-    std::copy(data.lse.begin(), data.lse.end(), args.lse.data<float>());
+    const auto* const rows = relative.data<BFloat16>();
+    std::vector<BFloat16> table(rows, rows + relative.num_elements());
+    std::rotate(table.begin(), table.begin() + args.in.shape.model_dim(), table.end());
+    kernels::AttentionForwardArgs shifted = args;
+    shifted.in.relative = ConstTensorView(table.data(), relative.dtype(), relative.shape());
+    ForwardingBackend::AttentionForward(shifted, stream);
   }
-
- private:
-  static kernels::testing::RingData DataOf(const kernels::AttentionInputs& in) {
-    kernels::testing::RingData data;
-    data.shape = in.shape;
-    data.min_distance = in.min_distance;
-    data.dropout = in.dropout;
-    const int64_t rows = in.shape.num_rows();
-    const int64_t keys = in.shape.batch_size * in.shape.num_keys;
-    const auto copy = [](const auto& from, int64_t count, const int32_t* order) {
-      kernels::testing::Slots slots;
-      for (int64_t i = 0; i < count; ++i)
-        slots.Add(from.pos[i], order[i], from.grp[i], from.doc[i], from.seg[i], from.glob[i]);
-      return slots;
-    };
-    data.rows = copy(in.rows, rows, in.rows.lim);
-    data.keys = copy(in.keys, keys, in.keys.key);
-    data.table_of_lane = Copied(in.table_of_lane, in.shape.batch_size);
-    data.row_ids = Copied(in.row_ids, rows);
-    data.q = Copied(in.q);
-    data.k = Copied(in.k);
-    data.v = Copied(in.v);
-    data.relative = Copied(in.relative);
-    data.content_bias = Copied(in.content_bias);
-    data.position_bias = Copied(in.position_bias);
-    data.segment_bias = Copied(in.segment_bias);
-    data.segment_embedding = Copied(in.segment_embedding);
-    kernels::testing::SizeOutputs(&data);
-    data.Poison(0);
-    return data;
-  }
-
-  uint64_t schedule_ = 0;
 };
 
 TEST(AttentionBisectionTest, FromTheSimplestCaseToTheWhole) {
@@ -162,15 +113,10 @@ TEST(AttentionBisectionTest, NotANumberIsPrintedAsNull) {
 
 // Positions come in only with their switch.
 TEST(AttentionBisectionTest, AShiftedBandIsBlamedOnThePosition) {
-  FaultyRing<RingFault::kShiftedRelative> device;
+  ShiftedBand device;
   EXPECT_THAT(Output(device, "ring forward, +mixed visibility"), HasSubstr("agrees with"));
   EXPECT_THAT(Output(device, "ring forward, +position"),
               HasSubstr("\nfirst failing switch: ring forward, +position: out: "));
-}
-
-TEST(AttentionBisectionTest, AMissingBarrierIsARace) {
-  FaultyRing<RingFault::kNoBarrier> device;
-  EXPECT_THAT(Output(device, "ring forward, +tiles and heads"), HasSubstr("race: differs between"));
 }
 
 }  // namespace

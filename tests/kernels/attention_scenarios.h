@@ -3,8 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cctype>
 #include <limits>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "tests/kernels/attention_case.h"
@@ -292,6 +294,39 @@ inline AttentionCase WithBias(AttentionCase c, int64_t low = -128, int64_t count
   c.shape.num_distances = 0;
   c.AddDistanceBias(low, count);
   return c;
+}
+
+// The objectives' visibility and whatever else sends an implementation another way; streams of
+// `length` slots where no objective says how many.
+inline std::vector<AttentionCase> AllScenarios(int32_t length) {
+  AttentionCase bias_beside_relative = XlnetCase(40, 70, 2, 64);
+  bias_beside_relative.name = "xlnet with bias";
+  bias_beside_relative.AddDistanceBias(-20, 70);
+  return {XlnetCase(96, 130, 2, 64),
+          XlnetCase(0, 101, 2, 64),
+          CausalCase(70, length),
+          BidirectionalCase(length),
+          SequenceToSequenceCase(60, length),
+          PackedCase(),
+          GroupCase(),
+          BandCase(),
+          ShuffledRowsCase(),
+          ShuffledKeysCase(),
+          WithoutContentRows(XlnetCase(40, 90, 2, 64)),
+          BlindRowsCase(2),
+          bias_beside_relative,
+          WithBias(BidirectionalCase(length)),
+          WithBias(CausalCase(70, length), 0, 33),
+          WithBias(ShuffledKeysCase(), -30, 61),
+          WithBias(BlindRowsCase(2))};
+}
+
+// "3_bidirectional", for the names of parameterised tests.
+inline std::string ScenarioName(size_t index, const AttentionCase& c) {
+  std::string name = std::to_string(index) + "_" + c.name;
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char x) { return std::isalnum(x) == 0; }, '_');
+  return name;
 }
 
 }  // namespace anyorder::kernels::testing

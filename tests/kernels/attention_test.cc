@@ -58,13 +58,17 @@ void ExpectAgreesEverywhere(AttentionCase c) {
   }
 }
 
-TEST(AttentionTest, XlnetWithMemoryAndBothDirections) {
-  ExpectAgreesEverywhere(XlnetCase(96, 130, 2, 64));
+class AttentionScenarioTest : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(AttentionScenarioTest, Agrees) {
+  ExpectAgreesEverywhere(AllScenarios(140)[GetParam()]);
 }
 
-TEST(AttentionTest, XlnetWithoutMemory) {
-  ExpectAgreesEverywhere(XlnetCase(0, 101, 2, 64));
-}
+INSTANTIATE_TEST_SUITE_P(All, AttentionScenarioTest,
+                         ::testing::Range<size_t>(0, AllScenarios(140).size()),
+                         [](const auto& info) {
+                           return ScenarioName(info.param, AllScenarios(140)[info.param]);
+                         });
 
 TEST(AttentionTest, MoreKeysThanOneChunk) {
   AttentionCase c = XlnetCase(517, 150, 1, 64);
@@ -73,44 +77,7 @@ TEST(AttentionTest, MoreKeysThanOneChunk) {
   ExpectAgrees<BFloat16>(c, 23);
 }
 
-TEST(AttentionTest, CausalWithMemoryAndPastDistancesOnly) {
-  ExpectAgreesEverywhere(CausalCase(70, 140));
-}
-
-TEST(AttentionTest, BidirectionalWithoutRelativeTerm) {
-  ExpectAgreesEverywhere(BidirectionalCase(150));
-}
-
-TEST(AttentionTest, SequenceToSequence) {
-  ExpectAgreesEverywhere(SequenceToSequenceCase(60, 120));
-}
-
-TEST(AttentionTest, PackedDocumentsAndPadding) {
-  ExpectAgreesEverywhere(PackedCase());
-}
-
-TEST(AttentionTest, GroupsSeeEachOther) {
-  ExpectAgreesEverywhere(GroupCase());
-}
-
-TEST(AttentionTest, BandsWithDilationAndGlobals) {
-  ExpectAgreesEverywhere(BandCase());
-}
-
-TEST(AttentionTest, ShuffledRows) {
-  ExpectAgreesEverywhere(ShuffledRowsCase());
-}
-
-TEST(AttentionTest, ShuffledKeys) {
-  ExpectAgreesEverywhere(ShuffledKeysCase());
-}
-
-TEST(AttentionTest, BiasByDistanceBothWays) {
-  ExpectAgreesEverywhere(WithBias(BidirectionalCase(150)));
-}
-
 TEST(AttentionTest, BiasByDistanceOverDistancesBeyondItsTable) {
-  ExpectAgreesEverywhere(WithBias(CausalCase(70, 140), 0, 33));
   ExpectAgreesEverywhere(WithBias(CausalCase(9, 140), -200, 40));  // all beyond
   ExpectAgreesEverywhere(WithBias(BidirectionalCase(130), 0, 1));
 }
@@ -122,25 +89,10 @@ TEST(AttentionTest, BiasByDistanceOverMoreKeysThanOneChunk) {
   ExpectAgrees<BFloat16>(c, 33);
 }
 
-TEST(AttentionTest, BiasByDistanceBesideRelativeTermAndMemory) {
-  AttentionCase c = XlnetCase(96, 130, 2, 64);
-  c.AddDistanceBias(-20, 70);
-  ExpectAgreesEverywhere(c);
-}
-
 TEST(AttentionTest, BiasByDistanceWithGroupsBandsAndDocuments) {
   ExpectAgreesEverywhere(WithBias(GroupCase(), -16, 33));
   ExpectAgreesEverywhere(WithBias(BandCase()));
   ExpectAgreesEverywhere(WithBias(PackedCase(), -40, 90));
-}
-
-TEST(AttentionTest, BiasByDistanceOverShuffledRowsAndKeys) {
-  ExpectAgreesEverywhere(WithBias(ShuffledRowsCase(), -30, 61));
-  ExpectAgreesEverywhere(WithBias(ShuffledKeysCase(), -30, 61));
-}
-
-TEST(AttentionTest, QueryRowsOnly) {
-  ExpectAgreesEverywhere(WithoutContentRows(XlnetCase(40, 90, 2, 64)));
 }
 
 TEST(AttentionTest, HeadSizesThatAreNotMultiplesOfSixteen) {
@@ -162,11 +114,6 @@ TEST(AttentionTest, SizesAroundTileEdges) {
     ExpectAgrees<float>(CausalCase(memory, 7), 26);
     ExpectAgrees<BFloat16>(CausalCase(memory, 7), 26);
   }
-}
-
-TEST(AttentionTest, RowsThatSeeNothing) {
-  ExpectAgreesEverywhere(BlindRowsCase(2));
-  ExpectAgreesEverywhere(WithBias(BlindRowsCase(2)));
 }
 
 TEST(AttentionTest, WithoutAnyKeys) {

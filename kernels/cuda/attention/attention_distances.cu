@@ -34,7 +34,7 @@ void LaunchDistanceSums(const AttentionProblem<T>& in, const AttentionScores<T>&
     if (is_matrix) {
       shape.threads = kProductThreads;
       shape.shared_bytes = MatrixDistanceBlock::kBytes;
-      return Launch(MatrixDistanceGradientKernel<>, shape, params, stream);
+      return Launch(MatrixDistanceGradientKernel, shape, params, stream);
     }
   }
   WithColumns(in.head_dim, [&]<int kGroups>() {

@@ -156,7 +156,6 @@ struct GeneralDistanceBlock {
     }
   }
 
-  template <AttentionFault kFault>
   ANYORDER_DEVICE void AddRows(const RowStep& rows, int first,
                                float (&sums)[kThreadRows][4 * kGroups],
                                float (&weights)[kThreadRows]) const {
@@ -167,7 +166,7 @@ struct GeneralDistanceBlock {
     LoadTile<kGroups>(memory.rows,
                       in.q + (rows.row + first) * in.model_dim() + walk.head * in.head_dim, in,
                       rows.count - first, static_cast<const T*>(nullptr), memory.docs);
-    if constexpr (kFault != AttentionFault::kNoBarrier) SyncBlock();
+    SyncBlock();
     AddWeighted<kGroups>(memory.weights, memory.rows, sums);
     AddWeights(memory.weights, weights);
   }
@@ -194,7 +193,7 @@ struct GeneralDistanceBlock {
   }
 };
 
-template <typename T, int kGroups, AttentionFault kFault = AttentionFault::kNone>
+template <typename T, int kGroups>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, 3)
     GeneralDistanceGradientKernel(DistanceGradientParams<T> p) {
   DistanceWalk<T> walk(p, kTileKeys);
@@ -204,9 +203,8 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, 3)
   if (p.adds) work.ForEach(sums, weights, [](const float& kept, float& value) { value = kept; });
   for (; !walk.IsAtEnd(); walk.Next()) {
     const RowStep rows = walk.Rows();
-    constexpr int kLost = kFault == AttentionFault::kLostEdge ? kTileRows - 1 : 0;
-    for (int first = 0; first + kLost < rows.count; first += kTileRows)
-      work.template AddRows<kFault>(rows, first, sums, weights);
+    for (int first = 0; first < rows.count; first += kTileRows)
+      work.AddRows(rows, first, sums, weights);
   }
   work.ForEach(sums, weights, [](float& kept, float value) { kept = value; });
 }
@@ -286,7 +284,6 @@ struct MatrixDistanceBlock {
   }
 };
 
-template <AttentionFault kFault = AttentionFault::kNone>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kProductThreads, 4)
     MatrixDistanceGradientKernel(DistanceGradientParams<BFloat16> p) {
   DistanceWalk<BFloat16> walk(p, kProductColumns);
@@ -296,15 +293,14 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kProductThreads, 4)
   if (!walk.IsAtEnd()) work.Load(0);
   for (int stage = 0; !walk.IsAtEnd(); stage ^= 1) {
     work.StoreGathered();
-    if constexpr (kFault != AttentionFault::kNoWait) WaitForCopies<0>();
+    WaitForCopies<0>();
     SyncBlock();
     walk.Next();
-    if (kFault == AttentionFault::kLostEdge && walk.IsAtEnd()) break;
     if (!walk.IsAtEnd()) work.Load(stage ^ 1);
     SyncWarp();  // gathering parts the lanes, and matrices are loaded by whole warps
     AddTransposed(MatrixDistanceBlock::Weights(), MatrixDistanceBlock::Rows(stage),
                   16 * (Thread() / kWarp), sums);
-    if constexpr (kFault != AttentionFault::kNoBarrier) SyncBlock();
+    SyncBlock();
   }
   work.ForEach(sums, [](float& kept, float value) { kept = value; });
 }

@@ -60,10 +60,6 @@ struct TileFrame {
   int32_t key_low[2], key_high[2];  // of each half of the keys; low > high: none
 };
 
-// Mistakes that tests plant in the general kernels and in those behind the first backward pass.
-// kLostEdge: the tile at the end of a range, which need not be whole, is left out.
-enum class AttentionFault { kNone, kNoBarrier, kNoWait, kLostEdge };
-
 // Rows of one lane, stream and head.
 struct RowTile {
   int stream;

@@ -8,7 +8,7 @@
 
 namespace anyorder::kernels::cuda {
 
-template <typename T, int kGroups, AttentionFault kFault>
+template <typename T, int kGroups>
 struct GeneralBackward {
   const GeneralTile<T, kGroups>& work;
   const AttentionBackwardParams<T>& p;
@@ -153,7 +153,7 @@ struct GeneralBackward {
     SyncBlock();
     PairValues dp = {};
     AddDots<kGroups>(memory.dout, memory.keys, work.columns(), dp);
-    if constexpr (kFault != AttentionFault::kNoBarrier) SyncBlock();
+    SyncBlock();
     work.LoadKeys(p.in.k, first, half);
     const TileBand band = work.LoadBand(half);
     SyncBlock();
@@ -204,18 +204,17 @@ struct GeneralBackward {
   }
 };
 
-template <AttentionFault kFault, typename T, int kGroups>
+template <typename T, int kGroups>
 ANYORDER_DEVICE void BackwardTile(const AttentionBackwardParams<T>& p, const RowTile& tile) {
   const AttentionProblem<T>& in = p.in;
   const GeneralTile<T, kGroups> tile_work(in, p.prepared, tile, true);
-  const GeneralBackward<T, kGroups, kFault> work{
+  const GeneralBackward<T, kGroups> work{
       tile_work, p, p.scores.group.FirstRow(in, tile.stream, tile.lane) + tile.first};
   work.LoadRows();
-  typename GeneralBackward<T, kGroups, kFault>::Sums sums;
+  typename GeneralBackward<T, kGroups>::Sums sums;
   int first_tile = 0;
   int end_tile = 0;
-  constexpr int kLost = kFault == AttentionFault::kLostEdge ? kScoreTile - 1 : 0;
-  for (int first = 0; first + kLost < in.num_keys; first += kScoreTile) {
+  for (int first = 0; first < in.num_keys; first += kScoreTile) {
     SyncBlock();
     tile_work.LoadKeySlots(first);
     SyncBlock();
@@ -242,12 +241,12 @@ ANYORDER_DEVICE void BackwardTile(const AttentionBackwardParams<T>& p, const Row
                      tile.count, tile_work.memory.keys);
 }
 
-template <typename T, int kGroups, AttentionFault kFault = AttentionFault::kNone>
+template <typename T, int kGroups>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, kGroups <= 2 ? 3 : 2)
     AttentionGeneralBackwardKernel(AttentionBackwardParams<T> p) {
   const AttentionGroup& group = p.scores.group;
   ForEachRowTile(p.in, p.prepared, group.first_lane, group.first_head,
-                 [&](const RowTile& tile) { BackwardTile<kFault, T, kGroups>(p, tile); });
+                 [&](const RowTile& tile) { BackwardTile<T, kGroups>(p, tile); });
 }
 
 }  // namespace anyorder::kernels::cuda

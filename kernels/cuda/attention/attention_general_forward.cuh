@@ -51,7 +51,7 @@ struct RunningSoftmax {
   }
 };
 
-template <AttentionFault kFault, typename T, int kGroups>
+template <typename T, int kGroups>
 ANYORDER_DEVICE void ForwardHalf(const GeneralTile<T, kGroups>& work, int first, int half,
                                  uint32_t visible, RunningSoftmax<kGroups>& softmax) {
   const AttentionProblem<T>& in = work.in;
@@ -70,26 +70,25 @@ ANYORDER_DEVICE void ForwardHalf(const GeneralTile<T, kGroups>& work, int first,
     }
   }
   StorePairs(work.memory.scores, p);
-  if constexpr (kFault != AttentionFault::kNoBarrier) SyncBlock();
+  SyncBlock();
   work.LoadKeys(in.v, first, half);
   SyncBlock();
   AddWeighted<kGroups>(work.memory.scores, work.memory.keys, softmax.values);
 }
 
-template <AttentionFault kFault, typename T, int kGroups>
+template <typename T, int kGroups>
 ANYORDER_DEVICE void ForwardTile(const AttentionForwardParams<T>& p, const RowTile& tile) {
   const AttentionProblem<T>& in = p.in;
   const GeneralTile<T, kGroups> work(in, p.prepared, tile, false);
   work.LoadRows();
   RunningSoftmax<kGroups> softmax;
-  constexpr int kLost = kFault == AttentionFault::kLostEdge ? kScoreTile - 1 : 0;
-  for (int first = 0; first + kLost < in.num_keys; first += kScoreTile) {
+  for (int first = 0; first < in.num_keys; first += kScoreTile) {
     // No barrier before: since the last one nobody has read slots of keys.
     work.LoadKeySlots(first);
     SyncBlock();
     for (int half = 0; half < 2; ++half) {
       const uint32_t visible = work.VisiblePairs(half);
-      if (SyncBlockOr(visible != 0)) ForwardHalf<kFault>(work, first, half, visible, softmax);
+      if (SyncBlockOr(visible != 0)) ForwardHalf(work, first, half, visible, softmax);
     }
   }
   ANYORDER_UNROLL
@@ -110,11 +109,11 @@ ANYORDER_DEVICE void ForwardTile(const AttentionForwardParams<T>& p, const RowTi
                      tile.count, work.memory.keys);
 }
 
-template <typename T, int kGroups, AttentionFault kFault = AttentionFault::kNone>
+template <typename T, int kGroups>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, kGroups <= 2 ? 4 : 2)
     AttentionGeneralForwardKernel(AttentionForwardParams<T> p) {
   ForEachRowTile(p.in, p.prepared, 0, 0,
-                 [&](const RowTile& tile) { ForwardTile<kFault, T, kGroups>(p, tile); });
+                 [&](const RowTile& tile) { ForwardTile<T, kGroups>(p, tile); });
 }
 
 }  // namespace anyorder::kernels::cuda

@@ -16,9 +16,6 @@ namespace anyorder::kernels::cuda {
 inline constexpr int kKeySortThreads = 256;
 inline constexpr int64_t kKeySortBytes = 4 * kKeySortTile * int64_t{sizeof(int32_t)};
 
-// Mistakes that tests plant.
-enum class KeySortFault { kNone, kNoBarrier, kUnstable, kShortRun };
-
 struct KeySortParams {
   const int32_t* keys;   // [B, K]: positions by slot
   const KeyLane* lanes;  // [B]
@@ -44,25 +41,21 @@ ANYORDER_DEVICE int CountBefore(const int32_t* positions, int count, int32_t pos
 
 // Key number `at` of `count` keys, in sorted runs of `length`, a power of two, to its place in runs
 // twice as long.
-template <KeySortFault kFault>
 ANYORDER_DEVICE void MergeKey(const KeyRuns& from, const KeyRuns& to, int at, int length,
                               int count) {
   const int first = at & ~(2 * length - 1);
   const int middle = count - first < length ? count : first + length;
-  int end = count - middle < length ? count : middle + length;
-  if (kFault == KeySortFault::kShortRun && end > middle) --end;
+  const int end = count - middle < length ? count : middle + length;
   const int32_t pos = from.positions[at];
   const bool is_left = at < middle;
-  const int others =
-      is_left ? CountBefore(from.positions + middle, end - middle, pos, false)
-              : CountBefore(from.positions + first, length, pos, kFault != KeySortFault::kUnstable);
+  const int others = is_left ? CountBefore(from.positions + middle, end - middle, pos, false)
+                             : CountBefore(from.positions + first, length, pos, true);
   const int place = is_left ? at + others : at - length + others;
   to.positions[place] = pos;
   to.slots[place] = from.slots[at];
 }
 
 // The grid is (tiles of kKeySortTile keys; lanes). Shared memory: kKeySortBytes.
-template <KeySortFault kFault = KeySortFault::kNone>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kKeySortThreads, 4) KeyTileSortKernel(KeySortParams p) {
   const int lane = BlockY();
   if (p.lanes[lane].is_affine != 0) return;
@@ -79,8 +72,8 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kKeySortThreads, 4) KeyTileSortKerne
   SyncBlock();
   for (int length = 1; length < count; length *= 2) {
     for (int i = Thread(); i < count; i += kKeySortThreads)
-      MergeKey<kFault>(from, to, i, length, count);
-    if constexpr (kFault != KeySortFault::kNoBarrier) SyncBlock();
+      MergeKey(from, to, i, length, count);
+    SyncBlock();
     const KeyRuns next = from;
     from = to;
     to = next;
@@ -98,9 +91,8 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kKeySortThreads, 4) KeyMergeKernel(K
   const int at = BlockX() * kKeySortThreads + Thread();
   if (at >= p.num_keys) return;
   const int64_t first = int64_t{lane} * p.num_keys;
-  MergeKey<KeySortFault::kNone>({p.from.positions + first, p.from.slots + first},
-                                {p.to.positions + first, p.to.slots + first}, at, p.length,
-                                p.num_keys);
+  MergeKey({p.from.positions + first, p.from.slots + first},
+           {p.to.positions + first, p.to.slots + first}, at, p.length, p.num_keys);
 }
 
 }  // namespace anyorder::kernels::cuda

@@ -24,7 +24,7 @@ void LaunchKeyGradients(const AttentionProblem<T>& in, const AttentionScores<T>&
     if (TakesMatrixForm(in)) {
       shape.threads = kProductThreads;
       shape.shared_bytes = MatrixKeyBlock::kBytes;
-      return Launch(MatrixKeyGradientKernel<>, shape, params, stream);
+      return Launch(MatrixKeyGradientKernel, shape, params, stream);
     }
   }
   WithColumns(in.head_dim, [&]<int kGroups>() {

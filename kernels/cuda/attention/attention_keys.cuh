@@ -102,7 +102,6 @@ struct GeneralKeyBlock {
       memory.weights[(column + i) * kScoreStride + row] = x.v[i];
   }
 
-  template <AttentionFault kFault>
   ANYORDER_DEVICE void AddRows(int64_t row, int64_t group_row, int count,
                                float (&sums)[kThreadRows][4 * kGroups],
                                float (&column_sums)[kThreadRows]) const {
@@ -117,7 +116,7 @@ struct GeneralKeyBlock {
     LoadWeights(group_row);
     LoadTile<kGroups>(memory.rows, block.rows() + row * in.model_dim() + block.head_offset(), in,
                       count, static_cast<const T*>(nullptr), memory.docs);
-    if constexpr (kFault != AttentionFault::kNoBarrier) SyncBlock();
+    SyncBlock();
     AddWeighted<kGroups>(memory.weights, memory.rows, sums);
     if (block.is_key) AddWeights(memory.weights, column_sums);
   }
@@ -145,7 +144,7 @@ struct GeneralKeyBlock {
   }
 };
 
-template <typename T, int kGroups, AttentionFault kFault = AttentionFault::kNone>
+template <typename T, int kGroups>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, 3)
     GeneralKeyGradientKernel(KeyGradientParams<T> p) {
   const AttentionProblem<T>& in = p.in;
@@ -157,10 +156,9 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, 3)
     const int rows = in.RowsOfStream(stream);
     const int64_t row = in.FirstRow(stream, block.lane);
     const int64_t group_row = p.scores.group.FirstRow(in, stream, block.lane);
-    constexpr int kLost = kFault == AttentionFault::kLostEdge ? kTileRows - 1 : 0;
-    for (int i = 0; i + kLost < rows; i += kTileRows) {
+    for (int i = 0; i < rows; i += kTileRows) {
       const int count = rows - i < kTileRows ? rows - i : kTileRows;
-      work.template AddRows<kFault>(row + i, group_row + i, count, sums, column_sums);
+      work.AddRows(row + i, group_row + i, count, sums, column_sums);
     }
   }
   if (block.is_key && in.content_bias != nullptr) {
@@ -257,24 +255,22 @@ struct MatrixKeyBlock {
   }
 };
 
-template <AttentionFault kFault = AttentionFault::kNone>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kProductThreads, 4)
     MatrixKeyGradientKernel(KeyGradientParams<BFloat16> p) {
   const KeyBlock<BFloat16> block(p, kScoreTile);
   const MatrixKeyBlock work{block};
-  const int steps =
-      RowSteps(p.in.content_rows, p.in.query_rows) - (kFault == AttentionFault::kLostEdge ? 1 : 0);
+  const int steps = RowSteps(p.in.content_rows, p.in.query_rows);
   TransposedSums sums;
   work.Load(0, 0);
   CommitCopies();
   for (int step = 0; step < steps; ++step) {
     if (step + 1 < steps) work.Load(step + 1, (step + 1) % 2);
     CommitCopies();
-    if constexpr (kFault != AttentionFault::kNoWait) WaitForCopies<1>();
+    WaitForCopies<1>();
     SyncBlock();
     AddTransposed(MatrixKeyBlock::Weights(step % 2), MatrixKeyBlock::Rows(step % 2),
                   16 * (Thread() / kWarp), sums);
-    if constexpr (kFault != AttentionFault::kNoBarrier) SyncBlock();
+    SyncBlock();
   }
   work.Store(sums);
   if (block.HasContentSums()) work.StoreContentSums(sums);

@@ -23,9 +23,9 @@ int64_t SumRowsParts(int64_t rows) {
 void LaunchSumRows(const float* rows, int64_t num_rows, int64_t columns, float* parts,
                    float* result, StreamView stream) {
   const int64_t num_parts = SumRowsParts(num_rows);
-  Launch(SumRowsKernel<>, ColumnShape(columns, num_parts),
+  Launch(SumRowsKernel, ColumnShape(columns, num_parts),
          SumRowsParams{rows, num_rows, columns, kSumChunk, parts}, stream);
-  Launch(SumRowsKernel<>, ColumnShape(columns, 1),
+  Launch(SumRowsKernel, ColumnShape(columns, 1),
          SumRowsParams{parts, num_parts, columns, num_parts, result}, stream);
 }
 

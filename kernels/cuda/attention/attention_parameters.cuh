@@ -13,9 +13,6 @@ inline constexpr int kSumChunk = 64;    // rows that a first stage adds
 inline constexpr int kTableChunk = 16;  // the same, of tables: a row is a sum already
 inline constexpr int kLoads = 8;        // that a thread has under way
 
-// Mistakes that tests plant. kLostRow: the last row of a range is left out.
-enum class ParameterFault { kNone, kNoBarrier, kLostRow };
-
 ANYORDER_DEVICE int ColumnOfThread() {
   return BlockX() * BlockThreads() + Thread();
 }
@@ -29,13 +26,11 @@ struct SumRowsParams {
   int64_t chunk_rows;
   float* result;
 };
-template <ParameterFault kFault = ParameterFault::kNone>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kColumnThreads, 8) SumRowsKernel(SumRowsParams p) {
   const int column = ColumnOfThread();
   if (column >= p.columns) return;
   const int64_t first = BlockY() * p.chunk_rows;
-  int64_t end = first + p.chunk_rows < p.num_rows ? first + p.chunk_rows : p.num_rows;
-  if constexpr (kFault == ParameterFault::kLostRow) --end;
+  const int64_t end = first + p.chunk_rows < p.num_rows ? first + p.chunk_rows : p.num_rows;
   float sum = 0;
   int64_t row = first;
   for (; row + kLoads <= end; row += kLoads) {
@@ -72,7 +67,7 @@ ANYORDER_DEVICE float WeightOf(const RelativeGradientParams<T>& p, int64_t row, 
 }
 
 // The slots' sums, and what position_bias adds. The grid is (columns, chunks of the tables' rows).
-template <typename T, ParameterFault kFault = ParameterFault::kNone>
+template <typename T>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kColumnThreads, 8)
     RelativeGradientKernel(RelativeGradientParams<T> p) {
   const AttentionProblem<T>& in = p.in;
@@ -80,8 +75,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kColumnThreads, 8)
   if (column >= in.model_dim()) return;
   const int64_t rows = int64_t{in.num_tables} * in.num_distances;
   const int64_t first = int64_t{BlockY()} * kTableChunk;
-  int64_t end = first + kTableChunk < rows ? first + kTableChunk : rows;
-  if constexpr (kFault == ParameterFault::kLostRow) --end;
+  const int64_t end = first + kTableChunk < rows ? first + kTableChunk : rows;
   const int head = column / in.head_dim;
   const float bias = in.position_bias == nullptr ? 0.0f : ToFloat(in.position_bias[column]);
   float position_sum = 0;
@@ -142,7 +136,7 @@ struct SegmentSums {
   }
 };
 
-template <typename T, ParameterFault kFault = ParameterFault::kNone>
+template <typename T>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kSegmentThreads, 4)
     SegmentPartKernel(SegmentGradientParams<T> p) {
   const int64_t columns = p.in.model_dim();
@@ -154,14 +148,14 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kSegmentThreads, 4)
   SegmentSums<T> sums;
   if (count > 0) {
     constexpr int kStep = kSegmentParts * kSegmentPhases;
-    const int64_t rows = p.in.num_rows() - (kFault == ParameterFault::kLostRow ? 1 : 0);
+    const int64_t rows = p.in.num_rows();
     for (int64_t row = BlockY() * kSegmentPhases + phase; row < rows; row += kStep)
       sums.Add(p, row, column, count);
   }
   auto* const shared = reinterpret_cast<float*>(SharedMemory());
   StoreVector(shared + 2 * kGroup * Thread(), sums.products);
   StoreVector(shared + 2 * kGroup * Thread() + kGroup, sums.gradients);
-  if constexpr (kFault != ParameterFault::kNoBarrier) SyncBlock();
+  SyncBlock();
   // Thread t has column t of the block's 256, both sums.
   const int own = BlockX() * kSegmentGroups * kGroup + Thread();
   if (own >= columns) return;
@@ -219,7 +213,7 @@ struct BiasGradientParams {
 // One lane and head of the gradient of distance_bias. The first and the last distance, which have
 // whatever lies beyond, are two blocks of their own, where a row's keys are spread over the
 // threads. The grid is (2 + tiles of distances; heads; lanes of the group).
-template <typename T, ParameterFault kFault>
+template <typename T>
 struct BiasBlock {
   const BiasGradientParams<T>& p;
   int lane;
@@ -243,7 +237,7 @@ struct BiasBlock {
     for (int stream = 0; stream < 2; ++stream) {
       const int64_t row = in.FirstRow(stream, lane);
       const int64_t group_row = p.scores.group.FirstRow(in, stream, lane);
-      const int rows = in.RowsOfStream(stream) - (kFault == ParameterFault::kLostRow ? 1 : 0);
+      const int rows = in.RowsOfStream(stream);
       for (int i = first; i < rows; i += stride)
         sum += visit(ScoreRow<T>(p.scores, group_row + i, head), int64_t{in.rows.pos[row + i]});
     }
@@ -270,7 +264,7 @@ struct BiasBlock {
     const float of_warp = WarpSum(own);
     auto* const shared = reinterpret_cast<float*>(SharedMemory());
     if (Lane() == 0) shared[Thread() / kWarp] = of_warp;
-    if constexpr (kFault != ParameterFault::kNoBarrier) SyncBlock();
+    SyncBlock();
     if (Thread() != 0) return;
     float sum = 0;
     for (int warp = 0; warp < kWarps; ++warp)
@@ -293,7 +287,7 @@ struct BiasBlock {
     }
     auto* const shared = reinterpret_cast<float*>(SharedMemory());
     shared[Thread()] = own;
-    if constexpr (kFault != ParameterFault::kNoBarrier) SyncBlock();
+    SyncBlock();
     if (phase != 0 || r >= in.num_bias_distances - 1) return;
     float sum = 0;
     for (int i = 0; i < kBiasPhases; ++i)
@@ -302,11 +296,11 @@ struct BiasBlock {
   }
 };
 
-template <typename T, ParameterFault kFault = ParameterFault::kNone>
+template <typename T>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kBiasThreads, 2)
     BiasLaneKernel(BiasGradientParams<T> p) {
-  const BiasBlock<T, kFault> block{p, p.scores.group.first_lane + BlockZ(),
-                                   p.scores.group.first_head + BlockY()};
+  const BiasBlock<T> block{p, p.scores.group.first_lane + BlockZ(),
+                           p.scores.group.first_head + BlockY()};
   if (BlockX() >= 2) return block.Between(1 + int64_t{BlockX() - 2} * kBiasDistances);
   if (BlockX() == 0 || p.in.num_bias_distances > 1) block.End(BlockX() == 1);
 }

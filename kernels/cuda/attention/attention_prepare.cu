@@ -22,7 +22,7 @@ void LaunchKeySort(const int32_t* keys, int batch_size, int num_keys, const KeyO
     return merges_left % 2 == 0 ? order.sorted : order.spare;
   };
   KeySortParams params{keys, order.lanes, num_keys, {}, runs(merges), kKeySortTile};
-  Launch(KeyTileSortKernel<>,
+  Launch(KeyTileSortKernel,
          {.blocks_x = tiles,
           .blocks_y = batch_size,
           .threads = kKeySortThreads,

@@ -13,17 +13,6 @@
 
 namespace anyorder::kernels::cuda {
 
-// What tests plant to see it found.
-enum class RingFault {
-  kNone,
-  kNoTileBarrier,
-  kNoBarrier,
-  kNoBandBarrier,
-  kNoGradientBarrier,
-  kNoWait,
-  kShiftedRelative
-};
-
 inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr float kLn2 = 0.69314718055994531f;
 // Scores of a warp: [half][8 columns][part 2 * row + column].
@@ -239,11 +228,10 @@ struct RingBlock {
 
   // In the background: the rows of chunk k and those behind that a content tile's warps may start
   // at.
-  template <RingFault kFault>
   ANYORDER_DEVICE void CopyRelative(unsigned char* operand, int k) const {
     const int row = Thread() / kChunk;
     const int chunk = Thread() % kChunk;
-    const int r = RelativeRow(k * kKeyTile + row) + (kFault == RingFault::kShiftedRelative ? 1 : 0);
+    const int r = RelativeRow(k * kKeyTile + row);
     const int64_t at =
         (int64_t{table} * in.num_distances + r) * Width() + head * kRingHeadDim + chunk * kChunk;
     ANYORDER_UNROLL

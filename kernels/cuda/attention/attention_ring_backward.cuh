@@ -63,7 +63,7 @@ struct RingBackwardMemory {
   static_assert(Bytes(kMostKeyTiles) <= 163 * 1024);
 };
 
-template <typename Tile, RingFault kFault>
+template <typename Tile>
 struct RingBackward {
   using Memory = RingBackwardMemory<Tile>;
   static constexpr int kThreads = kRingBackwardThreads;
@@ -138,7 +138,7 @@ struct RingBackward {
 
   // Operands and what is known of the rows, and the list of steps.
   ANYORDER_DEVICE void Prepare() {
-    if constexpr (kFault != RingFault::kNoTileBarrier) SyncBlock();  // the tile is there
+    SyncBlock();  // the tile is there
     block.FillOperand(shared + Memory::kQ, p.call.in.q, p.call.in.content_bias, p.call.lse);
     block.FillOperand(shared + Memory::kDout, p.call.dout, nullptr, p.call.lse);
     block.FillRecords(reinterpret_cast<RowRecord*>(shared + Memory::kRecords));
@@ -204,7 +204,7 @@ struct RingBackward {
                      shared + Memory::kRules + stage * Memory::kRulesBytes, step);
     if constexpr (Tile::kHasBand) {
       if (step.has_band()) {
-        block.template CopyRelative<kFault>(RelativeOf(i), step.step());
+        block.CopyRelative(RelativeOf(i), step.step());
         return block.TermOf(step.step());
       }
     }
@@ -467,11 +467,11 @@ struct RingBackward {
     const bool has_rows = block.HasRow(rows.first_slot);  // warps without only copy
     if constexpr (Tile::kHasBand) {
       if (step.has_band() && has_rows) ComputeBand(step.step(), i);
-      if constexpr (kFault != RingFault::kNoBandBarrier) SyncBlock();
+      SyncBlock();
     }
     if (has_rows) FillChunk(step, i % 2);
     if constexpr (Tile::kHasBand) {
-      if constexpr (kFault != RingFault::kNoGradientBarrier) SyncBlock();
+      SyncBlock();
       if (step.is_finished() && has_rows) UseUp(step, i);
     }
   }
@@ -483,8 +483,8 @@ struct RingBackward {
     if (count > 0) StoreTerm(Copy(0), 0);
     CommitCopies();
     for (int i = 0; i < count; ++i) {
-      if constexpr (kFault != RingFault::kNoWait) WaitForCopies<0>();
-      if constexpr (kFault != RingFault::kNoBarrier) SyncBlock();
+      WaitForCopies<0>();
+      SyncBlock();
       float term = 0.0f;
       if (i + 1 < count) term = Copy(i + 1);
       CommitCopies();
@@ -547,21 +547,21 @@ struct RingBackward {
   }
 };
 
-template <bool kHasPosition, RingFault kFault = RingFault::kNone>
+template <bool kHasPosition>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kRingBackwardThreads, 1)
     AttentionRingBackwardKernel(RingBackwardParams p) {
   const RingWork work(p.plan, p.call.scores.group);
   if (work.tile.num_rows == 0) return;
   WithTile<kHasPosition>(work.tile, [&]<typename Tile>() {
-    RingBackward<Tile, kFault> backward(p, work.tile, work.head);
+    RingBackward<Tile> backward(p, work.tile, work.head);
     backward.Run();
   });
 }
 
-template <bool kHasPosition, RingFault kFault = RingFault::kNone>
+template <bool kHasPosition>
 void LaunchRingBackward(const RingBackwardParams& params, StreamView stream) {
   const AttentionGroup& group = params.call.scores.group;
-  Launch(AttentionRingBackwardKernel<kHasPosition, kFault>,
+  Launch(AttentionRingBackwardKernel<kHasPosition>,
          {.blocks_x = RingBlocks(params.plan, group.num_lanes, group.num_heads),
           .threads = kRingBackwardThreads,
           .shared_bytes = RingBytes<kHasPosition, RingBackwardMemory>(params.plan.key_tiles)},

@@ -47,7 +47,7 @@ struct RingForwardMemory {
   static constexpr int Bytes(int key_tiles) { return Views(key_tiles) + key_tiles; }
 };
 
-template <typename Tile, RingFault kFault>
+template <typename Tile>
 struct RingForward {
   using Memory = RingForwardMemory<Tile>;
   static constexpr int kThreads = kRingForwardThreads;
@@ -87,7 +87,7 @@ struct RingForward {
 
   // q, what is known of the rows, and the list of steps.
   ANYORDER_DEVICE void Prepare() {
-    if constexpr (kFault != RingFault::kNoTileBarrier) SyncBlock();  // the tile is there
+    SyncBlock();  // the tile is there
     block.FillOperand(shared + Memory::kKeys, p.call.in.q, p.call.in.content_bias, nullptr);
     block.FillRecords(reinterpret_cast<RowRecord*>(shared + Memory::kRecords));
     uint8_t* const views = shared + Memory::Views(p.plan.key_tiles);
@@ -123,8 +123,8 @@ struct RingForward {
                      shared + Memory::kOrders + stage * Memory::kOrdersBytes,
                      shared + Memory::kRules + stage * Memory::kRulesBytes, step);
     if constexpr (Tile::kHasBand) {
-      block.template CopyRelative<kFault>(
-          shared + Memory::kRelative + stage * Memory::kRelativeOperand, step.step());
+      block.CopyRelative(shared + Memory::kRelative + stage * Memory::kRelativeOperand,
+                         step.step());
       return block.TermOf(step.step());
     }
     return 0.0f;
@@ -275,8 +275,8 @@ struct RingForward {
       const RingStep step{Steps()[i]};
       // Behind the barrier the copies of this step are there for all, and nobody needs those of the
       // last one.
-      if constexpr (kFault != RingFault::kNoWait) WaitForCopies<0>();
-      if constexpr (kFault != RingFault::kNoBarrier) SyncBlock();
+      WaitForCopies<0>();
+      SyncBlock();
       float term = 0.0f;
       if (i + 1 < count) term = Copy({Steps()[i + 1]}, (i + 1) % 2);
       CommitCopies();
@@ -321,21 +321,21 @@ struct RingForward {
 };
 
 // Two blocks share a multiprocessor's registers.
-template <bool kHasPosition, RingFault kFault = RingFault::kNone>
+template <bool kHasPosition>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kRingForwardThreads, 2)
     AttentionRingForwardKernel(RingForwardParams p) {
   const RingWork work(p.plan, {0, p.call.in.batch_size, 0, p.call.in.num_heads});
   if (work.tile.num_rows == 0) return;
   WithTile<kHasPosition>(work.tile, [&]<typename Tile>() {
-    RingForward<Tile, kFault> forward(p, work.tile, work.head);
+    RingForward<Tile> forward(p, work.tile, work.head);
     forward.Run();
   });
 }
 
-template <bool kHasPosition, RingFault kFault = RingFault::kNone>
+template <bool kHasPosition>
 void LaunchRingForward(const RingForwardParams& params, StreamView stream) {
   const AttentionProblem<BFloat16>& in = params.call.in;
-  Launch(AttentionRingForwardKernel<kHasPosition, kFault>,
+  Launch(AttentionRingForwardKernel<kHasPosition>,
          {.blocks_x = RingBlocks(params.plan, in.batch_size, in.num_heads),
           .threads = kRingForwardThreads,
           .shared_bytes = RingBytes<kHasPosition, RingForwardMemory>(params.plan.key_tiles)},

@@ -40,9 +40,6 @@ constexpr int64_t GradientRowsEnd(int64_t begin, int64_t rows, int64_t lead) {
   return end < rows ? end : rows;
 }
 
-// Mistakes that tests plant.
-enum class SoftmaxFault { kNone, kNoBarrier, kNeighbourLabel };
-
 // Of one row: what exp and the sum need not overflow, and no second reading of the row.
 struct SoftmaxStatistics {
   float largest;  // logit
@@ -136,7 +133,7 @@ ANYORDER_DEVICE void FinishRow(const SoftmaxParams<T>& p, int64_t row, const Run
 
 // A block has a row. Lanes are joined by a butterfly whose result is lane 0's, warps in order.
 // Shared memory: two floats a warp.
-template <typename T, bool kAligned, SoftmaxFault kFault = SoftmaxFault::kNone>
+template <typename T, bool kAligned>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kSoftmaxThreads, 4) SoftmaxKernel(SoftmaxParams<T> p) {
   const int64_t row = BlockX();
   if (p.row_weights[row] == 0.0f) {
@@ -153,7 +150,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kSoftmaxThreads, 4) SoftmaxKernel(So
     mine.Join(ShuffleXor(mine.largest, distance), ShuffleXor(mine.sum, distance));
   auto* const warps = reinterpret_cast<RunningSum*>(SharedMemory());
   if (Lane() == 0) warps[Thread() / kWarp] = mine;
-  if constexpr (kFault != SoftmaxFault::kNoBarrier) SyncBlock();
+  SyncBlock();
   if (Thread() != 0) return;
   for (int warp = 1; warp < kSoftmaxThreads / kWarp; ++warp)
     mine.Join(warps[warp].largest, warps[warp].sum);
@@ -161,7 +158,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kSoftmaxThreads, 4) SoftmaxKernel(So
 }
 
 // Block (r, c): rows [begin + r * kLogitRows, ...) of a block's worth of columns, 8 a thread.
-template <typename T, bool kAligned, SoftmaxFault kFault = SoftmaxFault::kNone>
+template <typename T, bool kAligned>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kLogitThreads, 4)
     LogitGradientKernel(LogitGradientParams<T> p) {
   const int column = (BlockY() * kLogitThreads + Thread()) * kGroup;
@@ -175,7 +172,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kLogitThreads, 4)
     Vector8 d = {};
     if (weight != 0.0f) {
       const SoftmaxStatistics statistics = p.statistics[row];
-      const int label = p.labels[row] + (kFault == SoftmaxFault::kNeighbourLabel ? 1 : 0);
+      const int label = p.labels[row];
       const Vector8 x = LoadLogits<T, kAligned>(p.logits + row * p.vocab, p.bias, column, count);
       ANYORDER_UNROLL
       for (int i = 0; i < kGroup; ++i) {

@@ -31,7 +31,7 @@ void Digest(const ConstTensorView& x, const TensorView& digest, const Scratch& s
   auto* const partials = reinterpret_cast<DigestValue*>(scratch.data);
   const LaunchShape shape{
       .blocks_x = blocks, .threads = kDigestThreads, .shared_bytes = kDigestBytes};
-  Launch(DigestKernel<>, shape,
+  Launch(DigestKernel, shape,
          DigestParams{static_cast<const uint64_t*>(x.raw()), bytes, blocks, partials}, stream);
   Launch(JoinDigestsKernel, {.threads = kDigestThreads, .shared_bytes = kDigestBytes},
          JoinDigestsParams{partials, blocks, bytes, static_cast<DigestValue*>(digest.raw())},

@@ -11,9 +11,6 @@ namespace anyorder::kernels::cuda {
 inline constexpr int kDigestThreads = 256;
 inline constexpr int64_t kDigestBytes = kDigestThreads * static_cast<int64_t>(sizeof(DigestValue));
 
-// Mistakes that tests plant.
-enum class DigestFault { kNone, kNoBarrier };
-
 struct DigestParams {
   const uint64_t* words;
   int64_t bytes;
@@ -29,13 +26,12 @@ struct JoinDigestsParams {
 };
 
 // Thread 0 gets the block's sum. Shared memory: a value a thread.
-template <DigestFault kFault = DigestFault::kNone>
 ANYORDER_DEVICE DigestValue BlockSum(const DigestValue& mine) {
   auto* const shared = reinterpret_cast<DigestValue*>(SharedMemory());
   shared[Thread()] = mine;
   DigestValue sum = mine;
   for (int half = kDigestThreads / 2; half > 0; half /= 2) {
-    if constexpr (kFault != DigestFault::kNoBarrier) SyncBlock();
+    SyncBlock();
     if (Thread() >= half) continue;
     sum.lo += shared[Thread() + half].lo;
     sum.hi += shared[Thread() + half].hi;
@@ -45,7 +41,6 @@ ANYORDER_DEVICE DigestValue BlockSum(const DigestValue& mine) {
 }
 
 // Neighbouring threads read neighbouring words, all blocks together one stripe after the other.
-template <DigestFault kFault = DigestFault::kNone>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kDigestThreads, 4) DigestKernel(DigestParams p) {
   const int64_t whole = p.bytes / 8;
   const int64_t first = int64_t{BlockX()} * kDigestThreads + Thread();
@@ -59,7 +54,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kDigestThreads, 4) DigestKernel(Dige
       word |= uint64_t{rest[i]} << (8 * i);
     AddWord(word, whole, mine);
   }
-  const DigestValue sum = BlockSum<kFault>(mine);
+  const DigestValue sum = BlockSum(mine);
   if (Thread() == 0) p.partials[BlockX()] = sum;
 }
 

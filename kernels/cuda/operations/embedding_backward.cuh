@@ -20,9 +20,6 @@ inline constexpr int kJoinWarps = 8;
 inline constexpr int kJoinThreads = kJoinWarps * kWarp;
 inline constexpr int kJoinBatch = 8;  // partial sums under way at a time
 
-// Mistakes that tests plant.
-enum class JoinFault { kNone, kNoBarrier };
-
 template <typename T>
 struct RunParams {
   const int32_t* ids;   // sorted, [n]
@@ -139,7 +136,7 @@ ANYORDER_DEVICE Vector8 SumOfPieces(const RunParams<T>& p, int64_t begin, int64_
 // Block (piece, c): 32 groups of 8 columns, one a lane. Those of pieces whose last run begins
 // inside and leaves add up its partial sums, a contiguous share a warp. Shared memory: kJoinBytes.
 inline constexpr int64_t kJoinBytes = kJoinThreads * static_cast<int64_t>(sizeof(Vector8));
-template <typename T, bool kAligned, JoinFault kFault = JoinFault::kNone>
+template <typename T, bool kAligned>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kJoinThreads, 2) JoinRunsKernel(RunParams<T> p) {
   const int64_t begin = int64_t{BlockX()} * kRunPiece;
   const int64_t end = begin + kRunPiece;
@@ -157,7 +154,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kJoinThreads, 2) JoinRunsKernel(RunP
   auto* const shares = reinterpret_cast<Vector8*>(SharedMemory());
   if (count > 0)
     shares[Thread()] = SumOfPieces<T, kAligned>(p, first + from, first + to, column, count);
-  if constexpr (kFault != JoinFault::kNoBarrier) SyncBlock();
+  SyncBlock();
   if (warp != 0 || count <= 0) return;
   Vector8 sum =
       LoadGroup<kAligned>(p.partials + (int64_t{BlockX()} * 2 + 1) * p.columns + column, count);

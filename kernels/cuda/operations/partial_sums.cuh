@@ -14,9 +14,6 @@ inline constexpr int kShares = 16;
 inline constexpr int kShareThreads = kShares * kWarp;
 inline constexpr int64_t kShareBytes = kShareThreads * static_cast<int64_t>(sizeof(float));
 
-// Mistakes that tests plant.
-enum class ShareFault { kNone, kNoBarrier };
-
 struct ShareOfSums {
   bool is_whole = false;  // for the thread that has its column's sum
   int64_t column = 0;
@@ -25,7 +22,6 @@ struct ShareOfSums {
 
 // All threads of a block of kShareThreads with kShareBytes of shared memory. `partials` is [parts,
 // columns].
-template <ShareFault kFault = ShareFault::kNone>
 ANYORDER_DEVICE ShareOfSums SumParts(const float* partials, int64_t parts, int64_t columns) {
   const int warp = Thread() / kWarp;
   const int64_t column = int64_t{BlockX()} * kWarp + Lane();
@@ -39,7 +35,7 @@ ANYORDER_DEVICE ShareOfSums SumParts(const float* partials, int64_t parts, int64
   }
   float* const shares = reinterpret_cast<float*>(SharedMemory());
   shares[Thread()] = sum;
-  if constexpr (kFault != ShareFault::kNoBarrier) SyncBlock();
+  SyncBlock();
   if (warp != 0 || column >= columns) return {};
   for (int share = 1; share < kShares; ++share)
     sum += shares[share * kWarp + Lane()];

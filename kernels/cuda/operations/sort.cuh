@@ -25,9 +25,6 @@ inline constexpr int kScanThreads = 256;
 
 static_assert(kDigits == kWarp && kSortThreads >= kWarp);
 
-// Mistakes that tests plant.
-enum class SortFault { kNone, kNoBarrier, kUnstable };
-
 struct SortParams {
   const int32_t* keys;
   const int32_t* values;  // null: a pair's value is its place
@@ -57,14 +54,13 @@ ANYORDER_DEVICE void ForEachPair(const SortParams& p, Visitor&& visit) {
 // Leaves in counters[thread][digit] how many of the tile's pairs with that digit the threads before
 // have, and returns to thread d < kDigits the tile's number of digit d. Barriers inside and before
 // return.
-template <SortFault kFault>
 ANYORDER_DEVICE uint32_t CountDigits(const SortParams& p, uint32_t* counters) {
   for (int i = Thread(); i < kSortThreads * kCounterPitch; i += kSortThreads)
     counters[i] = 0;
   SyncBlock();
   uint32_t* const mine = counters + Thread() * kCounterPitch;
   ForEachPair(p, [&](uint32_t digit, int64_t) { ++mine[digit]; });
-  if constexpr (kFault != SortFault::kNoBarrier) SyncBlock();
+  SyncBlock();
   uint32_t total = 0;
   if (Thread() < kDigits) {
     for (int thread = 0; thread < kSortThreads; ++thread) {
@@ -82,7 +78,6 @@ ANYORDER_DEVICE uint32_t CountDigits(const SortParams& p, uint32_t* counters) {
 // num_keys).
 inline constexpr int64_t kSortSharedBytes =
     kSortThreads * kCounterPitch * static_cast<int64_t>(sizeof(uint32_t));
-template <SortFault kFault = SortFault::kNone>
 ANYORDER_KERNEL void CountKernel(SortParams p) {
   if (p.values == nullptr) {
     ForEachPair(p, [&](uint32_t, int64_t at) {
@@ -90,7 +85,7 @@ ANYORDER_KERNEL void CountKernel(SortParams p) {
         Trap("an id is outside the table: check vocabulary and data");
     });
   }
-  const uint32_t total = CountDigits<kFault>(p, reinterpret_cast<uint32_t*>(SharedMemory()));
+  const uint32_t total = CountDigits(p, reinterpret_cast<uint32_t*>(SharedMemory()));
   if (Thread() < kDigits) p.counts[Thread() * p.tiles + BlockX()] = total;
 }
 
@@ -125,17 +120,15 @@ ANYORDER_KERNEL void ScanKernel(ScanParams p) {
   }
 }
 
-template <SortFault kFault = SortFault::kNone>
 ANYORDER_KERNEL void MovePairsKernel(SortParams p) {
   auto* const counters = reinterpret_cast<uint32_t*>(SharedMemory());
-  CountDigits<kFault>(p, counters);
+  CountDigits(p, counters);
   uint32_t* const mine = counters + Thread() * kCounterPitch;
   ForEachPair(p, [&](uint32_t digit, int64_t at) {
     const uint32_t rank = mine[digit]++;
     const int64_t to = int64_t{p.counts[digit * p.tiles + BlockX()]} + rank;
-    const int64_t from = kFault == SortFault::kUnstable ? at ^ 1 : at;
     p.sorted_keys[to] = p.keys[at];
-    p.sorted_values[to] = p.values == nullptr ? static_cast<int32_t>(from) : p.values[from];
+    p.sorted_values[to] = p.values == nullptr ? static_cast<int32_t>(at) : p.values[at];
   });
 }
 
@@ -151,9 +144,8 @@ constexpr int64_t SortCounts(int64_t n) {
 
 // Sorts the places 0 ... n - 1 by keys[place], equal keys in increasing place. Returns the set that
 // has the result. Keys must be in [0, num_keys); others trap.
-template <SortFault kFault = SortFault::kNone>
-int SortPlaces(const int32_t* keys, int64_t n, int32_t num_keys, const SortBuffers& buffers,
-               StreamView stream) {
+inline int SortPlaces(const int32_t* keys, int64_t n, int32_t num_keys, const SortBuffers& buffers,
+                      StreamView stream) {
   const int64_t tiles = CeilDivide(n, kSortTile);
   const int bits = std::bit_width(static_cast<uint32_t>(num_keys - 1));
   SortParams p{keys,  nullptr, buffers.keys[0], buffers.values[0], buffers.counts, n,
@@ -162,12 +154,12 @@ int SortPlaces(const int32_t* keys, int64_t n, int32_t num_keys, const SortBuffe
       .blocks_x = tiles, .threads = kSortThreads, .shared_bytes = kSortSharedBytes};
   // A single key still needs its places written, and its ids looked at.
   for (int to = 0;; to = 1 - to) {
-    Launch(CountKernel<kFault>, by_tile, p, stream);
+    Launch(CountKernel, by_tile, p, stream);
     Launch(ScanKernel,
            {.threads = kScanThreads,
             .shared_bytes = kScanThreads * static_cast<int64_t>(sizeof(uint32_t))},
            ScanParams{p.counts, kDigits * tiles}, stream);
-    Launch(MovePairsKernel<kFault>, by_tile, p, stream);
+    Launch(MovePairsKernel, by_tile, p, stream);
     p.shift += kDigitBits;
     if (p.shift >= bits) return to;
     p.keys = buffers.keys[to];

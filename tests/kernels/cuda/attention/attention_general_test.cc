@@ -3,34 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/cuda/attention/attention_scratch.h"
-#include "kernels/cuda/operations/operations.h"
-#include "kernels/cuda/platform/block.h"
 #include "tests/kernels/attention_agreement.h"
 #include "tests/kernels/attention_scenarios.h"
+#include "tests/kernels/cuda/attention/attention_ring_case.h"
 
 namespace anyorder::kernels::testing {
 namespace {
-
-constexpr int64_t kOneGroup = int64_t{1} << 40;
-
-// Outputs, scratch and workspace begin as NaN. most_bytes: of scores, which decides how lanes and
-// heads are grouped.
-template <typename T>
-void RunEmulated(AttentionData<T, float>* data, uint64_t schedule, int64_t most_bytes = kOneGroup) {
-  std::vector<float> scratch(static_cast<size_t>(cuda::AttentionScratchElements(data->shape)),
-                             std::numeric_limits<float>::quiet_NaN());
-  data->Poison(cuda::AttentionBackwardBytesWithin(data->shape, DTypeOf<T>::kValue, most_bytes));
-  cuda::emulation::SetSchedule({schedule});
-  cuda::AttentionForward(data->Forward(), {scratch.data(), static_cast<int64_t>(scratch.size())},
-                         {});
-  cuda::AttentionBackwardWithin(data->Backward(), most_bytes, {});
-}
 
 template <typename T>
 void ExpectAgrees(AttentionData<T, float> data, uint64_t schedule) {
@@ -52,45 +35,17 @@ void ExpectAgreesInBoth(AttentionCase c) {
   ExpectAgrees<BFloat16>(c, 22);
 }
 
-TEST(GeneralAttentionTest, XlnetWithMemoryAndBothDirections) {
-  ExpectAgreesInBoth(XlnetCase(96, 130, 2, 64));
+class GeneralAttentionScenarioTest : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(GeneralAttentionScenarioTest, Agrees) {
+  ExpectAgreesInBoth(AllScenarios(100)[GetParam()]);
 }
 
-TEST(GeneralAttentionTest, XlnetWithoutMemory) {
-  ExpectAgreesInBoth(XlnetCase(0, 101, 2, 64));
-}
-
-TEST(GeneralAttentionTest, CausalWithMemoryAndPastDistancesOnly) {
-  ExpectAgreesInBoth(CausalCase(70, 100));
-}
-
-TEST(GeneralAttentionTest, BidirectionalWithoutRelativeTerm) {
-  ExpectAgreesInBoth(BidirectionalCase(100));
-}
-
-TEST(GeneralAttentionTest, SequenceToSequence) {
-  ExpectAgreesInBoth(SequenceToSequenceCase(60, 100));
-}
-
-TEST(GeneralAttentionTest, PackedDocumentsAndPadding) {
-  ExpectAgreesInBoth(PackedCase());
-}
-
-TEST(GeneralAttentionTest, GroupsSeeEachOther) {
-  ExpectAgreesInBoth(GroupCase());
-}
-
-TEST(GeneralAttentionTest, BandsWithDilationAndGlobals) {
-  ExpectAgreesInBoth(BandCase());
-}
-
-TEST(GeneralAttentionTest, ShuffledRows) {
-  ExpectAgreesInBoth(ShuffledRowsCase());
-}
-
-TEST(GeneralAttentionTest, ShuffledKeys) {
-  ExpectAgreesInBoth(ShuffledKeysCase());
-}
+INSTANTIATE_TEST_SUITE_P(All, GeneralAttentionScenarioTest,
+                         ::testing::Range<size_t>(0, AllScenarios(100).size()),
+                         [](const auto& info) {
+                           return ScenarioName(info.param, AllScenarios(100)[info.param]);
+                         });
 
 TEST(GeneralAttentionTest, ShuffledKeysOfMatrixHeads) {
   AttentionCase c = ShuffledKeysCase();
@@ -100,25 +55,9 @@ TEST(GeneralAttentionTest, ShuffledKeysOfMatrixHeads) {
 }
 
 TEST(GeneralAttentionTest, BiasByDistance) {
-  ExpectAgreesInBoth(WithBias(BidirectionalCase(80)));
-  ExpectAgreesInBoth(WithBias(CausalCase(30, 70), 0, 33));
   ExpectAgrees<float>(WithBias(CausalCase(9, 70), -200, 40), 24);  // all beyond the table
   ExpectAgrees<float>(WithBias(BidirectionalCase(70), 0, 1), 24);
   ExpectAgrees<float>(WithBias(BidirectionalCase(70), 0, 2), 24);
-}
-
-TEST(GeneralAttentionTest, BiasByDistanceBesideRelativeTermAndMemory) {
-  AttentionCase c = XlnetCase(40, 70, 2, 64);
-  c.AddDistanceBias(-20, 70);
-  ExpectAgreesInBoth(c);
-}
-
-TEST(GeneralAttentionTest, BiasByDistanceOverShuffledRowsAndKeys) {
-  ExpectAgreesInBoth(WithBias(ShuffledKeysCase(), -30, 61));
-}
-
-TEST(GeneralAttentionTest, QueryRowsOnly) {
-  ExpectAgreesInBoth(WithoutContentRows(XlnetCase(40, 90, 2, 64)));
 }
 
 TEST(GeneralAttentionTest, HeadSizes) {
@@ -136,11 +75,6 @@ TEST(GeneralAttentionTest, SizesAroundTileEdges) {
     ExpectAgrees<float>(c, 25);
     ExpectAgrees<BFloat16>(c, 25);
   }
-}
-
-TEST(GeneralAttentionTest, RowsThatSeeNothing) {
-  ExpectAgreesInBoth(BlindRowsCase(2));
-  ExpectAgreesInBoth(WithBias(BlindRowsCase(2)));
 }
 
 template <typename T>
@@ -201,8 +135,12 @@ std::string BitsOf(const AttentionCase& c, uint64_t schedule, int64_t most_bytes
 TEST(GeneralAttentionTest, SameBitsInAnySchedule) {
   const AttentionCase matrix = SixLanes(64);
   const AttentionCase general = SixLanes(24);
-  EXPECT_TRUE(BitsOf<BFloat16>(matrix, 0, kOneGroup) == BitsOf<BFloat16>(matrix, 5, kOneGroup));
-  EXPECT_TRUE(BitsOf<float>(general, 0, kOneGroup) == BitsOf<float>(general, 6, kOneGroup));
+  const std::string matrix_bits = BitsOf<BFloat16>(matrix, 0, kOneGroup);
+  const std::string general_bits = BitsOf<float>(general, 0, kOneGroup);
+  for (const uint64_t schedule : {5, 6, 7, 8}) {
+    EXPECT_TRUE(BitsOf<BFloat16>(matrix, schedule, kOneGroup) == matrix_bits) << schedule;
+    EXPECT_TRUE(BitsOf<float>(general, schedule, kOneGroup) == general_bits) << schedule;
+  }
 }
 
 TEST(GeneralAttentionTest, SixLanesAgree) {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "core/base/philox.h"
-#include "kernels/cuda/attention/attention_key_sort.cuh"
 #include "kernels/cuda/attention/attention_launch.h"
 #include "kernels/cuda/platform/launch.h"
 
@@ -156,29 +155,6 @@ TEST(KeyOrderTest, LeavesAffineLanesAlone) {
   EXPECT_TRUE(two.is_affine(0) && !two.is_affine(1));
   EXPECT_EQ(two.SlotsOf(0), Positions(3, -77));
   EXPECT_EQ(two.SlotsOf(1), (Positions{0, 1, 2}));
-}
-
-template <KeySortFault kFault>
-std::vector<int32_t> SortWith(const Positions& positions, uint64_t schedule) {
-  const auto count = static_cast<int>(positions.size());
-  KeyLane lane = {};
-  Positions sorted = positions;
-  Positions slots = positions;
-  emulation::SetSchedule({schedule});
-  Launch(KeyTileSortKernel<kFault>, {.threads = kKeySortThreads, .shared_bytes = kKeySortBytes},
-         KeySortParams{
-             positions.data(), &lane, count, {}, {sorted.data(), slots.data()}, kKeySortTile},
-         {});
-  return slots;
-}
-
-TEST(KeyOrderTest, PlantedMistakesShow) {
-  const Positions positions = RandomPositions(300, 40, 11);
-  const std::vector<int32_t> expected = ExpectedSlots(positions);
-  EXPECT_EQ(SortWith<KeySortFault::kNone>(positions, 1), expected);
-  EXPECT_NE(SortWith<KeySortFault::kUnstable>(positions, 0), expected);
-  EXPECT_NE(SortWith<KeySortFault::kShortRun>(positions, 0), expected);
-  EXPECT_NE(SortWith<KeySortFault::kNoBarrier>(positions, 0), expected);
 }
 
 }  // namespace

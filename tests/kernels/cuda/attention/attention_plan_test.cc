@@ -23,8 +23,8 @@ static_assert(kForwardBytes <= cuda::kMostSharedBytes && kBackwardBytes <= cuda:
 void ExpectSound(const AttentionCase& c, uint64_t seed) {
   SCOPED_TRACE(c.name);
   RingData data = MakeData<BFloat16, float>(c, seed);
-  const RingRun run(&data);
-  ExpectSoundPlan(run.plan(), data.shape);
+  PlannedAhead ahead(data, -1);
+  ExpectSoundPlan(ahead.Make(), data.shape);
 }
 
 TEST(AttentionPlanTest, EachRowOfBothStreamsIsInTheWorkOnce) {
@@ -45,8 +45,9 @@ TEST(AttentionPlanTest, TheLongestTilesComeFirst) {
   AttentionCase c = CausalCase(64, 512);
   c.shape.head_dim = 64;
   RingData data = MakeData<BFloat16, float>(c, 5);
-  const RingRun run(&data);
-  const RingWork work(run.plan(), data.shape, 0);
+  PlannedAhead ahead(data, -1);
+  const cuda::RingPlan plan = ahead.Make();
+  const RingWork work(plan, data.shape, 0);
   ASSERT_EQ(work.NumTiles(), 4);
   for (int i = 0; i < 4; ++i)
     EXPECT_EQ(work.At(i).first_row, 128 * (3 - i));
@@ -55,9 +56,10 @@ TEST(AttentionPlanTest, TheLongestTilesComeFirst) {
 // Content tiles have twice the rows of query tiles in a step.
 TEST(AttentionPlanTest, BothStreamsAreOrderedTogether) {
   RingData data = MakeData<BFloat16, float>(XlnetCase(128, 512, 1, 64), 6);
-  const RingRun run(&data);
-  for (int lane = 0; lane < run.problem().batch_size; ++lane) {
-    const RingWork work(run.plan(), data.shape, lane);
+  PlannedAhead ahead(data, -1);
+  const cuda::RingPlan plan = ahead.Make();
+  for (int lane = 0; lane < data.shape.batch_size; ++lane) {
+    const RingWork work(plan, data.shape, lane);
     bool was_query = false;
     for (int i = 0; i < work.NumTiles(); ++i) {
       const bool is_query = work.At(i).stream == 1;

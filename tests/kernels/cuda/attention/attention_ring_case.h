@@ -1,210 +1,65 @@
-// The ring kernels on a case of attention_case.h, emulated: what goes before them is computed here
-// in plain loops.
+// Attention of the CUDA backend as the backend calls it, emulated, on a case of attention_case.h.
 
 #pragma once
 
-#include <cmath>
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <vector>
 
 #include "kernels/cuda/attention/attention_ring.h"
+#include "kernels/cuda/attention/attention_scratch.h"
+#include "kernels/cuda/operations/operations.h"
+#include "kernels/cuda/platform/block.h"
 #include "tests/kernels/attention_case.h"
 
 namespace anyorder::kernels::testing {
 
 using RingData = AttentionData<BFloat16, float>;
 
-struct RingGradients {
-  std::vector<double> dk, dv, drelative, dsegment;  // dsegment: of the embedding of another segment
+inline constexpr int64_t kOneGroup = int64_t{1} << 40;
 
-  explicit RingGradients(const RingData& data)
-      : dk(data.k.size()),
-        dv(data.v.size()),
-        drelative(data.relative.size()),
-        dsegment(data.segment_embedding.size() / 2) {}
-};
+// Both passes; outputs, scratch and workspace begin as NaN. most_bytes: of scores, which decides
+// how lanes and heads are grouped. `plan`: made ahead, or null.
+template <typename T>
+void RunEmulated(AttentionData<T, float>* data, uint64_t schedule, int64_t most_bytes = kOneGroup,
+                 const AttentionPlan* plan = nullptr) {
+  std::vector<float> scratch(static_cast<size_t>(cuda::AttentionScratchElements(data->shape)),
+                             std::numeric_limits<float>::quiet_NaN());
+  data->Poison(cuda::AttentionBackwardBytesWithin(data->shape, DTypeOf<T>::kValue, most_bytes));
+  cuda::emulation::SetSchedule({schedule});
+  AttentionForwardArgs forward = data->Forward();
+  forward.in.plan = plan;
+  cuda::AttentionForward(forward, {scratch.data(), static_cast<int64_t>(scratch.size())}, {});
+  AttentionBackwardArgs backward = data->Backward();
+  backward.in.plan = plan;
+  cuda::AttentionBackwardWithin(backward, most_bytes, {});
+}
 
-class RingRun {
- public:
-  // `data` outlives this.
-  explicit RingRun(RingData* data) : data_(data) {
-    const AttentionInputs in = data->Inputs();
-    const AttentionShape& s = in.shape;
-    const auto pointer = [](const std::vector<BFloat16>& x) {
-      return x.empty() ? nullptr : x.data();
-    };
-    problem_ = {.batch_size = static_cast<int>(s.batch_size),
-                .content_rows = static_cast<int>(s.content_rows),
-                .query_rows = static_cast<int>(s.query_rows),
-                .num_keys = static_cast<int>(s.num_keys),
-                .num_heads = static_cast<int>(s.num_heads),
-                .head_dim = static_cast<int>(s.head_dim),
-                .num_tables = static_cast<int>(s.num_tables),
-                .num_distances = static_cast<int>(s.num_distances),
-                .num_bias_distances = 0,
-                .q = pointer(data->q),
-                .k = pointer(data->k),
-                .v = pointer(data->v),
-                .relative = pointer(data->relative),
-                .min_distance = in.min_distance,
-                .table_of_lane = s.num_tables == 0 ? nullptr : in.table_of_lane,
-                .content_bias = pointer(data->content_bias),
-                .position_bias = pointer(data->position_bias),
-                .segment_bias = pointer(data->segment_bias),
-                .segment_embedding = pointer(data->segment_embedding),
-                .distance_bias = nullptr,
-                .min_bias_distance = 0,
-                .scale = in.scale,
-                .rows = in.rows,
-                .keys = in.keys,
-                .bands = in.bands,
-                .dropout = in.dropout,
-                .row_ids = in.row_ids,
-                .is_aligned = true};
-    Prepare();
-    memory_.assign(static_cast<size_t>(cuda::RingPlanBytes(s)), 0xff);
-    plan_ = cuda::PlaceRingPlan(s, memory_.data());
-    cuda::MakeRingPlan(problem_, plan_, {});
-    prepared_.forms = plan_.forms;
-  }
-  RingRun(const RingRun&) = delete;
-  RingRun& operator=(const RingRun&) = delete;
+// A plan of `data`'s rows and keys, in memory of `filler`.
+struct PlannedAhead {
+  std::vector<int32_t> memory;  // at a multiple of 16 bytes, as any allocation
+  AttentionPlan plan;
 
-  const cuda::AttentionProblem<BFloat16>& problem() const { return problem_; }
-  const cuda::AttentionPrepared& prepared() const { return prepared_; }
-  const cuda::RingPlan& plan() const { return plan_; }
-
-  bool HasRing(int64_t row) const {
-    const AttentionShape& s = data_->shape;
-    const int64_t stream = row < s.batch_size * s.content_rows ? 0 : 1;
-    return plan_.forms[stream * s.batch_size + s.LaneOfRow(row)] == cuda::kRingForm;
+  PlannedAhead(const RingData& data, int32_t filler) {
+    const AttentionInputs in = data.Inputs();
+    memory.assign(static_cast<size_t>(cuda::AttentionPlanBytes(in.shape, DType::kBFloat16)) / 4 + 1,
+                  filler);
+    plan = {.shape = in.shape,
+            .dtype = DType::kBFloat16,
+            .min_distance = in.min_distance,
+            .rows = in.rows,
+            .keys = in.keys,
+            .is_for_backward = true,
+            .memory = TensorView(memory.data(), DType::kUint8,
+                                 Shape{static_cast<int64_t>(4 * memory.size())})};
   }
 
-  cuda::AttentionForwardParams<BFloat16> Forward() {
-    return {problem_, prepared_, data_->out.data(), data_->lse.data()};
+  // Makes the plan; the ring kernels' part is the first.
+  cuda::RingPlan Make() {
+    cuda::PlanAttention(plan, {});
+    return cuda::PlaceRingPlan(plan.shape, memory.data());
   }
-
-  // Scratch of one group; poisoned. Call after the forward pass, whose results it takes.
-  cuda::AttentionBackwardParams<BFloat16> Backward(const cuda::AttentionGroup& group) {
-    const AttentionShape& s = data_->shape;
-    delta_.assign(data_->lse.size(), 0.0f);
-    for (size_t i = 0; i < data_->out.size(); ++i)
-      delta_[i / static_cast<size_t>(s.head_dim)] +=
-          static_cast<float>(data_->dout[i]) * static_cast<float>(data_->out[i]);
-    other_segment_.resize(data_->lse.size(), std::numeric_limits<float>::quiet_NaN());
-    cuda::AttentionScores<BFloat16> scores = {};
-    scores.group = group;
-    scores.group_rows = group.num_lanes * (s.content_rows + s.query_rows);
-    scores.padded_keys = cuda::PaddedKeys(s.num_keys);
-    const auto rows = static_cast<size_t>(group.num_heads * scores.group_rows);
-    const BFloat16 poison(std::numeric_limits<float>::quiet_NaN());
-    probabilities_.assign(rows * static_cast<size_t>(scores.padded_keys), poison);
-    gradients_ = probabilities_;
-    hulls_.assign(2 * rows, -1);
-    scores.probabilities = probabilities_.data();
-    scores.gradients = gradients_.data();
-    scores.hulls = hulls_.data();
-    scores.other_segment = data_->segment_embedding.empty() ? nullptr : other_segment_.data();
-    return {problem_,      prepared_,          scores,          data_->lse.data(),
-            delta_.data(), data_->dout.data(), data_->dq.data()};
-  }
-
-  // What the passes behind the first make of the scratch of one group, added in plain loops.
-  void AddGradients(const cuda::AttentionScores<BFloat16>& scores, RingGradients* sums) const {
-    const AttentionShape& s = data_->shape;
-    for (int64_t row = 0; row < s.num_rows(); ++row) {
-      const auto lane = static_cast<int>(s.LaneOfRow(row));
-      const int stream = row < s.batch_size * s.content_rows ? 0 : 1;
-      const cuda::AttentionGroup& group = scores.group;
-      if (lane < group.first_lane || lane >= group.first_lane + group.num_lanes) continue;
-      const int64_t group_row =
-          group.FirstRow(problem_, stream, lane) + row - problem_.FirstRow(stream, lane);
-      for (int head = group.first_head; head < group.first_head + group.num_heads; ++head)
-        AddRow(scores, row, group_row, head, sums);
-    }
-  }
-
- private:
-  void AddRow(const cuda::AttentionScores<BFloat16>& scores, int64_t row, int64_t group_row,
-              int head, RingGradients* sums) const {
-    const AttentionShape& s = data_->shape;
-    const int64_t m = s.model_dim();
-    const int64_t lane = s.LaneOfRow(row);
-    const int32_t* const hull = scores.HullOf(group_row, head);
-    for (int64_t j = hull[0] * cuda::kScoreTile; j < hull[1] * cuda::kScoreTile; ++j) {
-      const int64_t at = scores.Offset(group_row, head) + j;
-      const double probability = double{static_cast<float>(scores.probabilities[at])};
-      const double ds = double{static_cast<float>(scores.gradients[at])};
-      if (probability == 0 && ds == 0) continue;  // beyond the last key, too
-      const int64_t key = lane * s.num_keys + j;
-      const int64_t r = int64_t{data_->rows.pos[static_cast<size_t>(row)]} -
-                        data_->keys.pos[static_cast<size_t>(key)] - data_->min_distance +
-                        problem_.TableOf(static_cast<int>(lane)) * s.num_distances;
-      for (int64_t c = head * s.head_dim; c < (head + 1) * s.head_dim; ++c) {
-        const double q = At(data_->q, row * m + c);
-        const auto to = static_cast<size_t>(key * m + c);
-        sums->dv[to] += probability * At(data_->dout, row * m + c);
-        sums->dk[to] += ds * (q + At(data_->content_bias, c));
-        if (!data_->relative.empty())
-          sums->drelative[static_cast<size_t>(r * m + c)] += ds * (q + At(data_->position_bias, c));
-      }
-    }
-    if (data_->segment_embedding.empty()) return;
-    const double other = double{other_segment_[static_cast<size_t>(row * s.num_heads + head)]};
-    for (int64_t c = head * s.head_dim; c < (head + 1) * s.head_dim; ++c)
-      sums->dsegment[static_cast<size_t>(c)] +=
-          other * (At(data_->q, row * m + c) + At(data_->segment_bias, c));
-  }
-
-  static double At(const std::vector<BFloat16>& x, int64_t i) {
-    return x.empty() ? 0.0 : double{static_cast<float>(x[static_cast<size_t>(i)])};
-  }
-
-  void Prepare() {
-    const AttentionShape& s = data_->shape;
-    const int64_t m = s.model_dim();
-    if (!data_->relative.empty() && !data_->content_bias.empty()) {
-      for (int64_t table = 0; table < s.num_tables; ++table) {
-        for (int64_t head = 0; head < s.num_heads; ++head) {
-          for (int64_t r = 0; r < s.num_distances; ++r) {
-            double sum = 0;
-            for (int64_t c = head * s.head_dim; c < (head + 1) * s.head_dim; ++c)
-              sum += (At(data_->position_bias, c) - At(data_->content_bias, c)) *
-                     At(data_->relative, (table * s.num_distances + r) * m + c);
-            distance_terms_.push_back(static_cast<float>(sum));
-          }
-        }
-      }
-      prepared_.distance_terms = distance_terms_.data();
-    }
-    if (data_->segment_embedding.empty()) return;
-    for (int64_t row = 0; row < s.num_rows(); ++row) {
-      for (int64_t head = 0; head < s.num_heads; ++head) {
-        double same = 0;
-        double difference = 0;
-        for (int64_t c = head * s.head_dim; c < (head + 1) * s.head_dim; ++c) {
-          const double q = At(data_->q, row * m + c) + At(data_->segment_bias, c);
-          same += q * At(data_->segment_embedding, c);
-          difference += q * (At(data_->segment_embedding, m + c) - At(data_->segment_embedding, c));
-        }
-        segment_same_.push_back(static_cast<float>(same));
-        segment_difference_.push_back(static_cast<float>(difference));
-      }
-    }
-    prepared_.segment_same = segment_same_.data();
-    prepared_.segment_difference = segment_difference_.data();
-  }
-
-  RingData* data_;
-  cuda::AttentionProblem<BFloat16> problem_;
-  cuda::AttentionPrepared prepared_ = {};
-  cuda::RingPlan plan_;
-  std::vector<uint8_t> memory_;
-  std::vector<float> distance_terms_, segment_same_, segment_difference_;
-  std::vector<float> delta_, other_segment_;
-  std::vector<BFloat16> probabilities_, gradients_;
-  std::vector<int32_t> hulls_;
 };
 
 // What the ring kernels take, at random: affine keys with pads anywhere, affine content rows,

@@ -1,5 +1,5 @@
-// The classifier's kernels: planted mistakes show, any schedule has the same bits, bad labels end
-// the program, NaN is not lost.
+// The classifier's kernels: any schedule has the same bits, bad labels end the program, NaN is not
+// lost.
 
 #include "kernels/cuda/operations/cross_entropy.cuh"
 
@@ -29,12 +29,11 @@ struct Case {
   std::vector<float> weights = std::vector<float>(kRows, 1.0f);
 };
 
-template <SoftmaxFault kFault>
 std::vector<double> Losses(Case in, uint64_t seed) {
   HostTensor loss(DType::kFloat32, {kRows});
   std::vector<SoftmaxStatistics> statistics(kRows);
   emulation::SetSchedule({seed});
-  Launch(SoftmaxKernel<float, true, kFault>,
+  Launch(SoftmaxKernel<float, true>,
          {.blocks_x = kRows,
           .threads = kSoftmaxThreads,
           .shared_bytes = kSoftmaxThreads / kWarp * static_cast<int64_t>(sizeof(RunningSum))},
@@ -46,13 +45,12 @@ std::vector<double> Losses(Case in, uint64_t seed) {
 }
 
 // With probabilities that are all small, the gradient is negative at the label and nowhere else.
-template <SoftmaxFault kFault>
 bool LabelsAreBelowZero(Case in) {
   std::vector<SoftmaxStatistics> statistics(kRows, {0.0f, 1e-6f});
   HostTensor dlogits(DType::kFloat32, {kRows, kVocab});
   emulation::SetSchedule({});
   Launch(
-      LogitGradientKernel<float, true, kFault>,
+      LogitGradientKernel<float, true>,
       {.blocks_x = 1,
        .blocks_y = static_cast<int>(CeilDivide(kVocab, kLogitThreads * kGroup)),
        .threads = kLogitThreads},
@@ -67,14 +65,11 @@ bool LabelsAreBelowZero(Case in) {
   return true;
 }
 
-TEST(SoftmaxTest, FindsPlantedMistakes) {
-  const std::vector<double> expected = Losses<SoftmaxFault::kNone>({}, 0);
-  for (uint64_t seed = 0; seed < 5; ++seed) {
-    EXPECT_EQ(Losses<SoftmaxFault::kNone>({}, seed), expected) << "seed " << seed;
-    EXPECT_NE(Losses<SoftmaxFault::kNoBarrier>({}, seed), expected) << "seed " << seed;
-  }
-  EXPECT_TRUE(LabelsAreBelowZero<SoftmaxFault::kNone>({}));
-  EXPECT_FALSE(LabelsAreBelowZero<SoftmaxFault::kNeighbourLabel>({}));
+TEST(SoftmaxTest, HasTheSameBitsInAnyScheduleAndKnowsItsLabel) {
+  const std::vector<double> expected = Losses({}, 0);
+  for (uint64_t seed = 1; seed < 5; ++seed)
+    EXPECT_EQ(Losses({}, seed), expected) << "seed " << seed;
+  EXPECT_TRUE(LabelsAreBelowZero({}));
 }
 
 TEST(SoftmaxTest, ShowsWhatIsNotFinite) {
@@ -82,7 +77,7 @@ TEST(SoftmaxTest, ShowsWhatIsNotFinite) {
     for (const int64_t place : {int64_t{0}, int64_t{7}, kVocab - 1}) {
       Case in;
       in.logits.Set(2 * kVocab + place, bad);
-      const std::vector<double> losses = Losses<SoftmaxFault::kNone>(in, 0);
+      const std::vector<double> losses = Losses(in, 0);
       for (size_t row = 0; row < kRows; ++row)
         EXPECT_EQ(std::isfinite(losses[row]), row != 2) << bad << " at " << place;
     }
@@ -99,7 +94,7 @@ TEST(SoftmaxTest, DoesNotLoseNanBesideFiniteGroups) {
       for (int64_t i = 0; i < kGroup; ++i)
         in.logits.Set(first + i, i == 3 ? double{NAN} : other);
       in.labels[2] = kVocab / 2;
-      const std::vector<double> losses = Losses<SoftmaxFault::kNone>(in, 0);
+      const std::vector<double> losses = Losses(in, 0);
       for (size_t row = 0; row < kRows; ++row)
         EXPECT_EQ(std::isnan(losses[row]), row == 2) << "group " << group << " beside " << other;
     }

@@ -1,5 +1,4 @@
-// Sums of partial sums: complete for any number of parts, the same bits in any schedule, a planted
-// mistake shows.
+// Sums of partial sums: complete for any number of parts, the same bits in any schedule.
 
 #include "kernels/cuda/operations/partial_sums.cuh"
 
@@ -23,17 +22,15 @@ struct Params {
   int64_t parts;
   float* sums;
 };
-template <ShareFault kFault>
 void SumKernel(Params p) {
-  const ShareOfSums share = SumParts<kFault>(p.partials, p.parts, kColumns);
+  const ShareOfSums share = SumParts(p.partials, p.parts, kColumns);
   if (share.is_whole) p.sums[share.column] = share.sum;
 }
 
-template <ShareFault kFault = ShareFault::kNone>
 std::vector<float> Sums(const test::HostTensor& partials, uint64_t seed) {
   std::vector<float> sums(kColumns, std::numeric_limits<float>::quiet_NaN());
   emulation::SetSchedule({seed});
-  Launch(SumKernel<kFault>,
+  Launch(SumKernel,
          {.blocks_x = CeilDivide(kColumns, kWarp),
           .threads = kShareThreads,
           .shared_bytes = kShareBytes},
@@ -61,13 +58,11 @@ TEST(PartialSumsTest, AreCompleteForAnyNumberOfParts) {
   }
 }
 
-TEST(PartialSumsTest, FindsAMissingBarrier) {
+TEST(PartialSumsTest, HaveTheSameBitsInAnySchedule) {
   const test::HostTensor partials = test::RandomTensor(DType::kFloat32, {40, kColumns}, 1);
   const std::vector<float> expected = Sums(partials, 0);
-  for (uint64_t seed = 0; seed < 4; ++seed) {
+  for (uint64_t seed = 1; seed < 4; ++seed)
     EXPECT_EQ(Sums(partials, seed), expected) << "seed " << seed;
-    EXPECT_NE(Sums<ShareFault::kNoBarrier>(partials, seed), expected) << "seed " << seed;
-  }
 }
 
 }  // namespace

