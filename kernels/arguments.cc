@@ -374,28 +374,60 @@ void CheckArguments(const RotaryArgs& args) {
   CheckTensor(args.y, "y", args.x.dtype(), args.x.num_elements());
 }
 
-void CheckSumOfSquares(const ConstTensorView& x, const TensorView& sums) {
+void CheckArguments(const SumOfSquaresArgs& args) {
+  const ConstTensorView& x = args.x;
   ANYORDER_CHECK(x.dtype() == DType::kFloat64 || x.dtype() == DType::kFloat32)
       << "x is " << Name(x.dtype());
-  CheckTensor(sums, "sums", DType::kFloat64,
+  CheckTensor(args.sums, "sums", DType::kFloat64,
               (x.num_elements() + kNormBlockElements - 1) / kNormBlockElements);
 }
 
-void CheckAdd(const ConstTensorView& a, const ConstTensorView& b, const TensorView& y) {
-  CheckActivationDType(a, "a");
-  CheckTensor(b, "b", a.dtype(), a.num_elements());
-  CheckTensor(y, "y", a.dtype(), a.num_elements());
+void CheckArguments(const AddArgs& args) {
+  CheckActivationDType(args.a, "a");
+  CheckTensor(args.b, "b", args.a.dtype(), args.a.num_elements());
+  CheckTensor(args.y, "y", args.a.dtype(), args.a.num_elements());
 }
 
-void CheckDigest(const ConstTensorView& x, const TensorView& digest) {
-  CheckTensor(digest, "digest", DType::kInt64, 2);
-  ANYORDER_CHECK(reinterpret_cast<uintptr_t>(x.raw()) % 8 == 0) << "x begins within a word";
+void CheckArguments(const CastArgs& args) {
+  CheckActivationDType(args.x, "x");
+  CheckActivationDType(args.y, "y");
+  CheckTensor(args.y, "y", args.y.dtype(), args.x.num_elements());
 }
 
-void CheckCast(const ConstTensorView& x, const TensorView& y) {
-  CheckActivationDType(x, "x");
-  CheckActivationDType(y, "y");
-  CheckTensor(y, "y", y.dtype(), x.num_elements());
+void CheckArguments(const DigestArgs& args) {
+  CheckTensor(args.digest, "digest", DType::kInt64, 2);
+  ANYORDER_CHECK(reinterpret_cast<uintptr_t>(args.x.raw()) % 8 == 0) << "x begins within a word";
+}
+
+namespace {
+
+struct Checker {
+  void operator()(const AttentionBackwardArgs* args) const {
+    CheckArguments(*args,
+                   backend.AttentionBackwardWorkspaceBytes(args->in.shape, args->in.q.dtype()));
+  }
+  void operator()(const LinearCrossEntropyArgs* args) const {
+    const int64_t bytes = backend.LinearCrossEntropyWorkspaceBytes(
+        NumRows(args->x), NumColumns(args->x), NumRows(args->weight), args->x.dtype());
+    CheckArguments(*args, bytes, values);
+  }
+  template <typename Args>
+  void operator()(const Args* args) const {
+    if constexpr (requires { CheckArguments(*args, values); })
+      CheckArguments(*args, values);
+    else
+      CheckArguments(*args);
+  }
+
+  const Backend& backend;
+  Values values;
+};
+
+}  // namespace
+
+void CheckArguments(const Operation& operation, const Backend& backend) {
+  const Values values = backend.is_host_memory() ? Values::kOnHost : Values::kOnDevice;
+  std::visit(Checker{backend, values}, operation);
 }
 
 }  // namespace anyorder::kernels

@@ -52,18 +52,21 @@ void CheckArguments(const ActivationBackwardArgs& args);
 void CheckArguments(const DropoutArgs& args);
 void CheckArguments(const LayerNormForwardArgs& args);
 void CheckArguments(const LayerNormBackwardArgs& args);
-void CheckArguments(const EmbeddingForwardArgs& args, Values ids = Values::kOnHost);
-void CheckArguments(const EmbeddingBackwardArgs& args, Values ids = Values::kOnHost);
-void CheckArguments(const LinearCrossEntropyArgs& args, int64_t workspace_bytes,
-                    Values labels = Values::kOnHost);
+void CheckArguments(const EmbeddingForwardArgs& args, Values ids);
+void CheckArguments(const EmbeddingBackwardArgs& args, Values ids);
+void CheckArguments(const LinearCrossEntropyArgs& args, int64_t workspace_bytes, Values labels);
 void CheckArguments(const AdamWArgs& args);
 void CheckArguments(const ComputeGradientClipArgs& args);
 void CheckArguments(const CopyRowsArgs& args);
-void CheckArguments(const GatherRowsArgs& args, Values ids = Values::kOnHost);
+void CheckArguments(const GatherRowsArgs& args, Values ids);
 void CheckArguments(const RotaryArgs& args);
-void CheckSumOfSquares(const ConstTensorView& x, const TensorView& sums);
-void CheckAdd(const ConstTensorView& a, const ConstTensorView& b, const TensorView& y);
-void CheckDigest(const ConstTensorView& x, const TensorView& digest);
-void CheckCast(const ConstTensorView& x, const TensorView& y);
+void CheckArguments(const SumOfSquaresArgs& args);
+void CheckArguments(const AddArgs& args);
+void CheckArguments(const CastArgs& args);
+void CheckArguments(const DigestArgs& args);
+inline void CheckArguments(const FillZeroArgs&) {}
+
+// Those of any operation, with the sizes that `backend` asks for.
+void CheckArguments(const Operation& operation, const Backend& backend);
 
 }  // namespace anyorder::kernels

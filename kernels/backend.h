@@ -5,8 +5,9 @@
 // test suite runs every backend against the reference.
 //
 // Contract of every operation: tensors are dense row-major; shapes and dtypes are the caller's duty
-// and broken ones abort (ANYORDER_CHECK); the stream comes last; nothing is allocated and nothing
-// synchronises but Synchronize. T below is the activation dtype: fp32, or bf16 with fp32
+// and broken ones abort (ANYORDER_CHECK in CheckArguments, kernels/arguments.h, which every backend
+// calls in Enqueue); the stream comes last; nothing is allocated and nothing synchronises but
+// Synchronize. T below is the activation dtype: fp32, or bf16 with fp32
 // accumulation; the reference also takes fp64, so that whole models can be checked by finite
 // differences. "G" is the gradient dtype of parameters: fp32, or fp64 where T is fp64. Results do
 // not depend on the number of threads.
@@ -23,18 +24,9 @@
 
 #include "core/base/stream.h"
 #include "core/base/tensor.h"
-#include "kernels/activation.h"
-#include "kernels/adamw.h"
-#include "kernels/attention.h"
-#include "kernels/cross_entropy.h"
 #include "kernels/device_queue.h"
 #include "kernels/digest.h"
-#include "kernels/dropout.h"
-#include "kernels/embedding.h"
-#include "kernels/gemm.h"
-#include "kernels/layernorm.h"
-#include "kernels/rotary.h"
-#include "kernels/rows.h"
+#include "kernels/operation.h"
 
 namespace anyorder::kernels {
 
@@ -98,7 +90,9 @@ class Backend {
   // between. `key` names the sequence: each time the same operations with the same shapes (but
   // copied rows of any length), and maybe other pointers and numbers. No two sequences may share a
   // key, whichever object records them (core/network/tensors/graph_recorder.h makes such keys). The
-  // backend keeps a sequence until ForgetGraph or its own end. The sequence may run when it ends.
+  // first time a key is seen its operations run one by one, which reserves their memory; from then
+  // on the device keeps a graph, until ForgetGraph or the end of the backend. Operations may run
+  // only when the sequence ends.
   virtual void BeginGraph(int64_t /*key*/, StreamView) {}
   virtual void EndGraph(StreamView) {}
   // That sequence will not come again. Waits until the device has run it.
@@ -115,38 +109,78 @@ class Backend {
   virtual int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows, int64_t columns, int64_t vocab,
                                                    DType dtype) const = 0;
 
-  virtual void Gemm(const GemmArgs& args, StreamView stream) = 0;
-  virtual void ColumnSum(const ColumnSumArgs& args, StreamView stream) = 0;
-  virtual void AttentionForward(const AttentionForwardArgs& args, StreamView stream) = 0;
-  virtual void AttentionBackward(const AttentionBackwardArgs& args, StreamView stream) = 0;
-  virtual void ActivationForward(const ActivationForwardArgs& args, StreamView stream) = 0;
-  virtual void ActivationBackward(const ActivationBackwardArgs& args, StreamView stream) = 0;
-  virtual void DropoutApply(const DropoutArgs& args, StreamView stream) = 0;
-  virtual void LayerNormForward(const LayerNormForwardArgs& args, StreamView stream) = 0;
-  virtual void LayerNormBackward(const LayerNormBackwardArgs& args, StreamView stream) = 0;
-  virtual void EmbeddingForward(const EmbeddingForwardArgs& args, StreamView stream) = 0;
-  virtual void EmbeddingBackward(const EmbeddingBackwardArgs& args, StreamView stream) = 0;
-  virtual void LinearCrossEntropy(const LinearCrossEntropyArgs& args, StreamView stream) = 0;
-  virtual void AdamW(const AdamWArgs& args, StreamView stream) = 0;
-  virtual void CopyRows(const CopyRowsArgs& args, StreamView stream) = 0;
-  virtual void GatherRows(const GatherRowsArgs& args, StreamView stream) = 0;
-  virtual void RotaryApply(const RotaryArgs& args, StreamView stream) = 0;
+  // The operations. Each goes to Enqueue, unless a test puts something in its place.
+  virtual void Gemm(const GemmArgs& args, StreamView stream) { Enqueue(&args, stream); }
+  virtual void ColumnSum(const ColumnSumArgs& args, StreamView stream) { Enqueue(&args, stream); }
+  virtual void AttentionForward(const AttentionForwardArgs& args, StreamView stream) {
+    Enqueue(&args, stream);
+  }
+  virtual void AttentionBackward(const AttentionBackwardArgs& args, StreamView stream) {
+    Enqueue(&args, stream);
+  }
+  virtual void ActivationForward(const ActivationForwardArgs& args, StreamView stream) {
+    Enqueue(&args, stream);
+  }
+  virtual void ActivationBackward(const ActivationBackwardArgs& args, StreamView stream) {
+    Enqueue(&args, stream);
+  }
+  virtual void DropoutApply(const DropoutArgs& args, StreamView stream) { Enqueue(&args, stream); }
+  virtual void LayerNormForward(const LayerNormForwardArgs& args, StreamView stream) {
+    Enqueue(&args, stream);
+  }
+  virtual void LayerNormBackward(const LayerNormBackwardArgs& args, StreamView stream) {
+    Enqueue(&args, stream);
+  }
+  virtual void EmbeddingForward(const EmbeddingForwardArgs& args, StreamView stream) {
+    Enqueue(&args, stream);
+  }
+  virtual void EmbeddingBackward(const EmbeddingBackwardArgs& args, StreamView stream) {
+    Enqueue(&args, stream);
+  }
+  virtual void LinearCrossEntropy(const LinearCrossEntropyArgs& args, StreamView stream) {
+    Enqueue(&args, stream);
+  }
+  virtual void AdamW(const AdamWArgs& args, StreamView stream) { Enqueue(&args, stream); }
+  virtual void CopyRows(const CopyRowsArgs& args, StreamView stream) { Enqueue(&args, stream); }
+  virtual void GatherRows(const GatherRowsArgs& args, StreamView stream) { Enqueue(&args, stream); }
+  virtual void RotaryApply(const RotaryArgs& args, StreamView stream) { Enqueue(&args, stream); }
 
   // sums[i] = sum of squares of x[i * kNormBlockElements, (i+1) * kNormBlockElements), in double,
   // added in a fixed order. x: [n] G; sums: [ceil(n / kNormBlockElements)] fp64. Not finite iff an
   // element is not, or overflows.
-  virtual void SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) = 0;
-  // Norm, clipping and whether to skip, decided on the device (kernels/adamw.h). The default is the
-  // host's.
-  virtual void ComputeGradientClip(const ComputeGradientClipArgs& args, StreamView stream);
+  virtual void SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) {
+    const SumOfSquaresArgs args{x, sums};
+    Enqueue(&args, stream);
+  }
+  // Norm, clipping and whether to skip, decided on the device (kernels/adamw.h).
+  virtual void ComputeGradientClip(const ComputeGradientClipArgs& args, StreamView stream) {
+    Enqueue(&args, stream);
+  }
   // y = a + b, element-wise, same dtype; y may be a or b. The node of the gradient tree.
-  virtual void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) = 0;
+  virtual void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) {
+    const AddArgs args{a, b, y};
+    Enqueue(&args, stream);
+  }
   // y = x rounded to y's dtype.
-  virtual void Cast(ConstTensorView x, TensorView y, StreamView stream) = 0;
-  virtual void FillZero(TensorView x, StreamView stream) = 0;
+  virtual void Cast(ConstTensorView x, TensorView y, StreamView stream) {
+    const CastArgs args{x, y};
+    Enqueue(&args, stream);
+  }
+  virtual void FillZero(TensorView x, StreamView stream) {
+    const FillZeroArgs args{x};
+    Enqueue(&args, stream);
+  }
   // The 16 bytes that kernels/digest.h defines, the same on every backend, of x's bytes, which
-  // begin at a multiple of 8: [2] int64, a DigestValue. The default is the host's.
-  virtual void Digest(ConstTensorView x, TensorView digest, StreamView stream);
+  // begin at a multiple of 8: [2] int64, a DigestValue.
+  virtual void Digest(ConstTensorView x, TensorView digest, StreamView stream) {
+    const DigestArgs args{x, digest};
+    Enqueue(&args, stream);
+  }
+
+ protected:
+  // What a backend does with every operation: the arguments are checked (CheckArguments), and the
+  // work is in `stream` when this returns.
+  virtual void Enqueue(const Operation& operation, StreamView stream) = 0;
 };
 
 class Buffer {

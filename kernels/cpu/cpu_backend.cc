@@ -16,6 +16,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector_kernels.h"
 #include "kernels/host_buffer.h"
+#include "kernels/host_operations.h"
 
 namespace anyorder::kernels {
 
@@ -43,6 +44,22 @@ cpu::DropoutJob JobOf(const Dropout& dropout, const int32_t* row_ids) {
   job.threshold = dropout.threshold;
   job.scale = dropout.scale();
   job.row_ids = row_ids;
+  return job;
+}
+
+// Of lookups and their gradients; `rows` has a row for each id.
+template <typename Args>
+cpu::EmbeddingJob EmbeddingJobOf(const Args& args, const ConstTensorView& source,
+                                 const TensorView& target, const ConstTensorView& rows) {
+  cpu::EmbeddingJob job;
+  job.element = ElementOf(source.dtype());
+  job.source = source.raw();
+  job.target = target.raw();
+  job.ids = args.ids;
+  job.scale = args.scale;
+  job.rows = NumRows(rows);
+  job.columns = NumColumns(rows);
+  job.dropout = JobOf(args.dropout, args.row_ids);
   return job;
 }
 
@@ -83,41 +100,54 @@ class CpuBackend : public Backend {
     return cpu::CrossEntropyWorkspaceBytes(rows, vocab, dtype);
   }
 
-  void Gemm(const GemmArgs& args, StreamView stream) override {
+ private:
+  void Enqueue(const Operation& operation, StreamView) override {
+    CheckArguments(operation, *this);
+    std::visit([this](const auto* args) { Run(*args); }, operation);
+  }
+
+  void Run(const GemmArgs& args) {
     gemm_.Run(args);
     if (SumOf(args).y.is_null()) return;
     for (int64_t i = 0; i < args.batch.count; ++i)
-      ColumnSum(SumOf(ProductOf(args, i)), stream);
+      Run(SumOf(ProductOf(args, i)));
   }
-  void ColumnSum(const ColumnSumArgs& args, StreamView) override;
-  void AttentionForward(const AttentionForwardArgs& args, StreamView) override {
-    cpu::CpuAttentionForward(args, num_threads_);
-  }
-  void AttentionBackward(const AttentionBackwardArgs& args, StreamView) override {
-    cpu::CpuAttentionBackward(args, num_threads_);
-  }
-  void ActivationForward(const ActivationForwardArgs& args, StreamView) override;
-  void ActivationBackward(const ActivationBackwardArgs& args, StreamView) override;
-  void DropoutApply(const DropoutArgs& args, StreamView) override;
-  void LayerNormForward(const LayerNormForwardArgs& args, StreamView) override;
-  void LayerNormBackward(const LayerNormBackwardArgs& args, StreamView) override;
-  void EmbeddingForward(const EmbeddingForwardArgs& args, StreamView) override;
-  void EmbeddingBackward(const EmbeddingBackwardArgs& args, StreamView) override;
-  void LinearCrossEntropy(const LinearCrossEntropyArgs& args, StreamView) override {
+  void Run(const AttentionForwardArgs& args) { cpu::CpuAttentionForward(args, num_threads_); }
+  void Run(const AttentionBackwardArgs& args) { cpu::CpuAttentionBackward(args, num_threads_); }
+  void Run(const LinearCrossEntropyArgs& args) {
     cpu::LinearCrossEntropy(args, vector_, num_threads_, &gemm_);
   }
-  void AdamW(const AdamWArgs& args, StreamView) override;
-  void CopyRows(const CopyRowsArgs& args, StreamView) override;
-  void GatherRows(const GatherRowsArgs& args, StreamView) override;
-  void RotaryApply(const RotaryArgs& args, StreamView) override;
-  void SumOfSquares(ConstTensorView x, TensorView sums, StreamView) override;
-  void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView) override;
-  void Cast(ConstTensorView x, TensorView y, StreamView) override;
-  void FillZero(TensorView x, StreamView) override;
+  void Run(const ComputeGradientClipArgs& args) { ComputeGradientClipOnHost(args); }
+  void Run(const DigestArgs& args) { DigestOnHost(args); }
+  void Run(const ColumnSumArgs& args);
+  void Run(const ActivationForwardArgs& args);
+  void Run(const ActivationBackwardArgs& args);
+  void Run(const DropoutArgs& args);
+  void Run(const LayerNormForwardArgs& args);
+  void Run(const LayerNormBackwardArgs& args);
+  void Run(const EmbeddingForwardArgs& args);
+  void Run(const EmbeddingBackwardArgs& args);
+  void Run(const AdamWArgs& args);
+  void Run(const CopyRowsArgs& args);
+  void Run(const GatherRowsArgs& args);
+  void Run(const RotaryArgs& args);
+  void Run(const SumOfSquaresArgs& args);
+  void Run(const AddArgs& args);
+  void Run(const CastArgs& args);
+  void Run(const FillZeroArgs& args);
 
- private:
-  void RunPointwise(const cpu::PointwiseJob& job, int64_t rows) {
-    ParallelForRanges(rows, RowGrain(job.columns), num_threads_,
+  template <typename Args>
+  void RunPointwise(const Args& args, cpu::Pointwise function, const void* dy,
+                    const TensorView& y) {
+    cpu::PointwiseJob job;
+    job.element = ElementOf(args.x.dtype());
+    job.function = function;
+    job.x = args.x.raw();
+    job.dy = dy;
+    job.y = y.raw();
+    job.columns = NumColumns(args.x);
+    job.dropout = JobOf(args.dropout, args.row_ids);
+    ParallelForRanges(NumRows(args.x), RowGrain(job.columns), num_threads_,
                       [&](int64_t begin, int64_t end) { vector_.pointwise(job, begin, end); });
   }
   // Grows only, so that a step allocates nothing after its first run.
@@ -149,8 +179,7 @@ void AddPartials(const float* partials, int64_t count, int64_t stride, int64_t c
   }
 }
 
-void CpuBackend::ColumnSum(const ColumnSumArgs& args, StreamView) {
-  CheckArguments(args);
+void CpuBackend::Run(const ColumnSumArgs& args) {
   const Element element = ElementOf(args.x.dtype());
   const int64_t rows = NumRows(args.x);
   const int64_t columns = NumColumns(args.x);
@@ -164,44 +193,19 @@ void CpuBackend::ColumnSum(const ColumnSumArgs& args, StreamView) {
   AddPartials(partials, count, columns, columns, args.beta != 0.0f, args.y.data<float>());
 }
 
-void CpuBackend::ActivationForward(const ActivationForwardArgs& args, StreamView) {
-  CheckArguments(args);
-  cpu::PointwiseJob job;
-  job.element = ElementOf(args.x.dtype());
-  job.function = PointwiseOf(args.activation);
-  job.x = args.x.raw();
-  job.y = args.y.raw();
-  job.columns = NumColumns(args.x);
-  job.dropout = JobOf(args.dropout, args.row_ids);
-  RunPointwise(job, NumRows(args.x));
+void CpuBackend::Run(const ActivationForwardArgs& args) {
+  RunPointwise(args, PointwiseOf(args.activation), nullptr, args.y);
 }
 
-void CpuBackend::ActivationBackward(const ActivationBackwardArgs& args, StreamView) {
-  CheckArguments(args);
-  cpu::PointwiseJob job;
-  job.element = ElementOf(args.x.dtype());
-  job.function = PointwiseOf(args.activation);
-  job.x = args.x.raw();
-  job.dy = args.dy.raw();
-  job.y = args.dx.raw();
-  job.columns = NumColumns(args.x);
-  job.dropout = JobOf(args.dropout, args.row_ids);
-  RunPointwise(job, NumRows(args.x));
+void CpuBackend::Run(const ActivationBackwardArgs& args) {
+  RunPointwise(args, PointwiseOf(args.activation), args.dy.raw(), args.dx);
 }
 
-void CpuBackend::DropoutApply(const DropoutArgs& args, StreamView) {
-  CheckArguments(args);
-  cpu::PointwiseJob job;
-  job.element = ElementOf(args.x.dtype());
-  job.x = args.x.raw();
-  job.y = args.y.raw();
-  job.columns = NumColumns(args.x);
-  job.dropout = JobOf(args.dropout, args.row_ids);
-  RunPointwise(job, NumRows(args.x));
+void CpuBackend::Run(const DropoutArgs& args) {
+  RunPointwise(args, cpu::Pointwise::kIdentity, nullptr, args.y);
 }
 
-void CpuBackend::LayerNormForward(const LayerNormForwardArgs& args, StreamView) {
-  CheckArguments(args);
+void CpuBackend::Run(const LayerNormForwardArgs& args) {
   cpu::LayerNormForwardJob job;
   job.element = ElementOf(args.x.dtype());
   job.x = args.x.raw();
@@ -220,8 +224,7 @@ void CpuBackend::LayerNormForward(const LayerNormForwardArgs& args, StreamView) 
       [&](int64_t begin, int64_t end) { vector_.layer_norm_forward(job, begin, end); });
 }
 
-void CpuBackend::LayerNormBackward(const LayerNormBackwardArgs& args, StreamView) {
-  CheckArguments(args);
+void CpuBackend::Run(const LayerNormBackwardArgs& args) {
   cpu::LayerNormBackwardJob job;
   job.element = ElementOf(args.dy.dtype());
   job.dy = args.dy.raw();
@@ -246,33 +249,15 @@ void CpuBackend::LayerNormBackward(const LayerNormBackwardArgs& args, StreamView
   AddPartials(partials + job.columns, count, stride, job.columns, false, args.dbeta.data<float>());
 }
 
-void CpuBackend::EmbeddingForward(const EmbeddingForwardArgs& args, StreamView) {
-  CheckArguments(args);
-  cpu::EmbeddingJob job;
-  job.element = ElementOf(args.table.dtype());
-  job.source = args.table.raw();
-  job.target = args.y.raw();
-  job.ids = args.ids;
-  job.scale = args.scale;
-  job.rows = NumRows(args.y);
-  job.columns = NumColumns(args.table);
-  job.dropout = JobOf(args.dropout, args.row_ids);
+void CpuBackend::Run(const EmbeddingForwardArgs& args) {
+  const cpu::EmbeddingJob job = EmbeddingJobOf(args, args.table, args.y, args.y);
   ParallelForRanges(job.rows, RowGrain(job.columns), num_threads_, [&](int64_t begin, int64_t end) {
     vector_.embedding_forward(job, begin, end);
   });
 }
 
-void CpuBackend::EmbeddingBackward(const EmbeddingBackwardArgs& args, StreamView) {
-  CheckArguments(args);
-  cpu::EmbeddingJob job;
-  job.element = ElementOf(args.dy.dtype());
-  job.source = args.dy.raw();
-  job.target = args.dtable.raw();
-  job.ids = args.ids;
-  job.scale = args.scale;
-  job.rows = NumRows(args.dy);
-  job.columns = NumColumns(args.dy);
-  job.dropout = JobOf(args.dropout, args.row_ids);
+void CpuBackend::Run(const EmbeddingBackwardArgs& args) {
+  const cpu::EmbeddingJob job = EmbeddingJobOf(args, args.dy, args.dtable, args.dy);
   // Split by columns: every entry of the table has one writer, which adds rows in order, and a
   // batch whose ids are all alike (the query stream's mask embedding) is shared out as well as any
   // other.
@@ -282,8 +267,7 @@ void CpuBackend::EmbeddingBackward(const EmbeddingBackwardArgs& args, StreamView
   });
 }
 
-void CpuBackend::RotaryApply(const RotaryArgs& args, StreamView) {
-  CheckArguments(args);
+void CpuBackend::Run(const RotaryArgs& args) {
   cpu::RotaryJob job;
   job.element = ElementOf(args.x.dtype());
   job.x = args.x.raw();
@@ -296,8 +280,7 @@ void CpuBackend::RotaryApply(const RotaryArgs& args, StreamView) {
                     [&](int64_t begin, int64_t end) { vector_.rotary(job, begin, end); });
 }
 
-void CpuBackend::AdamW(const AdamWArgs& args, StreamView) {
-  CheckArguments(args);
+void CpuBackend::Run(const AdamWArgs& args) {
   if (args.control != nullptr && args.control->skips != 0) return;
   const double t = static_cast<double>(args.step) + 1;
   cpu::AdamWJob job;
@@ -326,8 +309,7 @@ void CpuBackend::AdamW(const AdamWArgs& args, StreamView) {
                     [&](int64_t begin, int64_t end) { vector_.adamw(job, begin, end); });
 }
 
-void CpuBackend::CopyRows(const CopyRowsArgs& args, StreamView) {
-  CheckArguments(args);
+void CpuBackend::Run(const CopyRowsArgs& args) {
   const int64_t size = SizeOf(args.source.dtype());
   const char* source = static_cast<const char*>(args.source.raw()) + args.source_begin * size;
   char* destination = static_cast<char*>(args.destination.raw()) + args.destination_begin * size;
@@ -340,8 +322,7 @@ void CpuBackend::CopyRows(const CopyRowsArgs& args, StreamView) {
                     });
 }
 
-void CpuBackend::GatherRows(const GatherRowsArgs& args, StreamView) {
-  CheckArguments(args);
+void CpuBackend::Run(const GatherRowsArgs& args) {
   const Element element = ElementOf(args.x.dtype());
   const int64_t columns = NumColumns(args.x);
   const int64_t row_bytes = columns * SizeOf(args.x.dtype());
@@ -360,42 +341,41 @@ void CpuBackend::GatherRows(const GatherRowsArgs& args, StreamView) {
                     });
 }
 
-void CpuBackend::SumOfSquares(ConstTensorView x, TensorView sums, StreamView) {
-  CheckSumOfSquares(x, sums);
-  const float* data = x.data<float>();
-  double* result = sums.data<double>();
+void CpuBackend::Run(const SumOfSquaresArgs& args) {
+  const float* x = args.x.data<float>();
+  double* sums = args.sums.data<double>();
   ParallelForRanges(
-      x.num_elements(), kNormBlockElements, num_threads_, [&](int64_t begin, int64_t end) {
-        result[begin / kNormBlockElements] = vector_.sum_of_squares(data + begin, end - begin);
+      args.x.num_elements(), kNormBlockElements, num_threads_, [&](int64_t begin, int64_t end) {
+        sums[begin / kNormBlockElements] = vector_.sum_of_squares(x + begin, end - begin);
       });
 }
 
-void CpuBackend::Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView) {
-  CheckAdd(a, b, y);
-  const Element element = ElementOf(a.dtype());
-  ParallelForRanges(a.num_elements(), kFlatGrain, num_threads_, [&](int64_t begin, int64_t end) {
-    vector_.add(element, a.raw(), b.raw(), y.raw(), begin, end);
-  });
+void CpuBackend::Run(const AddArgs& args) {
+  const Element element = ElementOf(args.a.dtype());
+  ParallelForRanges(args.a.num_elements(), kFlatGrain, num_threads_,
+                    [&](int64_t begin, int64_t end) {
+                      vector_.add(element, args.a.raw(), args.b.raw(), args.y.raw(), begin, end);
+                    });
 }
 
-void CpuBackend::Cast(ConstTensorView x, TensorView y, StreamView) {
-  CheckCast(x, y);
-  const Element from = ElementOf(x.dtype());
-  const Element to = ElementOf(y.dtype());
-  ParallelForRanges(x.num_elements(), kFlatGrain, num_threads_, [&](int64_t begin, int64_t end) {
-    if (from == to) {
-      const int64_t size = SizeOf(x.dtype());
-      std::memmove(static_cast<char*>(y.raw()) + begin * size,
-                   static_cast<const char*>(x.raw()) + begin * size, (end - begin) * size);
-    } else {
-      vector_.cast(to, x.raw(), y.raw(), begin, end);
-    }
-  });
+void CpuBackend::Run(const CastArgs& args) {
+  const Element from = ElementOf(args.x.dtype());
+  const Element to = ElementOf(args.y.dtype());
+  const int64_t size = SizeOf(args.x.dtype());
+  const char* x = static_cast<const char*>(args.x.raw());
+  char* y = static_cast<char*>(args.y.raw());
+  ParallelForRanges(args.x.num_elements(), kFlatGrain, num_threads_,
+                    [&](int64_t begin, int64_t end) {
+                      if (from == to)
+                        std::memmove(y + begin * size, x + begin * size, (end - begin) * size);
+                      else
+                        vector_.cast(to, x, y, begin, end);
+                    });
 }
 
-void CpuBackend::FillZero(TensorView x, StreamView) {
-  char* data = static_cast<char*>(x.raw());
-  ParallelForRanges(x.num_bytes(), 4 * kFlatGrain, num_threads_,
+void CpuBackend::Run(const FillZeroArgs& args) {
+  char* data = static_cast<char*>(args.x.raw());
+  ParallelForRanges(args.x.num_bytes(), 4 * kFlatGrain, num_threads_,
                     [&](int64_t begin, int64_t end) { std::memset(data + begin, 0, end - begin); });
 }
 

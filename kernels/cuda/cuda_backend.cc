@@ -16,6 +16,7 @@
 #include "kernels/cuda/operations/operations.h"
 #include "kernels/cuda/platform/device_objects.h"
 #include "kernels/cuda/platform/staging.h"
+#include "kernels/cuda/platform/stream_scratch.h"
 
 namespace anyorder::kernels::cuda {
 namespace {
@@ -29,14 +30,11 @@ bool LaunchesWait() {
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(std::shared_ptr<Runtime> runtime)
-      : runtime_(std::move(runtime)), staging_(*runtime_) {}
+      : runtime_(std::move(runtime)), staging_(*runtime_), scratch_(runtime_->MakeScratch()) {}
   ~CudaBackend() override {
     runtime_->Synchronize(StreamView{});
     for (const auto& [key, graph] : graphs_) {
       if (graph.handle != nullptr) runtime_->DestroyGraph(graph);
-    }
-    for (const auto& [stream, scratch] : scratch_) {
-      if (scratch.data != nullptr) runtime_->FreeDevice(scratch.data);
     }
   }
   absl::Status Prepare(const CudaBackendOptions& options) {
@@ -58,7 +56,7 @@ class CudaBackend final : public Backend {
     return AllocateDeviceBuffer(runtime_, bytes);
   }
   absl::Status Reserve(const OperationSizes& sizes) override;
-  void ReleaseReserved() override;
+  void ReleaseReserved() override { scratch_->Release({}); }
   bool is_host_memory() const override { return false; }
   void CopyToDevice(const void* host, void* device, int64_t bytes, StreamView stream) override {
     staging_.CopyToDevice(host, device, bytes, On(stream));
@@ -103,129 +101,87 @@ class CudaBackend final : public Backend {
     return cuda::AttentionPlanBytes(shape, dtype);
   }
   void PlanAttention(const AttentionPlan& plan, StreamView stream) override {
-    Poison(plan.memory.raw(), AttentionPlanBytes(plan.shape, plan.dtype), stream);
     cuda::PlanAttention(plan, On(stream));
   }
 
-  void Gemm(const GemmArgs& args, StreamView stream) override {
-    CheckArguments(args);
-    gemm_->Run(args, On(stream));
-  }
-  void ColumnSum(const ColumnSumArgs& args, StreamView stream) override {
-    CheckArguments(args);
-    const int64_t elements = ColumnSumScratchElements(NumRows(args.x), NumColumns(args.x));
-    cuda::ColumnSum(args, ScratchOf(elements, stream), On(stream));
-  }
-  void AttentionForward(const AttentionForwardArgs& args, StreamView stream) override {
-    CheckArguments(args);
-    const int64_t elements = AttentionScratchElements(args.in.shape);
-    cuda::AttentionForward(args, ScratchOf(elements, stream), On(stream));
-  }
-  void AttentionBackward(const AttentionBackwardArgs& args, StreamView stream) override {
-    CheckArguments(args, AttentionBackwardWorkspaceBytes(args.in.shape, args.in.q.dtype()));
-    cuda::AttentionBackward(args, On(stream));
-  }
-  void ActivationForward(const ActivationForwardArgs& args, StreamView stream) override {
-    CheckArguments(args);
-    cuda::ActivationForward(args, On(stream));
-  }
-  void ActivationBackward(const ActivationBackwardArgs& args, StreamView stream) override {
-    CheckArguments(args);
-    cuda::ActivationBackward(args, On(stream));
-  }
-  void DropoutApply(const DropoutArgs& args, StreamView stream) override {
-    CheckArguments(args);
-    cuda::DropoutApply(args, On(stream));
-  }
-  void LayerNormForward(const LayerNormForwardArgs& args, StreamView stream) override {
-    CheckArguments(args);
-    cuda::LayerNormForward(args, On(stream));
-  }
-  void LayerNormBackward(const LayerNormBackwardArgs& args, StreamView stream) override {
-    CheckArguments(args);
-    const int64_t elements = LayerNormScratchElements(NumColumns(args.dy));
-    cuda::LayerNormBackward(args, ScratchOf(elements, stream), On(stream));
-  }
-  void EmbeddingForward(const EmbeddingForwardArgs& args, StreamView stream) override {
-    CheckArguments(args, Values::kOnDevice);
-    cuda::EmbeddingForward(args, On(stream));
-  }
-  void EmbeddingBackward(const EmbeddingBackwardArgs& args, StreamView stream) override {
-    CheckArguments(args, Values::kOnDevice);
-    const int64_t elements =
-        EmbeddingBackwardScratchElements(NumRows(args.dy), NumColumns(args.dy));
-    cuda::EmbeddingBackward(args, ScratchOf(elements, stream), On(stream));
-  }
-  void LinearCrossEntropy(const LinearCrossEntropyArgs& args, StreamView stream) override;
-  void AdamW(const AdamWArgs& args, StreamView stream) override {
-    CheckArguments(args);
-    cuda::AdamW(args, On(stream));
-  }
-  void CopyRows(const CopyRowsArgs& args, StreamView stream) override {
-    CheckArguments(args);
-    cuda::CopyRows(args, On(stream));
-  }
-  void GatherRows(const GatherRowsArgs& args, StreamView stream) override {
-    CheckArguments(args, Values::kOnDevice);
-    cuda::GatherRows(args, On(stream));
-  }
-  void RotaryApply(const RotaryArgs& args, StreamView stream) override {
-    CheckArguments(args);
-    cuda::RotaryApply(args, On(stream));
-  }
-  void SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) override {
-    CheckSumOfSquares(x, sums);
-    cuda::SumOfSquares(x, sums, On(stream));
-  }
-  void ComputeGradientClip(const ComputeGradientClipArgs& args, StreamView stream) override {
-    CheckArguments(args);
-    cuda::ComputeGradientClip(args, On(stream));
-  }
-  void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) override {
-    CheckAdd(a, b, y);
-    cuda::Add(a, b, y, On(stream));
-  }
-  void Cast(ConstTensorView x, TensorView y, StreamView stream) override {
-    CheckCast(x, y);
-    cuda::Cast(x, y, On(stream));
-  }
-  void FillZero(TensorView x, StreamView stream) override { cuda::FillZero(x, On(stream)); }
-  void Digest(ConstTensorView x, TensorView digest, StreamView stream) override {
-    CheckDigest(x, digest);
-    const int64_t elements = DigestScratchElements(x.num_bytes());
-    cuda::Digest(x, digest, ScratchOf(elements, stream), On(stream));
+ private:
+  void Enqueue(const Operation& operation, StreamView stream) override {
+    CheckArguments(operation, *this);
+    std::visit([this, on = On(stream)](const auto* args) { Run(*args, on); }, operation);
   }
 
- private:
-  StreamView On(StreamView stream) const { return runtime_->Resolve(stream); }
-  // Each stream has its own, whose operations use it one after another. It grows when a shape comes
-  // up for the first time.
-  Scratch ScratchOf(int64_t elements, StreamView stream);
-  // In the emulation: what is read of the memory must have been written by the operation that
-  // follows.
-  void Poison(void* memory, int64_t bytes, StreamView stream) {
-    if (runtime_->is_emulated() && bytes > 0) runtime_->FillBytes(memory, 0xff, bytes, On(stream));
+  void Run(const GemmArgs& args, StreamView stream) { gemm_->Run(args, stream); }
+  void Run(const ColumnSumArgs& args, StreamView stream) {
+    const int64_t elements = ColumnSumScratchElements(NumRows(args.x), NumColumns(args.x));
+    cuda::ColumnSum(args, ScratchOf(elements, stream), stream);
   }
-  absl::Status Grow(Scratch& scratch, int64_t elements);
+  void Run(const AttentionForwardArgs& args, StreamView stream) {
+    const int64_t elements = AttentionScratchElements(args.in.shape);
+    cuda::AttentionForward(args, ScratchOf(elements, stream), stream);
+  }
+  void Run(const AttentionBackwardArgs& args, StreamView stream) {
+    cuda::AttentionBackward(args, stream);
+  }
+  void Run(const ActivationForwardArgs& args, StreamView stream) {
+    cuda::ActivationForward(args, stream);
+  }
+  void Run(const ActivationBackwardArgs& args, StreamView stream) {
+    cuda::ActivationBackward(args, stream);
+  }
+  void Run(const DropoutArgs& args, StreamView stream) { cuda::DropoutApply(args, stream); }
+  void Run(const LayerNormForwardArgs& args, StreamView stream) {
+    cuda::LayerNormForward(args, stream);
+  }
+  void Run(const LayerNormBackwardArgs& args, StreamView stream) {
+    const int64_t elements = LayerNormScratchElements(NumColumns(args.dy));
+    cuda::LayerNormBackward(args, ScratchOf(elements, stream), stream);
+  }
+  void Run(const EmbeddingForwardArgs& args, StreamView stream) {
+    cuda::EmbeddingForward(args, stream);
+  }
+  void Run(const EmbeddingBackwardArgs& args, StreamView stream) {
+    const int64_t elements =
+        EmbeddingBackwardScratchElements(NumRows(args.dy), NumColumns(args.dy));
+    cuda::EmbeddingBackward(args, ScratchOf(elements, stream), stream);
+  }
+  void Run(const LinearCrossEntropyArgs& args, StreamView stream) {
+    const auto multiply = [this](const GemmArgs& product, StreamView on) {
+      gemm_->Run(product, on);
+    };
+    cuda::LinearCrossEntropy(args, multiply, stream);
+  }
+  void Run(const AdamWArgs& args, StreamView stream) { cuda::AdamW(args, stream); }
+  void Run(const ComputeGradientClipArgs& args, StreamView stream) {
+    cuda::ComputeGradientClip(args, stream);
+  }
+  void Run(const CopyRowsArgs& args, StreamView stream) { cuda::CopyRows(args, stream); }
+  void Run(const GatherRowsArgs& args, StreamView stream) { cuda::GatherRows(args, stream); }
+  void Run(const RotaryArgs& args, StreamView stream) { cuda::RotaryApply(args, stream); }
+  void Run(const SumOfSquaresArgs& args, StreamView stream) {
+    cuda::SumOfSquares(args.x, args.sums, stream);
+  }
+  void Run(const AddArgs& args, StreamView stream) { cuda::Add(args.a, args.b, args.y, stream); }
+  void Run(const CastArgs& args, StreamView stream) { cuda::Cast(args.x, args.y, stream); }
+  void Run(const FillZeroArgs& args, StreamView stream) { cuda::FillZero(args.x, stream); }
+  void Run(const DigestArgs& args, StreamView stream) {
+    const int64_t elements = DigestScratchElements(args.x.num_bytes());
+    cuda::Digest(args.x, args.digest, ScratchOf(elements, stream), stream);
+  }
+
+  StreamView On(StreamView stream) const { return runtime_->Resolve(stream); }
+  Scratch ScratchOf(int64_t elements, StreamView stream) {
+    const int64_t bytes = elements * static_cast<int64_t>(sizeof(float));
+    return {static_cast<float*>(scratch_->Take(bytes, stream)), elements};
+  }
 
   const std::shared_ptr<Runtime> runtime_;
   Staging staging_;
+  const std::unique_ptr<StreamScratch> scratch_;
   std::unique_ptr<GemmEngine> gemm_;
-  std::map<void*, Scratch> scratch_;
   std::map<int64_t, GraphView> graphs_;  // a null one: its operations ran once
   int64_t captured_key_ = 0;
   const bool launches_wait_ = LaunchesWait();
 };
-
-absl::Status CudaBackend::Grow(Scratch& scratch, int64_t elements) {
-  if (scratch.elements >= elements) return absl::OkStatus();
-  if (scratch.data != nullptr) runtime_->FreeDevice(scratch.data);
-  scratch = {};
-  ANYORDER_ASSIGN_OR_RETURN(
-      void* const data, runtime_->AllocateDevice(elements * static_cast<int64_t>(sizeof(float))));
-  scratch = {static_cast<float*>(data), elements};
-  return absl::OkStatus();
-}
 
 absl::Status CudaBackend::Reserve(const OperationSizes& sizes) {
   int64_t elements = std::max({ColumnSumScratchElements(sizes.rows, sizes.columns),
@@ -234,27 +190,8 @@ absl::Status CudaBackend::Reserve(const OperationSizes& sizes) {
                                DigestScratchElements(std::numeric_limits<int64_t>::max() / 2)});
   for (const AttentionShape& shape : sizes.attention)
     elements = std::max(elements, AttentionScratchElements(shape));
-  ANYORDER_RETURN_IF_ERROR(Grow(scratch_[On({}).handle], elements));
+  ANYORDER_RETURN_IF_ERROR(scratch_->Reserve(elements * static_cast<int64_t>(sizeof(float)), {}));
   return gemm_->Reserve(sizes.rows, sizes.columns, On({}));
-}
-
-void CudaBackend::ReleaseReserved() {
-  Scratch& scratch = scratch_[On({}).handle];
-  if (scratch.data != nullptr) runtime_->FreeDevice(scratch.data);
-  scratch = {};
-}
-
-Scratch CudaBackend::ScratchOf(int64_t elements, StreamView stream) {
-  if (elements == 0) return {};
-  Scratch& scratch = scratch_[On(stream).handle];
-  if (scratch.elements < elements) {
-    ANYORDER_CHECK(!runtime_->IsCapturing(On(stream)))
-        << "an operation needs " << elements
-        << " floats of scratch for the first time inside of a graph";
-    if (const absl::Status status = Grow(scratch, elements); !status.ok()) EndWith(status);
-  }
-  Poison(scratch.data, elements * static_cast<int64_t>(sizeof(float)), stream);
-  return scratch;
 }
 
 void CudaBackend::BeginGraph(int64_t key, StreamView stream) {
@@ -286,15 +223,6 @@ void CudaBackend::ForgetGraph(int64_t key) {
     runtime_->DestroyGraph(found->second);
   }
   graphs_.erase(found);
-}
-
-void CudaBackend::LinearCrossEntropy(const LinearCrossEntropyArgs& args, StreamView stream) {
-  CheckArguments(args,
-                 LinearCrossEntropyWorkspaceBytes(NumRows(args.x), NumColumns(args.x),
-                                                  NumRows(args.weight), args.x.dtype()),
-                 Values::kOnDevice);
-  const auto multiply = [this](const GemmArgs& product, StreamView on) { gemm_->Run(product, on); };
-  cuda::LinearCrossEntropy(args, multiply, On(stream));
 }
 
 }  // namespace

@@ -25,4 +25,5 @@ set(ANYORDER_CUDA_HOST_SOURCES
   gemm/gemm.cc
   gemm/gemm_table.cc
   platform/runtime.cc
-  platform/staging.cc)
+  platform/staging.cc
+  platform/stream_scratch.cc)

@@ -58,8 +58,7 @@ double ActivateDerivative(Activation activation, double x) {
 
 }  // namespace
 
-void ActivationForward(const ActivationForwardArgs& args) {
-  CheckArguments(args);
+void Run(const ActivationForwardArgs& args) {
   WithStorage(args.x.dtype(), [&]<typename T>() {
     const T* x = args.x.data<T>();
     T* y = args.y.data<T>();
@@ -71,8 +70,7 @@ void ActivationForward(const ActivationForwardArgs& args) {
   });
 }
 
-void ActivationBackward(const ActivationBackwardArgs& args) {
-  CheckArguments(args);
+void Run(const ActivationBackwardArgs& args) {
   WithStorage(args.x.dtype(), [&]<typename T>() {
     const T* x = args.x.data<T>();
     const T* dy = args.dy.data<T>();
@@ -85,8 +83,7 @@ void ActivationBackward(const ActivationBackwardArgs& args) {
   });
 }
 
-void DropoutApply(const DropoutArgs& args) {
-  CheckArguments(args);
+void Run(const DropoutArgs& args) {
   WithStorage(args.x.dtype(), [&]<typename T>() {
     const T* x = args.x.data<T>();
     T* y = args.y.data<T>();

@@ -248,8 +248,7 @@ class AttentionGradient {
 
 }  // namespace
 
-void AttentionForward(const AttentionForwardArgs& args) {
-  CheckArguments(args);
+void Run(const AttentionForwardArgs& args) {
   WithStorage(args.in.q.dtype(), [&]<typename T>() {
     for (int64_t row = 0; row < args.in.shape.num_rows(); ++row) {
       for (int64_t head = 0; head < args.in.shape.num_heads; ++head)
@@ -258,8 +257,7 @@ void AttentionForward(const AttentionForwardArgs& args) {
   });
 }
 
-void AttentionBackward(const AttentionBackwardArgs& args) {
-  CheckArguments(args, 0);
+void Run(const AttentionBackwardArgs& args) {
   WithStorage(args.in.q.dtype(), [&]<typename T>() {
     AttentionGradient<T> gradient(args);
     for (int64_t row = 0; row < args.in.shape.num_rows(); ++row) {

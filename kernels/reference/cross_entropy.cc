@@ -63,8 +63,7 @@ void AddTo(const TensorView& tensor, const std::vector<double>& values) {
 
 }  // namespace
 
-void LinearCrossEntropy(const LinearCrossEntropyArgs& args) {
-  CheckArguments(args, 0);
+void Run(const LinearCrossEntropyArgs& args) {
   WithStorage(args.x.dtype(), [&]<typename T>() {
     using G = GradientOf<T>;
     const int64_t columns = NumColumns(args.x);

@@ -4,8 +4,7 @@
 
 namespace anyorder::kernels::reference {
 
-void EmbeddingForward(const EmbeddingForwardArgs& args) {
-  CheckArguments(args);
+void Run(const EmbeddingForwardArgs& args) {
   WithStorage(args.table.dtype(), [&]<typename T>() {
     const int64_t columns = NumColumns(args.table);
     for (int64_t r = 0; r < NumRows(args.y); ++r) {
@@ -18,8 +17,7 @@ void EmbeddingForward(const EmbeddingForwardArgs& args) {
   });
 }
 
-void EmbeddingBackward(const EmbeddingBackwardArgs& args) {
-  CheckArguments(args);
+void Run(const EmbeddingBackwardArgs& args) {
   WithStorage(args.dy.dtype(), [&]<typename T>() {
     using G = GradientOf<T>;
     const int64_t columns = NumColumns(args.dy);

@@ -10,8 +10,7 @@
 
 namespace anyorder::kernels::reference {
 
-void AdamW(const AdamWArgs& args) {
-  CheckArguments(args);
+void Run(const AdamWArgs& args) {
   if (args.control != nullptr && args.control->skips != 0) return;
   const double t = static_cast<double>(args.step) + 1;
   double correction = 1;
@@ -34,11 +33,10 @@ void AdamW(const AdamWArgs& args) {
     }
   });
   // From the master as stored, so that weights can be rebuilt from a checkpoint bit for bit.
-  if (!args.weights.is_null()) Cast(args.master, args.weights);
+  if (!args.weights.is_null()) Run(CastArgs{args.master, args.weights});
 }
 
-void CopyRows(const CopyRowsArgs& args) {
-  CheckArguments(args);
+void Run(const CopyRowsArgs& args) {
   const int64_t size = SizeOf(args.source.dtype());
   const char* source = static_cast<const char*>(args.source.raw());
   char* destination = static_cast<char*>(args.destination.raw());
@@ -48,8 +46,7 @@ void CopyRows(const CopyRowsArgs& args) {
   }
 }
 
-void GatherRows(const GatherRowsArgs& args) {
-  CheckArguments(args);
+void Run(const GatherRowsArgs& args) {
   WithStorage(args.x.dtype(), [&]<typename T>() {
     const int64_t columns = NumColumns(args.x);
     const T* x = args.x.data<T>();
@@ -67,36 +64,38 @@ void GatherRows(const GatherRowsArgs& args) {
   });
 }
 
-void SumOfSquares(const ConstTensorView& x, const TensorView& sums) {
-  CheckSumOfSquares(x, sums);
-  WithStorage(x.dtype(), [&]<typename G>() {
-    for (int64_t block = 0; block < sums.num_elements(); ++block) {
+void Run(const SumOfSquaresArgs& args) {
+  WithStorage(args.x.dtype(), [&]<typename G>() {
+    const G* x = args.x.data<G>();
+    for (int64_t block = 0; block < args.sums.num_elements(); ++block) {
       const int64_t begin = block * kNormBlockElements;
-      const int64_t end = std::min(begin + kNormBlockElements, x.num_elements());
+      const int64_t end = std::min(begin + kNormBlockElements, args.x.num_elements());
       double sum = 0;
       for (int64_t i = begin; i < end; ++i)
-        sum += Load(x.data<G>()[i]) * Load(x.data<G>()[i]);
-      sums.data<double>()[block] = sum;
+        sum += Load(x[i]) * Load(x[i]);
+      args.sums.data<double>()[block] = sum;
     }
   });
 }
 
-void Add(const ConstTensorView& a, const ConstTensorView& b, const TensorView& y) {
-  CheckAdd(a, b, y);
-  WithStorage(a.dtype(), [&]<typename T>() {
-    for (int64_t i = 0; i < a.num_elements(); ++i)
-      y.data<T>()[i] = Round<T>(Load(a.data<T>()[i]) + Load(b.data<T>()[i]));
+void Run(const AddArgs& args) {
+  WithStorage(args.a.dtype(), [&]<typename T>() {
+    for (int64_t i = 0; i < args.a.num_elements(); ++i)
+      args.y.data<T>()[i] = Round<T>(Load(args.a.data<T>()[i]) + Load(args.b.data<T>()[i]));
   });
 }
 
-void Cast(const ConstTensorView& x, const TensorView& y) {
-  CheckCast(x, y);
-  WithStorage(x.dtype(), [&]<typename From>() {
-    WithStorage(y.dtype(), [&]<typename To>() {
-      for (int64_t i = 0; i < x.num_elements(); ++i)
-        y.data<To>()[i] = Round<To>(Load(x.data<From>()[i]));
+void Run(const CastArgs& args) {
+  WithStorage(args.x.dtype(), [&]<typename From>() {
+    WithStorage(args.y.dtype(), [&]<typename To>() {
+      for (int64_t i = 0; i < args.x.num_elements(); ++i)
+        args.y.data<To>()[i] = Round<To>(Load(args.x.data<From>()[i]));
     });
   });
+}
+
+void Run(const FillZeroArgs& args) {
+  if (args.x.num_bytes() > 0) std::memset(args.x.raw(), 0, args.x.num_bytes());
 }
 
 }  // namespace anyorder::kernels::reference

@@ -37,19 +37,18 @@ void OneGemm(const GemmArgs& args, const GemmSizes& size) {
       GemmOf<T, GradientOf<T>>(args, size);
     }
   });
-  if (const ColumnSumArgs sum = SumOf(args); !sum.y.is_null()) ColumnSum(sum);
+  if (const ColumnSumArgs sum = SumOf(args); !sum.y.is_null()) Run(sum);
 }
 
 }  // namespace
 
-void Gemm(const GemmArgs& args) {
+void Run(const GemmArgs& args) {
   const GemmSizes size = CheckArguments(args);
   for (int64_t i = 0; i < args.batch.count; ++i)
     OneGemm(ProductOf(args, i), size);
 }
 
-void ColumnSum(const ColumnSumArgs& args) {
-  CheckArguments(args);
+void Run(const ColumnSumArgs& args) {
   WithStorage(args.x.dtype(), [&]<typename T>() {
     using G = GradientOf<T>;
     const T* x = args.x.data<T>();

@@ -79,16 +79,14 @@ void Backward(const LayerNormBackwardArgs& args) {
 
 }  // namespace
 
-void LayerNormForward(const LayerNormForwardArgs& args) {
-  CheckArguments(args);
+void Run(const LayerNormForwardArgs& args) {
   WithStorage(args.x.dtype(), [&]<typename T>() {
     for (int64_t r = 0; r < NumRows(args.x); ++r)
       ForwardRow<T>(args, r, NumColumns(args.x));
   });
 }
 
-void LayerNormBackward(const LayerNormBackwardArgs& args) {
-  CheckArguments(args);
+void Run(const LayerNormBackwardArgs& args) {
   WithStorage(args.dy.dtype(), [&]<typename T>() { Backward<T>(args); });
 }
 

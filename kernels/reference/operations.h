@@ -1,33 +1,41 @@
 // The operations of kernels/backend.h as plain loops in double: the executable specification.
 //
 // Read a declaration's formula in its contract header, then its loop here. Nothing is fast and
-// nothing is clever; temporaries are allocated freely, which a device backend may not do.
+// nothing is clever; arguments were checked; temporaries are allocated freely, which a device
+// backend may not do.
 
 #pragma once
 
-#include "kernels/backend.h"
+#include "kernels/host_operations.h"
 
 namespace anyorder::kernels::reference {
 
-void Gemm(const GemmArgs& args);
-void ColumnSum(const ColumnSumArgs& args);
-void AttentionForward(const AttentionForwardArgs& args);
-void AttentionBackward(const AttentionBackwardArgs& args);
-void ActivationForward(const ActivationForwardArgs& args);
-void ActivationBackward(const ActivationBackwardArgs& args);
-void DropoutApply(const DropoutArgs& args);
-void LayerNormForward(const LayerNormForwardArgs& args);
-void LayerNormBackward(const LayerNormBackwardArgs& args);
-void EmbeddingForward(const EmbeddingForwardArgs& args);
-void EmbeddingBackward(const EmbeddingBackwardArgs& args);
-void LinearCrossEntropy(const LinearCrossEntropyArgs& args);
-void AdamW(const AdamWArgs& args);
-void CopyRows(const CopyRowsArgs& args);
-void GatherRows(const GatherRowsArgs& args);
-void RotaryApply(const RotaryArgs& args);
-void SumOfSquares(const ConstTensorView& x, const TensorView& sums);
-void Add(const ConstTensorView& a, const ConstTensorView& b, const TensorView& y);
-void Cast(const ConstTensorView& x, const TensorView& y);
+void Run(const GemmArgs& args);
+void Run(const ColumnSumArgs& args);
+void Run(const AttentionForwardArgs& args);
+void Run(const AttentionBackwardArgs& args);
+void Run(const ActivationForwardArgs& args);
+void Run(const ActivationBackwardArgs& args);
+void Run(const DropoutArgs& args);
+void Run(const LayerNormForwardArgs& args);
+void Run(const LayerNormBackwardArgs& args);
+void Run(const EmbeddingForwardArgs& args);
+void Run(const EmbeddingBackwardArgs& args);
+void Run(const LinearCrossEntropyArgs& args);
+void Run(const AdamWArgs& args);
+void Run(const CopyRowsArgs& args);
+void Run(const GatherRowsArgs& args);
+void Run(const RotaryArgs& args);
+void Run(const SumOfSquaresArgs& args);
+void Run(const AddArgs& args);
+void Run(const CastArgs& args);
+void Run(const FillZeroArgs& args);
+inline void Run(const ComputeGradientClipArgs& args) {
+  ComputeGradientClipOnHost(args);
+}
+inline void Run(const DigestArgs& args) {
+  DigestOnHost(args);
+}
 
 // The factor of element (row, column): 0 where dropped, else 1 / (keep probability).
 inline double DropoutFactor(const Dropout& dropout, const int32_t* row_ids, int64_t row,

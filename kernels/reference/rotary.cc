@@ -4,8 +4,7 @@
 
 namespace anyorder::kernels::reference {
 
-void RotaryApply(const RotaryArgs& args) {
-  CheckArguments(args);
+void Run(const RotaryArgs& args) {
   WithStorage(args.x.dtype(), [&]<typename T>() {
     using G = GradientOf<T>;
     const int64_t head_dim = NumColumns(args.angles);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "kernels/backend.h"
+#include "tests/testing/forwarding_backend.h"
 
 namespace anyorder::bench {
 
@@ -59,80 +60,47 @@ class TimedBackend final : public kernels::Backend {
     return inner_.LinearCrossEntropyWorkspaceBytes(rows, columns, vocab, dtype);
   }
 
-  void Gemm(const kernels::GemmArgs& args, StreamView stream) override {
+ private:
+  using Operation = kernels::Operation;
+  template <typename... Args>
+  static bool IsOne(const Operation& operation) {
+    return (std::holds_alternative<const Args*>(operation) || ...);
+  }
+  static Part PartOf(const Operation& operation) {
+    if (IsOne<kernels::GemmArgs>(operation)) return Part::kGemm;
+    if (IsOne<kernels::LinearCrossEntropyArgs>(operation)) return Part::kSoftmax;
+    if (IsOne<kernels::AttentionForwardArgs, kernels::AttentionBackwardArgs>(operation))
+      return Part::kAttention;
+    if (IsOne<kernels::AdamWArgs, kernels::SumOfSquaresArgs, kernels::ComputeGradientClipArgs>(
+            operation))
+      return Part::kOptimizer;
+    return Part::kRest;
+  }
+
+  void Count(const kernels::GemmArgs& args) {
     const int64_t inner = args.transpose_a ? args.a.dim(0) : args.a.dim(1);
     const int64_t results = args.batch.count * args.c.num_elements();
     gemm_flops_ += 2.0 * static_cast<double>(results) * static_cast<double>(inner);
-    Time(Part::kGemm, [&] { inner_.Gemm(args, stream); });
   }
-  void ColumnSum(const kernels::ColumnSumArgs& args, StreamView stream) override {
-    Time(Part::kRest, [&] { inner_.ColumnSum(args, stream); });
-  }
-  void AttentionForward(const kernels::AttentionForwardArgs& args, StreamView stream) override {
+  void Count(const kernels::AttentionForwardArgs& args) {
     attention_flops_ += 3 * ProductFlops(args.in.shape);
-    Time(Part::kAttention, [&] { inner_.AttentionForward(args, stream); });
   }
-  void AttentionBackward(const kernels::AttentionBackwardArgs& args, StreamView stream) override {
+  void Count(const kernels::AttentionBackwardArgs& args) {
     attention_flops_ += 6 * ProductFlops(args.in.shape);
-    Time(Part::kAttention, [&] { inner_.AttentionBackward(args, stream); });
   }
-  void ActivationForward(const kernels::ActivationForwardArgs& args, StreamView stream) override {
-    Time(Part::kRest, [&] { inner_.ActivationForward(args, stream); });
-  }
-  void ActivationBackward(const kernels::ActivationBackwardArgs& args, StreamView stream) override {
-    Time(Part::kRest, [&] { inner_.ActivationBackward(args, stream); });
-  }
-  void DropoutApply(const kernels::DropoutArgs& args, StreamView stream) override {
-    Time(Part::kRest, [&] { inner_.DropoutApply(args, stream); });
-  }
-  void LayerNormForward(const kernels::LayerNormForwardArgs& args, StreamView stream) override {
-    Time(Part::kRest, [&] { inner_.LayerNormForward(args, stream); });
-  }
-  void LayerNormBackward(const kernels::LayerNormBackwardArgs& args, StreamView stream) override {
-    Time(Part::kRest, [&] { inner_.LayerNormBackward(args, stream); });
-  }
-  void EmbeddingForward(const kernels::EmbeddingForwardArgs& args, StreamView stream) override {
-    Time(Part::kRest, [&] { inner_.EmbeddingForward(args, stream); });
-  }
-  void EmbeddingBackward(const kernels::EmbeddingBackwardArgs& args, StreamView stream) override {
-    Time(Part::kRest, [&] { inner_.EmbeddingBackward(args, stream); });
-  }
-  void LinearCrossEntropy(const kernels::LinearCrossEntropyArgs& args, StreamView stream) override {
+  void Count(const kernels::LinearCrossEntropyArgs& args) {
     const double products = args.dx.is_null() ? 1 : 3;
     gemm_flops_ += products * 2.0 * static_cast<double>(args.x.num_elements()) *
                    static_cast<double>(args.weight.dim(0));
-    Time(Part::kSoftmax, [&] { inner_.LinearCrossEntropy(args, stream); });
   }
-  void AdamW(const kernels::AdamWArgs& args, StreamView stream) override {
-    Time(Part::kOptimizer, [&] { inner_.AdamW(args, stream); });
-  }
-  void CopyRows(const kernels::CopyRowsArgs& args, StreamView stream) override {
-    Time(Part::kRest, [&] { inner_.CopyRows(args, stream); });
-  }
-  void GatherRows(const kernels::GatherRowsArgs& args, StreamView stream) override {
-    Time(Part::kRest, [&] { inner_.GatherRows(args, stream); });
-  }
-  void RotaryApply(const kernels::RotaryArgs& args, StreamView stream) override {
-    Time(Part::kRest, [&] { inner_.RotaryApply(args, stream); });
-  }
-  void SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) override {
-    Time(Part::kOptimizer, [&] { inner_.SumOfSquares(x, sums, stream); });
-  }
-  void ComputeGradientClip(const kernels::ComputeGradientClipArgs& args,
-                           StreamView stream) override {
-    Time(Part::kOptimizer, [&] { inner_.ComputeGradientClip(args, stream); });
-  }
-  void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) override {
-    Time(Part::kRest, [&] { inner_.Add(a, b, y, stream); });
-  }
-  void Cast(ConstTensorView x, TensorView y, StreamView stream) override {
-    Time(Part::kRest, [&] { inner_.Cast(x, y, stream); });
-  }
-  void FillZero(TensorView x, StreamView stream) override {
-    Time(Part::kRest, [&] { inner_.FillZero(x, stream); });
+  template <typename Args>
+  void Count(const Args&) {}
+
+  void Enqueue(const Operation& operation, StreamView stream) override {
+    std::visit([this](const auto* args) { Count(*args); }, operation);
+    Time(PartOf(operation), [&] { testing::Call(inner_, operation, stream); });
   }
 
- private:
   // One [rows, keys] by head_dim product in every head. Forward needs three (content and position
   // scores, values), backward six (dV, dP, and two factors for each kind of score).
   static double ProductFlops(const kernels::AttentionShape& shape) {

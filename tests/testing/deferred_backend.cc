@@ -103,10 +103,6 @@ DeferredBackend::~DeferredBackend() {
   thread_.join();
 }
 
-void DeferredBackend::NotOfDist() {
-  ANYORDER_CHECK(false) << "an operation that the deferred backend does not have";
-}
-
 void DeferredBackend::Push(StreamView stream, Task task) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/check.h"
 #include "kernels/backend.h"
 
 namespace anyorder::testing {
@@ -75,32 +76,6 @@ class DeferredBackend final : public kernels::Backend {
   int64_t LinearCrossEntropyWorkspaceBytes(int64_t, int64_t, int64_t, DType) const override {
     return 0;
   }
-  void Gemm(const kernels::GemmArgs&, StreamView) override { NotOfDist(); }
-  void ColumnSum(const kernels::ColumnSumArgs&, StreamView) override { NotOfDist(); }
-  void AttentionForward(const kernels::AttentionForwardArgs&, StreamView) override { NotOfDist(); }
-  void AttentionBackward(const kernels::AttentionBackwardArgs&, StreamView) override {
-    NotOfDist();
-  }
-  void ActivationForward(const kernels::ActivationForwardArgs&, StreamView) override {
-    NotOfDist();
-  }
-  void ActivationBackward(const kernels::ActivationBackwardArgs&, StreamView) override {
-    NotOfDist();
-  }
-  void DropoutApply(const kernels::DropoutArgs&, StreamView) override { NotOfDist(); }
-  void LayerNormForward(const kernels::LayerNormForwardArgs&, StreamView) override { NotOfDist(); }
-  void LayerNormBackward(const kernels::LayerNormBackwardArgs&, StreamView) override {
-    NotOfDist();
-  }
-  void EmbeddingForward(const kernels::EmbeddingForwardArgs&, StreamView) override { NotOfDist(); }
-  void EmbeddingBackward(const kernels::EmbeddingBackwardArgs&, StreamView) override {
-    NotOfDist();
-  }
-  void LinearCrossEntropy(const kernels::LinearCrossEntropyArgs&, StreamView) override {
-    NotOfDist();
-  }
-  void GatherRows(const kernels::GatherRowsArgs&, StreamView) override { NotOfDist(); }
-  void RotaryApply(const kernels::RotaryArgs&, StreamView) override { NotOfDist(); }
 
  private:
   friend class DeferredBuffer;
@@ -121,7 +96,9 @@ class DeferredBackend final : public kernels::Backend {
     bool is_busy = false;
   };
 
-  static void NotOfDist();
+  void Enqueue(const kernels::Operation&, StreamView) override {
+    ANYORDER_CHECK(false) << "an operation that the deferred backend does not have";
+  }
   Queue& QueueOf(StreamView stream) {
     return stream.handle == nullptr ? main_ : *static_cast<Queue*>(stream.handle);
   }

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
-#include "kernels/arguments.h"
 #include "tests/testing/fenced_memory.h"
+#include "tests/testing/operation_arguments.h"
 
 namespace anyorder::testing {
 namespace {
@@ -128,188 +128,47 @@ void FencedBackend::CheckRange(const void* data, int64_t bytes) const {
       << bytes << " bytes of an argument are no device memory";
 }
 
-void FencedBackend::CheckTensors(std::initializer_list<ConstTensorView> tensors) {
-  for (const ConstTensorView& tensor : tensors) {
-    const int64_t bytes = tensor.is_null() ? 0 : tensor.num_bytes();
-    CheckRange(tensor.raw(), bytes);
-    if (is_recording_) recorded_.push_back(bytes);
+namespace {
+
+// Calls check(data, bytes, is_tensor) for all that arguments point to.
+template <typename Check>
+class RangeVisitor {
+ public:
+  explicit RangeVisitor(Check check) : check_(std::move(check)) {}
+  void In(const ConstTensorView& view, int64_t behind = 0) {
+    const int64_t elements = view.is_null() ? 0 : view.num_elements() + behind;
+    check_(view.raw(), elements * SizeOf(view.dtype()), /*is_tensor=*/true);
   }
-}
+  void Out(const TensorView& view, int64_t behind = 0) { In(view, behind); }
+  void Workspace(const TensorView& view) { In(view); }
+  template <typename T>
+  void In(const T* array, int64_t count) {
+    check_(array, count * static_cast<int64_t>(sizeof(T)), /*is_tensor=*/false);
+  }
+  template <typename T>
+  void Out(const T* object, int64_t count) {
+    In(object, count);
+  }
 
-void FencedBackend::CheckAttention(const kernels::AttentionInputs& in) {
-  CheckTensors({in.q, in.k, in.v, in.relative, in.content_bias, in.position_bias, in.segment_bias,
-                in.segment_embedding, in.distance_bias});
-  const int64_t rows = in.shape.num_rows();
-  const int64_t keys = in.shape.batch_size * in.shape.num_keys;
-  for (const int32_t* array :
-       {in.rows.pos, in.rows.lim, in.rows.grp, in.rows.doc, in.rows.seg, in.row_ids})
-    CheckArray(array, rows);
-  CheckArray(in.rows.glob, rows);
-  for (const int32_t* array : {in.keys.pos, in.keys.key, in.keys.grp, in.keys.doc, in.keys.seg})
-    CheckArray(array, keys);
-  CheckArray(in.keys.glob, keys);
-  CheckArray(in.table_of_lane, in.shape.batch_size);
-  CheckArray(in.bands, in.shape.num_heads);
-}
+ private:
+  Check check_;
+};
 
-void FencedBackend::Gemm(const kernels::GemmArgs& args, StreamView stream) {
-  CheckTensors({args.a, args.b, args.bias, args.c, args.a_sum, args.b_sum});
+}  // namespace
+
+void FencedBackend::Enqueue(const kernels::Operation& operation, StreamView stream) {
+  RangeVisitor visitor([this](const void* data, int64_t bytes, bool is_tensor) {
+    CheckRange(data, bytes);
+    if (is_recording_ && is_tensor) recorded_.push_back(bytes);
+  });
+  std::visit(
+      [&](const auto* args) {
+        auto copy = *args;
+        VisitArguments(copy, visitor);
+      },
+      operation);
   const Opening opening(*memory_);
-  ForwardingBackend::Gemm(args, stream);
-}
-
-void FencedBackend::ColumnSum(const kernels::ColumnSumArgs& args, StreamView stream) {
-  CheckTensors({args.x, args.y});
-  const Opening opening(*memory_);
-  ForwardingBackend::ColumnSum(args, stream);
-}
-
-void FencedBackend::AttentionForward(const kernels::AttentionForwardArgs& args, StreamView stream) {
-  CheckAttention(args.in);
-  CheckTensors({args.out, args.lse});
-  const Opening opening(*memory_);
-  ForwardingBackend::AttentionForward(args, stream);
-}
-
-void FencedBackend::AttentionBackward(const kernels::AttentionBackwardArgs& args,
-                                      StreamView stream) {
-  CheckAttention(args.in);
-  CheckTensors({args.out, args.lse, args.dout, args.dq, args.dk, args.dv, args.drelative,
-                args.dcontent_bias, args.dposition_bias, args.dsegment_bias,
-                args.dsegment_embedding, args.ddistance_bias, args.workspace});
-  const Opening opening(*memory_);
-  ForwardingBackend::AttentionBackward(args, stream);
-}
-
-void FencedBackend::ActivationForward(const kernels::ActivationForwardArgs& args,
-                                      StreamView stream) {
-  CheckTensors({args.x, args.y});
-  CheckArray(args.row_ids, kernels::NumRows(args.x));
-  const Opening opening(*memory_);
-  ForwardingBackend::ActivationForward(args, stream);
-}
-
-void FencedBackend::ActivationBackward(const kernels::ActivationBackwardArgs& args,
-                                       StreamView stream) {
-  CheckTensors({args.x, args.dy, args.dx});
-  CheckArray(args.row_ids, kernels::NumRows(args.x));
-  const Opening opening(*memory_);
-  ForwardingBackend::ActivationBackward(args, stream);
-}
-
-void FencedBackend::DropoutApply(const kernels::DropoutArgs& args, StreamView stream) {
-  CheckTensors({args.x, args.y});
-  CheckArray(args.row_ids, kernels::NumRows(args.x));
-  const Opening opening(*memory_);
-  ForwardingBackend::DropoutApply(args, stream);
-}
-
-void FencedBackend::LayerNormForward(const kernels::LayerNormForwardArgs& args, StreamView stream) {
-  CheckTensors(
-      {args.x, args.residual, args.gamma, args.beta, args.sum, args.mean, args.rstd, args.y});
-  CheckArray(args.row_ids, kernels::NumRows(args.x));
-  const Opening opening(*memory_);
-  ForwardingBackend::LayerNormForward(args, stream);
-}
-
-void FencedBackend::LayerNormBackward(const kernels::LayerNormBackwardArgs& args,
-                                      StreamView stream) {
-  CheckTensors({args.dy, args.sum, args.mean, args.rstd, args.gamma, args.dx, args.dresidual,
-                args.dgamma, args.dbeta});
-  CheckArray(args.row_ids, kernels::NumRows(args.dy));
-  const Opening opening(*memory_);
-  ForwardingBackend::LayerNormBackward(args, stream);
-}
-
-void FencedBackend::EmbeddingForward(const kernels::EmbeddingForwardArgs& args, StreamView stream) {
-  CheckTensors({args.table, args.y});
-  CheckArray(args.ids, kernels::NumRows(args.y));
-  CheckArray(args.row_ids, kernels::NumRows(args.y));
-  const Opening opening(*memory_);
-  ForwardingBackend::EmbeddingForward(args, stream);
-}
-
-void FencedBackend::EmbeddingBackward(const kernels::EmbeddingBackwardArgs& args,
-                                      StreamView stream) {
-  CheckTensors({args.dy, args.dtable});
-  CheckArray(args.ids, kernels::NumRows(args.dy));
-  CheckArray(args.row_ids, kernels::NumRows(args.dy));
-  const Opening opening(*memory_);
-  ForwardingBackend::EmbeddingBackward(args, stream);
-}
-
-void FencedBackend::LinearCrossEntropy(const kernels::LinearCrossEntropyArgs& args,
-                                       StreamView stream) {
-  CheckTensors({args.x, args.weight, args.bias, args.loss, args.dx, args.dweight, args.dbias,
-                args.workspace});
-  CheckArray(args.labels, kernels::NumRows(args.x));
-  CheckArray(args.row_weights, kernels::NumRows(args.x));
-  const Opening opening(*memory_);
-  ForwardingBackend::LinearCrossEntropy(args, stream);
-}
-
-void FencedBackend::AdamW(const kernels::AdamWArgs& args, StreamView stream) {
-  CheckTensors({args.grad, args.master, args.m, args.v, args.weights});
-  CheckArray(args.control, 1);
-  const Opening opening(*memory_);
-  ForwardingBackend::AdamW(args, stream);
-}
-
-void FencedBackend::CopyRows(const kernels::CopyRowsArgs& args, StreamView stream) {
-  CheckTensors({args.source, args.destination});
-  const Opening opening(*memory_);
-  ForwardingBackend::CopyRows(args, stream);
-}
-
-void FencedBackend::GatherRows(const kernels::GatherRowsArgs& args, StreamView stream) {
-  CheckTensors({args.x, args.y});
-  CheckArray(args.rows, args.num_rows);
-  const Opening opening(*memory_);
-  ForwardingBackend::GatherRows(args, stream);
-}
-
-void FencedBackend::RotaryApply(const kernels::RotaryArgs& args, StreamView stream) {
-  CheckTensors({args.x, args.angles, args.y});
-  const Opening opening(*memory_);
-  ForwardingBackend::RotaryApply(args, stream);
-}
-
-void FencedBackend::SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) {
-  CheckTensors({x, sums});
-  const Opening opening(*memory_);
-  ForwardingBackend::SumOfSquares(x, sums, stream);
-}
-
-void FencedBackend::ComputeGradientClip(const kernels::ComputeGradientClipArgs& args,
-                                        StreamView stream) {
-  CheckTensors({args.sums});
-  CheckArray(args.control, 1);
-  const Opening opening(*memory_);
-  ForwardingBackend::ComputeGradientClip(args, stream);
-}
-
-void FencedBackend::Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) {
-  CheckTensors({a, b, y});
-  const Opening opening(*memory_);
-  ForwardingBackend::Add(a, b, y, stream);
-}
-
-void FencedBackend::Cast(ConstTensorView x, TensorView y, StreamView stream) {
-  CheckTensors({x, y});
-  const Opening opening(*memory_);
-  ForwardingBackend::Cast(x, y, stream);
-}
-
-void FencedBackend::Digest(ConstTensorView x, TensorView digest, StreamView stream) {
-  CheckTensors({x, digest});
-  const Opening opening(*memory_);
-  ForwardingBackend::Digest(x, digest, stream);
-}
-
-void FencedBackend::FillZero(TensorView x, StreamView stream) {
-  CheckTensors({x});
-  const Opening opening(*memory_);
-  ForwardingBackend::FillZero(x, stream);
+  ForwardingBackend::Enqueue(operation, stream);
 }
 
 }  // namespace anyorder::testing

@@ -40,30 +40,6 @@ class FencedBackend : public ForwardingBackend {
   // does.
   absl::StatusOr<std::unique_ptr<kernels::Event>> MakeEvent() override;
 
-  void Gemm(const kernels::GemmArgs& args, StreamView stream) override;
-  void ColumnSum(const kernels::ColumnSumArgs& args, StreamView stream) override;
-  void AttentionForward(const kernels::AttentionForwardArgs& args, StreamView stream) override;
-  void AttentionBackward(const kernels::AttentionBackwardArgs& args, StreamView stream) override;
-  void ActivationForward(const kernels::ActivationForwardArgs& args, StreamView stream) override;
-  void ActivationBackward(const kernels::ActivationBackwardArgs& args, StreamView stream) override;
-  void DropoutApply(const kernels::DropoutArgs& args, StreamView stream) override;
-  void LayerNormForward(const kernels::LayerNormForwardArgs& args, StreamView stream) override;
-  void LayerNormBackward(const kernels::LayerNormBackwardArgs& args, StreamView stream) override;
-  void EmbeddingForward(const kernels::EmbeddingForwardArgs& args, StreamView stream) override;
-  void EmbeddingBackward(const kernels::EmbeddingBackwardArgs& args, StreamView stream) override;
-  void LinearCrossEntropy(const kernels::LinearCrossEntropyArgs& args, StreamView stream) override;
-  void AdamW(const kernels::AdamWArgs& args, StreamView stream) override;
-  void CopyRows(const kernels::CopyRowsArgs& args, StreamView stream) override;
-  void GatherRows(const kernels::GatherRowsArgs& args, StreamView stream) override;
-  void RotaryApply(const kernels::RotaryArgs& args, StreamView stream) override;
-  void SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) override;
-  void ComputeGradientClip(const kernels::ComputeGradientClipArgs& args,
-                           StreamView stream) override;
-  void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) override;
-  void Cast(ConstTensorView x, TensorView y, StreamView stream) override;
-  void FillZero(TensorView x, StreamView stream) override;
-  void Digest(ConstTensorView x, TensorView digest, StreamView stream) override;
-
   // Aborts if a sequence of one key has other operations than before, or touches the host.
   void BeginGraph(int64_t key, StreamView stream) override;
   void EndGraph(StreamView stream) override;
@@ -85,13 +61,8 @@ class FencedBackend : public ForwardingBackend {
   void GiveCopies();
   void CheckNotRecording(const char* what) const;
   // Aborts unless all is device memory, or null.
-  void CheckTensors(std::initializer_list<ConstTensorView> tensors);
+  void Enqueue(const kernels::Operation& operation, StreamView stream) override;
   void CheckRange(const void* data, int64_t bytes) const;
-  template <typename T>
-  void CheckArray(const T* data, int64_t count) const {
-    CheckRange(data, count * static_cast<int64_t>(sizeof(T)));
-  }
-  void CheckAttention(const kernels::AttentionInputs& in);
 
   const std::shared_ptr<FencedMemory> memory_;
   std::mutex mutex_;

@@ -1,16 +1,78 @@
-// A backend that passes every call on: what a test derives from to put a fault into one of them.
+// A backend that passes every call on: what a test derives from to put a fault into one of them;
+// and the way from an operation back to its member.
 
 #pragma once
 
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/status/statusor.h"
 
 #include "kernels/backend.h"
 
 namespace anyorder::testing {
+
+// Calls the member of Backend that an operation names; one overload for each alternative.
+struct OperationCaller {
+  void operator()(const kernels::GemmArgs* args) const { backend.Gemm(*args, stream); }
+  void operator()(const kernels::ColumnSumArgs* args) const { backend.ColumnSum(*args, stream); }
+  void operator()(const kernels::AttentionForwardArgs* args) const {
+    backend.AttentionForward(*args, stream);
+  }
+  void operator()(const kernels::AttentionBackwardArgs* args) const {
+    backend.AttentionBackward(*args, stream);
+  }
+  void operator()(const kernels::ActivationForwardArgs* args) const {
+    backend.ActivationForward(*args, stream);
+  }
+  void operator()(const kernels::ActivationBackwardArgs* args) const {
+    backend.ActivationBackward(*args, stream);
+  }
+  void operator()(const kernels::DropoutArgs* args) const { backend.DropoutApply(*args, stream); }
+  void operator()(const kernels::LayerNormForwardArgs* args) const {
+    backend.LayerNormForward(*args, stream);
+  }
+  void operator()(const kernels::LayerNormBackwardArgs* args) const {
+    backend.LayerNormBackward(*args, stream);
+  }
+  void operator()(const kernels::EmbeddingForwardArgs* args) const {
+    backend.EmbeddingForward(*args, stream);
+  }
+  void operator()(const kernels::EmbeddingBackwardArgs* args) const {
+    backend.EmbeddingBackward(*args, stream);
+  }
+  void operator()(const kernels::LinearCrossEntropyArgs* args) const {
+    backend.LinearCrossEntropy(*args, stream);
+  }
+  void operator()(const kernels::AdamWArgs* args) const { backend.AdamW(*args, stream); }
+  void operator()(const kernels::CopyRowsArgs* args) const { backend.CopyRows(*args, stream); }
+  void operator()(const kernels::GatherRowsArgs* args) const { backend.GatherRows(*args, stream); }
+  void operator()(const kernels::RotaryArgs* args) const { backend.RotaryApply(*args, stream); }
+  void operator()(const kernels::ComputeGradientClipArgs* args) const {
+    backend.ComputeGradientClip(*args, stream);
+  }
+  void operator()(const kernels::SumOfSquaresArgs* args) const {
+    backend.SumOfSquares(args->x, args->sums, stream);
+  }
+  void operator()(const kernels::AddArgs* args) const {
+    backend.Add(args->a, args->b, args->y, stream);
+  }
+  void operator()(const kernels::CastArgs* args) const { backend.Cast(args->x, args->y, stream); }
+  void operator()(const kernels::FillZeroArgs* args) const { backend.FillZero(args->x, stream); }
+  void operator()(const kernels::DigestArgs* args) const {
+    backend.Digest(args->x, args->digest, stream);
+  }
+
+  kernels::Backend& backend;
+  StreamView stream;
+};
+
+inline void Call(kernels::Backend& backend, const kernels::Operation& operation,
+                 StreamView stream) {
+  std::visit(OperationCaller{backend, stream}, operation);
+}
 
 class ForwardingBackend : public kernels::Backend {
  public:
@@ -68,70 +130,10 @@ class ForwardingBackend : public kernels::Backend {
                                            DType dtype) const override {
     return inner_->LinearCrossEntropyWorkspaceBytes(rows, columns, vocab, dtype);
   }
-  void Gemm(const kernels::GemmArgs& args, StreamView stream) override {
-    inner_->Gemm(args, stream);
-  }
-  void ColumnSum(const kernels::ColumnSumArgs& args, StreamView stream) override {
-    inner_->ColumnSum(args, stream);
-  }
-  void AttentionForward(const kernels::AttentionForwardArgs& args, StreamView stream) override {
-    inner_->AttentionForward(args, stream);
-  }
-  void AttentionBackward(const kernels::AttentionBackwardArgs& args, StreamView stream) override {
-    inner_->AttentionBackward(args, stream);
-  }
-  void ActivationForward(const kernels::ActivationForwardArgs& args, StreamView stream) override {
-    inner_->ActivationForward(args, stream);
-  }
-  void ActivationBackward(const kernels::ActivationBackwardArgs& args, StreamView stream) override {
-    inner_->ActivationBackward(args, stream);
-  }
-  void DropoutApply(const kernels::DropoutArgs& args, StreamView stream) override {
-    inner_->DropoutApply(args, stream);
-  }
-  void LayerNormForward(const kernels::LayerNormForwardArgs& args, StreamView stream) override {
-    inner_->LayerNormForward(args, stream);
-  }
-  void LayerNormBackward(const kernels::LayerNormBackwardArgs& args, StreamView stream) override {
-    inner_->LayerNormBackward(args, stream);
-  }
-  void EmbeddingForward(const kernels::EmbeddingForwardArgs& args, StreamView stream) override {
-    inner_->EmbeddingForward(args, stream);
-  }
-  void EmbeddingBackward(const kernels::EmbeddingBackwardArgs& args, StreamView stream) override {
-    inner_->EmbeddingBackward(args, stream);
-  }
-  void LinearCrossEntropy(const kernels::LinearCrossEntropyArgs& args, StreamView stream) override {
-    inner_->LinearCrossEntropy(args, stream);
-  }
-  void AdamW(const kernels::AdamWArgs& args, StreamView stream) override {
-    inner_->AdamW(args, stream);
-  }
-  void CopyRows(const kernels::CopyRowsArgs& args, StreamView stream) override {
-    inner_->CopyRows(args, stream);
-  }
-  void GatherRows(const kernels::GatherRowsArgs& args, StreamView stream) override {
-    inner_->GatherRows(args, stream);
-  }
-  void RotaryApply(const kernels::RotaryArgs& args, StreamView stream) override {
-    inner_->RotaryApply(args, stream);
-  }
-  void SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) override {
-    inner_->SumOfSquares(x, sums, stream);
-  }
-  void ComputeGradientClip(const kernels::ComputeGradientClipArgs& args,
-                           StreamView stream) override {
-    inner_->ComputeGradientClip(args, stream);
-  }
-  void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) override {
-    inner_->Add(a, b, y, stream);
-  }
-  void Cast(ConstTensorView x, TensorView y, StreamView stream) override {
-    inner_->Cast(x, y, stream);
-  }
-  void FillZero(TensorView x, StreamView stream) override { inner_->FillZero(x, stream); }
-  void Digest(ConstTensorView x, TensorView digest, StreamView stream) override {
-    inner_->Digest(x, digest, stream);
+
+ protected:
+  void Enqueue(const kernels::Operation& operation, StreamView stream) override {
+    Call(*inner_, operation, stream);
   }
 
  private:

@@ -40,45 +40,26 @@ ColumnMajorProduct ColumnMajorOf(const GemmArgs& args) {
   return product;
 }
 
-GemmEngine::~GemmEngine() {
-  for (auto* blocks : {&workspaces_, &biases_, &sums_}) {
-    for (const auto& [stream, block] : *blocks) {
-      if (block.data != nullptr) runtime_.FreeDevice(block.data);
-    }
-  }
-}
+GemmEngine::GemmEngine(Runtime& runtime)
+    : runtime_(runtime),
+      workspaces_(runtime.MakeScratch()),
+      biases_(runtime.MakeScratch()),
+      sums_(runtime.MakeScratch()) {}
 
-absl::Status GemmEngine::Grow(Block& block, int64_t bytes, StreamView stream) {
-  if (block.bytes >= bytes) return absl::OkStatus();
-  ANYORDER_CHECK(!runtime_.IsCapturing(stream))
-      << "a product needs " << bytes << " bytes more for the first time inside of a graph";
-  if (block.data != nullptr) runtime_.FreeDevice(block.data);
-  block = {};
-  ANYORDER_ASSIGN_OR_RETURN(block.data, runtime_.AllocateDevice(bytes));
-  block.bytes = bytes;
-  return absl::OkStatus();
-}
-
-void* GemmEngine::GrowOrEnd(Block& block, int64_t bytes, StreamView stream) {
-  if (const absl::Status status = Grow(block, bytes, stream); !status.ok()) EndWith(status);
-  return block.data;
-}
+GemmEngine::~GemmEngine() = default;
 
 absl::Status GemmEngine::Reserve(int64_t rows, int64_t columns, StreamView stream) {
   // SumApart's, too.
   const int64_t partials = ColumnSumScratchElements(rows, columns) * SizeOf(DType::kFloat32);
-  ANYORDER_RETURN_IF_ERROR(
-      Grow(workspaces_[stream.handle], std::max(workspace_bytes(), partials), stream));
-  for (auto* vectors : {&biases_, &sums_}) {
-    // Biases of a batch of two begin at whole multiples.
-    const int64_t bytes = columns * SizeOf(DType::kFloat32) + 2 * kBiasAlignment;
-    ANYORDER_RETURN_IF_ERROR(Grow((*vectors)[stream.handle], bytes, stream));
-  }
-  return absl::OkStatus();
+  ANYORDER_RETURN_IF_ERROR(workspaces_->Reserve(std::max(workspace_bytes(), partials), stream));
+  // Biases of a batch of two begin at whole multiples.
+  const int64_t bytes = columns * SizeOf(DType::kFloat32) + 2 * kBiasAlignment;
+  ANYORDER_RETURN_IF_ERROR(biases_->Reserve(bytes, stream));
+  return sums_->Reserve(bytes, stream);
 }
 
 void* GemmEngine::Workspace(StreamView stream, int64_t bytes) {
-  return GrowOrEnd(workspaces_[stream.handle], bytes, stream);
+  return workspaces_->Take(bytes, stream);
 }
 
 void GemmEngine::SetBias(const GemmArgs& args, ColumnMajorProduct* product, StreamView stream) {
@@ -93,8 +74,7 @@ void GemmEngine::SetBias(const GemmArgs& args, ColumnMajorProduct* product, Stre
   const int64_t elements = args.bias.num_elements();
   const int64_t bytes = elements * SizeOf(dtype);
   const int64_t padded = CeilDivide(bytes, kBiasAlignment) * kBiasAlignment;
-  char* const copies =
-      static_cast<char*>(GrowOrEnd(biases_[stream.handle], args.batch.count * padded, stream));
+  char* const copies = static_cast<char*>(biases_->Take(args.batch.count * padded, stream));
   for (int64_t i = 0; i < args.batch.count; ++i) {
     const ConstTensorView bias = ProductOf(args, i).bias;
     char* const copy = copies + i * padded;
@@ -110,7 +90,7 @@ void GemmEngine::SetBias(const GemmArgs& args, ColumnMajorProduct* product, Stre
 
 void* GemmEngine::PlaceOf(const TensorView& sum, StreamView stream) {
   if (IsAligned(sum.raw())) return sum.raw();
-  return GrowOrEnd(sums_[stream.handle], sum.num_bytes(), stream);
+  return sums_->Take(sum.num_bytes(), stream);
 }
 
 void GemmEngine::SumApart(const ColumnSumArgs& sum, StreamView stream) {
@@ -118,7 +98,6 @@ void GemmEngine::SumApart(const ColumnSumArgs& sum, StreamView stream) {
   const int64_t bytes = elements * static_cast<int64_t>(sizeof(float));
   // After the product, which is done with the workspace.
   auto* const partials = static_cast<float*>(Workspace(stream, bytes));
-  if (runtime_.is_emulated() && bytes > 0) runtime_.FillBytes(partials, 0xff, bytes, stream);
   ColumnSum(sum, {partials, elements}, stream);
 }
 

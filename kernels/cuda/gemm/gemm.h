@@ -3,7 +3,6 @@
 
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 
@@ -12,6 +11,7 @@
 #include "core/base/stream.h"
 #include "kernels/cuda/gemm/gemm_table.h"
 #include "kernels/cuda/platform/runtime.h"
+#include "kernels/cuda/platform/stream_scratch.h"
 #include "kernels/gemm.h"
 
 namespace anyorder::kernels::cuda {
@@ -59,7 +59,7 @@ enum class Made { kNothing, kProduct, kProductAndSum };
 
 class GemmEngine {
  public:
-  explicit GemmEngine(Runtime& runtime) : runtime_(runtime) {}
+  explicit GemmEngine(Runtime& runtime);
   virtual ~GemmEngine();
   GemmEngine(const GemmEngine&) = delete;
   GemmEngine& operator=(const GemmEngine&) = delete;
@@ -83,13 +83,6 @@ class GemmEngine {
   virtual int64_t workspace_bytes() const { return 0; }
 
  private:
-  struct Block {
-    void* data = nullptr;
-    int64_t bytes = 0;
-  };
-  absl::Status Grow(Block& block, int64_t bytes, StreamView stream);
-  // The block, grown.
-  void* GrowOrEnd(Block& block, int64_t bytes, StreamView stream);
   // Sets the product's bias and its steps: the caller's, or a copy where dtype or addresses do not
   // suit the library.
   void SetBias(const GemmArgs& args, ColumnMajorProduct* product, StreamView stream);
@@ -99,9 +92,9 @@ class GemmEngine {
   bool RunProduct(const GemmArgs& args, const TensorView& sum, StreamView stream);
 
   Runtime& runtime_;
-  std::map<void*, Block> workspaces_;
-  std::map<void*, Block> biases_;  // copies, in d's dtype
-  std::map<void*, Block> sums_;
+  const std::unique_ptr<StreamScratch> workspaces_;
+  const std::unique_ptr<StreamScratch> biases_;  // copies, in d's dtype
+  const std::unique_ptr<StreamScratch> sums_;
 };
 
 absl::StatusOr<std::unique_ptr<GemmEngine>> MakeGemmEngine(Runtime& runtime,

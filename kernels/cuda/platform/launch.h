@@ -1,4 +1,6 @@
-// Starts a kernel, on the GPU or emulated.
+// Starts a kernel. Under nvcc: on the GPU, as one launch on `stream`. In the emulation: `stream`
+// gets the run of the whole grid as one piece of work (runtime_emulated.h), or it runs at once if
+// the stream is null. This header and simt.h choose between the two; nothing else does.
 
 #pragma once
 

@@ -52,17 +52,20 @@ struct GraphView {
   void* handle = nullptr;
 };
 
+class StreamScratch;
+
 class Runtime {
  public:
   virtual ~Runtime() = default;
   virtual const DeviceProperties& properties() const = 0;
-  virtual bool is_emulated() const { return false; }
 
   // Device memory, 256-byte aligned, not zeroed. ResourceExhausted with what was asked and what is
   // free. Freeing waits for the GPU.
   virtual absl::StatusOr<void*> AllocateDevice(int64_t bytes) = 0;
   virtual void FreeDevice(void* data) = 0;
   virtual DeviceMemoryInfo memory() const = 0;
+  // Memory for operations (stream_scratch.h); this object outlives it.
+  virtual std::unique_ptr<StreamScratch> MakeScratch();
 
   // Host memory that copies move without the driver's help and therefore in the background.
   virtual absl::StatusOr<void*> AllocatePinned(int64_t bytes) = 0;

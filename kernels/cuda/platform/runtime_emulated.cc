@@ -18,6 +18,7 @@
 #include "kernels/cuda/platform/device_memory.h"
 #include "kernels/cuda/platform/launch_error.h"
 #include "kernels/cuda/platform/stream.h"
+#include "kernels/cuda/platform/stream_scratch.h"
 
 namespace anyorder::kernels::cuda {
 
@@ -78,6 +79,19 @@ std::string WhyNotUpdated(const std::vector<Work>& before, const std::vector<Wor
   return absl::StrCat(before.size(), " nodes became ", after.size());
 }
 
+// What an operation reads of its memory it must have written: anything else is not a number. Of a
+// large workspace, a library's, the begin has to do.
+class PoisonedScratch final : public StreamScratch {
+ public:
+  using StreamScratch::StreamScratch;
+  void* Take(int64_t bytes, StreamView stream) override {
+    void* const data = StreamScratch::Take(bytes, stream);
+    const int64_t poisoned = std::min(bytes, int64_t{4} << 20);
+    if (bytes > 0) runtime().FillBytes(data, 0xff, poisoned, runtime().Resolve(stream));
+    return data;
+  }
+};
+
 class EmulatedRuntime final : public Runtime {
  public:
   explicit EmulatedRuntime(const EmulatedDevice& device)
@@ -102,8 +116,10 @@ class EmulatedRuntime final : public Runtime {
   }
 
   const DeviceProperties& properties() const override { return properties_; }
-  bool is_emulated() const override { return true; }
   bool fuses_sums() const { return fuses_sums_; }
+  std::unique_ptr<StreamScratch> MakeScratch() override {
+    return std::make_unique<PoisonedScratch>(*this);
+  }
 
   absl::StatusOr<void*> AllocateDevice(int64_t bytes) override;
   void FreeDevice(void* data) override;
@@ -491,8 +507,7 @@ std::unique_ptr<Runtime> MakeEmulatedRuntime(const EmulatedDevice& device) {
 }
 
 bool FusesSums(const Runtime& runtime) {
-  ANYORDER_CHECK(runtime.is_emulated()) << "a runtime that is not the emulation's";
-  return static_cast<const EmulatedRuntime&>(runtime).fuses_sums();
+  return dynamic_cast<const EmulatedRuntime&>(runtime).fuses_sums();
 }
 
 }  // namespace emulation

@@ -173,7 +173,7 @@ class GemmCublasLtTest : public ::testing::Test {
     if (of.sum == GemmSum::kB) args.b_sum = sum.view().Slice(0, {sums});
     CheckArguments(args);
     const std::vector<std::vector<double>> results = OnDevice(args);
-    reference::Gemm(args);
+    reference::Run(args);
     const auto expect = [&](const std::vector<double>& found, const HostTensor& expected) {
       std::vector<double> values = expected.Values();
       values.resize(found.size());  // without the gap behind the last product

@@ -1,15 +1,14 @@
-// ComputeGradientClip where memory is the host's: what every such backend shares.
+#include "kernels/host_operations.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
-#include "kernels/arguments.h"
-#include "kernels/backend.h"
+#include "kernels/digest.h"
 
 namespace anyorder::kernels {
 
-void Backend::ComputeGradientClip(const ComputeGradientClipArgs& args, StreamView) {
-  CheckArguments(args);
+void ComputeGradientClipOnHost(const ComputeGradientClipArgs& args) {
   double sum = 0;
   for (int64_t i = 0; i < args.sums.num_elements(); ++i)
     sum += args.sums.data<double>()[i];
@@ -29,6 +28,24 @@ void Backend::ComputeGradientClip(const ComputeGradientClipArgs& args, StreamVie
   control.correction = args.bias_correction
                            ? std::sqrt(1 - std::pow(args.beta2, t)) / (1 - std::pow(args.beta1, t))
                            : 1.0;
+}
+
+void DigestOnHost(const DigestArgs& args) {
+  const auto* const bytes = static_cast<const char*>(args.x.raw());
+  const int64_t whole = args.x.num_bytes() / 8;
+  DigestValue sums;
+  for (int64_t i = 0; i < whole; ++i) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes + 8 * i, sizeof word);
+    AddWord(word, i, sums);
+  }
+  if (args.x.num_bytes() % 8 != 0) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes + 8 * whole, static_cast<size_t>(args.x.num_bytes() % 8));
+    AddWord(word, whole, sums);
+  }
+  const DigestValue value = FinishDigest(sums, args.x.num_bytes());
+  std::memcpy(args.digest.raw(), &value, sizeof value);
 }
 
 }  // namespace anyorder::kernels
