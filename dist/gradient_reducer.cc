@@ -130,7 +130,7 @@ float* GradientReducer::LeafBuffer() {
 void GradientReducer::GradientReady(int64_t begin) {
   ANYORDER_CHECK(leaf_buffer_ != nullptr) << "GradientReady without LeafBuffer";
   if (overlap_ == nullptr || next_leaf_ + 1 != leaves_.end) return;
-  if (!std::exchange(overlap_has_begun_, true)) {
+  if (!overlap_->has_begun()) {
     std::vector<OverlappedSum::Partial> partials;
     if (running_sum_ != nullptr) partials.push_back({{}, running_sum_});
     for (const Partial& partial : partials_) {
@@ -168,7 +168,9 @@ void GradientReducer::CommitLeaf(int64_t leaf, absl::Span<const double> scalars)
 }
 
 void GradientReducer::Join(float* left, float* right) {
-  if (!overlap_has_begun_) Add(left, right, left, options_.num_elements);
+  // Once the overlapped sum has begun it adds all leaves of the step, bucket by bucket.
+  const bool is_added_there = overlap_ != nullptr && overlap_->has_begun();
+  if (!is_added_there) Add(left, right, left, options_.num_elements);
   free_.push_back(right);
 }
 
@@ -189,7 +191,6 @@ void GradientReducer::ReduceScatter(TensorView gradient_owned, absl::Span<double
   auto* const sum = gradient_owned.data<float>();
   if (overlap_ != nullptr) {
     overlap_->Finish(sum);
-    overlap_has_begun_ = false;
   } else if (options_.reduction == Reduction::kTree) {
     FinishTree(sum);
   } else {

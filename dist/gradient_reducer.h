@@ -98,7 +98,7 @@ class GradientReducer {
                   const GradientReducerOptions& options);
   absl::Status AllocateBuffers();
   absl::Status AllocateOverlap();
-  // Adds what of `right` is not added yet, and takes its memory back.
+  // left += right, unless the overlapped sum does that; takes the memory of `right` back.
   void Join(float* left, float* right);
   void Add(const float* left, const float* right, float* sum, int64_t count);
   void FinishTree(float* gradient_owned);
@@ -122,7 +122,6 @@ class GradientReducer {
   std::vector<float*> free_;                // buffers of N floats nobody uses
   std::vector<float*> buckets_;             // one per node of another rank, bucket_elements_ each
   std::unique_ptr<OverlappedSum> overlap_;  // null: one rank, or a transport that waits
-  bool overlap_has_begun_ = false;          // in this step
   float* leaf_buffer_ = nullptr;            // handed to the model, not committed yet
   float* running_sum_ = nullptr;            // fast mode
   std::vector<Partial> partials_;           // left to right, no two of them siblings

@@ -206,6 +206,7 @@ void OverlappedSum::Finish(float* gradient_owned) {
   // Also what the next step writes: own partial sums were read here.
   done_->Record(stream_->view());
   done_->Wait({});
+  partials_.clear();
 }
 
 void OverlappedSum::MoveToOwners(float* gradient_owned) {

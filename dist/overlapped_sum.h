@@ -52,6 +52,8 @@ class OverlappedSum {
   // A step's last leaf begins: `partials` are the sums of the earlier ones, from left to right, and
   // then the leaf itself, which is only read.
   void Begin(std::vector<Partial> partials);
+  // Whether Begin was called and Finish was not.
+  bool has_begun() const { return !partials_.empty(); }
   // The leaf's elements from `begin` on are final in the order of the main stream. Falls from call
   // to call.
   void Ready(int64_t begin);
