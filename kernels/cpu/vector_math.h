@@ -11,7 +11,7 @@
 #pragma once
 
 #ifndef ANYORDER_ISA
-#error "compile through a variant of kernels/CMakeLists.txt"
+#error "compile through a variant of kernels/cpu/CMakeLists.txt"
 #endif
 
 #include <cstdint>
