@@ -1,6 +1,7 @@
 #include "tests/data/prep/corpus_text.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -146,6 +147,24 @@ std::string Zstd(const std::string& bytes) {
   ANYORDER_CHECK(!ZSTD_isError(size));
   out.resize(size);
   return out;
+}
+
+void ExpectRefusal(const ProgramResult& result, int status, const std::string& message) {
+  EXPECT_EQ(result.exit_status, status) << result.error;
+  EXPECT_THAT(result.error, testing::HasSubstr(message));
+  EXPECT_EQ(std::count(result.error.begin(), result.error.end(), '\n'), 1) << result.error;
+}
+
+PrepFolderTest::PrepFolderTest(const std::string& name)
+    : folder_(MakeTestDirectory(name)), output_(folder_ + "/out") {}
+
+PrepFolderTest::~PrepFolderTest() {
+  std::filesystem::remove_all(folder_);
+}
+
+std::string PrepFolderTest::Store(const std::string& name, const std::string& bytes) const {
+  WriteFile(folder_ + "/" + name, bytes);
+  return folder_ + "/" + name;
 }
 
 ProgramResult RunPrepProgram(const std::vector<std::string>& arguments,

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -39,11 +41,27 @@ struct ProgramLimits {
 ProgramResult RunPrepProgram(const std::vector<std::string>& arguments,
                              const ProgramLimits& limits = {});
 
+// It ended with `status` and one line on standard error that holds `message`.
+void ExpectRefusal(const ProgramResult& result, int status, const std::string& message);
+
 // Starts it and returns its process id; output goes nowhere.
 int StartPrepProgram(const std::vector<std::string>& arguments);
 
 // The name and content of every file under `directory`, hidden ones included.
 std::vector<std::pair<std::string, std::string>> ReadTree(const std::string& directory);
+
+// A fresh folder, for input and for the program's output in it.
+class PrepFolderTest : public testing::Test {
+ protected:
+  explicit PrepFolderTest(const std::string& name);
+  ~PrepFolderTest() override;
+
+  // Returns the path.
+  std::string Store(const std::string& name, const std::string& bytes) const;
+
+  const std::string folder_;
+  const std::string output_;
+};
 
 // A small model with XLNet's vocabulary layout, trained once per process on MakeDocuments.
 const std::string& TestModel();

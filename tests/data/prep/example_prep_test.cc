@@ -27,15 +27,10 @@ constexpr char kEntailment[] =
     "7}\n"
     "{\"premise\": \"a b\", \"hypothesis\": \"b\", \"label\": null}";
 
-class ExamplePrepTest : public testing::Test {
+class ExamplePrepTest : public PrepFolderTest {
  protected:
-  ExamplePrepTest() : folder_(MakeTestDirectory("example_prep")), output_(folder_ + "/out") {}
-  ~ExamplePrepTest() override { fs::remove_all(folder_); }
+  ExamplePrepTest() : PrepFolderTest("example_prep") {}
 
-  std::string Store(const std::string& name, const std::string& bytes) {
-    WriteFile(folder_ + "/" + name, bytes);
-    return folder_ + "/" + name;
-  }
   ProgramResult Run(const std::string& input, const std::string& output,
                     const std::vector<std::string>& more = {}) const {
     std::vector<std::string> arguments = {"--examples", input,     "--output",
@@ -45,10 +40,7 @@ class ExamplePrepTest : public testing::Test {
   }
   void ExpectRefused(const std::string& name, const std::string& lines, int status,
                      const std::string& message, const std::vector<std::string>& more = {}) {
-    const ProgramResult result = Run(Store(name, lines), output_, more);
-    EXPECT_EQ(result.exit_status, status) << lines << result.error;
-    EXPECT_THAT(result.error, HasSubstr(message));
-    EXPECT_EQ(std::count(result.error.begin(), result.error.end(), '\n'), 1) << result.error;
+    ExpectRefusal(Run(Store(name, lines), output_, more), status, message);
     EXPECT_FALSE(fs::exists(output_)) << lines;
   }
   std::vector<int32_t> Ids(const std::string& text) const {
@@ -57,9 +49,6 @@ class ExamplePrepTest : public testing::Test {
     EXPECT_TRUE(tokenizer->Encode(text, ids).ok());
     return ids;
   }
-
-  std::string folder_;
-  std::string output_;
 };
 
 TEST_F(ExamplePrepTest, ExamplesComeBackAsTheyWereWritten) {
@@ -130,12 +119,10 @@ TEST_F(ExamplePrepTest, HeldOutLabelsHaveTheNumbersOfTheTrainingData) {
   EXPECT_THAT((*dataset)->index().examples->classes, ElementsAre("a", "b", "c"));
   const ProgramResult unknown = Run(Store("bad.jsonl", "{\"text\":\"x\",\"label\":\"d\"}"),
                                     folder_ + "/bad", {"--labels-from", output_});
-  EXPECT_EQ(unknown.exit_status, 65);
-  EXPECT_THAT(unknown.error, HasSubstr("bad.jsonl:1: the label 'd' is not one of --labels-from"));
+  ExpectRefusal(unknown, 65, "bad.jsonl:1: the label 'd' is not one of --labels-from");
   const ProgramResult other =
       Run(Store("other.jsonl", kEntailment), folder_ + "/bad", {"--labels-from", output_});
-  EXPECT_EQ(other.exit_status, 65);
-  EXPECT_THAT(other.error, HasSubstr("entailment among those of classification"));
+  ExpectRefusal(other, 65, "entailment among those of classification");
 }
 
 TEST_F(ExamplePrepTest, BadInputIsNamedByFileLineAndField) {
@@ -171,12 +158,10 @@ TEST_F(ExamplePrepTest, BadInputIsNamedByFileLineAndField) {
 TEST_F(ExamplePrepTest, AFullDirectoryAndAMissingVocabularyAreRefused) {
   const std::string input = Store("a.jsonl", kEntailment);
   const ProgramResult none = RunPrepProgram({"--examples", input, "--output", output_});
-  EXPECT_EQ(none.exit_status, 64);
-  EXPECT_THAT(none.error, HasSubstr("--vocab MODEL"));
+  ExpectRefusal(none, 64, "--vocab MODEL");
   ASSERT_EQ(Run(input, output_).exit_status, 0);
   const ProgramResult again = Run(input, output_);
-  EXPECT_EQ(again.exit_status, 64);
-  EXPECT_THAT(again.error, HasSubstr("is not empty"));
+  ExpectRefusal(again, 64, "is not empty");
 }
 
 }  // namespace

@@ -29,29 +29,18 @@ std::string WithFlippedBit(std::string bytes) {
   return bytes;
 }
 
-class PrepProgramTest : public testing::Test {
+class PrepProgramTest : public PrepFolderTest {
  protected:
-  PrepProgramTest() : folder_(MakeTestDirectory("prep_program")), output_(folder_ + "/out") {}
-  ~PrepProgramTest() override { fs::remove_all(folder_); }
+  PrepProgramTest() : PrepFolderTest("prep_program") {}
 
-  std::string Store(const std::string& name, const std::string& bytes) {
-    WriteFile(folder_ + "/" + name, bytes);
-    return folder_ + "/" + name;
-  }
   std::vector<std::string> Arguments(const std::string& input, const std::string& output) const {
     return {"--input", input, "--output", output, "--vocab", TestModelPath(), "--workers", "1"};
   }
   // The input gives this status and one line that holds `message`, and no output is left.
   void ExpectRefused(const std::string& input, int status, const std::string& message) {
-    const ProgramResult result = RunPrepProgram(Arguments(input, output_));
-    EXPECT_EQ(result.exit_status, status) << result.error;
-    EXPECT_THAT(result.error, HasSubstr(message));
-    EXPECT_EQ(std::count(result.error.begin(), result.error.end(), '\n'), 1) << result.error;
+    ExpectRefusal(RunPrepProgram(Arguments(input, output_)), status, message);
     EXPECT_FALSE(fs::exists(output_)) << input;
   }
-
-  std::string folder_;
-  std::string output_;
 };
 
 TEST_F(PrepProgramTest, BadInputEndsInOneLineAndADocumentedStatus) {
@@ -98,8 +87,7 @@ TEST_F(PrepProgramTest, UnreadableInputIsAnInputOutputError) {
   if (is_root && result.exit_status == 127) {
     GTEST_SKIP() << "user nobody may not start the program, and root may read every file";
   }
-  EXPECT_EQ(result.exit_status, 74) << result.error;
-  EXPECT_THAT(result.error, HasSubstr("secret.txt': Permission denied"));
+  ExpectRefusal(result, 74, "secret.txt': Permission denied");
   EXPECT_FALSE(fs::exists(output_));
 }
 
@@ -121,10 +109,7 @@ TEST_F(PrepProgramTest, BadUsageIsNamed) {
                                                 {"--no-such-option"}}) {
     std::vector<std::string> arguments = Arguments(input, output_);
     arguments.insert(arguments.end(), extra.begin(), extra.end());
-    const ProgramResult result = RunPrepProgram(arguments);
-    EXPECT_EQ(result.exit_status, 64) << extra[0] << ": " << result.error;
-    EXPECT_THAT(result.error, HasSubstr(extra[0]));
-    EXPECT_EQ(std::count(result.error.begin(), result.error.end(), '\n'), 1) << result.error;
+    ExpectRefusal(RunPrepProgram(arguments), 64, extra[0]);
   }
 }
 
@@ -152,10 +137,8 @@ TEST_F(PrepProgramTest, BadVocabulariesAreNamedWithoutTheInsidesOfSentencePiece)
     std::vector<std::string> arguments{"--input", input, "--output", output_, "--quiet"};
     arguments.insert(arguments.end(), bad.option.begin(), bad.option.end());
     const ProgramResult result = RunPrepProgram(arguments);
-    EXPECT_EQ(result.exit_status, bad.status) << result.error;
-    EXPECT_THAT(result.error, HasSubstr(bad.message));
+    ExpectRefusal(result, bad.status, bad.message);
     EXPECT_THAT(result.error, Not(HasSubstr(".cc")));
-    EXPECT_EQ(std::count(result.error.begin(), result.error.end(), '\n'), 1) << result.error;
     EXPECT_FALSE(fs::exists(output_)) << result.error;
   }
 }
@@ -165,9 +148,7 @@ TEST_F(PrepProgramTest, OutputThatHoldsSomethingIsLeftAlone) {
   fs::create_directory(output_);
   WriteFile(output_ + "/precious", "data");
   const auto before = ReadTree(output_);
-  const ProgramResult result = RunPrepProgram(Arguments(input, output_));
-  EXPECT_EQ(result.exit_status, 64);
-  EXPECT_THAT(result.error, HasSubstr("not empty (it holds 'precious')"));
+  ExpectRefusal(RunPrepProgram(Arguments(input, output_)), 64, "not empty (it holds 'precious')");
   EXPECT_EQ(ReadTree(output_), before);
   // A finished dataset is such a thing, too.
   const std::string second = folder_ + "/second";
@@ -249,6 +230,11 @@ class PrepCrashTest : public PrepProgramTest {
     return *expected;
   }
 
+  // The same command as the one that was stopped makes the expected bytes.
+  void ExpectFinishes() {
+    EXPECT_EQ(RunPrepProgram(Train(input_, output_)).exit_status, 0);
+    EXPECT_TRUE(ReadTree(output_) == Expected());
+  }
   // Runs until `name` exists in the staging folder, then kills the program. False if it finished
   // first.
   bool KillWhenThereIs(const std::string& name) {
@@ -308,13 +294,11 @@ TEST_F(PrepCrashTest, CrashWhilePublishingOrCleaningUpIsFinishedByTheNextRun) {
   // As if some files had been renamed into place before the crash.
   WriteFile(output_ + "/shard-00000.h5", "not the final bytes");
   WriteFile(output_ + "/lanes.h5", "not the final bytes");
-  EXPECT_EQ(RunPrepProgram(Train(input_, output_)).exit_status, 0);
-  EXPECT_TRUE(ReadTree(output_) == Expected());
+  ExpectFinishes();
   // As if only the removal of the staging folder were missing.
   fs::copy(folder_ + "/saved/.anyorder-prep", output_ + "/.anyorder-prep",
            fs::copy_options::recursive);
-  EXPECT_EQ(RunPrepProgram(Train(input_, output_)).exit_status, 0);
-  EXPECT_TRUE(ReadTree(output_) == Expected());
+  ExpectFinishes();
 }
 
 TEST_F(PrepCrashTest, OtherOptionsOrInputAreRefusedAndNothingIsLost) {
@@ -328,20 +312,17 @@ TEST_F(PrepCrashTest, OtherOptionsOrInputAreRefusedAndNothingIsLost) {
   std::vector<std::string> arguments = Train(input_, output_);
   arguments.insert(arguments.end(), {"--case", "uncased"});
   ProgramResult result = RunPrepProgram(arguments);
-  EXPECT_EQ(result.exit_status, 64);
-  EXPECT_THAT(result.error, HasSubstr("begun with case \"cased\", now it is \"uncased\""));
+  ExpectRefusal(result, 64, "begun with case \"cased\", now it is \"uncased\"");
   EXPECT_EQ(without_lock(), before);
 
   const std::string text = ReadFile(input_);
   WriteFile(input_, text + "one more line\n");
   result = RunPrepProgram(Train(input_, output_));
-  EXPECT_EQ(result.exit_status, 65);
-  EXPECT_THAT(result.error, HasSubstr("corpus.txt' has changed"));
+  ExpectRefusal(result, 65, "corpus.txt' has changed");
   EXPECT_EQ(without_lock(), before);
 
   WriteFile(input_, text);
-  EXPECT_EQ(RunPrepProgram(Train(input_, output_)).exit_status, 0);
-  EXPECT_TRUE(ReadTree(output_) == Expected());
+  ExpectFinishes();
 }
 
 TEST_F(PrepCrashTest, DamagedUnfinishedWorkIsNoticed) {
@@ -353,20 +334,17 @@ TEST_F(PrepCrashTest, DamagedUnfinishedWorkIsNoticed) {
   bytes[bytes.size() / 2] ^= 1;
   WriteFile(found, bytes);
   ProgramResult result = RunPrepProgram(Train(input_, output_));
-  EXPECT_EQ(result.exit_status, 65);
-  EXPECT_THAT(result.error, HasSubstr("its digest does not match"));
+  ExpectRefusal(result, 65, "its digest does not match");
   // The advice of the message works.
   fs::remove(found);
-  EXPECT_EQ(RunPrepProgram(Train(input_, output_)).exit_status, 0);
-  EXPECT_TRUE(ReadTree(output_) == Expected());
+  ExpectFinishes();
 }
 
 TEST_F(PrepCrashTest, FileSizeLimitIsAnInputOutputErrorAndTheWorkGoesOn) {
   // Units and shards do not fit into 100 kB, the vocabulary's sample does not either: use a model.
   std::vector<std::string> arguments = Arguments(input_, output_);
   ProgramResult result = RunPrepProgram(arguments, {.max_file_bytes = 100 << 10});
-  EXPECT_EQ(result.exit_status, 74) << result.error;
-  EXPECT_THAT(result.error, HasSubstr("File too large"));
+  ExpectRefusal(result, 74, "File too large");
   EXPECT_EQ(RunPrepProgram(arguments).exit_status, 0);
 }
 
@@ -379,8 +357,7 @@ TEST_F(PrepCrashTest, FullDiskIsAnInputOutputErrorAndFinishedWorkStays) {
   }
   const std::string output = disk + "/out";
   ProgramResult result = RunPrepProgram(Train(input_, output));
-  EXPECT_EQ(result.exit_status, 74) << result.error;
-  EXPECT_THAT(result.error, HasSubstr("No space left on device"));
+  ExpectRefusal(result, 74, "No space left on device");
   EXPECT_TRUE(fs::exists(output + "/.anyorder-prep/plan.json"));
   EXPECT_EQ(::mount("tmpfs", disk.c_str(), "tmpfs", MS_REMOUNT, "size=64m"), 0);
   result = RunPrepProgram(Train(input_, output));
@@ -394,9 +371,7 @@ TEST_F(PrepCrashTest, TwoRunsDoNotShareAnOutput) {
   while (!fs::exists(output_ + "/.anyorder-prep/plan.json"))
     ::usleep(300);
   ::kill(pid, SIGSTOP);
-  const ProgramResult result = RunPrepProgram(Train(input_, output_));
-  EXPECT_EQ(result.exit_status, 64);
-  EXPECT_THAT(result.error, HasSubstr("another anyorder-prep works on"));
+  ExpectRefusal(RunPrepProgram(Train(input_, output_)), 64, "another anyorder-prep works on");
   ::kill(pid, SIGCONT);
   int status = 0;
   ::waitpid(pid, &status, 0);

@@ -27,9 +27,9 @@ using testing::HasSubstr;
 using Words = std::vector<std::string>;
 using Tree = std::vector<std::pair<std::string, std::string>>;
 
-class SplitPrepTest : public testing::Test {
+class SplitPrepTest : public PrepFolderTest {
  protected:
-  SplitPrepTest() : folder_(MakeTestDirectory("split_prep")), output_(folder_ + "/out") {
+  SplitPrepTest() : PrepFolderTest("split_prep") {
     fs::create_directory(folder_ + "/in");
     // Five units: two of a file that is cut, the others of files of all kinds.
     const std::string text = AsTxt(MakeDocuments(3600, 51));
@@ -38,7 +38,6 @@ class SplitPrepTest : public testing::Test {
     WriteFile(folder_ + "/in/3.txt.gz", Gzip(AsTxt(MakeDocuments(40, 53))));
     WriteFile(folder_ + "/in/4.txt", text.substr(0, text.size() / 10));  // duplicates
   }
-  ~SplitPrepTest() override { fs::remove_all(folder_); }
 
   // By default a small vocabulary is trained.
   static Words Default() {
@@ -61,10 +60,7 @@ class SplitPrepTest : public testing::Test {
   void ExpectRefused(const Words& part, int status, const std::string& message,
                      const Words& options = Default()) const {
     const Tree before = Work();
-    const ProgramResult result = Run(part, options);
-    EXPECT_EQ(result.exit_status, status) << result.error;
-    EXPECT_THAT(result.error, HasSubstr(message));
-    EXPECT_EQ(std::count(result.error.begin(), result.error.end(), '\n'), 1) << result.error;
+    ExpectRefusal(Run(part, options), status, message);
     EXPECT_TRUE(Work() == before) << message;
   }
   // Everything in the output directory but the slices' empty lock files.
@@ -86,8 +82,6 @@ class SplitPrepTest : public testing::Test {
     }();
     return *expected;
   }
-  std::string folder_;
-  std::string output_;
 };
 
 TEST_F(SplitPrepTest, AnyNumberOfSlicesInAnyOrderGivesTheBytesOfASingleRun) {
@@ -205,9 +199,7 @@ TEST_F(SplitPrepTest, OtherInputOrOptionsThanPlannedAreRefused) {
   WriteFile(file, text);
   ExpectRefused({"--plan"}, 65, "4.txt' has changed");
   ExpectDone(Slice(2, 2));  // does not read it
-  const ProgramResult result = Run(Slice(1, 2));
-  EXPECT_EQ(result.exit_status, 65);
-  EXPECT_THAT(result.error, HasSubstr("4.txt"));
+  ExpectRefusal(Run(Slice(1, 2)), 65, "4.txt");
   WriteFile(folder_ + "/in/5.txt", "one file more\n");
   ExpectRefused(Slice(1, 2), 65, "planned with 4 input files, now there are 5");
 }
