@@ -199,12 +199,17 @@ def prose(markdown):
     return "\n\n".join(paragraphs)
 
 
-def add_texts(stage, source):
+def add_texts(stage, source, share):
+    """Text to train on, configurations, checks of a machine; from `share`, where it exists, completion
+    and man pages."""
     listed = run("git", "-C", source, "ls-files", "*.md").split()
     stage.write("data/readmes.txt", "\n\n".join(filter(None, (prose((source / name).read_text()) for name in listed))) + "\n")
     for config in sorted((source / "configs").glob("*.toml")):
         stage.add(config, f"configs/{config.name}")
     stage.add(source / "LICENSE", "LICENSE")
+    for path in sorted(share.rglob("*")):
+        if path.is_file():
+            stage.add(path, Path("share") / path.relative_to(share))
     for path in sorted((*(source / "tests/gpu").glob("*"), *(source / "tests/bench/peers").glob("*.py"), *(source / "slurm").glob("doctor*"))):
         if path.suffix in (".sh", ".py", ".toml", ".json", ".md", ""):
             stage.add(path, path.relative_to(source), 0o755 if path.suffix in (".sh", "") else 0o644)
@@ -278,7 +283,7 @@ def main():
         stage.relocate()
         stage.check()
         add_licenses(stage)
-        add_texts(stage, options.source)
+        add_texts(stage, options.source, options.bin.parent / "share")
         describe(stage, options, mpi)
         beside = tracked_bytes(options.source)
         size = pack(stage, options.output, beside)

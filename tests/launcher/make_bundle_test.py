@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 
 SOURCE = Path(sys.argv.pop(1))
-sys.path.insert(0, str(SOURCE / "launcher"))
+sys.path.insert(0, str(SOURCE / "launcher/package"))
 import make_bundle  # noqa: E402
 
 
