@@ -1,27 +1,38 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds everything with tests, runs them.
+# Installs what is missing, builds everything with tests, runs them, and names the ten slowest.
 #
-# Usage: tests/run.sh [ctest arguments]     e.g. tests/run.sh -L mpi      tests/run.sh -R Attention
-# Build folder: build/ (ANYORDER_BUILD_DIR overrides). Interpreter of the comparisons with other
-# implementations: made where that is possible (ANYORDER_PARITY_PYTHON overrides); without one they
-# skip. So does the look at a report without a browser.
+# Usage: tests/run.sh [--quick] [ctest arguments]   e.g. tests/run.sh -L mpi   tests/run.sh -R Attention
+#   --quick   leaves out the cases labelled `slow`: under five minutes after building
+# Build folder: build/ (ANYORDER_BUILD_DIR overrides). Python of the comparisons with other
+# implementations: installed where that is possible (ANYORDER_PARITY_PYTHON overrides); without it
+# they skip, as does the check of a report's page without a browser.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${ANYORDER_BUILD_DIR:-build}
+quick=()
+if [ "${1:-}" = --quick ]; then quick=(-LE slow); shift; fi
 bash launcher/install_packages.sh tests
-[ -n "${ANYORDER_PARITY_PYTHON:-}" ] || bash launcher/install_packages.sh parity || true
-command -v chromium chromium-browser google-chrome >/dev/null || bash launcher/install_packages.sh browser || true
+if [ ${#quick[@]} -eq 0 ]; then
+  [ -n "${ANYORDER_PARITY_PYTHON:-}" ] || bash launcher/install_packages.sh parity || true
+  command -v chromium chromium-browser google-chrome >/dev/null || bash launcher/install_packages.sh browser || true
+fi
 cmake --preset release -B "$build" -DANYORDER_BUILD_TESTS=ON >"${TMPDIR:-/tmp}/anyorder-configure.log" || {
   tail -n 30 "${TMPDIR:-/tmp}/anyorder-configure.log" >&2
   exit 70
 }
 cmake --build "$build"
 run() { ctest --test-dir "$build" --output-on-failure --no-tests=error "$@"; }
-run -j 2 "$@" && exit
-status=$?
-# Cases of whole processes and clusters wait for things that a busy machine does late. Those that
-# failed get one more try, alone, and are named; nothing else does: a number that is wrong once is
-# wrong.
+slowest() {
+  echo "Slowest cases:"
+  awk '/^[0-9]+\/[0-9]+ Test(ing)?: / { name = $3 } /^Test time = / { printf "%9.1f s  %s\n", $4, name }' \
+    "$build/Testing/Temporary/LastTest.log" | sort -rn | head -n 10 || true
+}
+status=0
+run -j 2 "${quick[@]}" "$@" || status=$?
+slowest
+[ $status -ne 0 ] || exit 0
+# Cases of whole processes and clusters wait for events that come late on a busy machine. They get
+# one more try, alone, and are listed; no other case does: a wrong number is wrong.
 failed=$(cut -d: -f2- "$build/Testing/Temporary/LastTestsFailed.log")
 of_processes=$(ctest --test-dir "$build" -N -L 'slurm|faults|mpi' | sed -n 's/^ *Test *#[0-9]*: //p')
 [ -z "$(comm -23 <(sort -u <<<"$failed") <(sort -u <<<"$of_processes"))" ] || exit $status
