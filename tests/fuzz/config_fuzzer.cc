@@ -6,6 +6,7 @@
 #include "tests/fuzz/fuzz_target.h"
 
 namespace anyorder::fuzz {
+namespace {
 
 std::vector<std::string> Seeds() {
   std::vector<std::string> seeds = {"train.global_batch_size=4", "model.attention=bi",
@@ -18,11 +19,7 @@ std::vector<std::string> Seeds() {
   return seeds;
 }
 
-}  // namespace anyorder::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
-  using namespace anyorder;
-  const absl::string_view text = fuzz::TextOf(input, size);
+void Run(absl::string_view text) {
   const absl::StatusOr<RunConfig> config = ParseRunConfig(text, "c");
   if (config.ok()) {
     config->Validate().IgnoreError();
@@ -30,5 +27,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
   }
   RunConfig changed;
   if (ApplyOverride(text, changed).ok()) changed.Validate().IgnoreError();
-  return 0;
 }
+
+const bool registered = Register({"config", Seeds, Run});
+
+}  // namespace
+}  // namespace anyorder::fuzz

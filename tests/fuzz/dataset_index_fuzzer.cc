@@ -9,24 +9,26 @@
 #include "tests/fuzz/small_dataset.h"
 
 namespace anyorder::fuzz {
+namespace {
 
 std::vector<std::string> Seeds() {
   return {SmallDataset().FileOf(data::kIndexFile)};
 }
 
-}  // namespace anyorder::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
-  using namespace anyorder;
-  static const fuzz::SmallDataset dataset;
-  const std::string text(fuzz::TextOf(input, size));
-  dataset.scratch().Store(data::kIndexFile, text);
+void Run(absl::string_view text) {
+  static const SmallDataset dataset;
+  const std::string index(text);
+  dataset.scratch().Store(data::kIndexFile, index);
   dataset.Use();
-  nlohmann::json root = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!root.is_object()) return 0;
+  nlohmann::json root = nlohmann::json::parse(index, nullptr, /*allow_exceptions=*/false);
+  if (!root.is_object()) return;
   root.erase("dataset_digest");
   root["dataset_digest"] = DigestOf(root.dump()).Hex();
   dataset.scratch().Store(data::kIndexFile, root.dump());
   dataset.Use();
-  return 0;
 }
+
+const bool registered = Register({"dataset_index", Seeds, Run});
+
+}  // namespace
+}  // namespace anyorder::fuzz

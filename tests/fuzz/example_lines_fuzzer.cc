@@ -24,8 +24,6 @@ class TextSource final : public data::ByteSource {
   absl::string_view rest_;
 };
 
-}  // namespace
-
 std::vector<std::string> Seeds() {
   return {
       "\x01{\"text\": \"caf\\u00e9 au lait\", \"label\": 3}\n{\"text\": \"b\", \"label\": \"x\"}\n",
@@ -35,26 +33,28 @@ std::vector<std::string> Seeds() {
       "\x05{\"source\": \"s\", \"target\": \"t\"}\n{\"source\": \"s\", \"target\": \"t\"}"};
 }
 
-}  // namespace anyorder::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
-  using anyorder::data::WrittenExample;
-  if (size == 0) return 0;
-  anyorder::data::ExampleReadOptions options;
+void Run(absl::string_view text) {
+  using data::WrittenExample;
+  if (text.empty()) return;
+  data::ExampleReadOptions options;
   options.path = "input";
-  if (input[0] & 1) options.letter_case = anyorder::data::LetterCase::kUncased;
-  if (input[0] & 2) options.invalid_utf8 = anyorder::data::InvalidUtf8::kReplace;
-  anyorder::fuzz::TextSource source(anyorder::fuzz::TextOf(input + 1, size - 1));
+  if (static_cast<uint8_t>(text[0]) & 1) options.letter_case = data::LetterCase::kUncased;
+  if (static_cast<uint8_t>(text[0]) & 2) options.invalid_utf8 = data::InvalidUtf8::kReplace;
+  TextSource source(text.substr(1));
   const auto take = [](uint64_t line, const WrittenExample& example) {
     ANYORDER_CHECK(line > 0 && !example.parts.empty());
     for (const std::string& part : example.parts) {
-      ANYORDER_CHECK(!part.empty() && part.size() <= 11 * anyorder::data::kMaxSentenceBytes);
-      ANYORDER_CHECK(anyorder::data::FirstInvalidByte(part) == part.size());
+      ANYORDER_CHECK(!part.empty() && part.size() <= 11 * data::kMaxSentenceBytes);
+      ANYORDER_CHECK(data::FirstInvalidByte(part) == part.size());
     }
     const auto choices = static_cast<int32_t>(example.parts.size()) - 1;
     ANYORDER_CHECK(example.choice >= -1 && example.choice < std::max(choices, 0));
     return absl::OkStatus();
   };
-  anyorder::data::ReadExamples(source, options, take).IgnoreError();
-  return 0;
+  data::ReadExamples(source, options, take).IgnoreError();
 }
+
+const bool registered = Register({"example_lines", Seeds, Run});
+
+}  // namespace
+}  // namespace anyorder::fuzz

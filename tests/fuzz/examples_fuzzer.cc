@@ -50,8 +50,6 @@ class ExampleDataset {
   data::DatasetIndex index_;
 };
 
-}  // namespace
-
 std::vector<std::string> Seeds() {
   std::vector<std::string> seeds;
   for (const uint8_t form : {1, 2, 3})
@@ -59,12 +57,14 @@ std::vector<std::string> Seeds() {
   return seeds;
 }
 
-}  // namespace anyorder::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
-  static const anyorder::fuzz::ExampleDataset dataset;
-  if (size > 0) {
-    dataset.UseWith(input[0], std::string(anyorder::fuzz::TextOf(input + 1, size - 1)));
+void Run(absl::string_view text) {
+  static const ExampleDataset dataset;
+  if (!text.empty()) {
+    dataset.UseWith(static_cast<uint8_t>(text[0]), std::string(text.substr(1)));
   }
-  return 0;
 }
+
+const bool registered = Register({"examples", Seeds, Run});
+
+}  // namespace
+}  // namespace anyorder::fuzz

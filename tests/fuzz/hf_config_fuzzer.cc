@@ -5,23 +5,24 @@
 #include "tests/fuzz/fuzz_target.h"
 
 namespace anyorder::fuzz {
+namespace {
 
 std::vector<std::string> Seeds() {
   RunConfig config;
   return {launcher::HfConfigText(config, 100, {0, 1, 2, 3, 4, 5, 6, 7, 8})};
 }
 
-}  // namespace anyorder::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
-  using namespace anyorder;
-  const absl::string_view text = fuzz::TextOf(input, size);
+void Run(absl::string_view text) {
   const auto parsed = launcher::ParseHfConfig(text, "c");
-  if (!parsed.ok()) return 0;
+  if (!parsed.ok()) return;
   RunConfig config;
   config.model = parsed->model;
   const std::string updated =
       launcher::UpdatedHfConfigText(std::string(text), config, parsed->vocab_size, true);
   ANYORDER_CHECK_OK(launcher::ParseHfConfig(updated, "updated").status());
-  return 0;
 }
+
+const bool registered = Register({"hf_config", Seeds, Run});
+
+}  // namespace
+}  // namespace anyorder::fuzz

@@ -4,15 +4,18 @@
 #include "tests/fuzz/small_dataset.h"
 
 namespace anyorder::fuzz {
+namespace {
 
 std::vector<std::string> Seeds() {
   return {SmallDataset().FileOf("lanes.h5")};
 }
 
-}  // namespace anyorder::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
-  static const anyorder::fuzz::SmallDataset dataset;
-  dataset.UseWith("lanes.h5", std::string(anyorder::fuzz::TextOf(input, size)));
-  return 0;
+void Run(absl::string_view text) {
+  static const SmallDataset dataset;
+  dataset.UseWith("lanes.h5", std::string(text));
 }
+
+const bool registered = Register({"lanes", Seeds, Run});
+
+}  // namespace
+}  // namespace anyorder::fuzz

@@ -9,6 +9,7 @@
 #include "tests/fuzz/sealed_text.h"
 
 namespace anyorder::fuzz {
+namespace {
 
 std::vector<std::string> Seeds() {
   const ScratchDirectory scratch;
@@ -21,18 +22,18 @@ std::vector<std::string> Seeds() {
   return {WithoutSeal(*text)};
 }
 
-}  // namespace anyorder::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
-  using namespace anyorder;
-  static const fuzz::ScratchDirectory scratch;
-  const absl::string_view text = fuzz::TextOf(input, size);
-  for (const std::string& file : {std::string(text), fuzz::WithSeal(text)}) {
+void Run(absl::string_view text) {
+  static const ScratchDirectory scratch;
+  for (const std::string& file : {std::string(text), WithSeal(text)}) {
     scratch.Store(ckpt::kLeaseName, file);
     const auto owner = ckpt::ReadLease(FileSystem::Posix(), scratch.path());
     if (!owner.ok()) continue;
     ckpt::IsKnownDead(*owner);
     ANYORDER_CHECK(!owner->ToString().empty());
   }
-  return 0;
 }
+
+const bool registered = Register({"lease", Seeds, Run});
+
+}  // namespace
+}  // namespace anyorder::fuzz

@@ -25,8 +25,6 @@ std::string Sealed(absl::string_view text) {
   return sealed;
 }
 
-}  // namespace
-
 std::vector<std::string> Seeds() {
   const ScratchDirectory scratch;
   const std::string path = scratch.path() + "/ledger.jsonl";
@@ -45,15 +43,15 @@ std::vector<std::string> Seeds() {
   return {*text};
 }
 
-}  // namespace anyorder::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
-  using namespace anyorder;
-  static const fuzz::ScratchDirectory scratch;
-  const absl::string_view text = fuzz::TextOf(input, size);
-  for (const std::string& file : {std::string(text), fuzz::Sealed(text)}) {
+void Run(absl::string_view text) {
+  static const ScratchDirectory scratch;
+  for (const std::string& file : {std::string(text), Sealed(text)}) {
     const auto records = ReadLedger(scratch.Store("ledger.jsonl", file));
     if (records.ok()) Summarize(*records);
   }
-  return 0;
 }
+
+const bool registered = Register({"ledger", Seeds, Run});
+
+}  // namespace
+}  // namespace anyorder::fuzz

@@ -6,6 +6,7 @@
 #include "tests/fuzz/sealed_text.h"
 
 namespace anyorder::fuzz {
+namespace {
 
 std::vector<std::string> Seeds() {
   const absl::StatusOr<ckpt::Manifest> manifest = ckpt::MergeVotes({SmallVote()});
@@ -13,14 +14,10 @@ std::vector<std::string> Seeds() {
   return {WithoutSeal(ckpt::SerializeManifest(*manifest))};
 }
 
-}  // namespace anyorder::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
-  using namespace anyorder;
-  const absl::string_view text = fuzz::TextOf(input, size);
+void Run(absl::string_view text) {
   ckpt::ParseManifest(text, "m").status().IgnoreError();
-  const absl::StatusOr<ckpt::Manifest> manifest = ckpt::ParseManifest(fuzz::WithSeal(text), "m");
-  if (!manifest.ok()) return 0;
+  const absl::StatusOr<ckpt::Manifest> manifest = ckpt::ParseManifest(WithSeal(text), "m");
+  if (!manifest.ok()) return;
   ANYORDER_CHECK(manifest->num_bytes() >= 0);
   for (const auto& [name, tensor] : manifest->tensors) {
     int64_t next = 0;
@@ -35,5 +32,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
     }
     ANYORDER_CHECK(next == tensor.shape.num_elements()) << name;
   }
-  return 0;
 }
+
+const bool registered = Register({"manifest", Seeds, Run});
+
+}  // namespace
+}  // namespace anyorder::fuzz

@@ -44,8 +44,6 @@ int Receive(absl::string_view sent) {
   }
 }
 
-}  // namespace
-
 std::vector<std::string> Seeds() {
   const std::string body = ckpt::SerializeMessage(ckpt::StageMessage());
   std::vector<std::string> seeds = {body, Frame(body) + Frame(body)};
@@ -57,22 +55,22 @@ std::vector<std::string> Seeds() {
   return seeds;
 }
 
-}  // namespace anyorder::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
-  using namespace anyorder;
-  const absl::string_view text = fuzz::TextOf(input, size);
+void Run(absl::string_view text) {
   const absl::StatusOr<ckpt::Message> message = ckpt::ParseMessage(text);
   if (message.ok()) {
     if (const auto* stage = std::get_if<ckpt::Stage>(&message->body))
       ckpt::CrcsFromHex(stage->crcs).status().IgnoreError();
     ANYORDER_CHECK_OK(ckpt::ParseMessage(ckpt::SerializeMessage(*message)).status());
   }
-  if (size > fuzz::kMaxSent) return 0;
-  fuzz::Receive(text);
+  if (text.size() > kMaxSent) return;
+  Receive(text);
   // A sound frame passes if and only if its body does; a Register needs a descriptor, too, and has
   // none here.
   const bool is_whole = message.ok() && !std::holds_alternative<ckpt::Register>(message->body);
-  ANYORDER_CHECK(fuzz::Receive(fuzz::Frame(text)) == (is_whole ? 1 : 0));
-  return 0;
+  ANYORDER_CHECK(Receive(Frame(text)) == (is_whole ? 1 : 0));
 }
+
+const bool registered = Register({"message", Seeds, Run});
+
+}  // namespace
+}  // namespace anyorder::fuzz

@@ -7,6 +7,7 @@
 #include "tests/fuzz/scratch_directory.h"
 
 namespace anyorder::fuzz {
+namespace {
 
 std::vector<std::string> Seeds() {
   const ScratchDirectory scratch;
@@ -28,24 +29,25 @@ std::vector<std::string> Seeds() {
   return {*text};
 }
 
-}  // namespace anyorder::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
-  using namespace anyorder;
-  static const fuzz::ScratchDirectory scratch;
-  const std::string path = scratch.Store("metrics.jsonl", fuzz::TextOf(input, size));
+void Run(absl::string_view text) {
+  static const ScratchDirectory scratch;
+  const std::string path = scratch.Store("metrics.jsonl", text);
   const auto all = ReadMetrics(path);
-  if (!all.ok()) return 0;
+  if (!all.ok()) return;
   size_t streamed = 0;
   MetricsStream stream(path);
   const absl::Status read = stream.Read([] {}, [&](StepMetrics) { ++streamed; });
   ANYORDER_CHECK(!read.ok() || streamed == all->size()) << streamed << " of " << all->size();
   constexpr int64_t kLastStep = 2;
-  if (!SetAsideLaterSteps(path, scratch.path() + "/redone.jsonl", kLastStep).ok()) return 0;
+  if (!SetAsideLaterSteps(path, scratch.path() + "/redone.jsonl", kLastStep).ok()) return;
   const auto kept = ReadMetrics(path);
   ANYORDER_CHECK_OK(kept.status());
   for (const StepMetrics& metrics : *kept)
     ANYORDER_CHECK(metrics.step <= kLastStep) << metrics.step;
   std::filesystem::remove(scratch.path() + "/redone.jsonl");
-  return 0;
 }
+
+const bool registered = Register({"metrics", Seeds, Run});
+
+}  // namespace
+}  // namespace anyorder::fuzz

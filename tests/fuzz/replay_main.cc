@@ -1,8 +1,7 @@
-// Runs one fuzz target without libFuzzer: its seeds, its regression inputs, and seeded mutants of
-// both.
+// Runs fuzz targets without libFuzzer: their seeds, regression inputs, and seeded mutants of both.
 //
-//   NAME_replay REGRESSIONS-FOLDER MUTANTS     plain replay; CTest runs this
-//   NAME_replay --write-seeds FOLDER           the seeds as files, for libFuzzer
+//   fuzz_replay NAME REGRESSIONS-FOLDER MUTANTS     plain replay; CTest runs this
+//   fuzz_replay NAME --write-seeds FOLDER           the seeds as files, for libFuzzer
 //
 // A folder that does not exist is empty. An input that crashes is kept in the working folder and
 // its path printed.
@@ -41,9 +40,9 @@ void KeepCurrent(int signal) {
   std::_Exit(128 + signal);
 }
 
-void RunOne(std::string input) {
+void RunOne(const FuzzTarget& target, std::string input) {
   g_current = std::move(input);
-  LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(g_current.data()), g_current.size());
+  target.run(g_current);
 }
 
 std::string Mutate(std::string text, std::mt19937_64& random) {
@@ -90,16 +89,16 @@ std::string Mutate(std::string text, std::mt19937_64& random) {
   return text;
 }
 
-int WriteSeeds(const std::filesystem::path& folder) {
+int WriteSeeds(const FuzzTarget& target, const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder);
   int number = 0;
-  for (const std::string& seed : Seeds())
+  for (const std::string& seed : target.seeds())
     std::ofstream(folder / absl::StrCat("seed-", number++), std::ios::binary) << seed;
   return 0;
 }
 
-int Replay(const std::string& folder, int num_mutants) {
-  std::vector<std::string> inputs = Seeds();
+int Replay(const FuzzTarget& target, const std::string& folder, int num_mutants) {
+  std::vector<std::string> inputs = target.seeds();
   ANYORDER_CHECK(!inputs.empty());
   std::error_code absent;
   for (const auto& entry : std::filesystem::directory_iterator(folder, absent)) {
@@ -110,10 +109,10 @@ int Replay(const std::string& folder, int num_mutants) {
   for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL})
     std::signal(signal, KeepCurrent);
   for (const std::string& input : inputs)
-    RunOne(input);
+    RunOne(target, input);
   std::mt19937_64 random(20241123);
   for (int i = 0; i < num_mutants; ++i)
-    RunOne(Mutate(inputs[random() % inputs.size()], random));
+    RunOne(target, Mutate(inputs[random() % inputs.size()], random));
   std::printf("%zu inputs and %d mutants\n", inputs.size(), num_mutants);
   return 0;
 }
@@ -122,9 +121,17 @@ int Replay(const std::string& folder, int num_mutants) {
 }  // namespace anyorder::fuzz
 
 int main(int argc, char** argv) {
-  if (argc == 3 && std::strcmp(argv[1], "--write-seeds") == 0)
-    return anyorder::fuzz::WriteSeeds(argv[2]);
-  if (argc == 3) return anyorder::fuzz::Replay(argv[1], std::atoi(argv[2]));
-  std::fprintf(stderr, "usage: %s REGRESSIONS-FOLDER MUTANTS | --write-seeds FOLDER\n", argv[0]);
+  for (const anyorder::fuzz::FuzzTarget& target : anyorder::fuzz::Targets()) {
+    if (argc != 4 || target.name != argv[1]) continue;
+    if (std::strcmp(argv[2], "--write-seeds") == 0)
+      return anyorder::fuzz::WriteSeeds(target, argv[3]);
+    return anyorder::fuzz::Replay(target, argv[2], std::atoi(argv[3]));
+  }
+  std::fprintf(
+      stderr,
+      "usage: fuzz_replay NAME REGRESSIONS-FOLDER MUTANTS | NAME --write-seeds FOLDER; names:");
+  for (const anyorder::fuzz::FuzzTarget& target : anyorder::fuzz::Targets())
+    std::fprintf(stderr, " %s", target.name.c_str());
+  std::fprintf(stderr, "\n");
   return 64;
 }

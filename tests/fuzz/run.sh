@@ -37,7 +37,7 @@ mkdir -p "$build"
 log=$build/build.log
 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_C_COMPILER="$cc" \
   -DANYORDER_FUZZ=ON >"$log" 2>&1 &&
-  cmake --build "$build" -j "${ANYORDER_FUZZ_JOBS:-2}" --target "${targets[@]/%/_fuzzer}" "${targets[@]/%/_replay}" >>"$log" 2>&1 || {
+  cmake --build "$build" -j "${ANYORDER_FUZZ_JOBS:-2}" --target "${targets[@]/%/_fuzzer}" fuzz_replay >>"$log" 2>&1 || {
   tail -n 40 "$log" >&2
   echo "run.sh: the build failed; all of it is in $log" >&2
   exit 70
@@ -50,7 +50,7 @@ for target in "${targets[@]}"; do
   corpus=$build/corpus/$target
   crashes=$build/crashes/$target
   mkdir -p "$corpus" "$crashes" "$build/logs"
-  "$build/bin/${target}_replay" --write-seeds "$corpus"
+  "$build/bin/fuzz_replay" "$target" --write-seeds "$corpus"
   status=0
   "$build/bin/${target}_fuzzer" "$corpus" $(ls -d "$root/tests/fuzz/regressions/$target" 2>/dev/null || true) \
     -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$crashes/" \

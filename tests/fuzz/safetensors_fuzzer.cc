@@ -22,8 +22,6 @@ void Use(absl::string_view file) {
   ckpt::PiecesOf(*header, "f").status().IgnoreError();
 }
 
-}  // namespace
-
 std::vector<std::string> Seeds() {
   const ckpt::SaveIdentity id = {"run", 3, 300000002000, 200, 2, 1};
   const std::vector<ckpt::TensorPiece> pieces = {{"master", DType::kFloat32, {8, 10}, 0, 40, 0}};
@@ -46,18 +44,18 @@ std::vector<std::string> Seeds() {
   return seeds;
 }
 
-}  // namespace anyorder::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
-  using namespace anyorder;
-  const absl::string_view file = fuzz::TextOf(input, size);
-  fuzz::Use(file);
+void Run(absl::string_view text) {
+  Use(text);
   // Again with a length that fits the JSON, because mutations move its end.
-  const size_t end = file.rfind('}');
-  if (end == absl::string_view::npos || end < 8) return 0;
-  std::string fitted(file);
+  const size_t end = text.rfind('}');
+  if (end == absl::string_view::npos || end < 8) return;
+  std::string fitted(text);
   const uint64_t length = end + 1 - 8;
   std::memcpy(fitted.data(), &length, 8);
-  fuzz::Use(fitted);
-  return 0;
+  Use(fitted);
 }
+
+const bool registered = Register({"safetensors", Seeds, Run});
+
+}  // namespace
+}  // namespace anyorder::fuzz

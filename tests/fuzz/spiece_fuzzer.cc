@@ -11,8 +11,6 @@ std::string Field(int number, const std::string& bytes) {
   return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())} + bytes;
 }
 
-}  // namespace
-
 // By hand: only anyorder-prep links the library that writes such files.
 std::vector<std::string> Seeds() {
   std::string model;
@@ -21,11 +19,12 @@ std::vector<std::string> Seeds() {
   return {model};
 }
 
-}  // namespace anyorder::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
-  using namespace anyorder;
-  const auto pieces = launcher::ParsePieces(fuzz::TextOf(input, size), "m");
+void Run(absl::string_view text) {
+  const auto pieces = launcher::ParsePieces(text, "m");
   if (pieces.ok()) launcher::CheckXlnetPieces(*pieces, "m").IgnoreError();
-  return 0;
 }
+
+const bool registered = Register({"spiece", Seeds, Run});
+
+}  // namespace
+}  // namespace anyorder::fuzz

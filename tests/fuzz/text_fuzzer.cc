@@ -39,8 +39,6 @@ class CheckingSink final : public data::SentenceSink {
   absl::Status OnDocumentEnd() override { return absl::OkStatus(); }
 };
 
-}  // namespace
-
 std::vector<std::string> Seeds() {
   const std::string json =
       "{\"text\":\"a b\\nc\\r\\n\\n d\",\"id\":[1,{\"text\":\"no\"}]}\n\n"
@@ -51,21 +49,22 @@ std::vector<std::string> Seeds() {
   return {'\x01' + json, '\x0f' + json, std::string(1, '\0') + plain, '\x0e' + plain};
 }
 
-}  // namespace anyorder::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
-  using namespace anyorder;
-  if (size == 0) return 0;
-  const uint8_t choice = input[0];
+void Run(absl::string_view text) {
+  if (text.empty()) return;
+  const uint8_t choice = static_cast<uint8_t>(text[0]);
   const data::TextReadOptions options = {
       .path = "in",
       .kind = (choice & 1) != 0 ? data::TextKind::kJsonl : data::TextKind::kTxt,
       .letter_case = (choice & 2) != 0 ? data::LetterCase::kUncased : data::LetterCase::kCased,
       .invalid_utf8 = (choice & 4) != 0 ? data::InvalidUtf8::kReplace : data::InvalidUtf8::kError};
-  fuzz::PortionSource source(fuzz::TextOf(input + 1, size - 1), (choice & 8) != 0 ? 3 : 1 << 20);
-  fuzz::CheckingSink sink;
+  PortionSource source(text.substr(1), (choice & 8) != 0 ? 3 : 1 << 20);
+  CheckingSink sink;
   data::TextReadCounts counts;
   data::ReadText(source, options, sink, counts, nullptr).IgnoreError();
-  ANYORDER_CHECK(counts.bytes <= size - 1);
-  return 0;
+  ANYORDER_CHECK(counts.bytes <= text.size() - 1);
 }
+
+const bool registered = Register({"text", Seeds, Run});
+
+}  // namespace
+}  // namespace anyorder::fuzz

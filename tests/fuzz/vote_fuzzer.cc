@@ -6,20 +6,21 @@
 #include "tests/fuzz/sealed_text.h"
 
 namespace anyorder::fuzz {
+namespace {
 
 std::vector<std::string> Seeds() {
   return {WithoutSeal(ckpt::SerializeVote(SmallVote()))};
 }
 
-}  // namespace anyorder::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
-  using namespace anyorder;
-  const absl::string_view text = fuzz::TextOf(input, size);
+void Run(absl::string_view text) {
   ckpt::ParseVote(text, "v").status().IgnoreError();
-  const absl::StatusOr<ckpt::Vote> vote = ckpt::ParseVote(fuzz::WithSeal(text), "v");
-  if (!vote.ok()) return 0;
+  const absl::StatusOr<ckpt::Vote> vote = ckpt::ParseVote(WithSeal(text), "v");
+  if (!vote.ok()) return;
   ckpt::MergeVotes({*vote}).status().IgnoreError();
-  ckpt::MergeVotes({*vote, fuzz::SmallVote()}).status().IgnoreError();
-  return 0;
+  ckpt::MergeVotes({*vote, SmallVote()}).status().IgnoreError();
 }
+
+const bool registered = Register({"vote", Seeds, Run});
+
+}  // namespace
+}  // namespace anyorder::fuzz
