@@ -23,7 +23,7 @@ one_line() { [ "$(wc -l <err)" -eq 1 ] || fail "not one line: $(cat err)"; }
 # submit STATUS [options...]: of run `run`; output in out and err.
 submit() {
   local expected=$1; shift
-  "$bin/anyorder" submit --run-dir run --config "$here/tiny.toml" --set data.shards="$shards" --set train.steps=30 "$@" >out 2>err
+  "$bin/anyorder" submit --run-dir run --config "$here/tiny.toml" --set data.shards="$shards" --set train.steps=${steps:-30} "$@" >out 2>err
   expect_status $? "$expected" "submit $*: $(cat err)"
 }
 # refuse STATUS TEXT [options...]: one line that says TEXT; nothing is written or submitted.
@@ -51,7 +51,7 @@ refused)
   refuse 64 "world size\|ranks" --nodes 3 --ranks-per-node 4
   refuse 64 "must be minutes, H:M:S" --time soon
   refuse 64 "not longer than the 120 s" --time 2
-  refuse 64 "no job number" --after first
+  refuse 64 "not a job number" --after first
   refuse 64 "mpi" --mpi pmi2
   refuse 64 "unexpected argument 'oops'" oops
   refuse 64 "an array would run it several times" -- --array=1-2
@@ -144,9 +144,9 @@ jobs)
   submit 74; has "cannot reach Slurm" err ;;
 
 budget)
-  # ledger SECONDS...: the run's ledger has a commit for each, after which a stop takes so long.
+  # ledger SECONDS...: adds a commit for each, after which a stop takes so long.
   ledger() {
-    python3 - "$@" >run/ledger.jsonl <<'END'
+    python3 - "$@" >>run/ledger.jsonl <<'END'
 import sys
 def crc32c(text):
     crc = 0xffffffff
@@ -156,11 +156,14 @@ def crc32c(text):
             crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
     return crc ^ 0xffffffff
 for seconds in sys.argv[1:]:
-    body = '{"event":"commit","time":"2026-01-01T00:00:00.000Z","attempt":1,"step":10,"generation":1,"stop_seconds":' + seconds
+    body = '{"event":"commit","time":"2026-01-01T00:00:00.000Z","attempt":1,"step":300,"generation":1,"stop_seconds":' + seconds
     print('%s,"crc32c":"%08x"}' % (body, crc32c(body)))
 END
   }
-  mkdir -p run/.launch  # a run that has begun
+  cp -r ../reference run  # its own stops take less than the least that is asked for
+  steps=300
+  has '"stop_seconds":[1-9]' run/ledger.jsonl
+  submit 0 --dry-run; has "USR1@60" out
   ledger 200 301
   submit 0 --dry-run; has "USR1@301" out
   submit 0 --dry-run --signal-seconds 250; has "USR1@250" out; has "note: --signal-seconds 250 is less than the 301 s" err
