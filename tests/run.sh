@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds everything with tests, runs them, and names the ten slowest.
 #
-# Usage: tests/run.sh [--quick] [ctest arguments]   e.g. tests/run.sh -L mpi   tests/run.sh -R Attention
+# Usage: tests/run.sh [--quick] [ctest arguments]
+#   e.g. tests/run.sh -L mpi   tests/run.sh -R Attention
 #   --quick   leaves out the cases labelled `slow`: under five minutes after building
 # Build folder: build/ (ANYORDER_BUILD_DIR overrides). Python of the comparisons with other
 # implementations: installed where that is possible (ANYORDER_PARITY_PYTHON overrides); without it
