@@ -1,0 +1,60 @@
+#include "core/base/file_system.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "core/base/whole_file.h"
+
+namespace anyorder {
+namespace {
+
+class AtomicFileTest : public ::testing::Test {
+ protected:
+  AtomicFileTest() : folder_(::testing::TempDir() + "atomic-XXXXXX") {
+    path_ = std::string(mkdtemp(folder_.data())) + "/file";
+  }
+  ~AtomicFileTest() override { std::filesystem::remove_all(folder_); }
+
+  bool HasTemporary() const { return std::filesystem::exists(path_ + ".tmp"); }
+
+  std::string folder_;
+  std::string path_;
+};
+
+TEST_F(AtomicFileTest, AppearsWithACommitAndLeavesNothingWithoutOne) {
+  ASSERT_TRUE(WriteFileAtomically(path_, "old").ok());
+  std::ofstream(path_ + ".tmp") << "of a program that was killed";
+  {
+    const auto file = AtomicFile::Create(FileSystem::Posix(), path_).value();
+    ASSERT_TRUE(file->Append(std::string(3 << 20, 'x')).ok());
+    EXPECT_TRUE(HasTemporary());
+  }
+  EXPECT_FALSE(HasTemporary());
+  EXPECT_EQ(*ReadWholeFile(path_), "old");
+
+  const auto file = AtomicFile::Create(FileSystem::Posix(), path_).value();
+  std::string expected;
+  for (const size_t bytes : {size_t{1}, size_t{1} << 20, size_t{0}, size_t{7}, size_t{1} << 21}) {
+    const std::string part(bytes, static_cast<char>('a' + bytes % 26));
+    ASSERT_TRUE(file->Append(part).ok());
+    expected += part;
+    EXPECT_EQ(file->size(), static_cast<int64_t>(expected.size()));
+  }
+  EXPECT_EQ(*ReadWholeFile(path_), "old");
+  ASSERT_TRUE(file->Commit().ok());
+  EXPECT_EQ(*ReadWholeFile(path_), expected);
+  EXPECT_FALSE(HasTemporary());
+}
+
+TEST_F(AtomicFileTest, AnErrorNamesTheFile) {
+  const absl::Status status = WriteFileAtomically(folder_ + "/none/file", "x");
+  EXPECT_TRUE(absl::IsNotFound(status)) << status;
+  EXPECT_NE(std::string(status.message()).find("/none/file.tmp'"), std::string::npos) << status;
+}
+
+}  // namespace
+}  // namespace anyorder
