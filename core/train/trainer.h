@@ -52,7 +52,7 @@ struct TrainerOptions {
   int num_nodes = 1;
   int local_ranks = 0;  // 0: all
   std::string service_socket;
-  // What computes: kernels::MakeBackend for all devices. Tests put faults in here.
+  // What computes: kernels::MakeBackend for all devices. Called once, in the thread of Create.
   std::function<absl::StatusOr<std::unique_ptr<kernels::Backend>>(const kernels::BackendOptions&)>
       make_backend = kernels::MakeCpuBackend;
 };
@@ -125,7 +125,7 @@ class Trainer {
   // the run.
   absl::Status TakeOutcome(StepMetrics& metrics);
   // Of a step that changed no weights: records it and keeps the memory finite. Not OK ends the run.
-  absl::Status HoldStepBack(Anomaly anomaly, const StepMetrics& metrics);
+  absl::Status RecordSkippedStep(Anomaly anomaly, const StepMetrics& metrics);
   NonfiniteFindings FindNonfinite();
   std::string DescribeStep(Anomaly anomaly, const StepMetrics& metrics,
                            const std::string& where) const;
@@ -139,7 +139,7 @@ class Trainer {
     if (fault_.ok()) fault_ = status;
   }
 
-  const RunConfig& config_;
+  const RunConfig& config_;  // the caller's, which outlives the trainer
   const TrainerOptions options_;
   dist::Communicator& communicator_;
   dist::CollectiveWatch* const watch_;

@@ -25,12 +25,12 @@ absl::Status Trainer::TakeOutcome(StepMetrics& metrics) {
   ANYORDER_CHECK(update.skipped == (anomalies_.ActionFor(anomaly) != AnomalyAction::kIgnore))
       << "step " << step_ + 1 << " of loss " << metrics.loss << " and gradient norm "
       << metrics.grad_norm << (update.skipped ? " was skipped" : " was not skipped");
-  if (update.skipped) return HoldStepBack(anomaly, metrics);
+  if (update.skipped) return RecordSkippedStep(anomaly, metrics);
   anomalies_.CountTrained(metrics.loss, metrics.grad_norm);
   return absl::OkStatus();
 }
 
-absl::Status Trainer::HoldStepBack(Anomaly anomaly, const StepMetrics& metrics) {
+absl::Status Trainer::RecordSkippedStep(Anomaly anomaly, const StepMetrics& metrics) {
   ++skipped_steps_;
   anomalies_.CountSkipped();
   const int64_t step = step_ + 1;

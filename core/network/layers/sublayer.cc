@@ -28,12 +28,12 @@ void NormBackward(const StepContext& context, const NormTensors& norm,
                                     context.stream);
 }
 
-void ResidualForward(const StepContext& context, const Residual& joint, TensorView branch,
+void ResidualForward(const StepContext& context, const Residual& residual, TensorView branch,
                      ConstTensorView x, TensorView y) {
   if (context.shape.model.pre_norm()) {
-    if (joint.dropout.enabled()) {
+    if (residual.dropout.enabled()) {
       context.backend.DropoutApply(
-          {.x = branch, .dropout = joint.dropout, .row_ids = joint.row_ids, .y = branch},
+          {.x = branch, .dropout = residual.dropout, .row_ids = residual.row_ids, .y = branch},
           context.stream);
     }
     context.backend.Add(x, branch, y, context.stream);
@@ -42,34 +42,34 @@ void ResidualForward(const StepContext& context, const Residual& joint, TensorVi
   context.backend.LayerNormForward(
       {.x = branch,
        .residual = x,
-       .gamma = joint.norm.gamma,
-       .beta = joint.norm.beta,
+       .gamma = residual.norm.gamma,
+       .beta = residual.norm.beta,
        .epsilon = static_cast<float>(context.shape.model.layer_norm_epsilon),
-       .dropout = joint.dropout,
-       .row_ids = joint.row_ids,
-       .sum = joint.norm.sum,
-       .mean = joint.norm.mean,
-       .rstd = joint.norm.rstd,
+       .dropout = residual.dropout,
+       .row_ids = residual.row_ids,
+       .sum = residual.norm.sum,
+       .mean = residual.norm.mean,
+       .rstd = residual.norm.rstd,
        .y = y},
       context.stream);
 }
 
-void ResidualBackward(const StepContext& context, const Residual& joint,
+void ResidualBackward(const StepContext& context, const Residual& residual,
                       const NormGradients& gradients, ConstTensorView dy, TensorView dbranch,
                       TensorView dx) {
   if (context.shape.model.pre_norm()) {
     context.backend.DropoutApply(
-        {.x = dy, .dropout = joint.dropout, .row_ids = joint.row_ids, .y = dbranch},
+        {.x = dy, .dropout = residual.dropout, .row_ids = residual.row_ids, .y = dbranch},
         context.stream);
     return;
   }
   context.backend.LayerNormBackward({.dy = dy,
-                                     .sum = joint.norm.sum,
-                                     .mean = joint.norm.mean,
-                                     .rstd = joint.norm.rstd,
-                                     .gamma = joint.norm.gamma,
-                                     .dropout = joint.dropout,
-                                     .row_ids = joint.row_ids,
+                                     .sum = residual.norm.sum,
+                                     .mean = residual.norm.mean,
+                                     .rstd = residual.norm.rstd,
+                                     .gamma = residual.norm.gamma,
+                                     .dropout = residual.dropout,
+                                     .row_ids = residual.row_ids,
                                      .dx = dbranch,
                                      .dresidual = dx,
                                      .dgamma = gradients.gamma,

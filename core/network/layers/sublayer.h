@@ -1,7 +1,9 @@
 // What stands around both parts of a layer, attention and feed-forward:
 //   post-LN (Vaswani et al. 2017; XLNet, BERT):         y = LayerNorm(x + dropout(part(x)))
-//   pre-LN (Longformer's character model, option of Transformer-XL): y = x +
-//   dropout(part(LayerNorm(x))) A pre-LN network has one more LayerNorm after its last layer.
+//   pre-LN (Longformer's character model, option of
+//           Transformer-XL):                            y = x + dropout(part(LayerNorm(x)))
+// A pre-LN network has one more LayerNorm after its last layer. All matrices are [rows, d] T, their
+// gradients too.
 
 #pragma once
 
@@ -27,20 +29,21 @@ void NormForward(const StepContext& context, const NormTensors& norm, TensorView
 void NormBackward(const StepContext& context, const NormTensors& norm,
                   const NormGradients& gradients, ConstTensorView dy, TensorView dx);
 
-// How a part's result joins its input again, for the rows that the layer computes.
+// How a part's result is added to its input, for the n rows that the layer computes.
 struct Residual {
   kernels::Dropout dropout;
-  const int32_t* row_ids = nullptr;
-  NormTensors norm;  // post-LN only
+  const int32_t* row_ids = nullptr;  // [n] logical ids, for dropout
+  NormTensors norm;                  // post-LN only
 };
 
-// `branch` is the part's result and is overwritten; x its input; y may not be either.
-void ResidualForward(const StepContext& context, const Residual& joint, TensorView branch,
+// `branch` [n, d] is the part's result and is overwritten; x [n, d] its input; y [n, d] may not be
+// either.
+void ResidualForward(const StepContext& context, const Residual& residual, TensorView branch,
                      ConstTensorView x, TensorView y);
 // From dy the gradient of the part's result. Post-LN also writes dx, the gradient along the
 // residual; with pre-LN that is dy, which AddResidual adds once the gradient through the part is
 // there.
-void ResidualBackward(const StepContext& context, const Residual& joint,
+void ResidualBackward(const StepContext& context, const Residual& residual,
                       const NormGradients& gradients, ConstTensorView dy, TensorView dbranch,
                       TensorView dx);
 // dx += dy with pre-LN; nothing with post-LN.

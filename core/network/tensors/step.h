@@ -27,7 +27,7 @@ struct StepArgs {
   // Called while backward is under way, as soon as the operations are queued that make gradient
   // elements [begin, end of the flat space) final. The callback must use them in the same stream,
   // after the operations queued so far. `begin` falls from call to call, down to 0; a small network
-  // may have one call only. May be null.
+  // may have one call only. It runs in the thread of Run. May be null.
   std::function<void(int64_t begin)> gradients_ready = nullptr;
 };
 

@@ -15,6 +15,7 @@
 
 namespace anyorder {
 
+// Owns nothing: all that it refers to outlives the step.
 struct StepContext {
   const NetworkShape& shape;
   const StepArgs& args;
@@ -22,8 +23,8 @@ struct StepContext {
   const DeviceBatch& device;  // the batch's arrays for operations
   kernels::Backend& backend;
   StreamView stream;
-  KeyCache* cache =
-      nullptr;  // where keys and values go and come from, if shape.batch.cached_keys is not 0
+  // Where keys and values are stored and read, if shape.batch.cached_keys is not 0; else null.
+  KeyCache* cache = nullptr;
 
   // For the host.
   const Batch& batch() const { return *args.batch; }
