@@ -86,12 +86,6 @@ ConstTensorView QueryAngles(const StepContext& context, const AttentionTables& t
                       {context.shape.num_rows(layer), columns});
 }
 
-void Rotate(const StepContext& context, TensorView x, ConstTensorView angles, bool inverse) {
-  if (angles.is_null()) return;
-  context.backend.RotaryApply({.x = x, .angles = angles, .inverse = inverse, .y = x},
-                              context.stream);
-}
-
 void AttentionCoreBackward(const StepContext& context, const AttentionTables& tables, int64_t layer,
                            const LayerTensors<ConstTensorView>& weights,
                            const LayerTensors<TensorView>& gradients) {

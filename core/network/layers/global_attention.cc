@@ -43,12 +43,6 @@ void Scatter(const StepContext& context, ConstTensorView from, TensorView to) {
                              context.stream);
 }
 
-void Rotate(const StepContext& context, TensorView x, ConstTensorView angles, bool inverse) {
-  if (angles.is_null()) return;
-  context.backend.RotaryApply({.x = x, .angles = angles, .inverse = inverse, .y = x},
-                              context.stream);
-}
-
 void ClearGradients(const StepContext& context, const LayerTensors<TensorView>& gradients) {
   for (const TensorView& view :
        {gradients.global_q, gradients.global_k, gradients.global_v, gradients.global_q_bias,

@@ -84,4 +84,10 @@ void RotaryAngles::SetInputs(const StepContext& context) {
                                  static_cast<int64_t>(staging_.size()), context.stream);
 }
 
+void Rotate(const StepContext& context, TensorView x, ConstTensorView angles, bool inverse) {
+  if (angles.is_null()) return;
+  context.backend.RotaryApply({.x = x, .angles = angles, .inverse = inverse, .y = x},
+                              context.stream);
+}
+
 }  // namespace anyorder

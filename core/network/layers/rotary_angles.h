@@ -42,4 +42,7 @@ class RotaryAngles {
   std::vector<int32_t> known_rows_, known_keys_;  // positions that the tables hold
 };
 
+// Turns x in place, or back for a gradient; nothing if `angles` is null.
+void Rotate(const StepContext& context, TensorView x, ConstTensorView angles, bool inverse);
+
 }  // namespace anyorder

@@ -1,6 +1,7 @@
 #include "core/objective/unilm/unilm.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -28,19 +29,13 @@ int32_t RankOf(TextMode mode, int64_t slot, int64_t source, int64_t length) {
   return 0;
 }
 
-int32_t SegmentOf(TextMode mode, bool is_second) {
-  switch (mode) {
-    case TextMode::kBidirectional:
-      return is_second ? kUnilmSecondSegment : kUnilmFirstSegment;
-    case TextMode::kSeq2seq:
-      return is_second ? kUnilmTarget : kUnilmSource;
-    case TextMode::kLeftToRight:
-      return kUnilmLeftToRight;
-    case TextMode::kRightToLeft:
-      return kUnilmRightToLeft;
-  }
-  return 0;
-}
+// By TextMode.
+constexpr std::array<const char*, kNumTextModes> kModeNames = {"bidirectional", "seq2seq",
+                                                               "left_to_right", "right_to_left"};
+constexpr int32_t kSegments[kNumTextModes][2] = {{kUnilmFirstSegment, kUnilmSecondSegment},
+                                                 {kUnilmSource, kUnilmTarget},
+                                                 {kUnilmLeftToRight, kUnilmLeftToRight},
+                                                 {kUnilmRightToLeft, kUnilmRightToLeft}};
 
 class Unilm final : public Objective {
  public:
@@ -66,8 +61,7 @@ class Unilm final : public Objective {
                                    batch_size);
     shape.advance = sampling_.reuse_len;
     shape.next_sentence = next_sentence_;
-    for (int mode = 0; mode < kNumTextModes; ++mode)
-      shape.loss_names.emplace_back(UnilmModeName(static_cast<TextMode>(mode)));
+    shape.loss_names.assign(kModeNames.begin(), kModeNames.end());
     return shape;
   }
 
@@ -86,7 +80,7 @@ class Unilm final : public Objective {
       const int64_t slot = ClsFirstSlot(sample, place);
       Slot value =
           RankedSlot(sample.input_tokens[place], slot, RankOf(sample.mode, slot, source, length),
-                     SegmentOf(sample.mode, slot >= source));
+                     kSegments[static_cast<int>(sample.mode)][slot >= source ? 1 : 0]);
       value.doc = slot < length ? 0 : kernels::kDocPad;
       SetContentSlot(b, slot, value, batch);
     }
@@ -120,17 +114,7 @@ std::unique_ptr<GenerationForm> MakeUnilmGeneration(const GenerationTokens& toke
 }
 
 const char* UnilmModeName(TextMode mode) {
-  switch (mode) {
-    case TextMode::kBidirectional:
-      return "bidirectional";
-    case TextMode::kSeq2seq:
-      return "seq2seq";
-    case TextMode::kLeftToRight:
-      return "left_to_right";
-    case TextMode::kRightToLeft:
-      return "right_to_left";
-  }
-  return "";
+  return kModeNames[static_cast<size_t>(mode)];
 }
 
 absl::StatusOr<std::unique_ptr<Objective>> MakeUnilm(const ModelConfig& model,

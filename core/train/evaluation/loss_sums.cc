@@ -51,15 +51,8 @@ double LossSums::standard_error() const {
 }
 
 const char* TextPartName(TextPart part) {
-  switch (part) {
-    case TextPart::kReuse:
-      return "reuse";
-    case TextPart::kA:
-      return "A";
-    case TextPart::kB:
-      return "B";
-  }
-  return "";
+  constexpr const char* kNames[kNumTextParts] = {"reuse", "A", "B"};
+  return kNames[static_cast<int>(part)];
 }
 
 void SplitLosses::Add(const SplitLosses& other) {
