@@ -254,7 +254,7 @@ refused)
   expect_text "holds 'thesis.tex' and no run" $name/foreign
   [ "$(ls -A $name/papers)" = thesis.tex ] || fail "something was written beside other files"
   (cd $name && launch "" >empty 2>&1; expect_status $? 64 "an empty --run-dir"); [ ! -e /config.toml ] || fail "wrote into /"
-  "$anyorder" status --run-dir "$here" >$name/status 2>&1; expect_status $? 64 "status of something else"
+  "$anyorder" status --run-dir "$here/show" >$name/status 2>&1; expect_status $? 64 "status of something else"
   expect_text "is not a run directory" $name/status
   mkdir $name/bare
   for command in "prep --input $work/corpus.txt --output" "export --run-dir $work/reference --output" "status --run-dir" "inspect"; do
@@ -419,7 +419,7 @@ eval_refused)
   refused 64 "memory length 0" "same length without memory" reference --data other-shards --objective causal --same-length --mem-len 0
   refused 64 "at most the length of the text" "a memory longer than the text" reference --data other-shards --objective causal --mem-len 1000000
   refused 64 "clamp-len is 0" "no distance at all" reference --data other-shards --objective causal --clamp-len 0
-  refused 64 "lanes" "no lanes" reference --data other-shards --batch-size 0
+  refused 64 "batch-size" "no lanes" reference --data other-shards --batch-size 0
   refused 64 "objective" "an unknown objective" reference --data other-shards --objective bert
   cp -r reference $name/damaged
   printf x | dd of="$(ls $name/damaged/checkpoints/$last/*.safetensors)" bs=1 seek=20000 conv=notrunc 2>/dev/null

@@ -54,7 +54,7 @@ phases() {
   for phase in 1 2 3; do
     local config=$name/whole/phase-$phase/config.toml
     local rate; rate=$(python3 -c "print(f'{$(setting optimizer learning_rate "$config"):.3g}')")
-    local found="$(setting sampling seq_len "$config")|$(setting model attention_windows "$config")|$rate|$(setting train lanes "$config")"
+    local found="$(setting sampling seq_len "$config")|$(setting model attention_windows "$config")|$rate|$(setting train global_batch_size "$config")"
     local wanted; wanted=$(sed 's/2.5e-04/0.00025/; s/1.25e-04/0.000125/; s/6.25e-05/6.25e-05/' <<<"${expected[phase - 1]}")
     [ "$found" = "$wanted" ] || fail "phase $phase is $found, not $wanted"
   done
