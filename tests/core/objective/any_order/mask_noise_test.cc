@@ -9,6 +9,8 @@
 #include <numeric>
 #include <vector>
 
+#include "core/objective/lane_frame.h"
+
 namespace anyorder::testing {
 namespace {
 
