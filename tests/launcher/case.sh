@@ -372,7 +372,7 @@ evaluated)
     evaluate $name/run2 --json --objective causal --same-length --mem-len 100 --target-len 20 --batch-size 3 --threads $threads >$name/causal$threads || fail "eval of the causal objective"
   done
   cmp $name/own1 $name/own2 && cmp $name/causal1 $name/causal2 || fail "the number of threads changes digits"
-  launch "$name/causal" --set train.steps=60 --set objective.name=causal_lm >$name/log 2>&1 || fail "a causal run"
+  launch "$name/causal" --set train.steps=60 --set objective.name=causal_lm --set sampling.reuse_len=256 --set sampling.num_predict=85 --set sampling.perm_size=256 >$name/log 2>&1 || fail "a causal run"
   evaluate $name/causal --data other-shards --json --objective causal --mem-len 128 >$name/one-stream || fail "eval of a causal run"
   python3 "$here/check_eval.py" $name other.txt || fail "the reports are wrong"
   evaluate $name/run2 >$name/table && expect_text "^backward  *reuse" $name/table && expect_text "no perplexity" $name/table

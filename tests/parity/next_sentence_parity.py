@@ -27,7 +27,7 @@ STEPS = xlnet_parity.STEPS
 TOLERANCE = xlnet_parity.TOLERANCE
 SETTINGS = {**xlnet_parity.SETTINGS, "objective.next_sentence": "true"}
 HEAD = ("sequence_summary.", "logits_proj.")
-VARIANTS = {"permutation": {"objective.name": "permutation_lm"}, "denoising": {"objective.name": "dae"}}
+VARIANTS = {"permutation": {"objective.name": "permutation_lm"}, "denoising": {"objective.name": "dae", "sampling.perm_size": 256}}  # unset
 
 
 def load_classifier(export, faults):

@@ -33,10 +33,10 @@ struct Entry {
 // XLNet's spans in two halves, BERT's masks in a pair of texts, and masks drawn by a rate.
 #define ANYORDER_SPANS "reuse_len num_predict mask_alpha mask_beta max_span spans "
 #define ANYORDER_CORRUPTION "mask_token_prob random_token_prob "
-#define ANYORDER_MASKED_PAIRS                                   \
-  ANYORDER_SPANS ANYORDER_CORRUPTION                            \
-      "mask_fraction ngram_prob max_ngram short_sequence_prob " \
-      "pairs "
+// functional_targets: their spans avoid [SEP] and [CLS], as its `false` says.
+#define ANYORDER_MASKED_PAIRS        \
+  ANYORDER_SPANS ANYORDER_CORRUPTION \
+      "mask_fraction ngram_prob max_ngram short_sequence_prob pairs functional_targets "
 #define ANYORDER_RATES "mask_rate_min mask_rate_max mask_draw stratified_rates "
 
 constexpr std::array kObjectives = {

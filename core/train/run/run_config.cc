@@ -102,10 +102,11 @@ void CheckSamplingKeys(const RunConfig& config, FaultList& faults) {
   size_t field = 0;
   auto check = [&](const char* key, const auto& value, auto&&...) {
     const std::string text = field_text::Format(value);
-    if (text == defaults[field++] || std::find(read.begin(), read.end(), key) != read.end()) return;
+    const std::string& unset = defaults[field++];
+    if (text == unset || std::find(read.begin(), read.end(), key) != read.end()) return;
     faults.Add(absl::StrCat("sampling.", key, " is ", text, ", which objective ",
-                            config.objective.name, " does not read; leave it out (it reads ",
-                            absl::StrJoin(read, ", "), ")"));
+                            config.objective.name, " does not read; leave it out, or set it to ",
+                            unset, " (it reads ", absl::StrJoin(read, ", "), ")"));
   };
   SamplingConfig::VisitFields(config.sampling, check);
 }

@@ -30,7 +30,7 @@ VARIANTS = {
     "single tokens": SINGLE_6,
     "one direction": {"sampling.bidirectional": "false"},
     "k7": SPANS_7,
-    "dae": DENOISING | {"objective.name": '"dae"'},
+    "dae": DENOISING | {"objective.name": '"dae"', "sampling.perm_size": 256},  # 256: unset
 }
 # What every variant is asked: 21 or 18 real tokens of a sequence, in both directions, with its own
 # memory.
