@@ -1,6 +1,6 @@
 // Settings of today's any-order models (objectives masked_diffusion, block_diffusion, eso_lm, a3
-// and as_arm): keys of section [sampling] that only these read. What an objective makes of a key is
-// told on its page in objectives/.
+// and as_arm): keys of section [sampling] that only these read. What an objective makes of a key
+// stands in core/objective/any_order/any_order.md.
 
 #pragma once
 

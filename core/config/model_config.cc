@@ -1,7 +1,5 @@
 #include "core/config/model_config.h"
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"

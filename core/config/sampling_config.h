@@ -200,7 +200,8 @@ struct SamplingConfig {
   // BERT's min(num_predict, max(1, round(mask_fraction * length))), halves rounded to even.
   int64_t MaskedTargets(int64_t length) const;
 
-  // InvalidArgument listing every fault. `kind` decides which fields matter.
+  // InvalidArgument listing every fault: every key is held to its bounds, and what keys mean
+  // together by what `kind` reads.
   absl::Status Validate(SampleKind kind) const;
 };
 

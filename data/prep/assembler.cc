@@ -66,7 +66,6 @@ class Decider {
     corpus_.Update({reinterpret_cast<const char*>(words), sizeof words});
     ++decisions_.num_documents;
     decisions_.num_sentences += document_.num_sentences;
-    decisions_.num_tokens += document_.num_tokens + 1;
   }
 
   bool Judge(bool was_joined) {

@@ -16,10 +16,10 @@ namespace {
 // Keys of configurations that were written before they had their present names.
 struct RenamedKey {
   absl::string_view before;
-  absl::string_view now;
+  absl::string_view now;  // with its value, where the type has changed
 };
 constexpr RenamedKey kRenamedKeys[] = {
-    {"model.segment_term", "model.segments"},
+    {"model.segment_term", "model.segments = \"none\""},
     {"train.lanes", "train.global_batch_size"},
     {"train.microbatch_lanes", "train.micro_batch_size"},
     {"train.gemm_table", "kernels.gemm_algorithm_cache"},
