@@ -79,7 +79,8 @@ def tools(site):
 def speaks_pmix(site):
     """Whether the Open MPI on PATH has a PMIx client: from version 5 on it always has. Where
     nothing can be asked, suppose so."""
-    if version_of(site["mpirun"][1])[0] >= 5 or site["ompi_info"][0] != 0:
+    is_open_mpi = "Open MPI" in site["mpirun"][1]
+    if (is_open_mpi and version_of(site["mpirun"][1])[0] >= 5) or site["ompi_info"][0] != 0:
         return True
     return re.search(r"MCA pmix: (ext|pmix)\d", site["ompi_info"][1]) is not None
 

@@ -3,7 +3,7 @@
 #
 # Usage: tests/run.sh [--quick] [ctest arguments]
 #   e.g. tests/run.sh -L mpi   tests/run.sh -R Attention
-#   --quick   leaves out the cases labelled `slow`: under five minutes after building
+#   --quick   leaves out the cases labelled `slow`
 # Build folder: build/ (ANYORDER_BUILD_DIR overrides). Python of the comparisons with other
 # implementations: installed where that is possible (ANYORDER_PARITY_PYTHON overrides); without it
 # they skip, as does the check of a report's page without a browser.

@@ -234,7 +234,8 @@ std::string Words(const LedgerRecord& record) {
   std::visit(
       [&text](const auto& event) {
         absl::StrAppend(&text, " ", event.kName);
-        if constexpr (requires { event.step; }) absl::StrAppend(&text, " step ", event.step);
+        if constexpr (requires { event.step; })
+          if (event.step >= 0) absl::StrAppend(&text, " step ", event.step);
         if constexpr (requires { event.last_step; })
           absl::StrAppend(&text, " steps ", event.first_step + 1, " to ", event.last_step);
         if constexpr (requires { event.exit_status; })

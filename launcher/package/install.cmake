@@ -23,11 +23,13 @@ install(CODE "
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION ${CMAKE_INSTALL_DATADIR}/anyorder FILES_MATCHING PATTERN "*.toml")
 # Completion and man pages, in the folders where shells and man look for them.
 install(DIRECTORY ${PROJECT_BINARY_DIR}/share/ DESTINATION ${CMAKE_INSTALL_DATADIR} OPTIONAL)
-# The documentation keeps its tree, so that its links work.
-file(GLOB documents RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/*.md ${PROJECT_SOURCE_DIR}/tests/*.md
+# The documentation keeps its tree, so that links between its pages work; those to code do not.
+file(GLOB documents RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/*.md ${PROJECT_SOURCE_DIR}/LICENSE
+  ${PROJECT_SOURCE_DIR}/.github/*.md ${PROJECT_SOURCE_DIR}/tests/*.md ${PROJECT_SOURCE_DIR}/tests/*/README.md
   ${PROJECT_SOURCE_DIR}/tests/bench/reports/*.md)
 foreach(folder core kernels dist data ckpt launcher slurm configs)
-  file(GLOB_RECURSE found RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.md)
+  file(GLOB_RECURSE found RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.md
+    ${PROJECT_SOURCE_DIR}/${folder}/*.svg)
   list(APPEND documents ${found})
 endforeach()
 foreach(document IN LISTS documents)

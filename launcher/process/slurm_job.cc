@@ -98,7 +98,7 @@ absl::StatusOr<SlurmJob> ParseSlurmJob(absl::string_view line) {
   if (!absl::ConsumePrefix(&id, "JobId=") ||
       !absl::SimpleAtoi(id.substr(0, id.find(' ')), &job.id) || get("JobState").empty()) {
     return absl::DataLossError(
-        absl::StrCat("scontrol answered what is no job: '", line.substr(0, 80), "'"));
+        absl::StrCat("unexpected output of scontrol (no job): '", line.substr(0, 80), "'"));
   }
   job.state = get("JobState");
   job.reason = get("Reason");

@@ -27,7 +27,7 @@ class Run:
         self.origin = datetime(2026, 3, 4, 22, 10, tzinfo=timezone.utc)
         self.now = 0.0
         directory.mkdir(parents=True)
-        (directory / "config.toml").write_text(f"[train]\nsteps = {steps}\nlanes = 8\nmicrobatch_lanes = 1\n[data]\nshards = \"gone\"\n{config}")
+        (directory / "config.toml").write_text(f"[train]\nsteps = {steps}\nglobal_batch_size = 8\nmicro_batch_size = 1\n[data]\nshards = \"gone\"\n{config}")
         self.lines = {"metrics.jsonl": [], "metrics.redone.jsonl": []}
         self.records = []
         self.attempt = 0

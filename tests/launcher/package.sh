@@ -10,6 +10,7 @@
 # Exit status 77 where a tool is missing.
 set -eu
 case=$1 build=$2 work=$3
+root_of_source=$(cd "$(dirname "$0")/../.." && pwd)
 export LC_ALL=C
 rm -rf "$work" && mkdir -p "$work"
 fail() { echo "FAILED: $*" >&2; exit 1; }
@@ -31,7 +32,7 @@ run_from() {
   "$@" "$bin/anyorder" inspect "$dir/run/checkpoints/step-000000004" --verify || fail "inspect"
   "$@" "$bin/anyorder-doctor" --help || fail "doctor"
 }
-text() { find "$(dirname "$0")/../.." -name '*.md' -not -path '*/build*' -exec cat {} + | head -c 300000; }
+text() { (cd "$root_of_source" && find . -name '*.md' -not -path './build*' -exec cat {} + | head -c 300000); }
 
 build_package() {
   need dpkg-shlibdeps
@@ -41,14 +42,15 @@ build_package() {
 
 case_install() {
   local prefix="$work/moved elsewhere" program
-  cmake --install "$build" --prefix "$prefix" >"$work/install.log" || fail "cmake --install"
+  cmake --install "$build" --prefix "$work/tree" >"$work/install.log" || fail "cmake --install"
+  mv "$work/tree" "$prefix"
   text >"$work/text.txt"
   for program in "$prefix"/libexec/anyorder/bin/anyorder*; do
     readelf -d "$program" | grep -E 'R(UN)?PATH' | grep -F "$build" && fail "$program looks for libraries in the build folder"
     ! grep -qF "$build/bin" "$program" || fail "$program knows the build folder"
   done
   [ -s "$prefix/share/doc/anyorder/README.md" ] && [ -s "$prefix/share/doc/anyorder/copyright" ] || fail "no documentation"
-  run_from "$prefix/bin" "$prefix/share/anyorder/configs" "$work" env PATH=/usr/bin:/bin >"$work/log" 2>&1 ||
+  (run_from "$prefix/bin" "$prefix/share/anyorder/configs" "$work" env PATH=/usr/bin:/bin) >"$work/log" 2>&1 ||
     { tail -n 15 "$work/log" >&2; fail "the installed tree does not run"; }
 }
 
@@ -85,8 +87,8 @@ case_minimal_root() {
   mkdir "$root/work" && text >"$root/work/text.txt"
   mount -t proc proc "$root/proc" && mount --rbind /dev "$root/dev"
   trap 'umount "$root/proc"; umount -R "$root/dev"' EXIT
-  run_from /usr/bin /usr/share/anyorder/configs /work chroot "$root" env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-    OMPI_MCA_rmaps_base_oversubscribe=1 >"$work/log" 2>&1 || { tail -n 15 "$work/log" >&2; fail "the package does not run"; }
+  (run_from /usr/bin /usr/share/anyorder/configs /work chroot "$root" env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+    OMPI_MCA_rmaps_base_oversubscribe=1) >"$work/log" 2>&1 || { tail -n 15 "$work/log" >&2; fail "the package does not run"; }
   echo "$(basename "$package"), $(wc -c <"$package") bytes; $(chroot "$root" dpkg-query -W | wc -l) packages in the root"
 }
 

@@ -50,6 +50,14 @@ TEST_F(FencedBackendTest, ArgumentsOfTheHostAreRefused) {
   EXPECT_DEATH(backend_.CopyToDevice(a.raw(), a.raw(), 4, {}), "from device memory");
 }
 
+TEST_F(FencedBackendTest, ArgumentsThatEndBehindTheirBlockAreRefused) {
+  const TensorView a = Device(3);
+  const TensorView longer(a.data<float>(), {4});
+  EXPECT_DEATH(backend_.FillZero(longer, {}), "no device memory");
+  buffers_.clear();
+  EXPECT_DEATH(backend_.FillZero(a, {}), "no device memory");
+}
+
 TEST_F(FencedBackendTest, IdsOfTheHostAreRefused) {
   const TensorView table = Device(4);
   const TensorView y = Device(2);

@@ -169,7 +169,7 @@ LedgerSummary Summarize(const std::vector<LedgerRecord>& records) {
     if (const auto* start = record.As<ledger::Start>())
       summary.attempts = std::max(summary.attempts, start->attempt);
     if (const auto* train = record.As<ledger::Train>())
-      summary.dataset_digest = train->dataset_digest;
+      if (!train->dataset_digest.empty()) summary.dataset_digest = train->dataset_digest;
     if (const auto* commit = record.As<ledger::Commit>()) {
       summary.committed_step = std::max(summary.committed_step, commit->step);
       if (commit->stop_seconds >= 0) summary.stop_seconds = commit->stop_seconds;
