@@ -47,7 +47,7 @@ TEST(PeriodicEvaluatorTest, ClassesMustHaveTheNumbersOfTheTrainingData) {
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(
       std::string(status.message()),
-      AllOf(HasSubstr("eval.shards '" + folder + "' numbers its classes otherwise than"),
+      AllOf(HasSubstr("eval.shards '" + folder + "' numbers its classes differently from"),
             HasSubstr("data.shards 'training'; prepare it with"), HasSubstr("--labels-from")));
   // The training data may be plain text by now, in which case there is nothing to compare.
   training.examples.reset();
