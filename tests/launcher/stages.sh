@@ -100,7 +100,7 @@ longer() {
     "$anyorder" import --format run --input "$name/short" --output "$name/$positions" --positions $positions --set sampling.seq_len=63 \
       --set model.max_positions=64 --set model.global_projections=true --set model.attention_windows=8:8 --set train.steps=3 >"$name/log" 2>&1 ||
       fail "import: exit status $?"
-    grep -q "positions 16 to 63 are $([ $positions = copy ] && echo copies || echo drawn)" "$name/log" || fail "it does not say what it did"
+    grep -q "positions 16 to 63 are $([ $positions = copy ] && echo "repeated copies" || echo "randomly initialised")" "$name/log" || fail "it does not say what it did"
     grep -q "projections of global tokens are initialised with those of all others" "$name/log" || fail "it does not name the projections"
     "$anyorder" launch --run-dir "$name/$positions" --ranks 2 >"$name/log" 2>&1 || fail "going on: exit status $?"
     [ "$(wc -l <"$name/$positions/metrics.jsonl")" -eq 3 ] || fail "not three steps"

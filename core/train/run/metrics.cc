@@ -51,10 +51,12 @@ void VisitMembers(Metrics& metrics, Visitor visit) {
 // Members of an evaluation begin with kHeldOut.
 constexpr absl::string_view kHeldOut = "eval_";
 
-template <typename Metrics, typename Visitor>
-void VisitHeldOut(Metrics& metrics, Visitor visit) {
+// `visit_means` is called where the means stand in a line.
+template <typename Metrics, typename Visitor, typename MeansVisitor>
+void VisitHeldOut(Metrics& metrics, Visitor visit, MeansVisitor visit_means) {
   visit("eval_loss", metrics.loss);
   visit("eval_standard_error", metrics.standard_error);
+  visit_means();
   visit("eval_targets", metrics.targets);
   visit("eval_ms", metrics.ms);
 }
@@ -78,7 +80,7 @@ bool ParseLine(absl::string_view line, StepMetrics& metrics) {
     json.erase(it);
   };
   VisitMembers(metrics, read);
-  if (json.contains("eval_loss")) VisitHeldOut(metrics.held_out.emplace(), read);
+  if (json.contains("eval_loss")) VisitHeldOut(metrics.held_out.emplace(), read, [] {});
   // The names of all others are the heads'.
   for (const auto& [key, value] : json.items()) {
     if (!value.is_number() && !value.is_null()) continue;
@@ -129,9 +131,10 @@ absl::Status MetricsLog::Append(StepMetrics metrics) {
   for (const NamedMean& mean : metrics.means)
     json[mean.name] = mean.value;
   if (metrics.held_out) {
-    VisitHeldOut(*metrics.held_out, write);
-    for (const NamedMean& mean : metrics.held_out->means)
-      json[absl::StrCat(kHeldOut, mean.name)] = mean.value;
+    VisitHeldOut(*metrics.held_out, write, [&] {
+      for (const NamedMean& mean : metrics.held_out->means)
+        json[absl::StrCat(kHeldOut, mean.name)] = mean.value;
+    });
   }
   return file_.Append(json.dump() + "\n");
 }
