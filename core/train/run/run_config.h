@@ -92,7 +92,10 @@ struct TrainConfig {
         "Device that computes; \"auto\" takes a GPU where the build has CUDA and one is usable. A "
         "run resumed on another kind of device is not bitwise identical.");
   }
-  int64_t num_microbatches() const { return global_batch_size / micro_batch_size; }
+  // 0 for sizes that Validate refuses.
+  int64_t num_microbatches() const {
+    return micro_batch_size > 0 ? global_batch_size / micro_batch_size : 0;
+  }
 };
 
 // Section [dist].

@@ -106,7 +106,7 @@ def ablation_tables(records, out):
     if curves:
         series = [(v, mean_curve([r["curve"] for r in found])) for v, found in curves.items()]
         # The first points would hide the rest.
-        series = [(v, line[2:] or line, style) for v, line, style in series]
+        series = [(v, line[2:] or line) for v, line in series]
         charts.line_chart(out / "ablation-training.svg", "Training loss on real text, mean of seeds (each on its own targets)",
                           "step", "nats a target", series, [("unigram plateau", r["target_cross_entropy"]) for r in unigram])
 
