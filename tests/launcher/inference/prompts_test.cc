@@ -60,7 +60,8 @@ TEST_F(PromptsTest, NulIsRefusedWithItsPlace) {
 TEST_F(PromptsTest, OtherThingsAreRefusedWithTheirPlace) {
   ExpectRefused("a.txt", "good\n\xFF\n", "a.txt:2: the line is not valid UTF-8");
   ExpectRefused("a.txt", "", "holds no prompt");
-  ExpectRefused("a.jsonl", "{\"text\": " + std::string(100'000, '[') + "\n", "a.jsonl:1: not a JSON object");
+  ExpectRefused("a.jsonl", "{\"text\": " + std::string(100'000, '[') + "\n",
+                "a.jsonl:1: not a JSON object");
   ExpectRefused("a.jsonl",
                 "{\"text\": " + std::string(100'000, '[') + std::string(100'000, ']') + "}\n",
                 "a.jsonl:1: not a JSON object");

@@ -111,7 +111,8 @@ TEST(DeviceChangeTest, IsSaidWhenADeviceChangesAndOnlyThen) {
   EXPECT_EQ(DeviceChange("cpu", "cpu"), "");
   EXPECT_EQ(DeviceChange("", "cpu"), "") << "checkpoints of versions without GPUs";
   EXPECT_THAT(DeviceChange("", "cuda (NVIDIA H200, sm_90)"), HasSubstr("was made on cpu"));
-  EXPECT_THAT(DeviceChange("cuda (A, sm_80)", "cuda (B, sm_90)"), HasSubstr("not bitwise identical"));
+  EXPECT_THAT(DeviceChange("cuda (A, sm_80)", "cuda (B, sm_90)"),
+              HasSubstr("not bitwise identical"));
 }
 
 TEST(DeviceNameTest, IsCpuForAllCpuBackends) {
