@@ -83,8 +83,7 @@ class Client {
   // Allocates and touches both staging buffers for saves of this size, so that the first Save is as
   // quick as the rest (fresh memory costs about ten times the copy). Optional: Save does it when
   // needed.
-  // Errors: ResourceExhausted with the numbers if the machine has no room for twice this rank's
-  // state.
+  // Errors: ResourceExhausted with the numbers if memory cannot hold twice this rank's state.
   absl::Status Prepare(const std::vector<TensorRange>& ranges);
 
   // Whether a Save now would be accepted by this rank's service: it is alive and a buffer is free.

@@ -15,7 +15,7 @@ constexpr int64_t kNumFunctional = 3;
 // What both kinds of pairs ask for.
 void CheckHalves(const SamplingConfig& config, FaultList& faults) {
   const int64_t half = config.seq_len / 2;
-  // A and B need one token each beside the three functional ones.
+  // A and B need one token each in addition to the three functional ones.
   faults.Require(config.seq_len % 2 == 0 && half >= kNumFunctional + 2,
                  absl::StrCat("seq_len=", config.seq_len, " must be even and at least ",
                               2 * kNumFunctional + 4));

@@ -1,5 +1,5 @@
-// One run's complete configuration: the sections that live beside the code they configure, and the
-// trainer's own.
+// One run's complete configuration: the sections that are declared with the code they configure,
+// and the trainer's own.
 //
 // A run is a pure function of (configuration, dataset, seed). Keys that cannot change its result
 // (log and checkpoint intervals, threads, where the dataset lies) may change between starts of a
@@ -234,7 +234,7 @@ struct RunConfig {
   }
 
   // What one section means for another: the model has the parts that the objective asks for.
-  // Whoever changes [objective] calls it.
+  // Call it after every change of [objective].
   void Resolve() {
     model.next_sentence_head = objective.next_sentence;
     model.task = {objective.task, objective.num_classes, objective.lm_weight,

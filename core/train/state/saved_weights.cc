@@ -62,7 +62,7 @@ absl::Status CheckFitsConfig(const TrainMetadata& saved, const RunConfig& config
   if (saved.config_digest == config.IdentityDigest()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("the checkpoint was trained with configuration ", saved.config_digest,
-                   ", but config.toml beside it is ", config.IdentityDigest(),
+                   ", but the run's config.toml is ", config.IdentityDigest(),
                    "; restore the config.toml of the run"));
 }
 
