@@ -29,7 +29,7 @@ struct SaveIdentity {
 };
 
 // Generations of one run never repeat, grow with attempt and step, and need no communication
-// between ranks: attempt * 10^11 + step * 10 + save at this step (0 to 9).
+// between ranks: attempt * 10^11 + step * 10 + n, the number of the save at this step (0 to 9).
 inline constexpr int64_t kGenerationsPerAttempt = 100'000'000'000;
 inline constexpr int64_t kSavesPerStep = 10;
 inline constexpr int64_t kMaxStep = kGenerationsPerAttempt / kSavesPerStep - 1;
